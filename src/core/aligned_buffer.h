@@ -1,0 +1,43 @@
+// Bytes aligned for direct I/O and SIMD.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+
+namespace shale {
+
+inline constexpr std::size_t kIoAlignment = 4096;
+
+constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// A movable block of `size()` bytes at an address that is a multiple of 4,096; `capacity()` is size rounded up to it, so
+// that direct I/O may transfer whole blocks. Contents start uninitialised. Throws std::bad_alloc.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  explicit AlignedBuffer(std::size_t size)
+      : data_(static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, round_up(size ? size : 1, kIoAlignment)))),
+        size_(size) {
+    if (!data_) throw std::bad_alloc();
+  }
+
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+  std::size_t capacity() const { return data_ ? round_up(size_ ? size_ : 1, kIoAlignment) : 0; }
+  bool empty() const { return size_ == 0; }
+  std::span<std::byte> bytes() { return {data_.get(), size_}; }
+  std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* pointer) const { std::free(pointer); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace shale

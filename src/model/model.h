@@ -1,0 +1,119 @@
+// A language model over paged KV: GGUF weights and matrices by ggml, attention by Shale.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "core/executor.h"
+#include "core/hash.h"
+#include "paging/sequence.h"
+
+namespace shale {
+
+using Token = std::int32_t;
+
+enum class WeightChoice {
+  kFile,  // run weights in the types of the file
+  kFast,  // measure at load and run the fastest types for prefill and for decode
+};
+
+struct ModelOptions {
+  WeightChoice weights = WeightChoice::kFast;
+  std::uint32_t threads = 0;  // 0: the machine's cores
+  std::uint32_t page_tokens = 16;
+  std::uint32_t batch_tokens_max = 512;  // tokens of one forward step
+  bool float32 = false;                  // dequantise everything to F32: the reference for tests
+};
+
+struct ModelInfo {
+  std::string name, architecture;
+  std::uint32_t layers, query_heads, kv_heads, head_dim, embedding, vocabulary, context_max;
+  std::string prefill_weights, decode_weights;  // ggml type names in use, with why: "bf16 (measured 2.1x q4_1)"
+  std::uint64_t weight_bytes;
+};
+
+// One sequence's share of a forward step: `tokens` are appended to `sequence` (room for them already made with
+// Sequence::append) and attend to everything before them.
+struct StepSequence {
+  Sequence* sequence = nullptr;
+  std::span<const Token> tokens;
+  bool logits_all = false;   // logits for every token, else for the last only
+  bool logits_none = false;  // prefill chunks before the last
+  // Where to leave the queries of this step's tokens (float, [layers][query_heads][tokens][head_dim]); may be null.
+  float* queries = nullptr;
+};
+
+// Called around layers on the thread that runs the step. `before_attention(l)` returns once every page of layer l that
+// earlier tokens need is in place (this is where loading overlaps with computation). An error ends the step.
+class StepHooks {
+ public:
+  virtual ~StepHooks() = default;
+  virtual Status before_attention(std::uint32_t /*layer*/) { return {}; }
+  virtual void after_layer(std::uint32_t /*layer*/) {}
+};
+
+class Model {
+ public:
+  // kNotFound, kCorrupt (truncated or hostile file), kUnsupported (unknown architecture, by name).
+  static Result<std::unique_ptr<Model>> load(const std::filesystem::path& gguf, const ModelOptions& options);
+  virtual ~Model() = default;
+
+  virtual const ModelInfo& info() const = 0;
+  virtual PageShape page_shape() const = 0;
+  // Covers weights, tokenizer, RoPE settings, KV element type, page size; the codec adds its format version.
+  virtual Hash128 fingerprint() const = 0;
+  // The threads of the matrix library; shared with everything else that computes.
+  virtual Executor& executor() = 0;
+
+  // Runs one step over all sequences together (their tokens are one batch). Returns logits, [rows][vocabulary], rows in
+  // the order of sequences and tokens that asked for them; valid until the next call. Not thread-safe.
+  virtual Result<std::span<const float>> step(std::span<const StepSequence> batch, StepHooks* hooks = nullptr) = 0;
+};
+
+// Text and tokens by libllama's vocabulary of the same file; chat template as the file gives it (Jinja).
+class Tokenizer {
+ public:
+  static Result<std::unique_ptr<Tokenizer>> load(const std::filesystem::path& gguf);
+  virtual ~Tokenizer() = default;
+  // `special`: control tokens written in the text are recognised. Never adds BOS by itself.
+  virtual std::vector<Token> tokenize(std::string_view text, bool special) const = 0;
+  virtual std::string text(std::span<const Token> tokens, bool special = false) const = 0;
+  virtual bool ends_turn(Token token) const = 0;
+  virtual Token bos() const = 0;  // -1 for none
+  virtual bool adds_bos() const = 0;
+
+  struct ChatMessage {
+    std::string role, content;
+  };
+  // The conversation as the model's own template renders it. kUnsupported where the file has no template (callers then
+  // fall back to plain text and say so), kInvalidArgument with the template's own error otherwise.
+  virtual Result<std::string> render_chat(std::span<const ChatMessage> messages, bool add_generation_prompt) const = 0;
+};
+
+struct SamplingOptions {
+  float temperature = 0;  // 0: greedy
+  std::uint32_t top_k = 0;  // 0: all
+  float top_p = 1, min_p = 0;
+  std::uint64_t seed = 0;
+};
+
+// Draws tokens. Deterministic for a seed. Not thread-safe.
+class Sampler {
+ public:
+  explicit Sampler(const SamplingOptions& options);
+  Token sample(std::span<const float> logits);
+
+ private:
+  SamplingOptions options_;
+  std::uint64_t state_[4];
+  std::vector<std::pair<float, Token>> candidates_;
+};
+
+}  // namespace shale

@@ -1,0 +1,77 @@
+// A scorer says how much each token of a context matters. Higher = keep. Definitions: docs/reference/methods.md
+// (kept in step with the papers named in each scorer's file).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "paging/page_shape.h"
+
+namespace shale {
+
+// What a scorer reads; the engine captures it while the context is computed.
+struct ScorerNeeds {
+  bool keys = false;
+  bool values = false;
+  std::uint32_t last_queries = 0;  // attention queries of the last so many tokens (after RoPE), 0 for none
+};
+
+// Options every scorer understands or ignores.
+struct ScorerOptions {
+  std::uint32_t sinks = 4;    // streaming: first tokens that always rank first
+  std::uint32_t window = 64;  // snapkv: queries observed
+  std::uint32_t kernel = 5;   // snapkv: width of the average pooling
+  std::uint64_t seed = 0;     // random
+};
+
+// One layer of one context. Element type E is Half (pages as cached) or float (reference data).
+template <class Element>
+struct LayerKv {
+  std::uint32_t tokens = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t page_tokens = 16;
+  std::uint32_t layer = 0;
+  struct Page {
+    const Element* keys;    // [head_dim][page_tokens]
+    const Element* values;  // [page_tokens][head_dim]
+  };
+  // kv_heads × pages_for(tokens); every page full but the last. Position = index.
+  std::span<const Page> pages;
+  std::uint32_t pages_per_head() const { return (tokens + page_tokens - 1) / page_tokens; }
+  std::span<const Page> head(std::uint32_t h) const { return pages.subspan(std::size_t{h} * pages_per_head(), pages_per_head()); }
+
+  // Queries of the last `window_tokens` tokens, float, [query_heads][window_tokens][head_dim]; empty when not captured.
+  std::uint32_t query_heads = 0;
+  std::uint32_t window_tokens = 0;
+  std::span<const float> queries;
+};
+
+class Scorer {
+ public:
+  virtual ~Scorer() = default;
+  virtual std::string_view name() const = 0;
+  virtual ScorerNeeds needs() const = 0;
+  // Writes kv_heads × tokens scores. NaN and infinite inputs give the lowest score, never undefined behaviour.
+  // Thread-safe: layers are scored in parallel.
+  virtual void score(const LayerKv<Half>& layer, std::span<float> scores) const = 0;
+  virtual void score(const LayerKv<float>& layer, std::span<float> scores) const = 0;
+};
+
+// Names in alphabetical order, as on the command line.
+std::vector<std::string_view> scorer_names();
+// kInvalidArgument names the known ones.
+Result<std::unique_ptr<Scorer>> make_scorer(std::string_view name, const ScorerOptions& options = {});
+
+// Tokens from most to least important: ranking[0] is the most important. Ties keep the newer token first.
+std::vector<std::uint32_t> ranking(std::span<const float> scores);
+// How many of n tokens are kept: max(1, floor(n · keep)); 0 for n = 0.
+std::uint32_t kept_tokens(std::uint32_t tokens, double keep);
+
+}  // namespace shale
