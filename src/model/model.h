@@ -46,8 +46,10 @@ struct StepSequence {
   std::span<const Token> tokens;
   bool logits_all = false;   // logits for every token, else for the last only
   bool logits_none = false;  // prefill chunks before the last
-  // Where to leave the queries of this step's tokens (float, [layers][query_heads][tokens][head_dim]); may be null.
+  // Where to leave the queries (after RoPE) of the last `query_window` tokens of this step, float,
+  // [layers][query_heads][query_window][head_dim]. query_window ≤ tokens.size(); 0: none.
   float* queries = nullptr;
+  std::uint32_t query_window = 0;
 };
 
 // Called around layers on the thread that runs the step. `before_attention(l)` returns once every page of layer l that
