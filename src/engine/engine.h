@@ -1,0 +1,102 @@
+// Requests to tokens: queue, batch, chunked prefill, decode.
+//
+// One thread owns the engine and calls `run_once` in a loop; everything that computes runs on the model's threads.
+// A first token never waits for background work: encoding and writing happen between decode steps in bounded pieces
+// and when idle.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/cache.h"
+#include "core/clock.h"
+#include "model/model.h"
+
+namespace shale {
+
+using RequestId = std::uint64_t;
+
+// A stretch of the prompt that is cached as one entry. Prefill never lets a chunk span two segments, so that a request
+// computes the same shapes whether or not earlier segments came from the cache.
+struct Segment {
+  std::vector<Token> tokens;
+  bool store = false;
+  std::string label;
+};
+
+struct Request {
+  std::vector<Segment> segments;  // at least one token in the last
+  SamplingOptions sampling;
+  std::uint32_t max_tokens = 128;
+  std::vector<std::string> stop;  // text that ends the answer and is not part of it
+  Demand demand;
+  bool use_cache = true;     // false: compute everything, look at nothing (still stored when segments say so)
+  bool store_answer = false; // the last segment and the answer become an entry too (a chat turn)
+  // Called with each piece of text as soon as no stop string can begin in it.
+  std::function<void(std::string_view piece)> on_text;
+};
+
+enum class StopReason { kEndOfTurn, kStopString, kLength, kContextFull, kCancelled, kError };
+std::string_view to_string(StopReason reason);
+
+struct CachedTokens {
+  std::uint32_t pool = 0, memory = 0, disk = 0, remote = 0;
+  std::uint32_t total() const { return pool + memory + disk + remote; }
+};
+
+struct Response {
+  RequestId id = 0;
+  std::string text;
+  std::vector<Token> tokens;  // generated, the end-of-turn token left out
+  std::uint32_t prompt_tokens = 0;
+  CachedTokens cached;
+  bool lossy = false;
+  std::vector<SourceUsed> sources;  // per entry: tier, method, keep, bytes
+  StopReason stop = StopReason::kLength;
+  double queue_seconds = 0;
+  double ttft_seconds = 0;  // from submission to the first token
+  double tpot_seconds = 0;  // mean time between later tokens; 0 with fewer than two
+  std::optional<Error> error;
+};
+
+struct EngineOptions {
+  std::uint32_t sequences_max = 16;      // decoded together
+  std::uint32_t chunk_tokens = 512;      // prefill tokens a step
+  std::uint32_t query_window = 64;       // captured for scorers that read queries
+};
+
+struct EngineStats {
+  std::uint64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, refused = 0, retried = 0;
+};
+
+class Engine {
+ public:
+  Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock);
+  ~Engine();
+
+  // kInvalidArgument (empty prompt, too long for the model's context), kFull (can never fit the pool): refused with the
+  // reason and what to do. Otherwise queued.
+  Result<RequestId> submit(Request request);
+  // One step of everything under way, or one piece of background work; false when there is nothing to do.
+  bool run_once();
+  // Runs until this request is done.
+  Response run(Request request);
+  void cancel(RequestId id);
+  // Responses of finished requests, each returned once.
+  std::vector<Response> finished();
+
+  Model& model();
+  const Tokenizer& tokenizer() const;
+  Cache& cache();
+  EngineStats stats() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace shale
