@@ -5,8 +5,8 @@
 //     slab, split: its pages are handed out one by one; a count per page; whole again once all are free
 //   Sequence, PrefixTree ── hold counted references ──> slabs and pages
 //
-// A page referenced more than once is never written, moved or freed by one of its holders. Not thread-safe: the engine's
-// loop owns the pool; only bytes (`page`, `writable_page`) may be touched from its worker threads meanwhile.
+// A page referenced more than once is never written, moved or freed by one of its holders. Not thread-safe: the
+// engine's loop owns the pool; only bytes (`page`, `writable_page`) may be touched from its worker threads meanwhile.
 #pragma once
 
 #include <cstdint>

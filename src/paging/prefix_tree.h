@@ -1,7 +1,7 @@
 // Exact KV of token prefixes, shared between requests: a tree over token pages.
 //
-// A node is one slab's worth of tokens (up to page_tokens; only a leaf may hold fewer) and holds one counted reference of
-// the slab. A node is never evicted before its descendants. Only exact KV may be inserted. Not thread-safe.
+// A node is one slab's worth of tokens (up to page_tokens; only a leaf may hold fewer) and holds one counted reference
+// of the slab. A node is never evicted before its descendants. Only exact KV may be inserted. Not thread-safe.
 #pragma once
 
 #include <cstdint>

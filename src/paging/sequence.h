@@ -24,7 +24,8 @@ struct HeadTable {
 };
 
 // Heads that agree (the usual case) share slabs; a sequence that loaded or evicted tokens per head has pages of its own
-// for that stretch and agrees again after it. Movable; gives back everything it holds when destroyed.
+// for that stretch and agrees again after it. Movable (moved from, it may be
+// destroyed or assigned to); gives back everything it holds when destroyed.
 // Not thread-safe.
 class Sequence {
  public:
@@ -32,6 +33,9 @@ class Sequence {
   ~Sequence();
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
+
+  // Another sequence with the same tokens, sharing every page; whoever appends first copies the shared last slab.
+  Sequence fork() const;
 
   const PagePool& pool() const { return *pool_; }
   // Logical length: the position of the next token. Never the number kept.
@@ -45,7 +49,8 @@ class Sequence {
   // sequence as it was.
   Status append(std::uint32_t count);
 
-  // Where the token with index `i` of the `count` last appended lies, for one (layer, head): page and slot in it.
+  // Where the token with index `i` of the `count` last appended (by `append`) lies, for one (layer, head): page and
+  // slot in it.
   struct Place {
     PageId page;
     std::uint32_t slot;
@@ -56,17 +61,22 @@ class Sequence {
   // sequence. The last slab is shared too and copied on the next append.
   void adopt_prefix(std::span<const SlabId> slabs, std::uint32_t tokens);
 
-  // Appends `logical` tokens of which each (layer, head) keeps some: fresh single pages for `kept` tokens, starting on a
-  // page of their own. The caller fills the pages. Marks the sequence lossy unless every head keeps all.
-  // `kept[layer · kv_heads + head]` tokens per head. kFull leaves the sequence as it was.
+  // Stratum: fresh single pages for `kept[layer · kv_heads + head]` tokens per head, starting on a page of their own.
+  // The caller fills the pages (table order) and calls `advance` after the last stratum of an entry. kFull leaves the
+  // sequence as it was.
   struct Stratum {
     std::vector<std::vector<PageId>> pages;  // per layer · kv_heads + head
   };
   Result<Stratum> append_stratum(std::span<const std::uint32_t> kept);
-  // After the last stratum of an entry: the entry's logical tokens.
+  // Lowers what one head holds of a stratum of this sequence to its first `kept` tokens (no more than it holds) and
+  // gives back the pages that are not needed, in the table and in `stratum.pages`. For a decoder that learns only from
+  // the stored positions how many tokens lie below a hit's end. Any stratum, in any order, before or after `advance`.
+  void shrink_stratum(Stratum& stratum, std::uint32_t layer, std::uint32_t head, std::uint32_t kept);
+  // After the last stratum of an entry: the entry's logical tokens. `lossy`: some head keeps fewer, or changed values.
   void advance(std::uint32_t logical_tokens, bool lossy);
 
-  // Drops the tokens at and after `length` (speculative or cancelled work). Only for stretches in which heads agree.
+  // Drops the tokens at and after `length` (speculative or cancelled work). Only within the last stretch in which heads
+  // agree: no stratum is cut.
   void truncate(std::uint32_t length);
   void clear();
 
@@ -76,11 +86,17 @@ class Sequence {
   Status check_integrity() const;
 
  private:
+  void add_slots(SlabId slab, std::uint32_t count);  // a whole slab, whose reference the sequence takes over
+  void own_last_slab(SlabId copy);
+
   PagePool* pool_;
   std::vector<std::vector<PageSlot>> tables_;  // layer · kv_heads + head
   std::vector<std::uint32_t> kept_;            // tokens in each table
   std::vector<SlabId> slabs_;                  // whole slabs that this sequence holds one reference of, in order
   std::uint32_t length_ = 0;
+  std::uint32_t prefix_tokens_ = 0;  // tokens before the first stratum, where heads agree
+  std::uint32_t tail_tokens_ = 0;    // tokens after the last stratum, where heads agree; the prefix itself without one
+  bool diverged_ = false;            // a stratum was appended
   bool lossy_ = false;
 };
 
