@@ -1,23 +1,26 @@
 // A tier stores immutable blobs: manifests and chunks of stored objects.
 //
-// The base class counts, checks capacity and measures; an implementation writes only the `…_impl` functions.
+// The base class counts, checks capacity and measures; an implementation writes only the `…_impl` functions. Tiers that
+// wrap another one (throttle) derive from TierWrapper.
 #pragma once
 
-#include <atomic>
+#include <compare>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/aligned_buffer.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "tier/speed_fit.h"
 
 namespace shale {
+
+inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 
 // A blob's name: the object it belongs to and which part of it. Part kManifest is written last and removed first, so
 // that an object is either whole or absent.
@@ -28,90 +31,133 @@ struct BlobId {
   auto operator<=>(const BlobId&) const = default;
 };
 
+// A blob's bytes, shared between who wrote them, who reads them and the tier that keeps them in memory. `capacity()`
+// may exceed `size()` by more than padding: buffers are reused.
+using BlobBytes = std::shared_ptr<const AlignedBuffer>;
+
 enum class TierKind { kMemory, kDisk, kRemote };
 std::string_view to_string(TierKind kind);  // "memory", "disk", "remote"
 
-// Counted since construction. A snapshot is consistent per field, not across fields.
+// Counted since construction. A write that found its blob present counts as a write of no bytes.
 struct TierStats {
   std::uint64_t reads = 0, read_bytes = 0, read_errors = 0, misses = 0;
   std::uint64_t writes = 0, written_bytes = 0, write_errors = 0, removals = 0;
   std::uint64_t refused_full = 0;
-  double read_seconds = 0, write_seconds = 0;  // sum over operations of start to completion
+  double read_seconds = 0, write_seconds = 0;  // sum over successful operations of start to completion
 };
 
-// What a read costs here, fitted to recent reads: seconds = latency + bytes / bandwidth.
+// What an operation costs here, fitted to recent ones: seconds = latency + bytes / bandwidth (speed_fit.h).
 struct TierSpeed {
-  double latency_s = 0;
+  double latency_s = 0;  // of a read
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
   std::uint64_t samples = 0;  // 0: never measured, the values are the implementation's first guess
 };
 
-// An operation under way. Shared by who asked and who does it; dropping it does not cancel it.
+// An operation under way. Shared by who asked and who does it; dropping it does not cancel it. Must not outlive its
+// tier. One thread may use it at a time.
 class TierRead {
  public:
   virtual ~TierRead() = default;
   virtual bool ready() const = 0;
-  // Blocks until done; the bytes on success. kNotFound when absent; kIo. Call once.
-  virtual Result<AlignedBuffer> take() = 0;
+  // Blocks until done; the bytes on success. kNotFound: no such blob. kCorrupt: it is shorter than it was written or
+  // its frame is damaged. kIo: the device failed. Call once.
+  virtual Result<BlobBytes> take() = 0;
+  // From start to completion; valid once ready.
+  virtual double seconds() const = 0;
 };
 
 class TierWrite {
  public:
   virtual ~TierWrite() = default;
   virtual bool ready() const = 0;
+  // Blocks until done. kFull, kIo, or kBusy where the tier is read-only. May be called again.
   virtual Status wait() = 0;
+  virtual double seconds() const = 0;
 };
 
 class Tier {
  public:
   virtual ~Tier() = default;
+  Tier(const Tier&) = delete;
+  Tier& operator=(const Tier&) = delete;
 
   const std::string& name() const { return name_; }  // "memory", "disk", "remote"
   TierKind kind() const { return kind_; }
-  std::uint64_t capacity_bytes() const { return capacity_bytes_; }  // ~0 for unlimited
-  std::uint64_t used_bytes() const;                                  // what stored blobs occupy, padding included
+  virtual std::uint64_t capacity_bytes() const { return capacity_bytes_; }  // kUnlimited for no bound
+  // What stored blobs occupy, padding included, and what writes under way have reserved. Where other processes write to
+  // the same store, as last counted.
+  virtual std::uint64_t used_bytes() const;
+  // What a blob of `bytes` occupies here.
+  virtual std::uint64_t stored_bytes(std::uint64_t bytes) const { return round_up(bytes, kIoAlignment); }
   // Empty when the figures are the machine's own; else the name of the throttle that emulates other hardware.
   virtual std::string emulated() const { return {}; }
+  // Another process holds the store for writing: reads and lists work, whatever would change it is kBusy.
   virtual bool read_only() const { return false; }
+  // One line for people: where the bytes lie and by which kind of I/O.
+  virtual std::string describe() const { return name_; }
 
-  // Thread-safe, all of them. Reads of several blobs started together overlap.
+  // Thread-safe, all of them. `read` and `write` start an operation and return; reads of several blobs started together
+  // overlap. The others ask the store and may block as long as its latency.
   std::shared_ptr<TierRead> read(const BlobId& id);
-  // kFull (without writing) when capacity would be passed or the device is full; nothing half-written is ever visible.
-  // Writing a blob that exists is a success that changes nothing.
-  std::shared_ptr<TierWrite> write(const BlobId& id, std::shared_ptr<const AlignedBuffer> bytes);
+  // kFull (without writing) when capacity would be passed, or when the device is full; nothing half-written is ever
+  // visible. Writing a blob that exists is a success that changes nothing.
+  std::shared_ptr<TierWrite> write(const BlobId& id, BlobBytes bytes);
+  // Removing an absent blob is a success. Reads under way end well.
   Status remove(const BlobId& id);
-  bool contains(const BlobId& id) const;
+  bool contains(const BlobId& id) const { return blob_bytes(id) != 0; }
   // Every blob, sorted. Temporary and foreign files are not listed.
-  Result<std::vector<BlobId>> list() const;
-  std::uint64_t blob_bytes(const BlobId& id) const;  // 0 when absent
+  Result<std::vector<BlobId>> list() const { return list_impl(); }
+  // What the blob occupies here, padding included; 0 when absent.
+  std::uint64_t blob_bytes(const BlobId& id) const { return blob_bytes_impl(id); }
 
   TierStats stats() const;
   TierSpeed speed() const;
   // Writes, reads back and removes blobs of 256 KiB and 4 MiB to fill `speed()`; takes well under a second.
   Status measure();
+  // When idle and not shared with other processes: used_bytes() is the sum of blob_bytes() over list(), within
+  // capacity.
+  Status check_integrity() const;
 
  protected:
-  Tier(std::string name, TierKind kind, std::uint64_t capacity_bytes, const Clock& clock);
-  // Implementations call these when an operation completes.
-  void finished_read(std::uint64_t bytes, double seconds, const Status& status);
-  void finished_write(const BlobId& id, std::uint64_t bytes, double seconds, const Status& status);
+  struct Options {
+    std::string name;
+    TierKind kind = TierKind::kMemory;
+    std::uint64_t capacity_bytes = kUnlimited;
+    TierSpeed first_guess;
+  };
+  Tier(Options options, const Clock& clock);
 
-  virtual std::shared_ptr<TierRead> read_impl(const BlobId& id) = 0;
-  virtual std::shared_ptr<TierWrite> write_impl(const BlobId& id, std::shared_ptr<const AlignedBuffer> bytes) = 0;
-  virtual Status remove_impl(const BlobId& id) = 0;
-  virtual bool contains_impl(const BlobId& id) const = 0;
+  // Each ends, on any thread, in exactly one call of `finished_read` or `finished_write` with the same `start_s`.
+  virtual std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) = 0;
+  virtual std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) = 0;
+  // The bytes that this freed; 0 when there was no such blob.
+  virtual Result<std::uint64_t> remove_impl(const BlobId& id) = 0;
   virtual Result<std::vector<BlobId>> list_impl() const = 0;
   virtual std::uint64_t blob_bytes_impl(const BlobId& id) const = 0;
+
+  void finished_read(double start_s, double seconds, const Result<BlobBytes>& result);
+  // `bytes` as written; `stored`: false when the blob was there already or the write failed, so that the room reserved
+  // for it is given back.
+  void finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status);
+  // Replaces what is counted as used: found in the store when it was opened, or counted again.
+  void set_used_bytes(std::uint64_t bytes);
 
   const Clock& clock_;
 
  private:
-  std::string name_;
-  TierKind kind_;
-  std::uint64_t capacity_bytes_;
-  mutable std::mutex mutex_;
+  bool reserve(std::uint64_t bytes);
+  Status measure_reads_and_writes(Hash128 object, std::uint32_t blobs, std::uint64_t bytes);
+
+  const std::string name_;
+  const TierKind kind_;
+  const std::uint64_t capacity_bytes_;
+  const TierSpeed first_guess_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::uint64_t used_bytes_ = 0;
   TierStats stats_;
+  SpeedFit read_fit_;
+  SpeedFit write_fit_;
 };
 
 }  // namespace shale

@@ -2,30 +2,36 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
+#include <memory>
+#include <string>
+#include <string_view>
 
 #include "tier/tier.h"
 
 namespace shale {
 
-inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
-
-// Encoded objects in host memory; gone with the process.
+// Encoded objects in host memory; gone with the process. A read hands out the stored bytes themselves, without a copy.
 std::unique_ptr<Tier> make_memory_tier(std::uint64_t capacity_bytes, const Clock& clock);
 
 struct DiskTierOptions {
   std::filesystem::path folder;  // created, mode 0700
   std::uint64_t capacity_bytes = kUnlimited;
   bool direct_io = true;  // falls back to buffered I/O where the file system refuses it
+  bool io_uring = true;   // falls back to threads that block in pread where the kernel refuses it
+  bool sync = false;      // wait for the device before a write counts; without it, power loss may cost recent entries
+  std::uint64_t spare_buffer_bytes = std::uint64_t{128} << 20;  // kept for reuse, so that reads fault no pages
 };
-// Bounded, survives restart and kill. One writer a folder: a second process opens it read-only. See docs/formats/disk.md.
+// Bounded, survives restart and kill. One writer a folder: a second process, or a second tier in this one, opens it
+// read-only. kInvalidArgument where the folder belongs to somebody else; kIo. See docs/formats/disk.md.
 Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, const Clock& clock);
 
-// Any mounted path as the remote tier; many processes share it, for objects are immutable and named by content.
+// Any mounted path as the remote tier, in the same format; many processes share it without locks, for blobs are
+// immutable and named by content. Buffered I/O; a write counts once the file system has it (fsync).
 Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& folder, std::uint64_t capacity_bytes,
                                                   const Clock& clock);
 
-// Emulates other hardware: each operation takes at least latency + bytes / bandwidth, transfers share the bandwidth.
+// Emulates other hardware: each operation takes at least latency + bytes / bandwidth. Latencies of operations under way
+// together overlap; transfers of one direction share its bandwidth, in the order in which they started.
 struct Throttle {
   std::string name;  // shown in every report: "hdd", "nfs-1g"
   double latency_s = 0;
