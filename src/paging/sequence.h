@@ -38,6 +38,7 @@ class Sequence {
   Sequence fork() const;
 
   const PagePool& pool() const { return *pool_; }
+  PagePool& pool() { return *pool_; }
   // Logical length: the position of the next token. Never the number kept.
   std::uint32_t length() const { return length_; }
   HeadTable table(std::uint32_t layer, std::uint32_t head) const;
