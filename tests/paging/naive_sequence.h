@@ -1,0 +1,168 @@
+// A sequence beside a plain copy of what it should hold: every token of every head has a value of its own, written to
+// its slot in each of its channels, and `check` reads all of them back through the page tables.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "paging/sequence.h"
+
+namespace shale {
+
+class NaiveSequence {
+ public:
+  explicit NaiveSequence(PagePool& pool) : pool_(&pool), sequence_(pool), heads_(pool.shape().pages_per_slab()) {}
+
+  Sequence& sequence() { return sequence_; }
+  const Sequence& sequence() const { return sequence_; }
+
+  // Appends `count` tokens whose values derive from `seed` and the token's number, the same for equal seeds.
+  // False when the pool was full.
+  bool append(std::uint32_t count, std::uint32_t seed) {
+    const auto before = pool_->slabs_free();
+    if (const auto status = sequence_.append(count); !status) {
+      EXPECT_EQ(status.error().code, ErrorCode::kFull);
+      EXPECT_EQ(pool_->slabs_free(), before);
+      return false;
+    }
+    for (std::uint32_t i = 0; i < heads_.size(); ++i) {
+      for (std::uint32_t token = 0; token < count; ++token) {
+        const auto place = sequence_.appended(layer(i), head(i), token, count);
+        const std::uint16_t value = value_of(seed, token, i);
+        write(place.page, place.slot, value);
+        heads_[i].push_back(value);
+      }
+    }
+    tail_ += count;
+    if (!diverged_) prefix_ += count;
+    length_ += count;
+    return true;
+  }
+
+  // Appends a stratum of `kept` tokens per head and shrinks it to `shrunk`.
+  void append_stratum(const std::vector<std::uint32_t>& kept, const std::vector<std::uint32_t>& shrunk,
+                      std::uint32_t seed) {
+    const auto before = pool_->pages_free();
+    auto stratum = sequence_.append_stratum(kept);
+    if (!stratum) {
+      EXPECT_EQ(stratum.error().code, ErrorCode::kFull);
+      EXPECT_EQ(pool_->pages_free(), before);
+      return;
+    }
+    const std::uint32_t page_tokens = pool_->shape().page_tokens;
+    for (std::uint32_t i = 0; i < heads_.size(); ++i) {
+      sequence_.shrink_stratum(*stratum, layer(i), head(i), shrunk[i]);
+      EXPECT_EQ(stratum->pages[i].size(), pool_->shape().pages_for(shrunk[i]));
+      for (std::uint32_t token = 0; token < shrunk[i]; ++token) {
+        write(stratum->pages[i][token / page_tokens], token % page_tokens, value_of(seed, token, i));
+        heads_[i].push_back(value_of(seed, token, i));
+      }
+    }
+    sequence_.advance(20, true);
+    length_ += 20;
+    tail_ = 0;
+    diverged_ = true;
+  }
+
+  void truncate(std::uint32_t random) {
+    const std::uint32_t drop = random % (tail_ + 1);
+    sequence_.truncate(length_ - drop);
+    for (auto& values : heads_) values.resize(values.size() - drop);
+    tail_ -= drop;
+    length_ -= drop;
+    if (!diverged_) prefix_ -= drop;
+  }
+
+  void become_fork_of(const NaiveSequence& other) {
+    if (this == &other) return;
+    Sequence fork = other.sequence_.fork();
+    *this = NaiveSequence(*pool_);
+    sequence_ = std::move(fork);
+    copy_model(other);
+  }
+
+  // Adopts a random prefix of another sequence's agreeing tokens, which may end inside a page.
+  void become_prefix_of(const NaiveSequence& other, std::uint32_t random) {
+    if (this == &other) return;
+    const std::uint32_t tokens = random % (other.prefix_ + 1);
+    const std::vector<SlabId> slabs = other.sequence_.slabs(tokens);
+    clear();
+    sequence_.adopt_prefix(slabs, tokens);
+    adopted(other, tokens);
+  }
+
+  // The model of the first `tokens` tokens of `other`, which this sequence was just given.
+  void adopted(const NaiveSequence& other, std::uint32_t tokens) {
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+      heads_[i].assign(other.heads_[i].begin(), other.heads_[i].begin() + tokens);
+    }
+    length_ = tail_ = prefix_ = tokens;
+    diverged_ = false;
+  }
+
+  void clear() {
+    sequence_.clear();
+    for (auto& values : heads_) values.clear();
+    length_ = tail_ = prefix_ = 0;
+    diverged_ = false;
+  }
+
+  void check() const {
+    const auto sound = sequence_.check_integrity();
+    ASSERT_TRUE(sound) << sound.error().message;
+    ASSERT_EQ(sequence_.length(), length_);
+    ASSERT_EQ(sequence_.lossy(), diverged_);
+    for (std::uint32_t i = 0; i < heads_.size(); ++i) {
+      const HeadTable table = sequence_.table(layer(i), head(i));
+      ASSERT_EQ(table.tokens, heads_[i].size());
+      std::size_t token = 0;
+      for (const PageSlot& slot : table.pages) {
+        for (std::uint32_t s = 0; s < slot.count; ++s, ++token) check_token(slot.page, s, heads_[i][token]);
+      }
+    }
+  }
+
+ private:
+  std::uint32_t layer(std::uint32_t i) const { return i / pool_->shape().kv_heads; }
+  std::uint32_t head(std::uint32_t i) const { return i % pool_->shape().kv_heads; }
+  static std::uint16_t value_of(std::uint32_t seed, std::uint32_t token, std::uint32_t i) {
+    return static_cast<std::uint16_t>((seed * 2654435761u + token * 40503u + i * 977u) >> 8);
+  }
+
+  void write(PageId page, std::uint32_t slot, std::uint16_t value) {
+    const PageShape& shape = pool_->shape();
+    const MutablePageView view = pool_->writable_page(page);
+    for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+      view.keys[c * shape.page_tokens + slot].bits = value;
+      view.values[slot * shape.head_dim + c].bits = static_cast<std::uint16_t>(~value);
+    }
+  }
+
+  void check_token(PageId page, std::uint32_t slot, std::uint16_t value) const {
+    const PageShape& shape = pool_->shape();
+    const PageView view = pool_->page(page);
+    for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+      ASSERT_EQ(view.keys[c * shape.page_tokens + slot].bits, value);
+      ASSERT_EQ(view.values[slot * shape.head_dim + c].bits, static_cast<std::uint16_t>(~value));
+    }
+  }
+
+  void copy_model(const NaiveSequence& other) {
+    heads_ = other.heads_;
+    length_ = other.length_;
+    tail_ = other.tail_;
+    prefix_ = other.prefix_;
+    diverged_ = other.diverged_;
+  }
+
+  PagePool* pool_;
+  Sequence sequence_;
+  std::vector<std::vector<std::uint16_t>> heads_;
+  std::uint32_t length_ = 0, tail_ = 0, prefix_ = 0;
+  bool diverged_ = false;
+};
+
+}  // namespace shale

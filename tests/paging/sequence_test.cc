@@ -1,0 +1,159 @@
+#include "paging/sequence.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "paging/naive_sequence.h"
+
+namespace shale {
+namespace {
+
+constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .page_tokens = 8};
+constexpr std::uint32_t kHeads = 4;  // layers · kv_heads
+
+std::unique_ptr<PagePool> make_pool(std::uint32_t slabs) {
+  return std::move(PagePool::create(kShape, slabs * kShape.slab_bytes())).value();
+}
+
+TEST(Sequence, AppendsWholeSlabsAndCountsSlots) {
+  const auto pool = make_pool(4);
+  Sequence sequence(*pool);
+  ASSERT_TRUE(sequence.append(11));
+  EXPECT_EQ(sequence.length(), 11);
+  EXPECT_EQ(pool->slabs_free(), 2);
+  const HeadTable table = sequence.table(1, 1);
+  EXPECT_EQ(table.tokens, 11);
+  ASSERT_EQ(table.pages.size(), 2);
+  EXPECT_EQ(table.pages[0].count, 8);
+  EXPECT_EQ(table.pages[1].count, 3);
+  ASSERT_TRUE(sequence.append(5));
+  EXPECT_EQ(pool->slabs_free(), 2);
+  EXPECT_EQ(sequence.appended(0, 0, 4, 5).slot, 7);
+  EXPECT_EQ(sequence.slabs(16).size(), 2);
+  EXPECT_EQ(sequence.slabs(8).size(), 1);
+  EXPECT_TRUE(sequence.slabs(17).empty());
+}
+
+TEST(Sequence, FullLeavesEverythingAsItWas) {
+  const auto pool = make_pool(2);
+  Sequence sequence(*pool);
+  ASSERT_TRUE(sequence.append(9));
+  EXPECT_EQ(sequence.append(8).error().code, ErrorCode::kFull);
+  EXPECT_EQ(sequence.append_stratum(std::vector<std::uint32_t>(kHeads, 1)).error().code, ErrorCode::kFull);
+  EXPECT_EQ(sequence.length(), 9);
+  EXPECT_EQ(sequence.table(0, 0).tokens, 9);
+  EXPECT_TRUE(sequence.append(7));  // no stratum was begun: the last slab is still open
+  Sequence fork = sequence.fork();
+  fork.truncate(15);
+  EXPECT_EQ(fork.append(1).error().code, ErrorCode::kFull);  // the copy of the shared slab has no room
+  EXPECT_EQ(fork.length(), 15);
+  ASSERT_TRUE(pool->check_integrity());
+}
+
+TEST(Sequence, TheCopyIsMadeByWhoAppends) {
+  const auto pool = make_pool(3);
+  Sequence first(*pool);
+  ASSERT_TRUE(first.append(3));
+  Sequence second = first.fork();
+  EXPECT_EQ(pool->slabs_free(), 2);
+  ASSERT_TRUE(second.append(1));
+  EXPECT_EQ(pool->slabs_free(), 1);
+  EXPECT_NE(first.table(0, 0).pages[0].page, second.table(0, 0).pages[0].page);
+  ASSERT_TRUE(first.append(1));  // its only holder again: written in place
+  EXPECT_EQ(pool->slabs_free(), 1);
+}
+
+TEST(Sequence, AStratumStartsOnItsOwnPageAndSoDoesWhatFollows) {
+  const auto pool = make_pool(8);
+  Sequence sequence(*pool);
+  ASSERT_TRUE(sequence.append(3));
+  const auto stratum = sequence.append_stratum(std::vector<std::uint32_t>{0, 1, 9, 16});
+  ASSERT_TRUE(stratum);
+  EXPECT_THAT(stratum->pages,
+              testing::ElementsAre(testing::SizeIs(0), testing::SizeIs(1), testing::SizeIs(2), testing::SizeIs(2)));
+  sequence.advance(20, true);
+  EXPECT_TRUE(sequence.lossy());
+  EXPECT_EQ(sequence.length(), 23);
+  ASSERT_TRUE(sequence.append(2));
+  EXPECT_EQ(sequence.length(), 25);
+  EXPECT_EQ(sequence.table(0, 0).tokens, 5);
+  EXPECT_EQ(sequence.table(0, 0).pages.size(), 2);  // the open slab of 3 tokens is not filled further
+  EXPECT_EQ(sequence.table(1, 0).tokens, 14);
+  EXPECT_EQ(sequence.slabs(3).size(), 1);
+  EXPECT_TRUE(sequence.slabs(4).empty());
+  sequence.truncate(23);
+  EXPECT_EQ(sequence.table(1, 1).tokens, 19);
+  ASSERT_TRUE(sequence.check_integrity());
+}
+
+TEST(Sequence, ShrinkingAStratumGivesPagesBack) {
+  const auto pool = make_pool(8);
+  Sequence sequence(*pool);
+  auto first = sequence.append_stratum(std::vector<std::uint32_t>(kHeads, 20));
+  auto second = sequence.append_stratum(std::vector<std::uint32_t>(kHeads, 4));
+  ASSERT_TRUE(first && second);
+  const std::uint32_t free_before = pool->pages_free();
+  sequence.shrink_stratum(*first, 0, 1, 8);
+  sequence.shrink_stratum(*second, 0, 1, 0);
+  sequence.shrink_stratum(*second, 0, 1, 0);
+  sequence.advance(24, true);
+  EXPECT_EQ(pool->pages_free(), free_before + 3);
+  EXPECT_EQ(sequence.table(0, 1).tokens, 8);
+  EXPECT_THAT(first->pages[1], testing::SizeIs(1));
+  EXPECT_EQ(sequence.table(0, 0).tokens, 24);
+  ASSERT_TRUE(sequence.check_integrity());
+  ASSERT_TRUE(pool->check_integrity());
+}
+
+// Random forks, appends, truncations and strata; contents against a naive model after every step.
+TEST(Sequence, AgreesWithANaiveModel) {
+  for (const std::uint32_t slabs : {6u, 40u}) {
+    std::mt19937 random(slabs);
+    const auto pool = make_pool(slabs);
+    std::vector<NaiveSequence> sequences;
+    for (int i = 0; i < 3; ++i) sequences.emplace_back(*pool);
+    for (int step = 0; step < 3000; ++step) {
+      NaiveSequence& sequence = sequences[random() % sequences.size()];
+      switch (random() % 8) {
+        case 0:
+        case 1:
+        case 2:
+          sequence.append(static_cast<std::uint32_t>(random() % 13), random());
+          break;
+        case 3:
+          sequence.truncate(random());
+          break;
+        case 4: {
+          std::vector<std::uint32_t> kept(kHeads), shrunk(kHeads);
+          for (std::uint32_t i = 0; i < kHeads; ++i) {
+            kept[i] = static_cast<std::uint32_t>(random() % 20);
+            shrunk[i] = random() % 2 ? kept[i] : static_cast<std::uint32_t>(random() % (kept[i] + 1));
+          }
+          sequence.append_stratum(kept, shrunk, random());
+          break;
+        }
+        case 5:
+          sequences[random() % sequences.size()].become_fork_of(sequence);
+          break;
+        case 6:
+          if (random() % 4 == 0) sequence.clear();
+          break;
+        case 7:
+          sequence.become_prefix_of(sequences[random() % sequences.size()], random());
+          break;
+      }
+      for (const NaiveSequence& each : sequences) each.check();
+      const auto sound = pool->check_integrity();
+      ASSERT_TRUE(sound) << sound.error().message;
+      if (testing::Test::HasFailure()) return;
+    }
+    sequences.clear();
+    EXPECT_EQ(pool->slabs_free(), slabs);
+  }
+}
+
+}  // namespace
+}  // namespace shale
