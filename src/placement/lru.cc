@@ -1,0 +1,10 @@
+#include "placement/ordered.h"
+#include "placement/planners.h"
+
+namespace shale {
+
+std::unique_ptr<Planner> make_lru_planner(const PlannerOptions&) {
+  return std::make_unique<OrderedPlanner>("lru", kFullMethod, 1.0, older);
+}
+
+}  // namespace shale
