@@ -6,27 +6,26 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "codec/method.h"
-
 namespace shale {
 
-// Prefill of n tokens at depth D takes a·n + b·n·(D + n/2) seconds; a and b are fitted by least squares to what the
-// engine reports, with exponentially fading weight. Decoding of stored bytes has a rate per quantizer.
-// Not thread-safe.
+// Prefill of n tokens on top of D takes a·n + b·n·(D + n/2) seconds; a, b ≥ 0 are fitted by least squares to what the
+// engine reports, older reports fading. Decoding stored bytes has a rate per quantizer. Not thread-safe.
 class CostModel {
  public:
   void prefill(std::uint32_t tokens, std::uint32_t depth, double seconds);
+  // Before the first report: a guess on the slow side for loading to be tried (200 tokens/s).
   double prefill_s(std::uint32_t tokens, std::uint32_t depth) const;
-  bool knows_prefill() const { return samples_ > 0; }
+  bool knows_prefill() const { return known_; }
 
   void decoded(std::string_view quantizer, std::uint64_t bytes, double seconds);
+  // Before the first report: 2 GB/s.
   double decode_s(std::string_view quantizer, std::uint64_t bytes) const;
 
  private:
-  // Sums for the two-parameter fit: features n and n·(D + n/2).
-  double s11_ = 0, s12_ = 0, s22_ = 0, t1_ = 0, t2_ = 0;
-  std::uint64_t samples_ = 0;
-  std::unordered_map<std::string, double> decode_bytes_per_s_;
+  // Normal equations of the fit; features are n and n·(D + n/2).
+  double nn_ = 0, na_ = 0, aa_ = 0, nt_ = 0, at_ = 0;
+  bool known_ = false;
+  std::unordered_map<std::string, double> bytes_per_s_;
 };
 
 }  // namespace shale

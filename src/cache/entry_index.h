@@ -1,13 +1,14 @@
 // What the cache knows: entries by key and by prefix, and where their bytes are. No I/O, no clock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "codec/object.h"
@@ -15,65 +16,105 @@
 
 namespace shale {
 
-// One stored copy of an entry.
+// One stored copy of an entry: the strata of one object that lie on one tier.
 struct StoredObject {
   std::uint32_t tier = 0;  // index, fast to slow
   std::shared_ptr<const Manifest> manifest;
-  std::uint32_t strata = 0;  // present: strata [0, strata) of the manifest's
-  bool base = false;         // the uncompressed copy that undoes losses
+  std::uint32_t strata = 0;  // present: [0, strata) of the manifest's
 
   const Method& method() const { return manifest->method; }
+  // The keep of the grid that the present strata answer for; 1 for objects of a single stratum.
   double keep() const;
-  std::uint64_t bytes() const;  // chunks present, without the manifest
+  std::uint64_t bytes() const;  // of the chunks present
+  Hash128 name() const;
 };
 
+// The segment of a prompt that ends at a branch or at a turn: an unbranched piece of the prefix tree.
 struct Entry {
   EntryKey key;
-  EntryKey parent;
+  EntryKey parent;  // all zero for a root
   std::uint32_t first_position = 0;
   std::vector<std::int32_t> tokens;
   std::vector<StoredObject> objects;
   Frequency frequency;
-  double recompute_s = 0;  // 0: unknown
-  std::uint32_t children = 0;
-  std::uint32_t pins = 0;  // being read, encoded or moved
-  std::string label;
+  double recompute_s = 0;      // what computing it last cost; 0: not measured
+  std::uint32_t children = 0;  // entries that continue this one
+  std::uint32_t pins = 0;      // reads, encodings and moves under way
+  std::string label;           // for people
 
   std::uint32_t end_position() const { return first_position + static_cast<std::uint32_t>(tokens.size()); }
-  const StoredObject* find(const Method& method, std::uint32_t tier) const;
-  // A copy from which every other configuration can be made.
+  StoredObject* find(const Method& method, std::uint32_t tier);
+  // The fastest uncompressed copy: every other configuration can be made from it. Null when there is none.
   const StoredObject* full_copy() const;
-  const StoredObject* placed() const;  // the copy that is not only a base; the base when it is the only one
+  void forget(const Hash128& object, std::uint32_t tier);
 };
 
-// Name of an object's blobs: a copy is identified by its entry and method; the tier says the rest.
+// Keeps an entry in the index while something reads or moves its bytes.
+class EntryPin {
+ public:
+  EntryPin() = default;
+  explicit EntryPin(Entry& entry) : entry_(&entry) { ++entry.pins; }
+  ~EntryPin() { release(); }
+  EntryPin(EntryPin&& other) noexcept : entry_(std::exchange(other.entry_, nullptr)) {}
+  EntryPin& operator=(EntryPin&& other) noexcept {
+    if (this != &other) {
+      release();
+      entry_ = std::exchange(other.entry_, nullptr);
+    }
+    return *this;
+  }
+  Entry* entry() const { return entry_; }
+
+ private:
+  void release() {
+    if (entry_) --entry_->pins;
+    entry_ = nullptr;
+  }
+  Entry* entry_ = nullptr;
+};
+
+// Name of an object's blobs on any tier: an entry has one object per method.
 Hash128 object_name(const EntryKey& key, const Method& method);
 
 class EntryIndex {
  public:
   Entry* find(const EntryKey& key);
   const Entry* find(const EntryKey& key) const;
-  // The new or existing entry.
-  Entry& add(const EntryKey& key, const EntryKey& parent, std::uint32_t first_position, std::span<const std::int32_t> tokens);
-  // Requires no pins.
+  // The new or the known entry.
+  Entry& add(const EntryKey& key, const EntryKey& parent, std::uint32_t first_position,
+             std::span<const std::int32_t> tokens);
+  // Requires an entry without pins. Entries that continue it stay, out of reach until it is added again.
   void remove(const EntryKey& key);
 
-  // The chain of entries along `tokens`, root first; all but the last are matched wholly, `matched` tokens of the last.
+  // The chain of entries that covers most of `tokens`, root first: all but the last are matched wholly, `matched`
+  // tokens of the last.
   struct Link {
-    Entry* entry;
-    std::uint32_t matched;
+    Entry* entry = nullptr;
+    std::uint32_t matched = 0;
   };
   std::vector<Link> match(std::span<const std::int32_t> tokens);
 
   std::size_t size() const { return entries_.size(); }
+  // In no particular order.
   std::vector<Entry*> all();
   std::vector<const Entry*> all() const;
   Status check_integrity() const;
 
  private:
+  // By tokens in lexicographic order: the longest common prefix lies next to where the searched tokens would be.
+  struct TokensLess {
+    using is_transparent = void;
+    template <class A, class B>
+    bool operator()(const A& a, const B& b) const {
+      return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+    }
+  };
+  using Children = std::map<std::vector<std::int32_t>, Entry*, TokensLess>;
+
+  std::vector<Link> match_below(const EntryKey& parent, std::span<const std::int32_t> tokens);
+
   std::unordered_map<EntryKey, std::unique_ptr<Entry>> entries_;
-  // Children of a parent, ordered by their tokens: the longest common prefix is next to where `tokens` would be.
-  std::unordered_map<EntryKey, std::map<std::vector<std::int32_t>, Entry*>> children_;
+  std::unordered_map<EntryKey, Children> children_;  // by parent
 };
 
 }  // namespace shale

@@ -1,0 +1,108 @@
+#include "cache/candidates.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "scoring/scorer.h"
+
+namespace shale {
+
+Result<Candidates> Candidates::create(const std::vector<std::string>& methods, const PageShape& shape,
+                                      std::span<const std::unique_ptr<Tier>> tiers, const CostModel& costs,
+                                      QualityOf quality) {
+  Candidates candidates;
+  candidates.methods_.push_back(Method::full());
+  for (const std::string& text : methods) {
+    SHALE_ASSIGN(Method method, Method::parse(text));
+    if (!method.scorer.empty()) SHALE_TRY(make_scorer(method.scorer));
+    SHALE_TRY(make_quantizer(method.quantizer));
+    candidates.know(method);
+  }
+  candidates.shape_ = shape;
+  candidates.tiers_ = tiers;
+  candidates.costs_ = &costs;
+  candidates.quality_ = std::move(quality);
+  return candidates;
+}
+
+void Candidates::know(const Method& method) {
+  if (std::ranges::find(methods_, method) == methods_.end()) methods_.push_back(method);
+}
+
+std::uint64_t Candidates::bytes(const Method& method, double keep, std::uint32_t tokens) const {
+  return object_bytes(shape_, method, tokens, keep);
+}
+
+double Candidates::load_s(const Method& method, double keep, std::uint32_t tokens, std::uint32_t tier) const {
+  const std::uint64_t size = bytes(method, keep, tokens);
+  const TierSpeed speed = tiers_[tier]->speed();
+  return speed.latency_s + static_cast<double>(size) / speed.read_bytes_per_s + costs_->decode_s(method.quantizer, size);
+}
+
+double Candidates::recompute_s(const Entry& entry) const {
+  if (entry.recompute_s > 0) return entry.recompute_s;
+  return costs_->prefill_s(static_cast<std::uint32_t>(entry.tokens.size()), entry.first_position);
+}
+
+Candidate Candidates::candidate(const Entry& entry, std::uint32_t method, double keep, std::uint32_t tier,
+                                double quality) const {
+  const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
+  return {.method = method,
+          .keep = keep,
+          .tier = tier,
+          .bytes = bytes(methods_[method], keep, tokens),
+          .quality = quality,
+          .ttft_s = std::min(load_s(methods_[method], keep, tokens, tier), recompute_s(entry))};
+}
+
+PlacedEntry Candidates::offer(const Entry& entry, const Configuration& current, bool has_source, double now_s) const {
+  PlacedEntry placed{.id = entry.key.low,
+                     .frequency = entry.frequency.value(now_s),
+                     .last_access_s = entry.frequency.last_access_s(),
+                     .accesses = entry.frequency.count(),
+                     .candidates = {},
+                     .current = kDropped,
+                     .pinned = entry.pins > 0,
+                     .full_copy_bytes = has_source ? bytes(Method::full(), 1, static_cast<std::uint32_t>(entry.tokens.size())) : 0};
+
+  const auto consider = [&](std::uint32_t method, double keep, std::uint32_t tier) {
+    const bool is_current = current == Configuration{methods_[method], keep, tier};
+    const bool reachable = has_source || std::ranges::any_of(entry.objects, [&](const StoredObject& object) {
+                             return object.method() == methods_[method] && keep <= object.keep();
+                           });
+    if (!reachable && !is_current) return;
+    const std::optional<double> quality = methods_[method].is_full() ? 1.0 : quality_(entry.key, methods_[method], keep);
+    // A request may have forced a configuration that nobody measured: it stays, worth nothing.
+    if (!quality && !is_current) return;
+    if (is_current) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+    placed.candidates.push_back(candidate(entry, method, keep, tier, quality.value_or(0)));
+  };
+  // The lowest tier keeps entries uncompressed where it is not bounded; where it is, pressing there is what makes room.
+  const auto lowest = static_cast<std::uint32_t>(tiers_.size() - 1);
+  const bool press_lowest = tiers_[lowest]->capacity_bytes() != kUnlimited;
+  for (std::uint32_t tier = 0; tier < tiers_.size(); ++tier) {
+    for (std::uint32_t method = 0; method < methods_.size(); ++method) {
+      const bool is_current = current.tier == tier && current.method == methods_[method];
+      if (tier == lowest && !press_lowest && method != kFullMethod && !is_current) continue;
+      if (methods_[method].scorer.empty()) {
+        consider(method, 1.0, tier);
+      } else {
+        for (const double keep : kKeepGrid) consider(method, keep, tier);
+      }
+    }
+  }
+  if (entry.children == 0 || current.tier == kDropped) {
+    if (current.tier == kDropped) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+    placed.candidates.push_back(
+        {.method = kFullMethod, .keep = 1, .tier = kDropped, .bytes = 0, .quality = 1, .ttft_s = recompute_s(entry)});
+  }
+  assert(placed.current < placed.candidates.size());
+  return placed;
+}
+
+Configuration Candidates::configuration(const Candidate& candidate) const {
+  return {methods_[candidate.method], candidate.keep, candidate.tier};
+}
+
+}  // namespace shale

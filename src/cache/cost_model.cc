@@ -1,0 +1,62 @@
+#include "cache/cost_model.h"
+
+#include <algorithm>
+
+namespace shale {
+
+namespace {
+
+constexpr double kFade = 0.98;  // weight of a report after each newer one
+constexpr double kGuessTokensPerS = 200;
+constexpr double kGuessDecodeBytesPerS = 2e9;
+
+double attended(double tokens, double depth) { return tokens * (depth + tokens / 2); }
+
+}  // namespace
+
+void CostModel::prefill(std::uint32_t tokens, std::uint32_t depth, double seconds) {
+  if (tokens == 0 || seconds <= 0) return;
+  // Relative errors count alike for short and long prefills.
+  const double weight = 1 / (seconds * seconds);
+  const double n = tokens;
+  const double a = attended(tokens, depth);
+  nn_ = nn_ * kFade + weight * n * n;
+  na_ = na_ * kFade + weight * n * a;
+  aa_ = aa_ * kFade + weight * a * a;
+  nt_ = nt_ * kFade + weight * n * seconds;
+  at_ = at_ * kFade + weight * a * seconds;
+  known_ = true;
+}
+
+double CostModel::prefill_s(std::uint32_t tokens, std::uint32_t depth) const {
+  if (!known_) return tokens / kGuessTokensPerS;
+  const double determinant = nn_ * aa_ - na_ * na_;
+  double per_token = nt_ / nn_;
+  double per_attended = 0;
+  if (determinant > 1e-9 * nn_ * aa_) {
+    per_token = (nt_ * aa_ - at_ * na_) / determinant;
+    per_attended = (at_ * nn_ - nt_ * na_) / determinant;
+    if (per_attended < 0) {
+      per_token = nt_ / nn_;
+      per_attended = 0;
+    } else if (per_token < 0) {
+      per_token = 0;
+      per_attended = at_ / aa_;
+    }
+  }
+  return per_token * tokens + per_attended * attended(tokens, depth);
+}
+
+void CostModel::decoded(std::string_view quantizer, std::uint64_t bytes, double seconds) {
+  if (bytes == 0 || seconds <= 0) return;
+  const double rate = static_cast<double>(bytes) / seconds;
+  const auto [at, inserted] = bytes_per_s_.emplace(quantizer, rate);
+  if (!inserted) at->second += 0.2 * (rate - at->second);
+}
+
+double CostModel::decode_s(std::string_view quantizer, std::uint64_t bytes) const {
+  const auto at = bytes_per_s_.find(std::string(quantizer));
+  return static_cast<double>(bytes) / (at == bytes_per_s_.end() ? kGuessDecodeBytesPerS : at->second);
+}
+
+}  // namespace shale

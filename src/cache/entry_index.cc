@@ -1,0 +1,169 @@
+#include "cache/entry_index.h"
+
+#include <algorithm>
+#include <cassert>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+namespace shale {
+
+namespace {
+
+std::uint32_t common_prefix(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
+  return static_cast<std::uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+std::uint32_t covered(std::span<const EntryIndex::Link> chain) {
+  return std::accumulate(chain.begin(), chain.end(), 0u,
+                         [](std::uint32_t sum, const EntryIndex::Link& link) { return sum + link.matched; });
+}
+
+}  // namespace
+
+double StoredObject::keep() const {
+  return manifest->strata_tokens.size() <= 1 ? 1.0 : kKeepGrid[std::min<std::size_t>(strata, kKeepGrid.size()) - 1];
+}
+
+std::uint64_t StoredObject::bytes() const {
+  std::uint64_t sum = 0;
+  for (const ChunkInfo& chunk : manifest->chunks) sum += chunk.stratum < strata ? chunk.bytes : 0;
+  return sum;
+}
+
+Hash128 StoredObject::name() const { return object_name(manifest->key, manifest->method); }
+
+StoredObject* Entry::find(const Method& method, std::uint32_t tier) {
+  const auto at = std::ranges::find_if(
+      objects, [&](const StoredObject& object) { return object.tier == tier && object.method() == method; });
+  return at == objects.end() ? nullptr : &*at;
+}
+
+const StoredObject* Entry::full_copy() const {
+  const StoredObject* fastest = nullptr;
+  for (const StoredObject& object : objects) {
+    if (object.method().is_full() && (!fastest || object.tier < fastest->tier)) fastest = &object;
+  }
+  return fastest;
+}
+
+void Entry::forget(const Hash128& object, std::uint32_t tier) {
+  std::erase_if(objects, [&](const StoredObject& known) { return known.tier == tier && known.name() == object; });
+}
+
+Hash128 object_name(const EntryKey& key, const Method& method) {
+  return Hasher().add(key).add(method.text()).finish();
+}
+
+Entry* EntryIndex::find(const EntryKey& key) {
+  const auto at = entries_.find(key);
+  return at == entries_.end() ? nullptr : at->second.get();
+}
+
+const Entry* EntryIndex::find(const EntryKey& key) const {
+  const auto at = entries_.find(key);
+  return at == entries_.end() ? nullptr : at->second.get();
+}
+
+Entry& EntryIndex::add(const EntryKey& key, const EntryKey& parent, std::uint32_t first_position,
+                       std::span<const std::int32_t> tokens) {
+  std::unique_ptr<Entry>& entry = entries_[key];
+  if (entry) return *entry;
+  entry = std::make_unique<Entry>();
+  entry->key = key;
+  entry->parent = parent;
+  entry->first_position = first_position;
+  entry->tokens.assign(tokens.begin(), tokens.end());
+  children_[parent].emplace(entry->tokens, entry.get());
+  if (Entry* above = find(parent)) ++above->children;
+  if (const auto own = children_.find(key); own != children_.end()) {
+    entry->children = static_cast<std::uint32_t>(own->second.size());
+  }
+  return *entry;
+}
+
+void EntryIndex::remove(const EntryKey& key) {
+  const auto at = entries_.find(key);
+  assert(at != entries_.end() && at->second->pins == 0);
+  const Entry& entry = *at->second;
+  const auto siblings = children_.find(entry.parent);
+  siblings->second.erase(entry.tokens);
+  if (siblings->second.empty()) children_.erase(siblings);
+  if (Entry* above = find(entry.parent)) --above->children;
+  entries_.erase(at);
+}
+
+std::vector<EntryIndex::Link> EntryIndex::match(std::span<const std::int32_t> tokens) { return match_below({}, tokens); }
+
+std::vector<EntryIndex::Link> EntryIndex::match_below(const EntryKey& parent, std::span<const std::int32_t> tokens) {
+  const auto at = children_.find(parent);
+  if (at == children_.end() || tokens.empty()) return {};
+  const Children& children = at->second;
+
+  std::vector<Link> best;
+  const auto consider = [&](Entry* entry) {
+    const std::uint32_t matched = common_prefix(entry->tokens, tokens);
+    std::vector<Link> chain;
+    if (matched > 0) chain.push_back({entry, matched});
+    if (matched == entry->tokens.size()) {
+      const std::vector<Link> rest = match_below(entry->key, tokens.subspan(matched));
+      chain.insert(chain.end(), rest.begin(), rest.end());
+    }
+    if (covered(chain) > covered(best)) best = std::move(chain);
+    return matched;
+  };
+
+  // The neighbours of `tokens` in the order share the longest prefix with it. Shorter entries that are whole prefixes
+  // of it may continue in entries of their own: they are found by searching for ever shorter prefixes.
+  auto next = children.lower_bound(tokens);
+  if (next != children.end()) consider(next->second);
+  while (next != children.begin()) {
+    const std::uint32_t matched = consider(std::prev(next)->second);
+    if (matched == 0) break;
+    const bool whole = std::prev(next)->first.size() == matched;
+    next = whole ? std::prev(next) : children.upper_bound(tokens.first(matched));
+  }
+  return best;
+}
+
+std::vector<Entry*> EntryIndex::all() {
+  std::vector<Entry*> entries;
+  for (const auto& [key, entry] : entries_) entries.push_back(entry.get());
+  return entries;
+}
+
+std::vector<const Entry*> EntryIndex::all() const {
+  std::vector<const Entry*> entries;
+  for (const auto& [key, entry] : entries_) entries.push_back(entry.get());
+  return entries;
+}
+
+Status EntryIndex::check_integrity() const {
+  std::size_t listed = 0;
+  for (const auto& [parent, children] : children_) {
+    listed += children.size();
+    for (const auto& [tokens, entry] : children) {
+      if (entry->parent != parent || entry->tokens != tokens) {
+        return fail(ErrorCode::kInternal, "entry {} is listed under the wrong parent", entry->key.hex());
+      }
+    }
+    const Entry* above = find(parent);
+    if (above && above->children != children.size()) {
+      return fail(ErrorCode::kInternal, "entry {} counts {} children of {}", parent.hex(), above->children,
+                  children.size());
+    }
+  }
+  if (listed != entries_.size()) {
+    return fail(ErrorCode::kInternal, "{} entries, {} listed as children", entries_.size(), listed);
+  }
+  for (const auto& [key, entry] : entries_) {
+    for (const StoredObject& object : entry->objects) {
+      if (object.manifest->key != key || object.strata == 0 || object.strata > object.manifest->strata_tokens.size()) {
+        return fail(ErrorCode::kInternal, "entry {} lists an object that is not its own", key.hex());
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace shale

@@ -1,0 +1,310 @@
+#include "cache/job.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shale {
+
+namespace {
+
+void count_failure(CacheStats& stats, const Error& error) {
+  ++(error.code == ErrorCode::kFull ? stats.refused_full : stats.failed_writes);
+}
+
+void register_copy(Entry& entry, std::uint32_t tier, const ObjectBytes& object) {
+  if (StoredObject* known = entry.find(object.manifest->method, tier)) {
+    known->strata = std::max(known->strata, object.strata);
+  } else {
+    entry.objects.push_back({tier, object.manifest, object.strata});
+  }
+}
+
+void cut_copy(JobContext& context, Entry& entry, const CopyCut& cut) {
+  StoredObject* object = entry.find(cut.method, cut.tier);
+  if (!object || object->strata <= cut.strata) return;
+  Tier& tier = *context.tiers[cut.tier];
+  const Status status = cut.strata == 0 ? remove_object(tier, *object->manifest)
+                                        : remove_strata(tier, *object->manifest, cut.strata);
+  if (!status) count_failure(context.stats, status.error());
+  if (cut.strata == 0) {
+    ++context.stats.drops;
+    entry.forget(object->name(), cut.tier);
+  } else {
+    ++context.stats.presses;
+    object->strata = cut.strata;
+  }
+}
+
+// Writes queries beside an uncompressed object; they are a convenience, so a refusal is only counted.
+class QueriesWriter {
+ public:
+  QueriesWriter(Tier& tier, const Manifest& manifest, const StoredQueries& queries)
+      : write_(tier.write({object_name(manifest.key, manifest.method), kQueriesPart},
+                          std::make_shared<const AlignedBuffer>(serialize(queries)))) {}
+  bool ready() const { return write_->ready(); }
+  Status finish() { return write_->wait(); }
+
+ private:
+  std::shared_ptr<TierWrite> write_;
+};
+
+class StoreJob final : public Job {
+ public:
+  StoreJob(JobContext& context, Entry& entry, Sequence held, std::uint32_t first, StoredQueries queries,
+           std::vector<CopyTarget> targets)
+      : Job(context, entry),
+        held_(std::move(held)),
+        first_(first),
+        queries_(std::move(queries)),
+        targets_(std::move(targets)) {}
+
+  Progress step(Executor& executor) override {
+    if (!writers_.empty()) return finish_writes();
+    if (encoder_) return encode(executor);
+    if (targets_.empty()) return Progress::kDone;
+    return start_next();
+  }
+
+ private:
+  struct Writing {
+    ObjectWriter writer;
+    std::uint32_t tier;
+  };
+
+  // The next method: all its targets are written from one encoding.
+  Progress start_next() {
+    method_ = targets_.front().method;
+    const PageShape& shape = context_.pool.shape();
+    const std::uint32_t tokens = static_cast<std::uint32_t>(entry().tokens.size());
+    std::vector<SlabId> slabs = held_.slabs(first_ + tokens);
+    slabs.erase(slabs.begin(), slabs.begin() + first_ / shape.page_tokens);
+    Manifest identity;
+    identity.key = entry().key;
+    identity.parent = entry().parent;
+    identity.fingerprint = context_.fingerprint;
+    identity.shape = shape;
+    identity.first_position = entry().first_position;
+    identity.tokens = entry().tokens;
+    identity.method = method_;
+    auto encoder = ObjectEncoder::start(context_.pool, std::move(slabs), first_ % shape.page_tokens, std::move(identity),
+                                        context_.scorers, queries_.values, queries_.query_heads, queries_.window);
+    if (!encoder) {
+      count_failure(context_.stats, encoder.error());
+      std::erase_if(targets_, [&](const CopyTarget& target) { return target.method == method_; });
+      return Progress::kWorked;
+    }
+    encoder_.emplace(std::move(*encoder));
+    return Progress::kWorked;
+  }
+
+  Progress encode(Executor& executor) {
+    if (encoder_->step(executor)) return Progress::kWorked;
+    const auto encoded = std::make_shared<const ObjectEncoder::Encoded>(encoder_->finish());
+    encoder_.reset();
+    for (const ChunkInfo& chunk : encoded->manifest.chunks) context_.stats.encoded_bytes += chunk.bytes;
+    for (const CopyTarget& target : targets_) {
+      if (target.method != method_) continue;
+      Tier& tier = *context_.tiers[target.tier];
+      if (tier.read_only()) continue;
+      // A copy with fewer strata may stem from another computation, whose chunks do not go with these.
+      cut_copy(context_, entry(), {method_, target.tier, 0});
+      const std::uint32_t strata = encoded->manifest.strata_for(target.keep);
+      writers_.push_back({ObjectWriter(tier, object_bytes(encoded, strata)), target.tier});
+      if (method_.is_full() && !queries_.empty()) query_writers_.emplace_back(tier, encoded->manifest, queries_);
+    }
+    std::erase_if(targets_, [&](const CopyTarget& target) { return target.method == method_; });
+    return Progress::kWorked;
+  }
+
+  Progress finish_writes() {
+    bool ready = std::ranges::all_of(query_writers_, &QueriesWriter::ready);
+    for (Writing& writing : writers_) ready = writing.writer.poll() && ready;
+    if (!ready) return Progress::kWaiting;
+    for (Writing& writing : writers_) {
+      if (const Status status = writing.writer.finish(); status) {
+        register_copy(entry(), writing.tier, writing.writer.object());
+      } else {
+        count_failure(context_.stats, status.error());
+      }
+    }
+    for (QueriesWriter& writer : query_writers_) {
+      if (const Status status = writer.finish(); !status) count_failure(context_.stats, status.error());
+    }
+    writers_.clear();
+    query_writers_.clear();
+    return targets_.empty() ? Progress::kDone : Progress::kWorked;
+  }
+
+  Sequence held_;
+  std::uint32_t first_;
+  StoredQueries queries_;
+  std::vector<CopyTarget> targets_;  // not yet encoded
+  Method method_;                    // being encoded or written
+  std::optional<ObjectEncoder> encoder_;
+  std::vector<Writing> writers_;
+  std::vector<QueriesWriter> query_writers_;
+};
+
+class CopyJob final : public Job {
+ public:
+  CopyJob(JobContext& context, Entry& entry, CopyTarget target, std::vector<CopyCut> cuts)
+      : Job(context, entry), target_(std::move(target)), cuts_(std::move(cuts)) {}
+
+  Progress step(Executor& executor) override {
+    switch (phase_) {
+      case Phase::kStart: return start();
+      case Phase::kRead: return finish_read(executor);
+      case Phase::kDecode: return decode(executor);
+      case Phase::kWrite: return finish_write();
+      case Phase::kStore: return store(executor);
+    }
+    return Progress::kDone;
+  }
+
+ private:
+  enum class Phase { kStart, kRead, kDecode, kWrite, kStore };
+
+  Progress start() {
+    if (StoredObject* there = entry().find(target_.method, target_.tier);
+        there && there->strata >= there->manifest->strata_for(target_.keep)) {
+      return conclude(true);
+    }
+    const StoredObject* source = same_method_source();
+    as_is_ = source != nullptr;
+    if (!source) source = entry().full_copy();
+    if (!source || context_.tiers[target_.tier]->read_only()) return conclude(false);
+    source_ = *source;
+    Tier& tier = *context_.tiers[source_.tier];
+    const std::uint32_t strata = as_is_ ? source_.manifest->strata_for(target_.keep) : source_.strata;
+    reader_.emplace(tier, source_.manifest, strata);
+    if (source_.method().is_full()) queries_read_ = tier.read({source_.name(), kQueriesPart});
+    phase_ = Phase::kRead;
+    return Progress::kWorked;
+  }
+
+  // An object of the target's method with enough strata, the fastest.
+  const StoredObject* same_method_source() {
+    const StoredObject* best = nullptr;
+    for (const StoredObject& object : entry().objects) {
+      if (object.method() == target_.method && object.strata >= object.manifest->strata_for(target_.keep) &&
+          (!best || object.tier < best->tier)) {
+        best = &object;
+      }
+    }
+    return best;
+  }
+
+  Progress finish_read(Executor&) {
+    if (!reader_->poll() || (queries_read_ && !queries_read_->ready())) return Progress::kWaiting;
+    if (queries_read_) {
+      if (auto bytes = queries_read_->take()) {
+        if (auto queries = parse_queries((*bytes)->bytes())) queries_ = std::move(*queries);
+      }
+    }
+    auto object = reader_->finish();
+    if (!object) return lose_source(object.error());
+    object_ = std::move(*object);
+    if (as_is_) {
+      Tier& tier = *context_.tiers[target_.tier];
+      writer_.emplace(tier, object_);
+      if (target_.method.is_full() && !queries_.empty()) queries_writer_.emplace(tier, *object_.manifest, queries_);
+      phase_ = Phase::kWrite;
+      return Progress::kWorked;
+    }
+    pages_.emplace(context_.pool);
+    auto decoder = ObjectDecoder::start(*object_.manifest, 1.0, static_cast<std::uint32_t>(entry().tokens.size()), *pages_);
+    if (!decoder) return conclude(false);  // the pool has no room now; the planner will ask again
+    decoder_.emplace(std::move(*decoder));
+    phase_ = Phase::kDecode;
+    return Progress::kWorked;
+  }
+
+  Progress decode(Executor& executor) {
+    if (Status status = decoder_->decode(decoded_, object_.chunks[decoded_]->bytes(), executor); !status) {
+      return lose_source(status.error());
+    }
+    if (++decoded_ < object_.chunks.size()) return Progress::kWorked;
+    store_ = make_store_job(context_, entry(), std::move(*pages_), 0, std::move(queries_), {target_});
+    phase_ = Phase::kStore;
+    return Progress::kWorked;
+  }
+
+  Progress finish_write() {
+    if (!writer_->poll() || (queries_writer_ && !queries_writer_->ready())) return Progress::kWaiting;
+    const Status status = writer_->finish();
+    if (!status) {
+      count_failure(context_.stats, status.error());
+      return conclude(false);
+    }
+    register_copy(entry(), target_.tier, writer_->object());
+    ++context_.stats.copies;
+    return conclude(true);
+  }
+
+  Progress store(Executor& executor) {
+    const Progress progress = store_->step(executor);
+    if (progress != Progress::kDone) return progress;
+    return conclude(entry().find(target_.method, target_.tier) != nullptr);
+  }
+
+  Progress lose_source(const Error& error) {
+    ++(error.code == ErrorCode::kCorrupt ? context_.stats.corrupt_objects : context_.stats.failed_reads);
+    static_cast<void>(remove_object(*context_.tiers[source_.tier], *source_.manifest));
+    entry().forget(source_.name(), source_.tier);
+    return conclude(false);
+  }
+
+  Progress conclude(bool made) {
+    if (made) {
+      for (const CopyCut& cut : cuts_) cut_copy(context_, entry(), cut);
+    }
+    return Progress::kDone;
+  }
+
+  CopyTarget target_;
+  std::vector<CopyCut> cuts_;
+  Phase phase_ = Phase::kStart;
+  bool as_is_ = false;
+  StoredObject source_;
+  std::optional<ObjectReader> reader_;
+  std::shared_ptr<TierRead> queries_read_;
+  StoredQueries queries_;
+  ObjectBytes object_;
+  std::optional<ObjectWriter> writer_;
+  std::optional<QueriesWriter> queries_writer_;
+  std::optional<Sequence> pages_;
+  std::optional<ObjectDecoder> decoder_;
+  std::uint32_t decoded_ = 0;
+  std::unique_ptr<Job> store_;
+};
+
+class CutJob final : public Job {
+ public:
+  CutJob(JobContext& context, Entry& entry, std::vector<CopyCut> cuts)
+      : Job(context, entry), cuts_(std::move(cuts)) {}
+
+  Progress step(Executor&) override {
+    for (const CopyCut& cut : cuts_) cut_copy(context_, entry(), cut);
+    return Progress::kDone;
+  }
+
+ private:
+  std::vector<CopyCut> cuts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Job> make_store_job(JobContext& context, Entry& entry, Sequence held, std::uint32_t first,
+                                    StoredQueries queries, std::vector<CopyTarget> targets) {
+  return std::make_unique<StoreJob>(context, entry, std::move(held), first, std::move(queries), std::move(targets));
+}
+
+std::unique_ptr<Job> make_copy_job(JobContext& context, Entry& entry, CopyTarget target, std::vector<CopyCut> cuts) {
+  return std::make_unique<CopyJob>(context, entry, std::move(target), std::move(cuts));
+}
+
+std::unique_ptr<Job> make_cut_job(JobContext& context, Entry& entry, std::vector<CopyCut> cuts) {
+  return std::make_unique<CutJob>(context, entry, std::move(cuts));
+}
+
+}  // namespace shale

@@ -1,0 +1,79 @@
+// Background work of the cache: encoding, writing, moving. A job advances in bounded pieces on the engine's own threads,
+// between decode steps and when idle; its I/O runs meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/entry_index.h"
+#include "cache/stored.h"
+#include "core/executor.h"
+#include "paging/sequence.h"
+
+namespace shale {
+
+struct CacheStats {
+  std::uint64_t lookups = 0, hits = 0;
+  std::uint64_t tokens_pool = 0, tokens_memory = 0, tokens_disk = 0, tokens_remote = 0;
+  std::uint64_t corrupt_objects = 0;  // found damaged, removed, never served
+  std::uint64_t failed_reads = 0, failed_writes = 0, refused_full = 0;
+  std::uint64_t encoded_bytes = 0, copies = 0, presses = 0, drops = 0;
+};
+
+// What jobs work on; owned by the cache, which outlives its jobs.
+struct JobContext {
+  PagePool& pool;
+  std::span<const std::unique_ptr<Tier>> tiers;
+  const Fingerprint& fingerprint;
+  const ScorerOptions& scorers;
+  CacheStats& stats;
+};
+
+// A copy to make: strata for `keep` of the method's object, on one tier.
+struct CopyTarget {
+  Method method;
+  double keep = 1;
+  std::uint32_t tier = 0;
+};
+
+// A copy to give up: its strata from `strata` on; 0: all of it.
+struct CopyCut {
+  Method method;
+  std::uint32_t tier = 0;
+  std::uint32_t strata = 0;
+};
+
+class Job {
+ public:
+  enum class Progress { kWorked, kWaiting, kDone };
+
+  virtual ~Job() = default;
+  // One piece: about a millisecond of work a thread, never waiting for I/O.
+  virtual Progress step(Executor& executor) = 0;
+  Entry& entry() const { return *pin_.entry(); }
+
+ protected:
+  Job(JobContext& context, Entry& entry) : context_(context), pin_(entry) {}
+
+  JobContext& context_;
+
+ private:
+  EntryPin pin_;
+};
+
+// Encodes an entry from exact pages and writes the targets; `held` keeps the pages until then. The entry's first token
+// is token `first` of `held`.
+std::unique_ptr<Job> make_store_job(JobContext& context, Entry& entry, Sequence held, std::uint32_t first,
+                                    StoredQueries queries, std::vector<CopyTarget> targets);
+
+// Makes one more copy of an entry from a stored one: as it is where an object of the method with enough strata exists,
+// else by encoding anew from the uncompressed copy. Then gives up `cuts`, which are kept when the copy fails.
+std::unique_ptr<Job> make_copy_job(JobContext& context, Entry& entry, CopyTarget target, std::vector<CopyCut> cuts);
+
+// Presses or drops copies.
+std::unique_ptr<Job> make_cut_job(JobContext& context, Entry& entry, std::vector<CopyCut> cuts);
+
+}  // namespace shale
