@@ -7,24 +7,25 @@
 namespace shale {
 namespace {
 
-// {x : (x − center)ᵀ shape⁻¹ (x − center) ≤ 1}, in two dimensions or more.
+// {center + factor · u : |u| ≤ 1}, in two dimensions or more. Keeping the factor, not its square, is what keeps cuts
+// accurate when the ellipsoid has become flat.
 class Ellipsoid {
  public:
-  explicit Ellipsoid(std::size_t size) : size_(size), center_(size, 0.5), shape_(size * size), direction_(size) {
-    for (std::size_t i = 0; i < size; ++i) shape_[i * size + i] = 0.25 * static_cast<double>(size);  // holds the box
+  explicit Ellipsoid(std::size_t size) : size_(size), center_(size, 0.5), factor_(size * size), along_(size) {
+    for (std::size_t i = 0; i < size; ++i) factor(i, i) = 0.5 * std::sqrt(static_cast<double>(size));  // holds the box
   }
 
   const std::vector<double>& center() const { return center_; }
 
-  // The largest normalᵀ (center − x) over the ellipsoid.
+  // The largest normalᵀ (x − center) over the ellipsoid; `along_` becomes factorᵀ · normal.
   double reach(std::span<const double> normal) {
-    double sum = 0;
-    for (std::size_t i = 0; i < size_; ++i) {
-      direction_[i] = 0;
-      for (std::size_t j = 0; j < size_; ++j) direction_[i] += shape_[i * size_ + j] * normal[j];
-      sum += normal[i] * direction_[i];
+    double square = 0;
+    for (std::size_t j = 0; j < size_; ++j) {
+      along_[j] = 0;
+      for (std::size_t i = 0; i < size_; ++i) along_[j] += factor(i, j) * normal[i];
+      square += along_[j] * along_[j];
     }
-    return std::sqrt(std::max(0.0, sum));
+    return std::sqrt(square);
   }
 
   // The smallest ellipsoid around what is left by normalᵀ (x − center) ≤ −depth · reach(normal); 0 ≤ depth < 1.
@@ -32,20 +33,22 @@ class Ellipsoid {
     const double length = reach(normal);
     const double n = static_cast<double>(size_);
     const double shift = (1 + n * depth) / (n + 1);
-    const double scale = n * n * (1 - depth * depth) / (n * n - 1);
-    const double flatten = 2 * (1 + n * depth) / ((n + 1) * (1 + depth));
-    for (double& d : direction_) d /= length;
+    const double grow = std::sqrt(n * n * (1 - depth * depth) / (n * n - 1));
+    const double flatten = std::sqrt(1 - 2 * (1 + n * depth) / ((n + 1) * (1 + depth))) - 1;
+    for (double& a : along_) a /= length;
     for (std::size_t i = 0; i < size_; ++i) {
-      center_[i] -= shift * direction_[i];
-      for (std::size_t j = 0; j < size_; ++j) {
-        shape_[i * size_ + j] = scale * (shape_[i * size_ + j] - flatten * direction_[i] * direction_[j]);
-      }
+      double step = 0;
+      for (std::size_t j = 0; j < size_; ++j) step += factor(i, j) * along_[j];
+      center_[i] -= shift * step;
+      for (std::size_t j = 0; j < size_; ++j) factor(i, j) = grow * (factor(i, j) + flatten * step * along_[j]);
     }
   }
 
  private:
+  double& factor(std::size_t i, std::size_t j) { return factor_[i * size_ + j]; }
+
   std::size_t size_;
-  std::vector<double> center_, shape_, direction_;
+  std::vector<double> center_, factor_, along_;
 };
 
 }  // namespace
