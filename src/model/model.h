@@ -100,7 +100,7 @@ class Tokenizer {
 };
 
 struct SamplingOptions {
-  float temperature = 0;  // 0: greedy
+  float temperature = 0;    // 0: greedy
   std::uint32_t top_k = 0;  // 0: all
   float top_p = 1, min_p = 0;
   std::uint64_t seed = 0;

@@ -1,0 +1,11 @@
+// The architectures that exist, one file each.
+#pragma once
+
+#include "model/architecture.h"
+
+namespace shale {
+
+extern const Architecture kLlama;
+extern const Architecture kQwen2;
+
+}  // namespace shale

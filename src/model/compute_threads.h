@@ -1,0 +1,55 @@
+// The threads that compute: one ggml thread pool runs graphs, attention and everything else handed to the executor, so
+// that no two sets of busy threads fight over the cores.
+//
+// Workers spin for a few tens of milliseconds after the last piece of work (a launch costs microseconds while a step
+// runs) and then sleep: an idle process uses no CPU.
+#pragma once
+
+#include <ggml-cpu.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "core/aligned_buffer.h"
+#include "core/executor.h"
+
+namespace shale {
+
+class ComputeThreads final : public Executor {
+ public:
+  // 0: as many as the process may use cores.
+  explicit ComputeThreads(std::uint32_t threads);
+  ~ComputeThreads() override;
+
+  std::size_t threads() const override { return threads_; }
+  void parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) override;
+
+  // Plans once; the plan is good for as long as the graph.
+  ggml_cplan plan(const ggml_cgraph* graph) const;
+  // Runs the graph, on the caller and the workers. One caller at a time, parallel_for included.
+  void compute(ggml_cgraph* graph, ggml_cplan& plan);
+
+ private:
+  struct FreePool {
+    void operator()(ggml_threadpool* pool) const { ggml_threadpool_free(pool); }
+  };
+  struct FreeContext {
+    void operator()(ggml_context* context) const { ggml_free(context); }
+  };
+
+  static void run_loop(ggml_tensor* target, int thread, int threads, void* self);
+
+  std::uint32_t threads_;
+  std::unique_ptr<ggml_threadpool, FreePool> pool_;
+  AlignedBuffer scratch_;
+  // parallel_for is a graph of one node that calls run_loop on every thread.
+  std::unique_ptr<ggml_context, FreeContext> loop_context_;
+  ggml_cgraph* loop_graph_ = nullptr;
+  ggml_cplan loop_plan_{};
+  const std::function<void(std::size_t)>* loop_work_ = nullptr;
+  std::size_t loop_count_ = 0;
+  std::atomic<std::size_t> loop_next_{0};
+};
+
+}  // namespace shale

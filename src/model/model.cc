@@ -1,0 +1,226 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <new>
+
+#include "model/attention.h"
+#include "model/graph.h"
+#include "model/model_fingerprint.h"
+#include "model/weight_choice.h"
+
+namespace shale {
+namespace {
+
+constexpr std::uint32_t kBatchTokensMax = 1 << 16;
+
+Status check(const ModelOptions& options) {
+  constexpr std::array kPageTokens = {8U, 16U, 32U, 64U};
+  if (std::ranges::find(kPageTokens, options.page_tokens) == kPageTokens.end()) {
+    return fail(ErrorCode::kInvalidArgument, "pages of {} tokens; 8, 16, 32 or 64 are possible", options.page_tokens);
+  }
+  if (options.batch_tokens_max == 0 || options.batch_tokens_max > kBatchTokensMax) {
+    return fail(ErrorCode::kInvalidArgument, "{} tokens a step; 1 … {} are possible", options.batch_tokens_max,
+                kBatchTokensMax);
+  }
+  return {};
+}
+
+class GgufModel final : public Model {
+ public:
+  GgufModel(std::unique_ptr<GgufFile> file, Hyperparameters hyper, FileTensors tensors, const ModelOptions& options,
+            std::unique_ptr<ComputeThreads> threads, RunningWeights weights)
+      : file_(std::move(file)),
+        hyper_(std::move(hyper)),
+        tensors_(std::move(tensors)),
+        options_(options),
+        threads_(std::move(threads)),
+        weights_(std::move(weights)),
+        vectors_(tensors_, hyper_),
+        graphs_(hyper_, vectors_, options.batch_tokens_max, *threads_),
+        fingerprint_(model_fingerprint(*file_, options, *threads_)),
+        info_{.name = hyper_.name,
+              .architecture = std::string(hyper_.architecture->name),
+              .layers = hyper_.layers,
+              .query_heads = hyper_.query_heads,
+              .kv_heads = hyper_.kv_heads,
+              .head_dim = hyper_.head_dim,
+              .embedding = hyper_.embedding,
+              .vocabulary = hyper_.vocabulary,
+              .context_max = hyper_.context_max,
+              .prefill_weights = weights_.prefill_name(),
+              .decode_weights = weights_.decode_name(),
+              .weight_bytes = weights_.bytes()} {}
+
+  const ModelInfo& info() const override { return info_; }
+  PageShape page_shape() const override {
+    return {hyper_.layers, hyper_.kv_heads, hyper_.head_dim, options_.page_tokens};
+  }
+  Hash128 fingerprint() const override { return fingerprint_; }
+  Executor& executor() override { return *threads_; }
+  Result<std::span<const float>> step(std::span<const StepSequence> batch, StepHooks* hooks) override;
+
+ private:
+  Result<std::uint32_t> check_batch(std::span<const StepSequence> batch) const;
+  // Fills the first segment's inputs and the rows whose logits are asked for; returns the number of those.
+  std::uint32_t prepare(std::span<const StepSequence> batch, std::uint32_t tokens);
+  void store_kv(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows);
+  void attend(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows);
+  void capture_queries(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) const;
+
+  std::unique_ptr<GgufFile> file_;
+  Hyperparameters hyper_;
+  FileTensors tensors_;
+  ModelOptions options_;
+  std::unique_ptr<ComputeThreads> threads_;
+  RunningWeights weights_;
+  Vectors vectors_;
+  Graphs graphs_;
+  Hash128 fingerprint_;
+  ModelInfo info_;
+  std::vector<HeadTable> tables_;  // of one layer, [sequence][KV head]
+  std::vector<AttentionWork> works_;
+};
+
+Result<std::uint32_t> GgufModel::check_batch(std::span<const StepSequence> batch) const {
+  std::size_t total = 0;
+  for (const StepSequence& part : batch) {
+    if (!part.sequence || part.tokens.empty() || part.tokens.size() > part.sequence->length()) {
+      return fail(ErrorCode::kInvalidArgument, "a step's sequence has no room for its tokens");
+    }
+    if (!(part.sequence->pool().shape() == page_shape()) || &part.sequence->pool() != &batch[0].sequence->pool()) {
+      return fail(ErrorCode::kInvalidArgument, "a step's sequence lies in pages of another shape or pool");
+    }
+    if (part.sequence->length() > hyper_.context_max) {
+      return fail(ErrorCode::kInvalidArgument, "{} tokens exceed the model's context of {}", part.sequence->length(),
+                  hyper_.context_max);
+    }
+    if (part.query_window > part.tokens.size()) {
+      return fail(ErrorCode::kInvalidArgument, "a query window of {} over {} tokens", part.query_window,
+                  part.tokens.size());
+    }
+    for (const Token token : part.tokens) {
+      if (token < 0 || static_cast<std::uint32_t>(token) >= hyper_.vocabulary) {
+        return fail(ErrorCode::kInvalidArgument, "token {} is not in the vocabulary of {}", token, hyper_.vocabulary);
+      }
+    }
+    total += part.tokens.size();
+  }
+  if (total > options_.batch_tokens_max) {
+    return fail(ErrorCode::kInvalidArgument, "a step of {} tokens; this model was loaded for {}", total,
+                options_.batch_tokens_max);
+  }
+  return static_cast<std::uint32_t>(total);
+}
+
+std::uint32_t GgufModel::prepare(std::span<const StepSequence> batch, std::uint32_t tokens) {
+  const std::span<float> hidden = graphs_.hidden(tokens);
+  const std::span<std::int32_t> positions = graphs_.positions(tokens);
+  const std::span<std::int32_t> rows = graphs_.rows(tokens);
+  std::uint32_t row = 0, wanted = 0;
+  for (const StepSequence& part : batch) {
+    const auto count = static_cast<std::uint32_t>(part.tokens.size());
+    for (std::uint32_t i = 0; i < count; ++i, ++row) {
+      dequantise_rows(*tensors_.token_embedding, part.tokens[i], 1, &hidden[std::size_t{row} * hyper_.embedding]);
+      positions[row] = static_cast<std::int32_t>(part.sequence->length() - count + i);
+      const bool last = i + 1 == count;
+      if (!part.logits_none && (part.logits_all || last)) rows[wanted++] = static_cast<std::int32_t>(row);
+    }
+  }
+  return wanted;
+}
+
+void GgufModel::store_kv(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) {
+  const std::uint32_t heads = hyper_.kv_heads;
+  std::vector<std::size_t> first_row(batch.size());
+  for (std::size_t s = 1; s < batch.size(); ++s) first_row[s] = first_row[s - 1] + batch[s - 1].tokens.size();
+  const auto store = [&](std::size_t i) {
+    const StepSequence& part = batch[i / heads];
+    const auto head = static_cast<std::uint32_t>(i % heads);
+    const std::size_t offset = first_row[i / heads] * rows.kv_stride + std::size_t{head} * hyper_.head_dim;
+    write_kv(part.sequence->pool(), *part.sequence, layer, head, static_cast<std::uint32_t>(part.tokens.size()),
+             rows.keys + offset, rows.values + offset, rows.kv_stride);
+  };
+  // A few tokens are written sooner than other threads wake.
+  const std::size_t tokens = first_row.back() + batch.back().tokens.size();
+  if (tokens * heads <= 16) {
+    for (std::size_t i = 0; i < batch.size() * heads; ++i) store(i);
+  } else {
+    threads_->parallel_for(batch.size() * heads, store);
+  }
+}
+
+void GgufModel::attend(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) {
+  const std::uint32_t heads = hyper_.kv_heads;
+  tables_.clear();
+  for (const StepSequence& part : batch) {
+    for (std::uint32_t head = 0; head < heads; ++head) tables_.push_back(part.sequence->table(layer, head));
+  }
+  works_.clear();
+  std::size_t row = 0;
+  for (std::size_t s = 0; s < batch.size(); ++s) {
+    works_.push_back({.tables = std::span(tables_).subspan(s * heads, heads),
+                      .queries = rows.queries + row * rows.query_stride,
+                      .output = graphs_.attention() + row * hyper_.query_width(),
+                      .query_count = static_cast<std::uint32_t>(batch[s].tokens.size()),
+                      .query_stride = rows.query_stride,
+                      .output_stride = hyper_.query_width()});
+    row += batch[s].tokens.size();
+  }
+  const AttentionShape shape{hyper_.query_heads, heads, hyper_.head_dim,
+                             1 / std::sqrt(static_cast<float>(hyper_.head_dim))};
+  paged_attention(batch[0].sequence->pool(), shape, works_, *threads_);
+}
+
+void GgufModel::capture_queries(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) const {
+  std::size_t end = 0;
+  for (const StepSequence& part : batch) {
+    end += part.tokens.size();
+    if (!part.queries) continue;
+    const std::size_t window = part.query_window, dim = hyper_.head_dim;
+    for (std::size_t head = 0; head < hyper_.query_heads; ++head) {
+      float* to = part.queries + (layer * hyper_.query_heads + head) * window * dim;
+      for (std::size_t i = 0; i < window; ++i, to += dim) {
+        std::copy_n(rows.queries + (end - window + i) * rows.query_stride + head * dim, dim, to);
+      }
+    }
+  }
+}
+
+Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> batch, StepHooks* hooks) {
+  SHALE_ASSIGN(const std::uint32_t tokens, check_batch(batch));
+  if (tokens == 0) return std::span<const float>{};
+  const std::uint32_t wanted = prepare(batch, tokens);
+  const MatrixSet& matrices = weights_.for_tokens(tokens);
+  for (std::uint32_t layer = 0; layer < hyper_.layers; ++layer) {
+    const QkvRows rows = graphs_.run_layer(matrices, layer, tokens);
+    capture_queries(batch, layer, rows);
+    store_kv(batch, layer, rows);
+    if (hooks) SHALE_TRY(hooks->before_attention(layer));
+    attend(batch, layer, rows);
+    if (hooks) hooks->after_layer(layer);
+  }
+  if (wanted == 0) return std::span<const float>{};
+  return graphs_.run_head(weights_.for_tokens(wanted), tokens, wanted);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, const ModelOptions& options) try {
+  SHALE_TRY(check(options));
+  SHALE_ASSIGN(auto file, GgufFile::open(path));
+  const std::string where = "model file " + path.string();
+  auto hyper = read_hyperparameters(*file);
+  if (!hyper) return fail_in(where, std::move(hyper).error());
+  auto tensors = FileTensors::find(*file, *hyper);
+  if (!tensors) return fail_in(where, std::move(tensors).error());
+  auto threads = std::make_unique<ComputeThreads>(options.threads);
+  SHALE_ASSIGN(RunningWeights weights, RunningWeights::create(*tensors, options, *threads));
+  return std::make_unique<GgufModel>(std::move(file), std::move(*hyper), std::move(*tensors), options,
+                                     std::move(threads), std::move(weights));
+} catch (const std::bad_alloc&) {
+  return fail(ErrorCode::kFull, "not enough memory for model file {}", path.string());
+}
+
+}  // namespace shale

@@ -1,0 +1,97 @@
+#include <llama-cpp.h>
+
+#include <exception>
+
+#include "model/chat_template.h"
+#include "model/gguf_file.h"
+#include "model/library_log.h"
+#include "model/model.h"
+#include "model/vocabulary_check.h"
+
+namespace shale {
+namespace {
+
+class LlamaTokenizer final : public Tokenizer {
+ public:
+  explicit LlamaTokenizer(llama_model_ptr model)
+      : model_(std::move(model)), vocabulary_(llama_model_get_vocab(model_.get())) {}
+
+  std::vector<Token> tokenize(std::string_view text, bool special) const override try {
+    // No token is shorter than a byte, but a prefix space may be added.
+    std::vector<Token> tokens(text.size() + 2);
+    for (;;) {
+      const std::int32_t count =
+          llama_tokenize(vocabulary_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
+                         static_cast<std::int32_t>(tokens.size()), /*add_special=*/false, special);
+      tokens.resize(static_cast<std::size_t>(std::abs(count)));
+      if (count >= 0) return tokens;
+    }
+  } catch (const std::exception&) {
+    return {};  // a vocabulary without bytes for this text
+  }
+
+  std::string text(std::span<const Token> tokens, bool special) const override {
+    std::string result;
+    char piece[256];
+    for (const Token token : tokens) {
+      if (token < 0 || token >= llama_vocab_n_tokens(vocabulary_)) continue;
+      const std::int32_t size = llama_token_to_piece(vocabulary_, token, piece, sizeof(piece), 0, special);
+      if (size >= 0) {
+        result.append(piece, static_cast<std::size_t>(size));
+      } else {
+        std::string longer(static_cast<std::size_t>(-size), '\0');
+        llama_token_to_piece(vocabulary_, token, longer.data(), -size, 0, special);
+        result += longer;
+      }
+    }
+    return result;
+  }
+
+  bool ends_turn(Token token) const override { return llama_vocab_is_eog(vocabulary_, token); }
+  Token bos() const override { return llama_vocab_bos(vocabulary_); }
+  bool adds_bos() const override { return llama_vocab_get_add_bos(vocabulary_); }
+
+  Result<std::string> render_chat(std::span<const ChatMessage> messages, bool add_generation_prompt) const override {
+    if (!template_) return fail(ErrorCode::kUnsupported, "the model's file has no chat template");
+    return template_->render(messages, add_generation_prompt);
+  }
+
+  Status set_template(std::string_view source) {
+    const auto written = [this](llama_token token) {
+      return token < 0 ? std::string_view() : std::string_view(llama_vocab_get_text(vocabulary_, token));
+    };
+    SHALE_ASSIGN(ChatTemplate parsed, ChatTemplate::parse(source, written(llama_vocab_bos(vocabulary_)),
+                                                          written(llama_vocab_eos(vocabulary_))));
+    template_.emplace(std::move(parsed));
+    return {};
+  }
+
+ private:
+  llama_model_ptr model_;
+  const llama_vocab* vocabulary_;
+  std::optional<ChatTemplate> template_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& path) try {
+  silence_libraries();
+  SHALE_ASSIGN(const auto file, GgufFile::open(path));
+  const std::string where = "model file " + path.string();
+  if (auto checked = check_vocabulary(*file); !checked) return fail_in(where, std::move(checked).error());
+  llama_model_params params = llama_model_default_params();
+  params.vocab_only = true;
+  llama_model_ptr model(llama_model_load_from_file(path.c_str(), params));
+  if (!model) return fail(ErrorCode::kCorrupt, "{}: libllama cannot read the vocabulary", where);
+  auto tokenizer = std::make_unique<LlamaTokenizer>(std::move(model));
+  auto source = file->text("tokenizer.chat_template");
+  if (!source) return fail_in(where, std::move(source).error());
+  if (*source) {
+    if (auto set = tokenizer->set_template(**source); !set) return fail_in(where, std::move(set).error());
+  }
+  return tokenizer;
+} catch (const std::exception& error) {
+  return fail(ErrorCode::kCorrupt, "model file {}: {}", path.string(), error.what());
+}
+
+}  // namespace shale

@@ -1,0 +1,57 @@
+#include "model/vocabulary_check.h"
+
+#include <unordered_set>
+
+namespace shale {
+namespace {
+
+constexpr std::size_t kTokensMax = 1 << 24;
+constexpr std::size_t kTokenBytesMax = 1 << 16;
+
+Status check_special_tokens(const GgufFile& file, std::size_t tokens) {
+  for (const std::string_view name : {"bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "mask"}) {
+    const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
+    SHALE_ASSIGN(const auto id, file.number(key));
+    if (id && *id >= tokens) return fail(ErrorCode::kCorrupt, "{} is {}, beyond the vocabulary", key, *id);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_vocabulary(const GgufFile& file) {
+  SHALE_ASSIGN(const auto kind, file.text("tokenizer.ggml.model"));
+  if (!kind || *kind == "none") return fail(ErrorCode::kUnsupported, "the file has no vocabulary");
+  if (*kind != "gpt2" && *kind != "llama") {
+    return fail(ErrorCode::kUnsupported, "vocabularies of kind \"{}\" are not supported; gpt2 and llama are", *kind);
+  }
+  SHALE_ASSIGN(const auto tokens, file.texts("tokenizer.ggml.tokens"));
+  if (tokens.empty() || tokens.size() > kTokensMax) {
+    return fail(ErrorCode::kCorrupt, "a vocabulary of {} tokens", tokens.size());
+  }
+  std::unordered_set<std::string> seen;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].size() > kTokenBytesMax)
+      return fail(ErrorCode::kCorrupt, "token {} is {} bytes long", i, tokens[i].size());
+    if (!seen.insert(tokens[i].empty() ? fmt::format("[EMPTY_{}]", i) : std::string(tokens[i])).second) {
+      return fail(ErrorCode::kCorrupt, "token {} (\"{}\") is in the vocabulary twice", i, tokens[i]);
+    }
+  }
+  for (const std::string key : {"tokenizer.ggml.scores", "tokenizer.ggml.token_type"}) {
+    const auto length = file.array_length(key);
+    if (file.has(key) && length != tokens.size()) {
+      return fail(ErrorCode::kCorrupt, "{} has {} entries for {} tokens", key, length.value_or(0), tokens.size());
+    }
+  }
+  if (*kind == "gpt2") {
+    SHALE_ASSIGN(const auto merges, file.texts("tokenizer.ggml.merges"));
+    for (const std::string_view merge : merges) {
+      if (merge.find(' ', 1) == std::string_view::npos) {
+        return fail(ErrorCode::kCorrupt, "the merge \"{}\" has not two parts", merge);
+      }
+    }
+  }
+  return check_special_tokens(file, tokens.size());
+}
+
+}  // namespace shale

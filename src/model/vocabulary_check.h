@@ -1,0 +1,13 @@
+#pragma once
+
+#include "core/error.h"
+#include "model/gguf_file.h"
+
+namespace shale {
+
+// Whether libllama can read the file's vocabulary without tripping over it: it asserts what a hostile file may break.
+// kUnsupported: no vocabulary, or of a kind other than byte-pair ("gpt2") and SentencePiece ("llama"). kCorrupt:
+// lists of unequal lengths or wrong types, tokens that are not unique, special tokens outside the vocabulary.
+Status check_vocabulary(const GgufFile& file);
+
+}  // namespace shale

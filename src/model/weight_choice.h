@@ -1,0 +1,40 @@
+// Which types a model's matrices run in.
+//
+// On CPUs the type is worth more than any kernel: some of a file's types multiply several times slower than BF16 with
+// many tokens (prefill), while with one token (decode) the narrow types win because fewer bytes are read. So the first
+// layers' matrices are converted to each candidate and timed. Candidates are the file's own types and types that keep
+// what the file had to within their rounding: BF16, and Q8_0 where the file is quantized. Where one type wins prefill
+// and another decode, and memory allows, both copies are kept, and a step takes the one that was faster for its number
+// of tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "model/compute_threads.h"
+#include "model/model.h"
+#include "model/weights.h"
+
+namespace shale {
+
+class RunningWeights {
+ public:
+  static Result<RunningWeights> create(const FileTensors& file, const ModelOptions& options, ComputeThreads& threads);
+
+  // The copy for a step, or a set of rows, of so many tokens; depends on nothing else.
+  const MatrixSet& for_tokens(std::uint32_t tokens) const { return tokens < prefill_from_ ? *decode_ : *prefill_; }
+
+  std::uint64_t bytes() const;
+  const std::string& prefill_name() const { return prefill_name_; }
+  const std::string& decode_name() const { return decode_name_; }
+
+ private:
+  RunningWeights() = default;
+
+  std::shared_ptr<const MatrixSet> prefill_, decode_;  // may be the same
+  std::uint32_t prefill_from_ = 0;                     // steps of this many tokens and more run `prefill_`
+  std::string prefill_name_, decode_name_;
+};
+
+}  // namespace shale

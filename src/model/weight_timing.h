@@ -1,0 +1,26 @@
+// How long one layer's matrices take, in each candidate type and number of tokens.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "model/compute_threads.h"
+#include "model/weights.h"
+
+namespace shale {
+
+// Numbers of tokens that are timed; between two of them the smaller one's winner runs.
+inline constexpr std::array<std::uint32_t, 7> kTimedTokens = {1, 2, 4, 8, 16, 32, 256};
+
+struct WeightTiming {
+  std::optional<ggml_type> type;  // none: as in the file
+  std::string name;
+  std::array<double, kTimedTokens.size()> seconds;  // per layer
+};
+
+// Times all candidates interleaved, so that a busy moment of the machine meets all of them, and keeps each one's best.
+Result<std::vector<WeightTiming>> time_weights(const FileTensors& file, ComputeThreads& threads);
+
+}  // namespace shale
