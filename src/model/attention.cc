@@ -1,0 +1,140 @@
+#include "model/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <memory>
+#include <vector>
+
+#include "core/aligned_buffer.h"
+#include "model/attention_kernels.h"
+
+namespace shale {
+namespace {
+
+constexpr std::uint32_t kTileRows = 256;     // rows that share one conversion of keys and values
+constexpr std::uint32_t kTileQueries = 64;   // and their queries: more would waste work on the diagonal
+constexpr std::uint32_t kSplitTokens = 256;  // a context is cut in spans of at least so many tokens
+constexpr std::uint32_t kSplits = 16;        // and into no more spans than this for all tiles of a head together
+
+// A tile of queries of one KV head. Its context is attended to in spans, each a task of its own; whichever task
+// finishes last joins them, in their order. Tiles and spans follow from the work alone, so results do not depend on
+// threads.
+struct Tile {
+  const AttentionWork* work;
+  std::uint32_t head;
+  AttentionRows rows;
+  std::span<const PageSlot> slots;  // those that its last query sees
+  std::uint32_t first_query;
+  std::uint32_t splits;
+  std::size_t partials;  // floats into the call's scratch, for tiles of several spans
+
+  std::size_t slots_per_split() const { return (slots.size() + splits - 1) / splits; }
+};
+
+struct Task {
+  std::uint32_t tile;
+  std::uint32_t split;
+};
+
+class Attention {
+ public:
+  Attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works)
+      : pool_(pool), shape_(shape), kernels_(attention_kernels()) {
+    for (const AttentionWork& work : works) {
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) add_tiles(work, head);
+    }
+    scratch_ = std::make_unique_for_overwrite<float[]>(scratch_floats_);
+    finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_.size());
+  }
+
+  void run(Executor& executor) {
+    executor.parallel_for(tasks_.size(), [this](std::size_t i) { run(tasks_[i]); });
+  }
+
+ private:
+  void add_tiles(const AttentionWork& work, std::uint32_t head) {
+    const std::uint32_t group = shape_.query_heads / shape_.kv_heads;
+    const std::uint32_t tile_queries = std::clamp(kTileRows / group, 1u, kTileQueries);
+    const std::uint32_t tiles = (work.query_count + tile_queries - 1) / tile_queries;
+    const HeadTable& table = work.tables[head];
+    assert(table.tokens >= work.query_count);
+    std::size_t slots = table.pages.size();
+    std::uint32_t tokens = table.tokens;       // held by the first `slots` slots
+    for (std::uint32_t t = tiles; t-- > 0;) {  // the longest context first, to balance threads
+      const std::uint32_t first = t * tile_queries;
+      const std::uint32_t count = std::min(tile_queries, work.query_count - first);
+      const std::uint32_t visible = table.tokens - work.query_count + first + 1;
+      while (tokens - table.pages[slots - 1].count >= visible + count - 1) tokens -= table.pages[--slots].count;
+      const std::uint32_t splits = std::clamp(tokens / kSplitTokens, 1u, std::max(1u, kSplits / tiles));
+      const AttentionRows rows{
+          .queries = work.queries + first * work.query_stride + std::size_t{head} * group * shape_.head_dim,
+          .query_stride = work.query_stride,
+          .query_count = count,
+          .group = group,
+          .head_dim = shape_.head_dim,
+          .scale = shape_.scale,
+          .visible = visible};
+      for (std::uint32_t split = 0; split < splits; ++split) {
+        tasks_.push_back({static_cast<std::uint32_t>(tiles_.size()), split});
+      }
+      tiles_.push_back({&work, head, rows, table.pages.first(slots), first, splits, scratch_floats_});
+      if (splits > 1) scratch_floats_ += splits * AttentionPartial::floats(rows.rows(), shape_.head_dim);
+    }
+  }
+
+  void run(const Task& task) {
+    const Tile& tile = tiles_[task.tile];
+    const std::size_t floats = AttentionPartial::floats(tile.rows.rows(), shape_.head_dim);
+    if (tile.splits == 1) {
+      thread_local AlignedBuffer memory;
+      if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
+      const auto partial =
+          AttentionPartial::at(reinterpret_cast<float*>(memory.data()), tile.rows.rows(), shape_.head_dim);
+      kernels_.attend(pool_, tile.rows, tile.slots, 0, partial);
+      merge(tile, {&partial, 1});
+      return;
+    }
+    std::array<AttentionPartial, kSplits> partials;
+    for (std::uint32_t split = 0; split < tile.splits; ++split) {
+      partials[split] =
+          AttentionPartial::at(&scratch_[tile.partials + split * floats], tile.rows.rows(), shape_.head_dim);
+    }
+    const std::size_t first = std::min(task.split * tile.slots_per_split(), tile.slots.size());
+    const std::size_t count = std::min(tile.slots_per_split(), tile.slots.size() - first);
+    std::uint32_t first_token = 0;
+    for (const PageSlot& slot : tile.slots.first(first)) first_token += slot.count;
+    kernels_.attend(pool_, tile.rows, tile.slots.subspan(first, count), first_token, partials[task.split]);
+    if (finished_[task.tile].fetch_add(1, std::memory_order_acq_rel) + 1 == tile.splits) {
+      merge(tile, std::span(partials).first(tile.splits));
+    }
+  }
+
+  void merge(const Tile& tile, std::span<const AttentionPartial> partials) const {
+    const std::size_t column = std::size_t{tile.head} * tile.rows.group * shape_.head_dim;
+    kernels_.merge(tile.rows, partials, tile.work->output + tile.first_query * tile.work->output_stride + column,
+                   tile.work->output_stride);
+  }
+
+  const PagePool& pool_;
+  const AttentionShape& shape_;
+  AttentionKernels kernels_;
+  std::vector<Tile> tiles_;
+  std::vector<Task> tasks_;
+  std::size_t scratch_floats_ = 0;
+  std::unique_ptr<float[]> scratch_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;
+};
+
+}  // namespace
+
+void paged_attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works,
+                     Executor& executor) {
+  assert(shape.head_dim == pool.shape().head_dim && shape.query_heads % shape.kv_heads == 0);
+  Attention(pool, shape, works).run(executor);
+}
+
+const char* attention_target() { return attention_kernels().target; }
+
+}  // namespace shale

@@ -1,0 +1,78 @@
+#include "model/attention_kernels.h"
+
+#include <cmath>
+#include <numbers>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "model/attention_kernels.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/aligned_buffer.h"
+#include "model/attention_decode-inl.h"
+#include "model/attention_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::HWY_NAMESPACE {
+
+// Rows gathered, scaled so that scores are exponents of 2, and padded with zeros to whole row groups.
+const float* scaled_queries(const AttentionRows& rows) {
+  thread_local AlignedBuffer memory;
+  const std::size_t floats = padded_rows(rows.rows()) * std::size_t{rows.head_dim};
+  if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
+  float* scaled = reinterpret_cast<float*>(memory.data());
+  const float factor = rows.scale * std::numbers::log2e_v<float>;
+  const std::size_t per_query = std::size_t{rows.group} * rows.head_dim;
+  for (std::uint32_t q = 0; q < rows.query_count; ++q) {
+    const float* query = rows.queries + q * rows.query_stride;
+    for (std::size_t i = 0; i < per_query; ++i) scaled[q * per_query + i] = query[i] * factor;
+  }
+  std::fill(scaled + rows.query_count * per_query, scaled + floats, 0.0f);
+  return scaled;
+}
+
+void attend(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots, std::uint32_t first_token,
+            const AttentionPartial& partial) {
+  const float* queries = scaled_queries(rows);
+  if (rows.query_count == 1) {
+    decode(pool, rows, queries, slots, partial);
+  } else {
+    attend_tile(pool, rows, queries, slots, first_token, partial);
+  }
+}
+
+void merge(const AttentionRows& rows, std::span<const AttentionPartial> partials, float* output,
+           std::size_t output_stride) {
+  const Eight d;
+  for (std::uint32_t row = 0; row < rows.rows(); ++row) {
+    float peak = partials[0].peaks[row];
+    for (const AttentionPartial& partial : partials) peak = std::max(peak, partial.peaks[row]);
+    float weight = 0;
+    for (const AttentionPartial& partial : partials)
+      weight += partial.weights[row] * exp2_negative(partial.peaks[row] - peak);
+    const float share = weight > 0 ? 1 / weight : 0.0f;
+    float* to = output + row / rows.group * output_stride + row % rows.group * std::size_t{rows.head_dim};
+    for (std::size_t c = 0; c < rows.head_dim; c += hn::Lanes(d)) {
+      auto sum = hn::Zero(d);
+      for (const AttentionPartial& partial : partials) {
+        const auto factor = hn::Set(d, share * exp2_negative(partial.peaks[row] - peak));
+        sum = hn::MulAdd(factor, hn::LoadU(d, partial.sums + std::size_t{row} * rows.head_dim + c), sum);
+      }
+      hn::StoreU(sum, d, to + c);
+    }
+  }
+}
+
+AttentionKernels kernels() { return {attend, merge, hwy::TargetName(HWY_TARGET)}; }
+
+}  // namespace shale::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale {
+
+HWY_EXPORT(kernels);
+AttentionKernels attention_kernels() { return HWY_DYNAMIC_DISPATCH(kernels)(); }
+
+}  // namespace shale
+#endif

@@ -1,0 +1,66 @@
+// The kernels behind paged_attention: one span of one KV head's table against a few queries. Private to this room.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "paging/page_pool.h"
+#include "paging/sequence.h"
+
+namespace shale {
+
+// Rows are (query, query head of the KV head), query-major; kernels work on whole groups of kRowGroup of them.
+inline constexpr std::uint32_t kRowGroup = 6;
+constexpr std::uint32_t padded_rows(std::uint32_t rows) { return (rows + kRowGroup - 1) / kRowGroup * kRowGroup; }
+
+// What a span of the context contributes to the rows: a softmax that is not divided yet. Exponents are base 2.
+struct AttentionPartial {
+  float* sums = nullptr;     // [padded rows][head_dim]: Σ 2^(score - peak) · value
+  float* peaks = nullptr;    // [padded rows]: the largest score
+  float* weights = nullptr;  // [padded rows]: Σ 2^(score - peak); 0 where a row sees nothing of the span
+
+  static std::size_t floats(std::uint32_t rows, std::uint32_t head_dim) {
+    return std::size_t{padded_rows(rows)} * (head_dim + 2);
+  }
+  static AttentionPartial at(float* memory, std::uint32_t rows, std::uint32_t head_dim) {
+    float* peaks = memory + std::size_t{padded_rows(rows)} * head_dim;
+    return {memory, peaks, peaks + padded_rows(rows)};
+  }
+};
+
+// Queries of one KV head, consecutive in their sequence.
+struct AttentionRows {
+  const float* queries = nullptr;  // of the first query, first query head of the KV head
+  std::size_t query_stride = 0;
+  std::uint32_t query_count = 0;
+  std::uint32_t group = 0;  // query heads of the KV head
+  std::uint32_t head_dim = 0;
+  float scale = 1;
+  std::uint32_t visible = 0;  // tokens of the table that the first query sees; each next one sees one more
+
+  std::uint32_t rows() const { return query_count * group; }
+};
+
+// New keys and values: tokens that lie next to each other in one page, as rows of floats `stride` apart.
+struct KvRun {
+  const float* keys;
+  const float* values;
+  std::size_t stride;
+  std::uint32_t tokens;
+};
+
+struct AttentionKernels {
+  // Fills `partial` from the tokens of `slots`, the first of which is token `first_token` of the table.
+  void (*attend)(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots,
+                 std::uint32_t first_token, const AttentionPartial& partial);
+  // Joins the partials of consecutive spans and writes [query_count][group][head_dim], rows output_stride apart.
+  void (*merge)(const AttentionRows& rows, std::span<const AttentionPartial> partials, float* output,
+                std::size_t output_stride);
+  const char* target;
+};
+
+// Those of the best instruction set that this machine runs.
+AttentionKernels attention_kernels();
+
+}  // namespace shale

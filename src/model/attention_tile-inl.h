@@ -1,0 +1,190 @@
+// Many rows against a span of pages: bound by arithmetic, so each block of keys and values is converted to fp32 once
+// for all rows, and groups of rows then run two small matrix products with the softmax between them.
+#if defined(SHALE_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SHALE_ATTENTION_TILE_INL_H_
+#undef SHALE_ATTENTION_TILE_INL_H_
+#else
+#define SHALE_ATTENTION_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <limits>
+
+#include "core/aligned_buffer.h"
+#include "model/attention_kernels.h"
+#include "model/attention_simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::HWY_NAMESPACE {
+
+inline constexpr std::uint32_t kTileTokens = 64;                 // of a block
+inline constexpr std::size_t kTileKeyStride = kTileTokens + 16;  // a page's last store may run over
+inline constexpr int kPanelVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+// c[kRowGroup][kVectors vectors] (+)= a[kRowGroup][depth] · b[depth][kVectors vectors]
+template <class D, int kVectors>
+HWY_INLINE void multiply_panel(D d, const float* a, std::size_t a_stride, const float* b, std::size_t b_stride,
+                               std::size_t depth, float* c, std::size_t c_stride, bool accumulate) {
+  constexpr int kRows = kRowGroup;
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<D> sum[kRows * kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      sum[r * kVectors + v] = accumulate ? hn::LoadU(d, c + r * c_stride + v * lanes) : hn::Zero(d);
+    }
+  }
+  for (std::size_t k = 0; k < depth; ++k) {
+    hn::Vec<D> right[kVectors];
+    for (int v = 0; v < kVectors; ++v) right[v] = hn::LoadU(d, b + k * b_stride + v * lanes);
+    for (int r = 0; r < kRows; ++r) {
+      const auto left = hn::Set(d, a[r * a_stride + k]);
+      for (int v = 0; v < kVectors; ++v) sum[r * kVectors + v] = hn::MulAdd(left, right[v], sum[r * kVectors + v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r * kVectors + v], d, c + r * c_stride + v * lanes);
+  }
+}
+
+// As multiply_panel, over `columns` columns: a multiple of 8.
+inline void multiply(const float* a, std::size_t a_stride, const float* b, std::size_t b_stride, std::size_t depth,
+                     std::size_t columns, float* c, std::size_t c_stride, bool accumulate) {
+  const Wide d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t j = 0;
+  for (; j + kPanelVectors * lanes <= columns; j += kPanelVectors * lanes) {
+    multiply_panel<Wide, kPanelVectors>(d, a, a_stride, b + j, b_stride, depth, c + j, c_stride, accumulate);
+  }
+  for (; j + lanes <= columns; j += lanes) {
+    multiply_panel<Wide, 1>(d, a, a_stride, b + j, b_stride, depth, c + j, c_stride, accumulate);
+  }
+  if (j < columns) multiply_panel<Eight, 1>(Eight(), a, a_stride, b + j, b_stride, depth, c + j, c_stride, accumulate);
+}
+
+// Up to kTileTokens tokens in fp32: keys [head_dim][kTileKeyStride], values [tokens][head_dim].
+class TileBlock {
+ public:
+  TileBlock(const PagePool& pool, std::span<const PageSlot> slots, float* keys, float* values)
+      : pool_(pool), slots_(slots), keys_(keys), values_(values) {}
+
+  const float* keys() const { return keys_; }
+  const float* values() const { return values_; }
+  std::uint32_t tokens() const { return tokens_; }
+
+  // Converts the next tokens of the slots; false when there are none.
+  bool take() {
+    tokens_ = 0;
+    while (!slots_.empty() && tokens_ < kTileTokens) {
+      const std::uint32_t count = std::min(slots_.front().count - taken_, kTileTokens - tokens_);
+      convert(pool_.page(slots_.front().page), taken_, count);
+      tokens_ += count;
+      taken_ += count;
+      if (taken_ == slots_.front().count) {
+        slots_ = slots_.subspan(1);
+        taken_ = 0;
+      }
+    }
+    return tokens_ > 0;
+  }
+
+ private:
+  // Lanes beyond the last token hold anything; the next page's tokens overwrite them, or the softmax leaves them out.
+  void convert(const PageView& page, std::uint32_t first, std::uint32_t count) const {
+    const Eight d;
+    const std::size_t lanes = hn::Lanes(d);
+    const std::size_t head_dim = pool_.shape().head_dim;
+    for (std::size_t c = 0; c < head_dim; ++c) {
+      const Half* from = page.keys + c * pool_.shape().page_tokens + first;
+      float* to = keys_ + c * kTileKeyStride + tokens_;
+      for (std::size_t t = 0; t < count; t += lanes) hn::StoreU(load_half(d, from + t), d, to + t);
+    }
+    const Half* from = page.values + first * head_dim;
+    float* to = values_ + tokens_ * head_dim;
+    for (std::size_t i = 0; i < count * head_dim; i += lanes) hn::StoreU(load_half(d, from + i), d, to + i);
+  }
+
+  const PagePool& pool_;
+  std::span<const PageSlot> slots_;
+  float* keys_;
+  float* values_;
+  std::uint32_t taken_ = 0;  // tokens of the front slot
+  std::uint32_t tokens_ = 0;
+};
+
+// Turns the first `tokens` of a row's scores, of which it sees the first `visible`, into weights 2^(score - peak).
+// Raises the peak and shrinks the row's older sums accordingly.
+HWY_INLINE void soften_row(float* scores, std::size_t tokens, std::size_t visible, float& peak, float& weight,
+                           float* sums, std::size_t head_dim) {
+  const Wide d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto highest = nothing;
+  for (std::size_t t = 0; t < tokens; t += lanes) {
+    auto score = hn::Load(d, scores + t);
+    if (t + lanes > visible) {
+      score = hn::IfThenElse(hn::FirstN(d, visible > t ? visible - t : 0), score, nothing);
+      hn::Store(score, d, scores + t);
+    }
+    highest = hn::Max(highest, score);
+  }
+  const float raised = std::max(peak, hn::GetLane(hn::MaxOfLanes(d, highest)));
+  const auto base = hn::Set(d, raised);
+  auto sum = hn::Zero(d);
+  for (std::size_t t = 0; t < tokens; t += lanes) {
+    const auto weights = exp2_negative(d, hn::Sub(hn::Load(d, scores + t), base));
+    hn::Store(weights, d, scores + t);
+    sum = hn::Add(sum, weights);
+  }
+  if (raised > peak) {
+    const float shrink = exp2_negative(peak - raised);
+    const Eight eight;
+    const auto factor = hn::Set(eight, shrink);
+    for (std::size_t c = 0; c < head_dim; c += hn::Lanes(eight)) {
+      hn::StoreU(hn::Mul(factor, hn::LoadU(eight, sums + c)), eight, sums + c);
+    }
+    weight *= shrink;
+    peak = raised;
+  }
+  weight += hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// `queries`: [padded rows][head_dim], scaled.
+inline void attend_tile(const PagePool& pool, const AttentionRows& rows, const float* queries,
+                        std::span<const PageSlot> slots, std::uint32_t first_token, const AttentionPartial& partial) {
+  const std::size_t head_dim = rows.head_dim;
+  const std::uint32_t padded = padded_rows(rows.rows());
+  thread_local AlignedBuffer memory;
+  const std::size_t floats = head_dim * (kTileKeyStride + kTileTokens);
+  if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
+  float* keys = reinterpret_cast<float*>(memory.data());
+  TileBlock block(pool, slots, keys, keys + head_dim * kTileKeyStride);
+  HWY_ALIGN float scores[kRowGroup * kTileTokens];
+
+  std::fill_n(partial.sums, padded * head_dim, 0.0f);
+  std::fill_n(partial.peaks, padded, std::numeric_limits<float>::lowest());
+  std::fill_n(partial.weights, padded, 0.0f);
+  // Tokens of this block that a row sees; padding rows count as the last query's.
+  const auto visible = [&](std::uint32_t row) -> std::uint32_t {
+    const std::uint32_t all = rows.visible + std::min(row / rows.group, rows.query_count - 1);
+    return all > first_token ? std::min(all - first_token, block.tokens()) : 0;
+  };
+  for (; block.take(); first_token += block.tokens()) {
+    for (std::uint32_t row = 0; row < padded; row += kRowGroup) {
+      const std::uint32_t depth = visible(row + kRowGroup - 1);
+      if (depth == 0) continue;
+      float* sums = partial.sums + row * head_dim;
+      multiply(queries + row * head_dim, head_dim, block.keys(), kTileKeyStride, head_dim, round_up(depth, 16), scores,
+               kTileTokens, false);
+      for (std::uint32_t r = 0; r < kRowGroup; ++r) {
+        soften_row(scores + r * kTileTokens, depth, visible(row + r), partial.peaks[row + r], partial.weights[row + r],
+                   sums + r * head_dim, head_dim);
+      }
+      multiply(scores, kTileTokens, block.values(), head_dim, depth, head_dim, sums, head_dim, true);
+    }
+  }
+}
+
+}  // namespace shale::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
