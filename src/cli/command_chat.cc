@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/conversation.h"
+#include "cli/interrupt.h"
+#include "cli/requests.h"
+#include "cli/text_file.h"
+
+namespace shale {
+namespace {
+
+struct ChatOptions {
+  ServingOptions serving;
+  AnswerOptions answer;
+  OutputOptions output;
+  std::string system;
+  bool exact = false;
+};
+
+constexpr char kExamples[] =
+    "One message a line; /quit or the end of the input ends the chat. Every turn is stored: when the same\n"
+    "conversation is held again, by another process too, its turns are loaded instead of computed.\n"
+    "\n"
+    "Examples:\n"
+    "  shale chat --system \"You are a patient teacher.\"\n"
+    "  printf 'Hello.\\nWhat did I say?\\n' | shale chat --json";
+
+// The next message; nothing at the end of input, after /quit or Ctrl-C. Skips empty lines.
+std::optional<std::string> next_message(bool prompt) {
+  std::string line;
+  for (;;) {
+    if (prompt) fmt::print(stderr, "> ");
+    if (interrupted() || !std::getline(std::cin, line) || line == "/quit") return std::nullopt;
+    if (!line.empty()) return line;
+  }
+}
+
+Status run(const ChatOptions& options) {
+  SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
+  Conversation conversation(serving->tokenizer(), options.system);
+  const bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
+
+  while (const auto message = next_message(terminal)) {
+    if (find_invalid_utf8(*message) != std::string::npos) {
+      return fail(ErrorCode::kInvalidArgument, "that message is not UTF-8 text");
+    }
+    Request request;
+    SHALE_ASSIGN(request.segments, conversation.ask(*message));
+    request.sampling = options.answer.sampling;
+    request.max_tokens = options.answer.max_tokens;
+    request.stop = options.answer.stop;
+    request.demand.exact = options.exact;
+    request.store_answer = true;
+    if (!options.output.json) request.on_text = print_piece;
+
+    SHALE_ASSIGN(const Response response, run_request(serving->engine(), std::move(request), options.output));
+    conversation.answered(response);
+    if (options.output.json) {
+      print_json(to_json(response, serving->model()));
+    } else {
+      fmt::print("\n");
+      print_note(summary(response));
+    }
+  }
+  SHALE_TRY(check_interrupt());
+  return serving->finish_background(options.output);
+}
+
+}  // namespace
+
+void add_chat(CLI::App& parent, Action& chosen) {
+  auto [command, options] = add_command(parent, chosen, "chat", "Talk with the model; every turn is kept", run);
+  command->footer(kExamples);
+  command->add_option("--system", options->system, "System message instead of the model's own")
+      ->envname("SHALE_SYSTEM")
+      ->type_name("TEXT");
+  command->add_flag("--exact", options->exact, "Use only bit-exact stored caches")->group("Cache use");
+  add_answer_options(*command, options->answer);
+  add_serving_options(*command, options->serving);
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale

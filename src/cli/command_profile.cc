@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/option_types.h"
+#include "cli/serving.h"
+#include "cli/text_file.h"
+#include "core/units.h"
+#include "profile/profile.h"
+
+namespace shale {
+namespace {
+
+struct ProfileCommandOptions {
+  ServingOptions serving;
+  OutputOptions output;
+  ProfileOptions profile;
+  std::string context, questions_file;
+  std::vector<std::string> questions;
+};
+
+constexpr char kExamples[] =
+    "Each method and keep is applied to the context's cache; its answers are compared with the full cache's. The\n"
+    "rows are kept in the catalogue, where the planner reads them.\n"
+    "\n"
+    "Examples:\n"
+    "  shale profile --context LICENSE --question \"May I sell copies?\"\n"
+    "  shale profile --context LICENSE --profile-methods int8,snapkv+int8 --keeps 1,0.5 --json";
+
+// One question a line.
+Result<std::vector<std::string>> all_questions(const ProfileCommandOptions& options) {
+  std::vector<std::string> questions = options.questions;
+  if (options.questions_file.empty()) return questions;
+  SHALE_ASSIGN(const std::string text, read_text(options.questions_file));
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    if (end > start) questions.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return questions;
+}
+
+void print_table(const ContextProfile& profile) {
+  fmt::print("{:<16}  {:>4}  {:>9}  {:>8}  {:>10}\n", "METHOD", "KEEP", "AGREEMENT", "KL", "SIZE");
+  for (const ProfileRow& row : profile.rows) {
+    fmt::print("{:<16}  {:>4}  {:>9.3f}  {:>8.4f}  {:>10}\n", row.method.text(), row.keep, row.agreement, row.kl,
+               format_bytes(row.bytes));
+  }
+  fmt::print("\n{} questions ({} written by the model), {}:\n", profile.questions.size(), profile.questions_by_model,
+             format_duration(profile.seconds));
+  for (const std::string& question : profile.questions) fmt::print("  {}\n", question);
+}
+
+Json to_json(const ContextProfile& profile) {
+  Json rows = Json::array();
+  for (const ProfileRow& row : profile.rows) {
+    rows.push_back({{"method", row.method.text()},
+                    {"keep", row.keep},
+                    {"agreement", row.agreement},
+                    {"kl", row.kl},
+                    {"questions", row.questions},
+                    {"decode_seconds", row.decode_s},
+                    {"bytes", row.bytes}});
+  }
+  return {{"key", profile.key.hex()},       {"tokens", profile.tokens},
+          {"questions", profile.questions}, {"questions_by_model", profile.questions_by_model},
+          {"rows", std::move(rows)},        {"seconds", profile.seconds}};
+}
+
+Status run(const ProfileCommandOptions& options) {
+  SHALE_ASSIGN(const std::string context, read_text(options.context));
+  SHALE_ASSIGN(std::vector<std::string> questions, all_questions(options));
+  SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
+
+  ProfileOptions profile_options = options.profile;
+  profile_options.label = std::filesystem::path(options.context).filename();
+  auto progress = std::make_optional<Progress>(options.output, "profiling");
+  auto profile = profile_context(serving->engine(), context, std::move(questions), profile_options,
+                                 [&](std::size_t done, std::size_t total) { (*progress)(done, total); });
+  progress.reset();
+  if (!profile) return std::unexpected(std::move(profile).error());
+  if (options.output.json) {
+    print_json(to_json(*profile));
+  } else {
+    print_table(*profile);
+  }
+  return serving->finish_background(options.output);
+}
+
+}  // namespace
+
+void add_profile(CLI::App& parent, Action& chosen) {
+  auto [command, options] =
+      add_command(parent, chosen, "profile", "Measure what compressing one document's cache costs in quality", run);
+  command->footer(kExamples);
+  command->add_option("--context", options->context, "The document, UTF-8 text")->required()->type_name("FILE");
+  CLI::Option* file = command
+                          ->add_option("--questions", options->questions_file,
+                                       "Questions to ask, one a line (default: the model writes some)")
+                          ->type_name("FILE");
+  command->add_option("--question", options->questions, "A question to ask; may be given again")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->excludes(file);
+  const char* group = "Profile";
+  command
+      ->add_option("--profile-methods", options->profile.methods,
+                   "Methods to measure (default: the planner's --methods)")
+      ->check(known_method())
+      ->delimiter(',')
+      ->type_name("METHOD,…")
+      ->group(group);
+  command->add_option("--keeps", options->profile.keeps, "Keeps to measure")
+      ->check(keep_on_grid())
+      ->delimiter(',')
+      ->type_name("SHARE,…")
+      ->default_str("0.75,0.5,0.25,0.1")
+      ->group(group);
+  command->add_option("--answer-tokens", options->profile.answer_tokens, "Tokens of each answer that is compared")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--questions-max", options->profile.questions_max, "Questions asked at most")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  add_serving_options(*command, options->serving);
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale

@@ -1,0 +1,24 @@
+#include <array>
+
+#include "cli/command.h"
+
+namespace shale {
+namespace {
+
+// In the order of `shale --help`: what a newcomer needs first comes first.
+constexpr std::array<AddCommand, 7> kCommands = {add_demo,  add_generate, add_chat, add_profile,
+                                                 add_cache, add_model,    add_bench};
+
+}  // namespace
+
+CLI::App* add_group(CLI::App& parent, std::string name, std::string description) {
+  CLI::App* group = parent.add_subcommand(std::move(name), std::move(description));
+  group->require_subcommand(1)->fallthrough();
+  return group;
+}
+
+void add_commands(CLI::App& app, Action& chosen) {
+  for (AddCommand add : kCommands) add(app, chosen);
+}
+
+}  // namespace shale

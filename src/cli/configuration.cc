@@ -1,0 +1,89 @@
+#include "cli/configuration.h"
+
+#include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace shale {
+namespace {
+
+bool set_in_environment(const CLI::Option& option) {
+  if (option.get_envname().empty()) return false;
+  const char* value = std::getenv(option.get_envname().c_str());
+  return value && *value;
+}
+
+// CLI11 reads a key at the top as an option of the program and lets the file win over the environment. Here a key at
+// the top belongs to every command that has such an option, and the environment wins.
+class SharedConfiguration final : public CLI::ConfigTOML {
+ public:
+  explicit SharedConfiguration(const CLI::App& app) : app_(app) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> found;
+    for (const CLI::ConfigItem& item : CLI::ConfigTOML::from_config(input)) {
+      if (item.name == "++" || item.name == "--") continue;  // a section opens or closes
+      if (!add(app_, item, 0, {}, found)) {
+        throw CLI::ConfigError(
+            fmt::format("configuration: no command has the option '{}'; correct or remove that line "
+                        "(keys are the long option names, sections the commands)",
+                        item.fullname()));
+      }
+    }
+    return found;
+  }
+
+ private:
+  // Adds the item for `command` and, once its sections are used up, for all commands below. False when none has it.
+  static bool add(const CLI::App& command, const CLI::ConfigItem& item, std::size_t level,
+                  std::vector<std::string> parents, std::vector<CLI::ConfigItem>& found) {
+    bool known = false;
+    const bool here = level == item.parents.size();
+    if (here) {
+      if (const CLI::Option* option = command.get_option_no_throw("--" + item.name);
+          option && option->get_configurable()) {
+        known = true;
+        if (!set_in_environment(*option)) found.push_back({parents, item.name, item.inputs});
+      }
+    }
+    for (const CLI::App* child : command.get_subcommands([](const CLI::App*) { return true; })) {
+      if (!here && child->get_name() != item.parents[level]) continue;
+      std::vector<std::string> path = parents;
+      path.push_back(child->get_name());
+      known |= add(*child, item, here ? level : level + 1, std::move(path), found);
+    }
+    return known;
+  }
+
+  const CLI::App& app_;
+};
+
+}  // namespace
+
+std::filesystem::path user_folder(const char* variable, const char* fallback) {
+  if (const char* base = std::getenv(variable); base && *base) return std::filesystem::path(base) / "shale";
+  const char* home = std::getenv("HOME");
+  if (!home || !*home) {
+    const passwd* user = getpwuid(getuid());
+    home = user ? user->pw_dir : "/";
+  }
+  return std::filesystem::path(home) / fallback / "shale";
+}
+
+void add_configuration(CLI::App& app) {
+  const char* named = std::getenv("SHALE_CONFIG");  // CLI11 reads the file before the environment
+  const bool required = named && *named;
+  const auto file = required ? std::filesystem::path(named) : user_folder("XDG_CONFIG_HOME", ".config") / "config.toml";
+  app.set_config("--config", file.string(), "TOML file with options; read where it exists", required)
+      ->type_name("FILE")
+      ->required(false);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.config_formatter(std::make_shared<SharedConfiguration>(app));
+}
+
+}  // namespace shale

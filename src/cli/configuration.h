@@ -1,0 +1,24 @@
+// The configuration file: TOML, weaker than the environment and the command line.
+//
+//   model = "smollm2-135m"       # a key at the top holds for every command that has the option
+//   pool = "1GiB"
+//   [generate]                   # a key in a command's section holds for that command
+//   max-tokens = 64
+//   [cache.verify]               # of a group
+//   json = true
+//
+// A key that no command has, or a value that the option refuses, is an error.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+namespace shale {
+
+// Adds --config (SHALE_CONFIG); without it ${XDG_CONFIG_HOME:-~/.config}/shale/config.toml is read where it exists.
+void add_configuration(CLI::App& app);
+
+// ${VARIABLE}/shale, or ~/fallback/shale where the variable is unset or empty.
+std::filesystem::path user_folder(const char* variable, const char* fallback);
+
+}  // namespace shale

@@ -1,0 +1,29 @@
+#include "cli/interrupt.h"
+
+#include <csignal>
+
+namespace shale {
+namespace {
+
+volatile std::sig_atomic_t g_interrupted = 0;
+
+void on_signal(int) { g_interrupted = 1; }
+
+}  // namespace
+
+void catch_interrupts() {
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool interrupted() { return g_interrupted != 0; }
+
+Status check_interrupt() {
+  if (interrupted()) return fail(ErrorCode::kCancelled, "interrupted");
+  return {};
+}
+
+}  // namespace shale

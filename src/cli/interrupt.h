@@ -1,0 +1,16 @@
+// Ctrl-C and SIGTERM: a flag that long work looks at between its steps.
+#pragma once
+
+#include "core/error.h"
+
+namespace shale {
+
+// From now on the first SIGINT or SIGTERM only sets the flag; the second ends the process as usual.
+void catch_interrupts();
+
+bool interrupted();
+
+// kCancelled once interrupted.
+Status check_interrupt();
+
+}  // namespace shale

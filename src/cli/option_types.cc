@@ -1,0 +1,89 @@
+#include "cli/option_types.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "codec/quantizer.h"
+#include "core/units.h"
+#include "scoring/scorer.h"
+
+namespace shale {
+namespace {
+
+// An option whose text becomes a value by `parse`; what `parse` finds wrong is the user's error message.
+template <class Value, class Target>
+CLI::Option* add_parsed(CLI::App& command, const std::string& name, Target& target, const std::string& description,
+                        Result<Value> (*parse)(std::string_view)) {
+  return command.add_option_function<std::string>(
+      name,
+      [&target, parse, name](const std::string& text) {
+        Result<Value> value = parse(text);
+        if (!value) throw CLI::ValidationError(name, value.error().message);
+        target = std::move(*value);
+      },
+      description);
+}
+
+Result<Throttle> parse_throttle(std::string_view text) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string_view::npos) return throttle_preset(text);
+  SHALE_ASSIGN(const double rate, parse_rate(text.substr(0, comma)));
+  SHALE_ASSIGN(const double latency, parse_duration(text.substr(comma + 1)));
+  return Throttle{std::string(text), latency, rate, rate};
+}
+
+}  // namespace
+
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& description,
+                      const std::string& shown) {
+  return add_parsed<std::uint64_t>(command, name, value, description, parse_bytes)
+      ->type_name("SIZE")
+      ->default_str(shown);
+}
+
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<std::uint64_t>& value,
+                      const std::string& description, const std::string& shown) {
+  return add_parsed<std::uint64_t>(command, name, value, description, parse_bytes)
+      ->type_name("SIZE")
+      ->default_str(shown);
+}
+
+CLI::Option* add_throttle(CLI::App& command, const std::string& name, std::optional<Throttle>& value,
+                          const std::string& description) {
+  return add_parsed<Throttle>(command, name, value, description, parse_throttle)->type_name("NAME|BANDWIDTH,LATENCY");
+}
+
+CLI::Option* add_method(CLI::App& command, const std::string& name, std::optional<Method>& value,
+                        const std::string& description) {
+  return add_parsed<Method>(command, name, value, description, parse_known_method)->type_name("METHOD");
+}
+
+Result<Method> parse_known_method(std::string_view text) {
+  SHALE_ASSIGN(Method method, Method::parse(text));
+  if (!method.scorer.empty()) SHALE_TRY(make_scorer(method.scorer));
+  SHALE_TRY(make_quantizer(method.quantizer));
+  return method;
+}
+
+CLI::Validator known_method() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const auto method = parse_known_method(text);
+        return method ? std::string() : method.error().message;
+      },
+      "", "method");
+}
+
+CLI::Validator keep_on_grid() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double keep = 0;
+        if (CLI::detail::lexical_cast(text, keep) && std::ranges::find(kKeepGrid, keep) != kKeepGrid.end()) return {};
+        return fmt::format("keep '{}': one of {}", text, fmt::join(kKeepGrid, ", "));
+      },
+      "", "keep");
+}
+
+}  // namespace shale

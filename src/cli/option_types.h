@@ -1,0 +1,35 @@
+// Options with units, checked while the command line is read, so that a bad value is an error before any work starts.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "codec/method.h"
+#include "tier/tiers.h"
+
+namespace shale {
+
+// "256MiB", "2GB". `shown` is what the help gives as the default.
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& description,
+                      const std::string& shown);
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<std::uint64_t>& value,
+                      const std::string& description, const std::string& shown);
+
+// A preset's name, or BANDWIDTH,LATENCY: "hdd", "200MB/s,8ms".
+CLI::Option* add_throttle(CLI::App& command, const std::string& name, std::optional<Throttle>& value,
+                          const std::string& description);
+
+// A compression method whose scorer and quantizer exist: "snapkv+int8".
+CLI::Option* add_method(CLI::App& command, const std::string& name, std::optional<Method>& value,
+                        const std::string& description);
+// kInvalidArgument lists the scorers or quantizers that exist.
+Result<Method> parse_known_method(std::string_view text);
+
+// A keep at which stored objects can be cut (kKeepGrid).
+CLI::Validator keep_on_grid();
+// As parse_known_method, for options that take several.
+CLI::Validator known_method();
+
+}  // namespace shale

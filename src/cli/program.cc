@@ -1,0 +1,94 @@
+#include "cli/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/configuration.h"
+#include "cli/interrupt.h"
+#include "cli/reference.h"
+
+namespace shale {
+namespace {
+
+constexpr char kVersion[] = "0.1.0";
+constexpr int kFailed = 1, kUsage = 2, kInterrupted = 130;
+
+constexpr char kDescription[] =
+    "Shale keeps the KV caches of language models in pages and tiers, so that a context\n"
+    "that was seen before is loaded instead of computed.";
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shale demo                                            see what it does, on real documents\n"
+    "  shale generate --context report.txt --prompt \"What are the findings?\"\n"
+    "  shale chat                                            talk to the default model\n"
+    "  shale cache ls                                        what is stored, and where\n"
+    "\n"
+    "Options are taken from the command line, then from the environment (SHALE_…), then from a\n"
+    "TOML file (--config). `shale COMMAND --help` explains each.";
+
+int report(int status, std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  fmt::print(stderr, "shale: {}\n", message);
+  return status;
+}
+
+int exit_status(ErrorCode code) {
+  if (code == ErrorCode::kInvalidArgument) return kUsage;
+  return code == ErrorCode::kCancelled ? kInterrupted : kFailed;
+}
+
+// "shale cache rm": the command line so far, down to the command that could not be understood.
+std::string deepest_command(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app.get_name() : app.get_name() + " " + deepest_command(*chosen.front());
+}
+
+int run(int argc, const char* const* argv) {
+  CLI::App app{kDescription, "shale"};
+  Action chosen;
+  bool reference = false;
+  app.set_version_flag("--version", std::string("shale ") + kVersion);
+  app.get_formatter()->column_width(38);
+  app.add_flag("--reference", reference)->group("")->configurable(false);
+  add_configuration(app);
+  add_commands(app, chosen);
+  app.footer(kExamples);  // after the commands, which would inherit it
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    return report(kUsage, fmt::format("{} (`{} --help` explains)", error.what(), deepest_command(app)));
+  }
+  if (reference) {
+    fmt::print("{}", reference_markdown(app));
+    return 0;
+  }
+  if (!chosen) {
+    fmt::print("{}", app.help());
+    return kUsage;
+  }
+  catch_interrupts();
+  const Status status = chosen();
+  if (!status) return report(exit_status(status.error().code), status.error().message);
+  return interrupted() ? kInterrupted : 0;
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    return report(kFailed, error.what());
+  }
+}
+
+}  // namespace shale

@@ -1,0 +1,9 @@
+// The program `shale`: reads command line, environment and configuration, runs one subcommand.
+#pragma once
+
+namespace shale {
+
+// Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Errors are one line on stderr: "shale: …".
+int run_program(int argc, const char* const* argv);
+
+}  // namespace shale

@@ -1,0 +1,137 @@
+#include "cli/requests.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "cli/interrupt.h"
+#include "core/units.h"
+
+namespace shale {
+namespace {
+
+Json to_json(const SourceUsed& source) {
+  Json json = {{"where", source.where},
+               {"method", source.method.text()},
+               {"keep", source.keep},
+               {"tokens", source.tokens},
+               {"bytes", source.bytes}};
+  if (source.key != EntryKey{}) json["key"] = source.key.hex();
+  return json;
+}
+
+// The response of `id` among those that have just finished.
+std::optional<Response> find_finished(Engine& engine, RequestId id) {
+  for (Response& response : engine.finished()) {
+    if (response.id == id) return std::move(response);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void add_answer_options(CLI::App& command, AnswerOptions& options) {
+  const char* group = "Answer";
+  command.add_option("--max-tokens", options.max_tokens, "Longest answer, in tokens")
+      ->envname("SHALE_MAX_TOKENS")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--temperature", options.sampling.temperature, "Randomness; 0: always the likeliest token")
+      ->envname("SHALE_TEMPERATURE")
+      ->check(CLI::Range(0.0, 100.0))
+      ->type_name("T")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--top-k", options.sampling.top_k, "Draw from the K likeliest tokens; 0: all")
+      ->type_name("K")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--top-p", options.sampling.top_p,
+                  "Draw from the likeliest tokens that together reach this probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("P")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--min-p", options.sampling.min_p, "Draw from tokens at least this likely, relative to the likeliest")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("P")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--seed", options.sampling.seed, "Seed of the draws: the same seed, the same answer")
+      ->envname("SHALE_SEED")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--stop", options.stop, "Text that ends the answer; may be given again")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group(group);
+}
+
+Result<Response> run_request(Engine& engine, Request request, const OutputOptions& output) {
+  std::size_t prompt = 0;
+  for (const Segment& segment : request.segments) prompt += segment.tokens.size();
+  const std::uint64_t computed_before = engine.stats().prefill_tokens;
+  auto progress = std::make_optional<Progress>(output, "reading the prompt");
+  request.on_text = [&progress, show = std::move(request.on_text)](std::string_view piece) {
+    progress.reset();  // clears its line before the answer begins
+    if (show) show(piece);
+  };
+
+  SHALE_ASSIGN(const RequestId id, engine.submit(std::move(request)));
+  std::optional<Response> response;
+  while (!(response = find_finished(engine, id))) {
+    if (interrupted()) engine.cancel(id);
+    engine.run_once();
+    if (progress) (*progress)(engine.stats().prefill_tokens - computed_before, prompt);
+  }
+  if (response->stop == StopReason::kCancelled) return fail(ErrorCode::kCancelled, "interrupted");
+  if (response->error) return std::unexpected(std::move(*response->error));
+  return std::move(*response);
+}
+
+Json to_json(const Response& response, const Model& model) {
+  const CachedTokens& cached = response.cached;
+  Json sources = Json::array();
+  for (const SourceUsed& source : response.sources) sources.push_back(to_json(source));
+  return {{"text", response.text},
+          {"tokens", response.tokens},
+          {"completion_tokens", response.tokens.size()},
+          {"prompt_tokens", response.prompt_tokens},
+          {"cached_tokens",
+           {{"pool", cached.pool}, {"memory", cached.memory}, {"disk", cached.disk}, {"remote", cached.remote}}},
+          {"lossy", response.lossy},
+          {"sources", std::move(sources)},
+          {"ttft_seconds", response.ttft_seconds},
+          {"tpot_seconds", response.tpot_seconds},
+          {"stop_reason", to_string(response.stop)},
+          {"model", model.info().name},
+          {"weights", {{"prefill", model.info().prefill_weights}, {"decode", model.info().decode_weights}}}};
+}
+
+std::string summary(const Response& response) {
+  const CachedTokens& cached = response.cached;
+  std::string line = fmt::format("{} tokens of prompt:", response.prompt_tokens);
+  for (const auto& [where, tokens] : {std::pair{"the pool", cached.pool},
+                                      {"memory", cached.memory},
+                                      {"disk", cached.disk},
+                                      {"remote", cached.remote}}) {
+    if (tokens) line += fmt::format(" {} from {},", tokens, where);
+  }
+  line += fmt::format(" {} computed; first token {}", response.prompt_tokens - cached.total(),
+                      format_duration(response.ttft_seconds));
+  if (response.tokens.size() > 1) line += fmt::format(", then {} each", format_duration(response.tpot_seconds));
+  return line + (response.lossy ? "; lossy" : "; exact");
+}
+
+void print_piece(std::string_view piece) {
+  std::fwrite(piece.data(), 1, piece.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace shale

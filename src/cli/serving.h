@@ -1,0 +1,86 @@
+// Everything a command needs to answer requests, built from options.
+//
+//   Serving ── owns ──> Model, Tokenizer   weights and words of one GGUF file
+//                   ──> PagePool           attention's memory
+//                   ──> Cache              tiers: memory, disk, remote
+//                   ──> Engine             requests to tokens
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+#include "engine/engine.h"
+#include "tier/tiers.h"
+
+namespace shale {
+
+struct ModelChoice {
+  std::string model = "smollm2-135m";  // a registered name or a path to a GGUF file
+  std::string weights = "fast";        // "file" or "fast"
+  std::uint32_t threads = 0;           // 0: the machine's cores
+  std::uint32_t page_tokens = 16;
+};
+
+// Where stored objects lie.
+struct TierChoice {
+  std::optional<std::uint64_t> memory_bytes;          // 0: no memory tier; unset: an eighth of memory, at most 1 GiB
+  std::uint64_t disk_bytes = std::uint64_t{8} << 30;  // 0: no disk tier
+  std::string cache_dir;                              // empty: ${XDG_CACHE_HOME:-~/.cache}/shale/kv
+  std::string remote;                                 // empty: no remote tier
+  std::uint64_t remote_bytes = kUnlimited;
+  std::optional<Throttle> throttle_disk, throttle_remote;
+};
+
+struct ServingOptions {
+  ModelChoice model;
+  TierChoice tiers;
+  std::optional<std::uint64_t> pool_bytes;  // unset: a quarter of memory, at most 2 GiB
+  CacheOptions cache;
+  bool store = true;  // false: no tiers; nothing is looked up on them or left behind
+};
+
+void add_model_options(CLI::App& command, ModelChoice& choice);
+// --cache-dir, --remote and their sizes.
+void add_folder_options(CLI::App& command, TierChoice& choice);
+// All of them: model, pool, tiers, placement.
+void add_serving_options(CLI::App& command, ServingOptions& options);
+
+std::filesystem::path cache_folder(const TierChoice& choice);
+// Memory (when `memory`), disk and remote, as chosen, fast to slow. Says on stderr when the folder is read-only because
+// another process writes to it.
+Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const TierChoice& choice, bool memory, const Clock& clock);
+
+Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice);
+
+class Serving {
+ public:
+  static Result<std::unique_ptr<Serving>> open(const ServingOptions& options, const OutputOptions& output);
+  ~Serving();
+
+  Model& model() { return *model_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  PagePool& pool() { return *pool_; }
+  Cache& cache() { return *cache_; }
+  Engine& engine() { return *engine_; }
+  const Clock& clock() const { return clock_; }
+
+  // Finishes what was queued: encoding, writing, placing. Stops early when interrupted, which leaves the folder whole.
+  Status finish_background(const OutputOptions& output);
+
+ private:
+  Serving() = default;
+
+  RealClock clock_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<PagePool> pool_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace shale

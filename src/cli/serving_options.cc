@@ -1,0 +1,104 @@
+#include <vector>
+
+#include "cli/option_types.h"
+#include "cli/serving.h"
+
+namespace shale {
+namespace {
+
+std::vector<std::string> strings(const std::vector<std::string_view>& names) { return {names.begin(), names.end()}; }
+
+}  // namespace
+
+void add_model_options(CLI::App& command, ModelChoice& choice) {
+  const char* group = "Model";
+  command.add_option("--model", choice.model, "A name of `shale model ls`, or a path to a GGUF file")
+      ->envname("SHALE_MODEL")
+      ->type_name("NAME|PATH")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--weights", choice.weights, "Run weights in the file's types, or in the fastest as measured at load")
+      ->envname("SHALE_WEIGHTS")
+      ->check(CLI::IsMember({"file", "fast"}))
+      ->type_name("file|fast")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--threads", choice.threads, "Threads that compute; 0: one a core")
+      ->envname("SHALE_THREADS")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--page-tokens", choice.page_tokens, "Tokens of a KV page: 8, 16, 32 or 64")
+      ->envname("SHALE_PAGE_TOKENS")
+      ->check(CLI::IsMember({8, 16, 32, 64}))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_folder_options(CLI::App& command, TierChoice& choice) {
+  const char* group = "Tiers";
+  add_size(command, "--disk", choice.disk_bytes, "Room of the disk tier; 0: none", "8GiB")
+      ->envname("SHALE_DISK")
+      ->group(group);
+  command
+      .add_option("--cache-dir", choice.cache_dir,
+                  "Folder of the disk tier (default: shale/kv in $XDG_CACHE_HOME or ~/.cache)")
+      ->envname("SHALE_CACHE_DIR")
+      ->type_name("FOLDER")
+      ->group(group);
+  command
+      .add_option("--remote", choice.remote,
+                  "Folder of the remote tier: any mounted path, shared by many (default: none)")
+      ->envname("SHALE_REMOTE")
+      ->type_name("FOLDER")
+      ->group(group);
+  add_size(command, "--remote-size", choice.remote_bytes, "Room of the remote tier", "unlimited")
+      ->envname("SHALE_REMOTE_SIZE")
+      ->group(group);
+}
+
+void add_serving_options(CLI::App& command, ServingOptions& options) {
+  add_model_options(command, options.model);
+  add_size(command, "--pool", options.pool_bytes, "Memory for the KV pages that attention reads",
+           "a quarter of memory, at most 2GiB")
+      ->envname("SHALE_POOL")
+      ->group("Tiers");
+  add_size(command, "--memory", options.tiers.memory_bytes, "Room of the memory tier; 0: none",
+           "an eighth of memory, at most 1GiB")
+      ->envname("SHALE_MEMORY")
+      ->group("Tiers");
+  add_folder_options(command, options.tiers);
+  add_throttle(command, "--throttle-disk", options.tiers.throttle_disk, "Emulate a slower disk: hdd, or 200MB/s,8ms")
+      ->envname("SHALE_THROTTLE_DISK")
+      ->group("Tiers");
+  add_throttle(command, "--throttle-remote", options.tiers.throttle_remote, "Emulate a slower remote")
+      ->envname("SHALE_THROTTLE_REMOTE")
+      ->group("Tiers");
+
+  const char* group = "Placement";
+  command.add_option("--planner", options.cache.planner, "Who decides what lies where, and how compressed")
+      ->envname("SHALE_PLANNER")
+      ->check(CLI::IsMember(strings(planner_names())))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--alpha", options.cache.alpha, "Seconds of waiting that one unit of quality is worth")
+      ->envname("SHALE_ALPHA")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--methods", options.cache.methods, "Compression methods that the planner may choose besides full")
+      ->envname("SHALE_METHODS")
+      ->check(known_method())
+      ->delimiter(',')
+      ->type_name("METHOD,…")
+      ->capture_default_str()
+      ->group(group);
+}
+
+}  // namespace shale
