@@ -1,0 +1,263 @@
+#include "model/attention.h"
+
+#include <gtest/gtest.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace shale {
+namespace {
+
+class ThreadsExecutor final : public Executor {
+ public:
+  explicit ThreadsExecutor(std::size_t threads) : threads_(threads) {}
+  std::size_t threads() const override { return threads_; }
+  void parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) override {
+    std::atomic<std::size_t> next = 0;
+    const auto loop = [&] {
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    };
+    std::vector<std::jthread> workers;
+    for (std::size_t i = 1; i < threads_; ++i) workers.emplace_back(loop);
+    loop();
+  }
+
+ private:
+  std::size_t threads_;
+};
+
+// One layer's attention for several sequences: pages scattered over a shuffled pool, every slot without a token NaN.
+class Scene {
+ public:
+  Scene(std::uint32_t query_heads, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t page_tokens)
+      : shape_{query_heads, kv_heads, head_dim, 1.0f / std::sqrt(static_cast<float>(head_dim))},
+        pool_(std::move(PagePool::create({1, kv_heads, head_dim, page_tokens}, std::size_t{64} << 20).value())) {}
+
+  // `counts`: tokens of consecutive pages, the same for every head unless `ragged`, which varies them by head.
+  void add(const std::vector<std::uint32_t>& counts, std::uint32_t queries, bool ragged = false) {
+    Case& added = *cases_.emplace_back(std::make_unique<Case>());
+    for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
+      std::vector<PageSlot>& slots = added.slots.emplace_back();
+      for (std::size_t p = 0; p < counts.size(); ++p) {
+        const bool shorter = ragged && p + 1 < counts.size() && counts[p] > head;
+        slots.push_back({*pool_->allocate_page(), counts[p] - (shorter ? head : 0)});
+      }
+      std::shuffle(slots.begin(), slots.end() - 1, random_);
+      for (const PageSlot& slot : slots) fill(slot);
+    }
+    for (const auto& slots : added.slots) {
+      const auto sum = [](std::uint32_t tokens, const PageSlot& slot) { return tokens + slot.count; };
+      added.tables.push_back({slots, std::accumulate(slots.begin(), slots.end(), 0u, sum)});
+    }
+    const std::size_t row = std::size_t{shape_.query_heads} * shape_.head_dim;
+    added.queries.resize(queries * (row + 8));
+    for (float& each : added.queries) each = normal_(random_) * 2;
+    added.work = {.tables = added.tables,
+                  .queries = added.queries.data(),
+                  .query_count = queries,
+                  .query_stride = row + 8,
+                  .output_stride = row + 16};
+  }
+  void add_full(std::uint32_t tokens, std::uint32_t queries) {
+    std::vector<std::uint32_t> counts(tokens / pool_->shape().page_tokens, pool_->shape().page_tokens);
+    if (const std::uint32_t rest = tokens % pool_->shape().page_tokens) counts.push_back(rest);
+    add(counts, queries);
+  }
+
+  void scale_queries(float factor) {
+    for (const auto& each : cases_) {
+      for (float& query : each->queries) query *= factor;
+    }
+  }
+
+  std::vector<float> run(std::size_t threads) {
+    ThreadsExecutor executor(threads);
+    return outputs([&](auto works) { paged_attention(*pool_, shape_, works, executor); });
+  }
+  std::vector<float> reference() {
+    return outputs([&](auto works) { paged_attention_reference(*pool_, shape_, works); });
+  }
+
+ private:
+  struct Case {
+    std::vector<std::vector<PageSlot>> slots;
+    std::vector<HeadTable> tables;
+    std::vector<float> queries;
+    AttentionWork work;
+  };
+
+  template <class Run>
+  std::vector<float> outputs(const Run& run) {
+    std::size_t floats = 0;
+    for (const auto& each : cases_) floats += each->work.query_count * each->work.output_stride;
+    std::vector<float> output(floats, 0.25f);
+    std::vector<AttentionWork> works;
+    std::size_t at = 0;
+    for (const auto& each : cases_) {
+      works.push_back(each->work);
+      works.back().output = &output[at];
+      at += each->work.query_count * each->work.output_stride;
+    }
+    run(std::span<const AttentionWork>(works));
+    return output;
+  }
+
+  void fill(const PageSlot& slot) {
+    const PageShape& shape = pool_->shape();
+    const MutablePageView page = pool_->writable_page(slot.page);
+    for (std::uint32_t t = 0; t < shape.page_tokens; ++t) {
+      for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+        const bool token = t < slot.count;
+        page.keys[c * shape.page_tokens + t] = token ? to_half(normal_(random_)) : Half{0x7e00};
+        page.values[t * shape.head_dim + c] = token ? to_half(normal_(random_)) : Half{0x7e00};
+      }
+    }
+  }
+
+  AttentionShape shape_;
+  std::unique_ptr<PagePool> pool_;
+  std::vector<std::unique_ptr<Case>> cases_;
+  std::mt19937 random_{7};
+  std::normal_distribution<float> normal_;
+};
+
+double relative_rms(const std::vector<float>& got, const std::vector<float>& expected) {
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    error += (double{got[i]} - double{expected[i]}) * (double{got[i]} - double{expected[i]});
+    norm += double{expected[i]} * double{expected[i]};
+  }
+  return std::sqrt(error / norm);
+}
+
+constexpr double kTolerance = 2e-6;
+
+// Every instruction set that this machine runs.
+class Attention : public testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override {
+    hwy::SetSupportedTargetsForTest(GetParam());
+    ASSERT_STREQ(attention_target(), hwy::TargetName(GetParam()));
+  }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+
+std::vector<std::int64_t> targets() {
+  std::vector<std::int64_t> each;
+  for (std::int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0; left &= left - 1)
+    each.push_back(left & -left);
+  return each;
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Attention, testing::ValuesIn(targets()),
+                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+
+TEST_P(Attention, DecodesEveryGrouping) {
+  for (const std::uint32_t group : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 16u}) {
+    Scene scene(2 * group, 2, 64, 16);
+    scene.add_full(333, 1);
+    EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << "group " << group;
+  }
+}
+
+TEST_P(Attention, DecodesEveryHeadDimensionPageAndLength) {
+  for (const std::uint32_t head_dim : {8u, 32u, 64u, 72u, 80u, 128u, 256u}) {
+    for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+      Scene scene(6, 2, head_dim, page_tokens);
+      for (const std::uint32_t tokens : {1u, 7u, 16u, 65u, 250u}) scene.add_full(tokens, 1);
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << head_dim << " / " << page_tokens;
+    }
+  }
+}
+
+TEST_P(Attention, PrefillsEveryHeadDimensionPageAndLength) {
+  for (const std::uint32_t head_dim : {8u, 32u, 64u, 72u, 80u, 128u, 256u}) {
+    for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+      Scene scene(3, 1, head_dim, page_tokens);
+      scene.add_full(5, 5);
+      scene.add_full(133, 2);
+      scene.add_full(70, 70);
+      scene.add_full(190, 33);
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << head_dim << " / " << page_tokens;
+    }
+  }
+}
+
+TEST_P(Attention, PrefillsEveryGrouping) {
+  for (const std::uint32_t group : {1u, 2u, 3u, 5u, 7u, 8u, 16u}) {
+    Scene scene(2 * group, 2, 32, 16);
+    scene.add_full(150, 100);
+    EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << "group " << group;
+  }
+}
+
+// Strata leave pages in the middle partly filled, and heads with different numbers of tokens.
+TEST_P(Attention, SkipsWhatPartlyFilledPagesDoNotHold) {
+  for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+    for (const std::uint32_t queries : {1u, 2u, 9u, 40u}) {
+      Scene scene(9, 3, 64, page_tokens);
+      std::vector<std::uint32_t> counts;
+      for (std::uint32_t i = 0; i < 60; ++i) counts.push_back(1 + i * 7 % page_tokens);
+      for (std::uint32_t left = queries; left > 0; left -= counts.back()) counts.push_back(std::min(left, page_tokens));
+      scene.add(counts, queries, true);
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << page_tokens << " / " << queries;
+    }
+  }
+}
+
+TEST_P(Attention, DoesNotDependOnThreads) {
+  Scene scene(9, 3, 64, 16);
+  scene.add_full(3000, 1);
+  scene.add_full(517, 1);
+  scene.add_full(2100, 24);
+  scene.add_full(400, 300);
+  const std::vector<float> alone = scene.run(1);
+  EXPECT_LE(relative_rms(alone, scene.reference()), kTolerance);
+  for (const std::size_t threads : {2, 3, 7}) EXPECT_EQ(scene.run(threads), alone) << threads << " threads";
+}
+
+TEST_P(Attention, SurvivesScoresFarApart) {
+  Scene scene(2, 1, 64, 16);
+  scene.add_full(400, 1);
+  scene.add_full(400, 20);
+  scene.scale_queries(300);
+  EXPECT_LE(relative_rms(scene.run(2), scene.reference()), 3e-5);
+}
+
+TEST_P(Attention, WritesRowsWhereTheTablesSay) {
+  for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
+    const PageShape shape{.layers = 2, .kv_heads = 2, .head_dim = 72, .page_tokens = page_tokens};
+    const auto pool = std::move(PagePool::create(shape, 40 * shape.slab_bytes()).value());
+    Sequence sequence(*pool);
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (const std::uint32_t count : {1u, 5u, 40u, 2u, 100u}) {
+      const std::size_t stride = 2 * shape.head_dim;
+      std::vector<float> rows(count * stride);
+      for (float& each : rows) each = normal(random);
+      rows[3] = 1.0f + 0x1p-11f;  // a tie
+      rows[4] = 0x1.8p-24f;       // subnormal
+      ASSERT_TRUE(sequence.append(count));
+      write_kv(*pool, sequence, 1, 1, count, rows.data(), rows.data() + shape.head_dim, stride);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const auto place = sequence.appended(1, 1, i, count);
+        const PageView page = pool->page(place.page);
+        for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+          ASSERT_EQ(page.keys[c * page_tokens + place.slot], to_half(rows[i * stride + c]));
+          ASSERT_EQ(page.values[place.slot * shape.head_dim + c], to_half(rows[i * stride + shape.head_dim + c]));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shale
