@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace shale {
@@ -26,14 +27,14 @@ class SpeedFit {
 
   void started(double now_s);
   // Failed operations count with no bytes; a period without bytes is no sample.
-  void finished(double start_s, double end_s, std::uint64_t bytes);
+  void finished(double end_s, std::uint64_t bytes);
 
   struct Line {
     double latency_s = 0;
     double bytes_per_s = 0;
     std::uint64_t samples = 0;  // ever
   };
-  Line fit() const;
+  Line fit() const;  // computed once a sample
 
  private:
   struct Sample {
@@ -45,10 +46,12 @@ class SpeedFit {
     std::size_t next = 0;
   };
   void close_period();
+  Line fit_samples() const;
 
   Line guess_;
   std::array<Recent, 2> recent_;  // small, large
   std::uint64_t samples_ = 0;
+  mutable std::optional<Line> fitted_;
   std::uint64_t under_way_ = 0;
   double period_start_s_ = 0;
   double period_end_s_ = 0;

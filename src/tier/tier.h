@@ -31,6 +31,9 @@ struct BlobId {
   auto operator<=>(const BlobId&) const = default;
 };
 
+// "0123…cdef/3" or "0123…cdef/manifest", for messages.
+std::string to_string(const BlobId& id);
+
 // A blob's bytes, shared between who wrote them, who reads them and the tier that keeps them in memory. `capacity()`
 // may exceed `size()` by more than padding: buffers are reused.
 using BlobBytes = std::shared_ptr<const AlignedBuffer>;
@@ -89,7 +92,7 @@ class Tier {
   // the same store, as last counted.
   virtual std::uint64_t used_bytes() const;
   // What a blob of `bytes` occupies here.
-  virtual std::uint64_t stored_bytes(std::uint64_t bytes) const { return round_up(bytes, kIoAlignment); }
+  virtual std::uint64_t stored_bytes(std::uint64_t bytes) const { return round_up(bytes ? bytes : 1, kIoAlignment); }
   // Empty when the figures are the machine's own; else the name of the throttle that emulates other hardware.
   virtual std::string emulated() const { return {}; }
   // Another process holds the store for writing: reads and lists work, whatever would change it is kBusy.
@@ -135,7 +138,10 @@ class Tier {
   virtual Result<std::uint64_t> remove_impl(const BlobId& id) = 0;
   virtual Result<std::vector<BlobId>> list_impl() const = 0;
   virtual std::uint64_t blob_bytes_impl(const BlobId& id) const = 0;
+  // Called before a write is refused for lack of room; true when `set_used_bytes` brought news.
+  virtual bool count_again() { return false; }
 
+  // kCancelled, for what nobody waited to see the end of, counts as nothing.
   void finished_read(double start_s, double seconds, const Result<BlobBytes>& result);
   // `bytes` as written; `stored`: false when the blob was there already or the write failed, so that the room reserved
   // for it is given back.

@@ -1,0 +1,219 @@
+#include "tier/blob_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "tier/blob_frame.h"
+
+namespace shale {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPublishAttempts = 8;
+
+std::string part_name(std::uint32_t part) {
+  return part == BlobId::kManifest ? std::string("manifest") : fmt::format("{:08x}", part);
+}
+
+std::optional<std::uint32_t> parse_part(const std::string& name) {
+  if (name == "manifest") return BlobId::kManifest;
+  std::uint32_t part = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), part, 16);
+  if (error != std::errc() || part_name(part) != name) return std::nullopt;
+  return part;
+}
+
+bool is_blob_length(std::uint64_t bytes) { return bytes > 0 && bytes % kIoAlignment == 0; }
+
+std::string random_session() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+// `ours`: made by nobody but Shale, so that its mode may be corrected.
+Status prepare_folder(const fs::path& folder, bool ours) {
+  const int error = make_private_folder(folder);
+  struct stat status;
+  if (stat(folder.c_str(), &status) != 0) return system_failure(error ? error : errno, "create", folder);
+  if (!S_ISDIR(status.st_mode)) return fail(ErrorCode::kInvalidArgument, "{} is not a folder", folder.string());
+  if (!ours) return {};
+  if (status.st_uid != geteuid()) {
+    return fail(ErrorCode::kInvalidArgument, "{} belongs to another user; name a folder of your own", folder.string());
+  }
+  if ((status.st_mode & 077) != 0 && chmod(folder.c_str(), 0700) != 0) {
+    return system_failure(errno, "make private", folder);
+  }
+  return {};
+}
+
+}  // namespace
+
+BlobFiles::BlobFiles(fs::path folder) : folder_(std::move(folder)), session_(random_session()) {}
+
+Result<std::unique_ptr<BlobFiles>> BlobFiles::open(const fs::path& folder) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(folder, error).lexically_normal();
+  if (error) return system_failure(error.value(), "find", folder);
+  fs::create_directories(absolute.parent_path(), error);  // where that fails, so does what follows
+  SHALE_TRY(prepare_folder(absolute, false));
+  SHALE_TRY(prepare_folder(absolute / "objects", true));
+  SHALE_TRY(prepare_folder(absolute / "temporary", true));
+  return std::unique_ptr<BlobFiles>(new BlobFiles(absolute));
+}
+
+fs::path BlobFiles::object_folder(const Hash128& object) const {
+  const std::string name = object.hex();
+  return folder_ / "objects" / name.substr(0, 2) / name;
+}
+
+fs::path BlobFiles::path(const BlobId& id) const { return object_folder(id.object) / part_name(id.part); }
+
+fs::path BlobFiles::temporary_path() const {
+  return folder_ / "temporary" / fmt::format("{}-{}", session_, temporaries_.fetch_add(1));
+}
+
+Result<BlobFiles::OpenBlob> BlobFiles::open_blob(const BlobId& id, bool direct) const {
+  const fs::path file = path(id);
+  OpenBlob blob{FileDescriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (direct ? O_DIRECT : 0))), 0};
+  if (!blob.file && errno == ENOENT) return fail(ErrorCode::kNotFound, "{} is not there", file.string());
+  struct stat status;
+  if (!blob.file || fstat(blob.file.get(), &status) != 0) return system_failure(errno, "open", file);
+  blob.file_bytes = static_cast<std::uint64_t>(status.st_size);
+  if (!S_ISREG(status.st_mode) || !is_blob_length(blob.file_bytes)) {
+    return fail(ErrorCode::kCorrupt, "{}: {} bytes is not the length of a blob's file", file.string(), blob.file_bytes);
+  }
+  return blob;
+}
+
+Result<BlobBytes> BlobFiles::read(const BlobId& id, bool direct, BufferPool& buffers) const {
+  SHALE_ASSIGN(const OpenBlob blob, open_blob(id, direct));
+  const auto buffer = buffers.get(blob.file_bytes);
+  for (std::size_t done = 0; done < blob.file_bytes;) {
+    const ssize_t count =
+        pread(blob.file.get(), buffer->data() + done, blob.file_bytes - done, static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(errno, "read", path(id));
+    if (count == 0) return fail(ErrorCode::kCorrupt, "{}: ends before its length", path(id).string());
+    done += static_cast<std::size_t>(count);
+  }
+  return unframe(id, buffer);
+}
+
+Result<bool> BlobFiles::write(const BlobId& id, const AlignedBuffer& bytes, const WriteMode& mode) {
+  if (file_bytes(id) != 0) return false;
+  const fs::path temporary = temporary_path();
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | (mode.direct ? O_DIRECT : 0);
+  const FileDescriptor file(::open(temporary.c_str(), flags, 0600));
+  if (!file) return system_failure(errno, "create", temporary);
+  const auto written = [&]() -> Result<bool> {
+    const AlignedBuffer tail = frame_tail(id, bytes.bytes());
+    const auto whole_blocks = bytes.bytes().first(bytes.size() / kIoAlignment * kIoAlignment);
+    SHALE_TRY(write_all(file.get(), whole_blocks, tail.bytes(), temporary));
+    if (mode.sync && fsync(file.get()) != 0) return system_failure(errno, "synchronise", temporary);
+    if (mode.drop_cached) posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+    return publish(temporary, id, mode.sync);
+  }();
+  if (!written || !*written) unlink(temporary.c_str());
+  return written;
+}
+
+Result<bool> BlobFiles::publish(const fs::path& temporary, const BlobId& id, bool sync) {
+  const fs::path folder = object_folder(id.object);
+  int error = rename_new(temporary, path(id));
+  // Whoever removes an object's last blob removes its folder, perhaps between our making it and our using it.
+  for (int attempt = 0; attempt < kPublishAttempts && error == ENOENT; ++attempt) {
+    error = make_private_folder(folder.parent_path());
+    if (error == 0) error = make_private_folder(folder);
+    if (error == 0) error = rename_new(temporary, path(id));
+  }
+  if (error == EEXIST) return false;
+  if (error != 0) return system_failure(error, "name", path(id));
+  if (sync) SHALE_TRY(sync_folder(folder));
+  return true;
+}
+
+Result<std::uint64_t> BlobFiles::remove(const BlobId& id) {
+  const std::uint64_t bytes = file_bytes(id);
+  if (unlink(path(id).c_str()) != 0) {
+    if (errno == ENOENT) return 0;
+    return system_failure(errno, "remove", path(id));
+  }
+  rmdir(object_folder(id.object).c_str());  // fails, as it should, unless that was its last blob
+  return bytes;
+}
+
+std::optional<std::uint64_t> BlobFiles::length(const BlobId& id) const {
+  struct stat status;
+  if (lstat(path(id).c_str(), &status) != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::uint64_t BlobFiles::file_bytes(const BlobId& id) const {
+  const auto bytes = length(id);
+  return bytes ? round_up(std::max<std::uint64_t>(*bytes, 1), kIoAlignment) : 0;
+}
+
+Result<std::vector<BlobId>> BlobFiles::list() const {
+  std::vector<BlobId> ids;
+  SHALE_TRY(for_each_entry(folder_ / "objects", [&](const fs::directory_entry& prefix) {
+    return for_each_entry(prefix.path(), [&](const fs::directory_entry& folder) -> Status {
+      const Result<Hash128> object = Hash128::parse(folder.path().filename().string());
+      if (!object || object_folder(*object) != folder.path()) return {};
+      return for_each_entry(folder.path(), [&](const fs::directory_entry& file) -> Status {
+        if (const auto part = parse_part(file.path().filename())) ids.push_back({*object, *part});
+        return {};
+      });
+    });
+  }));
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+Result<std::uint64_t> BlobFiles::total_bytes() const {
+  SHALE_ASSIGN(const auto ids, list());
+  std::uint64_t total = 0;
+  for (const BlobId& id : ids) total += file_bytes(id);
+  return total;
+}
+
+void BlobFiles::remove_temporary(double older_than_s) {
+  const auto now = fs::file_time_type::clock::now();
+  (void)for_each_entry(folder_ / "temporary", [&](const fs::directory_entry& entry) -> Status {
+    std::error_code error;
+    const auto changed = entry.last_write_time(error);
+    if (!error && std::chrono::duration<double>(now - changed).count() >= older_than_s) fs::remove(entry.path(), error);
+    return {};
+  });
+}
+
+Status BlobFiles::remove_damaged() {
+  SHALE_ASSIGN(const auto ids, list());
+  for (const BlobId& id : ids) {
+    if (const auto bytes = length(id); bytes && !is_blob_length(*bytes)) SHALE_TRY(remove(id));
+  }
+  return {};
+}
+
+bool BlobFiles::supports_direct() const {
+  const fs::path probe = temporary_path();
+  const FileDescriptor file(::open(probe.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_DIRECT, 0600));
+  if (!file) return false;
+  AlignedBuffer block(kIoAlignment);
+  std::memset(block.data(), 0, block.size());
+  const auto moved = static_cast<ssize_t>(block.size());
+  const bool works = pwrite(file.get(), block.data(), block.size(), 0) == moved &&
+                     pread(file.get(), block.data(), block.size(), 0) == moved;
+  unlink(probe.c_str());
+  return works;
+}
+
+}  // namespace shale

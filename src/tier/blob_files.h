@@ -1,0 +1,71 @@
+// Blobs as files under one folder, by content-named path (docs/formats/disk.md). Everything here blocks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "tier/buffer_pool.h"
+#include "tier/file_calls.h"
+#include "tier/tier.h"
+
+namespace shale {
+
+// Thread-safe. Several processes may use the same folder at once: files appear whole, by rename, and never change.
+class BlobFiles {
+ public:
+  // Creates what is missing of the folder: mode 0700, files 0600. kInvalidArgument where it belongs to another user.
+  static Result<std::unique_ptr<BlobFiles>> open(const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+
+  struct OpenBlob {
+    FileDescriptor file;
+    std::uint64_t file_bytes = 0;
+  };
+  // kNotFound, kCorrupt where its length cannot be that of a blob, kIo.
+  Result<OpenBlob> open_blob(const BlobId& id, bool direct) const;
+  Result<BlobBytes> read(const BlobId& id, bool direct, BufferPool& buffers) const;
+
+  struct WriteMode {
+    bool direct = false;
+    bool sync = false;         // on the device before the name appears
+    bool drop_cached = false;  // leave nothing in the page cache
+  };
+  // False when the blob was there already. On an error nothing is left behind; kFull when the device or quota is full.
+  Result<bool> write(const BlobId& id, const AlignedBuffer& bytes, const WriteMode& mode);
+
+  // The bytes that it occupied; 0 when there was none.
+  Result<std::uint64_t> remove(const BlobId& id);
+  std::uint64_t file_bytes(const BlobId& id) const;  // whole blocks; 0 when absent
+  Result<std::vector<BlobId>> list() const;          // sorted
+  Result<std::uint64_t> total_bytes() const;
+
+  // Removes temporary files that have not changed for that long.
+  void remove_temporary(double older_than_s);
+  // Removes files whose length cannot be that of a blob: what a crash of the machine leaves. For the only writer.
+  Status remove_damaged();
+
+  // Whether the file system takes direct I/O; writes and removes a temporary file.
+  bool supports_direct() const;
+
+ private:
+  explicit BlobFiles(std::filesystem::path folder);
+
+  std::filesystem::path object_folder(const Hash128& object) const;
+  std::filesystem::path path(const BlobId& id) const;
+  std::filesystem::path temporary_path() const;
+  std::optional<std::uint64_t> length(const BlobId& id) const;
+  Result<bool> publish(const std::filesystem::path& temporary, const BlobId& id, bool sync);
+
+  const std::filesystem::path folder_;
+  const std::string session_;  // distinguishes temporary files of all writers
+  mutable std::atomic<std::uint64_t> temporaries_ = 0;
+};
+
+}  // namespace shale

@@ -1,0 +1,54 @@
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "tier/file_tier.h"
+#include "tier/tiers.h"
+
+namespace shale {
+namespace {
+
+// The writer's lock, held until closed; an empty descriptor where another tier holds it or nothing can be written.
+Result<FileDescriptor> lock_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "lock";
+  FileDescriptor lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock && errno == EROFS) return FileDescriptor();
+  if (!lock) return system_failure(errno, "open", path);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  if (errno == EWOULDBLOCK) return FileDescriptor();
+  return system_failure(errno, "lock", path);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, const Clock& clock) {
+  SHALE_ASSIGN(auto files, BlobFiles::open(options.folder));
+  SHALE_ASSIGN(auto lock, lock_folder(files->folder()));
+  if (lock) {
+    files->remove_temporary(0);
+    SHALE_TRY(files->remove_damaged());
+  }
+  const bool direct = options.direct_io && files->supports_direct();
+  const auto buffers = BufferPool::make(options.spare_buffer_bytes);
+  std::unique_ptr<UringReader> reader;
+  if (options.io_uring) {
+    if (auto started = UringReader::start(*files, buffers, direct)) reader = std::move(*started);
+  }
+  FileTierOptions tier;
+  tier.name = "disk";
+  tier.kind = TierKind::kDisk;
+  tier.capacity_bytes = options.capacity_bytes;
+  tier.first_guess = {1e-4, 1e9, 1e9};
+  tier.read_only = !lock;
+  tier.write_mode = {.direct = direct, .sync = options.sync, .drop_cached = false};
+  tier.direct_reads = direct;
+  tier.describe = fmt::format("disk: {}, {} I/O, reads by {}{}", files->folder().string(),
+                              direct ? "direct" : "buffered", reader ? "io_uring" : "threads",
+                              lock ? "" : ", read-only (another process holds its lock, or it cannot be written)");
+  return std::make_unique<FileTier>(std::move(tier), std::move(files), std::move(lock), buffers, std::move(reader),
+                                    clock);
+}
+
+}  // namespace shale

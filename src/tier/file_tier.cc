@@ -1,0 +1,63 @@
+#include "tier/file_tier.h"
+
+#include <utility>
+
+#include "tier/blob_frame.h"
+
+namespace shale {
+
+FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, FileDescriptor lock,
+                   std::shared_ptr<BufferPool> buffers, std::unique_ptr<UringReader> reader, const Clock& clock)
+    : Tier({options.name, options.kind, options.capacity_bytes, options.first_guess}, clock),
+      options_(std::move(options)),
+      files_(std::move(files)),
+      lock_(std::move(lock)),
+      buffers_(std::move(buffers)),
+      reader_(std::move(reader)),
+      threads_(std::make_unique<IoThreads>(options_.threads)) {
+  if (const auto total = files_->total_bytes()) set_used_bytes(*total);
+}
+
+// Operations under way end here, while all that they use still lives.
+FileTier::~FileTier() {
+  reader_.reset();
+  threads_.reset();
+}
+
+std::uint64_t FileTier::stored_bytes(std::uint64_t bytes) const { return framed_bytes(bytes); }
+
+std::shared_ptr<TierRead> FileTier::read_impl(const BlobId& id, double start_s) {
+  auto read = std::make_shared<PendingRead>();
+  const auto finish = [this, read, start_s](Result<BlobBytes> result) {
+    const double seconds = clock_.now_s() - start_s;
+    finished_read(start_s, seconds, result);
+    read->complete(std::move(result), seconds);
+  };
+  if (reader_) {
+    reader_->read(id, finish);
+  } else {
+    threads_->run([this, id, finish] { finish(files_->read(id, options_.direct_reads, *buffers_)); });
+  }
+  return read;
+}
+
+std::shared_ptr<TierWrite> FileTier::write_impl(const BlobId& id, BlobBytes bytes, double start_s) {
+  auto write = std::make_shared<PendingWrite>();
+  threads_->run([this, id, bytes = std::move(bytes), write, start_s] {
+    const Result<bool> stored = files_->write(id, *bytes, options_.write_mode);
+    const double seconds = clock_.now_s() - start_s;
+    Status status = stored ? Status() : std::unexpected(stored.error());
+    finished_write(start_s, seconds, bytes->size(), stored.value_or(false), status);
+    write->complete(std::move(status), seconds);
+  });
+  return write;
+}
+
+bool FileTier::count_again() {
+  if (!options_.shared) return false;
+  const auto total = files_->total_bytes();
+  if (total) set_used_bytes(*total);
+  return total.has_value();
+}
+
+}  // namespace shale

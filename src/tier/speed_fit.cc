@@ -1,0 +1,107 @@
+#include "tier/speed_fit.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace shale {
+namespace {
+
+constexpr double kSmallBytesMax = 1 << 20;
+constexpr std::size_t kSamplesKept = 32;
+constexpr double kPeriodSecondsMax = 1.0;
+constexpr double kContrast = 2.0;  // bytes of a pair must differ by this factor to say anything about bandwidth
+
+double median(std::vector<double> values) {
+  assert(!values.empty());
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The value below and above which half of the weight lies.
+double weighted_median(std::vector<std::pair<double, double>> values_and_weights) {
+  std::sort(values_and_weights.begin(), values_and_weights.end());
+  double total = 0;
+  for (const auto& [value, weight] : values_and_weights) total += weight;
+  double below = 0;
+  for (const auto& [value, weight] : values_and_weights) {
+    below += weight;
+    if (below >= total / 2) return value;
+  }
+  return values_and_weights.back().first;
+}
+
+}  // namespace
+
+SpeedFit::SpeedFit(double latency_s, double bytes_per_s) : guess_{latency_s, bytes_per_s, 0} {}
+
+void SpeedFit::started(double now_s) {
+  if (under_way_++ > 0) return;
+  period_start_s_ = period_end_s_ = now_s;
+  period_bytes_ = 0;
+}
+
+void SpeedFit::finished(double end_s, std::uint64_t bytes) {
+  assert(under_way_ > 0);
+  --under_way_;
+  period_end_s_ = std::max(period_end_s_, end_s);
+  period_bytes_ += bytes;
+  if (under_way_ == 0 || period_end_s_ - period_start_s_ > kPeriodSecondsMax) close_period();
+}
+
+void SpeedFit::close_period() {
+  if (period_bytes_ > 0) {
+    const Sample sample{static_cast<double>(period_bytes_), period_end_s_ - period_start_s_};
+    Recent& recent = recent_[sample.bytes > kSmallBytesMax];
+    if (recent.samples.size() < kSamplesKept) {
+      recent.samples.push_back(sample);
+    } else {
+      recent.samples[recent.next] = sample;
+      recent.next = (recent.next + 1) % kSamplesKept;
+    }
+    ++samples_;
+    fitted_.reset();
+  }
+  period_start_s_ = period_end_s_;
+  period_bytes_ = 0;
+}
+
+SpeedFit::Line SpeedFit::fit() const {
+  if (!fitted_) fitted_ = fit_samples();
+  return *fitted_;
+}
+
+SpeedFit::Line SpeedFit::fit_samples() const {
+  std::vector<Sample> samples = recent_[0].samples;
+  samples.insert(samples.end(), recent_[1].samples.begin(), recent_[1].samples.end());
+  if (samples.empty()) return guess_;
+
+  std::vector<std::pair<double, double>> slopes;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto [small, large] =
+          std::minmax(samples[i], samples[j], [](auto& a, auto& b) { return a.bytes < b.bytes; });
+      const double bytes = large.bytes - small.bytes;
+      if (large.bytes >= kContrast * small.bytes) slopes.emplace_back((large.seconds - small.seconds) / bytes, bytes);
+    }
+  }
+  std::vector<double> seconds, seconds_per_byte;
+  for (const Sample& sample : samples) seconds.push_back(sample.seconds);
+  double latency_s = std::min(guess_.latency_s, median(seconds) / 2);
+  for (const Sample& sample : samples) {
+    seconds_per_byte.push_back(std::max(sample.seconds - latency_s, 0.0) / sample.bytes);
+  }
+  double slope = median(seconds_per_byte);
+  if (!slopes.empty()) {
+    if (const double steepness = weighted_median(std::move(slopes)); steepness > 0) {
+      std::vector<double> residuals;
+      for (const Sample& sample : samples) residuals.push_back(sample.seconds - sample.bytes * steepness);
+      slope = steepness;
+      latency_s = std::max(median(residuals), 0.0);
+    }
+  }
+  return {latency_s, slope > 0 ? 1 / slope : guess_.bytes_per_s, samples_};
+}
+
+}  // namespace shale

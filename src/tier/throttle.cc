@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+
+#include "tier/tier_wrapper.h"
+#include "tier/tiers.h"
+
+namespace shale {
+namespace {
+
+// One direction's bandwidth: transfers pass one after the other.
+class Pipe {
+ public:
+  explicit Pipe(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}
+
+  // When a transfer that starts now has passed.
+  double pass(double now_s, std::uint64_t bytes) {
+    if (bytes_per_s_ <= 0) return now_s;
+    const std::lock_guard lock(mutex_);
+    free_at_s_ = std::max(free_at_s_, now_s) + static_cast<double>(bytes) / bytes_per_s_;
+    return free_at_s_;
+  }
+
+ private:
+  const double bytes_per_s_;
+  std::mutex mutex_;
+  double free_at_s_ = 0;
+};
+
+double or_inner(double throttled, double inner) { return throttled > 0 ? std::min(throttled, inner) : inner; }
+
+TierSpeed first_guess(const TierSpeed& inner, const Throttle& throttle) {
+  return {std::max(inner.latency_s, throttle.latency_s), or_inner(throttle.read_bytes_per_s, inner.read_bytes_per_s),
+          or_inner(throttle.write_bytes_per_s, inner.write_bytes_per_s)};
+}
+
+class ThrottledTier final : public TierWrapper {
+ public:
+  ThrottledTier(std::unique_ptr<Tier> inner, Throttle throttle, const Clock& clock)
+      : TierWrapper(std::move(inner), first_guess(inner->speed(), throttle), clock),
+        throttle_(std::move(throttle)),
+        reads_(throttle_.read_bytes_per_s),
+        writes_(throttle_.write_bytes_per_s) {}
+
+  std::string emulated() const override { return throttle_.name; }
+  std::string describe() const override { return fmt::format("{}, emulating {}", inner().describe(), throttle_.name); }
+
+ private:
+  // Nothing acts at the moment when an operation is due: whoever asks finds it done, or sleeps until then. So it is
+  // counted when asked for, or dropped, with the time at which it was due.
+  template <class Operation>
+  struct Due {
+    std::shared_ptr<Operation> operation;
+    double start_s = 0;
+    double due_s = 0;
+
+    bool ready(const Clock& clock) const { return operation->ready() && clock.now_s() >= due_s; }
+    double seconds() const { return std::max(due_s - start_s, operation->seconds()); }
+  };
+
+  class Read final : public TierRead {
+   public:
+    Read(ThrottledTier& tier, Due<TierRead> due) : tier_(tier), due_(std::move(due)) {}
+    ~Read() override {
+      if (!taken_) tier_.finished_read(due_.start_s, due_.due_s - due_.start_s, dropped());
+    }
+    bool ready() const override { return due_.ready(tier_.clock_); }
+    double seconds() const override { return due_.seconds(); }
+    Result<BlobBytes> take() override {
+      taken_ = true;
+      Result<BlobBytes> result = due_.operation->take();
+      tier_.clock_.sleep_until_s(due_.due_s);
+      tier_.finished_read(due_.start_s, seconds(), result);
+      return result;
+    }
+
+   private:
+    ThrottledTier& tier_;
+    const Due<TierRead> due_;
+    bool taken_ = false;
+  };
+
+  class Write final : public TierWrite {
+   public:
+    Write(ThrottledTier& tier, Due<TierWrite> due, std::uint64_t bytes)
+        : tier_(tier), due_(std::move(due)), bytes_(bytes) {}
+    ~Write() override {
+      if (!waited_) tier_.finished_write(due_.start_s, due_.due_s - due_.start_s, bytes_, false, dropped());
+    }
+    bool ready() const override { return due_.ready(tier_.clock_); }
+    double seconds() const override { return due_.seconds(); }
+    Status wait() override {
+      Status status = due_.operation->wait();
+      tier_.clock_.sleep_until_s(due_.due_s);
+      if (!std::exchange(waited_, true)) {
+        tier_.finished_write(due_.start_s, seconds(), bytes_, status.has_value(), status);
+      }
+      return status;
+    }
+
+   private:
+    ThrottledTier& tier_;
+    const Due<TierWrite> due_;
+    const std::uint64_t bytes_;
+    bool waited_ = false;
+  };
+
+  static std::unexpected<Error> dropped() { return fail(ErrorCode::kCancelled, "nobody waited for it"); }
+
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
+    const double due_s = reads_.pass(start_s, inner().blob_bytes(id)) + throttle_.latency_s;
+    return std::make_shared<Read>(*this, Due<TierRead>{inner().read(id), start_s, due_s});
+  }
+
+  std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
+    const std::uint64_t size = bytes->size();
+    const double due_s = writes_.pass(start_s, stored_bytes(size)) + throttle_.latency_s;
+    return std::make_shared<Write>(*this, Due<TierWrite>{inner().write(id, std::move(bytes)), start_s, due_s}, size);
+  }
+
+  const Throttle throttle_;
+  Pipe reads_;
+  Pipe writes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tier> make_throttled_tier(std::unique_ptr<Tier> tier, const Throttle& throttle, const Clock& clock) {
+  return std::make_unique<ThrottledTier>(std::move(tier), throttle, clock);
+}
+
+Result<Throttle> throttle_preset(std::string_view name) {
+  // Round figures of hardware that people have: sequential bandwidth, latency of one request.
+  static const std::array<Throttle, 7> presets = {{
+      {"hdd", 8e-3, 160e6, 150e6},
+      {"sata-ssd", 150e-6, 530e6, 480e6},
+      {"nvme", 90e-6, 3.2e9, 2.5e9},
+      {"nfs-1g", 1e-3, 115e6, 110e6},
+      {"nfs-10g", 500e-6, 1.1e9, 900e6},
+      {"s3", 30e-3, 200e6, 150e6},
+      {"s3-far", 120e-3, 60e6, 40e6},
+  }};
+  std::string names;
+  for (const Throttle& preset : presets) {
+    if (preset.name == name) return preset;
+    names += (names.empty() ? "" : ", ") + preset.name;
+  }
+  return fail(ErrorCode::kInvalidArgument, "no throttle is called '{}'; there are {}", name, names);
+}
+
+}  // namespace shale

@@ -1,0 +1,174 @@
+#include "tier/tier.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "tier/pending.h"
+
+namespace shale {
+
+std::string_view to_string(TierKind kind) {
+  switch (kind) {
+    case TierKind::kMemory:
+      return "memory";
+    case TierKind::kDisk:
+      return "disk";
+    case TierKind::kRemote:
+      return "remote";
+  }
+  return "unknown";
+}
+
+std::string to_string(const BlobId& id) {
+  if (id.part == BlobId::kManifest) return id.object.hex() + "/manifest";
+  return fmt::format("{}/{}", id.object.hex(), id.part);
+}
+
+Tier::Tier(Options options, const Clock& clock)
+    : clock_(clock),
+      name_(std::move(options.name)),
+      kind_(options.kind),
+      capacity_bytes_(options.capacity_bytes),
+      first_guess_(options.first_guess),
+      read_fit_(first_guess_.latency_s, first_guess_.read_bytes_per_s),
+      write_fit_(first_guess_.latency_s, first_guess_.write_bytes_per_s) {}
+
+std::uint64_t Tier::used_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return used_bytes_;
+}
+
+void Tier::set_used_bytes(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  used_bytes_ = bytes;
+}
+
+bool Tier::reserve(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes > capacity_bytes_ || used_bytes_ > capacity_bytes_ - bytes) return false;
+  used_bytes_ += bytes;
+  return true;
+}
+
+std::shared_ptr<TierRead> Tier::read(const BlobId& id) {
+  const double start_s = clock_.now_s();
+  {
+    const std::lock_guard lock(mutex_);
+    read_fit_.started(start_s);
+  }
+  return read_impl(id, start_s);
+}
+
+std::shared_ptr<TierWrite> Tier::write(const BlobId& id, BlobBytes bytes) {
+  const double start_s = clock_.now_s();
+  const std::uint64_t size = bytes->size();
+  if (read_only()) {
+    const std::lock_guard lock(mutex_);
+    ++stats_.write_errors;
+    return finished_tier_write(
+        fail(ErrorCode::kBusy, "{} is open read-only: another process writes to it", describe()));
+  }
+  if (!reserve(stored_bytes(size)) && !(count_again() && reserve(stored_bytes(size)))) {
+    if (contains(id)) return finished_tier_write({});
+    const std::lock_guard lock(mutex_);
+    ++stats_.refused_full;
+    return finished_tier_write(fail(ErrorCode::kFull, "{} is full: {} of {} bytes used, {} more asked for", name_,
+                                    used_bytes_, capacity_bytes_, stored_bytes(size)));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    write_fit_.started(start_s);
+  }
+  return write_impl(id, std::move(bytes), start_s);
+}
+
+Status Tier::remove(const BlobId& id) {
+  if (read_only()) {
+    return fail(ErrorCode::kBusy, "{} is open read-only: another process writes to it", describe());
+  }
+  const Result<std::uint64_t> freed = remove_impl(id);
+  if (!freed) return std::unexpected(freed.error());
+  const std::lock_guard lock(mutex_);
+  used_bytes_ -= std::min(*freed, used_bytes_);
+  stats_.removals += *freed > 0;
+  return {};
+}
+
+void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>& result) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t bytes = result ? (*result)->size() : 0;
+  read_fit_.finished(start_s + seconds, bytes);
+  if (result) {
+    ++stats_.reads;
+    stats_.read_bytes += bytes;
+    stats_.read_seconds += seconds;
+  } else if (result.error().code != ErrorCode::kCancelled) {
+    ++(result.error().code == ErrorCode::kNotFound ? stats_.misses : stats_.read_errors);
+  }
+}
+
+void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status) {
+  const std::lock_guard lock(mutex_);
+  write_fit_.finished(start_s + seconds, stored ? bytes : 0);
+  if (!stored) used_bytes_ -= std::min(stored_bytes(bytes), used_bytes_);
+  if (status) {
+    ++stats_.writes;
+    stats_.written_bytes += stored ? bytes : 0;
+    stats_.write_seconds += seconds;
+  } else if (status.error().code != ErrorCode::kCancelled) {
+    ++(status.error().code == ErrorCode::kFull ? stats_.refused_full : stats_.write_errors);
+  }
+}
+
+TierStats Tier::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+TierSpeed Tier::speed() const {
+  const std::lock_guard lock(mutex_);
+  const SpeedFit::Line reads = read_fit_.fit();
+  return {reads.latency_s, reads.bytes_per_s, write_fit_.fit().bytes_per_s, reads.samples};
+}
+
+Status Tier::measure() {
+  const std::uint64_t seed[] = {static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(clock_.now_s() * 1e9)};
+  const Hash128 object = hash128(std::as_bytes(std::span(seed)));
+  for (int i = 0; i < 3; ++i) SHALE_TRY(measure_reads_and_writes(object, 1, 256 << 10));
+  return measure_reads_and_writes(object, 2, 4 << 20);
+}
+
+Status Tier::measure_reads_and_writes(Hash128 object, std::uint32_t blobs, std::uint64_t bytes) {
+  const auto buffer = std::make_shared<AlignedBuffer>(bytes);
+  std::memset(buffer->data(), 0x5a, buffer->size());
+  std::vector<std::shared_ptr<TierWrite>> writes;
+  std::vector<std::shared_ptr<TierRead>> reads;
+  Status status;
+  const auto note = [&status](const auto& result) {
+    if (status && !result) status = std::unexpected(result.error());
+  };
+  for (std::uint32_t part = 0; part < blobs; ++part) writes.push_back(write({object, part}, buffer));
+  for (const auto& write : writes) note(write->wait());
+  if (status) {
+    for (std::uint32_t part = 0; part < blobs; ++part) reads.push_back(read({object, part}));
+    for (const auto& read : reads) note(read->take());
+  }
+  for (std::uint32_t part = 0; part < blobs; ++part) note(remove({object, part}));
+  return status;
+}
+
+Status Tier::check_integrity() const {
+  SHALE_ASSIGN(const auto blobs, list());
+  std::uint64_t total = 0;
+  for (const BlobId& id : blobs) total += blob_bytes(id);
+  if (total != used_bytes()) {
+    return fail(ErrorCode::kInternal, "{} counts {} bytes as used, its blobs occupy {}", name_, used_bytes(), total);
+  }
+  return {};
+}
+
+}  // namespace shale

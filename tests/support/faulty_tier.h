@@ -1,0 +1,82 @@
+// A tier that fails on demand, around one that does not: full disks, failing devices, flipped bits, slow answers.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "tier/pending.h"
+#include "tier/tier_wrapper.h"
+
+namespace shale::testing {
+
+// What goes wrong, by the number of the operation since construction, the first being 1. Empty: nothing.
+struct Faults {
+  std::function<bool(std::uint64_t nth)> fail_read;     // kIo
+  std::function<bool(std::uint64_t nth)> corrupt_read;  // one bit in the middle flips
+  std::function<bool(std::uint64_t nth)> fail_write;    // kIo; nothing is stored
+  std::function<bool(std::uint64_t nth)> full;          // kFull; nothing is stored
+  double delay_s = 0;  // every read and write takes at least as long, before it returns
+};
+
+inline std::function<bool(std::uint64_t)> only(std::uint64_t n) {
+  return [n](std::uint64_t nth) { return nth == n; };
+}
+inline std::function<bool(std::uint64_t)> every(std::uint64_t n) {
+  return [n](std::uint64_t nth) { return nth % n == 0; };
+}
+inline std::function<bool(std::uint64_t)> after(std::uint64_t n) {
+  return [n](std::uint64_t nth) { return nth > n; };
+}
+
+class FaultyTier final : public TierWrapper {
+ public:
+  FaultyTier(std::unique_ptr<Tier> inner, Faults faults, const Clock& clock)
+      : TierWrapper(std::move(inner), {}, clock), faults_(std::move(faults)) {}
+
+ private:
+  static bool hits(const std::function<bool(std::uint64_t)>& fault, std::uint64_t nth) { return fault && fault(nth); }
+
+  Result<BlobBytes> read_now(const BlobId& id, std::uint64_t nth) {
+    Result<BlobBytes> result = inner().read(id)->take();
+    if (hits(faults_.fail_read, nth)) return fail(ErrorCode::kIo, "{}: injected read error", to_string(id));
+    if (!result || !hits(faults_.corrupt_read, nth) || (*result)->empty()) return result;
+    auto flipped = std::make_shared<AlignedBuffer>((*result)->size());
+    std::memcpy(flipped->data(), (*result)->data(), flipped->size());
+    flipped->data()[flipped->size() / 2] ^= std::byte{0x10};
+    return flipped;
+  }
+
+  Status write_now(const BlobId& id, BlobBytes bytes, std::uint64_t nth) {
+    if (hits(faults_.fail_write, nth)) return fail(ErrorCode::kIo, "{}: injected write error", to_string(id));
+    if (hits(faults_.full, nth)) return fail(ErrorCode::kFull, "{}: injected full disk", to_string(id));
+    return inner().write(id, std::move(bytes))->wait();
+  }
+
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
+    auto read = std::make_shared<PendingRead>();
+    Result<BlobBytes> result = read_now(id, ++reads_);
+    clock_.sleep_until_s(start_s + faults_.delay_s);
+    const double seconds = clock_.now_s() - start_s;
+    finished_read(start_s, seconds, result);
+    read->complete(std::move(result), seconds);
+    return read;
+  }
+
+  std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
+    const std::uint64_t size = bytes->size();
+    Status status = write_now(id, std::move(bytes), ++writes_);
+    clock_.sleep_until_s(start_s + faults_.delay_s);
+    finished_write(start_s, clock_.now_s() - start_s, size, status.has_value(), status);
+    return finished_tier_write(std::move(status));
+  }
+
+  const Faults faults_;
+  std::atomic<std::uint64_t> reads_ = 0;
+  std::atomic<std::uint64_t> writes_ = 0;
+};
+
+}  // namespace shale::testing
