@@ -1,5 +1,5 @@
-// A scorer says how much each token of a context matters. Higher = keep. Definitions: docs/reference/methods.md
-// (kept in step with the papers named in each scorer's file).
+// A scorer says how much each token of a context matters. Higher = keep. One file each, named as the registry names it;
+// the definition and the paper stand at its head.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct ScorerNeeds {
 // Options every scorer understands or ignores.
 struct ScorerOptions {
   std::uint32_t sinks = 4;    // streaming: first tokens that always rank first
-  std::uint32_t window = 64;  // snapkv: queries observed
-  std::uint32_t kernel = 5;   // snapkv: width of the average pooling
+  std::uint32_t window = 64;  // snapkv: queries observed, at least 1
+  std::uint32_t kernel = 5;   // snapkv: width of the average pooling, odd
   std::uint64_t seed = 0;     // random
 };
 
@@ -42,10 +42,12 @@ struct LayerKv {
     const Element* keys;    // [head_dim][page_tokens]
     const Element* values;  // [page_tokens][head_dim]
   };
-  // kv_heads × pages_for(tokens); every page full but the last. Position = index.
+  // kv_heads × pages_for(tokens); every page full but the last, whose unused slots may hold anything. Position = index.
   std::span<const Page> pages;
   std::uint32_t pages_per_head() const { return (tokens + page_tokens - 1) / page_tokens; }
-  std::span<const Page> head(std::uint32_t h) const { return pages.subspan(std::size_t{h} * pages_per_head(), pages_per_head()); }
+  std::span<const Page> head(std::uint32_t h) const {
+    return pages.subspan(std::size_t{h} * pages_per_head(), pages_per_head());
+  }
 
   // Queries of the last `window_tokens` tokens, float, [query_heads][window_tokens][head_dim]; empty when not captured.
   std::uint32_t query_heads = 0;
@@ -58,20 +60,27 @@ class Scorer {
   virtual ~Scorer() = default;
   virtual std::string_view name() const = 0;
   virtual ScorerNeeds needs() const = 0;
-  // Writes kv_heads × tokens scores. NaN and infinite inputs give the lowest score, never undefined behaviour.
-  // Thread-safe: layers are scored in parallel.
-  virtual void score(const LayerKv<Half>& layer, std::span<float> scores) const = 0;
-  virtual void score(const LayerKv<float>& layer, std::span<float> scores) const = 0;
+  // Writes kv_heads × tokens scores. A token whose keys or values (those that the scorer reads) are NaN or infinite, or
+  // so large that their squared norm overflows, scores -infinity; no score is NaN. Queries, where needed, are those of
+  // the last min(needs().last_queries, tokens) tokens or more. Thread-safe: layers are scored in parallel.
+  void score(const LayerKv<Half>& layer, std::span<float> scores) const;
+  void score(const LayerKv<float>& layer, std::span<float> scores) const;
+
+ private:
+  // At least one token; a score that is NaN or +infinity is made -infinity by the caller.
+  virtual void score_impl(const LayerKv<Half>& layer, std::span<float> scores) const = 0;
+  virtual void score_impl(const LayerKv<float>& layer, std::span<float> scores) const = 0;
 };
 
 // Names in alphabetical order, as on the command line.
 std::vector<std::string_view> scorer_names();
-// kInvalidArgument names the known ones.
+// kInvalidArgument names the known ones, or says which option is out of range.
 Result<std::unique_ptr<Scorer>> make_scorer(std::string_view name, const ScorerOptions& options = {});
 
-// Tokens from most to least important: ranking[0] is the most important. Ties keep the newer token first.
+// Tokens from most to least important: ranking[0] is the most important. Ties keep the newer token first; NaN ranks
+// last.
 std::vector<std::uint32_t> ranking(std::span<const float> scores);
-// How many of n tokens are kept: max(1, floor(n · keep)); 0 for n = 0.
+// How many of n tokens are kept: max(1, floor(n · keep)); 0 for n = 0. `keep` in (0, 1].
 std::uint32_t kept_tokens(std::uint32_t tokens, double keep);
 
 }  // namespace shale

@@ -1,0 +1,104 @@
+// vk_ratio: ‖v‖₂ / ‖k‖₂ (PagedEviction). A zero key's norm counts as the smallest normal float.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "scoring/vk_ratio.cc"
+// clang-format off
+#include <hwy/foreach_target.h>  // first: compiles what follows once per instruction set
+// clang-format on
+
+#include <cfloat>
+
+#include "scoring/keys-inl.h"
+#include "scoring/registry.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::vk_ratio::HWY_NAMESPACE {
+using namespace shale::HWY_NAMESPACE;
+
+// ‖v‖² of one token's row.
+template <class D, class Element>
+HWY_INLINE float value_squares(D d, const Element* HWY_RESTRICT row, std::uint32_t head_dim) {
+  const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
+  auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+  std::uint32_t c = 0;
+  for (; c + 2 * lanes <= head_dim; c += 2 * lanes) {
+    const auto v0 = load(d, row + c), v1 = load(d, row + c + lanes);
+    sum0 = hn::MulAdd(v0, v0, sum0);
+    sum1 = hn::MulAdd(v1, v1, sum1);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  for (; c < head_dim; ++c) {
+    const float value = hn::GetLane(load(hn::CappedTag<float, 1>(), row + c));
+    sum += value * value;
+  }
+  return sum;
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> ratio(D d, hn::Vec<D> value_squares, hn::Vec<D> key_squares) {
+  const auto norm = hn::Max(hn::Sqrt(key_squares), hn::Set(d, FLT_MIN));
+  const auto quotient = hn::Min(hn::Div(hn::Sqrt(value_squares), norm), hn::Set(d, FLT_MAX));
+  return hn::IfThenElse(hn::Lt(hn::Add(value_squares, key_squares), hn::Inf(d)), quotient, hn::NaN(d));
+}
+
+template <class Element, class D>
+void score_head(const LayerKv<Element>& layer, std::uint32_t head, D d, float* scores) {
+  const auto pages = layer.head(head);
+  const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
+  for (std::uint32_t p = 0; p < pages.size(); ++p) {
+    const auto& ahead = page_ahead(pages, p);
+    for (std::uint32_t slot = 0; slot < layer.page_tokens; slot += lanes) {
+      const std::uint32_t token = p * layer.page_tokens + slot;
+      if (token >= layer.tokens) break;
+      const auto keys = key_squares(d, pages[p].keys + slot, layer.page_tokens, layer.head_dim, ahead.keys + slot);
+      HWY_ALIGN float values[16];
+      for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+        const std::size_t row = std::size_t{slot + lane} * layer.head_dim;
+        const auto* row_ahead = reinterpret_cast<const std::byte*>(ahead.values + row);
+        for (std::size_t byte = 0; byte < layer.head_dim * sizeof(Element); byte += 64) hwy::Prefetch(row_ahead + byte);
+        values[lane] = value_squares(d, pages[p].values + row, layer.head_dim);
+      }
+      store_first(d, ratio(d, hn::Load(d, values), keys), scores + token, layer.tokens - token);
+    }
+  }
+}
+
+template <class Element>
+void score_layer(const LayerKv<Element>& layer, float* scores) {
+  for (std::uint32_t head = 0; head < layer.kv_heads; ++head) {
+    float* row = scores + std::size_t{head} * layer.tokens;
+    with_page_lanes(layer.page_tokens, [&](auto d) HWY_ATTR { score_head(layer, head, d, row); });
+  }
+}
+
+void score_half(const LayerKv<Half>& layer, float* scores) { score_layer(layer, scores); }
+void score_float(const LayerKv<float>& layer, float* scores) { score_layer(layer, scores); }
+
+}  // namespace shale::vk_ratio::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale {
+namespace vk_ratio {
+HWY_EXPORT(score_half);
+HWY_EXPORT(score_float);
+
+class VkRatio final : public Scorer {
+ public:
+  std::string_view name() const override { return "vk_ratio"; }
+  ScorerNeeds needs() const override { return {.keys = true, .values = true}; }
+
+ private:
+  void score_impl(const LayerKv<Half>& layer, std::span<float> scores) const override {
+    HWY_DYNAMIC_DISPATCH(score_half)(layer, scores.data());
+  }
+  void score_impl(const LayerKv<float>& layer, std::span<float> scores) const override {
+    HWY_DYNAMIC_DISPATCH(score_float)(layer, scores.data());
+  }
+};
+
+}  // namespace vk_ratio
+
+Result<std::unique_ptr<Scorer>> make_vk_ratio(const ScorerOptions&) { return std::make_unique<vk_ratio::VkRatio>(); }
+
+}  // namespace shale
+#endif

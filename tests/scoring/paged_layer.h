@@ -1,0 +1,99 @@
+// A layer for scorers, built from rows: [kv_heads][tokens][head_dim], as reference data comes.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "core/half.h"
+#include "scoring/scorer.h"
+
+namespace shale {
+
+struct LayerRows {
+  std::uint32_t tokens = 0, kv_heads = 0, head_dim = 0, query_heads = 0, layer = 0;
+  std::vector<float> keys = {}, values = {};  // [kv_heads][tokens][head_dim]
+  std::vector<float> queries = {};            // [query_heads][window_tokens][head_dim]
+  std::uint32_t window_tokens = 0;
+
+  float& key(std::uint32_t head, std::uint32_t token, std::uint32_t c) {
+    return keys[(std::size_t{head} * tokens + token) * head_dim + c];
+  }
+  float& value(std::uint32_t head, std::uint32_t token, std::uint32_t c) {
+    return values[(std::size_t{head} * tokens + token) * head_dim + c];
+  }
+};
+
+// Normally distributed and rounded to binary16, so that both element types hold the same numbers.
+inline LayerRows random_rows(std::uint32_t tokens, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t head_dim,
+                             std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  LayerRows rows{.tokens = tokens, .kv_heads = kv_heads, .head_dim = head_dim, .query_heads = kv_heads * group};
+  const auto fill = [&](std::vector<float>& to, std::size_t count) {
+    to.resize(count);
+    for (float& x : to) x = to_float(to_half(normal(random)));
+  };
+  fill(rows.keys, std::size_t{kv_heads} * tokens * head_dim);
+  fill(rows.values, std::size_t{kv_heads} * tokens * head_dim);
+  rows.window_tokens = tokens;
+  fill(rows.queries, std::size_t{rows.query_heads} * tokens * head_dim);
+  return rows;
+}
+
+// Owns the pages; unused slots of last pages are NaN, which no scorer may let through.
+template <class Element>
+class PagedLayer {
+ public:
+  explicit PagedLayer(const LayerRows& rows, std::uint32_t page_tokens = 16) : rows_(rows) {
+    layer_.tokens = rows.tokens;
+    layer_.kv_heads = rows.kv_heads;
+    layer_.head_dim = rows.head_dim;
+    layer_.page_tokens = page_tokens;
+    layer_.layer = rows.layer;
+    layer_.query_heads = rows.query_heads;
+    layer_.window_tokens = rows.window_tokens;
+    layer_.queries = rows_.queries;
+    const std::size_t half_page = std::size_t{page_tokens} * rows.head_dim;
+    bytes_.assign(2 * half_page * rows.kv_heads * layer_.pages_per_head(), element(std::nanf("")));
+    for (std::size_t p = 0; p < std::size_t{rows.kv_heads} * layer_.pages_per_head(); ++p) {
+      pages_.push_back({&bytes_[2 * p * half_page], &bytes_[(2 * p + 1) * half_page]});
+    }
+    for (std::uint32_t head = 0; head < rows.kv_heads; ++head) {
+      for (std::uint32_t token = 0; token < rows.tokens; ++token) {
+        const std::size_t page = std::size_t{head} * layer_.pages_per_head() + token / page_tokens;
+        Element* keys = &bytes_[2 * page * half_page];
+        for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
+          const std::uint32_t slot = token % page_tokens;
+          keys[c * page_tokens + slot] = element(rows_.key(head, token, c));
+          keys[half_page + slot * rows.head_dim + c] = element(rows_.value(head, token, c));
+        }
+      }
+    }
+    layer_.pages = pages_;
+  }
+  PagedLayer(const PagedLayer&) = delete;
+
+  const LayerKv<Element>& layer() const { return layer_; }
+  std::vector<float> score(const Scorer& scorer) const {
+    std::vector<float> scores(std::size_t{layer_.kv_heads} * layer_.tokens);
+    scorer.score(layer_, scores);
+    return scores;
+  }
+
+ private:
+  static Element element(float value) {
+    if constexpr (std::is_same_v<Element, Half>) {
+      return to_half(value);
+    } else {
+      return value;
+    }
+  }
+
+  LayerRows rows_;
+  std::vector<Element> bytes_;
+  std::vector<typename LayerKv<Element>::Page> pages_;
+  LayerKv<Element> layer_;
+};
+
+}  // namespace shale

@@ -1,0 +1,175 @@
+// Every scorer that computes against a naive twin in double precision, under every instruction set.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "scoring/paged_layer.h"
+#include "support/simd_targets.h"
+
+namespace shale {
+namespace {
+
+using Twin = std::vector<double> (*)(LayerRows& rows, const ScorerOptions& options);
+
+double norm(const float* row, std::uint32_t head_dim) {
+  double squares = 0;
+  for (std::uint32_t c = 0; c < head_dim; ++c) squares += double{row[c]} * row[c];
+  return std::sqrt(squares);
+}
+
+std::vector<double> knorm_twin(LayerRows& rows, const ScorerOptions&) {
+  std::vector<double> scores;
+  for (std::uint32_t head = 0; head < rows.kv_heads; ++head) {
+    for (std::uint32_t i = 0; i < rows.tokens; ++i) scores.push_back(-norm(&rows.key(head, i, 0), rows.head_dim));
+  }
+  return scores;
+}
+
+std::vector<double> vk_ratio_twin(LayerRows& rows, const ScorerOptions&) {
+  std::vector<double> scores;
+  for (std::uint32_t head = 0; head < rows.kv_heads; ++head) {
+    for (std::uint32_t i = 0; i < rows.tokens; ++i) {
+      scores.push_back(norm(&rows.value(head, i, 0), rows.head_dim) / norm(&rows.key(head, i, 0), rows.head_dim));
+    }
+  }
+  return scores;
+}
+
+std::vector<double> keydiff_twin(LayerRows& rows, const ScorerOptions&) {
+  std::vector<double> scores;
+  for (std::uint32_t head = 0; head < rows.kv_heads; ++head) {
+    std::vector<double> anchor(rows.head_dim);
+    for (std::uint32_t i = 0; i < rows.tokens; ++i) {
+      const double length = norm(&rows.key(head, i, 0), rows.head_dim);
+      for (std::uint32_t c = 0; c < rows.head_dim; ++c) anchor[c] += rows.key(head, i, c) / length / rows.tokens;
+    }
+    double anchor_squares = 0;
+    for (const double a : anchor) anchor_squares += a * a;
+    for (std::uint32_t i = 0; i < rows.tokens; ++i) {
+      double dot = 0;
+      for (std::uint32_t c = 0; c < rows.head_dim; ++c) dot += anchor[c] * rows.key(head, i, c);
+      scores.push_back(-dot / norm(&rows.key(head, i, 0), rows.head_dim) / std::sqrt(anchor_squares));
+    }
+  }
+  return scores;
+}
+
+// Step by step as the definition reads, with the whole attention matrix of the window.
+std::vector<double> snapkv_twin(LayerRows& rows, const ScorerOptions& options) {
+  const std::uint32_t n = rows.tokens, w = options.window, past = n - w, group = rows.query_heads / rows.kv_heads;
+  std::vector<double> scores(std::size_t{rows.kv_heads} * n, 0.0);
+  double largest = 0;
+  for (std::uint32_t head = 0; head < rows.query_heads; ++head) {
+    std::vector<double> mean(past);
+    for (std::uint32_t r = 0; r < w; ++r) {
+      const float* query =
+          &rows.queries[(std::size_t{head} * rows.window_tokens + rows.window_tokens - w + r) * rows.head_dim];
+      std::vector<double> attention(past + r + 1);
+      double maximum = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (std::uint32_t i = 0; i < attention.size(); ++i) {
+        for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
+          attention[i] += double{query[c]} * rows.key(head / group, i, c) / std::sqrt(rows.head_dim);
+        }
+        maximum = std::max(maximum, attention[i]);
+      }
+      for (double& a : attention) sum += a = std::exp(a - maximum);
+      for (std::uint32_t i = 0; i < past; ++i) mean[i] += attention[i] / sum / w;
+    }
+    const std::int64_t reach = options.kernel / 2;
+    for (std::int64_t i = 0; i < past; ++i) {
+      double pooled = 0;
+      for (std::int64_t j = i - reach; j <= i + reach; ++j) pooled += j >= 0 && j < past ? mean[j] : 0.0;
+      scores[std::size_t{head / group} * n + i] += pooled / options.kernel / group;
+    }
+  }
+  for (const double score : scores) largest = std::max(largest, score);
+  for (std::uint32_t head = 0; head < rows.kv_heads; ++head) {
+    for (std::uint32_t i = past; i < n; ++i) scores[std::size_t{head} * n + i] = largest + 1;
+  }
+  return scores;
+}
+
+struct Case {
+  const char* name;
+  Twin twin;
+  double tolerance;
+};
+
+class Twins : public ::testing::TestWithParam<Case> {
+ protected:
+  template <class Element>
+  void compare(const LayerRows& rows, std::uint32_t page_tokens, const ScorerOptions& options) {
+    const auto scorer = make_scorer(GetParam().name, options);
+    ASSERT_TRUE(scorer);
+    LayerRows copy = rows;
+    const std::vector<double> expected = GetParam().twin(copy, options);
+    const std::vector<float> scores = PagedLayer<Element>(rows, page_tokens).score(**scorer);
+    ASSERT_EQ(scores.size(), expected.size());
+    for (std::size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected[i], GetParam().tolerance) << i;
+  }
+};
+
+TEST_P(Twins, AgreeForEveryShape) {
+  ScorerOptions options;
+  options.window = 11;
+  for_each_simd_target([&] {
+    for (const auto& [tokens, kv_heads, group, head_dim] : std::vector<std::array<std::uint32_t, 4>>{
+             {12, 1, 1, 64}, {97, 3, 3, 64}, {256, 2, 7, 64}, {75, 2, 2, 18}, {130, 1, 4, 128}}) {
+      const LayerRows rows = random_rows(tokens, kv_heads, group, head_dim, tokens);
+      for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+        SCOPED_TRACE(::testing::Message()
+                     << tokens << " tokens, head_dim " << head_dim << ", pages of " << page_tokens);
+        ASSERT_NO_FATAL_FAILURE(compare<Half>(rows, page_tokens, options));
+        ASSERT_NO_FATAL_FAILURE(compare<float>(rows, page_tokens, options));
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Scorers, Twins,
+                         ::testing::Values(Case{"knorm", knorm_twin, 2e-5}, Case{"keydiff", keydiff_twin, 2e-6},
+                                           Case{"vk_ratio", vk_ratio_twin, 2e-6}, Case{"snapkv", snapkv_twin, 2e-6}),
+                         [](const auto& scorer) { return std::string(scorer.param.name); });
+
+TEST(SnapKv, ReadsTheLastOfTheCapturedQueries) {
+  LayerRows rows = random_rows(80, 2, 2, 32, 5);
+  LayerRows cut = rows;
+  cut.window_tokens = 16;
+  cut.queries.clear();
+  for (std::uint32_t head = 0; head < rows.query_heads; ++head) {
+    const auto end = rows.queries.begin() + (head + 1) * 80 * 32;
+    cut.queries.insert(cut.queries.end(), end - 16 * 32, end);
+  }
+  const auto scorer = make_scorer("snapkv", {.window = 16});
+  EXPECT_EQ(PagedLayer<float>(rows).score(**scorer), PagedLayer<float>(cut).score(**scorer));
+}
+
+TEST(SnapKv, OptionsOutOfRangeAreErrors) {
+  EXPECT_EQ(make_scorer("snapkv", {.window = 0}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(make_scorer("snapkv", {.kernel = 4}).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Random, IsASeededPermutationPerLayerAndHead) {
+  LayerRows rows = random_rows(100, 2, 1, 32, 1);
+  const auto scorer = make_scorer("random", {.seed = 9}), other_seed = make_scorer("random", {.seed = 10});
+  const std::vector<float> scores = PagedLayer<Half>(rows).score(**scorer);
+  const std::vector<float> head0(scores.begin(), scores.begin() + 100), head1(scores.begin() + 100, scores.end());
+  std::vector<float> sorted = head0;
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t i = 0; i < sorted.size(); ++i) EXPECT_EQ(sorted[i], static_cast<float>(i));
+  EXPECT_NE(head0, head1);
+  EXPECT_EQ(scores, PagedLayer<Half>(rows).score(**scorer));
+  EXPECT_NE(scores, PagedLayer<Half>(rows).score(**other_seed));
+  rows.layer = 1;
+  EXPECT_NE(scores, PagedLayer<Half>(rows).score(**scorer));
+}
+
+TEST(Streaming, RanksSinksThenNewestFirst) {
+  const auto scorer = make_scorer("streaming", {.sinks = 2});
+  const std::vector<float> scores = PagedLayer<Half>(random_rows(6, 1, 1, 32, 1)).score(**scorer);
+  EXPECT_EQ(ranking(scores), (std::vector<std::uint32_t>{0, 1, 5, 4, 3, 2}));
+}
+
+}  // namespace
+}  // namespace shale
