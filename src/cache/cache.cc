@@ -11,6 +11,17 @@
 
 namespace shale {
 
+namespace {
+
+constexpr std::size_t kPrefillsRemembered = 32;
+
+// What to read of a copy: what a request named, else all that is stored.
+double keep_of(const StoredObject& object, const Demand& demand) {
+  return demand.named() && object.method() == *demand.method ? demand.keep : object.keep();
+}
+
+}  // namespace
+
 struct Cache::State {
   CacheOptions options;
   Fingerprint fingerprint;
@@ -19,16 +30,17 @@ struct Cache::State {
   std::unique_ptr<Catalogue> catalogue;
   const Clock& clock;
 
-  EntryIndex index;
-  CostModel costs;
-  CacheStats stats;
-  std::unique_ptr<Planner> planner;
-  std::optional<Candidates> candidates;
-  std::unique_ptr<PrefixTree> tree;
-  std::optional<JobContext> context;
+  EntryIndex index = {};
+  CostModel costs = {};
+  CacheStats stats = {};
+  std::unique_ptr<Planner> planner = {};
+  std::optional<Candidates> candidates = {};
+  std::unique_ptr<PrefixTree> tree = {};
+  std::optional<JobContext> context = {};
   // What each entry's placed copy is, or will be once its jobs are done.
-  std::unordered_map<EntryKey, Configuration> planned;
-  std::deque<std::unique_ptr<Job>> jobs;  // in order: what frees room comes before what takes it
+  std::unordered_map<EntryKey, Configuration> planned = {};
+  std::deque<std::unique_ptr<Job>> jobs = {};  // in order: what frees room comes before what takes it
+  std::deque<PrefillRecord> prefills = {};     // of this process, for the next one
   bool plan_due = false;
   double planned_at_s = 0;
 
@@ -115,6 +127,11 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
                                                   return s.quality(key, method, keep);
                                                 }));
   s.context.emplace(JobContext{pool, s.tiers, s.fingerprint, s.options.scorers, s.stats});
+  if (s.catalogue) {
+    if (const auto records = s.catalogue->prefills()) {
+      for (const PrefillRecord& record : *records) s.costs.prefill(record.tokens, record.depth, record.seconds);
+    }
+  }
   for (std::uint32_t tier = 0; tier < s.tiers.size(); ++tier) SHALE_TRY(s.scan(tier));
   s.adopt_placements();
   return std::unique_ptr<Cache>(new Cache(std::move(state)));
@@ -125,6 +142,7 @@ Cache::Cache(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Cache::~Cache() {
   state_->jobs.clear();
   if (!state_->catalogue) return;
+  for (const PrefillRecord& record : state_->prefills) static_cast<void>(state_->catalogue->record_prefill(record));
   const double now_s = state_->clock.now_s();
   for (const Entry* entry : std::as_const(state_->index).all()) {
     // Usage counts are advice; a catalogue that cannot be written loses nothing else.
@@ -142,44 +160,49 @@ const Fingerprint& Cache::fingerprint() const { return state_->fingerprint; }
 PagePool& Cache::pool() { return state_->pool; }
 std::span<const std::unique_ptr<Tier>> Cache::tiers() const { return state_->tiers; }
 Catalogue* Cache::catalogue() { return state_->catalogue.get(); }
-CostModel& Cache::costs() { return state_->costs; }
+const CostModel& Cache::costs() const { return state_->costs; }
 EntryIndex& Cache::index() { return state_->index; }
 const Candidates& Cache::candidates() const { return *state_->candidates; }
 const CacheOptions& Cache::options() const { return state_->options; }
 const CacheStats& Cache::stats() const { return state_->stats; }
 
+void Cache::note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds) {
+  state_->costs.prefill(tokens, depth, seconds);
+  if (state_->prefills.size() == kPrefillsRemembered) state_->prefills.pop_front();
+  state_->prefills.push_back({tokens, depth, seconds});
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Retrieving
 
 void Cache::State::count(const SourceUsed& source) {
-  if (source.where == "pool") {
+  if (!source.kind) {
     stats.tokens_pool += source.tokens;
     return;
   }
-  for (const auto& tier : tiers) {
-    if (tier->name() != source.where) continue;
-    switch (tier->kind()) {
-      case TierKind::kMemory: stats.tokens_memory += source.tokens; return;
-      case TierKind::kDisk: stats.tokens_disk += source.tokens; return;
-      case TierKind::kRemote: stats.tokens_remote += source.tokens; return;
-    }
+  switch (*source.kind) {
+    case TierKind::kMemory: stats.tokens_memory += source.tokens; return;
+    case TierKind::kDisk: stats.tokens_disk += source.tokens; return;
+    case TierKind::kRemote: stats.tokens_remote += source.tokens; return;
   }
 }
 
 // The copy that serves this request best, by the planner's own measure; null when none is acceptable.
 const StoredObject* Cache::State::choose_copy(const Entry& entry, const Demand& demand) const {
+  if (demand.named()) {
+    const auto named = std::ranges::find_if(entry.objects, [&](const StoredObject& object) {
+      return object.method() == *demand.method && object.strata >= object.manifest->strata_for(demand.keep);
+    });
+    return named == entry.objects.end() ? entry.full_copy() : &*named;
+  }
   const StoredObject* best = nullptr;
   double best_worth = 0;
   for (const StoredObject& object : entry.objects) {
-    const double keep = demand.method ? demand.keep : object.keep();
     if (demand.exact && !object.method().is_full()) continue;
-    if (demand.method && (object.method() != *demand.method || object.strata < object.manifest->strata_for(keep))) {
-      continue;
-    }
     const std::optional<double> known = quality(entry.key, object.method(), object.keep());
-    if (!known && !demand.method) continue;  // never measured: no surprises
-    const double load_s = candidates->load_s(object.method(), keep, static_cast<std::uint32_t>(entry.tokens.size()), object.tier);
-    const double worth = options.alpha * known.value_or(0) - load_s;
+    if (!known) continue;  // never measured: no surprises
+    const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
+    const double worth = options.alpha * *known - candidates->load_s(object.method(), object.keep(), tokens, object.tier);
     if (!best || worth > best_worth) {
       best = &object;
       best_worth = worth;
@@ -199,10 +222,11 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   const auto wanted = tokens.first(tokens.size() - 1);
   const double now_s = s.clock.now_s();
 
-  // A method that a request names must be what it gets: exact pages do not stand in for it.
-  const bool use_pool = !demand.method || demand.method->is_full();
-  const std::uint32_t in_pool = use_pool ? s.tree->match(wanted) : 0;
   const std::vector<EntryIndex::Link> chain = s.index.match(wanted);
+  // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
+  const bool named = !chain.empty() && demand.named() && s.choose_copy(*chain.front().entry, demand) &&
+                     s.choose_copy(*chain.front().entry, demand)->method() == *demand.method;
+  const std::uint32_t in_pool = named ? 0 : s.tree->match(wanted);
   for (const EntryIndex::Link& link : chain) link.entry->frequency.access(now_s);
 
   // Entries from the first that the pool does not cover, as long as each loads faster than it computes.
@@ -217,9 +241,10 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
     if (end <= in_pool) continue;
     const StoredObject* object = s.choose_copy(*link.entry, demand);
     if (!object) break;
-    const double keep = demand.method ? demand.keep : object->keep();
-    const double load_s = s.candidates->load_s(object->method(), keep, static_cast<std::uint32_t>(link.entry->tokens.size()), object->tier);
-    if (!demand.method && load_s >= s.costs.prefill_s(end - covered, covered)) break;
+    const double keep = keep_of(*object, demand);
+    const auto stored_tokens = static_cast<std::uint32_t>(link.entry->tokens.size());
+    const double load_s = s.candidates->load_s(object->method(), keep, stored_tokens, object->tier);
+    if (!named && load_s >= s.costs.prefill_s(end - covered, covered)) break;
     choices.push_back({link, object});
     covered = end;
   }
@@ -227,12 +252,15 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   if (from_pool > 0) {
     s.tree->adopt(wanted.first(from_pool), sequence);
     retrieval.tokens_ = from_pool;
-    retrieval.sources_.push_back({.where = "pool", .tokens = from_pool});
+    SourceUsed source;
+    source.where = "pool";
+    source.tokens = from_pool;
+    retrieval.sources_.push_back(std::move(source));
   }
 
   for (const Choice& choice : choices) {
     const Manifest& manifest = *choice.object->manifest;
-    const double keep = demand.method ? demand.keep : choice.object->keep();
+    const double keep = keep_of(*choice.object, demand);
     auto decoder = ObjectDecoder::start(manifest, keep, choice.link.matched, sequence);
     if (!decoder && decoder.error().code == ErrorCode::kFull &&
         make_room(s.pool.shape().pages_for(static_cast<std::uint32_t>(manifest.tokens.size())) + 1)) {
@@ -246,6 +274,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
                          .loaded = std::vector<bool>(manifest.layer_groups())};
     Tier& tier = *s.tiers[choice.object->tier];
     SourceUsed source{.where = tier.name(),
+                      .kind = tier.kind(),
                       .method = manifest.method,
                       .keep = manifest.strata_tokens.size() <= 1 ? 1 : kKeepGrid[load.decoder.strata() - 1],
                       .tokens = choice.link.matched,
@@ -323,6 +352,7 @@ EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
     placed = *new_entry.placed_as;
     placed.tier = std::min<std::uint32_t>(placed.tier, s.lowest());
   } else if (!known || placed.tier == kDropped) {
+    const EntryPin source(entry);  // its pages are at hand: every configuration can be made
     Problem all = problem();
     const std::vector<const Entry*> entries = s.planned_entries();
     const auto own = static_cast<std::size_t>(std::ranges::find(entries, &entry) - entries.begin());

@@ -52,9 +52,11 @@ struct CacheOptions {
 // What a request accepts.
 struct Demand {
   bool exact = false;            // only bit-exact KV
-  std::optional<Method> method;  // only this method, at `keep` or the next keep of the grid; nothing else in its place
+  std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it, exact
+                                 // KV, of which the engine makes one
   double keep = 1.0;
-  bool lossless() const { return exact || (method && method->is_full()); }
+  // A lossy method is asked for by name. `exact` is stronger.
+  bool named() const { return !exact && method && !method->is_full(); }
 };
 
 class Cache {
@@ -72,7 +74,9 @@ class Cache {
   PagePool& pool();
   std::span<const std::unique_ptr<Tier>> tiers() const;
   Catalogue* catalogue();
-  CostModel& costs();
+  const CostModel& costs() const;
+  // The engine computed `tokens` on top of `depth` in this time.
+  void note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds);
   EntryIndex& index();
   const Candidates& candidates() const;
   const CacheOptions& options() const;

@@ -14,7 +14,7 @@ namespace shale {
 
 struct StoredQueries {
   std::uint32_t layers = 0, query_heads = 0, window = 0, head_dim = 0;
-  std::vector<float> values;  // [layers][query_heads][window][head_dim]
+  std::vector<float> values = {};  // [layers][query_heads][window][head_dim]
 
   bool empty() const { return values.empty(); }
 };

@@ -46,6 +46,8 @@ std::string_view to_string(StopReason reason);
 struct CachedTokens {
   std::uint32_t pool = 0, memory = 0, disk = 0, remote = 0;
   std::uint32_t total() const { return pool + memory + disk + remote; }
+  // No tier is the pool.
+  std::uint32_t& of(std::optional<TierKind> kind);
 };
 
 struct Response {
