@@ -1,64 +1,63 @@
 // Quality of every configuration of one context, measured: the compressed cache's answers against the full cache's.
+//
+// All answers are teacher-forced: the question and the full cache's own greedy answer are fed, and at each token of
+// that answer the compressed cache's prediction is compared with what the full cache predicts there *in a step of the
+// same shape*. So differences of batch shape, or of weight types between prefill and decoding, do not count as loss,
+// and `full`, read back from its stored object, agrees in every position.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
+#include "profile/divergence.h"
+#include "profile/prompt.h"
+#include "profile/questions.h"
 
 namespace shale {
 
 struct ProfileOptions {
-  std::vector<std::string> methods;  // empty: the cache's candidate methods
-  std::vector<double> keeps = {0.75, 0.5, 0.25, 0.1};
-  std::uint32_t answer_tokens = 24;  // of each reference answer
-  std::uint32_t questions_max = 4;
+  std::vector<std::string> methods;  // `full` is always measured too. Empty: the cache's candidate methods
+  std::vector<double> keeps = {0.75, 0.5, 0.25, 0.1};  // for methods that rank tokens
+  std::uint32_t answer_tokens = 24;                    // of each reference answer
+  std::uint32_t questions_max = 4;                     // more are left unasked; as many are written when there are none
+  // Asked too, but kept out of the means and of the catalogue: to see how well a profile predicts.
+  std::vector<std::string> held_out;
+  std::string label;           // of the entry, for people
+  std::function<bool()> stop;  // looked at between configurations; true ends with kCancelled
 };
 
-// Teacher-forced on the full cache's greedy answer: at each of its tokens, what the compressed cache would have said.
 struct ProfileRow {
   Method method;
   double keep = 1;
-  double agreement = 0;  // share of positions whose arg max is the reference's token
-  double kl = 0;         // mean KL(full ‖ compressed) over positions, nats
+  double agreement = 0;  // share of positions whose arg max is the reference's token; mean over questions
+  double kl = 0;         // mean KL(full ‖ compressed) over positions, nats; mean over questions
   std::uint32_t questions = 0;
-  std::uint64_t bytes = 0;  // of the stored object at this keep
+  std::uint64_t bytes = 0;           // of the stored object at this keep
+  double decode_s = 0;               // from the object's bytes to pages, without reading
+  std::vector<Divergence> held_out;  // one per held-out question
 };
 
 struct ContextProfile {
   EntryKey key;
-  std::vector<std::string> questions;  // that were asked
-  bool generated_questions = false;    // the model wrote them
-  std::vector<ProfileRow> rows;
+  std::uint32_t tokens = 0;
+  std::vector<std::string> questions;         // that were asked, without the held-out ones
+  std::uint32_t questions_by_model = 0;       // of these the model wrote so many for this purpose; the rest are generic
+  std::vector<std::string> held_out_answers;  // the full cache's, one per held-out question
+  std::vector<ProfileRow> rows;               // `full` first
   double seconds = 0;
 };
 
-// How a context and a question become tokens: the chat template's own text around them, the context tokenised on its
-// own so that what is stored does not depend on the question.
-struct PromptParts {
-  std::vector<Token> context;   // template head and context
-  std::vector<Token> question;  // the question, the rest of the template
-};
-Result<PromptParts> make_prompt(const Tokenizer& tokenizer, std::string_view context, std::string_view question,
-                                std::string_view system = {});
-
-// Measures every (method, keep) of the context on `questions`, or on questions that the model writes about different
-// paragraphs when there are none; records the rows in the cache's catalogue. The context is computed or fetched exactly
-// once. `progress(done, total)` counts configurations.
+// Measures every (method, keep) of the context on `questions`; where there are none, on those that the catalogue knows
+// were asked about it; where there are none either, on questions that the model writes about different paragraphs.
+// Records questions, rows and decode delays in the catalogue. The context is computed, and stored, only where no exact
+// copy can be fetched; each method encodes it once. `progress(done, total)` counts configurations. Owns the engine
+// meanwhile. kFull when the pool cannot hold the context beside one compressed copy and the questions.
 Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,
                                        const ProfileOptions& options,
                                        const std::function<void(std::size_t, std::size_t)>& progress = {});
-
-// Questions about different paragraphs of the context, written by the model.
-Result<std::vector<std::string>> write_questions(Engine& engine, std::string_view context, std::uint32_t count);
-
-// agreement and kl of `compressed` against `full`, both [positions][vocabulary] logits, and the reference tokens.
-struct Divergence {
-  double agreement = 0, kl = 0;
-};
-Divergence divergence(std::span<const float> full, std::span<const float> compressed, std::span<const Token> reference,
-                      std::size_t vocabulary);
 
 }  // namespace shale

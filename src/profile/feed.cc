@@ -1,0 +1,46 @@
+#include "profile/feed.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace shale {
+
+Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits) {
+  const std::size_t vocabulary = model.info().vocabulary;
+  std::size_t at = 0, offset = 0;  // the next token to take: token `offset` of feeds[at]
+  while (at < feeds.size()) {
+    struct Piece {
+      std::size_t feed, first;
+    };
+    std::vector<StepSequence> batch;
+    std::vector<Piece> pieces;
+    for (std::size_t room = kStepTokens; room > 0 && at < feeds.size();) {
+      const auto rest = feeds[at].tokens.subspan(offset);
+      const auto now = rest.first(std::min(rest.size(), room));
+      if (!now.empty()) {
+        SHALE_TRY(feeds[at].sequence->append(static_cast<std::uint32_t>(now.size())));
+        batch.push_back({.sequence = feeds[at].sequence,
+                         .tokens = now,
+                         .logits_all = static_cast<bool>(on_logits),
+                         .logits_none = !on_logits});
+        pieces.push_back({at, offset});
+      }
+      room -= now.size();
+      offset += now.size();
+      if (offset == feeds[at].tokens.size()) {
+        ++at;
+        offset = 0;
+      }
+    }
+    if (batch.empty()) continue;
+    SHALE_ASSIGN(std::span<const float> logits, model.step(batch));
+    for (std::size_t i = 0; on_logits && i < batch.size(); ++i) {
+      const std::size_t count = batch[i].tokens.size() * vocabulary;
+      on_logits(pieces[i].feed, pieces[i].first, logits.first(count));
+      logits = logits.subspan(count);
+    }
+  }
+  return {};
+}
+
+}  // namespace shale

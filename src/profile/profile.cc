@@ -1,0 +1,249 @@
+#include "profile/profile.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "profile/teacher.h"
+
+namespace shale {
+namespace {
+
+// The exact pages of one context and the queries of its last tokens.
+struct ExactContext {
+  Sequence sequence;
+  Cache::NewEntry entry;
+};
+
+// The largest window of queries that any of the methods' scorers reads.
+Result<std::uint32_t> query_window(std::span<const Method> methods, const ScorerOptions& options) {
+  std::uint32_t window = 0;
+  for (const Method& method : methods) {
+    if (method.scorer.empty()) continue;
+    SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, options));
+    window = std::max(window, scorer->needs().last_queries);
+  }
+  return window;
+}
+
+// Has the engine compute and store the context where it is not known; no more than a token is decoded.
+Status make_known(Engine& engine, const std::vector<Token>& context, const std::vector<Token>& question,
+                  const std::string& label) {
+  Request request;
+  request.segments = {{.tokens = context, .store = true, .label = label},
+                      {.tokens = question, .store = false, .label = {}}};
+  request.max_tokens = 1;
+  request.demand.exact = true;
+  const Response response = engine.run(std::move(request));
+  if (response.error) return std::unexpected(*response.error);
+  return {};
+}
+
+// Fetches all but the last `window` tokens, whose queries have to be seen, and computes what cannot be fetched.
+Result<ExactContext> exact_context(Engine& engine, const std::vector<Token>& context, std::uint32_t window) {
+  Model& model = engine.model();
+  Cache& cache = engine.cache();
+  const auto tokens = static_cast<std::uint32_t>(context.size());
+  window = std::clamp(window, 1U, std::min(tokens, kStepTokens));
+  ExactContext exact{Sequence(cache.pool()), {}};
+  exact.entry.tokens = context;
+
+  Retrieval retrieval = cache.retrieve(context, {.exact = true, .method = {}}, exact.sequence);
+  if (!retrieval.ensure_all(model.executor())) {
+    exact.sequence = Sequence(cache.pool());
+    cache.report_failure(std::move(retrieval));
+  }
+  const std::uint32_t start = tokens - window;
+  if (exact.sequence.length() > start) exact.sequence.truncate(start);
+  const std::span rest = std::span(context).subspan(exact.sequence.length());
+  const Feed before{&exact.sequence, rest.first(rest.size() - window)};
+  SHALE_TRY(feed(model, {&before, 1}));
+
+  const ModelInfo& info = model.info();
+  StoredQueries& queries = exact.entry.queries;
+  queries = {info.layers, info.query_heads, window, info.head_dim, {}};
+  queries.values.resize(std::size_t{info.layers} * info.query_heads * window * info.head_dim);
+  SHALE_TRY(exact.sequence.append(window));
+  const StepSequence last{.sequence = &exact.sequence,
+                          .tokens = rest.last(window),
+                          .logits_none = true,
+                          .queries = queries.values.data(),
+                          .query_window = window};
+  SHALE_TRY(model.step({&last, 1}));
+  return exact;
+}
+
+class Profiler {
+ public:
+  Profiler(Engine& engine, const ProfileOptions& options, std::span<const Method> methods, ExactContext exact,
+           std::span<const Reference> references, std::size_t counted)
+      : engine_(engine),
+        options_(options),
+        methods_(methods),
+        exact_(std::move(exact)),
+        references_(references),
+        counted_(counted),
+        batch_(engine.model(), references) {}
+
+  Result<std::vector<ProfileRow>> run(const std::function<void(std::size_t, std::size_t)>& progress);
+
+ private:
+  std::vector<double> keeps(const Method& method) const {
+    return method.scorer.empty() ? std::vector<double>{1.0} : options_.keeps;
+  }
+  Status add(const ObjectBytes& object, double keep, ProfileRow& row, std::span<Divergence> results);
+  void average(ProfileRow& row, std::span<const Divergence> results) const;
+
+  Engine& engine_;
+  const ProfileOptions& options_;
+  std::span<const Method> methods_;
+  ExactContext exact_;
+  std::span<const Reference> references_;
+  std::size_t counted_;  // references whose results make the means; the rest are held out
+  ForcedBatch batch_;
+};
+
+// Decodes one configuration and has it asked with the batch; where the pool is too small for more, the batch runs
+// first.
+Status Profiler::add(const ObjectBytes& object, double keep, ProfileRow& row, std::span<Divergence> results) {
+  Cache& cache = engine_.cache();
+  Executor& executor = engine_.model().executor();
+  const RealClock clock;
+  for (bool retried = false;; retried = true) {
+    Sequence sequence(cache.pool());
+    const double start_s = clock.now_s();
+    const Status decoded = cache.decompress(object, keep, sequence, executor);
+    row.decode_s = clock.now_s() - start_s;
+    if (decoded) {
+      batch_.add(sequence, results);
+      return {};
+    }
+    if (retried || decoded.error().code != ErrorCode::kFull) return decoded;
+    SHALE_TRY(batch_.run());
+  }
+}
+
+void Profiler::average(ProfileRow& row, std::span<const Divergence> results) const {
+  for (const Divergence& one : results.first(counted_)) {
+    row.agreement += one.agreement / static_cast<double>(counted_);
+    row.kl += one.kl / static_cast<double>(counted_);
+  }
+  row.questions = static_cast<std::uint32_t>(counted_);
+  const auto held_out = results.subspan(counted_);
+  row.held_out.assign(held_out.begin(), held_out.end());
+}
+
+Result<std::vector<ProfileRow>> Profiler::run(const std::function<void(std::size_t, std::size_t)>& progress) {
+  std::vector<ProfileRow> rows;
+  for (const Method& method : methods_) {
+    for (const double keep : keeps(method)) rows.push_back({.method = method, .keep = keep, .held_out = {}});
+  }
+  std::vector<std::vector<Divergence>> results(rows.size(), std::vector<Divergence>(references_.size()));
+  ObjectBytes object;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (options_.stop && options_.stop()) return fail(ErrorCode::kCancelled, "profiling was stopped");
+    ProfileRow& row = rows[i];
+    if (i == 0 || row.method != rows[i - 1].method) {
+      SHALE_ASSIGN(object,
+                   engine_.cache().compress(exact_.entry, row.method, exact_.sequence, engine_.model().executor()));
+    }
+    row.bytes = object.manifest->bytes_for(row.keep);
+    SHALE_TRY(add(object, row.keep, row, results[i]));
+    if (batch_.full()) SHALE_TRY(batch_.run());
+    if (progress) progress(i + 1, rows.size());
+  }
+  SHALE_TRY(batch_.run());
+  for (std::size_t i = 0; i < rows.size(); ++i) average(rows[i], results[i]);
+  return rows;
+}
+
+Result<std::vector<Method>> methods_to_measure(const Cache& cache, const std::vector<std::string>& named) {
+  std::vector<Method> methods = {Method::full()};
+  for (const std::string& text : named) {
+    SHALE_ASSIGN(Method method, Method::parse(text));
+    if (!method.is_full()) methods.push_back(std::move(method));
+  }
+  if (named.empty()) methods = cache.candidates().methods();
+  return methods;
+}
+
+// The entry's own questions, or new ones by the model.
+Status choose_questions(Engine& engine, std::string_view context, std::vector<std::string> given,
+                        std::uint32_t questions_max, ContextProfile& profile) {
+  const Catalogue* catalogue = engine.cache().catalogue();
+  if (given.empty() && catalogue) {
+    SHALE_ASSIGN(const std::vector<QuestionRecord> known, catalogue->questions(profile.key));
+    for (const QuestionRecord& question : known) given.push_back(question.text);
+  }
+  if (given.empty()) {
+    SHALE_ASSIGN(WrittenQuestions written, write_questions(engine, context, questions_max));
+    given = std::move(written.questions);
+    profile.questions_by_model = written.by_model;
+  }
+  if (given.size() > questions_max) given.resize(questions_max);
+  if (given.empty()) return fail(ErrorCode::kInvalidArgument, "no question to profile the context with");
+  profile.questions = std::move(given);
+  return {};
+}
+
+Status record(Cache& cache, const ContextProfile& profile) {
+  Catalogue* catalogue = cache.catalogue();
+  if (!catalogue) return {};
+  for (std::size_t i = 0; i < profile.questions.size(); ++i) {
+    SHALE_TRY(catalogue->record_question(profile.key, {profile.questions[i], i < profile.questions_by_model}));
+  }
+  for (const ProfileRow& row : profile.rows) {
+    if (row.decode_s > 0) {
+      SHALE_TRY(catalogue->record_decode(row.method, static_cast<double>(row.bytes) / row.decode_s));
+    }
+    if (row.method.is_full()) continue;  // what quality is measured against
+    SHALE_TRY(catalogue->record_quality({.key = profile.key,
+                                         .method = row.method,
+                                         .keep = row.keep,
+                                         .agreement = row.agreement,
+                                         .kl = row.kl,
+                                         .questions = row.questions}));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,
+                                       const ProfileOptions& options,
+                                       const std::function<void(std::size_t, std::size_t)>& progress) {
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  Cache& cache = engine.cache();
+  SHALE_ASSIGN(const std::vector<Method> methods, methods_to_measure(cache, options.methods));
+  SHALE_ASSIGN(const std::uint32_t window, query_window(methods, cache.options().scorers));
+  SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
+  ContextProfile profile;
+  Cache::NewEntry entry;
+  entry.tokens = prompt.context;
+  profile.key = cache.key_of(entry);
+  profile.tokens = static_cast<std::uint32_t>(prompt.context.size());
+  SHALE_TRY(choose_questions(engine, context, std::move(questions), options.questions_max, profile));
+
+  std::vector<std::string> all = profile.questions;
+  all.insert(all.end(), options.held_out.begin(), options.held_out.end());
+  std::vector<std::vector<Token>> question_tokens;
+  for (const std::string& question : all) {
+    SHALE_ASSIGN(PromptParts parts, make_prompt(engine.tokenizer(), context, question));
+    question_tokens.push_back(std::move(parts.question));
+  }
+  SHALE_TRY(make_known(engine, prompt.context, question_tokens.front(), options.label));
+  SHALE_ASSIGN(ExactContext exact, exact_context(engine, prompt.context, window));
+  SHALE_ASSIGN(const std::vector<Reference> references,
+               answer_questions(engine.model(), engine.tokenizer(), exact.sequence, question_tokens,
+                                std::max(options.answer_tokens, 1U)));
+  for (std::size_t i = profile.questions.size(); i < references.size(); ++i) {
+    profile.held_out_answers.push_back(engine.tokenizer().text(references[i].answer));
+  }
+  Profiler profiler(engine, options, methods, std::move(exact), references, profile.questions.size());
+  SHALE_ASSIGN(profile.rows, profiler.run(progress));
+  SHALE_TRY(record(cache, profile));
+  profile.seconds = clock.now_s() - start_s;
+  return profile;
+}
+
+}  // namespace shale

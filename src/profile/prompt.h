@@ -1,0 +1,24 @@
+// How a context and a question become tokens: the chat template's own text around them, the context tokenised on its
+// own so that what is stored does not depend on the question.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "model/model.h"
+
+namespace shale {
+
+struct PromptParts {
+  std::vector<Token> context;   // template head and context
+  std::vector<Token> question;  // the question, the rest of the template
+  bool templated = true;        // false: the model has no chat template; plain text
+};
+
+// One user turn: the context, an empty line, the question. Control tokens are recognised in the template's text alone,
+// never in the user's. A `system` message replaces the template's default one. kInvalidArgument when the template fails
+// or does not render the user's text exactly once.
+Result<PromptParts> make_prompt(const Tokenizer& tokenizer, std::string_view context, std::string_view question,
+                                std::string_view system = {});
+
+}  // namespace shale

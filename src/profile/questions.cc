@@ -1,0 +1,125 @@
+#include "profile/questions.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "profile/prompt.h"
+
+namespace shale {
+namespace {
+
+constexpr std::array<std::string_view, 6> kGenericQuestions = {
+    "What is this text about?",
+    "Who is addressed by this text?",
+    "What does this text ask its reader to do?",
+    "What are its most important points?",
+    "How does this text begin?",
+    "How does this text end?",
+};
+constexpr std::size_t kParagraphBytesMin = 120, kParagraphBytesMax = 1500;
+constexpr std::size_t kWordsMin = 3, kWordsMax = 40;
+constexpr std::uint32_t kTokensMax = 48;
+constexpr std::string_view kRequest =
+    "Write one short question that the text above answers. Write only the question, nothing else.";
+
+bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// At most `bytes` of UTF-8 text, without half a character at the end.
+std::string_view shortened(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
+// One space where there was any white space or control character.
+std::string single_spaced(std::string_view text) {
+  std::string out;
+  for (const char c : trim(text)) {
+    const bool space = is_space(c) || static_cast<unsigned char>(c) < 0x20;
+    if (!space) {
+      out += c;
+    } else if (!out.empty() && out.back() != ' ') {
+      out += ' ';
+    }
+  }
+  return out;
+}
+
+std::size_t words(std::string_view single_spaced) {
+  return single_spaced.empty() ? 0 : 1 + static_cast<std::size_t>(std::ranges::count(single_spaced, ' '));
+}
+
+std::string folded(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+bool add_if_new(std::vector<std::string>& questions, std::string question) {
+  const auto same = [&](const std::string& known) { return folded(known) == folded(question); };
+  if (question.empty() || std::ranges::any_of(questions, same)) return false;
+  questions.push_back(std::move(question));
+  return true;
+}
+
+}  // namespace
+
+std::string first_question(std::string_view written) {
+  const std::size_t end = written.find('?');
+  if (end == std::string_view::npos) return {};
+  std::string_view text = written.substr(0, end);
+  // What stands before the question's own sentence or line: "Sure! Here is one:", "Question 1.", "- ", quotes.
+  if (const std::size_t before = text.find_last_of("\n:!\""); before != std::string_view::npos)
+    text.remove_prefix(before + 1);
+  if (const std::size_t before = text.rfind(". "); before != std::string_view::npos) text.remove_prefix(before + 2);
+  while (!text.empty() && std::isalpha(static_cast<unsigned char>(text.front())) == 0) text.remove_prefix(1);
+  std::string question = single_spaced(text);
+  if (words(question) < kWordsMin || words(question) > kWordsMax) return {};
+  question.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(question.front())));
+  return question + "?";
+}
+
+std::vector<std::string_view> pick_paragraphs(std::string_view text, std::size_t count) {
+  std::vector<std::string_view> all;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find("\n\n"), text.size());
+    const std::string_view paragraph = trim(text.substr(0, end));
+    if (paragraph.size() >= kParagraphBytesMin) all.push_back(paragraph);
+    text.remove_prefix(std::min(end + 2, text.size()));
+  }
+  if (all.size() <= count) return all;
+  std::vector<std::string_view> picked;
+  for (std::size_t i = 0; i < count; ++i) picked.push_back(all[(2 * i + 1) * all.size() / (2 * count)]);
+  return picked;
+}
+
+Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count) {
+  WrittenQuestions written;
+  for (std::string_view paragraph : pick_paragraphs(context, count)) {
+    SHALE_ASSIGN(const PromptParts prompt,
+                 make_prompt(engine.tokenizer(), single_spaced(shortened(paragraph, kParagraphBytesMax)), kRequest));
+    Request request;
+    request.segments = {{prompt.context, false, {}}, {prompt.question, false, {}}};
+    request.max_tokens = kTokensMax;
+    request.use_cache = false;
+    const Response response = engine.run(std::move(request));
+    if (response.error) return std::unexpected(*response.error);
+    written.by_model += add_if_new(written.questions, first_question(response.text));
+  }
+  for (std::string_view generic : kGenericQuestions) {
+    if (written.questions.size() < count) add_if_new(written.questions, std::string(generic));
+  }
+  return written;
+}
+
+}  // namespace shale

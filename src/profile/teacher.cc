@@ -1,0 +1,108 @@
+#include "profile/teacher.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shale {
+namespace {
+
+// Greedy, one token a step for every answer that goes on.
+Status decode(Model& model, const Tokenizer& tokenizer, std::span<Sequence> sequences, std::span<Reference> references,
+              std::uint32_t answer_tokens) {
+  std::vector<std::size_t> going(references.size());
+  for (std::size_t i = 0; i < going.size(); ++i) going[i] = i;
+  while (!going.empty()) {
+    std::vector<Feed> feeds;
+    for (const std::size_t i : going) feeds.push_back({&sequences[i], std::span(references[i].fed).last(1)});
+    SHALE_TRY(feed(model, feeds, [&](std::size_t at, std::size_t, std::span<const float> logits) {
+      references[going[at]].answer.push_back(arg_max(logits));
+    }));
+    std::erase_if(going, [&](std::size_t i) {
+      Reference& reference = references[i];
+      if (reference.answer.size() == answer_tokens || tokenizer.ends_turn(reference.answer.back())) return true;
+      reference.fed.push_back(reference.answer.back());
+      return false;
+    });
+  }
+  return {};
+}
+
+Status feed_questions(Model& model, std::span<Sequence> sequences, std::span<const Reference> references) {
+  std::vector<Feed> feeds;
+  for (std::size_t i = 0; i < sequences.size(); ++i) feeds.push_back({&sequences[i], references[i].question});
+  return feed(model, feeds);
+}
+
+std::vector<Sequence> forks(const Sequence& context, std::size_t count) {
+  std::vector<Sequence> sequences;
+  for (std::size_t i = 0; i < count; ++i) sequences.push_back(context.fork());
+  return sequences;
+}
+
+}  // namespace
+
+Result<std::vector<Reference>> answer_questions(Model& model, const Tokenizer& tokenizer, const Sequence& context,
+                                                std::span<const std::vector<Token>> questions,
+                                                std::uint32_t answer_tokens) {
+  std::vector<Reference> references;
+  for (const auto& question : questions) {
+    Reference& reference = references.emplace_back();
+    reference.question.assign(question.begin(), question.end() - 1);
+    reference.fed = {question.back()};
+  }
+  {
+    std::vector<Sequence> sequences = forks(context, references.size());
+    SHALE_TRY(feed_questions(model, sequences, references));
+    SHALE_TRY(decode(model, tokenizer, sequences, references, answer_tokens));
+  }
+  // The same tokens again in prefill's shape, as compressed caches will be asked.
+  std::vector<Sequence> sequences = forks(context, references.size());
+  SHALE_TRY(feed_questions(model, sequences, references));
+  std::vector<Feed> feeds;
+  for (std::size_t i = 0; i < sequences.size(); ++i) feeds.push_back({&sequences[i], references[i].fed});
+  const std::size_t vocabulary = model.info().vocabulary;
+  SHALE_TRY(feed(model, feeds, [&](std::size_t at, std::size_t, std::span<const float> rows) {
+    Reference& reference = references[at];
+    reference.logits.insert(reference.logits.end(), rows.begin(), rows.end());
+    for (std::size_t row = 0; row < rows.size(); row += vocabulary) {
+      reference.predicted.push_back(arg_max(rows.subspan(row, vocabulary)));
+    }
+  }));
+  return references;
+}
+
+void ForcedBatch::add(const Sequence& context, std::span<Divergence> results) {
+  for (std::size_t i = 0; i < references_.size(); ++i) {
+    results[i] = {};
+    asks_.push_back({context.fork(), &references_[i], &results[i]});
+    tokens_ += references_[i].fed.size();
+  }
+}
+
+Status ForcedBatch::run() {
+  std::vector<Ask> asks = std::exchange(asks_, {});
+  tokens_ = 0;
+  std::vector<Feed> questions, answers;
+  for (Ask& ask : asks) {
+    questions.push_back({&ask.sequence, ask.reference->question});
+    answers.push_back({&ask.sequence, ask.reference->fed});
+  }
+  SHALE_TRY(feed(model_, questions));
+  const std::size_t vocabulary = model_.info().vocabulary;
+  return feed(model_, answers, [&](std::size_t at, std::size_t first, std::span<const float> rows) {
+    const Reference& reference = *asks[at].reference;
+    std::vector<Divergence> each(rows.size() / vocabulary);
+    model_.executor().parallel_for(each.size(), [&](std::size_t row) {
+      const std::size_t position = first + row;
+      each[row] = divergence(std::span(reference.logits).subspan(position * vocabulary, vocabulary),
+                             rows.subspan(row * vocabulary, vocabulary),
+                             std::span(reference.predicted).subspan(position, 1), vocabulary);
+    });
+    for (const Divergence& one : each) {
+      asks[at].result->agreement += one.agreement / static_cast<double>(reference.fed.size());
+      asks[at].result->kl += one.kl / static_cast<double>(reference.fed.size());
+    }
+  });
+}
+
+}  // namespace shale
