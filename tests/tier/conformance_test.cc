@@ -1,0 +1,304 @@
+// What every tier promises, run over every one of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "support/faulty_tier.h"
+#include "support/temporary_folder.h"
+#include "tier/blobs.h"
+#include "tier/tiers.h"
+
+namespace shale::testing {
+namespace {
+
+struct Store {
+  std::string name;
+  bool survives_restart = false;
+  std::function<std::unique_ptr<Tier>(const std::filesystem::path&, std::uint64_t capacity, const Clock&)> open;
+};
+
+void PrintTo(const Store& store, std::ostream* out) { *out << store.name; }
+
+std::unique_ptr<Tier> open_disk(const std::filesystem::path& folder, std::uint64_t capacity, const Clock& clock,
+                                bool direct_io, bool io_uring) {
+  DiskTierOptions options;
+  options.folder = folder / "disk";
+  options.capacity_bytes = capacity;
+  options.direct_io = direct_io;
+  options.io_uring = io_uring;
+  return make_disk_tier(options, clock).value();
+}
+
+const Throttle kQuick = {"quick", 1e-4, 2e9, 2e9};
+
+std::vector<Store> stores() {
+  using Path = std::filesystem::path;
+  const auto memory = [](const Path&, std::uint64_t capacity, const Clock& clock) {
+    return make_memory_tier(capacity, clock);
+  };
+  const auto disk = [](bool direct_io, bool io_uring) {
+    return [=](const Path& folder, std::uint64_t capacity, const Clock& clock) {
+      return open_disk(folder, capacity, clock, direct_io, io_uring);
+    };
+  };
+  const auto directory = [](const Path& folder, std::uint64_t capacity, const Clock& clock) {
+    return make_directory_tier(folder / "remote", capacity, clock).value();
+  };
+  const auto throttled = [](auto open) {
+    return [=](const Path& folder, std::uint64_t capacity, const Clock& clock) {
+      return make_throttled_tier(open(folder, capacity, clock), kQuick, clock);
+    };
+  };
+  const auto faultless = [=](const Path& folder, std::uint64_t capacity, const Clock& clock) -> std::unique_ptr<Tier> {
+    return std::make_unique<FaultyTier>(memory(folder, capacity, clock), Faults{}, clock);
+  };
+  return {{"memory", false, memory},
+          {"disk_direct_uring", true, disk(true, true)},
+          {"disk_direct_threads", true, disk(true, false)},
+          {"disk_buffered_uring", true, disk(false, true)},
+          {"disk_buffered_threads", true, disk(false, false)},
+          {"directory", true, directory},
+          {"throttled_memory", false, throttled(memory)},
+          {"throttled_disk", true, throttled(disk(true, true))},
+          {"throttled_directory", true, throttled(directory)},
+          {"faultless", false, faultless}};
+}
+
+class TierConformance : public ::testing::TestWithParam<Store> {
+ protected:
+  std::unique_ptr<Tier> open(std::uint64_t capacity = kUnlimited) {
+    return GetParam().open(folder_.path(), capacity, clock_);
+  }
+
+  TemporaryFolder folder_;
+  RealClock clock_;
+};
+
+TEST_P(TierConformance, ReadsBackWhatWasWrittenAtEverySize) {
+  const auto tier = open();
+  std::uint32_t part = 0;
+  for (const std::size_t size :
+       {0u, 1u, 47u, 48u, 49u, 4047u, 4048u, 4049u, 4096u, 4097u, 8192u, 262144u, 1048576u, 1048576u - 48u, 3500123u}) {
+    const BlobId id = blob_id(1, part++);
+    ASSERT_TRUE(tier->write(id, blob_bytes(id, size))->wait()) << size;
+    EXPECT_TRUE(tier->contains(id)) << size;
+    EXPECT_EQ(tier->blob_bytes(id), tier->stored_bytes(size));
+    const auto read = tier->read(id)->take();
+    ASSERT_TRUE(read) << size << ": " << read.error().message;
+    EXPECT_TRUE(same_bytes(**read, *blob_bytes(id, size))) << size;
+  }
+  EXPECT_TRUE(tier->check_integrity());
+  EXPECT_EQ(tier->stats().reads, part);
+  EXPECT_EQ(tier->stats().writes, part);
+}
+
+TEST_P(TierConformance, AbsentBlobsAreMissesAndRemovingThemSucceeds) {
+  const auto tier = open();
+  const BlobId id = blob_id(1, 2);
+  EXPECT_EQ(code_of(tier->read(id)->take()), ErrorCode::kNotFound);
+  EXPECT_FALSE(tier->contains(id));
+  EXPECT_EQ(tier->blob_bytes(id), 0u);
+  EXPECT_TRUE(tier->remove(id));
+  EXPECT_EQ(tier->stats().misses, 1u);
+  EXPECT_EQ(tier->stats().read_errors, 0u);
+  EXPECT_EQ(tier->stats().removals, 0u);
+}
+
+TEST_P(TierConformance, WritingAnExistingBlobChangesNothing) {
+  const auto tier = open();
+  const BlobId id = blob_id(3, BlobId::kManifest);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 5000))->wait());
+  const std::uint64_t used = tier->used_bytes();
+  EXPECT_TRUE(tier->write(id, blob_bytes(id, 9000))->wait());
+  EXPECT_EQ(tier->used_bytes(), used);
+  EXPECT_TRUE(same_bytes(**tier->read(id)->take(), *blob_bytes(id, 5000)));
+  EXPECT_TRUE(tier->check_integrity());
+}
+
+TEST_P(TierConformance, CapacityIsABound) {
+  const auto tier = open(1 << 20);
+  std::uint32_t stored = 0;
+  for (; stored < 100; ++stored) {
+    const BlobId id = blob_id(4, stored);
+    const Status status = tier->write(id, blob_bytes(id, 100000))->wait();
+    EXPECT_LE(tier->used_bytes(), tier->capacity_bytes());
+    if (status) continue;
+    EXPECT_EQ(code_of(status), ErrorCode::kFull);
+    EXPECT_FALSE(tier->contains(id));
+    break;
+  }
+  EXPECT_EQ(stored, (1 << 20) / tier->stored_bytes(100000));
+  EXPECT_EQ(tier->stats().refused_full, 1u);
+  EXPECT_TRUE(tier->write(blob_id(4, 0), blob_bytes(blob_id(4, 0), 100000))->wait()) << "it is there already";
+  ASSERT_TRUE(tier->remove(blob_id(4, 0)));
+  EXPECT_TRUE(tier->write(blob_id(5, 0), blob_bytes(blob_id(5, 0), 100000))->wait());
+  EXPECT_TRUE(tier->check_integrity());
+}
+
+TEST_P(TierConformance, ManyReadsStartedTogetherAllEndWell) {
+  const auto tier = open();
+  constexpr std::uint32_t kBlobs = 60;
+  for (std::uint32_t part = 0; part < kBlobs; ++part) {
+    ASSERT_TRUE(tier->write(blob_id(6, part), blob_bytes(blob_id(6, part), 70000 + part))->wait());
+  }
+  std::vector<std::shared_ptr<TierRead>> reads;
+  for (std::uint32_t part = 0; part < 2 * kBlobs; ++part) reads.push_back(tier->read(blob_id(6, part)));
+  for (std::uint32_t part = 0; part < 2 * kBlobs; ++part) {
+    const auto read = reads[part]->take();
+    EXPECT_GE(reads[part]->seconds(), 0);
+    if (part < kBlobs) {
+      ASSERT_TRUE(read) << read.error().message;
+      EXPECT_TRUE(same_bytes(**read, *blob_bytes(blob_id(6, part), 70000 + part)));
+    } else {
+      EXPECT_EQ(code_of(read), ErrorCode::kNotFound);
+    }
+  }
+}
+
+TEST_P(TierConformance, OperationsBecomeReadyWithoutAnyoneTakingThem) {
+  const auto tier = open();
+  const BlobId id = blob_id(7, 0);
+  const auto write = tier->write(id, blob_bytes(id, 300000));
+  while (!write->ready()) std::this_thread::yield();
+  EXPECT_TRUE(write->wait());
+  EXPECT_TRUE(write->wait()) << "asking again is allowed";
+  const auto read = tier->read(id);
+  while (!read->ready()) std::this_thread::yield();
+  EXPECT_TRUE(same_bytes(**read->take(), *blob_bytes(id, 300000)));
+}
+
+TEST_P(TierConformance, DroppedOperationsStillHappen) {
+  auto tier = open();
+  for (std::uint32_t part = 0; part < 20; ++part) {
+    (void)tier->write(blob_id(8, part), blob_bytes(blob_id(8, part), 50000));
+    (void)tier->read(blob_id(8, part));
+  }
+  if (!GetParam().survives_restart) {
+    EXPECT_EQ(tier->list()->size(), 20u);
+    return;
+  }
+  tier.reset();
+  tier = open();
+  EXPECT_EQ(tier->list()->size(), 20u);
+  EXPECT_TRUE(tier->check_integrity());
+}
+
+TEST_P(TierConformance, ReadsUnderWaySurviveRemovalAndSharedBytesOutliveIt) {
+  const auto tier = open();
+  const BlobId id = blob_id(9, 0);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 2000000))->wait());
+  const BlobBytes held = tier->read(id)->take().value();
+  const auto read = tier->read(id);
+  ASSERT_TRUE(tier->remove(id));
+  const auto result = read->take();
+  if (result) {
+    EXPECT_TRUE(same_bytes(**result, *blob_bytes(id, 2000000)));
+  } else {
+    EXPECT_EQ(code_of(result), ErrorCode::kNotFound) << "removal may come first";
+  }
+  EXPECT_EQ(tier->used_bytes(), 0u);
+  EXPECT_TRUE(same_bytes(*held, *blob_bytes(id, 2000000)));
+}
+
+TEST_P(TierConformance, ThreadsMayDoEverythingAtOnce) {
+  const auto tier = open();
+  std::vector<std::jthread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&tier, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < 60; ++i) {
+        const BlobId id = blob_id(10 + random() % 3, random() % 4);
+        const std::size_t size = 3000 + 1000 * id.part;
+        switch (random() % 3) {
+          case 0:
+            EXPECT_TRUE(tier->write(id, blob_bytes(id, size))->wait());
+            break;
+          case 1:
+            EXPECT_TRUE(tier->remove(id));
+            break;
+          default:
+            const auto read = tier->read(id)->take();
+            if (read) {
+              EXPECT_TRUE(same_bytes(**read, *blob_bytes(id, size)));
+            } else {
+              EXPECT_EQ(code_of(read), ErrorCode::kNotFound);
+            }
+        }
+      }
+    });
+  }
+  threads.clear();
+  const std::vector<BlobId> left = tier->list().value();
+  for (const BlobId& id : left) ASSERT_TRUE(tier->remove(id));
+  EXPECT_EQ(tier->used_bytes(), 0u);
+}
+
+TEST_P(TierConformance, AgreesWithAMapThroughRandomOperationsAndRestarts) {
+  std::mt19937 random(20240611);
+  std::map<BlobId, std::size_t> expected;
+  auto tier = open(8 << 20);
+  for (int step = 0; step < 250; ++step) {
+    const BlobId id = blob_id(random() % 6, random() % 5 == 0 ? BlobId::kManifest : random() % 4);
+    const auto known = expected.find(id);
+    switch (random() % 8) {
+      case 0:
+      case 1:
+      case 2: {
+        const std::size_t size = random() % 700000;
+        const Status status = tier->write(id, blob_bytes(id, size))->wait();
+        if (status && known == expected.end()) expected[id] = size;
+        if (!status) {
+          ASSERT_EQ(code_of(status), ErrorCode::kFull);
+        }
+        break;
+      }
+      case 3: {
+        ASSERT_TRUE(tier->remove(id));
+        expected.erase(id);
+        break;
+      }
+      case 4: {
+        if (random() % 3 != 0 || !GetParam().survives_restart) break;
+        tier.reset();
+        tier = open(8 << 20);
+        break;
+      }
+      default: {
+        const auto read = tier->read(id)->take();
+        ASSERT_EQ(read.has_value(), known != expected.end());
+        if (read) {
+          ASSERT_TRUE(same_bytes(**read, *blob_bytes(id, known->second)));
+        }
+      }
+    }
+    if (step % 10 != 0) continue;
+    std::vector<BlobId> ids;
+    for (const auto& [listed, size] : expected) ids.push_back(listed);
+    ASSERT_EQ(tier->list().value(), ids);
+    const Status whole = tier->check_integrity();
+    ASSERT_TRUE(whole) << whole.error().message;
+  }
+}
+
+TEST_P(TierConformance, MeasuresItselfAndLeavesNothingBehind) {
+  const auto tier = open();
+  EXPECT_EQ(tier->speed().samples, 0u);
+  ASSERT_TRUE(tier->measure());
+  const TierSpeed speed = tier->speed();
+  EXPECT_GT(speed.samples, 0u);
+  EXPECT_GT(speed.read_bytes_per_s, 1e6);
+  EXPECT_GT(speed.write_bytes_per_s, 1e6);
+  EXPECT_GE(speed.latency_s, 0);
+  EXPECT_THAT(tier->list().value(), ::testing::IsEmpty());
+  EXPECT_EQ(tier->used_bytes(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, TierConformance, ::testing::ValuesIn(stores()),
+                         [](const auto& store) { return store.param.name; });
+
+}  // namespace
+}  // namespace shale::testing

@@ -1,0 +1,253 @@
+// The disk tier's own promises: private files, one writer, damage is a miss, a full disk costs one blob.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "support/temporary_folder.h"
+#include "tier/blobs.h"
+#include "tier/tiers.h"
+
+namespace shale::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class DiskTest : public ::testing::Test {
+ protected:
+  Result<std::unique_ptr<Tier>> open(DiskTierOptions options = {}) {
+    if (options.folder.empty()) options.folder = folder_.path() / "cache";
+    return make_disk_tier(options, clock_);
+  }
+  static Status put(Tier& tier, const BlobId& id, std::size_t size) {
+    return tier.write(id, blob_bytes(id, size))->wait();
+  }
+  // The only file of the only object.
+  fs::path stored_file() const {
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path() / "cache" / "objects")) {
+      if (entry.is_regular_file()) return entry.path();
+    }
+    return {};
+  }
+
+  TemporaryFolder folder_;
+  RealClock clock_;
+  const BlobId id_ = blob_id(1, 0);
+};
+
+TEST_F(DiskTest, SaysWhereAndHow) {
+  const auto tier = open().value();
+  EXPECT_THAT(tier->describe(), HasSubstr((folder_.path() / "cache").string()));
+  EXPECT_THAT(tier->describe(), ::testing::ContainsRegex("direct|buffered"));
+  DiskTierOptions plain;
+  plain.folder = folder_.path() / "plain";
+  plain.direct_io = plain.io_uring = false;
+  EXPECT_THAT(open(plain).value()->describe(), HasSubstr("buffered I/O, reads by threads"));
+}
+
+TEST_F(DiskTest, KeepsEverythingFromOtherUsers) {
+  const auto tier = open().value();
+  ASSERT_TRUE(put(*tier, id_, 5000));
+  for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
+    EXPECT_EQ(entry.status().permissions() & fs::perms(077), fs::perms::none) << entry.path();
+  }
+}
+
+TEST_F(DiskTest, MakesFoldersThatItOwnsPrivateAgain) {
+  (void)open().value();
+  fs::permissions(folder_.path() / "cache" / "objects", fs::perms(0755));
+  (void)open().value();
+  EXPECT_EQ(fs::status(folder_.path() / "cache" / "objects").permissions(), fs::perms(0700));
+}
+
+TEST_F(DiskTest, RefusesAFolderOfSomebodyElse) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  (void)open().value();
+  ASSERT_EQ(chown((folder_.path() / "cache" / "objects").c_str(), 65534, 65534), 0);
+  EXPECT_EQ(code_of(open()), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(DiskTest, RefusesAFileInPlaceOfItsFolder) {
+  std::ofstream(folder_.path() / "cache") << "not a folder";
+  EXPECT_EQ(code_of(open()), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(DiskTest, ASecondOneReadsWhileTheFirstWrites) {
+  auto writer = open().value();
+  const auto reader = open().value();
+  EXPECT_FALSE(writer->read_only());
+  ASSERT_TRUE(reader->read_only());
+  EXPECT_THAT(reader->describe(), HasSubstr("read-only"));
+
+  ASSERT_TRUE(put(*writer, id_, 300000));
+  EXPECT_TRUE(same_bytes(**reader->read(id_)->take(), *blob_bytes(id_, 300000)));
+  EXPECT_EQ(reader->list().value(), std::vector{id_});
+  EXPECT_EQ(code_of(put(*reader, blob_id(2, 0), 10)), ErrorCode::kBusy);
+  EXPECT_EQ(code_of(reader->remove(id_)), ErrorCode::kBusy);
+  ASSERT_TRUE(writer->remove(id_));
+  EXPECT_EQ(code_of(reader->read(id_)->take()), ErrorCode::kNotFound);
+
+  writer.reset();
+  EXPECT_FALSE(open().value()->read_only()) << "the lock went with the writer";
+}
+
+TEST_F(DiskTest, ForeignAndTemporaryFilesAreNotListedAndLeftoversGo) {
+  auto tier = open().value();
+  ASSERT_TRUE(put(*tier, id_, 100));
+  const std::uint64_t used = tier->used_bytes();
+  const fs::path object = stored_file().parent_path();
+  tier.reset();
+  std::ofstream(object / "notes.txt") << "mine";
+  std::ofstream(object / "ffffffff") << "the manifest's number, but not its name";
+  std::ofstream(object.parent_path() / "readme") << "mine";
+  std::ofstream(folder_.path() / "cache" / "temporary" / "half-written") << "gone";
+  tier = open().value();
+  EXPECT_EQ(tier->list().value(), std::vector{id_});
+  EXPECT_EQ(tier->used_bytes(), used);
+  EXPECT_TRUE(fs::exists(object / "notes.txt"));
+  EXPECT_TRUE(fs::is_empty(folder_.path() / "cache" / "temporary"));
+}
+
+TEST_F(DiskTest, EveryFlippedBitOfTheFrameAndEveryTruncationIsCorrupt) {
+  constexpr std::size_t kSize = 5000;
+  const auto tier = open().value();
+  ASSERT_TRUE(put(*tier, id_, kSize));
+  const fs::path file = stored_file();
+  std::string bytes(fs::file_size(file), '\0');
+  std::ifstream(file, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  const auto store = [&](const std::string& content) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc).write(content.data(), std::ssize(content));
+  };
+  for (std::size_t i = kSize; i < bytes.size(); i += bytes.size() - i > 48 + 97 ? 97 : 1) {
+    std::string damaged = bytes;
+    damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+    store(damaged);
+    EXPECT_EQ(code_of(tier->read(id_)->take()), ErrorCode::kCorrupt) << "byte " << i;
+  }
+  for (const std::size_t length : {0u, 1u, 4095u, 4096u, 8191u}) {
+    store(bytes.substr(0, length));
+    EXPECT_EQ(code_of(tier->read(id_)->take()), ErrorCode::kCorrupt) << length << " bytes left";
+  }
+  store(bytes + std::string(4096, '\0'));
+  EXPECT_EQ(code_of(tier->read(id_)->take()), ErrorCode::kCorrupt);
+  store(bytes);
+  EXPECT_TRUE(tier->read(id_)->take());
+  EXPECT_GT(tier->stats().read_errors, 50u);
+}
+
+TEST_F(DiskTest, ABlobUnderAnothersNameIsCorrupt) {
+  const auto tier = open().value();
+  ASSERT_TRUE(put(*tier, id_, 100));
+  const fs::path file = stored_file();
+  fs::copy_file(file, file.parent_path() / "00000001");
+  EXPECT_EQ(code_of(tier->read(blob_id(1, 1))->take()), ErrorCode::kCorrupt);
+}
+
+TEST_F(DiskTest, FilesCutShortByACrashOfTheMachineGoWhenOpened) {
+  auto tier = open().value();
+  ASSERT_TRUE(put(*tier, id_, 100000));
+  fs::resize_file(stored_file(), 0);
+  tier = nullptr;
+  tier = open().value();
+  EXPECT_FALSE(tier->contains(id_));
+  EXPECT_TRUE(put(*tier, id_, 100000));
+  EXPECT_TRUE(tier->read(id_)->take());
+}
+
+TEST_F(DiskTest, WaitsForTheDeviceWhereAsked) {
+  DiskTierOptions options;
+  options.sync = true;
+  const auto tier = open(options).value();
+  ASSERT_TRUE(put(*tier, id_, 100000));
+  EXPECT_TRUE(same_bytes(**tier->read(id_)->take(), *blob_bytes(id_, 100000)));
+}
+
+// Runs in a child, so that limits and filters end with it; 0 is success.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+TEST_F(DiskTest, AFileSizeLimitCostsTheBlobOnly) {
+  EXPECT_EQ(in_child([&] {
+              signal(SIGXFSZ, SIG_IGN);
+              const auto tier = open().value();
+              const rlimit limit = {1 << 20, 1 << 20};
+              setrlimit(RLIMIT_FSIZE, &limit);
+              if (code_of(put(*tier, id_, 3 << 20)) != ErrorCode::kFull) return 1;
+              if (tier->used_bytes() != 0 || tier->contains(id_)) return 2;
+              if (!fs::is_empty(folder_.path() / "cache" / "temporary")) return 3;
+              if (!put(*tier, id_, 1 << 19) || !tier->read(id_)->take()) return 4;
+              return tier->stats().refused_full == 1 ? 0 : 5;
+            }),
+            0);
+}
+
+TEST_F(DiskTest, AFullFileSystemCostsTheBlobOnly) {
+  DiskTierOptions options;
+  options.folder = folder_.path() / "small";
+  fs::create_directory(options.folder);
+  if (mount("tmpfs", options.folder.c_str(), "tmpfs", 0, "size=4m") != 0) GTEST_SKIP() << "mounting is not permitted";
+  {
+    const auto tier = open(options).value();
+    ASSERT_TRUE(put(*tier, id_, 2 << 20));
+    EXPECT_EQ(code_of(put(*tier, blob_id(2, 0), 3 << 20)), ErrorCode::kFull);
+    EXPECT_TRUE(tier->check_integrity());
+    EXPECT_TRUE(same_bytes(**tier->read(id_)->take(), *blob_bytes(id_, 2 << 20)));
+    ASSERT_TRUE(tier->remove(id_));
+    EXPECT_TRUE(put(*tier, blob_id(2, 0), 3 << 20));
+  }
+  umount(options.folder.c_str());
+}
+
+TEST_F(DiskTest, FallsBackWhereTheFileSystemRefusesDirectIo) {
+  DiskTierOptions options;
+  options.folder = folder_.path() / "ram";
+  fs::create_directory(options.folder);
+  if (mount("ramfs", options.folder.c_str(), "ramfs", 0, "") != 0) GTEST_SKIP() << "mounting is not permitted";
+  {
+    const auto tier = open(options).value();
+    EXPECT_THAT(tier->describe(), HasSubstr("buffered"));
+    ASSERT_TRUE(put(*tier, id_, 2 << 20));
+    EXPECT_TRUE(same_bytes(**tier->read(id_)->take(), *blob_bytes(id_, 2 << 20)));
+  }
+  umount(options.folder.c_str());
+}
+
+bool refuse_io_uring() {
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program = {static_cast<unsigned short>(std::size(filter)), filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_F(DiskTest, FallsBackWhereTheKernelRefusesIoUring) {
+  const int result = in_child([&] {
+    if (!refuse_io_uring()) return 77;
+    const auto tier = open().value();
+    if (tier->describe().find("reads by threads") == std::string::npos) return 1;
+    if (!put(*tier, id_, 2 << 20)) return 2;
+    return same_bytes(**tier->read(id_)->take(), *blob_bytes(id_, 2 << 20)) ? 0 : 3;
+  });
+  if (result == 77) GTEST_SKIP() << "system call filters are not permitted";
+  EXPECT_EQ(result, 0);
+}
+
+}  // namespace
+}  // namespace shale::testing

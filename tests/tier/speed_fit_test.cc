@@ -1,0 +1,138 @@
+#include "tier/speed_fit.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tier/buffer_pool.h"
+
+namespace shale {
+namespace {
+
+constexpr double kLatency = 200e-6;
+constexpr double kBandwidth = 1.5e9;
+
+class Feed {
+ public:
+  void one(double bytes, double factor = 1) {
+    fit.started(now_s);
+    now_s += (kLatency + bytes / kBandwidth) * factor;
+    fit.finished(now_s, static_cast<std::uint64_t>(bytes));
+    now_s += 0.01;  // idle between periods belongs to none
+  }
+  SpeedFit fit{1e-3, 1e8};
+  double now_s = 5;
+};
+
+TEST(SpeedFitTest, GuessesUntilThereAreSamples) {
+  const SpeedFit fit(1e-3, 1e8);
+  EXPECT_EQ(fit.fit().samples, 0u);
+  EXPECT_EQ(fit.fit().latency_s, 1e-3);
+  EXPECT_EQ(fit.fit().bytes_per_s, 1e8);
+}
+
+TEST(SpeedFitTest, TellsLatencyFromBandwidth) {
+  Feed feed;
+  for (int i = 0; i < 10; ++i) {
+    feed.one(262144);
+    feed.one(8 << 20);
+  }
+  EXPECT_NEAR(feed.fit.fit().latency_s, kLatency, 1e-9);
+  EXPECT_NEAR(feed.fit.fit().bytes_per_s, kBandwidth, 1);
+  EXPECT_EQ(feed.fit.fit().samples, 20u);
+}
+
+TEST(SpeedFitTest, StandsAFifthOfOutliers) {
+  Feed feed;
+  std::mt19937 random(3);
+  for (int i = 0; i < 60; ++i) {
+    const double noise = 1 + 0.02 * (static_cast<double>(random() % 100) / 100 - 0.5);
+    feed.one(i % 2 ? 262144 : 6 << 20, random() % 5 == 0 ? 20 : noise);
+  }
+  EXPECT_NEAR(feed.fit.fit().bytes_per_s, kBandwidth, 0.1 * kBandwidth);
+  EXPECT_NEAR(feed.fit.fit().latency_s, kLatency, 0.5 * kLatency);
+}
+
+TEST(SpeedFitTest, ManyLargeOnesDoNotForgetTheSmall) {
+  Feed feed;
+  for (int i = 0; i < 5; ++i) feed.one(65536);
+  for (int i = 0; i < 500; ++i) feed.one(4 << 20);
+  EXPECT_NEAR(feed.fit.fit().latency_s, kLatency, 1e-9);
+}
+
+TEST(SpeedFitTest, FollowsADeviceThatBecomesSlower) {
+  Feed feed;
+  for (int i = 0; i < 100; ++i) feed.one(i % 2 ? 262144 : 8 << 20);
+  for (int i = 0; i < 100; ++i) feed.one(i % 2 ? 262144 : 8 << 20, 3);
+  EXPECT_NEAR(feed.fit.fit().bytes_per_s, kBandwidth / 3, 1);
+}
+
+TEST(SpeedFitTest, OneSizeLeavesTheLatencyAtItsGuessOrBelow) {
+  SpeedFit fit(1e-4, 1e8);
+  for (int i = 0; i < 4; ++i) {
+    fit.started(i);
+    fit.finished(i + 0.0011, 1000000);
+  }
+  EXPECT_NEAR(fit.fit().latency_s, 1e-4, 1e-9);
+  EXPECT_NEAR(fit.fit().bytes_per_s, 1e9, 1);
+}
+
+TEST(SpeedFitTest, OperationsTogetherAreOneSampleOfTheirSum) {
+  SpeedFit fit(0, 1e8);
+  for (int i = 0; i < 10; ++i) fit.started(1.0);
+  for (int i = 1; i <= 10; ++i) fit.finished(1.0 + 0.01 * i, 10000000);
+  EXPECT_EQ(fit.fit().samples, 1u);
+  EXPECT_NEAR(fit.fit().bytes_per_s, 1e9, 1e3);
+}
+
+TEST(SpeedFitTest, APeriodThatNeverEndsIsCut) {
+  SpeedFit fit(0, 1e8);
+  fit.started(0);
+  for (int i = 0; i < 50; ++i) {
+    fit.started(0.1 * i);
+    fit.finished(0.1 * (i + 1), 50000000);
+  }
+  EXPECT_GE(fit.fit().samples, 4u);
+  EXPECT_NEAR(fit.fit().bytes_per_s, 5e8, 1e3);
+}
+
+TEST(SpeedFitTest, FailuresTeachNothing) {
+  SpeedFit fit(1e-3, 1e8);
+  fit.started(0);
+  fit.finished(9, 0);
+  EXPECT_EQ(fit.fit().samples, 0u);
+}
+
+TEST(BufferPoolTest, ReusesBuffersOfNearlyTheSize) {
+  const auto pool = BufferPool::make(10 << 20);
+  auto buffer = pool->get(1 << 20);
+  const std::byte* const address = buffer->data();
+  buffer.reset();
+  EXPECT_EQ(pool->spare_bytes(), 1u << 20);
+  buffer = pool->get((1 << 20) - 5000);
+  EXPECT_EQ(buffer->data(), address);
+  EXPECT_EQ(buffer->size(), (1u << 20) - 5000);
+  EXPECT_EQ(pool->spare_bytes(), 0u);
+  buffer.reset();
+  EXPECT_NE(pool->get(4096)->data(), address) << "a small read does not hold a large buffer";
+}
+
+TEST(BufferPoolTest, KeepsNoMoreThanItMayAndDropsTheOldest) {
+  const auto pool = BufferPool::make(3 << 20);
+  {
+    std::vector<std::shared_ptr<AlignedBuffer>> held;
+    for (int i = 0; i < 5; ++i) held.push_back(pool->get(1 << 20));
+  }
+  EXPECT_EQ(pool->spare_bytes(), 3u << 20);
+}
+
+TEST(BufferPoolTest, BuffersOutliveThePool) {
+  auto pool = BufferPool::make(1 << 20);
+  const auto buffer = pool->get(5000);
+  pool.reset();
+  buffer->data()[4999] = std::byte{1};
+  EXPECT_EQ(buffer->size(), 5000u);
+}
+
+}  // namespace
+}  // namespace shale

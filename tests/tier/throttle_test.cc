@@ -1,0 +1,136 @@
+// Emulated hardware, on a virtual clock: the arithmetic is exact.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/faulty_tier.h"
+#include "tier/blobs.h"
+#include "tier/tiers.h"
+
+namespace shale::testing {
+namespace {
+
+constexpr std::size_t kBytes = 1 << 20;  // a multiple of the block, so that padding adds nothing
+
+class ThrottleTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Tier> make(const Throttle& throttle) {
+    auto tier = make_memory_tier(kUnlimited, clock_);
+    for (std::uint32_t part = 0; part < 8; ++part) {
+      EXPECT_TRUE(tier->write(blob_id(1, part), blob_bytes(blob_id(1, part), kBytes))->wait());
+    }
+    return make_throttled_tier(std::move(tier), throttle, clock_);
+  }
+  VirtualClock clock_;
+  const Throttle slow_ = {"slow", 0.010, 100.0 * kBytes, 50.0 * kBytes};
+};
+
+TEST_F(ThrottleTest, AReadTakesLatencyPlusTransfer) {
+  const auto tier = make(slow_);
+  const auto read = tier->read(blob_id(1, 0));
+  EXPECT_FALSE(read->ready());
+  clock_.advance(0.0199);
+  EXPECT_FALSE(read->ready());
+  clock_.advance(0.0002);
+  EXPECT_TRUE(read->ready());
+  EXPECT_TRUE(read->take());
+  EXPECT_NEAR(read->seconds(), 0.020, 1e-9) << "not when it was asked for, but when it was due";
+  EXPECT_NEAR(tier->stats().read_seconds, 0.020, 1e-9);
+}
+
+TEST_F(ThrottleTest, ReadsTogetherShareTheBandwidthAndOverlapTheirLatency) {
+  const auto tier = make(slow_);
+  std::vector<std::shared_ptr<TierRead>> reads;
+  for (std::uint32_t part = 0; part < 8; ++part) reads.push_back(tier->read(blob_id(1, part)));
+  for (const auto& read : reads) EXPECT_TRUE(read->take());
+  EXPECT_NEAR(clock_.now_s(), 0.010 + 8 * 0.010, 1e-9);
+}
+
+TEST_F(ThrottleTest, WritesHaveTheirOwnBandwidth) {
+  const auto tier = make(slow_);
+  const auto write = tier->write(blob_id(2, 0), blob_bytes(blob_id(2, 0), kBytes));
+  const auto read = tier->read(blob_id(1, 0));
+  EXPECT_TRUE(read->take());
+  EXPECT_NEAR(clock_.now_s(), 0.020, 1e-9);
+  EXPECT_TRUE(write->wait());
+  EXPECT_NEAR(clock_.now_s(), 0.030, 1e-9);
+}
+
+TEST_F(ThrottleTest, ItsSpeedIsWhatItEmulates) {
+  const auto tier = make(slow_);
+  EXPECT_EQ(tier->speed().samples, 0u);
+  EXPECT_NEAR(tier->speed().latency_s, 0.010, 1e-9) << "the first guess";
+  ASSERT_TRUE(tier->measure());
+  EXPECT_NEAR(tier->speed().latency_s, 0.010, 1e-4);
+  EXPECT_NEAR(tier->speed().read_bytes_per_s, slow_.read_bytes_per_s, 1e-3 * slow_.read_bytes_per_s);
+  EXPECT_NEAR(tier->speed().write_bytes_per_s, slow_.write_bytes_per_s, 1e-3 * slow_.write_bytes_per_s);
+}
+
+TEST_F(ThrottleTest, DroppedOperationsCountAsNothingAndHoldNobodyUp) {
+  const auto tier = make(slow_);
+  (void)tier->read(blob_id(1, 0));
+  (void)tier->write(blob_id(2, 0), blob_bytes(blob_id(2, 0), kBytes));
+  EXPECT_EQ(clock_.now_s(), 0);
+  EXPECT_EQ(tier->stats().reads + tier->stats().read_errors + tier->stats().writes + tier->stats().write_errors, 0u);
+  EXPECT_TRUE(tier->contains(blob_id(2, 0)));
+}
+
+TEST_F(ThrottleTest, SaysWhatItEmulates) {
+  const auto tier = make(slow_);
+  EXPECT_EQ(tier->emulated(), "slow");
+  EXPECT_THAT(tier->describe(), ::testing::HasSubstr("emulating slow"));
+  EXPECT_EQ(make_memory_tier(kUnlimited, clock_)->emulated(), "");
+}
+
+TEST_F(ThrottleTest, RealTimeIsSleptNotSpun) {
+  const RealClock clock;
+  auto memory = make_memory_tier(kUnlimited, clock);
+  ASSERT_TRUE(memory->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), kBytes))->wait());
+  const auto tier = make_throttled_tier(std::move(memory), slow_, clock);
+  const double start_s = clock.now_s();
+  timespec before, after;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+  ASSERT_TRUE(tier->read(blob_id(1, 0))->take());
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+  EXPECT_GE(clock.now_s() - start_s, 0.020);
+  const double busy_s =
+      static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  EXPECT_LT(busy_s, 0.010);
+}
+
+TEST(ThrottlePresets, AreNamedAndUnknownOnesListThem) {
+  for (const char* name : {"hdd", "sata-ssd", "nvme", "nfs-1g", "s3"}) {
+    const auto preset = throttle_preset(name);
+    ASSERT_TRUE(preset) << name;
+    EXPECT_EQ(preset->name, name);
+    EXPECT_GT(preset->latency_s, 0);
+    EXPECT_GT(preset->read_bytes_per_s, 0);
+  }
+  const auto unknown = throttle_preset("floppy");
+  EXPECT_EQ(code_of(unknown), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(unknown.error().message, ::testing::HasSubstr("nfs-1g"));
+}
+
+TEST(FaultyTierTest, FailsWhereAskedAndNowhereElse) {
+  const VirtualClock clock;
+  Faults faults;
+  faults.fail_read = only(2);
+  faults.corrupt_read = only(3);
+  faults.full = only(1);
+  faults.fail_write = only(2);
+  FaultyTier tier(make_memory_tier(kUnlimited, clock), faults, clock);
+  const BlobId id = blob_id(1, 0);
+  EXPECT_EQ(code_of(tier.write(id, blob_bytes(id, 1000))->wait()), ErrorCode::kFull);
+  EXPECT_EQ(code_of(tier.write(id, blob_bytes(id, 1000))->wait()), ErrorCode::kIo);
+  EXPECT_FALSE(tier.contains(id));
+  EXPECT_TRUE(tier.write(id, blob_bytes(id, 1000))->wait());
+  EXPECT_TRUE(same_bytes(**tier.read(id)->take(), *blob_bytes(id, 1000)));
+  EXPECT_EQ(code_of(tier.read(id)->take()), ErrorCode::kIo);
+  EXPECT_FALSE(same_bytes(**tier.read(id)->take(), *blob_bytes(id, 1000)));
+  EXPECT_TRUE(same_bytes(**tier.read(id)->take(), *blob_bytes(id, 1000)));
+  EXPECT_EQ(tier.stats().read_errors, 1u);
+  EXPECT_EQ(tier.stats().write_errors, 1u);
+  EXPECT_EQ(tier.stats().refused_full, 1u);
+}
+
+}  // namespace
+}  // namespace shale::testing
