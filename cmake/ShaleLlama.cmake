@@ -1,0 +1,18 @@
+# llama.cpp, built once outside the checkout by tools/build_llama: install/ is its CMake package; what it does not
+# install, the rendering of chat templates, lies beside it.
+if(NOT EXISTS "${SHALE_LLAMA_DIR}/install")
+  message(FATAL_ERROR "SHALE_LLAMA_DIR ('${SHALE_LLAMA_DIR}') is not a build of llama.cpp: "
+    "run ./shale, or tools/build_llama FOLDER and configure with -DSHALE_LLAMA_DIR=FOLDER")
+endif()
+find_package(llama REQUIRED PATHS ${SHALE_LLAMA_DIR}/install NO_DEFAULT_PATH)
+add_library(llama::llama ALIAS llama)
+
+add_library(llama_common INTERFACE)
+target_include_directories(llama_common SYSTEM INTERFACE
+  ${SHALE_LLAMA_DIR}/source/common ${SHALE_LLAMA_DIR}/source/vendor)
+target_link_libraries(llama_common INTERFACE
+  ${SHALE_LLAMA_DIR}/build/common/libllama-common.a
+  ${SHALE_LLAMA_DIR}/build/common/libllama-common-base.a
+  ${SHALE_LLAMA_DIR}/build/vendor/cpp-httplib/libcpp-httplib.a
+  llama Threads::Threads)
+add_library(llama::common ALIAS llama_common)

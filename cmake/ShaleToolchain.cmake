@@ -1,0 +1,23 @@
+# Compiler, linker and sanitizer settings that hold for everything built here.
+find_program(SHALE_CCACHE ccache)
+if(SHALE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${SHALE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${SHALE_CCACHE})
+endif()
+find_program(SHALE_MOLD mold)
+if(SHALE_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(SHALE_SANITIZE)
+  add_compile_options(-fsanitize=${SHALE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${SHALE_SANITIZE})
+endif()
+if(SHALE_BUILD_FUZZERS)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+add_library(shale_warnings INTERFACE)
+target_compile_options(shale_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  # g++ 12 sees overlapping copies in std::string's operator+ that cannot happen (GCC bug 105651).
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
