@@ -1,0 +1,116 @@
+// What was measured and is worth remembering: quality of every configuration, use of every entry, delays of this
+// machine. An SQLite file in the cache folder; losing it loses no entry, only the time to measure again.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/quality_table.h"
+#include "codec/method.h"
+#include "core/error.h"
+#include "core/hash.h"
+
+namespace shale {
+
+inline constexpr int kCatalogueVersion = 1;
+
+struct QualityRecord {
+  Hash128 key;  // of the entry
+  Method method = Method::full();
+  double keep = 1;
+  double agreement = 0;  // share of the full cache's answer that is still the arg max, [0, 1]: the planner's quality
+  double kl = 0;         // mean KL(full ‖ compressed), nats
+  std::uint32_t questions = 0;
+  double age_s = 0;  // since it was measured; ignored when recording
+};
+
+struct EntryRecord {
+  Hash128 key;
+  std::uint32_t tokens = 0;
+  double frequency = 0;  // decayed count of accesses as it was `age_s` ago
+  std::uint64_t accesses = 0;
+  double age_s = 0;        // since the last access, in wall time: counts while no process runs
+  double recompute_s = 0;  // measured; 0 when not
+  std::string label = {};  // for people
+};
+
+// A question asked about an entry, for profiling.
+struct QuestionRecord {
+  std::string text;
+  bool by_model = false;  // written by the model; else a user's
+};
+
+struct DelayRecord {
+  double latency_s = 0;
+  double read_bytes_per_s = 0;
+  double write_bytes_per_s = 0;
+  std::uint64_t samples = 0;
+};
+
+struct PrefillRecord {
+  std::uint32_t tokens = 0;
+  std::uint32_t depth = 0;  // tokens already there
+  double seconds = 0;
+};
+
+// Errors of every call: kBusy (another process wrote for two seconds), kFull, kIo, kCorrupt; kNotFound as said.
+// Not thread-safe. Any number of processes may have the same file open: each write is one transaction, readers never
+// wait.
+class Catalogue {
+ public:
+  static constexpr std::size_t kQuestionsMax = 32;        // newest, per entry
+  static constexpr std::size_t kPrefillSamplesMax = 256;  // newest, per model
+
+  using WallClock = double (*)();  // seconds since 1970
+  static double system_wall_s();
+
+  // Created where absent, mode 0600. `model` is the fingerprint whose entries and prefill delays are meant by every
+  // call; other models' rows are kept and not seen. A damaged file is moved aside to PATH.corrupt and begun anew, which
+  // `warning` then says. kMismatch for another version, or a database that is not a catalogue: it is left alone.
+  static Result<std::unique_ptr<Catalogue>> open(const std::filesystem::path& path, const Hash128& model,
+                                                 WallClock wall_clock = system_wall_s);
+  ~Catalogue();
+
+  const std::optional<Error>& warning() const;
+
+  // Replaces what was measured for the same (key, method, keep).
+  Status record_quality(const QualityRecord& record);
+  // Of one entry, by method and keep.
+  Result<std::vector<QualityRecord>> qualities(const Hash128& key) const;
+  // From memory, fast enough for every candidate of every plan. kNotFound when neither this entry nor any other of the
+  // model was measured at (method, keep).
+  Result<Quality> quality_for(const Hash128& key, const Method& method, double keep) const;
+  // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new.
+  Status refresh();
+
+  Status record_entry(const EntryRecord& record);
+  Result<EntryRecord> entry(const Hash128& key) const;  // kNotFound
+  Result<std::vector<EntryRecord>> entries() const;     // by last access, newest first
+  // The entry with its qualities and questions. Not an error when it is unknown.
+  Status forget(const Hash128& key);
+
+  // A question asked again becomes the newest.
+  Status record_question(const Hash128& key, const QuestionRecord& question);
+  Result<std::vector<QuestionRecord>> questions(const Hash128& key) const;  // newest first
+
+  // `emulated` names the throttle, empty for the machine's own: the two are never mixed.
+  Status record_delay(std::string_view tier, std::string_view emulated, const DelayRecord& record);
+  Result<DelayRecord> delay(std::string_view tier, std::string_view emulated) const;  // kNotFound
+  // Of stored bytes, per method.
+  Status record_decode(const Method& method, double bytes_per_s);
+  Result<double> decode_bytes_per_s(const Method& method) const;  // kNotFound
+  Status record_prefill(const PrefillRecord& record);
+  Result<std::vector<PrefillRecord>> prefills() const;  // oldest first
+
+ private:
+  struct State;
+  explicit Catalogue(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace shale

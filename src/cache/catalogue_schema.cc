@@ -1,0 +1,94 @@
+#include "cache/catalogue_schema.h"
+
+#include <system_error>
+
+#include "cache/catalogue.h"
+
+namespace shale {
+namespace {
+
+constexpr int kBusyTimeoutMs = 2000;
+constexpr std::int64_t kApplicationId = 0x5368'616c;  // "Shal", at a fixed place of the file's header
+
+constexpr std::string_view kTables = R"(
+  CREATE TABLE quality (model TEXT NOT NULL, key TEXT NOT NULL, method TEXT NOT NULL, keep REAL NOT NULL,
+                        agreement REAL NOT NULL, kl REAL NOT NULL, questions INTEGER NOT NULL, measured_at REAL NOT NULL,
+                        PRIMARY KEY (model, key, method, keep)) WITHOUT ROWID;
+  CREATE TABLE entry (model TEXT NOT NULL, key TEXT NOT NULL, tokens INTEGER NOT NULL, frequency REAL NOT NULL,
+                      accesses INTEGER NOT NULL, accessed_at REAL NOT NULL, recompute_s REAL NOT NULL,
+                      label TEXT NOT NULL, PRIMARY KEY (model, key)) WITHOUT ROWID;
+  CREATE TABLE question (id INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, key TEXT NOT NULL,
+                         text TEXT NOT NULL, by_model INTEGER NOT NULL, UNIQUE (model, key, text));
+  CREATE TABLE delay (tier TEXT NOT NULL, emulated TEXT NOT NULL, latency_s REAL NOT NULL,
+                      read_bytes_per_s REAL NOT NULL, write_bytes_per_s REAL NOT NULL, samples INTEGER NOT NULL,
+                      PRIMARY KEY (tier, emulated)) WITHOUT ROWID;
+  CREATE TABLE decode (method TEXT PRIMARY KEY, bytes_per_s REAL NOT NULL) WITHOUT ROWID;
+  CREATE TABLE prefill (id INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, tokens INTEGER NOT NULL,
+                        depth INTEGER NOT NULL, seconds REAL NOT NULL);
+  CREATE INDEX prefill_of_model ON prefill (model, id);
+)";
+
+Status check_version(const SqlDatabase& database) {
+  SHALE_ASSIGN(const std::int64_t application, database.integer("PRAGMA application_id"));
+  if (application != kApplicationId) {
+    return fail(ErrorCode::kMismatch, "is a database of another program; move it away");
+  }
+  SHALE_ASSIGN(const std::int64_t version, database.integer("PRAGMA user_version"));
+  if (version != kCatalogueVersion) {
+    return fail(ErrorCode::kMismatch,
+                "has version {}, but this program reads version {}; run the program that wrote it, or delete the file: "
+                "only measurements are lost",
+                version, kCatalogueVersion);
+  }
+  return {};
+}
+
+// Takes the write lock first: of two processes that begin together, one creates and the other finds.
+Status create_or_check(const SqlDatabase& database) {
+  SHALE_ASSIGN(const std::int64_t tables, database.integer("SELECT count(*) FROM sqlite_schema"));
+  if (tables > 0) return check_version(database);
+  SHALE_TRY(database.atomically([&]() -> Status {
+    SHALE_ASSIGN(const std::int64_t tables_now, database.integer("SELECT count(*) FROM sqlite_schema"));
+    if (tables_now > 0) return {};
+    return database.execute(fmt::format("{} PRAGMA application_id = {}; PRAGMA user_version = {};", kTables,
+                                        kApplicationId, kCatalogueVersion));
+  }));
+  return check_version(database);
+}
+
+Result<SqlDatabase> try_open(const std::filesystem::path& path) {
+  SHALE_ASSIGN(SqlDatabase database, SqlDatabase::open(path, kBusyTimeoutMs));
+  SHALE_TRY(create_or_check(database));
+  SHALE_ASSIGN(SqlStatement check, database.prepare("PRAGMA quick_check(1)"));
+  std::string verdict;
+  SHALE_TRY(check.each([&](const SqlRow& row) { verdict = row.text(0); }));
+  if (verdict != "ok") return fail(ErrorCode::kCorrupt, "{}", verdict);
+  return database;
+}
+
+Status move_aside(const std::filesystem::path& path, const std::filesystem::path& aside) {
+  std::error_code error;
+  std::filesystem::rename(path, aside, error);
+  if (error) return fail(ErrorCode::kIo, "is damaged and cannot be moved aside: {}", error.message());
+  for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(path.string() + suffix, error);
+  return {};
+}
+
+}  // namespace
+
+Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path) {
+  const std::string where = fmt::format("catalogue {}", path.string());
+  Result<SqlDatabase> database = try_open(path);
+  if (database) return OpenedCatalogue{std::move(*database), std::nullopt};
+  if (database.error().code != ErrorCode::kCorrupt) return fail_in(where, database.error());
+
+  const std::filesystem::path aside = path.string() + ".corrupt";
+  if (const Status moved = move_aside(path, aside); !moved) return fail_in(where, moved.error());
+  Result<SqlDatabase> fresh = try_open(path);
+  if (!fresh) return fail_in(where, fresh.error());
+  return OpenedCatalogue{std::move(*fresh), Error{ErrorCode::kCorrupt,
+                                                  fmt::format("{}: {}; it was moved to {} and measurements begin anew",
+                                                              where, database.error().message, aside.string())}};
+}
+
+}  // namespace shale

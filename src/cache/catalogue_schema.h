@@ -1,0 +1,19 @@
+// The catalogue's tables. `model` and `key` are 32 hexadecimal digits, times are seconds since 1970.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "cache/sqlite.h"
+
+namespace shale {
+
+struct OpenedCatalogue {
+  SqlDatabase database;
+  std::optional<Error> warning;  // the file was damaged and has been moved aside
+};
+
+// With tables of kCatalogueVersion. See Catalogue::open.
+Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path);
+
+}  // namespace shale
