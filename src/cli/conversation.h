@@ -2,6 +2,7 @@
 // puts after it, so that the cache finds every turn before it, in this process or in a later one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,23 +16,28 @@ class Conversation {
   Conversation(const Tokenizer& tokenizer, std::string_view system);
 
   // The prompt of the next turn: one stored segment for each turn so far, then the new message up to where the answer
-  // begins. kInvalidArgument with the template's own error.
+  // begins. Control tokens are recognised in the template's text alone. kInvalidArgument with the template's own error.
   Result<std::vector<Segment>> ask(std::string_view message);
   // What the model said to the last `ask`.
   void answered(const Response& response);
 
-  // Turns whose rendered text did not begin with what was there before (templates that rewrite the past, such as those
-  // that drop earlier reasoning), and so were tokenised afresh.
+  // Turns before which the template rewrote what it had rendered, so that all was tokenised afresh.
   std::uint32_t rewritten() const { return rewritten_; }
 
  private:
+  void add_message(const char* role, std::string_view content);
   Result<std::string> render() const;
-  std::vector<Token> tokenize(std::string_view rendered, std::string_view message, bool starts) const;
+  std::vector<Token> tokenize(std::string_view rendered, bool starts) const;
 
   const Tokenizer& tokenizer_;
-  std::vector<Tokenizer::ChatMessage> messages_;
-  std::string text_;                       // as rendered so far, answers included
-  std::vector<std::vector<Token>> turns_;  // tokens of text_: prompt and answer of each turn
+  std::vector<Tokenizer::ChatMessage>
+      messages_;  // contents replaced by markers, so that the template's text stands out
+  std::vector<std::string> contents_;
+  std::string text_;  // rendered so far, the last answer's marker included
+  // The tokens of text_: of each turn what the engine stores as its entry, that is up to the last token that was
+  // computed; then an answer's last token where it was drawn and not computed.
+  std::vector<std::vector<Token>> turns_;
+  std::vector<Token> carried_;
   std::uint32_t rewritten_ = 0;
 };
 

@@ -11,11 +11,11 @@
 #include "cli/configuration.h"
 #include "cli/interrupt.h"
 #include "cli/reference.h"
+#include "core/version.h"
 
 namespace shale {
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
 constexpr int kFailed = 1, kUsage = 2, kInterrupted = 130;
 
 constexpr char kDescription[] =

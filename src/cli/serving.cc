@@ -31,6 +31,8 @@ std::filesystem::path cache_folder(const TierChoice& choice) {
                                   : std::filesystem::path(choice.cache_dir);
 }
 
+std::filesystem::path catalogue_file(const TierChoice& choice) { return cache_folder(choice) / "catalogue.sqlite"; }
+
 Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const TierChoice& choice, bool memory, const Clock& clock) {
   std::vector<std::unique_ptr<Tier>> tiers;
   const std::uint64_t memory_bytes = choice.memory_bytes.value_or(memory_share(8, std::uint64_t{1} << 30));
@@ -68,15 +70,17 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
 
   const std::uint64_t pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30));
   SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
+  const Fingerprint fingerprint{serving->model_->fingerprint(), serving->model_->info().name};
   std::vector<std::unique_ptr<Tier>> tiers;
   std::unique_ptr<Catalogue> catalogue;
   if (options.store) {
     SHALE_ASSIGN(tiers, open_tiers(options.tiers, true, serving->clock_));
     if (options.tiers.disk_bytes) {
-      SHALE_ASSIGN(catalogue, Catalogue::open(cache_folder(options.tiers) / "catalogue.sqlite"));
+      SHALE_ASSIGN(catalogue, Catalogue::open(catalogue_file(options.tiers), fingerprint.hash));
+      if (catalogue->warning()) print_note("shale: " + catalogue->warning()->message);
     }
   }
-  const Fingerprint fingerprint{serving->model_->fingerprint(), serving->model_->info().name};
+  if (tiers.empty()) tiers.push_back(make_memory_tier(0, serving->clock_));  // the cache wants one; this has no room
   SHALE_ASSIGN(serving->cache_, Cache::open(options.cache, fingerprint, *serving->pool_, std::move(tiers),
                                             std::move(catalogue), serving->clock_));
   serving->engine_ = std::make_unique<Engine>(EngineOptions{}, *serving->model_, *serving->tokenizer_, *serving->cache_,

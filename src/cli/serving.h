@@ -51,6 +51,7 @@ void add_folder_options(CLI::App& command, TierChoice& choice);
 void add_serving_options(CLI::App& command, ServingOptions& options);
 
 std::filesystem::path cache_folder(const TierChoice& choice);
+std::filesystem::path catalogue_file(const TierChoice& choice);
 // Memory (when `memory`), disk and remote, as chosen, fast to slow. Says on stderr when the folder is read-only because
 // another process writes to it.
 Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const TierChoice& choice, bool memory, const Clock& clock);

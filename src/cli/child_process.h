@@ -1,0 +1,47 @@
+// Other programs, for comparisons: the peers of `shale bench`.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace shale {
+
+// Runs a program to its end and returns what it wrote to stdout; its stderr is dropped. kIo when it cannot be started
+// or does not exit with 0. Ctrl-C ends it (kCancelled).
+Result<std::string> run_child(const std::vector<std::string>& command);
+
+// A program in the background; asked to end, and waited for, when this is destroyed.
+class ChildProcess {
+ public:
+  static Result<ChildProcess> start(const std::vector<std::string>& command);
+  ~ChildProcess();
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+
+  bool running() const;
+
+ private:
+  explicit ChildProcess(pid_t pid) : pid_(pid) {}
+  pid_t pid_ = 0;
+};
+
+// A new empty folder inside `parent`, private to its owner; removed with everything in it when this is destroyed.
+class ScratchFolder {
+ public:
+  static Result<ScratchFolder> create(const std::filesystem::path& parent);
+  ~ScratchFolder();
+  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+}  // namespace shale

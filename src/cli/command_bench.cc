@@ -1,0 +1,18 @@
+#include "cli/command.h"
+
+namespace shale {
+
+void add_bench(CLI::App& parent, Action& chosen) {
+  CLI::App* group = add_group(parent, "bench", "Measure this machine: the engine, its kernels, tiers and planner");
+  group->footer(
+      "Examples:\n"
+      "  shale bench engine --peer ~/llama.cpp/build/bin --json\n"
+      "  shale bench kernels\n"
+      "  shale bench tiers --tiny");
+  add_bench_engine(*group, chosen);
+  add_bench_kernels(*group, chosen);
+  add_bench_tiers(*group, chosen);
+  add_bench_planner(*group, chosen);
+}
+
+}  // namespace shale

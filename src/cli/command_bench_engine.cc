@@ -1,0 +1,241 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "cli/bench_machine.h"
+#include "cli/command.h"
+#include "cli/configuration.h"
+#include "cli/engine_speed.h"
+#include "cli/llama_peer.h"
+#include "cli/model_registry.h"
+#include "cli/serving.h"
+
+namespace shale {
+namespace {
+
+using Kind = SpeedTest::Kind;
+
+struct BenchEngineOptions {
+  ModelChoice model;
+  OutputOptions output;
+  std::string peer;
+  std::vector<std::string> peer_models, peer_weights, only;
+  std::uint32_t rounds = 3;
+  bool tiny = false;
+};
+
+constexpr char kExamples[] =
+    "The peer is the better of its flash attention on and off, in each test. Its runs and ours take turns; the\n"
+    "figure is the median over rounds. A setting of the peer that was a tenth slower in the first round is not\n"
+    "run again.\n"
+    "\n"
+    "Examples:\n"
+    "  shale bench engine --json\n"
+    "  shale bench engine --peer ~/llama.cpp/build/bin --peer-weights Q4_0 --peer-weights BF16";
+
+constexpr std::array<SpeedTest, 6> kTests = {{{Kind::kPrefill, 512, 0, 1},
+                                              {Kind::kPrefill, 4096, 0, 1},
+                                              {Kind::kDecode, 32, 512, 1},
+                                              {Kind::kDecode, 32, 4096, 1},
+                                              {Kind::kDecode, 32, 8000, 1},
+                                              {Kind::kBatch, 32, 512, 16}}};
+constexpr std::array<SpeedTest, 3> kTinyTests = {
+    {{Kind::kPrefill, 32, 0, 1}, {Kind::kDecode, 4, 32, 1}, {Kind::kBatch, 4, 16, 2}}};
+
+constexpr double kHopeless = 0.9;  // of the best in the first round
+
+std::string_view name(Kind kind) {
+  return kind == Kind::kPrefill ? "prefill" : kind == Kind::kDecode ? "decode" : "batch";
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// How the peer runs: which file, flash attention or not.
+struct PeerSetting {
+  std::filesystem::path model;
+  bool own_type = false;  // another type than ours
+  bool flash = false;
+  bool operator<(const PeerSetting& other) const { return std::tie(model, flash) < std::tie(other.model, other.flash); }
+};
+
+struct Measured {
+  SpeedTest test;
+  std::vector<double> ours;
+  std::map<PeerSetting, std::vector<double>> peers;
+
+  // The fastest setting among those with our file, or among all.
+  std::pair<const PeerSetting*, double> best_peer(bool own_types) const {
+    std::pair<const PeerSetting*, double> best = {nullptr, 0};
+    for (const auto& [setting, speeds] : peers) {
+      if ((own_types || !setting.own_type) && median(speeds) > best.second) best = {&setting, median(speeds)};
+    }
+    return best;
+  }
+};
+
+class Bench {
+ public:
+  Bench(const BenchEngineOptions& options, Model& model, EngineSpeed& speed)
+      : options_(options), model_(model), speed_(speed) {}
+
+  Status set_peer(const std::filesystem::path& model_file, const std::filesystem::path& scratch) {
+    SHALE_ASSIGN(peer_, LlamaPeer::open(options_.peer));
+    std::vector<std::filesystem::path> files = {model_file};
+    for (const std::string& type : options_.peer_weights) {
+      SHALE_ASSIGN(files.emplace_back(), peer_->requantize(model_file, type, scratch));
+    }
+    for (const std::string& path : options_.peer_models) files.emplace_back(path);
+    for (const auto& file : files) {
+      for (const bool flash : {false, true}) settings_.push_back({file, file != model_file, flash});
+    }
+    return {};
+  }
+
+  Status run_rounds(std::vector<Measured>& rows) {
+    Progress progress(options_.output, "measuring");
+    const std::size_t total = rows.size() * options_.rounds;
+    for (std::uint32_t round = 0; round < options_.rounds; ++round) {
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        progress(round * rows.size() + i, total);
+        SHALE_TRY(run_once(rows[i]));
+      }
+    }
+    return {};
+  }
+
+  Json row(const Measured& measured, const Machine& machine) const {
+    const double ours = median(measured.ours);
+    const auto [setting, theirs] = measured.best_peer(false);
+    Json json = {{"test", name(measured.test.kind)},
+                 {"tokens", measured.test.tokens},
+                 {"depth", measured.test.depth},
+                 {"sequences", measured.test.sequences},
+                 {"threads", model_.executor().threads()},
+                 {"tokens_per_second", ours},
+                 {"peer_tokens_per_second", setting ? Json(theirs) : Json()},
+                 {"ratio", setting ? Json(ours / theirs) : Json()},
+                 {"peer_flash_attention", setting ? Json(setting->flash) : Json()}};
+    if (const auto [best, speed] = measured.best_peer(true); best && settings_.size() > 2) {
+      json["best_peer_tokens_per_second"] = speed;
+      json["best_ratio"] = ours / speed;
+      json["best_peer_model"] = best->model.filename().string();
+    }
+    json["rounds"] = measured.ours.size();
+    json["model"] = model_.info().name;
+    json["weights"] = {{"prefill", model_.info().prefill_weights}, {"decode", model_.info().decode_weights}};
+    json["machine"] = machine.json();
+    return json;
+  }
+
+ private:
+  Status run_once(Measured& measured) {
+    SHALE_ASSIGN(const double ours, speed_.measure(measured.test));
+    measured.ours.push_back(ours);
+    for (const PeerSetting& setting : settings_) {
+      std::vector<double>& speeds = measured.peers[setting];
+      if (speeds.size() == 1 && speeds[0] < kHopeless * measured.best_peer(setting.own_type).second) continue;
+      SHALE_ASSIGN(const double theirs,
+                   peer_->measure(measured.test, setting.model, static_cast<std::uint32_t>(model_.executor().threads()),
+                                  setting.flash));
+      speeds.push_back(theirs);
+    }
+    return {};
+  }
+
+  const BenchEngineOptions& options_;
+  Model& model_;
+  EngineSpeed& speed_;
+  std::optional<LlamaPeer> peer_;
+  std::vector<PeerSetting> settings_;
+};
+
+// The tests asked for that fit the model's context.
+std::vector<SpeedTest> choose_tests(const BenchEngineOptions& options, const Model& model) {
+  std::vector<SpeedTest> tests;
+  for (const SpeedTest& test :
+       options.tiny ? std::span<const SpeedTest>(kTinyTests) : std::span<const SpeedTest>(kTests)) {
+    const bool wanted = options.only.empty() || std::ranges::find(options.only, name(test.kind)) != options.only.end();
+    if (wanted && test.depth + test.tokens <= model.info().context_max) tests.push_back(test);
+  }
+  return tests;
+}
+
+void print_row(const Json& row) {
+  const bool peer = !row["ratio"].is_null();
+  fmt::print("{:<8} {:>5} tokens at {:>5}, {:>2} together: {:>8.1f} tokens/s", row["test"].get<std::string>(),
+             row["tokens"].get<int>(), row["depth"].get<int>(), row["sequences"].get<int>(),
+             row["tokens_per_second"].get<double>());
+  if (peer)
+    fmt::print("; peer {:>8.1f}: {:.2f}x", row["peer_tokens_per_second"].get<double>(), row["ratio"].get<double>());
+  if (row.contains("best_ratio")) {
+    fmt::print("; its best {:>8.1f} ({}): {:.2f}x", row["best_peer_tokens_per_second"].get<double>(),
+               row["best_peer_model"].get<std::string>(), row["best_ratio"].get<double>());
+  }
+  fmt::print("\n");
+}
+
+Status run(const BenchEngineOptions& options) {
+  SHALE_ASSIGN(const auto file, resolve_model(options.model.model));
+  SHALE_ASSIGN(const auto model, open_model(options.model));
+  std::vector<Measured> rows;
+  const std::vector<SpeedTest> tests = choose_tests(options, *model);
+  for (const SpeedTest& test : tests) rows.push_back({test, {}, {}});
+  SHALE_ASSIGN(EngineSpeed speed, EngineSpeed::create(*model, tests));
+  SHALE_ASSIGN(const ScratchFolder scratch, ScratchFolder::create(user_folder("XDG_CACHE_HOME", ".cache")));
+
+  Bench bench(options, *model, speed);
+  if (!options.peer.empty()) SHALE_TRY(bench.set_peer(file, scratch.path()));
+  const Machine machine = measure_machine();
+  if (!options.output.json) {
+    fmt::print("{}\n{}: prefill {}; decode {}\n", machine.text(), model->info().name, model->info().prefill_weights,
+               model->info().decode_weights);
+  }
+  SHALE_TRY(bench.run_rounds(rows));
+  for (const Measured& measured : rows) {
+    const Json row = bench.row(measured, machine);
+    options.output.json ? print_json(row) : print_row(row);
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_bench_engine(CLI::App& parent, Action& chosen) {
+  auto [command, options] =
+      add_command(parent, chosen, "engine", "Tokens per second: prefill, decode and batches, beside llama.cpp's", run);
+  command->footer(kExamples);
+  command->add_option("--peer", options->peer, "Folder with llama-bench and llama-batched-bench to compare with")
+      ->envname("SHALE_PEER")
+      ->type_name("FOLDER");
+  command
+      ->add_option("--peer-weights", options->peer_weights,
+                   "Let the peer also run the model in this type; may be given again")
+      ->type_name("TYPE")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--peer-model", options->peer_models,
+                   "Let the peer also run this file of the same model; may be given again")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile)
+      ->allow_extra_args(false);
+  command->add_option("--tests", options->only, "Only these: prefill, decode, batch")
+      ->check(CLI::IsMember({"prefill", "decode", "batch"}))
+      ->delimiter(',')
+      ->type_name("TEST,…");
+  command->add_option("--rounds", options->rounds, "Times that each test runs")
+      ->check(CLI::Range(1, 100))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_flag("--tiny", options->tiny, "A few tokens, for a second: to see that it works");
+  add_model_options(*command, options->model);
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale
