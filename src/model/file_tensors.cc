@@ -70,6 +70,7 @@ Result<FileTensors> FileTensors::find(const GgufFile& file, const Hyperparameter
   if (finder.has("output.weight")) {
     SHALE_ASSIGN(tensors.head, finder.matrix("output.weight", embedding, vocabulary));
   }
+  if (finder.has("output.bias")) return fail(ErrorCode::kUnsupported, "tensor output.bias is not supported");
   SHALE_ASSIGN(tensors.rope_factors, finder.optional_vector("rope_freqs.weight", hyper.rope_dimensions / 2));
 
   for (std::uint32_t l = 0; l < hyper.layers; ++l) {
