@@ -22,7 +22,7 @@ struct FileTierOptions {
   bool shared = false;  // other processes write too: what they occupy is counted again before refusing for lack of room
   BlobFiles::WriteMode write_mode;
   bool direct_reads = false;
-  unsigned threads = 4;
+  unsigned threads = 8;  // a write of 256 KiB is mostly waiting
 };
 
 class FileTier final : public Tier {
