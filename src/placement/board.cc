@@ -1,7 +1,6 @@
 #include "placement/board.h"
 
 #include <algorithm>
-#include <cassert>
 #include <tuple>
 
 namespace shale {
@@ -65,9 +64,9 @@ Plan Board::plan() const {
   return plan;
 }
 
-std::uint32_t dropped_candidate(const PlacedEntry& entry) {
+std::optional<std::uint32_t> dropped_candidate(const PlacedEntry& entry) {
   const auto dropped = std::ranges::find(entry.candidates, kDropped, &Candidate::tier);
-  assert(dropped != entry.candidates.end() && "every entry can be dropped");
+  if (dropped == entry.candidates.end()) return std::nullopt;
   return static_cast<std::uint32_t>(dropped - entry.candidates.begin());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "placement/placement.h"
@@ -50,7 +51,7 @@ inline bool could_fit(const Problem& problem, const Candidate& candidate) {
   return candidate.tier == kDropped || candidate.bytes <= problem.tiers[candidate.tier].capacity_bytes;
 }
 
-// The entry's dropped candidate; every entry has one.
-std::uint32_t dropped_candidate(const PlacedEntry& entry);
+// The entry's dropped candidate, if it may be dropped.
+std::optional<std::uint32_t> dropped_candidate(const PlacedEntry& entry);
 
 }  // namespace shale

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "placement/board.h"
@@ -14,7 +15,7 @@ class Dual {
   explicit Dual(const Problem& problem);
 
   std::size_t prices() const { return capacity_.size(); }
-  // No price beyond this can be the best one: there it would cost more than everything is worth.
+  // Where everything may be dropped, no higher price is the best one: the tier would cost more than it can be worth.
   double price_max(std::size_t i) const { return price_max_[i]; }
   double range() const { return range_; }
   double value(std::span<const double> price, std::span<double> subgradient) const;
@@ -31,7 +32,7 @@ class Dual {
 
   std::vector<double> capacity_;  // of the bounded tiers
   std::vector<double> price_max_;
-  double range_ = 0;               // from everything dropped to everything at its best
+  double range_ = 0;               // from everything at its worst to everything at its best
   std::vector<Choice> choices_;    // of all entries, one after another
   std::vector<std::size_t> ends_;  // where each entry's choices end
   std::vector<Point> points_;      // scratch
@@ -49,12 +50,13 @@ void Dual::add_choices(const Problem& problem, const PlacedEntry& entry,
     add(worth(current), current.bytes, current.tier == kDropped ? kFree : price_of_tier[current.tier]);
     return;
   }
-  add(worth(entry.candidates[dropped_candidate(entry)]), 0, kFree);
+  const auto dropped = dropped_candidate(entry);
+  if (dropped) add(worth(entry.candidates[*dropped]), 0, kFree);
   for (std::uint32_t tier = 0; tier < problem.tiers.size(); ++tier) {
     points_.clear();
     for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
       const Candidate& candidate = entry.candidates[c];
-      if (candidate.tier != tier || !could_fit(problem, candidate)) continue;
+      if (candidate.tier != tier || (dropped && !could_fit(problem, candidate))) continue;
       points_.push_back({candidate.bytes, worth(candidate), c});
     }
     if (points_.empty()) continue;
@@ -79,15 +81,14 @@ Dual::Dual(const Problem& problem) {
     const std::size_t begin = choices_.size();
     add_choices(problem, entry, price_of_tier);
     ends_.push_back(choices_.size());
-    double best = choices_[begin].utility;
-    for (std::size_t i = begin; i < choices_.size(); ++i) {
-      const Choice& choice = choices_[i];
-      best = std::max(best, choice.utility);
+    const std::span<const Choice> own(choices_.begin() + static_cast<std::ptrdiff_t>(begin), choices_.end());
+    const auto [worst, best] = std::ranges::minmax(own, {}, &Choice::utility);
+    for (const Choice& choice : own) {
       if (choice.tier == kFree || choice.bytes == 0) continue;
       double& price = price_max_[choice.tier];
-      price = std::max(price, (choice.utility - choices_[begin].utility) / choice.bytes);
+      price = std::max(price, (choice.utility - worst.utility) / choice.bytes);
     }
-    range_ += best - choices_[begin].utility;
+    range_ += best.utility - worst.utility;
   }
   for (std::size_t i = 0; i < capacity_.size(); ++i) {
     if (capacity_[i] > 0) price_max_[i] = std::min(price_max_[i], range_ / capacity_[i]);

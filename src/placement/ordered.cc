@@ -26,14 +26,15 @@ bool rarer(const PlacedEntry& a, const PlacedEntry& b) {
   return std::tuple(a.accesses, a.last_access_s, b.id) < std::tuple(b.accesses, b.last_access_s, a.id);
 }
 
-std::uint32_t OrderedPlanner::place(const Problem& problem, const PlacedEntry& entry, std::uint32_t top,
-                                    const std::vector<std::uint64_t>& room) const {
-  std::uint32_t best = dropped_candidate(entry);
+std::optional<std::uint32_t> OrderedPlanner::place(const Problem& problem, const PlacedEntry& entry, std::uint32_t top,
+                                                   const std::vector<std::uint64_t>& room) const {
+  std::optional<std::uint32_t> best = dropped_candidate(entry);
   for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
     const Candidate& candidate = entry.candidates[c];
     if (candidate.method != method_ || std::abs(candidate.keep - keep_) > 1e-9) continue;
     if (candidate.tier < top || candidate.tier >= problem.tiers.size()) continue;
-    if (candidate.bytes <= room[candidate.tier] && candidate.tier < entry.candidates[best].tier) best = c;
+    if (candidate.bytes > room[candidate.tier]) continue;
+    if (!best || candidate.tier < entry.candidates[*best].tier) best = c;
   }
   return best;
 }
@@ -46,7 +47,7 @@ std::vector<std::size_t> OrderedPlanner::in_order(const Problem& problem) const 
 }
 
 std::uint32_t OrderedPlanner::insert(const Problem& problem, const PlacedEntry& entry) const {
-  return place(problem, entry, 0, capacities(problem));
+  return place(problem, entry, 0, capacities(problem)).value_or(entry.current);
 }
 
 Plan OrderedPlanner::relieve(const Problem& problem) const {
@@ -57,7 +58,7 @@ Plan OrderedPlanner::relieve(const Problem& problem) const {
     for (std::size_t i = 0; i < order.size() && board.over_bytes(tier) > 0; ++i) {
       const std::size_t e = order[i];
       if (board.entry(e).pinned || board.at(e).tier != tier) continue;
-      board.move(e, place(problem, board.entry(e), tier + 1, room));
+      if (const auto to = place(problem, board.entry(e), tier + 1, room)) board.move(e, *to);
     }
   }
   return board.plan();
@@ -80,7 +81,9 @@ Plan OrderedPlanner::promote(const Problem& problem) const {
   }
   for (auto e = order.rbegin(); e != order.rend(); ++e) {
     if (stays(*e)) continue;
-    board.move(*e, place(problem, board.entry(*e), 0, room));
+    const auto to = place(problem, board.entry(*e), 0, room);
+    if (!to) return Board(problem).plan();  // one that may not be dropped would lose its place
+    if (*to != board.entry(*e).current) board.move(*e, *to);
     take_room(*e);
   }
   return board.plan();

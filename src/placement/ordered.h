@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "placement/placement.h"
@@ -25,9 +26,10 @@ class OrderedPlanner final : public Planner {
   Plan promote(const Problem& problem) const override;
 
  private:
-  // The entry's candidate on the first tier from `top` on that could hold it and has `room[tier]` bytes; else dropped.
-  std::uint32_t place(const Problem& problem, const PlacedEntry& entry, std::uint32_t top,
-                      const std::vector<std::uint64_t>& room) const;
+  // The entry's candidate on the first tier from `top` on that has `room[tier]` bytes for it; else dropped, if it may
+  // be.
+  std::optional<std::uint32_t> place(const Problem& problem, const PlacedEntry& entry, std::uint32_t top,
+                                     const std::vector<std::uint64_t>& room) const;
   std::vector<std::size_t> in_order(const Problem& problem) const;
 
   std::string_view name_;

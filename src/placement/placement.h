@@ -43,7 +43,8 @@ struct PlacedEntry {
   double frequency = 1;               // accesses, decayed or counted; not negative
   double last_access_s = 0;           // for lru
   std::uint64_t accesses = 1;         // for lfu
-  std::vector<Candidate> candidates;  // every feasible configuration over all tiers, the dropped one among them
+  std::vector<Candidate> candidates;  // not empty: every feasible configuration over all tiers, and the dropped
+                                      // one unless the entry must stay
   std::uint32_t current = 0;          // index into candidates
   bool pinned = false;                // in use: keeps its configuration in this plan
   std::uint64_t full_copy_bytes = 0;  // of the copy that the lowest tier should also keep; 0: none wanted or to be had
@@ -69,7 +70,7 @@ struct Plan {
   // so that applying a relief's moves in order never makes a tier fuller than it was or may be.
   std::vector<Move> moves;
   double utility = 0;    // of the placement after all moves
-  bool feasible = true;  // false when some tier stays over its capacity: its pinned entries alone pass it
+  bool feasible = true;  // false when a tier stays over its capacity: what is pinned or must stay passes it alone
 };
 
 // utility = frequency · (α · quality − ttft)
@@ -115,7 +116,7 @@ Result<std::unique_ptr<Planner>> make_planner(std::string_view name, const Plann
 // Upper bound on the utility of any plan that leaves pinned entries where they are and passes no capacity:
 //   min over λ ≥ 0 of Σ_c max_configuration (utility − λ_tier · bytes) + Σ_tier λ_tier · capacity_tier
 // Any λ gives a bound, so the result is one however well the minimum is met; the search stops at a gap of 1e-6 of the
-// range between everything dropped and everything at its best.
+// range between everything at its worst and everything at its best.
 double utility_bound(const Problem& problem);
 
 // Exponentially decayed count of accesses: an access counts 1, and half as much after each half-life. An entry starts

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tuple>
 
 #include "placement/planners.h"
@@ -13,15 +14,12 @@ class ShalePlanner final : public Planner {
   std::string_view name() const override { return "shale"; }
 
   std::uint32_t insert(const Problem& problem, const PlacedEntry& entry) const override {
-    std::uint32_t best = dropped_candidate(entry);
-    const auto worth = [&](std::uint32_t c) {  // of equal utility, the smaller
-      const Candidate& candidate = entry.candidates[c];
-      return std::tuple(utility(problem.alpha, entry.frequency, candidate), ~candidate.bytes);
+    const auto worth = [&](const Candidate& candidate) {  // of equal utility, the smaller
+      return std::tuple(could_fit(problem, candidate), utility(problem.alpha, entry.frequency, candidate),
+                        ~candidate.bytes);
     };
-    for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
-      if (could_fit(problem, entry.candidates[c]) && worth(c) > worth(best)) best = c;
-    }
-    return best;
+    const auto best = std::ranges::max_element(entry.candidates, {}, worth);
+    return static_cast<std::uint32_t>(best - entry.candidates.begin());
   }
 
   Plan relieve(const Problem& problem) const override {

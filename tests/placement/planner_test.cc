@@ -159,6 +159,26 @@ TEST_P(PlannerConformance, WithoutRoomEverythingIsDropped) {
   EXPECT_EQ(problem.entries[0].candidates[planner_->insert(problem, problem.entries[0])].tier, kDropped);
 }
 
+TEST_P(PlannerConformance, WhatMustStayIsNeverDropped) {
+  for_instances([&](Problem problem) {
+    for (std::size_t e = 0; e < problem.entries.size(); e += 3) {
+      PlacedEntry& entry = problem.entries[e];
+      if (entry.candidates[entry.current].tier == kDropped) entry.current = 0;
+      entry.candidates.pop_back();
+    }
+    const Plan plan = planner_->relieve(problem);
+    expect_sound(problem, plan);
+    const Problem relieved = after(problem, plan);
+    const Plan promotion = planner_->promote(relieved);
+    expect_sound(relieved, promotion);
+    EXPECT_EQ(promotion.feasible, plan.feasible);
+    EXPECT_LT(planner_->insert(problem, problem.entries[0]), problem.entries[0].candidates.size());
+    if (plan.feasible) {
+      EXPECT_LE(promotion.utility, utility_bound(problem) + 1e-9);
+    }
+  });
+}
+
 TEST_P(PlannerConformance, NoEntriesAndNoTiers) {
   EXPECT_TRUE(planner_->relieve({}).feasible);
   EXPECT_TRUE(planner_->promote({}).moves.empty());

@@ -1,0 +1,140 @@
+#include "bench/planner.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <random>
+
+#include "codec/method.h"
+#include "placement/placement.h"
+
+namespace shale::bench {
+namespace {
+
+constexpr double kBytesPerToken = 23'040;  // 30 layers, 3 KV heads, head dimension 64, fp16
+constexpr double kPrefillTokensPerS = 500;
+constexpr double kQuestionTokens = 24;
+
+struct TierKindOf {
+  double latency_s, bytes_per_s, share_of_bytes;
+};
+constexpr std::array<TierKindOf, 3> kTiers = {{{1e-5, 8e9, 0.05}, {1e-4, 1.5e9, 0.20}, {5e-3, 1e8, 0.40}}};
+
+// Of the bytes it leaves at keep 1, and how much quality a context loses by it at most.
+struct MethodKind {
+  double bytes, loss;
+};
+constexpr std::array<MethodKind, 4> kMethods = {{{1, 0}, {1, 0.6}, {0.53, 0.62}, {0.28, 0.7}}};
+
+PlacedEntry make_entry(std::mt19937_64& random, std::size_t rank, std::size_t entries) {
+  std::uniform_real_distribution<double> unit(0, 1);
+  const double tokens = std::floor(256 * std::exp2(7 * unit(random)));
+  const double sensitivity = unit(random);
+  const double recompute_s = tokens / kPrefillTokensPerS * (1 + tokens / 16'384);
+  PlacedEntry entry;
+  entry.id = rank;
+  entry.accesses = std::max<std::uint64_t>(1, entries / (rank + 1));
+  entry.frequency = static_cast<double>(entry.accesses) * (0.5 + unit(random));
+  entry.last_access_s = -600 * unit(random) * static_cast<double>(rank + 1);  // the frequent were just used
+  const double question_s = kQuestionTokens / kPrefillTokensPerS;
+  for (std::uint32_t tier = 0; tier < kTiers.size(); ++tier) {
+    for (std::uint32_t method = 0; method < kMethods.size(); ++method) {
+      for (const double keep : kKeepGrid) {
+        if (method == kFullMethod && keep < 1) continue;
+        const double bytes = std::ceil(tokens * kBytesPerToken * keep * kMethods[method].bytes);
+        const double load_s = kTiers[tier].latency_s + bytes / kTiers[tier].bytes_per_s;
+        const double quantized = method > 1 ? 0.02 : 0;
+        entry.candidates.push_back(
+            {.method = method,
+             .keep = keep,
+             .tier = tier,
+             .bytes = static_cast<std::uint64_t>(bytes),
+             .quality = 1 - sensitivity * (quantized + kMethods[method].loss * (1 - keep) * (1 - keep)),
+             .ttft_s = question_s + std::min(load_s, recompute_s)});
+      }
+    }
+  }
+  entry.current = static_cast<std::uint32_t>(entry.candidates.size());
+  entry.candidates.push_back({.tier = kDropped, .ttft_s = question_s + recompute_s});
+  return entry;
+}
+
+Problem make_problem(std::size_t entries, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Problem problem;
+  double full_bytes = 0;
+  for (std::size_t rank = 0; rank < entries; ++rank) {
+    problem.entries.push_back(make_entry(random, rank, entries));
+    full_bytes += static_cast<double>(problem.entries.back().candidates[0].bytes);
+  }
+  for (const TierKindOf& tier : kTiers) {
+    problem.tiers.push_back({static_cast<std::uint64_t>(tier.share_of_bytes * full_bytes)});
+  }
+  return problem;
+}
+
+Problem placed(Problem problem, const std::vector<std::uint32_t>& placement) {
+  for (std::size_t e = 0; e < placement.size(); ++e) problem.entries[e].current = placement[e];
+  return problem;
+}
+
+template <class Work>
+double seconds_of(const Clock& clock, const Work& work) {
+  const double start_s = clock.now_s();
+  work();
+  return clock.now_s() - start_s;
+}
+
+PlannerRow measure(const Problem& empty, const Planner& planner, const Clock& clock) {
+  std::vector<std::uint32_t> inserted;
+  for (const PlacedEntry& entry : empty.entries) inserted.push_back(planner.insert(empty, entry));
+  const Problem overfull = placed(empty, inserted);
+
+  PlannerRow row{.planner = std::string(planner.name()), .entries = empty.entries.size()};
+  for (const PlacedEntry& entry : empty.entries) row.candidates += entry.candidates.size();
+  Plan relief, promotion;
+  row.relieve_seconds = seconds_of(clock, [&] { relief = planner.relieve(overfull); });
+  const Problem relieved = placed(empty, placement_after(overfull, relief));
+  row.promote_seconds = seconds_of(clock, [&] { promotion = planner.promote(relieved); });
+  assert(relief.feasible && promotion.feasible);
+  row.utility = promotion.utility;
+  return row;
+}
+
+}  // namespace
+
+std::vector<PlannerRow> planner_rows(const PlannerBenchOptions& options, const Clock& clock) {
+  struct Contestant {
+    std::string_view planner, shown_as;
+    PlannerOptions options;
+  };
+  const std::vector<Contestant> contestants = {{"shale", "shale", {}},
+                                               {"shale", "shale undivided", {.divide_by_bytes = false}},
+                                               {"lru", "lru", {}},
+                                               {"lfu", "lfu", {}},
+                                               {"fixed", "fixed", {.fixed_method_index = 2, .fixed_keep = 0.5}}};
+  std::vector<PlannerRow> rows;
+  for (const std::size_t entries : options.entries) {
+    const Problem problem = make_problem(entries, options.seed);
+    double nothing = 0, accesses = 0;
+    for (const PlacedEntry& entry : problem.entries) {
+      accesses += entry.frequency;
+      nothing += utility(problem.alpha, entry.frequency, entry.candidates[entry.current]);
+    }
+    double bound = 0;
+    const double bound_seconds = seconds_of(clock, [&] { bound = utility_bound(problem); });
+    for (const Contestant& contestant : contestants) {
+      PlannerRow row = measure(problem, *make_planner(contestant.planner, contestant.options).value(), clock);
+      row.planner = contestant.shown_as;
+      row.bound = bound;
+      row.bound_seconds = bound_seconds;
+      row.share_of_bound = (row.utility - nothing) / (bound - nothing);
+      row.distance_per_access = (bound - row.utility) / accesses;
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace shale::bench
