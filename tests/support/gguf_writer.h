@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
@@ -53,8 +54,10 @@ struct TinyModel {
   std::uint32_t seed = 1;
 };
 
-// Random weights at the scale of trained ones, so that attention is neither flat nor one-hot.
-inline void write_tiny_model(const TinyModel& tiny, const std::filesystem::path& path) {
+// Random weights at the scale of trained ones, so that attention is neither flat nor one-hot. `change_metadata` has the
+// last word on the keys.
+inline void write_tiny_model(const TinyModel& tiny, const std::filesystem::path& path,
+                             const std::function<void(gguf_context*)>& change_metadata = {}) {
   GgufWriter writer;
   std::mt19937 random(tiny.seed);
   std::normal_distribution<float> normal;
@@ -109,6 +112,7 @@ inline void write_tiny_model(const TinyModel& tiny, const std::filesystem::path&
     matrix(layer + "ffn_up.weight", tiny.embedding, tiny.feed_forward);
     matrix(layer + "ffn_down.weight", tiny.feed_forward, tiny.embedding);
   }
+  if (change_metadata) change_metadata(metadata);
   writer.write(path);
 }
 
