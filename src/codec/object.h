@@ -45,8 +45,8 @@ struct Manifest {
   EntryKey parent;
   Fingerprint fingerprint;
   PageShape shape;
-  std::uint32_t first_position = 0;   // of the entry's first token
-  std::vector<std::int32_t> tokens;   // the entry's own
+  std::uint32_t first_position = 0;  // of the entry's first token
+  std::vector<std::int32_t> tokens;  // the entry's own
   Method method;
   std::vector<std::uint32_t> strata_tokens;  // cumulative tokens kept per head up to and including each stratum
   std::vector<ChunkInfo> chunks;             // stratum-major, layers ascending
@@ -57,7 +57,9 @@ struct Manifest {
   std::uint64_t bytes_for(double keep) const;
   std::uint32_t layer_groups() const;
   // Index into `chunks`.
-  std::uint32_t chunk_index(std::uint32_t stratum, std::uint32_t group) const { return stratum * layer_groups() + group; }
+  std::uint32_t chunk_index(std::uint32_t stratum, std::uint32_t group) const {
+    return stratum * layer_groups() + group;
+  }
 
   AlignedBuffer serialize() const;
   // Checks magic, version, checksum and every field against every other; kCorrupt or kMismatch with what was wrong.
@@ -100,7 +102,8 @@ class ObjectDecoder {
   // Reserves pages in `sequence` for the strata of `keep` (kFull leaves it as it was) and advances it by
   // `logical_tokens` ≤ manifest.tokens.size(): a hit may end inside the entry; tokens at or beyond are left out.
   // Full, exact objects restore slabs whose heads agree, bit for bit.
-  static Result<ObjectDecoder> start(const Manifest& manifest, double keep, std::uint32_t logical_tokens, Sequence& sequence);
+  static Result<ObjectDecoder> start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
+                                     Sequence& sequence);
   ~ObjectDecoder();
   ObjectDecoder(ObjectDecoder&&) noexcept;
 

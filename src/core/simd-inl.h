@@ -59,7 +59,7 @@ HWY_INLINE void store(D d, hn::Vec<D> value, Half* to) {
   const auto aligned = hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f)));
   const auto subnormal = hn::Sub(aligned, hn::Set(du, 0x3f000000u));
   auto half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
-  half = hn::IfThenElse(hn::Ge(magnitude, hn::Set(du, 0x477ff000u)), hn::Set(du, 0x7c00u), half);
+  half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x477ff000u)), half, hn::Set(du, 0x7c00u));
   half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Set(du, 0x7e00u), half);
   hn::StoreU(hn::TruncateTo(du16, hn::Or(half, sign)), du16, reinterpret_cast<std::uint16_t*>(to));
 #else

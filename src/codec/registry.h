@@ -1,0 +1,33 @@
+// The quantizers there are. Each is one file of this folder; adding one adds its file and its line here.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string_view>
+
+#include "codec/quantizer.h"
+
+// Alphabetical.
+#define SHALE_QUANTIZERS(X) \
+  X(int8)                   \
+  X(kivi2)                  \
+  X(kivi4)                  \
+  X(none)
+
+namespace shale {
+
+// Defined by the quantizer's file: make_int8 and so on.
+#define SHALE_DECLARE(name) std::unique_ptr<Quantizer> make_##name();
+SHALE_QUANTIZERS(SHALE_DECLARE)
+#undef SHALE_DECLARE
+
+struct QuantizerEntry {
+  std::string_view name;
+  std::unique_ptr<Quantizer> (*make)();
+};
+
+#define SHALE_ENTRY(name) QuantizerEntry{#name, make_##name},
+inline constexpr auto kQuantizers = std::to_array<QuantizerEntry>({SHALE_QUANTIZERS(SHALE_ENTRY)});
+#undef SHALE_ENTRY
+
+}  // namespace shale

@@ -1,0 +1,183 @@
+// What holds for every registered quantizer, under every instruction set.
+#include "codec/quantizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <thread>
+
+#include "codec/naive_quantizer.h"
+#include "support/simd_targets.h"
+
+namespace shale {
+namespace {
+
+class EveryQuantizer : public ::testing::TestWithParam<std::string_view> {
+ protected:
+  std::unique_ptr<Quantizer> quantizer_ = std::move(*make_quantizer(GetParam()));
+
+  std::vector<std::byte> encode(const HeadRows& rows, std::uint32_t stride) const {
+    std::vector<std::byte> bytes(quantizer_->encoded_bytes(rows.tokens, rows.head_dim));
+    quantizer_->encode(HeadMemory(rows, stride).const_rows(), bytes);
+    return bytes;
+  }
+  HeadRows decode(std::span<const std::byte> bytes, std::uint32_t tokens, std::uint32_t head_dim,
+                  std::uint32_t stride) const {
+    HeadMemory memory(tokens, head_dim, stride);
+    quantizer_->decode(bytes, memory.rows());
+    return memory.unpacked();
+  }
+};
+
+TEST_P(EveryQuantizer, KnowsItsName) { EXPECT_EQ(quantizer_->name(), GetParam()); }
+
+TEST_P(EveryQuantizer, StaysWithinItsErrorBound) {
+  for_each_simd_target([&] {
+    for (const std::uint32_t head_dim : {32u, 64u, 128u, 256u}) {
+      for (const std::uint32_t tokens : {1u, 7u, 16u, 31u, 32u, 33u, 64u, 95u}) {
+        const HeadRows rows = random_head(tokens, head_dim, tokens);
+        const HeadRows bounds = quantizer_bounds(GetParam(), rows);
+        const HeadRows decoded = decode(encode(rows, tokens + 3), tokens, head_dim, tokens + 5);
+        for (std::size_t i = 0; i < rows.keys.size(); ++i) {
+          ASSERT_LE(std::abs(decoded.keys[i] - rows.keys[i]), bounds.keys[i])
+              << "key " << i << " of " << tokens << " x " << head_dim;
+          ASSERT_LE(std::abs(decoded.values[i] - rows.values[i]), bounds.values[i])
+              << "value " << i << " of " << tokens << " x " << head_dim;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(EveryQuantizer, EncodesTheSameUnderEveryInstructionSet) {
+  const HeadRows rows = random_head(50, 64, 1);
+  const std::vector<std::byte> expected = encode(rows, 64);
+  const HeadRows decoded = decode(expected, 50, 64, 64);
+  for_each_simd_target([&] {
+    std::size_t different = 0;
+    const std::vector<std::byte> bytes = encode(rows, 64);
+    for (std::size_t i = 0; i < bytes.size(); ++i) different += bytes[i] != expected[i];
+    EXPECT_LE(different, bytes.size() / 500) << "more than roundings of exact halves";
+    const HeadRows again = decode(expected, 50, 64, 64);
+    for (std::size_t i = 0; i < decoded.keys.size(); ++i) {
+      ASSERT_NEAR(again.keys[i], decoded.keys[i], std::abs(decoded.keys[i]) * 0x1p-10) << i;
+    }
+  });
+}
+
+TEST_P(EveryQuantizer, KeepsConstantsAndExtremes) {
+  for (const float value : {0.0f, -0.0f, 1.0f, -3.5f, 65504.0f, -65504.0f, 0x1p-24f, 0x1p-14f}) {
+    HeadRows rows(40, 32);
+    std::fill(rows.keys.begin(), rows.keys.end(), value);
+    std::fill(rows.values.begin(), rows.values.end(), value);
+    const HeadRows decoded = decode(encode(rows, 40), 40, 32, 40);
+    for (std::size_t i = 0; i < rows.keys.size(); ++i) {
+      ASSERT_NEAR(decoded.keys[i], value, std::abs(value) / 1000 + 0x1p-24f);
+      ASSERT_NEAR(decoded.values[i], value, std::abs(value) / 1000 + 0x1p-24f);
+    }
+  }
+}
+
+TEST_P(EveryQuantizer, SpansTheWholeRange) {
+  HeadRows rows(32, 32);
+  for (std::size_t i = 0; i < rows.keys.size(); ++i) rows.keys[i] = rows.values[i] = i % 2 == 0 ? 65504.0f : -65504.0f;
+  const HeadRows decoded = decode(encode(rows, 32), 32, 32, 32);
+  for (std::size_t i = 0; i < rows.keys.size(); ++i) ASSERT_NEAR(decoded.values[i], rows.values[i], 200) << i;
+}
+
+TEST_P(EveryQuantizer, BlocksAreIndependent) {
+  const HeadRows rows = random_head(80, 64, 2);
+  HeadRows second(48, 64);
+  std::copy(rows.keys.begin() + 32 * 64, rows.keys.end(), second.keys.begin());
+  std::copy(rows.values.begin() + 32 * 64, rows.values.end(), second.values.begin());
+  const std::vector<std::byte> whole = encode(rows, 80), tail = encode(second, 48);
+  EXPECT_TRUE(std::equal(tail.begin(), tail.end(), whole.end() - static_cast<std::ptrdiff_t>(tail.size())));
+  EXPECT_EQ(whole.size(), tail.size() + quantizer_->encoded_bytes(32, 64));
+}
+
+TEST_P(EveryQuantizer, TouchesNothingOutsideItsTokens) {
+  const HeadRows rows = random_head(21, 32, 3);
+  const std::vector<std::byte> bytes = encode(rows, 21);
+  HeadMemory memory(21, 32, 40);
+  std::fill(memory.keys().begin(), memory.keys().end(), Half{0x1234});
+  quantizer_->decode(bytes, memory.rows());
+  for (std::size_t c = 0; c < 32; ++c) {
+    for (std::size_t i = 21; i < 40; ++i) ASSERT_EQ(memory.keys()[c * 40 + i].bits, 0x1234);
+  }
+}
+
+TEST_P(EveryQuantizer, SurvivesNonFiniteInputAndSparesOtherGroups) {
+  for_each_simd_target([&] {
+    for (const float poison : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+      HeadRows rows = random_head(64, 64, 4);
+      const HeadRows clean = decode(encode(rows, 64), 64, 64, 64);
+      rows.key(3, 5) = poison;
+      rows.value(40, 6) = -poison;
+      const HeadRows decoded = decode(encode(rows, 64), 64, 64, 64);
+      for (std::uint32_t i = 0; i < 64; ++i) {
+        for (std::uint32_t c = 0; c < 64; ++c) {
+          if (!(i < 32 && (i == 3 || c == 5))) ASSERT_EQ(decoded.key(i, c), clean.key(i, c)) << i << " " << c;
+          if (i != 40) ASSERT_EQ(decoded.value(i, c), clean.value(i, c)) << i << " " << c;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(EveryQuantizer, DecodesAnyBytes) {
+  std::mt19937_64 random(5);
+  for_each_simd_target([&] {
+    for (const std::uint32_t tokens : {5u, 32u, 70u}) {
+      std::vector<std::byte> bytes(quantizer_->encoded_bytes(tokens, 64));
+      for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+      EXPECT_EQ(decode(bytes, tokens, 64, tokens).keys.size(), std::size_t{tokens} * 64);
+    }
+  });
+}
+
+TEST_P(EveryQuantizer, IsThreadSafe) {
+  const HeadRows rows = random_head(70, 64, 6);
+  const std::vector<std::byte> expected = encode(rows, 70);
+  std::vector<std::vector<std::byte>> results(4);
+  std::vector<std::thread> threads;
+  for (auto& result : results) threads.emplace_back([&] { result = encode(rows, 70); });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) EXPECT_EQ(result, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Quantizers, EveryQuantizer, ::testing::ValuesIn(quantizer_names()),
+                         [](const auto& quantizer) { return std::string(quantizer.param); });
+
+TEST(Quantizers, NoneIsExact) {
+  const auto none = std::move(*make_quantizer("none"));
+  const HeadRows rows = random_head(45, 96, 7);
+  std::vector<std::byte> bytes(none->encoded_bytes(45, 96));
+  EXPECT_EQ(bytes.size(), 45u * 96 * 4);
+  none->encode(HeadMemory(rows, 48).const_rows(), bytes);
+  HeadMemory decoded(45, 96, 45);
+  none->decode(bytes, decoded.rows());
+  EXPECT_EQ(decoded.unpacked().keys, rows.keys);
+  EXPECT_EQ(decoded.unpacked().values, rows.values);
+}
+
+TEST(Quantizers, SizesAreThoseOfTheFormat) {
+  const auto bytes = [](std::string_view name, std::uint32_t tokens) {
+    return (*make_quantizer(name))->encoded_bytes(tokens, 64);
+  };
+  EXPECT_EQ(bytes("int8", 32), 32u * (2 + 2 + 64 + 64));
+  EXPECT_EQ(bytes("int8", 5), 5u * (2 + 2 + 64 + 64));
+  EXPECT_EQ(bytes("kivi4", 32), 64u * 4 + 64 * 4 + 64 * 16 + 32 * 32);
+  EXPECT_EQ(bytes("kivi4", 5), 64u * 4 + 10 * 4 + 64 * 3 + 5 * 32);
+  EXPECT_EQ(bytes("kivi2", 33), 64u * 4 + 64 * 4 + 64 * 8 + 32 * 16 + 64 * 4 + 2 * 4 + 64 * 1 + 16);
+}
+
+TEST(Quantizers, AnUnknownNameListsTheKnownOnes) {
+  const auto made = make_quantizer("nope");
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(made.error().message, ::testing::HasSubstr("int8, kivi2, kivi4, none"));
+}
+
+}  // namespace
+}  // namespace shale
