@@ -1,12 +1,12 @@
 // Errors as values. No exception crosses a room of `src/`.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <expected>
 #include <string>
 #include <string_view>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace shale {
 
@@ -49,17 +49,16 @@ template <class... Args>
 #define SHALE_CONCAT(a, b) SHALE_CONCAT_INNER(a, b)
 
 // Returns the error of `expression` (a Result or Status) from the calling function.
-#define SHALE_TRY(expression)                                                  \
-  do {                                                                         \
-    if (auto shale_status = (expression); !shale_status) {                     \
-      return std::unexpected(std::move(shale_status).error());                 \
-    }                                                                          \
+#define SHALE_TRY(expression)                                  \
+  do {                                                         \
+    if (auto shale_status = (expression); !shale_status) {     \
+      return std::unexpected(std::move(shale_status).error()); \
+    }                                                          \
   } while (false)
 
 // `SHALE_ASSIGN(auto x, make_x());` declares or assigns x, or returns the error.
-#define SHALE_ASSIGN(target, expression) \
-  SHALE_ASSIGN_INNER(SHALE_CONCAT(shale_result_, __LINE__), target, expression)
-#define SHALE_ASSIGN_INNER(name, target, expression)                 \
-  auto name = (expression);                                          \
-  if (!name) return std::unexpected(std::move(name).error());        \
+#define SHALE_ASSIGN(target, expression) SHALE_ASSIGN_INNER(SHALE_CONCAT(shale_result_, __LINE__), target, expression)
+#define SHALE_ASSIGN_INNER(name, target, expression)          \
+  auto name = (expression);                                   \
+  if (!name) return std::unexpected(std::move(name).error()); \
   target = std::move(*name)

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Holds the sources to the house rules; prints what breaks them and exits 1.
+
+- layering: a room of src/ includes only itself and rooms of rows above its own in ARCHITECTURE.md's table
+- formatting: clang-format-19, where it is installed
+- length: at most 400 lines a file, except files in tools/long_files.txt, which may only get shorter
+- headers say #pragma once (or are -inl.h, included once per instruction set); nothing is left "to do"; text files end in one newline and have no tabs or trailing blanks
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCE_FOLDERS = ("src", "include", "tests", "bench", "fuzz", "examples")
+LINES_MAX = 400
+LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+
+
+def sources():
+    for folder in SOURCE_FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".h", ".cc"):
+                yield path
+
+
+def room_rows():
+    """{room: row} from the table under "Rooms, lowest first"."""
+    section = (ROOT / "ARCHITECTURE.md").read_text().split("## Rooms, lowest first")[1].split("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {room: row for row, cell in enumerate(first_cells) for room in re.findall(r"`(\w+)`", cell)}
+
+
+def check_layering():
+    rows = room_rows()
+    for folder in sorted(path.name for path in (ROOT / "src").iterdir() if path.is_dir()):
+        if folder not in rows:
+            yield f"src/{folder}: is not a room of ARCHITECTURE.md's table"
+    for path in sorted((ROOT / "src").glob("*/**/*")):
+        room = path.relative_to(ROOT / "src").parts[0]
+        if path.suffix not in (".h", ".cc") or room not in rows:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            include = re.match(r'\s*#include "(\w+)/', line)
+            other = include and include.group(1)
+            if other in rows and other != room and rows[other] >= rows[room]:
+                yield f"{path.relative_to(ROOT)}:{number}: {room} must not include {other}"
+
+
+def check_text():
+    for path in sources():
+        name, text = path.relative_to(ROOT), path.read_text()
+        if path.suffix == ".h" and "-inl.h" not in path.name and "#pragma once" not in text:
+            yield f"{name}: no #pragma once"
+        if not text.endswith("\n") or text.endswith("\n\n"):
+            yield f"{name}: does not end in one newline"
+        for number, line in enumerate(text.splitlines(), 1):
+            if LEFT_OVER.search(line):
+                yield f"{name}:{number}: left over: {line.strip()}"
+            if "\t" in line or line != line.rstrip():
+                yield f"{name}:{number}: tab or trailing blank"
+
+
+def check_lengths():
+    ratchet = ROOT / "tools/long_files.txt"
+    rows = [line.split() for line in ratchet.read_text().splitlines() if line and not line.startswith("#")]
+    allowed = {name: int(lines) for name, lines in rows}
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources()}
+    for name, lines in lengths.items():
+        if lines > allowed.get(name, LINES_MAX):
+            yield f"{name}: {lines} lines, {allowed.get(name, LINES_MAX)} are allowed"
+    for name, lines in allowed.items():
+        if lengths.get(name, 0) < lines:
+            yield f"tools/long_files.txt: {name} has {lengths.get(name, 0)} lines now: lower its number, or remove it"
+
+
+def check_format():
+    formatter = shutil.which("clang-format-19")
+    if not formatter:
+        print("style: clang-format-19 is not installed, so formatting is not checked")
+        return
+    files = [str(path) for path in sources()]
+    run = subprocess.run([formatter, "--dry-run", "-Werror", *files], capture_output=True, text=True, cwd=ROOT)
+    wrong = {os.path.relpath(match, ROOT) for match in re.findall(r"^(\S+?):\d+:\d+: error:", run.stderr, re.M)}
+    yield from (f"{name}: clang-format-19 -i would change it" for name in sorted(wrong))
+    if run.returncode != 0 and not wrong:
+        yield run.stderr.strip()
+
+
+def main():
+    checks = (check_layering, check_text, check_lengths, check_format)
+    found = [problem for check in checks for problem in check()]
+    for problem in found:
+        print(problem)
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
