@@ -1,0 +1,22 @@
+// GGUF metadata: any bytes are an error or a model whose hyperparameters, tensors and vocabulary passed every check.
+#include <cstring>
+
+#include "core/aligned_buffer.h"
+#include "model/architecture.h"
+#include "model/gguf_file.h"
+#include "model/vocabulary_check.h"
+#include "model/weights.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  using namespace shale;
+  AlignedBuffer bytes(size);
+  if (size) std::memcpy(bytes.data(), data, size);
+  const auto file = GgufFile::parse(bytes.bytes());
+  if (!file) return 0;
+  for (const GgufTensor& tensor : (*file)->tensors()) {
+    if (tensor.data.data() + tensor.data.size() > bytes.data() + size) __builtin_trap();
+  }
+  if (check_vocabulary(**file)) (void)(*file)->text("tokenizer.chat_template");
+  if (const auto hyper = read_hyperparameters(**file)) (void)FileTensors::find(**file, *hyper);
+  return 0;
+}

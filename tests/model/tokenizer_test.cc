@@ -1,0 +1,121 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/byte_vocabulary.h"
+#include "support/gguf_writer.h"
+#include "support/model_runner.h"
+#include "support/temporary_folder.h"
+
+namespace shale {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::kTurnEnd;
+using testing::kTurnStart;
+
+const std::vector<std::string> kTexts = {"", "Hello, world!", "  two spaces,\ttab\n\nnewlines\r\n",
+                                         "grüße 你好 🙂 \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x94\xac",
+                                         "int main() { return 0x7f; } // 12345"};
+
+class TokenizerTest : public ::testing::Test {
+ protected:
+  Result<std::unique_ptr<Tokenizer>> load(const std::function<void(gguf_context*)>& change = {}) {
+    const auto path = folder_.path() / "tiny.gguf";
+    testing::write_tiny_model({.layers = 1, .vocabulary = testing::kByteVocabulary}, path, [&](gguf_context* metadata) {
+      testing::set_byte_vocabulary(metadata);
+      if (change) change(metadata);
+    });
+    return Tokenizer::load(path);
+  }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(TokenizerTest, GivesBackEveryText) {
+  const auto tokenizer = load().value();
+  for (const std::string& text : kTexts) EXPECT_EQ(tokenizer->text(tokenizer->tokenize(text, false)), text);
+}
+
+TEST_F(TokenizerTest, RecognisesControlTokensOnlyWhenAsked) {
+  const auto tokenizer = load().value();
+  EXPECT_EQ(tokenizer->tokenize("<|im_end|>", true), std::vector<Token>{kTurnEnd});
+  EXPECT_EQ(tokenizer->tokenize("<|im_end|>", false).size(), 10);
+  const std::vector<Token> tokens = {kTurnEnd, 'a'};
+  EXPECT_EQ(tokenizer->text(tokens, false), "a");
+  EXPECT_EQ(tokenizer->text(tokens, true), "<|im_end|>a");
+}
+
+TEST_F(TokenizerTest, KnowsSpecialTokens) {
+  const auto tokenizer = load().value();
+  EXPECT_EQ(tokenizer->bos(), kTurnStart);
+  EXPECT_FALSE(tokenizer->adds_bos());
+  EXPECT_TRUE(tokenizer->ends_turn(kTurnEnd));
+  EXPECT_FALSE(tokenizer->ends_turn('a'));
+  EXPECT_EQ(tokenizer->text(std::vector<Token>{-1, 100000, 'b'}), "b");
+}
+
+TEST_F(TokenizerTest, RendersTheFilesOwnTemplate) {
+  const auto tokenizer = load().value();
+  const Tokenizer::ChatMessage user{"user", "Hi {{ not a template }}"};
+  EXPECT_EQ(tokenizer->render_chat({&user, 1}, true).value(),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {{ not a template }}<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  const Tokenizer::ChatMessage chat[] = {{"system", "S"}, {"user", "U"}, {"assistant", "A"}};
+  EXPECT_EQ(tokenizer->render_chat(chat, false).value(),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n");
+}
+
+TEST_F(TokenizerTest, ReportsTheTemplatesOwnErrors) {
+  const auto tokenizer = load().value();
+  const Tokenizer::ChatMessage tool{"tool", "42"};
+  const auto rendered = tokenizer->render_chat({&tool, 1}, true);
+  ASSERT_FALSE(rendered);
+  EXPECT_EQ(rendered.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(rendered.error().message, HasSubstr("no tools"));
+}
+
+TEST_F(TokenizerTest, WithoutATemplateSaysSo) {
+  const auto tokenizer = load([](gguf_context* gguf) { gguf_remove_key(gguf, "tokenizer.chat_template"); }).value();
+  EXPECT_EQ(tokenizer->render_chat({}, true).error().code, ErrorCode::kUnsupported);
+}
+
+TEST_F(TokenizerTest, RefusesDamagedVocabularies) {
+  const auto error = [&](const std::function<void(gguf_context*)>& change) { return load(change).error().message; };
+  EXPECT_THAT(error([](gguf_context* gguf) {
+                auto tokens = testing::byte_vocabulary();
+                tokens[3] = tokens[4];
+                testing::set_byte_vocabulary(gguf, tokens);
+              }),
+              HasSubstr("twice"));
+  EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_u32(gguf, "tokenizer.ggml.eos_token_id", 260); }),
+              HasSubstr("beyond the vocabulary"));
+  EXPECT_THAT(error([](gguf_context* gguf) {
+                const std::int32_t one = 1;
+                gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, &one, 1);
+              }),
+              HasSubstr("token_type has 1 entries"));
+  EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.tokens", "all"); }),
+              HasSubstr("not an array of strings"));
+  EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "rwkv"); }),
+              HasSubstr("rwkv"));
+  EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.chat_template", "{% if %}"); }),
+              HasSubstr("chat template does not parse"));
+}
+
+TEST(RealTokenizerTest, RoundTripsAndRendersSystemDefaults) {
+  const std::pair<const char*, const char*> models[] = {
+      {"smollm2-135m", "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
+      {"qwen2.5-coder-0.5b", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."}};
+  for (const auto& [name, system] : models) {
+    const auto path = testing::real_model(name);
+    if (path.empty()) GTEST_SKIP() << "no " << name << ".gguf below SHALE_MODEL_DIR";
+    const auto tokenizer = Tokenizer::load(path).value();
+    for (const std::string& text : kTexts) EXPECT_EQ(tokenizer->text(tokenizer->tokenize(text, false)), text);
+    const Tokenizer::ChatMessage user{"user", "Why?"};
+    EXPECT_EQ(tokenizer->render_chat({&user, 1}, true).value(),
+              std::string("<|im_start|>system\n") + system +
+                  "<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n");
+  }
+}
+
+}  // namespace
+}  // namespace shale
