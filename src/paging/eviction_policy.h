@@ -12,8 +12,9 @@ namespace shale {
 using NodeId = std::uint32_t;
 inline constexpr NodeId kNoNode = ~NodeId{0};
 
-// The tree tells a policy of whole paths, root side first. `tick` counts processed requests and never goes back.
-// A policy keeps whatever it needs in arrays by NodeId. Deterministic; not thread-safe.
+// The tree tells a policy of whole paths, root side first; all nodes of a path get the same stamp, so a node is never
+// older than its descendants. `tick` counts processed requests and never goes back; a node that one tick visits twice
+// was visited once. A policy keeps whatever it needs in arrays by NodeId. Deterministic; not thread-safe.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
@@ -22,9 +23,12 @@ class EvictionPolicy {
   // The leaf to evict, or kNoNode when nothing is left. The tree answers with `evicted` for it, or with `pass_over`
   // when it cannot go now (its bytes are in use).
   virtual NodeId victim() = 0;
-  // `parent` becomes a leaf by this when `parent_is_leaf`.
+  // `parent` (kNoNode for none) becomes a leaf by this when `parent_is_leaf`. Also for leaves that nobody asked to go.
   virtual void evicted(NodeId node, NodeId parent, bool parent_is_leaf) = 0;
-  virtual void pass_over(NodeId node, std::uint64_t tick) = 0;
+  // The leaf is no candidate until `reconsider`.
+  virtual void pass_over(NodeId node) = 0;
+  // Every leaf that was passed over is a candidate again, as old as it was.
+  virtual void reconsider() = 0;
 };
 
 }  // namespace shale

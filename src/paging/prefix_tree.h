@@ -20,17 +20,20 @@ class PrefixTree {
   PrefixTree(PagePool& pool, std::unique_ptr<EvictionPolicy> policy);
   ~PrefixTree();
 
-  // The longest resident prefix of `tokens`, token by token (it may end inside a node). Counts as an access.
+  // The longest resident prefix of `tokens`, token by token (it may end inside a node). Begins a request: the
+  // policy's clock advances and the path counts as visited; an `insert` before the next `adopt` is the same request.
   // The sequence gets shared references; it must be empty. Returns the tokens matched, at most `tokens.size()`.
   std::uint32_t adopt(std::span<const std::int32_t> tokens, Sequence& sequence);
   // As `adopt`, without taking or touching anything.
   std::uint32_t match(std::span<const std::int32_t> tokens) const;
   // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there. Tokens already present keep
-  // their node. A leaf with fewer tokens that the new tokens extend is replaced.
+  // their node. A leaf with fewer tokens that the new tokens extend takes them and their slab in place of its own.
+  // kInvalidArgument, changing nothing, for a lossy sequence or one that diverges earlier.
   Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence);
-  // Evicts leaves by the policy until the pool has `slabs` free slabs; false when the tree is empty and it has not.
-  // Slabs that sequences still hold do not become free by this, and are passed over.
+  // Evicts leaves by the policy until the pool has `slabs` free slabs; false when it has not and no leaf is left whose
+  // slab only the tree holds. Slabs that sequences still hold would not become free, so their nodes are passed over.
   bool make_room(std::uint32_t slabs);
+  // Forgets everything; slabs that sequences hold live on with them. Not counted as evictions.
   void clear();
 
   std::uint32_t nodes() const;

@@ -167,7 +167,7 @@ void Sequence::shrink_stratum(Stratum& stratum, std::uint32_t layer, std::uint32
 }
 
 void Sequence::advance(std::uint32_t logical_tokens, bool lossy) {
-  assert(diverged_ && tail_tokens_ == 0);
+  assert(logical_tokens == 0 || (diverged_ && tail_tokens_ == 0));
   length_ += logical_tokens;
   lossy_ = lossy_ || lossy;
 }

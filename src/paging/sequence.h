@@ -74,6 +74,7 @@ class Sequence {
   // the stored positions how many tokens lie below a hit's end. Any stratum, in any order, before or after `advance`.
   void shrink_stratum(Stratum& stratum, std::uint32_t layer, std::uint32_t head, std::uint32_t kept);
   // After the last stratum of an entry: the entry's logical tokens. `lossy`: some head keeps fewer, or changed values.
+  // After an `append` whose tokens were restored with changed values: `advance(0, true)`.
   void advance(std::uint32_t logical_tokens, bool lossy);
 
   // Drops the tokens at and after `length` (speculative or cancelled work). Only within the last stretch in which heads

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "paging/prefix_tree.h"
 #include "paging/sequence.h"
 
 namespace shale {
@@ -91,16 +92,35 @@ class NaiveSequence {
     const std::vector<SlabId> slabs = other.sequence_.slabs(tokens);
     clear();
     sequence_.adopt_prefix(slabs, tokens);
-    adopted(other, tokens);
-  }
-
-  // The model of the first `tokens` tokens of `other`, which this sequence was just given.
-  void adopted(const NaiveSequence& other, std::uint32_t tokens) {
     for (std::size_t i = 0; i < heads_.size(); ++i) {
       heads_[i].assign(other.heads_[i].begin(), other.heads_[i].begin() + tokens);
     }
     length_ = tail_ = prefix_ = tokens;
-    diverged_ = false;
+  }
+
+  // Adopts from the tree. Values derive from tokens (see append_tokens), so what the tree gives can be checked.
+  std::uint32_t adopt(PrefixTree& tree, std::span<const std::int32_t> tokens) {
+    clear();
+    const std::uint32_t matched = tree.adopt(tokens, sequence_);
+    for (std::uint32_t i = 0; i < heads_.size(); ++i) {
+      for (std::uint32_t token = 0; token < matched; ++token)
+        heads_[i].push_back(value_of(seed_of(tokens, token), 0, i));
+    }
+    length_ = tail_ = prefix_ = matched;
+    return matched;
+  }
+  // Appends the next `count` of `tokens`, each with a value of the tokens up to it. False when the pool was full.
+  bool append_tokens(std::span<const std::int32_t> tokens, std::uint32_t count) {
+    const std::uint32_t first = length_;
+    if (!append(count, 0)) return false;
+    for (std::uint32_t i = 0; i < heads_.size(); ++i) {
+      for (std::uint32_t token = 0; token < count; ++token) {
+        const auto place = sequence_.appended(layer(i), head(i), token, count);
+        heads_[i][first + token] = value_of(seed_of(tokens, first + token), 0, i);
+        write(place.page, place.slot, heads_[i][first + token]);
+      }
+    }
+    return true;
   }
 
   void clear() {
@@ -128,6 +148,11 @@ class NaiveSequence {
  private:
   std::uint32_t layer(std::uint32_t i) const { return i / pool_->shape().kv_heads; }
   std::uint32_t head(std::uint32_t i) const { return i % pool_->shape().kv_heads; }
+  static std::uint32_t seed_of(std::span<const std::int32_t> tokens, std::uint32_t last) {
+    std::uint32_t seed = 1;
+    for (std::uint32_t i = 0; i <= last; ++i) seed = seed * 31 + static_cast<std::uint32_t>(tokens[i]) + 7;
+    return seed;
+  }
   static std::uint16_t value_of(std::uint32_t seed, std::uint32_t token, std::uint32_t i) {
     return static_cast<std::uint16_t>((seed * 2654435761u + token * 40503u + i * 977u) >> 8);
   }

@@ -1,0 +1,27 @@
+// The eviction policies there are. Each is one file of this folder; adding one adds its file and its line here.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "paging/eviction_policy.h"
+
+// Alphabetical.
+#define SHALE_EVICTION_POLICIES(X) \
+  X(lfu)                           \
+  X(lru)
+
+namespace shale {
+
+// Defined by the policy's file: make_lru and so on.
+#define SHALE_DECLARE(name) std::unique_ptr<EvictionPolicy> make_##name();
+SHALE_EVICTION_POLICIES(SHALE_DECLARE)
+#undef SHALE_DECLARE
+
+std::vector<std::string_view> eviction_policy_names();
+// kInvalidArgument names the known ones.
+Result<std::unique_ptr<EvictionPolicy>> make_eviction_policy(std::string_view name);
+
+}  // namespace shale

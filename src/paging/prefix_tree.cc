@@ -1,0 +1,243 @@
+#include "paging/prefix_tree.h"
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+
+namespace shale {
+namespace {
+
+using Tokens = std::span<const std::int32_t>;
+
+struct TokensBefore {
+  using is_transparent = void;
+  bool operator()(Tokens a, Tokens b) const { return std::ranges::lexicographical_compare(a, b); }
+};
+
+// In order, so that the child which shares most with given tokens is one of two neighbours.
+using Children = std::map<std::vector<std::int32_t>, NodeId, TokensBefore>;
+
+struct Node {
+  NodeId parent = kNoNode;
+  SlabId slab = 0;
+  Children children;
+  const std::vector<std::int32_t>* tokens = nullptr;  // its key among the parent's children; null while unused
+};
+
+std::uint32_t common_prefix(Tokens a, Tokens b) {
+  return static_cast<std::uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+}  // namespace
+
+struct PrefixTree::State {
+  PagePool& pool;
+  std::unique_ptr<EvictionPolicy> policy;
+  Children roots = {};
+  std::vector<Node> nodes = {};  // by NodeId
+  std::vector<NodeId> unused = {};
+  std::uint64_t tick = 0;  // requests seen: calls of `adopt`
+  std::uint64_t evictions = 0;
+
+  std::uint32_t page_tokens() const { return pool.shape().page_tokens; }
+  Children& children(NodeId node) { return node == kNoNode ? roots : nodes[node].children; }
+  const Children& children(NodeId node) const { return node == kNoNode ? roots : nodes[node].children; }
+
+  struct Match {
+    std::vector<NodeId> path;
+    std::uint32_t tokens = 0;   // matched along the path
+    std::uint32_t in_last = 0;  // of them in the last node
+    bool whole(const State& state) const { return path.empty() || in_last == state.nodes[path.back()].tokens->size(); }
+  };
+  Match find(Tokens tokens) const;
+  std::pair<NodeId, std::uint32_t> closest_child(NodeId parent, Tokens tokens) const;
+
+  NodeId add(NodeId parent, Tokens tokens, SlabId slab);
+  void extend(NodeId leaf, Tokens tokens, SlabId slab);
+  void remove(NodeId leaf);
+};
+
+std::pair<NodeId, std::uint32_t> PrefixTree::State::closest_child(NodeId parent, Tokens tokens) const {
+  const Children& siblings = children(parent);
+  std::pair<NodeId, std::uint32_t> closest{kNoNode, 0};
+  const auto consider = [&](Children::const_iterator child) {
+    const std::uint32_t common = common_prefix(tokens, child->first);
+    if (common > closest.second) closest = {child->second, common};
+  };
+  const auto after = siblings.lower_bound(tokens);
+  if (after != siblings.end()) consider(after);
+  if (after != siblings.begin()) consider(std::prev(after));
+  return closest;
+}
+
+PrefixTree::State::Match PrefixTree::State::find(Tokens tokens) const {
+  Match match;
+  NodeId parent = kNoNode;
+  while (match.tokens < tokens.size()) {
+    const Tokens page =
+        tokens.subspan(match.tokens, std::min<std::size_t>(page_tokens(), tokens.size() - match.tokens));
+    const auto [child, common] = closest_child(parent, page);
+    if (child == kNoNode) break;
+    match.path.push_back(child);
+    match.tokens += common;
+    match.in_last = common;
+    if (common < page_tokens()) break;
+    parent = child;
+  }
+  return match;
+}
+
+NodeId PrefixTree::State::add(NodeId parent, Tokens tokens, SlabId slab) {
+  if (unused.empty()) {
+    unused.push_back(static_cast<NodeId>(nodes.size()));
+    nodes.emplace_back();
+  }
+  const NodeId id = unused.back();
+  unused.pop_back();
+  const auto [child, fresh] = children(parent).emplace(std::vector(tokens.begin(), tokens.end()), id);
+  assert(fresh);
+  nodes[id].parent = parent;
+  nodes[id].slab = slab;
+  nodes[id].tokens = &child->first;
+  pool.retain_slab(slab);
+  return id;
+}
+
+void PrefixTree::State::extend(NodeId leaf, Tokens tokens, SlabId slab) {
+  Node& node = nodes[leaf];
+  assert(node.children.empty());
+  Children& siblings = children(node.parent);
+  auto entry = siblings.extract(*node.tokens);
+  entry.key().assign(tokens.begin(), tokens.end());
+  node.tokens = &siblings.insert(std::move(entry)).position->first;
+  pool.retain_slab(slab);
+  pool.release_slab(node.slab);
+  node.slab = slab;
+}
+
+void PrefixTree::State::remove(NodeId leaf) {
+  Node& node = nodes[leaf];
+  assert(node.children.empty());
+  const NodeId parent = node.parent;
+  pool.release_slab(node.slab);
+  children(parent).erase(*node.tokens);
+  node = {};
+  unused.push_back(leaf);
+  policy->evicted(leaf, parent, parent != kNoNode && nodes[parent].children.empty());
+}
+
+PrefixTree::PrefixTree(PagePool& pool, std::unique_ptr<EvictionPolicy> policy)
+    : state_(new State{.pool = pool, .policy = std::move(policy)}) {}
+PrefixTree::~PrefixTree() {
+  if (state_) clear();
+}
+
+std::uint32_t PrefixTree::match(std::span<const std::int32_t> tokens) const { return state_->find(tokens).tokens; }
+
+std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& sequence) {
+  const State::Match match = state_->find(tokens);
+  std::vector<SlabId> slabs;
+  for (const NodeId node : match.path) slabs.push_back(state_->nodes[node].slab);
+  sequence.adopt_prefix(slabs, match.tokens);
+  ++state_->tick;
+  state_->policy->access(match.path, match.path.size(), state_->tick);
+  return match.tokens;
+}
+
+Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& sequence) {
+  State& s = *state_;
+  if (sequence.lossy())
+    return fail(ErrorCode::kInvalidArgument, "a lossy sequence cannot be shared as an exact prefix");
+  const std::vector<SlabId> slabs = sequence.slabs(static_cast<std::uint32_t>(tokens.size()));
+  if (slabs.size() != s.pool.shape().pages_for(static_cast<std::uint32_t>(tokens.size()))) {
+    return fail(ErrorCode::kInvalidArgument, "the heads of the sequence do not agree on its first {} tokens",
+                tokens.size());
+  }
+  State::Match match = s.find(tokens);
+  const auto page = [&](std::size_t i) {
+    return tokens.subspan(i * s.page_tokens(),
+                          std::min<std::size_t>(s.page_tokens(), tokens.size() - i * s.page_tokens()));
+  };
+  if (match.tokens < tokens.size() && match.in_last % s.page_tokens() != 0) {
+    // The path ends inside a page. A short leaf that these tokens extend grows; else they branch off beside it.
+    if (match.whole(s)) {
+      s.extend(match.path.back(), page(match.path.size() - 1), slabs[match.path.size() - 1]);
+    } else {
+      match.path.pop_back();
+    }
+  }
+  const std::size_t inserted_from = match.path.size();
+  while (match.path.size() < slabs.size()) {
+    const std::size_t i = match.path.size();
+    match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i), slabs[i]));
+  }
+  s.policy->access(match.path, inserted_from, s.tick);
+  return {};
+}
+
+bool PrefixTree::make_room(std::uint32_t slabs) {
+  State& s = *state_;
+  while (s.pool.slabs_free() < slabs) {
+    const NodeId leaf = s.policy->victim();
+    if (leaf == kNoNode) break;
+    if (s.pool.references(s.nodes[leaf].slab) > 1) {
+      s.policy->pass_over(leaf);
+    } else {
+      s.remove(leaf);
+      ++s.evictions;
+    }
+  }
+  s.policy->reconsider();
+  return s.pool.slabs_free() >= slabs;
+}
+
+void PrefixTree::clear() {
+  State& s = *state_;
+  for (NodeId id = 0; id < s.nodes.size(); ++id) {
+    // From any leaf towards the root, as far as nodes are leaves by then.
+    for (NodeId node = id; node != kNoNode && s.nodes[node].tokens && s.nodes[node].children.empty();) {
+      const NodeId parent = s.nodes[node].parent;
+      s.remove(node);
+      node = parent;
+    }
+  }
+}
+
+std::uint32_t PrefixTree::nodes() const {
+  return static_cast<std::uint32_t>(state_->nodes.size() - state_->unused.size());
+}
+std::uint64_t PrefixTree::evictions() const { return state_->evictions; }
+
+Status PrefixTree::check_integrity() const {
+  const State& s = *state_;
+  std::uint32_t seen = 0;
+  std::vector<NodeId> parents{kNoNode};
+  while (!parents.empty()) {
+    const NodeId parent = parents.back();
+    parents.pop_back();
+    Tokens before;
+    for (const auto& [tokens, id] : s.children(parent)) {
+      const Node& node = s.nodes[id];
+      if (node.parent != parent || node.tokens != &tokens) return fail(ErrorCode::kInternal, "node {} hangs loose", id);
+      if (tokens.empty() || tokens.size() > s.page_tokens()) {
+        return fail(ErrorCode::kInternal, "node {} holds {} tokens", id, tokens.size());
+      }
+      if (tokens.size() < s.page_tokens() && !node.children.empty()) {
+        return fail(ErrorCode::kInternal, "node {} has {} tokens and children", id, tokens.size());
+      }
+      if (!before.empty() && common_prefix(before, tokens) == before.size()) {
+        return fail(ErrorCode::kInternal, "node {} extends its sibling", id);
+      }
+      if (s.pool.is_split(node.slab) || s.pool.references(node.slab) == 0) {
+        return fail(ErrorCode::kInternal, "node {} has no whole slab", id);
+      }
+      before = tokens;
+      ++seen;
+      parents.push_back(id);
+    }
+  }
+  if (seen != nodes()) return fail(ErrorCode::kInternal, "{} nodes are reachable of {}", seen, nodes());
+  return {};
+}
+
+}  // namespace shale

@@ -1,0 +1,157 @@
+#include "paging/prefix_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "paging/naive_sequence.h"
+
+namespace shale {
+namespace {
+
+constexpr PageShape kShape{.layers = 1, .kv_heads = 2, .head_dim = 8, .page_tokens = 8};
+
+// Evicts the leaf of the lowest number, which in a tree that only grows is the oldest.
+class LowestLeaf final : public EvictionPolicy {
+ public:
+  void access(std::span<const NodeId> path, std::size_t inserted_from, std::uint64_t) override {
+    if (inserted_from == path.size()) return;
+    if (inserted_from > 0) leaves_.erase(path[inserted_from - 1]);
+    leaves_.insert(path.back());
+  }
+  NodeId victim() override { return leaves_.empty() ? kNoNode : *leaves_.begin(); }
+  void evicted(NodeId node, NodeId parent, bool parent_is_leaf) override {
+    leaves_.erase(node);
+    if (parent_is_leaf) leaves_.insert(parent);
+  }
+  void pass_over(NodeId node) override {
+    leaves_.erase(node);
+    passed_over_.insert(node);
+  }
+  void reconsider() override { leaves_.merge(passed_over_); }
+
+ private:
+  std::set<NodeId> leaves_, passed_over_;
+};
+
+class PrefixTreeTest : public testing::Test {
+ protected:
+  static std::vector<std::int32_t> tokens(std::int32_t first, std::size_t count) {
+    std::vector<std::int32_t> result(count);
+    std::iota(result.begin(), result.end(), first);
+    return result;
+  }
+  // Computes `ids` on top of what the tree has and remembers them. What it reused.
+  std::uint32_t serve(const std::vector<std::int32_t>& ids) {
+    Sequence sequence(*pool_);
+    const std::uint32_t reused = tree_.adopt(ids, sequence);
+    EXPECT_TRUE(sequence.append(static_cast<std::uint32_t>(ids.size()) - reused));
+    EXPECT_TRUE(tree_.insert(ids, sequence));
+    check();
+    return reused;
+  }
+  void check() {
+    EXPECT_TRUE(tree_.check_integrity());
+    EXPECT_TRUE(pool_->check_integrity());
+  }
+
+  std::unique_ptr<PagePool> pool_ = std::move(PagePool::create(kShape, 16 * kShape.slab_bytes()).value());
+  PrefixTree tree_{*pool_, std::make_unique<LowestLeaf>()};
+};
+
+TEST_F(PrefixTreeTest, MatchesTokenByToken) {
+  EXPECT_EQ(serve(tokens(0, 20)), 0);
+  EXPECT_EQ(tree_.nodes(), 3);
+  EXPECT_EQ(tree_.match(tokens(0, 20)), 20);
+  EXPECT_EQ(tree_.match(tokens(0, 30)), 20);
+  EXPECT_EQ(tree_.match(tokens(0, 11)), 11);
+  EXPECT_EQ(tree_.match(tokens(1, 11)), 0);
+  EXPECT_EQ(tree_.match({}), 0);
+  auto other = tokens(0, 20);
+  other[13] = -1;
+  EXPECT_EQ(tree_.match(other), 13);
+}
+
+TEST_F(PrefixTreeTest, AHitInsideANodeSharesItsSlabUntilTheNextAppend) {
+  serve(tokens(0, 16));
+  EXPECT_EQ(pool_->slabs_free(), 14);
+  Sequence sequence(*pool_);
+  EXPECT_EQ(tree_.adopt(tokens(0, 11), sequence), 11);
+  EXPECT_EQ(sequence.length(), 11);
+  EXPECT_EQ(pool_->slabs_free(), 14);
+  ASSERT_TRUE(sequence.append(1));
+  EXPECT_EQ(pool_->slabs_free(), 13);
+  EXPECT_EQ(tree_.match(tokens(0, 16)), 16);
+}
+
+TEST_F(PrefixTreeTest, AnExtendedShortLeafIsReplaced) {
+  serve(tokens(0, 10));
+  EXPECT_EQ(tree_.nodes(), 2);
+  EXPECT_EQ(serve(tokens(0, 13)), 10);
+  EXPECT_EQ(tree_.nodes(), 2);
+  EXPECT_EQ(serve(tokens(0, 30)), 13);
+  EXPECT_EQ(tree_.nodes(), 4);
+  EXPECT_EQ(serve(tokens(0, 12)), 12);  // a part of what is there adds nothing
+  EXPECT_EQ(tree_.nodes(), 4);
+  EXPECT_EQ(pool_->slabs_free(), 12);
+}
+
+TEST_F(PrefixTreeTest, BranchesLieBesideEachOther) {
+  auto left = tokens(0, 16), right = tokens(0, 16);
+  right[12] = 100;
+  serve(left);
+  EXPECT_EQ(serve(right), 12);
+  EXPECT_EQ(tree_.nodes(), 3);
+  EXPECT_EQ(tree_.match(left), 16);
+  EXPECT_EQ(tree_.match(right), 16);
+}
+
+TEST_F(PrefixTreeTest, OnlyExactAgreeingTokensAreTaken) {
+  Sequence sequence(*pool_);
+  ASSERT_TRUE(sequence.append(4));
+  ASSERT_TRUE(sequence.append_stratum(std::vector<std::uint32_t>(2, 4)));
+  sequence.advance(4, false);
+  EXPECT_EQ(tree_.insert(tokens(0, 8), sequence).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(tree_.insert(tokens(0, 4), sequence));
+  sequence.advance(0, true);
+  EXPECT_EQ(tree_.insert(tokens(0, 4), sequence).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(tree_.nodes(), 1);
+  check();
+}
+
+TEST_F(PrefixTreeTest, MakesRoomLeafByLeafButNotFromSequences) {
+  serve(tokens(0, 32));
+  serve(tokens(100, 32));
+  Sequence holder(*pool_);
+  EXPECT_EQ(tree_.adopt(tokens(0, 16), holder), 16);
+  EXPECT_TRUE(tree_.make_room(9));
+  EXPECT_EQ(tree_.evictions(), 1);
+  EXPECT_EQ(tree_.match(tokens(0, 32)), 24);
+  check();
+  EXPECT_FALSE(tree_.make_room(15));  // the holder's two slabs stay
+  EXPECT_EQ(pool_->slabs_free(), 14);
+  EXPECT_EQ(tree_.match(tokens(0, 32)), 16);
+  holder.clear();
+  EXPECT_TRUE(tree_.make_room(16));
+  EXPECT_EQ(tree_.nodes(), 0);
+  check();
+}
+
+TEST_F(PrefixTreeTest, ClearForgetsButSequencesKeep) {
+  serve(tokens(0, 32));
+  Sequence holder(*pool_);
+  tree_.adopt(tokens(0, 32), holder);
+  tree_.clear();
+  EXPECT_EQ(tree_.nodes(), 0);
+  EXPECT_EQ(tree_.evictions(), 0);
+  EXPECT_EQ(tree_.match(tokens(0, 32)), 0);
+  EXPECT_EQ(pool_->slabs_free(), 12);
+  EXPECT_TRUE(holder.check_integrity());
+  check();
+  EXPECT_EQ(serve(tokens(0, 8)), 0);
+}
+
+}  // namespace
+}  // namespace shale
