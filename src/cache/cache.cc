@@ -56,6 +56,7 @@ struct Cache::State {
                   std::span<const Entry* const> entries);
   void forget_if_gone(Entry& entry);
   void count(const SourceUsed& source);
+  Result<ObjectDecoder> start_decoder(const Manifest& manifest, double keep, std::uint32_t tokens, Sequence& into);
   const StoredObject* choose_copy(const Entry& entry, const Demand& demand) const;
 };
 
@@ -211,6 +212,15 @@ const StoredObject* Cache::State::choose_copy(const Entry& entry, const Demand& 
   return best;
 }
 
+// Evicts from the prefix tree when the pool has no room.
+Result<ObjectDecoder> Cache::State::start_decoder(const Manifest& manifest, double keep, std::uint32_t tokens,
+                                                  Sequence& into) {
+  auto decoder = ObjectDecoder::start(manifest, keep, tokens, into);
+  const std::uint32_t slabs = pool.shape().pages_for(static_cast<std::uint32_t>(manifest.tokens.size())) + 1;
+  if (decoder || decoder.error().code != ErrorCode::kFull || !tree->make_room(slabs)) return decoder;
+  return ObjectDecoder::start(manifest, keep, tokens, into);
+}
+
 Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence) {
   assert(sequence.length() == 0);
   State& s = *state_;
@@ -261,11 +271,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   for (const Choice& choice : choices) {
     const Manifest& manifest = *choice.object->manifest;
     const double keep = keep_of(*choice.object, demand);
-    auto decoder = ObjectDecoder::start(manifest, keep, choice.link.matched, sequence);
-    if (!decoder && decoder.error().code == ErrorCode::kFull &&
-        make_room(s.pool.shape().pages_for(static_cast<std::uint32_t>(manifest.tokens.size())) + 1)) {
-      decoder = ObjectDecoder::start(manifest, keep, choice.link.matched, sequence);
-    }
+    auto decoder = s.start_decoder(manifest, keep, choice.link.matched, sequence);
     if (!decoder) break;
     Retrieval::Load load{.pin = EntryPin(*choice.link.entry),
                          .object = *choice.object,
@@ -410,15 +416,11 @@ Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method,
 Status Cache::decompress(const ObjectBytes& object, double keep, Sequence& into, Executor& executor) {
   State& s = *state_;
   const Manifest& manifest = *object.manifest;
-  const auto tokens = static_cast<std::uint32_t>(manifest.tokens.size());
-  auto decoder = ObjectDecoder::start(manifest, keep, tokens, into);
-  if (!decoder && decoder.error().code == ErrorCode::kFull && make_room(s.pool.shape().pages_for(tokens) + 1)) {
-    decoder = ObjectDecoder::start(manifest, keep, tokens, into);
-  }
-  if (!decoder) return std::unexpected(decoder.error());
-  const std::uint32_t chunks = decoder->strata() * manifest.layer_groups();
+  SHALE_ASSIGN(ObjectDecoder decoder,
+               s.start_decoder(manifest, keep, static_cast<std::uint32_t>(manifest.tokens.size()), into));
+  const std::uint32_t chunks = decoder.strata() * manifest.layer_groups();
   for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
-    SHALE_TRY(decoder->decode(chunk, object.chunks[chunk]->bytes(), executor));
+    SHALE_TRY(decoder.decode(chunk, object.chunks[chunk]->bytes(), executor));
   }
   return {};
 }
