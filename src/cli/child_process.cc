@@ -17,7 +17,7 @@ namespace shale {
 namespace {
 
 // Starts `command` with stdout going to `out` (-1: dropped).
-Result<pid_t> spawn(const std::vector<std::string>& command, int out) {
+Result<pid_t> spawn(const std::vector<std::string>& command, int out, ChildErrors errors) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -25,7 +25,7 @@ Result<pid_t> spawn(const std::vector<std::string>& command, int out) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  if (errors == ChildErrors::kDrop) posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   if (out >= 0) {
     posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   } else {
@@ -62,10 +62,10 @@ std::string read_to_end(int file, pid_t pid) {
 
 }  // namespace
 
-Result<std::string> run_child(const std::vector<std::string>& command) {
+Result<std::string> run_child(const std::vector<std::string>& command, ChildErrors errors) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return fail(ErrorCode::kIo, "cannot make a pipe: {}", std::strerror(errno));
-  const auto pid = spawn(command, ends[1]);
+  const auto pid = spawn(command, ends[1], errors);
   close(ends[1]);
   std::string text = pid ? read_to_end(ends[0], *pid) : std::string();
   close(ends[0]);
@@ -80,7 +80,7 @@ Result<std::string> run_child(const std::vector<std::string>& command) {
 }
 
 Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command) {
-  SHALE_ASSIGN(const pid_t pid, spawn(command, -1));
+  SHALE_ASSIGN(const pid_t pid, spawn(command, -1, ChildErrors::kDrop));
   return ChildProcess(pid);
 }
 

@@ -5,15 +5,19 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
 
 namespace shale {
 
-// Runs a program to its end and returns what it wrote to stdout; its stderr is dropped. kIo when it cannot be started
-// or does not exit with 0. Ctrl-C ends it (kCancelled).
-Result<std::string> run_child(const std::vector<std::string>& command);
+// What a program writes to stderr: lost, or seen by the user.
+enum class ChildErrors { kDrop, kShow };
+
+// Runs a program to its end and returns what it wrote to stdout. kIo when it cannot be started or does not exit with 0.
+// Ctrl-C ends it (kCancelled).
+Result<std::string> run_child(const std::vector<std::string>& command, ChildErrors errors = ChildErrors::kDrop);
 
 // A program in the background; asked to end, and waited for, when this is destroyed.
 class ChildProcess {

@@ -10,13 +10,13 @@ namespace {
 constexpr std::size_t kKeyDigits = 12;
 
 void print_table(const StoredListing& listing) {
-  fmt::print("{:<{}}  {:<20}  {:>13}  {:<14}  {:>4}  {:<6}  {:>10}\n", "KEY", kKeyDigits, "MODEL", "TOKENS", "METHOD",
-             "KEEP", "TIER", "SIZE");
+  fmt::print("{:<{}}  {:<20}  {:>13}  {:<14}  {:>4}  {:<6}  {:>10}  {}\n", "KEY", kKeyDigits, "MODEL", "TOKENS",
+             "METHOD", "KEEP", "TIER", "SIZE", "FROM");
   for (const StoredCopy& copy : listing.copies) {
     const Manifest& m = copy.manifest();
-    fmt::print("{}  {:<20.20}  {:>13}  {:<14}  {:>4}  {:<6}  {:>10}\n", m.key.hex().substr(0, kKeyDigits),
+    fmt::print("{}  {:<20.20}  {:>13}  {:<14}  {:>4}  {:<6}  {:>10}  {}\n", m.key.hex().substr(0, kKeyDigits),
                m.fingerprint.model, fmt::format("{}..{}", m.first_position, m.first_position + m.tokens.size()),
-               m.method.text(), copy.keep(), copy.tier->name(), format_bytes(copy.bytes()));
+               m.method.text(), copy.keep(), copy.tier->name(), format_bytes(copy.bytes()), copy.label);
   }
 }
 

@@ -19,7 +19,7 @@ Status run(const PurgeOptions& options) {
     if (options.model.empty() || copy.manifest().fingerprint.model == options.model) doomed.push_back(&copy);
   }
   Progress progress(options.stored.output, "removing");
-  SHALE_ASSIGN(Removed removed, remove_copies(doomed, progress));
+  SHALE_ASSIGN(Removed removed, remove_copies(listing, doomed, progress));
   if (options.model.empty()) {  // whose the rest was, nobody can tell
     for (const auto* rest : {&listing.broken, &listing.unfinished}) {
       for (const BrokenObject& object : *rest) {

@@ -17,7 +17,7 @@ Status run(const RmOptions& options) {
   SHALE_ASSIGN(const auto copies, find_entry(listing, options.key));
   const auto doomed = with_descendants(listing, copies[0]->manifest().key);
   Progress progress(options.stored.output, "removing");
-  SHALE_ASSIGN(const Removed removed, remove_copies(doomed, progress));
+  SHALE_ASSIGN(const Removed removed, remove_copies(listing, doomed, progress));
   if (options.stored.output.json) {
     print_json({{"removed_objects", removed.objects}, {"removed_bytes", removed.bytes}});
   } else {

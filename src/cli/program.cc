@@ -53,7 +53,7 @@ int run(int argc, const char* const* argv) {
   CLI::App app{kDescription, "shale"};
   Action chosen;
   bool reference = false;
-  app.set_version_flag("--version", std::string("shale ") + kVersion);
+  app.set_version_flag("--version", fmt::format("shale {}", kVersion));
   app.get_formatter()->column_width(38);
   app.add_flag("--reference", reference)->group("")->configurable(false);
   add_configuration(app);

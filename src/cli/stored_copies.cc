@@ -20,13 +20,32 @@ Status scan(Tier& tier, StoredListing& listing) {
   SHALE_ASSIGN(auto objects, scan_objects(tier));
   for (StoredManifest& stored : objects) {
     if (!stored.error) {
-      listing.copies.push_back({&tier, std::move(stored)});
+      listing.copies.push_back({&tier, std::move(stored), {}});
     } else {
       auto& list = stored.error->code == ErrorCode::kNotFound ? listing.unfinished : listing.broken;
       list.push_back({&tier, stored.object, stored.error->message});
     }
   }
   return {};
+}
+
+// Labels are a help for people: a catalogue that cannot be read gives none.
+void add_labels(const std::filesystem::path& catalogue_file, StoredListing& listing) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(catalogue_file, ignored)) return;
+  std::map<EntryKey, std::string> labels;
+  for (StoredCopy& copy : listing.copies) {
+    const Hash128& fingerprint = copy.manifest().fingerprint.hash;
+    if (!listing.catalogues.contains(fingerprint)) {
+      auto catalogue = Catalogue::open(catalogue_file, fingerprint);
+      if (!catalogue) return;
+      if (const auto entries = (*catalogue)->entries()) {
+        for (const EntryRecord& entry : *entries) labels[entry.key] = entry.label;
+      }
+      listing.catalogues[fingerprint] = std::move(*catalogue);
+    }
+    copy.label = labels[copy.manifest().key];
+  }
 }
 
 }  // namespace
@@ -51,6 +70,7 @@ Result<StoredListing> list_stored(const TierChoice& choice) {
     const Manifest& m = copy.manifest();
     return std::tuple(m.fingerprint.model, m.fingerprint.hash, m.first_position, m.key, copy.tier->kind(), m.method);
   });
+  add_labels(catalogue_file(choice), listing);
   return listing;
 }
 
@@ -87,11 +107,14 @@ std::vector<const StoredCopy*> with_descendants(const StoredListing& listing, co
   return found;
 }
 
-Result<Removed> remove_copies(const std::vector<const StoredCopy*>& copies, Progress& progress) {
+Result<Removed> remove_copies(const StoredListing& listing, const std::vector<const StoredCopy*>& copies,
+                              Progress& progress) {
   Removed removed;
   for (const StoredCopy* copy : copies) {
     SHALE_TRY(check_interrupt());
     SHALE_TRY(remove_object(*copy->tier, copy->manifest()));
+    const auto catalogue = listing.catalogues.find(copy->manifest().fingerprint.hash);
+    if (catalogue != listing.catalogues.end()) SHALE_TRY(catalogue->second->forget(copy->manifest().key));
     ++removed.objects;
     removed.bytes += copy->bytes();
     progress(removed.objects, copies.size());
@@ -103,6 +126,7 @@ Json to_json(const StoredCopy& copy) {
   const Manifest& m = copy.manifest();
   return {{"key", m.key.hex()},
           {"parent", m.parent == EntryKey{} ? Json() : Json(m.parent.hex())},
+          {"label", copy.label},
           {"model", m.fingerprint.model},
           {"fingerprint", m.fingerprint.hash.hex()},
           {"first_position", m.first_position},

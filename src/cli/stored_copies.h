@@ -1,11 +1,13 @@
 // What lies in the cache folder and on the remote, of any model: read from the stored objects alone, no weights needed.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cache/catalogue.h"
 #include "cache/stored.h"
 #include "cli/output.h"
 #include "cli/serving.h"
@@ -16,6 +18,7 @@ namespace shale {
 struct StoredCopy {
   Tier* tier = nullptr;
   StoredManifest stored;  // never with an error
+  std::string label;      // for people: a file's name; empty where nobody knows
 
   const Manifest& manifest() const { return *stored.manifest; }
   double keep() const;
@@ -31,8 +34,9 @@ struct BrokenObject {
 
 struct StoredListing {
   std::vector<std::unique_ptr<Tier>> tiers;
-  std::vector<StoredCopy> copies;        // by model, then entry's first position, then key
-  std::vector<BrokenObject> broken;      // do not parse, or lack chunks
+  std::map<Hash128, std::unique_ptr<Catalogue>> catalogues;  // by fingerprint, where the folder has one
+  std::vector<StoredCopy> copies;                            // by model, then entry's first position, then key
+  std::vector<BrokenObject> broken;                          // do not parse, or lack chunks
   std::vector<BrokenObject> unfinished;  // chunks that a writer left when it was killed, or is writing now
 };
 
@@ -56,8 +60,10 @@ struct Removed {
   std::size_t objects = 0;
   std::uint64_t bytes = 0;
 };
-// Stops between objects when interrupted (kCancelled); kBusy where another process holds the folder.
-Result<Removed> remove_copies(const std::vector<const StoredCopy*>& copies, Progress& progress);
+// With what the catalogue knows of their entries. Stops between objects when interrupted (kCancelled); kBusy where
+// another process holds the folder.
+Result<Removed> remove_copies(const StoredListing& listing, const std::vector<const StoredCopy*>& copies,
+                              Progress& progress);
 
 Json to_json(const StoredCopy& copy);
 

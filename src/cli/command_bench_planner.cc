@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include "bench/planner.h"
+#include "cli/bench_machine.h"
+#include "cli/command.h"
+#include "core/units.h"
+
+namespace shale {
+namespace {
+
+struct BenchPlannerOptions {
+  OutputOptions output;
+  std::uint64_t seed = 1;
+  bool tiny = false;
+};
+
+Json to_json(const bench::PlannerRow& row, const Machine& machine) {
+  return {{"test", "planner"},
+          {"planner", row.planner},
+          {"entries", row.entries},
+          {"candidates", row.candidates},
+          {"relieve_seconds", row.relieve_seconds},
+          {"promote_seconds", row.promote_seconds},
+          {"bound_seconds", row.bound_seconds},
+          {"utility", row.utility},
+          {"bound", row.bound},
+          {"share_of_bound", row.share_of_bound},
+          {"distance_per_access_seconds", row.distance_per_access},
+          {"machine", machine.json()}};
+}
+
+Status run(const BenchPlannerOptions& options) {
+  bench::PlannerBenchOptions bench_options;
+  bench_options.seed = options.seed;
+  if (options.tiny) bench_options.entries = {100};
+  const Machine machine = measure_machine();
+  const RealClock clock;
+  const auto rows = bench::planner_rows(bench_options, clock);
+  if (!options.output.json) {
+    fmt::print("{}\n\n{:<16} {:>8} {:>11} {:>11} {:>9} {:>18}\n", machine.text(), "PLANNER", "ENTRIES", "RELIEVE",
+               "PROMOTE", "OF BOUND", "SHORT AN ACCESS BY");
+  }
+  for (const auto& row : rows) {
+    if (options.output.json) {
+      print_json(to_json(row, machine));
+    } else {
+      fmt::print("{:<16} {:>8} {:>11} {:>11} {:>7.1f} % {:>18}\n", row.planner, row.entries,
+                 format_duration(row.relieve_seconds), format_duration(row.promote_seconds), 100 * row.share_of_bound,
+                 format_duration(row.distance_per_access));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_bench_planner(CLI::App& parent, Action& chosen) {
+  auto [command, options] =
+      add_command(parent, chosen, "planner", "How fast each planner decides, and how near it comes to the bound", run);
+  command->add_option("--seed", options->seed, "Seed of the problems")->type_name("N")->capture_default_str();
+  command->add_flag("--tiny", options->tiny, "The smallest problem only: to see that it works");
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale

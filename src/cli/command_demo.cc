@@ -1,0 +1,91 @@
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/demo.h"
+#include "cli/interrupt.h"
+#include "cli/model_registry.h"
+#include "cli/option_types.h"
+#include "cli/serving.h"
+
+namespace shale {
+namespace {
+
+struct DemoOptions {
+  ModelChoice model;
+  OutputOptions output;
+  DemoWorkload workload;
+  std::vector<std::string> documents;
+  std::uint32_t document_tokens = 1200;
+  std::optional<Throttle> disk, remote;
+  CacheOptions cache;
+};
+
+constexpr char kExamples[] =
+    "The cache lies in a temporary folder, which is removed at the end. Disk and remote emulate slower hardware, so\n"
+    "that what the planner weighs can be seen also on a fast machine; the machine's own figures stand beside.\n"
+    "\n"
+    "Examples:\n"
+    "  shale demo\n"
+    "  shale demo --documents report.txt notes.md --requests 30\n"
+    "  shale demo --throttle-disk sata-ssd --throttle-remote nfs-1g --json";
+
+constexpr std::uint32_t kPromptSlack = 512;  // template, question and answer beside a document
+
+Status run(const DemoOptions& options) {
+  SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Model> model;
+  {
+    Progress progress(options.output, "loading " + options.model.model);
+    SHALE_ASSIGN(tokenizer, Tokenizer::load(path));
+    SHALE_ASSIGN(model, open_model(options.model));
+  }
+  std::vector<DemoDocument> documents;
+  if (options.documents.empty()) {
+    SHALE_ASSIGN(documents, licence_documents(*tokenizer, options.document_tokens));
+  } else {
+    SHALE_ASSIGN(documents, user_documents(*tokenizer, options.documents, options.document_tokens));
+  }
+  std::uint64_t tokens = 0;
+  for (const DemoDocument& document : documents) tokens += document.tokens;
+
+  DemoHardware hardware;
+  SHALE_ASSIGN(hardware.disk, options.disk ? Result<Throttle>(*options.disk) : throttle_preset("hdd"));
+  SHALE_ASSIGN(hardware.remote, options.remote ? Result<Throttle>(*options.remote) : throttle_preset("s3-far"));
+  SHALE_ASSIGN(const auto stack, DemoStack::open(*model, *tokenizer, options.cache, hardware, tokens,
+                                                 options.document_tokens + kPromptSlack));
+  const auto report = options.output.json ? make_json_report() : make_text_report();
+  return run_demo(*stack, std::move(documents), options.workload, *report, options.output);
+}
+
+}  // namespace
+
+void add_demo(CLI::App& parent, Action& chosen) {
+  auto [command, options] =
+      add_command(parent, chosen, "demo", "Show the main job on real documents, measured, in a few minutes", run);
+  command->footer(kExamples);
+  command
+      ->add_option("--documents", options->documents,
+                   "UTF-8 text files; the model writes the questions (default: twelve licence texts of this machine)")
+      ->type_name("FILE");
+  command->add_option("--document-tokens", options->document_tokens, "Longer documents are cut at a paragraph")
+      ->check(CLI::Range(64, 8192))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--requests", options->workload.requests, "Requests to answer")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--seed", options->workload.seed, "Of the workload")->type_name("N")->capture_default_str();
+  command->add_option("--alpha", options->cache.alpha, "Seconds of waiting that one unit of quality is worth")
+      ->envname("SHALE_ALPHA")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  add_throttle(*command, "--throttle-disk", options->disk, "Disk to emulate (default: hdd)");
+  add_throttle(*command, "--throttle-remote", options->remote, "Remote to emulate (default: s3-far)");
+  add_model_options(*command, options->model);
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale

@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+
+#include "cli/demo_report.h"
+#include "core/units.h"
+
+namespace shale {
+namespace {
+
+std::string in_ms(double seconds) { return fmt::format("{:.0f} ms", seconds * 1e3); }
+
+std::string shortened(std::string_view text, std::size_t width) {
+  return text.size() <= width ? std::string(text) : std::string(text.substr(0, width - 1)) + "~";
+}
+
+std::string configuration(const Method& method, double keep) {
+  return keep < 1 ? fmt::format("{} keep {}", method.text(), keep) : method.text();
+}
+
+std::string speed(const TierSpeed& speed) {
+  return fmt::format("{} + {}", format_duration(speed.latency_s), format_rate(speed.read_bytes_per_s));
+}
+
+class TextReport final : public DemoReport {
+ public:
+  void begin(const ModelInfo& model, std::span<const DemoTier> tiers, std::span<const DemoDocument> documents) override;
+  void met(const MetDocument& document) override;
+  void answered(const AnsweredRequest& request, const DemoDocument& document, const MetDocument& met) override;
+  void compared(std::span<const DemoPolicy> policies, double seconds) override;
+
+ private:
+  std::size_t requests_ = 0;
+};
+
+void TextReport::begin(const ModelInfo& model, std::span<const DemoTier> tiers,
+                       std::span<const DemoDocument> documents) {
+  fmt::print("Model      {}, prefill in {}, decode in {}\n", model.name, model.prefill_weights, model.decode_weights);
+  fmt::print("Documents  {}, cut at a paragraph\n", documents.size());
+  for (const DemoTier& tier : tiers) {
+    const std::string room =
+        tier.capacity_bytes == kUnlimited ? "unlimited" : "room for " + format_bytes(tier.capacity_bytes);
+    const std::string emulated = tier.emulated.empty() ? "" : fmt::format("emulates \"{}\"; ", tier.emulated);
+    fmt::print("{:<10} {}, {}this machine's own: {}\n",
+               tier.name == "remote" ? "Remote"
+               : tier.name == "disk" ? "Disk"
+                                     : "Memory",
+               room, emulated, speed(tier.own));
+  }
+  fmt::print(
+      "\nEvery document is read once with nothing cached, then once with its pages still in the pool; then each\n"
+      "compression's answers to profiling questions are compared with the full cache's.\n\n");
+  fmt::print("{:<14} {:>6} {:>10} {:>10} {:>10}   {}\n", "DOCUMENT", "TOKENS", "KV CACHE", "RECOMPUTED", "FROM POOL",
+             "AGREEMENT: int8, half of the tokens kept by the best scorer");
+}
+
+void TextReport::met(const MetDocument& document) {
+  double int8 = 0;
+  const ProfileRow* half = nullptr;
+  for (const ProfileRow& row : document.profile.rows) {
+    if (row.method.text() == "int8") int8 = row.agreement;
+    if (row.keep == 0.5 && (!half || row.agreement > half->agreement)) half = &row;
+  }
+  fmt::print("{:<14} {:>6} {:>10} {:>10} {:>10}   {:.2f}, {}\n", shortened(document.name, 14), document.tokens,
+             format_bytes(document.bytes), in_ms(document.recompute_s), in_ms(document.pool_s), int8,
+             half ? fmt::format("{:.2f} {}", half->agreement, half->method.text()) : "-");
+  std::fflush(stdout);
+}
+
+void TextReport::answered(const AnsweredRequest& request, const DemoDocument& document, const MetDocument& met) {
+  if (requests_ == 0) {
+    fmt::print("\n{:>3} {:<14} {:<34} {:<8} {:<20} {:>8} {:>10} {:>9}\n", "#", "DOCUMENT", "QUESTION", "FROM",
+               "STORED AS", "TTFT", "RECOMPUTED", "AGREEMENT");
+  }
+  const std::string stored = request.from == "computed" ? "-" : configuration(request.method, request.keep);
+  fmt::print("{:>3} {:<14} {:<34} {:<8} {:<20} {:>8} {:>10} {:>9.2f}\n", ++requests_, shortened(met.name, 14),
+             shortened(document.requests[request.question], 34), request.from, stored, in_ms(request.ttft_s),
+             in_ms(met.recompute_s), request.agreement);
+  std::fflush(stdout);
+}
+
+void TextReport::compared(std::span<const DemoPolicy> policies, double seconds) {
+  fmt::print("\nThe same {} requests by policy\n\n", requests_);
+  fmt::print("{:<28} {:>8} {:>8} {:>9}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}  {:>8} {:>8}\n", "", "TTFT p50",
+             "p90", "AGREEMENT", "MEMORY", "DISK", "REMOTE", "COMPUTED", "IN MEMORY", "ON DISK", "READ", "OWN p50",
+             "OWN p90");
+  for (const DemoPolicy& policy : policies) {
+    const std::string name = policy.name + (policy.replayed ? " (replayed)" : " (measured)");
+    fmt::print("{:<28} {:>8} {:>8} {:>9.3f}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}  {:>8} {:>8}\n", name,
+               in_ms(quantile(policy.ttft_s, 0.5)), in_ms(quantile(policy.ttft_s, 0.9)), policy.agreement,
+               policy.hits[0], policy.hits[1], policy.hits[2], policy.computed, format_bytes(policy.bytes_held[0]),
+               format_bytes(policy.bytes_held[1]), format_bytes(policy.bytes_read),
+               in_ms(quantile(policy.own_ttft_s, 0.5)), in_ms(quantile(policy.own_ttft_s, 0.9)));
+  }
+  fmt::print(
+      "\nAGREEMENT  share of the full cache's own answer that is still the model's first choice, token by token, on "
+      "the\n"
+      "           request's own question; measured once per document, question and compression.\n"
+      "RECOMPUTED time to first token of this document with nothing cached, measured in this run.\n"
+      "replayed   the policy's own placement code on a virtual clock, with loading, computing and agreement as "
+      "measured\n"
+      "           above; shale stands there both ways, so that the replay can be judged. fixed is the one compression\n"
+      "           that in hindsight serves this workload best.\n"
+      "OWN        replayed without the emulated slowness, at this machine's own tier speeds.\n");
+  fmt::print("\nAll of it took {}.\n", format_duration(seconds));
+}
+
+}  // namespace
+
+std::unique_ptr<DemoReport> make_text_report() { return std::make_unique<TextReport>(); }
+
+}  // namespace shale

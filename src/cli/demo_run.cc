@@ -1,0 +1,99 @@
+#include "cli/demo_run.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "cli/interrupt.h"
+#include "profile/prompt.h"
+
+namespace shale {
+namespace {
+
+Result<Response> ask(DemoStack& stack, const DemoDocument& document, const std::string& question,
+                     std::uint32_t tokens_max) {
+  SHALE_ASSIGN(PromptParts parts, make_prompt(stack.engine().tokenizer(), document.text, question));
+  Request request;
+  request.segments = {{std::move(parts.context), true, document.name}, {std::move(parts.question), false, {}}};
+  request.max_tokens = tokens_max;
+  Response response = stack.engine().run(std::move(request));
+  if (response.error) return std::unexpected(*response.error);
+  return response;
+}
+
+// Uniform in [0, 1): the standard library's distributions differ between implementations.
+double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
+
+std::size_t index_below(std::mt19937_64& random, std::size_t end) {
+  return static_cast<std::size_t>(uniform(random) * static_cast<double>(end));
+}
+
+}  // namespace
+
+std::vector<DemoRequest> zipf_requests(std::size_t documents, std::size_t questions, std::size_t count,
+                                       std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::size_t> by_rank(documents);
+  std::iota(by_rank.begin(), by_rank.end(), std::size_t{0});
+  for (std::size_t i = documents; i > 1; --i) std::swap(by_rank[i - 1], by_rank[index_below(random, i)]);
+  std::vector<double> up_to;
+  for (std::size_t rank = 1; rank <= documents; ++rank) {
+    up_to.push_back((up_to.empty() ? 0 : up_to.back()) + 1 / static_cast<double>(rank));
+  }
+  std::vector<DemoRequest> requests;
+  while (requests.size() < count) {
+    const auto rank = std::ranges::upper_bound(up_to, uniform(random) * up_to.back()) - up_to.begin();
+    requests.push_back({by_rank[static_cast<std::size_t>(rank)], index_below(random, questions)});
+  }
+  return requests;
+}
+
+Result<MetDocument> meet_document(DemoStack& stack, const DemoDocument& document, std::uint32_t answer_tokens,
+                                  const std::function<void(std::size_t, std::size_t)>& progress) {
+  MetDocument met;
+  met.name = document.name;
+  stack.empty_pool();
+  SHALE_ASSIGN(const Response cold, ask(stack, document, document.requests.front(), 1));
+  SHALE_ASSIGN(const Response warm, ask(stack, document, document.requests.back(), 1));
+  met.recompute_s = cold.ttft_seconds;
+  met.pool_s = warm.ttft_seconds;
+  ProfileOptions options;
+  options.answer_tokens = answer_tokens;
+  options.held_out = document.requests;
+  options.label = document.name;
+  options.stop = interrupted;
+  SHALE_ASSIGN(met.profile, profile_context(stack.engine(), document.text, document.profiling, options, progress));
+  met.tokens = met.profile.tokens;
+  met.bytes = met.profile.rows.front().bytes;
+  stack.cache().plan();
+  SHALE_TRY(stack.settle());
+  return met;
+}
+
+Result<AnsweredRequest> answer_request(DemoStack& stack, const DemoDocument& document, const MetDocument& met,
+                                       const DemoRequest& request, std::uint32_t answer_tokens) {
+  stack.empty_pool();
+  AnsweredRequest answered{.document = request.document, .question = request.question, .from = "computed"};
+  answered.at_s = stack.clock().now_s();
+  SHALE_ASSIGN(const Response response, ask(stack, document, document.requests[request.question], answer_tokens));
+  answered.ttft_s = response.ttft_seconds;
+  if (!response.sources.empty()) {
+    const SourceUsed& source = response.sources.front();
+    answered.from = source.where;
+    answered.method = source.method;
+    answered.keep = source.keep;
+    answered.bytes = source.bytes;
+    const auto row = std::ranges::find_if(met.profile.rows, [&](const ProfileRow& one) {
+      return one.method == source.method && one.keep == source.keep;
+    });
+    if (row == met.profile.rows.end()) {
+      return fail(ErrorCode::kInternal, "{} was served as {} at keep {}, which nobody measured", met.name,
+                  source.method.text(), source.keep);
+    }
+    answered.agreement = row->held_out[request.question].agreement;
+  }
+  SHALE_TRY(stack.settle());
+  return answered;
+}
+
+}  // namespace shale

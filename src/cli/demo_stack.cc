@@ -1,0 +1,94 @@
+#include "cli/demo_stack.h"
+
+#include <stdlib.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "cli/interrupt.h"
+
+namespace shale {
+namespace {
+
+// Contexts that the pool holds at once: the exact one, and compressed copies that are asked together.
+constexpr std::uint32_t kPoolContexts = 8;
+
+std::uint64_t share_of(std::uint64_t bytes, double share) {
+  return round_up(static_cast<std::uint64_t>(static_cast<double>(bytes) * share), std::size_t{1} << 20);
+}
+
+// Measures a tier as it is, then slows it down.
+Result<DemoTier> take_in(std::vector<std::unique_ptr<Tier>>& tiers, std::unique_ptr<Tier> tier,
+                         const Throttle& throttle, const Clock& clock) {
+  SHALE_TRY(tier->measure());
+  const DemoTier taken{tier->name(), throttle.name, tier->capacity_bytes(), tier->speed()};
+  tiers.push_back(throttle.name.empty() ? std::move(tier) : make_throttled_tier(std::move(tier), throttle, clock));
+  if (!throttle.name.empty()) SHALE_TRY(tiers.back()->measure());
+  return taken;
+}
+
+}  // namespace
+
+Result<TemporaryFolder> TemporaryFolder::create() {
+  std::error_code ignored;
+  auto parent = std::filesystem::temp_directory_path(ignored);
+  std::string name = ((parent.empty() ? "/tmp" : parent) / "shale-demo-XXXXXX").string();
+  if (!mkdtemp(name.data())) {
+    return fail(ErrorCode::kIo, "cannot make a folder in {}: {}; set TMPDIR to one that is writable", parent.string(),
+                std::strerror(errno));
+  }
+  return TemporaryFolder(std::filesystem::path(name));
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+Result<std::unique_ptr<DemoStack>> DemoStack::open(Model& model, const Tokenizer& tokenizer, CacheOptions options,
+                                                   const DemoHardware& hardware, std::uint64_t tokens,
+                                                   std::uint32_t tokens_max) {
+  SHALE_ASSIGN(TemporaryFolder folder, TemporaryFolder::create());
+  std::unique_ptr<DemoStack> stack(new DemoStack(std::move(folder)));
+  const auto& path = stack->folder_.path();
+  const PageShape shape = model.page_shape();
+  SHALE_ASSIGN(stack->pool_, PagePool::create(shape, kPoolContexts * shape.slab_bytes() * shape.pages_for(tokens_max)));
+
+  const std::uint64_t bytes = tokens * shape.token_bytes();
+  const Clock& clock = stack->clock_;
+  std::vector<std::unique_ptr<Tier>> tiers;
+  const auto take = [&](std::unique_ptr<Tier> tier, const Throttle& throttle) -> Status {
+    SHALE_ASSIGN(DemoTier taken, take_in(tiers, std::move(tier), throttle, clock));
+    stack->tiers_.push_back(std::move(taken));
+    return {};
+  };
+  SHALE_TRY(take(make_memory_tier(share_of(bytes, hardware.memory_share), clock), {}));
+  SHALE_ASSIGN(
+      auto disk,
+      make_disk_tier({.folder = path / "disk", .capacity_bytes = share_of(bytes, hardware.disk_share)}, clock));
+  SHALE_TRY(take(std::move(disk), hardware.disk));
+  SHALE_ASSIGN(auto remote, make_directory_tier(path / "remote", kUnlimited, clock));
+  SHALE_TRY(take(std::move(remote), hardware.remote));
+
+  const Fingerprint fingerprint{model.fingerprint(), model.info().name};
+  SHALE_ASSIGN(auto catalogue, Catalogue::open(path / "catalogue.sqlite", fingerprint.hash));
+  options.plan_interval_s = 0;  // a planning round after every request
+  SHALE_ASSIGN(stack->cache_, Cache::open(std::move(options), fingerprint, *stack->pool_, std::move(tiers),
+                                          std::move(catalogue), clock));
+  stack->engine_ = std::make_unique<Engine>(EngineOptions{}, model, tokenizer, *stack->cache_, clock);
+  return stack;
+}
+
+Status DemoStack::settle() {
+  do {
+    while (engine_->run_once()) SHALE_TRY(check_interrupt());
+    cache_->drain(engine_->model().executor());
+    SHALE_TRY(check_interrupt());
+  } while (engine_->run_once());
+  return {};
+}
+
+void DemoStack::empty_pool() { cache_->make_room(pool_->slabs_total()); }
+
+}  // namespace shale
