@@ -8,10 +8,10 @@
 // Full copies on the lowest tier. By default the lowest tier also keeps every entry uncompressed, so that every loss
 // can be undone. Such a copy answers no request by itself and so has no utility: relief would give every one of them
 // up, at no loss, before it touched a placement. They can therefore stay out of the problem without changing any plan:
-// a candidate's `bytes` are those of the copy that answers, the lowest tier's candidates are then the uncompressed one
-// alone, and `full_copies` says which of the copies fit into the room that the plan leaves. An entry whose copy has
-// gone is one whose caller no longer offers candidates better than its current one; from the lowest tier the last move
-// is to drop.
+// a candidate's `bytes` are those of the copy that answers, and `full_copies` says which of the others fit into the
+// room that the plan leaves. An entry whose full copy has gone is one whose caller no longer offers candidates better
+// than its current one. Whether entries may lie compressed on the lowest tier itself is the caller's choice, too, by
+// the candidates that it offers; where they may not, the last move is to drop.
 #pragma once
 
 #include <cstdint>

@@ -47,28 +47,29 @@ Shares measure(const InstanceShape& shape, const PlannerOptions& options, std::u
   return mean;
 }
 
-// Five entries make rounding as hard as it gets: the last one moved can empty a tier. Measured below are 0.95 and more.
+// Few entries make rounding as hard as it gets: the last one moved can empty a tier. The limits lie a little below what
+// was measured: 0.975 after relief and 0.992 after promotion on three tiers, 0.981 and 0.999 on one.
 TEST(Optimum, GreedyIsCloseOnThreeTiers) {
   const Shares mean = measure({.entries = 5, .tiers = 3, .smaller_forms = 2}, {}, 200);
-  EXPECT_GE(mean.relieved, 0.9);
-  EXPECT_GE(mean.promoted, 0.95);
-  EXPECT_LE(mean.bound, 1.1);
+  EXPECT_GE(mean.relieved, 0.95);
+  EXPECT_GE(mean.promoted, 0.98);
+  EXPECT_LE(mean.bound, 1.03);
 }
 
 TEST(Optimum, GreedyIsCloseOnOneTier) {
   const Shares mean = measure({.entries = 7, .tiers = 1, .smaller_forms = 3, .capacity_share = 0.4}, {}, 200);
-  EXPECT_GE(mean.relieved, 0.9);
-  EXPECT_GE(mean.promoted, 0.95);
+  EXPECT_GE(mean.relieved, 0.95);
+  EXPECT_GE(mean.promoted, 0.98);
 }
 
 TEST(Optimum, PinnedEntriesBindTheBoundToo) {
   const Shares mean = measure({.entries = 6, .tiers = 2, .capacity_share = 0.4, .pinned_share = 0.2}, {}, 200);
-  EXPECT_GE(mean.promoted, 0.9);
+  EXPECT_GE(mean.promoted, 0.98);
 }
 
 TEST(Optimum, UndividedIsAPlanToo) {
   const Shares mean = measure({.entries = 5, .tiers = 3, .smaller_forms = 2}, {.divide_by_bytes = false}, 200);
-  EXPECT_GE(mean.promoted, 0.8);
+  EXPECT_GE(mean.promoted, 0.95);
 }
 
 TEST(Bound, IsTheBestOfEverythingWhereAllFits) {
@@ -93,7 +94,7 @@ TEST(Bound, NarrowsOnManyEntries) {
   const double share = (planner->promote(relieved).utility - nothing) / (utility_bound(problem) - nothing);
   fmt::print("share of the bound's gain at 2,000 entries: {:.4f}\n", share);
   EXPECT_LE(share, 1);
-  EXPECT_GE(share, 0.95);
+  EXPECT_GE(share, 0.99);
 }
 
 TEST(Ellipsoid, FindsTheKinkOfAConvexFunction) {
