@@ -494,6 +494,8 @@ void Cache::plan() {
   State& s = *state_;
   s.plan_due = false;
   s.planned_at_s = s.clock.now_s();
+  // What other processes measured meanwhile; without it the plan is merely older.
+  if (s.catalogue) static_cast<void>(s.catalogue->refresh());
   Problem before = problem();
   const std::vector<const Entry*> entries = s.planned_entries();
   const Plan relief = s.planner->relieve(before);
