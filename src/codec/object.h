@@ -29,7 +29,7 @@ struct Fingerprint {
 };
 
 using EntryKey = Hash128;
-// hash(fingerprint, parent's key, tokens); a root entry's parent key is all zero.
+// hash(format version, fingerprint, parent's key, tokens); a root entry's parent key is all zero.
 EntryKey entry_key(const Fingerprint& fingerprint, const EntryKey& parent, std::span<const std::int32_t> tokens);
 
 struct ChunkInfo {
@@ -62,32 +62,39 @@ struct Manifest {
   }
 
   AlignedBuffer serialize() const;
-  // Checks magic, version, checksum and every field against every other; kCorrupt or kMismatch with what was wrong.
+  // Checks magic, version, checksum and every field against every other, so that nothing computed from a manifest that
+  // parsed is out of bounds; kCorrupt, or kMismatch for another version, with what was wrong.
   static Result<Manifest> parse(std::span<const std::byte> bytes);
 };
 
-// Layers per group so that the smallest stratum's chunk reaches 256 KiB where the entry is large enough.
+// Layers per group so that the smallest stratum's chunk reaches 256 KiB where the entry is large enough. All layers for
+// a method that cannot be encoded.
 std::uint32_t layers_per_group(const PageShape& shape, const Method& method, std::uint32_t tokens);
 
-// Encodes an entry in bounded pieces. Reads the pages of the sequence's tokens [first, first + tokens) (which must be
-// exact, with heads in agreement); pages must stay referenced until done.
+// Encodes an entry in bounded pieces. Reads the pages of the entry's tokens, which must be exact, with heads in
+// agreement; they must stay referenced until done. One caller at a time.
 class ObjectEncoder {
  public:
-  // `queries`: [layers][query_heads][window][head_dim] of the entry's last tokens where the scorer needs them, else
-  // empty. kInvalidArgument for unknown methods or missing queries.
+  // The entry's first token is in slot `first_slot` of slabs[0]. `identity` says key, parent, fingerprint, first
+  // position, tokens and method; the rest is filled in. `queries`: [layers][query_heads][window][head_dim] of the
+  // entry's last tokens where the scorer needs them, else empty; they must stay in place until done. kInvalidArgument
+  // for unknown methods, missing queries or slabs that do not fit the tokens; kUnsupported for a head dimension that
+  // the quantizer cannot take.
   static Result<ObjectEncoder> start(const PagePool& pool, std::vector<SlabId> slabs, std::uint32_t first_slot,
-                                     Manifest identity /* key … tokens, method */, const ScorerOptions& options,
-                                     std::span<const float> queries, std::uint32_t query_heads, std::uint32_t window);
+                                     Manifest identity, const ScorerOptions& options, std::span<const float> queries,
+                                     std::uint32_t query_heads, std::uint32_t window);
   ~ObjectEncoder();
   ObjectEncoder(ObjectEncoder&&) noexcept;
+  ObjectEncoder& operator=(ObjectEncoder&&) noexcept;
 
-  // Encodes the next layer group (all strata of it); false when all are done. About a millisecond of work per call and
-  // thread is the aim: layers of the group are spread over the executor.
+  // Does the next piece: scores a layer a thread, encodes some heads, or sums some chunks; about a millisecond a
+  // thread. False when all is done.
   bool step(Executor& executor);
   struct Encoded {
     Manifest manifest;
     std::vector<AlignedBuffer> chunks;  // as manifest.chunks
   };
+  // Once, after step() returned false.
   Encoded finish();
 
  private:
@@ -96,20 +103,24 @@ class ObjectEncoder {
   std::unique_ptr<State> state_;
 };
 
-// Decodes chunks into a sequence's pages, in any order of chunks.
+// Decodes chunks into a sequence's pages, in any order of chunks. The sequence must stay where it is meanwhile. One
+// caller at a time.
 class ObjectDecoder {
  public:
   // Reserves pages in `sequence` for the strata of `keep` (kFull leaves it as it was) and advances it by
-  // `logical_tokens` ≤ manifest.tokens.size(): a hit may end inside the entry; tokens at or beyond are left out.
-  // Full, exact objects restore slabs whose heads agree, bit for bit.
+  // `logical_tokens`, from 1 to manifest.tokens.size(): a hit may end inside the entry; tokens at or beyond are left
+  // out. Full objects restore slabs whose heads agree, bit for bit; all others make the sequence lossy, with each
+  // stratum on pages of its own, its tokens in order of position. kMismatch for another shape.
   static Result<ObjectDecoder> start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
                                      Sequence& sequence);
   ~ObjectDecoder();
   ObjectDecoder(ObjectDecoder&&) noexcept;
+  ObjectDecoder& operator=(ObjectDecoder&&) noexcept;
 
+  // Chunks [0, strata() · manifest.layer_groups()) are wanted.
   std::uint32_t strata() const;
-  // Verifies the checksum and decodes one chunk over the executor. kCorrupt when it fails; the caller must then drop
-  // the sequence.
+  // Verifies the checksum and decodes one chunk over the executor, each once. kCorrupt when it fails; the caller must
+  // then drop the sequence, for what lies in its pages is undefined.
   Status decode(std::uint32_t chunk, std::span<const std::byte> bytes, Executor& executor);
 
  private:

@@ -1,11 +1,14 @@
 // Copies of tokens between pages, blocks and anything else laid out as KvRows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "codec/quantizer.h"
 #include "core/aligned_buffer.h"
+#include "paging/page_shape.h"
 
 namespace shale {
 
@@ -29,6 +32,38 @@ inline void copy_tokens(const KvRows<const Half>& from, std::uint32_t first, con
   }
   std::memcpy(to.values + std::size_t{to_first} * to.head_dim, from.values + std::size_t{first} * from.head_dim,
               std::size_t{count} * from.head_dim * sizeof(Half));
+}
+
+inline KvRows<const Half> rows_of(const PageView& page, const PageShape& shape) {
+  return {page.keys, page.values, shape.page_tokens, shape.page_tokens, shape.head_dim};
+}
+inline KvRows<Half> rows_of(const MutablePageView& page, const PageShape& shape) {
+  return {page.keys, page.values, shape.page_tokens, shape.page_tokens, shape.head_dim};
+}
+
+// Tokens [first, first + count) of a run of pages, all full but the last, to tokens [to_first, …) of `to`.
+inline void gather_tokens(std::span<const PageView> pages, const PageShape& shape, std::uint32_t first,
+                          std::uint32_t count, const KvRows<Half>& to, std::uint32_t to_first) {
+  while (count > 0) {
+    const std::uint32_t slot = first % shape.page_tokens, run = std::min(count, shape.page_tokens - slot);
+    copy_tokens(rows_of(pages[first / shape.page_tokens], shape), slot, to, to_first, run);
+    first += run;
+    to_first += run;
+    count -= run;
+  }
+}
+
+// The reverse: tokens [from_first, …) of `from` to tokens [first, first + count) of a run of pages.
+inline void scatter_tokens(const KvRows<const Half>& from, std::uint32_t from_first,
+                           std::span<const MutablePageView> pages, const PageShape& shape, std::uint32_t first,
+                           std::uint32_t count) {
+  while (count > 0) {
+    const std::uint32_t slot = first % shape.page_tokens, run = std::min(count, shape.page_tokens - slot);
+    copy_tokens(from, from_first, rows_of(pages[first / shape.page_tokens], shape), slot, run);
+    from_first += run;
+    first += run;
+    count -= run;
+  }
 }
 
 // Room for one block of one head, in the cache's first levels.

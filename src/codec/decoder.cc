@@ -1,0 +1,252 @@
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <optional>
+
+#include "codec/layout.h"
+#include "codec/object.h"
+#include "codec/token_copy.h"
+
+namespace shale {
+namespace {
+
+// Tokens that one piece of work decodes: whole blocks and whole pages.
+constexpr std::uint32_t kPieceTokens = 1024;
+
+std::uint32_t pieces_of(std::uint32_t tokens) { return (tokens + kPieceTokens - 1) / kPieceTokens; }
+
+// How many of a bitmap's tokens lie below `logical`; nothing unless it marks `expected` of `tokens`.
+std::optional<std::uint32_t> tokens_below(std::span<const std::byte> bitmap, std::uint32_t tokens,
+                                          std::uint32_t expected, std::uint32_t logical) {
+  std::uint32_t marked = 0, beyond = 0, below = 0;
+  for (std::uint32_t first = 0; first < bitmap.size() * 8; first += 64) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bitmap.data() + first / 8, sizeof word);
+    const auto before = [&](std::uint32_t end) {
+      if (end <= first) return 0u;
+      const std::uint64_t mask = end - first >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << (end - first)) - 1;
+      return static_cast<std::uint32_t>(std::popcount(word & mask));
+    };
+    const auto all = static_cast<std::uint32_t>(std::popcount(word));
+    marked += all;
+    beyond += all - before(tokens);
+    below += before(logical);
+  }
+  if (marked != expected || beyond != 0) return std::nullopt;
+  return below;
+}
+
+}  // namespace
+
+struct ObjectDecoder::State {
+  ObjectLayout layout;
+  std::vector<ChunkInfo> chunks;  // of the strata wanted
+  std::uint32_t strata, groups, logical_tokens;
+  Sequence* sequence;
+  std::vector<Sequence::Stratum> pages;  // per stratum; none for full objects
+  std::vector<bool> decoded;             // per chunk, tried at least
+
+  const PageShape& shape() const { return layout.shape(); }
+  std::size_t section_bytes(const ChunkInfo& chunk) const { return layout.section_bytes(chunk.stratum); }
+
+  Status decode_full(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
+  void copy_slabs(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t first, std::uint32_t end);
+  void copy_shifted(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t layer, std::uint32_t head);
+  Status decode_sections(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
+  void decode_piece(std::span<const std::byte> codes, std::span<const PageId> to, std::uint32_t first,
+                    std::uint32_t end, std::uint32_t tokens);
+};
+
+namespace {
+
+// Runs work(0) … work(count - 1) beside the check of the checksum. What is decoded of damaged bytes is nonsense that
+// nobody sees: the caller drops the sequence.
+Status verified(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor, std::size_t count,
+                const std::function<void(std::size_t)>& work) {
+  bool sound = false;
+  executor.parallel_for(count + 1, [&](std::size_t i) {
+    if (i == 0) {
+      sound = hash128(bytes) == chunk.checksum;
+    } else {
+      work(i - 1);
+    }
+  });
+  if (sound) return {};
+  return fail(ErrorCode::kCorrupt, "stratum {}, layers {} to {} of a stored object: the checksum is wrong",
+              chunk.stratum, chunk.first_layer, chunk.end_layer);
+}
+
+}  // namespace
+
+Status ObjectDecoder::State::decode_full(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor) {
+  const std::uint32_t slabs = shape().pages_for(logical_tokens);
+  if (sequence->appended(0, 0, 0, logical_tokens).slot == 0) {
+    const std::uint32_t pieces = std::min<std::uint32_t>(slabs, 4 * static_cast<std::uint32_t>(executor.threads()));
+    return verified(chunk, bytes, executor, pieces, [&](std::size_t i) {
+      copy_slabs(chunk, bytes, static_cast<std::uint32_t>(slabs * i / pieces),
+                 static_cast<std::uint32_t>(slabs * (i + 1) / pieces));
+    });
+  }
+  const std::uint32_t heads = (chunk.end_layer - chunk.first_layer) * shape().kv_heads;
+  return verified(chunk, bytes, executor, heads, [&](std::size_t i) {
+    const auto index = static_cast<std::uint32_t>(i);
+    copy_shifted(chunk, bytes, chunk.first_layer + index / shape().kv_heads, index % shape().kv_heads);
+  });
+}
+
+// Slabs [first, end) of the entry, each page of the group's layers as it is.
+void ObjectDecoder::State::copy_slabs(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t first,
+                                      std::uint32_t end) {
+  const std::size_t page_bytes = shape().page_bytes();
+  const std::byte* from = bytes.data() + first * (bytes.size() / shape().pages_for(layout.tokens()));
+  for (std::uint32_t slab = first; slab < end; ++slab) {
+    for (std::uint32_t layer = chunk.first_layer; layer < chunk.end_layer; ++layer) {
+      for (std::uint32_t head = 0; head < shape().kv_heads; ++head, from += page_bytes) {
+        const PageId page = sequence->appended(layer, head, slab * shape().page_tokens, logical_tokens).page;
+        std::memcpy(sequence->pool().writable_page(page).keys, from, page_bytes);
+      }
+    }
+  }
+}
+
+// The sequence's last page was not full, so tokens land in other slots than they were stored in.
+void ObjectDecoder::State::copy_shifted(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t layer,
+                                        std::uint32_t head) {
+  const std::uint32_t page_tokens = shape().page_tokens;
+  const std::size_t stride = bytes.size() / shape().pages_for(layout.tokens());
+  const std::uint32_t shift = sequence->appended(layer, head, 0, logical_tokens).slot;
+  std::vector<MutablePageView> to;
+  for (std::uint32_t slot = 0; slot < shift + logical_tokens; slot += page_tokens) {
+    const std::uint32_t token = slot < shift ? 0 : slot - shift;
+    to.push_back(sequence->pool().writable_page(sequence->appended(layer, head, token, logical_tokens).page));
+  }
+  const std::byte* from = bytes.data() + shape().page_index(layer - chunk.first_layer, head) * shape().page_bytes();
+  AlignedBuffer page(shape().page_bytes());
+  const Half* keys = reinterpret_cast<const Half*>(page.data());
+  const KvRows<const Half> rows = rows_of(PageView{keys, keys + shape().key_elements()}, shape());
+  for (std::uint32_t first = 0; first < logical_tokens; first += page_tokens, from += stride) {
+    std::memcpy(page.data(), from, page.size());
+    scatter_tokens(rows, 0, to, shape(), shift + first, std::min(page_tokens, logical_tokens - first));
+  }
+}
+
+Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, std::span<const std::byte> bytes,
+                                             Executor& executor) {
+  const std::uint32_t tokens = layout.stratum_tokens(chunk.stratum), pieces = pieces_of(tokens);
+  const std::uint32_t sections = (chunk.end_layer - chunk.first_layer) * shape().kv_heads;
+  const std::uint32_t first_page = shape().page_index(chunk.first_layer, 0);
+  Sequence::Stratum& stratum = pages[chunk.stratum];
+  // Positions ascend, so the tokens below a hit's end are the first of each section.
+  std::vector<std::uint32_t> kept(sections, std::min(tokens, logical_tokens));
+  if (layout.ranked()) {
+    for (std::uint32_t i = 0; i < sections; ++i) {
+      const auto bitmap = bytes.subspan(i * section_bytes(chunk), layout.bitmap_bytes());
+      const auto below = tokens_below(bitmap, layout.tokens(), tokens, logical_tokens);
+      if (!below) return fail(ErrorCode::kCorrupt, "a chunk of a stored object has impossible token positions");
+      kept[i] = *below;
+    }
+  }
+  SHALE_TRY(verified(chunk, bytes, executor, std::size_t{sections} * pieces, [&](std::size_t i) {
+    const std::size_t section = i / pieces;
+    const auto first = static_cast<std::uint32_t>(i % pieces) * kPieceTokens;
+    const auto codes =
+        bytes.subspan(section * section_bytes(chunk), section_bytes(chunk)).subspan(layout.bitmap_bytes());
+    decode_piece(codes, stratum.pages[first_page + section], first, std::min(first + kPieceTokens, kept[section]),
+                 tokens);
+  }));
+  for (std::uint32_t i = 0; i < sections; ++i) {
+    if (kept[i] == tokens || !layout.ranked()) continue;
+    sequence->shrink_stratum(stratum, chunk.first_layer + i / shape().kv_heads, i % shape().kv_heads, kept[i]);
+  }
+  return {};
+}
+
+// Tokens [first, end) of a section of `tokens` codes, block by block.
+void ObjectDecoder::State::decode_piece(std::span<const std::byte> codes, std::span<const PageId> to,
+                                        std::uint32_t first, std::uint32_t end, std::uint32_t tokens) {
+  const Quantizer& quantizer = layout.quantizer();
+  const std::uint32_t head_dim = shape().head_dim;
+  const std::size_t step = quantizer.encoded_bytes(kBlockTokens, head_dim);
+  BlockBuffer block(head_dim);
+  std::vector<MutablePageView> views;
+  for (std::uint32_t token = first; token < end; token += shape().page_tokens) {
+    views.push_back(sequence->pool().writable_page(to[token / shape().page_tokens]));
+  }
+  for (std::uint32_t token = first; token < end; token += kBlockTokens) {
+    const std::uint32_t stored = std::min(kBlockTokens, tokens - token);
+    quantizer.decode(codes.subspan(token / kBlockTokens * step, quantizer.encoded_bytes(stored, head_dim)),
+                     block.rows(stored));
+    scatter_tokens(block.const_rows(stored), 0, views, shape(), token - first, std::min(stored, end - token));
+  }
+}
+
+ObjectDecoder::ObjectDecoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ObjectDecoder::~ObjectDecoder() = default;
+ObjectDecoder::ObjectDecoder(ObjectDecoder&&) noexcept = default;
+ObjectDecoder& ObjectDecoder::operator=(ObjectDecoder&&) noexcept = default;
+
+Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
+                                           Sequence& sequence) {
+  const auto tokens = static_cast<std::uint32_t>(manifest.tokens.size());
+  if (manifest.shape != sequence.pool().shape()) {
+    return fail(ErrorCode::kMismatch, "a stored object of another model or page size cannot be loaded into this pool");
+  }
+  if (!(keep > 0 && keep <= 1) || logical_tokens == 0 || logical_tokens > tokens) {
+    return fail(ErrorCode::kInvalidArgument, "keep {} of {} tokens of an entry of {} cannot be loaded", keep,
+                logical_tokens, tokens);
+  }
+  SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(manifest.shape, manifest.method, tokens));
+  const std::uint32_t strata = manifest.strata_for(keep), groups = manifest.layer_groups();
+  std::vector<Sequence::Stratum> pages;
+  if (layout.full()) {
+    SHALE_TRY(sequence.append(logical_tokens));
+  } else {
+    // What each stratum holds below `logical_tokens` is known once it is decoded; plain objects keep all of it.
+    std::vector<std::uint32_t> kept;
+    std::size_t needed = 0;
+    for (std::uint32_t s = 0; s < strata; ++s) {
+      kept.push_back(layout.ranked() ? layout.stratum_tokens(s) : logical_tokens);
+      needed += std::size_t{manifest.shape.pages_for(kept.back())} * manifest.shape.pages_per_slab();
+    }
+    if (sequence.pool().pages_free() < needed) {
+      return fail(ErrorCode::kFull, "a stored object needs {} pages of the page pool, {} are free", needed,
+                  sequence.pool().pages_free());
+    }
+    for (const std::uint32_t count : kept) {
+      SHALE_ASSIGN(Sequence::Stratum stratum,
+                   sequence.append_stratum(std::vector(manifest.shape.pages_per_slab(), count)));
+      pages.push_back(std::move(stratum));
+    }
+    sequence.advance(logical_tokens, true);
+  }
+  const std::size_t wanted = std::size_t{strata} * groups;
+  return ObjectDecoder(std::make_unique<State>(
+      State{.layout = std::move(layout),
+            .chunks = {manifest.chunks.begin(), manifest.chunks.begin() + static_cast<std::ptrdiff_t>(wanted)},
+            .strata = strata,
+            .groups = groups,
+            .logical_tokens = logical_tokens,
+            .sequence = &sequence,
+            .pages = std::move(pages),
+            .decoded = std::vector<bool>(wanted)}));
+}
+
+std::uint32_t ObjectDecoder::strata() const { return state_->strata; }
+
+Status ObjectDecoder::decode(std::uint32_t chunk, std::span<const std::byte> bytes, Executor& executor) {
+  State& s = *state_;
+  if (chunk >= s.chunks.size() || s.decoded[chunk]) {
+    return fail(ErrorCode::kInvalidArgument, "chunk {} is not one of the {} wanted, or was decoded before", chunk,
+                s.chunks.size());
+  }
+  s.decoded[chunk] = true;
+  const ChunkInfo& info = s.chunks[chunk];
+  if (bytes.size() != info.bytes) {
+    return fail(ErrorCode::kCorrupt, "a chunk of a stored object has {} bytes instead of {}", bytes.size(), info.bytes);
+  }
+  return s.layout.full() ? s.decode_full(info, bytes, executor) : s.decode_sections(info, bytes, executor);
+}
+
+}  // namespace shale

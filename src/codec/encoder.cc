@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "codec/entry_pages.h"
+#include "codec/layout.h"
+#include "codec/object.h"
+#include "codec/token_copy.h"
+
+namespace shale {
+namespace {
+
+// What one thread encodes or sums in about a millisecond.
+constexpr std::size_t kBytesPerStep = 4 << 20;
+
+// How many of the `left` equal pieces of work a step does.
+std::uint32_t pieces_per_step(std::size_t piece_bytes, std::size_t threads, std::uint32_t left) {
+  const std::size_t each = std::max<std::size_t>(1, kBytesPerStep / std::max<std::size_t>(1, piece_bytes));
+  return static_cast<std::uint32_t>(std::min<std::size_t>(left, each * threads));
+}
+
+}  // namespace
+
+struct ObjectEncoder::State {
+  EntryPages pages;
+  ObjectLayout layout;
+  std::unique_ptr<Scorer> scorer;  // null where nothing is ranked
+  std::span<const float> queries;
+  std::uint32_t query_heads, window;
+  Encoded encoded;
+  std::vector<std::uint8_t> stratum_of;  // [layers][kv_heads][tokens], where ranked
+  std::uint32_t layers_scored = 0, heads_encoded = 0, chunks_summed = 0;
+
+  const PageShape& shape() const { return layout.shape(); }
+  std::uint32_t heads() const { return shape().pages_per_slab(); }
+
+  void score_layer(std::uint32_t layer);
+  void encode_head(std::uint32_t layer, std::uint32_t head);
+  void encode_pages(const HeadPages& source, std::uint32_t layer, std::uint32_t head);
+  void encode_run(const HeadPages& source, std::span<std::byte> out) const;
+  void encode_stratum(const HeadPages& source, std::span<const std::uint8_t> stratum_of_token, std::uint32_t stratum,
+                      std::span<std::byte> section) const;
+  // The part of the chunk of (stratum, layer) that belongs to one head.
+  std::span<std::byte> section(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head);
+  AlignedBuffer& chunk_of(std::uint32_t stratum, std::uint32_t layer) {
+    const Manifest& manifest = encoded.manifest;
+    return encoded.chunks[manifest.chunk_index(stratum, layer / manifest.chunks.front().end_layer)];
+  }
+};
+
+void ObjectEncoder::State::score_layer(std::uint32_t layer) {
+  const std::uint32_t n = layout.tokens();
+  std::vector<HeadPages> heads;
+  std::vector<LayerKv<Half>::Page> all;
+  for (std::uint32_t head = 0; head < shape().kv_heads; ++head) {
+    heads.push_back(pages.head(layer, head));
+    for (const PageView& page : heads.back().pages) all.push_back({page.keys, page.values});
+  }
+  LayerKv<Half> kv;
+  kv.tokens = n;
+  kv.kv_heads = shape().kv_heads;
+  kv.head_dim = shape().head_dim;
+  kv.page_tokens = shape().page_tokens;
+  kv.layer = layer;
+  kv.pages = all;
+  if (!queries.empty()) {
+    const std::size_t per_layer = queries.size() / shape().layers;
+    kv.query_heads = query_heads;
+    kv.window_tokens = window;
+    kv.queries = queries.subspan(layer * per_layer, per_layer);
+  }
+  std::vector<float> scores(std::size_t{shape().kv_heads} * n);
+  scorer->score(kv, scores);
+  for (std::uint32_t head = 0; head < shape().kv_heads; ++head) {
+    const std::vector<std::uint32_t> order = ranking(std::span(scores).subspan(std::size_t{head} * n, n));
+    std::uint8_t* strata = &stratum_of[std::size_t{shape().page_index(layer, head)} * n];
+    std::uint32_t rank = 0;
+    for (std::uint32_t s = 0; s < layout.strata(); ++s) {
+      for (; rank < layout.strata_tokens()[s]; ++rank) strata[order[rank]] = static_cast<std::uint8_t>(s);
+    }
+  }
+}
+
+std::span<std::byte> ObjectEncoder::State::section(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head) {
+  const std::uint32_t first_layer = layer - layer % encoded.manifest.chunks.front().end_layer;
+  const std::size_t bytes = layout.section_bytes(stratum);
+  const std::size_t index = std::size_t{layer - first_layer} * shape().kv_heads + head;
+  return chunk_of(stratum, layer).bytes().subspan(index * bytes, bytes);
+}
+
+void ObjectEncoder::State::encode_head(std::uint32_t layer, std::uint32_t head) {
+  const HeadPages source = pages.head(layer, head);
+  if (layout.full()) return encode_pages(source, layer, head);
+  if (!layout.ranked()) return encode_run(source, section(0, layer, head));
+  const std::size_t n = layout.tokens();
+  const auto strata = std::span(stratum_of).subspan(shape().page_index(layer, head) * n, n);
+  for (std::uint32_t s = 0; s < layout.strata(); ++s) encode_stratum(source, strata, s, section(s, layer, head));
+}
+
+// Full objects hold, slab by slab, what the slab holds of the group's layers. Slots beyond the last token are zeroed:
+// they may hold another request's tokens.
+void ObjectEncoder::State::encode_pages(const HeadPages& source, std::uint32_t layer, std::uint32_t head) {
+  AlignedBuffer& chunk = chunk_of(0, layer);
+  const std::size_t page_bytes = shape().page_bytes();
+  const std::size_t stride = chunk.size() / source.pages.size();
+  const std::uint32_t first_layer = layer - layer % encoded.manifest.chunks.front().end_layer;
+  std::byte* to = chunk.data() + shape().page_index(layer - first_layer, head) * page_bytes;
+  const std::uint32_t whole = layout.tokens() / shape().page_tokens, rest = layout.tokens() % shape().page_tokens;
+  for (std::uint32_t p = 0; p < whole; ++p) std::memcpy(to + p * stride, source.pages[p].keys, page_bytes);
+  if (rest == 0) return;
+  std::byte* last = to + whole * stride;
+  std::memset(last, 0, page_bytes);
+  Half* keys = reinterpret_cast<Half*>(last);
+  copy_tokens(rows_of(source.pages[whole], shape()), 0,
+              rows_of(MutablePageView{keys, keys + shape().key_elements()}, shape()), 0, rest);
+}
+
+void ObjectEncoder::State::encode_run(const HeadPages& source, std::span<std::byte> out) const {
+  const Quantizer& quantizer = layout.quantizer();
+  BlockBuffer block(shape().head_dim);
+  for (std::uint32_t first = 0; first < layout.tokens(); first += kBlockTokens) {
+    const std::uint32_t count = std::min(kBlockTokens, layout.tokens() - first);
+    gather_tokens(source.pages, shape(), first, count, block.rows(count), 0);
+    const std::size_t bytes = quantizer.encoded_bytes(count, shape().head_dim);
+    quantizer.encode(block.const_rows(count), out.first(bytes));
+    out = out.subspan(bytes);
+  }
+  std::fill(out.begin(), out.end(), std::byte{0});
+}
+
+void ObjectEncoder::State::encode_stratum(const HeadPages& source, std::span<const std::uint8_t> stratum_of_token,
+                                          std::uint32_t stratum, std::span<std::byte> out) const {
+  const Quantizer& quantizer = layout.quantizer();
+  const auto bitmap = out.first(layout.bitmap_bytes());
+  std::fill(bitmap.begin(), bitmap.end(), std::byte{0});
+  out = out.subspan(bitmap.size());
+  BlockBuffer block(shape().head_dim);
+  std::uint32_t filled = 0;
+  const auto flush = [&] {
+    const std::size_t bytes = quantizer.encoded_bytes(filled, shape().head_dim);
+    quantizer.encode(block.const_rows(filled), out.first(bytes));
+    out = out.subspan(bytes);
+    filled = 0;
+  };
+  for (std::uint32_t token = 0; token < stratum_of_token.size(); ++token) {
+    if (stratum_of_token[token] != stratum) continue;
+    bitmap[token / 8] |= std::byte{1} << token % 8;
+    gather_tokens(source.pages, shape(), token, 1, block.rows(), filled++);
+    if (filled == kBlockTokens) flush();
+  }
+  flush();
+  std::fill(out.begin(), out.end(), std::byte{0});
+}
+
+ObjectEncoder::ObjectEncoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ObjectEncoder::~ObjectEncoder() = default;
+ObjectEncoder::ObjectEncoder(ObjectEncoder&&) noexcept = default;
+ObjectEncoder& ObjectEncoder::operator=(ObjectEncoder&&) noexcept = default;
+
+Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<SlabId> slabs, std::uint32_t first_slot,
+                                           Manifest identity, const ScorerOptions& options,
+                                           std::span<const float> queries, std::uint32_t query_heads,
+                                           std::uint32_t window) {
+  const PageShape& shape = pool.shape();
+  const auto tokens = static_cast<std::uint32_t>(identity.tokens.size());
+  SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(shape, identity.method, tokens));
+  if (slabs.size() != shape.pages_for(first_slot + tokens) || first_slot >= shape.page_tokens) {
+    return fail(ErrorCode::kInvalidArgument, "an entry of {} tokens does not lie in {} slabs", tokens, slabs.size());
+  }
+  std::unique_ptr<Scorer> scorer;
+  if (layout.ranked()) {
+    SHALE_ASSIGN(scorer, make_scorer(identity.method.scorer, options));
+    const std::uint32_t wanted = std::min(scorer->needs().last_queries, tokens);
+    if (wanted > 0 && (window < wanted || query_heads == 0 || query_heads % shape.kv_heads != 0)) {
+      return fail(ErrorCode::kInvalidArgument, "{} needs the queries of the last {} tokens; {} were captured",
+                  identity.method.scorer, wanted, window);
+    }
+    if (!queries.empty() && queries.size() != std::size_t{shape.layers} * query_heads * window * shape.head_dim) {
+      return fail(ErrorCode::kInvalidArgument, "the captured queries are not of {} layers and {} heads", shape.layers,
+                  query_heads);
+    }
+    if (wanted > 0 && queries.empty()) {
+      return fail(ErrorCode::kInvalidArgument, "{} needs queries; none were captured", identity.method.scorer);
+    }
+  }
+
+  identity.shape = shape;
+  identity.strata_tokens.assign(layout.strata_tokens().begin(), layout.strata_tokens().end());
+  identity.chunks.clear();
+  std::vector<AlignedBuffer> chunks;
+  const std::uint32_t step = layers_per_group(shape, identity.method, tokens);
+  for (std::uint32_t s = 0; s < layout.strata(); ++s) {
+    for (std::uint32_t first = 0; first < shape.layers; first += step) {
+      const std::uint32_t end = std::min(shape.layers, first + step);
+      const std::size_t bytes = layout.chunk_bytes(s, end - first);
+      identity.chunks.push_back({.stratum = s, .first_layer = first, .end_layer = end, .bytes = bytes, .checksum = {}});
+      chunks.emplace_back(bytes);
+    }
+  }
+  auto state = std::make_unique<State>(State{.pages = EntryPages(pool, std::move(slabs), first_slot, tokens),
+                                             .layout = std::move(layout),
+                                             .scorer = std::move(scorer),
+                                             .queries = queries,
+                                             .query_heads = query_heads,
+                                             .window = window,
+                                             .encoded = {std::move(identity), std::move(chunks)},
+                                             .stratum_of = {}});
+  if (state->scorer) state->stratum_of.resize(std::size_t{state->heads()} * tokens);
+  return ObjectEncoder(std::move(state));
+}
+
+bool ObjectEncoder::step(Executor& executor) {
+  State& s = *state_;
+  const auto run = [&](std::uint32_t& done, std::uint32_t count, const auto& work) {
+    executor.parallel_for(count, [&, first = done](std::size_t i) { work(first + static_cast<std::uint32_t>(i)); });
+    done += count;
+  };
+  const std::uint32_t layers = s.shape().layers, kv_heads = s.shape().kv_heads;
+  const auto chunks = static_cast<std::uint32_t>(s.encoded.chunks.size());
+  if (s.scorer && s.layers_scored < layers) {
+    const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(layers - s.layers_scored, executor.threads()));
+    run(s.layers_scored, count, [&](std::uint32_t layer) { s.score_layer(layer); });
+  } else if (s.heads_encoded < s.heads()) {
+    const std::size_t head_bytes = s.shape().token_bytes() / s.heads() * s.layout.tokens();
+    run(s.heads_encoded, pieces_per_step(head_bytes, executor.threads(), s.heads() - s.heads_encoded),
+        [&](std::uint32_t i) { s.encode_head(i / kv_heads, i % kv_heads); });
+  } else if (s.chunks_summed < chunks) {
+    const std::size_t chunk_bytes = s.encoded.chunks.front().size();
+    run(s.chunks_summed, pieces_per_step(chunk_bytes, executor.threads(), chunks - s.chunks_summed),
+        [&](std::uint32_t i) { s.encoded.manifest.chunks[i].checksum = hash128(s.encoded.chunks[i].bytes()); });
+  }
+  return s.chunks_summed < chunks;
+}
+
+ObjectEncoder::Encoded ObjectEncoder::finish() {
+  assert(state_->chunks_summed == state_->encoded.chunks.size());
+  return std::move(state_->encoded);
+}
+
+}  // namespace shale

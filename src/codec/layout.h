@@ -1,0 +1,52 @@
+// Where things lie in the chunks of an object, all of it computed from shape, method and number of tokens: what a
+// manifest says of sizes is checked against this, and no chunk holds a length. Format: docs/formats/object.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "codec/method.h"
+#include "codec/quantizer.h"
+#include "paging/page_shape.h"
+
+namespace shale {
+
+// A section is what one (layer, KV head) has in one chunk; sections begin at multiples of it.
+inline constexpr std::size_t kSectionAlignment = 64;
+
+class ObjectLayout {
+ public:
+  // kInvalidArgument for unknown names or no tokens, kUnsupported for a head dimension that the quantizer cannot take.
+  static Result<ObjectLayout> make(const PageShape& shape, const Method& method, std::uint32_t tokens);
+
+  const PageShape& shape() const { return shape_; }
+  std::uint32_t tokens() const { return tokens_; }
+  bool full() const { return full_; }      // pages as they are
+  bool ranked() const { return ranked_; }  // several strata, positions stored
+  const Quantizer& quantizer() const { return *quantizer_; }
+
+  std::uint32_t strata() const { return static_cast<std::uint32_t>(strata_tokens_.size()); }
+  std::span<const std::uint32_t> strata_tokens() const { return strata_tokens_; }  // cumulative
+  std::uint32_t stratum_tokens(std::uint32_t stratum) const {
+    return strata_tokens_[stratum] - (stratum == 0 ? 0 : strata_tokens_[stratum - 1]);
+  }
+
+  // Bytes of the position bitmap at the head of a section; 0 where positions are implied.
+  std::size_t bitmap_bytes() const { return ranked_ ? (std::size_t{tokens_} + 63) / 64 * 8 : 0; }
+  // Not for full objects.
+  std::size_t section_bytes(std::uint32_t stratum) const;
+  std::size_t chunk_bytes(std::uint32_t stratum, std::uint32_t layers) const;
+
+ private:
+  ObjectLayout() = default;
+
+  PageShape shape_;
+  std::uint32_t tokens_ = 0;
+  bool full_ = false, ranked_ = false;
+  std::shared_ptr<const Quantizer> quantizer_;
+  std::vector<std::uint32_t> strata_tokens_;
+};
+
+}  // namespace shale

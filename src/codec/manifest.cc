@@ -1,0 +1,241 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "codec/layout.h"
+#include "codec/object.h"
+
+namespace shale {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "stored objects are little-endian");
+
+constexpr char kMagic[8] = {'S', 'H', 'A', 'L', 'E', 'O', 'B', 'J'};
+constexpr std::size_t kChecksumBytes = 16;
+constexpr std::size_t kPrologueBytes = sizeof kMagic + sizeof(std::uint32_t) + sizeof(std::uint64_t);
+// Bounds that no model comes near and that keep every product of sizes below 2^63.
+constexpr std::uint32_t kLayersMax = 1 << 10, kHeadsMax = 1 << 10, kHeadDimMax = 1 << 12, kTokensMax = 1 << 26;
+constexpr std::uint32_t kTextMax = 1 << 10;
+
+class Writer {
+ public:
+  template <class T>
+  void number(T value) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), bytes, bytes + sizeof value);
+  }
+  void hash(const Hash128& hash) {
+    number(hash.high);
+    number(hash.low);
+  }
+  void text(std::string_view text) { array(std::span(text)); }
+  template <class T>
+  void array(std::span<const T> items) {
+    number(static_cast<std::uint32_t>(items.size()));
+    const auto bytes = std::as_bytes(items);
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  std::vector<std::byte>& bytes() { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// Reads past the end yield zeros and are remembered.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  template <class T>
+  T number() {
+    T value{};
+    if (take(sizeof value)) std::memcpy(&value, bytes_.data() + at_ - sizeof value, sizeof value);
+    return value;
+  }
+  Hash128 hash() {
+    const auto high = number<std::uint64_t>();
+    return {high, number<std::uint64_t>()};
+  }
+  template <class T>
+  std::vector<T> array(std::size_t most) {
+    const auto count = number<std::uint32_t>();
+    if (count > most || !take(count * sizeof(T))) {
+      short_ = true;
+      return {};
+    }
+    std::vector<T> items(count);
+    if (count > 0) std::memcpy(items.data(), bytes_.data() + at_ - count * sizeof(T), count * sizeof(T));
+    return items;
+  }
+  std::string text() {
+    const std::vector<char> characters = array<char>(kTextMax);
+    return {characters.begin(), characters.end()};
+  }
+  bool ended_exactly() const { return !short_ && at_ == bytes_.size(); }
+
+ private:
+  bool take(std::size_t count) {
+    if (short_ || bytes_.size() - at_ < count) {
+      short_ = true;
+      return false;
+    }
+    at_ += count;
+    return true;
+  }
+  std::span<const std::byte> bytes_;
+  std::size_t at_ = 0;
+  bool short_ = false;
+};
+
+std::unexpected<Error> corrupt(std::string_view what) {
+  return fail(ErrorCode::kCorrupt, "the manifest of a stored object is damaged: {}", what);
+}
+
+bool within(std::uint32_t value, std::uint32_t most) { return value >= 1 && value <= most; }
+
+Status check_shape(const PageShape& shape) {
+  const bool page =
+      shape.page_tokens == 8 || shape.page_tokens == 16 || shape.page_tokens == 32 || shape.page_tokens == 64;
+  if (!within(shape.layers, kLayersMax) || !within(shape.kv_heads, kHeadsMax) || !within(shape.head_dim, kHeadDimMax) ||
+      !page) {
+    return corrupt("no model has its shape");
+  }
+  return {};
+}
+
+// Chunks must be those that the other fields ask for, in order.
+Status check_chunks(const Manifest& manifest, const ObjectLayout& layout) {
+  if (!std::ranges::equal(manifest.strata_tokens, layout.strata_tokens()))
+    return corrupt("its strata do not fit its tokens");
+  const std::uint32_t layers = manifest.shape.layers;
+  const std::uint32_t step = manifest.chunks.empty() ? 0 : manifest.chunks.front().end_layer;
+  if (!within(step, layers)) return corrupt("its layer groups do not fit its layers");
+  const std::uint32_t groups = (layers + step - 1) / step;
+  if (manifest.chunks.size() != std::size_t{groups} * layout.strata()) return corrupt("chunks are missing or too many");
+  for (std::uint32_t i = 0; i < manifest.chunks.size(); ++i) {
+    const ChunkInfo& chunk = manifest.chunks[i];
+    const std::uint32_t first = i % groups * step, end = std::min(layers, first + step);
+    if (chunk.stratum != i / groups || chunk.first_layer != first || chunk.end_layer != end ||
+        chunk.bytes != layout.chunk_bytes(chunk.stratum, end - first)) {
+      return corrupt("its table of chunks contradicts its shape, method or tokens");
+    }
+  }
+  return {};
+}
+
+// The frame that every version shares: magic, version, size, … , checksum. Returns what lies between.
+Result<std::span<const std::byte>> unframe(std::span<const std::byte> bytes) {
+  if (bytes.size() < kPrologueBytes + kChecksumBytes || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) {
+    return corrupt("it does not begin as one");
+  }
+  Reader prologue(bytes.subspan(sizeof kMagic));
+  const auto version = prologue.number<std::uint32_t>();
+  if (prologue.number<std::uint64_t>() != bytes.size()) return corrupt("its length is not what it says");
+  const auto covered = bytes.first(bytes.size() - kChecksumBytes);
+  if (Reader(bytes.last(kChecksumBytes)).hash() != hash128(covered)) return corrupt("its checksum is wrong");
+  if (version != kObjectFormatVersion) {
+    return fail(ErrorCode::kMismatch, "a stored object has format version {}, this program reads {}", version,
+                kObjectFormatVersion);
+  }
+  return covered.subspan(kPrologueBytes);
+}
+
+}  // namespace
+
+EntryKey entry_key(const Fingerprint& fingerprint, const EntryKey& parent, std::span<const std::int32_t> tokens) {
+  Hasher hasher;
+  hasher.add(std::uint64_t{kObjectFormatVersion}).add(fingerprint.hash).add(parent).add(std::as_bytes(tokens));
+  return hasher.finish();
+}
+
+std::uint32_t Manifest::layer_groups() const {
+  return strata_tokens.empty() ? 0 : static_cast<std::uint32_t>(chunks.size() / strata_tokens.size());
+}
+
+std::uint32_t Manifest::strata_for(double keep) const {
+  const std::uint32_t wanted = kept_tokens(static_cast<std::uint32_t>(tokens.size()), keep);
+  const auto reaches = std::lower_bound(strata_tokens.begin(), strata_tokens.end(), wanted);
+  return static_cast<std::uint32_t>(std::min(reaches - strata_tokens.begin() + 1, std::ssize(strata_tokens)));
+}
+
+std::uint64_t Manifest::bytes_for(double keep) const {
+  const std::uint32_t strata = strata_for(keep);
+  std::uint64_t bytes = 0;
+  for (const ChunkInfo& chunk : chunks) bytes += chunk.stratum < strata ? chunk.bytes : 0;
+  return bytes;
+}
+
+AlignedBuffer Manifest::serialize() const {
+  Writer writer;
+  for (const char c : kMagic) writer.number(c);
+  writer.number(kObjectFormatVersion);
+  writer.number(std::uint64_t{0});  // the size, known at the end
+  writer.hash(key);
+  writer.hash(parent);
+  writer.hash(fingerprint.hash);
+  writer.text(fingerprint.model.substr(0, kTextMax));
+  for (const std::uint32_t number : {shape.layers, shape.kv_heads, shape.head_dim, shape.page_tokens, first_position}) {
+    writer.number(number);
+  }
+  writer.text(method.text());
+  writer.array(std::span(tokens));
+  writer.array(std::span(strata_tokens));
+  writer.number(static_cast<std::uint32_t>(chunks.size()));
+  for (const ChunkInfo& chunk : chunks) {
+    writer.number(chunk.stratum);
+    writer.number(chunk.first_layer);
+    writer.number(chunk.end_layer);
+    writer.number(chunk.bytes);
+    writer.hash(chunk.checksum);
+  }
+  std::vector<std::byte>& bytes = writer.bytes();
+  const std::uint64_t size = bytes.size() + kChecksumBytes;
+  std::memcpy(bytes.data() + kPrologueBytes - sizeof size, &size, sizeof size);
+  writer.hash(hash128(bytes));
+  AlignedBuffer buffer(bytes.size());
+  std::memcpy(buffer.data(), bytes.data(), bytes.size());
+  return buffer;
+}
+
+Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
+  SHALE_ASSIGN(const std::span<const std::byte> body, unframe(bytes));
+  Reader reader(body);
+  Manifest manifest;
+  manifest.key = reader.hash();
+  manifest.parent = reader.hash();
+  manifest.fingerprint.hash = reader.hash();
+  manifest.fingerprint.model = reader.text();
+  for (std::uint32_t* number : {&manifest.shape.layers, &manifest.shape.kv_heads, &manifest.shape.head_dim,
+                                &manifest.shape.page_tokens, &manifest.first_position}) {
+    *number = reader.number<std::uint32_t>();
+  }
+  const std::string method = reader.text();
+  manifest.tokens = reader.array<std::int32_t>(kTokensMax);
+  manifest.strata_tokens = reader.array<std::uint32_t>(kKeepGrid.size());
+  const auto chunks = reader.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < chunks && i < kLayersMax * kKeepGrid.size(); ++i) {
+    ChunkInfo& chunk = manifest.chunks.emplace_back();
+    chunk.stratum = reader.number<std::uint32_t>();
+    chunk.first_layer = reader.number<std::uint32_t>();
+    chunk.end_layer = reader.number<std::uint32_t>();
+    chunk.bytes = reader.number<std::uint64_t>();
+    chunk.checksum = reader.hash();
+  }
+  if (!reader.ended_exactly()) return corrupt("its fields do not fill it");
+  SHALE_TRY(check_shape(manifest.shape));
+  if (manifest.first_position > kTokensMax) return corrupt("its first position is beyond any context");
+  if (manifest.key != entry_key(manifest.fingerprint, manifest.parent, manifest.tokens)) {
+    return corrupt("its key is not that of its tokens");
+  }
+  const auto parsed = Method::parse(method);
+  if (!parsed) return fail_in("the manifest of a stored object is damaged", parsed.error());
+  manifest.method = *parsed;
+  if (manifest.method.text() != method) return corrupt("its method is not written as methods are");
+  const auto layout =
+      ObjectLayout::make(manifest.shape, manifest.method, static_cast<std::uint32_t>(manifest.tokens.size()));
+  if (!layout)
+    return fail(ErrorCode::kCorrupt, "the manifest of a stored object is damaged: {}", layout.error().message);
+  SHALE_TRY(check_chunks(manifest, *layout));
+  return manifest;
+}
+
+}  // namespace shale

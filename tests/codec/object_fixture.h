@@ -1,0 +1,137 @@
+// A pool with one exact sequence of random KV, and what the tests of stored objects do with it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "codec/naive_quantizer.h"
+#include "codec/object.h"
+
+namespace shale {
+
+// Real threads, so that thread sanitizers see what is shared.
+class ThreadExecutor final : public Executor {
+ public:
+  std::size_t threads() const override { return 3; }
+  void parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) override {
+    std::atomic<std::size_t> next = 0;
+    std::vector<std::jthread> workers;
+    for (std::size_t t = 0; t < threads(); ++t) {
+      workers.emplace_back([&] {
+        for (std::size_t i = next++; i < count; i = next++) work(i);
+      });
+    }
+  }
+};
+
+// Queries of every token, [layers][query_heads][tokens][head_dim], and the keys and values of every (layer, head).
+struct Context {
+  PageShape shape;
+  std::uint32_t tokens;
+  std::uint32_t query_heads;
+  std::vector<HeadRows> heads;  // layer · kv_heads + head
+  std::vector<float> queries;
+};
+
+inline Context random_context(const PageShape& shape, std::uint32_t tokens, std::uint64_t seed) {
+  Context context{shape, tokens, 2 * shape.kv_heads, {}, {}};
+  for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+    context.heads.push_back(random_head(tokens, shape.head_dim, seed * 1000 + i));
+  }
+  context.queries = random_head(shape.layers * context.query_heads * tokens, shape.head_dim, seed).values;
+  return context;
+}
+
+inline std::unique_ptr<PagePool> make_pool(const PageShape& shape, std::uint32_t slabs) {
+  return std::move(*PagePool::create(shape, slabs * shape.slab_bytes()));
+}
+
+// Appends tokens [first, end) of the context to the sequence.
+inline void append(Sequence& sequence, const Context& context, std::uint32_t first, std::uint32_t end) {
+  ASSERT_TRUE(sequence.append(end - first));
+  const PageShape& shape = context.shape;
+  for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+    for (std::uint32_t token = first; token < end; ++token) {
+      const auto place = sequence.appended(i / shape.kv_heads, i % shape.kv_heads, token - first, end - first);
+      const MutablePageView page = sequence.pool().writable_page(place.page);
+      for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+        page.keys[std::size_t{c} * shape.page_tokens + place.slot] = to_half(context.heads[i].key(token, c));
+        page.values[std::size_t{place.slot} * shape.head_dim + c] = to_half(context.heads[i].value(token, c));
+      }
+    }
+  }
+}
+
+// What one head of the sequence holds, in the order of its table, from token `skip` of the table on.
+inline HeadRows held(const Sequence& sequence, std::uint32_t layer, std::uint32_t head, std::uint32_t skip = 0) {
+  const PageShape& shape = sequence.pool().shape();
+  const HeadTable table = sequence.table(layer, head);
+  HeadRows rows(table.tokens - skip, shape.head_dim);
+  std::uint32_t token = 0;
+  for (const PageSlot& slot : table.pages) {
+    const PageView page = sequence.pool().page(slot.page);
+    for (std::uint32_t i = 0; i < slot.count; ++i, ++token) {
+      if (token < skip) continue;
+      for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+        rows.key(token - skip, c) = to_float(page.keys[std::size_t{c} * shape.page_tokens + i]);
+        rows.value(token - skip, c) = to_float(page.values[std::size_t{i} * shape.head_dim + c]);
+      }
+    }
+  }
+  return rows;
+}
+
+inline Manifest identity_of(std::string_view method, std::uint32_t first, std::uint32_t end) {
+  Manifest identity;
+  identity.fingerprint = {{1, 2}, "test"};
+  identity.first_position = first;
+  identity.tokens.resize(end - first);
+  std::iota(identity.tokens.begin(), identity.tokens.end(), 100);
+  identity.key = entry_key(identity.fingerprint, identity.parent, identity.tokens);
+  identity.method = *Method::parse(method);
+  return identity;
+}
+
+inline constexpr ScorerOptions kOptions = {.sinks = 4, .window = 8, .kernel = 5, .seed = 3};
+
+// The queries of the last `window` of the tokens before `end`.
+inline std::vector<float> window_queries(const Context& context, std::uint32_t end, std::uint32_t window) {
+  std::vector<float> queries;
+  const std::uint32_t d = context.shape.head_dim;
+  for (std::size_t row = 0; row < std::size_t{context.shape.layers} * context.query_heads; ++row) {
+    const float* last = &context.queries[(row * context.tokens + end - window) * d];
+    queries.insert(queries.end(), last, last + std::size_t{window} * d);
+  }
+  return queries;
+}
+
+// Encodes tokens [first, end) of a sequence that holds the context.
+inline Result<ObjectEncoder::Encoded> encode(const Context& context, const Sequence& sequence, std::string_view method,
+                                             std::uint32_t first, std::uint32_t end, Executor& executor) {
+  std::vector<SlabId> slabs = sequence.slabs(end);
+  slabs.erase(slabs.begin(), slabs.begin() + first / context.shape.page_tokens);
+  const std::uint32_t window = std::min(kOptions.window, end - first);
+  const std::vector<float> queries = window_queries(context, end, window);
+  SHALE_ASSIGN(ObjectEncoder encoder,
+               ObjectEncoder::start(sequence.pool(), slabs, first % context.shape.page_tokens,
+                                    identity_of(method, first, end), kOptions, queries, context.query_heads, window));
+  while (encoder.step(executor)) {
+  }
+  return encoder.finish();
+}
+
+inline Status decode(const ObjectEncoder::Encoded& object, double keep, std::uint32_t logical, Sequence& into,
+                     Executor& executor) {
+  SHALE_ASSIGN(ObjectDecoder decoder, ObjectDecoder::start(object.manifest, keep, logical, into));
+  const std::uint32_t chunks = decoder.strata() * object.manifest.layer_groups();
+  for (std::uint32_t i = chunks; i-- > 0;) SHALE_TRY(decoder.decode(i, object.chunks[i].bytes(), executor));
+  return {};
+}
+
+}  // namespace shale

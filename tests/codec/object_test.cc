@@ -1,0 +1,300 @@
+// Stored objects, encoded from one pool and decoded into another, against naive selection and quantization.
+#include "codec/object.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "codec/object_fixture.h"
+
+namespace shale {
+namespace {
+
+constexpr PageShape kShape = {.layers = 3, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
+
+// Token indices of an entry, stratum by stratum, in the order in which they must lie in the table.
+std::vector<std::vector<std::uint32_t>> naive_strata(const Context& context, const Method& method, std::uint32_t index,
+                                                     std::uint32_t first, std::uint32_t end) {
+  const std::uint32_t n = end - first, layer = index / context.shape.kv_heads, head = index % context.shape.kv_heads;
+  std::vector<std::vector<std::uint32_t>> strata(method.scorer.empty() ? 1 : kKeepGrid.size());
+  if (method.scorer.empty()) {
+    strata[0].resize(n);
+    std::iota(strata[0].begin(), strata[0].end(), 0u);
+    return strata;
+  }
+  // The scorer runs over one page of all tokens, laid out here.
+  const std::uint32_t page_tokens = (n + 15) / 16 * 16, d = context.shape.head_dim;
+  std::vector<std::vector<Half>> memory;
+  std::vector<LayerKv<Half>::Page> pages;
+  for (std::uint32_t h = 0; h < context.shape.kv_heads; ++h) {
+    const HeadRows& rows = context.heads[layer * context.shape.kv_heads + h];
+    auto& page = memory.emplace_back(2 * std::size_t{d} * page_tokens);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      for (std::uint32_t c = 0; c < d; ++c) {
+        page[std::size_t{c} * page_tokens + i] = to_half(rows.key(first + i, c));
+        page[std::size_t{d} * page_tokens + std::size_t{i} * d + c] = to_half(rows.value(first + i, c));
+      }
+    }
+  }
+  for (const auto& page : memory) pages.push_back({page.data(), page.data() + std::size_t{d} * page_tokens});
+  const std::uint32_t window = std::min(kOptions.window, n);
+  const std::vector<float> queries = window_queries(context, end, window);
+  const std::size_t per_layer = queries.size() / context.shape.layers;
+  LayerKv<Half> kv{.tokens = n,
+                   .kv_heads = context.shape.kv_heads,
+                   .head_dim = d,
+                   .page_tokens = page_tokens,
+                   .layer = layer,
+                   .pages = pages,
+                   .query_heads = context.query_heads,
+                   .window_tokens = window,
+                   .queries = std::span(queries).subspan(layer * per_layer, per_layer)};
+  std::vector<float> scores(std::size_t{context.shape.kv_heads} * n);
+  (*make_scorer(method.scorer, kOptions))->score(kv, scores);
+  const auto order = ranking(std::span(scores).subspan(std::size_t{head} * n, n));
+  std::uint32_t rank = 0;
+  for (std::size_t s = 0; s < kKeepGrid.size(); ++s) {
+    for (; rank < kept_tokens(n, kKeepGrid[s]); ++rank) strata[s].push_back(order[rank]);
+    std::sort(strata[s].begin(), strata[s].end());
+  }
+  return strata;
+}
+
+// What the decoded sequence must hold after its first `prefix` tokens, within the quantizer's bounds.
+void expect_decoded(const Context& context, const Sequence& sequence, const Manifest& manifest, double keep,
+                    std::uint32_t logical, std::uint32_t prefix) {
+  const std::uint32_t first = manifest.first_position, end = first + static_cast<std::uint32_t>(manifest.tokens.size());
+  for (std::uint32_t index = 0; index < context.shape.pages_per_slab(); ++index) {
+    const HeadRows got = held(sequence, index / context.shape.kv_heads, index % context.shape.kv_heads, prefix);
+    const auto strata = naive_strata(context, manifest.method, index, first, end);
+    std::uint32_t at = 0;
+    for (std::uint32_t s = 0; s < manifest.strata_for(keep); ++s) {
+      HeadRows stored(static_cast<std::uint32_t>(strata[s].size()), context.shape.head_dim);
+      for (std::uint32_t i = 0; i < stored.tokens; ++i) {
+        for (std::uint32_t c = 0; c < stored.head_dim; ++c) {
+          stored.key(i, c) = context.heads[index].key(first + strata[s][i], c);
+          stored.value(i, c) = context.heads[index].value(first + strata[s][i], c);
+        }
+      }
+      const HeadRows bounds = quantizer_bounds(manifest.method.quantizer, stored);
+      for (std::uint32_t i = 0; i < stored.tokens && strata[s][i] < logical; ++i, ++at) {
+        ASSERT_LT(at, got.tokens);
+        for (std::uint32_t c = 0; c < stored.head_dim; ++c) {
+          ASSERT_LE(std::abs(got.key(at, c) - stored.key(i, c)), bounds.key(i, c))
+              << "head " << index << " token " << at;
+          ASSERT_LE(std::abs(got.value(at, c) - stored.value(i, c)), bounds.value(i, c)) << "head " << index;
+        }
+      }
+    }
+    ASSERT_EQ(at, got.tokens) << "head " << index;
+  }
+}
+
+std::vector<std::string> all_methods() {
+  std::vector<std::string> methods = {"full"};
+  for (const std::string_view quantizer : quantizer_names()) {
+    if (quantizer != "none") methods.emplace_back(quantizer);
+    for (const std::string_view scorer : scorer_names())
+      methods.push_back(Method{std::string(scorer), std::string(quantizer)}.text());
+  }
+  return methods;
+}
+
+class EveryMethod : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryMethod, EncodesAndDecodesAnyPartOfAnyEntry) {
+  struct Case {
+    std::uint32_t first, end, prefix;  // the entry's tokens, and how many the receiving sequence has before them
+    double keep;
+    std::uint32_t logical;
+  };
+  const Context context = random_context(kShape, 150, 1);
+  const auto pool = make_pool(kShape, 10), other_pool = make_pool(kShape, 30);
+  Sequence source(*pool);
+  append(source, context, 0, 150);
+  ThreadExecutor threads;
+  InlineExecutor alone;
+  for (const Case& test : std::vector<Case>{{0, 150, 0, 1.0, 150},
+                                            {0, 150, 0, 0.5, 150},
+                                            {0, 150, 0, 0.1, 70},
+                                            {32, 150, 32, 0.75, 118},
+                                            {37, 149, 37, 1.0, 112},
+                                            {37, 149, 37, 1.0, 50},
+                                            {37, 149, 37, 0.25, 1},
+                                            {144, 150, 144, 0.3, 6},
+                                            {7, 8, 7, 0.1, 1},
+                                            {16, 80, 16, 1.0, 33},
+                                            {16, 80, 16, 0.9, 32}}) {
+    SCOPED_TRACE(::testing::Message() << "tokens " << test.first << " to " << test.end << ", keep " << test.keep
+                                      << ", logical " << test.logical);
+    const auto object = encode(context, source, GetParam(), test.first, test.end, threads);
+    ASSERT_TRUE(object) << object.error().message;
+    const auto manifest = Manifest::parse(object->manifest.serialize().bytes());
+    ASSERT_TRUE(manifest) << manifest.error().message;
+    Sequence sequence(*other_pool);
+    if (test.prefix > 0) append(sequence, context, 0, test.prefix);
+    Executor& executor = test.first % 2 == 0 ? static_cast<Executor&>(threads) : alone;
+    const Status status = decode(*object, test.keep, test.logical, sequence, executor);
+    ASSERT_TRUE(status) << status.error().message;
+    EXPECT_EQ(sequence.length(), test.prefix + test.logical);
+    EXPECT_EQ(sequence.lossy(), GetParam() != "full");
+    ASSERT_NO_FATAL_FAILURE(expect_decoded(context, sequence, *manifest, test.keep, test.logical, test.prefix));
+    ASSERT_TRUE(sequence.check_integrity()) << sequence.check_integrity().error().message;
+    ASSERT_TRUE(other_pool->check_integrity());
+    append(sequence, context, 0, 20);  // the sequence goes on
+    ASSERT_TRUE(sequence.check_integrity());
+  }
+  EXPECT_EQ(other_pool->slabs_free(), other_pool->slabs_total());
+}
+
+TEST_P(EveryMethod, ChunksDependOnNothingButTheirTokens) {
+  const Context context = random_context(kShape, 100, 2);
+  const auto pool = make_pool(kShape, 10), shifted_pool = make_pool(kShape, 10);
+  Sequence source(*pool), shifted(*shifted_pool);
+  append(source, context, 0, 100);
+  append(shifted, context, 50, 100);  // other tokens in unused slots, and later in the same ones
+  append(shifted, context, 0, 2);
+  shifted.truncate(50);
+  InlineExecutor alone;
+  ThreadExecutor threads;
+  Context cut = context;
+  for (HeadRows& rows : cut.heads) {
+    rows.keys.erase(rows.keys.begin(), rows.keys.begin() + 50 * kShape.head_dim);
+    rows.values.erase(rows.values.begin(), rows.values.begin() + 50 * kShape.head_dim);
+  }
+  const auto expected = encode(context, source, GetParam(), 50, 100, alone);
+  // The same tokens at the start of a sequence: same queries, same chunks.
+  std::vector<float> queries = window_queries(context, 100, kOptions.window);
+  auto encoder = ObjectEncoder::start(*shifted_pool, shifted.slabs(50), 0, identity_of(GetParam(), 50, 100), kOptions,
+                                      queries, context.query_heads, kOptions.window);
+  ASSERT_TRUE(expected && encoder);
+  while (encoder->step(threads)) {
+  }
+  const auto object = encoder->finish();
+  ASSERT_EQ(object.chunks.size(), expected->chunks.size());
+  for (std::size_t i = 0; i < object.chunks.size(); ++i) {
+    EXPECT_EQ(object.manifest.chunks[i].checksum, expected->manifest.chunks[i].checksum) << i;
+    EXPECT_EQ(object.manifest.chunks[i].bytes, object.chunks[i].size());
+  }
+}
+
+std::string test_name(std::string method) {
+  std::replace(method.begin(), method.end(), '+', '_');
+  return method;
+}
+INSTANTIATE_TEST_SUITE_P(Objects, EveryMethod, ::testing::ValuesIn(all_methods()),
+                         [](const auto& method) { return test_name(method.param); });
+
+TEST(FullObject, RestoresSlabsBitForBitWithHeadsAgreeing) {
+  const Context context = random_context(kShape, 100, 3);
+  const auto pool = make_pool(kShape, 10), other_pool = make_pool(kShape, 10);
+  Sequence source(*pool), sequence(*other_pool);
+  append(source, context, 0, 100);
+  InlineExecutor alone;
+  const auto object = encode(context, source, "full", 0, 100, alone);
+  ASSERT_TRUE(object && decode(*object, 1.0, 100, sequence, alone));
+  EXPECT_FALSE(sequence.lossy());
+  const std::vector<SlabId> from = source.slabs(100), to = sequence.slabs(100);
+  ASSERT_EQ(to.size(), from.size());
+  for (std::size_t i = 0; i + 1 < from.size(); ++i) {
+    for (std::uint32_t page = 0; page < kShape.pages_per_slab(); ++page) {
+      EXPECT_EQ(std::memcmp(pool->page(pool->page_of(from[i], page)).keys,
+                            other_pool->page(other_pool->page_of(to[i], page)).keys, kShape.page_bytes()),
+                0);
+    }
+  }
+}
+
+TEST(Object, LeavesAFullPoolAsItWas) {
+  const Context context = random_context(kShape, 100, 4);
+  const auto pool = make_pool(kShape, 10), small = make_pool(kShape, 4);
+  Sequence source(*pool), sequence(*small);
+  append(source, context, 0, 100);
+  append(sequence, context, 0, 20);
+  InlineExecutor alone;
+  for (const char* method : {"full", "int8", "knorm"}) {
+    const auto object = encode(context, source, method, 20, 100, alone);
+    const Status status = decode(*object, 1.0, 80, sequence, alone);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kFull);
+    EXPECT_EQ(sequence.length(), 20u);
+    EXPECT_EQ(small->slabs_free(), 2u);
+    EXPECT_TRUE(sequence.check_integrity());
+  }
+  EXPECT_TRUE(decode(*encode(context, source, "knorm", 20, 100, alone), 0.25, 80, sequence, alone));
+}
+
+TEST(Object, RefusesAnotherShapeAndNonsenseArguments) {
+  const Context context = random_context(kShape, 40, 5);
+  const auto pool = make_pool(kShape, 4);
+  PageShape other = kShape;
+  other.page_tokens = 32;
+  const auto other_pool = make_pool(other, 4);
+  Sequence source(*pool), foreign(*other_pool), sequence(*pool);
+  append(source, context, 0, 40);
+  InlineExecutor alone;
+  const auto object = encode(context, source, "int8", 0, 40, alone);
+  EXPECT_EQ(decode(*object, 1.0, 40, foreign, alone).error().code, ErrorCode::kMismatch);
+  EXPECT_EQ(decode(*object, 0.0, 40, sequence, alone).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(decode(*object, 1.1, 40, sequence, alone).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(decode(*object, 1.0, 41, sequence, alone).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(decode(*object, 1.0, 0, sequence, alone).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(encode(context, source, "nope+int8", 0, 40, alone).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(encode(context, source, "knorm+nope", 0, 40, alone).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(
+      ObjectEncoder::start(*pool, source.slabs(40), 0, identity_of("snapkv", 0, 40), kOptions, {}, 0, 0).error().code,
+      ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ObjectEncoder::start(*pool, {}, 0, identity_of("full", 0, 40), kOptions, {}, 0, 0).error().code,
+            ErrorCode::kInvalidArgument);
+  const PageShape narrow = {.layers = 1, .kv_heads = 1, .head_dim = 48, .page_tokens = 16};
+  const auto narrow_pool = make_pool(narrow, 4);
+  Sequence narrow_source(*narrow_pool);
+  const Context narrow_context = random_context(narrow, 20, 6);
+  append(narrow_source, narrow_context, 0, 20);
+  EXPECT_EQ(encode(narrow_context, narrow_source, "kivi4", 0, 20, alone).error().code, ErrorCode::kUnsupported);
+  EXPECT_TRUE(encode(narrow_context, narrow_source, "knorm", 0, 20, alone));
+}
+
+TEST(Object, GroupsLayersSoThatChunksAreWorthReading) {
+  const PageShape model = {.layers = 30, .kv_heads = 3, .head_dim = 64, .page_tokens = 16};
+  for (const char* text : {"full", "int8", "kivi2", "keydiff", "snapkv+kivi4"}) {
+    const Method method = *Method::parse(text);
+    EXPECT_GE(layers_per_group(model, method, 16), 22u) << "a small entry has few chunks";
+    EXPECT_LT(layers_per_group(model, method, 4096), 12u);
+  }
+  EXPECT_EQ(layers_per_group(model, Method::full(), 4096), 1u);
+  EXPECT_EQ(layers_per_group(model, *Method::parse("keydiff"), 4096), 1u);
+}
+
+TEST(Manifest, CountsStrataAndBytesOfAKeep) {
+  const Context context = random_context(kShape, 100, 7);
+  const auto pool = make_pool(kShape, 10);
+  Sequence source(*pool);
+  append(source, context, 0, 100);
+  InlineExecutor alone;
+  const Manifest ranked = encode(context, source, "knorm", 0, 100, alone)->manifest;
+  EXPECT_EQ(ranked.strata_tokens, (std::vector<std::uint32_t>{10, 25, 50, 75, 100}));
+  EXPECT_EQ(ranked.strata_for(0.05), 1u);
+  EXPECT_EQ(ranked.strata_for(0.1), 1u);
+  EXPECT_EQ(ranked.strata_for(0.11), 2u);
+  EXPECT_EQ(ranked.strata_for(0.75), 4u);
+  EXPECT_EQ(ranked.strata_for(1.0), 5u);
+  EXPECT_EQ(ranked.layer_groups(), 1u);
+  EXPECT_EQ(ranked.bytes_for(0.25), ranked.chunks[0].bytes + ranked.chunks[1].bytes);
+  const Manifest full = encode(context, source, "full", 0, 100, alone)->manifest;
+  EXPECT_EQ(full.strata_for(0.1), 1u);
+  EXPECT_EQ(full.bytes_for(1.0), 7 * kShape.slab_bytes());
+}
+
+TEST(EntryKey, DependsOnModelParentAndTokens) {
+  const std::vector<std::int32_t> tokens = {1, 2, 3}, other = {1, 2};
+  const Fingerprint a{{1, 1}, "a"}, renamed{{1, 1}, "b"}, b{{1, 2}, "a"};
+  const EntryKey key = entry_key(a, {}, tokens);
+  EXPECT_EQ(key, entry_key(renamed, {}, tokens));
+  const std::set<EntryKey> keys = {key, entry_key(b, {}, tokens), entry_key(a, key, tokens), entry_key(a, {}, other)};
+  EXPECT_EQ(keys.size(), 4u);
+}
+
+}  // namespace
+}  // namespace shale
