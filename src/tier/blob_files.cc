@@ -19,6 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kPublishAttempts = 8;
+constexpr std::uint64_t kTemporaryFolders = 16;  // creating files in one folder takes turns, in several it does not
+
+fs::path temporary_folder(const fs::path& folder, std::uint64_t shard) {
+  return folder / "temporary" / fmt::format("{:x}", shard);
+}
 
 std::string part_name(std::uint32_t part) {
   return part == BlobId::kManifest ? std::string("manifest") : fmt::format("{:08x}", part);
@@ -67,6 +72,9 @@ Result<std::unique_ptr<BlobFiles>> BlobFiles::open(const fs::path& folder) {
   SHALE_TRY(prepare_folder(absolute, false));
   SHALE_TRY(prepare_folder(absolute / "objects", true));
   SHALE_TRY(prepare_folder(absolute / "temporary", true));
+  for (std::uint64_t shard = 0; shard < kTemporaryFolders; ++shard) {
+    SHALE_TRY(prepare_folder(temporary_folder(absolute, shard), true));
+  }
   return std::unique_ptr<BlobFiles>(new BlobFiles(absolute));
 }
 
@@ -78,7 +86,8 @@ fs::path BlobFiles::object_folder(const Hash128& object) const {
 fs::path BlobFiles::path(const BlobId& id) const { return object_folder(id.object) / part_name(id.part); }
 
 fs::path BlobFiles::temporary_path() const {
-  return folder_ / "temporary" / fmt::format("{}-{}", session_, temporaries_.fetch_add(1));
+  const std::uint64_t number = temporaries_.fetch_add(1);
+  return temporary_folder(folder_, number % kTemporaryFolders) / fmt::format("{}-{}", session_, number);
 }
 
 Result<BlobFiles::OpenBlob> BlobFiles::open_blob(const BlobId& id, bool direct) const {
@@ -187,12 +196,15 @@ Result<std::uint64_t> BlobFiles::total_bytes() const {
 
 void BlobFiles::remove_temporary(double older_than_s) {
   const auto now = fs::file_time_type::clock::now();
-  (void)for_each_entry(folder_ / "temporary", [&](const fs::directory_entry& entry) -> Status {
+  const auto remove_old = [&](const fs::directory_entry& entry) -> Status {
     std::error_code error;
     const auto changed = entry.last_write_time(error);
     if (!error && std::chrono::duration<double>(now - changed).count() >= older_than_s) fs::remove(entry.path(), error);
     return {};
-  });
+  };
+  for (std::uint64_t shard = 0; shard < kTemporaryFolders; ++shard) {
+    (void)for_each_entry(temporary_folder(folder_, shard), remove_old);
+  }
 }
 
 Status BlobFiles::remove_damaged() {

@@ -96,7 +96,10 @@ SpeedFit::Line SpeedFit::fit_samples() const {
   if (!slopes.empty()) {
     if (const double steepness = weighted_median(std::move(slopes)); steepness > 0) {
       std::vector<double> residuals;
-      for (const Sample& sample : samples) residuals.push_back(sample.seconds - sample.bytes * steepness);
+      const std::vector<Sample>& small = recent_[0].samples;  // in large ones, noise drowns the latency
+      for (const Sample& sample : small.empty() ? samples : small) {
+        residuals.push_back(sample.seconds - sample.bytes * steepness);
+      }
       slope = steepness;
       latency_s = std::max(median(residuals), 0.0);
     }
