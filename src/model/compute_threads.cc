@@ -36,8 +36,8 @@ ComputeThreads::ComputeThreads(std::uint32_t threads) : threads_(thread_count(th
 
 ComputeThreads::~ComputeThreads() = default;
 
-ggml_cplan ComputeThreads::plan(const ggml_cgraph* graph) const {
-  return ggml_graph_plan(graph, static_cast<int>(threads_), pool_.get());
+ggml_cplan ComputeThreads::plan(const ggml_cgraph* graph, std::uint32_t threads) const {
+  return ggml_graph_plan(graph, static_cast<int>(threads ? threads : threads_), pool_.get());
 }
 
 void ComputeThreads::compute(ggml_cgraph* graph, ggml_cplan& plan) {

@@ -25,8 +25,8 @@ class ComputeThreads final : public Executor {
   std::size_t threads() const override { return threads_; }
   void parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) override;
 
-  // Plans once; the plan is good for as long as the graph.
-  ggml_cplan plan(const ggml_cgraph* graph) const;
+  // Plans once, for `threads` of them (0: all); the plan is good for as long as the graph.
+  ggml_cplan plan(const ggml_cgraph* graph, std::uint32_t threads = 0) const;
   // Runs the graph, on the caller and the workers. One caller at a time, parallel_for included.
   void compute(ggml_cgraph* graph, ggml_cplan& plan);
 

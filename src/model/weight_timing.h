@@ -12,7 +12,7 @@
 namespace shale {
 
 // Numbers of tokens that are timed; between two of them the smaller one's winner runs.
-inline constexpr std::array<std::uint32_t, 7> kTimedTokens = {1, 2, 4, 8, 16, 32, 256};
+inline constexpr std::array<std::uint32_t, 7> kTimedTokens = {1, 2, 4, 8, 16, 32, 128};
 
 struct WeightTiming {
   std::optional<ggml_type> type;  // none: as in the file
@@ -20,7 +20,9 @@ struct WeightTiming {
   std::array<double, kTimedTokens.size()> seconds;  // per layer
 };
 
-// Times all candidates interleaved, so that a busy moment of the machine meets all of them, and keeps each one's best.
+// Times all candidates on one thread, interleaved, by the time that thread really ran, and keeps each one's best of
+// several runs. So a choice holds on a busy machine too, where threads that wait for each other would measure their
+// neighbours.
 Result<std::vector<WeightTiming>> time_weights(const FileTensors& file, ComputeThreads& threads);
 
 }  // namespace shale

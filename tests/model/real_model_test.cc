@@ -1,0 +1,92 @@
+// Real models against libllama: the same logits when both run dequantised F32 weights, the same words when both run the
+// file as it is used.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "support/gguf_writer.h"
+#include "support/llama_reference.h"
+#include "support/model_runner.h"
+#include "support/temporary_folder.h"
+
+namespace shale {
+namespace {
+
+using testing::LlamaReference;
+using testing::ModelRunner;
+using testing::relative_rms;
+
+// English prose of the licence kind, and code: what both models have seen.
+constexpr const char* kText =
+    "Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated "
+    "documentation files (the \"Software\"), to deal in the Software without restriction, including without limitation "
+    "the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and "
+    "to "
+    "permit persons to whom the Software is furnished to do so, subject to the following conditions: The above "
+    "copyright "
+    "notice and this permission notice shall be included in all copies or substantial portions of the Software.\n\n"
+    "def quicksort(items):\n    if len(items) <= 1:\n        return items\n    pivot = items[len(items) // 2]\n"
+    "    left = [x for x in items if x < pivot]\n    middle = [x for x in items if x == pivot]\n"
+    "    right = [x for x in items if x > pivot]\n    return quicksort(left) + middle + quicksort(right)\n";
+
+class RealModelTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    path_ = testing::real_model(GetParam());
+    if (path_.empty()) GTEST_SKIP() << "no " << GetParam() << ".gguf below SHALE_MODEL_DIR";
+    tokens_ = Tokenizer::load(path_).value()->tokenize(kText, false);
+  }
+
+  std::filesystem::path path_;
+  std::vector<Token> tokens_;
+  testing::TemporaryFolder folder_;
+};
+
+// The first layers are every kind of tensor that the file has, at a fraction of the whole model's time and disk.
+TEST_P(RealModelTest, LogitsMatchLibllamaInF32) {
+  const auto dequantised = folder_.path() / "f32.gguf";
+  testing::write_dequantised(path_, 6, dequantised);
+  const LlamaReference reference(dequantised);
+  ASSERT_TRUE(reference);
+  ModelRunner runner(dequantised);
+  Sequence sequence = runner.sequence();
+  const std::size_t rows = 32;
+  const auto ours = runner.logits(sequence, tokens_, rows, 100);
+  const auto flash = reference.logits(tokens_, rows, true), plain = reference.logits(tokens_, rows, false);
+  EXPECT_LE(std::min(relative_rms(ours, flash), relative_rms(ours, plain)), 1.5 * relative_rms(flash, plain));
+}
+
+std::size_t arg_max(std::span<const float> logits) {
+  return static_cast<std::size_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+// Teacher-forced: libllama continues real prompts greedily, and at every position of its continuations our choice is
+// compared with its own. A disagreement must be a near-tie in its logits.
+TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
+  constexpr std::size_t kContinued = 40;
+  const LlamaReference reference(path_);
+  ASSERT_TRUE(reference);
+  ModelRunner runner(path_, {.threads = 2});
+  const std::size_t vocabulary = runner.model().info().vocabulary;
+  std::size_t same = 0, all = 0;
+  for (const std::size_t length : {tokens_.size() / 4, tokens_.size() / 2, tokens_.size()}) {
+    const auto tokens = reference.continue_greedily(std::span(tokens_).first(length), kContinued);
+    const auto theirs = reference.logits(tokens, kContinued + 1, true);
+    Sequence sequence = runner.sequence();
+    runner.logits(sequence, std::span(tokens).first(length - 1), 0, 512);
+    const auto ours = runner.logits(sequence, std::span(tokens).subspan(length - 1), kContinued + 1, 1);
+    for (std::size_t i = 0; i < kContinued; ++i, ++all) {
+      const auto row = std::span(ours).subspan(i * vocabulary, vocabulary);
+      const std::size_t chosen = arg_max(row), wanted = static_cast<std::size_t>(tokens[length + i]);
+      same += chosen == wanted;
+      EXPECT_LT(theirs[i * vocabulary + wanted] - theirs[i * vocabulary + chosen], 1) << "position " << i;
+    }
+  }
+  EXPECT_GE(static_cast<double>(same), 0.97 * static_cast<double>(all)) << same << " of " << all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RealModelTest, ::testing::Values("smollm2-135m", "qwen2.5-coder-0.5b"),
+                         [](const auto& tested) { return std::string(tested.index == 0 ? "smollm2" : "qwen2"); });
+
+}  // namespace
+}  // namespace shale
