@@ -196,8 +196,9 @@ Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> bat
   for (std::uint32_t layer = 0; layer < hyper_.layers; ++layer) {
     const QkvRows rows = graphs_.run_layer(matrices, layer, tokens);
     capture_queries(batch, layer, rows);
-    store_kv(batch, layer, rows);
+    // Earlier tokens' pages are filled first: the last of them is this step's first page too.
     if (hooks) SHALE_TRY(hooks->before_attention(layer));
+    store_kv(batch, layer, rows);
     attend(batch, layer, rows);
     if (hooks) hooks->after_layer(layer);
   }
