@@ -4,6 +4,7 @@
 #include <cassert>
 #include <utility>
 
+#include "codec/layout.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -31,7 +32,16 @@ void Candidates::know(const Method& method) {
 }
 
 std::uint64_t Candidates::bytes(const Method& method, double keep, std::uint32_t tokens) const {
-  return object_bytes(shape_, method, tokens, keep);
+  std::vector<std::uint64_t>& cumulative = sizes_[{method.text(), tokens}];
+  if (cumulative.empty()) {
+    cumulative.push_back(0);
+    const auto layout = ObjectLayout::make(shape_, method, tokens);
+    const std::uint32_t strata = layout ? layout->strata() : 0;
+    for (std::uint32_t s = 0; s < strata; ++s) cumulative.push_back(cumulative.back() + layout->chunk_bytes(s, shape_.layers));
+  }
+  if (cumulative.size() <= 2) return cumulative.back();
+  const auto stratum = std::ranges::lower_bound(kKeepGrid, keep) - kKeepGrid.begin();
+  return cumulative[static_cast<std::size_t>(std::min<std::ptrdiff_t>(stratum, kKeepGrid.size() - 1)) + 1];
 }
 
 double Candidates::load_s(const Method& method, double keep, std::uint32_t tokens, std::uint32_t tier) const {

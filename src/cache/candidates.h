@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/cost_model.h"
@@ -56,6 +58,8 @@ class Candidates {
   std::span<const std::unique_ptr<Tier>> tiers_;
   const CostModel* costs_ = nullptr;
   QualityOf quality_;
+  // Bytes of the first strata, by method and tokens: the same few sizes are asked for again and again.
+  mutable std::map<std::pair<std::string, std::uint32_t>, std::vector<std::uint64_t>> sizes_;
 };
 
 }  // namespace shale

@@ -449,6 +449,7 @@ void Engine::State::reap() {
 bool Engine::run_once() {
   State& s = *state_;
   s.admit();
+  s.reap();
   if (s.running.empty()) return s.cache.work(s.model.executor());
   s.step();
   s.reap();
