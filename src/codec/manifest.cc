@@ -96,7 +96,7 @@ Status check_shape(const PageShape& shape) {
   const bool page =
       shape.page_tokens == 8 || shape.page_tokens == 16 || shape.page_tokens == 32 || shape.page_tokens == 64;
   if (!within(shape.layers, kLayersMax) || !within(shape.kv_heads, kHeadsMax) || !within(shape.head_dim, kHeadDimMax) ||
-      !page) {
+      shape.head_dim % 8 != 0 || !page) {
     return corrupt("no model has its shape");
   }
   return {};
@@ -227,13 +227,12 @@ Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
     return corrupt("its key is not that of its tokens");
   }
   const auto parsed = Method::parse(method);
-  if (!parsed) return fail_in("the manifest of a stored object is damaged", parsed.error());
+  if (!parsed) return corrupt(parsed.error().message);
   manifest.method = *parsed;
   if (manifest.method.text() != method) return corrupt("its method is not written as methods are");
   const auto layout =
       ObjectLayout::make(manifest.shape, manifest.method, static_cast<std::uint32_t>(manifest.tokens.size()));
-  if (!layout)
-    return fail(ErrorCode::kCorrupt, "the manifest of a stored object is damaged: {}", layout.error().message);
+  if (!layout) return corrupt(layout.error().message);
   SHALE_TRY(check_chunks(manifest, *layout));
   return manifest;
 }

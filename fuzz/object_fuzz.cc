@@ -1,0 +1,56 @@
+// Stored objects: any bytes are a manifest that parses or an error, and chunks that a manifest describes decode or are
+// refused, never anything else.
+#include <cstring>
+
+#include "codec/object.h"
+#include "core/aligned_buffer.h"
+
+namespace {
+
+using namespace shale;
+
+// Gives a manifest the checksum that it would have, so that damage is seen by the checks behind it.
+void seal(std::span<std::byte> manifest) {
+  if (manifest.size() < 16) return;
+  const Hash128 hash = hash128(manifest.first(manifest.size() - 16));
+  std::memcpy(manifest.data() + manifest.size() - 16, &hash.high, 8);
+  std::memcpy(manifest.data() + manifest.size() - 8, &hash.low, 8);
+}
+
+// Chunks are made of the input's bytes, over and over, with checksums that fit.
+void decode(Manifest manifest, std::span<const std::byte> bytes) {
+  constexpr std::size_t kLimit = 1 << 22;
+  if (bytes.empty() || manifest.bytes_for(1.0) > kLimit || manifest.shape.slab_bytes() > kLimit) return;
+  const auto pool = PagePool::create(manifest.shape, 8 * kLimit);
+  if (!pool) return;
+  Sequence sequence(**pool);
+  InlineExecutor executor;
+  const auto tokens = static_cast<std::uint32_t>(manifest.tokens.size());
+  const std::uint32_t logical = 1 + static_cast<std::uint32_t>(bytes.back()) % tokens;
+  std::vector<AlignedBuffer> chunks;
+  for (ChunkInfo& info : manifest.chunks) {
+    AlignedBuffer& chunk = chunks.emplace_back(info.bytes);
+    for (std::size_t i = 0; i < info.bytes; ++i) chunk.data()[i] = bytes[i % bytes.size()];
+    if (bytes.front() != std::byte{0}) info.checksum = hash128(chunk.bytes());
+  }
+  auto decoder = ObjectDecoder::start(manifest, 1.0, logical, sequence);
+  if (!decoder) return;
+  for (std::uint32_t i = 0; i < chunks.size(); ++i) {
+    if (!decoder->decode(i, chunks[i].bytes(), executor)) return;
+  }
+  if (!sequence.check_integrity() || sequence.length() != logical) __builtin_trap();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  AlignedBuffer bytes(size);
+  if (size > 0) std::memcpy(bytes.data(), data, size);
+  if (auto manifest = Manifest::parse(bytes.bytes())) decode(std::move(*manifest), bytes.bytes());
+  seal(bytes.bytes());
+  if (auto manifest = Manifest::parse(bytes.bytes())) {
+    if (Manifest::parse(manifest->serialize().bytes())->key != manifest->key) __builtin_trap();
+    decode(std::move(*manifest), bytes.bytes());
+  }
+  return 0;
+}

@@ -1,0 +1,114 @@
+// Objects checked in under tests/data/objects, written by format version 1: sound ones must decode for ever, damaged
+// ones must be refused as their names say. `codec_test --gtest_also_run_disabled_tests --gtest_filter=Corpus.*Write*`
+// makes them anew, for a new format version only.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "codec/small_object.h"
+#include "support/test_data.h"
+
+namespace shale {
+namespace {
+
+std::filesystem::path corpus() { return test_data() / "objects"; }
+
+std::vector<std::byte> read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+void write(const std::string& name, std::span<const std::byte> bytes) {
+  std::ofstream(corpus() / name, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+constexpr std::array kSound = {"full", "int8", "kivi4", "streaming", "knorm+kivi2"};
+
+TEST(Corpus, SoundObjectsDecode) {
+  const Context context = small_context();
+  for (const std::string name : kSound) {
+    SCOPED_TRACE(name);
+    const auto manifest = Manifest::parse(read(corpus() / (name + ".manifest")));
+    ASSERT_TRUE(manifest) << manifest.error().message;
+    const auto pool = make_pool(kSmallShape, 16);
+    Sequence sequence(*pool);
+    InlineExecutor alone;
+    auto decoder = ObjectDecoder::start(*manifest, 1.0, kSmallTokens, sequence);
+    ASSERT_TRUE(decoder);
+    for (std::uint32_t i = 0; i < manifest->chunks.size(); ++i) {
+      const Status status = decoder->decode(i, read(corpus() / (name + "." + std::to_string(i))), alone);
+      ASSERT_TRUE(status) << status.error().message;
+    }
+    for (std::uint32_t layer = 0; layer < kSmallShape.layers; ++layer) {
+      const HeadRows got = held(sequence, layer, 0);
+      ASSERT_EQ(got.tokens, kSmallTokens);
+      const float tolerance = name == "full" || name == "streaming" ? 0 : name == "knorm+kivi2" ? 1.4f : 0.3f;
+      double sum = 0, expected = 0;
+      for (const float value : got.values) sum += value;
+      for (const float value : context.heads[layer].values) expected += value;
+      EXPECT_NEAR(sum / static_cast<double>(got.values.size()), expected / static_cast<double>(got.values.size()),
+                  tolerance / 4);
+      if (!manifest->method.scorer.empty()) continue;
+      for (std::size_t i = 0; i < got.keys.size(); ++i) {
+        ASSERT_NEAR(got.keys[i], context.heads[layer].keys[i], tolerance) << i;
+      }
+    }
+  }
+}
+
+TEST(Corpus, DamagedManifestsAreRefusedAsTheirNamesSay) {
+  int seen = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(corpus())) {
+    const std::string name = entry.path().filename();
+    const bool corrupt = name.starts_with("corrupt-"), mismatch = name.starts_with("mismatch-");
+    if (!corrupt && !mismatch) continue;
+    ++seen;
+    const auto manifest = Manifest::parse(read(entry.path()));
+    ASSERT_FALSE(manifest) << name;
+    EXPECT_EQ(manifest.error().code, corrupt ? ErrorCode::kCorrupt : ErrorCode::kMismatch) << name;
+  }
+  EXPECT_GE(seen, 8);
+}
+
+TEST(Corpus, DISABLED_Write) {
+  std::filesystem::create_directories(corpus());
+  for (const std::string name : kSound) {
+    const ObjectEncoder::Encoded object = small_object(name);
+    write(name + ".manifest", object.manifest.serialize().bytes());
+    for (std::size_t i = 0; i < object.chunks.size(); ++i) {
+      write(name + "." + std::to_string(i), object.chunks[i].bytes());
+    }
+  }
+  const Manifest sound = small_object("knorm+kivi2").manifest;
+  const auto damaged = [&](const std::string& name, const auto& change) {
+    Manifest manifest = sound;
+    change(manifest);
+    write(name, manifest.serialize().bytes());
+  };
+  damaged("corrupt-key.manifest", [](Manifest& m) { m.key.low ^= 1; });
+  damaged("corrupt-tokens.manifest", [](Manifest& m) { m.tokens.push_back(7); });
+  damaged("corrupt-strata.manifest", [](Manifest& m) { m.strata_tokens[1] = 9; });
+  damaged("corrupt-chunk-bytes.manifest", [](Manifest& m) { m.chunks[2].bytes += 64; });
+  damaged("corrupt-chunk-order.manifest", [](Manifest& m) { std::swap(m.chunks[0], m.chunks[1]); });
+  damaged("corrupt-chunk-missing.manifest", [](Manifest& m) { m.chunks.pop_back(); });
+  damaged("corrupt-layers.manifest", [](Manifest& m) { m.shape.layers = 3; });
+  damaged("corrupt-page-tokens.manifest", [](Manifest& m) { m.shape.page_tokens = 12; });
+  damaged("corrupt-scorer.manifest", [](Manifest& m) { m.method.scorer = "nobody"; });
+  AlignedBuffer bytes = sound.serialize();
+  write("corrupt-truncated.manifest", bytes.bytes().first(bytes.size() / 2));
+  bytes.data()[bytes.size() - 1] ^= std::byte{1};
+  write("corrupt-checksum.manifest", bytes.bytes());
+  bytes.data()[8] = std::byte{99};
+  reseal(bytes.bytes());
+  write("mismatch-version.manifest", bytes.bytes());
+  bytes.data()[0] = std::byte{'X'};
+  reseal(bytes.bytes());
+  write("corrupt-magic.manifest", bytes.bytes());
+}
+
+}  // namespace
+}  // namespace shale
