@@ -62,12 +62,17 @@ Status run(const GenerateOptions& options) {
   if (!options.output.json) request.on_text = print_piece;
 
   SHALE_ASSIGN(const Response response, run_request(serving->engine(), std::move(request), options.output));
+  const std::uint64_t corrupt = serving->cache().stats().corrupt_objects;
   if (options.output.json) {
-    print_json(to_json(response, serving->model()));
+    Json json = to_json(response, serving->model());
+    json["corrupt_objects"] = corrupt;
+    print_json(json);
   } else {
     fmt::print("\n");
     print_note(summary(response));
   }
+  if (corrupt)
+    print_note(fmt::format("shale: {} stored objects were damaged; they were removed and not used", corrupt));
   return serving->finish_background(options.output);
 }
 

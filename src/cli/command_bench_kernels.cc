@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include "bench/kernels_paging.h"
+#include "cli/bench_machine.h"
+#include "cli/command.h"
+#include "core/units.h"
+#include "model/compute_threads.h"
+
+namespace shale {
+namespace {
+
+struct BenchKernelsOptions {
+  OutputOptions output;
+  std::uint32_t threads = 0;
+  bool tiny = false;
+};
+
+constexpr char kExamples[] =
+    "A kernel's share is of the read bandwidth that the same run measures with as many threads.\n"
+    "\n"
+    "Examples:\n"
+    "  shale bench kernels\n"
+    "  shale bench kernels --threads 1 --json";
+
+constexpr std::uint32_t kDepth = 8192, kTinyDepth = 256;
+
+Status run(const BenchKernelsOptions& options) {
+  const Machine machine = measure_machine();
+  if (!options.output.json) fmt::print("{}\n\n", machine.text());
+  ComputeThreads threads(options.threads);
+  for (const auto& row : bench::paging_rows(threads, options.tiny ? kTinyDepth : kDepth)) {
+    if (options.output.json) {
+      print_json({{"test", "kernel"},
+                  {"kernel", row.name},
+                  {"bytes", row.bytes},
+                  {"seconds", row.seconds},
+                  {"bytes_per_second", row.bytes / row.seconds},
+                  {"share_of_read_bandwidth", row.share_of_read_bandwidth},
+                  {"machine", machine.json()}});
+    } else {
+      fmt::print("{:<44} {:>11}  {:>4.0f} %\n", row.name, format_rate(row.bytes / row.seconds),
+                 100 * row.share_of_read_bandwidth);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_bench_kernels(CLI::App& parent, Action& chosen) {
+  auto [command, options] =
+      add_command(parent, chosen, "kernels", "Each kernel's share of the memory's read bandwidth", run);
+  command->footer(kExamples);
+  command->add_option("--threads", options->threads, "Threads that compute; 0: one a core")
+      ->envname("SHALE_THREADS")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_flag("--tiny", options->tiny, "Small inputs, for a second: to see that it works");
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale

@@ -1,0 +1,50 @@
+// Benchmarks run tiny, so that they never rot; their figures mean nothing here.
+#include <gmock/gmock.h>
+
+#include "cli/shale_program.h"
+
+namespace shale::testing {
+namespace {
+
+class BenchCommandsTest : public TinyProgram {};
+
+TEST_F(BenchCommandsTest, EngineMeasuresEveryKind) {
+  const Outcome outcome = run({"bench", "engine", "--tiny", "--rounds", "1", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::vector<std::string> tests;
+  for (const auto& row : outcome.objects()) {
+    tests.push_back(row["test"]);
+    EXPECT_GT(row["tokens_per_second"], 0);
+    EXPECT_TRUE(row["ratio"].is_null());
+    EXPECT_GT(row["machine"]["read_bytes_per_second"], 0);
+  }
+  EXPECT_EQ(tests, (std::vector<std::string>{"prefill", "decode", "batch"}));
+}
+
+TEST_F(BenchCommandsTest, TiersMovesBytesAndFirstTokens) {
+  const Outcome outcome = run({"bench", "tiers", "--tiny", "--folder", home_.path(), "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::vector<std::string> sources;
+  for (const auto& row : outcome.objects()) {
+    if (row["test"] == "first_token") sources.push_back(row["from"]);
+    if (row["test"] == "io") EXPECT_GT(row["bytes_per_second"], 0);
+  }
+  EXPECT_EQ(sources, (std::vector<std::string>{"computed", "pool", "memory", "disk"}));
+}
+
+TEST_F(BenchCommandsTest, PlannerComparesPlanners) {
+  const Outcome outcome = run({"bench", "planner", "--tiny", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const auto& row : outcome.objects()) EXPECT_LE(row["utility"].get<double>(), row["bound"].get<double>() + 1e-6);
+  EXPECT_GE(outcome.objects().size(), 5u);
+}
+
+TEST_F(BenchCommandsTest, KernelsReportShares) {
+  const Outcome outcome = run({"bench", "kernels", "--tiny", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_FALSE(outcome.objects().empty());
+  for (const auto& row : outcome.objects()) EXPECT_GT(row["share_of_read_bandwidth"], 0);
+}
+
+}  // namespace
+}  // namespace shale::testing

@@ -1,0 +1,80 @@
+// `shale cache …` on what generate stored, without a model.
+#include <gmock/gmock.h>
+
+#include "cli/shale_program.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CacheCommandsTest : public TinyProgram {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(run(generate()).status, 0);
+    model_ = environment_.extract("SHALE_MODEL").mapped();
+  }
+  std::vector<nlohmann::json> list() { return run({"cache", "ls", "--json"}).objects(); }
+
+  std::string model_;
+};
+
+TEST_F(CacheCommandsTest, LsListsWhatIsStored) {
+  const auto entries = list();
+  ASSERT_FALSE(entries.empty());
+  EXPECT_EQ(entries[0]["tier"], "disk");
+  EXPECT_EQ(entries[0]["method"], "full");
+  EXPECT_EQ(entries[0]["label"], "context.txt");
+  EXPECT_TRUE(entries[0]["parent"].is_null());
+  EXPECT_GT(entries[0]["bytes"], 0);
+  const std::string table = run({"cache", "ls"}).out;
+  EXPECT_THAT(table, HasSubstr(entries[0]["key"].get<std::string>().substr(0, 12)));
+  EXPECT_THAT(table, HasSubstr("context.txt"));
+}
+
+TEST_F(CacheCommandsTest, ShowGivesTheTextWithAModel) {
+  const std::string key = list()[0]["key"];
+  const auto bare = run({"cache", "show", key.substr(0, 8), "--json"}).object();
+  EXPECT_EQ(bare["key"], key);
+  EXPECT_FALSE(bare["chunks"].empty());
+  EXPECT_FALSE(bare.contains("text"));
+  const auto full = run({"cache", "show", key, "--model", model_, "--json"}).object();
+  EXPECT_THAT(full["text"].get<std::string>(), HasSubstr(read(context_)));
+}
+
+TEST_F(CacheCommandsTest, VerifyFindsDamageOnce) {
+  EXPECT_EQ(run({"cache", "verify"}).status, 0);
+  std::vector<std::filesystem::path> blobs;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kv())) {
+    if (entry.is_regular_file() && entry.file_size() > 4096 &&
+        entry.path().string().find("catalogue") == std::string::npos) {
+      blobs.push_back(entry.path());
+    }
+  }
+  ASSERT_FALSE(blobs.empty());
+  std::filesystem::resize_file(blobs[0], std::filesystem::file_size(blobs[0]) / 2);
+  const Outcome kept = run({"cache", "verify", "--keep-broken", "--json"});
+  EXPECT_EQ(kept.status, 1);
+  EXPECT_EQ(kept.object()["faults"].size(), 1u);
+  EXPECT_EQ(run({"cache", "verify"}).status, 1);
+  EXPECT_EQ(run({"cache", "verify"}).status, 0);
+}
+
+TEST_F(CacheCommandsTest, RmRemovesOneEntry) {
+  const std::string key = list()[0]["key"];
+  const Outcome removed = run({"cache", "rm", key, "--json"});
+  EXPECT_EQ(removed.status, 0) << removed.err;
+  EXPECT_GT(removed.object()["removed_bytes"], 0);
+  for (const auto& entry : list()) EXPECT_NE(entry["key"], key);
+  EXPECT_EQ(run({"cache", "rm", key}).status, 1);
+}
+
+TEST_F(CacheCommandsTest, PurgeRemovesAModelsEntries) {
+  EXPECT_EQ(run({"cache", "purge", "--model", "another", "--json"}).object()["removed_objects"], 0);
+  EXPECT_FALSE(list().empty());
+  EXPECT_EQ(run({"cache", "purge", "--json"}).status, 0);
+  EXPECT_TRUE(list().empty());
+}
+
+}  // namespace
+}  // namespace shale::testing

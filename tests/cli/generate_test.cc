@@ -1,0 +1,167 @@
+// `shale generate` and `shale chat`: answers, and what they say about where the cache came from.
+#include <gmock/gmock.h>
+
+#include "cli/shale_program.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class GenerateTest : public TinyProgram {};
+class ChatTest : public TinyProgram {};
+
+TEST_F(GenerateTest, ReportsEveryField) {
+  const Outcome outcome = run(generate());
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto answer = outcome.object();
+  ASSERT_TRUE(answer.is_object()) << outcome.out;
+  EXPECT_TRUE(answer["text"].is_string());
+  EXPECT_EQ(answer["tokens"].size(), answer["completion_tokens"]);
+  EXPECT_GT(answer["prompt_tokens"], std::filesystem::file_size(context_));  // a token a byte, and the template
+  for (const char* tier : {"pool", "memory", "disk", "remote"}) EXPECT_EQ(answer["cached_tokens"][tier], 0) << tier;
+  EXPECT_EQ(answer["lossy"], false);
+  EXPECT_GT(answer["ttft_seconds"], 0);
+  EXPECT_GT(answer["tpot_seconds"], 0);
+  EXPECT_THAT(answer["stop_reason"].get<std::string>(), ::testing::AnyOf("length", "end_of_turn"));
+  EXPECT_TRUE(answer["sources"].is_array());
+  EXPECT_TRUE(answer["weights"]["prefill"].is_string());
+}
+
+TEST_F(GenerateTest, ASecondProcessFindsTheContextAndAnswersAlike) {
+  const auto first = run(generate()).object();
+  const auto second = run(generate()).object();
+  EXPECT_EQ(second["tokens"], first["tokens"]);
+  EXPECT_EQ(second["text"], first["text"]);
+  EXPECT_GT(second["cached_tokens"]["disk"], std::filesystem::file_size(context_));
+  EXPECT_EQ(second["lossy"], false);
+  ASSERT_EQ(second["sources"].size(), 1u);
+  EXPECT_EQ(second["sources"][0]["where"], "disk");
+  EXPECT_EQ(second["sources"][0]["method"], "full");
+  EXPECT_GT(second["sources"][0]["bytes"], 0);
+}
+
+TEST_F(GenerateTest, AnotherQuestionFindsTheSameContext) {
+  ASSERT_EQ(run(generate()).status, 0);
+  const auto other = run({"generate", "--context", context_, "--prompt", "Why?", "--json"}).object();
+  EXPECT_GT(other["cached_tokens"]["disk"], 0);
+}
+
+TEST_F(GenerateTest, NoCacheLeavesNothingBehind) {
+  const auto answer = run(generate({"--no-cache"})).object();
+  EXPECT_EQ(answer["cached_tokens"]["disk"], 0);
+  EXPECT_FALSE(std::filesystem::exists(kv()));
+  EXPECT_EQ(run(generate()).object()["tokens"], answer["tokens"]);
+}
+
+TEST_F(GenerateTest, ANamedMethodIsLossyAndExactIsNot) {
+  const auto exact = run(generate()).object();
+  for (int process = 0; process < 2; ++process) {
+    const auto lossy = run(generate({"--method", "knorm+int8", "--keep", "0.5"})).object();
+    EXPECT_EQ(lossy["lossy"], true) << "process " << process;
+  }
+  const auto demanded = run(generate({"--exact"})).object();
+  EXPECT_EQ(demanded["lossy"], false);
+  EXPECT_EQ(demanded["tokens"], exact["tokens"]);
+}
+
+TEST_F(GenerateTest, WritesTextToStdoutAndASummaryToStderr) {
+  Words words = generate();
+  words.pop_back();  // --json
+  const Outcome outcome = run(words);
+  EXPECT_EQ(outcome.out, run(generate({"--no-cache"})).object()["text"].get<std::string>() + "\n");
+  EXPECT_THAT(outcome.err, HasSubstr("computed; first token"));
+}
+
+TEST_F(GenerateTest, ReadsThePromptFromStandardInput) {
+  const auto piped = run({"generate", "--context", context_, "--prompt", "-", "--json"}, "What is it?").object();
+  EXPECT_EQ(piped["tokens"], run(generate()).object()["tokens"]);
+}
+
+TEST_F(GenerateTest, ASeedRepeatsAnAnswer) {
+  const auto draw = [&](const char* seed) {
+    return run(generate({"--temperature", "1", "--top-k", "50", "--seed", seed})).object()["tokens"];
+  };
+  const auto one = draw("1");
+  EXPECT_EQ(draw("1"), one);
+  EXPECT_NE(draw("2"), one);
+}
+
+TEST_F(GenerateTest, RefusesAContextThatDoesNotFit) {
+  const auto large = file("large.txt", std::string(4096, 'a'));
+  const Outcome outcome = run({"generate", "--context", large, "--prompt", "x"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("2048"));
+  const Outcome cramped = run(generate({"--pool", "64KiB"}));
+  EXPECT_EQ(cramped.status, 1);
+  EXPECT_THAT(cramped.err, HasSubstr("pool"));
+}
+
+TEST_F(GenerateTest, AFlippedByteCostsTheEntryAndNotTheAnswer) {
+  const auto first = run(generate()).object();
+  std::filesystem::path largest;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kv())) {
+    const bool blob =
+        entry.is_regular_file() && entry.path().filename().string().find("catalogue") == std::string::npos;
+    if (blob && (largest.empty() || entry.file_size() > std::filesystem::file_size(largest))) largest = entry.path();
+  }
+  ASSERT_FALSE(largest.empty());
+  std::string bytes = read(largest);
+  bytes[bytes.size() / 3] ^= 0x10;
+  std::ofstream(largest, std::ios::binary) << bytes;
+
+  const auto second = run(generate()).object();
+  EXPECT_EQ(second["tokens"], first["tokens"]);
+  EXPECT_EQ(second["cached_tokens"]["disk"], 0);
+  EXPECT_EQ(second["corrupt_objects"], 1);
+  const auto third = run(generate()).object();  // stored anew
+  EXPECT_EQ(third["tokens"], first["tokens"]);
+  EXPECT_GT(third["cached_tokens"]["disk"], 0);
+  EXPECT_EQ(run({"cache", "verify"}).status, 0);
+}
+
+TEST_F(GenerateTest, CtrlCStopsItAndLeavesTheFolderWhole) {
+  ASSERT_EQ(run(generate()).status, 0);
+  const pid_t pid = start({"generate", "--context", context_, "--prompt", "Go on and on.", "--max-tokens", "1400"});
+  while (std::filesystem::file_size(home_.path() / "stdout") == 0) usleep(1000);  // it has begun to answer
+  kill(pid, SIGINT);
+  const Outcome outcome = finish(pid);
+  EXPECT_EQ(outcome.status, 130) << outcome.err;
+  const Outcome verified = run({"cache", "verify", "--json"});
+  EXPECT_EQ(verified.status, 0) << verified.out;
+  EXPECT_TRUE(verified.object()["faults"].empty());
+  EXPECT_GT(run(generate()).object()["cached_tokens"]["disk"], 0);
+}
+
+TEST_F(GenerateTest, AKilledProcessLeavesTheFolderWhole) {
+  for (const int milliseconds : {5, 20, 60, 120}) {
+    const auto text = file("new.txt", std::string(600, static_cast<char>('a' + milliseconds % 26)));
+    const pid_t pid = start({"generate", "--context", text, "--prompt", "x"});
+    usleep(static_cast<useconds_t>(milliseconds * 1000));
+    kill(pid, SIGKILL);
+    finish(pid);
+    const Outcome verified = run({"cache", "verify"});
+    EXPECT_EQ(verified.status, 0) << verified.out << verified.err;
+  }
+}
+
+TEST_F(ChatTest, ATurnFindsTheTurnsBeforeIt) {
+  const auto turns = run({"chat", "--json"}, "Tell me of shale.\n\nAnd of slate?\n/quit\nnever read\n").objects();
+  ASSERT_EQ(turns.size(), 2u);
+  const int before = turns[0]["prompt_tokens"].get<int>() + turns[0]["completion_tokens"].get<int>();
+  EXPECT_GE(turns[1]["cached_tokens"]["pool"].get<int>(), before - 1);
+  EXPECT_GT(turns[1]["prompt_tokens"].get<int>(), before);
+}
+
+TEST_F(ChatTest, AnotherProcessFindsTheSameConversation) {
+  const std::string words = "Tell me of shale.\nAnd of slate?\nAnd of chalk?\n";
+  const auto first = run({"chat", "--json"}, words).objects();
+  const auto second = run({"chat", "--json"}, words).objects();
+  ASSERT_EQ(first.size(), 3u);
+  ASSERT_EQ(second.size(), 3u);
+  for (std::size_t turn = 0; turn < 3; ++turn) EXPECT_EQ(second[turn]["tokens"], first[turn]["tokens"]) << turn;
+  EXPECT_GT(second[0]["cached_tokens"]["disk"], 0);
+}
+
+}  // namespace
+}  // namespace shale::testing

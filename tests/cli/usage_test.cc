@@ -1,0 +1,150 @@
+// Help, wrong usage, and where options come from.
+#include <gmock/gmock.h>
+
+#include "cli/shale_program.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class UsageTest : public ShaleProgram {};
+class OptionSourcesTest : public TinyProgram {};
+
+TEST_F(UsageTest, HelpNamesEveryCommandAndGivesExamples) {
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* command : {"generate", "chat", "profile", "cache", "model", "bench"})
+    EXPECT_THAT(help.out, HasSubstr(command));
+  EXPECT_THAT(help.out, HasSubstr("Examples:"));
+  EXPECT_EQ(run({}).status, 2);
+}
+
+TEST_F(UsageTest, EveryCommandExplainsItself) {
+  const std::vector<Words> commands = {{"generate"},         {"chat"},
+                                       {"profile"},          {"cache"},
+                                       {"cache", "ls"},      {"cache", "show"},
+                                       {"cache", "rm"},      {"cache", "verify"},
+                                       {"cache", "purge"},   {"model"},
+                                       {"model", "fetch"},   {"model", "show"},
+                                       {"model", "ls"},      {"bench"},
+                                       {"bench", "engine"},  {"bench", "tiers"},
+                                       {"bench", "kernels"}, {"bench", "planner"}};
+  for (Words words : commands) {
+    words.push_back("--help");
+    const Outcome help = run(words);
+    EXPECT_EQ(help.status, 0) << words[0];
+    EXPECT_THAT(help.out, HasSubstr("--help")) << words[0];
+    EXPECT_THAT(help.out, HasSubstr("Usage:")) << words[0];
+    EXPECT_EQ(help.err, "") << words[0];
+  }
+}
+
+TEST_F(UsageTest, TheReferenceIsUpToDate) {
+  const Outcome reference = run({"--reference"});
+  EXPECT_EQ(reference.status, 0);
+  const auto kept = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "docs/reference/cli.md";
+  EXPECT_EQ(reference.out, read(kept)) << "run: shale --reference > docs/reference/cli.md";
+}
+
+TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
+  const auto text = file("text.txt", "Some text.");
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"frobnicate"}, "frobnicate"},
+      {{"cache"}, "subcommand"},
+      {{"generate"}, "--prompt"},
+      {{"generate", "--prompt", "x", "--bogus"}, "--bogus"},
+      {{"generate", "--prompt", "x", "--threads", "many"}, "--threads"},
+      {{"generate", "--prompt", "x", "--pool", "2 parsecs"}, "--pool"},
+      {{"generate", "--prompt", "x", "--planner", "oracle"}, "oracle"},
+      {{"generate", "--prompt", "x", "--method", "magic"}, "magic"},
+      {{"generate", "--prompt", "x", "--methods", "int8,magic"}, "magic"},
+      {{"generate", "--prompt", "x", "--method", "knorm", "--keep", "0.3"}, "0.3"},
+      {{"generate", "--prompt", "x", "--keep", "0.5"}, "--method"},
+      {{"generate", "--prompt", "x", "--exact", "--method", "int8"}, "--exact"},
+      {{"generate", "--prompt", "x", "--throttle-disk", "warp"}, "warp"},
+      {{"generate", "--prompt", "x", "--throttle-disk", "1MB/s,soon"}, "soon"},
+      {{"generate", "--prompt", "-", "--context", "-"}, "standard input"},
+      {{"generate", "--prompt", ""}, "prompt is empty"},
+      {{"cache", "show", "xyz"}, "xyz"},
+      {{"--config", "/nowhere/config.toml", "cache", "ls"}, "/nowhere/config.toml"},
+  };
+  for (const auto& [words, expected] : cases) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2) << words.back() << ": " << outcome.err;
+    EXPECT_TRUE(outcome.err.starts_with("shale: ")) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(expected));
+    EXPECT_EQ(outcome.out, "") << words.back();
+  }
+}
+
+TEST_F(UsageTest, FailuresSayWhatIsWrong) {
+  const auto empty = file("empty.txt", ""), binary = file("binary.txt", "text\xff\xfe");
+  const std::vector<std::tuple<Words, int, std::string>> cases = {
+      {{"generate", "--prompt", "x", "--context", "/nowhere.txt"}, 1, "/nowhere.txt"},
+      {{"generate", "--prompt", "x", "--context", home_.path()}, 2, "folder"},
+      {{"generate", "--prompt", "x", "--context", empty}, 2, "empty"},
+      {{"generate", "--prompt", "x", "--context", binary}, 2, "byte 4"},
+      {{"generate", "--prompt", "x", "--model", "gpt-17"}, 1, "smollm2-135m"},
+      {{"generate", "--prompt", "x", "--model", binary}, 1, "binary.txt"},
+      {{"cache", "rm", "0123456789"}, 1, "0123456789"},
+      {{"model", "fetch", "gpt-17"}, 1, "gpt-17"},
+      {{"bench", "engine", "--tiny", "--peer", home_.path(), "--model", binary}, 1, "binary.txt"},
+  };
+  for (const auto& [words, status, expected] : cases) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, status) << outcome.err;
+    EXPECT_TRUE(outcome.err.starts_with("shale: ")) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(expected));
+  }
+}
+
+TEST_F(UsageTest, AnUnknownKeyInTheConfigurationIsAnError) {
+  for (const char* text : {"colour = \"red\"\n", "[generate]\ncolour = \"red\"\n", "[paint]\nmodel = \"x\"\n"}) {
+    const auto config = file("config.toml", text);
+    const Outcome outcome = run({"cache", "ls", "--config", config});
+    EXPECT_EQ(outcome.status, 2) << text;
+    EXPECT_THAT(outcome.err, HasSubstr("configuration")) << text;
+  }
+}
+
+TEST_F(UsageTest, ABadValueInTheConfigurationIsAnError) {
+  const Outcome outcome = run({"cache", "ls", "--config", file("config.toml", "disk = \"huge\"\n")});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--disk"));
+}
+
+// How many tokens were generated tells which source won.
+TEST_F(OptionSourcesTest, CommandLineBeatsEnvironmentBeatsConfiguration) {
+  const auto tokens = [&](const Words& more) {
+    const Outcome outcome = run(generate(more));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.object()["completion_tokens"].get<int>();
+  };
+  environment_.erase("SHALE_MAX_TOKENS");
+  file(".config/shale/config.toml", "max-tokens = 3\ntemperature = 0.0\n");
+  EXPECT_EQ(tokens({}), 3);
+  environment_["SHALE_MAX_TOKENS"] = "4";
+  EXPECT_EQ(tokens({}), 4);
+  EXPECT_EQ(tokens({"--max-tokens", "5"}), 5);
+
+  environment_.erase("SHALE_MAX_TOKENS");
+  const auto other = file("other.toml", "max-tokens = 6\n[generate]\nstop = [\"zzz\"]\n[chat]\nmax-tokens = 9\n");
+  EXPECT_EQ(tokens({"--config", other}), 6);
+  environment_["SHALE_CONFIG"] = other;
+  EXPECT_EQ(tokens({}), 6);
+}
+
+TEST_F(OptionSourcesTest, ASectionHoldsForItsCommandAlone) {
+  environment_.erase("SHALE_MAX_TOKENS");
+  file(".config/shale/config.toml", "[chat]\nmax-tokens = 2\n[generate]\nmax-tokens = 3\n");
+  EXPECT_EQ(run(generate()).object()["completion_tokens"], 3);
+  const auto turns = run({"chat", "--json"}, "Hello.\n").objects();
+  ASSERT_EQ(turns.size(), 1u);
+  EXPECT_EQ(turns[0]["completion_tokens"], 2);
+}
+
+}  // namespace
+}  // namespace shale::testing
