@@ -182,9 +182,15 @@ void Cache::State::count(const SourceUsed& source) {
     return;
   }
   switch (*source.kind) {
-    case TierKind::kMemory: stats.tokens_memory += source.tokens; return;
-    case TierKind::kDisk: stats.tokens_disk += source.tokens; return;
-    case TierKind::kRemote: stats.tokens_remote += source.tokens; return;
+    case TierKind::kMemory:
+      stats.tokens_memory += source.tokens;
+      return;
+    case TierKind::kDisk:
+      stats.tokens_disk += source.tokens;
+      return;
+    case TierKind::kRemote:
+      stats.tokens_remote += source.tokens;
+      return;
   }
 }
 
@@ -203,7 +209,8 @@ const StoredObject* Cache::State::choose_copy(const Entry& entry, const Demand& 
     const std::optional<double> known = quality(entry.key, object.method(), object.keep());
     if (!known) continue;  // never measured: no surprises
     const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
-    const double worth = options.alpha * *known - candidates->load_s(object.method(), object.keep(), tokens, object.tier);
+    const double worth =
+        options.alpha * *known - candidates->load_s(object.method(), object.keep(), tokens, object.tier);
     if (!best || worth > best_worth) {
       best = &object;
       best_worth = worth;
@@ -403,10 +410,9 @@ Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method,
   identity.first_position = entry.first_position;
   identity.tokens = entry.tokens;
   identity.method = method;
-  SHALE_ASSIGN(ObjectEncoder encoder,
-               ObjectEncoder::start(s.pool, std::move(slabs), entry.first_position % page_tokens, std::move(identity),
-                                    s.options.scorers, entry.queries.values, entry.queries.query_heads,
-                                    entry.queries.window));
+  SHALE_ASSIGN(ObjectEncoder encoder, ObjectEncoder::start(s.pool, std::move(slabs), entry.first_position % page_tokens,
+                                                           std::move(identity), s.options.scorers, entry.queries.values,
+                                                           entry.queries.query_heads, entry.queries.window));
   while (encoder.step(executor)) {
   }
   const auto encoded = std::make_shared<const ObjectEncoder::Encoded>(encoder.finish());
@@ -455,7 +461,8 @@ void Cache::State::queue_move(Entry& entry, const Configuration& to) {
     const bool base = object.method().is_full() && object.tier == lowest();
     const bool stays = object.method() == to.method && object.tier == to.tier;
     if (to.tier == kDropped || (!base && !stays)) cuts.push_back({object.method(), object.tier, 0});
-    if (stays && to.keep < object.keep()) cuts.push_back({object.method(), object.tier, object.manifest->strata_for(to.keep)});
+    if (stays && to.keep < object.keep())
+      cuts.push_back({object.method(), object.tier, object.manifest->strata_for(to.keep)});
   }
   const StoredObject* there = to.tier == kDropped ? nullptr : entry.find(to.method, to.tier);
   if (to.tier == kDropped || (there && there->keep() >= to.keep)) {

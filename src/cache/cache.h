@@ -39,21 +39,21 @@ namespace shale {
 struct CacheOptions {
   std::string planner = "shale";
   PlannerOptions planner_options;
-  std::string eviction = "lru";          // of the pool's prefix tree
-  double alpha = 1.0;                    // seconds of waiting that one unit of quality is worth
+  std::string eviction = "lru";  // of the pool's prefix tree
+  double alpha = 1.0;            // seconds of waiting that one unit of quality is worth
   double frequency_half_life_s = 600;
   // What the planner may choose from, besides `full`.
   std::vector<std::string> methods = {"knorm", "keydiff", "snapkv", "int8", "kivi4", "keydiff+int8", "snapkv+int8"};
   ScorerOptions scorers;
-  std::uint32_t entry_tokens_min = 16;   // shorter segments are not stored
-  double plan_interval_s = 0.5;          // between two rounds of planning in idle moments
+  std::uint32_t entry_tokens_min = 16;  // shorter segments are not stored
+  double plan_interval_s = 0.5;         // between two rounds of planning in idle moments
 };
 
 // What a request accepts.
 struct Demand {
   bool exact = false;            // only bit-exact KV
-  std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it, exact
-                                 // KV, of which the engine makes one
+  std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it,
+                                 // exact KV, of which the engine makes one
   double keep = 1.0;
   // A lossy method is asked for by name. `exact` is stronger.
   bool named() const { return !exact && method && !method->is_full(); }
@@ -62,8 +62,8 @@ struct Demand {
 class Cache {
  public:
   // Scans the tiers (fast to slow, at least one) for objects of this fingerprint. Damaged objects are counted and
-  // removed (left where the tier is shared or read-only); those of other models are left alone. `catalogue` may be null:
-  // then nothing is known of quality and only uncompressed copies are placed.
+  // removed (left where the tier is shared or read-only); those of other models are left alone. `catalogue` may be
+  // null: then nothing is known of quality and only uncompressed copies are placed.
   static Result<std::unique_ptr<Cache>> open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
                                              std::vector<std::unique_ptr<Tier>> tiers,
                                              std::unique_ptr<Catalogue> catalogue, const Clock& clock);
@@ -95,12 +95,12 @@ class Cache {
   bool make_room(std::uint32_t slabs);
 
   struct NewEntry {
-    EntryKey parent;                   // of the entry that ends at first_position; zero for a root
+    EntryKey parent;  // of the entry that ends at first_position; zero for a root
     std::uint32_t first_position = 0;
     std::vector<std::int32_t> tokens;
-    StoredQueries queries;             // of its last tokens; may be empty
-    double recompute_s = 0;            // what computing it just cost; 0 when it was not computed
-    std::string label;                 // for people: a file name, the first words
+    StoredQueries queries;                   // of its last tokens; may be empty
+    double recompute_s = 0;                  // what computing it just cost; 0 when it was not computed
+    std::string label;                       // for people: a file name, the first words
     std::optional<Configuration> placed_as;  // method and keep that a request forced, instead of the planner's choice
   };
   EntryKey key_of(const NewEntry& entry) const;

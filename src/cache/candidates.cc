@@ -37,7 +37,8 @@ std::uint64_t Candidates::bytes(const Method& method, double keep, std::uint32_t
     cumulative.push_back(0);
     const auto layout = ObjectLayout::make(shape_, method, tokens);
     const std::uint32_t strata = layout ? layout->strata() : 0;
-    for (std::uint32_t s = 0; s < strata; ++s) cumulative.push_back(cumulative.back() + layout->chunk_bytes(s, shape_.layers));
+    for (std::uint32_t s = 0; s < strata; ++s)
+      cumulative.push_back(cumulative.back() + layout->chunk_bytes(s, shape_.layers));
   }
   if (cumulative.size() <= 2) return cumulative.back();
   const auto stratum = std::ranges::lower_bound(kKeepGrid, keep) - kKeepGrid.begin();
@@ -47,7 +48,8 @@ std::uint64_t Candidates::bytes(const Method& method, double keep, std::uint32_t
 double Candidates::load_s(const Method& method, double keep, std::uint32_t tokens, std::uint32_t tier) const {
   const std::uint64_t size = bytes(method, keep, tokens);
   const TierSpeed speed = tiers_[tier]->speed();
-  return speed.latency_s + static_cast<double>(size) / speed.read_bytes_per_s + costs_->decode_s(method.quantizer, size);
+  return speed.latency_s + static_cast<double>(size) / speed.read_bytes_per_s +
+         costs_->decode_s(method.quantizer, size);
 }
 
 double Candidates::recompute_s(const Entry& entry) const {
@@ -67,14 +69,15 @@ Candidate Candidates::candidate(const Entry& entry, std::uint32_t method, double
 }
 
 PlacedEntry Candidates::offer(const Entry& entry, const Configuration& current, bool has_source, double now_s) const {
-  PlacedEntry placed{.id = entry.key.low,
-                     .frequency = entry.frequency.value(now_s),
-                     .last_access_s = entry.frequency.last_access_s(),
-                     .accesses = entry.frequency.count(),
-                     .candidates = {},
-                     .current = kDropped,
-                     .pinned = entry.pins > 0,
-                     .full_copy_bytes = has_source ? bytes(Method::full(), 1, static_cast<std::uint32_t>(entry.tokens.size())) : 0};
+  PlacedEntry placed{
+      .id = entry.key.low,
+      .frequency = entry.frequency.value(now_s),
+      .last_access_s = entry.frequency.last_access_s(),
+      .accesses = entry.frequency.count(),
+      .candidates = {},
+      .current = kDropped,
+      .pinned = entry.pins > 0,
+      .full_copy_bytes = has_source ? bytes(Method::full(), 1, static_cast<std::uint32_t>(entry.tokens.size())) : 0};
 
   const auto consider = [&](std::uint32_t method, double keep, std::uint32_t tier) {
     const bool is_current = current == Configuration{methods_[method], keep, tier};
@@ -82,7 +85,8 @@ PlacedEntry Candidates::offer(const Entry& entry, const Configuration& current, 
                              return object.method() == methods_[method] && keep <= object.keep();
                            });
     if (!reachable && !is_current) return;
-    const std::optional<double> quality = methods_[method].is_full() ? 1.0 : quality_(entry.key, methods_[method], keep);
+    const std::optional<double> quality =
+        methods_[method].is_full() ? 1.0 : quality_(entry.key, methods_[method], keep);
     // A request may have forced a configuration that nobody measured: it stays, worth nothing.
     if (!quality && !is_current) return;
     if (is_current) placed.current = static_cast<std::uint32_t>(placed.candidates.size());

@@ -51,9 +51,7 @@ void Entry::forget(const Hash128& object, std::uint32_t tier) {
   std::erase_if(objects, [&](const StoredObject& known) { return known.tier == tier && known.name() == object; });
 }
 
-Hash128 object_name(const EntryKey& key, const Method& method) {
-  return Hasher().add(key).add(method.text()).finish();
-}
+Hash128 object_name(const EntryKey& key, const Method& method) { return Hasher().add(key).add(method.text()).finish(); }
 
 Entry* EntryIndex::find(const EntryKey& key) {
   const auto at = entries_.find(key);
@@ -93,7 +91,9 @@ void EntryIndex::remove(const EntryKey& key) {
   entries_.erase(at);
 }
 
-std::vector<EntryIndex::Link> EntryIndex::match(std::span<const std::int32_t> tokens) { return match_below({}, tokens); }
+std::vector<EntryIndex::Link> EntryIndex::match(std::span<const std::int32_t> tokens) {
+  return match_below({}, tokens);
+}
 
 std::vector<EntryIndex::Link> EntryIndex::match_below(const EntryKey& parent, std::span<const std::int32_t> tokens) {
   const auto at = children_.find(parent);

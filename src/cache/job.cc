@@ -23,8 +23,8 @@ void cut_copy(JobContext& context, Entry& entry, const CopyCut& cut) {
   StoredObject* object = entry.find(cut.method, cut.tier);
   if (!object || object->strata <= cut.strata) return;
   Tier& tier = *context.tiers[cut.tier];
-  const Status status = cut.strata == 0 ? remove_object(tier, *object->manifest)
-                                        : remove_strata(tier, *object->manifest, cut.strata);
+  const Status status =
+      cut.strata == 0 ? remove_object(tier, *object->manifest) : remove_strata(tier, *object->manifest, cut.strata);
   if (!status) count_failure(context.stats, status.error());
   if (cut.strata == 0) {
     ++context.stats.drops;
@@ -86,8 +86,9 @@ class StoreJob final : public Job {
     identity.first_position = entry().first_position;
     identity.tokens = entry().tokens;
     identity.method = method_;
-    auto encoder = ObjectEncoder::start(context_.pool, std::move(slabs), first_ % shape.page_tokens, std::move(identity),
-                                        context_.scorers, queries_.values, queries_.query_heads, queries_.window);
+    auto encoder =
+        ObjectEncoder::start(context_.pool, std::move(slabs), first_ % shape.page_tokens, std::move(identity),
+                             context_.scorers, queries_.values, queries_.query_heads, queries_.window);
     if (!encoder) {
       count_failure(context_.stats, encoder.error());
       std::erase_if(targets_, [&](const CopyTarget& target) { return target.method == method_; });
@@ -152,11 +153,16 @@ class CopyJob final : public Job {
 
   Progress step(Executor& executor) override {
     switch (phase_) {
-      case Phase::kStart: return start();
-      case Phase::kRead: return finish_read(executor);
-      case Phase::kDecode: return decode(executor);
-      case Phase::kWrite: return finish_write();
-      case Phase::kStore: return store(executor);
+      case Phase::kStart:
+        return start();
+      case Phase::kRead:
+        return finish_read(executor);
+      case Phase::kDecode:
+        return decode(executor);
+      case Phase::kWrite:
+        return finish_write();
+      case Phase::kStore:
+        return store(executor);
     }
     return Progress::kDone;
   }
@@ -212,7 +218,8 @@ class CopyJob final : public Job {
       return Progress::kWorked;
     }
     pages_.emplace(context_.pool);
-    auto decoder = ObjectDecoder::start(*object_.manifest, 1.0, static_cast<std::uint32_t>(entry().tokens.size()), *pages_);
+    auto decoder =
+        ObjectDecoder::start(*object_.manifest, 1.0, static_cast<std::uint32_t>(entry().tokens.size()), *pages_);
     if (!decoder) return conclude(false);  // the pool has no room now; the planner will ask again
     decoder_.emplace(std::move(*decoder));
     phase_ = Phase::kDecode;
@@ -280,8 +287,7 @@ class CopyJob final : public Job {
 
 class CutJob final : public Job {
  public:
-  CutJob(JobContext& context, Entry& entry, std::vector<CopyCut> cuts)
-      : Job(context, entry), cuts_(std::move(cuts)) {}
+  CutJob(JobContext& context, Entry& entry, std::vector<CopyCut> cuts) : Job(context, entry), cuts_(std::move(cuts)) {}
 
   Progress step(Executor&) override {
     for (const CopyCut& cut : cuts_) cut_copy(context_, entry(), cut);

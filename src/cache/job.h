@@ -1,5 +1,5 @@
-// Background work of the cache: encoding, writing, moving. A job advances in bounded pieces on the engine's own threads,
-// between decode steps and when idle; its I/O runs meanwhile.
+// Background work of the cache: encoding, writing, moving. A job advances in bounded pieces on the engine's own
+// threads, between decode steps and when idle; its I/O runs meanwhile.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ Status Retrieval::ensure_layer(std::uint32_t layer, Executor& executor) {
         std::ranges::find_if(chunks, [&](const ChunkInfo& chunk) { return layer < chunk.end_layer; }) - chunks.begin());
     if (load.loaded[group]) continue;
     if (Status status = load_group(load, group, executor); !status) {
-      const std::string where = fmt::format("entry {} ({})", load.object.manifest->key.hex(),
-                                            load.object.manifest->method.text());
+      const std::string where =
+          fmt::format("entry {} ({})", load.object.manifest->key.hex(), load.object.manifest->method.text());
       failure_ = Failure{load.object.manifest->key, load.object.name(), load.object.tier, status.error()};
       return fail_in(where, std::move(status).error());
     }

@@ -118,8 +118,8 @@ bool ObjectWriter::poll() {
   if (manifest_write_) return manifest_write_->ready();
   if (!std::ranges::all_of(chunk_writes_, [](const auto& write) { return write->ready(); })) return false;
   if (!std::ranges::all_of(chunk_writes_, [](const auto& write) { return write->wait().has_value(); })) return true;
-  manifest_write_ = tier_->write({name_, BlobId::kManifest},
-                                 std::make_shared<const AlignedBuffer>(object_.manifest->serialize()));
+  manifest_write_ =
+      tier_->write({name_, BlobId::kManifest}, std::make_shared<const AlignedBuffer>(object_.manifest->serialize()));
   return manifest_write_->ready();
 }
 

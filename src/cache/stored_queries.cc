@@ -49,7 +49,8 @@ Result<StoredQueries> parse_queries(std::span<const std::byte> bytes) {
   const bool sane = std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.layers < kDimensionMax &&
                     header.query_heads < kDimensionMax && header.window < kDimensionMax &&
                     header.head_dim < kDimensionMax;
-  const auto pairs = static_cast<unsigned __int128>(header.layers) * header.query_heads * header.window * header.head_dim;
+  const auto pairs =
+      static_cast<unsigned __int128>(header.layers) * header.query_heads * header.window * header.head_dim;
   if (!sane || pairs * sizeof(Half) != values.size() ||
       hash128(values) != Hash128{header.checksum_high, header.checksum_low}) {
     return fail(ErrorCode::kCorrupt, "stored queries do not match their header or checksum");

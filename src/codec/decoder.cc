@@ -7,6 +7,7 @@
 
 #include "codec/layout.h"
 #include "codec/object.h"
+#include "codec/token_coding.h"
 #include "codec/token_copy.h"
 
 namespace shale {
@@ -46,6 +47,8 @@ struct ObjectDecoder::State {
   std::uint32_t strata, groups, logical_tokens;
   Sequence* sequence;
   std::vector<Sequence::Stratum> pages;  // per stratum; none for full objects
+  std::vector<SlabId> slabs;             // of a full object's tokens: the sequence goes on while chunks arrive
+  std::uint32_t shift;                   // slot of its first token in slabs[0]
   std::vector<bool> decoded;             // per chunk, tried at least
 
   const PageShape& shape() const { return layout.shape(); }
@@ -54,6 +57,9 @@ struct ObjectDecoder::State {
   Status decode_full(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
   void copy_slabs(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t first, std::uint32_t end);
   void copy_shifted(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t layer, std::uint32_t head);
+  MutablePageView page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const;
+  void scatter_stored_page(const std::byte* from, std::span<const MutablePageView> to, std::uint32_t slot,
+                           std::uint32_t tokens) const;
   Status decode_sections(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
   void decode_piece(std::span<const std::byte> codes, std::span<const PageId> to, std::uint32_t first,
                     std::uint32_t end, std::uint32_t tokens);
@@ -81,12 +87,12 @@ Status verified(const ChunkInfo& chunk, std::span<const std::byte> bytes, Execut
 }  // namespace
 
 Status ObjectDecoder::State::decode_full(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor) {
-  const std::uint32_t slabs = shape().pages_for(logical_tokens);
-  if (sequence->appended(0, 0, 0, logical_tokens).slot == 0) {
-    const std::uint32_t pieces = std::min<std::uint32_t>(slabs, 4 * static_cast<std::uint32_t>(executor.threads()));
+  if (shift == 0) {
+    const auto count = static_cast<std::uint32_t>(slabs.size());
+    const std::uint32_t pieces = std::min<std::uint32_t>(count, 4 * static_cast<std::uint32_t>(executor.threads()));
     return verified(chunk, bytes, executor, pieces, [&](std::size_t i) {
-      copy_slabs(chunk, bytes, static_cast<std::uint32_t>(slabs * i / pieces),
-                 static_cast<std::uint32_t>(slabs * (i + 1) / pieces));
+      copy_slabs(chunk, bytes, static_cast<std::uint32_t>(count * i / pieces),
+                 static_cast<std::uint32_t>(count * (i + 1) / pieces));
     });
   }
   const std::uint32_t heads = (chunk.end_layer - chunk.first_layer) * shape().kv_heads;
@@ -96,16 +102,28 @@ Status ObjectDecoder::State::decode_full(const ChunkInfo& chunk, std::span<const
   });
 }
 
-// Slabs [first, end) of the entry, each page of the group's layers as it is.
+MutablePageView ObjectDecoder::State::page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const {
+  PagePool& pool = sequence->pool();
+  return pool.writable_page(pool.page_of(slabs[slab], shape().page_index(layer, head)));
+}
+
+// Slabs [first, end) of the entry, each page of the group's layers as it is. Slots beyond the entry's last token are
+// left alone: later tokens may be there already.
 void ObjectDecoder::State::copy_slabs(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t first,
                                       std::uint32_t end) {
+  const std::uint32_t page_tokens = shape().page_tokens;
   const std::size_t page_bytes = shape().page_bytes();
   const std::byte* from = bytes.data() + first * (bytes.size() / shape().pages_for(layout.tokens()));
   for (std::uint32_t slab = first; slab < end; ++slab) {
+    const std::uint32_t tokens = std::min(page_tokens, logical_tokens - slab * page_tokens);
     for (std::uint32_t layer = chunk.first_layer; layer < chunk.end_layer; ++layer) {
       for (std::uint32_t head = 0; head < shape().kv_heads; ++head, from += page_bytes) {
-        const PageId page = sequence->appended(layer, head, slab * shape().page_tokens, logical_tokens).page;
-        std::memcpy(sequence->pool().writable_page(page).keys, from, page_bytes);
+        const MutablePageView to = page_of(slab, layer, head);
+        if (tokens == page_tokens) {
+          std::memcpy(to.keys, from, page_bytes);
+        } else {
+          scatter_stored_page(from, {&to, 1}, 0, tokens);
+        }
       }
     }
   }
@@ -116,20 +134,21 @@ void ObjectDecoder::State::copy_shifted(const ChunkInfo& chunk, std::span<const 
                                         std::uint32_t head) {
   const std::uint32_t page_tokens = shape().page_tokens;
   const std::size_t stride = bytes.size() / shape().pages_for(layout.tokens());
-  const std::uint32_t shift = sequence->appended(layer, head, 0, logical_tokens).slot;
   std::vector<MutablePageView> to;
-  for (std::uint32_t slot = 0; slot < shift + logical_tokens; slot += page_tokens) {
-    const std::uint32_t token = slot < shift ? 0 : slot - shift;
-    to.push_back(sequence->pool().writable_page(sequence->appended(layer, head, token, logical_tokens).page));
-  }
+  for (std::size_t slab = 0; slab < slabs.size(); ++slab) to.push_back(page_of(slab, layer, head));
   const std::byte* from = bytes.data() + shape().page_index(layer - chunk.first_layer, head) * shape().page_bytes();
-  AlignedBuffer page(shape().page_bytes());
-  const Half* keys = reinterpret_cast<const Half*>(page.data());
-  const KvRows<const Half> rows = rows_of(PageView{keys, keys + shape().key_elements()}, shape());
   for (std::uint32_t first = 0; first < logical_tokens; first += page_tokens, from += stride) {
-    std::memcpy(page.data(), from, page.size());
-    scatter_tokens(rows, 0, to, shape(), shift + first, std::min(page_tokens, logical_tokens - first));
+    scatter_stored_page(from, to, shift + first, std::min(page_tokens, logical_tokens - first));
   }
+}
+
+// The first `tokens` of a stored page, which may lie at any address, into slots from `slot` on.
+void ObjectDecoder::State::scatter_stored_page(const std::byte* from, std::span<const MutablePageView> to,
+                                               std::uint32_t slot, std::uint32_t tokens) const {
+  AlignedBuffer page(shape().page_bytes());
+  std::memcpy(page.data(), from, page.size());
+  const Half* keys = reinterpret_cast<const Half*>(page.data());
+  scatter_tokens(rows_of(PageView{keys, keys + shape().key_elements()}, shape()), 0, to, shape(), slot, tokens);
 }
 
 Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, std::span<const std::byte> bytes,
@@ -163,23 +182,14 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, std::span<c
   return {};
 }
 
-// Tokens [first, end) of a section of `tokens` codes, block by block.
+// Tokens [first, end) of a section of `tokens` codes.
 void ObjectDecoder::State::decode_piece(std::span<const std::byte> codes, std::span<const PageId> to,
                                         std::uint32_t first, std::uint32_t end, std::uint32_t tokens) {
-  const Quantizer& quantizer = layout.quantizer();
-  const std::uint32_t head_dim = shape().head_dim;
-  const std::size_t step = quantizer.encoded_bytes(kBlockTokens, head_dim);
-  BlockBuffer block(head_dim);
   std::vector<MutablePageView> views;
   for (std::uint32_t token = first; token < end; token += shape().page_tokens) {
     views.push_back(sequence->pool().writable_page(to[token / shape().page_tokens]));
   }
-  for (std::uint32_t token = first; token < end; token += kBlockTokens) {
-    const std::uint32_t stored = std::min(kBlockTokens, tokens - token);
-    quantizer.decode(codes.subspan(token / kBlockTokens * step, quantizer.encoded_bytes(stored, head_dim)),
-                     block.rows(stored));
-    scatter_tokens(block.const_rows(stored), 0, views, shape(), token - first, std::min(stored, end - token));
-  }
+  decode_tokens(layout.quantizer(), codes, tokens, first, end, views, shape());
 }
 
 ObjectDecoder::ObjectDecoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -200,8 +210,15 @@ Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep
   SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(manifest.shape, manifest.method, tokens));
   const std::uint32_t strata = manifest.strata_for(keep), groups = manifest.layer_groups();
   std::vector<Sequence::Stratum> pages;
+  std::vector<SlabId> slabs;
+  std::uint32_t shift = 0;
   if (layout.full()) {
     SHALE_TRY(sequence.append(logical_tokens));
+    shift = sequence.appended(0, 0, 0, logical_tokens).slot;
+    for (std::uint32_t token = 0; token < logical_tokens;
+         token += manifest.shape.page_tokens - (token == 0 ? shift : 0)) {
+      slabs.push_back(sequence.pool().slab_of(sequence.appended(0, 0, token, logical_tokens).page));
+    }
   } else {
     // What each stratum holds below `logical_tokens` is known once it is decoded; plain objects keep all of it.
     std::vector<std::uint32_t> kept;
@@ -230,6 +247,8 @@ Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep
             .logical_tokens = logical_tokens,
             .sequence = &sequence,
             .pages = std::move(pages),
+            .slabs = std::move(slabs),
+            .shift = shift,
             .decoded = std::vector<bool>(wanted)}));
 }
 

@@ -11,12 +11,18 @@ namespace shale {
 
 std::string_view to_string(StopReason reason) {
   switch (reason) {
-    case StopReason::kEndOfTurn: return "end_of_turn";
-    case StopReason::kStopString: return "stop_string";
-    case StopReason::kLength: return "length";
-    case StopReason::kContextFull: return "context_full";
-    case StopReason::kCancelled: return "cancelled";
-    case StopReason::kError: return "error";
+    case StopReason::kEndOfTurn:
+      return "end_of_turn";
+    case StopReason::kStopString:
+      return "stop_string";
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kContextFull:
+      return "context_full";
+    case StopReason::kCancelled:
+      return "cancelled";
+    case StopReason::kError:
+      return "error";
   }
   return "error";
 }
@@ -24,9 +30,12 @@ std::string_view to_string(StopReason reason) {
 std::uint32_t& CachedTokens::of(std::optional<TierKind> kind) {
   if (!kind) return pool;
   switch (*kind) {
-    case TierKind::kMemory: return memory;
-    case TierKind::kDisk: return disk;
-    case TierKind::kRemote: return remote;
+    case TierKind::kMemory:
+      return memory;
+    case TierKind::kDisk:
+      return disk;
+    case TierKind::kRemote:
+      return remote;
   }
   return remote;
 }
@@ -101,7 +110,8 @@ EngineStats Engine::stats() const { return state_->stats; }
 std::uint32_t Engine::State::slabs_for(const Run& run) const {
   const PageShape& shape = cache.pool().shape();
   const std::uint32_t whole = shape.pages_for(std::min(run.tokens_max(), model.info().context_max)) + 1;
-  return run.request.demand.named() ? whole + shape.pages_for(static_cast<std::uint32_t>(run.prompt.size())) + 1 : whole;
+  return run.request.demand.named() ? whole + shape.pages_for(static_cast<std::uint32_t>(run.prompt.size())) + 1
+                                    : whole;
 }
 
 Result<RequestId> Engine::submit(Request request) {
@@ -131,7 +141,8 @@ Result<RequestId> Engine::submit(Request request) {
   }
   const Demand& demand = run->request.demand;
   if (!(demand.keep > 0 && demand.keep <= 1)) {
-    return refuse(ErrorCode::kInvalidArgument, fmt::format("keep is {}: it must be above 0 and at most 1", demand.keep));
+    return refuse(ErrorCode::kInvalidArgument,
+                  fmt::format("keep is {}: it must be above 0 and at most 1", demand.keep));
   }
   if (demand.method && demand.method->scorer.empty() && demand.keep < 1) {
     return refuse(ErrorCode::kInvalidArgument,
@@ -139,10 +150,11 @@ Result<RequestId> Engine::submit(Request request) {
                               demand.method->text(), demand.keep));
   }
   if (const std::uint32_t slabs = s.slabs_for(*run); slabs > s.cache.pool().slabs_total()) {
-    return refuse(ErrorCode::kFull,
-                  fmt::format("the request may need {} pages per head and the pool has {}: shorten it, lower max_tokens "
-                              "or enlarge the pool",
-                              slabs, s.cache.pool().slabs_total()));
+    return refuse(
+        ErrorCode::kFull,
+        fmt::format("the request may need {} pages per head and the pool has {}: shorten it, lower max_tokens "
+                    "or enlarge the pool",
+                    slabs, s.cache.pool().slabs_total()));
   }
   s.waiting.push_back(std::move(run));
   return s.next_id++;
@@ -187,8 +199,8 @@ Status Engine::State::fetch(Run& run) {
                                                run.request.segments.begin());
   // Exact KV past the segment that a method is applied to would be of no use.
   const bool apply = named && stored + 1 < run.request.segments.size();
-  const std::span<const Token> wanted =
-      apply ? std::span<const Token>(run.prompt).first(run.segment_end[stored] + 1) : std::span<const Token>(run.prompt);
+  const std::span<const Token> wanted = apply ? std::span<const Token>(run.prompt).first(run.segment_end[stored] + 1)
+                                              : std::span<const Token>(run.prompt);
   if (run.request.use_cache) run.retrieval = cache.retrieve(wanted, run.request.demand, run.sequence);
 
   run.computed_from = run.sequence.length();
@@ -196,7 +208,8 @@ Status Engine::State::fetch(Run& run) {
   run.response.sources = run.retrieval.sources();
   run.response.cached = {};
   for (const SourceUsed& source : run.response.sources) run.response.cached.of(source.kind) += source.tokens;
-  if (apply && run.computed_from == run.segment_end[stored] && !run.sequence.lossy()) return compress_segment(run, stored);
+  if (apply && run.computed_from == run.segment_end[stored] && !run.sequence.lossy())
+    return compress_segment(run, stored);
   return {};
 }
 
@@ -252,7 +265,8 @@ void Engine::State::step() {
                     .logits_all = false,
                     .logits_none = !stretches[i].ends_prompt};
     if (const std::uint32_t window = stretches[i].query_window; window > 0) {
-      queries[i] = {.layers = info.layers, .query_heads = info.query_heads, .window = window, .head_dim = info.head_dim};
+      queries[i] = {
+          .layers = info.layers, .query_heads = info.query_heads, .window = window, .head_dim = info.head_dim};
       queries[i].values.resize(std::size_t{info.layers} * info.query_heads * window * info.head_dim);
       sequences[i].queries = queries[i].values.data();
       sequences[i].query_window = window;
@@ -277,7 +291,8 @@ void Engine::State::step() {
 
 // A failed load restarts its request without the damaged object; the others repeat the step.
 void Engine::State::recover(std::span<Run* const> batch, std::span<const std::uint32_t> lengths, const Error& error) {
-  const bool load_failed = std::ranges::any_of(batch, [](const Run* run) { return run->retrieval.failure().has_value(); });
+  const bool load_failed =
+      std::ranges::any_of(batch, [](const Run* run) { return run->retrieval.failure().has_value(); });
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Run& run = *batch[i];
     if (run.retrieval.failure()) {
@@ -453,7 +468,8 @@ bool Engine::run_once() {
   if (s.running.empty()) return s.cache.work(s.model.executor());
   s.step();
   s.reap();
-  const bool awaited = !s.waiting.empty() || std::ranges::any_of(s.running, [](const auto& run) { return run->drawn.empty(); });
+  const bool awaited =
+      !s.waiting.empty() || std::ranges::any_of(s.running, [](const auto& run) { return run->drawn.empty(); });
   if (!awaited) s.cache.work(s.model.executor());
   return true;
 }

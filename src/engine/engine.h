@@ -34,8 +34,8 @@ struct Request {
   std::uint32_t max_tokens = 128;
   std::vector<std::string> stop;  // text that ends the answer and is not part of it
   Demand demand;
-  bool use_cache = true;     // false: compute everything, look at nothing (still stored when segments say so)
-  bool store_answer = false; // the last segment and the answer become an entry too (a chat turn)
+  bool use_cache = true;      // false: compute everything, look at nothing (still stored when segments say so)
+  bool store_answer = false;  // the last segment and the answer become an entry too (a chat turn)
   // Called with each piece of text as soon as no stop string can begin in it.
   std::function<void(std::string_view piece)> on_text;
 };
@@ -66,9 +66,9 @@ struct Response {
 };
 
 struct EngineOptions {
-  std::uint32_t sequences_max = 16;      // decoded together
-  std::uint32_t chunk_tokens = 512;      // prefill tokens a step
-  std::uint32_t query_window = 64;       // captured for scorers that read queries
+  std::uint32_t sequences_max = 16;  // decoded together
+  std::uint32_t chunk_tokens = 512;  // prefill tokens a step
+  std::uint32_t query_window = 64;   // captured for scorers that read queries
 };
 
 struct EngineStats {

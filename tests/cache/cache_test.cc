@@ -19,7 +19,7 @@ using Tokens = std::vector<std::int32_t>;
 // A cache over real tiers in a folder of its own, whose KV is a function of the token prefix: what a model would do.
 class CacheTest : public testing::Test {
  protected:
-  static constexpr PageShape kShape{.layers = 3, .kv_heads = 2, .head_dim = 16, .page_tokens = 16};
+  static constexpr PageShape kShape{.layers = 3, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
 
   CacheTest() : folder_(fs::temp_directory_path() / fmt::format("shale_cache_test_{}_{}", getpid(), counter_++)) {
     pool_ = PagePool::create(kShape, 400 * kShape.slab_bytes()).value();
@@ -37,7 +37,9 @@ class CacheTest : public testing::Test {
     fs::create_directories(folder_);
     auto catalogue = Catalogue::open(folder_ / "catalogue.sqlite", {7, 7}).value();
     options.plan_interval_s = 0;
-    cache_ = Cache::open(options, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers), std::move(catalogue), clock_).value();
+    cache_ =
+        Cache::open(options, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers), std::move(catalogue), clock_)
+            .value();
     // Computing is slow enough here that loading always pays.
     for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10.0);
   }
@@ -51,7 +53,10 @@ class CacheTest : public testing::Test {
 
   static float element(const Tokens& tokens, std::uint32_t position, std::uint32_t plane, std::uint32_t channel) {
     return static_cast<float>((tokens[position] * 31 + static_cast<int>(position) * 7 + static_cast<int>(plane) * 13 +
-                               static_cast<int>(channel) * 3) % 997) / 64 - 7;
+                               static_cast<int>(channel) * 3) %
+                              997) /
+               64 -
+           7;
   }
 
   // Appends tokens [sequence.length(), end) as a model would compute them.
@@ -118,6 +123,12 @@ class CacheTest : public testing::Test {
   static Tokens asked(Tokens tokens) {
     tokens.insert(tokens.end(), {5001, 5002, 5003});
     return tokens;
+  }
+
+  static Demand exact(bool demanded) {
+    Demand demand;
+    demand.exact = demanded;
+    return demand;
   }
 
   static inline int counter_ = 0;
@@ -189,6 +200,20 @@ TEST_F(CacheTest, AHitMayEndInsideAnEntryAndFollowAChain) {
   expect_exact(conversation, sequence);
 }
 
+TEST_F(CacheTest, TokensComputedWhileAnEntryLoadsStayWhereTheyAre) {
+  open();
+  const Tokens tokens = tokens_of(9, 117);  // its last page has room for what follows
+  store({tokens.begin(), tokens.begin() + 85});
+  drain();
+  open();
+  Sequence sequence(*pool_);
+  Retrieval retrieval = cache_->retrieve(tokens, {}, sequence);
+  ASSERT_EQ(retrieval.tokens(), 85u);
+  compute(tokens, 117, sequence);
+  ASSERT_TRUE(retrieval.ensure_all(executor_));
+  expect_exact(tokens, sequence);
+}
+
 TEST_F(CacheTest, ANamedMethodIsLossyAndNeverServesAnExactRequest) {
   open();
   const Tokens tokens = tokens_of(5, 200);
@@ -207,7 +232,7 @@ TEST_F(CacheTest, ANamedMethodIsLossyAndNeverServesAnExactRequest) {
   }
   {
     Sequence sequence(*pool_);
-    Retrieval retrieval = cache_->retrieve(asked(tokens), {.exact = true}, sequence);
+    Retrieval retrieval = cache_->retrieve(asked(tokens), exact(true), sequence);
     ASSERT_TRUE(retrieval.ensure_all(executor_));
     EXPECT_FALSE(retrieval.lossy());
     EXPECT_EQ(retrieval.tokens(), 200u);  // the base
@@ -271,17 +296,20 @@ TEST_F(CacheTest, MoreEntriesThanMemoryHoldsSpreadOverTheTiers) {
 
 TEST_F(CacheTest, AProfiledEntryIsPressedWhereRoomIsShort) {
   const std::uint64_t entry_bytes = 160 * kShape.token_bytes();
-  const auto slow_disk = [&] {
-    open(2 * entry_bytes, kUnlimited, {.methods = {"knorm"}});
-  };
-  slow_disk();
+  CacheOptions options;
+  options.methods = {"knorm"};
+  open(2 * entry_bytes, kUnlimited, options);
   std::vector<EntryKey> keys;
   for (int i = 0; i < 4; ++i) keys.push_back(store(tokens_of(200 + i, 150)));
   drain();
   for (const EntryKey& key : keys) {
     for (const double keep : {0.1, 0.25, 0.5, 0.75, 1.0}) {
-      ASSERT_TRUE(cache_->catalogue()->record_quality(
-          {.key = key, .method = {.scorer = "knorm", .quantizer = "none"}, .keep = keep, .agreement = 0.9999, .kl = 0, .questions = 2}));
+      ASSERT_TRUE(cache_->catalogue()->record_quality({.key = key,
+                                                       .method = {.scorer = "knorm", .quantizer = "none"},
+                                                       .keep = keep,
+                                                       .agreement = 0.9999,
+                                                       .kl = 0,
+                                                       .questions = 2}));
     }
   }
   for (int round = 0; round < 8; ++round) {
@@ -345,7 +373,9 @@ TEST_F(CacheTest, RandomTrafficKeepsEveryBookInOrder) {
     const Tokens tokens = tokens_of(static_cast<int>(random() % 14), 120 + random() % 2 * 30);
     switch (random() % 8) {
       case 0:
-      case 1: keys.push_back(store(tokens)); break;
+      case 1:
+        keys.push_back(store(tokens));
+        break;
       case 2: {
         if (keys.empty()) break;
         const double keep = std::array{0.25, 0.5, 1.0}[random() % 3];
@@ -357,7 +387,9 @@ TEST_F(CacheTest, RandomTrafficKeepsEveryBookInOrder) {
                                                                .questions = 1}));
         break;
       }
-      case 3: cache_->plan(); break;
+      case 3:
+        cache_->plan();
+        break;
       case 4:
         if (!keys.empty()) static_cast<void>(cache_->remove(keys[random() % keys.size()]));
         break;
@@ -369,7 +401,7 @@ TEST_F(CacheTest, RandomTrafficKeepsEveryBookInOrder) {
         break;
       default: {
         Sequence sequence(*pool_);
-        Retrieval retrieval = cache_->retrieve(asked(tokens), {.exact = random() % 2 == 0}, sequence);
+        Retrieval retrieval = cache_->retrieve(asked(tokens), exact(random() % 2 == 0), sequence);
         ASSERT_TRUE(retrieval.ensure_all(executor_));
         if (!retrieval.lossy()) expect_exact(tokens, sequence);
       }

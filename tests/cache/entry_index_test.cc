@@ -77,12 +77,14 @@ TEST(EntryIndex, ARemovedParentHidesItsChildrenUntilItIsBack) {
 }
 
 // Against the definition: the best over all chains, by exhaustive search.
-std::uint32_t best_cover(const std::vector<const Entry*>& entries, const EntryKey& parent, std::span<const std::int32_t> tokens) {
+std::uint32_t best_cover(const std::vector<const Entry*>& entries, const EntryKey& parent,
+                         std::span<const std::int32_t> tokens) {
   std::uint32_t best = 0;
   for (const Entry* entry : entries) {
     if (entry->parent != parent) continue;
     std::uint32_t matched = 0;
-    while (matched < tokens.size() && matched < entry->tokens.size() && tokens[matched] == entry->tokens[matched]) ++matched;
+    while (matched < tokens.size() && matched < entry->tokens.size() && tokens[matched] == entry->tokens[matched])
+      ++matched;
     const bool whole = matched == entry->tokens.size();
     best = std::max(best, matched + (whole ? best_cover(entries, entry->key, tokens.subspan(matched)) : 0));
   }
