@@ -65,6 +65,11 @@ std::string folded(std::string_view text) {
   return out;
 }
 
+bool starts_sentence(std::string_view text) {
+  const auto letter = std::ranges::find_if(text, [](unsigned char c) { return std::isalpha(c) != 0; });
+  return letter != text.end() && std::isupper(static_cast<unsigned char>(*letter)) != 0;
+}
+
 bool add_if_new(std::vector<std::string>& questions, std::string question) {
   const auto same = [&](const std::string& known) { return folded(known) == folded(question); };
   if (question.empty() || std::ranges::any_of(questions, same)) return false;
@@ -79,9 +84,13 @@ std::string first_question(std::string_view written) {
   if (end == std::string_view::npos) return {};
   std::string_view text = written.substr(0, end);
   // What stands before the question's own sentence or line: "Sure! Here is one:", "Question 1.", "- ", quotes.
-  if (const std::size_t before = text.find_last_of("\n:!\""); before != std::string_view::npos)
+  if (const std::size_t before = text.find_last_of(":!\""); before != std::string_view::npos) {
     text.remove_prefix(before + 1);
-  if (const std::size_t before = text.rfind(". "); before != std::string_view::npos) text.remove_prefix(before + 2);
+  }
+  for (const std::string_view separator : {". ", "\n"}) {
+    const std::size_t before = text.rfind(separator);
+    if (before != std::string_view::npos && starts_sentence(text.substr(before))) text.remove_prefix(before + 1);
+  }
   while (!text.empty() && std::isalpha(static_cast<unsigned char>(text.front())) == 0) text.remove_prefix(1);
   std::string question = single_spaced(text);
   if (words(question) < kWordsMin || words(question) > kWordsMax) return {};

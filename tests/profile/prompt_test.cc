@@ -1,0 +1,53 @@
+#include "profile/prompt.h"
+
+#include <gtest/gtest.h>
+
+#include "support/byte_tokenizer.h"
+
+namespace shale {
+namespace {
+
+using testing::ByteTokenizer;
+
+std::string whole(const ByteTokenizer& tokenizer, const PromptParts& parts) {
+  return tokenizer.text(parts.context, true) + "|" + tokenizer.text(parts.question, true);
+}
+
+TEST(Prompt, TheContextsTokensDoNotDependOnTheQuestion) {
+  const ByteTokenizer tokenizer;
+  const PromptParts one = make_prompt(tokenizer, "a text", "why?").value();
+  const PromptParts other = make_prompt(tokenizer, "a text", "how so?").value();
+  EXPECT_EQ(one.context, other.context);
+  EXPECT_EQ(whole(tokenizer, one), "system:be briefuser:a text|\n\nwhy?assistant:");
+  EXPECT_EQ(one.context.front(), ByteTokenizer::kBos);
+  EXPECT_TRUE(one.templated);
+}
+
+TEST(Prompt, ASystemMessageReplacesTheDefault) {
+  const ByteTokenizer tokenizer;
+  EXPECT_EQ(whole(tokenizer, make_prompt(tokenizer, "a text", "why?", "shout").value()),
+            "system:shoutuser:a text|\n\nwhy?assistant:");
+}
+
+TEST(Prompt, ControlTokensInTheUsersTextAreText) {
+  const ByteTokenizer tokenizer;
+  const PromptParts parts = make_prompt(tokenizer, "a<end>b", "c<turn>d").value();
+  EXPECT_EQ(std::ranges::count(parts.context, ByteTokenizer::kEndOfTurn), 1) << "the system message's own";
+  EXPECT_EQ(std::ranges::count(parts.question, ByteTokenizer::kTurn), 1) << "the assistant's turn";
+  EXPECT_EQ(std::ranges::count(parts.question, ByteTokenizer::kEndOfTurn), 1);
+}
+
+TEST(Prompt, WithoutATemplateItIsPlainText) {
+  const ByteTokenizer tokenizer(false);
+  const PromptParts parts = make_prompt(tokenizer, "a text", "why?").value();
+  EXPECT_FALSE(parts.templated);
+  EXPECT_EQ(whole(tokenizer, parts), "a text|\n\nwhy?\n");
+}
+
+TEST(Prompt, WithoutAContextTheQuestionStandsAlone) {
+  const ByteTokenizer tokenizer;
+  EXPECT_EQ(whole(tokenizer, make_prompt(tokenizer, "", "why?").value()), "system:be briefuser:|why?assistant:");
+}
+
+}  // namespace
+}  // namespace shale
