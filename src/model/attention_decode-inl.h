@@ -61,7 +61,7 @@ HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim,
     for (int j = 0; j < kColumns; ++j) hwy::Prefetch(columns[j].next + channel * page_tokens);
     for (std::size_t c = channel; c < channel + 2; ++c) {
       hn::Vec<D> key[kColumns];
-      for (int j = 0; j < kColumns; ++j) key[j] = load_half(d, columns[j].keys + c * page_tokens);
+      for (int j = 0; j < kColumns; ++j) key[j] = load(d, columns[j].keys + c * page_tokens);
       for (int h = 0; h < kHeads; ++h) {
         const auto query = hn::Set(d, queries[h * head_dim + c]);
         for (int j = 0; j < kColumns; ++j) dot[h * kColumns + j] = hn::MulAdd(query, key[j], dot[h * kColumns + j]);
@@ -137,7 +137,7 @@ HWY_INLINE void add_values(D d, const float* weights, const float* shrink, std::
     const Half* prefetch = (p < next.page_count ? next.pages[p].values : block.pages[p].values) + first;
     for (std::size_t t = 0; t < block.counts[p]; ++t, ++weight) {
       hn::Vec<D> value[kVectors];
-      for (int v = 0; v < kVectors; ++v) value[v] = load_half(d, values + t * head_dim + v * lanes);
+      for (int v = 0; v < kVectors; ++v) value[v] = load(d, values + t * head_dim + v * lanes);
       for (std::size_t c = 0; c < kVectors * lanes; c += 32) hwy::Prefetch(prefetch + t * head_dim + c);
       for (int h = 0; h < kHeads; ++h) {
         const auto w = hn::Set(d, weight[h * kScoreStride]);

@@ -1,4 +1,4 @@
-// SIMD helpers shared by the attention kernels. Included once per instruction set.
+// What the attention kernels share. Included once per instruction set.
 #if defined(SHALE_ATTENTION_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_ATTENTION_SIMD_INL_H_
 #undef SHALE_ATTENTION_SIMD_INL_H_
@@ -8,7 +8,7 @@
 
 #include <hwy/highway.h>
 
-#include "core/half.h"
+#include "core/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {
@@ -17,25 +17,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Head dimensions and page sizes are multiples of 8, so whole vectors and then vectors of 8 lanes cover every row.
 using Wide = HWY_CAPPED(float, 16);
 using Eight = HWY_CAPPED(float, 8);
-
-template <class D>
-HWY_INLINE hn::Vec<D> load_half(D d, const Half* from) {
-  const hn::Rebind<hwy::float16_t, D> d16;
-  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
-}
-
-// Rounds to nearest, ties to even, on every instruction set (where there is no F16C, Highway's conversion truncates).
-template <class D>
-HWY_INLINE void store_half(D d, hn::Vec<D> value, Half* to) {
-#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-  const hn::Rebind<hwy::float16_t, D> d16;
-  hn::StoreU(hn::DemoteTo(d16, value), d16, reinterpret_cast<hwy::float16_t*>(to));
-#else
-  float lanes[hn::MaxLanes(d)];
-  hn::StoreU(value, d, lanes);
-  for (std::size_t i = 0; i < hn::Lanes(d); ++i) to[i] = to_half(lanes[i]);
-#endif
-}
 
 // 2^x for x ≤ 0, within 3e-7 of it; 0 below -126.5 and for minus infinity. 2^0 is exactly 1.
 // x = n + f with |f| ≤ 1/2, and 2^f by the polynomial that interpolates it in Chebyshev's nodes (2.6e-9 off).

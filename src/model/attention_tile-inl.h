@@ -96,11 +96,11 @@ class TileBlock {
     for (std::size_t c = 0; c < head_dim; ++c) {
       const Half* from = page.keys + c * pool_.shape().page_tokens + first;
       float* to = keys_ + c * kTileKeyStride + tokens_;
-      for (std::size_t t = 0; t < count; t += lanes) hn::StoreU(load_half(d, from + t), d, to + t);
+      for (std::size_t t = 0; t < count; t += lanes) hn::StoreU(load(d, from + t), d, to + t);
     }
     const Half* from = page.values + first * head_dim;
     float* to = values_ + tokens_ * head_dim;
-    for (std::size_t i = 0; i < count * head_dim; i += lanes) hn::StoreU(load_half(d, from + i), d, to + i);
+    for (std::size_t i = 0; i < count * head_dim; i += lanes) hn::StoreU(load(d, from + i), d, to + i);
   }
 
   const PagePool& pool_;

@@ -23,13 +23,13 @@ void write_run(const KvRun& run, const PageShape& shape, const MutablePageView& 
     Half* to = page.keys + c * shape.page_tokens + slot;
     std::size_t t = 0;
     for (; t + lanes <= run.tokens; t += lanes)
-      store_half(d, hn::GatherIndex(d, run.keys + t * run.stride + c, rows), to + t);
+      store(d, hn::GatherIndex(d, run.keys + t * run.stride + c, rows), to + t);
     for (; t < run.tokens; ++t) to[t] = to_half(run.keys[t * run.stride + c]);
   }
   for (std::size_t t = 0; t < run.tokens; ++t) {
     Half* to = page.values + (slot + t) * shape.head_dim;
     for (std::size_t c = 0; c < shape.head_dim; c += lanes)
-      store_half(d, hn::LoadU(d, run.values + t * run.stride + c), to + c);
+      store(d, hn::LoadU(d, run.values + t * run.stride + c), to + c);
   }
 }
 

@@ -1,0 +1,166 @@
+#include "kernels_paging.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "model/attention.h"
+#include "paging/sequence.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_paging.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::bench::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A value of all the words, so that the read cannot be left out. `count` is a multiple of 256.
+std::uint32_t read_words(const std::uint32_t* words, std::size_t count) {
+  const hn::ScalableTag<std::uint32_t> d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto a = hn::Zero(d), b = a, c = a, e = a;
+  for (std::size_t i = 0; i < count; i += 4 * lanes) {
+    a = hn::Xor(a, hn::LoadU(d, words + i));
+    b = hn::Xor(b, hn::LoadU(d, words + i + lanes));
+    c = hn::Xor(c, hn::LoadU(d, words + i + 2 * lanes));
+    e = hn::Xor(e, hn::LoadU(d, words + i + 3 * lanes));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Xor(hn::Xor(a, b), hn::Xor(c, e))));
+}
+
+}  // namespace shale::bench::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale::bench {
+namespace {
+
+HWY_EXPORT(read_words);
+
+struct Heads {
+  std::uint32_t layers, query, kv, dim;
+};
+
+// Sequences whose pages lie anywhere in one pool, as many as make it larger than any cache.
+class Scene {
+ public:
+  Scene(const Heads& heads, std::uint32_t depth, std::size_t bytes)
+      : heads_(heads), queries_(std::size_t{heads.query} * heads.dim), output_(queries_.size()) {
+    const PageShape shape{.layers = heads.layers, .kv_heads = heads.kv, .head_dim = heads.dim};
+    const std::size_t sequence_bytes = shape.pages_for(depth) * shape.slab_bytes();
+    const std::size_t sequences = (bytes + sequence_bytes - 1) / sequence_bytes;
+    pool_ = std::move(PagePool::create(shape, sequences * sequence_bytes).value());
+    fill();
+    for (std::size_t i = 0; i < sequences; ++i) {
+      sequences_.emplace_back(*pool_);
+      if (!sequences_.back().append(depth)) std::abort();  // the pool was made for it
+    }
+    for (std::size_t i = 0; i < queries_.size(); ++i) queries_[i] = std::sin(static_cast<float>(i));
+  }
+
+  double bytes() const {
+    return static_cast<double>(pool_->slabs_total()) * static_cast<double>(pool_->shape().slab_bytes());
+  }
+
+  // The attention of a decode step of each sequence, one after another.
+  void attend(Executor& executor) {
+    const AttentionShape attention{heads_.query, heads_.kv, heads_.dim, 1 / std::sqrt(static_cast<float>(heads_.dim))};
+    std::vector<HeadTable> tables(heads_.kv);
+    for (const Sequence& sequence : sequences_) {
+      for (std::uint32_t layer = 0; layer < heads_.layers; ++layer) {
+        for (std::uint32_t head = 0; head < heads_.kv; ++head) tables[head] = sequence.table(layer, head);
+        const AttentionWork work{.tables = tables,
+                                 .queries = queries_.data(),
+                                 .output = output_.data(),
+                                 .query_count = 1,
+                                 .query_stride = queries_.size(),
+                                 .output_stride = output_.size()};
+        paged_attention(*pool_, attention, {&work, 1}, executor);
+      }
+    }
+  }
+
+  void read(Executor& executor) {
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    const auto* words = reinterpret_cast<const std::uint32_t*>(pool_->page(0).keys);
+    const std::size_t count = static_cast<std::size_t>(bytes()) / kPiece;
+    std::vector<std::uint32_t> sums(count * 16);
+    executor.parallel_for(count, [&](std::size_t i) {
+      sums[i * 16] = HWY_DYNAMIC_DISPATCH(read_words)(words + i * (kPiece / 4), kPiece / 4);
+    });
+    sum_ = sums[0];
+  }
+
+ private:
+  // Leaves the pool's free slabs in random order, every page written.
+  void fill() {
+    std::mt19937 random(2);
+    std::normal_distribution<float> normal;
+    std::vector<Half> contents(pool_->shape().slab_bytes() / sizeof(Half));
+    for (Half& each : contents) each = to_half(normal(random));
+    std::vector<SlabId> slabs;
+    while (const auto slab = pool_->allocate_slab()) {
+      std::memcpy(pool_->writable_page(pool_->page_of(*slab, 0)).keys, contents.data(), pool_->shape().slab_bytes());
+      slabs.push_back(*slab);
+    }
+    std::ranges::shuffle(slabs, random);
+    for (const SlabId slab : slabs) pool_->release_slab(slab);
+  }
+
+  Heads heads_;
+  std::unique_ptr<PagePool> pool_;
+  std::vector<Sequence> sequences_;
+  std::vector<float> queries_, output_;
+  volatile std::uint32_t sum_ = 0;
+};
+
+double seconds_of(const std::function<void()>& pass) {
+  const auto start = std::chrono::steady_clock::now();
+  pass();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+// In turns, so that what else the machine does falls on both.
+void measure(const std::string& heads, Scene& scene, Executor& executor, std::vector<KernelRow>& rows) {
+  constexpr int kRounds = 9;
+  std::vector<double> reads, attends;
+  scene.attend(executor);
+  for (int round = 0; round < kRounds; ++round) {
+    reads.push_back(seconds_of([&] { scene.read(executor); }));
+    attends.push_back(seconds_of([&] { scene.attend(executor); }));
+  }
+  const double read = median(reads), attend = median(attends);
+  const auto threads = fmt::format("{} thread{}", executor.threads(), executor.threads() == 1 ? "" : "s");
+  rows.push_back({fmt::format("read, {} pool, {}", heads, threads), scene.bytes(), read, 1});
+  rows.push_back({fmt::format("decode attention {}, {}", heads, threads), scene.bytes(), attend, read / attend});
+}
+
+}  // namespace
+
+std::vector<KernelRow> paging_rows(Executor& executor, std::uint32_t depth, std::size_t pool_bytes) {
+  std::vector<KernelRow> rows;
+  InlineExecutor alone;
+  for (const Heads& heads : {Heads{30, 9, 3, 64}, Heads{24, 14, 2, 64}}) {
+    const std::string name = fmt::format("{}/{} d{}", heads.query, heads.kv, heads.dim);
+    Scene scene(heads, depth, pool_bytes);
+    measure(name, scene, alone, rows);
+    if (executor.threads() > 1) measure(name, scene, executor, rows);
+  }
+  return rows;
+}
+
+}  // namespace shale::bench
+#endif

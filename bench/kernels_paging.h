@@ -1,0 +1,21 @@
+// How near decode attention comes to the memory's read bandwidth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/executor.h"
+#include "kernel_row.h"
+
+namespace shale::bench {
+
+// A plain read of a page pool, then decode attention over the same pool, a step of all layers at a time: sequences of
+// `depth` tokens through shuffled page tables, in the head shapes of SmolLM2-135M and Qwen2.5-0.5B; with one thread
+// and, where the executor has more, with all of them. `share_of_read_bandwidth` is against the read with the same
+// threads of the same pool, measured in turns with it. As many sequences as fill `pool_bytes`, so that no cache holds
+// them; takes a few seconds.
+std::vector<KernelRow> paging_rows(Executor& executor, std::uint32_t depth = 8192,
+                                   std::size_t pool_bytes = std::size_t{512} << 20);
+
+}  // namespace shale::bench
