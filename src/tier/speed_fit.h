@@ -18,8 +18,8 @@ namespace shale {
 // Small (up to 1 MiB) and large periods are kept apart, the latest 32 of each, so that a long run of one size does not
 // forget the other, without which latency and bandwidth cannot be told apart. The slope is the weighted median of the
 // slopes between pairs that differ at least twofold in bytes (Theil-Sen, weighted by the difference: Sen, 1968;
-// Jaeckel, 1972), the latency the median residual of the
-// small: up to a quarter of the samples may be arbitrarily wrong.
+// Jaeckel, 1972), the latency the median residual of the small ones: up to a quarter of the samples may be
+// arbitrarily wrong.
 //
 // Not thread-safe.
 class SpeedFit {
