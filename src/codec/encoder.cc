@@ -5,6 +5,7 @@
 #include "codec/entry_pages.h"
 #include "codec/layout.h"
 #include "codec/object.h"
+#include "codec/token_coding.h"
 #include "codec/token_copy.h"
 
 namespace shale {
@@ -116,16 +117,9 @@ void ObjectEncoder::State::encode_pages(const HeadPages& source, std::uint32_t l
 }
 
 void ObjectEncoder::State::encode_run(const HeadPages& source, std::span<std::byte> out) const {
-  const Quantizer& quantizer = layout.quantizer();
-  BlockBuffer block(shape().head_dim);
-  for (std::uint32_t first = 0; first < layout.tokens(); first += kBlockTokens) {
-    const std::uint32_t count = std::min(kBlockTokens, layout.tokens() - first);
-    gather_tokens(source.pages, shape(), first, count, block.rows(count), 0);
-    const std::size_t bytes = quantizer.encoded_bytes(count, shape().head_dim);
-    quantizer.encode(block.const_rows(count), out.first(bytes));
-    out = out.subspan(bytes);
-  }
-  std::fill(out.begin(), out.end(), std::byte{0});
+  encode_tokens(layout.quantizer(), source.pages, shape(), layout.tokens(), out);
+  const std::size_t used = layout.quantizer().encoded_bytes(layout.tokens(), shape().head_dim);
+  std::ranges::fill(out.subspan(used), std::byte{0});
 }
 
 void ObjectEncoder::State::encode_stratum(const HeadPages& source, std::span<const std::uint8_t> stratum_of_token,

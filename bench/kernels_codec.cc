@@ -1,0 +1,223 @@
+#include "kernels_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "codec/object.h"
+#include "codec/token_coding.h"
+#include "memory_bandwidth.h"
+#include "paging/sequence.h"
+
+namespace shale::bench {
+namespace {
+
+constexpr PageShape kShape = {.layers = 30, .kv_heads = 3, .head_dim = 64, .page_tokens = 16};
+constexpr std::uint32_t kQueryHeads = 9;
+constexpr int kRounds = 9;
+
+// A pool that one context fills, its slabs in random order.
+class Scene {
+ public:
+  explicit Scene(std::size_t bytes)
+      : pool_(std::move(PagePool::create(kShape, bytes).value())),
+        sequence_(*pool_),
+        tokens_(pool_->slabs_total() * kShape.page_tokens) {
+    fill();
+    if (!sequence_.append(tokens_)) std::abort();  // the pool was made for it
+    for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
+      for (const PageSlot& slot : sequence_.table(i / kShape.kv_heads, i % kShape.kv_heads).pages) {
+        heads_[i].push_back(pool_->page(slot.page));
+        writable_[i].push_back(pool_->writable_page(slot.page));
+        layers_[i / kShape.kv_heads].push_back({heads_[i].back().keys, heads_[i].back().values});
+      }
+    }
+  }
+
+  std::uint32_t tokens() const { return tokens_; }
+  const Sequence& sequence() const { return sequence_; }
+  double bytes() const { return static_cast<double>(pool_->slabs_total()) * static_cast<double>(kShape.slab_bytes()); }
+  std::span<std::byte> memory() {
+    auto* first = reinterpret_cast<std::byte*>(pool_->writable_page(0).keys);
+    return {first, static_cast<std::size_t>(bytes())};
+  }
+  const std::vector<PageView>& head(std::size_t i) const { return heads_[i]; }
+  const std::vector<MutablePageView>& writable_head(std::size_t i) const { return writable_[i]; }
+
+  LayerKv<Half> layer(std::uint32_t l) const {
+    LayerKv<Half> layer;
+    layer.tokens = tokens_;
+    layer.kv_heads = kShape.kv_heads;
+    layer.head_dim = kShape.head_dim;
+    layer.page_tokens = kShape.page_tokens;
+    layer.layer = l;
+    layer.pages = layers_[l];
+    layer.query_heads = kQueryHeads;
+    layer.window_tokens = ScorerOptions{}.window;
+    layer.queries = queries_;
+    return layer;
+  }
+
+ private:
+  void fill() {
+    std::mt19937 random(2);
+    std::normal_distribution<float> normal;
+    std::vector<Half> contents(kShape.slab_bytes() / sizeof(Half));
+    for (Half& each : contents) each = to_half(normal(random));
+    for (float& query : queries_) query = normal(random);
+    std::vector<SlabId> slabs;
+    while (const auto slab = pool_->allocate_slab()) {
+      std::memcpy(pool_->writable_page(pool_->page_of(*slab, 0)).keys, contents.data(), kShape.slab_bytes());
+      slabs.push_back(*slab);
+    }
+    std::ranges::shuffle(slabs, random);
+    for (const SlabId slab : slabs) pool_->release_slab(slab);
+  }
+
+  std::unique_ptr<PagePool> pool_;
+  Sequence sequence_;
+  std::uint32_t tokens_;
+  std::vector<std::vector<PageView>> heads_{kShape.pages_per_slab()};
+  std::vector<std::vector<MutablePageView>> writable_{kShape.pages_per_slab()};
+  std::vector<std::vector<LayerKv<Half>::Page>> layers_{kShape.layers};
+  std::vector<float> queries_ = std::vector<float>(std::size_t{kQueryHeads} * ScorerOptions{}.window * kShape.head_dim);
+};
+
+class Bench {
+ public:
+  Bench(Scene& scene, Executor& executor, std::vector<KernelRow>& rows)
+      : scene_(scene),
+        executor_(executor),
+        rows_(rows),
+        copy_(scene.memory().size()),
+        scores_(kShape.layers),
+        threads_(fmt::format("{} thread{}", executor.threads(), executor.threads() == 1 ? "" : "s")) {
+    for (auto& scores : scores_) scores.resize(std::size_t{kShape.kv_heads} * scene.tokens());
+    std::memset(copy_.data(), 1, copy_.size());
+  }
+
+  void scorer(std::string_view name) {
+    const auto scorer = std::move(make_scorer(name).value());
+    const ScorerNeeds needs = scorer->needs();
+    if (!needs.keys) return;
+    const bool twice = name == "keydiff" || needs.last_queries > 0;
+    const double bytes = scene_.bytes() / 2 * (1 + (twice ? 1 : 0) + (needs.values ? 1 : 0));
+    compare(
+        fmt::format("score {}", name), bytes, scene_.bytes(), [&] { read(); },
+        [&] {
+          executor_.parallel_for(kShape.layers, [&](std::size_t l) {
+            scorer->score(scene_.layer(static_cast<std::uint32_t>(l)), scores_[l]);
+          });
+        });
+  }
+
+  void quantizer(std::string_view name) {
+    const auto quantizer = std::move(make_quantizer(name).value());
+    const std::size_t head_bytes = quantizer->encoded_bytes(scene_.tokens(), kShape.head_dim);
+    const std::size_t heads = kShape.pages_per_slab();
+    AlignedBuffer codes(head_bytes * heads);
+    std::memset(codes.data(), 1, codes.size());
+    const double bytes = scene_.bytes() + static_cast<double>(codes.size());
+    const auto copy_pages = [&] { copy(scene_.memory(), copy_.bytes()); };
+    compare(fmt::format("encode {}", name), bytes, 2 * scene_.bytes(), copy_pages, [&] {
+      executor_.parallel_for(heads, [&](std::size_t i) {
+        encode_tokens(*quantizer, scene_.head(i), kShape, scene_.tokens(),
+                      codes.bytes().subspan(i * head_bytes, head_bytes));
+      });
+    });
+    compare(fmt::format("decode {}", name), bytes, 2 * scene_.bytes(), copy_pages, [&] {
+      executor_.parallel_for(heads, [&](std::size_t i) {
+        decode_tokens(*quantizer, codes.bytes().subspan(i * head_bytes, head_bytes), scene_.tokens(), 0,
+                      scene_.tokens(), scene_.writable_head(i), kShape);
+      });
+    });
+  }
+
+  // Encodes the context as a full object and loads it into a pool of its own, over and over.
+  void load_full() {
+    Manifest identity;
+    identity.tokens.resize(scene_.tokens());
+    identity.method = Method::full();
+    const auto encoder = std::make_unique<ObjectEncoder>(
+        std::move(ObjectEncoder::start(scene_.sequence().pool(), scene_.sequence().slabs(scene_.tokens()), 0,
+                                       std::move(identity), {}, {}, 0, 0)
+                      .value()));
+    while (encoder->step(executor_)) {
+    }
+    const ObjectEncoder::Encoded object = encoder->finish();
+    const auto pool = std::move(PagePool::create(kShape, scene_.memory().size()).value());
+    compare(
+        "load full", 2 * scene_.bytes(), 2 * scene_.bytes(), [&] { copy(scene_.memory(), copy_.bytes()); },
+        [&] {
+          Sequence sequence(*pool);
+          auto decoder = ObjectDecoder::start(object.manifest, 1.0, scene_.tokens(), sequence);
+          for (std::uint32_t i = 0; i < object.chunks.size(); ++i) {
+            if (!decoder->decode(i, object.chunks[i].bytes(), executor_)) std::abort();
+          }
+        });
+  }
+
+ private:
+  static constexpr std::size_t kPiece = std::size_t{1} << 20;
+
+  void read() {
+    const auto memory = scene_.memory();
+    std::vector<std::uint64_t> sums(memory.size() / kPiece * 8);
+    executor_.parallel_for(memory.size() / kPiece,
+                           [&](std::size_t i) { sums[i * 8] = read_bytes(memory.subspan(i * kPiece, kPiece)); });
+    sum_ = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+  }
+
+  void copy(std::span<const std::byte> from, std::span<std::byte> to) {
+    const std::size_t pieces = (from.size() + kPiece - 1) / kPiece;
+    executor_.parallel_for(pieces, [&](std::size_t i) {
+      const std::size_t first = i * kPiece;
+      std::memcpy(to.data() + first, from.data() + first, std::min(kPiece, from.size() - first));
+    });
+  }
+
+  void compare(const std::string& name, double bytes, double limit_bytes, const std::function<void()>& limit,
+               const std::function<void()>& kernel) {
+    std::vector<double> limits, kernels;
+    kernel();
+    for (int round = 0; round < kRounds; ++round) {
+      limits.push_back(seconds_of(limit));
+      kernels.push_back(seconds_of(kernel));
+    }
+    const double seconds = median(kernels);
+    rows_.push_back(
+        {fmt::format("{}, {}", name, threads_), bytes, seconds, bytes / seconds / (limit_bytes / median(limits))});
+  }
+
+  Scene& scene_;
+  Executor& executor_;
+  std::vector<KernelRow>& rows_;
+  AlignedBuffer copy_;
+  std::vector<std::vector<float>> scores_;
+  std::string threads_;
+  volatile std::uint64_t sum_ = 0;
+};
+
+}  // namespace
+
+std::vector<KernelRow> codec_rows(Executor& executor, std::size_t pool_bytes) {
+  std::vector<KernelRow> rows;
+  InlineExecutor alone;
+  Scene scene(pool_bytes);
+  std::vector<Executor*> executors = {&alone};
+  if (executor.threads() > 1) executors.push_back(&executor);
+  for (Executor* each : executors) {
+    Bench bench(scene, *each, rows);
+    for (const std::string_view name : scorer_names()) bench.scorer(name);
+    for (const std::string_view name : quantizer_names()) bench.quantizer(name);
+    bench.load_full();
+  }
+  return rows;
+}
+
+}  // namespace shale::bench

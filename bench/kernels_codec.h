@@ -1,0 +1,24 @@
+// How near scorers and quantizers come to the memory's bandwidth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/executor.h"
+#include "kernel_row.h"
+
+namespace shale::bench {
+
+// Over the shuffled pages of one context of SmolLM2-135M's shape that fills `pool_bytes`, so that no cache holds it,
+// with one thread and, where the executor has more, with all of them:
+//
+//   every scorer that reads keys, as a share of a plain read of the pool; bytes are the keys (and values) that its
+//   passes must read, keydiff and snapkv twice; every quantizer's encoding and decoding, pages to codes and back, as a
+//   share of a plain copy of the pool; bytes are those read and those written, of the copy too; loading a full object,
+//   checksum and all, against the same copy.
+//
+// Each kernel is measured in turns with what it is compared with. Takes some ten seconds.
+std::vector<KernelRow> codec_rows(Executor& executor, std::size_t pool_bytes = std::size_t{192} << 20);
+
+}  // namespace shale::bench

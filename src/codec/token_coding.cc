@@ -1,0 +1,34 @@
+#include "codec/token_coding.h"
+
+#include <algorithm>
+
+#include "codec/token_copy.h"
+
+namespace shale {
+
+void encode_tokens(const Quantizer& quantizer, std::span<const PageView> pages, const PageShape& shape,
+                   std::uint32_t tokens, std::span<std::byte> out) {
+  BlockBuffer block(shape.head_dim);
+  for (std::uint32_t first = 0; first < tokens; first += kBlockTokens) {
+    const std::uint32_t count = std::min(kBlockTokens, tokens - first);
+    gather_tokens(pages, shape, first, count, block.rows(count), 0);
+    const std::size_t bytes = quantizer.encoded_bytes(count, shape.head_dim);
+    quantizer.encode(block.const_rows(count), out.first(bytes));
+    out = out.subspan(bytes);
+  }
+}
+
+void decode_tokens(const Quantizer& quantizer, std::span<const std::byte> codes, std::uint32_t tokens,
+                   std::uint32_t first, std::uint32_t end, std::span<const MutablePageView> pages,
+                   const PageShape& shape) {
+  const std::size_t step = quantizer.encoded_bytes(kBlockTokens, shape.head_dim);
+  BlockBuffer block(shape.head_dim);
+  for (std::uint32_t token = first; token < end; token += kBlockTokens) {
+    const std::uint32_t stored = std::min(kBlockTokens, tokens - token);
+    const auto bytes = codes.subspan(token / kBlockTokens * step, quantizer.encoded_bytes(stored, shape.head_dim));
+    quantizer.decode(bytes, block.rows(stored));
+    scatter_tokens(block.const_rows(stored), 0, pages, shape, token - first, std::min(stored, end - token));
+  }
+}
+
+}  // namespace shale
