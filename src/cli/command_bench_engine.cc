@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "bench/memory_bandwidth.h"
 #include "cli/bench_machine.h"
 #include "cli/command.h"
 #include "cli/configuration.h"
@@ -50,13 +51,6 @@ std::string_view name(Kind kind) {
   return kind == Kind::kPrefill ? "prefill" : kind == Kind::kDecode ? "decode" : "batch";
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 // How the peer runs: which file, flash attention or not.
 struct PeerSetting {
   std::filesystem::path model;
@@ -74,7 +68,8 @@ struct Measured {
   std::pair<const PeerSetting*, double> best_peer(bool own_types) const {
     std::pair<const PeerSetting*, double> best = {nullptr, 0};
     for (const auto& [setting, speeds] : peers) {
-      if ((own_types || !setting.own_type) && median(speeds) > best.second) best = {&setting, median(speeds)};
+      if ((own_types || !setting.own_type) && bench::median(speeds) > best.second)
+        best = {&setting, bench::median(speeds)};
     }
     return best;
   }
@@ -111,7 +106,7 @@ class Bench {
   }
 
   Json row(const Measured& measured, const Machine& machine) const {
-    const double ours = median(measured.ours);
+    const double ours = bench::median(measured.ours);
     const auto [setting, theirs] = measured.best_peer(false);
     Json json = {{"test", name(measured.test.kind)},
                  {"tokens", measured.test.tokens},

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "bench/kernels_codec.h"
 #include "bench/kernels_paging.h"
 #include "cli/bench_machine.h"
 #include "cli/command.h"
@@ -16,19 +17,28 @@ struct BenchKernelsOptions {
 };
 
 constexpr char kExamples[] =
-    "A kernel's share is of the read bandwidth that the same run measures with as many threads.\n"
+    "A kernel's share is of the bandwidth that the same run measures with as many threads: of a plain read, and for\n"
+    "encoding, decoding and loading of a plain copy.\n"
     "\n"
     "Examples:\n"
     "  shale bench kernels\n"
     "  shale bench kernels --threads 1 --json";
 
-constexpr std::uint32_t kDepth = 8192, kTinyDepth = 256;
+constexpr std::uint32_t kTinyDepth = 256;
+constexpr std::size_t kTinyBytes = std::size_t{4} << 20;
+
+std::vector<bench::KernelRow> measure(Executor& executor, bool tiny) {
+  auto rows = tiny ? bench::paging_rows(executor, kTinyDepth, kTinyBytes) : bench::paging_rows(executor);
+  const auto more = tiny ? bench::codec_rows(executor, kTinyBytes) : bench::codec_rows(executor);
+  rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
+}
 
 Status run(const BenchKernelsOptions& options) {
   const Machine machine = measure_machine();
   if (!options.output.json) fmt::print("{}\n\n", machine.text());
   ComputeThreads threads(options.threads);
-  for (const auto& row : bench::paging_rows(threads, options.tiny ? kTinyDepth : kDepth)) {
+  for (const auto& row : measure(threads, options.tiny)) {
     if (options.output.json) {
       print_json({{"test", "kernel"},
                   {"kernel", row.name},

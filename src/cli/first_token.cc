@@ -6,17 +6,12 @@
 #include <map>
 #include <random>
 
+#include "bench/memory_bandwidth.h"
 #include "cli/interrupt.h"
 #include "cli/llama_server.h"
 
 namespace shale {
 namespace {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 // An engine whose cache has one tier.
 class Bed {
@@ -122,7 +117,7 @@ class FirstTokens {
                                        {"pool", "same slot"},
                                        {"memory", "restored slot"},
                                        {"disk", "restored slot"}}) {
-      rows.push_back({from, median(seconds_.at(from)), theirs, peer(theirs)});
+      rows.push_back({from, bench::median(seconds_.at(from)), theirs, peer(theirs)});
     }
     return rows;
   }
@@ -147,7 +142,7 @@ class FirstTokens {
   double peer(std::string_view what) const {
     double best = 0;
     for (const LlamaServer& server : servers_) {
-      const double seconds = median(seconds_.at(name(what, server)));
+      const double seconds = bench::median(seconds_.at(name(what, server)));
       best = best == 0 ? seconds : std::min(best, seconds);
     }
     return best;
