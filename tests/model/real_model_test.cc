@@ -68,21 +68,32 @@ TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
   ASSERT_TRUE(reference);
   ModelRunner runner(path_, {.threads = 2});
   const std::size_t vocabulary = runner.model().info().vocabulary;
-  std::size_t same = 0, all = 0;
+  std::size_t same_in_one_step = 0, same_by_token = 0, all = 0;
   for (const std::size_t length : {tokens_.size() / 4, tokens_.size() / 2, tokens_.size()}) {
     const auto tokens = reference.continue_greedily(std::span(tokens_).first(length), kContinued);
     const auto theirs = reference.logits(tokens, kContinued + 1, true);
-    Sequence sequence = runner.sequence();
-    runner.logits(sequence, std::span(tokens).first(length - 1), 0, 512);
-    const auto ours = runner.logits(sequence, std::span(tokens).subspan(length - 1), kContinued + 1, 1);
-    for (std::size_t i = 0; i < kContinued; ++i, ++all) {
-      const auto row = std::span(ours).subspan(i * vocabulary, vocabulary);
-      const std::size_t chosen = arg_max(row), wanted = static_cast<std::size_t>(tokens[length + i]);
-      same += chosen == wanted;
-      EXPECT_LT(theirs[i * vocabulary + wanted] - theirs[i * vocabulary + chosen], 1) << "position " << i;
-    }
+    const auto same = [&](std::size_t chunk) {
+      Sequence sequence = runner.sequence();
+      runner.logits(sequence, std::span(tokens).first(length - 1), 0, 512);
+      const auto ours = runner.logits(sequence, std::span(tokens).subspan(length - 1), kContinued + 1, chunk);
+      std::size_t count = 0;
+      for (std::size_t i = 0; i < kContinued; ++i) {
+        const auto row = std::span(ours).subspan(i * vocabulary, vocabulary);
+        const std::size_t chosen = arg_max(row), wanted = static_cast<std::size_t>(tokens[length + i]);
+        count += chosen == wanted;
+        EXPECT_LT(theirs[i * vocabulary + wanted] - theirs[i * vocabulary + chosen], 1) << "position " << i;
+      }
+      return count;
+    };
+    same_in_one_step += same(512);
+    same_by_token += same(1);
+    all += kContinued;
   }
-  EXPECT_GE(static_cast<double>(same), 0.97 * static_cast<double>(all)) << same << " of " << all;
+  const auto share = [&](std::size_t count) { return static_cast<double>(count) / static_cast<double>(all); };
+  EXPECT_GE(share(same_in_one_step), 0.97) << same_in_one_step << " of " << all;
+  // One token at a time both round activations to 8 bits, each in its own order: on a small model two such runs differ
+  // from each other more than either differs from exact arithmetic.
+  EXPECT_GE(share(same_by_token), 0.9) << same_by_token << " of " << all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RealModelTest, ::testing::Values("smollm2-135m", "qwen2.5-coder-0.5b"),
