@@ -108,25 +108,32 @@ Status Profiler::add(const ObjectBytes& object, double keep, ProfileRow& row, st
   Cache& cache = engine_.cache();
   Executor& executor = engine_.model().executor();
   const RealClock clock;
-  for (bool retried = false;; retried = true) {
+  for (;;) {
     Sequence sequence(cache.pool());
     const double start_s = clock.now_s();
-    const Status decoded = cache.decompress(object, keep, sequence, executor);
+    Status status = cache.decompress(object, keep, sequence, executor);
     row.decode_s = clock.now_s() - start_s;
-    if (decoded) {
+    if (status && !cache.make_room(batch_.slabs_needed())) {
+      status =
+          fail(ErrorCode::kFull, "the page pool is too small to ask questions of a compressed context of {} tokens",
+               exact_.entry.tokens.size());
+    }
+    if (status) {
       batch_.add(sequence, results);
       return {};
     }
-    if (retried || decoded.error().code != ErrorCode::kFull) return decoded;
+    if (batch_.empty() || status.error().code != ErrorCode::kFull) return status;
     SHALE_TRY(batch_.run());
   }
 }
 
 void Profiler::average(ProfileRow& row, std::span<const Divergence> results) const {
   for (const Divergence& one : results.first(counted_)) {
-    row.agreement += one.agreement / static_cast<double>(counted_);
-    row.kl += one.kl / static_cast<double>(counted_);
+    row.agreement += one.agreement;
+    row.kl += one.kl;
   }
+  row.agreement /= static_cast<double>(counted_);
+  row.kl /= static_cast<double>(counted_);
   row.questions = static_cast<std::uint32_t>(counted_);
   const auto held_out = results.subspan(counted_);
   row.held_out.assign(held_out.begin(), held_out.end());

@@ -79,6 +79,15 @@ void ForcedBatch::add(const Sequence& context, std::span<Divergence> results) {
   }
 }
 
+std::uint32_t ForcedBatch::slabs_needed() const {
+  const PageShape shape = model_.page_shape();
+  std::uint32_t slabs = 0;
+  for (const Reference& reference : references_) {
+    slabs += shape.pages_for(static_cast<std::uint32_t>(reference.question.size() + reference.fed.size())) + 1;
+  }
+  return slabs * static_cast<std::uint32_t>(asks_.size() / references_.size() + 1);
+}
+
 Status ForcedBatch::run() {
   std::vector<Ask> asks = std::exchange(asks_, {});
   tokens_ = 0;
@@ -89,7 +98,7 @@ Status ForcedBatch::run() {
   }
   SHALE_TRY(feed(model_, questions));
   const std::size_t vocabulary = model_.info().vocabulary;
-  return feed(model_, answers, [&](std::size_t at, std::size_t first, std::span<const float> rows) {
+  SHALE_TRY(feed(model_, answers, [&](std::size_t at, std::size_t first, std::span<const float> rows) {
     const Reference& reference = *asks[at].reference;
     std::vector<Divergence> each(rows.size() / vocabulary);
     model_.executor().parallel_for(each.size(), [&](std::size_t row) {
@@ -99,10 +108,15 @@ Status ForcedBatch::run() {
                              std::span(reference.predicted).subspan(position, 1), vocabulary);
     });
     for (const Divergence& one : each) {
-      asks[at].result->agreement += one.agreement / static_cast<double>(reference.fed.size());
-      asks[at].result->kl += one.kl / static_cast<double>(reference.fed.size());
+      asks[at].result->agreement += one.agreement;
+      asks[at].result->kl += one.kl;
     }
-  });
+  }));
+  for (const Ask& ask : asks) {
+    const auto positions = static_cast<double>(ask.reference->fed.size());
+    *ask.result = {ask.result->agreement / positions, ask.result->kl / positions};
+  }
+  return {};
 }
 
 }  // namespace shale

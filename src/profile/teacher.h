@@ -36,6 +36,9 @@ class ForcedBatch {
   void add(const Sequence& context, std::span<Divergence> results);
   // Whether a forward step is filled by what was added.
   bool full() const { return tokens_ >= kStepTokens; }
+  bool empty() const { return asks_.empty(); }
+  // Free slabs that `run` may need once one more context is added.
+  std::uint32_t slabs_needed() const;
   // Asks everything added, and gives all pages back also when it fails.
   Status run();
 

@@ -1,0 +1,224 @@
+#include "profile/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "support/byte_tokenizer.h"
+#include "support/gguf_writer.h"
+#include "support/model_runner.h"
+#include "support/temporary_folder.h"
+#include "tier/tiers.h"
+
+namespace shale {
+namespace {
+
+using testing::ByteTokenizer;
+using testing::TemporaryFolder;
+
+// An engine over a memory tier and a catalogue.
+struct Bench {
+  TemporaryFolder folder;
+  RealClock clock;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<Cache> cache;
+  std::unique_ptr<Engine> engine;
+
+  void open(const std::filesystem::path& path, std::unique_ptr<Tokenizer> words, std::uint32_t threads,
+            std::size_t pool_bytes, CacheOptions options = {}) {
+    model = Model::load(path, {.weights = WeightChoice::kFile, .threads = threads}).value();
+    tokenizer = std::move(words);
+    pool = PagePool::create(model->page_shape(), pool_bytes).value();
+    const Fingerprint fingerprint{model->fingerprint(), model->info().name};
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(make_memory_tier(std::uint64_t{256} << 20, clock));
+    auto catalogue = Catalogue::open(folder.path() / "catalogue.sqlite", fingerprint.hash).value();
+    cache = Cache::open(std::move(options), fingerprint, *pool, std::move(tiers), std::move(catalogue), clock).value();
+    engine = std::make_unique<Engine>(EngineOptions{}, *model, *tokenizer, *cache, clock);
+  }
+};
+
+class ProfileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = bench_.folder.path() / "tiny.gguf";
+    testing::write_tiny_model({}, path);
+    bench_.open(path, std::make_unique<ByteTokenizer>(), 1, std::size_t{64} << 20);
+    for (int i = 0; text_.size() < 600; ++i) text_ += "Sentence number " + std::to_string(i) + " says little. ";
+  }
+
+  ContextProfile profile(const ProfileOptions& options, std::vector<std::string> questions) {
+    auto result = profile_context(*bench_.engine, text_, std::move(questions), options);
+    EXPECT_TRUE(result) << result.error().message;
+    return std::move(*result);
+  }
+
+  Bench bench_;
+  std::string text_;
+};
+
+TEST_F(ProfileTest, FullAgreesWithItselfAndRowsAreRecorded) {
+  ProfileOptions options;
+  options.methods = {"knorm", "snapkv+int8", "int8"};
+  options.keeps = {0.5, 0.1};
+  options.answer_tokens = 12;
+  options.label = "a test";
+  std::size_t done = 0, total = 0;
+  const auto progress = [&](std::size_t d, std::size_t t) {
+    done = d;
+    total = t;
+  };
+  const auto result = profile_context(*bench_.engine, text_, {"what is it?", "how long?"}, options, progress);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(done, 6u);
+  EXPECT_EQ(total, 6u);
+  ASSERT_EQ(result->rows.size(), 6u);
+  EXPECT_EQ(result->questions_by_model, 0u);
+
+  const ProfileRow& full = result->rows.front();
+  EXPECT_TRUE(full.method.is_full());
+  EXPECT_EQ(full.agreement, 1);
+  EXPECT_LT(full.kl, 1e-6);
+  EXPECT_EQ(full.questions, 2u);
+  const std::uint64_t bytes = result->tokens * bench_.model->page_shape().token_bytes();
+  EXPECT_GE(full.bytes, bytes);
+  EXPECT_LE(full.bytes, bytes + bytes / 50);
+  for (const ProfileRow& row : result->rows) {
+    EXPECT_GE(row.agreement, 0);
+    EXPECT_LE(row.agreement, 1);
+    EXPECT_GE(row.kl, 0);
+    EXPECT_GT(row.bytes, 0u);
+    if (row.keep < 1) {
+      EXPECT_LT(row.bytes, full.bytes * 6 / 10);
+    }
+  }
+  EXPECT_LT(result->rows.back().kl, result->rows[2].kl) << "int8 loses less than dropping nine tokens of ten";
+
+  const Catalogue& catalogue = *bench_.cache->catalogue();
+  EXPECT_EQ(catalogue.qualities(result->key).value().size(), 5u) << "all but full";
+  EXPECT_EQ(catalogue.quality_for(result->key, result->rows[1].method, 0.5).value().quality, result->rows[1].agreement);
+  EXPECT_EQ(catalogue.questions(result->key).value().size(), 2u);
+  ASSERT_NE(bench_.cache->index().find(result->key), nullptr) << "the context was stored";
+  EXPECT_EQ(bench_.cache->index().find(result->key)->label, "a test");
+}
+
+TEST_F(ProfileTest, IsTheSameAgainWithNothingComputedAnew) {
+  ProfileOptions options;
+  options.methods = {"keydiff"};
+  options.keeps = {0.25};
+  const ContextProfile one = profile(options, {"what is it?"});
+  bench_.cache->drain(bench_.model->executor());
+  const std::uint64_t prefilled = bench_.engine->stats().prefill_tokens;
+  const ContextProfile other = profile(options, {"what is it?"});
+  EXPECT_LT(bench_.engine->stats().prefill_tokens - prefilled, 100u) << "the question, not the context";
+  EXPECT_EQ(one.key, other.key);
+  EXPECT_EQ(one.rows[1].agreement, other.rows[1].agreement);
+  EXPECT_NEAR(one.rows[1].kl, other.rows[1].kl, 1e-4 + 0.02 * one.rows[1].kl);
+}
+
+TEST_F(ProfileTest, PoolPagesAreGivenBack) {
+  ProfileOptions options;
+  options.methods = {"knorm", "int8"};
+  profile(options, {"what is it?", "who?", "how?"});
+  bench_.cache->drain(bench_.model->executor());
+  EXPECT_TRUE(bench_.cache->make_room(bench_.pool->slabs_total())) << "nothing but the prefix tree held pages";
+  EXPECT_TRUE(bench_.cache->check_integrity());
+}
+
+// Room for the context and little more: configurations are asked one by one instead of together.
+TEST_F(ProfileTest, ASmallPoolGivesTheSameAnswers) {
+  ProfileOptions options;
+  options.methods = {"knorm"};
+  options.keeps = {0.75, 0.5, 0.25, 0.1};
+  const ContextProfile roomy = profile(options, {"what is it?"});
+  Bench small;
+  const PageShape shape = bench_.model->page_shape();
+  small.open(bench_.folder.path() / "tiny.gguf", std::make_unique<ByteTokenizer>(), 1,
+             (2 * shape.pages_for(roomy.tokens) + 40) * shape.slab_bytes());
+  const auto tight = profile_context(*small.engine, text_, {"what is it?"}, options);
+  ASSERT_TRUE(tight) << tight.error().message;
+  for (std::size_t i = 0; i < roomy.rows.size(); ++i) {
+    EXPECT_EQ(tight->rows[i].agreement, roomy.rows[i].agreement) << i;
+    EXPECT_NEAR(tight->rows[i].kl, roomy.rows[i].kl, 1e-4 + 0.02 * roomy.rows[i].kl) << i;
+  }
+}
+
+TEST_F(ProfileTest, HeldOutQuestionsAreMeasuredButNotRecorded) {
+  ProfileOptions options;
+  options.methods = {"int8"};
+  options.held_out = {"and then?", "where?"};
+  const ContextProfile result = profile(options, {"what is it?"});
+  EXPECT_EQ(result.questions, (std::vector<std::string>{"what is it?"}));
+  EXPECT_EQ(result.held_out_answers.size(), 2u);
+  for (const ProfileRow& row : result.rows) {
+    EXPECT_EQ(row.questions, 1u);
+    ASSERT_EQ(row.held_out.size(), 2u);
+  }
+  EXPECT_EQ(result.rows.front().held_out[1].agreement, 1);
+  EXPECT_EQ(bench_.cache->catalogue()->questions(result.key).value().size(), 1u);
+}
+
+// A random model writes no question: the generic ones stand in, are said to, and are found again the next time.
+TEST_F(ProfileTest, WithoutQuestionsSomeAreFound) {
+  ProfileOptions options;
+  options.methods = {"int8"};
+  options.questions_max = 2;
+  const ContextProfile written = profile(options, {});
+  EXPECT_EQ(written.questions.size(), 2u);
+  EXPECT_EQ(written.questions_by_model, 0u);
+  const ContextProfile again = profile(options, {});
+  EXPECT_EQ(std::set(again.questions.begin(), again.questions.end()),
+            std::set(written.questions.begin(), written.questions.end()));
+}
+
+TEST_F(ProfileTest, CanBeStoppedAndRefusesUnknownMethods) {
+  ProfileOptions options;
+  options.methods = {"int8"};
+  options.stop = [] { return true; };
+  const auto stopped = profile_context(*bench_.engine, text_, {"what?"}, options);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+  options.stop = {};
+  options.methods = {"no such"};
+  const auto unknown = profile_context(*bench_.engine, text_, {"what?"}, options);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
+}
+
+// On a trained model more is better: every scorer, also `random`, at three quarters against a tenth.
+TEST(ProfileRealModel, KeepingMoreAgreesMore) {
+  const auto path = testing::real_model("smollm2-135m");
+  if (path.empty()) GTEST_SKIP() << "no smollm2-135m.gguf below SHALE_MODEL_DIR";
+  Bench bench;
+  bench.open(path, Tokenizer::load(path).value(), 0, std::size_t{256} << 20);
+  const std::string text =
+      "Shale is a sedimentary rock that forms from mud: clay minerals and tiny fragments of quartz and calcite. It "
+      "splits into thin layers, which is called fissility. Black shale contains organic matter and was laid down in "
+      "water without oxygen.\n\nThe Burgess Shale in Canada was discovered by Charles Walcott in 1909. It is famous "
+      "for "
+      "the exceptional preservation of the soft parts of its fossils, which are about 508 million years old. Among "
+      "them are Opabinia with its five eyes, Anomalocaris, a hunter of a metre's length, and Marrella, the most common "
+      "of all.\n\nSlate forms from shale under heat and pressure. It is used for roofs, because it splits into plates "
+      "that keep out water for a hundred years.";
+  ProfileOptions options;
+  options.methods = {"random", "int8"};
+  options.keeps = {0.75, 0.1};
+  const auto profile = profile_context(*bench.engine, text,
+                                       {"Who discovered the Burgess Shale, and when?", "What is slate used for?",
+                                        "What does black shale contain?", "How many eyes did Opabinia have?"},
+                                       options);
+  ASSERT_TRUE(profile) << profile.error().message;
+  std::map<std::string, ProfileRow> rows;
+  for (const ProfileRow& row : profile->rows) rows[row.method.text() + "@" + std::to_string(row.keep)] = row;
+  EXPECT_EQ(profile->rows.front().agreement, 1);
+  EXPECT_LT(profile->rows.front().kl, 1e-4);
+  EXPECT_GT(rows["random@0.750000"].agreement, rows["random@0.100000"].agreement);
+  EXPECT_LT(rows["random@0.750000"].kl, rows["random@0.100000"].kl);
+  EXPECT_GT(rows["int8@1.000000"].agreement, 0.9);
+}
+
+}  // namespace
+}  // namespace shale
