@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {
 
-// Pages are scattered over the pool: what is needed two pages on is asked for now.
-inline constexpr std::size_t kPrefetchPages = 2;
+// Pages are scattered over the pool: what is needed a few pages on is asked for now.
+inline constexpr std::size_t kPrefetchPages = 4;
 
 template <class Page>
 HWY_INLINE const Page& page_ahead(std::span<const Page> pages, std::size_t page) {
