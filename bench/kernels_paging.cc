@@ -14,7 +14,7 @@
 #include "paging/sequence.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels_paging.cc"
+#define HWY_TARGET_INCLUDE "bench/kernels_paging.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "memory_bandwidth.cc"
+#define HWY_TARGET_INCLUDE "bench/memory_bandwidth.cc"
 // clang-format off
 #include <hwy/foreach_target.h>  // compiles what follows once per instruction set
 // clang-format on
