@@ -16,7 +16,8 @@ namespace {
 
 std::vector<NamedModel> read_table() {
   std::vector<NamedModel> models;
-  for (const auto& [name, row] : nlohmann::ordered_json::parse(kModelsTable).items()) {
+  const auto table = nlohmann::ordered_json::parse(kModelsTable);
+  for (const auto& [name, row] : table.items()) {
     models.push_back({.name = name,
                       .about = row.at("about"),
                       .architecture = row.at("architecture"),
