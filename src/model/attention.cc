@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t kTileRows = 256;     // rows that share one conversion of keys and values
 constexpr std::uint32_t kTileQueries = 64;   // and their queries: more would waste work on the diagonal
 constexpr std::uint32_t kSplitTokens = 256;  // a context is cut in spans of at least so many tokens
-constexpr std::uint32_t kSplits = 16;        // and into no more spans than this for all tiles of a head together
+constexpr std::uint32_t kSplits = 8;         // and into no more spans than this for all tiles of a head together
 
 // A tile of queries of one KV head. Its context is attended to in spans, each a task of its own; whichever task
 // finishes last joins them, in their order. Tiles and spans follow from the work alone, so results do not depend on

@@ -23,7 +23,9 @@ namespace shale::HWY_NAMESPACE {
 inline constexpr std::uint32_t kDecodeTokens = 64;  // of a block: scores and pages of one stay in the first-level cache
 inline constexpr std::uint32_t kDecodePages = 8;
 inline constexpr std::uint32_t kHeadsMax = 8;                           // query heads that share one pass
-inline constexpr int kAccumulators = HWY_TARGET <= HWY_AVX3 ? 24 : 12;  // of the 32 or 16 vector registers
+inline constexpr int kAccumulators = HWY_TARGET <= HWY_AVX3 ? 28 : 12;  // of the 32 or 16 vector registers
+
+inline constexpr std::size_t kLineElements = 64 / sizeof(Half);
 
 // Consecutive pages whose tokens are attended to together.
 struct DecodeBlock {
@@ -40,6 +42,13 @@ struct DecodeBlock {
       counts[page_count++] = slots.front().count;
       tokens += slots.front().count;
       slots = slots.subspan(1);
+    }
+  }
+
+  // Fetches the beginning of each page, so that the hardware's own prefetcher recognises the streams early.
+  void announce() const {
+    for (std::uint32_t p = 0; p < page_count; ++p) {
+      for (int line = 0; line < 3; ++line) hwy::Prefetch(pages[p].keys + line * kLineElements);
     }
   }
 };
@@ -138,7 +147,7 @@ HWY_INLINE void add_values(D d, const float* weights, const float* shrink, std::
     for (std::size_t t = 0; t < block.counts[p]; ++t, ++weight) {
       hn::Vec<D> value[kVectors];
       for (int v = 0; v < kVectors; ++v) value[v] = load(d, values + t * head_dim + v * lanes);
-      for (std::size_t c = 0; c < kVectors * lanes; c += 32) hwy::Prefetch(prefetch + t * head_dim + c);
+      for (std::size_t c = 0; c < kVectors * lanes; c += kLineElements) hwy::Prefetch(prefetch + t * head_dim + c);
       for (int h = 0; h < kHeads; ++h) {
         const auto w = hn::Set(d, weight[h * kScoreStride]);
         for (int v = 0; v < kVectors; ++v) sum[h * kVectors + v] = hn::MulAdd(w, value[v], sum[h * kVectors + v]);
@@ -176,10 +185,13 @@ void decode_heads(const PagePool& pool, const float* queries, std::span<const Pa
   std::fill_n(partial.sums, kHeads * shape.head_dim, 0.0f);
   std::fill_n(partial.peaks, kHeads, std::numeric_limits<float>::lowest());
   std::fill_n(partial.weights, kHeads, 0.0f);
-  DecodeBlock blocks[2];
-  DecodeBlock *block = &blocks[0], *next = &blocks[1];
-  for (block->take(pool, slots); block->page_count > 0; std::swap(block, next)) {
-    next->take(pool, slots);
+  DecodeBlock blocks[3];
+  DecodeBlock *block = &blocks[0], *next = &blocks[1], *after = &blocks[2];
+  block->take(pool, slots);
+  next->take(pool, slots);
+  for (; block->page_count > 0; std::swap(block, next), std::swap(next, after)) {
+    after->take(pool, slots);
+    after->announce();
     if (shape.page_tokens < hn::MaxLanes(Wide())) {
       score_block<Eight, kHeads>(Eight(), queries, shape, *block, *next, scores);
     } else {
