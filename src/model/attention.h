@@ -17,7 +17,7 @@ struct AttentionWork {
   const float* queries = nullptr;     // [query_count][query_heads][head_dim], rows query_stride floats apart
   float* output = nullptr;            // as queries
   std::uint32_t query_count = 0;
-  std::size_t query_stride = 0;   // floats between consecutive tokens
+  std::size_t query_stride = 0;  // floats between consecutive tokens
   std::size_t output_stride = 0;
 };
 
