@@ -396,6 +396,21 @@ EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
   return key;
 }
 
+bool Cache::needs_queries(const Method& method) {
+  if (method.scorer.empty()) return false;
+  const auto scorer = make_scorer(method.scorer);
+  return scorer && (*scorer)->needs().last_queries > 0;
+}
+
+StoredQueries Cache::stored_queries(const EntryKey& key) {
+  const Entry* entry = state_->index.find(key);
+  const StoredObject* full = entry ? entry->full_copy() : nullptr;
+  if (!full) return {};
+  const auto bytes = state_->tiers[full->tier]->read({full->name(), kQueriesPart})->take();
+  if (!bytes) return {};
+  return parse_queries((*bytes)->bytes()).value_or(StoredQueries{});
+}
+
 Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method, const Sequence& from,
                                     Executor& executor) {
   State& s = *state_;

@@ -108,6 +108,10 @@ class Cache {
   // until encoded. Nothing happens for entries that are stored already or too short. Returns its key.
   EntryKey store(NewEntry entry, const Sequence& sequence);
 
+  // Whether ranking by this method reads queries, and those stored with an entry (empty when there are none).
+  static bool needs_queries(const Method& method);
+  StoredQueries stored_queries(const EntryKey& key);
+
   // Compresses at once what `store` would later: for requests that name a method, and for profiling. `from` holds the
   // entry's tokens at first_position.
   Result<ObjectBytes> compress(const NewEntry& entry, const Method& method, const Sequence& from, Executor& executor);

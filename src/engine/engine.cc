@@ -362,6 +362,18 @@ Status Engine::State::compress_segment(Run& run, std::size_t segment) {
   const Demand& demand = run.request.demand;
   SHALE_TRY(run.retrieval.ensure_all(model.executor()));
   Cache::NewEntry entry = entry_of(run, segment);
+  if (entry.queries.empty() && run.computed_from > entry.first_position) {
+    entry.queries = cache.stored_queries(cache.key_of(entry));
+    if (entry.queries.empty() && cache.needs_queries(*demand.method)) {
+      // Exact pages without the queries that rank them: they are computed again.
+      run.retrieval = Retrieval();
+      run.sequence.clear();
+      run.computed_from = 0;
+      run.response.cached = {};
+      run.response.sources.clear();
+      return {};
+    }
+  }
   SHALE_ASSIGN(const ObjectBytes object, cache.compress(entry, *demand.method, run.sequence, model.executor()));
   Sequence compressed(cache.pool());
   if (entry.first_position > 0) {

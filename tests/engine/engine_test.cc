@@ -1,0 +1,278 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "support/byte_tokenizer.h"
+#include "support/gguf_writer.h"
+#include "support/model_runner.h"
+#include "support/temporary_folder.h"
+#include "tier/tiers.h"
+
+namespace shale {
+namespace {
+
+using testing::random_tokens;
+
+// A tiny model computes sooner than any disk reads: to the engine its seconds are a thousand times as long, so that
+// loading pays as it does for real models.
+class SlowComputer final : public Clock {
+ public:
+  double now_s() const override { return 1000 * real_.now_s(); }
+  void sleep_until_s(double) const override {}
+
+ private:
+  RealClock real_;
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineTest() {
+    path_ = folder_.path() / "tiny.gguf";
+    testing::write_tiny_model({}, path_);
+    model_ = Model::load(path_, {.weights = WeightChoice::kFile, .threads = 1, .float32 = true}).value();
+    open();
+  }
+
+  // As a new process would: nothing of the pool or the memory tier is left.
+  void open(std::uint32_t pool_slabs = 256) {
+    engine_.reset();
+    cache_.reset();
+    pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(make_memory_tier(std::uint64_t{64} << 20, clock_));
+    tiers.push_back(make_disk_tier({.folder = folder_.path() / "disk"}, clock_).value());
+    const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
+    auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", fingerprint.hash).value();
+    cache_ = Cache::open({}, fingerprint, *pool_, std::move(tiers), std::move(catalogue), clock_).value();
+    engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .query_window = 64},
+                                       *model_, tokenizer_, *cache_, slow_);
+  }
+
+  // A context of its own, then a question.
+  static Request ask(std::uint32_t document, std::size_t context_tokens, std::uint32_t question) {
+    Request request;
+    request.segments.push_back(
+        {.tokens = random_tokens(context_tokens, 256, document), .store = true, .label = "document"});
+    request.segments.push_back({.tokens = random_tokens(9, 256, 1000 + question), .store = false, .label = ""});
+    request.max_tokens = 12;
+    return request;
+  }
+
+  void drain() {
+    cache_->drain(model_->executor());
+    const Status status = cache_->check_integrity();
+    ASSERT_TRUE(status) << status.error().message;
+  }
+
+  testing::TemporaryFolder folder_;
+  std::filesystem::path path_;
+  RealClock clock_;
+  SlowComputer slow_;
+  testing::ByteTokenizer tokenizer_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<PagePool> pool_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(EngineTest, AnswersAreTheSameComputedFromThePoolAndFromDisk) {
+  const Response cold = engine_->run(ask(1, 150, 1));
+  ASSERT_FALSE(cold.error) << cold.error->message;
+  EXPECT_EQ(cold.prompt_tokens, 159u);
+  EXPECT_EQ(cold.cached.total(), 0u);
+  EXPECT_GT(cold.ttft_seconds, 0);
+
+  const Response warm = engine_->run(ask(1, 150, 1));
+  EXPECT_EQ(warm.cached.pool, 158u);  // the question as well, but for its last token
+  EXPECT_EQ(engine_->run(ask(1, 150, 2)).cached.pool, 150u);
+  EXPECT_EQ(engine_->run(ask(1, 150, 1)).tokens, cold.tokens);
+  drain();
+
+  open();
+  const Response restarted = engine_->run(ask(1, 150, 1));
+  EXPECT_EQ(restarted.cached.disk, 150u);
+  EXPECT_FALSE(restarted.lossy);
+  EXPECT_EQ(restarted.tokens, cold.tokens);
+  ASSERT_EQ(restarted.sources.size(), 1u);
+  EXPECT_EQ(restarted.sources[0].method, Method::full());
+}
+
+TEST_F(EngineTest, ARequestMayIgnoreTheCache) {
+  const Response cold = engine_->run(ask(2, 100, 1));
+  Request request = ask(2, 100, 1);
+  request.use_cache = false;
+  const Response again = engine_->run(std::move(request));
+  EXPECT_EQ(again.cached.total(), 0u);
+  EXPECT_EQ(again.tokens, cold.tokens);
+}
+
+TEST_F(EngineTest, ANamedMethodIsLossyNowAndFromDiskWithTheSameAnswer) {
+  for (const char* text : {"knorm", "snapkv+int8", "kivi4"}) {
+    Request request = ask(3, 200, 1);
+    request.demand.method = Method::parse(text).value();
+    request.demand.keep = request.demand.method->scorer.empty() ? 1 : 0.5;
+    const Response first = engine_->run(request);
+    ASSERT_FALSE(first.error) << text << ": " << first.error->message;
+    EXPECT_TRUE(first.lossy) << text;
+    drain();
+    open();
+    const Response loaded = engine_->run(request);
+    EXPECT_TRUE(loaded.lossy) << text;
+    EXPECT_EQ(loaded.cached.disk, 200u) << text;
+    EXPECT_EQ(loaded.tokens, first.tokens) << text;
+    drain();
+  }
+  Request exact = ask(3, 200, 1);
+  exact.demand.exact = true;
+  const Response answer = engine_->run(std::move(exact));
+  EXPECT_FALSE(answer.lossy);
+  Request uncached = ask(3, 200, 1);
+  uncached.use_cache = false;
+  EXPECT_EQ(answer.tokens, engine_->run(std::move(uncached)).tokens);
+}
+
+TEST_F(EngineTest, DamagedBytesCostTimeAndNothingElse) {
+  const Response cold = engine_->run(ask(4, 180, 1));
+  drain();
+  engine_.reset();
+  cache_.reset();
+  for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path() / "disk")) {
+    if (!file.is_regular_file() || file.file_size() < 4096) continue;
+    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekg(2000);
+    const char byte = static_cast<char>(bytes.get() ^ 4);
+    bytes.seekp(2000);
+    bytes.put(byte);
+  }
+  open();
+  const Response answer = engine_->run(ask(4, 180, 1));
+  ASSERT_FALSE(answer.error);
+  EXPECT_EQ(answer.tokens, cold.tokens);
+  EXPECT_EQ(answer.cached.total(), 0u);
+  EXPECT_GE(cache_->stats().corrupt_objects, 1u);
+  drain();
+}
+
+TEST_F(EngineTest, AnAnswerBecomesPartOfTheNextTurnsPrefix) {
+  Request first = ask(5, 64, 1);
+  first.segments.back().store = false;
+  first.store_answer = true;
+  const Response answer = engine_->run(first);
+  drain();
+  open();
+
+  Request second;
+  second.segments = first.segments;
+  std::vector<Token>& turn = second.segments.back().tokens;
+  turn.insert(turn.end(), answer.tokens.begin(), answer.tokens.end());
+  second.segments.push_back({.tokens = random_tokens(6, 256, 77), .store = false, .label = ""});
+  const Response next = engine_->run(std::move(second));
+  // All but the last token of the answer, which was never computed.
+  EXPECT_EQ(next.cached.disk, 64 + 9 + answer.tokens.size() - 1);
+}
+
+TEST_F(EngineTest, ManyRequestsShareTheStepsAndGiveEverythingBack) {
+  std::vector<RequestId> ids;
+  for (std::uint32_t i = 0; i < 12; ++i) ids.push_back(engine_->submit(ask(10 + i % 3, 90, i)).value());
+  std::size_t answered = 0;
+  while (answered < ids.size()) {
+    engine_->run_once();
+    ASSERT_TRUE(pool_->check_integrity());
+    for (const Response& response : engine_->finished()) {
+      EXPECT_FALSE(response.error);
+      EXPECT_FALSE(response.tokens.empty());
+      ++answered;
+    }
+  }
+  drain();
+  EXPECT_TRUE(cache_->make_room(pool_->slabs_total())) << "only the prefix tree holds pages, and it lets them go";
+  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+}
+
+TEST_F(EngineTest, APoolTooSmallForAllMakesRequestsWait) {
+  open(24);
+  std::vector<RequestId> ids;
+  for (std::uint32_t i = 0; i < 5; ++i) ids.push_back(engine_->submit(ask(20 + i, 150, i)).value());
+  std::size_t answered = 0;
+  while (answered < ids.size()) {
+    engine_->run_once();
+    for (const Response& response : engine_->finished()) {
+      EXPECT_FALSE(response.error) << response.error->message;
+      ++answered;
+    }
+  }
+  drain();
+}
+
+TEST_F(EngineTest, RefusesWhatCannotBeServedAndSaysWhy) {
+  const auto refusal = [&](Request request) {
+    const auto id = engine_->submit(std::move(request));
+    return id ? std::string("accepted") : id.error().message;
+  };
+  EXPECT_NE(refusal(Request{}).find("empty"), std::string::npos);
+  EXPECT_NE(refusal(ask(1, 5000, 1)).find("context holds"), std::string::npos);
+  Request nothing = ask(1, 50, 1);
+  nothing.max_tokens = 0;
+  EXPECT_NE(refusal(nothing).find("max_tokens"), std::string::npos);
+  Request foreign = ask(1, 50, 1);
+  foreign.segments[0].tokens[3] = 100000;
+  EXPECT_NE(refusal(foreign).find("vocabulary"), std::string::npos);
+  Request keep = ask(1, 50, 1);
+  keep.demand.keep = 0;
+  EXPECT_NE(refusal(keep).find("keep"), std::string::npos);
+  Request whole = ask(1, 50, 1);
+  whole.demand = {.exact = false, .method = Method::parse("int8").value(), .keep = 0.5};
+  EXPECT_NE(refusal(whole).find("keeps every token"), std::string::npos);
+  open(8);
+  EXPECT_NE(refusal(ask(1, 400, 1)).find("pool"), std::string::npos);
+  EXPECT_EQ(engine_->stats().refused, 1u);
+}
+
+TEST_F(EngineTest, ACancelledRequestGivesItsPagesBack) {
+  Request request = ask(6, 200, 1);
+  request.max_tokens = 500;
+  const RequestId id = engine_->submit(std::move(request)).value();
+  for (int i = 0; i < 8; ++i) engine_->run_once();
+  engine_->cancel(id);
+  const auto responses = engine_->finished();
+  ASSERT_EQ(responses.size(), 1u);
+  EXPECT_EQ(responses[0].stop, StopReason::kCancelled);
+  drain();
+  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+}
+
+TEST_F(EngineTest, StreamsExactlyTheText) {
+  Request request = ask(7, 40, 1);
+  std::string streamed;
+  request.on_text = [&](std::string_view piece) { streamed += piece; };
+  const Response response = engine_->run(std::move(request));
+  EXPECT_EQ(streamed, response.text);
+  ASSERT_GE(response.text.size(), 3u);
+
+  Request stopped = ask(7, 40, 1);
+  stopped.stop = {response.text.substr(2, 1)};
+  const Response cut = engine_->run(std::move(stopped));
+  EXPECT_EQ(cut.stop, StopReason::kStopString);
+  EXPECT_EQ(cut.text, response.text.substr(0, response.text.find(response.text[2])));
+}
+
+TEST_F(EngineTest, AFirstTokenNeverWaitsForStoring) {
+  static_cast<void>(engine_->submit(ask(8, 150, 1)).value());
+  static_cast<void>(engine_->submit(ask(9, 150, 1)).value());
+  bool stored_before_first_tokens = false;
+  std::size_t answered = 0;
+  while (answered < 2) {
+    engine_->run_once();
+    answered += engine_->finished().size();
+    // Two prefills, one after the other: nothing is encoded while the second still waits for its first token.
+    if (engine_->stats().prefill_tokens < 2 * 159) stored_before_first_tokens |= cache_->stats().encoded_bytes > 0;
+  }
+  EXPECT_FALSE(stored_before_first_tokens);
+  drain();
+  EXPECT_GT(cache_->stats().encoded_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace shale
