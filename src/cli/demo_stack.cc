@@ -18,14 +18,10 @@ std::uint64_t share_of(std::uint64_t bytes, double share) {
   return round_up(static_cast<std::uint64_t>(static_cast<double>(bytes) * share), std::size_t{1} << 20);
 }
 
-// Measures a tier as it is, then slows it down.
-Result<DemoTier> take_in(std::vector<std::unique_ptr<Tier>>& tiers, std::unique_ptr<Tier> tier,
-                         const Throttle& throttle, const Clock& clock) {
-  SHALE_TRY(tier->measure());
-  const DemoTier taken{tier->name(), throttle.name, tier->capacity_bytes(), tier->speed()};
-  tiers.push_back(throttle.name.empty() ? std::move(tier) : make_throttled_tier(std::move(tier), throttle, clock));
-  if (!throttle.name.empty()) SHALE_TRY(tiers.back()->measure());
-  return taken;
+// What reading costs on a tier of this kind, by one without bounds that is made for it.
+Result<TierSpeed> own_speed(std::unique_ptr<Tier> probe) {
+  SHALE_TRY(probe->measure());
+  return probe->speed();
 }
 
 }  // namespace
@@ -58,18 +54,21 @@ Result<std::unique_ptr<DemoStack>> DemoStack::open(Model& model, const Tokenizer
   const std::uint64_t bytes = tokens * shape.token_bytes();
   const Clock& clock = stack->clock_;
   std::vector<std::unique_ptr<Tier>> tiers;
-  const auto take = [&](std::unique_ptr<Tier> tier, const Throttle& throttle) -> Status {
-    SHALE_ASSIGN(DemoTier taken, take_in(tiers, std::move(tier), throttle, clock));
-    stack->tiers_.push_back(std::move(taken));
+  const auto take = [&](std::unique_ptr<Tier> tier, const Throttle& throttle, std::unique_ptr<Tier> probe) -> Status {
+    SHALE_ASSIGN(const TierSpeed own, own_speed(std::move(probe)));
+    stack->tiers_.push_back({tier->name(), throttle.name, tier->capacity_bytes(), own});
+    tiers.push_back(throttle.name.empty() ? std::move(tier) : make_throttled_tier(std::move(tier), throttle, clock));
     return {};
   };
-  SHALE_TRY(take(make_memory_tier(share_of(bytes, hardware.memory_share), clock), {}));
-  SHALE_ASSIGN(
-      auto disk,
-      make_disk_tier({.folder = path / "disk", .capacity_bytes = share_of(bytes, hardware.disk_share)}, clock));
-  SHALE_TRY(take(std::move(disk), hardware.disk));
+  const std::uint64_t memory_bytes = share_of(bytes, hardware.memory_share);
+  SHALE_TRY(take(make_memory_tier(memory_bytes, clock), {}, make_memory_tier(kUnlimited, clock)));
+  const std::uint64_t disk_bytes = share_of(bytes, hardware.disk_share);
+  SHALE_ASSIGN(auto disk, make_disk_tier({.folder = path / "disk", .capacity_bytes = disk_bytes}, clock));
+  SHALE_ASSIGN(auto disk_probe, make_disk_tier({.folder = path / "probe"}, clock));
+  SHALE_TRY(take(std::move(disk), hardware.disk, std::move(disk_probe)));
   SHALE_ASSIGN(auto remote, make_directory_tier(path / "remote", kUnlimited, clock));
-  SHALE_TRY(take(std::move(remote), hardware.remote));
+  SHALE_ASSIGN(auto remote_probe, make_directory_tier(path / "remote-probe", kUnlimited, clock));
+  SHALE_TRY(take(std::move(remote), hardware.remote, std::move(remote_probe)));
 
   const Fingerprint fingerprint{model.fingerprint(), model.info().name};
   SHALE_ASSIGN(auto catalogue, Catalogue::open(path / "catalogue.sqlite", fingerprint.hash));
