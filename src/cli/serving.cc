@@ -70,7 +70,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
 
   const std::uint64_t pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30));
   SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
-  const Fingerprint fingerprint{serving->model_->fingerprint(), serving->model_->info().name};
+  const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};
   std::vector<std::unique_ptr<Tier>> tiers;
   std::unique_ptr<Catalogue> catalogue;
   if (options.store) {

@@ -27,7 +27,9 @@ TEST_F(BenchCommandsTest, TiersMovesBytesAndFirstTokens) {
   std::vector<std::string> sources;
   for (const auto& row : outcome.objects()) {
     if (row["test"] == "first_token") sources.push_back(row["from"]);
-    if (row["test"] == "io") EXPECT_GT(row["bytes_per_second"], 0);
+    if (row["test"] == "io") {
+      EXPECT_GT(row["bytes_per_second"], 0);
+    }
   }
   EXPECT_EQ(sources, (std::vector<std::string>{"computed", "pool", "memory", "disk"}));
 }
