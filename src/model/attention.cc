@@ -13,10 +13,16 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kTileRows = 256;     // rows that share one conversion of keys and values
-constexpr std::uint32_t kTileQueries = 64;   // and their queries: more would waste work on the diagonal
-constexpr std::uint32_t kSplitTokens = 256;  // a context is cut in spans of at least so many tokens
-constexpr std::uint32_t kSplits = 8;         // and into no more spans than this for all tiles of a head together
+constexpr std::uint32_t kTileRows = 256;    // rows that share one conversion of keys and values
+constexpr std::uint32_t kTileQueries = 64;  // and their queries: more would waste work on the diagonal
+constexpr std::uint32_t kSplits = 16;       // spans of a context, for all tiles of a head together, at most
+
+// Into how many spans a context is cut: a few where it is short, so that a few KV heads occupy several threads; no more
+// while spans are short, for each begins with cold pages.
+std::uint32_t splits_of(std::uint32_t tokens, std::uint32_t tiles) {
+  const std::uint32_t splits = std::max(std::min(tokens / 256, 4u), tokens / 2048);
+  return std::clamp(splits, 1u, std::max(1u, kSplits / tiles));
+}
 
 // A tile of queries of one KV head. Its context is attended to in spans, each a task of its own; whichever task
 // finishes last joins them, in their order. Tiles and spans follow from the work alone, so results do not depend on
@@ -67,7 +73,7 @@ class Attention {
       const std::uint32_t count = std::min(tile_queries, work.query_count - first);
       const std::uint32_t visible = table.tokens - work.query_count + first + 1;
       while (tokens - table.pages[slots - 1].count >= visible + count - 1) tokens -= table.pages[--slots].count;
-      const std::uint32_t splits = std::clamp(tokens / kSplitTokens, 1u, std::max(1u, kSplits / tiles));
+      const std::uint32_t splits = splits_of(tokens, tiles);
       const AttentionRows rows{
           .queries = work.queries + first * work.query_stride + std::size_t{head} * group * shape_.head_dim,
           .query_stride = work.query_stride,

@@ -14,6 +14,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/aligned_buffer.h"
 #include "model/attention_kernels.h"
 #include "model/attention_simd-inl.h"
 
@@ -23,9 +24,14 @@ namespace shale::HWY_NAMESPACE {
 inline constexpr std::uint32_t kDecodeTokens = 64;  // of a block: scores and pages of one stay in the first-level cache
 inline constexpr std::uint32_t kDecodePages = 8;
 inline constexpr std::uint32_t kHeadsMax = 8;                           // query heads that share one pass
-inline constexpr int kAccumulators = HWY_TARGET <= HWY_AVX3 ? 28 : 12;  // of the 32 or 16 vector registers
+inline constexpr int kAccumulators = HWY_TARGET <= HWY_AVX3 ? 24 : 12;  // of the 32 or 16 vector registers
 
-inline constexpr std::size_t kLineElements = 64 / sizeof(Half);
+// Vectors worked on at once for each of `heads` heads: no more than the registers hold, a power of two so that none is
+// left over.
+constexpr int at_once(int heads) {
+  const int most = kAccumulators / heads;
+  return most >= 4 ? 4 : most >= 2 ? 2 : 1;
+}
 
 // Consecutive pages whose tokens are attended to together.
 struct DecodeBlock {
@@ -44,35 +50,62 @@ struct DecodeBlock {
       slots = slots.subspan(1);
     }
   }
+};
 
-  // Fetches the beginning of each page, so that the hardware's own prefetcher recognises the streams early.
-  void announce() const {
-    for (std::uint32_t p = 0; p < page_count; ++p) {
-      for (int line = 0; line < 3; ++line) hwy::Prefetch(pages[p].keys + line * kLineElements);
+// Fetches a block's bytes while the block before it is worked on, a few lines at each step: in four streams at once,
+// since the hardware's own prefetcher follows each and only together they keep the memory busy.
+class Prefetcher {
+ public:
+  Prefetcher(const DecodeBlock& block, const PageShape& shape) {
+    const std::size_t page_bytes = shape.page_bytes();
+    const std::size_t pieces_per_page = std::max<std::size_t>(1, shape.page_tokens * kStreams / kDecodeTokens);
+    piece_bytes_ = page_bytes / pieces_per_page;
+    for (std::uint32_t p = 0; p < block.page_count; ++p) {
+      const auto* page = reinterpret_cast<const std::byte*>(block.pages[p].keys);
+      for (std::size_t piece = 0; piece < pieces_per_page; ++piece) pieces_[count_++] = page + piece * piece_bytes_;
     }
+    // Streams without a piece follow another's.
+    while (count_ % kStreams != 0) pieces_[count_] = pieces_[count_ - 1], ++count_;
   }
+
+  HWY_INLINE void step() {
+    if (first_ == count_) return;
+    for (std::size_t stream = 0; stream < kStreams; ++stream) hwy::Prefetch(pieces_[first_ + stream] + at_);
+    at_ += 64;
+    if (at_ < piece_bytes_) return;
+    at_ = 0;
+    first_ += kStreams;
+  }
+
+ private:
+  static constexpr std::size_t kStreams = 4;
+  std::array<const std::byte*, kDecodePages * kStreams> pieces_;
+  std::size_t count_ = 0;  // a multiple of kStreams
+  std::size_t piece_bytes_ = 0;
+  std::size_t first_ = 0;  // piece of the first stream
+  std::size_t at_ = 0;     // byte of it
 };
 
 // A vector's width of tokens of one page: the lane of a score is a token.
 struct ScoreColumn {
   const Half* keys;
-  const Half* next;  // the same place in the next block, to prefetch
-  float* scores;     // of the first query head; rows kScoreStride apart
+  float* scores;  // of the first query head; rows kScoreStride apart
 };
 inline constexpr std::size_t kScoreStride = kDecodeTokens + 16;  // a column's last store may run over
 
 template <class D, int kHeads, int kColumns>
 HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim, std::uint32_t page_tokens,
-                              const ScoreColumn* columns) {
+                              const ScoreColumn* columns, Prefetcher& prefetcher) {
   hn::Vec<D> dot[kHeads * kColumns];
   for (auto& each : dot) each = hn::Zero(d);
-  for (std::size_t channel = 0; channel < head_dim; channel += 2) {
-    for (int j = 0; j < kColumns; ++j) hwy::Prefetch(columns[j].next + channel * page_tokens);
-    for (std::size_t c = channel; c < channel + 2; ++c) {
+  constexpr std::size_t kChannels = 8 / kColumns;  // between steps of the prefetcher
+  for (std::size_t channel = 0; channel < head_dim; channel += kChannels) {
+    prefetcher.step();
+    for (std::size_t c = channel; c < channel + kChannels; ++c) {
       hn::Vec<D> key[kColumns];
       for (int j = 0; j < kColumns; ++j) key[j] = load(d, columns[j].keys + c * page_tokens);
       for (int h = 0; h < kHeads; ++h) {
-        const auto query = hn::Set(d, queries[h * head_dim + c]);
+        const auto query = hn::Set(d, queries[c * kHeads + h]);
         for (int j = 0; j < kColumns; ++j) dot[h * kColumns + j] = hn::MulAdd(query, key[j], dot[h * kColumns + j]);
       }
     }
@@ -82,58 +115,63 @@ HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim,
   }
 }
 
-// scores[h][t] = queries[h] · key t, for every token of the block, gap-free; then one vector of minus infinity.
+// scores[h][t] = query h · key t, for every token of the block, gap-free; then one vector of minus infinity.
 template <class D, int kHeads>
-void score_block(D d, const float* queries, const PageShape& shape, const DecodeBlock& block, const DecodeBlock& next,
+void score_block(D d, const float* queries, const PageShape& shape, const DecodeBlock& block, Prefetcher& prefetcher,
                  float* scores) {
-  constexpr int kColumns = std::clamp(kAccumulators / kHeads, 1, 4);
+  constexpr int kColumns = at_once(kHeads);
   const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
   std::array<ScoreColumn, kDecodePages * 16> columns;
   std::size_t count = 0;
   std::uint32_t at = 0;
   for (std::uint32_t p = 0; p < block.page_count; ++p) {
-    const Half* prefetch = p < next.page_count ? next.pages[p].keys : block.pages[p].keys;
     // Lanes beyond the page's count hold anything; what is stored after them overwrites their scores.
     for (std::uint32_t t = 0; t < block.counts[p]; t += lanes) {
-      columns[count++] = {block.pages[p].keys + t, prefetch + t, scores + at + t};
+      columns[count++] = {block.pages[p].keys + t, scores + at + t};
     }
     at += block.counts[p];
   }
   std::size_t j = 0;
   for (; j + kColumns <= count; j += kColumns) {
-    score_columns<D, kHeads, kColumns>(d, queries, shape.head_dim, shape.page_tokens, &columns[j]);
+    score_columns<D, kHeads, kColumns>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
   }
-  for (; j < count; ++j) score_columns<D, kHeads, 1>(d, queries, shape.head_dim, shape.page_tokens, &columns[j]);
+  for (; j < count; ++j)
+    score_columns<D, kHeads, 1>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
   const Wide wide;
   const auto nothing = hn::Set(wide, -std::numeric_limits<float>::infinity());
   for (int h = 0; h < kHeads; ++h) hn::StoreU(nothing, wide, scores + h * kScoreStride + block.tokens);
 }
 
-// Turns one head's scores into weights 2^(score - peak), raising the peak; returns by how much older sums shrink.
-HWY_INLINE float soften(float* scores, std::uint32_t tokens, float& peak, float& weight) {
+// Turns one head's scores into weights 2^(score - peak) and adds them to `weight`, lane by lane. Raises the peak where
+// a score is above it, which soon becomes rare; returns by how much older sums shrink.
+HWY_INLINE float soften(float* scores, std::uint32_t tokens, float& peak, float* weight) {
   const Wide d;
   const std::size_t lanes = hn::Lanes(d);
   auto highest = hn::Load(d, scores);
   for (std::size_t t = lanes; t < tokens; t += lanes) highest = hn::Max(highest, hn::Load(d, scores + t));
-  const float raised = std::max(peak, hn::GetLane(hn::MaxOfLanes(d, highest)));
-  const auto base = hn::Set(d, raised);
-  auto sum = hn::Zero(d);
+  float shrink = 1;
+  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(highest, hn::Set(d, peak))))) {
+    const float raised = hn::GetLane(hn::MaxOfLanes(d, highest));
+    shrink = exp2_negative(peak - raised);
+    peak = raised;
+  }
+  const auto base = hn::Set(d, peak);
+  auto sum = hn::Mul(hn::Load(d, weight), hn::Set(d, shrink));
   for (std::size_t t = 0; t < tokens; t += lanes) {
     const auto weights = exp2_negative(d, hn::Sub(hn::Load(d, scores + t), base));
     hn::Store(weights, d, scores + t);
     sum = hn::Add(sum, weights);
   }
-  const float shrink = raised == peak ? 1.0f : exp2_negative(peak - raised);
-  peak = raised;
-  weight = weight * shrink + hn::GetLane(hn::SumOfLanes(d, sum));
+  hn::Store(sum, d, weight);
   return shrink;
 }
 
 // sums[h][first …] = shrink[h] · sums[h][first …] + Σ weights[h][t] · value t, over kVectors vectors of channels.
 template <class D, int kHeads, int kVectors>
 HWY_INLINE void add_values(D d, const float* weights, const float* shrink, std::size_t head_dim,
-                           const DecodeBlock& block, const DecodeBlock& next, std::size_t first, float* sums) {
+                           const DecodeBlock& block, Prefetcher& prefetcher, std::size_t first, float* sums) {
   const std::size_t lanes = hn::Lanes(d);
+  constexpr std::size_t kTokens = 8 / kVectors;  // between steps of the prefetcher
   hn::Vec<D> sum[kHeads * kVectors];
   for (int h = 0; h < kHeads; ++h) {
     for (int v = 0; v < kVectors; ++v) {
@@ -143,11 +181,10 @@ HWY_INLINE void add_values(D d, const float* weights, const float* shrink, std::
   const float* weight = weights;
   for (std::uint32_t p = 0; p < block.page_count; ++p) {
     const Half* values = block.pages[p].values + first;
-    const Half* prefetch = (p < next.page_count ? next.pages[p].values : block.pages[p].values) + first;
     for (std::size_t t = 0; t < block.counts[p]; ++t, ++weight) {
+      if (t % kTokens == 0) prefetcher.step();
       hn::Vec<D> value[kVectors];
       for (int v = 0; v < kVectors; ++v) value[v] = load(d, values + t * head_dim + v * lanes);
-      for (std::size_t c = 0; c < kVectors * lanes; c += kLineElements) hwy::Prefetch(prefetch + t * head_dim + c);
       for (int h = 0; h < kHeads; ++h) {
         const auto w = hn::Set(d, weight[h * kScoreStride]);
         for (int v = 0; v < kVectors; ++v) sum[h * kVectors + v] = hn::MulAdd(w, value[v], sum[h * kVectors + v]);
@@ -161,47 +198,47 @@ HWY_INLINE void add_values(D d, const float* weights, const float* shrink, std::
 
 template <int kHeads>
 HWY_INLINE void add_values_block(const float* weights, const float* shrink, std::size_t head_dim,
-                                 const DecodeBlock& block, const DecodeBlock& next, float* sums) {
-  constexpr int kVectors = std::clamp(kAccumulators / kHeads, 1, 4);
+                                 const DecodeBlock& block, Prefetcher& prefetcher, float* sums) {
+  constexpr int kVectors = at_once(kHeads);
   const Wide d;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t c = 0;
   for (; c + kVectors * lanes <= head_dim; c += kVectors * lanes) {
-    add_values<Wide, kHeads, kVectors>(d, weights, shrink, head_dim, block, next, c, sums);
+    add_values<Wide, kHeads, kVectors>(d, weights, shrink, head_dim, block, prefetcher, c, sums);
   }
   for (; c + lanes <= head_dim; c += lanes) {
-    add_values<Wide, kHeads, 1>(d, weights, shrink, head_dim, block, next, c, sums);
+    add_values<Wide, kHeads, 1>(d, weights, shrink, head_dim, block, prefetcher, c, sums);
   }
-  if (c < head_dim) add_values<Eight, kHeads, 1>(Eight(), weights, shrink, head_dim, block, next, c, sums);
+  if (c < head_dim) add_values<Eight, kHeads, 1>(Eight(), weights, shrink, head_dim, block, prefetcher, c, sums);
 }
 
-// `queries`: [kHeads][head_dim], scaled. Fills the kHeads rows of the partial.
+// `queries`: [head_dim][kHeads], scaled. Fills the kHeads rows of the partial.
 template <int kHeads>
 void decode_heads(const PagePool& pool, const float* queries, std::span<const PageSlot> slots,
                   AttentionPartial partial) {
   const PageShape& shape = pool.shape();
   HWY_ALIGN float scores[kHeads * kScoreStride];
+  HWY_ALIGN float weights[kHeads * 16] = {};  // a vector a head, summed up at the end
   float shrink[kHeads];
   std::fill_n(partial.sums, kHeads * shape.head_dim, 0.0f);
   std::fill_n(partial.peaks, kHeads, std::numeric_limits<float>::lowest());
-  std::fill_n(partial.weights, kHeads, 0.0f);
-  DecodeBlock blocks[3];
-  DecodeBlock *block = &blocks[0], *next = &blocks[1], *after = &blocks[2];
-  block->take(pool, slots);
-  next->take(pool, slots);
-  for (; block->page_count > 0; std::swap(block, next), std::swap(next, after)) {
-    after->take(pool, slots);
-    after->announce();
+  DecodeBlock blocks[2];
+  DecodeBlock *block = &blocks[0], *next = &blocks[1];
+  for (block->take(pool, slots); block->page_count > 0; std::swap(block, next)) {
+    next->take(pool, slots);
+    Prefetcher prefetcher(*next, shape);
     if (shape.page_tokens < hn::MaxLanes(Wide())) {
-      score_block<Eight, kHeads>(Eight(), queries, shape, *block, *next, scores);
+      score_block<Eight, kHeads>(Eight(), queries, shape, *block, prefetcher, scores);
     } else {
-      score_block<Wide, kHeads>(Wide(), queries, shape, *block, *next, scores);
+      score_block<Wide, kHeads>(Wide(), queries, shape, *block, prefetcher, scores);
     }
     for (int h = 0; h < kHeads; ++h) {
-      shrink[h] = soften(scores + h * kScoreStride, block->tokens, partial.peaks[h], partial.weights[h]);
+      shrink[h] = soften(scores + h * kScoreStride, block->tokens, partial.peaks[h], weights + h * 16);
     }
-    add_values_block<kHeads>(scores, shrink, shape.head_dim, *block, *next, partial.sums);
+    add_values_block<kHeads>(scores, shrink, shape.head_dim, *block, prefetcher, partial.sums);
   }
+  const Wide d;
+  for (int h = 0; h < kHeads; ++h) partial.weights[h] = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, weights + h * 16)));
 }
 
 template <int kHeads>
@@ -214,9 +251,18 @@ void decode_heads_of(std::uint32_t heads, const PagePool& pool, const float* que
 // `queries`: [group][head_dim], scaled.
 inline void decode(const PagePool& pool, const AttentionRows& rows, const float* queries,
                    std::span<const PageSlot> slots, const AttentionPartial& partial) {
+  thread_local AlignedBuffer memory;
+  const std::size_t bytes = kHeadsMax * std::size_t{rows.head_dim} * sizeof(float);
+  if (memory.size() < bytes) memory = AlignedBuffer(bytes);
+  float* transposed = reinterpret_cast<float*>(memory.data());
   for (std::uint32_t first = 0; first < rows.group; first += kHeadsMax) {
+    const std::uint32_t heads = std::min(kHeadsMax, rows.group - first);
     const std::size_t offset = std::size_t{first} * rows.head_dim;
-    decode_heads_of<kHeadsMax>(std::min(kHeadsMax, rows.group - first), pool, queries + offset, slots,
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      for (std::size_t c = 0; c < rows.head_dim; ++c)
+        transposed[c * heads + h] = queries[offset + h * rows.head_dim + c];
+    }
+    decode_heads_of<kHeadsMax>(heads, pool, transposed, slots,
                                {partial.sums + offset, partial.peaks + first, partial.weights + first});
   }
 }
