@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "cache/stored_queries.h"
 #include "cli/command_cache.h"
 #include "cli/interrupt.h"
 #include "cli/stored_copies.h"
@@ -19,13 +20,27 @@ struct Verified {
   std::vector<BrokenObject> faults;
 };
 
-Result<Verified> verify(StoredListing& listing, const OutputOptions& output) {
+// The captured queries that lie beside an object, where it has some.
+Status verify_queries(const StoredCopy& copy) {
+  const BlobId id{copy.stored.object, kQueriesPart};
+  if (!copy.tier->contains(id)) return {};
+  SHALE_ASSIGN(const BlobBytes bytes, copy.tier->read(id)->take());
+  SHALE_TRY(parse_queries(bytes->bytes()));
+  return {};
+}
+
+Status verify(const StoredCopy& copy) {
+  SHALE_TRY(verify_object(*copy.tier, copy.stored));
+  return verify_queries(copy);
+}
+
+Result<Verified> verify_all(StoredListing& listing, const OutputOptions& output) {
   Progress progress(output, "verifying");
   Verified verified;
   verified.faults = std::move(listing.broken);
   for (const StoredCopy& copy : listing.copies) {
     SHALE_TRY(check_interrupt());
-    if (const Status status = verify_object(*copy.tier, copy.stored); !status) {
+    if (const Status status = verify(copy); !status) {
       verified.faults.push_back({copy.tier, copy.stored.object, status.error().message});
     } else {
       ++verified.objects;
@@ -59,7 +74,7 @@ void print_result(const Verified& verified, bool json) {
 
 Status run(const VerifyOptions& options) {
   SHALE_ASSIGN(StoredListing listing, list_stored(options.stored.tiers));
-  SHALE_ASSIGN(const Verified verified, verify(listing, options.stored.output));
+  SHALE_ASSIGN(const Verified verified, verify_all(listing, options.stored.output));
   print_result(verified, options.stored.output.json);
   if (!options.keep_broken) {
     SHALE_TRY(remove_all(verified.faults));

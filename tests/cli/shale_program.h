@@ -59,6 +59,7 @@ class ShaleProgram : public ::testing::Test {
 
   pid_t start(const Words& arguments, const std::string& input = {}) {
     const auto in = file("stdin", input);
+    for (const char* output : {"stdout", "stderr"}) file(output, "");
     const pid_t pid = fork();
     if (pid != 0) return pid;
     redirect(in, O_RDONLY, STDIN_FILENO);
@@ -94,19 +95,25 @@ class ShaleProgram : public ::testing::Test {
   }
 };
 
-// With a tiny random model of letters and a context to ask about.
+// With a random model of letters, small, but slow enough that loading its cache is worth it, and a context to ask
+// about.
 class TinyProgram : public ShaleProgram {
  protected:
   TinyProgram() {
     const auto model = home_.path() / "tiny.gguf";
-    write_tiny_model({.vocabulary = kByteVocabulary, .context = 2048}, model,
-                     [](gguf_context* metadata) { set_byte_vocabulary(metadata); });
+    write_tiny_model({.layers = 6,
+                      .embedding = 256,
+                      .feed_forward = 768,
+                      .vocabulary = kByteVocabulary,
+                      .context = 2048,
+                      .tied_head = false},
+                     model, [](gguf_context* metadata) { set_byte_vocabulary(metadata); });
     environment_["SHALE_MODEL"] = model;
     environment_["SHALE_WEIGHTS"] = "file";
     environment_["SHALE_THREADS"] = "1";
     environment_["SHALE_MAX_TOKENS"] = "12";
     std::string text;
-    for (int i = 0; i < 40; ++i) text += "Layer " + std::to_string(i) + " is shale. ";
+    for (int i = 0; i < 90; ++i) text += "Layer " + std::to_string(i) + " is shale. ";
     context_ = file("context.txt", text);
   }
 
@@ -117,6 +124,20 @@ class TinyProgram : public ShaleProgram {
   }
 
   std::filesystem::path kv() const { return home_.path() / ".cache/shale/kv"; }
+
+  // The first chunk of a stored object.
+  std::filesystem::path stored_chunk() const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(kv())) {
+      if (entry.path().filename() == "00000000") return entry.path();
+    }
+    return {};
+  }
+  void flip_a_byte(const std::filesystem::path& path) {
+    std::string bytes = read(path);
+    ASSERT_GT(bytes.size(), 100u) << path;
+    bytes[100] ^= 0x10;
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
 
   std::filesystem::path context_;
 };
