@@ -84,7 +84,7 @@ class EvictionPolicyTest : public testing::TestWithParam<std::string_view> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Registry, EvictionPolicyTest, testing::ValuesIn(eviction_policy_names()),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& each) { return std::string(each.param); });
 
 TEST(EvictionPolicies, AreNamedInOrderAndRefuseOthers) {
   EXPECT_TRUE(std::ranges::is_sorted(eviction_policy_names()));

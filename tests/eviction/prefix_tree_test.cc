@@ -47,7 +47,7 @@ class PrefixTreeWithPolicy : public testing::TestWithParam<std::string_view> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Registry, PrefixTreeWithPolicy, testing::ValuesIn(eviction_policy_names()),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& each) { return std::string(each.param); });
 
 TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
   std::mt19937 random(11);

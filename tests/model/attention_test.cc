@@ -158,7 +158,7 @@ std::vector<std::int64_t> targets() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Attention, testing::ValuesIn(targets()),
-                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+                         [](const auto& each) { return std::string(hwy::TargetName(each.param)); });
 
 TEST_P(Attention, DecodesEveryGrouping) {
   for (const std::uint32_t group : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 16u}) {

@@ -111,7 +111,8 @@ TEST(Sequence, ShrinkingAStratumGivesPagesBack) {
 // Random forks, appends, truncations and strata; contents against a naive model after every step.
 TEST(Sequence, AgreesWithANaiveModel) {
   for (const std::uint32_t slabs : {6u, 40u}) {
-    std::mt19937 random(slabs);
+    std::mt19937 engine(slabs);
+    const auto random = [&engine] { return static_cast<std::uint32_t>(engine()); };
     const auto pool = make_pool(slabs);
     std::vector<NaiveSequence> sequences;
     for (int i = 0; i < 3; ++i) sequences.emplace_back(*pool);
@@ -121,7 +122,7 @@ TEST(Sequence, AgreesWithANaiveModel) {
         case 0:
         case 1:
         case 2:
-          sequence.append(static_cast<std::uint32_t>(random() % 13), random());
+          sequence.append(random() % 13, random());
           break;
         case 3:
           sequence.truncate(random());
@@ -129,8 +130,8 @@ TEST(Sequence, AgreesWithANaiveModel) {
         case 4: {
           std::vector<std::uint32_t> kept(kHeads), shrunk(kHeads);
           for (std::uint32_t i = 0; i < kHeads; ++i) {
-            kept[i] = static_cast<std::uint32_t>(random() % 20);
-            shrunk[i] = random() % 2 ? kept[i] : static_cast<std::uint32_t>(random() % (kept[i] + 1));
+            kept[i] = random() % 20;
+            shrunk[i] = random() % 2 ? kept[i] : random() % (kept[i] + 1);
           }
           sequence.append_stratum(kept, shrunk, random());
           break;
