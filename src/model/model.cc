@@ -30,7 +30,7 @@ Status check(const ModelOptions& options) {
 class GgufModel final : public Model {
  public:
   GgufModel(std::unique_ptr<GgufFile> file, Hyperparameters hyper, FileTensors tensors, const ModelOptions& options,
-            std::unique_ptr<ComputeThreads> threads, RunningWeights weights)
+            std::unique_ptr<ComputeThreads> threads, RunningWeights weights, const Hash128& content)
       : file_(std::move(file)),
         hyper_(std::move(hyper)),
         tensors_(std::move(tensors)),
@@ -39,7 +39,7 @@ class GgufModel final : public Model {
         weights_(std::move(weights)),
         vectors_(tensors_, hyper_),
         graphs_(hyper_, vectors_, options.batch_tokens_max, *threads_),
-        fingerprint_(model_fingerprint(*file_, options, *threads_)),
+        fingerprint_(model_fingerprint(content, options.page_tokens, weights_.arithmetic())),
         info_{.name = hyper_.name,
               .architecture = std::string(hyper_.architecture->name),
               .layers = hyper_.layers,
@@ -217,9 +217,10 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, co
   auto tensors = FileTensors::find(*file, *hyper);
   if (!tensors) return fail_in(where, std::move(tensors).error());
   auto threads = std::make_unique<ComputeThreads>(options.threads);
-  SHALE_ASSIGN(RunningWeights weights, RunningWeights::create(*tensors, options, *threads));
+  const Hash128 content = content_hash(*file, *threads);
+  SHALE_ASSIGN(RunningWeights weights, RunningWeights::create(*tensors, content, options, *threads));
   return std::make_unique<GgufModel>(std::move(file), std::move(*hyper), std::move(*tensors), options,
-                                     std::move(threads), std::move(weights));
+                                     std::move(threads), std::move(weights), content);
 } catch (const std::bad_alloc&) {
   return fail(ErrorCode::kFull, "not enough memory for model file {}", path.string());
 }

@@ -21,11 +21,14 @@ using Token = std::int32_t;
 
 enum class WeightChoice {
   kFile,  // run weights in the types of the file
-  kFast,  // measure at load and run the fastest types for prefill and for decode
+  kFast,  // measure and run the fastest types for prefill and for decode
 };
 
 struct ModelOptions {
   WeightChoice weights = WeightChoice::kFast;
+  // Where the types measured as fastest are remembered, so that later loads on this machine run the same ones and
+  // measure nothing; created where absent. Empty: every load measures.
+  std::filesystem::path choices_folder = {};
   std::uint32_t threads = 0;  // 0: the machine's cores
   std::uint32_t page_tokens = 16;
   std::uint32_t batch_tokens_max = 512;  // tokens of one forward step
@@ -35,7 +38,8 @@ struct ModelOptions {
 struct ModelInfo {
   std::string name, architecture;
   std::uint32_t layers, query_heads, kv_heads, head_dim, embedding, vocabulary, context_max;
-  std::string prefill_weights, decode_weights;  // ggml type names in use, with why: "bf16 (measured 2.1x q4_1)"
+  // ggml type names in use, with why: "bf16 (measured 2.1x q4_1 when first loaded)".
+  std::string prefill_weights, decode_weights;
   std::uint64_t weight_bytes;
 };
 
@@ -69,7 +73,8 @@ class Model {
 
   virtual const ModelInfo& info() const = 0;
   virtual PageShape page_shape() const = 0;
-  // Covers weights, tokenizer, RoPE settings, KV element type, page size; the codec adds its format version.
+  // Covers weights and the types they run in, tokenizer, RoPE settings, KV element type, page size; the codec adds its
+  // format version.
   virtual Hash128 fingerprint() const = 0;
   // The threads of the matrix library; shared with everything else that computes.
   virtual Executor& executor() = 0;

@@ -1,10 +1,11 @@
 #include "model/model_fingerprint.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace shale {
 
-Hash128 model_fingerprint(const GgufFile& file, const ModelOptions& options, Executor& executor) {
+Hash128 content_hash(const GgufFile& file, Executor& executor) {
   constexpr std::size_t kPiece = 4 << 20;
   const std::span<const std::byte> bytes = file.bytes();
   std::vector<Hash128> pieces((bytes.size() + kPiece - 1) / kPiece);
@@ -14,9 +15,12 @@ Hash128 model_fingerprint(const GgufFile& file, const ModelOptions& options, Exe
   Hasher hasher;
   hasher.add(std::string_view("shale model")).add(std::uint64_t{bytes.size()});
   for (const Hash128& piece : pieces) hasher.add(piece);
-  hasher.add(std::string_view("fp16")).add(std::uint64_t{options.page_tokens});
-  const bool fast = options.weights == WeightChoice::kFast;
-  hasher.add(options.float32 ? std::string_view("f32") : fast ? std::string_view("fast") : std::string_view("file"));
+  return hasher.finish();
+}
+
+Hash128 model_fingerprint(const Hash128& content, std::uint32_t page_tokens, std::string_view arithmetic) {
+  Hasher hasher;
+  hasher.add(content).add(std::string_view("fp16")).add(std::uint64_t{page_tokens}).add(arithmetic);
   return hasher.finish();
 }
 

@@ -1,17 +1,19 @@
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "core/executor.h"
 #include "core/hash.h"
-#include "model/architecture.h"
 #include "model/gguf_file.h"
-#include "model/model.h"
 
 namespace shale {
 
-// Names a model for stored KV: every byte of the file (weights, tokenizer, RoPE settings), the page's element type and
-// size, and whether weights run in the file's types, in fast ones or in F32, which changes values in the last bits.
-// Which fast types a machine measured as best is left out: they differ from each other by less than rounding in the
-// file's own type does, and two runs on one machine must agree. Hashes in parallel, about 10 GB/s a core.
-Hash128 model_fingerprint(const GgufFile& file, const ModelOptions& options, Executor& executor);
+// Every byte of the file: weights, tokenizer, RoPE settings. Hashes in parallel, about 10 GB/s a core.
+Hash128 content_hash(const GgufFile& file, Executor& executor);
+
+// Names a model for stored KV: the file's content, the page's element type and size, and the types that weights run in
+// for prefill and decode (RunningWeights::arithmetic), since KV of other types differs by their rounding.
+Hash128 model_fingerprint(const Hash128& content, std::uint32_t page_tokens, std::string_view arithmetic);
 
 }  // namespace shale

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/weight_record.h"
 #include "model/weight_timing.h"
 
 namespace shale {
@@ -28,15 +29,49 @@ const WeightTiming& fastest(const std::vector<WeightTiming>& timings, std::size_
   return *best;
 }
 
-std::string describe(const WeightTiming& chosen, const WeightTiming& own, std::size_t tokens) {
-  if (&chosen == &own) return fmt::format("{} (as in the file, fastest measured)", own.name);
-  return fmt::format("{} (measured {:.1f}x {})", chosen.name, own.seconds[tokens] / chosen.seconds[tokens], own.name);
+WeightRecord decide(const std::vector<WeightTiming>& timings) {
+  constexpr std::size_t kOne = 0, kMany = kTimedTokens.size() - 1;
+  const auto winner = [&](const WeightTiming& timing, std::size_t tokens) {
+    return WeightRecord::Winner{timing.type, timings[0].seconds[tokens] / timing.seconds[tokens]};
+  };
+  const WeightTiming& decode = fastest(timings, kOne);
+  const WeightTiming& prefill = fastest(timings, kMany);
+  WeightRecord record{winner(prefill, kMany), winner(decode, kOne)};
+  if (&decode == &prefill) return record;
+  std::size_t crossover = kMany;
+  while (crossover > 1 && prefill.seconds[crossover - 1] < decode.seconds[crossover - 1]) --crossover;
+  record.prefill_from = kTimedTokens[crossover];
+  return record;
+}
+
+struct Choice {
+  WeightRecord record;
+  bool read;  // not measured by this load
+};
+
+Result<Choice> choose(const FileTensors& file, const Hash128& content, const std::filesystem::path& folder,
+                      ComputeThreads& threads) {
+  const WeightRecordFile memory(folder, content, threads.threads());
+  if (!folder.empty()) {
+    if (const auto record = memory.read(candidate_types(file))) return Choice{*record, true};
+  }
+  SHALE_ASSIGN(const std::vector<WeightTiming> timings, time_weights(file, threads));
+  const WeightRecord record = decide(timings);
+  if (!folder.empty()) memory.write(record);
+  return Choice{record, false};
+}
+
+// Why a set's types were chosen.
+std::string describe(const MatrixSet& set, const WeightRecord::Winner& winner, const std::string& own, bool read) {
+  const char* when = read ? " when first loaded" : "";
+  if (!winner.type) return fmt::format("{} (as in the file, fastest measured{})", set.type_name(), when);
+  return fmt::format("{} (measured {:.1f}x {}{})", set.type_name(), winner.speed, own, when);
 }
 
 }  // namespace
 
-Result<RunningWeights> RunningWeights::create(const FileTensors& file, const ModelOptions& options,
-                                              ComputeThreads& threads) {
+Result<RunningWeights> RunningWeights::create(const FileTensors& file, const Hash128& content,
+                                              const ModelOptions& options, ComputeThreads& threads) {
   const auto build = [&](std::optional<ggml_type> type, bool stack) -> Result<std::shared_ptr<const MatrixSet>> {
     SHALE_ASSIGN(MatrixSet set, MatrixSet::create(file, type, stack, 0, threads));
     return std::make_shared<const MatrixSet>(std::move(set));
@@ -47,26 +82,29 @@ Result<RunningWeights> RunningWeights::create(const FileTensors& file, const Mod
     weights.decode_ = weights.prefill_;
     weights.prefill_name_ = weights.decode_name_ =
         weights.prefill_->type_name() + (options.float32 ? " (asked for)" : " (as in the file)");
+    weights.arithmetic_ = options.float32 ? "f32" : "file";
     return weights;
   }
 
-  SHALE_ASSIGN(const std::vector<WeightTiming> timings, time_weights(file, threads));
-  constexpr std::size_t kOne = 0, kMany = kTimedTokens.size() - 1;
-  const WeightTiming& decode = fastest(timings, kOne);
-  const WeightTiming& prefill = fastest(timings, kMany);
-  SHALE_ASSIGN(weights.prefill_, build(prefill.type, true));
-  weights.prefill_name_ = describe(prefill, timings[0], kMany);
-  if (&decode == &prefill ||
-      static_cast<double>(weights.prefill_->bytes()) > kMemoryShare * static_cast<double>(memory_free())) {
-    weights.decode_ = weights.prefill_;
-    weights.decode_name_ = describe(prefill, timings[0], kOne);
+  SHALE_ASSIGN(const Choice choice, choose(file, content, options.choices_folder, threads));
+  const auto& [record, read] = choice;
+  const std::string own = main_type_name(file);
+  SHALE_ASSIGN(weights.prefill_, build(record.prefill.type, true));
+  weights.decode_ = weights.prefill_;
+  weights.prefill_name_ = describe(*weights.prefill_, record.prefill, own, read);
+  weights.arithmetic_ = "stacked " + candidate_name(record.prefill.type);
+  if (record.decode.type == record.prefill.type) {
+    weights.decode_name_ = describe(*weights.prefill_, record.decode, own, read);
     return weights;
   }
-  SHALE_ASSIGN(weights.decode_, build(decode.type, true));
-  weights.decode_name_ = describe(decode, timings[0], kOne);
-  std::size_t crossover = kMany;
-  while (crossover > 1 && prefill.seconds[crossover - 1] < decode.seconds[crossover - 1]) --crossover;
-  weights.prefill_from_ = kTimedTokens[crossover];
+  if (static_cast<double>(weights.prefill_->bytes()) > kMemoryShare * static_cast<double>(memory_free())) {
+    weights.decode_name_ = weights.prefill_->type_name() + " (as for prefill, no memory for a second copy)";
+    return weights;
+  }
+  SHALE_ASSIGN(weights.decode_, build(record.decode.type, true));
+  weights.prefill_from_ = record.prefill_from;
+  weights.decode_name_ = describe(*weights.decode_, record.decode, own, read);
+  weights.arithmetic_ += fmt::format(" from {}, {}", weights.prefill_from_, candidate_name(record.decode.type));
   return weights;
 }
 

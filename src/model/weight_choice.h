@@ -5,7 +5,7 @@
 // layers' matrices are converted to each candidate and timed. Candidates are the file's own types and types that keep
 // what the file had to within their rounding: BF16, and Q8_0 where the file is quantized. Where one type wins prefill
 // and another decode, and memory allows, both copies are kept, and a step takes the one that was faster for its number
-// of tokens.
+// of tokens. What was measured is remembered where options name a folder for it (weight_record.h).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,9 @@ namespace shale {
 
 class RunningWeights {
  public:
-  static Result<RunningWeights> create(const FileTensors& file, const ModelOptions& options, ComputeThreads& threads);
+  // `content`: the model file's, under which the choice is remembered.
+  static Result<RunningWeights> create(const FileTensors& file, const Hash128& content, const ModelOptions& options,
+                                       ComputeThreads& threads);
 
   // The copy for a step, or a set of rows, of so many tokens; depends on nothing else.
   const MatrixSet& for_tokens(std::uint32_t tokens) const { return tokens < prefill_from_ ? *decode_ : *prefill_; }
@@ -28,13 +30,16 @@ class RunningWeights {
   std::uint64_t bytes() const;
   const std::string& prefill_name() const { return prefill_name_; }
   const std::string& decode_name() const { return decode_name_; }
+  // Names the types, and the number of tokens that tells them apart: models of one file whose steps compute alike
+  // agree.
+  const std::string& arithmetic() const { return arithmetic_; }
 
  private:
   RunningWeights() = default;
 
   std::shared_ptr<const MatrixSet> prefill_, decode_;  // may be the same
   std::uint32_t prefill_from_ = 0;                     // steps of this many tokens and more run `prefill_`
-  std::string prefill_name_, decode_name_;
+  std::string prefill_name_, decode_name_, arithmetic_;
 };
 
 }  // namespace shale

@@ -75,18 +75,23 @@ std::uint64_t elements(const FileTensors::Layer& layer) {
 
 }  // namespace
 
-Result<std::vector<WeightTiming>> time_weights(const FileTensors& file, ComputeThreads& threads) {
+std::vector<std::optional<ggml_type>> candidate_types(const FileTensors& file) {
   std::vector<std::optional<ggml_type>> types = {std::nullopt, GGML_TYPE_BF16};
   const ggml_type own = file.layers[0].gate->type;
   if (ggml_is_quantized(own) && own != GGML_TYPE_Q8_0) types.emplace_back(GGML_TYPE_Q8_0);
+  return types;
+}
 
+std::string candidate_name(std::optional<ggml_type> type) { return type ? ggml_type_name(*type) : "file"; }
+
+Result<std::vector<WeightTiming>> time_weights(const FileTensors& file, ComputeThreads& threads) {
   const std::uint64_t wanted = kSampleElements / elements(file.layers[0]) + 1;
   const auto layers = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, file.layers.size()));
   std::vector<MatrixSet> sets;
   std::vector<WeightTiming> timings;
-  for (const auto type : types) {
+  for (const auto type : candidate_types(file)) {
     SHALE_ASSIGN(MatrixSet set, MatrixSet::create(file, type, true, layers, threads));
-    timings.push_back({type, set.type_name(), {}});
+    timings.push_back({type, {}});
     sets.push_back(std::move(set));
   }
   for (std::size_t t = 0; t < kTimedTokens.size(); ++t) {

@@ -62,7 +62,22 @@ void convert(const GgufTensor& tensor, ggml_type type, std::byte* to, Executor& 
   });
 }
 
+std::string name_of_most(const std::map<ggml_type, std::size_t>& bytes) {
+  return ggml_type_name(std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; })->first);
+}
+
 }  // namespace
+
+std::string main_type_name(const FileTensors& file) {
+  std::map<ggml_type, std::size_t> bytes;
+  for (const FileTensors::Layer& layer : file.layers) {
+    for (const GgufTensor* tensor :
+         {layer.query, layer.key, layer.value, layer.output, layer.gate, layer.up, layer.down}) {
+      bytes[tensor->type] += tensor->data.size();
+    }
+  }
+  return name_of_most(bytes);
+}
 
 Vectors::Vectors(const FileTensors& file, const Hyperparameters& hyper) {
   const std::size_t count = 3 * file.layers.size() + 2;
@@ -171,8 +186,7 @@ std::string MatrixSet::type_name() const {
     count(layer.output);
     count(layer.down);
   }
-  const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
-  return ggml_type_name(most->first);
+  return name_of_most(bytes);
 }
 
 }  // namespace shale

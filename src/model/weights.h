@@ -35,6 +35,9 @@ struct FileTensors {
   static Result<FileTensors> find(const GgufFile& file, const Hyperparameters& hyper);
 };
 
+// The type that holds most of the layers' bytes: "q4_1".
+std::string main_type_name(const FileTensors& file);
+
 // Dequantises rows [row, row + rows) of a matrix.
 void dequantise_rows(const GgufTensor& tensor, std::int64_t row, std::int64_t rows, float* to);
 
@@ -75,7 +78,7 @@ class MatrixSet {
   const std::vector<Layer>& layers() const { return layers_; }
   ggml_tensor* head() const { return head_; }
   std::uint64_t bytes() const { return bytes_; }
-  // "bf16", or where the file's own: the type that holds most bytes.
+  // The type that holds most of the layers' bytes: "bf16".
   std::string type_name() const;
 
  private:

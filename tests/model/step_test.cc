@@ -123,7 +123,7 @@ TEST_F(StepTest, FingerprintsTellModelsAndSettingsApart) {
   const ModelOptions file{.weights = WeightChoice::kFile, .threads = 1};
   const Hash128 first = print(path_, file);
   EXPECT_EQ(first, print(path_, {.weights = WeightChoice::kFile, .threads = 2, .batch_tokens_max = 64}));
-  EXPECT_NE(first, print(path_, {.weights = WeightChoice::kFast, .threads = 1}));
+  EXPECT_NE(first, print(path_, {.threads = 1, .float32 = true}));
   EXPECT_NE(first, print(path_, {.weights = WeightChoice::kFile, .threads = 1, .page_tokens = 32}));
   const auto other = folder_.path() / "other.gguf";
   testing::write_tiny_model({.seed = 2}, other);

@@ -1,0 +1,134 @@
+// The remembered choice of weight types: read by later loads, part of the fingerprint, never trusted.
+#include "model/weight_record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "support/gguf_writer.h"
+#include "support/model_runner.h"
+#include "support/temporary_folder.h"
+
+namespace shale {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class WeightRecordTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = folder_.path() / "tiny.gguf";
+    testing::write_tiny_model({}, path_);
+  }
+
+  std::unique_ptr<Model> load(std::uint32_t threads = 1) const {
+    return Model::load(path_, {.choices_folder = choices(), .threads = threads}).value();
+  }
+
+  std::filesystem::path choices() const { return folder_.path() / "cache" / "weights"; }
+
+  // The one file that loads with one thread leave.
+  std::filesystem::path record() const {
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(choices()), {}), 1);
+    return std::filesystem::directory_iterator(choices())->path();
+  }
+
+  std::string text() const {
+    std::ifstream stream(record());
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  void replace(const std::string& text) const { std::ofstream(record()) << text; }
+
+  testing::TemporaryFolder folder_;
+  std::filesystem::path path_;
+};
+
+TEST_F(WeightRecordTest, LaterLoadsReadWhatTheFirstMeasured) {
+  EXPECT_THAT(load()->info().prefill_weights, Not(HasSubstr("when first loaded")));
+  EXPECT_EQ(std::filesystem::status(record()).permissions(), std::filesystem::perms(0600));
+
+  replace("prefill bf16 3.50\ndecode file 1.00\nfrom 8\n");
+  const auto remembered = load();
+  EXPECT_EQ(remembered->info().prefill_weights, "bf16 (measured 3.5x f32 when first loaded)");
+  EXPECT_EQ(remembered->info().decode_weights, "f32 (as in the file, fastest measured when first loaded)");
+  EXPECT_EQ(remembered->fingerprint(), load()->fingerprint());
+  EXPECT_EQ(text(), "prefill bf16 3.50\ndecode file 1.00\nfrom 8\n");
+}
+
+TEST_F(WeightRecordTest, TheFingerprintNamesTheTypesThatRun) {
+  load();
+  std::vector<Hash128> fingerprints;
+  for (const char* choice : {"prefill bf16 2\ndecode file 1\nfrom 8\n", "prefill bf16 2\ndecode file 1\nfrom 16\n",
+                             "prefill bf16 2\ndecode bf16 1.5\nfrom 0\n", "prefill file 1\ndecode file 1\nfrom 0\n",
+                             "prefill file 1\ndecode bf16 2\nfrom 8\n"}) {
+    replace(choice);
+    fingerprints.push_back(load()->fingerprint());
+  }
+  fingerprints.push_back(Model::load(path_, {.weights = WeightChoice::kFile, .threads = 1}).value()->fingerprint());
+  std::ranges::sort(fingerprints);
+  EXPECT_EQ(std::ranges::adjacent_find(fingerprints), fingerprints.end());
+
+  // How much faster the types were decides nothing.
+  replace("prefill bf16 2\ndecode file 1\nfrom 8\n");
+  const Hash128 first = load()->fingerprint();
+  replace("prefill bf16 4\ndecode file 1\nfrom 8\n");
+  EXPECT_EQ(load()->fingerprint(), first);
+}
+
+TEST_F(WeightRecordTest, DamagedRecordsAreMeasuredAgain) {
+  load();
+  for (const std::string& damaged :
+       {std::string(), std::string("prefill bf16"), std::string("prefill q9_9 2\ndecode file 1\nfrom 8\n"),
+        std::string("prefill q4_0 2\ndecode file 1\nfrom 8\n"),
+        std::string("prefill bf16 nan\ndecode file 1\nfrom 8\n"),
+        std::string("prefill bf16 2\ndecode file 1\nfrom 7\n"), std::string("prefill bf16 2\ndecode file 1\nfrom 1\n"),
+        std::string("prefill bf16 2\ndecode bf16 2\nfrom 8\n"),
+        std::string("prefill bf16 2\ndecode file 1\nfrom 8 9\n"),
+        std::string("decode bf16 2\nprefill file 1\nfrom 8\n"), std::string(1 << 20, 'x'), std::string(64, '\0')}) {
+    replace(damaged);
+    EXPECT_THAT(load()->info().prefill_weights, Not(HasSubstr("when first loaded"))) << damaged.substr(0, 64);
+    EXPECT_NE(text(), damaged);
+    EXPECT_THAT(load()->info().prefill_weights, HasSubstr("when first loaded")) << damaged.substr(0, 64);
+  }
+}
+
+TEST_F(WeightRecordTest, AFolderThatCannotHoldRecordsCostsNothingElse) {
+  std::filesystem::create_directory(folder_.path() / "cache");
+  std::ofstream(choices()) << "a file where the folder should be";
+  EXPECT_THAT(load()->info().prefill_weights, Not(HasSubstr("when first loaded")));
+
+  std::filesystem::remove(choices());
+  load();
+  const auto place = record();
+  std::filesystem::remove(place);
+  std::filesystem::create_directories(place / "in the way");
+  load();
+  EXPECT_EQ(record(), place);  // and no temporary file left beside it
+}
+
+TEST_F(WeightRecordTest, OtherModelsAndThreadsHaveRecordsOfTheirOwn) {
+  const auto place = [&](const Hash128& model, std::size_t threads) {
+    return WeightRecordFile(choices(), model, threads).path();
+  };
+  EXPECT_EQ(place({1, 2}, 1), place({1, 2}, 1));
+  EXPECT_NE(place({1, 2}, 1), place({1, 3}, 1));
+  EXPECT_NE(place({1, 2}, 1), place({1, 2}, 2));
+}
+
+TEST_F(WeightRecordTest, TextsReadBackAsTheyWereWritten) {
+  const std::vector<std::optional<ggml_type>> candidates = {std::nullopt, GGML_TYPE_BF16, GGML_TYPE_Q8_0};
+  const WeightRecord written{{GGML_TYPE_BF16, 1.93}, {GGML_TYPE_Q8_0, 1.25}, 16};
+  const auto record = WeightRecord::parse(written.text(), candidates);
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->prefill.type, GGML_TYPE_BF16);
+  EXPECT_EQ(record->decode.type, GGML_TYPE_Q8_0);
+  EXPECT_EQ(record->prefill_from, 16);
+  EXPECT_DOUBLE_EQ(record->prefill.speed, 1.93);
+}
+
+}  // namespace
+}  // namespace shale
