@@ -56,6 +56,7 @@ Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const TierChoice& choice, 
 Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
   SHALE_ASSIGN(const auto path, resolve_model(choice.model));
   return Model::load(path, {.weights = choice.weights == "file" ? WeightChoice::kFile : WeightChoice::kFast,
+                            .choices_folder = user_folder("XDG_CACHE_HOME", ".cache") / "weights",
                             .threads = choice.threads,
                             .page_tokens = choice.page_tokens});
 }

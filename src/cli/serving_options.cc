@@ -18,7 +18,8 @@ void add_model_options(CLI::App& command, ModelChoice& choice) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--weights", choice.weights, "Run weights in the file's types, or in the fastest as measured at load")
+      .add_option("--weights", choice.weights,
+                  "Run weights in the file's types, or in the fastest as measured when first loaded")
       ->envname("SHALE_WEIGHTS")
       ->check(CLI::IsMember({"file", "fast"}))
       ->type_name("file|fast")
