@@ -103,7 +103,7 @@ class Cache {
     std::string label;                       // for people: a file name, the first words
     std::optional<Configuration> placed_as;  // method and keep that a request forced, instead of the planner's choice
   };
-  EntryKey key_of(const NewEntry& entry) const;
+  EntryKey key_of(const EntryKey& parent, std::span<const std::int32_t> tokens) const;
   // Queues the entry, whose tokens an exact `sequence` holds at first_position, for storing; its pages stay in the pool
   // until encoded. Nothing happens for entries that are stored already or too short. Returns its key.
   EntryKey store(NewEntry entry, const Sequence& sequence);

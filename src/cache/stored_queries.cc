@@ -49,9 +49,10 @@ Result<StoredQueries> parse_queries(std::span<const std::byte> bytes) {
   const bool sane = std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.layers < kDimensionMax &&
                     header.query_heads < kDimensionMax && header.window < kDimensionMax &&
                     header.head_dim < kDimensionMax;
-  const auto pairs =
-      static_cast<unsigned __int128>(header.layers) * header.query_heads * header.window * header.head_dim;
-  if (!sane || pairs * sizeof(Half) != values.size() ||
+  const std::uint64_t heads = std::uint64_t{header.layers} * header.query_heads;
+  const std::uint64_t head_bytes = std::uint64_t{header.window} * header.head_dim * sizeof(Half);
+  std::uint64_t expected = 0;
+  if (!sane || __builtin_mul_overflow(heads, head_bytes, &expected) || expected != values.size() ||
       hash128(values) != Hash128{header.checksum_high, header.checksum_low}) {
     return fail(ErrorCode::kCorrupt, "stored queries do not match their header or checksum");
   }

@@ -227,7 +227,7 @@ Result<ContextProfile> profile_context(Engine& engine, std::string_view context,
   ContextProfile profile;
   Cache::NewEntry entry;
   entry.tokens = prompt.context;
-  profile.key = cache.key_of(entry);
+  profile.key = cache.key_of(entry.parent, entry.tokens);
   profile.tokens = static_cast<std::uint32_t>(prompt.context.size());
   SHALE_TRY(choose_questions(engine, context, std::move(questions), options.questions_max, profile));
 

@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "cache/cache_state.h"
+
+namespace shale {
+
+namespace {
+
+// What to read of a copy: what a request named, else all that is stored.
+double keep_of(const StoredObject& object, const Demand& demand) {
+  return demand.named() && object.method() == *demand.method ? demand.keep : object.keep();
+}
+
+}  // namespace
+
+void Cache::State::count(const SourceUsed& source) {
+  if (!source.kind) {
+    stats.tokens_pool += source.tokens;
+    return;
+  }
+  switch (*source.kind) {
+    case TierKind::kMemory:
+      stats.tokens_memory += source.tokens;
+      return;
+    case TierKind::kDisk:
+      stats.tokens_disk += source.tokens;
+      return;
+    case TierKind::kRemote:
+      stats.tokens_remote += source.tokens;
+      return;
+  }
+}
+
+// The copy that serves this request best, by the planner's own measure; null when none is acceptable.
+const StoredObject* Cache::State::choose_copy(const Entry& entry, const Demand& demand) const {
+  if (demand.named()) {
+    const auto named = std::ranges::find_if(entry.objects, [&](const StoredObject& object) {
+      return object.method() == *demand.method && object.strata >= object.manifest->strata_for(demand.keep);
+    });
+    return named == entry.objects.end() ? entry.full_copy() : &*named;
+  }
+  const StoredObject* best = nullptr;
+  double best_worth = 0;
+  for (const StoredObject& object : entry.objects) {
+    if (demand.exact && !object.method().is_full()) continue;
+    const std::optional<double> known = quality(entry.key, object.method(), object.keep());
+    if (!known) continue;  // never measured: no surprises
+    const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
+    const double worth =
+        options.alpha * *known - candidates->load_s(object.method(), object.keep(), tokens, object.tier);
+    if (!best || worth > best_worth) {
+      best = &object;
+      best_worth = worth;
+    }
+  }
+  return best;
+}
+
+// Evicts from the prefix tree when the pool has no room.
+Result<ObjectDecoder> Cache::State::start_decoder(const Manifest& manifest, double keep, std::uint32_t tokens,
+                                                  Sequence& into) {
+  auto decoder = ObjectDecoder::start(manifest, keep, tokens, into);
+  const std::uint32_t slabs = pool.shape().pages_for(static_cast<std::uint32_t>(manifest.tokens.size())) + 1;
+  if (decoder || decoder.error().code != ErrorCode::kFull || !tree->make_room(slabs)) return decoder;
+  return ObjectDecoder::start(manifest, keep, tokens, into);
+}
+
+// Entries from the first that the pool does not cover, as long as each loads faster than it computes.
+Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t> wanted, const Demand& demand) {
+  const std::vector<EntryIndex::Link> chain = index.match(wanted);
+  const double now_s = clock.now_s();
+  for (const EntryIndex::Link& link : chain) link.entry->frequency.access(now_s);
+
+  // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
+  const StoredObject* first = chain.empty() || !demand.named() ? nullptr : choose_copy(*chain.front().entry, demand);
+  const bool named = first && first->method() == *demand.method;
+  const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
+
+  Sources sources{.pool_tokens = in_pool, .loads = {}};
+  std::uint32_t covered = in_pool;
+  for (const EntryIndex::Link& link : chain) {
+    const std::uint32_t end = link.entry->first_position + link.matched;
+    if (end <= in_pool) continue;
+    const StoredObject* object = choose_copy(*link.entry, demand);
+    if (!object) break;
+    const double keep = keep_of(*object, demand);
+    const auto stored_tokens = static_cast<std::uint32_t>(link.entry->tokens.size());
+    const double load_s = candidates->load_s(object->method(), keep, stored_tokens, object->tier);
+    if (!named && load_s >= costs.prefill_s(end - covered, covered)) break;
+    sources.loads.push_back({link, object, keep});
+    covered = end;
+  }
+  // An entry is loaded from its first token on.
+  if (!sources.loads.empty()) sources.pool_tokens = sources.loads.front().link.entry->first_position;
+  return sources;
+}
+
+bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retrieval& retrieval) {
+  const Manifest& manifest = *choice.object->manifest;
+  auto decoder = start_decoder(manifest, choice.keep, choice.link.matched, sequence);
+  if (!decoder) return false;
+  Retrieval::Load load{.pin = EntryPin(*choice.link.entry),
+                       .object = *choice.object,
+                       .decoder = std::move(*decoder),
+                       .reads = {},
+                       .loaded = std::vector<bool>(manifest.layer_groups())};
+  Tier& tier = *tiers[choice.object->tier];
+  SourceUsed source{.where = tier.name(),
+                    .kind = tier.kind(),
+                    .method = manifest.method,
+                    .keep = manifest.strata_tokens.size() <= 1 ? 1 : kKeepGrid[load.decoder.strata() - 1],
+                    .tokens = choice.link.matched,
+                    .key = manifest.key};
+  // The group that computation needs first is asked for first.
+  load.reads.resize(std::size_t{load.decoder.strata()} * manifest.layer_groups());
+  for (std::uint32_t group = 0; group < manifest.layer_groups(); ++group) {
+    for (std::uint32_t stratum = 0; stratum < load.decoder.strata(); ++stratum) {
+      const std::uint32_t chunk = manifest.chunk_index(stratum, group);
+      load.reads[chunk] = tier.read({choice.object->name(), chunk});
+      source.bytes += manifest.chunks[chunk].bytes;
+    }
+  }
+  retrieval.tokens_ += choice.link.matched;
+  retrieval.lossy_ = retrieval.lossy_ || !manifest.method.is_full();
+  retrieval.sources_.push_back(std::move(source));
+  retrieval.loads_.push_back(std::move(load));
+  return true;
+}
+
+Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence) {
+  assert(sequence.length() == 0);
+  State& s = *state_;
+  Retrieval retrieval;
+  retrieval.costs_ = &s.costs;
+  retrieval.clock_ = &s.clock;
+  ++s.stats.lookups;
+  if (tokens.size() < 2) return retrieval;
+
+  const auto wanted = tokens.first(tokens.size() - 1);
+  const State::Sources sources = s.choose_sources(wanted, demand);
+  if (sources.pool_tokens > 0) {
+    s.tree->adopt(wanted.first(sources.pool_tokens), sequence);
+    retrieval.tokens_ = sources.pool_tokens;
+    SourceUsed& pool = retrieval.sources_.emplace_back();
+    pool.where = "pool";
+    pool.tokens = sources.pool_tokens;
+  }
+  for (const State::LoadChoice& choice : sources.loads) {
+    if (!s.start_load(choice, sequence, retrieval)) break;
+  }
+  for (const SourceUsed& source : retrieval.sources_) s.count(source);
+  s.stats.hits += retrieval.tokens_ > 0;
+  s.plan_due = true;
+  return retrieval;
+}
+
+void Cache::report_failure(Retrieval retrieval) {
+  if (!retrieval.failure()) return;
+  const Retrieval::Failure failure = *retrieval.failure();
+  retrieval = Retrieval();
+  State& s = *state_;
+  ++(failure.error.code == ErrorCode::kCorrupt ? s.stats.corrupt_objects : s.stats.failed_reads);
+  // Where it cannot be removed (read-only), forgetting it is enough for this process.
+  static_cast<void>(remove_object(*s.tiers[failure.tier], failure.object));
+  if (Entry* entry = s.index.find(failure.key)) {
+    entry->forget(failure.object, failure.tier);
+    s.forget_if_gone(*entry);
+  }
+  s.plan_due = true;
+}
+
+void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence) {
+  assert(!sequence.lossy());
+  // Without room for the bookkeeping the pages are simply not shared.
+  static_cast<void>(state_->tree->insert(tokens, sequence));
+}
+
+bool Cache::make_room(std::uint32_t slabs) { return state_->tree->make_room(slabs); }
+
+}  // namespace shale

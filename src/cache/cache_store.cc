@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <utility>
+
+#include "cache/cache_state.h"
+#include "scoring/scorer.h"
+
+namespace shale {
+
+EntryKey Cache::key_of(const EntryKey& parent, std::span<const std::int32_t> tokens) const {
+  return entry_key(state_->fingerprint, parent, tokens);
+}
+
+// The planner's choice for a new entry, after everybody else made room for it.
+Configuration Cache::State::place(Entry& entry) {
+  const EntryPin source(entry);  // its pages are at hand: every configuration can be made
+  Problem all = problem();
+  const std::vector<const Entry*> entries = planned_entries();
+  PlacedEntry& self = all.entries[static_cast<std::size_t>(std::ranges::find(entries, &entry) - entries.begin())];
+  self.pinned = false;
+  self.current = planner->insert(all, self);
+  planned[entry.key] = candidates->configuration(self.candidates[self.current]);
+  apply(all, planner->relieve(all), entries);
+  return planned[entry.key];
+}
+
+EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
+  State& s = *state_;
+  const EntryKey key = key_of(new_entry.parent, new_entry.tokens);
+  const auto tokens = static_cast<std::uint32_t>(new_entry.tokens.size());
+  const bool known = s.index.find(key) != nullptr;
+  if (sequence.lossy() || (!known && tokens < s.options.entry_tokens_min)) return key;
+
+  Entry& entry = s.index.add(key, new_entry.parent, new_entry.first_position, new_entry.tokens);
+  if (!known) {
+    entry.frequency = Frequency(s.options.frequency_half_life_s);
+    entry.frequency.access(s.clock.now_s());
+  }
+  if (new_entry.recompute_s > 0) entry.recompute_s = new_entry.recompute_s;
+  if (!new_entry.label.empty()) entry.label = new_entry.label;
+
+  // A forced placement stands.
+  std::vector<CopyTarget> targets;
+  Configuration& placed = s.planned[key];
+  if (new_entry.placed_as) {
+    s.candidates->know(new_entry.placed_as->method);
+    placed = *new_entry.placed_as;
+    placed.tier = std::min<std::uint32_t>(placed.tier, s.lowest());
+  } else if (!known || placed.tier == kDropped) {
+    placed = s.place(entry);
+  }
+  if (placed.tier != kDropped && !entry.find(placed.method, placed.tier)) {
+    targets.push_back({placed.method, placed.keep, placed.tier});
+  }
+  // The base: where the planner keeps nothing (the baseline `prefill`), there is none either.
+  const bool is_base = placed.method.is_full() && placed.tier == s.lowest();
+  if (placed.tier != kDropped && !is_base && !entry.full_copy()) targets.push_back({Method::full(), 1, s.lowest()});
+  if (targets.empty()) {
+    s.forget_if_gone(entry);
+    return key;
+  }
+
+  StoredQueries queries = std::move(new_entry.queries);
+  for (float& value : queries.values) value = to_float(to_half(value));  // as a later encoding will read them
+  Sequence held = sequence.fork();
+  held.truncate(new_entry.first_position + tokens);
+  s.jobs.push_back(make_store_job(*s.context, entry, std::move(held), new_entry.first_position, std::move(queries),
+                                  std::move(targets)));
+  return key;
+}
+
+bool Cache::needs_queries(const Method& method) {
+  if (method.scorer.empty()) return false;
+  const auto scorer = make_scorer(method.scorer);
+  return scorer && (*scorer)->needs().last_queries > 0;
+}
+
+StoredQueries Cache::stored_queries(const EntryKey& key) {
+  const Entry* entry = state_->index.find(key);
+  const StoredObject* full = entry ? entry->full_copy() : nullptr;
+  if (!full) return {};
+  const auto bytes = state_->tiers[full->tier]->read({full->name(), kQueriesPart})->take();
+  if (!bytes) return {};
+  return parse_queries((*bytes)->bytes()).value_or(StoredQueries{});
+}
+
+Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method, const Sequence& from,
+                                    Executor& executor) {
+  State& s = *state_;
+  const std::uint32_t page_tokens = s.pool.shape().page_tokens;
+  std::vector<SlabId> slabs = from.slabs(entry.first_position + static_cast<std::uint32_t>(entry.tokens.size()));
+  slabs.erase(slabs.begin(), slabs.begin() + std::min<std::size_t>(slabs.size(), entry.first_position / page_tokens));
+  Manifest identity;
+  identity.key = key_of(entry.parent, entry.tokens);
+  identity.parent = entry.parent;
+  identity.fingerprint = s.fingerprint;
+  identity.shape = s.pool.shape();
+  identity.first_position = entry.first_position;
+  identity.tokens = entry.tokens;
+  identity.method = method;
+  SHALE_ASSIGN(ObjectEncoder encoder, ObjectEncoder::start(s.pool, std::move(slabs), entry.first_position % page_tokens,
+                                                           std::move(identity), s.options.scorers, entry.queries.values,
+                                                           entry.queries.query_heads, entry.queries.window));
+  while (encoder.step(executor)) {
+  }
+  const auto encoded = std::make_shared<const ObjectEncoder::Encoded>(encoder.finish());
+  return object_bytes(encoded, static_cast<std::uint32_t>(encoded->manifest.strata_tokens.size()));
+}
+
+Status Cache::decompress(const ObjectBytes& object, double keep, Sequence& into, Executor& executor) {
+  State& s = *state_;
+  const Manifest& manifest = *object.manifest;
+  SHALE_ASSIGN(ObjectDecoder decoder,
+               s.start_decoder(manifest, keep, static_cast<std::uint32_t>(manifest.tokens.size()), into));
+  const std::uint32_t chunks = decoder.strata() * manifest.layer_groups();
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+    SHALE_TRY(decoder.decode(chunk, object.chunks[chunk]->bytes(), executor));
+  }
+  return {};
+}
+
+}  // namespace shale

@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_state.h"
+
+namespace shale {
+
+EntryKey Engine::State::parent_of(const Run& run, std::size_t segment) const {
+  EntryKey key;
+  for (std::size_t i = 0; i < segment; ++i) {
+    key = cache.key_of(key, run.request.segments[i].tokens);
+  }
+  return key;
+}
+
+Cache::NewEntry Engine::State::entry_of(Run& run, std::size_t segment) const {
+  Cache::NewEntry entry;
+  entry.parent = parent_of(run, segment);
+  entry.first_position = segment == 0 ? 0 : run.segment_end[segment - 1];
+  entry.tokens = run.request.segments[segment].tokens;
+  entry.queries = std::move(run.segment_queries[segment]);
+  if (run.computed_from <= entry.first_position) entry.recompute_s = run.segment_seconds[segment];
+  entry.label = run.request.segments[segment].label;
+  return entry;
+}
+
+Status Engine::State::end_segment(Run& run, std::size_t segment) {
+  if (run.request.demand.named() && run.request.segments[segment].store && !run.sequence.lossy()) {
+    return compress_segment(run, segment);
+  }
+  return {};
+}
+
+// The method that the request names, applied to a segment that is exact so far; what follows attends to the result.
+Status Engine::State::compress_segment(Run& run, std::size_t segment) {
+  const Demand& demand = run.request.demand;
+  SHALE_TRY(run.retrieval.ensure_all(model.executor()));
+  Cache::NewEntry entry = entry_of(run, segment);
+  if (entry.queries.empty() && run.computed_from > entry.first_position) {
+    entry.queries = cache.stored_queries(cache.key_of(entry.parent, entry.tokens));
+    if (entry.queries.empty() && cache.needs_queries(*demand.method)) {
+      // Exact pages without the queries that rank them: they are computed again.
+      run.retrieval = Retrieval();
+      run.sequence.clear();
+      run.computed_from = 0;
+      run.response.cached = {};
+      run.response.sources.clear();
+      return {};
+    }
+  }
+  SHALE_ASSIGN(const ObjectBytes object, cache.compress(entry, *demand.method, run.sequence, model.executor()));
+  Sequence compressed(cache.pool());
+  if (entry.first_position > 0) {
+    compressed.adopt_prefix(run.sequence.slabs(entry.first_position), entry.first_position);
+  }
+  SHALE_TRY(cache.decompress(object, demand.keep, compressed, model.executor()));
+
+  // Kept where the next process finds it.
+  const auto& tiers = cache.tiers();
+  const auto disk = std::ranges::find_if(tiers, [](const auto& tier) { return tier->kind() == TierKind::kDisk; });
+  entry.placed_as = Configuration{.method = *demand.method,
+                                  .keep = demand.keep,
+                                  .tier = disk == tiers.end() ? 0 : static_cast<std::uint32_t>(disk - tiers.begin())};
+  cache.remember(std::span(run.prompt).first(run.sequence.length()), run.sequence);
+  cache.store(std::move(entry), run.sequence);
+  run.sequence = std::move(compressed);
+  run.response.lossy = true;
+  return {};
+}
+
+// Nobody waits for a first token any more: the prompt's pages are shared, its segments queued for storing.
+void Engine::State::first_token(Run& run) {
+  run.retrieval = Retrieval();
+  if (run.sequence.lossy()) return;
+  cache.remember(run.prompt, run.sequence);
+  for (std::size_t segment = 0; segment < run.request.segments.size(); ++segment) {
+    const bool computed_here = run.computed_from < run.segment_end[segment];
+    if (run.request.segments[segment].store && computed_here) cache.store(entry_of(run, segment), run.sequence);
+  }
+}
+
+}  // namespace shale

@@ -1,0 +1,49 @@
+// The parts of an engine, shared by the files that implement it: engine.cc (requests in and out), engine_step.cc
+// (forward steps), engine_segment.cc (segments become entries).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/run.h"
+
+namespace shale {
+
+struct Engine::State {
+  EngineOptions options;
+  Model& model;
+  const Tokenizer& tokenizer;
+  Cache& cache;
+  const Clock& clock;
+
+  std::deque<std::unique_ptr<Run>> waiting = {};
+  std::vector<std::unique_ptr<Run>> running = {};
+  std::vector<Response> done = {};
+  EngineStats stats = {};
+  RequestId next_id = 1;
+
+  std::uint32_t slabs_for(const Run& run) const;
+  void admit();
+  void begin(Run& run);
+  Status fetch(Run& run);
+  void retry(Run& run);
+  bool reserve(Run& run, std::uint32_t tokens);
+  std::vector<Run*> choose_batch() const;
+  void step();
+  void recover(std::span<Run* const> batch, std::span<const std::uint32_t> lengths, const Error& error);
+  void computed(Run& run, const Run::Stretch& stretch, StoredQueries queries, double seconds);
+  Status end_segment(Run& run, std::size_t segment);
+  Status compress_segment(Run& run, std::size_t segment);
+  Cache::NewEntry entry_of(Run& run, std::size_t segment) const;
+  EntryKey parent_of(const Run& run, std::size_t segment) const;
+  void draw(Run& run, std::span<const float> logits);
+  void first_token(Run& run);
+  void finish(Run& run, StopReason reason, std::optional<Error> error = std::nullopt);
+  void reap();
+};
+
+}  // namespace shale

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_state.h"
+
+namespace shale {
+
+namespace {
+
+// Loading overlaps with computation: before each layer, what that layer needs.
+class LoadHooks final : public StepHooks {
+ public:
+  LoadHooks(std::span<Run* const> runs, Executor& executor) : runs_(runs), executor_(executor) {}
+
+  Status before_attention(std::uint32_t layer) override {
+    for (Run* run : runs_) SHALE_TRY(run->retrieval.ensure_layer(layer, executor_));
+    return {};
+  }
+
+ private:
+  std::span<Run* const> runs_;
+  Executor& executor_;
+};
+
+}  // namespace
+
+// Room for `tokens` more: free slabs, then the prefix tree's, then what background work holds.
+bool Engine::State::reserve(Run& run, std::uint32_t tokens) {
+  const std::uint32_t slabs = cache.pool().shape().pages_for(tokens) + 1;
+  if (run.sequence.append(tokens)) return true;
+  if (cache.make_room(slabs) && run.sequence.append(tokens)) return true;
+  cache.drain(model.executor());
+  static_cast<void>(cache.make_room(slabs));
+  return run.sequence.append(tokens).has_value();
+}
+
+// Every decoding run, and the oldest run that is still prefilling.
+std::vector<Run*> Engine::State::choose_batch() const {
+  std::vector<Run*> batch;
+  const Run* prefilling = nullptr;
+  for (const auto& run : running) {
+    if (run->prefilling() && prefilling) continue;
+    if (run->prefilling()) prefilling = run.get();
+    batch.push_back(run.get());
+  }
+  return batch;
+}
+
+void Engine::State::step() {
+  std::vector<Run*> batch;
+  std::vector<Run::Stretch> stretches;
+  std::vector<std::uint32_t> lengths;
+  for (Run* run : choose_batch()) {
+    const std::uint32_t length = run->sequence.length();
+    Run::Stretch stretch = run->next(options.chunk_tokens, options.query_window);
+    if (!reserve(*run, static_cast<std::uint32_t>(stretch.tokens.size()))) {
+      finish(*run, StopReason::kError,
+             Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool"});
+      continue;
+    }
+    batch.push_back(run);
+    lengths.push_back(length);
+    stretches.push_back(std::move(stretch));
+  }
+  if (batch.empty()) return;
+
+  const ModelInfo& info = model.info();
+  std::vector<StoredQueries> queries(batch.size());
+  std::vector<StepSequence> sequences(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    sequences[i] = {.sequence = &batch[i]->sequence,
+                    .tokens = stretches[i].tokens,
+                    .logits_all = false,
+                    .logits_none = !stretches[i].ends_prompt};
+    if (const std::uint32_t window = stretches[i].query_window; window > 0) {
+      queries[i] = {
+          .layers = info.layers, .query_heads = info.query_heads, .window = window, .head_dim = info.head_dim};
+      queries[i].values.resize(std::size_t{info.layers} * info.query_heads * window * info.head_dim);
+      sequences[i].queries = queries[i].values.data();
+      sequences[i].query_window = window;
+    }
+  }
+  LoadHooks hooks(batch, model.executor());
+  const double start_s = clock.now_s();
+  const auto logits = model.step(sequences, &hooks);
+  const double seconds = clock.now_s() - start_s;
+  ++stats.steps;
+  if (!logits) return recover(batch, lengths, logits.error());
+
+  std::size_t row = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Run& run = *batch[i];
+    const bool was_prefilling = lengths[i] < run.prompt.size();
+    if (was_prefilling) computed(run, stretches[i], std::move(queries[i]), batch.size() == 1 ? seconds : 0);
+    stats.decode_tokens += !was_prefilling;
+    if (stretches[i].ends_prompt) draw(run, logits->subspan(row++ * info.vocabulary, info.vocabulary));
+  }
+}
+
+// A failed load restarts its request without the damaged object; the others repeat the step.
+void Engine::State::recover(std::span<Run* const> batch, std::span<const std::uint32_t> lengths, const Error& error) {
+  const bool load_failed =
+      std::ranges::any_of(batch, [](const Run* run) { return run->retrieval.failure().has_value(); });
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Run& run = *batch[i];
+    if (run.retrieval.failure()) {
+      retry(run);
+    } else if (load_failed) {
+      run.sequence.truncate(lengths[i]);
+    } else {
+      finish(run, StopReason::kError, error);
+    }
+  }
+}
+
+// `seconds` of computing the stretch, 0 where other runs shared the step.
+void Engine::State::computed(Run& run, const Run::Stretch& stretch, StoredQueries queries, double seconds) {
+  const auto count = static_cast<std::uint32_t>(stretch.tokens.size());
+  const std::uint32_t end = run.sequence.length();
+  const std::size_t segment = run.segment_at(end - count);
+  stats.prefill_tokens += count;
+  // A step that waited for loading says nothing of computing.
+  if (seconds > 0 && (run.computed_from == 0 || end - count > run.computed_from)) {
+    run.segment_seconds[segment] += seconds;
+    cache.note_prefill(count, end - count, seconds);
+  }
+  if (!queries.empty()) run.segment_queries[segment] = std::move(queries);
+  if (end == run.segment_end[segment]) {
+    if (const Status status = end_segment(run, segment); !status) finish(run, StopReason::kError, status.error());
+  }
+}
+
+void Engine::State::draw(Run& run, std::span<const float> logits) {
+  const double now_s = clock.now_s();
+  const bool first = run.drawn.empty();
+  const Token token = run.sampler.sample(logits);
+  run.last_token_s = now_s;
+  if (first) run.first_token_s = now_s;
+  run.drawn.push_back(token);
+
+  std::optional<StopReason> stop;
+  if (tokenizer.ends_turn(token)) {
+    stop = StopReason::kEndOfTurn;
+  } else {
+    run.response.tokens.push_back(token);
+    const std::string piece = run.stream.push(tokenizer.text({&token, 1}));
+    if (!piece.empty() && run.request.on_text) run.request.on_text(piece);
+    if (run.stream.stopped()) {
+      stop = StopReason::kStopString;
+    } else if (run.response.tokens.size() >= run.request.max_tokens) {
+      stop = StopReason::kLength;
+    } else if (run.sequence.length() + 1 >= model.info().context_max) {
+      stop = StopReason::kContextFull;
+    }
+  }
+  if (first) first_token(run);
+  if (stop) finish(run, *stop);
+}
+
+}  // namespace shale

@@ -1,0 +1,132 @@
+// A cache over real tiers, whose KV is a function of the token prefix: what a model would do.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cache/cache.h"
+#include "support/temporary_folder.h"
+#include "tier/tiers.h"
+
+namespace shale::testing {
+
+using Tokens = std::vector<std::int32_t>;
+
+class CacheTest : public ::testing::Test {
+ protected:
+  static constexpr PageShape kShape{.layers = 3, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
+
+  CacheTest() { pool_ = PagePool::create(kShape, 400 * kShape.slab_bytes()).value(); }
+
+  void open(std::uint64_t memory_bytes = 64 << 20, std::uint64_t disk_bytes = kUnlimited, CacheOptions options = {}) {
+    cache_.reset();
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(make_memory_tier(memory_bytes, clock_));
+    tiers.push_back(make_disk_tier({.folder = folder_.path() / "disk", .capacity_bytes = disk_bytes}, clock_).value());
+    auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+    options.plan_interval_s = 0;
+    cache_ =
+        Cache::open(options, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers), std::move(catalogue), clock_)
+            .value();
+    // Computing is slow enough here that loading always pays.
+    for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10.0);
+  }
+
+  static Tokens tokens_of(int seed, std::size_t count) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    Tokens tokens(count);
+    for (auto& token : tokens) token = static_cast<std::int32_t>(random() % 1000);
+    return tokens;
+  }
+
+  static float element(const Tokens& tokens, std::uint32_t position, std::uint32_t plane, std::uint32_t channel) {
+    return static_cast<float>((tokens[position] * 31 + static_cast<int>(position) * 7 + static_cast<int>(plane) * 13 +
+                               static_cast<int>(channel) * 3) %
+                              997) /
+               64 -
+           7;
+  }
+
+  // Appends tokens [sequence.length(), end) as a model would compute them.
+  void compute(const Tokens& tokens, std::uint32_t end, Sequence& sequence) {
+    const std::uint32_t count = end - sequence.length();
+    ASSERT_TRUE(sequence.append(count));
+    for (std::uint32_t layer = 0; layer < kShape.layers; ++layer) {
+      for (std::uint32_t head = 0; head < kShape.kv_heads; ++head) {
+        for (std::uint32_t i = 0; i < count; ++i) {
+          const auto place = sequence.appended(layer, head, i, count);
+          const MutablePageView page = pool_->writable_page(place.page);
+          const std::uint32_t plane = 2 * kShape.page_index(layer, head);
+          for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
+            page.keys[c * kShape.page_tokens + place.slot] = to_half(element(tokens, end - count + i, plane, c));
+            page.values[place.slot * kShape.head_dim + c] = to_half(element(tokens, end - count + i, plane + 1, c));
+          }
+        }
+      }
+    }
+  }
+
+  // Every token of an exact sequence is what computing it gives.
+  void expect_exact(const Tokens& tokens, const Sequence& sequence) {
+    for (std::uint32_t layer = 0; layer < kShape.layers; ++layer) {
+      for (std::uint32_t head = 0; head < kShape.kv_heads; ++head) {
+        const HeadTable table = sequence.table(layer, head);
+        ASSERT_EQ(table.tokens, sequence.length());
+        const std::uint32_t plane = 2 * kShape.page_index(layer, head);
+        std::uint32_t position = 0;
+        for (const PageSlot& slot : table.pages) {
+          const PageView page = pool_->page(slot.page);
+          for (std::uint32_t t = 0; t < slot.count; ++t, ++position) {
+            for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
+              ASSERT_EQ(page.keys[c * kShape.page_tokens + t], to_half(element(tokens, position, plane, c)));
+              ASSERT_EQ(page.values[t * kShape.head_dim + c], to_half(element(tokens, position, plane + 1, c)));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  EntryKey store(const Tokens& tokens, const EntryKey& parent = {}, std::uint32_t first = 0,
+                 std::optional<Configuration> placed_as = std::nullopt) {
+    Sequence sequence(*pool_);
+    compute(tokens, static_cast<std::uint32_t>(tokens.size()), sequence);
+    return cache_->store({.parent = parent,
+                          .first_position = first,
+                          .tokens = {tokens.begin() + first, tokens.end()},
+                          .queries = {},
+                          .recompute_s = 5,
+                          .label = "a document",
+                          .placed_as = placed_as},
+                         sequence);
+  }
+
+  void drain() {
+    cache_->drain(executor_);
+    const Status status = cache_->check_integrity();
+    ASSERT_TRUE(status) << status.error().message;
+  }
+
+  // The tokens followed by a question.
+  static Tokens asked(Tokens tokens) {
+    tokens.insert(tokens.end(), {5001, 5002, 5003});
+    return tokens;
+  }
+
+  static Demand exact(bool demanded) {
+    Demand demand;
+    demand.exact = demanded;
+    return demand;
+  }
+
+  TemporaryFolder folder_;
+  RealClock clock_;
+  InlineExecutor executor_;
+  std::unique_ptr<PagePool> pool_;
+  std::unique_ptr<Cache> cache_;
+};
+
+}  // namespace shale::testing
