@@ -27,42 +27,44 @@ HWY_INLINE hn::Vec<D> inverse_norm(D d, hn::Vec<D> squares) {
 // First pass: leaves 1/‖k_i‖ in `inverses` and adds every normalised key to `sums`, [head_dim][lanes].
 template <class Element, class D>
 void sum_directions(const LayerKv<Element>& layer, std::uint32_t head, D d, float* inverses, float* sums) {
-  const auto pages = layer.head(head);
   const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
-  const std::uint32_t stride = layer.page_tokens;
-  for (std::uint32_t p = 0; p < pages.size(); ++p) {
-    const Element* ahead = page_ahead(pages, p).keys;
-    for (std::uint32_t slot = 0; slot < stride; slot += lanes) {
-      const std::uint32_t token = p * stride + slot;
-      if (token >= layer.tokens) break;
-      const Element* HWY_RESTRICT keys = pages[p].keys + slot;
-      const auto inverse = inverse_norm(d, key_squares(d, keys, stride, layer.head_dim, ahead + slot));
-      store_first(d, inverse, inverses + token, layer.tokens - token);
-      const auto used = hn::And(hn::FirstN(d, layer.tokens - token), hn::Eq(inverse, inverse));
-      for (std::uint32_t c = 0; c < layer.head_dim; ++c) {
-        const auto key = hn::IfThenElseZero(used, load(d, keys + std::size_t{c} * stride));
-        float* HWY_RESTRICT sum = sums + std::size_t{c} * lanes;
-        hn::Store(hn::MulAdd(key, hn::IfThenElseZero(used, inverse), hn::Load(d, sum)), d, sum);
-      }
+  for_each_columns(d, layer, head, [&](const auto& columns, const auto& next, std::uint32_t token) HWY_ATTR {
+    hn::Vec<D> inverse[kColumns];
+    key_squares(d, layer, columns, next, inverse);
+    for (auto& each : inverse) each = inverse_norm(d, each);
+    store_columns(d, inverse, layer.tokens - token, inverses + token);
+    hn::Mask<D> used[kColumns];
+    for (std::uint32_t i = 0; i < kColumns; ++i) {
+      const std::uint32_t first = token + i * lanes;
+      used[i] = hn::And(hn::FirstN(d, first < layer.tokens ? layer.tokens - first : 0), hn::Eq(inverse[i], inverse[i]));
+      inverse[i] = hn::IfThenElseZero(used[i], inverse[i]);
     }
-  }
+    for (std::uint32_t c = 0; c < layer.head_dim; ++c) {
+      auto sum = hn::Load(d, sums + std::size_t{c} * lanes);
+      HWY_UNROLL(8)
+      for (std::uint32_t i = 0; i < kColumns; ++i) {
+        const auto key = load(d, columns.keys[i] + std::size_t{c} * layer.page_tokens);
+        sum = hn::MulAdd(hn::IfThenElseZero(used[i], key), inverse[i], sum);
+      }
+      hn::Store(sum, d, sums + std::size_t{c} * lanes);
+    }
+  });
 }
 
 // Second pass: turns `scores` from 1/‖k_i‖ into -cos. `direction` is the anchor, normalised.
 template <class Element, class D>
 void score_tokens(const LayerKv<Element>& layer, std::uint32_t head, D d, const float* direction, float* scores) {
-  const auto pages = layer.head(head);
-  for (std::uint32_t p = 0; p < pages.size(); ++p) {
-    const Element* ahead = page_ahead(pages, p).keys;
-    for (std::uint32_t slot = 0; slot < layer.page_tokens; slot += static_cast<std::uint32_t>(hn::Lanes(d))) {
-      const std::uint32_t token = p * layer.page_tokens + slot;
-      if (token >= layer.tokens) break;
-      const auto dots = key_dots(d, pages[p].keys + slot, layer.page_tokens, layer.head_dim, direction, ahead + slot);
-      HWY_ALIGN float inverse[16] = {};
-      std::copy_n(scores + token, std::min<std::size_t>(layer.tokens - token, hn::Lanes(d)), inverse);
-      store_first(d, hn::Neg(hn::Mul(dots, hn::Load(d, inverse))), scores + token, layer.tokens - token);
-    }
-  }
+  const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
+  for_each_columns(d, layer, head, [&](const auto& columns, const auto& next, std::uint32_t token) HWY_ATTR {
+    hn::Vec<D> dots[kColumns];
+    sum_channels(d, layer, columns, next, dots, [&](std::uint32_t c, hn::Vec<D> key, hn::Vec<D> sum) HWY_ATTR {
+      return hn::MulAdd(key, hn::Set(d, direction[c]), sum);
+    });
+    HWY_ALIGN float inverse[kColumns * 16] = {};
+    std::copy_n(scores + token, std::min(layer.tokens - token, kColumns * lanes), inverse);
+    for (std::uint32_t i = 0; i < kColumns; ++i) dots[i] = hn::Neg(hn::Mul(dots[i], hn::Load(d, inverse + i * lanes)));
+    store_columns(d, dots, layer.tokens - token, scores + token);
+  });
 }
 
 // Sums [head_dim][lanes] to the anchor's direction [head_dim]; the number of keys cancels out.

@@ -15,14 +15,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {
 
-// Pages are scattered over the pool: what is needed a few pages on is asked for now.
-inline constexpr std::size_t kPrefetchPages = 4;
-
-template <class Page>
-HWY_INLINE const Page& page_ahead(std::span<const Page> pages, std::size_t page) {
-  return pages[std::min(page + kPrefetchPages, pages.size() - 1)];
-}
-
 // Calls body(d) with the widest tag of float lanes that divides a page.
 template <class Body>
 HWY_INLINE void with_page_lanes(std::uint32_t page_tokens, const Body& body) {
@@ -33,58 +25,85 @@ HWY_INLINE void with_page_lanes(std::uint32_t page_tokens, const Body& body) {
   }
 }
 
-// Asks for four rows; neighbours that share a cache line are asked for once.
+// Tokens that one vector holds are a *column* of a page. Columns are walked side by side, row by row, while the same
+// rows of the columns after them are asked for: pages are scattered over the pool, the hardware's own prefetcher
+// follows each, and only several at once keep the memory busy.
+inline constexpr std::uint32_t kColumns = 8;
+
 template <class Element>
-HWY_INLINE void prefetch_rows(const Element* rows, std::uint32_t stride) {
-  hwy::Prefetch(rows);
-  hwy::Prefetch(rows + 2 * stride);
-  if (stride * sizeof(Element) >= 64) {
-    hwy::Prefetch(rows + stride);
-    hwy::Prefetch(rows + 3 * stride);
+struct Columns {
+  const Element* keys[kColumns];
+  const Element* values[kColumns];
+};
+
+// The columns of `pages` from `token` on, `lanes` tokens each; those past the end repeat the last.
+template <class Element>
+HWY_INLINE Columns<Element> columns_at(const LayerKv<Element>& layer,
+                                       std::span<const typename LayerKv<Element>::Page> pages, std::uint32_t token,
+                                       std::uint32_t lanes) {
+  token = std::min(token, (layer.tokens - 1) / lanes * lanes);
+  std::uint32_t page = token / layer.page_tokens, slot = token % layer.page_tokens;
+  Columns<Element> columns;
+  for (std::uint32_t i = 0; i < kColumns; ++i) {
+    columns.keys[i] = pages[page].keys + slot;
+    columns.values[i] = pages[page].values + std::size_t{slot} * layer.head_dim;
+    if (token + lanes >= layer.tokens) continue;
+    token += lanes;
+    slot += lanes;
+    if (slot == layer.page_tokens) slot = 0, ++page;
+  }
+  return columns;
+}
+
+// Calls body(columns, next, token) for a head's columns, kColumns at a time, `token` the first of them.
+template <class D, class Element, class Body>
+HWY_INLINE void for_each_columns(D d, const LayerKv<Element>& layer, std::uint32_t head, const Body& body) {
+  const auto pages = layer.head(head);
+  const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d)), step = kColumns * lanes;
+  Columns<Element> columns = columns_at(layer, pages, 0, lanes);
+  for (std::uint32_t token = 0; token < layer.tokens; token += step) {
+    const Columns<Element> next = columns_at(layer, pages, token + step, lanes);
+    body(columns, next, token);
+    columns = next;
   }
 }
 
-// ‖k‖² of the tokens from `keys` on (row 0 of the first lane's token). `ahead`: the same place of a page needed soon.
-template <class D, class Element>
-HWY_INLINE hn::Vec<D> key_squares(D d, const Element* HWY_RESTRICT keys, std::uint32_t stride, std::uint32_t head_dim,
-                                  const Element* ahead) {
-  auto sum0 = hn::Zero(d), sum1 = hn::Zero(d), sum2 = hn::Zero(d), sum3 = hn::Zero(d);
-  std::uint32_t c = 0;
-  for (; c + 4 <= head_dim; c += 4) {
-    const Element* row = keys + std::size_t{c} * stride;
-    prefetch_rows(ahead + std::size_t{c} * stride, stride);
-    const auto k0 = load(d, row), k1 = load(d, row + stride);
-    const auto k2 = load(d, row + 2 * stride), k3 = load(d, row + 3 * stride);
-    sum0 = hn::MulAdd(k0, k0, sum0);
-    sum1 = hn::MulAdd(k1, k1, sum1);
-    sum2 = hn::MulAdd(k2, k2, sum2);
-    sum3 = hn::MulAdd(k3, k3, sum3);
+// Stores one result a token, of those that exist.
+template <class D>
+HWY_INLINE void store_columns(D d, const hn::Vec<D>* results, std::uint32_t tokens, float* to) {
+  const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
+  for (std::uint32_t first = 0, i = 0; first < tokens && i < kColumns; first += lanes, ++i) {
+    store_first(d, results[i], to + first, tokens - first);
   }
-  for (; c < head_dim; ++c) {
-    const auto k = load(d, keys + std::size_t{c} * stride);
-    sum0 = hn::MulAdd(k, k, sum0);
-  }
-  return hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
 }
 
-// Σ_c weights[c] · k_c of the tokens from `keys` on.
+// results[i] = Σ_c term(c, key of channel c of column i, sum so far).
+template <class D, class Element, class Term>
+HWY_INLINE void sum_channels(D d, const LayerKv<Element>& layer, const Columns<Element>& columns,
+                             const Columns<Element>& next, hn::Vec<D>* results, const Term& term) {
+  const std::size_t stride = layer.page_tokens;
+  const bool line_a_row = stride * sizeof(Element) >= 64;  // else two neighbours share one
+  hn::Vec<D> sums[kColumns];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (std::uint32_t c = 0; c < layer.head_dim; c += 2) {
+    const std::size_t row = c * stride;
+    HWY_UNROLL(8)
+    for (std::uint32_t i = 0; i < kColumns; ++i) {
+      hwy::Prefetch(next.keys[i] + row);
+      if (line_a_row) hwy::Prefetch(next.keys[i] + row + stride);
+      sums[i] = term(c, load(d, columns.keys[i] + row), sums[i]);
+      sums[i] = term(c + 1, load(d, columns.keys[i] + row + stride), sums[i]);
+    }
+  }
+  for (std::uint32_t i = 0; i < kColumns; ++i) results[i] = sums[i];
+}
+
+// ‖k‖² of every token of the columns.
 template <class D, class Element>
-HWY_INLINE hn::Vec<D> key_dots(D d, const Element* HWY_RESTRICT keys, std::uint32_t stride, std::uint32_t head_dim,
-                               const float* HWY_RESTRICT weights, const Element* ahead) {
-  auto sum0 = hn::Zero(d), sum1 = hn::Zero(d), sum2 = hn::Zero(d), sum3 = hn::Zero(d);
-  std::uint32_t c = 0;
-  for (; c + 4 <= head_dim; c += 4) {
-    const Element* row = keys + std::size_t{c} * stride;
-    prefetch_rows(ahead + std::size_t{c} * stride, stride);
-    sum0 = hn::MulAdd(load(d, row), hn::Set(d, weights[c]), sum0);
-    sum1 = hn::MulAdd(load(d, row + stride), hn::Set(d, weights[c + 1]), sum1);
-    sum2 = hn::MulAdd(load(d, row + 2 * stride), hn::Set(d, weights[c + 2]), sum2);
-    sum3 = hn::MulAdd(load(d, row + 3 * stride), hn::Set(d, weights[c + 3]), sum3);
-  }
-  for (; c < head_dim; ++c) {
-    sum0 = hn::MulAdd(load(d, keys + std::size_t{c} * stride), hn::Set(d, weights[c]), sum0);
-  }
-  return hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+HWY_INLINE void key_squares(D d, const LayerKv<Element>& layer, const Columns<Element>& columns,
+                            const Columns<Element>& next, hn::Vec<D>* squares) {
+  sum_channels(d, layer, columns, next, squares,
+               [](std::uint32_t, hn::Vec<D> key, hn::Vec<D> sum) HWY_ATTR { return hn::MulAdd(key, key, sum); });
 }
 
 }  // namespace shale::HWY_NAMESPACE

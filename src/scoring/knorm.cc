@@ -14,16 +14,12 @@ using namespace shale::HWY_NAMESPACE;
 
 template <class Element, class D>
 void score_head(const LayerKv<Element>& layer, std::uint32_t head, D d, float* scores) {
-  const auto pages = layer.head(head);
-  for (std::uint32_t p = 0; p < pages.size(); ++p) {
-    const Element* ahead = page_ahead(pages, p).keys;
-    for (std::uint32_t slot = 0; slot < layer.page_tokens; slot += static_cast<std::uint32_t>(hn::Lanes(d))) {
-      const std::uint32_t token = p * layer.page_tokens + slot;
-      if (token >= layer.tokens) break;
-      const auto squares = key_squares(d, pages[p].keys + slot, layer.page_tokens, layer.head_dim, ahead + slot);
-      store_first(d, hn::Neg(hn::Sqrt(squares)), scores + token, layer.tokens - token);
-    }
-  }
+  for_each_columns(d, layer, head, [&](const auto& columns, const auto& next, std::uint32_t token) HWY_ATTR {
+    hn::Vec<D> norms[kColumns];
+    key_squares(d, layer, columns, next, norms);
+    for (auto& norm : norms) norm = hn::Neg(hn::Sqrt(norm));
+    store_columns(d, norms, layer.tokens - token, scores + token);
+  });
 }
 
 template <class Element>

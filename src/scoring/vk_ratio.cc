@@ -42,24 +42,22 @@ HWY_INLINE hn::Vec<D> ratio(D d, hn::Vec<D> value_squares, hn::Vec<D> key_square
 
 template <class Element, class D>
 void score_head(const LayerKv<Element>& layer, std::uint32_t head, D d, float* scores) {
-  const auto pages = layer.head(head);
   const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
-  for (std::uint32_t p = 0; p < pages.size(); ++p) {
-    const auto& ahead = page_ahead(pages, p);
-    for (std::uint32_t slot = 0; slot < layer.page_tokens; slot += lanes) {
-      const std::uint32_t token = p * layer.page_tokens + slot;
-      if (token >= layer.tokens) break;
-      const auto keys = key_squares(d, pages[p].keys + slot, layer.page_tokens, layer.head_dim, ahead.keys + slot);
-      HWY_ALIGN float values[16];
-      for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-        const std::size_t row = std::size_t{slot + lane} * layer.head_dim;
-        const auto* row_ahead = reinterpret_cast<const std::byte*>(ahead.values + row);
-        for (std::size_t byte = 0; byte < layer.head_dim * sizeof(Element); byte += 64) hwy::Prefetch(row_ahead + byte);
-        values[lane] = value_squares(d, pages[p].values + row, layer.head_dim);
+  for_each_columns(d, layer, head, [&](const auto& columns, const auto& next, std::uint32_t token) HWY_ATTR {
+    hn::Vec<D> keys[kColumns], ratios[kColumns];
+    key_squares(d, layer, columns, next, keys);
+    HWY_ALIGN float values[kColumns * 16];
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+      const std::size_t row = std::size_t{lane} * layer.head_dim;
+      for (std::uint32_t i = 0; i < kColumns; ++i) {
+        const auto* ahead = reinterpret_cast<const std::byte*>(next.values[i] + row);
+        for (std::size_t byte = 0; byte < layer.head_dim * sizeof(Element); byte += 64) hwy::Prefetch(ahead + byte);
+        values[i * lanes + lane] = value_squares(d, columns.values[i] + row, layer.head_dim);
       }
-      store_first(d, ratio(d, hn::Load(d, values), keys), scores + token, layer.tokens - token);
     }
-  }
+    for (std::uint32_t i = 0; i < kColumns; ++i) ratios[i] = ratio(d, hn::Load(d, values + i * lanes), keys[i]);
+    store_columns(d, ratios, layer.tokens - token, scores + token);
+  });
 }
 
 template <class Element>
