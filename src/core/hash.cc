@@ -4,6 +4,9 @@
 
 #define XXH_STATIC_LINKING_ONLY  // for the size of its state
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // takes the widest vectors that the processor has; the sums are the same
+#endif
 
 namespace shale {
 
