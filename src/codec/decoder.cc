@@ -120,13 +120,14 @@ void ObjectDecoder::State::copy_slabs(const ChunkInfo& chunk, std::span<const st
       for (std::uint32_t head = 0; head < shape().kv_heads; ++head, from += page_bytes) {
         const MutablePageView to = page_of(slab, layer, head);
         if (tokens == page_tokens) {
-          std::memcpy(to.keys, from, page_bytes);
+          stream_rows(reinterpret_cast<const Half*>(from), 0, to.keys, 0, 1, page_bytes / sizeof(Half));
         } else {
           scatter_stored_page(from, {&to, 1}, 0, tokens);
         }
       }
     }
   }
+  flush_stream();
 }
 
 // The sequence's last page was not full, so tokens land in other slots than they were stored in.
@@ -140,6 +141,7 @@ void ObjectDecoder::State::copy_shifted(const ChunkInfo& chunk, std::span<const 
   for (std::uint32_t first = 0; first < logical_tokens; first += page_tokens, from += stride) {
     scatter_stored_page(from, to, shift + first, std::min(page_tokens, logical_tokens - first));
   }
+  flush_stream();
 }
 
 // The first `tokens` of a stored page, which may lie at any address, into slots from `slot` on.

@@ -29,6 +29,7 @@ void decode_tokens(const Quantizer& quantizer, std::span<const std::byte> codes,
     quantizer.decode(bytes, block.rows(stored));
     scatter_tokens(block.const_rows(stored), 0, pages, shape, token - first, std::min(stored, end - token));
   }
+  flush_stream();
 }
 
 }  // namespace shale

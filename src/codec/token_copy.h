@@ -7,6 +7,7 @@
 #include <span>
 
 #include "codec/quantizer.h"
+#include "codec/stream.h"
 #include "core/aligned_buffer.h"
 #include "paging/page_shape.h"
 
@@ -53,13 +54,21 @@ inline void gather_tokens(std::span<const PageView> pages, const PageShape& shap
   }
 }
 
-// The reverse: tokens [from_first, …) of `from` to tokens [first, first + count) of a run of pages.
+// The reverse: tokens [from_first, …) of `from` to tokens [first, first + count) of a run of pages, past the caches:
+// flush_stream() when all is written.
 inline void scatter_tokens(const KvRows<const Half>& from, std::uint32_t from_first,
                            std::span<const MutablePageView> pages, const PageShape& shape, std::uint32_t first,
                            std::uint32_t count) {
+  const std::size_t d = shape.head_dim;
   while (count > 0) {
     const std::uint32_t slot = first % shape.page_tokens, run = std::min(count, shape.page_tokens - slot);
-    copy_tokens(from, from_first, rows_of(pages[first / shape.page_tokens], shape), slot, run);
+    const MutablePageView& page = pages[first / shape.page_tokens];
+    if ((slot | run) % 8 == 0) {
+      stream_rows(from.keys + from_first, from.key_stride, page.keys + slot, shape.page_tokens, d, run);
+      stream_rows(from.values + from_first * d, 0, page.values + slot * d, 0, 1, run * d);
+    } else {
+      copy_tokens(from, from_first, rows_of(page, shape), slot, run);
+    }
     from_first += run;
     first += run;
     count -= run;
