@@ -11,6 +11,7 @@ constexpr double kSmallBytesMax = 1 << 20;
 constexpr std::size_t kSamplesKept = 32;
 constexpr double kPeriodSecondsMax = 1.0;
 constexpr double kContrast = 2.0;  // bytes of a pair must differ by this factor to say anything about bandwidth
+constexpr double kTellingBytes = 128 << 10;  // what fewer bytes take is latency and noise
 
 double median(std::vector<double> values) {
   assert(!values.empty());
@@ -83,13 +84,19 @@ SpeedFit::Line SpeedFit::fit_samples() const {
       const auto [small, large] =
           std::minmax(samples[i], samples[j], [](auto& a, auto& b) { return a.bytes < b.bytes; });
       const double bytes = large.bytes - small.bytes;
-      if (large.bytes >= kContrast * small.bytes) slopes.emplace_back((large.seconds - small.seconds) / bytes, bytes);
+      const bool telling = large.bytes >= kTellingBytes && large.bytes >= kContrast * small.bytes;
+      if (telling) slopes.emplace_back((large.seconds - small.seconds) / bytes, bytes);
     }
   }
-  std::vector<double> seconds, seconds_per_byte;
-  for (const Sample& sample : samples) seconds.push_back(sample.seconds);
+  std::vector<double> seconds, seconds_per_byte, beyond_guess;
+  for (const Sample& sample : samples) {
+    if (sample.bytes >= kTellingBytes) seconds.push_back(sample.seconds);
+    beyond_guess.push_back(sample.seconds - sample.bytes / guess_.bytes_per_s);
+  }
+  if (seconds.empty()) return {std::max(median(std::move(beyond_guess)), 0.0), guess_.bytes_per_s, samples_};
   double latency_s = std::min(guess_.latency_s, median(seconds) / 2);
   for (const Sample& sample : samples) {
+    if (sample.bytes < kTellingBytes) continue;
     seconds_per_byte.push_back(std::max(sample.seconds - latency_s, 0.0) / sample.bytes);
   }
   double slope = median(seconds_per_byte);

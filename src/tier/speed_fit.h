@@ -19,7 +19,8 @@ namespace shale {
 // forget the other, without which latency and bandwidth cannot be told apart. The slope is the weighted median of the
 // slopes between pairs that differ at least twofold in bytes (Theil-Sen, weighted by the difference: Sen, 1968;
 // Jaeckel, 1972), the latency the median residual of the small ones: up to a quarter of the samples may be
-// arbitrarily wrong.
+// arbitrarily wrong. Periods below 128 KiB, such as the manifests that are read when a folder is opened, tell of the
+// latency alone: until there are larger ones the bandwidth stays at its first guess.
 //
 // Not thread-safe.
 class SpeedFit {

@@ -77,6 +77,17 @@ TEST(SpeedFitTest, OneSizeLeavesTheLatencyAtItsGuessOrBelow) {
   EXPECT_NEAR(fit.fit().bytes_per_s, 1e9, 1);
 }
 
+// One slow manifest on a busy machine must not make megabytes look slow.
+TEST(SpeedFitTest, SmallPeriodsAloneLeaveTheBandwidthAtItsGuess) {
+  SpeedFit fit(1e-4, 1e9);
+  fit.started(0);
+  fit.finished(0.005, 8192);
+  fit.started(1);
+  fit.finished(1.001, 20000);
+  EXPECT_EQ(fit.fit().bytes_per_s, 1e9);
+  EXPECT_NEAR(fit.fit().latency_s, 0.005, 1e-4);
+}
+
 TEST(SpeedFitTest, OperationsTogetherAreOneSampleOfTheirSum) {
   SpeedFit fit(0, 1e8);
   for (int i = 0; i < 10; ++i) fit.started(1.0);
