@@ -18,8 +18,8 @@ using namespace shale::HWY_NAMESPACE;
 void make_scales(const Half* HWY_RESTRICT largest, Half* HWY_RESTRICT out, float* HWY_RESTRICT inverses) {
   const Floats d;
   for (std::size_t i = 0; i < kBlockTokens; i += hn::Lanes(d)) {
-    store(d, stored_scale(hn::Mul(load(d, largest + i), hn::Set(d, 1.0f / 127)), 127, hn::Zero(d)), out + i);
-    hn::Store(inverse_scale(load(d, out + i)), d, inverses + i);
+    store(d, stored_scale(d, hn::Mul(load(d, largest + i), hn::Set(d, 1.0f / 127)), 127, hn::Zero(d)), out + i);
+    hn::Store(inverse_scale(d, load(d, out + i)), d, inverses + i);
   }
 }
 

@@ -17,44 +17,56 @@ namespace shale::HWY_NAMESPACE {
 
 inline constexpr std::size_t kRow = 32;  // elements
 
+// Folds a vector to eight lanes.
+template <class D, class Op>
+HWY_INLINE hn::Vec<Lanes8> fold_to_eight(D d, hn::Vec<D> v, const Op& op) {
+  if constexpr (hn::MaxLanes(d) == 8) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return fold_to_eight(half, op(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), op);
+  }
+}
+
 // Minima and maxima of eight rows.
 HWY_INLINE void row_ranges(const Half* HWY_RESTRICT rows, std::size_t stride, Half* HWY_RESTRICT minima,
                            Half* HWY_RESTRICT maxima) {
   const Lanes8 d;
+  const hn::CappedTag<std::int16_t, kRow> wide;
+  const auto min = [](auto a, auto b) HWY_ATTR { return hn::Min(a, b); };
+  const auto max = [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); };
   HWY_ALIGN std::int16_t low[8 * 8], high[8 * 8];
   for (std::size_t r = 0; r < 8; ++r) {
-    const Half* row = rows + r * stride;
-    const auto v0 = ordered(load_bits(row)), v1 = ordered(load_bits(row + 8));
-    const auto v2 = ordered(load_bits(row + 16)), v3 = ordered(load_bits(row + 24));
-    hn::Store(hn::Min(hn::Min(v0, v1), hn::Min(v2, v3)), d, low + 8 * r);
-    hn::Store(hn::Max(hn::Max(v0, v1), hn::Max(v2, v3)), d, high + 8 * r);
+    const auto* row = reinterpret_cast<const std::int16_t*>(rows + r * stride);
+    auto least = ordered(wide, hn::LoadU(wide, row)), most = least;
+    for (std::size_t i = hn::Lanes(wide); i < kRow; i += hn::Lanes(wide)) {
+      const auto next = ordered(wide, hn::LoadU(wide, row + i));
+      least = hn::Min(least, next);
+      most = hn::Max(most, next);
+    }
+    hn::Store(fold_to_eight(wide, least, min), d, low + 8 * r);
+    hn::Store(fold_to_eight(wide, most, max), d, high + 8 * r);
   }
-  const auto minimum = reduce_rows(low, [](auto a, auto b) HWY_ATTR { return hn::Min(a, b); });
-  const auto maximum = reduce_rows(high, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
-  hn::StoreU(ordered(minimum), d, reinterpret_cast<std::int16_t*>(minima));
-  hn::StoreU(ordered(maximum), d, reinterpret_cast<std::int16_t*>(maxima));
+  const auto minimum = reduce_rows(low, min);
+  const auto maximum = reduce_rows(high, max);
+  hn::StoreU(ordered(d, minimum), d, reinterpret_cast<std::int16_t*>(minima));
+  hn::StoreU(ordered(d, maximum), d, reinterpret_cast<std::int16_t*>(maxima));
 }
 
-// Packs a row of codes, a byte each, least significant bits first.
+// Packs codes, a lane each, least significant bits first: neighbours are merged until they fill a byte.
 template <int kBits>
-HWY_INLINE void pack_row(const std::uint8_t* HWY_RESTRICT codes, std::uint8_t* HWY_RESTRICT out) {
+HWY_INLINE void pack_codes(hn::Vec<hn::RebindToUnsigned<Floats>> codes, std::uint8_t* HWY_RESTRICT out) {
+  const hn::Repartition<std::uint64_t, Floats> d64;
+  const hn::Rebind<std::uint8_t, decltype(d64)> d8;
+  const auto pairs = hn::BitCast(d64, codes);
+  const auto merged = hn::TruncateTo(d8, hn::Or(pairs, hn::ShiftRight<32 - kBits>(pairs)));
   if constexpr (kBits == 4) {
-    const hn::FixedTag<std::int16_t, 8> d;
-    const hn::FixedTag<std::uint8_t, 8> bytes;
-    for (std::size_t i = 0; i < kRow / 16; ++i) {
-      const auto pairs = hn::Load(d, reinterpret_cast<const std::int16_t*>(codes + 16 * i));
-      const auto merged = hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d, 0xff));
-      hn::StoreU(hn::DemoteTo(bytes, merged), bytes, out + 8 * i);
-    }
+    hn::StoreU(merged, d8, out);
   } else {
-    const hn::FixedTag<std::int32_t, 4> d;
-    const hn::FixedTag<std::uint8_t, 4> bytes;
-    for (std::size_t i = 0; i < kRow / 16; ++i) {
-      const auto fours = hn::Load(d, reinterpret_cast<const std::int32_t*>(codes + 16 * i));
-      const auto pairs = hn::Or(fours, hn::ShiftRight<6>(fours));
-      const auto merged = hn::And(hn::Or(pairs, hn::ShiftRight<12>(pairs)), hn::Set(d, 0xff));
-      hn::StoreU(hn::DemoteTo(bytes, merged), bytes, out + 4 * i);
-    }
+    const hn::Repartition<std::uint16_t, decltype(d8)> d16;
+    const hn::Rebind<std::uint8_t, decltype(d16)> bytes;
+    const auto fours = hn::BitCast(d16, merged);
+    hn::StoreU(hn::TruncateTo(bytes, hn::Or(fours, hn::ShiftRight<4>(fours))), bytes, out);
   }
 }
 
@@ -85,30 +97,27 @@ void encode_rows(const Half* from, std::size_t stride, std::size_t rows, Half* m
                  std::uint8_t* codes) {
   constexpr float kLevels = (1 << kBits) - 1;
   const Floats d;
-  const hn::Rebind<std::uint8_t, Floats> bytes;
-  Half maxima[16] = {};
-  HWY_ALIGN float minimum[16], inverse[16];
-  HWY_ALIGN std::uint8_t row_codes[kRow];
+  const hn::RebindToUnsigned<Floats> words;
+  const hn::CappedTag<float, 8> d8;
+  Half maxima[8];
+  HWY_ALIGN float minimum[8], inverse[8];
   for (std::size_t r = 0; r < rows; r += 8, from += 8 * stride, minima += 8, scales += 8) {
-    Half padded_minima[16] = {}, padded_scales[16];
-    row_ranges(from, stride, padded_minima, maxima);
-    for (std::size_t i = 0; i < 8; i += hn::Lanes(d)) {
-      const auto low = load(d, padded_minima + i);
-      const auto exact = hn::Mul(hn::Sub(load(d, maxima + i), low), hn::Set(d, 1 / kLevels));
-      store(d, stored_scale(exact, kLevels, low), padded_scales + i);
-      hn::Store(low, d, minimum + i);
-      hn::Store(inverse_scale(load(d, padded_scales + i)), d, inverse + i);
+    row_ranges(from, stride, minima, maxima);
+    for (std::size_t i = 0; i < 8; i += hn::Lanes(d8)) {
+      const auto low = load(d8, minima + i);
+      const auto exact = hn::Mul(hn::Sub(load(d8, maxima + i), low), hn::Set(d8, 1 / kLevels));
+      store(d8, stored_scale(d8, exact, kLevels, low), scales + i);
+      hn::Store(low, d8, minimum + i);
+      hn::Store(inverse_scale(d8, load(d8, scales + i)), d8, inverse + i);
     }
-    std::copy_n(padded_minima, 8, minima);
-    std::copy_n(padded_scales, 8, scales);
     for (std::size_t i = 0; i < 8; ++i, codes += kRow * kBits / 8) {
       const auto low = hn::Set(d, minimum[i]), factor = hn::Set(d, inverse[i]);
       for (std::size_t j = 0; j < kRow; j += hn::Lanes(d)) {
-        const auto steps = hn::MulAdd(hn::Sub(load(d, from + i * stride + j), low), factor, hn::Set(d, 0.5f));
-        const auto code = hn::ConvertTo(hn::RebindToSigned<Floats>(), hn::Min(steps, hn::Set(d, kLevels)));
-        hn::StoreU(hn::DemoteTo(bytes, code), bytes, row_codes + j);
+        // Adding 2^23 rounds to an integer and leaves it in the lowest bits.
+        const auto steps = hn::MulAdd(hn::Sub(load(d, from + i * stride + j), low), factor, hn::Set(d, 0x1p23f));
+        const auto code = hn::BitCast(words, hn::Min(steps, hn::Set(d, 0x1p23f + kLevels)));
+        pack_codes<kBits>(hn::And(code, hn::Set(words, (1u << kBits) - 1)), codes + j * kBits / 8);
       }
-      pack_row<kBits>(row_codes, codes);
     }
   }
 }

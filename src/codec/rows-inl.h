@@ -21,8 +21,9 @@ HWY_INLINE hn::Vec<Lanes8> load_bits(const Half* from) {
 }
 
 // Maps binary16 bits to integers of the same order, and back.
-HWY_INLINE hn::Vec<Lanes8> ordered(hn::Vec<Lanes8> bits) {
-  return hn::Xor(bits, hn::And(hn::ShiftRight<15>(bits), hn::Set(Lanes8(), 0x7fff)));
+template <class D>
+HWY_INLINE hn::Vec<D> ordered(D d, hn::Vec<D> bits) {
+  return hn::Xor(bits, hn::And(hn::ShiftRight<15>(bits), hn::Set(d, std::int16_t{0x7fff})));
 }
 
 // Reduces eight rows of eight lanes, [row][lane], to one vector: lane r is row r's. Each step interleaves two vectors
@@ -41,16 +42,16 @@ HWY_INLINE hn::Vec<Lanes8> reduce_rows(const std::int16_t* HWY_RESTRICT rows, co
 // The scale to store in binary16 where codes 0 … levels stand for low + code · scale: rounding never takes it below
 // `exact`, so that whatever was largest stays within the codes, except where the largest code would then overflow. Zero
 // stays zero. (A binary16 step is at most 2^-10 of the value, or 2^-24 where subnormal.)
-HWY_INLINE hn::Vec<Floats> stored_scale(hn::Vec<Floats> exact, float levels, hn::Vec<Floats> low) {
-  const Floats d;
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V stored_scale(D d, V exact, float levels, V low) {
   const auto enlarged = hn::MulAdd(exact, hn::Set(d, 1.0f + 0x1p-11f), hn::Set(d, 0x1p-25f));
   const auto reach = hn::MulAdd(exact, hn::Set(d, levels * (1.0f + 0x1p-10f)), low);
   return hn::IfThenElse(hn::Gt(reach, hn::Set(d, 65504.0f)), hn::Mul(exact, hn::Set(d, 1.0f - 0x1p-10f)), enlarged);
 }
 
 // 1 / scale; 0 for zero.
-HWY_INLINE hn::Vec<Floats> inverse_scale(hn::Vec<Floats> scale) {
-  const Floats d;
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V inverse_scale(D d, V scale) {
   return hn::IfThenElseZero(hn::Gt(scale, hn::Zero(d)), hn::Div(hn::Set(d, 1.0f), scale));
 }
 
