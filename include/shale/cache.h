@@ -74,7 +74,7 @@ struct KvConfiguration {
 struct KvStoreOptions {
   // Beside a lossy copy an uncompressed one stays on the lowest tier while there is room for it.
   KvConfiguration as = {};
-  // What computing these tokens cost; 0: unknown. Where loading would take longer than computing, `fetch` says miss.
+  // What computing these tokens cost; 0: unknown. Entries that cost little make way first where room is short.
   double recompute_s = 0;
   std::string label = {};  // for people
 };

@@ -19,6 +19,17 @@ std::vector<const Entry*> Cache::State::planned_entries() const {
 Problem Cache::State::problem() const {
   Problem problem{.alpha = options.alpha, .tiers = {}, .entries = {}};
   for (const auto& tier : tiers) problem.tiers.push_back({tier->capacity_bytes()});
+  // Manifests, captured queries and padding take room too, which candidates do not count. Known while nothing is being
+  // written.
+  std::vector<std::uint64_t> in_chunks(tiers.size());
+  for (const Entry* entry : index.all()) {
+    for (const StoredObject& object : entry->objects) in_chunks[object.tier] += object.bytes();
+  }
+  for (std::size_t i = 0; i < tiers.size() && jobs.empty(); ++i) {
+    const std::uint64_t used = tiers[i]->used_bytes();
+    std::uint64_t& capacity = problem.tiers[i].capacity_bytes;
+    if (capacity != kUnlimited && used > in_chunks[i]) capacity -= std::min(capacity, used - in_chunks[i]);
+  }
   const double now_s = clock.now_s();
   for (const Entry* entry : planned_entries()) {
     problem.entries.push_back(candidates->offer(*entry, planned.at(entry->key), has_source(*entry), now_s));
@@ -102,12 +113,12 @@ bool Cache::work(Executor& executor) {
   Entry& entry = s.jobs.front()->entry();
   s.jobs.pop_front();
   if (entry.pins == 0 && !entry.objects.empty()) {
-    // A copy that could not be made is not the entry's placement.
+    // A copy that could not be made is not the entry's placement. What to do instead is seen at the next access: asked
+    // at once, the planner would only say the same again.
     Configuration& placed = s.planned[entry.key];
     if (placed.tier == kDropped || !entry.find(placed.method, placed.tier)) {
       const auto fastest = std::ranges::min_element(entry.objects, {}, &StoredObject::tier);
       placed = {fastest->method(), fastest->keep(), fastest->tier};
-      s.plan_due = true;
     }
   }
   s.forget_if_gone(entry);

@@ -212,6 +212,7 @@ class CopyJob final : public Job {
     object_ = std::move(*object);
     if (as_is_) {
       Tier& tier = *context_.tiers[target_.tier];
+      make_way();
       writer_.emplace(tier, object_);
       if (target_.method.is_full() && !queries_.empty()) queries_writer_.emplace(tier, *object_.manifest, queries_);
       phase_ = Phase::kWrite;
@@ -231,9 +232,27 @@ class CopyJob final : public Job {
       return lose_source(status.error());
     }
     if (++decoded_ < object_.chunks.size()) return Progress::kWorked;
+    make_way();
     store_ = make_store_job(context_, entry(), std::move(*pages_), 0, std::move(queries_), {target_});
     phase_ = Phase::kStore;
     return Progress::kWorked;
+  }
+
+  // Where the old copy and the new one may not fit side by side, the old one goes first, as long as an uncompressed
+  // copy stays that undoes it.
+  void make_way() {
+    const Tier& tier = *context_.tiers[target_.tier];
+    const auto is_cut = [&](const StoredObject& object) {
+      return std::ranges::any_of(
+          cuts_, [&](const CopyCut& cut) { return cut.method == object.method() && cut.tier == object.tier; });
+    };
+    const bool fits = source_.bytes() <= tier.capacity_bytes() - std::min(tier.capacity_bytes(), tier.used_bytes());
+    const bool base_stays = std::ranges::any_of(
+        entry().objects, [&](const StoredObject& object) { return object.method().is_full() && !is_cut(object); });
+    if (fits || !base_stays) return;
+    for (const CopyCut& cut : cuts_) {
+      if (cut.tier == target_.tier) cut_copy(context_, entry(), cut);
+    }
   }
 
   Progress finish_write() {

@@ -198,6 +198,34 @@ TEST_F(CacheTest, AProfiledEntryIsPressedWhereRoomIsShort) {
   EXPECT_LE(cache_->tiers()[0]->used_bytes(), 2 * entry_bytes);
 }
 
+// Three pressed copies fit, but none of them beside two whole ones: the old copy makes way, and planning ends.
+TEST_F(CacheTest, APressedCopyTakesThePlaceOfTheOldOneWhereBothDoNotFit) {
+  const std::uint64_t entry_bytes = 160 * kShape.token_bytes();
+  CacheOptions options;
+  options.methods = {"int8"};
+  open(2 * entry_bytes + entry_bytes / 5, kUnlimited, options);
+  std::vector<EntryKey> keys;
+  for (int i = 0; i < 3; ++i) {
+    keys.push_back(store(tokens_of(300 + i, 150)));
+    ASSERT_TRUE(cache_->catalogue()->record_quality({.key = keys.back(),
+                                                     .method = {.scorer = "", .quantizer = "int8"},
+                                                     .keep = 1,
+                                                     .agreement = 0.99999,
+                                                     .kl = 0,
+                                                     .questions = 2}));
+    drain();
+  }
+  for (int round = 0; round < 4; ++round) {
+    cache_->plan();
+    drain();
+  }
+  for (const EntryKey& key : keys) {
+    EXPECT_TRUE(std::ranges::any_of(cache_->index().find(key)->objects,
+                                    [](const StoredObject& object) { return object.tier == 0; }));
+  }
+  EXPECT_EQ(cache_->stats().refused_full, 0u);
+}
+
 TEST_F(CacheTest, AFullDiskCostsTheEntryNotTheAnswer) {
   open(0, 2 * 160 * kShape.token_bytes());
   for (int i = 0; i < 6; ++i) {
