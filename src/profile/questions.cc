@@ -70,6 +70,20 @@ bool starts_sentence(std::string_view text) {
   return letter != text.end() && std::isupper(static_cast<unsigned char>(*letter)) != 0;
 }
 
+// Whether some longer word of the question stands in the text that it was asked about.
+bool is_about(std::string_view question, std::string_view text) {
+  constexpr std::array<std::string_view, 9> kEmpty = {"about", "above",  "answer", "following", "question",
+                                                      "short", "should", "which",  "write"};
+  const std::string haystack = folded(text);
+  while (!question.empty()) {
+    const std::size_t end = std::min(question.find(' '), question.size());
+    const std::string word = folded(question.substr(0, end));
+    if (word.size() >= 5 && std::ranges::find(kEmpty, word) == kEmpty.end() && haystack.contains(word)) return true;
+    question.remove_prefix(std::min(end + 1, question.size()));
+  }
+  return false;
+}
+
 bool add_if_new(std::vector<std::string>& questions, std::string question) {
   const auto same = [&](const std::string& known) { return folded(known) == folded(question); };
   if (question.empty() || std::ranges::any_of(questions, same)) return false;
@@ -123,7 +137,8 @@ Result<WrittenQuestions> write_questions(Engine& engine, std::string_view contex
     request.use_cache = false;
     const Response response = engine.run(std::move(request));
     if (response.error) return std::unexpected(*response.error);
-    written.by_model += add_if_new(written.questions, first_question(response.text));
+    std::string question = first_question(response.text);
+    if (is_about(question, paragraph)) written.by_model += add_if_new(written.questions, std::move(question));
   }
   for (std::string_view generic : kGenericQuestions) {
     if (written.questions.size() < count) add_if_new(written.questions, std::string(generic));

@@ -15,8 +15,9 @@ struct WrittenQuestions {
   std::uint32_t by_model = 0;          // the first so many; the rest are generic ones that fit any text
 };
 
-// Asks the model for one question about each of `count` different paragraphs, spread over the context, and tops up from
-// six generic ones where it writes nothing usable. Deterministic. Owns the engine meanwhile.
+// Asks the model for one question about each of `count` different paragraphs, spread over the context. Where it writes
+// nothing usable, or nothing that has a word in common with the paragraph, one of six generic questions stands in.
+// Deterministic. Owns the engine meanwhile.
 Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count);
 
 // What a model wrote, cut to its first question: quotes, list marks, labels and line breaks removed, ending in a
