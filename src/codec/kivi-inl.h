@@ -91,10 +91,10 @@ HWY_INLINE void unpack_row(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HW
   }
 }
 
-// Encodes `rows` rows (a multiple of 8), `stride` elements apart.
+// Encodes `rows` rows (a multiple of 8), `stride` elements apart, and asks for as many lines from `ahead` on.
 template <int kBits>
 void encode_rows(const Half* from, std::size_t stride, std::size_t rows, Half* minima, Half* scales,
-                 std::uint8_t* codes) {
+                 std::uint8_t* codes, const std::byte* ahead) {
   constexpr float kLevels = (1 << kBits) - 1;
   const Floats d;
   const hn::RebindToUnsigned<Floats> words;
@@ -110,7 +110,8 @@ void encode_rows(const Half* from, std::size_t stride, std::size_t rows, Half* m
       hn::Store(low, d8, minimum + i);
       hn::Store(inverse_scale(d8, load(d8, scales + i)), d8, inverse + i);
     }
-    for (std::size_t i = 0; i < 8; ++i, codes += kRow * kBits / 8) {
+    for (std::size_t i = 0; i < 8; ++i, codes += kRow * kBits / 8, ahead += 64) {
+      hwy::Prefetch(ahead);
       const auto low = hn::Set(d, minimum[i]), factor = hn::Set(d, inverse[i]);
       for (std::size_t j = 0; j < kRow; j += hn::Lanes(d)) {
         // Adding 2^23 rounds to an integer and leaves it in the lowest bits.
@@ -163,10 +164,12 @@ struct KiviBlock {
 };
 
 template <int kBits>
-void encode_kivi(const KvRows<const Half>& rows, std::byte* out) {
+void encode_kivi(const KvRows<const Half>& rows, std::byte* out, const Ahead& ahead) {
   const KiviBlock<kBits> block(out, rows.head_dim);
-  encode_rows<kBits>(rows.keys, rows.key_stride, rows.head_dim, block.key_minima, block.key_scales, block.keys);
-  encode_rows<kBits>(rows.values, kRow, rows.head_dim, block.value_minima, block.value_scales, block.values);
+  encode_rows<kBits>(rows.keys, rows.key_stride, rows.head_dim, block.key_minima, block.key_scales, block.keys,
+                     ahead.first);
+  encode_rows<kBits>(rows.values, kRow, rows.head_dim, block.value_minima, block.value_scales, block.values,
+                     ahead.second);
 }
 
 template <int kBits>

@@ -14,7 +14,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kivi4::HWY_NAMESPACE {
 
-void encode(const KvRows<const Half>& rows, std::byte* out) { shale::HWY_NAMESPACE::encode_kivi<4>(rows, out); }
+void encode(const KvRows<const Half>& rows, std::byte* out, const Ahead& ahead) {
+  shale::HWY_NAMESPACE::encode_kivi<4>(rows, out, ahead);
+}
 void decode(const std::byte* in, const KvRows<Half>& rows) { shale::HWY_NAMESPACE::decode_kivi<4>(in, rows); }
 
 }  // namespace shale::kivi4::HWY_NAMESPACE
@@ -32,8 +34,8 @@ class Kivi4 final : public Kivi {
   double bits() const override { return 4; }
 
  private:
-  void encode_block(const KvRows<const Half>& rows, std::byte* out) const override {
-    HWY_DYNAMIC_DISPATCH(encode)(rows, out);
+  void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead& ahead) const override {
+    HWY_DYNAMIC_DISPATCH(encode)(rows, out, ahead);
   }
   void decode_block(const std::byte* in, const KvRows<Half>& rows) const override {
     HWY_DYNAMIC_DISPATCH(decode)(in, rows);

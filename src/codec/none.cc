@@ -23,7 +23,7 @@ class None final : public Quantizer {
     return {keys, keys + std::size_t{head_dim} * kBlockTokens, kBlockTokens, kBlockTokens, head_dim};
   }
 
-  void encode_block(const KvRows<const Half>& rows, std::byte* out) const override {
+  void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead&) const override {
     copy_tokens(rows, 0, rows_of(out, rows.head_dim), 0, kBlockTokens);
   }
 

@@ -18,6 +18,11 @@ KvRows<Element> block_of(const KvRows<Element>& rows, std::uint32_t first) {
           std::min(kBlockTokens, rows.tokens - first), rows.head_dim};
 }
 
+// Asking for what is near anyway.
+Ahead resident(const KvRows<const Half>& rows) {
+  return {reinterpret_cast<const std::byte*>(rows.keys), reinterpret_cast<const std::byte*>(rows.values)};
+}
+
 }  // namespace
 
 std::size_t Quantizer::block_bytes(std::uint32_t tokens, std::uint32_t head_dim) const {
@@ -32,13 +37,14 @@ std::size_t Quantizer::encoded_bytes(std::uint32_t tokens, std::uint32_t head_di
   return full + (tail == 0 ? 0 : block_bytes(tail, head_dim));
 }
 
-void Quantizer::encode(const KvRows<const Half>& rows, std::span<std::byte> out) const {
+void Quantizer::encode(const KvRows<const Half>& rows, std::span<std::byte> out, const Ahead& ahead) const {
   assert(out.size() == encoded_bytes(rows.tokens, rows.head_dim) && rows.head_dim % channel_multiple() == 0);
   const std::size_t step = block_bytes(kBlockTokens, rows.head_dim);
   std::byte* to = out.data();
   for (std::uint32_t first = 0; first < rows.tokens; first += kBlockTokens, to += step) {
     const KvRows<const Half> block = block_of(rows, first);
-    block.tokens == kBlockTokens ? encode_block(block, to) : encode_tail(block, to);
+    block.tokens == kBlockTokens ? encode_block(block, to, ahead.first ? ahead : resident(block))
+                                 : encode_tail(block, to);
   }
 }
 
@@ -59,7 +65,7 @@ void Quantizer::encode_tail(const KvRows<const Half>& rows, std::byte* out) cons
   copy_tokens(rows, 0, padded.rows(), 0, rows.tokens);
   for (std::uint32_t i = rows.tokens; i < kBlockTokens; ++i) copy_tokens(rows, rows.tokens - 1, padded.rows(), i, 1);
   std::vector<std::byte> full(block_bytes(kBlockTokens, rows.head_dim));
-  encode_block(padded.const_rows(), full.data());
+  encode_block(padded.const_rows(), full.data(), resident(padded.const_rows()));
   const Planes full_planes = planes(kBlockTokens, rows.head_dim), short_planes = planes(rows.tokens, rows.head_dim);
   const std::byte* from = full.data();
   for (std::size_t p = 0; p < full_planes.size(); ++p) {

@@ -30,6 +30,13 @@ struct KvRows {
   std::uint32_t head_dim = 0;
 };
 
+// What is read after a block: asked for line by line while the block is encoded, so that memory and arithmetic overlap.
+// Two stretches of head_dim lines of 64 bytes; null for nothing.
+struct Ahead {
+  const std::byte* first = nullptr;
+  const std::byte* second = nullptr;
+};
+
 // Thread-safe.
 class Quantizer {
  public:
@@ -41,7 +48,7 @@ class Quantizer {
 
   std::size_t encoded_bytes(std::uint32_t tokens, std::uint32_t head_dim) const;
   // `out` has encoded_bytes(). Elements that share a scale with a NaN or an infinity decode to anything.
-  void encode(const KvRows<const Half>& rows, std::span<std::byte> out) const;
+  void encode(const KvRows<const Half>& rows, std::span<std::byte> out, const Ahead& ahead = {}) const;
   // Any bytes of the right length decode to something finite or not, never to undefined behaviour.
   void decode(std::span<const std::byte> in, const KvRows<Half>& rows) const;
 
@@ -55,8 +62,8 @@ class Quantizer {
 
  private:
   virtual Planes planes(std::uint32_t tokens, std::uint32_t head_dim) const = 0;
-  // One full block.
-  virtual void encode_block(const KvRows<const Half>& rows, std::byte* out) const = 0;
+  // One full block. `ahead` is never null here.
+  virtual void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead& ahead) const = 0;
   virtual void decode_block(const std::byte* in, const KvRows<Half>& rows) const = 0;
 
   std::size_t block_bytes(std::uint32_t tokens, std::uint32_t head_dim) const;

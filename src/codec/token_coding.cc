@@ -5,6 +5,20 @@
 #include "codec/token_copy.h"
 
 namespace shale {
+namespace {
+
+// The pages' bytes that belong to the block after token `first`'s, in the order of pages.
+Ahead ahead_of(std::span<const PageView> pages, const PageShape& shape, std::uint32_t first) {
+  const auto at = [&](std::uint32_t token) {
+    const std::size_t page = std::min<std::size_t>(token / shape.page_tokens, pages.size() - 1);
+    const std::size_t before = token % shape.page_tokens * shape.page_bytes() / shape.page_tokens;
+    return reinterpret_cast<const std::byte*>(pages[page].keys) + before;
+  };
+  const std::uint32_t next = first + std::max(kBlockTokens, shape.page_tokens);
+  return {at(next), at(next + kBlockTokens / 2)};
+}
+
+}  // namespace
 
 void encode_tokens(const Quantizer& quantizer, std::span<const PageView> pages, const PageShape& shape,
                    std::uint32_t tokens, std::span<std::byte> out) {
@@ -13,7 +27,7 @@ void encode_tokens(const Quantizer& quantizer, std::span<const PageView> pages, 
     const std::uint32_t count = std::min(kBlockTokens, tokens - first);
     gather_tokens(pages, shape, first, count, block.rows(count), 0);
     const std::size_t bytes = quantizer.encoded_bytes(count, shape.head_dim);
-    quantizer.encode(block.const_rows(count), out.first(bytes));
+    quantizer.encode(block.const_rows(count), out.first(bytes), ahead_of(pages, shape, first));
     out = out.subspan(bytes);
   }
 }
