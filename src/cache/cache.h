@@ -45,6 +45,9 @@ struct CacheOptions {
   // What the planner may choose from, besides `full`.
   std::vector<std::string> methods = {"knorm", "keydiff", "snapkv", "int8", "kivi4", "keydiff+int8", "snapkv+int8"};
   ScorerOptions scorers;
+  // Load what is stored even where computing it again is estimated to be faster: for callers that cannot compute, and
+  // for measurements.
+  bool load_always = false;
   std::uint32_t entry_tokens_min = 16;  // shorter segments are not stored
   double plan_interval_s = 0.5;         // between two rounds of planning in idle moments
 };

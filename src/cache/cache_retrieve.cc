@@ -88,7 +88,8 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
     const double keep = keep_of(*object, demand);
     const auto stored_tokens = static_cast<std::uint32_t>(link.entry->tokens.size());
     const double load_s = candidates->load_s(object->method(), keep, stored_tokens, object->tier);
-    if (!named && load_s >= costs.prefill_s(end - covered, covered)) break;
+    const bool pays = named || options.load_always || load_s < costs.prefill_s(end - covered, covered);
+    if (!pays) break;
     sources.loads.push_back({link, object, keep});
     covered = end;
   }

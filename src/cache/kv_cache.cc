@@ -166,6 +166,7 @@ KvResult<std::unique_ptr<KvCache>> KvCache::open(const KvCacheOptions& options) 
     const KvGeometry& g = options.geometry;
     CacheOptions cache_options;
     cache_options.entry_tokens_min = 1;
+    cache_options.load_always = true;  // only the caller could compute
     auto state = std::make_unique<State>();
     state->shape = {g.layers, g.kv_heads, g.head_dim, g.page_tokens};
     state->keys.resize(state->shape.key_elements());

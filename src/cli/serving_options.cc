@@ -92,6 +92,9 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);
+  command.add_flag("--load-always", options.cache.load_always, "Load what is stored even where computing seems faster")
+      ->envname("SHALE_LOAD_ALWAYS")
+      ->group(group);
   command
       .add_option("--methods", options.cache.methods, "Compression methods that the planner may choose besides full")
       ->envname("SHALE_METHODS")
