@@ -12,7 +12,7 @@ namespace shale {
 
 struct DemoWorkload {
   std::uint32_t requests = 48;
-  std::uint32_t answer_tokens = 24;
+  std::uint32_t answer_tokens = 16;
   std::uint64_t seed = 1;
 };
 

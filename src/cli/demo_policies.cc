@@ -25,7 +25,8 @@ class Replays {
   DemoPolicy as_it_ran() const;
 
  private:
-  double load_s(const ProfileRow& row, std::size_t tier, Hardware hardware) const;
+  double read_s(const ProfileRow& row, std::size_t tier, Hardware hardware) const;
+  double served_s(const MetDocument& met, const ProfileRow& row, double read_s) const;
   ReplayWorkload workload(Hardware hardware, bool press_lowest) const;
   ReplayDocument document(const MetDocument& met, Hardware hardware, bool press_lowest) const;
 
@@ -35,29 +36,35 @@ class Replays {
   std::vector<Method> methods_;  // `full` first, as the planners' indices
 };
 
-double Replays::load_s(const ProfileRow& row, std::size_t tier, Hardware hardware) const {
+double Replays::read_s(const ProfileRow& row, std::size_t tier, Hardware hardware) const {
   const TierSpeed speed = hardware == Hardware::kOwn ? stack_.tiers()[tier].own : stack_.cache().tiers()[tier]->speed();
-  return speed.latency_s + static_cast<double>(row.bytes) / speed.read_bytes_per_s +
-         stack_.cache().costs().decode_s(row.method.quantizer, row.bytes);
+  return speed.latency_s + static_cast<double>(row.bytes) / speed.read_bytes_per_s;
+}
+
+// Layer groups are read while the ones before them are decoded and computed: of the shorter of both, one group's share
+// shows.
+double Replays::served_s(const MetDocument& met, const ProfileRow& row, double read_s) const {
+  const PageShape shape = stack_.engine().model().page_shape();
+  const double groups = std::ceil(shape.layers / static_cast<double>(layers_per_group(shape, row.method, met.tokens)));
+  const double compute_s = row.decode_s + met.pool_s;
+  return std::max(read_s, compute_s) + std::min(read_s, compute_s) / groups;
 }
 
 ReplayDocument Replays::document(const MetDocument& met, Hardware hardware, bool press_lowest) const {
   ReplayDocument document;
   const std::vector<double> exact(met.profile.rows.front().held_out.size(), 1.0);
-  const double layers = stack_.engine().model().info().layers;
   for (std::size_t tier = 0; tier < stack_.tiers().size(); ++tier) {
     for (const ProfileRow& row : met.profile.rows) {
       if (tier + 1 == stack_.tiers().size() && !press_lowest && !row.method.is_full()) continue;
-      const double load = load_s(row, tier, hardware);
+      const double read = read_s(row, tier, hardware);
       ReplayChoice choice;
       choice.candidate.method = static_cast<std::uint32_t>(std::ranges::find(methods_, row.method) - methods_.begin());
       choice.candidate.keep = row.keep;
       choice.candidate.tier = static_cast<std::uint32_t>(tier);
       choice.candidate.bytes = row.bytes;
       choice.candidate.quality = row.method.is_full() ? 1 : row.agreement;
-      choice.candidate.ttft_s = std::min(load, met.recompute_s);
-      // Layers load while the ones before them compute, so that the shorter of both shows in one layer only.
-      choice.ttft_s = std::min(std::max(load, met.pool_s) + std::min(load, met.pool_s) / layers, met.recompute_s);
+      choice.candidate.ttft_s = std::min(read + row.decode_s, met.recompute_s);
+      choice.ttft_s = std::min(served_s(met, row, read), met.recompute_s);
       for (const Divergence& one : row.held_out) choice.quality.push_back(one.agreement);
       document.choices.push_back(std::move(choice));
     }

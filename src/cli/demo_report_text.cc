@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cstdio>
 #include <string>
 
@@ -20,7 +21,12 @@ std::string configuration(const Method& method, double keep) {
 }
 
 std::string speed(const TierSpeed& speed) {
-  return fmt::format("{} + {}", format_duration(speed.latency_s), format_rate(speed.read_bytes_per_s));
+  return fmt::format("{} after {}", format_rate(speed.read_bytes_per_s), format_duration(speed.latency_s));
+}
+
+std::string title(std::string name) {
+  name.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(name.front())));
+  return name;
 }
 
 class TextReport final : public DemoReport {
@@ -39,14 +45,12 @@ void TextReport::begin(const ModelInfo& model, std::span<const DemoTier> tiers,
   fmt::print("Model      {}, prefill in {}, decode in {}\n", model.name, model.prefill_weights, model.decode_weights);
   fmt::print("Documents  {}, cut at a paragraph\n", documents.size());
   for (const DemoTier& tier : tiers) {
-    const std::string room =
+    std::string line =
         tier.capacity_bytes == kUnlimited ? "unlimited" : "room for " + format_bytes(tier.capacity_bytes);
-    const std::string emulated = tier.emulated.empty() ? "" : fmt::format("emulates \"{}\"; ", tier.emulated);
-    fmt::print("{:<10} {}, {}this machine's own: {}\n",
-               tier.name == "remote" ? "Remote"
-               : tier.name == "disk" ? "Disk"
-                                     : "Memory",
-               room, emulated, speed(tier.own));
+    if (!tier.emulated.empty()) {
+      line += fmt::format(", emulates \"{}\"; this machine's own reads {}", tier.emulated, speed(tier.own));
+    }
+    fmt::print("{:<10} {}\n", title(tier.name), line);
   }
   fmt::print(
       "\nEvery document is read once with nothing cached, then once with its pages still in the pool; then each\n"
