@@ -33,9 +33,13 @@ void Cache::State::count(const SourceUsed& source) {
   }
 }
 
-// The copy that serves this request best, by the planner's own measure; null when none is acceptable.
-const StoredObject* Cache::State::choose_copy(const Entry& entry, const Demand& demand) const {
-  if (demand.named()) {
+// The copy that serves this request best, by the planner's own measure; null when none is acceptable. A hit that ends
+// inside an entry takes exact copies only: over a lossy beginning, all that is computed next would be lossy too, and be
+// kept from being stored.
+const StoredObject* Cache::State::choose_copy(const EntryIndex::Link& link, const Demand& demand) const {
+  const Entry& entry = *link.entry;
+  const bool whole = link.matched == entry.tokens.size();
+  if (demand.named() && whole) {
     const auto named = std::ranges::find_if(entry.objects, [&](const StoredObject& object) {
       return object.method() == *demand.method && object.strata >= object.manifest->strata_for(demand.keep);
     });
@@ -44,7 +48,7 @@ const StoredObject* Cache::State::choose_copy(const Entry& entry, const Demand& 
   const StoredObject* best = nullptr;
   double best_worth = 0;
   for (const StoredObject& object : entry.objects) {
-    if (demand.exact && !object.method().is_full()) continue;
+    if ((demand.exact || !whole) && !object.method().is_full()) continue;
     const std::optional<double> known = quality(entry.key, object.method(), object.keep());
     if (!known) continue;  // never measured: no surprises
     const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
@@ -74,7 +78,7 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
   for (const EntryIndex::Link& link : chain) link.entry->frequency.access(now_s);
 
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
-  const StoredObject* first = chain.empty() || !demand.named() ? nullptr : choose_copy(*chain.front().entry, demand);
+  const StoredObject* first = chain.empty() || !demand.named() ? nullptr : choose_copy(chain.front(), demand);
   const bool named = first && first->method() == *demand.method;
   const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
 
@@ -83,7 +87,7 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
   for (const EntryIndex::Link& link : chain) {
     const std::uint32_t end = link.entry->first_position + link.matched;
     if (end <= in_pool) continue;
-    const StoredObject* object = choose_copy(*link.entry, demand);
+    const StoredObject* object = choose_copy(link, demand);
     if (!object) break;
     const double keep = keep_of(*object, demand);
     const auto stored_tokens = static_cast<std::uint32_t>(link.entry->tokens.size());

@@ -50,7 +50,7 @@ struct Cache::State {
     std::vector<LoadChoice> loads;
   };
   Sources choose_sources(std::span<const std::int32_t> wanted, const Demand& demand);
-  const StoredObject* choose_copy(const Entry& entry, const Demand& demand) const;
+  const StoredObject* choose_copy(const EntryIndex::Link& link, const Demand& demand) const;
   bool start_load(const LoadChoice& choice, Sequence& sequence, Retrieval& retrieval);
   Result<ObjectDecoder> start_decoder(const Manifest& manifest, double keep, std::uint32_t tokens, Sequence& into);
   void count(const SourceUsed& source);

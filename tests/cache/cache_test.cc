@@ -117,6 +117,29 @@ TEST_F(CacheTest, ANamedMethodIsLossyAndNeverServesAnExactRequest) {
   EXPECT_FALSE(cache_->retrieve(asked(tokens), {}, sequence).lossy());
 }
 
+// Another document behind the same template head must not be computed on top of a lossy copy of that head.
+TEST_F(CacheTest, AHitThatEndsInsideAnEntryIsExact) {
+  open();
+  const Tokens tokens = tokens_of(6, 200);
+  const Method method{.scorer = "knorm", .quantizer = "int8"};
+  const EntryKey key = store(tokens, {}, 0, Configuration{.method = method, .keep = 0.5, .tier = 1});
+  drain();
+  ASSERT_TRUE(cache_->catalogue()->record_quality(
+      {.key = key, .method = method, .keep = 0.5, .agreement = 1, .kl = 0, .questions = 1}));
+  Tokens other = tokens;
+  for (std::size_t i = 40; i < other.size(); ++i) other[i] += 1;
+  for (const Demand& demand : {Demand{}, Demand{.method = method, .keep = 0.5}}) {
+    Sequence sequence(*pool_);
+    Retrieval retrieval = cache_->retrieve(asked(other), demand, sequence);
+    EXPECT_FALSE(retrieval.lossy());
+    EXPECT_EQ(retrieval.tokens(), 40u);  // of the base
+    ASSERT_TRUE(retrieval.ensure_all(executor_));
+    expect_exact(tokens, sequence);
+  }
+  Sequence sequence(*pool_);
+  EXPECT_TRUE(cache_->retrieve(asked(tokens), {.method = method, .keep = 0.5}, sequence).lossy()) << "the whole entry";
+}
+
 TEST_F(CacheTest, DamagedBytesAreACountedMissAndNeverServed) {
   open();
   const Tokens tokens = tokens_of(6, 120);
