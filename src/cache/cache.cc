@@ -16,7 +16,7 @@ std::optional<double> Cache::State::quality(const EntryKey& key, const Method& m
   if (method.is_full()) return 1.0;
   if (!catalogue) return std::nullopt;
   const auto known = catalogue->quality_for(key, method, keep);
-  return known ? std::optional(known->quality) : std::nullopt;
+  return known ? std::optional(known->expected) : std::nullopt;
 }
 
 Status Cache::State::scan(std::uint32_t tier_index) {

@@ -66,7 +66,7 @@ Status Catalogue::State::prepare_all() {
   SHALE_TRY(prepare(get_qualities,
                     "SELECT method, keep, agreement, kl, questions, measured_at FROM quality "
                     "WHERE model = ?1 AND key = ?2 ORDER BY method, keep"));
-  SHALE_TRY(prepare(all_qualities, "SELECT key, method, keep, agreement FROM quality WHERE model = ?1"));
+  SHALE_TRY(prepare(all_qualities, "SELECT key, method, keep, agreement, questions FROM quality WHERE model = ?1"));
   SHALE_TRY(prepare(put_entry, "INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
   SHALE_TRY(prepare(get_entry,
                     "SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "
@@ -105,7 +105,9 @@ Status Catalogue::State::load_table() {
       [&](const SqlRow& row) {
         const auto key = Hash128::parse(row.text(0));
         const auto method = Method::parse(row.text(1));
-        if (key && method) table.record(*key, *method, row.real(2), row.real(3));
+        if (key && method) {
+          table.record(*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4)));
+        }
       },
       model));
 }
@@ -149,7 +151,7 @@ Status Catalogue::record_quality(const QualityRecord& record) {
   State& s = *state_;
   SHALE_TRY(s.run(*s.put_quality, s.model, record.key.hex(), record.method.text(), record.keep, record.agreement,
                   record.kl, record.questions, s.wall_s()));
-  s.table.record(record.key, record.method, record.keep, record.agreement);
+  s.table.record(record.key, record.method, record.keep, record.agreement, record.questions);
   return {};
 }
 

@@ -14,14 +14,21 @@
 namespace shale {
 
 struct Quality {
-  double quality = 0;         // [0, 1] against the full cache
+  double quality = 0;         // [0, 1] against the full cache, as measured
+  double expected = 0;        // of the next question, for decisions: see below
   bool prior = false;         // not measured on this entry: the mean over others of the same model
   std::uint32_t entries = 1;  // that the figure comes from
 };
 
+// A profile of few questions is noisy, and whoever picks the best of many configurations by it picks the luckiest. So
+// decisions go by the measured mean drawn toward that of the other profiled entries, as if those had answered
+// kPriorQuestions more questions for this one (empirical Bayes shrinkage: Efron and Morris 1975).
+inline constexpr double kPriorQuestions = 4;
+
 class QualityTable {
  public:
-  void record(const Hash128& entry, const Method& method, double keep, double quality);
+  // `questions`: that the figure is the mean of; 0 counts as one.
+  void record(const Hash128& entry, const Method& method, double keep, double quality, std::uint32_t questions);
   void forget(const Hash128& entry);
   void clear() { measured_.clear(); }
 
@@ -31,8 +38,12 @@ class QualityTable {
 
  private:
   using Key = std::pair<std::string, std::int64_t>;  // method's text, keep in millionths
+  struct OfEntry {
+    double quality = 0;
+    double questions = 0;
+  };
   struct Measured {
-    std::unordered_map<Hash128, double> of_entry;
+    std::unordered_map<Hash128, OfEntry> of_entry;
     double sum = 0;
   };
   static Key key_of(const Method& method, double keep);

@@ -27,6 +27,7 @@ class Replays {
  private:
   double read_s(const ProfileRow& row, std::size_t tier, Hardware hardware) const;
   double served_s(const MetDocument& met, const ProfileRow& row, double read_s) const;
+  double expected_quality(const MetDocument& met, const ProfileRow& row) const;
   ReplayWorkload workload(Hardware hardware, bool press_lowest) const;
   ReplayDocument document(const MetDocument& met, Hardware hardware, bool press_lowest) const;
 
@@ -50,6 +51,12 @@ double Replays::served_s(const MetDocument& met, const ProfileRow& row, double r
   return std::max(read_s, compute_s) + std::min(read_s, compute_s) / groups;
 }
 
+// What the planner goes by.
+double Replays::expected_quality(const MetDocument& met, const ProfileRow& row) const {
+  const auto known = stack_.cache().catalogue()->quality_for(met.profile.key, row.method, row.keep);
+  return known ? known->expected : row.agreement;
+}
+
 ReplayDocument Replays::document(const MetDocument& met, Hardware hardware, bool press_lowest) const {
   ReplayDocument document;
   const std::vector<double> exact(met.profile.rows.front().held_out.size(), 1.0);
@@ -62,7 +69,7 @@ ReplayDocument Replays::document(const MetDocument& met, Hardware hardware, bool
       choice.candidate.keep = row.keep;
       choice.candidate.tier = static_cast<std::uint32_t>(tier);
       choice.candidate.bytes = row.bytes;
-      choice.candidate.quality = row.method.is_full() ? 1 : row.agreement;
+      choice.candidate.quality = expected_quality(met, row);
       choice.candidate.ttft_s = std::min(read + row.decode_s, met.recompute_s);
       choice.ttft_s = std::min(served_s(met, row, read), met.recompute_s);
       for (const Divergence& one : row.held_out) choice.quality.push_back(one.agreement);

@@ -114,6 +114,24 @@ TEST_F(CatalogueTest, QualityIsTheEntrysOwnElseAFlaggedMeanElseUnknown) {
   EXPECT_EQ(catalogue->qualities(kFirst)->size(), 1u);
 }
 
+// Two questions of 0.9 and four of the others' mean of 0.6 make 0.7; one profile alone is all there is to go by.
+TEST_F(CatalogueTest, ExpectedQualityIsDrawnTowardOtherEntriesByFewQuestions) {
+  auto catalogue = open();
+  ASSERT_TRUE(catalogue->record_quality(
+      {.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.9, .kl = 0, .questions = 2}));
+  EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->expected, 0.9);
+  ASSERT_TRUE(catalogue->record_quality(
+      {.key = kSecond, .method = kKeydiff, .keep = 0.5, .agreement = 0.6, .kl = 0, .questions = 400}));
+  for (int opened = 0; opened < 2; ++opened) {
+    EXPECT_DOUBLE_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->expected, 0.7);
+    EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.9);
+    EXPECT_NEAR(catalogue->quality_for(kSecond, kKeydiff, 0.5)->expected, 0.6, 0.01) << "many questions stand";
+    EXPECT_DOUBLE_EQ(catalogue->quality_for(kUnknown, kKeydiff, 0.5)->expected, 0.75);
+    catalogue.reset();
+    catalogue = open();
+  }
+}
+
 TEST_F(CatalogueTest, QualitySurvivesRestartWithEverythingMeasured) {
   ASSERT_TRUE(open()->record_quality(
       {.key = kFirst, .method = kKeydiff, .keep = 0.1, .agreement = 0.75, .kl = 0.3, .questions = 4}));
