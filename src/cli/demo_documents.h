@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,10 @@ namespace shale {
 struct DemoDocument {
   std::string name;
   std::string text;
-  std::vector<std::string> profiling;  // questions to learn from
-  std::vector<std::string> requests;   // questions of the workload
-  std::uint32_t questions_by_model = 0;
-  std::uint32_t tokens = 0;  // of the text alone
+  std::vector<std::string> profiling;               // questions to learn from
+  std::vector<std::string> requests;                // questions of the workload
+  std::optional<std::uint32_t> questions_by_model;  // where questions had to be written; the rest are generic
+  std::uint32_t tokens = 0;                         // of the text alone
 };
 
 // The licence texts of this machine, at least twelve; kNotFound with what to do where there are fewer.

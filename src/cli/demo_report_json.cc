@@ -47,7 +47,7 @@ class JsonReport final : public DemoReport {
                 {"recompute_ttft_seconds", document.recompute_s},
                 {"pool_ttft_seconds", document.pool_s},
                 {"questions", document.profile.questions},
-                {"questions_by_model", document.profile.questions_by_model},
+                {"questions_by_model", document.questions_by_model.value_or(0)},
                 {"profile_seconds", document.profile.seconds},
                 {"rows", std::move(rows)}});
   }

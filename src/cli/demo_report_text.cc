@@ -12,8 +12,12 @@ namespace {
 
 std::string in_ms(double seconds) { return fmt::format("{:.0f} ms", seconds * 1e3); }
 
+// Never cuts a UTF-8 character in two.
 std::string shortened(std::string_view text, std::size_t width) {
-  return text.size() <= width ? std::string(text) : std::string(text.substr(0, width - 1)) + "~";
+  if (text.size() <= width) return std::string(text);
+  std::size_t end = width - 1;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "~";
 }
 
 std::string configuration(const Method& method, double keep) {
@@ -66,9 +70,11 @@ void TextReport::met(const MetDocument& document) {
     if (row.method.text() == "int8") int8 = row.agreement;
     if (row.keep == 0.5 && (!half || row.agreement > half->agreement)) half = &row;
   }
-  fmt::print("{:<14} {:>6} {:>10} {:>10} {:>10}   {:.2f}, {}\n", shortened(document.name, 14), document.tokens,
+  const std::string written =
+      document.questions_by_model ? fmt::format(" ({} questions by the model)", *document.questions_by_model) : "";
+  fmt::print("{:<14} {:>6} {:>10} {:>10} {:>10}   {:.2f}, {}{}\n", shortened(document.name, 14), document.tokens,
              format_bytes(document.bytes), in_ms(document.recompute_s), in_ms(document.pool_s), int8,
-             half ? fmt::format("{:.2f} {}", half->agreement, half->method.text()) : "-");
+             half ? fmt::format("{:.2f} {}", half->agreement, half->method.text()) : "-", written);
   std::fflush(stdout);
 }
 
@@ -86,12 +92,12 @@ void TextReport::answered(const AnsweredRequest& request, const DemoDocument& do
 
 void TextReport::compared(std::span<const DemoPolicy> policies, double seconds) {
   fmt::print("\nThe same {} requests by policy\n\n", requests_);
-  fmt::print("{:<28} {:>8} {:>8} {:>9}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}  {:>8} {:>8}\n", "", "TTFT p50",
+  fmt::print("{:<34} {:>8} {:>8} {:>9}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}  {:>8} {:>8}\n", "", "TTFT p50",
              "p90", "AGREEMENT", "MEMORY", "DISK", "REMOTE", "COMPUTED", "IN MEMORY", "ON DISK", "READ", "OWN p50",
              "OWN p90");
   for (const DemoPolicy& policy : policies) {
     const std::string name = policy.name + (policy.replayed ? " (replayed)" : " (measured)");
-    fmt::print("{:<28} {:>8} {:>8} {:>9.3f}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}  {:>8} {:>8}\n", name,
+    fmt::print("{:<34} {:>8} {:>8} {:>9.3f}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}  {:>8} {:>8}\n", name,
                in_ms(quantile(policy.ttft_s, 0.5)), in_ms(quantile(policy.ttft_s, 0.9)), policy.agreement,
                policy.hits[0], policy.hits[1], policy.hits[2], policy.computed, format_bytes(policy.bytes_held[0]),
                format_bytes(policy.bytes_held[1]), format_bytes(policy.bytes_read),

@@ -52,6 +52,7 @@ Result<MetDocument> meet_document(DemoStack& stack, const DemoDocument& document
                                   const std::function<void(std::size_t, std::size_t)>& progress) {
   MetDocument met;
   met.name = document.name;
+  met.questions_by_model = document.questions_by_model;
   stack.empty_pool();
   SHALE_ASSIGN(const Response cold, ask(stack, document, document.requests.front(), 1));
   SHALE_ASSIGN(const Response warm, ask(stack, document, document.requests.back(), 1));

@@ -13,11 +13,12 @@ namespace shale {
 
 struct MetDocument {
   std::string name;
-  std::uint32_t tokens = 0;  // of the cached entry: template head and text
-  std::uint64_t bytes = 0;   // uncompressed
-  double recompute_s = 0;    // time to first token with nothing cached
-  double pool_s = 0;         // time to first token with all of it in the pool
-  ContextProfile profile;    // with the requests' questions held out
+  std::uint32_t tokens = 0;                         // of the cached entry: template head and text
+  std::uint64_t bytes = 0;                          // uncompressed
+  double recompute_s = 0;                           // time to first token with nothing cached
+  double pool_s = 0;                                // time to first token with all of it in the pool
+  ContextProfile profile;                           // with the requests' questions held out
+  std::optional<std::uint32_t> questions_by_model;  // as in DemoDocument
 };
 
 // One request as it was answered.
