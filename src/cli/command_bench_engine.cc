@@ -223,7 +223,7 @@ void add_bench_engine(CLI::App& parent, Action& chosen) {
   command->add_option("--tests", options->only, "Only these: prefill, decode, batch")
       ->check(CLI::IsMember({"prefill", "decode", "batch"}))
       ->delimiter(',')
-      ->type_name("TEST,…");
+      ->type_name("TEST,...");
   command->add_option("--rounds", options->rounds, "Times that each test runs")
       ->check(CLI::Range(1, 100))
       ->type_name("N")

@@ -111,12 +111,12 @@ void add_profile(CLI::App& parent, Action& chosen) {
                    "Methods to measure (default: the planner's --methods)")
       ->check(known_method())
       ->delimiter(',')
-      ->type_name("METHOD,…")
+      ->type_name("METHOD,...")
       ->group(group);
   command->add_option("--keeps", options->profile.keeps, "Keeps to measure")
       ->check(keep_on_grid())
       ->delimiter(',')
-      ->type_name("SHARE,…")
+      ->type_name("SHARE,...")
       ->default_str("0.75,0.5,0.25,0.1")
       ->group(group);
   command->add_option("--answer-tokens", options->profile.answer_tokens, "Tokens of each answer that is compared")

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 
 #include "cli/command.h"
 #include "cli/configuration.h"
+#include "cli/help.h"
 #include "cli/interrupt.h"
-#include "cli/reference.h"
 #include "core/version.h"
 
 namespace shale {
@@ -54,7 +55,7 @@ int run(int argc, const char* const* argv) {
   Action chosen;
   bool reference = false;
   app.set_version_flag("--version", fmt::format("shale {}", kVersion));
-  app.get_formatter()->column_width(38);
+  app.formatter(std::make_shared<HelpFormatter>());
   app.add_flag("--reference", reference)->group("")->configurable(false);
   add_configuration(app);
   add_commands(app, chosen);

@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <vector>
 
 #include "cli/option_types.h"
@@ -100,8 +103,8 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->envname("SHALE_METHODS")
       ->check(known_method())
       ->delimiter(',')
-      ->type_name("METHOD,…")
-      ->capture_default_str()
+      ->type_name("METHOD,...")
+      ->default_str(fmt::format("{}", fmt::join(options.cache.methods, ",")))
       ->group(group);
 }
 

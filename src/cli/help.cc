@@ -1,0 +1,78 @@
+#include "cli/help.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace shale {
+namespace {
+
+// The name of an option's value, without the names of the checks that CLI11 appends to it.
+std::string value_name(const CLI::Option& option) {
+  if (option.get_type_size() == 0 || option.get_positional()) return {};
+  const std::string name = option.get_type_name();
+  return name.substr(0, name.find(':'));
+}
+
+std::string cell(std::string text) {
+  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
+std::string code(const std::string& text) { return text.empty() ? "" : "`" + cell(text) + "`"; }
+
+std::string option_row(const CLI::Option& option) {
+  const std::string value = value_name(option);
+  const std::string name = option.get_name(option.get_positional()) + (value.empty() ? "" : " " + value);
+  const std::string fallback = option.get_required()       ? "required"
+                               : option.get_configurable() ? code(option.get_default_str())
+                                                           : "";
+  return fmt::format("| {} | {} | {} | {} |\n", code(name), cell(option.get_description()), fallback,
+                     code(option.get_envname()));
+}
+
+// A command without examples of its own inherits its group's.
+bool has_own_footer(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return !command.get_footer().empty() && (!parent || parent->get_footer() != command.get_footer());
+}
+
+void write_command(const CLI::App& command, const std::string& path, std::string& out) {
+  const std::string about = command.get_description();
+  out += fmt::format("\n## {}\n\n{}{}\n", path, about, about.ends_with('.') ? "" : ".");
+  std::string rows;
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_group().empty() && option != command.get_help_ptr()) rows += option_row(*option);
+  }
+  if (!rows.empty()) out += "\n| option | meaning | default | environment |\n| --- | --- | --- | --- |\n" + rows;
+  if (has_own_footer(command)) out += "\n```text\n" + command.get_footer() + "\n```\n";
+  for (const CLI::App* child : command.get_subcommands([](const CLI::App*) { return true; })) {
+    write_command(*child, path + " " + child->get_name(), out);
+  }
+}
+
+}  // namespace
+
+std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
+  const std::string value = value_name(*option);
+  return value.empty() ? value : " " + value;
+}
+
+std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
+  std::vector<std::string> notes;
+  if (option->get_required()) notes.emplace_back("required");
+  if (!option->get_default_str().empty()) notes.push_back(option->get_default_str());
+  if (!option->get_envname().empty()) notes.push_back("$" + option->get_envname());
+  return option->get_description() + (notes.empty() ? "" : fmt::format(" [{}]", fmt::join(notes, "; ")));
+}
+
+std::string reference_markdown(const CLI::App& app) {
+  std::string out =
+      "# Command line\n\n"
+      "Written by `shale --reference`; a test keeps it so. Every command also takes `--help`.\n";
+  write_command(app, app.get_name(), out);
+  return out;
+}
+
+}  // namespace shale
