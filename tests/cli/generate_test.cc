@@ -1,6 +1,7 @@
 // `shale generate` and `shale chat`: answers, and what they say about where the cache came from.
 #include <gmock/gmock.h>
 
+#include "cli/model_registry.h"
 #include "cli/shale_program.h"
 
 namespace shale::testing {
@@ -151,6 +152,21 @@ TEST_F(ChatTest, AnotherProcessFindsTheSameConversation) {
   ASSERT_EQ(second.size(), 3u);
   for (std::size_t turn = 0; turn < 3; ++turn) EXPECT_EQ(second[turn]["tokens"], first[turn]["tokens"]) << turn;
   EXPECT_GT(second[0]["cached_tokens"]["disk"], 0);
+}
+
+TEST_F(ShaleProgram, TheDefaultModelAnswersFromDiskInASecondProcess) {
+  if (!resolve_model("smollm2-135m")) GTEST_SKIP() << "no smollm2-135m.gguf below SHALE_MODEL_DIR";
+  std::string text;
+  for (int i = 0; i < 30; ++i) text += "Shale number " + std::to_string(i) + " was laid down in still water. ";
+  const Words words = {
+      "generate",  "--context", file("context.txt", text), "--prompt", "Where was it laid down?", "--max-tokens", "8",
+      "--weights", "file",      "--load-always",           "--json"};
+  const Outcome outcome = run(words);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto first = outcome.object(), second = run(words).object();
+  EXPECT_GT(second["cached_tokens"]["disk"], 300);
+  EXPECT_EQ(second["tokens"], first["tokens"]);
+  EXPECT_EQ(second["text"], first["text"]);
 }
 
 }  // namespace
