@@ -92,7 +92,9 @@ TEST_F(KvCacheTest, FetchesBitIdenticalKvFromEveryTierAlsoAfterReopening) {
     options_.folder = tier == std::string("disk") ? folder_ / "disk" : fs::path();
     options_.shared_folder = tier == std::string("remote") ? folder_ / "shared" : fs::path();
     auto cache = open();
-    ASSERT_TRUE(cache->store(tokens, kv.keys, kv.values, {.label = "a test"}));
+    KvStoreOptions labelled;
+    labelled.label = "a test";
+    ASSERT_TRUE(cache->store(tokens, kv.keys, kv.values, labelled));
     if (tier != std::string("memory")) {
       cache.reset();
       cache = open();
