@@ -89,7 +89,7 @@ class Cache {
   // reading. At least the last token is left to compute. Counts as an access of every entry along the prefix. Finding
   // nothing is an empty retrieval.
   Retrieval retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence);
-  // After Retrieval::failure: the object is removed and counted, and will not be found again.
+  // After Retrieval::failure: counted, and not found again by this process; a damaged object is removed.
   void report_failure(Retrieval retrieval);
 
   // The pages of an exact sequence become available to later requests.

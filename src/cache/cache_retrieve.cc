@@ -166,9 +166,13 @@ void Cache::report_failure(Retrieval retrieval) {
   const Retrieval::Failure failure = *retrieval.failure();
   retrieval = Retrieval();
   State& s = *state_;
-  ++(failure.error.code == ErrorCode::kCorrupt ? s.stats.corrupt_objects : s.stats.failed_reads);
-  // Where it cannot be removed (read-only), forgetting it is enough for this process.
-  static_cast<void>(remove_object(*s.tiers[failure.tier], failure.object));
+  // Forgotten by this process in any case; what only could not be read now may be sound, and others may read it.
+  if (failure.error.code == ErrorCode::kCorrupt) {
+    ++s.stats.corrupt_objects;
+    static_cast<void>(remove_object(*s.tiers[failure.tier], failure.object));
+  } else {
+    ++s.stats.failed_reads;
+  }
   if (Entry* entry = s.index.find(failure.key)) {
     entry->forget(failure.object, failure.tier);
     s.forget_if_gone(*entry);

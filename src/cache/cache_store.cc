@@ -44,6 +44,7 @@ EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
   if (new_entry.placed_as) {
     s.candidates->know(new_entry.placed_as->method);
     placed = *new_entry.placed_as;
+    placed.keep = placed.method.scorer.empty() ? 1.0 : *std::ranges::lower_bound(kKeepGrid, std::min(placed.keep, 1.0));
     placed.tier = std::min<std::uint32_t>(placed.tier, s.lowest());
   } else if (!known || placed.tier == kDropped) {
     placed = s.place(entry);

@@ -92,7 +92,17 @@ void EntryIndex::remove(const EntryKey& key) {
 }
 
 std::vector<EntryIndex::Link> EntryIndex::match(std::span<const std::int32_t> tokens) {
-  return match_below({}, tokens);
+  std::vector<Link> chain = match_below({}, tokens);
+  // A stored manifest may claim any position: keys in its cache were rotated for it, so it must be where it stands.
+  std::uint32_t position = 0;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    if (chain[i].entry->first_position != position) {
+      chain.resize(i);
+      break;
+    }
+    position += chain[i].matched;
+  }
+  return chain;
 }
 
 std::vector<EntryIndex::Link> EntryIndex::match_below(const EntryKey& parent, std::span<const std::int32_t> tokens) {

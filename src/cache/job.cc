@@ -21,11 +21,11 @@ void register_copy(Entry& entry, std::uint32_t tier, const ObjectBytes& object) 
 
 void cut_copy(JobContext& context, Entry& entry, const CopyCut& cut) {
   StoredObject* object = entry.find(cut.method, cut.tier);
-  if (!object || object->strata <= cut.strata) return;
   Tier& tier = *context.tiers[cut.tier];
+  if (!object || object->strata <= cut.strata || tier.read_only()) return;
   const Status status =
       cut.strata == 0 ? remove_object(tier, *object->manifest) : remove_strata(tier, *object->manifest, cut.strata);
-  if (!status) count_failure(context.stats, status.error());
+  if (!status) return count_failure(context.stats, status.error());
   if (cut.strata == 0) {
     ++context.stats.drops;
     entry.forget(object->name(), cut.tier);
@@ -274,8 +274,13 @@ class CopyJob final : public Job {
   }
 
   Progress lose_source(const Error& error) {
-    ++(error.code == ErrorCode::kCorrupt ? context_.stats.corrupt_objects : context_.stats.failed_reads);
-    static_cast<void>(remove_object(*context_.tiers[source_.tier], *source_.manifest));
+    // What only could not be read now may be sound, and on a shared tier others read it: it is forgotten here alone.
+    if (error.code == ErrorCode::kCorrupt) {
+      ++context_.stats.corrupt_objects;
+      static_cast<void>(remove_object(*context_.tiers[source_.tier], *source_.manifest));
+    } else {
+      ++context_.stats.failed_reads;
+    }
     entry().forget(source_.name(), source_.tier);
     return conclude(false);
   }

@@ -50,7 +50,9 @@ EngineStats Engine::stats() const { return state_->stats; }
 // that the request names is applied.
 std::uint32_t Engine::State::slabs_for(const Run& run) const {
   const PageShape& shape = cache.pool().shape();
-  const std::uint32_t whole = shape.pages_for(std::min(run.tokens_max(), model.info().context_max)) + 1;
+  const std::uint32_t whole =
+      shape.pages_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(run.tokens_max(), model.info().context_max))) +
+      1;
   return run.request.demand.named() ? whole + shape.pages_for(static_cast<std::uint32_t>(run.prompt.size())) + 1
                                     : whole;
 }
@@ -180,6 +182,8 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
       cache.store(std::move(turn), run.sequence);
     }
   }
+  run.retrieval = Retrieval();
+  run.sequence.clear();
   done.push_back(std::move(response));
   run.over = true;
 }
@@ -220,17 +224,17 @@ Response Engine::run(Request request) {
   }
 }
 
+// May be called from a request's own on_text: runs are freed by run_once alone.
 void Engine::cancel(RequestId id) {
   State& s = *state_;
   for (const auto& run : s.running) {
-    if (run->id == id) s.finish(*run, StopReason::kCancelled);
+    if (run->id == id && !run->over) s.finish(*run, StopReason::kCancelled);
   }
   const auto waiting = std::ranges::find(s.waiting, id, [](const auto& run) { return run->id; });
   if (waiting != s.waiting.end()) {
     s.finish(**waiting, StopReason::kCancelled);
     s.waiting.erase(waiting);
   }
-  s.reap();
 }
 
 std::vector<Response> Engine::finished() { return std::exchange(state_->done, {}); }

@@ -93,7 +93,10 @@ void Engine::State::step() {
     const bool was_prefilling = lengths[i] < run.prompt.size();
     if (was_prefilling) computed(run, stretches[i], std::move(queries[i]), batch.size() == 1 ? seconds : 0);
     stats.decode_tokens += !was_prefilling;
-    if (stretches[i].ends_prompt) draw(run, logits->subspan(row++ * info.vocabulary, info.vocabulary));
+    if (!stretches[i].ends_prompt) continue;
+    const auto last = logits->subspan(row++ * info.vocabulary, info.vocabulary);
+    // Unless it failed, was cancelled by another's callback, or starts over.
+    if (!run.over && !run.prefilling()) draw(run, last);
   }
 }
 
@@ -145,6 +148,7 @@ void Engine::State::draw(Run& run, std::span<const float> logits) {
     run.response.tokens.push_back(token);
     const std::string piece = run.stream.push(tokenizer.text({&token, 1}));
     if (!piece.empty() && run.request.on_text) run.request.on_text(piece);
+    if (run.over) return;  // the callback cancelled it
     if (run.stream.stopped()) {
       stop = StopReason::kStopString;
     } else if (run.response.tokens.size() >= run.request.max_tokens) {

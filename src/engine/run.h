@@ -27,7 +27,7 @@ class Run {
 
   bool prefilling() const { return sequence.length() < prompt.size(); }
   // Positions still to come at most.
-  std::uint32_t tokens_max() const { return static_cast<std::uint32_t>(prompt.size()) + request.max_tokens; }
+  std::uint64_t tokens_max() const { return std::uint64_t{prompt.size()} + request.max_tokens; }
   // Index of the segment that position `p` lies in.
   std::size_t segment_at(std::uint32_t position) const;
 

@@ -16,6 +16,9 @@
 namespace shale {
 namespace {
 
+// Longer than any chunk: a forged length must not decide how much memory a read takes.
+constexpr std::uint64_t kBlobFileBytesMax = std::uint64_t{4} << 30;
+
 namespace fs = std::filesystem;
 
 constexpr int kPublishAttempts = 8;
@@ -97,7 +100,7 @@ Result<BlobFiles::OpenBlob> BlobFiles::open_blob(const BlobId& id, bool direct) 
   struct stat status;
   if (!blob.file || fstat(blob.file.get(), &status) != 0) return system_failure(errno, "open", file);
   blob.file_bytes = static_cast<std::uint64_t>(status.st_size);
-  if (!S_ISREG(status.st_mode) || !is_blob_length(blob.file_bytes)) {
+  if (!S_ISREG(status.st_mode) || !is_blob_length(blob.file_bytes) || blob.file_bytes > kBlobFileBytesMax) {
     return fail(ErrorCode::kCorrupt, "{}: {} bytes is not the length of a blob's file", file.string(), blob.file_bytes);
   }
   return blob;
