@@ -1,0 +1,12 @@
+// UTF-8 as RFC 3629 has it.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace shale {
+
+// Offset of the first byte that does not belong to well-formed UTF-8; npos when all do.
+std::size_t find_invalid_utf8(std::string_view text);
+
+}  // namespace shale

@@ -1,0 +1,158 @@
+// JSON Lines with ids of blocks.
+//
+//   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 48, …]}
+//
+// Mooncake's traces (github.com/kvcache-ai/Mooncake, FAST '25 release: 512 tokens a block, milliseconds), NVIDIA
+// Dynamo's in the same form, Qwen-Bailian's (github.com/alibaba-edu/qwen-bailian-usagetraces-anon: 16 tokens a block,
+// seconds, known by `chat_id`), and anybody's. Two fields are ours: `block_size`, and `output_hash_ids`, the blocks of
+// the answer, each full and following the prompt's, which then are full ones only.
+#include <cmath>
+
+#include "trace/formats.h"
+#include "trace/json_line.h"
+#include "trace/request_checks.h"
+
+namespace shale {
+namespace {
+
+enum Field : std::size_t { kTimestamp, kInput, kOutput, kIds, kOutputIds, kBlockSize, kChatId };
+constexpr std::array<std::string_view, 7> kNames = {"timestamp",       "input_length", "output_length", "hash_ids",
+                                                    "output_hash_ids", "block_size",   "chat_id"};
+
+// The block size of which `blocks` fit `tokens`: 512 where it fits, else the smallest power of two that does; 0 for
+// none.
+std::uint32_t guess_block_tokens(std::uint64_t blocks, std::uint64_t tokens) {
+  if (block_count_fits(blocks, tokens, kBlockTokensDefault)) return kBlockTokensDefault;
+  for (std::uint32_t size = 1; size <= kBlockTokensMax; size *= 2) {
+    if (blocks == blocks_of(tokens, size)) return size;
+  }
+  return 0;
+}
+
+class HashIdReader final : public TraceReader {
+ public:
+  HashIdReader(LineSource lines, const TraceOptions& options)
+      : lines_(std::move(lines)),
+        json_(lines_),
+        clock_(options.sort),
+        block_tokens_(options.block_tokens),
+        unit_(options.timestamps),
+        blocks_max_(options.limits.request_blocks_max) {}
+
+  // Reads the first request ahead: it tells what the file holds.
+  Status start() {
+    SHALE_ASSIGN(has_first_, read(first_));
+    return {};
+  }
+
+  std::string_view format() const override { return "mooncake"; }
+  std::uint32_t block_tokens() const override { return block_tokens_; }
+
+  Result<bool> next(RawRequest& request) override {
+    if (!std::exchange(has_first_, false)) return read(request);
+    std::swap(request, first_);
+    return true;
+  }
+
+ private:
+  Result<bool> read(RawRequest& request) {
+    SHALE_ASSIGN(const bool more, lines_.next());
+    if (!more) return false;
+    request.blocks.clear();
+    output_.clear();
+    double time = 0;
+    std::uint32_t block_size = 0;
+    const auto on_field = [&](std::size_t field, JsonValue value) -> Status {
+      switch (field) {
+        case kTimestamp:
+          return json_.number(value, time);
+        case kInput:
+          return json_.count(value, request.input_tokens);
+        case kOutput:
+          return json_.count(value, request.output_tokens);
+        case kIds:
+          return read_ids(value, request.blocks);
+        case kOutputIds:
+          return read_ids(value, output_);
+        case kBlockSize:
+          return json_.count(value, block_size);
+        default:
+          return json_.skip(value);
+      }
+    };
+    SHALE_ASSIGN(const JsonPlaces places, json_.object(kNames, on_field));
+    for (const Field field : {kTimestamp, kInput, kIds}) {
+      if (!places[field]) return json_.fail_at(lines_.line().data(), "\"{}\" is missing", kNames[field]);
+    }
+    if (!places[kOutput]) request.output_tokens = 0;
+    SHALE_TRY(check_block_size(request, block_size, places));
+    SHALE_TRY(add_output(request, places));
+    const bool seconds =
+        unit_ == TimestampUnit::kByFormat ? places[kChatId] != nullptr : unit_ == TimestampUnit::kSeconds;
+    SHALE_ASSIGN(request.arrival_s, clock_.arrival(seconds ? time : time / 1000, lines_, places[kTimestamp]));
+    return true;
+  }
+
+  Status read_ids(JsonValue value, std::vector<std::uint64_t>& ids) {
+    return json_.array(value, [&](JsonValue element) -> Status {
+      if (ids.size() == blocks_max_)
+        return json_.fail_at(JsonLine::place(element), "the request has more than {} blocks", blocks_max_);
+      return json_.id(element, ids.emplace_back());
+    });
+  }
+
+  Status check_block_size(const RawRequest& request, std::uint32_t block_size, const JsonPlaces& places) {
+    if (places[kBlockSize] && (block_size == 0 || block_size > kBlockTokensMax)) {
+      return json_.fail_at(places[kBlockSize], "a block has 1 to {} tokens", kBlockTokensMax);
+    }
+    if (places[kBlockSize] && block_tokens_ != 0 && block_size != block_tokens_) {
+      return json_.fail_at(places[kBlockSize], "blocks of {} tokens among blocks of {}", block_size, block_tokens_);
+    }
+    const std::uint64_t blocks = request.blocks.size(), tokens = request.input_tokens;
+    if (block_tokens_ == 0) block_tokens_ = block_size ? block_size : guess_block_tokens(blocks, tokens);
+    if (block_tokens_ == 0) {
+      return json_.fail_at(places[kIds], "{} blocks do not tell the size of one in {} tokens; say how many a block has",
+                           blocks, tokens);
+    }
+    if (block_count_fits(blocks, tokens, block_tokens_)) return {};
+    return json_.fail_at(places[kIds],
+                         "{} blocks for {} tokens, where {} of {} tokens are expected; is that the size of a block?",
+                         blocks, tokens, blocks_of(tokens, block_tokens_), block_tokens_);
+  }
+
+  Status add_output(RawRequest& request, const JsonPlaces& places) {
+    request.output_blocks = static_cast<std::uint32_t>(output_.size());
+    if (output_.empty()) return {};
+    const std::uint64_t tokens = std::uint64_t{request.input_tokens} + request.output_tokens;
+    if (request.blocks.size() > request.input_tokens / block_tokens_) {
+      return json_.fail_at(places[kIds],
+                           "the prompt's last block is not full, so the answer's cannot follow it; leave it out");
+    }
+    if (request.blocks.size() + output_.size() > tokens / block_tokens_) {
+      return json_.fail_at(places[kOutputIds], "{} blocks of answer, but {} tokens fill only {}", output_.size(),
+                           tokens, tokens / block_tokens_ - request.blocks.size());
+    }
+    request.blocks.insert(request.blocks.end(), output_.begin(), output_.end());
+    return {};
+  }
+
+  LineSource lines_;
+  JsonLine json_;
+  ArrivalClock clock_;
+  std::uint32_t block_tokens_;
+  TimestampUnit unit_;
+  std::uint64_t blocks_max_;
+  RawRequest first_;
+  bool has_first_ = false;
+  std::vector<std::uint64_t> output_;
+};
+
+}  // namespace
+
+ReaderResult read_hash_ids(LineSource lines, const TraceOptions& options) {
+  auto reader = std::make_unique<HashIdReader>(std::move(lines), options);
+  SHALE_TRY(reader->start());
+  return reader;
+}
+
+}  // namespace shale
