@@ -7,7 +7,7 @@
 #include "cli/conversation.h"
 #include "cli/interrupt.h"
 #include "cli/requests.h"
-#include "cli/text_file.h"
+#include "core/utf8.h"
 
 namespace shale {
 namespace {
