@@ -62,7 +62,8 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
                                            std::unique_ptr<Catalogue> catalogue, const Clock& clock) {
   if (tiers.empty()) return fail(ErrorCode::kInvalidArgument, "a cache needs at least one tier");
   SHALE_ASSIGN(std::unique_ptr<Planner> planner, make_planner(options.planner, options.planner_options));
-  SHALE_ASSIGN(std::unique_ptr<EvictionPolicy> policy, make_eviction_policy(options.eviction));
+  SHALE_ASSIGN(std::unique_ptr<EvictionPolicy> policy,
+               make_eviction_policy(options.eviction, {.capacity_blocks = pool.slabs_total()}));
   std::unique_ptr<State> state(new State{.options = std::move(options),
                                          .fingerprint = std::move(fingerprint),
                                          .pool = pool,

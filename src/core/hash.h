@@ -25,6 +25,8 @@ struct Hash128 {
 };
 
 Hash128 hash128(std::span<const std::byte> bytes);
+// Shorter and chained: pass the hash of what came before as `seed`.
+std::uint64_t hash64(std::span<const std::byte> bytes, std::uint64_t seed = 0);
 
 // Feeds pieces one after another. Every `add` of a number or string also adds its length or width, so that
 // ("ab", "c") and ("a", "bc") differ.

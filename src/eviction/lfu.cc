@@ -12,6 +12,6 @@ class Lfu final : public RankedPolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_lfu() { return std::make_unique<Lfu>(); }
+std::unique_ptr<EvictionPolicy> make_lfu(const EvictionOptions&) { return std::make_unique<Lfu>(); }
 
 }  // namespace shale

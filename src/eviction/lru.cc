@@ -11,6 +11,6 @@ class Lru final : public RankedPolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_lru() { return std::make_unique<Lru>(); }
+std::unique_ptr<EvictionPolicy> make_lru(const EvictionOptions&) { return std::make_unique<Lru>(); }
 
 }  // namespace shale

@@ -9,7 +9,7 @@ namespace {
 
 struct PolicyEntry {
   std::string_view name;
-  std::unique_ptr<EvictionPolicy> (*make)();
+  std::unique_ptr<EvictionPolicy> (*make)(const EvictionOptions& options);
 };
 
 #define SHALE_ENTRY(name) PolicyEntry{#name, make_##name},
@@ -24,9 +24,9 @@ std::vector<std::string_view> eviction_policy_names() {
   return names;
 }
 
-Result<std::unique_ptr<EvictionPolicy>> make_eviction_policy(std::string_view name) {
+Result<std::unique_ptr<EvictionPolicy>> make_eviction_policy(std::string_view name, const EvictionOptions& options) {
   for (const PolicyEntry& entry : kPolicies) {
-    if (entry.name == name) return entry.make();
+    if (entry.name == name) return entry.make(options);
   }
   return fail(ErrorCode::kInvalidArgument, "'{}' is not an eviction policy: there are {}", name,
               fmt::join(eviction_policy_names(), ", "));

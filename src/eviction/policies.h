@@ -1,6 +1,7 @@
 // The eviction policies there are. Each is one file of this folder; adding one adds its file and its line here.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -15,13 +16,18 @@
 
 namespace shale {
 
+struct EvictionOptions {
+  std::uint64_t capacity_blocks = 0;  // nodes that the tree may hold: sizes ghost histories and segments
+  std::uint64_t seed = 0;             // of policies that draw lots
+};
+
 // Defined by the policy's file: make_lru and so on.
-#define SHALE_DECLARE(name) std::unique_ptr<EvictionPolicy> make_##name();
+#define SHALE_DECLARE(name) std::unique_ptr<EvictionPolicy> make_##name(const EvictionOptions& options);
 SHALE_EVICTION_POLICIES(SHALE_DECLARE)
 #undef SHALE_DECLARE
 
 std::vector<std::string_view> eviction_policy_names();
 // kInvalidArgument names the known ones.
-Result<std::unique_ptr<EvictionPolicy>> make_eviction_policy(std::string_view name);
+Result<std::unique_ptr<EvictionPolicy>> make_eviction_policy(std::string_view name, const EvictionOptions& options);
 
 }  // namespace shale

@@ -11,21 +11,23 @@ namespace shale {
 
 class RankedPolicy : public EvictionPolicy {
  public:
-  void access(std::span<const NodeId> path, std::size_t inserted_from, std::uint64_t tick) final {
+  void access(const PathAccess& visit) final {
+    const std::span<const NodeId> path = visit.path;
+    const std::uint64_t tick = visit.tick;
     if (path.empty()) return;
     nodes_.resize(std::max<std::size_t>(nodes_.size(), *std::ranges::max_element(path) + std::size_t{1}));
     for (std::size_t i = 0; i < path.size(); ++i) {
       Node& node = nodes_[path[i]];
-      if (i >= inserted_from) {
+      if (i >= visit.inserted_from) {
         node = {.last_access = tick, .visits = 1, .inserted = ++inserted_};
       } else if (node.last_access != tick) {
         node.last_access = tick;
         ++node.visits;
       }
     }
-    if (inserted_from > 0 && inserted_from < path.size()) stops_being_leaf(path[inserted_from - 1]);
+    if (visit.inserted_from > 0 && visit.inserted_from < path.size()) stops_being_leaf(path[visit.inserted_from - 1]);
     // Of a path only the last node can be a leaf, and it is one if it is new or was one.
-    if (inserted_from < path.size() || leaves_.contains(path.back())) rank(path.back());
+    if (visit.inserted_from < path.size() || leaves_.contains(path.back())) rank(path.back());
   }
 
   NodeId victim() final { return leaves_.empty() ? kNoNode : leaves_.top(); }

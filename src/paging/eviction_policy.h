@@ -12,14 +12,27 @@ namespace shale {
 using NodeId = std::uint32_t;
 inline constexpr NodeId kNoNode = ~NodeId{0};
 
-// The tree tells a policy of whole paths, root side first; all nodes of a path get the same stamp, so a node is never
-// older than its descendants. `tick` counts processed requests and never goes back; a node that one tick visits twice
-// was visited once. A policy keeps whatever it needs in arrays by NodeId. Deterministic; not thread-safe.
+// Names a block by its tokens and all tokens before it: the same tokens after the same prefix have the same key in
+// every life of their node, so that a policy can remember what it evicted.
+using BlockKey = std::uint64_t;
+
+// One request's visit, root side first.
+struct PathAccess {
+  std::span<const NodeId> path;    // each the child of the one before it
+  std::span<const BlockKey> keys;  // of the path's nodes; a hit leaf whose key differs from before has grown
+  std::size_t inserted_from = 0;   // path[inserted_from …] are new nodes, the nodes before it are hits
+  bool last_is_partial = false;    // the last block is not full: as long as it stays so, nothing can follow it
+  std::uint64_t tick = 0;          // counts processed requests; never goes back
+  double time_s = 0;               // of arrival, on any one clock that never goes back; 0 where nobody keeps one
+};
+
+// The tree tells a policy of whole paths; all nodes of a path get the same stamp, so a node is never older than its
+// descendants. A node that one tick visits twice was visited once. A policy keeps whatever it needs in arrays by
+// NodeId. Deterministic; not thread-safe.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
-  // `path[inserted_from …]` are new nodes (each the child of the one before it), the nodes before it are hits.
-  virtual void access(std::span<const NodeId> path, std::size_t inserted_from, std::uint64_t tick) = 0;
+  virtual void access(const PathAccess& visit) = 0;
   // The leaf to evict, or kNoNode when nothing is left. The tree answers with `evicted` for it, or with `pass_over`
   // when it cannot go now (its bytes are in use).
   virtual NodeId victim() = 0;

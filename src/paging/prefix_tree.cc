@@ -4,6 +4,8 @@
 #include <cassert>
 #include <map>
 
+#include "core/hash.h"
+
 namespace shale {
 namespace {
 
@@ -20,8 +22,9 @@ using Children = std::map<std::vector<std::int32_t>, NodeId, TokensBefore>;
 struct Node {
   NodeId parent = kNoNode;
   SlabId slab = 0;
+  BlockKey key = 0;
   Children children;
-  const std::vector<std::int32_t>* tokens = nullptr;  // its key among the parent's children; null while unused
+  const std::vector<std::int32_t>* tokens = nullptr;  // its place among the parent's children; null while unused
 };
 
 std::uint32_t common_prefix(Tokens a, Tokens b) {
@@ -37,6 +40,7 @@ struct PrefixTree::State {
   std::vector<Node> nodes = {};  // by NodeId
   std::vector<NodeId> unused = {};
   std::uint64_t tick = 0;  // requests seen: calls of `adopt`
+  double time_s = 0;       // when the last of them arrived
   std::uint64_t evictions = 0;
 
   std::uint32_t page_tokens() const { return pool.shape().page_tokens; }
@@ -52,9 +56,13 @@ struct PrefixTree::State {
   Match find(Tokens tokens) const;
   std::pair<NodeId, std::uint32_t> closest_child(NodeId parent, Tokens tokens) const;
 
+  BlockKey key(NodeId parent, Tokens tokens) const {
+    return hash64(std::as_bytes(tokens), parent == kNoNode ? 0 : nodes[parent].key);
+  }
   NodeId add(NodeId parent, Tokens tokens, SlabId slab);
   void extend(NodeId leaf, Tokens tokens, SlabId slab);
   void remove(NodeId leaf);
+  void tell_policy(std::span<const NodeId> path, std::size_t inserted_from);
 };
 
 std::pair<NodeId, std::uint32_t> PrefixTree::State::closest_child(NodeId parent, Tokens tokens) const {
@@ -98,6 +106,7 @@ NodeId PrefixTree::State::add(NodeId parent, Tokens tokens, SlabId slab) {
   assert(fresh);
   nodes[id].parent = parent;
   nodes[id].slab = slab;
+  nodes[id].key = key(parent, tokens);
   nodes[id].tokens = &child->first;
   pool.retain_slab(slab);
   return id;
@@ -113,6 +122,7 @@ void PrefixTree::State::extend(NodeId leaf, Tokens tokens, SlabId slab) {
   pool.retain_slab(slab);
   pool.release_slab(node.slab);
   node.slab = slab;
+  node.key = key(node.parent, tokens);
 }
 
 void PrefixTree::State::remove(NodeId leaf) {
@@ -126,6 +136,17 @@ void PrefixTree::State::remove(NodeId leaf) {
   policy->evicted(leaf, parent, parent != kNoNode && nodes[parent].children.empty());
 }
 
+void PrefixTree::State::tell_policy(std::span<const NodeId> path, std::size_t inserted_from) {
+  std::vector<BlockKey> keys;
+  for (const NodeId node : path) keys.push_back(nodes[node].key);
+  policy->access({.path = path,
+                  .keys = keys,
+                  .inserted_from = inserted_from,
+                  .last_is_partial = !path.empty() && nodes[path.back()].tokens->size() < page_tokens(),
+                  .tick = tick,
+                  .time_s = time_s});
+}
+
 PrefixTree::PrefixTree(PagePool& pool, std::unique_ptr<EvictionPolicy> policy)
     : state_(new State{.pool = pool, .policy = std::move(policy)}) {}
 PrefixTree::~PrefixTree() {
@@ -134,13 +155,14 @@ PrefixTree::~PrefixTree() {
 
 std::uint32_t PrefixTree::match(std::span<const std::int32_t> tokens) const { return state_->find(tokens).tokens; }
 
-std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& sequence) {
+std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s) {
   const State::Match match = state_->find(tokens);
   std::vector<SlabId> slabs;
   for (const NodeId node : match.path) slabs.push_back(state_->nodes[node].slab);
   sequence.adopt_prefix(slabs, match.tokens);
   ++state_->tick;
-  state_->policy->access(match.path, match.path.size(), state_->tick);
+  state_->time_s = time_s;
+  state_->tell_policy(match.path, match.path.size());
   return match.tokens;
 }
 
@@ -171,7 +193,7 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
     const std::size_t i = match.path.size();
     match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i), slabs[i]));
   }
-  s.policy->access(match.path, inserted_from, s.tick);
+  s.tell_policy(match.path, inserted_from);
   return {};
 }
 

@@ -20,10 +20,11 @@ class PrefixTree {
   PrefixTree(PagePool& pool, std::unique_ptr<EvictionPolicy> policy);
   ~PrefixTree();
 
-  // The longest resident prefix of `tokens`, token by token (it may end inside a node). Begins a request: the
-  // policy's clock advances and the path counts as visited; an `insert` before the next `adopt` is the same request.
-  // The sequence gets shared references; it must be empty. Returns the tokens matched, at most `tokens.size()`.
-  std::uint32_t adopt(std::span<const std::int32_t> tokens, Sequence& sequence);
+  // The longest resident prefix of `tokens`, token by token (it may end inside a node). Begins a request, which arrived
+  // at `time_s`: the policy's clock advances and the path counts as visited; an `insert` before the next `adopt` is the
+  // same request. The sequence gets shared references; it must be empty. Returns the tokens matched, at most
+  // `tokens.size()`.
+  std::uint32_t adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s = 0);
   // As `adopt`, without taking or touching anything.
   std::uint32_t match(std::span<const std::int32_t> tokens) const;
   // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there. Tokens already present keep

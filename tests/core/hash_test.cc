@@ -15,6 +15,12 @@ TEST(Hash, KnownVectors) {
   EXPECT_EQ(hash128(bytes_of("abc")).hex(), "06b05ab6733a618578af5f94892f3950");
 }
 
+TEST(Hash, TheShortOneChains) {
+  EXPECT_EQ(hash64({}), 0x2d06800538d394c2u);  // XXH3's 64-bit variant with seed 0
+  EXPECT_NE(hash64(bytes_of("abc"), 1), hash64(bytes_of("abc"), 2));
+  EXPECT_EQ(hash64(bytes_of("abc"), 1), hash64(bytes_of("abc"), 1));
+}
+
 TEST(Hash, HexGoesThereAndBack) {
   const Hash128 hash = hash128(bytes_of("a page"));
   EXPECT_EQ(Hash128::parse(hash.hex()).value(), hash);

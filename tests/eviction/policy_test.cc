@@ -48,7 +48,9 @@ class Tree {
       nodes_[id] = {.parent = parent, .last_access = tick_, .visits = 1, .inserted = ++inserted_};
       path.push_back(id);
     }
-    policy_.access(path, inserted_from, tick_);
+    std::vector<BlockKey> keys;
+    for (const NodeId id : path) keys.push_back(nodes_[id].inserted);
+    policy_.access({.path = path, .keys = keys, .inserted_from = inserted_from, .tick = tick_});
   }
   void evict(NodeId id) {
     const NodeId parent = nodes_.at(id).parent;
@@ -80,7 +82,9 @@ class Tree {
 
 class EvictionPolicyTest : public testing::TestWithParam<std::string_view> {
  protected:
-  static std::unique_ptr<EvictionPolicy> make() { return std::move(make_eviction_policy(GetParam()).value()); }
+  static std::unique_ptr<EvictionPolicy> make() {
+    return std::move(make_eviction_policy(GetParam(), {.capacity_blocks = 60}).value());
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(Registry, EvictionPolicyTest, testing::ValuesIn(eviction_policy_names()),
@@ -88,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, EvictionPolicyTest, testing::ValuesIn(evictio
 
 TEST(EvictionPolicies, AreNamedInOrderAndRefuseOthers) {
   EXPECT_TRUE(std::ranges::is_sorted(eviction_policy_names()));
-  const auto unknown = make_eviction_policy("none such");
+  const auto unknown = make_eviction_policy("none such", {});
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
   for (const auto name : eviction_policy_names())
@@ -98,7 +102,7 @@ TEST(EvictionPolicies, AreNamedInOrderAndRefuseOthers) {
 TEST_P(EvictionPolicyTest, AnEmptyTreeHasNoVictim) {
   const auto policy = make();
   EXPECT_EQ(policy->victim(), kNoNode);
-  policy->access({}, 0, 1);
+  policy->access({.tick = 1});
   policy->reconsider();
   EXPECT_EQ(policy->victim(), kNoNode);
 }
@@ -173,7 +177,7 @@ TEST_P(EvictionPolicyTest, IsDeterministic) {
 template <class Rank>
 void expect_lowest_goes(std::string_view name, const Rank& rank) {
   std::mt19937 random(9);
-  const auto policy = std::move(make_eviction_policy(name).value());
+  const auto policy = std::move(make_eviction_policy(name, {.capacity_blocks = 50}).value());
   Tree tree(*policy);
   for (int step = 0; step < 3000; ++step) {
     tree.request(tree.any(random), random() % 4);
@@ -197,13 +201,15 @@ TEST(Lfu, TheLeastVisitedLeafGoesTheNewestOfEquals) {
 }
 
 TEST(Lfu, OneRequestIsOneVisit) {
-  const auto policy = std::move(make_eviction_policy("lfu").value());
+  const auto policy = std::move(make_eviction_policy("lfu", {}).value());
   const NodeId first[] = {0}, second[] = {1};
-  policy->access(first, 0, 1);
-  policy->access(second, 0, 2);
-  policy->access(second, 1, 3);
-  policy->access(first, 1, 4);
-  policy->access(first, 1, 4);
+  const BlockKey keys[] = {7, 8};
+  const std::span first_key(keys, 1), second_key(keys + 1, 1);
+  policy->access({.path = first, .keys = first_key, .inserted_from = 0, .tick = 1});
+  policy->access({.path = second, .keys = second_key, .inserted_from = 0, .tick = 2});
+  policy->access({.path = second, .keys = second_key, .inserted_from = 1, .tick = 3});
+  policy->access({.path = first, .keys = first_key, .inserted_from = 1, .tick = 4});
+  policy->access({.path = first, .keys = first_key, .inserted_from = 1, .tick = 4});
   EXPECT_EQ(policy->victim(), 1);  // both were visited twice; the newest goes
 }
 

@@ -43,7 +43,7 @@ class PrefixTreeWithPolicy : public testing::TestWithParam<std::string_view> {
   }
 
   std::unique_ptr<PagePool> pool_ = std::move(PagePool::create(kShape, kSlabs* kShape.slab_bytes()).value());
-  PrefixTree tree_{*pool_, std::move(make_eviction_policy(GetParam()).value())};
+  PrefixTree tree_{*pool_, std::move(make_eviction_policy(GetParam(), {.capacity_blocks = kSlabs}).value())};
 };
 
 INSTANTIATE_TEST_SUITE_P(Registry, PrefixTreeWithPolicy, testing::ValuesIn(eviction_policy_names()),

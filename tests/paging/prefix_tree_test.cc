@@ -16,10 +16,12 @@ constexpr PageShape kShape{.layers = 1, .kv_heads = 2, .head_dim = 8, .page_toke
 // Evicts the leaf of the lowest number, which in a tree that only grows is the oldest.
 class LowestLeaf final : public EvictionPolicy {
  public:
-  void access(std::span<const NodeId> path, std::size_t inserted_from, std::uint64_t) override {
-    if (inserted_from == path.size()) return;
-    if (inserted_from > 0) leaves_.erase(path[inserted_from - 1]);
-    leaves_.insert(path.back());
+  void access(const PathAccess& visit) override {
+    visits.push_back(
+        {visit.inserted_from, {visit.keys.begin(), visit.keys.end()}, visit.last_is_partial, visit.time_s});
+    if (visit.inserted_from == visit.path.size()) return;
+    if (visit.inserted_from > 0) leaves_.erase(visit.path[visit.inserted_from - 1]);
+    leaves_.insert(visit.path.back());
   }
   NodeId victim() override { return leaves_.empty() ? kNoNode : *leaves_.begin(); }
   void evicted(NodeId node, NodeId parent, bool parent_is_leaf) override {
@@ -31,6 +33,14 @@ class LowestLeaf final : public EvictionPolicy {
     passed_over_.insert(node);
   }
   void reconsider() override { leaves_.merge(passed_over_); }
+
+  struct Visit {
+    std::size_t hits = 0;
+    std::vector<BlockKey> keys;
+    bool last_is_partial = false;
+    double time_s = 0;
+  };
+  std::vector<Visit> visits;
 
  private:
   std::set<NodeId> leaves_, passed_over_;
@@ -46,7 +56,7 @@ class PrefixTreeTest : public testing::Test {
   // Computes `ids` on top of what the tree has and remembers them. What it reused.
   std::uint32_t serve(const std::vector<std::int32_t>& ids) {
     Sequence sequence(*pool_);
-    const std::uint32_t reused = tree_.adopt(ids, sequence);
+    const std::uint32_t reused = tree_.adopt(ids, sequence, ++now_s_);
     EXPECT_TRUE(sequence.append(static_cast<std::uint32_t>(ids.size()) - reused));
     EXPECT_TRUE(tree_.insert(ids, sequence));
     check();
@@ -58,7 +68,9 @@ class PrefixTreeTest : public testing::Test {
   }
 
   std::unique_ptr<PagePool> pool_ = std::move(PagePool::create(kShape, 16 * kShape.slab_bytes()).value());
-  PrefixTree tree_{*pool_, std::make_unique<LowestLeaf>()};
+  LowestLeaf* policy_ = new LowestLeaf;  // the tree's
+  PrefixTree tree_{*pool_, std::unique_ptr<LowestLeaf>(policy_)};
+  double now_s_ = 0;
 };
 
 TEST_F(PrefixTreeTest, MatchesTokenByToken) {
@@ -106,6 +118,31 @@ TEST_F(PrefixTreeTest, BranchesLieBesideEachOther) {
   EXPECT_EQ(tree_.nodes(), 3);
   EXPECT_EQ(tree_.match(left), 16);
   EXPECT_EQ(tree_.match(right), 16);
+}
+
+TEST_F(PrefixTreeTest, KeysNameBlocksByTheirPrefixInEveryLife) {
+  serve(tokens(0, 24));
+  serve(tokens(8, 16));
+  const auto first = policy_->visits[1].keys, shifted = policy_->visits[3].keys;
+  EXPECT_EQ(first.size(), 3);
+  EXPECT_NE(shifted[0], first[1]);  // the same tokens after another prefix
+  tree_.clear();
+  serve(tokens(0, 24));
+  EXPECT_EQ(policy_->visits.back().keys, first);
+  EXPECT_EQ(policy_->visits.back().hits, 0);
+  EXPECT_EQ(policy_->visits.back().time_s, 3);
+}
+
+TEST_F(PrefixTreeTest, AGrownLeafHasAnotherKey) {
+  serve(tokens(0, 13));
+  const auto shorter = policy_->visits.back();
+  EXPECT_TRUE(shorter.last_is_partial);
+  serve(tokens(0, 16));
+  const auto grown = policy_->visits.back();
+  EXPECT_FALSE(grown.last_is_partial);
+  EXPECT_EQ(grown.hits, 2);
+  EXPECT_EQ(grown.keys[0], shorter.keys[0]);
+  EXPECT_NE(grown.keys[1], shorter.keys[1]);
 }
 
 TEST_F(PrefixTreeTest, OnlyExactAgreeingTokensAreTaken) {
