@@ -16,8 +16,8 @@
 namespace shale {
 namespace {
 
-// Longer than any chunk: a forged length must not decide how much memory a read takes.
-constexpr std::uint64_t kBlobFileBytesMax = std::uint64_t{4} << 30;
+constexpr std::uint64_t kBlobFileBytesMax = std::uint64_t{4} << 30;    // longer than any chunk
+constexpr std::uint64_t kUncheckedBytesMax = std::uint64_t{16} << 20;  // longer files show their footer first
 
 namespace fs = std::filesystem;
 
@@ -41,6 +41,12 @@ std::optional<std::uint32_t> parse_part(const std::string& name) {
 }
 
 bool is_blob_length(std::uint64_t bytes) { return bytes > 0 && bytes % kIoAlignment == 0; }
+
+double seconds_since_change(const fs::path& path) {
+  std::error_code error;
+  const auto changed = fs::last_write_time(path, error);
+  return error ? 0 : std::chrono::duration<double>(fs::file_time_type::clock::now() - changed).count();
+}
 
 std::string random_session() {
   std::random_device random;
@@ -103,7 +109,22 @@ Result<BlobFiles::OpenBlob> BlobFiles::open_blob(const BlobId& id, bool direct) 
   if (!S_ISREG(status.st_mode) || !is_blob_length(blob.file_bytes) || blob.file_bytes > kBlobFileBytesMax) {
     return fail(ErrorCode::kCorrupt, "{}: {} bytes is not the length of a blob's file", file.string(), blob.file_bytes);
   }
+  if (blob.file_bytes > kUncheckedBytesMax) SHALE_TRY(check_footer(id, blob));
   return blob;
+}
+
+Status BlobFiles::check_footer(const BlobId& id, const OpenBlob& blob) const {
+  AlignedBuffer block(kIoAlignment);
+  const auto offset = static_cast<off_t>(blob.file_bytes - block.size());
+  ssize_t count = -1;
+  do {
+    count = pread(blob.file.get(), block.data(), block.size(), offset);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) return system_failure(errno, "read", path(id));
+  if (count != std::ssize(block.bytes()))
+    return fail(ErrorCode::kCorrupt, "{}: ends before its length", path(id).string());
+  SHALE_TRY(framed_length(id, block.bytes(), blob.file_bytes));
+  return {};
 }
 
 Result<BlobBytes> BlobFiles::read(const BlobId& id, bool direct, BufferPool& buffers) const {
@@ -121,7 +142,10 @@ Result<BlobBytes> BlobFiles::read(const BlobId& id, bool direct, BufferPool& buf
 }
 
 Result<bool> BlobFiles::write(const BlobId& id, const AlignedBuffer& bytes, const WriteMode& mode) {
-  if (file_bytes(id) != 0) return false;
+  if (file_bytes(id) != 0) {
+    utimensat(AT_FDCWD, path(id).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // it is somebody's: not abandoned
+    return false;
+  }
   const fs::path temporary = temporary_path();
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | (mode.direct ? O_DIRECT : 0);
   const FileDescriptor file(::open(temporary.c_str(), flags, 0600));
@@ -149,7 +173,11 @@ Result<bool> BlobFiles::publish(const fs::path& temporary, const BlobId& id, boo
   }
   if (error == EEXIST) return false;
   if (error != 0) return system_failure(error, "name", path(id));
-  if (sync) SHALE_TRY(sync_folder(folder));
+  if (!sync) return true;
+  if (Status synced = sync_folder(folder); !synced) {
+    unlink(path(id).c_str());
+    return std::unexpected(std::move(synced).error());
+  }
   return true;
 }
 
@@ -180,15 +208,25 @@ Result<std::vector<BlobId>> BlobFiles::list() const {
     return for_each_entry(prefix.path(), [&](const fs::directory_entry& folder) -> Status {
       const Result<Hash128> object = Hash128::parse(folder.path().filename().string());
       if (!object || object_folder(*object) != folder.path()) return {};
-      return for_each_entry(folder.path(), [&](const fs::directory_entry& file) -> Status {
-        if (const auto part = parse_part(file.path().filename())) ids.push_back({*object, *part});
-        return {};
-      });
+      SHALE_ASSIGN(const auto found, parts(*object));
+      for (const std::uint32_t part : found) ids.push_back({*object, part});
+      return {};
     });
   }));
   std::sort(ids.begin(), ids.end());
   return ids;
 }
+
+Result<std::vector<std::uint32_t>> BlobFiles::parts(const Hash128& object) const {
+  std::vector<std::uint32_t> parts;
+  SHALE_TRY(for_each_entry(object_folder(object), [&](const fs::directory_entry& file) -> Status {
+    if (const auto part = parse_part(file.path().filename())) parts.push_back(*part);
+    return {};
+  }));
+  return parts;
+}
+
+double BlobFiles::untouched_s(const BlobId& id) const { return seconds_since_change(path(id)); }
 
 Result<std::uint64_t> BlobFiles::total_bytes() const {
   SHALE_ASSIGN(const auto ids, list());
@@ -198,11 +236,9 @@ Result<std::uint64_t> BlobFiles::total_bytes() const {
 }
 
 void BlobFiles::remove_temporary(double older_than_s) {
-  const auto now = fs::file_time_type::clock::now();
   const auto remove_old = [&](const fs::directory_entry& entry) -> Status {
-    std::error_code error;
-    const auto changed = entry.last_write_time(error);
-    if (!error && std::chrono::duration<double>(now - changed).count() >= older_than_s) fs::remove(entry.path(), error);
+    std::error_code ignored;
+    if (older_than_s <= 0 || seconds_since_change(entry.path()) >= older_than_s) fs::remove(entry.path(), ignored);
     return {};
   };
   for (std::uint64_t shard = 0; shard < kTemporaryFolders; ++shard) {

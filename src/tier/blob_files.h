@@ -28,7 +28,8 @@ class BlobFiles {
     FileDescriptor file;
     std::uint64_t file_bytes = 0;
   };
-  // kNotFound, kCorrupt where its length cannot be that of a blob, kIo.
+  // kNotFound, kIo; kCorrupt where its length cannot be that of a blob or, being large, is not what its footer says: a
+  // forged length must not decide how much memory a read takes.
   Result<OpenBlob> open_blob(const BlobId& id, bool direct) const;
   Result<BlobBytes> read(const BlobId& id, bool direct, BufferPool& buffers) const;
 
@@ -37,14 +38,18 @@ class BlobFiles {
     bool sync = false;         // on the device before the name appears
     bool drop_cached = false;  // leave nothing in the page cache
   };
-  // False when the blob was there already. On an error nothing is left behind; kFull when the device or quota is full.
+  // False when the blob was there already, which then counts as touched. On an error nothing is left behind, and where
+  // it was the synchronising of the folder that failed, the name is taken away again; kFull when the device or quota is
+  // full.
   Result<bool> write(const BlobId& id, const AlignedBuffer& bytes, const WriteMode& mode);
 
   // The bytes that it occupied; 0 when there was none.
   Result<std::uint64_t> remove(const BlobId& id);
   std::uint64_t file_bytes(const BlobId& id) const;  // whole blocks; 0 when absent
   Result<std::vector<BlobId>> list() const;          // sorted
+  Result<std::vector<std::uint32_t>> parts(const Hash128& object) const;
   Result<std::uint64_t> total_bytes() const;
+  double untouched_s(const BlobId& id) const;  // since it was written or found there by a write; 0 when absent
 
   // Removes temporary files that have not changed for that long.
   void remove_temporary(double older_than_s);
@@ -62,6 +67,7 @@ class BlobFiles {
   std::filesystem::path temporary_path() const;
   std::optional<std::uint64_t> length(const BlobId& id) const;
   Result<bool> publish(const std::filesystem::path& temporary, const BlobId& id, bool sync);
+  Status check_footer(const BlobId& id, const OpenBlob& blob) const;
 
   const std::filesystem::path folder_;
   const std::string session_;  // distinguishes temporary files of all writers

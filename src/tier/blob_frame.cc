@@ -42,13 +42,9 @@ AlignedBuffer frame_tail(const BlobId& id, std::span<const std::byte> blob) {
   return tail;
 }
 
-Result<BlobBytes> unframe(const BlobId& id, std::shared_ptr<AlignedBuffer> file) {
-  const std::size_t file_bytes = file->size();
-  if (file_bytes == 0 || file_bytes % kIoAlignment != 0) {
-    return fail(ErrorCode::kCorrupt, "{}: {} bytes is not the length of a blob's file", to_string(id), file_bytes);
-  }
+Result<std::uint64_t> framed_length(const BlobId& id, std::span<const std::byte> last_block, std::uint64_t file_bytes) {
   Footer footer;
-  std::memcpy(&footer, file->data() + file_bytes - sizeof footer, sizeof footer);
+  std::memcpy(&footer, last_block.last(sizeof footer).data(), sizeof footer);
   const Footer expected = make_footer(id, footer.bytes);
   if (std::memcmp(&footer, &expected, sizeof footer) != 0) {
     return fail(ErrorCode::kCorrupt, "{}: its file does not end in this blob's footer", to_string(id));
@@ -57,11 +53,20 @@ Result<BlobBytes> unframe(const BlobId& id, std::shared_ptr<AlignedBuffer> file)
     return fail(ErrorCode::kCorrupt, "{}: a file of {} bytes claims to hold {}", to_string(id), file_bytes,
                 footer.bytes);
   }
-  const auto padding = file->bytes().subspan(footer.bytes, file_bytes - sizeof footer - footer.bytes);
-  if (std::ranges::any_of(padding, [](std::byte byte) { return byte != std::byte{0}; })) {
-    return fail(ErrorCode::kCorrupt, "{}: the padding after its {} bytes is not zero", to_string(id), footer.bytes);
+  return footer.bytes;
+}
+
+Result<BlobBytes> unframe(const BlobId& id, std::shared_ptr<AlignedBuffer> file) {
+  const std::size_t file_bytes = file->size();
+  if (file_bytes == 0 || file_bytes % kIoAlignment != 0) {
+    return fail(ErrorCode::kCorrupt, "{}: {} bytes is not the length of a blob's file", to_string(id), file_bytes);
   }
-  file->resize(footer.bytes);
+  SHALE_ASSIGN(const std::uint64_t length, framed_length(id, file->bytes().last(kIoAlignment), file_bytes));
+  const auto padding = file->bytes().subspan(length, file_bytes - kBlobFooterBytes - length);
+  if (std::ranges::any_of(padding, [](std::byte byte) { return byte != std::byte{0}; })) {
+    return fail(ErrorCode::kCorrupt, "{}: the padding after its {} bytes is not zero", to_string(id), length);
+  }
+  file->resize(length);
   return file;
 }
 

@@ -21,6 +21,10 @@ constexpr std::uint64_t framed_bytes(std::uint64_t bytes) { return round_up(byte
 // The end of the file, 4 or 8 KiB: what is left of the blob after its last whole block, zeros, the footer.
 AlignedBuffer frame_tail(const BlobId& id, std::span<const std::byte> blob);
 
+// The blob's length, given the last block of its file: kCorrupt unless the footer is this blob's and its length is that
+// of a blob in a file of `file_bytes`.
+Result<std::uint64_t> framed_length(const BlobId& id, std::span<const std::byte> last_block, std::uint64_t file_bytes);
+
 // The blob, given its whole file: the same buffer, cut to the blob's length. kCorrupt with what is wrong.
 Result<BlobBytes> unframe(const BlobId& id, std::shared_ptr<AlignedBuffer> file);
 

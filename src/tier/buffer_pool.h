@@ -18,7 +18,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   static std::shared_ptr<BufferPool> make(std::size_t spare_bytes_max);
 
   // Of that size, and of a capacity of at least as much; contents are whatever was there. Returns to the pool when the
-  // last reference goes.
+  // last reference goes. Throws std::bad_alloc.
   std::shared_ptr<AlignedBuffer> get(std::size_t size);
   std::size_t spare_bytes() const;
 

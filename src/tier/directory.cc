@@ -8,7 +8,6 @@ namespace {
 
 constexpr unsigned kThreads = 8;  // a remote's latency is hidden by asking for several blobs at once
 constexpr std::size_t kSpareBufferBytes = std::size_t{64} << 20;
-constexpr double kAbandonedAfterSeconds = 24 * 3600;  // no write takes so long: its writer is gone
 
 }  // namespace
 

@@ -47,8 +47,8 @@ int rename_new(const fs::path& from, const fs::path& to) {
 
 Status sync_folder(const fs::path& folder) {
   const FileDescriptor fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || fsync(fd.get()) != 0) return system_failure(errno, "synchronise", folder);
-  return {};
+  if (fd && (fsync(fd.get()) == 0 || errno == EINVAL || errno == ENOSYS)) return {};
+  return system_failure(errno, "synchronise", folder);
 }
 
 }  // namespace shale

@@ -47,6 +47,7 @@ Status write_all(int fd, std::span<const std::byte> body, std::span<const std::b
 // once may, in a race of two writers, replace a file by its equal.
 int rename_new(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// Nothing to do where the file system cannot synchronise folders.
 Status sync_folder(const std::filesystem::path& folder);
 
 // Calls `visit(entry)`, which returns a Status, for everything in a folder; what others remove meanwhile is skipped.

@@ -36,7 +36,9 @@ std::shared_ptr<TierRead> FileTier::read_impl(const BlobId& id, double start_s) 
   if (reader_) {
     reader_->read(id, finish);
   } else {
-    threads_->run([this, id, finish] { finish(files_->read(id, options_.direct_reads, *buffers_)); });
+    threads_->run([this, id, finish] {
+      finish(no_memory_is_an_error([&] { return files_->read(id, options_.direct_reads, *buffers_); }));
+    });
   }
   return read;
 }
@@ -44,13 +46,17 @@ std::shared_ptr<TierRead> FileTier::read_impl(const BlobId& id, double start_s) 
 std::shared_ptr<TierWrite> FileTier::write_impl(const BlobId& id, BlobBytes bytes, double start_s) {
   auto write = std::make_shared<PendingWrite>();
   threads_->run([this, id, bytes = std::move(bytes), write, start_s] {
-    const Result<bool> stored = files_->write(id, *bytes, options_.write_mode);
+    Result<bool> stored = no_memory_is_an_error([&] { return files_->write(id, *bytes, options_.write_mode); });
     const double seconds = clock_.now_s() - start_s;
-    Status status = stored ? Status() : std::unexpected(stored.error());
+    const Status status = stored ? Status() : std::unexpected(stored.error());
     finished_write(start_s, seconds, bytes->size(), stored.value_or(false), status);
-    write->complete(std::move(status), seconds);
+    write->complete(std::move(stored), seconds);
   });
   return write;
+}
+
+double FileTier::untouched_s(const BlobId& id) const {
+  return options_.shared ? files_->untouched_s(id) : Tier::untouched_s(id);
 }
 
 bool FileTier::count_again() {

@@ -35,12 +35,14 @@ class FileTier final : public Tier {
   bool read_only() const override { return options_.read_only; }
   std::string describe() const override { return options_.describe; }
   std::uint64_t stored_bytes(std::uint64_t bytes) const override;
+  double untouched_s(const BlobId& id) const override;
 
  private:
   std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override;
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override;
   Result<std::uint64_t> remove_impl(const BlobId& id) override { return files_->remove(id); }
   Result<std::vector<BlobId>> list_impl() const override { return files_->list(); }
+  Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override { return files_->parts(object); }
   std::uint64_t blob_bytes_impl(const BlobId& id) const override { return files_->file_bytes(id); }
   bool count_again() override;
 

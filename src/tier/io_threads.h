@@ -5,10 +5,24 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include "core/error.h"
+
 namespace shale {
+
+// Calls `work`, which returns a Result, where no exception may leave a thread: kIo where memory is lacking.
+template <class Work>
+std::invoke_result_t<Work> no_memory_is_an_error(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kIo, "there is no memory for a blob that is being read or written");
+  }
+}
 
 class IoThreads {
  public:

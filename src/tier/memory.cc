@@ -42,7 +42,7 @@ class MemoryTier final : public Tier {
       stored = blobs_.try_emplace(id, std::move(bytes)).second;
     }
     finished_write(start_s, clock_.now_s() - start_s, size, stored, {});
-    return finished_tier_write({});
+    return finished_tier_write(stored);
   }
 
   Result<std::uint64_t> remove_impl(const BlobId& id) override {
@@ -57,6 +57,15 @@ class MemoryTier final : public Tier {
     ids.reserve(blobs_.size());
     for (const auto& [id, bytes] : blobs_) ids.push_back(id);
     return ids;
+  }
+
+  Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::uint32_t> parts;
+    for (auto blob = blobs_.lower_bound({object, 0}); blob != blobs_.end() && blob->first.object == object; ++blob) {
+      parts.push_back(blob->first.part);
+    }
+    return parts;
   }
 
   std::uint64_t blob_bytes_impl(const BlobId& id) const override {

@@ -32,6 +32,11 @@ class Promise {
     done_.wait(lock, [this] { return result_.has_value(); });
     return *result_;
   }
+  // `other` while there is no result, or an error.
+  T value_or(T other) const {
+    const std::lock_guard lock(mutex_);
+    return result_ ? result_->value_or(std::move(other)) : other;
+  }
   double seconds() const {
     const std::lock_guard lock(mutex_);
     return seconds_;
@@ -58,17 +63,22 @@ class PendingRead final : public TierRead {
 class PendingWrite final : public TierWrite {
  public:
   bool ready() const override { return promise_.ready(); }
-  Status wait() override { return promise_.wait(); }
+  Status wait() override {
+    Result<bool>& created = promise_.wait();
+    return created ? Status() : std::unexpected(created.error());
+  }
+  bool created() const override { return promise_.value_or(false); }
   double seconds() const override { return promise_.seconds(); }
-  void complete(Status status, double seconds) { promise_.set(std::move(status), seconds); }
+  // `created`: false when the blob was there already.
+  void complete(Result<bool> created, double seconds) { promise_.set(std::move(created), seconds); }
 
  private:
-  Promise<void> promise_;
+  Promise<bool> promise_;
 };
 
-inline std::shared_ptr<TierWrite> finished_tier_write(Status status) {
+inline std::shared_ptr<TierWrite> finished_tier_write(Result<bool> created) {
   auto write = std::make_shared<PendingWrite>();
-  write->complete(std::move(status), 0);
+  write->complete(std::move(created), 0);
   return write;
 }
 

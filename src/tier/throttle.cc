@@ -90,11 +90,12 @@ class ThrottledTier final : public TierWrapper {
     }
     bool ready() const override { return due_.ready(tier_.clock_); }
     double seconds() const override { return due_.seconds(); }
+    bool created() const override { return due_.operation->created(); }
     Status wait() override {
       Status status = due_.operation->wait();
       tier_.clock_.sleep_until_s(due_.due_s);
       if (!std::exchange(waited_, true)) {
-        tier_.finished_write(due_.start_s, seconds(), bytes_, status.has_value(), status);
+        tier_.finished_write(due_.start_s, seconds(), bytes_, created(), status);
       }
       return status;
     }

@@ -33,24 +33,23 @@ Tier::Tier(Options options, const Clock& clock)
       name_(std::move(options.name)),
       kind_(options.kind),
       capacity_bytes_(options.capacity_bytes),
-      first_guess_(options.first_guess),
-      read_fit_(first_guess_.latency_s, first_guess_.read_bytes_per_s),
-      write_fit_(first_guess_.latency_s, first_guess_.write_bytes_per_s) {}
+      read_fit_(options.first_guess.latency_s, options.first_guess.read_bytes_per_s),
+      write_fit_(options.first_guess.latency_s, options.first_guess.write_bytes_per_s) {}
 
 std::uint64_t Tier::used_bytes() const {
   const std::lock_guard lock(mutex_);
-  return used_bytes_;
+  return stored_bytes_ + reserved_bytes_;
 }
 
 void Tier::set_used_bytes(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  used_bytes_ = bytes;
+  stored_bytes_ = bytes;
 }
 
 bool Tier::reserve(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (bytes > capacity_bytes_ || used_bytes_ > capacity_bytes_ - bytes) return false;
-  used_bytes_ += bytes;
+  if (bytes > capacity_bytes_ || stored_bytes_ + reserved_bytes_ > capacity_bytes_ - bytes) return false;
+  reserved_bytes_ += bytes;
   return true;
 }
 
@@ -73,11 +72,11 @@ std::shared_ptr<TierWrite> Tier::write(const BlobId& id, BlobBytes bytes) {
         fail(ErrorCode::kBusy, "{} is open read-only: another process writes to it", describe()));
   }
   if (!reserve(stored_bytes(size)) && !(count_again() && reserve(stored_bytes(size)))) {
-    if (contains(id)) return finished_tier_write({});
+    if (contains(id)) return finished_tier_write(false);
     const std::lock_guard lock(mutex_);
     ++stats_.refused_full;
     return finished_tier_write(fail(ErrorCode::kFull, "{} is full: {} of {} bytes used, {} more asked for", name_,
-                                    used_bytes_, capacity_bytes_, stored_bytes(size)));
+                                    stored_bytes_ + reserved_bytes_, capacity_bytes_, stored_bytes(size)));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -93,7 +92,7 @@ Status Tier::remove(const BlobId& id) {
   const Result<std::uint64_t> freed = remove_impl(id);
   if (!freed) return std::unexpected(freed.error());
   const std::lock_guard lock(mutex_);
-  used_bytes_ -= std::min(*freed, used_bytes_);
+  stored_bytes_ -= std::min(*freed, stored_bytes_);
   stats_.removals += *freed > 0;
   return {};
 }
@@ -114,7 +113,8 @@ void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>
 void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status) {
   const std::lock_guard lock(mutex_);
   write_fit_.finished(start_s + seconds, stored ? bytes : 0);
-  if (!stored) used_bytes_ -= std::min(stored_bytes(bytes), used_bytes_);
+  reserved_bytes_ -= stored_bytes(bytes);
+  if (stored) stored_bytes_ += stored_bytes(bytes);
   if (status) {
     ++stats_.writes;
     stats_.written_bytes += stored ? bytes : 0;
@@ -133,6 +133,12 @@ TierSpeed Tier::speed() const {
   const std::lock_guard lock(mutex_);
   const SpeedFit::Line reads = read_fit_.fit();
   return {reads.latency_s, reads.bytes_per_s, write_fit_.fit().bytes_per_s, reads.samples};
+}
+
+void Tier::expect(const TierSpeed& speed) {
+  const std::lock_guard lock(mutex_);
+  read_fit_ = SpeedFit(speed.latency_s, speed.read_bytes_per_s);
+  write_fit_ = SpeedFit(speed.latency_s, speed.write_bytes_per_s);
 }
 
 Status Tier::measure() {

@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +22,8 @@
 namespace shale {
 
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+// What has been unfinished for so long, nobody will finish: no write takes a day.
+inline constexpr double kAbandonedAfterSeconds = 24 * 3600;
 
 // A blob's name: the object it belongs to and which part of it. Part kManifest is written last and removed first, so
 // that an object is either whole or absent.
@@ -54,7 +57,7 @@ struct TierSpeed {
   double latency_s = 0;  // of a read
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
-  std::uint64_t samples = 0;  // 0: never measured, the values are the implementation's first guess
+  std::uint64_t samples = 0;  // 0: not measured here; the values are what was expected
 };
 
 // An operation under way. Shared by who asked and who does it; dropping it does not cancel it. Must not outlive its
@@ -76,6 +79,8 @@ class TierWrite {
   virtual bool ready() const = 0;
   // Blocks until done. kFull, kIo, or kBusy where the tier is read-only. May be called again.
   virtual Status wait() = 0;
+  // Whether the blob is this write's own: false when it failed or found the blob there. Valid once ready.
+  virtual bool created() const = 0;
   virtual double seconds() const = 0;
 };
 
@@ -89,7 +94,7 @@ class Tier {
   TierKind kind() const { return kind_; }
   virtual std::uint64_t capacity_bytes() const { return capacity_bytes_; }  // kUnlimited for no bound
   // What stored blobs occupy, padding included, and what writes under way have reserved. Where other processes write to
-  // the same store, as last counted.
+  // the same store, as last counted; what was written meanwhile may count twice until counted again.
   virtual std::uint64_t used_bytes() const;
   // What a blob of `bytes` occupies here.
   virtual std::uint64_t stored_bytes(std::uint64_t bytes) const { return round_up(bytes ? bytes : 1, kIoAlignment); }
@@ -111,11 +116,18 @@ class Tier {
   bool contains(const BlobId& id) const { return blob_bytes(id) != 0; }
   // Every blob, sorted. Temporary and foreign files are not listed.
   Result<std::vector<BlobId>> list() const { return list_impl(); }
+  // The parts of one object, in no particular order, without listing the others; empty when it has none.
+  Result<std::vector<std::uint32_t>> parts(const Hash128& object) const { return parts_impl(object); }
   // What the blob occupies here, padding included; 0 when absent.
   std::uint64_t blob_bytes(const BlobId& id) const { return blob_bytes_impl(id); }
+  // For how many seconds nobody has written the blob or found it there when writing; 0 when absent. Infinite where
+  // nobody but this tier can write: whatever is unfinished when it opens stays so.
+  virtual double untouched_s(const BlobId&) const { return std::numeric_limits<double>::infinity(); }
 
   TierStats stats() const;
   TierSpeed speed() const;
+  // What an earlier process measured, in place of the first guess. Before the first operation.
+  void expect(const TierSpeed& speed);
   // Writes, reads back and removes blobs of 256 KiB and 4 MiB to fill `speed()`; takes well under a second.
   Status measure();
   // When idle and not shared with other processes: used_bytes() is the sum of blob_bytes() over list(), within
@@ -137,6 +149,7 @@ class Tier {
   // The bytes that this freed; 0 when there was no such blob.
   virtual Result<std::uint64_t> remove_impl(const BlobId& id) = 0;
   virtual Result<std::vector<BlobId>> list_impl() const = 0;
+  virtual Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const = 0;
   virtual std::uint64_t blob_bytes_impl(const BlobId& id) const = 0;
   // Called before a write is refused for lack of room; true when `set_used_bytes` brought news.
   virtual bool count_again() { return false; }
@@ -146,7 +159,8 @@ class Tier {
   // `bytes` as written; `stored`: false when the blob was there already or the write failed, so that the room reserved
   // for it is given back.
   void finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status);
-  // Replaces what is counted as used: found in the store when it was opened, or counted again.
+  // Replaces what is counted as stored, beside what writes under way have reserved: found in the store when it was
+  // opened, or counted again.
   void set_used_bytes(std::uint64_t bytes);
 
   const Clock& clock_;
@@ -158,9 +172,9 @@ class Tier {
   const std::string name_;
   const TierKind kind_;
   const std::uint64_t capacity_bytes_;
-  const TierSpeed first_guess_;
   mutable std::mutex mutex_;  // guards what follows
-  std::uint64_t used_bytes_ = 0;
+  std::uint64_t stored_bytes_ = 0;
+  std::uint64_t reserved_bytes_ = 0;  // by writes under way
   TierStats stats_;
   SpeedFit read_fit_;
   SpeedFit write_fit_;

@@ -18,9 +18,10 @@ class TierWrapper : public Tier {
   std::string emulated() const override { return inner_->emulated(); }
   bool read_only() const override { return inner_->read_only(); }
   std::string describe() const override { return inner_->describe(); }
+  double untouched_s(const BlobId& id) const override { return inner_->untouched_s(id); }
 
  protected:
-  TierWrapper(std::unique_ptr<Tier> inner, const TierSpeed& first_guess, const Clock& clock)
+  TierWrapper(std::unique_ptr<Tier>&& inner, const TierSpeed& first_guess, const Clock& clock)
       : Tier({inner->name(), inner->kind(), kUnlimited, first_guess}, clock), inner_(std::move(inner)) {}
 
   Tier& inner() { return *inner_; }
@@ -32,6 +33,7 @@ class TierWrapper : public Tier {
     return bytes;
   }
   Result<std::vector<BlobId>> list_impl() const override { return inner_->list(); }
+  Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override { return inner_->parts(object); }
   std::uint64_t blob_bytes_impl(const BlobId& id) const override { return inner_->blob_bytes(id); }
 
  private:

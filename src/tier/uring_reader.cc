@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tier/blob_frame.h"
+#include "tier/io_threads.h"
 
 namespace shale {
 namespace {
@@ -22,6 +23,15 @@ constexpr std::size_t kPiecesInFlight = 32;
 constexpr std::uint64_t kWakeTag = kPiecesInFlight;  // user_data of the read that new requests complete
 
 }  // namespace
+
+Result<std::uint64_t> bytes_in_place(int result, bool direct) {
+  if (result == -EINTR || result == -EAGAIN) return 0;
+  if (result < 0) return fail(ErrorCode::kIo, "cannot be read: {}", std::strerror(-result));
+  auto bytes = static_cast<std::uint64_t>(result);
+  if (direct) bytes -= bytes % kIoAlignment;
+  if (bytes == 0) return fail(ErrorCode::kCorrupt, "its file ends before its length");
+  return bytes;
+}
 
 class UringReader::Loop {
  public:
@@ -134,18 +144,24 @@ class UringReader::Loop {
     while (!waiting_.empty()) {
       Request request = std::move(waiting_.front());
       waiting_.pop_front();
-      auto opened = files_.open_blob(request.id, direct_);
-      if (!opened) {
-        request.done(std::unexpected(opened.error()));
+      auto blob = no_memory_is_an_error([&] { return open(request.id); });
+      if (!blob) {
+        request.done(std::unexpected(blob.error()));
         continue;
       }
-      current_ = std::make_shared<Blob>();
+      current_ = std::move(*blob);
       current_->request = std::move(request);
-      current_->file = std::move(opened->file);
-      current_->buffer = buffers_->get(opened->file_bytes);
       return true;
     }
     return false;
+  }
+
+  Result<std::shared_ptr<Blob>> open(const BlobId& id) {
+    SHALE_ASSIGN(auto opened, files_.open_blob(id, direct_));
+    auto blob = std::make_shared<Blob>();
+    blob->buffer = buffers_->get(opened.file_bytes);
+    blob->file = std::move(opened.file);
+    return blob;
   }
 
   void submit(Piece piece) {
@@ -164,15 +180,11 @@ class UringReader::Loop {
     free_slots_.push_back(slot);
     Blob& blob = *piece.blob;
     --blob.pieces_in_flight;
-    const auto bytes = static_cast<std::uint64_t>(std::max(result, 0));
-    if (result == -EINTR || result == -EAGAIN || (bytes > 0 && bytes < piece.bytes && bytes % kIoAlignment == 0)) {
-      submit({piece.blob, piece.offset + bytes, piece.bytes - bytes});
+    if (const auto bytes = bytes_in_place(result, direct_); !bytes) {
+      blob.status = fail_in(to_string(blob.request.id), bytes.error());
+    } else if (*bytes < piece.bytes) {
+      submit({piece.blob, piece.offset + *bytes, piece.bytes - *bytes});
       return;
-    }
-    if (result < 0) {
-      blob.status = fail(ErrorCode::kIo, "cannot read {}: {}", to_string(blob.request.id), std::strerror(-result));
-    } else if (bytes < piece.bytes) {
-      blob.status = fail(ErrorCode::kCorrupt, "{}: its file ends before its length", to_string(blob.request.id));
     }
     if (blob.pieces_in_flight > 0 || blob.next_offset < blob.buffer->size()) return;
     blob.request.done(blob.status ? unframe(blob.request.id, std::move(blob.buffer))

@@ -8,6 +8,11 @@
 
 namespace shale {
 
+// What a completed read says of how many of its bytes are in place; the rest is to be asked for again. Reads end early
+// where a signal or the page cache cuts them, and none by direct I/O ends inside a block but at the file's end.
+// kCorrupt where the file ended, kIo.
+Result<std::uint64_t> bytes_in_place(int result, bool direct);
+
 // One thread of its own opens files, submits and reaps, so that neither page faults nor completions disturb whoever
 // asked. Blobs are read in pieces, those of a blob and of blobs started after it in flight together.
 class UringReader {

@@ -50,10 +50,12 @@ class FaultyTier final : public TierWrapper {
     return flipped;
   }
 
-  Status write_now(const BlobId& id, BlobBytes bytes, std::uint64_t nth) {
+  Result<bool> write_now(const BlobId& id, BlobBytes bytes, std::uint64_t nth) {
     if (hits(faults_.fail_write, nth)) return fail(ErrorCode::kIo, "{}: injected write error", to_string(id));
     if (hits(faults_.full, nth)) return fail(ErrorCode::kFull, "{}: injected full disk", to_string(id));
-    return inner().write(id, std::move(bytes))->wait();
+    const auto write = inner().write(id, std::move(bytes));
+    SHALE_TRY(write->wait());
+    return write->created();
   }
 
   std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
@@ -68,10 +70,11 @@ class FaultyTier final : public TierWrapper {
 
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
     const std::uint64_t size = bytes->size();
-    Status status = write_now(id, std::move(bytes), ++writes_);
+    Result<bool> created = write_now(id, std::move(bytes), ++writes_);
     clock_.sleep_until_s(start_s + faults_.delay_s);
-    finished_write(start_s, clock_.now_s() - start_s, size, status.has_value(), status);
-    return finished_tier_write(std::move(status));
+    const Status status = created ? Status() : std::unexpected(created.error());
+    finished_write(start_s, clock_.now_s() - start_s, size, created.value_or(false), status);
+    return finished_tier_write(std::move(created));
   }
 
   const Faults faults_;

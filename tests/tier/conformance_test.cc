@@ -119,6 +119,41 @@ TEST_P(TierConformance, WritingAnExistingBlobChangesNothing) {
   EXPECT_TRUE(tier->check_integrity());
 }
 
+TEST_P(TierConformance, AWriteSaysWhetherTheBlobIsItsOwn) {
+  const auto tier = open(1 << 20);
+  const BlobId id = blob_id(3, 1);
+  const auto first = tier->write(id, blob_bytes(id, 5000));
+  const auto second = tier->write(blob_id(3, 2), blob_bytes(id, 2 << 20));
+  EXPECT_TRUE(first->wait());
+  EXPECT_TRUE(first->created());
+  EXPECT_EQ(code_of(second->wait()), ErrorCode::kFull);
+  EXPECT_FALSE(second->created());
+  const auto again = tier->write(id, blob_bytes(id, 5000));
+  EXPECT_TRUE(again->wait());
+  EXPECT_FALSE(again->created());
+  EXPECT_EQ(tier->stats().written_bytes, 5000u);
+}
+
+TEST_P(TierConformance, PartsAreThoseOfOneObject) {
+  const auto tier = open();
+  for (const auto& id : {blob_id(1, 0), blob_id(2, 0), blob_id(2, 7), blob_id(2, BlobId::kManifest), blob_id(3, 1)}) {
+    ASSERT_TRUE(tier->write(id, blob_bytes(id, 10))->wait());
+  }
+  EXPECT_THAT(tier->parts(blob_id(2, 0).object).value(), ::testing::UnorderedElementsAre(0u, 7u, BlobId::kManifest));
+  EXPECT_THAT(tier->parts(blob_id(4, 0).object).value(), ::testing::IsEmpty());
+}
+
+TEST_P(TierConformance, WhatAnEarlierProcessMeasuredHoldsUntilItMeasures) {
+  const auto tier = open();
+  tier->expect({0.25, 3e6, 2e6, 9});
+  EXPECT_EQ(tier->speed().latency_s, 0.25);
+  EXPECT_EQ(tier->speed().read_bytes_per_s, 3e6);
+  EXPECT_EQ(tier->speed().write_bytes_per_s, 2e6);
+  EXPECT_EQ(tier->speed().samples, 0u);
+  ASSERT_TRUE(tier->measure());
+  EXPECT_GT(tier->speed().read_bytes_per_s, 3e6);
+}
+
 TEST_P(TierConformance, CapacityIsABound) {
   const auto tier = open(1 << 20);
   std::uint32_t stored = 0;

@@ -16,8 +16,11 @@
 #include <fstream>
 
 #include "support/temporary_folder.h"
+#include "tier/blob_files.h"
+#include "tier/blob_frame.h"
 #include "tier/blobs.h"
 #include "tier/tiers.h"
+#include "tier/uring_reader.h"
 
 namespace shale::testing {
 namespace {
@@ -204,6 +207,58 @@ TEST_F(DiskTest, AFileSizeLimitCostsTheBlobOnly) {
             0);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need address space of their own
+// In a process that has room for half of what the file pretends to hold.
+int read_with_little_memory(Tier& tier, const BlobId& id, ErrorCode expected) {
+  const rlimit limit = {std::uint64_t{2} << 30, std::uint64_t{2} << 30};
+  setrlimit(RLIMIT_AS, &limit);
+  return code_of(tier.read(id)->take()) == expected && code_of(tier.read(id)->take()) == expected ? 0 : 1;
+}
+
+TEST_F(DiskTest, AForgedLengthTakesNoMemoryAndLackingMemoryIsAnError) {
+  constexpr std::uint64_t kForged = std::uint64_t{3} << 30;
+  for (const bool io_uring : {true, false}) {
+    DiskTierOptions options;
+    options.folder = folder_.path() / "cache";
+    options.io_uring = io_uring;
+    EXPECT_EQ(in_child([&] {
+                const auto tier = open(options).value();
+                if (!put(*tier, id_, 100)) return 2;
+                fs::resize_file(stored_file(), kForged);
+                return read_with_little_memory(*tier, id_, ErrorCode::kCorrupt);
+              }),
+              0);
+    EXPECT_EQ(in_child([&] {
+                const auto tier = open(options).value();
+                const AlignedBuffer tail = frame_tail(id_, {static_cast<const std::byte*>(nullptr), 0});
+                std::uint64_t claimed = kForged - kBlobFooterBytes;
+                const auto footer = tail.bytes().last(kBlobFooterBytes);
+                std::string forged(reinterpret_cast<const char*>(footer.data()), footer.size());
+                std::memcpy(forged.data() + 24, &claimed, sizeof claimed);
+                const Hash128 sum = hash128(std::as_bytes(std::span(forged)).first(40));
+                std::memcpy(forged.data() + 40, &sum.low, sizeof sum.low);
+                std::fstream file(stored_file(), std::ios::in | std::ios::out | std::ios::binary);
+                file.seekp(static_cast<std::streamoff>(kForged - kBlobFooterBytes));
+                file.write(forged.data(), std::ssize(forged)).flush();
+                return read_with_little_memory(*tier, id_, ErrorCode::kIo);
+              }),
+              0);
+    fs::remove_all(options.folder);
+  }
+}
+#endif
+
+TEST(UringReader, AnInterruptedReadGoesOnAndOnlyTheFilesEndIsDamage) {
+  EXPECT_EQ(bytes_in_place(1000, false).value(), 1000u) << "the page cache may cut a read anywhere";
+  EXPECT_EQ(bytes_in_place(8192, true).value(), 8192u);
+  EXPECT_EQ(bytes_in_place(9000, true).value(), 8192u) << "direct I/O goes on at a block";
+  EXPECT_EQ(bytes_in_place(-EINTR, false).value(), 0u);
+  EXPECT_EQ(bytes_in_place(-EAGAIN, true).value(), 0u);
+  EXPECT_EQ(code_of(bytes_in_place(-EIO, true)), ErrorCode::kIo);
+  EXPECT_EQ(code_of(bytes_in_place(0, false)), ErrorCode::kCorrupt);
+  EXPECT_EQ(code_of(bytes_in_place(100, true)), ErrorCode::kCorrupt) << "it ends inside a block";
+}
+
 TEST_F(DiskTest, AFullFileSystemCostsTheBlobOnly) {
   DiskTierOptions options;
   options.folder = folder_.path() / "small";
@@ -235,13 +290,44 @@ TEST_F(DiskTest, FallsBackWhereTheFileSystemRefusesDirectIo) {
   umount(options.folder.c_str());
 }
 
+bool filter_calls(std::span<sock_filter> filter) {
+  const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 bool refuse_io_uring() {
   sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog program = {static_cast<unsigned short>(std::size(filter)), filter};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return filter_calls(filter);
+}
+
+bool refuse_to_open_folders() {
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+                          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+                          BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_DIRECTORY, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  return filter_calls(filter);
+}
+
+// The blob's file is whole by then, and its name in place.
+TEST_F(DiskTest, ABlobWhoseFolderCannotBeSynchronisedIsNotThere) {
+  DiskTierOptions options;
+  options.folder = folder_.path() / "cache";
+  options.sync = true;
+  (void)open(options).value();
+  const int result = in_child([&] {
+    if (!refuse_to_open_folders()) return 77;
+    const auto files = BlobFiles::open(options.folder).value();
+    const auto written = files->write(id_, *blob_bytes(id_, 100), {.direct = false, .sync = true});
+    if (code_of(written) != ErrorCode::kIo) return 1;
+    return files->file_bytes(id_) == 0 ? 0 : 2;
+  });
+  if (result == 77) GTEST_SKIP() << "system call filters are not permitted";
+  EXPECT_EQ(result, 0);
 }
 
 TEST_F(DiskTest, FallsBackWhereTheKernelRefusesIoUring) {

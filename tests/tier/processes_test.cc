@@ -109,23 +109,5 @@ INSTANTIATE_TEST_SUITE_P(Folders, KillTest,
                                            std::pair{std::string("directory"), &open_directory}),
                          [](const auto& tested) { return tested.param.first; });
 
-TEST(DirectoryTest, ProcessesShareWhatTheyStore) {
-  const TemporaryFolder folder;
-  const RealClock clock;
-  const auto one = make_directory_tier(folder.path(), 1 << 20, clock).value();
-  const BlobId id = blob_id(1, 0);
-  ASSERT_TRUE(one->write(id, blob_bytes(id, 600000))->wait());
-  const auto other = make_directory_tier(folder.path(), 1 << 20, clock).value();
-  EXPECT_TRUE(other->contains(id));
-  EXPECT_TRUE(same_bytes(**other->read(id)->take(), *blob_bytes(id, 600000)));
-  EXPECT_TRUE(other->write(id, blob_bytes(id, 600000))->wait());
-
-  ASSERT_TRUE(other->write(blob_id(2, 0), blob_bytes(blob_id(2, 0), 300000))->wait());
-  EXPECT_EQ(code_of(other->write(blob_id(3, 0), blob_bytes(blob_id(3, 0), 300000))->wait()), ErrorCode::kFull)
-      << "what the first one stored counts";
-  ASSERT_TRUE(one->remove(id));
-  EXPECT_TRUE(other->write(blob_id(3, 0), blob_bytes(blob_id(3, 0), 300000))->wait()) << "room that it made counts";
-}
-
 }  // namespace
 }  // namespace shale::testing
