@@ -10,7 +10,6 @@
 
 #include "trace/formats.h"
 #include "trace/json_line.h"
-#include "trace/request_checks.h"
 
 namespace shale {
 namespace {
@@ -29,36 +28,21 @@ std::uint32_t guess_block_tokens(std::uint64_t blocks, std::uint64_t tokens) {
   return 0;
 }
 
-class HashIdReader final : public TraceReader {
+class HashIdReader final : public LineTraceReader {
  public:
   HashIdReader(LineSource lines, const TraceOptions& options)
-      : lines_(std::move(lines)),
+      : LineTraceReader(std::move(lines), options),
         json_(lines_),
-        clock_(options.sort),
         block_tokens_(options.block_tokens),
-        unit_(options.timestamps),
-        blocks_max_(options.limits.request_blocks_max) {}
-
-  // Reads the first request ahead: it tells what the file holds.
-  Status start() {
-    SHALE_ASSIGN(has_first_, read(first_));
-    return {};
-  }
+        unit_(options.timestamps) {}
 
   std::string_view format() const override { return "mooncake"; }
   std::uint32_t block_tokens() const override { return block_tokens_; }
 
-  Result<bool> next(RawRequest& request) override {
-    if (!std::exchange(has_first_, false)) return read(request);
-    std::swap(request, first_);
-    return true;
-  }
-
  private:
-  Result<bool> read(RawRequest& request) {
+  Result<bool> read(RawRequest& request) override {
     SHALE_ASSIGN(const bool more, lines_.next());
     if (!more) return false;
-    request.blocks.clear();
     output_.clear();
     double time = 0;
     std::uint32_t block_size = 0;
@@ -84,19 +68,17 @@ class HashIdReader final : public TraceReader {
     for (const Field field : {kTimestamp, kInput, kIds}) {
       if (!places[field]) return json_.fail_at(lines_.line().data(), "\"{}\" is missing", kNames[field]);
     }
-    if (!places[kOutput]) request.output_tokens = 0;
     SHALE_TRY(check_block_size(request, block_size, places));
     SHALE_TRY(add_output(request, places));
     const bool seconds =
         unit_ == TimestampUnit::kByFormat ? places[kChatId] != nullptr : unit_ == TimestampUnit::kSeconds;
-    SHALE_ASSIGN(request.arrival_s, clock_.arrival(seconds ? time : time / 1000, lines_, places[kTimestamp]));
+    SHALE_ASSIGN(request.arrival_s, arrival(seconds ? time : time / 1000, places[kTimestamp]));
     return true;
   }
 
   Status read_ids(JsonValue value, std::vector<std::uint64_t>& ids) {
     return json_.array(value, [&](JsonValue element) -> Status {
-      if (ids.size() == blocks_max_)
-        return json_.fail_at(JsonLine::place(element), "the request has more than {} blocks", blocks_max_);
+      SHALE_TRY(check_room(ids.size() + 1, JsonLine::place(element)));
       return json_.id(element, ids.emplace_back());
     });
   }
@@ -136,23 +118,16 @@ class HashIdReader final : public TraceReader {
     return {};
   }
 
-  LineSource lines_;
   JsonLine json_;
-  ArrivalClock clock_;
   std::uint32_t block_tokens_;
   TimestampUnit unit_;
-  std::uint64_t blocks_max_;
-  RawRequest first_;
-  bool has_first_ = false;
   std::vector<std::uint64_t> output_;
 };
 
 }  // namespace
 
 ReaderResult read_hash_ids(LineSource lines, const TraceOptions& options) {
-  auto reader = std::make_unique<HashIdReader>(std::move(lines), options);
-  SHALE_TRY(reader->start());
-  return reader;
+  return start_reader<HashIdReader>(std::move(lines), options);
 }
 
 }  // namespace shale
