@@ -33,7 +33,7 @@ ReaderResult open_json(LineSource lines, const TraceOptions& options) {
   }
   if (places[kJsonFormats.size()]) {
     return lines.fail_at(lines.line().data(),
-                         "these are documents; `shale trace make documents` makes a trace of them");
+                         "these are documents; `shale trace make questions` makes a trace of them");
   }
   return lines.fail_at(lines.line().data(), "no trace is known by these fields; one has {}", fmt::join(names, ", "));
 }

@@ -2,6 +2,7 @@
 // Private to the room.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -24,6 +25,11 @@ class Random {
   }
   double exponential(double mean) { return -mean * std::log1p(-uniform()); }
   double normal() { return std::sqrt(-2 * std::log1p(-uniform())) * std::cos(2 * std::numbers::pi * uniform()); }
+  // Failures before the first success, of mean `mean`.
+  std::uint64_t geometric(double mean) {
+    if (!(mean > 0)) return 0;
+    return static_cast<std::uint64_t>(std::log1p(-uniform()) / std::log(mean / (1 + mean)));
+  }
   // At least 1, its logarithm normal with `sigma`, its median `median`.
   std::uint64_t log_normal(double median, double sigma) {
     return static_cast<std::uint64_t>(std::max(1.0, std::round(median * std::exp(sigma * normal()))));

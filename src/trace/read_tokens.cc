@@ -5,9 +5,7 @@
 //
 // A block's id is a hash of the id before it and its tokens, so that equal prefixes have equal ids. A prompt's last
 // block may be short; where the answer is known, it and the tokens before it fill blocks together, full ones alone.
-#include <cstring>
-
-#include "core/hash.h"
+#include "trace/block_cutter.h"
 #include "trace/formats.h"
 #include "trace/json_line.h"
 
@@ -33,7 +31,8 @@ class TokenReader : public LineTraceReader {
         json_(lines_),
         names_(names),
         block_tokens_(options.block_tokens ? options.block_tokens : kBlockTokensDefault),
-        to_seconds_(options.timestamps == TimestampUnit::kSeconds ? 1 : 1e-3) {}
+        to_seconds_(options.timestamps == TimestampUnit::kSeconds ? 1 : 1e-3),
+        cutter_(block_tokens_) {}
 
   virtual Status read_tokens(JsonValue value, std::vector<std::int32_t>& tokens) {
     return json_.array(value, [&](JsonValue element) -> Status {
@@ -76,35 +75,18 @@ class TokenReader : public LineTraceReader {
       return json_.fail_at(line, "\"{}\" and \"{}\" exclude each other", names_[kOutput], names_[kOutputAlias]);
     }
     const bool has_output = places[kOutput] || places[kOutputAlias];
-    request.input_tokens = static_cast<std::uint32_t>(prompt_.size());
     if (has_output) request.output_tokens = static_cast<std::uint32_t>(output_.size());
     SHALE_TRY(check_room(blocks_of(prompt_.size() + output_.size(), block_tokens_), line));
-    cut(request, has_output);
+    cutter_.cut(prompt_, output_, has_output, request);
     SHALE_ASSIGN(request.arrival_s, arrival(time * to_seconds_, places[kTimestamp]));
     return true;
-  }
-
-  void cut(RawRequest& request, bool has_output) {
-    const std::size_t prompt_blocks = prompt_.size() / block_tokens_;
-    prompt_.insert(prompt_.end(), output_.begin(), output_.end());
-    std::uint64_t id = 0;
-    for (std::size_t at = 0; at < prompt_.size(); at += block_tokens_) {
-      const std::size_t tokens = std::min<std::size_t>(block_tokens_, prompt_.size() - at);
-      if (tokens < block_tokens_ && has_output) break;
-      bytes_.resize(sizeof id + tokens * sizeof(std::int32_t));
-      std::memcpy(bytes_.data(), &id, sizeof id);
-      std::memcpy(bytes_.data() + sizeof id, prompt_.data() + at, tokens * sizeof(std::int32_t));
-      id = hash128(bytes_).low;
-      request.blocks.push_back(id);
-    }
-    if (has_output) request.output_blocks = static_cast<std::uint32_t>(request.blocks.size() - prompt_blocks);
   }
 
   const Names& names_;
   std::uint32_t block_tokens_;
   double to_seconds_;
+  BlockCutter cutter_;
   std::vector<std::int32_t> prompt_, output_;
-  std::vector<std::byte> bytes_;
 };
 
 class TextReader final : public TokenReader {
