@@ -19,22 +19,41 @@ std::optional<double> Cache::State::quality(const EntryKey& key, const Method& m
   return known ? std::optional(known->expected) : std::nullopt;
 }
 
+void Cache::State::recall_costs() {
+  if (!catalogue) return;
+  if (const auto records = catalogue->prefills()) {
+    for (const PrefillRecord& record : *records) costs.prefill(record.tokens, record.depth, record.seconds);
+  }
+  for (const std::string_view quantizer : quantizer_names()) {
+    if (const auto rate = catalogue->decode_bytes_per_s(quantizer)) costs.expect_decode(quantizer, *rate);
+  }
+  for (const auto& tier : tiers) {
+    const auto delay = catalogue->delay(tier->name(), tier->emulated());
+    if (delay) tier->expect({delay->latency_s, delay->read_bytes_per_s, delay->write_bytes_per_s});
+  }
+}
+
+void Cache::State::skip_unusable(Tier& tier, const StoredManifest& stored) {
+  stats.corrupt_objects += stored.error->code == ErrorCode::kCorrupt;
+  if (!stored.abandoned || tier.read_only()) return;
+  if (Status removed = remove_object(tier, stored.object); !removed) {
+    ++stats.stuck_objects;
+    if (!warning) warning = std::move(removed).error();
+  }
+}
+
 Status Cache::State::scan(std::uint32_t tier_index) {
   Tier& tier = *tiers[tier_index];
   SHALE_ASSIGN(const std::vector<StoredManifest> found, scan_objects(tier));
   for (const StoredManifest& stored : found) {
     if (stored.error) {
-      // On a shared tier, chunks without a manifest may be another process's write under way.
-      const bool damaged = stored.error->code == ErrorCode::kCorrupt || stored.error->code == ErrorCode::kNotFound;
-      if (!damaged || tier.read_only() || tier.kind() == TierKind::kRemote) continue;
-      ++stats.corrupt_objects;
-      SHALE_TRY(remove_object(tier, stored.object));
+      skip_unusable(tier, stored);
       continue;
     }
     const Manifest& manifest = *stored.manifest;
     if (manifest.fingerprint.hash != fingerprint.hash || manifest.shape != pool.shape()) continue;
     Entry& entry = index.add(manifest.key, manifest.parent, manifest.first_position, manifest.tokens);
-    entry.frequency = Frequency(options.frequency_half_life_s);
+    entry.frequency = entry.accesses_here = Frequency(options.frequency_half_life_s);
     entry.objects.push_back({tier_index, stored.manifest, stored.strata});
     candidates->know(manifest.method);
   }
@@ -78,11 +97,7 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
                                                   return s.quality(key, method, keep);
                                                 }));
   s.context.emplace(JobContext{pool, s.tiers, s.fingerprint, s.options.scorers, s.stats});
-  if (s.catalogue) {
-    if (const auto records = s.catalogue->prefills()) {
-      for (const PrefillRecord& record : *records) s.costs.prefill(record.tokens, record.depth, record.seconds);
-    }
-  }
+  s.recall_costs();
   for (std::uint32_t tier = 0; tier < s.tiers.size(); ++tier) SHALE_TRY(s.scan(tier));
   s.adopt_placements();
   return std::unique_ptr<Cache>(new Cache(std::move(state)));
@@ -90,23 +105,41 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
 
 Cache::Cache(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
+// What a catalogue that cannot be written does not learn is advice: nothing else is lost.
 Cache::~Cache() {
   state_->jobs.clear();
-  if (!state_->catalogue) return;
-  for (const PrefillRecord& record : state_->prefills) static_cast<void>(state_->catalogue->record_prefill(record));
-  const double now_s = state_->clock.now_s();
-  for (const Entry* entry : std::as_const(state_->index).all()) {
-    // Usage counts are advice; a catalogue that cannot be written loses nothing else.
-    static_cast<void>(state_->catalogue->record_entry({.key = entry->key,
-                                                       .tokens = static_cast<std::uint32_t>(entry->tokens.size()),
-                                                       .frequency = entry->frequency.value(now_s),
-                                                       .accesses = entry->frequency.count(),
-                                                       .age_s = 0,
-                                                       .recompute_s = entry->recompute_s,
-                                                       .label = entry->label}));
-  }
+  if (state_->catalogue) static_cast<void>(state_->catalogue->together([&] { return state_->remember(); }));
 }
 
+Status Cache::State::remember() {
+  for (const PrefillRecord& record : prefills) SHALE_TRY(catalogue->record_prefill(record));
+  for (const auto& [quantizer, bytes_per_s] : costs.decode_rates()) {
+    SHALE_TRY(catalogue->record_decode(quantizer, bytes_per_s));
+  }
+  for (const auto& tier : tiers) {
+    const TierSpeed speed = tier->speed();
+    if (speed.samples == 0) continue;
+    SHALE_TRY(
+        catalogue->record_delay(tier->name(), tier->emulated(),
+                                {speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples}));
+  }
+  const double now_s = clock.now_s();
+  for (const Entry* entry : std::as_const(index).all()) {
+    const Frequency& here = entry->accesses_here;
+    if (here.count() == 0) continue;
+    SHALE_TRY(catalogue->record_entry({.key = entry->key,
+                                       .tokens = static_cast<std::uint32_t>(entry->tokens.size()),
+                                       .frequency = here.value(here.last_access_s()),
+                                       .accesses = here.count(),
+                                       .age_s = now_s - here.last_access_s(),
+                                       .recompute_s = entry->recompute_s,
+                                       .label = entry->label},
+                                      options.frequency_half_life_s));
+  }
+  return {};
+}
+
+const std::optional<Error>& Cache::warning() const { return state_->warning; }
 const Fingerprint& Cache::fingerprint() const { return state_->fingerprint; }
 PagePool& Cache::pool() { return state_->pool; }
 std::span<const std::unique_ptr<Tier>> Cache::tiers() const { return state_->tiers; }
@@ -121,6 +154,10 @@ void Cache::note_prefill(std::uint32_t tokens, std::uint32_t depth, double secon
   state_->costs.prefill(tokens, depth, seconds);
   if (state_->prefills.size() == kPrefillsRemembered) state_->prefills.pop_front();
   state_->prefills.push_back({tokens, depth, seconds});
+}
+
+void Cache::note_decode(std::string_view quantizer, std::uint64_t bytes, double seconds) {
+  state_->costs.decoded(quantizer, bytes, seconds);
 }
 
 }  // namespace shale

@@ -64,14 +64,18 @@ struct Demand {
 
 class Cache {
  public:
-  // Scans the tiers (fast to slow, at least one) for objects of this fingerprint. Damaged objects are counted and
-  // removed (left where the tier is shared or read-only); those of other models are left alone. `catalogue` may be
-  // null: then nothing is known of quality and only uncompressed copies are placed.
+  // Scans the tiers (fast to slow, at least one) for objects of this fingerprint. Damaged objects are counted, and what
+  // is abandoned (stored.h) is removed; what cannot be removed is skipped and the first one's error is `warning`. Other
+  // models' are left alone. `catalogue` may be null: then nothing is known of quality and only uncompressed copies are
+  // placed.
   static Result<std::unique_ptr<Cache>> open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
                                              std::vector<std::unique_ptr<Tier>> tiers,
                                              std::unique_ptr<Catalogue> catalogue, const Clock& clock);
-  // Remembers in the catalogue how often entries were used. Does not wait for queued work: call drain first.
+  // Remembers in the catalogue how often entries were used and what things cost here. Does not wait for queued work:
+  // call drain first.
   ~Cache();
+
+  const std::optional<Error>& warning() const;
 
   const Fingerprint& fingerprint() const;
   PagePool& pool();
@@ -80,14 +84,17 @@ class Cache {
   const CostModel& costs() const;
   // The engine computed `tokens` on top of `depth` in this time.
   void note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds);
+  // Decoding so many stored bytes took this time.
+  void note_decode(std::string_view quantizer, std::uint64_t bytes, double seconds);
   EntryIndex& index();
   const Candidates& candidates() const;
   const CacheOptions& options() const;
   const CacheStats& stats() const;
 
   // Fills the empty `sequence` with the longest prefix of `tokens` that is cheaper to fetch than to compute, and starts
-  // reading. At least the last token is left to compute. Counts as an access of every entry along the prefix. Finding
-  // nothing is an empty retrieval.
+  // reading. At least the last token is left to compute. Counts as an access of every entry along the prefix of which
+  // the prompt holds at least half: sharing a template's head with a document is no use of it. Finding nothing is an
+  // empty retrieval.
   Retrieval retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence);
   // After Retrieval::failure: counted, and not found again by this process; a damaged object is removed.
   void report_failure(Retrieval retrieval);

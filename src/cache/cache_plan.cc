@@ -141,7 +141,7 @@ Status Cache::remove(const EntryKey& key) {
   if (entry->pins > 0) return fail(ErrorCode::kBusy, "entry {} is being read or written: try again", key.hex());
   while (!entry->objects.empty()) {
     const StoredObject object = entry->objects.back();
-    SHALE_TRY(remove_object(*s.tiers[object.tier], *object.manifest));
+    SHALE_TRY(remove_object(*s.tiers[object.tier], object.name()));
     entry->objects.pop_back();
   }
   s.forget_if_gone(*entry);

@@ -75,7 +75,9 @@ Result<ObjectDecoder> Cache::State::start_decoder(const Manifest& manifest, doub
 Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t> wanted, const Demand& demand) {
   const std::vector<EntryIndex::Link> chain = index.match(wanted);
   const double now_s = clock.now_s();
-  for (const EntryIndex::Link& link : chain) link.entry->frequency.access(now_s);
+  for (const EntryIndex::Link& link : chain) {
+    if (2 * std::size_t{link.matched} >= link.entry->tokens.size()) link.entry->access(now_s);
+  }
 
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
   const StoredObject* first = chain.empty() || !demand.named() ? nullptr : choose_copy(chain.front(), demand);
@@ -118,12 +120,15 @@ bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retr
                     .keep = manifest.strata_tokens.size() <= 1 ? 1 : kKeepGrid[load.decoder.strata() - 1],
                     .tokens = choice.link.matched,
                     .key = manifest.key};
+  const Hash128 name = choice.object->name();
+  choice.link.entry->being_read();  // forgets reads that have ended
   // The group that computation needs first is asked for first.
   load.reads.resize(std::size_t{load.decoder.strata()} * manifest.layer_groups());
   for (std::uint32_t group = 0; group < manifest.layer_groups(); ++group) {
     for (std::uint32_t stratum = 0; stratum < load.decoder.strata(); ++stratum) {
       const std::uint32_t chunk = manifest.chunk_index(stratum, group);
-      load.reads[chunk] = tier.read({choice.object->name(), chunk});
+      load.reads[chunk] = tier.read({name, chunk});
+      choice.link.entry->reads.emplace_back(load.reads[chunk]);
       source.bytes += manifest.chunks[chunk].bytes;
     }
   }
@@ -169,7 +174,7 @@ void Cache::report_failure(Retrieval retrieval) {
   // Forgotten by this process in any case; what only could not be read now may be sound, and others may read it.
   if (failure.error.code == ErrorCode::kCorrupt) {
     ++s.stats.corrupt_objects;
-    static_cast<void>(remove_object(*s.tiers[failure.tier], failure.object));
+    if (!remove_object(*s.tiers[failure.tier], failure.object)) ++s.stats.stuck_objects;
   } else {
     ++s.stats.failed_reads;
   }

@@ -28,6 +28,7 @@ struct Cache::State {
   std::unordered_map<EntryKey, Configuration> planned = {};
   std::deque<std::unique_ptr<Job>> jobs = {};  // in order: what frees room comes before what takes it
   std::deque<PrefillRecord> prefills = {};     // of this process, for the next one
+  std::optional<Error> warning = {};
   bool plan_due = false;
   double planned_at_s = 0;
 
@@ -36,8 +37,11 @@ struct Cache::State {
   void forget_if_gone(Entry& entry);
 
   // cache.cc
+  void recall_costs();
   Status scan(std::uint32_t tier);
+  void skip_unusable(Tier& tier, const StoredManifest& stored);
   void adopt_placements();
+  Status remember();
 
   // cache_retrieve.cc
   struct LoadChoice {

@@ -32,8 +32,8 @@ EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
 
   Entry& entry = s.index.add(key, new_entry.parent, new_entry.first_position, new_entry.tokens);
   if (!known) {
-    entry.frequency = Frequency(s.options.frequency_half_life_s);
-    entry.frequency.access(s.clock.now_s());
+    entry.frequency = entry.accesses_here = Frequency(s.options.frequency_half_life_s);
+    entry.access(s.clock.now_s());
   }
   if (new_entry.recompute_s > 0) entry.recompute_s = new_entry.recompute_s;
   if (!new_entry.label.empty()) entry.label = new_entry.label;

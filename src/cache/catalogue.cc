@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <utility>
 
 #include "cache/catalogue_schema.h"
 
@@ -17,6 +19,7 @@ struct Catalogue::State {
   std::string model;
   WallClock wall_s;
   QualityTable table;
+  bool in_transaction = false;
   std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
 
   // In error messages, where: which catalogue.
@@ -24,6 +27,14 @@ struct Catalogue::State {
   Result<T> named(Result<T> result) const {
     if (!result) return fail_in(path, std::move(result).error());
     return result;
+  }
+
+  // Within another one: part of it.
+  Status atomically(const std::function<Status()>& body) {
+    if (std::exchange(in_transaction, true)) return body();
+    Status status = named(database.atomically(body));
+    in_transaction = false;
+    return status;
   }
 
   template <class... Values>
@@ -192,10 +203,19 @@ EntryRecord read_entry(const SqlRow& row, double now_s) {
 
 }  // namespace
 
-Status Catalogue::record_entry(const EntryRecord& record) {
+Status Catalogue::record_entry(const EntryRecord& record, double half_life_s) {
   State& s = *state_;
-  return s.run(*s.put_entry, s.model, record.key.hex(), record.tokens, record.frequency, record.accesses,
-               s.wall_s() - record.age_s, record.recompute_s, record.label);
+  return s.atomically([&]() -> Status {
+    const auto known = entry(record.key);
+    if (!known && known.error().code != ErrorCode::kNotFound) return std::unexpected(known.error());
+    const EntryRecord before = known.value_or(EntryRecord{.key = record.key, .age_s = record.age_s});
+    const double age_s = std::min(record.age_s, before.age_s);
+    const auto decayed = [&](const EntryRecord& of) {
+      return of.frequency * std::exp2((age_s - of.age_s) / half_life_s);
+    };
+    return s.run(*s.put_entry, s.model, record.key.hex(), record.tokens, decayed(before) + decayed(record),
+                 before.accesses + record.accesses, s.wall_s() - age_s, record.recompute_s, record.label);
+  });
 }
 
 Result<EntryRecord> Catalogue::entry(const Hash128& key) const {
@@ -212,22 +232,22 @@ Result<std::vector<EntryRecord>> Catalogue::entries() const {
 
 Status Catalogue::forget(const Hash128& key) {
   State& s = *state_;
-  const Status forgotten = s.named(s.database.atomically([&]() -> Status {
+  const Status forgotten = s.atomically([&]() -> Status {
     for (auto* statement : {&s.forget_entry, &s.forget_qualities, &s.forget_questions}) {
       SHALE_TRY((*statement)->run(s.model, key.hex()));
     }
     return {};
-  }));
+  });
   if (forgotten) s.table.forget(key);
   return forgotten;
 }
 
 Status Catalogue::record_question(const Hash128& key, const QuestionRecord& question) {
   State& s = *state_;
-  return s.named(s.database.atomically([&]() -> Status {
+  return s.atomically([&]() -> Status {
     SHALE_TRY(s.put_question->run(s.model, key.hex(), question.text, question.by_model));
     return s.trim_questions->run(s.model, key.hex(), kQuestionsMax);
-  }));
+  });
 }
 
 Result<std::vector<QuestionRecord>> Catalogue::questions(const Hash128& key) const {
@@ -253,22 +273,22 @@ Result<DelayRecord> Catalogue::delay(std::string_view tier, std::string_view emu
   return s.one<DelayRecord>(*s.get_delay, tier, read, tier, emulated);
 }
 
-Status Catalogue::record_decode(const Method& method, double bytes_per_s) {
+Status Catalogue::record_decode(std::string_view quantizer, double bytes_per_s) {
   State& s = *state_;
-  return s.run(*s.put_decode, method.text(), bytes_per_s);
+  return s.run(*s.put_decode, quantizer, bytes_per_s);
 }
 
-Result<double> Catalogue::decode_bytes_per_s(const Method& method) const {
+Result<double> Catalogue::decode_bytes_per_s(std::string_view quantizer) const {
   State& s = *state_;
-  return s.one<double>(*s.get_decode, method.text(), [](const SqlRow& row) { return row.real(0); }, method.text());
+  return s.one<double>(*s.get_decode, quantizer, [](const SqlRow& row) { return row.real(0); }, quantizer);
 }
 
 Status Catalogue::record_prefill(const PrefillRecord& record) {
   State& s = *state_;
-  return s.named(s.database.atomically([&]() -> Status {
+  return s.atomically([&]() -> Status {
     SHALE_TRY(s.put_prefill->run(s.model, record.tokens, record.depth, record.seconds));
     return s.trim_prefills->run(s.model, kPrefillSamplesMax);
-  }));
+  });
 }
 
 Result<std::vector<PrefillRecord>> Catalogue::prefills() const {
@@ -279,5 +299,7 @@ Result<std::vector<PrefillRecord>> Catalogue::prefills() const {
   };
   return s.all<PrefillRecord>(*s.get_prefills, read, s.model);
 }
+
+Status Catalogue::together(const std::function<Status()>& body) { return state_->atomically(body); }
 
 }  // namespace shale

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -88,7 +89,9 @@ class Catalogue {
   // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new.
   Status refresh();
 
-  Status record_entry(const EntryRecord& record);
+  // Adds to what is known of the entry by now, by other processes too: `frequency` and `accesses` count what is new,
+  // and decay to the later of both last accesses. The rest replaces what was there.
+  Status record_entry(const EntryRecord& record, double half_life_s);
   Result<EntryRecord> entry(const Hash128& key) const;  // kNotFound
   Result<std::vector<EntryRecord>> entries() const;     // by last access, newest first
   // The entry with its qualities and questions. Not an error when it is unknown.
@@ -101,11 +104,14 @@ class Catalogue {
   // `emulated` names the throttle, empty for the machine's own: the two are never mixed.
   Status record_delay(std::string_view tier, std::string_view emulated, const DelayRecord& record);
   Result<DelayRecord> delay(std::string_view tier, std::string_view emulated) const;  // kNotFound
-  // Of stored bytes, per method.
-  Status record_decode(const Method& method, double bytes_per_s);
-  Result<double> decode_bytes_per_s(const Method& method) const;  // kNotFound
+  // Of stored bytes.
+  Status record_decode(std::string_view quantizer, double bytes_per_s);
+  Result<double> decode_bytes_per_s(std::string_view quantizer) const;  // kNotFound
   Status record_prefill(const PrefillRecord& record);
   Result<std::vector<PrefillRecord>> prefills() const;  // oldest first
+
+  // All that `body` records through this catalogue, or nothing of it, in one transaction.
+  Status together(const std::function<Status()>& body);
 
  private:
   struct State;

@@ -1,8 +1,13 @@
 #include "cache/catalogue_schema.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
 #include <system_error>
 
 #include "cache/catalogue.h"
+#include "tier/file_calls.h"
 
 namespace shale {
 namespace {
@@ -66,11 +71,22 @@ Result<SqlDatabase> try_open(const std::filesystem::path& path) {
   return database;
 }
 
+// Held by whoever repairs what is in the folder.
+Result<FileDescriptor> lock_folder(const std::filesystem::path& folder) {
+  FileDescriptor lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (lock && flock(lock.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return system_failure(errno, "lock", folder);
+  }
+  if (!lock) return system_failure(errno, "open", folder);
+  return lock;
+}
+
+// Logs go first: once the name is free, another process may begin anew under it.
 Status move_aside(const std::filesystem::path& path, const std::filesystem::path& aside) {
   std::error_code error;
+  for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(path.string() + suffix, error);
   std::filesystem::rename(path, aside, error);
   if (error) return fail(ErrorCode::kIo, "is damaged and cannot be moved aside: {}", error.message());
-  for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(path.string() + suffix, error);
   return {};
 }
 
@@ -79,6 +95,12 @@ Status move_aside(const std::filesystem::path& path, const std::filesystem::path
 Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path) {
   const std::string where = fmt::format("catalogue {}", path.string());
   Result<SqlDatabase> database = try_open(path);
+  if (database) return OpenedCatalogue{std::move(*database), std::nullopt};
+  if (database.error().code != ErrorCode::kCorrupt) return fail_in(where, database.error());
+
+  // Of several processes that find the damage, one repairs it; the others then find what it made.
+  SHALE_ASSIGN(const FileDescriptor lock, lock_folder(std::filesystem::absolute(path).parent_path()));
+  database = try_open(path);
   if (database) return OpenedCatalogue{std::move(*database), std::nullopt};
   if (database.error().code != ErrorCode::kCorrupt) return fail_in(where, database.error());
 

@@ -54,6 +54,10 @@ void CostModel::decoded(std::string_view quantizer, std::uint64_t bytes, double 
   if (!inserted) at->second += 0.2 * (rate - at->second);
 }
 
+void CostModel::expect_decode(std::string_view quantizer, double bytes_per_s) {
+  if (bytes_per_s > 0) bytes_per_s_.insert_or_assign(std::string(quantizer), bytes_per_s);
+}
+
 double CostModel::decode_s(std::string_view quantizer, std::uint64_t bytes) const {
   const auto at = bytes_per_s_.find(std::string(quantizer));
   return static_cast<double>(bytes) / (at == bytes_per_s_.end() ? kGuessDecodeBytesPerS : at->second);

@@ -18,6 +18,9 @@ class CostModel {
   bool knows_prefill() const { return known_; }
 
   void decoded(std::string_view quantizer, std::uint64_t bytes, double seconds);
+  // What an earlier process reported.
+  void expect_decode(std::string_view quantizer, double bytes_per_s);
+  const std::unordered_map<std::string, double>& decode_rates() const { return bytes_per_s_; }  // that are known
   // Before the first report: 2 GB/s.
   double decode_s(std::string_view quantizer, std::uint64_t bytes) const;
 

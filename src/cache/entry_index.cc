@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 namespace shale {
@@ -12,11 +11,6 @@ namespace {
 
 std::uint32_t common_prefix(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
   return static_cast<std::uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
-
-std::uint32_t covered(std::span<const EntryIndex::Link> chain) {
-  return std::accumulate(chain.begin(), chain.end(), 0u,
-                         [](std::uint32_t sum, const EntryIndex::Link& link) { return sum + link.matched; });
 }
 
 }  // namespace
@@ -30,8 +24,6 @@ std::uint64_t StoredObject::bytes() const {
   for (const ChunkInfo& chunk : manifest->chunks) sum += chunk.stratum < strata ? chunk.bytes : 0;
   return sum;
 }
-
-Hash128 StoredObject::name() const { return object_name(manifest->key, manifest->method); }
 
 StoredObject* Entry::find(const Method& method, std::uint32_t tier) {
   const auto at = std::ranges::find_if(
@@ -51,7 +43,18 @@ void Entry::forget(const Hash128& object, std::uint32_t tier) {
   std::erase_if(objects, [&](const StoredObject& known) { return known.tier == tier && known.name() == object; });
 }
 
-Hash128 object_name(const EntryKey& key, const Method& method) { return Hasher().add(key).add(method.text()).finish(); }
+void Entry::access(double now_s) {
+  frequency.access(now_s);
+  accesses_here.access(now_s);
+}
+
+bool Entry::being_read() {
+  std::erase_if(reads, [](const std::weak_ptr<TierRead>& started) {
+    const auto read = started.lock();
+    return !read || read->ready();
+  });
+  return !reads.empty();
+}
 
 Entry* EntryIndex::find(const EntryKey& key) {
   const auto at = entries_.find(key);
@@ -92,34 +95,40 @@ void EntryIndex::remove(const EntryKey& key) {
 }
 
 std::vector<EntryIndex::Link> EntryIndex::match(std::span<const std::int32_t> tokens) {
-  std::vector<Link> chain = match_below({}, tokens);
-  // A stored manifest may claim any position: keys in its cache were rotated for it, so it must be where it stands.
-  std::uint32_t position = 0;
-  for (std::size_t i = 0; i < chain.size(); ++i) {
-    if (chain[i].entry->first_position != position) {
-      chain.resize(i);
-      break;
+  // A chain, by its last link. Each entry has one parent, so each is reached once at most, however entries are shaped.
+  struct Reached {
+    Link link;
+    std::uint32_t covered = 0;
+    std::size_t before = 0;  // index of the chain that it continues
+  };
+  std::vector<Reached> reached = {{}};  // no entry covers nothing
+  std::size_t best = 0;
+  for (std::size_t at = 0; at < reached.size(); ++at) {
+    const auto [link, covered, before] = reached[at];
+    if (link.entry && link.matched < link.entry->tokens.size()) continue;
+    for (const Link& next : match_children(link.entry ? link.entry->key : EntryKey{}, tokens.subspan(covered))) {
+      // A stored manifest may claim any position: keys in its cache were rotated for it, so it must be where it stands.
+      if (next.entry->first_position != covered) continue;
+      reached.push_back({next, covered + next.matched, at});
+      if (reached.back().covered > reached[best].covered) best = reached.size() - 1;
     }
-    position += chain[i].matched;
   }
+  std::vector<Link> chain;
+  for (; best != 0; best = reached[best].before) chain.push_back(reached[best].link);
+  std::ranges::reverse(chain);
   return chain;
 }
 
-std::vector<EntryIndex::Link> EntryIndex::match_below(const EntryKey& parent, std::span<const std::int32_t> tokens) {
+std::vector<EntryIndex::Link> EntryIndex::match_children(const EntryKey& parent,
+                                                         std::span<const std::int32_t> tokens) const {
   const auto at = children_.find(parent);
   if (at == children_.end() || tokens.empty()) return {};
   const Children& children = at->second;
 
-  std::vector<Link> best;
+  std::vector<Link> found;
   const auto consider = [&](Entry* entry) {
     const std::uint32_t matched = common_prefix(entry->tokens, tokens);
-    std::vector<Link> chain;
-    if (matched > 0) chain.push_back({entry, matched});
-    if (matched == entry->tokens.size()) {
-      const std::vector<Link> rest = match_below(entry->key, tokens.subspan(matched));
-      chain.insert(chain.end(), rest.begin(), rest.end());
-    }
-    if (covered(chain) > covered(best)) best = std::move(chain);
+    if (matched > 0) found.push_back({entry, matched});
     return matched;
   };
 
@@ -133,7 +142,7 @@ std::vector<EntryIndex::Link> EntryIndex::match_below(const EntryKey& parent, st
     const bool whole = std::prev(next)->first.size() == matched;
     next = whole ? std::prev(next) : children.upper_bound(tokens.first(matched));
   }
-  return best;
+  return found;
 }
 
 std::vector<Entry*> EntryIndex::all() {

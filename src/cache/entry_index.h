@@ -13,6 +13,7 @@
 
 #include "codec/object.h"
 #include "placement/placement.h"
+#include "tier/tier.h"
 
 namespace shale {
 
@@ -26,7 +27,7 @@ struct StoredObject {
   // The keep of the grid that the present strata answer for; 1 for objects of a single stratum.
   double keep() const;
   std::uint64_t bytes() const;  // of the chunks present
-  Hash128 name() const;
+  Hash128 name() const { return manifest->name(); }
 };
 
 // The segment of a prompt that ends at a branch or at a turn: an unbranched piece of the prefix tree.
@@ -36,17 +37,22 @@ struct Entry {
   std::uint32_t first_position = 0;
   std::vector<std::int32_t> tokens;
   std::vector<StoredObject> objects;
-  Frequency frequency;
-  double recompute_s = 0;      // what computing it last cost; 0: not measured
-  std::uint32_t children = 0;  // entries that continue this one
-  std::uint32_t pins = 0;      // reads, encodings and moves under way
-  std::string label;           // for people
+  Frequency frequency;                         // of accesses, by earlier processes too
+  Frequency accesses_here;                     // by this process alone: what it adds to the others'
+  double recompute_s = 0;                      // what computing it last cost; 0: not measured
+  std::uint32_t children = 0;                  // entries that continue this one
+  std::uint32_t pins = 0;                      // reads, encodings and moves under way
+  std::string label;                           // for people
+  std::vector<std::weak_ptr<TierRead>> reads;  // of its objects, that requests started
 
   std::uint32_t end_position() const { return first_position + static_cast<std::uint32_t>(tokens.size()); }
   StoredObject* find(const Method& method, std::uint32_t tier);
   // The fastest uncompressed copy: every other configuration can be made from it. Null when there is none.
   const StoredObject* full_copy() const;
   void forget(const Hash128& object, std::uint32_t tier);
+  void access(double now_s);
+  // Whether a read of its objects is under way. Ends without anybody's doing: a read is over once its bytes are here.
+  bool being_read();
 };
 
 // Keeps an entry in the index while something reads or moves its bytes.
@@ -72,9 +78,6 @@ class EntryPin {
   }
   Entry* entry_ = nullptr;
 };
-
-// Name of an object's blobs on any tier: an entry has one object per method.
-Hash128 object_name(const EntryKey& key, const Method& method);
 
 class EntryIndex {
  public:
@@ -111,7 +114,8 @@ class EntryIndex {
   };
   using Children = std::map<std::vector<std::int32_t>, Entry*, TokensLess>;
 
-  std::vector<Link> match_below(const EntryKey& parent, std::span<const std::int32_t> tokens);
+  // Those entries below `parent` that begin as `tokens` do and of which one may cover most, each with how far.
+  std::vector<Link> match_children(const EntryKey& parent, std::span<const std::int32_t> tokens) const;
 
   std::unordered_map<EntryKey, std::unique_ptr<Entry>> entries_;
   std::unordered_map<EntryKey, Children> children_;  // by parent

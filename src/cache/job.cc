@@ -12,19 +12,21 @@ void count_failure(CacheStats& stats, const Error& error) {
 }
 
 void register_copy(Entry& entry, std::uint32_t tier, const ObjectBytes& object) {
-  if (StoredObject* known = entry.find(object.manifest->method, tier)) {
+  StoredObject* known = entry.find(object.manifest->method, tier);
+  if (known && known->name() == object.manifest->name()) {
     known->strata = std::max(known->strata, object.strata);
   } else {
     entry.objects.push_back({tier, object.manifest, object.strata});
   }
 }
 
+// While nobody reads the entry: a chunk that goes while it is being read is a miss.
 void cut_copy(JobContext& context, Entry& entry, const CopyCut& cut) {
   StoredObject* object = entry.find(cut.method, cut.tier);
   Tier& tier = *context.tiers[cut.tier];
   if (!object || object->strata <= cut.strata || tier.read_only()) return;
   const Status status =
-      cut.strata == 0 ? remove_object(tier, *object->manifest) : remove_strata(tier, *object->manifest, cut.strata);
+      cut.strata == 0 ? remove_object(tier, object->name()) : remove_strata(tier, *object->manifest, cut.strata);
   if (!status) return count_failure(context.stats, status.error());
   if (cut.strata == 0) {
     ++context.stats.drops;
@@ -34,19 +36,6 @@ void cut_copy(JobContext& context, Entry& entry, const CopyCut& cut) {
     object->strata = cut.strata;
   }
 }
-
-// Writes queries beside an uncompressed object; they are a convenience, so a refusal is only counted.
-class QueriesWriter {
- public:
-  QueriesWriter(Tier& tier, const Manifest& manifest, const StoredQueries& queries)
-      : write_(tier.write({object_name(manifest.key, manifest.method), kQueriesPart},
-                          std::make_shared<const AlignedBuffer>(serialize(queries)))) {}
-  bool ready() const { return write_->ready(); }
-  Status finish() { return write_->wait(); }
-
- private:
-  std::shared_ptr<TierWrite> write_;
-};
 
 class StoreJob final : public Job {
  public:
@@ -60,6 +49,7 @@ class StoreJob final : public Job {
 
   Progress step(Executor& executor) override {
     if (!writers_.empty()) return finish_writes();
+    if (encoded_) return start_writes();
     if (encoder_) return encode(executor);
     if (targets_.empty()) return Progress::kDone;
     return start_next();
@@ -100,25 +90,32 @@ class StoreJob final : public Job {
 
   Progress encode(Executor& executor) {
     if (encoder_->step(executor)) return Progress::kWorked;
-    const auto encoded = std::make_shared<const ObjectEncoder::Encoded>(encoder_->finish());
+    encoded_ = std::make_shared<const ObjectEncoder::Encoded>(encoder_->finish());
     encoder_.reset();
-    for (const ChunkInfo& chunk : encoded->manifest.chunks) context_.stats.encoded_bytes += chunk.bytes;
+    for (const ChunkInfo& chunk : encoded_->manifest.chunks) context_.stats.encoded_bytes += chunk.bytes;
+    return Progress::kWorked;
+  }
+
+  Progress start_writes() {
+    if (entry().being_read()) return Progress::kWaiting;
+    const auto encoded = std::exchange(encoded_, nullptr);
+    BlobBytes queries;
+    if (method_.is_full() && !queries_.empty()) queries = std::make_shared<const AlignedBuffer>(serialize(queries_));
     for (const CopyTarget& target : targets_) {
       if (target.method != method_) continue;
       Tier& tier = *context_.tiers[target.tier];
       if (tier.read_only()) continue;
-      // A copy with fewer strata may stem from another computation, whose chunks do not go with these.
-      cut_copy(context_, entry(), {method_, target.tier, 0});
-      const std::uint32_t strata = encoded->manifest.strata_for(target.keep);
-      writers_.push_back({ObjectWriter(tier, object_bytes(encoded, strata)), target.tier});
-      if (method_.is_full() && !queries_.empty()) query_writers_.emplace_back(tier, encoded->manifest, queries_);
+      cut_copy(context_, entry(), {method_, target.tier, 0});  // one with fewer strata, that this one replaces
+      ObjectBytes object = object_bytes(encoded, encoded->manifest.strata_for(target.keep));
+      object.queries = queries;
+      writers_.push_back({ObjectWriter(tier, std::move(object)), target.tier});
     }
     std::erase_if(targets_, [&](const CopyTarget& target) { return target.method == method_; });
     return Progress::kWorked;
   }
 
   Progress finish_writes() {
-    bool ready = std::ranges::all_of(query_writers_, &QueriesWriter::ready);
+    bool ready = true;
     for (Writing& writing : writers_) ready = writing.writer.poll() && ready;
     if (!ready) return Progress::kWaiting;
     for (Writing& writing : writers_) {
@@ -128,11 +125,7 @@ class StoreJob final : public Job {
         count_failure(context_.stats, status.error());
       }
     }
-    for (QueriesWriter& writer : query_writers_) {
-      if (const Status status = writer.finish(); !status) count_failure(context_.stats, status.error());
-    }
     writers_.clear();
-    query_writers_.clear();
     return targets_.empty() ? Progress::kDone : Progress::kWorked;
   }
 
@@ -142,8 +135,8 @@ class StoreJob final : public Job {
   std::vector<CopyTarget> targets_;  // not yet encoded
   Method method_;                    // being encoded or written
   std::optional<ObjectEncoder> encoder_;
+  std::shared_ptr<const ObjectEncoder::Encoded> encoded_;
   std::vector<Writing> writers_;
-  std::vector<QueriesWriter> query_writers_;
 };
 
 class CopyJob final : public Job {
@@ -163,12 +156,14 @@ class CopyJob final : public Job {
         return finish_write();
       case Phase::kStore:
         return store(executor);
+      case Phase::kCut:
+        return cut();
     }
     return Progress::kDone;
   }
 
  private:
-  enum class Phase { kStart, kRead, kDecode, kWrite, kStore };
+  enum class Phase { kStart, kRead, kDecode, kWrite, kStore, kCut };
 
   Progress start() {
     if (StoredObject* there = entry().find(target_.method, target_.tier);
@@ -183,7 +178,6 @@ class CopyJob final : public Job {
     Tier& tier = *context_.tiers[source_.tier];
     const std::uint32_t strata = as_is_ ? source_.manifest->strata_for(target_.keep) : source_.strata;
     reader_.emplace(tier, source_.manifest, strata);
-    if (source_.method().is_full()) queries_read_ = tier.read({source_.name(), kQueriesPart});
     phase_ = Phase::kRead;
     return Progress::kWorked;
   }
@@ -201,20 +195,18 @@ class CopyJob final : public Job {
   }
 
   Progress finish_read(Executor&) {
-    if (!reader_->poll() || (queries_read_ && !queries_read_->ready())) return Progress::kWaiting;
-    if (queries_read_) {
-      if (auto bytes = queries_read_->take()) {
-        if (auto queries = parse_queries((*bytes)->bytes())) queries_ = std::move(*queries);
-      }
-    }
+    if (!reader_->poll() || entry().being_read()) return Progress::kWaiting;
     auto object = reader_->finish();
     if (!object) return lose_source(object.error());
     object_ = std::move(*object);
+    if (object_.queries) {
+      auto queries = parse_queries(object_.queries->bytes());
+      if (!queries) object_.queries = nullptr;
+      queries_ = std::move(queries).value_or(StoredQueries{});
+    }
     if (as_is_) {
-      Tier& tier = *context_.tiers[target_.tier];
       make_way();
-      writer_.emplace(tier, object_);
-      if (target_.method.is_full() && !queries_.empty()) queries_writer_.emplace(tier, *object_.manifest, queries_);
+      writer_.emplace(*context_.tiers[target_.tier], object_);
       phase_ = Phase::kWrite;
       return Progress::kWorked;
     }
@@ -228,10 +220,12 @@ class CopyJob final : public Job {
   }
 
   Progress decode(Executor& executor) {
-    if (Status status = decoder_->decode(decoded_, object_.chunks[decoded_]->bytes(), executor); !status) {
-      return lose_source(status.error());
+    if (decoded_ < object_.chunks.size()) {
+      const Status status = decoder_->decode(decoded_, object_.chunks[decoded_]->bytes(), executor);
+      ++decoded_;
+      return status ? Progress::kWorked : lose_source(status.error());
     }
-    if (++decoded_ < object_.chunks.size()) return Progress::kWorked;
+    if (entry().being_read()) return Progress::kWaiting;
     make_way();
     store_ = make_store_job(context_, entry(), std::move(*pages_), 0, std::move(queries_), {target_});
     phase_ = Phase::kStore;
@@ -256,7 +250,7 @@ class CopyJob final : public Job {
   }
 
   Progress finish_write() {
-    if (!writer_->poll() || (queries_writer_ && !queries_writer_->ready())) return Progress::kWaiting;
+    if (!writer_->poll()) return Progress::kWaiting;
     const Status status = writer_->finish();
     if (!status) {
       count_failure(context_.stats, status.error());
@@ -277,7 +271,7 @@ class CopyJob final : public Job {
     // What only could not be read now may be sound, and on a shared tier others read it: it is forgotten here alone.
     if (error.code == ErrorCode::kCorrupt) {
       ++context_.stats.corrupt_objects;
-      static_cast<void>(remove_object(*context_.tiers[source_.tier], *source_.manifest));
+      if (!remove_object(*context_.tiers[source_.tier], source_.name())) ++context_.stats.stuck_objects;
     } else {
       ++context_.stats.failed_reads;
     }
@@ -286,9 +280,14 @@ class CopyJob final : public Job {
   }
 
   Progress conclude(bool made) {
-    if (made) {
-      for (const CopyCut& cut : cuts_) cut_copy(context_, entry(), cut);
-    }
+    if (!made) return Progress::kDone;
+    phase_ = Phase::kCut;
+    return Progress::kWorked;
+  }
+
+  Progress cut() {
+    if (entry().being_read()) return Progress::kWaiting;
+    for (const CopyCut& cut : cuts_) cut_copy(context_, entry(), cut);
     return Progress::kDone;
   }
 
@@ -298,11 +297,9 @@ class CopyJob final : public Job {
   bool as_is_ = false;
   StoredObject source_;
   std::optional<ObjectReader> reader_;
-  std::shared_ptr<TierRead> queries_read_;
   StoredQueries queries_;
   ObjectBytes object_;
   std::optional<ObjectWriter> writer_;
-  std::optional<QueriesWriter> queries_writer_;
   std::optional<Sequence> pages_;
   std::optional<ObjectDecoder> decoder_;
   std::uint32_t decoded_ = 0;
@@ -314,6 +311,7 @@ class CutJob final : public Job {
   CutJob(JobContext& context, Entry& entry, std::vector<CopyCut> cuts) : Job(context, entry), cuts_(std::move(cuts)) {}
 
   Progress step(Executor&) override {
+    if (entry().being_read()) return Progress::kWaiting;
     for (const CopyCut& cut : cuts_) cut_copy(context_, entry(), cut);
     return Progress::kDone;
   }

@@ -18,7 +18,8 @@ namespace shale {
 struct CacheStats {
   std::uint64_t lookups = 0, hits = 0;
   std::uint64_t tokens_pool = 0, tokens_memory = 0, tokens_disk = 0, tokens_remote = 0;
-  std::uint64_t corrupt_objects = 0;  // found damaged, removed, never served
+  std::uint64_t corrupt_objects = 0;  // found damaged, never served, removed where that was possible
+  std::uint64_t stuck_objects = 0;    // of those and of abandoned ones: could not be removed
   std::uint64_t failed_reads = 0, failed_writes = 0, refused_full = 0;
   std::uint64_t encoded_bytes = 0, copies = 0, presses = 0, drops = 0;
 };

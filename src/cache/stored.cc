@@ -1,31 +1,34 @@
 #include "cache/stored.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
-
-#include "cache/entry_index.h"
 
 namespace shale {
 
 namespace {
 
-Result<std::shared_ptr<const Manifest>> read_manifest(Tier& tier, const Hash128& object) {
-  SHALE_ASSIGN(const BlobBytes bytes, tier.read({object, BlobId::kManifest})->take());
+constexpr std::size_t kManifestsInFlight = 64;
+
+// "No such blob" here means that it was removed since it was listed.
+Result<std::shared_ptr<const Manifest>> take_manifest(TierRead& read, const Hash128& object) {
+  SHALE_ASSIGN(const BlobBytes bytes, read.take());
   SHALE_ASSIGN(Manifest manifest, Manifest::parse(bytes->bytes()));
-  if (object_name(manifest.key, manifest.method) != object) {
+  if (manifest.name() != object) {
     return fail(ErrorCode::kCorrupt, "object {} holds the manifest of another object", object.hex());
   }
   return std::make_shared<const Manifest>(std::move(manifest));
 }
 
 // Whole strata among the parts present, counted from the most important.
-std::uint32_t strata_present(const Manifest& manifest, const std::set<std::uint32_t>& parts) {
-  const std::uint32_t groups = manifest.layer_groups();
+std::uint32_t strata_present(const Manifest& manifest, std::span<const std::uint32_t> parts) {
   std::uint32_t part = 0;
-  while (part < manifest.chunks.size() && parts.contains(part)) ++part;
-  return part / groups;
+  while (part < manifest.chunks.size() && part < parts.size() && parts[part] == part) ++part;
+  return part / manifest.layer_groups();
+}
+
+bool untouched(const Tier& tier, const Hash128& object, std::span<const std::uint32_t> parts) {
+  return std::ranges::all_of(
+      parts, [&](std::uint32_t part) { return tier.untouched_s({object, part}) >= kAbandonedAfterSeconds; });
 }
 
 Status check_chunk(const Manifest& manifest, std::uint32_t part, const AlignedBuffer& bytes) {
@@ -35,31 +38,48 @@ Status check_chunk(const Manifest& manifest, std::uint32_t part, const AlignedBu
               manifest.method.text());
 }
 
+// Fills in what the object is. `read`: of its manifest; null where it has none.
+void judge(const Tier& tier, std::shared_ptr<TierRead> read, std::span<const std::uint32_t> parts,
+           StoredManifest& stored) {
+  const std::string name = stored.object.hex();
+  if (!read) {
+    stored.error = Error{ErrorCode::kNotFound, fmt::format("object {} has chunks and no manifest", name)};
+  } else if (auto manifest = take_manifest(*read, stored.object); !manifest) {
+    stored.error = std::move(manifest).error();
+  } else {
+    stored.manifest = *manifest;
+    stored.strata = strata_present(**manifest, parts);
+    if (stored.strata == 0) stored.error = Error{ErrorCode::kCorrupt, fmt::format("object {} lacks chunks", name)};
+  }
+  if (!stored.error || stored.error->code == ErrorCode::kMismatch || stored.error->code == ErrorCode::kIo) return;
+  stored.abandoned = untouched(tier, stored.object, parts);
+  // A list is no snapshot: a manifest may be there before the chunks that it follows are seen.
+  if (stored.manifest && !stored.abandoned) stored.error->code = ErrorCode::kNotFound;
+}
+
 }  // namespace
 
 Result<std::vector<StoredManifest>> scan_objects(Tier& tier) {
   SHALE_ASSIGN(const std::vector<BlobId> blobs, tier.list());
-  std::map<Hash128, std::set<std::uint32_t>> objects;
-  for (const BlobId& blob : blobs) objects[blob.object].insert(blob.part);
-
   std::vector<StoredManifest> found;
-  for (const auto& [object, parts] : objects) {
-    StoredManifest& stored = found.emplace_back();
-    stored.object = object;
-    if (!parts.contains(BlobId::kManifest)) {
-      stored.error = Error{ErrorCode::kNotFound, fmt::format("object {} has chunks and no manifest", object.hex())};
-      continue;
+  std::vector<std::vector<std::uint32_t>> parts;  // of each, ascending: the manifest's, where there is one, is the last
+  for (const BlobId& blob : blobs) {
+    if (found.empty() || found.back().object != blob.object) {
+      found.push_back({.object = blob.object, .manifest = nullptr, .error = std::nullopt});
+      parts.emplace_back();
     }
-    auto manifest = read_manifest(tier, object);
-    if (!manifest) {
-      stored.error = std::move(manifest).error();
-      continue;
-    }
-    stored.manifest = *manifest;
-    stored.strata = strata_present(**manifest, parts);
-    if (stored.strata == 0) {
-      stored.error = Error{ErrorCode::kCorrupt, fmt::format("object {} lacks chunks", object.hex())};
-    }
+    parts.back().push_back(blob.part);
+  }
+
+  std::vector<std::shared_ptr<TierRead>> reads(found.size());
+  const auto start_read = [&](std::size_t i) {
+    const bool has_manifest = i < found.size() && parts[i].back() == BlobId::kManifest;
+    if (has_manifest) reads[i] = tier.read({found[i].object, BlobId::kManifest});
+  };
+  for (std::size_t i = 0; i < kManifestsInFlight; ++i) start_read(i);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    start_read(i + kManifestsInFlight);
+    judge(tier, std::exchange(reads[i], nullptr), parts[i], found[i]);
   }
   return found;
 }
@@ -76,23 +96,13 @@ Status verify_object(Tier& tier, const StoredManifest& stored) {
 
 Status remove_object(Tier& tier, const Hash128& object) {
   SHALE_TRY(tier.remove({object, BlobId::kManifest}));
-  SHALE_ASSIGN(const std::vector<BlobId> blobs, tier.list());
-  for (auto blob = std::ranges::lower_bound(blobs, BlobId{object, 0}); blob != blobs.end() && blob->object == object;
-       ++blob) {
-    SHALE_TRY(tier.remove(*blob));
-  }
+  SHALE_ASSIGN(const auto parts, tier.parts(object));
+  for (const std::uint32_t part : parts) SHALE_TRY(tier.remove({object, part}));
   return {};
 }
 
-Status remove_object(Tier& tier, const Manifest& manifest) {
-  const Hash128 object = object_name(manifest.key, manifest.method);
-  SHALE_TRY(tier.remove({object, BlobId::kManifest}));
-  SHALE_TRY(tier.remove({object, kQueriesPart}));
-  return remove_strata(tier, manifest, 0);
-}
-
 Status remove_strata(Tier& tier, const Manifest& manifest, std::uint32_t strata) {
-  const Hash128 object = object_name(manifest.key, manifest.method);
+  const Hash128 object = manifest.name();
   const auto first = strata * manifest.layer_groups();
   for (auto part = static_cast<std::uint32_t>(manifest.chunks.size()); part > first; --part) {
     SHALE_TRY(tier.remove({object, part - 1}));
@@ -108,15 +118,17 @@ ObjectBytes object_bytes(std::shared_ptr<const ObjectEncoder::Encoded> encoded, 
 }
 
 ObjectWriter::ObjectWriter(Tier& tier, ObjectBytes object)
-    : tier_(&tier), object_(std::move(object)), name_(object_name(object_.manifest->key, object_.manifest->method)) {
+    : tier_(&tier), object_(std::move(object)), name_(object_.manifest->name()) {
   for (std::uint32_t part = 0; part < object_.chunks.size(); ++part) {
     chunk_writes_.push_back(tier.write({name_, part}, object_.chunks[part]));
   }
+  if (object_.queries) queries_write_ = tier.write({name_, kQueriesPart}, object_.queries);
 }
 
 bool ObjectWriter::poll() {
   if (manifest_write_) return manifest_write_->ready();
   if (!std::ranges::all_of(chunk_writes_, [](const auto& write) { return write->ready(); })) return false;
+  if (queries_write_ && !queries_write_->ready()) return false;
   if (!std::ranges::all_of(chunk_writes_, [](const auto& write) { return write->wait().has_value(); })) return true;
   manifest_write_ =
       tier_->write({name_, BlobId::kManifest}, std::make_shared<const AlignedBuffer>(object_.manifest->serialize()));
@@ -128,27 +140,51 @@ Status ObjectWriter::finish() {
   for (const auto& write : chunk_writes_) {
     if (Status written = write->wait(); !written && status) status = std::move(written);
   }
+  if (queries_write_) static_cast<void>(queries_write_->wait());
   if (status) {
     poll();
     status = manifest_write_->wait();
   }
-  // The first error is what matters; what cannot be removed now is found as an object without a manifest later.
-  if (!status) static_cast<void>(remove_object(*tier_, *object_.manifest));
+  if (status) status = check_found_chunks();
+  if (!status) take_back();
   return status;
+}
+
+Status ObjectWriter::check_found_chunks() const {
+  for (std::uint32_t part = 0; part < chunk_writes_.size(); ++part) {
+    if (chunk_writes_[part]->created() || tier_->contains({name_, part})) continue;
+    return fail(ErrorCode::kBusy,
+                "chunk {} of object {} was removed by another process while this one wrote the object", part,
+                name_.hex());
+  }
+  return {};
+}
+
+// The first error is what matters: what cannot be removed now is found as unfinished later.
+void ObjectWriter::take_back() {
+  if (manifest_write_ && manifest_write_->created()) static_cast<void>(tier_->remove({name_, BlobId::kManifest}));
+  if (tier_->contains({name_, BlobId::kManifest})) return;
+  for (std::uint32_t part = 0; part < chunk_writes_.size(); ++part) {
+    if (chunk_writes_[part]->created()) static_cast<void>(tier_->remove({name_, part}));
+  }
+  if (queries_write_ && queries_write_->created()) static_cast<void>(tier_->remove({name_, kQueriesPart}));
 }
 
 ObjectReader::ObjectReader(Tier& tier, std::shared_ptr<const Manifest> manifest, std::uint32_t strata)
     : object_{.manifest = std::move(manifest), .chunks = {}, .strata = strata} {
-  const Hash128 name = object_name(object_.manifest->key, object_.manifest->method);
+  const Hash128 name = object_.manifest->name();
   const std::uint32_t chunks = strata * object_.manifest->layer_groups();
   for (std::uint32_t part = 0; part < chunks; ++part) reads_.push_back(tier.read({name, part}));
+  if (object_.manifest->method.is_full()) queries_read_ = tier.read({name, kQueriesPart});
 }
 
 bool ObjectReader::poll() const {
-  return std::ranges::all_of(reads_, [](const auto& read) { return read->ready(); });
+  return std::ranges::all_of(reads_, [](const auto& read) { return read->ready(); }) &&
+         (!queries_read_ || queries_read_->ready());
 }
 
 Result<ObjectBytes> ObjectReader::finish() {
+  if (queries_read_) object_.queries = queries_read_->take().value_or(nullptr);
   for (std::uint32_t part = 0; part < reads_.size(); ++part) {
     SHALE_ASSIGN(BlobBytes bytes, reads_[part]->take());
     SHALE_TRY(check_chunk(*object_.manifest, part, *bytes));

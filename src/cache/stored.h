@@ -20,19 +20,21 @@ struct StoredManifest {
   Hash128 object;
   std::shared_ptr<const Manifest> manifest;  // null when `error` says why it cannot be used
   std::uint32_t strata = 0;                  // whole strata present
+  // kNotFound: unfinished, being written or removed. kCorrupt, kMismatch (another version's), kIo: as they say.
   std::optional<Error> error;
+  // Unfinished or damaged, and nobody is at work on it: this process alone writes to the tier, or nothing of the object
+  // was touched for kAbandonedAfterSeconds. Only what is abandoned may be removed without being asked to.
+  bool abandoned = false;
 };
 
-// Every object of a tier, of any model. Chunks without a manifest (left by a killed writer) are listed as an object
-// with an error.
+// Every object of a tier, of any model. What lacks its manifest or chunks is listed with an error. Manifests are read
+// many at a time.
 Result<std::vector<StoredManifest>> scan_objects(Tier& tier);
 
 // Reads every chunk of an object and compares checksums: the first that is wrong.
 Status verify_object(Tier& tier, const StoredManifest& stored);
 
-// The manifest goes first, so that what remains after a crash is never taken for an object. By name alone where the
-// manifest cannot be read (this lists the tier).
-Status remove_object(Tier& tier, const Manifest& manifest);
+// The manifest goes first, so that what remains after a crash is never taken for an object.
 Status remove_object(Tier& tier, const Hash128& object);
 // Keeps strata [0, strata): the most important tokens. The last go first.
 Status remove_strata(Tier& tier, const Manifest& manifest, std::uint32_t strata);
@@ -42,25 +44,36 @@ struct ObjectBytes {
   std::shared_ptr<const Manifest> manifest;
   std::vector<BlobBytes> chunks;  // strata [0, strata), as in the manifest
   std::uint32_t strata = 0;
+  BlobBytes queries = nullptr;  // captured, serialized, of an uncompressed object; null: none
 };
 // Shares the encoder's buffers.
 ObjectBytes object_bytes(std::shared_ptr<const ObjectEncoder::Encoded> encoded, std::uint32_t strata);
 
-// Writes chunks, then the manifest, without blocking.
+// Writes chunks and queries, then the manifest, without blocking.
+//
+// Several processes may write to the tier. An object's name follows from its bytes, so whoever writes the same blobs
+// writes the same object: what is found there is as good as written, and only what this writer created is taken back
+// when it fails. Where another process takes back what this one has found, the object is no longer whole: that is
+// looked for after the manifest is there, and is a failure.
 class ObjectWriter {
  public:
   ObjectWriter(Tier& tier, ObjectBytes object);
   // True when all is written or something failed.
   bool poll();
-  // Blocks until poll() would be true. On an error nothing of the object is left.
+  // Blocks until poll() would be true. On an error nothing that this writer created is left, unless somebody else has
+  // completed the object meanwhile. Queries that could not be written are no error: they are a convenience.
   Status finish();
   const ObjectBytes& object() const { return object_; }
 
  private:
+  Status check_found_chunks() const;
+  void take_back();
+
   Tier* tier_;
   ObjectBytes object_;
   Hash128 name_;
   std::vector<std::shared_ptr<TierWrite>> chunk_writes_;
+  std::shared_ptr<TierWrite> queries_write_;
   std::shared_ptr<TierWrite> manifest_write_;
 };
 
@@ -69,12 +82,13 @@ class ObjectReader {
  public:
   ObjectReader(Tier& tier, std::shared_ptr<const Manifest> manifest, std::uint32_t strata);
   bool poll() const;
-  // Blocks until poll() would be true. Checksums are verified.
+  // Blocks until poll() would be true. Checksums of chunks are verified; queries are as they are.
   Result<ObjectBytes> finish();
 
  private:
   ObjectBytes object_;
   std::vector<std::shared_ptr<TierRead>> reads_;
+  std::shared_ptr<TierRead> queries_read_;
 };
 
 }  // namespace shale

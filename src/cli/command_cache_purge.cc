@@ -20,9 +20,10 @@ Status run(const PurgeOptions& options) {
   }
   Progress progress(options.stored.output, "removing");
   SHALE_ASSIGN(Removed removed, remove_copies(listing, doomed, progress));
-  if (options.model.empty()) {  // whose the rest was, nobody can tell
+  if (options.model.empty()) {  // whose the rest was, nobody can tell; what another process is writing now stays
     for (const auto* rest : {&listing.broken, &listing.unfinished}) {
       for (const BrokenObject& object : *rest) {
+        if (rest == &listing.unfinished && !object.abandoned) continue;
         SHALE_TRY(remove_object(*object.tier, object.object));
         ++removed.objects;
       }

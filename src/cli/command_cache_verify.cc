@@ -20,6 +20,8 @@ struct Verified {
   std::vector<BrokenObject> faults;
 };
 
+bool removed_meanwhile(const StoredCopy& copy) { return !copy.tier->contains({copy.stored.object, BlobId::kManifest}); }
+
 // The captured queries that lie beside an object, where it has some.
 Status verify_queries(const StoredCopy& copy) {
   const BlobId id{copy.stored.object, kQueriesPart};
@@ -41,7 +43,9 @@ Result<Verified> verify_all(StoredListing& listing, const OutputOptions& output)
   for (const StoredCopy& copy : listing.copies) {
     SHALE_TRY(check_interrupt());
     if (const Status status = verify(copy); !status) {
-      verified.faults.push_back({copy.tier, copy.stored.object, status.error().message});
+      const bool damaged = status.error().code == ErrorCode::kCorrupt;
+      if (!damaged && removed_meanwhile(copy)) continue;
+      verified.faults.push_back({copy.tier, copy.stored.object, status.error().message, damaged});
     } else {
       ++verified.objects;
       verified.bytes += copy.bytes();
@@ -51,12 +55,18 @@ Result<Verified> verify_all(StoredListing& listing, const OutputOptions& output)
   return verified;
 }
 
-// What is left is sound: broken objects and those that nobody will finish go.
-Status remove_all(const std::vector<BrokenObject>& objects) {
+// Damaged objects and those that nobody will finish. How many went; what cannot be removed is said and left.
+std::size_t remove_abandoned(const std::vector<BrokenObject>& objects) {
+  std::size_t removed = 0;
   for (const BrokenObject& broken : objects) {
-    if (!broken.tier->read_only()) SHALE_TRY(remove_object(*broken.tier, broken.object));
+    if (!broken.abandoned || broken.tier->read_only()) continue;
+    if (const Status status = remove_object(*broken.tier, broken.object); !status) {
+      print_note("shale: " + status.error().message);
+    } else {
+      ++removed;
+    }
   }
-  return {};
+  return removed;
 }
 
 void print_result(const Verified& verified, bool json) {
@@ -76,13 +86,16 @@ Status run(const VerifyOptions& options) {
   SHALE_ASSIGN(StoredListing listing, list_stored(options.stored.tiers));
   SHALE_ASSIGN(const Verified verified, verify_all(listing, options.stored.output));
   print_result(verified, options.stored.output.json);
+  std::size_t removed = 0;
   if (!options.keep_broken) {
-    SHALE_TRY(remove_all(verified.faults));
-    SHALE_TRY(remove_all(listing.unfinished));
+    removed = remove_abandoned(verified.faults);
+    remove_abandoned(listing.unfinished);
   }
   if (verified.faults.empty()) return {};
-  return fail(ErrorCode::kCorrupt, "{} objects were damaged{}", verified.faults.size(),
-              options.keep_broken ? "" : " and have been removed; they are computed again when needed");
+  return fail(
+      ErrorCode::kCorrupt,
+      "{} objects are damaged or cannot be used; {} of them have been removed and are computed again when needed",
+      verified.faults.size(), removed);
 }
 
 }  // namespace

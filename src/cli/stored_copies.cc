@@ -23,7 +23,7 @@ Status scan(Tier& tier, StoredListing& listing) {
       listing.copies.push_back({&tier, std::move(stored), {}});
     } else {
       auto& list = stored.error->code == ErrorCode::kNotFound ? listing.unfinished : listing.broken;
-      list.push_back({&tier, stored.object, stored.error->message});
+      list.push_back({&tier, stored.object, stored.error->message, stored.abandoned});
     }
   }
   return {};
@@ -112,7 +112,7 @@ Result<Removed> remove_copies(const StoredListing& listing, const std::vector<co
   Removed removed;
   for (const StoredCopy* copy : copies) {
     SHALE_TRY(check_interrupt());
-    SHALE_TRY(remove_object(*copy->tier, copy->manifest()));
+    SHALE_TRY(remove_object(*copy->tier, copy->stored.object));
     const auto catalogue = listing.catalogues.find(copy->manifest().fingerprint.hash);
     if (catalogue != listing.catalogues.end()) SHALE_TRY(catalogue->second->forget(copy->manifest().key));
     ++removed.objects;

@@ -30,14 +30,15 @@ struct BrokenObject {
   Tier* tier = nullptr;
   Hash128 object;
   std::string what;
+  bool abandoned = false;  // as StoredManifest's
 };
 
 struct StoredListing {
   std::vector<std::unique_ptr<Tier>> tiers;
   std::map<Hash128, std::unique_ptr<Catalogue>> catalogues;  // by fingerprint, where the folder has one
   std::vector<StoredCopy> copies;                            // by model, then entry's first position, then key
-  std::vector<BrokenObject> broken;                          // do not parse, or lack chunks
-  std::vector<BrokenObject> unfinished;  // chunks that a writer left when it was killed, or is writing now
+  std::vector<BrokenObject> broken;                          // damaged, unreadable now, or of another version
+  std::vector<BrokenObject> unfinished;  // what a writer left when it was killed, or is writing or removing now
 };
 
 // The options that every `cache` command has.

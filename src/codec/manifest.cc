@@ -147,6 +147,13 @@ EntryKey entry_key(const Fingerprint& fingerprint, const EntryKey& parent, std::
   return hasher.finish();
 }
 
+Hash128 Manifest::name() const {
+  Hasher hasher;
+  hasher.add(key).add(method.text());
+  for (const ChunkInfo& chunk : chunks) hasher.add(chunk.checksum);
+  return hasher.finish();
+}
+
 std::uint32_t Manifest::layer_groups() const {
   return strata_tokens.empty() ? 0 : static_cast<std::uint32_t>(chunks.size() / strata_tokens.size());
 }

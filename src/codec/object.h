@@ -56,6 +56,9 @@ struct Manifest {
   std::uint32_t strata_for(double keep) const;
   std::uint64_t bytes_for(double keep) const;
   std::uint32_t layer_groups() const;
+  // Of the object's blobs on any tier: hash(key, method, checksums of all chunks). Two computations of the same entry
+  // that differ in a bit are two objects, whose chunks never meet; a copy cut to its first strata keeps its name.
+  Hash128 name() const;
   // Index into `chunks`.
   std::uint32_t chunk_index(std::uint32_t stratum, std::uint32_t group) const {
     return stratum * layer_groups() + group;

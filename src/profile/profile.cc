@@ -199,9 +199,7 @@ Status record(Cache& cache, const ContextProfile& profile) {
     SHALE_TRY(catalogue->record_question(profile.key, {profile.questions[i], i < profile.questions_by_model}));
   }
   for (const ProfileRow& row : profile.rows) {
-    if (row.decode_s > 0) {
-      SHALE_TRY(catalogue->record_decode(row.method, static_cast<double>(row.bytes) / row.decode_s));
-    }
+    cache.note_decode(row.method.quantizer, row.bytes, row.decode_s);
     if (row.method.is_full()) continue;  // what quality is measured against
     SHALE_TRY(catalogue->record_quality({.key = profile.key,
                                          .method = row.method,

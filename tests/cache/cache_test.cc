@@ -176,6 +176,22 @@ TEST_F(CacheTest, DamagedBytesAreACountedMissAndNeverServed) {
   expect_exact(tokens, sequence);
 }
 
+TEST_F(CacheTest, SharingATemplatesHeadWithADocumentIsNoUseOfIt) {
+  open();
+  const Tokens tokens = tokens_of(6, 200);
+  const EntryKey key = store(tokens);
+  drain();
+  Tokens other = tokens;
+  for (std::size_t i = 40; i < other.size(); ++i) other[i] += 1;
+  Tokens most = tokens;
+  for (std::size_t i = 100; i < most.size(); ++i) most[i] += 1;
+  for (const auto& [prompt, accesses] : {std::pair{other, 1u}, {tokens, 2u}, {most, 3u}}) {
+    Sequence sequence(*pool_);
+    cache_->retrieve(asked(prompt), {}, sequence);
+    EXPECT_EQ(cache_->index().find(key)->frequency.count(), accesses);
+  }
+}
+
 TEST_F(CacheTest, MoreEntriesThanMemoryHoldsSpreadOverTheTiers) {
   const std::uint64_t entry_bytes = 160 * kShape.token_bytes();
   open(3 * entry_bytes, kUnlimited);

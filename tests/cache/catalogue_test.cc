@@ -17,6 +17,7 @@ namespace {
 
 constexpr Hash128 kModel{1, 1}, kOtherModel{2, 2};
 constexpr Hash128 kFirst{3, 3}, kSecond{4, 4}, kUnknown{5, 5};
+constexpr double kHalfLifeS = 600;
 const Method kKeydiff{"keydiff", "none"};
 
 double wall_s = 0;
@@ -56,7 +57,7 @@ TEST_F(CatalogueTest, RemembersEntriesAcrossRestart) {
                            .age_s = 10,
                            .recompute_s = 12.5,
                            .label = "GPL-3, it's \"quoted\"\n"};
-  ASSERT_TRUE(open()->record_entry(record));
+  ASSERT_TRUE(open()->record_entry(record, kHalfLifeS));
   wall_s += 3600;
   const auto found = open()->entry(kFirst);
   ASSERT_TRUE(found);
@@ -69,6 +70,35 @@ TEST_F(CatalogueTest, RemembersEntriesAcrossRestart) {
   EXPECT_EQ(found->label, record.label);
 }
 
+// Three accesses now and two a half-life ago are four; who writes later adds to what the other wrote.
+TEST_F(CatalogueTest, AccessesOfSeveralProcessesAddUp) {
+  const auto one = open(), other = open();
+  ASSERT_TRUE(one->record_entry({.key = kFirst, .frequency = 2, .accesses = 2, .recompute_s = 1}, kHalfLifeS));
+  wall_s += kHalfLifeS;
+  ASSERT_TRUE(other->record_entry({.key = kFirst, .frequency = 3, .accesses = 3, .recompute_s = 2}, kHalfLifeS));
+  const auto found = one->entry(kFirst);
+  EXPECT_EQ(found->accesses, 5u);
+  EXPECT_DOUBLE_EQ(found->frequency, 4);
+  EXPECT_DOUBLE_EQ(found->age_s, 0);
+  EXPECT_EQ(found->recompute_s, 2);
+  // An access that lies further back than what is known decays on its way.
+  ASSERT_TRUE(one->record_entry({.key = kFirst, .frequency = 1, .accesses = 1, .age_s = kHalfLifeS}, kHalfLifeS));
+  EXPECT_DOUBLE_EQ(one->entry(kFirst)->frequency, 4.5);
+}
+
+TEST_F(CatalogueTest, RecordsTogetherAllOrNothing) {
+  const auto catalogue = open();
+  EXPECT_FALSE(catalogue->together([&]() -> Status {
+    SHALE_TRY(catalogue->record_entry({.key = kFirst}, kHalfLifeS));
+    SHALE_TRY(catalogue->record_prefill({100, 0, 1}));
+    return fail(ErrorCode::kInternal, "something else went wrong");
+  }));
+  EXPECT_FALSE(catalogue->entry(kFirst));
+  EXPECT_TRUE(catalogue->prefills()->empty());
+  EXPECT_TRUE(catalogue->together([&] { return catalogue->record_entry({.key = kFirst}, kHalfLifeS); }));
+  EXPECT_TRUE(catalogue->entry(kFirst));
+}
+
 TEST_F(CatalogueTest, UnknownIsNotFoundByName) {
   const auto catalogue = open();
   const auto entry = catalogue->entry(kUnknown);
@@ -76,7 +106,7 @@ TEST_F(CatalogueTest, UnknownIsNotFoundByName) {
   EXPECT_EQ(entry.error().code, ErrorCode::kNotFound);
   EXPECT_NE(entry.error().message.find(kUnknown.hex()), std::string::npos);
   EXPECT_EQ(catalogue->delay("disk", "").error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(catalogue->decode_bytes_per_s(kKeydiff).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(catalogue->decode_bytes_per_s("none").error().code, ErrorCode::kNotFound);
   EXPECT_EQ(catalogue->quality_for(kUnknown, kKeydiff, 0.5).error().code, ErrorCode::kNotFound);
   EXPECT_TRUE(catalogue->qualities(kUnknown)->empty());
   EXPECT_TRUE(catalogue->questions(kUnknown)->empty());
@@ -85,8 +115,8 @@ TEST_F(CatalogueTest, UnknownIsNotFoundByName) {
 
 TEST_F(CatalogueTest, ListsEntriesByLastAccess) {
   const auto catalogue = open();
-  ASSERT_TRUE(catalogue->record_entry({.key = kFirst, .age_s = 100}));
-  ASSERT_TRUE(catalogue->record_entry({.key = kSecond, .age_s = 1}));
+  ASSERT_TRUE(catalogue->record_entry({.key = kFirst, .age_s = 100}, kHalfLifeS));
+  ASSERT_TRUE(catalogue->record_entry({.key = kSecond, .age_s = 1}, kHalfLifeS));
   const auto entries = catalogue->entries();
   ASSERT_EQ(entries->size(), 2u);
   EXPECT_EQ(entries->at(0).key, kSecond);
@@ -150,7 +180,7 @@ TEST_F(CatalogueTest, QualitySurvivesRestartWithEverythingMeasured) {
 TEST_F(CatalogueTest, ModelsDoNotSeeEachOther) {
   const auto catalogue = open();
   ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
-  ASSERT_TRUE(catalogue->record_entry({.key = kFirst}));
+  ASSERT_TRUE(catalogue->record_entry({.key = kFirst}, kHalfLifeS));
   ASSERT_TRUE(catalogue->record_prefill({100, 0, 1}));
   const auto other = open(kOtherModel);
   EXPECT_FALSE(other->quality_for(kUnknown, kKeydiff, 0.5));
@@ -163,7 +193,7 @@ TEST_F(CatalogueTest, ModelsDoNotSeeEachOther) {
 TEST_F(CatalogueTest, ForgetsAllOfAnEntry) {
   const auto catalogue = open();
   for (const Hash128& key : {kFirst, kSecond}) {
-    ASSERT_TRUE(catalogue->record_entry({.key = key}));
+    ASSERT_TRUE(catalogue->record_entry({.key = key}, kHalfLifeS));
     ASSERT_TRUE(catalogue->record_quality({.key = key, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
     ASSERT_TRUE(catalogue->record_question(key, {"why?", false}));
   }
@@ -198,9 +228,9 @@ TEST_F(CatalogueTest, RemembersDelaysAndNeverMixesEmulatedOnes) {
   EXPECT_EQ(catalogue->delay("disk", "")->read_bytes_per_s, 1.5e9);
   EXPECT_EQ(catalogue->delay("disk", "hdd")->latency_s, 0.01);
   EXPECT_EQ(catalogue->delay("disk", "hdd")->samples, 3u);
-  ASSERT_TRUE(catalogue->record_decode(Method{"", "int8"}, 9e9));
-  ASSERT_TRUE(catalogue->record_decode(Method{"", "int8"}, 8e9));
-  EXPECT_EQ(*catalogue->decode_bytes_per_s(Method{"", "int8"}), 8e9);
+  ASSERT_TRUE(catalogue->record_decode("int8", 9e9));
+  ASSERT_TRUE(catalogue->record_decode("int8", 8e9));
+  EXPECT_EQ(*catalogue->decode_bytes_per_s("int8"), 8e9);
 }
 
 TEST_F(CatalogueTest, KeepsTheNewestPrefills) {
@@ -216,7 +246,7 @@ TEST_F(CatalogueTest, KeepsTheNewestPrefills) {
 
 TEST_F(CatalogueTest, FilesArePrivate) {
   const auto catalogue = open();
-  ASSERT_TRUE(catalogue->record_entry({.key = kFirst}));
+  ASSERT_TRUE(catalogue->record_entry({.key = kFirst}, kHalfLifeS));
   int files = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder_)) {
     struct stat status = {};
@@ -235,14 +265,40 @@ TEST_F(CatalogueTest, DamagedFileIsMovedAsideWithAWarning) {
   EXPECT_EQ(catalogue->warning()->code, ErrorCode::kCorrupt);
   EXPECT_NE(catalogue->warning()->message.find(".corrupt"), std::string::npos);
   EXPECT_EQ(read_all(path().string() + ".corrupt"), junk);
-  EXPECT_TRUE(catalogue->record_entry({.key = kFirst}));
+  EXPECT_TRUE(catalogue->record_entry({.key = kFirst}, kHalfLifeS));
   EXPECT_FALSE(open()->warning());
+}
+
+// Who finds the damage second must not move aside what the first one made of it.
+TEST_F(CatalogueTest, OneOfSeveralProcessesRepairsAndNoneLosesARecord) {
+  constexpr int kProcesses = 6;
+  const std::string junk(20000, 'j');
+  for (int round = 0; round < 15; ++round) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    write_file(junk);
+    std::vector<pid_t> children;
+    for (std::uint64_t i = 0; i < kProcesses; ++i) {
+      children.push_back(::fork());
+      if (children.back() != 0) continue;
+      const auto opened = Catalogue::open(path(), kModel, test_wall_s);
+      ::_exit(opened && (*opened)->record_entry({.key = {i, i}}, kHalfLifeS) ? 0 : 1);
+    }
+    for (const pid_t child : children) {
+      int status = -1;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+    EXPECT_EQ(open()->entries()->size(), kProcesses);
+    EXPECT_EQ(read_all(path().string() + ".corrupt"), junk);
+  }
 }
 
 TEST_F(CatalogueTest, DamageBehindASoundHeaderIsFoundToo) {
   {
     const auto catalogue = open();
-    for (std::uint64_t i = 0; i < 500; ++i) ASSERT_TRUE(catalogue->record_entry({.key = {i, i}, .label = "x"}));
+    for (std::uint64_t i = 0; i < 500; ++i)
+      ASSERT_TRUE(catalogue->record_entry({.key = {i, i}, .label = "x"}, kHalfLifeS));
   }
   std::string bytes = read_all(path());
   ASSERT_GT(bytes.size(), 20000u);
@@ -258,11 +314,11 @@ TEST_F(CatalogueTest, TruncationToNothingBeginsAnew) {
   write_file("");
   const auto catalogue = open();
   EXPECT_FALSE(catalogue->warning());
-  EXPECT_TRUE(catalogue->record_entry({.key = kFirst}));
+  EXPECT_TRUE(catalogue->record_entry({.key = kFirst}, kHalfLifeS));
 }
 
 TEST_F(CatalogueTest, AnotherVersionIsRefusedAndLeftAlone) {
-  ASSERT_TRUE(open()->record_entry({.key = kFirst}));
+  ASSERT_TRUE(open()->record_entry({.key = kFirst}, kHalfLifeS));
   {
     const auto database = SqlDatabase::open(path(), 100);
     ASSERT_TRUE(database->execute("PRAGMA user_version = 99; PRAGMA wal_checkpoint(TRUNCATE)"));
@@ -291,7 +347,7 @@ TEST_F(CatalogueTest, MissingFolderIsAnError) {
 
 TEST_F(CatalogueTest, AnotherProcessReadsAndWritesMeanwhile) {
   const auto catalogue = open();
-  ASSERT_TRUE(catalogue->record_entry({.key = kFirst, .tokens = 11}));
+  ASSERT_TRUE(catalogue->record_entry({.key = kFirst, .tokens = 11}, kHalfLifeS));
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {  // a fresh connection: one must not cross a fork
@@ -310,7 +366,7 @@ TEST_F(CatalogueTest, AnotherProcessReadsAndWritesMeanwhile) {
 
 TEST_F(CatalogueTest, ReadersGoOnWhileAnotherWrites) {
   const auto catalogue = open();
-  ASSERT_TRUE(catalogue->record_entry({.key = kFirst, .tokens = 1}));
+  ASSERT_TRUE(catalogue->record_entry({.key = kFirst, .tokens = 1}, kHalfLifeS));
   const auto writer = SqlDatabase::open(path(), 100);
   ASSERT_TRUE(writer->execute("BEGIN IMMEDIATE; UPDATE entry SET tokens = 2"));
   EXPECT_EQ(catalogue->entry(kFirst)->tokens, 1u);

@@ -76,6 +76,26 @@ TEST(EntryIndex, ARemovedParentHidesItsChildrenUntilItIsBack) {
   EXPECT_TRUE(index.check_integrity());
 }
 
+// Entries come from a folder that others may write to: their shape must cost neither stack nor time.
+TEST(EntryIndex, MatchesChainsAndSiblingsOfAnyShapeInLinearTime) {
+  EntryIndex index;
+  constexpr std::uint32_t kDepth = 60000;
+  EntryKey parent;
+  for (std::uint32_t i = 0; i < kDepth; ++i) parent = add(index, parent, i, {1});
+  for (std::uint32_t i = 2; i < 200; ++i) add(index, {}, 0, Tokens(i, 1));
+  const auto chain = index.match(Tokens(kDepth + 5, 1));
+  EXPECT_EQ(chain.size(), kDepth);
+  EXPECT_EQ(covered(chain), kDepth);
+}
+
+TEST(EntryIndex, AnEntryThatStandsElsewhereHidesNoSoundOne) {
+  EntryIndex index;
+  const EntryKey head = add(index, {}, 0, {1, 2});
+  add(index, head, 7, {3, 4, 5});  // its keys were rotated for position 7
+  add(index, {}, 0, {1, 2, 3});
+  EXPECT_EQ(covered(index.match(Tokens{1, 2, 3, 4, 5})), 3u);
+}
+
 // Against the definition: the best over all chains, by exhaustive search.
 std::uint32_t best_cover(const std::vector<const Entry*>& entries, const EntryKey& parent,
                          std::span<const std::int32_t> tokens) {

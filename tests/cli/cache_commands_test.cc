@@ -52,6 +52,24 @@ TEST_F(CacheCommandsTest, VerifyFindsDamageOnce) {
   EXPECT_EQ(run({"cache", "verify"}).status, 0);
 }
 
+TEST_F(CacheCommandsTest, OnASharedFolderVerifyAndPurgeLeaveWhatIsBeingWritten) {
+  const auto remote = home_.path() / "remote";
+  ASSERT_EQ(run({"cache", "ls", "--remote", remote}).status, 0);  // makes the folder
+  const auto chunk = [&](const std::string& object) {
+    std::filesystem::create_directories(remote / "objects" / object.substr(0, 2) / object);
+    const auto path = remote / "objects" / object.substr(0, 2) / object / "00000000";
+    std::ofstream(path) << std::string(4096, '\0');
+    return path;
+  };
+  const auto young = chunk(std::string(32, 'a')), old = chunk(std::string(32, 'b'));
+  std::filesystem::last_write_time(old, std::filesystem::file_time_type::clock::now() - std::chrono::hours(30));
+  EXPECT_EQ(run({"cache", "verify", "--remote", remote}).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(young));
+  EXPECT_FALSE(std::filesystem::exists(old)) << "nobody will finish it";
+  EXPECT_EQ(run({"cache", "purge", "--remote", remote}).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(young));
+}
+
 TEST_F(CacheCommandsTest, RmRemovesOneEntry) {
   const std::string key = list()[0]["key"];
   const Outcome removed = run({"cache", "rm", key, "--json"});

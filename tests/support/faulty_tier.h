@@ -15,10 +15,12 @@ namespace shale::testing {
 
 // What goes wrong, by the number of the operation since construction, the first being 1. Empty: nothing.
 struct Faults {
-  std::function<bool(std::uint64_t nth)> fail_read;     // kIo
-  std::function<bool(std::uint64_t nth)> corrupt_read;  // one bit in the middle flips
-  std::function<bool(std::uint64_t nth)> fail_write;    // kIo; nothing is stored
-  std::function<bool(std::uint64_t nth)> full;          // kFull; nothing is stored
+  std::function<bool(std::uint64_t nth)> fail_read = {};     // kIo
+  std::function<bool(std::uint64_t nth)> corrupt_read = {};  // one bit in the middle flips
+  std::function<bool(std::uint64_t nth)> fail_write = {};    // kIo; nothing is stored
+  std::function<bool(std::uint64_t nth)> full = {};          // kFull; nothing is stored
+  std::function<bool(std::uint64_t nth)> fail_remove = {};   // kIo; nothing is removed
+  std::function<bool(std::uint64_t nth)> fail_list = {};     // kIo
   double delay_s = 0;  // every read and write takes at least as long, before it returns
 };
 
@@ -77,9 +79,21 @@ class FaultyTier final : public TierWrapper {
     return finished_tier_write(std::move(created));
   }
 
+  Result<std::uint64_t> remove_impl(const BlobId& id) override {
+    if (hits(faults_.fail_remove, ++removals_)) return fail(ErrorCode::kIo, "{}: injected failure", to_string(id));
+    return TierWrapper::remove_impl(id);
+  }
+
+  Result<std::vector<BlobId>> list_impl() const override {
+    if (hits(faults_.fail_list, ++lists_)) return fail(ErrorCode::kIo, "{}: injected list error", name());
+    return TierWrapper::list_impl();
+  }
+
   const Faults faults_;
   std::atomic<std::uint64_t> reads_ = 0;
   std::atomic<std::uint64_t> writes_ = 0;
+  std::atomic<std::uint64_t> removals_ = 0;
+  mutable std::atomic<std::uint64_t> lists_ = 0;
 };
 
 }  // namespace shale::testing

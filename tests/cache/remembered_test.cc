@@ -1,0 +1,58 @@
+// What one process leaves in the catalogue for the next.
+#include <gtest/gtest.h>
+
+#include "support/cache_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::CacheTest;
+using testing::Tokens;
+
+TEST_F(CacheTest, ProcessesAddTheirAccessesToOneAnothers) {
+  const Tokens tokens = tokens_of(6, 200);
+  const auto use = [&](Cache& cache, int times) {
+    for (int i = 0; i < times; ++i) {
+      Sequence sequence(*pool_);
+      EXPECT_EQ(cache.retrieve(asked(tokens), {}, sequence).tokens(), 200u);
+    }
+  };
+  open();
+  const EntryKey key = store(tokens);
+  drain();
+  auto first = std::move(cache_);
+  open();  // reads what the first one holds the lock of
+  use(*first, 2);
+  use(*cache_, 3);
+  cache_.reset();
+  first.reset();
+  const auto known = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value()->entry(key);
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->accesses, 1u + 2u + 3u);
+  EXPECT_NEAR(known->frequency, 6, 0.1);
+}
+
+TEST_F(CacheTest, WhatThingsCostIsRememberedForTheNextProcess) {
+  open();
+  const Tokens tokens = tokens_of(6, 200);
+  store(tokens);
+  drain();
+  open();
+  Sequence sequence(*pool_);
+  ASSERT_TRUE(cache_->retrieve(asked(tokens), {}, sequence).ensure_all(executor_));
+  cache_.reset();
+  auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+  const auto delay = catalogue->delay("disk", "");
+  ASSERT_TRUE(delay);
+  EXPECT_GT(delay->samples, 0u);
+  EXPECT_GT(catalogue->decode_bytes_per_s("none").value_or(0), 0);
+
+  ASSERT_TRUE(catalogue->record_delay("disk", "", {0.5, 1.25e6, 1.5e6, 9}));
+  ASSERT_TRUE(catalogue->record_decode("int8", 3e6));
+  open();
+  EXPECT_EQ(cache_->tiers()[1]->speed().read_bytes_per_s, 1.25e6) << "a manifest tells nothing of it";
+  EXPECT_EQ(cache_->costs().decode_s("int8", 3000000), 1);
+}
+
+}  // namespace
+}  // namespace shale
