@@ -22,7 +22,8 @@ struct ChatOptions {
 
 constexpr char kExamples[] =
     "One message a line; /quit or the end of the input ends the chat. Every turn is stored: when the same\n"
-    "conversation is held again, by another process too, its turns are loaded instead of computed.\n"
+    "conversation is held again, by another process too, its turns are loaded instead of computed. A message that\n"
+    "cannot be answered, because it is too long, say, is refused and the chat goes on without it.\n"
     "\n"
     "Examples:\n"
     "  shale chat --system \"You are a patient teacher.\"\n"
@@ -38,31 +39,48 @@ std::optional<std::string> next_message(bool prompt) {
   }
 }
 
+Result<Response> answer(Serving& serving, Conversation& conversation, const std::string& message,
+                        const ChatOptions& options) {
+  if (find_invalid_utf8(message) != std::string::npos) {
+    return fail(ErrorCode::kInvalidArgument, "that message is not UTF-8 text");
+  }
+  Request request;
+  SHALE_ASSIGN(request.segments, conversation.ask(message));
+  request.sampling = options.answer.sampling;
+  request.max_tokens = options.answer.max_tokens;
+  request.stop = options.answer.stop;
+  request.demand.exact = options.exact;
+  request.store_answer = true;
+  if (!options.output.json) request.on_text = print_piece;
+
+  SHALE_ASSIGN(Response response, run_request(serving.engine(), std::move(request), options.output));
+  conversation.answered(response);
+  return response;
+}
+
+void print_answer(const Response& response, const Model& model, bool json) {
+  if (json) {
+    print_json(to_json(response, model));
+  } else {
+    fmt::print("\n");
+    print_note(summary(response));
+  }
+}
+
 Status run(const ChatOptions& options) {
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
   Conversation conversation(serving->tokenizer(), options.system);
   const bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
 
   while (const auto message = next_message(terminal)) {
-    if (find_invalid_utf8(*message) != std::string::npos) {
-      return fail(ErrorCode::kInvalidArgument, "that message is not UTF-8 text");
-    }
-    Request request;
-    SHALE_ASSIGN(request.segments, conversation.ask(*message));
-    request.sampling = options.answer.sampling;
-    request.max_tokens = options.answer.max_tokens;
-    request.stop = options.answer.stop;
-    request.demand.exact = options.exact;
-    request.store_answer = true;
-    if (!options.output.json) request.on_text = print_piece;
-
-    SHALE_ASSIGN(const Response response, run_request(serving->engine(), std::move(request), options.output));
-    conversation.answered(response);
-    if (options.output.json) {
-      print_json(to_json(response, serving->model()));
+    if (const auto response = answer(*serving, conversation, *message, options)) {
+      print_answer(*response, serving->model(), options.output.json);
+    } else if (response.error().code == ErrorCode::kCancelled) {
+      break;
+    } else if (options.output.json) {
+      print_json({{"error", response.error().message}});
     } else {
-      fmt::print("\n");
-      print_note(summary(response));
+      print_note("shale: " + response.error().message);
     }
   }
   SHALE_TRY(check_interrupt());

@@ -61,19 +61,19 @@ Status run(const GenerateOptions& options) {
   request.use_cache = !options.no_cache;
   if (!options.output.json) request.on_text = print_piece;
 
-  SHALE_ASSIGN(const Response response, run_request(serving->engine(), std::move(request), options.output));
+  const Result<Response> response = run_request(serving->engine(), std::move(request), options.output);
   const std::uint64_t corrupt = serving->cache().stats().corrupt_objects;
-  if (options.output.json) {
-    Json json = to_json(response, serving->model());
+  if (response && options.output.json) {
+    Json json = to_json(*response, serving->model());
     json["corrupt_objects"] = corrupt;
     print_json(json);
-  } else {
+  } else if (response) {
     fmt::print("\n");
-    print_note(summary(response));
+    print_note(summary(*response));
   }
-  if (corrupt)
-    print_note(fmt::format("shale: {} stored objects were damaged; they were removed and not used", corrupt));
-  return serving->finish_background(options.output);
+  if (corrupt) print_note(fmt::format("shale: {} stored objects were damaged and not used", corrupt));
+  const Status stored = serving->finish_background(options.output);  // of a request that failed halfway, too
+  return response ? stored : std::unexpected(response.error());
 }
 
 }  // namespace

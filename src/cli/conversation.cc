@@ -20,57 +20,59 @@ void append(std::vector<Token>& to, const std::vector<Token>& tokens) {
 }  // namespace
 
 Conversation::Conversation(const Tokenizer& tokenizer, std::string_view system) : tokenizer_(tokenizer) {
-  if (!system.empty()) add_message("system", system);
+  if (!system.empty()) said_.add_message("system", system);
 }
 
-void Conversation::add_message(const char* role, std::string_view content) {
-  messages_.push_back({role, marker(messages_.size())});
-  contents_.emplace_back(content);
+void Conversation::Said::add_message(const char* role, std::string_view content) {
+  messages.push_back({role, marker(messages.size())});
+  contents.emplace_back(content);
 }
 
 Result<std::vector<Segment>> Conversation::ask(std::string_view message) {
-  add_message("user", message);
-  SHALE_ASSIGN(std::string rendered, render());
-  if (!rendered.starts_with(text_)) {
-    turns_.clear();
-    carried_.clear();
-    text_.clear();
-    ++rewritten_;
+  Said& next = asked_ = said_;
+  next.add_message("user", message);
+  SHALE_ASSIGN(std::string rendered, render(next));
+  if (!rendered.starts_with(next.text)) {
+    next.turns.clear();
+    next.carried.clear();
+    next.text.clear();
+    ++next.rewritten;
   }
-  std::vector<Token> tokens = std::exchange(carried_, {});
-  append(tokens, tokenize(std::string_view(rendered).substr(text_.size()), text_.empty()));
+  std::vector<Token> tokens = std::exchange(next.carried, {});
+  append(tokens, tokenize(next, std::string_view(rendered).substr(next.text.size()), next.text.empty()));
 
   std::vector<Segment> segments;
-  for (const auto& turn : turns_) segments.push_back({turn, true, "chat"});
+  for (const auto& turn : next.turns) segments.push_back({turn, true, "chat"});
   segments.push_back({tokens, false, "chat"});
-  turns_.push_back(std::move(tokens));
-  text_ = std::move(rendered);
+  next.turns.push_back(std::move(tokens));
+  next.text = std::move(rendered);
   return segments;
 }
 
 void Conversation::answered(const Response& response) {
-  add_message("assistant", response.text);
-  text_ += messages_.back().content;
+  said_ = std::exchange(asked_, {});
+  said_.add_message("assistant", response.text);
+  said_.text += said_.messages.back().content;
   std::vector<Token> tokens = response.tokens;
   if (response.stop == StopReason::kStopString) {
     tokens = tokenizer_.tokenize(response.text, false);  // the tokens drawn say more than the text
   } else if (response.stop != StopReason::kEndOfTurn && !tokens.empty()) {
-    carried_ = {tokens.back()};
+    said_.carried = {tokens.back()};
     tokens.pop_back();
   }
-  append(turns_.back(), tokens);
+  append(said_.turns.back(), tokens);
 }
 
 // Without a template: messages as paragraphs.
-Result<std::string> Conversation::render() const {
-  auto rendered = tokenizer_.render_chat(messages_, true);
+Result<std::string> Conversation::render(const Said& said) const {
+  auto rendered = tokenizer_.render_chat(said.messages, true);
   if (rendered || rendered.error().code != ErrorCode::kUnsupported) return rendered;
   std::string text;
-  for (const auto& message : messages_) text += (text.empty() ? "" : "\n\n") + message.content;
+  for (const auto& message : said.messages) text += (text.empty() ? "" : "\n\n") + message.content;
   return text + "\n\n";
 }
 
-std::vector<Token> Conversation::tokenize(std::string_view rendered, bool starts) const {
+std::vector<Token> Conversation::tokenize(const Said& said, std::string_view rendered, bool starts) const {
   std::vector<Token> tokens;
   while (!rendered.empty()) {
     const std::size_t at = rendered.find(kMarker);
@@ -79,7 +81,7 @@ std::vector<Token> Conversation::tokenize(std::string_view rendered, bool starts
     rendered.remove_prefix(at + kMarker.size());
     std::size_t message = 0;
     std::from_chars(rendered.data(), rendered.data() + rendered.size(), message);
-    append(tokens, tokenizer_.tokenize(contents_[message], false));
+    append(tokens, tokenizer_.tokenize(said.contents[message], false));
     rendered.remove_prefix(rendered.find(kMarkerEnd) + kMarkerEnd.size());
   }
   const bool has_bos = !tokens.empty() && tokens.front() == tokenizer_.bos();  // templates usually write it themselves

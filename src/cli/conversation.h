@@ -17,28 +17,35 @@ class Conversation {
 
   // The prompt of the next turn: one stored segment for each turn so far, then the new message up to where the answer
   // begins. Control tokens are recognised in the template's text alone. kInvalidArgument with the template's own error.
+  // A message that is never answered, because it was refused, is no part of the conversation: the next one takes its
+  // place.
   Result<std::vector<Segment>> ask(std::string_view message);
   // What the model said to the last `ask`.
   void answered(const Response& response);
 
   // Turns before which the template rewrote what it had rendered, so that all was tokenised afresh.
-  std::uint32_t rewritten() const { return rewritten_; }
+  std::uint32_t rewritten() const { return said_.rewritten; }
 
  private:
-  void add_message(const char* role, std::string_view content);
-  Result<std::string> render() const;
-  std::vector<Token> tokenize(std::string_view rendered, bool starts) const;
+  struct Said {
+    std::vector<Tokenizer::ChatMessage>
+        messages;  // contents replaced by markers, so that the template's text stands out
+    std::vector<std::string> contents;
+    std::string text;  // rendered so far, the last answer's marker included
+    // The tokens of `text`: of each turn what the engine stores as its entry, that is up to the last token that was
+    // computed; then an answer's last token where it was drawn and not computed.
+    std::vector<std::vector<Token>> turns;
+    std::vector<Token> carried;
+    std::uint32_t rewritten = 0;
+
+    void add_message(const char* role, std::string_view content);
+  };
+  Result<std::string> render(const Said& said) const;
+  std::vector<Token> tokenize(const Said& said, std::string_view rendered, bool starts) const;
 
   const Tokenizer& tokenizer_;
-  std::vector<Tokenizer::ChatMessage>
-      messages_;  // contents replaced by markers, so that the template's text stands out
-  std::vector<std::string> contents_;
-  std::string text_;  // rendered so far, the last answer's marker included
-  // The tokens of text_: of each turn what the engine stores as its entry, that is up to the last token that was
-  // computed; then an answer's last token where it was drawn and not computed.
-  std::vector<std::vector<Token>> turns_;
-  std::vector<Token> carried_;
-  std::uint32_t rewritten_ = 0;
+  Said said_;   // up to the last answer
+  Said asked_;  // with the message that waits for its answer
 };
 
 }  // namespace shale

@@ -154,6 +154,22 @@ TEST_F(ChatTest, AnotherProcessFindsTheSameConversation) {
   EXPECT_GT(second[0]["cached_tokens"]["disk"], 0);
 }
 
+TEST_F(ChatTest, ARefusedMessageEndsNeitherTheChatNorWhatIsBeingStored) {
+  const std::string too_long(5000, 'x');
+  const std::string first = "Of this: " + std::string(1000, 's') + "\n";
+  const Outcome outcome =
+      run({"chat", "--json"}, first + too_long + "\nnot \xff text\nAnd of slate?\n" + too_long + "\n");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const auto turns = outcome.objects();
+  ASSERT_EQ(turns.size(), 5u);
+  EXPECT_THAT(turns[1]["error"].get<std::string>(), HasSubstr("2048"));
+  EXPECT_THAT(turns[2]["error"].get<std::string>(), HasSubstr("UTF-8"));
+  EXPECT_GT(turns[3]["cached_tokens"]["pool"], 1000);
+  EXPECT_LT(turns[3]["prompt_tokens"], 2000) << "what was refused is no part of the conversation";
+  EXPECT_TRUE(turns[4].contains("error"));
+  EXPECT_GT(run({"chat", "--json"}, first).object()["cached_tokens"]["disk"], 1000) << "stored after the refusal";
+}
+
 TEST_F(ShaleProgram, TheDefaultModelAnswersFromDiskInASecondProcess) {
   if (!resolve_model("smollm2-135m")) GTEST_SKIP() << "no smollm2-135m.gguf below SHALE_MODEL_DIR";
   std::string text;
