@@ -7,7 +7,7 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kStepsKept = 16;
-constexpr std::size_t kNodesPerSegment = 40;  // tensors, views included; a layer segment makes 32 at most
+constexpr std::size_t kNodesPerSegment = 48;  // tensors, views included; a layer segment makes 36 at most
 
 }  // namespace
 
@@ -42,7 +42,12 @@ class Graphs::Builder {
     return place(ggml_mul(context_, normed, weight));
   }
 
-  ggml_tensor* multiply(ggml_tensor* matrix, ggml_tensor* x) { return place(ggml_mul_mat(context_, matrix, x)); }
+  ggml_tensor* multiply(const Matrix& matrix, ggml_tensor* x) { return place(product(matrix, x)); }
+
+  // Its place is still to be chosen.
+  ggml_tensor* product(const Matrix& matrix, ggml_tensor* x) {
+    return matrix.multiply(context_, matrix.packed ? place(ggml_cast(context_, x, GGML_TYPE_BF16)) : x);
+  }
 
   ggml_tensor* pick(ggml_tensor* x, ggml_tensor* rows) { return place(ggml_get_rows(context_, x, rows)); }
 
@@ -68,7 +73,7 @@ class Graphs::Builder {
     ggml_tensor* normed = norm(x, vectors.attention_norm);
     float* to = graphs_.qkv_;
     if (matrices.qkv.size() == 1) {
-      ggml_tensor* qkv = ggml_mul_mat(context_, matrices.qkv[0], normed);
+      ggml_tensor* qkv = product(matrices.qkv[0], normed);
       qkv->data = to;
       if (vectors.qkv_bias) qkv = ggml_add_inplace(context_, qkv, vectors.qkv_bias);
       ggml_build_forward_expand(graph_, rotate(qkv, hyper_.query_heads + hyper_.kv_heads, positions));
@@ -78,15 +83,15 @@ class Graphs::Builder {
     QkvRows rows{to, to + query * tokens, to + (query + kv) * tokens, query, kv};
     std::size_t first = 0;
     for (std::size_t part = 0; part < 3; ++part) {
-      ggml_tensor* product = ggml_mul_mat(context_, matrices.qkv[part], normed);
-      product->data = to + first * tokens;
+      ggml_tensor* projected = product(matrices.qkv[part], normed);
+      projected->data = to + first * tokens;
       if (vectors.qkv_bias) {
         ggml_tensor* bias =
             ggml_view_1d(context_, vectors.qkv_bias, static_cast<std::int64_t>(widths[part]), first * sizeof(float));
-        product = ggml_add_inplace(context_, product, bias);
+        projected = ggml_add_inplace(context_, projected, bias);
       }
-      if (part < 2) product = rotate(product, part == 0 ? hyper_.query_heads : hyper_.kv_heads, positions);
-      ggml_build_forward_expand(graph_, product);
+      if (part < 2) projected = rotate(projected, part == 0 ? hyper_.query_heads : hyper_.kv_heads, positions);
+      ggml_build_forward_expand(graph_, projected);
       first += widths[part];
     }
     return rows;
@@ -123,8 +128,9 @@ Graphs::Graphs(const Hyperparameters& hyper, const Vectors& vectors, std::uint32
   attention_ = qkv_ + tokens * hyper.qkv_width();
   positions_ = reinterpret_cast<std::int32_t*>(attention_ + tokens * hyper.query_width());
   rows_ = positions_ + tokens;
-  // Per token: picked rows, norms and products as wide as the embedding, and the gated product before and after.
-  const std::size_t work_widths = 8 * hyper.embedding + hyper.query_width() + 3 * hyper.feed_forward;
+  // Per token: picked rows, norms and products as wide as the embedding, the gated product before and after, and what
+  // packed matrices multiply in BF16.
+  const std::size_t work_widths = 10 * hyper.embedding + 2 * hyper.query_width() + 4 * hyper.feed_forward;
   work_ = AlignedBuffer(tokens * work_widths * sizeof(float) + kNodesPerSegment * 64);
   logits_buffer_ = AlignedBuffer(tokens * hyper.vocabulary * sizeof(float));
   logits_ = reinterpret_cast<float*>(logits_buffer_.data());
@@ -156,7 +162,7 @@ Graphs::Step& Graphs::step(const MatrixSet& set, std::uint32_t tokens, std::uint
     ggml_tensor* hidden = builder.buffer(hidden_, GGML_TYPE_F32, hyper_.embedding, tokens);
     ggml_tensor* x = builder.finish_layer(set.layers().back(), vectors_.layers.back(), builder.pick(hidden, rows),
                                           builder.pick(attention, rows));
-    ggml_tensor* logits = ggml_mul_mat(context, set.head(), builder.norm(x, vectors_.output_norm));
+    ggml_tensor* logits = builder.product(set.head(), builder.norm(x, vectors_.output_norm));
     logits->data = logits_;
     made.segments.push_back(builder.finish(logits));
   } else {

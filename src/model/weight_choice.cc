@@ -64,7 +64,8 @@ Result<Choice> choose(const FileTensors& file, const Hash128& content, const std
 // Why a set's types were chosen.
 std::string describe(const MatrixSet& set, const WeightRecord::Winner& winner, const std::string& own, bool read) {
   const char* when = read ? " when first loaded" : "";
-  if (!winner.type) return fmt::format("{} (as in the file, fastest measured{})", set.type_name(), when);
+  if (winner.type == RunType::kFile)
+    return fmt::format("{} (as in the file, fastest measured{})", set.type_name(), when);
   return fmt::format("{} (measured {:.1f}x {}{})", set.type_name(), winner.speed, own, when);
 }
 
@@ -72,13 +73,13 @@ std::string describe(const MatrixSet& set, const WeightRecord::Winner& winner, c
 
 Result<RunningWeights> RunningWeights::create(const FileTensors& file, const Hash128& content,
                                               const ModelOptions& options, ComputeThreads& threads) {
-  const auto build = [&](std::optional<ggml_type> type, bool stack) -> Result<std::shared_ptr<const MatrixSet>> {
+  const auto build = [&](RunType type, bool stack) -> Result<std::shared_ptr<const MatrixSet>> {
     SHALE_ASSIGN(MatrixSet set, MatrixSet::create(file, type, stack, 0, threads));
     return std::make_shared<const MatrixSet>(std::move(set));
   };
   RunningWeights weights;
   if (options.float32 || options.weights == WeightChoice::kFile) {
-    SHALE_ASSIGN(weights.prefill_, options.float32 ? build(GGML_TYPE_F32, true) : build(std::nullopt, false));
+    SHALE_ASSIGN(weights.prefill_, options.float32 ? build(RunType::kF32, true) : build(RunType::kFile, false));
     weights.decode_ = weights.prefill_;
     weights.prefill_name_ = weights.decode_name_ =
         weights.prefill_->type_name() + (options.float32 ? " (asked for)" : " (as in the file)");
@@ -92,7 +93,7 @@ Result<RunningWeights> RunningWeights::create(const FileTensors& file, const Has
   SHALE_ASSIGN(weights.prefill_, build(record.prefill.type, true));
   weights.decode_ = weights.prefill_;
   weights.prefill_name_ = describe(*weights.prefill_, record.prefill, own, read);
-  weights.arithmetic_ = "stacked " + candidate_name(record.prefill.type);
+  weights.arithmetic_ = "stacked " + std::string(to_string(record.prefill.type));
   if (record.decode.type == record.prefill.type) {
     weights.decode_name_ = describe(*weights.prefill_, record.decode, own, read);
     return weights;
@@ -104,7 +105,7 @@ Result<RunningWeights> RunningWeights::create(const FileTensors& file, const Has
   SHALE_ASSIGN(weights.decode_, build(record.decode.type, true));
   weights.prefill_from_ = record.prefill_from;
   weights.decode_name_ = describe(*weights.decode_, record.decode, own, read);
-  weights.arithmetic_ += fmt::format(" from {}, {}", weights.prefill_from_, candidate_name(record.decode.type));
+  weights.arithmetic_ += fmt::format(" from {}, {}", weights.prefill_from_, to_string(record.decode.type));
   return weights;
 }
 

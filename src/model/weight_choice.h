@@ -3,7 +3,8 @@
 // On CPUs the type is worth more than any kernel: some of a file's types multiply several times slower than BF16 with
 // many tokens (prefill), while with one token (decode) the narrow types win because fewer bytes are read. So the first
 // layers' matrices are converted to each candidate and timed. Candidates are the file's own types and types that keep
-// what the file had to within their rounding: BF16, and Q8_0 where the file is quantized. Where one type wins prefill
+// what the file had to within their rounding: BF16 (by ggml, or packed for oneDNN), and Q8_0 where the file is
+// quantized. Where one type wins prefill
 // and another decode, and memory allows, both copies are kept, and a step takes the one that was faster for its number
 // of tokens. What was measured is remembered where options name a folder for it (weight_record.h).
 #pragma once

@@ -20,11 +20,11 @@ namespace {
 constexpr std::size_t kTextMax = 256;
 constexpr double kSpeedMax = 1000;
 
-bool read_winner(std::istream& stream, std::string_view phase, std::span<const std::optional<ggml_type>> candidates,
+bool read_winner(std::istream& stream, std::string_view phase, std::span<const RunType> candidates,
                  WeightRecord::Winner& winner) {
   std::string word, type;
   if (!(stream >> word >> type >> winner.speed) || word != phase) return false;
-  const auto found = std::ranges::find(candidates, type, candidate_name);
+  const auto found = std::ranges::find(candidates, type, [](RunType each) { return to_string(each); });
   if (found == candidates.end() || !(winner.speed > 0 && winner.speed < kSpeedMax)) return false;
   winner.type = *found;
   return true;
@@ -54,12 +54,11 @@ bool write_all(int file, std::string_view text) {
 }  // namespace
 
 std::string WeightRecord::text() const {
-  return fmt::format("prefill {} {:.2f}\ndecode {} {:.2f}\nfrom {}\n", candidate_name(prefill.type), prefill.speed,
-                     candidate_name(decode.type), decode.speed, prefill_from);
+  return fmt::format("prefill {} {:.2f}\ndecode {} {:.2f}\nfrom {}\n", to_string(prefill.type), prefill.speed,
+                     to_string(decode.type), decode.speed, prefill_from);
 }
 
-std::optional<WeightRecord> WeightRecord::parse(std::string_view text,
-                                                std::span<const std::optional<ggml_type>> candidates) {
+std::optional<WeightRecord> WeightRecord::parse(std::string_view text, std::span<const RunType> candidates) {
   std::istringstream stream{std::string(text)};
   WeightRecord record;
   std::string word, rest;
@@ -81,7 +80,7 @@ WeightRecordFile::WeightRecordFile(const std::filesystem::path& folder, const Ha
   path_ = folder / hasher.finish().hex();
 }
 
-std::optional<WeightRecord> WeightRecordFile::read(std::span<const std::optional<ggml_type>> candidates) const {
+std::optional<WeightRecord> WeightRecordFile::read(std::span<const RunType> candidates) const {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path_, error)) return std::nullopt;
   std::ifstream stream(path_, std::ios::binary);

@@ -5,8 +5,6 @@
 // without measuring.
 #pragma once
 
-#include <ggml.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -15,13 +13,14 @@
 #include <string_view>
 
 #include "core/hash.h"
+#include "model/weights.h"
 
 namespace shale {
 
 struct WeightRecord {
   struct Winner {
-    std::optional<ggml_type> type;  // none: as in the file
-    double speed = 1;               // over the file's own types
+    RunType type = RunType::kFile;
+    double speed = 1;  // over the file's own types
   };
   Winner prefill, decode;
   std::uint32_t prefill_from = 0;  // steps of this many tokens and more run prefill's type; 0 where both are one type
@@ -29,7 +28,7 @@ struct WeightRecord {
   // Three lines: "prefill bf16 1.93", "decode file 1.00", "from 8".
   std::string text() const;
   // Nothing when the text is not such a record, or names a type that is no candidate or a number that was not timed.
-  static std::optional<WeightRecord> parse(std::string_view text, std::span<const std::optional<ggml_type>> candidates);
+  static std::optional<WeightRecord> parse(std::string_view text, std::span<const RunType> candidates);
 };
 
 class WeightRecordFile {
@@ -40,7 +39,7 @@ class WeightRecordFile {
 
   const std::filesystem::path& path() const { return path_; }
   // Nothing when there is no file, or it cannot be read or parsed.
-  std::optional<WeightRecord> read(std::span<const std::optional<ggml_type>> candidates) const;
+  std::optional<WeightRecord> read(std::span<const RunType> candidates) const;
   // Replaces the file in one step, mode 0600. One that cannot be written is left out: the next load measures again.
   void write(const WeightRecord& record) const;
 

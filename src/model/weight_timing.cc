@@ -22,28 +22,33 @@ class Products {
  public:
   Products(const MatrixSet& set, std::size_t layers, std::uint32_t tokens, ComputeThreads& threads)
       : threads_(threads) {
-    std::vector<ggml_tensor*> matrices;
+    std::vector<Matrix> matrices;
     for (const MatrixSet::Layer& layer : std::span(set.layers()).first(layers)) {
       matrices.insert(matrices.end(), layer.qkv.begin(), layer.qkv.end());
       matrices.insert(matrices.end(), layer.gate_up.begin(), layer.gate_up.end());
       matrices.insert(matrices.end(), {layer.output, layer.down});
     }
     std::int64_t columns = 0, rows = 0;
-    for (const ggml_tensor* matrix : matrices) {
-      columns = std::max(columns, matrix->ne[0]);
-      rows = std::max(rows, matrix->ne[1]);
+    for (const Matrix& matrix : matrices) {
+      columns = std::max(columns, matrix.columns());
+      rows = std::max(rows, matrix.rows());
     }
     input_.assign(static_cast<std::size_t>(columns * tokens), 0.5F);
+    narrow_.resize(input_.size());
     output_.resize(static_cast<std::size_t>(rows * tokens));
-    const std::size_t nodes = 2 * matrices.size() + 1;
+    const std::size_t nodes = 4 * matrices.size() + 1;
     context_.reset(ggml_init({.mem_size = nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, false),
                               .mem_buffer = nullptr,
                               .no_alloc = true}));
     graph_ = ggml_new_graph_custom(context_.get(), nodes, false);
-    for (ggml_tensor* matrix : matrices) {
-      ggml_tensor* x = ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, matrix->ne[0], tokens);
+    for (const Matrix& matrix : matrices) {
+      ggml_tensor* x = ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, matrix.columns(), tokens);
       x->data = input_.data();
-      ggml_tensor* product = ggml_mul_mat(context_.get(), matrix, x);
+      if (matrix.packed) {
+        x = ggml_cast(context_.get(), x, GGML_TYPE_BF16);
+        x->data = narrow_.data();
+      }
+      ggml_tensor* product = matrix.multiply(context_.get(), x);
       product->data = output_.data();
       ggml_build_forward_expand(graph_, product);
     }
@@ -59,6 +64,7 @@ class Products {
  private:
   ComputeThreads& threads_;
   std::vector<float> input_, output_;
+  std::vector<ggml_bf16_t> narrow_;
   ggml_context_ptr context_;
   ggml_cgraph* graph_;
   ggml_cplan plan_;
@@ -75,24 +81,24 @@ std::uint64_t elements(const FileTensors::Layer& layer) {
 
 }  // namespace
 
-std::vector<std::optional<ggml_type>> candidate_types(const FileTensors& file) {
-  std::vector<std::optional<ggml_type>> types = {std::nullopt, GGML_TYPE_BF16};
+std::vector<RunType> candidate_types(const FileTensors& file) {
+  std::vector<RunType> types = {RunType::kFile, RunType::kBf16, RunType::kBf16Packed};
   const ggml_type own = file.layers[0].gate->type;
-  if (ggml_is_quantized(own) && own != GGML_TYPE_Q8_0) types.emplace_back(GGML_TYPE_Q8_0);
+  if (ggml_is_quantized(own) && own != GGML_TYPE_Q8_0) types.push_back(RunType::kQ8);
   return types;
 }
-
-std::string candidate_name(std::optional<ggml_type> type) { return type ? ggml_type_name(*type) : "file"; }
 
 Result<std::vector<WeightTiming>> time_weights(const FileTensors& file, ComputeThreads& threads) {
   const std::uint64_t wanted = kSampleElements / elements(file.layers[0]) + 1;
   const auto layers = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, file.layers.size()));
   std::vector<MatrixSet> sets;
   std::vector<WeightTiming> timings;
-  for (const auto type : candidate_types(file)) {
-    SHALE_ASSIGN(MatrixSet set, MatrixSet::create(file, type, true, layers, threads));
+  for (const RunType type : candidate_types(file)) {
+    auto set = MatrixSet::create(file, type, true, layers, threads);
+    if (!set && set.error().code == ErrorCode::kUnsupported) continue;
+    if (!set) return std::unexpected(std::move(set).error());
     timings.push_back({type, {}});
-    sets.push_back(std::move(set));
+    sets.push_back(std::move(*set));
   }
   for (std::size_t t = 0; t < kTimedTokens.size(); ++t) {
     // Many tokens reuse what they read, so there one layer says enough.

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,19 +15,16 @@ namespace shale {
 inline constexpr std::array<std::uint32_t, 7> kTimedTokens = {1, 2, 4, 8, 16, 32, 128};
 
 struct WeightTiming {
-  std::optional<ggml_type> type;                    // none: as in the file
+  RunType type;
   std::array<double, kTimedTokens.size()> seconds;  // per layer
 };
 
 // The types worth timing, in the order of preference; the file's own first.
-std::vector<std::optional<ggml_type>> candidate_types(const FileTensors& file);
+std::vector<RunType> candidate_types(const FileTensors& file);
 
-// "bf16", or "file" for the file's own types.
-std::string candidate_name(std::optional<ggml_type> type);
-
-// Times all candidates on one thread, interleaved, by the time that thread really ran, and keeps each one's best of
-// several runs. So a choice holds on a busy machine too, where threads that wait for each other would measure their
-// neighbours.
+// Times all candidates that this processor can run on one thread, interleaved, by the time that thread really ran, and
+// keeps each one's best of several runs. So a choice holds on a busy machine too, where threads that wait for each
+// other would measure their neighbours.
 Result<std::vector<WeightTiming>> time_weights(const FileTensors& file, ComputeThreads& threads);
 
 }  // namespace shale

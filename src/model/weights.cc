@@ -38,6 +38,22 @@ ggml_backend_buffer_type_t repacking_for(ggml_type type, std::int64_t columns, s
   return nullptr;
 }
 
+// The type that copies are made in; none: the file's.
+std::optional<ggml_type> ggml_type_of(RunType type) {
+  switch (type) {
+    case RunType::kFile:
+      return std::nullopt;
+    case RunType::kF32:
+      return GGML_TYPE_F32;
+    case RunType::kBf16:
+    case RunType::kBf16Packed:
+      return GGML_TYPE_BF16;
+    case RunType::kQ8:
+      return GGML_TYPE_Q8_0;
+  }
+  return std::nullopt;
+}
+
 // Rows that one piece of conversion work takes: enough to amortise its start, few enough to balance.
 constexpr std::int64_t kRowsPerPiece = 64;
 
@@ -67,6 +83,22 @@ std::string name_of_most(const std::map<ggml_type, std::size_t>& bytes) {
 }
 
 }  // namespace
+
+std::string_view to_string(RunType type) {
+  switch (type) {
+    case RunType::kFile:
+      return "file";
+    case RunType::kF32:
+      return "f32";
+    case RunType::kBf16:
+      return "bf16";
+    case RunType::kBf16Packed:
+      return "bf16-packed";
+    case RunType::kQ8:
+      return "q8_0";
+  }
+  return "file";
+}
 
 std::string main_type_name(const FileTensors& file) {
   std::map<ggml_type, std::size_t> bytes;
@@ -104,8 +136,8 @@ Vectors::Vectors(const FileTensors& file, const Hyperparameters& hyper) {
   rope_factors = file.rope_factors ? join({file.rope_factors}) : nullptr;
 }
 
-Result<MatrixSet> MatrixSet::create(const FileTensors& file, std::optional<ggml_type> type, bool stack,
-                                    std::uint32_t layers, Executor& executor) try {
+Result<MatrixSet> MatrixSet::create(const FileTensors& file, RunType type, bool stack, std::uint32_t layers,
+                                    Executor& executor) try {
   MatrixSet set;
   const std::size_t count = layers ? std::min<std::size_t>(layers, file.layers.size()) : file.layers.size();
   set.context_.reset(
@@ -126,63 +158,71 @@ Result<MatrixSet> MatrixSet::create(const FileTensors& file, std::optional<ggml_
   return fail(ErrorCode::kFull, "not enough memory for the model's weights");
 }
 
-Result<std::vector<ggml_tensor*>> MatrixSet::add_group(std::vector<const GgufTensor*> parts,
-                                                       std::optional<ggml_type> type, bool stack, Executor& executor) {
+Result<std::vector<Matrix>> MatrixSet::add_group(std::vector<const GgufTensor*> parts, RunType type, bool stack,
+                                                 Executor& executor) {
   const bool alike = std::ranges::all_of(parts, [&](const GgufTensor* part) { return part->type == parts[0]->type; });
-  std::vector<ggml_tensor*> tensors;
-  if (type || (stack && alike)) {
-    SHALE_ASSIGN(tensors.emplace_back(), add(std::move(parts), type, executor));
-    return tensors;
+  std::vector<Matrix> matrices;
+  if (type != RunType::kFile || (stack && alike)) {
+    SHALE_ASSIGN(matrices.emplace_back(), add(std::move(parts), type, executor));
+    return matrices;
   }
   for (const GgufTensor* part : parts) {
-    SHALE_ASSIGN(tensors.emplace_back(), add({part}, type, executor));
+    SHALE_ASSIGN(matrices.emplace_back(), add({part}, type, executor));
   }
-  return tensors;
+  return matrices;
 }
 
-// Parts have the same number of columns and, when `type` is absent, the same type.
-Result<ggml_tensor*> MatrixSet::add(std::vector<const GgufTensor*> parts, std::optional<ggml_type> type,
-                                    Executor& executor) {
+// Parts have the same number of columns and, where they stay as in the file, the same type.
+Result<Matrix> MatrixSet::add(std::vector<const GgufTensor*> parts, RunType type, Executor& executor) {
   std::int64_t rows = 0;
   for (const GgufTensor* part : parts) rows += part->shape[1];
   const std::int64_t columns = parts[0]->shape[0];
   // Rows that the wanted type's blocks do not divide stay as they are in the file, or become BF16 to be stacked.
-  ggml_type target = type.value_or(parts[0]->type);
+  ggml_type target = ggml_type_of(type).value_or(parts[0]->type);
   if (columns % ggml_blck_size(target) != 0) target = parts.size() == 1 ? parts[0]->type : GGML_TYPE_BF16;
   ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), target, columns, rows);
   const std::size_t size = ggml_nbytes(tensor);
+  const auto copied = [&] {
+    AlignedBuffer copy(size);
+    std::byte* to = copy.data();
+    for (const GgufTensor* part : parts) {
+      convert(*part, target, to, executor);
+      to += ggml_row_size(target, columns) * static_cast<std::size_t>(part->shape[1]);
+    }
+    return copy;
+  };
+  if (type == RunType::kBf16Packed) {
+    SHALE_ASSIGN(auto packed, PackedMatrix::pack(copied().data(), columns, rows));
+    bytes_ += packed->bytes();
+    return Matrix{.packed = std::move(packed)};
+  }
   bytes_ += size;
-
   ggml_backend_buffer_type_t repacking = repacking_for(target, columns, rows);
   if (!repacking && parts.size() == 1 && target == parts[0]->type) {
     tensor->data = const_cast<std::byte*>(parts[0]->data.data());
-    return tensor;
+    return Matrix{.tensor = tensor};
   }
-  AlignedBuffer copy(size);
-  std::byte* to = copy.data();
-  for (const GgufTensor* part : parts) {
-    convert(*part, target, to, executor);
-    to += ggml_row_size(target, columns) * static_cast<std::size_t>(part->shape[1]);
-  }
+  AlignedBuffer copy = copied();
   if (!repacking) {
     tensor->data = copy.data();
     copies_.push_back(std::move(copy));
-    return tensor;
+    return Matrix{.tensor = tensor};
   }
   ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(repacking, size));
   if (!buffer) return fail(ErrorCode::kFull, "not enough memory for the model's weights");
   ggml_backend_tensor_alloc(buffer.get(), tensor, ggml_backend_buffer_get_base(buffer.get()));
   ggml_backend_tensor_set(tensor, copy.data(), 0, size);
   buffers_.push_back(std::move(buffer));
-  return tensor;
+  return Matrix{.tensor = tensor};
 }
 
 std::string MatrixSet::type_name() const {
+  if (layers_[0].output.packed) return std::string(to_string(RunType::kBf16Packed));
   std::map<ggml_type, std::size_t> bytes;
-  const auto count = [&](const ggml_tensor* tensor) { bytes[tensor->type] += ggml_nbytes(tensor); };
+  const auto count = [&](const Matrix& matrix) { bytes[matrix.tensor->type] += ggml_nbytes(matrix.tensor); };
   for (const Layer& layer : layers_) {
-    for (const ggml_tensor* tensor : layer.qkv) count(tensor);
-    for (const ggml_tensor* tensor : layer.gate_up) count(tensor);
+    for (const Matrix& matrix : layer.qkv) count(matrix);
+    for (const Matrix& matrix : layer.gate_up) count(matrix);
     count(layer.output);
     count(layer.down);
   }

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/aligned_buffer.h"
@@ -16,6 +16,7 @@
 #include "core/executor.h"
 #include "model/architecture.h"
 #include "model/gguf_file.h"
+#include "model/packed_matrix.h"
 
 namespace shale {
 
@@ -57,7 +58,31 @@ struct Vectors {
   ggml_context_ptr context_;
 };
 
-// All matrices in one type, or each in its own type of the file.
+// What matrices run in: each in its type of the file, or all converted to one.
+enum class RunType {
+  kFile,
+  kF32,
+  kBf16,
+  kBf16Packed,  // packed_matrix.h
+  kQ8,
+};
+// "file", "f32", "bf16", "bf16-packed", "q8_0".
+std::string_view to_string(RunType type);
+
+// One of ggml's tensors, or packed; never both.
+struct Matrix {
+  ggml_tensor* tensor = nullptr;
+  std::shared_ptr<const PackedMatrix> packed = nullptr;
+
+  std::int64_t columns() const { return tensor ? tensor->ne[0] : packed->columns(); }
+  std::int64_t rows() const { return tensor ? tensor->ne[1] : packed->rows(); }
+  // A node that multiplies the rows x by the matrix: FP32, or BF16 for a packed one.
+  ggml_tensor* multiply(ggml_context* context, ggml_tensor* x) const {
+    return tensor ? ggml_mul_mat(context, tensor, x) : packed->multiply(context, x);
+  }
+};
+
+// All matrices of a model, to run in one way.
 //
 // Matrices that multiply the same vector (queries, keys and values; gate and up) are stacked into one where their types
 // agree and they are copied anyway. Types that the CPU backend can repack go to its repacking buffers. What stays in
@@ -65,33 +90,33 @@ struct Vectors {
 class MatrixSet {
  public:
   struct Layer {
-    std::vector<ggml_tensor*> qkv;      // one stacked, or three
-    std::vector<ggml_tensor*> gate_up;  // one stacked, or two
-    ggml_tensor *output, *down;
+    std::vector<Matrix> qkv;      // one stacked, or three
+    std::vector<Matrix> gate_up;  // one stacked, or two
+    Matrix output, down;
   };
 
-  // `type`: every matrix is converted to it; none: as in the file. `layers`: only the first so many, without the head
-  // (to measure); 0: everything. `stack`: copy in order to stack. kFull: not enough memory.
-  static Result<MatrixSet> create(const FileTensors& file, std::optional<ggml_type> type, bool stack,
-                                  std::uint32_t layers, Executor& executor);
+  // `layers`: only the first so many, without the head (to measure); 0: everything. `stack`: copy in order to stack.
+  // kFull: not enough memory. kUnsupported: this processor cannot run the type.
+  static Result<MatrixSet> create(const FileTensors& file, RunType type, bool stack, std::uint32_t layers,
+                                  Executor& executor);
 
   const std::vector<Layer>& layers() const { return layers_; }
-  ggml_tensor* head() const { return head_; }
+  const Matrix& head() const { return head_; }
   std::uint64_t bytes() const { return bytes_; }
   // The type that holds most of the layers' bytes: "bf16".
   std::string type_name() const;
 
  private:
   MatrixSet() = default;
-  Result<ggml_tensor*> add(std::vector<const GgufTensor*> parts, std::optional<ggml_type> type, Executor& executor);
-  Result<std::vector<ggml_tensor*>> add_group(std::vector<const GgufTensor*> parts, std::optional<ggml_type> type,
-                                              bool stack, Executor& executor);
+  Result<Matrix> add(std::vector<const GgufTensor*> parts, RunType type, Executor& executor);
+  Result<std::vector<Matrix>> add_group(std::vector<const GgufTensor*> parts, RunType type, bool stack,
+                                        Executor& executor);
 
   ggml_context_ptr context_;
   std::vector<ggml_backend_buffer_ptr> buffers_;
   std::vector<AlignedBuffer> copies_;
   std::vector<Layer> layers_;
-  ggml_tensor* head_ = nullptr;
+  Matrix head_;
   std::uint64_t bytes_ = 0;
 };
 

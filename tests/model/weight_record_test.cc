@@ -120,12 +120,12 @@ TEST_F(WeightRecordTest, OtherModelsAndThreadsHaveRecordsOfTheirOwn) {
 }
 
 TEST_F(WeightRecordTest, TextsReadBackAsTheyWereWritten) {
-  const std::vector<std::optional<ggml_type>> candidates = {std::nullopt, GGML_TYPE_BF16, GGML_TYPE_Q8_0};
-  const WeightRecord written{{GGML_TYPE_BF16, 1.93}, {GGML_TYPE_Q8_0, 1.25}, 16};
+  const std::vector<RunType> candidates = {RunType::kFile, RunType::kBf16, RunType::kBf16Packed, RunType::kQ8};
+  const WeightRecord written{{RunType::kBf16Packed, 1.93}, {RunType::kQ8, 1.25}, 16};
   const auto record = WeightRecord::parse(written.text(), candidates);
   ASSERT_TRUE(record);
-  EXPECT_EQ(record->prefill.type, GGML_TYPE_BF16);
-  EXPECT_EQ(record->decode.type, GGML_TYPE_Q8_0);
+  EXPECT_EQ(record->prefill.type, RunType::kBf16Packed);
+  EXPECT_EQ(record->decode.type, RunType::kQ8);
   EXPECT_EQ(record->prefill_from, 16);
   EXPECT_DOUBLE_EQ(record->prefill.speed, 1.93);
 }
