@@ -44,7 +44,10 @@ class JsonLine {
     if (const auto error = parser_.iterate(line.data(), line.size(), line.size() + LineSource::kPadding).get(document_))
       return syntax_error(error);
     simdjson::ondemand::object object;
-    if (document_.get_object().get(object)) return fail_at(line.data(), "a JSON object, {{…}}, is expected");
+    if (const auto error = document_.get_object().get(object)) {
+      if (error != simdjson::INCORRECT_TYPE) return syntax_error(error);
+      return fail_at(line.data(), "a JSON object, {{…}}, is expected");
+    }
     SHALE_ASSIGN(const JsonPlaces places, fields(object, names, on_field));
     if (const char* more; !document_.current_location().get(more))
       return fail_at(more, "nothing may follow the object on its line");

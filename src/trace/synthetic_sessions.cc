@@ -67,12 +67,14 @@ class SessionGenerator final : public TraceReader {
   }
 
   void take_turn(Live session, RawRequest& request) {
-    const std::uint64_t input = draw_length(options_.input, random_), answer = draw_length(options_.answer, random_);
-    if (session.tokens + input + answer > options_.context_max && session.tokens > session.prefix_tokens) {
+    const std::uint64_t wanted = draw_length(options_.input, random_), answer = draw_length(options_.answer, random_);
+    if (session.tokens + wanted + answer > options_.context_max && session.tokens > session.prefix_tokens) {
       session.tokens = session.prefix_tokens + options_.summary_tokens;
       session.text = next_text_++;
     }
-    const std::uint64_t prompt = session.tokens + input;
+    const std::uint64_t taken = session.tokens + answer;
+    const std::uint64_t room = options_.context_max > taken ? options_.context_max - taken : 1;
+    const std::uint64_t prompt = session.tokens + std::min(wanted, room);
     session.tokens = prompt + answer;
     describe(session, prompt, answer, request);
     const double answered_s = session.next_s + static_cast<double>(answer) * options_.answer_token_s;
