@@ -25,7 +25,8 @@ std::uint32_t PrefixCache::resident_prefix(std::span<const BlockId> blocks) cons
 
 std::uint32_t PrefixCache::touch_prefix(std::span<const BlockId> blocks) {
   const std::uint32_t resident = find(blocks);
-  policy_.access({.path = path_, .keys = keys_, .inserted_from = resident, .tick = tick_, .time_s = time_s_});
+  policy_.access(
+      {.path = path_, .keys = keys_, .inserted_from = resident, .counts = false, .tick = tick_, .time_s = time_s_});
   return resident;
 }
 

@@ -19,8 +19,11 @@
 
 namespace shale {
 
+// Evicts the block whose next use is farthest away. It knows the order of all requests before the first is served.
+inline constexpr std::string_view kOptimum = "optimum";
+
 struct SimulationOptions {
-  std::string policy = "lru";      // an eviction policy's name
+  std::string policy = "lru";      // of simulation_policy_names()
   std::string scheduler = "fifo";  // a scheduler's name
   std::uint64_t blocks = 1000;     // that the cache holds; more than 0
   double window_s = 0;  // requests of one window, [k · window, (k + 1) · window), are a batch; 0: of one timestamp
@@ -63,7 +66,18 @@ struct SimulationResult {
   }
 };
 
-// kInvalidArgument for unknown names and sizes of 0. A run that is stopped returns what it has so far. Depends on its
+// Every eviction policy, and kOptimum.
+std::vector<std::string_view> simulation_policy_names();
+
+// Whether the order of requests is the same whatever is cached, as the optimum must have it: not with a scheduler that
+// reads the cache, and online, where hits shorten services, only with fifo.
+bool order_is_fixed(const SimulationOptions& options);
+
+// kInvalidArgument for unknown names, for sizes, rates and windows that make no sense, and for the optimum where the
+// order is not fixed.
+Status check_simulation(const SimulationOptions& options);
+
+// kInvalidArgument as check_simulation. A run that is stopped returns what it has so far. Depends on its
 // arguments alone, but for `seconds`; runs over one trace may go on in several threads.
 Result<SimulationResult> simulate(const Trace& trace, const SimulationOptions& options, std::stop_token stop = {});
 

@@ -1,0 +1,49 @@
+// A trace's requests put through a cache one by one, and counted. Private to the room.
+#pragma once
+
+#include <stop_token>
+
+#include "sim/prefix_cache.h"
+#include "sim/simulate.h"
+
+namespace shale {
+
+// What the cache is asked for a request: the prompt's blocks and, with `decode`, the answer's.
+PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& request, bool decode, double time_s);
+
+class Serving {
+ public:
+  // All outlive it.
+  Serving(const Trace& trace, const SimulationOptions& options, EvictionPolicy& policy, std::stop_token stop);
+
+  const Trace& trace() const { return trace_; }
+  PrefixCache& cache() { return cache_; }
+
+  WaitingRequest waiting_request(std::uint32_t id) const;
+  // Serves it at a time that never goes back; returns how many blocks of its prompt were resident.
+  std::uint32_t serve(std::uint32_t id, double time_s);
+  // Asked before each request; looks at the stop token now and then.
+  bool should_stop() const;
+
+  SimulationResult result() &&;
+
+ private:
+  const Trace& trace_;
+  const SimulationOptions& options_;
+  PrefixCache cache_;
+  std::stop_token stop_;
+  std::uint64_t point_every_;
+  SimulationResult result_;
+};
+
+// In batches of equal timestamps, or of windows of time: the scheduler orders each, all are served before the next.
+void serve_batches(Serving& serving, Scheduler& scheduler, double window_s);
+
+// The order in which serve_batches serves, for a scheduler that does not read the cache.
+std::vector<std::uint32_t> batch_order(const Trace& trace, std::string_view scheduler, double window_s);
+
+// One at a time on each of the model's servers: a scheduler chooses among all that have arrived whenever a server is
+// free. The cache changes when a service begins.
+WaitingTimes serve_online(Serving& serving, Scheduler& scheduler, const ServiceModel& model);
+
+}  // namespace shale
