@@ -1,13 +1,18 @@
 // Least frequently used: the leaf with the fewest visits goes, the newest of equals. Being inserted is the first visit;
-// visits are forgotten with the node.
+// visits are forgotten with the node. A newcomer competes at once, and often goes at once.
+#include "eviction/path_policy.h"
 #include "eviction/policies.h"
-#include "eviction/ranked_policy.h"
 
 namespace shale {
 namespace {
 
 class Lfu final : public RankedPolicy {
-  std::uint64_t value(const Node& node) const override { return node.visits; }
+ public:
+  Lfu() : RankedPolicy(Newcomers::kCompete) {}
+
+ private:
+  void arrive(NodeId id, std::uint8_t) override { leaves().put(id, 0, {node(id).visits, ~next_serial()}); }
+  void hit(NodeId id) override { leaves().put(id, 0, {node(id).visits, leaves().rank(id).second}); }
 };
 
 }  // namespace

@@ -1,12 +1,19 @@
-// Least recently used: the leaf whose last access is oldest goes, the newest of equals.
+// Least recently used: the leaf whose last access is oldest goes, the newest of equals. All nodes of a path share their
+// last access, so a parent takes its last child's place among the leaves in O(1), and a path goes as a whole.
+#include "eviction/path_policy.h"
 #include "eviction/policies.h"
-#include "eviction/ranked_policy.h"
 
 namespace shale {
 namespace {
 
 class Lru final : public RankedPolicy {
-  std::uint64_t value(const Node& node) const override { return node.last_access; }
+ public:
+  Lru() : RankedPolicy(Newcomers::kCompete) {}
+
+ private:
+  void arrive(NodeId id, std::uint8_t) override { leaves().put(id, 0, {tick(), ~next_serial()}); }
+  void hit(NodeId id) override { leaves().put(id, 0, {tick(), leaves().rank(id).second}); }
+  void renewed(NodeId id) override { hit(id); }
 };
 
 }  // namespace

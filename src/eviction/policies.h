@@ -1,4 +1,5 @@
-// The eviction policies there are. Each is one file of this folder; adding one adds its file and its line here.
+// The eviction policies there are (the offline optimum, which is none, is in optimum.h). Each is one file of this
+// folder; adding one adds its file and its line here.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,26 @@
 
 // Alphabetical.
 #define SHALE_EVICTION_POLICIES(X) \
+  X(arc)                           \
+  X(fifo)                          \
+  X(gdsf)                          \
+  X(hybrid)                        \
+  X(hybrid_tabulated)              \
   X(lfu)                           \
-  X(lru)
+  X(lru)                           \
+  X(lru_k)                         \
+  X(random)                        \
+  X(s3fifo)                        \
+  X(sieve)                         \
+  X(slru)                          \
+  X(wtinylfu)
 
 namespace shale {
 
 struct EvictionOptions {
   std::uint64_t capacity_blocks = 0;  // nodes that the tree may hold: sizes ghost histories and segments
   std::uint64_t seed = 0;             // of policies that draw lots
+  bool hybrid_counts_length = true;   // `hybrid` weighs how deep a block lies
 };
 
 // Defined by the policy's file: make_lru and so on.

@@ -1,89 +1,22 @@
+// What every policy of the registry must do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
-#include <map>
 #include <random>
 #include <set>
 #include <string>
-#include <vector>
 
-#include "eviction/policies.h"
+#include "eviction/tree.h"
 
 namespace shale {
 namespace {
 
-// A tree that tells a policy what it does to it.
-class Tree {
- public:
-  explicit Tree(EvictionPolicy& policy) : policy_(policy) {}
-
-  struct Node {
-    NodeId parent = kNoNode;
-    std::uint32_t children = 0;
-    std::uint64_t last_access = 0, visits = 0, inserted = 0;
-  };
-  const std::map<NodeId, Node>& nodes() const { return nodes_; }
-  bool is_leaf(NodeId id) const { return nodes_.contains(id) && nodes_.at(id).children == 0; }
-  bool empty() const { return nodes_.empty(); }
-  std::uint64_t tick() const { return tick_; }
-
-  // A request: visits the path down to `hit` (kNoNode for none) and grows `fresh` nodes below it.
-  void request(NodeId hit, std::size_t fresh) {
-    ++tick_;
-    std::vector<NodeId> path;
-    for (NodeId id = hit; id != kNoNode; id = nodes_[id].parent) path.push_back(id);
-    std::ranges::reverse(path);
-    for (const NodeId id : path) {
-      nodes_[id].last_access = tick_;
-      ++nodes_[id].visits;
-    }
-    const std::size_t inserted_from = path.size();
-    for (; fresh > 0; --fresh) {
-      const NodeId id = unused_.empty() ? static_cast<NodeId>(nodes_.size()) : unused_.back();
-      if (!unused_.empty()) unused_.pop_back();
-      const NodeId parent = path.empty() ? kNoNode : path.back();
-      if (parent != kNoNode) ++nodes_[parent].children;
-      nodes_[id] = {.parent = parent, .last_access = tick_, .visits = 1, .inserted = ++inserted_};
-      path.push_back(id);
-    }
-    std::vector<BlockKey> keys;
-    for (const NodeId id : path) keys.push_back(nodes_[id].inserted);
-    policy_.access({.path = path, .keys = keys, .inserted_from = inserted_from, .tick = tick_});
-  }
-  void evict(NodeId id) {
-    const NodeId parent = nodes_.at(id).parent;
-    nodes_.erase(id);
-    unused_.push_back(id);
-    if (parent != kNoNode) --nodes_[parent].children;
-    policy_.evicted(id, parent, parent != kNoNode && is_leaf(parent));
-  }
-  NodeId any(std::mt19937& random) const {
-    if (nodes_.empty() || random() % 5 == 0) return kNoNode;
-    return std::next(nodes_.begin(), static_cast<std::ptrdiff_t>(random() % nodes_.size()))->first;
-  }
-  // The leaf of the smallest rank by a scan.
-  template <class Rank>
-  NodeId lowest_leaf(const Rank& rank) const {
-    NodeId lowest = kNoNode;
-    for (const auto& [id, node] : nodes_) {
-      if (is_leaf(id) && (lowest == kNoNode || rank(node) < rank(nodes_.at(lowest)))) lowest = id;
-    }
-    return lowest;
-  }
-
- private:
-  EvictionPolicy& policy_;
-  std::map<NodeId, Node> nodes_;
-  std::vector<NodeId> unused_;
-  std::uint64_t tick_ = 0, inserted_ = 0;
-};
+constexpr std::size_t kBlocks = 60;
 
 class EvictionPolicyTest : public testing::TestWithParam<std::string_view> {
  protected:
   static std::unique_ptr<EvictionPolicy> make() {
-    return std::move(make_eviction_policy(GetParam(), {.capacity_blocks = 60}).value());
+    return std::move(make_eviction_policy(GetParam(), {.capacity_blocks = kBlocks}).value());
   }
 };
 
@@ -102,7 +35,7 @@ TEST(EvictionPolicies, AreNamedInOrderAndRefuseOthers) {
 TEST_P(EvictionPolicyTest, AnEmptyTreeHasNoVictim) {
   const auto policy = make();
   EXPECT_EQ(policy->victim(), kNoNode);
-  policy->access({.tick = 1});
+  policy->access({.path = {}, .keys = {}, .tick = 1});
   policy->reconsider();
   EXPECT_EQ(policy->victim(), kNoNode);
 }
@@ -112,14 +45,29 @@ TEST_P(EvictionPolicyTest, VictimsAreLeavesUntilNothingIsLeft) {
   const auto policy = make();
   Tree tree(*policy);
   for (int step = 0; step < 3000; ++step) {
-    tree.request(tree.any(random), random() % 4);
-    while (tree.nodes().size() > 60) {
-      ASSERT_TRUE(tree.is_leaf(policy->victim()));
-      tree.evict(policy->victim());
+    tree.serve(random_path(random));
+    while (tree.size() > kBlocks) {
+      const NodeId leaf = policy->victim();
+      ASSERT_TRUE(tree.is_leaf(leaf));
+      ASSERT_EQ(policy->victim(), leaf) << "asking changed the answer";
+      tree.evict(leaf);
     }
   }
   for (; !tree.empty(); tree.evict(policy->victim())) ASSERT_TRUE(tree.is_leaf(policy->victim()));
   EXPECT_EQ(policy->victim(), kNoNode);
+}
+
+TEST_P(EvictionPolicyTest, APathLongerThanTheTreeMayHoldIsCutFromItsEnd) {
+  const auto policy = make();
+  Tree tree(*policy);
+  std::vector<int> labels(3 * kBlocks, 1);
+  for (int step = 0; step < 3; ++step) {
+    const Tree::Visit visit = tree.serve(labels);
+    for (std::size_t end = labels.size(); end > kBlocks; --end) {
+      ASSERT_EQ(policy->victim(), visit.path[end - 1]);
+      tree.evict(policy->victim());
+    }
+  }
 }
 
 TEST_P(EvictionPolicyTest, PassedOverLeavesWaitUntilReconsidered) {
@@ -127,8 +75,7 @@ TEST_P(EvictionPolicyTest, PassedOverLeavesWaitUntilReconsidered) {
   const auto policy = make();
   Tree tree(*policy);
   for (int step = 0; step < 500; ++step) {
-    tree.request(tree.any(random), 1 + random() % 3);
-    const NodeId first = policy->victim();
+    tree.serve(random_path(random));
     std::set<NodeId> passed;
     while (policy->victim() != kNoNode) {
       const NodeId leaf = policy->victim();
@@ -138,22 +85,36 @@ TEST_P(EvictionPolicyTest, PassedOverLeavesWaitUntilReconsidered) {
     }
     for (const auto& [id, node] : tree.nodes()) ASSERT_EQ(passed.contains(id), tree.is_leaf(id));
     policy->reconsider();
-    ASSERT_EQ(policy->victim(), first);
-    if (tree.nodes().size() > 30) tree.evict(first);
+    ASSERT_TRUE(passed.contains(policy->victim()));
+    if (tree.size() > kBlocks / 2) tree.evict(policy->victim());
   }
 }
 
-TEST_P(EvictionPolicyTest, AnyLeafMayGoUnasked) {
+TEST_P(EvictionPolicyTest, AnyLeafMayGoOrBePassedOverAtAnyTime) {
   std::mt19937 random(7);
   const auto policy = make();
   Tree tree(*policy);
-  for (int step = 0; step < 2000; ++step) {
-    tree.request(tree.any(random), 1 + random() % 3);
-    const NodeId leaf = tree.any(random);
-    if (tree.is_leaf(leaf)) tree.evict(leaf);
-    if (!tree.empty()) {
-      ASSERT_TRUE(tree.is_leaf(policy->victim()));
+  for (int step = 0; step < 5000; ++step) {
+    switch (random() % 4) {
+      case 0:
+        if (!tree.empty()) {
+          if (const NodeId leaf = tree.any(random); tree.is_leaf(leaf)) tree.evict(leaf);
+        }
+        break;
+      case 1:
+        if (const NodeId leaf = policy->victim(); leaf != kNoNode) {
+          ASSERT_TRUE(tree.is_leaf(leaf));
+          policy->pass_over(leaf);
+        }
+        break;
+      case 2:
+        policy->reconsider();
+        ASSERT_EQ(policy->victim() == kNoNode, tree.empty());
+        break;
+      default:
+        tree.serve(random_path(random));
     }
+    while (tree.size() > 2 * kBlocks && policy->victim() != kNoNode) tree.evict(policy->victim());
   }
 }
 
@@ -164,8 +125,8 @@ TEST_P(EvictionPolicyTest, IsDeterministic) {
     const auto policy = make();
     Tree tree(*policy);
     for (int step = 0; step < 1000; ++step) {
-      tree.request(tree.any(random), random() % 4);
-      while (tree.nodes().size() > 40) {
+      tree.serve(random_path(random));
+      while (tree.size() > kBlocks) {
         run.push_back(policy->victim());
         tree.evict(run.back());
       }
@@ -174,43 +135,38 @@ TEST_P(EvictionPolicyTest, IsDeterministic) {
   EXPECT_EQ(evicted[0], evicted[1]);
 }
 
-template <class Rank>
-void expect_lowest_goes(std::string_view name, const Rank& rank) {
+TEST_P(EvictionPolicyTest, OneRequestIsOneVisit) {
+  // Two visits in one tick change nothing that one does not.
   std::mt19937 random(9);
-  const auto policy = std::move(make_eviction_policy(name, {.capacity_blocks = 50}).value());
-  Tree tree(*policy);
-  for (int step = 0; step < 3000; ++step) {
-    tree.request(tree.any(random), random() % 4);
-    while (tree.nodes().size() > 50) {
-      ASSERT_EQ(policy->victim(), tree.lowest_leaf(rank));
-      tree.evict(policy->victim());
+  const auto once = make(), twice = make();
+  Tree tree(*once), same(*twice);
+  for (int step = 0; step < 2000; ++step) {
+    const auto labels = random_path(random);
+    tree.serve(labels);
+    const Tree::Visit visit = same.serve(labels);
+    std::vector<BlockKey> keys;
+    for (const NodeId id : visit.path) keys.push_back(same.node(id).key);
+    twice->access({.path = visit.path, .keys = keys, .inserted_from = visit.path.size(), .tick = same.tick()});
+    while (tree.size() > kBlocks) {
+      ASSERT_EQ(once->victim(), twice->victim());
+      same.evict(twice->victim());
+      tree.evict(once->victim());
     }
   }
 }
 
-using Rank = std::pair<std::uint64_t, std::int64_t>;
-
-TEST(Lru, TheOldestLeafGoesTheNewestOfEquals) {
-  expect_lowest_goes(
-      "lru", [](const Tree::Node& node) { return Rank{node.last_access, -static_cast<std::int64_t>(node.inserted)}; });
-}
-
-TEST(Lfu, TheLeastVisitedLeafGoesTheNewestOfEquals) {
-  expect_lowest_goes(
-      "lfu", [](const Tree::Node& node) { return Rank{node.visits, -static_cast<std::int64_t>(node.inserted)}; });
-}
-
-TEST(Lfu, OneRequestIsOneVisit) {
-  const auto policy = std::move(make_eviction_policy("lfu", {}).value());
-  const NodeId first[] = {0}, second[] = {1};
-  const BlockKey keys[] = {7, 8};
-  const std::span first_key(keys, 1), second_key(keys + 1, 1);
-  policy->access({.path = first, .keys = first_key, .inserted_from = 0, .tick = 1});
-  policy->access({.path = second, .keys = second_key, .inserted_from = 0, .tick = 2});
-  policy->access({.path = second, .keys = second_key, .inserted_from = 1, .tick = 3});
-  policy->access({.path = first, .keys = first_key, .inserted_from = 1, .tick = 4});
-  policy->access({.path = first, .keys = first_key, .inserted_from = 1, .tick = 4});
-  EXPECT_EQ(policy->victim(), 1);  // both were visited twice; the newest goes
+TEST(LookUps, RenewTheLastAccessAndCountForNothingElse) {
+  for (const auto& [name, next_to_go] : {std::pair("lru", 1), std::pair("lfu", 0)}) {
+    const auto policy = std::move(make_eviction_policy(name, {.capacity_blocks = kBlocks}).value());
+    Tree tree(*policy);
+    const NodeId nodes[] = {tree.serve({1}).path[0], tree.serve({2}).path[0], tree.serve({3}).path[0]};
+    tree.serve({2});
+    const BlockKey key = tree.node(nodes[0]).key;
+    policy->access({.path = {nodes, 1}, .keys = {&key, 1}, .inserted_from = 1, .counts = false, .tick = tree.tick()});
+    EXPECT_EQ(policy->victim(), nodes[2]) << name;  // the oldest, and the newest of those visited once
+    tree.evict(nodes[2]);
+    EXPECT_EQ(policy->victim(), nodes[next_to_go]) << name;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,55 @@
+// S3-FIFO (Yang et al., SOSP 2023). Newcomers wait in a small FIFO queue, a tenth of the room; a leaf at its end that
+// was visited twice meanwhile moves to the main queue, another one goes and its key is remembered, as many keys as the
+// main queue has blocks. Whoever returns while remembered starts in the main queue, where a leaf at the end that was
+// visited begins again, up to three times.
+#include "eviction/ghost_table.h"
+#include "eviction/path_policy.h"
+#include "eviction/policies.h"
+
+namespace shale {
+namespace {
+
+class S3Fifo final : public QueuePolicy {
+ public:
+  explicit S3Fifo(std::uint64_t capacity)
+      : QueuePolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)),
+        main_blocks_(capacity - capacity / 10),
+        ghosts_(capacity * 9 / 10) {}
+
+ private:
+  enum : std::uint8_t { kSmall, kMain };
+
+  std::uint8_t arriving(NodeId id) override { return ghosts_.take(node(id).key) ? kMain : kSmall; }
+  void arrive(NodeId id, std::uint8_t queue) override { put(id, queue, 0); }
+  void put(NodeId id, std::uint8_t queue, std::uint32_t visits) {
+    node(id).visits = visits;
+    leaves().put(id, queue, next_serial());
+  }
+
+  NodeId choose() override {
+    for (;;) {
+      const NodeId small = leaves().first(kSmall), main = leaves().first(kMain);
+      if (main != kNoNode && (small == kNoNode || leaves().size(kMain) > main_blocks_)) {
+        if (node(main).visits == 0) return main;
+        put(main, kMain, std::min(node(main).visits, 3u) - 1);
+      } else {
+        if (small == kNoNode || node(small).visits < 2) return small;
+        put(small, kMain, 0);
+      }
+    }
+  }
+  void leaving(NodeId id, bool) override {
+    if (leaves().queue(id) == kSmall) ghosts_.remember(node(id).key, {});
+  }
+
+  std::uint64_t main_blocks_;
+  GhostTable<Nothing> ghosts_;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_s3fifo(const EvictionOptions& options) {
+  return std::make_unique<S3Fifo>(options.capacity_blocks);
+}
+
+}  // namespace shale

@@ -1,0 +1,91 @@
+// Every policy evicts what its naive twin evicts, on random requests whose blocks return.
+#include "eviction/twins.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace shale {
+namespace {
+
+using Node = Tree::Node;
+
+std::unique_ptr<Twin> make_twin(std::string_view name, const Tree& tree, std::size_t capacity) {
+  // Leaves of the lowest rank; the newest of equals.
+  const auto by = [&](auto score) -> std::unique_ptr<Twin> {
+    const auto before = [score](const Node& a, const Node& b) {
+      return score(a) != score(b) ? score(a) < score(b) : a.inserted > b.inserted;
+    };
+    return std::make_unique<RankTwin<decltype(before)>>(tree, before);
+  };
+  if (name == "lru") return by([](const Node& node) { return node.last_access; });
+  if (name == "lfu") return by([](const Node& node) { return node.visits; });
+  if (name == "hybrid_tabulated") return by([](const Node& node) { return 2 * node.last_access + 5 * node.visits; });
+  if (name == "hybrid") {
+    const auto before = [&tree](const Node& a, const Node& b) {
+      const std::uint64_t left = a.visits * a.depth * (1 + tree.tick() - b.last_access);
+      const std::uint64_t right = b.visits * b.depth * (1 + tree.tick() - a.last_access);
+      return left != right ? left < right : a.inserted > b.inserted;
+    };
+    return std::make_unique<RankTwin<decltype(before)>>(tree, before);
+  }
+  if (name == "fifo") return std::make_unique<FifoTwin>(tree, capacity);
+  if (name == "gdsf") return std::make_unique<GdsfTwin>(tree, capacity);
+  if (name == "lru_k") return std::make_unique<LruKTwin>(tree, capacity);
+  if (name == "sieve") return std::make_unique<SieveTwin>(tree, capacity);
+  if (name == "s3fifo") return std::make_unique<S3FifoTwin>(tree, capacity);
+  if (name == "arc") return std::make_unique<ArcTwin>(tree, capacity);
+  if (name == "slru") return std::make_unique<SlruTwin>(tree, capacity);
+  if (name == "wtinylfu") return std::make_unique<WTinyLfuTwin>(tree, capacity);
+  return nullptr;
+}
+
+class TwinsTest : public testing::TestWithParam<std::string_view> {
+ protected:
+  void expect_same(std::size_t capacity, std::size_t path_max, int requests) {
+    std::mt19937 random(11);
+    const auto policy = std::move(make_eviction_policy(GetParam(), {.capacity_blocks = capacity}).value());
+    Tree tree(*policy);
+    const auto twin = make_twin(GetParam(), tree, capacity);
+    if (!twin) GTEST_SKIP() << "draws lots, or has a test of its own";
+    std::vector<NodeId> newcomers;
+    const auto settle = [&] {
+      for (const NodeId id : newcomers) twin->arrive(id);
+      newcomers.clear();
+    };
+    for (int request = 0; request < requests; ++request) {
+      settle();
+      const Tree::Visit visit = tree.serve(random_path(random, path_max));
+      for (std::size_t i = visit.path.size(); i-- > 0;) {
+        if (i < visit.inserted_from) {
+          twin->hit(visit.path[i]);
+        } else {
+          twin->arriving(visit.path[i]);
+          newcomers.push_back(visit.path[i]);
+        }
+      }
+      if (!twin->newcomers_wait()) settle();
+      while (tree.size() > capacity) {
+        NodeId leaf = twin->victim();
+        if (leaf == kNoNode) {
+          settle();
+          leaf = twin->victim();
+        }
+        ASSERT_EQ(policy->victim(), leaf) << "request " << request;
+        twin->gone(leaf);
+        tree.evict(leaf);
+      }
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Registry, TwinsTest, testing::ValuesIn(eviction_policy_names()),
+                         [](const auto& each) { return std::string(each.param); });
+
+TEST_P(TwinsTest, EvictTheSameOfATree) { expect_same(40, 6, 4000); }
+TEST_P(TwinsTest, EvictTheSameOfALargerTree) { expect_same(200, 12, 2000); }
+TEST_P(TwinsTest, EvictTheSameWherePathsHardlyFit) { expect_same(8, 10, 2000); }
+TEST_P(TwinsTest, EvictTheSameOfBlocksWithoutPrefixes) { expect_same(20, 1, 4000); }
+
+}  // namespace
+}  // namespace shale
