@@ -9,6 +9,16 @@
 
 namespace shale {
 
+namespace {
+
+std::uint64_t bytes_at(const std::vector<std::uint64_t>& strata_bytes, double keep) {
+  if (strata_bytes.size() <= 2) return strata_bytes.back();
+  const auto stratum = std::ranges::lower_bound(kKeepGrid, keep) - kKeepGrid.begin();
+  return strata_bytes[static_cast<std::size_t>(std::min<std::ptrdiff_t>(stratum, kKeepGrid.size() - 1)) + 1];
+}
+
+}  // namespace
+
 Result<Candidates> Candidates::create(const std::vector<std::string>& methods, const PageShape& shape,
                                       std::span<const std::unique_ptr<Tier>> tiers, const CostModel& costs,
                                       QualityOf quality) {
@@ -31,7 +41,7 @@ void Candidates::know(const Method& method) {
   if (std::ranges::find(methods_, method) == methods_.end()) methods_.push_back(method);
 }
 
-std::uint64_t Candidates::bytes(const Method& method, double keep, std::uint32_t tokens) const {
+const std::vector<std::uint64_t>& Candidates::strata_bytes(const Method& method, std::uint32_t tokens) const {
   std::vector<std::uint64_t>& cumulative = sizes_[{method.text(), tokens}];
   if (cumulative.empty()) {
     cumulative.push_back(0);
@@ -40,9 +50,11 @@ std::uint64_t Candidates::bytes(const Method& method, double keep, std::uint32_t
     for (std::uint32_t s = 0; s < strata; ++s)
       cumulative.push_back(cumulative.back() + layout->chunk_bytes(s, shape_.layers));
   }
-  if (cumulative.size() <= 2) return cumulative.back();
-  const auto stratum = std::ranges::lower_bound(kKeepGrid, keep) - kKeepGrid.begin();
-  return cumulative[static_cast<std::size_t>(std::min<std::ptrdiff_t>(stratum, kKeepGrid.size() - 1)) + 1];
+  return cumulative;
+}
+
+std::uint64_t Candidates::bytes(const Method& method, double keep, std::uint32_t tokens) const {
+  return bytes_at(strata_bytes(method, tokens), keep);
 }
 
 double Candidates::load_s(const Method& method, double keep, std::uint32_t tokens, std::uint32_t tier) const {
@@ -57,15 +69,37 @@ double Candidates::recompute_s(const Entry& entry) const {
   return costs_->prefill_s(static_cast<std::uint32_t>(entry.tokens.size()), entry.first_position);
 }
 
-Candidate Candidates::candidate(const Entry& entry, std::uint32_t method, double keep, std::uint32_t tier,
-                                double quality) const {
+std::vector<Candidates::Form> Candidates::forms(const Entry& entry, const Configuration& current,
+                                                bool has_source) const {
   const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
-  return {.method = method,
-          .keep = keep,
-          .tier = tier,
-          .bytes = bytes(methods_[method], keep, tokens),
-          .quality = quality,
-          .ttft_s = std::min(load_s(methods_[method], keep, tokens, tier), recompute_s(entry))};
+  std::vector<Form> forms;
+  const auto consider = [&](std::uint32_t index, const std::vector<std::uint64_t>& sizes, double keep) {
+    const Method& method = methods_[index];
+    const bool reachable = has_source || std::ranges::any_of(entry.objects, [&](const StoredObject& object) {
+                             return object.method() == method && keep <= object.keep();
+                           });
+    const bool is_current = current.tier != kDropped && current.method == method && current.keep == keep;
+    if (!reachable && !is_current) return;
+    const std::optional<double> quality = method.is_full() ? 1.0 : quality_(entry.key, method, keep);
+    if (!quality && !is_current) return;
+    const std::uint64_t size = bytes_at(sizes, keep);
+    forms.push_back({.method = index,
+                     .keep = keep,
+                     .offered = reachable && quality,
+                     .current = is_current,
+                     .quality = quality.value_or(0),
+                     .bytes = size,
+                     .decode_s = costs_->decode_s(method.quantizer, size)});
+  };
+  for (std::uint32_t method = 0; method < methods_.size(); ++method) {
+    const std::vector<std::uint64_t>& sizes = strata_bytes(methods_[method], tokens);
+    if (methods_[method].scorer.empty()) {
+      consider(method, sizes, 1.0);
+    } else {
+      for (const double keep : kKeepGrid) consider(method, sizes, keep);
+    }
+  }
+  return forms;
 }
 
 PlacedEntry Candidates::offer(const Entry& entry, const Configuration& current, bool has_source, double now_s) const {
@@ -79,37 +113,34 @@ PlacedEntry Candidates::offer(const Entry& entry, const Configuration& current, 
       .pinned = entry.pins > 0,
       .full_copy_bytes = has_source ? bytes(Method::full(), 1, static_cast<std::uint32_t>(entry.tokens.size())) : 0};
 
-  const auto consider = [&](std::uint32_t method, double keep, std::uint32_t tier) {
-    const bool is_current = current == Configuration{methods_[method], keep, tier};
-    const bool reachable = has_source || std::ranges::any_of(entry.objects, [&](const StoredObject& object) {
-                             return object.method() == methods_[method] && keep <= object.keep();
-                           });
-    if (!reachable && !is_current) return;
-    const std::optional<double> quality =
-        methods_[method].is_full() ? 1.0 : quality_(entry.key, methods_[method], keep);
-    // A request may have forced a configuration that nobody measured: it stays, worth nothing.
-    if (!quality && !is_current) return;
-    if (is_current) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
-    placed.candidates.push_back(candidate(entry, method, keep, tier, quality.value_or(0)));
-  };
+  const double recompute_s = this->recompute_s(entry);
+  const std::vector<Form> forms = this->forms(entry, current, has_source);
   // The lowest tier keeps entries uncompressed where it is not bounded; where it is, pressing there is what makes room.
   const auto lowest = static_cast<std::uint32_t>(tiers_.size() - 1);
   const bool press_lowest = tiers_[lowest]->capacity_bytes() != kUnlimited;
+  placed.candidates.reserve(forms.size() * tiers_.size() + 1);
   for (std::uint32_t tier = 0; tier < tiers_.size(); ++tier) {
-    for (std::uint32_t method = 0; method < methods_.size(); ++method) {
-      const bool is_current = current.tier == tier && current.method == methods_[method];
-      if (tier == lowest && !press_lowest && method != kFullMethod && !is_current) continue;
-      if (methods_[method].scorer.empty()) {
-        consider(method, 1.0, tier);
-      } else {
-        for (const double keep : kKeepGrid) consider(method, keep, tier);
-      }
+    const TierSpeed speed = tiers_[tier]->speed();
+    for (const Form& form : forms) {
+      // A request may have forced a configuration that nobody measured: it stays where it is, worth nothing.
+      const bool is_current = form.current && current.tier == tier;
+      if (!form.offered && !is_current) continue;
+      const bool stays_there = current.tier == tier && current.method == methods_[form.method];
+      if (tier == lowest && !press_lowest && form.method != kFullMethod && !stays_there) continue;
+      if (is_current) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+      const double load_s = speed.latency_s + static_cast<double>(form.bytes) / speed.read_bytes_per_s + form.decode_s;
+      placed.candidates.push_back({.method = form.method,
+                                   .keep = form.keep,
+                                   .tier = tier,
+                                   .bytes = form.bytes,
+                                   .quality = form.quality,
+                                   .ttft_s = std::min(load_s, recompute_s)});
     }
   }
   if (entry.children == 0 || current.tier == kDropped) {
     if (current.tier == kDropped) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
     placed.candidates.push_back(
-        {.method = kFullMethod, .keep = 1, .tier = kDropped, .bytes = 0, .quality = 1, .ttft_s = recompute_s(entry)});
+        {.method = kFullMethod, .keep = 1, .tier = kDropped, .bytes = 0, .quality = 1, .ttft_s = recompute_s});
   }
   assert(placed.current < placed.candidates.size());
   return placed;

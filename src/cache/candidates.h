@@ -51,14 +51,26 @@ class Candidates {
   double recompute_s(const Entry& entry) const;
 
  private:
-  Candidate candidate(const Entry& entry, std::uint32_t method, double keep, std::uint32_t tier, double quality) const;
+  // One way to press an entry, on whichever tier.
+  struct Form {
+    std::uint32_t method = kFullMethod;
+    double keep = 1;
+    bool offered = false;  // it can be made, and its quality is known
+    bool current = false;  // the entry has it, on one tier
+    double quality = 0;
+    std::uint64_t bytes = 0;
+    double decode_s = 0;
+  };
+  std::vector<Form> forms(const Entry& entry, const Configuration& current, bool has_source) const;
+  // Bytes of the first strata, from none on.
+  const std::vector<std::uint64_t>& strata_bytes(const Method& method, std::uint32_t tokens) const;
 
   std::vector<Method> methods_;
   PageShape shape_;
   std::span<const std::unique_ptr<Tier>> tiers_;
   const CostModel* costs_ = nullptr;
   QualityOf quality_;
-  // Bytes of the first strata, by method and tokens: the same few sizes are asked for again and again.
+  // Of strata_bytes, by method and tokens: the same few sizes are asked for again and again.
   mutable std::map<std::pair<std::string, std::uint32_t>, std::vector<std::uint64_t>> sizes_;
 };
 

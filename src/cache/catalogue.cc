@@ -181,9 +181,8 @@ Result<std::vector<QualityRecord>> Catalogue::qualities(const Hash128& key) cons
   return s.all<QualityRecord>(*s.get_qualities, read, s.model, key.hex());
 }
 
-Result<Quality> Catalogue::quality_for(const Hash128& key, const Method& method, double keep) const {
-  if (const auto quality = state_->table.quality_for(key, method, keep)) return *quality;
-  return fail(ErrorCode::kNotFound, "{}: {} at keep {} was never measured", state_->path, method.text(), keep);
+std::optional<Quality> Catalogue::quality_for(const Hash128& key, const Method& method, double keep) const {
+  return state_->table.quality_for(key, method, keep);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -94,14 +94,14 @@ class CacheTest : public ::testing::Test {
                  std::optional<Configuration> placed_as = std::nullopt) {
     Sequence sequence(*pool_);
     compute(tokens, static_cast<std::uint32_t>(tokens.size()), sequence);
-    return cache_->store({.parent = parent,
-                          .first_position = first,
-                          .tokens = {tokens.begin() + first, tokens.end()},
-                          .queries = {},
-                          .recompute_s = 5,
-                          .label = "a document",
-                          .placed_as = placed_as},
-                         sequence);
+    Cache::NewEntry entry;
+    entry.parent = parent;
+    entry.first_position = first;
+    entry.tokens.assign(tokens.begin() + first, tokens.end());
+    entry.recompute_s = 5;
+    entry.label = "a document";
+    entry.placed_as = placed_as;
+    return cache_->store(std::move(entry), sequence);
   }
 
   void drain() {
