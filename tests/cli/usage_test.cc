@@ -22,15 +22,31 @@ TEST_F(UsageTest, HelpNamesEveryCommandAndGivesExamples) {
 }
 
 TEST_F(UsageTest, EveryCommandExplainsItself) {
-  const std::vector<Words> commands = {{"generate"},         {"chat"},
-                                       {"profile"},          {"cache"},
-                                       {"cache", "ls"},      {"cache", "show"},
-                                       {"cache", "rm"},      {"cache", "verify"},
-                                       {"cache", "purge"},   {"model"},
-                                       {"model", "fetch"},   {"model", "show"},
-                                       {"model", "ls"},      {"bench"},
-                                       {"bench", "engine"},  {"bench", "tiers"},
-                                       {"bench", "kernels"}, {"bench", "planner"}};
+  const std::vector<Words> commands = {{"generate"},
+                                       {"chat"},
+                                       {"profile"},
+                                       {"cache"},
+                                       {"cache", "ls"},
+                                       {"cache", "show"},
+                                       {"cache", "rm"},
+                                       {"cache", "verify"},
+                                       {"cache", "purge"},
+                                       {"model"},
+                                       {"model", "fetch"},
+                                       {"model", "show"},
+                                       {"model", "ls"},
+                                       {"bench"},
+                                       {"bench", "engine"},
+                                       {"bench", "tiers"},
+                                       {"bench", "kernels"},
+                                       {"bench", "planner"},
+                                       {"trace"},
+                                       {"trace", "info"},
+                                       {"trace", "make"},
+                                       {"trace", "make", "documents"},
+                                       {"trace", "make", "chats"},
+                                       {"trace", "make", "agents"},
+                                       {"trace", "make", "questions"}};
   for (Words words : commands) {
     words.push_back("--help");
     const Outcome help = run(words);
@@ -68,6 +84,9 @@ TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
       {{"generate", "--prompt", "-", "--context", "-"}, "standard input"},
       {{"generate", "--prompt", ""}, "prompt is empty"},
       {{"cache", "show", "xyz"}, "xyz"},
+      {{"trace", "info"}, "FILE"},
+      {{"trace", "make", "chats"}, "--out"},
+      {{"trace", "make", "chats", "--out", "-", "--arrivals", "never"}, "never"},
       {{"--config", "/nowhere/config.toml", "cache", "ls"}, "/nowhere/config.toml"},
   };
   for (const auto& [words, expected] : cases) {
