@@ -15,6 +15,7 @@
   X(arc)                           \
   X(fifo)                          \
   X(gdsf)                          \
+  X(hazard)                        \
   X(hybrid)                        \
   X(hybrid_tabulated)              \
   X(lfu)                           \

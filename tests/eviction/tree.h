@@ -34,7 +34,7 @@ class Tree {
   std::uint64_t tick() const { return tick_; }
 
   // A request: visits the path of these labels as far as it is there and inserts the rest.
-  Visit serve(const std::vector<int>& labels) {
+  Visit serve(const std::vector<int>& labels, bool last_is_partial = false) {
     ++tick_;
     Visit visit;
     std::vector<BlockKey> keys;
@@ -61,7 +61,11 @@ class Tree {
       labels_[child->second] = label;
       children = &reached.children;
     }
-    policy_.access({.path = visit.path, .keys = keys, .inserted_from = visit.inserted_from, .tick = tick_});
+    policy_.access({.path = visit.path,
+                    .keys = keys,
+                    .inserted_from = visit.inserted_from,
+                    .last_is_partial = last_is_partial,
+                    .tick = tick_});
     return visit;
   }
 
