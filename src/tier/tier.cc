@@ -38,18 +38,22 @@ Tier::Tier(Options options, const Clock& clock)
 
 std::uint64_t Tier::used_bytes() const {
   const std::lock_guard lock(mutex_);
-  return stored_bytes_ + reserved_bytes_;
+  return used_bytes_locked();
+}
+
+std::uint64_t Tier::used_bytes_locked() const {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(0, stored_bytes_ + reserved_bytes_));
 }
 
 void Tier::set_used_bytes(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  stored_bytes_ = bytes;
+  stored_bytes_ = static_cast<std::int64_t>(bytes);
 }
 
 bool Tier::reserve(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (bytes > capacity_bytes_ || stored_bytes_ + reserved_bytes_ > capacity_bytes_ - bytes) return false;
-  reserved_bytes_ += bytes;
+  if (bytes > capacity_bytes_ || used_bytes_locked() > capacity_bytes_ - bytes) return false;
+  reserved_bytes_ += static_cast<std::int64_t>(bytes);
   return true;
 }
 
@@ -76,7 +80,7 @@ std::shared_ptr<TierWrite> Tier::write(const BlobId& id, BlobBytes bytes) {
     const std::lock_guard lock(mutex_);
     ++stats_.refused_full;
     return finished_tier_write(fail(ErrorCode::kFull, "{} is full: {} of {} bytes used, {} more asked for", name_,
-                                    stored_bytes_ + reserved_bytes_, capacity_bytes_, stored_bytes(size)));
+                                    used_bytes_locked(), capacity_bytes_, stored_bytes(size)));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -92,7 +96,7 @@ Status Tier::remove(const BlobId& id) {
   const Result<std::uint64_t> freed = remove_impl(id);
   if (!freed) return std::unexpected(freed.error());
   const std::lock_guard lock(mutex_);
-  stored_bytes_ -= std::min(*freed, stored_bytes_);
+  stored_bytes_ -= static_cast<std::int64_t>(*freed);
   stats_.removals += *freed > 0;
   return {};
 }
@@ -113,8 +117,9 @@ void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>
 void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status) {
   const std::lock_guard lock(mutex_);
   write_fit_.finished(start_s + seconds, stored ? bytes : 0);
-  reserved_bytes_ -= stored_bytes(bytes);
-  if (stored) stored_bytes_ += stored_bytes(bytes);
+  const auto room = static_cast<std::int64_t>(stored_bytes(bytes));
+  reserved_bytes_ -= room;
+  if (stored) stored_bytes_ += room;
   if (status) {
     ++stats_.writes;
     stats_.written_bytes += stored ? bytes : 0;

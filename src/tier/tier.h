@@ -167,14 +167,15 @@ class Tier {
 
  private:
   bool reserve(std::uint64_t bytes);
+  std::uint64_t used_bytes_locked() const;
   Status measure_reads_and_writes(Hash128 object, std::uint32_t blobs, std::uint64_t bytes);
 
   const std::string name_;
   const TierKind kind_;
   const std::uint64_t capacity_bytes_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::uint64_t stored_bytes_ = 0;
-  std::uint64_t reserved_bytes_ = 0;  // by writes under way
+  mutable std::mutex mutex_;         // guards what follows
+  std::int64_t stored_bytes_ = 0;    // negative while a blob is gone whose write has not been counted yet
+  std::int64_t reserved_bytes_ = 0;  // by writes under way
   TierStats stats_;
   SpeedFit read_fit_;
   SpeedFit write_fit_;
