@@ -1,0 +1,341 @@
+#include "sim/tiered_cache.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "sim/contexts.h"
+
+namespace shale {
+namespace {
+
+constexpr double kFilledTo = 0.95;  // relief makes more room than needed, so that it is seldom needed
+constexpr std::uint64_t kRequestsBetweenPromotions = 100;
+constexpr std::uint64_t kRequestsBetweenLooks = 256;
+constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+
+// A context that is or was stored.
+struct Entry {
+  bool stored = false;
+  bool has_source = false;  // its uncompressed KV lies somewhere: it can become any configuration
+  std::uint32_t stored_children = 0;
+  Candidate current;
+  Frequency frequency{1};
+  std::uint64_t touched = 0;  // the last request that asked for it
+};
+
+class TieredRun {
+ public:
+  TieredRun(const Trace& trace, const TieredOptions& options, std::unique_ptr<Planner> planner,
+            std::vector<std::string> methods)
+      : trace_(trace),
+        options_(options),
+        planner_(std::move(planner)),
+        methods_(std::move(methods)),
+        contexts_(trace),
+        entries_(contexts_.all().size()),
+        used_(tiers().size()) {
+    result_.tokens_loaded.resize(tiers().size());
+    result_.bytes_read.resize(tiers().size());
+    result_.bytes_written.resize(tiers().size());
+  }
+
+  TieredResult run(const KeepGoing& keep_going) {
+    for (const TraceRequest& request : trace_.requests) {
+      if (keep_going && result_.requests % kRequestsBetweenLooks == 0 && !keep_going(result_.requests)) break;
+      serve(request);
+    }
+    if (result_.requests > 0) {
+      result_.quality = quality_ / static_cast<double>(result_.requests);
+      for (const double ttft : ttfts_) result_.ttft_mean_s += ttft / static_cast<double>(result_.requests);
+    }
+    result_.ttft = percentiles_of(std::move(ttfts_));
+    return std::move(result_);
+  }
+
+ private:
+  const std::vector<SimulatedTier>& tiers() const { return options_.hardware.tiers; }
+  std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers().size() - 1); }
+  bool keeps_everything() const { return tiers().back().capacity_bytes == kUnlimited; }
+  std::uint64_t full_bytes(ContextId id) const {
+    return contexts_.all()[id].tokens * options_.hardware.kv_bytes_per_token;
+  }
+  double recompute_s(ContextId id) const {
+    const Context& context = contexts_.all()[id];
+    return options_.hardware.prefill_s(context.tokens, context.first_token);
+  }
+  const PressedForm* form_of(ContextId id, const Candidate& candidate) const;
+  double decode_s(ContextId id, const Candidate& candidate) const;
+  const ContextProfile& profile_of(ContextId id) const;
+
+  void serve(const TraceRequest& request);
+  double load(std::span<const ContextId> path, std::uint64_t prompt_tokens);
+  void store(ContextId id);
+  void set(ContextId id, const Candidate& candidate);
+  PlacedEntry offer(ContextId id) const;
+  Problem problem(double filled_to) const;
+  void gather(Problem& problem, std::uint64_t touched_since);
+  void apply(const Problem& problem, const Plan& plan);
+  void relieve();
+  void promote();
+
+  const Trace& trace_;
+  const TieredOptions& options_;
+  std::unique_ptr<Planner> planner_;
+  std::vector<std::string> methods_;  // by Candidate::method
+  Contexts contexts_;
+  std::vector<Entry> entries_;      // by ContextId
+  std::vector<ContextId> members_;  // of the problem at hand
+  std::vector<std::uint64_t> used_;
+  double now_s_ = 0, quality_ = 0;
+  std::vector<double> ttfts_;
+  TieredResult result_;
+};
+
+// Which profile a context takes: spread evenly, the same in every run of a seed.
+const ContextProfile& TieredRun::profile_of(ContextId id) const {
+  static const ContextProfile kNone;
+  if (options_.profiles.empty()) return kNone;
+  std::uint64_t mixed = (id + options_.seed + 1) * 0x9e3779b97f4a7c15u;
+  mixed = (mixed ^ (mixed >> 31)) * 0xbf58476d1ce4e5b9u;
+  return options_.profiles[(mixed >> 32) % options_.profiles.size()];
+}
+
+const PressedForm* TieredRun::form_of(ContextId id, const Candidate& candidate) const {
+  for (const PressedForm& form : profile_of(id)) {
+    if (methods_[candidate.method] == form.method && candidate.keep == form.keep) return &form;
+  }
+  return nullptr;
+}
+
+double TieredRun::decode_s(ContextId id, const Candidate& candidate) const {
+  const PressedForm* form = form_of(id, candidate);
+  return form ? form->decode_s_per_full_byte * static_cast<double>(full_bytes(id)) : 0;
+}
+
+PlacedEntry TieredRun::offer(ContextId id) const {
+  const Entry& entry = entries_[id];
+  PlacedEntry placed{.id = id,
+                     .frequency = entry.frequency.value(now_s_),
+                     .last_access_s = entry.frequency.last_access_s(),
+                     .accesses = entry.frequency.count(),
+                     .candidates = {},
+                     .full_copy_bytes = entry.has_source && !keeps_everything() ? full_bytes(id) : 0};
+  const double recompute = recompute_s(id);
+  const auto add = [&](std::uint32_t method, double keep, double share, double quality, double decode) {
+    const bool is_current = entry.stored && entry.current.method == method && entry.current.keep == keep;
+    const bool lower_keep = entry.current.method == method && keep < entry.current.keep;
+    if (entry.stored && !entry.has_source && !is_current && !lower_keep) return;
+    const auto bytes = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(full_bytes(id))));
+    for (std::uint32_t tier = 0; tier < tiers().size(); ++tier) {
+      const double load =
+          tiers()[tier].latency_s + static_cast<double>(bytes) / tiers()[tier].read_bytes_per_s + decode;
+      if (is_current && entry.current.tier == tier)
+        placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+      placed.candidates.push_back({method, keep, tier, bytes, quality, std::min(load, recompute)});
+    }
+  };
+  add(kFullMethod, 1, 1, 1, 0);
+  for (const PressedForm& form : profile_of(id)) {
+    const auto method = static_cast<std::uint32_t>(std::ranges::find(methods_, form.method) - methods_.begin());
+    add(method, form.keep, form.bytes_share, form.quality,
+        form.decode_s_per_full_byte * static_cast<double>(full_bytes(id)));
+  }
+  if (entry.stored_children == 0) {
+    if (!entry.stored) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+    placed.candidates.push_back({kFullMethod, 1, kDropped, 0, 1, recompute});
+  }
+  return placed;
+}
+
+void TieredRun::set(ContextId id, const Candidate& candidate) {
+  Entry& entry = entries_[id];
+  const ContextId parent = contexts_.all()[id].parent;
+  if (entry.stored) used_[entry.current.tier] -= entry.current.bytes;
+  const bool stored = candidate.tier != kDropped;
+  if (stored) used_[candidate.tier] += candidate.bytes;
+  if (parent != kNoContext && stored != entry.stored) entries_[parent].stored_children += stored ? 1u : ~0u;
+  entry.stored = stored;
+  entry.current = candidate;
+}
+
+// Seconds that loading takes; computes the rest and says so in the result.
+double TieredRun::load(std::span<const ContextId> path, std::uint64_t prompt_tokens) {
+  std::vector<bool> used(tiers().size());
+  double seconds = 0, weighted = 0;
+  bool missed = false;
+  for (const ContextId id : path) {
+    Entry& entry = entries_[id];
+    const std::uint64_t tokens = contexts_.all()[id].tokens;
+    missed = missed || !entry.stored;
+    const double recompute = recompute_s(id);
+    double loading = 0;
+    if (!missed) {
+      const SimulatedTier& tier = tiers()[entry.current.tier];
+      loading = (used[entry.current.tier] ? 0 : tier.latency_s) +
+                static_cast<double>(entry.current.bytes) / tier.read_bytes_per_s + decode_s(id, entry.current);
+    }
+    if (missed || recompute <= loading) {
+      seconds += recompute;
+      weighted += static_cast<double>(tokens);
+      result_.tokens_computed += tokens;
+      entry.has_source = true;
+    } else {
+      used[entry.current.tier] = true;
+      seconds += loading;
+      weighted += static_cast<double>(tokens) * entry.current.quality;
+      result_.tokens_loaded[entry.current.tier] += tokens;
+      result_.bytes_read[entry.current.tier] += entry.current.bytes;
+    }
+  }
+  quality_ += prompt_tokens > 0 ? weighted / static_cast<double>(prompt_tokens) : 1;
+  return seconds;
+}
+
+void TieredRun::serve(const TraceRequest& request) {
+  now_s_ = request.arrival_s;
+  const std::vector<ContextId> path = contexts_.path(trace_, request);
+  std::uint64_t tokens = 0;
+  for (const ContextId id : path) tokens += contexts_.all()[id].tokens;
+  ttfts_.push_back(load(path, tokens));
+  result_.tokens += tokens;
+  ++result_.requests;
+  for (const ContextId id : path) {
+    Entry& entry = entries_[id];
+    if (!entry.stored) entry.frequency = Frequency(options_.half_life_s);
+    entry.frequency.access(now_s_);
+    entry.touched = result_.requests;
+  }
+  for (const ContextId id : path) {
+    if (!entries_[id].stored) store(id);
+    if (!entries_[id].stored) break;  // what follows could not be found again
+  }
+  relieve();
+  if (result_.requests % kRequestsBetweenPromotions == 0) promote();
+}
+
+void TieredRun::store(ContextId id) {
+  const PlacedEntry placed = offer(id);
+  const Candidate& chosen = placed.candidates[planner_->insert(problem(1), placed)];
+  if (chosen.tier == kDropped) return;
+  set(id, chosen);
+  result_.bytes_written[chosen.tier] += chosen.bytes;
+  if (keeps_everything() && chosen.tier != lowest()) result_.bytes_written[lowest()] += full_bytes(id);
+}
+
+Problem TieredRun::problem(double filled_to) const {
+  Problem problem{.alpha = options_.alpha, .tiers = {}, .entries = {}};
+  for (const SimulatedTier& tier : tiers()) {
+    const bool unlimited = tier.capacity_bytes == kUnlimited;
+    problem.tiers.push_back(
+        {unlimited ? kUnlimited : static_cast<std::uint64_t>(filled_to * static_cast<double>(tier.capacity_bytes))});
+  }
+  return problem;
+}
+
+// What lies on an unlimited lowest tier is in nobody's way, and joins only where it was asked for since.
+void TieredRun::gather(Problem& problem, std::uint64_t touched_since) {
+  members_.clear();
+  for (ContextId id = 0; id < entries_.size(); ++id) {
+    const Entry& entry = entries_[id];
+    if (!entry.stored) continue;
+    if (keeps_everything() && entry.current.tier == lowest() && entry.touched <= touched_since) continue;
+    members_.push_back(id);
+    problem.entries.push_back(offer(id));
+  }
+}
+
+void TieredRun::apply(const Problem& problem, const Plan& plan) {
+  for (const Move& move : plan.moves) {
+    const ContextId id = members_[move.entry];
+    const Candidate& from = problem.entries[move.entry].candidates[move.from];
+    const Candidate& to = problem.entries[move.entry].candidates[move.to];
+    if (to.tier != kDropped && (to.tier != from.tier || to.bytes > from.bytes)) {
+      const bool from_source = to.bytes > from.bytes || to.method != from.method;
+      const std::uint32_t origin = from_source && from.method != kFullMethod ? lowest() : from.tier;
+      result_.bytes_read[origin] += origin == from.tier ? from.bytes : full_bytes(id);
+      result_.bytes_written[to.tier] += to.bytes;
+    }
+    set(id, to);
+  }
+  if (keeps_everything()) return;
+  const std::vector<std::uint32_t> placement = placement_after(problem, plan);
+  std::vector<bool> kept(problem.entries.size());
+  for (const std::size_t e : full_copies(problem, placement)) kept[e] = true;
+  for (std::size_t e = 0; e < kept.size(); ++e) {
+    Entry& entry = entries_[members_[e]];
+    entry.has_source = entry.stored && (entry.current.method == kFullMethod || kept[e]);
+  }
+}
+
+void TieredRun::relieve() {
+  bool over = false;
+  for (std::uint32_t tier = 0; tier < tiers().size(); ++tier) over |= used_[tier] > tiers()[tier].capacity_bytes;
+  if (!over) return;
+  Problem now = problem(kFilledTo);
+  gather(now, result_.requests);
+  apply(now, planner_->relieve(now));
+}
+
+void TieredRun::promote() {
+  Problem now = problem(1);
+  gather(now, result_.requests - kRequestsBetweenPromotions);
+  apply(now, planner_->promote(now));
+}
+
+Status check(const TieredOptions& options) {
+  const auto wrong = [](std::string_view what) { return fail(ErrorCode::kInvalidArgument, "{}", what); };
+  const Hardware& hardware = options.hardware;
+  if (hardware.tiers.empty()) return wrong("no tier to simulate: give at least one");
+  if (hardware.kv_bytes_per_token == 0) return wrong("KV of 0 bytes a token");
+  if (!(hardware.prefill_s_per_token > 0) || !(hardware.prefill_s_per_pair >= 0)) {
+    return wrong("the rate of prefill must be above 0");
+  }
+  for (const SimulatedTier& tier : hardware.tiers) {
+    if (!(tier.read_bytes_per_s > 0) || !(tier.latency_s >= 0)) {
+      return fail(ErrorCode::kInvalidArgument, "tier {}: its bandwidth must be above 0 and its latency not below",
+                  tier.name);
+    }
+  }
+  for (const ContextProfile& profile : options.profiles) {
+    for (const PressedForm& form : profile) {
+      if (!(form.keep > 0 && form.keep <= 1) || !(form.quality >= 0 && form.quality <= 1) ||
+          !(form.bytes_share > 0 && form.bytes_share <= 2) || !(form.decode_s_per_full_byte >= 0)) {
+        return fail(ErrorCode::kInvalidArgument, "method {} at keep {}: keep, quality or size is out of range",
+                    form.method, form.keep);
+      }
+    }
+  }
+  if (!(options.alpha >= 0) || !(options.half_life_s > 0))
+    return wrong("α must not be negative, the half-life above 0");
+  return {};
+}
+
+}  // namespace
+
+Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& options, const KeepGoing& keep_going) {
+  SHALE_TRY(check(options));
+  std::vector<std::string> methods = {"full"};
+  for (const ContextProfile& profile : options.profiles) {
+    for (const PressedForm& form : profile) {
+      if (std::ranges::find(methods, form.method) == methods.end()) methods.push_back(form.method);
+    }
+  }
+  PlannerOptions planner_options{.fixed_keep = options.fixed_keep};
+  if (options.planner == "fixed") {
+    const auto found = std::ranges::find(methods, options.fixed_method);
+    if (found == methods.end()) {
+      return fail(ErrorCode::kInvalidArgument, "planner fixed: no profile has method '{}'", options.fixed_method);
+    }
+    planner_options.fixed_method_index = static_cast<std::uint32_t>(found - methods.begin());
+  }
+  SHALE_ASSIGN(auto planner, make_planner(options.planner, planner_options));
+  const auto start = std::chrono::steady_clock::now();
+  TieredResult result = TieredRun(trace, options, std::move(planner), std::move(methods)).run(keep_going);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace shale

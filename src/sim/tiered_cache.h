@@ -1,0 +1,67 @@
+// A trace against a cache of contexts on several tiers, compressed or not: the planners that the cache itself runs, on
+// the trace's clock. No bytes are moved; what moving them would take is added up.
+//
+// A request loads the longest prefix of its contexts that is stored, where loading is sooner than computing, and
+// computes the rest:
+//
+//   ttft = Σ over tiers used (latency + bytes / bandwidth) + Σ decode + prefill of what is computed
+//
+// Requests do not wait for one another and loading does not overlap with computing, so the times compare planners; they
+// are not a server's under load. Contexts that were computed become entries: the planner says where they go, relieves
+// tiers that overflow, and promotes at every hundredth request.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "placement/placement.h"
+#include "sim/hardware.h"
+#include "sim/simulate.h"
+
+namespace shale {
+
+// One way to press a context: what it measured.
+struct PressedForm {
+  std::string method;
+  double keep = 1;
+  double bytes_share = 1;  // of the uncompressed cache
+  double quality = 1;      // [0, 1] against the full cache
+  double decode_s_per_full_byte = 0;
+};
+// A context's; `full` is not among them, it needs no measurement.
+using ContextProfile = std::vector<PressedForm>;
+
+struct TieredOptions {
+  Hardware hardware;
+  // Each context takes one of them, by its number and the seed. Empty: `full` is all there is.
+  std::vector<ContextProfile> profiles = {};
+  std::string planner = "shale";
+  std::string fixed_method = {};  // for `fixed`: of the profiles
+  double fixed_keep = 1;
+  double alpha = 1;          // seconds per unit of quality
+  double half_life_s = 600;  // of the frequency of accesses
+  std::uint64_t seed = 0;
+};
+
+struct TieredResult {
+  std::uint64_t requests = 0;  // served; fewer than the trace's where a run was stopped
+  std::uint64_t tokens = 0;    // of prompts
+  std::uint64_t tokens_computed = 0;
+  std::vector<std::uint64_t> tokens_loaded;  // by tier
+  std::vector<std::uint64_t> bytes_read;     // by tier: by requests, and by moves to other tiers
+  std::vector<std::uint64_t> bytes_written;
+  Percentiles ttft;
+  double ttft_mean_s = 0;
+  double quality = 1;  // mean over requests of the mean over a prompt's tokens
+  double seconds = 0;  // that the run took
+};
+
+// Asked before every few requests, with their number so far: false ends the run, which returns what it has.
+using KeepGoing = std::function<bool(std::uint64_t requests)>;
+
+// kInvalidArgument: an unknown planner or method, capacities or rates that make no sense.
+Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& options, const KeepGoing& keep_going = {});
+
+}  // namespace shale

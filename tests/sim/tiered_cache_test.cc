@@ -1,0 +1,147 @@
+#include "sim/tiered_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "sim/contexts.h"
+#include "sim/made_trace.h"
+
+namespace shale::testing {
+namespace {
+
+constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+
+// A byte a token, a second a token computed; a fast small tier over a slow one.
+Hardware machine(std::uint64_t memory_bytes, std::uint64_t remote_bytes = kUnlimited) {
+  return {.name = "made",
+          .kv_bytes_per_token = 100,
+          .prefill_s_per_token = 1,
+          .prefill_s_per_pair = 0,
+          .source = "",
+          .tiers = {{"memory", memory_bytes, 0.001, 10'000, ""}, {"remote", remote_bytes, 0.1, 500, ""}}};
+}
+
+TieredResult run(const Trace& trace, const TieredOptions& options) {
+  const auto result = simulate_tiers(trace, options);
+  EXPECT_TRUE(result) << result.error().message;
+  return result.value_or(TieredResult{});
+}
+
+std::vector<std::uint64_t> sums(const Trace& trace) {
+  std::vector<std::uint64_t> tokens;
+  const Contexts contexts(trace);
+  for (const Context& context : contexts.all()) tokens.push_back(context.tokens);
+  return tokens;
+}
+
+TEST(Contexts, AreTheRunsThatNoPromptEntersLeavesOrEndsIn) {
+  const Trace trace = make_trace({{.ids = {1, 2, 3, 4}}, {.ids = {1, 2, 5}}, {.ids = {1, 2}}, {.ids = {6, 7}}}, 4);
+  const Contexts contexts(trace);
+  EXPECT_EQ(sums(trace), (std::vector<std::uint64_t>{8, 8, 4, 8}));
+  EXPECT_EQ(contexts.path(trace, trace.requests[0]), (std::vector<ContextId>{0, 1}));
+  EXPECT_EQ(contexts.path(trace, trace.requests[1]), (std::vector<ContextId>{0, 2}));
+  EXPECT_EQ(contexts.path(trace, trace.requests[2]), (std::vector<ContextId>{0}));
+  EXPECT_EQ(contexts.path(trace, trace.requests[3]), (std::vector<ContextId>{3}));
+  EXPECT_EQ(contexts.all()[2].first_token, 8);
+  EXPECT_EQ(contexts.all()[2].parent, 0);
+}
+
+TEST(Contexts, CountTheTokensOfAPartialBlock) {
+  Trace trace = make_trace({{.ids = {1, 2}}, {.ids = {1, 3}}}, 4);
+  trace.requests[0].input_tokens = 5;
+  EXPECT_EQ(sums(trace), (std::vector<std::uint64_t>{4, 1, 4}));
+}
+
+TEST(SimulateTiers, LoadsWhatItStoredAndComputesTheRest) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2, 3}}}, 4);
+  const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "lru"});
+  EXPECT_EQ(result.tokens, 20);
+  EXPECT_EQ(result.tokens_computed, 12);
+  EXPECT_EQ(result.tokens_loaded, (std::vector<std::uint64_t>{8, 0}));
+  EXPECT_EQ(result.bytes_read[0], 800);
+  EXPECT_DOUBLE_EQ(result.ttft.p50, 0.001 + 0.08 + 4);
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (8 + 0.001 + 0.08 + 4) / 2);
+  EXPECT_DOUBLE_EQ(result.quality, 1);
+}
+
+TEST(SimulateTiers, PrefillStoresNothing) {
+  const Trace trace = random_trace(1, 200);
+  const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "prefill"});
+  EXPECT_EQ(result.tokens_computed, result.tokens);
+  EXPECT_EQ(result.bytes_written, (std::vector<std::uint64_t>{0, 0}));
+}
+
+// Pressing to a tenth costs little quality on one kind of context and much on another.
+std::vector<ContextProfile> two_kinds() {
+  return {{{"tough", 1, 0.25, 0.99, 1e-6}, {"harsh", 0.5, 0.1, 0.95, 1e-6}},
+          {{"tough", 1, 0.25, 0.80, 1e-6}, {"harsh", 0.5, 0.1, 0.20, 1e-6}}};
+}
+
+TEST(SimulateTiers, AccountsForEveryToken) {
+  for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+    const Trace trace = random_trace(seed, 300);
+    const double computed = run(trace, {.hardware = machine(kUnlimited), .planner = "prefill"}).ttft_mean_s;
+    for (const auto planner : planner_names()) {
+      for (const std::uint64_t remote : {std::uint64_t{6'000}, kUnlimited}) {
+        const TieredResult result = run(trace, {.hardware = machine(3'000, remote),
+                                                .profiles = two_kinds(),
+                                                .planner = std::string(planner),
+                                                .fixed_method = "tough",
+                                                .alpha = 5});
+        EXPECT_EQ(std::accumulate(result.tokens_loaded.begin(), result.tokens_loaded.end(), result.tokens_computed),
+                  result.tokens);
+        EXPECT_LE(result.ttft_mean_s, computed * (1 + 1e-12)) << planner;
+        EXPECT_GT(result.quality, 0.2);
+        EXPECT_LE(result.quality, 1 + 1e-12);
+      }
+    }
+  }
+}
+
+TEST(SimulateTiers, AQualityWorthMoreThanAnyTimeIsKept) {
+  const Trace trace = random_trace(7, 300);
+  TieredOptions options{.hardware = machine(3'000), .profiles = two_kinds(), .planner = "shale", .alpha = 1e6};
+  EXPECT_DOUBLE_EQ(run(trace, options).quality, 1);
+  const double careful = run(trace, options).ttft_mean_s;
+  options.alpha = 1;
+  EXPECT_LT(run(trace, options).ttft_mean_s, careful);
+  EXPECT_LT(run(trace, options).quality, 1);
+}
+
+TEST(SimulateTiers, MemoryThatHoldsMoreIsFaster) {
+  const Trace trace = random_trace(9, 400);
+  double before = 1e9;
+  for (const std::uint64_t memory : {500u, 2'000u, 8'000u, 1'000'000u}) {
+    const double mean = run(trace, {.hardware = machine(memory), .planner = "lru"}).ttft_mean_s;
+    EXPECT_LT(mean, before);
+    before = mean;
+  }
+}
+
+TEST(SimulateTiers, RefusesWhatMakesNoSense) {
+  const Trace trace = random_trace(1, 5);
+  const auto refused = [&](const TieredOptions& options) {
+    const auto result = simulate_tiers(trace, options);
+    return !result && result.error().code == ErrorCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused({.hardware = {}}));
+  EXPECT_TRUE(refused({.hardware = machine(1), .planner = "none such"}));
+  EXPECT_TRUE(refused({.hardware = machine(1), .planner = "fixed", .fixed_method = "none such"}));
+  EXPECT_TRUE(refused({.hardware = machine(1), .profiles = {{{"m", 2, 1, 1, 0}}}}));
+  Hardware stuck = machine(1);
+  stuck.tiers[0].read_bytes_per_s = 0;
+  EXPECT_TRUE(refused({.hardware = stuck}));
+  EXPECT_FALSE(hardware_preset("none such"));
+  for (const auto name : hardware_names()) EXPECT_FALSE(refused({.hardware = *hardware_preset(name)})) << name;
+}
+
+TEST(SimulateTiers, StopsWhenAskedTo) {
+  const auto result = simulate_tiers(random_trace(1, 1000), {.hardware = machine(1)},
+                                     [](std::uint64_t requests) { return requests < 500; });
+  EXPECT_GE(result->requests, 500);
+  EXPECT_LT(result->requests, 1000);
+}
+
+}  // namespace
+}  // namespace shale::testing
