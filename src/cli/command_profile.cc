@@ -54,7 +54,7 @@ void print_table(const ContextProfile& profile) {
   for (const std::string& question : profile.questions) fmt::print("  {}\n", question);
 }
 
-Json to_json(const ContextProfile& profile) {
+Json to_json(const ContextProfile& profile, std::uint64_t kv_bytes_per_token) {
   Json rows = Json::array();
   for (const ProfileRow& row : profile.rows) {
     rows.push_back({{"method", row.method.text()},
@@ -65,9 +65,13 @@ Json to_json(const ContextProfile& profile) {
                     {"decode_seconds", row.decode_s},
                     {"bytes", row.bytes}});
   }
-  return {{"key", profile.key.hex()},       {"tokens", profile.tokens},
-          {"questions", profile.questions}, {"questions_by_model", profile.questions_by_model},
-          {"rows", std::move(rows)},        {"seconds", profile.seconds}};
+  return {{"key", profile.key.hex()},
+          {"tokens", profile.tokens},
+          {"full_bytes", profile.tokens * kv_bytes_per_token},
+          {"questions", profile.questions},
+          {"questions_by_model", profile.questions_by_model},
+          {"rows", std::move(rows)},
+          {"seconds", profile.seconds}};
 }
 
 Status run(const ProfileCommandOptions& options) {
@@ -83,7 +87,7 @@ Status run(const ProfileCommandOptions& options) {
   progress.reset();
   if (!profile) return std::unexpected(std::move(profile).error());
   if (options.output.json) {
-    print_json(to_json(*profile));
+    print_json(to_json(*profile, serving->engine().model().page_shape().token_bytes()));
   } else {
     print_table(*profile);
   }

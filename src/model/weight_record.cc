@@ -75,7 +75,7 @@ std::optional<WeightRecord> WeightRecord::parse(std::string_view text, std::span
 
 WeightRecordFile::WeightRecordFile(const std::filesystem::path& folder, const Hash128& model, std::size_t threads) {
   Hasher hasher;
-  hasher.add(std::string_view("shale weight record 1")).add(model).add(std::uint64_t{threads});
+  hasher.add(std::string_view("shale weight record 2")).add(model).add(std::uint64_t{threads});
   add_machine(hasher);
   path_ = folder / hasher.finish().hex();
 }
