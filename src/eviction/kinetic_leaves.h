@@ -3,7 +3,7 @@
 // A kinetic tournament: a binary tree of matches between leaves, each with the time at which its loser will have become
 // the lesser. Two leaves change order at most once, so a match is played again only when its time has come or a leaf
 // below it has changed. Fractions are compared by cross products of integers; of equals the newest is first.
-// O(log leaves) a change, O(log² leaves) amortised as time passes. 24 bytes a node, and 24 to 48 a leaf.
+// O(log leaves) a change, O(log² leaves) amortised as time passes. 24 bytes a node, and 32 to 64 a leaf.
 #pragma once
 
 #include <cstdint>
