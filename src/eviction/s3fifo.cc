@@ -1,7 +1,8 @@
 // S3-FIFO (Yang et al., SOSP 2023). Newcomers wait in a small FIFO queue, a tenth of the room; a leaf at its end that
 // was visited twice meanwhile moves to the main queue, another one goes and its key is remembered, as many keys as the
 // main queue has blocks. Whoever returns while remembered starts in the main queue, where a leaf at the end that was
-// visited begins again, up to three times.
+// visited begins again, up to three times. Until the first eviction, what the small queue has no room for starts in the
+// main queue too.
 #include "eviction/ghost_table.h"
 #include "eviction/path_policy.h"
 #include "eviction/policies.h"
@@ -13,20 +14,25 @@ class S3Fifo final : public QueuePolicy {
  public:
   explicit S3Fifo(std::uint64_t capacity)
       : QueuePolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)),
-        main_blocks_(capacity - capacity / 10),
+        small_blocks_(capacity / 10),
+        main_blocks_(capacity - small_blocks_),
         ghosts_(capacity * 9 / 10) {}
 
  private:
   enum : std::uint8_t { kSmall, kMain };
 
   std::uint8_t arriving(NodeId id) override { return ghosts_.take(node(id).key) ? kMain : kSmall; }
-  void arrive(NodeId id, std::uint8_t queue) override { put(id, queue, 0); }
+  void arrive(NodeId id, std::uint8_t queue) override {
+    const bool small_is_full = leaves().size(kSmall) >= small_blocks_;
+    put(id, small_is_full && !full_ ? std::uint8_t{kMain} : queue, 0);
+  }
   void put(NodeId id, std::uint8_t queue, std::uint32_t visits) {
     node(id).visits = visits;
     leaves().put(id, queue, next_serial());
   }
 
   NodeId choose() override {
+    full_ = true;
     for (;;) {
       const NodeId small = leaves().first(kSmall), main = leaves().first(kMain);
       if (main != kNoNode && (small == kNoNode || leaves().size(kMain) > main_blocks_)) {
@@ -42,7 +48,8 @@ class S3Fifo final : public QueuePolicy {
     if (leaves().queue(id) == kSmall) ghosts_.remember(node(id).key, {});
   }
 
-  std::uint64_t main_blocks_;
+  std::uint64_t small_blocks_, main_blocks_;
+  bool full_ = false;
   GhostTable<Nothing> ghosts_;
 };
 

@@ -176,10 +176,12 @@ class S3FifoTwin final : public Twin {
   void arriving(NodeId id) override { to_main_[id] = take(ghosts_, tree_.node(id).key); }
   void arrive(NodeId id) override {
     visits_[id] = 0;
-    (to_main_[id] ? main_ : small_).push_back(id);
+    const bool warm_up = !full_ && small_.size() >= capacity_ / 10;
+    (to_main_[id] || warm_up ? main_ : small_).push_back(id);
   }
   void hit(NodeId id) override { visits_[id] = std::min(visits_[id] + 1, 3); }
   NodeId victim() override {
+    full_ = true;
     for (;;) {
       const NodeId small = first_leaf(small_), main = first_leaf(main_);
       if (main != kNoNode && (small == kNoNode || main_.size() > capacity_ - capacity_ / 10)) {
@@ -204,6 +206,7 @@ class S3FifoTwin final : public Twin {
   Ids small_, main_;
   std::map<NodeId, int> visits_;
   std::map<NodeId, bool> to_main_;
+  bool full_ = false;
   std::deque<BlockKey> ghosts_;
 };
 
