@@ -40,6 +40,7 @@ void add_bench(CLI::App& parent, Action& chosen);
 void add_bench_engine(CLI::App& parent, Action& chosen);
 void add_bench_kernels(CLI::App& parent, Action& chosen);
 void add_bench_planner(CLI::App& parent, Action& chosen);
+void add_bench_simulate(CLI::App& parent, Action& chosen);
 void add_bench_tiers(CLI::App& parent, Action& chosen);
 void add_cache(CLI::App& parent, Action& chosen);
 void add_chat(CLI::App& parent, Action& chosen);
@@ -47,6 +48,7 @@ void add_demo(CLI::App& parent, Action& chosen);
 void add_generate(CLI::App& parent, Action& chosen);
 void add_model(CLI::App& parent, Action& chosen);
 void add_profile(CLI::App& parent, Action& chosen);
+void add_simulate(CLI::App& parent, Action& chosen);
 void add_trace(CLI::App& parent, Action& chosen);
 
 }  // namespace shale

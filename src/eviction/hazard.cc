@@ -34,6 +34,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   struct Block {
     HazardModel::Sample sample = HazardModel::kNoSample;
     HazardModel::Cell cell = 0;
+    std::uint32_t before_tick = 0;  // of the visit before this tick's
     std::uint16_t visits = 0;  // no more than fit
     std::uint8_t turn = 0;
     bool passed = false;  // a path went on below it
@@ -53,7 +54,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   void begin(const PathAccess& visit) override {
     if (visit.path.empty() || !visit.counts || is_repeated(visit)) return;
     if (tick() >= next_fit_) fit();
-    rank_in_turn();
+    if (std::exchange(ranked_tick_, tick()) != tick()) rank_in_turn();
     std::size_t known = 0;  // how many blocks from the root
     before_.clear();
     for (std::size_t i = 0; i < visit.path.size(); ++i) {
@@ -82,8 +83,12 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   Before recall(Block& block, std::uint32_t last_tick) {
     const bool this_tick = last_tick == now();
     model_.end(std::exchange(block.sample, HazardModel::kNoSample), now(), !this_tick);
-    if (this_tick) --block.visits;
-    return {last_tick, true, this_tick};
+    if (this_tick) {
+      --block.visits;
+    } else {
+      block.before_tick = last_tick;
+    }
+    return {block.before_tick, true, this_tick};
   }
 
   HazardModel::Visit describe(const PathAccess& visit, std::size_t known) const {
@@ -177,6 +182,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   std::vector<Block> blocks_;   // by NodeId
   std::vector<Before> before_;  // of the path at hand
   std::uint64_t next_fit_ = kFirstFit;
+  std::uint64_t ranked_tick_ = 0;
   std::size_t last_ranked_ = 0;  // among the leaves, in their heap's order
 };
 

@@ -17,12 +17,12 @@ PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& reque
   if (!decode) return wanted;
   const std::uint64_t tokens = std::uint64_t{request.input_tokens} + request.output_tokens;
   const std::uint64_t blocks = (tokens + trace.block_tokens - 1) / trace.block_tokens;
-  wanted.last_is_partial = tokens % trace.block_tokens != 0;
   if (request.output_blocks > 0) {
     wanted.path = trace.conversation(request);
   } else if (blocks > request.prompt_blocks) {
     wanted.nameless_blocks = static_cast<std::uint32_t>(blocks - request.prompt_blocks);
   }
+  wanted.last_is_partial = (wanted.path.size() + wanted.nameless_blocks) * trace.block_tokens > tokens;
   return wanted;
 }
 

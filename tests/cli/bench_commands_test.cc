@@ -1,6 +1,8 @@
 // Benchmarks run tiny, so that they never rot; their figures mean nothing here.
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "cli/shale_program.h"
 
 namespace shale::testing {
@@ -39,6 +41,20 @@ TEST_F(BenchCommandsTest, PlannerComparesPlanners) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   for (const auto& row : outcome.objects()) EXPECT_LE(row["utility"].get<double>(), row["bound"].get<double>() + 1e-6);
   EXPECT_GE(outcome.objects().size(), 5u);
+}
+
+TEST_F(BenchCommandsTest, SimulateMeasuresEveryPolicy) {
+  const Outcome outcome = run({"bench", "simulate", "--tiny", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::map<std::string, int> tests;
+  for (const auto& row : outcome.objects()) {
+    ++tests[row["test"]];
+    EXPECT_GT(row["seconds"], 0);
+    if (row["test"] == "peer" && !row["peer_misses"].is_null()) EXPECT_EQ(row["misses"], row["peer_misses"]);
+  }
+  EXPECT_GE(tests["speed"], 3 * 14);  // two sizes and a longer trace, for each policy
+  EXPECT_EQ(tests["sweep"], 1);
+  EXPECT_EQ(tests["peer"], 3);
 }
 
 TEST_F(BenchCommandsTest, KernelsReportShares) {

@@ -1,0 +1,167 @@
+// `shale simulate`: its contract with programs, its forms of output, and what it refuses.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cli/shale_program.h"
+#include "support/test_data.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SimulateCommand : public ShaleProgram {
+ protected:
+  const std::string branches_ = test_data() / "traces/branches.jsonl", chats_ = test_data() / "traces/chats.jsonl";
+};
+
+TEST_F(SimulateCommand, JsonHasExactlyTheFieldsOfItsContract) {
+  const Outcome outcome =
+      run({"simulate", "--trace", branches_, "--policy", "lru", "--scheduler", "fifo", "--blocks", "10", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto row = nlohmann::ordered_json::parse(outcome.out);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : row.items()) keys.push_back(key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"trace", "policy", "scheduler", "blocks", "requests", "blocks_requested",
+                                            "blocks_reused", "hit_ratio", "seconds"}));
+  EXPECT_EQ(row["trace"], "branches.jsonl");
+  EXPECT_EQ(row["blocks"], 10);
+  EXPECT_EQ(row["requests"], 60);
+  EXPECT_DOUBLE_EQ(row["hit_ratio"], row["blocks_reused"].get<double>() / row["blocks_requested"].get<double>());
+}
+
+TEST_F(SimulateCommand, ListsMakeARunForEachCombinationInTheirOrder) {
+  const Outcome outcome = run({"simulate", "--trace", branches_ + "," + chats_, "--policy", "lru,optimum",
+                               "--scheduler", "shortest,fifo", "--blocks", "20,5", "--threads", "3", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = outcome.objects();
+  ASSERT_EQ(rows.size(), 16u);
+  std::size_t nth = 0;
+  for (const char* trace : {"branches.jsonl", "chats.jsonl"}) {
+    for (const char* policy : {"lru", "optimum"}) {
+      for (const char* scheduler : {"shortest", "fifo"}) {
+        for (const int blocks : {20, 5}) {
+          EXPECT_EQ(rows[nth]["trace"], trace);
+          EXPECT_EQ(rows[nth]["policy"], policy);
+          EXPECT_EQ(rows[nth]["scheduler"], scheduler);
+          EXPECT_EQ(rows[nth]["blocks"], blocks);
+          ++nth;
+        }
+      }
+    }
+  }
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_GE(rows[i + 4]["hit_ratio"], rows[i]["hit_ratio"]);  // the optimum
+}
+
+TEST_F(SimulateCommand, ATraceAloneGivesATableUpToEverything) {
+  const Outcome outcome = run({"simulate", "--trace", chats_});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("chats.jsonl, fifo: 32 requests"));
+  EXPECT_THAT(outcome.out, HasSubstr("BLOCKS"));
+  EXPECT_THAT(outcome.out, HasSubstr("optimum"));
+}
+
+TEST_F(SimulateCommand, CsvHasALineARun) {
+  const Outcome outcome = run({"simulate", "--trace", chats_, "--policy", "lru,lfu", "--blocks", "10", "--csv"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(
+      outcome.out.starts_with("trace,policy,scheduler,blocks,requests,blocks_requested,blocks_reused,hit_ratio,"
+                              "seconds\nchats.jsonl,lru,fifo,10,"
+                              "32,"));
+  EXPECT_EQ(std::ranges::count(outcome.out, '\n'), 3);
+}
+
+TEST_F(SimulateCommand, FiguresAreSelfContained) {
+  const auto html = home_.path() / "report.html", svg = home_.path() / "report.svg";
+  const Outcome outcome = run({"simulate", "--trace", chats_, "--policy", "lru,optimum", "--blocks", "5,10,20",
+                               "--html", html, "--svg", svg, "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_FALSE(outcome.objects().at(0).contains("timeline"));
+  for (const auto& path : {html, svg}) {
+    const std::string text = read(path);
+    EXPECT_THAT(text, HasSubstr("Hit ratio against size"));
+    EXPECT_THAT(text, HasSubstr("Hit ratio over time"));
+    EXPECT_THAT(text, HasSubstr("Reuse distance"));
+    EXPECT_THAT(text, HasSubstr(">optimum</text>"));
+    EXPECT_THAT(text, Not(HasSubstr("nan")));
+    EXPECT_THAT(text, Not(HasSubstr("src=")));
+    EXPECT_THAT(text, Not(HasSubstr("href=")));
+  }
+}
+
+TEST_F(SimulateCommand, ATimelineIsPrintedOnDemand) {
+  const Outcome outcome =
+      run({"simulate", "--trace", chats_, "--policy", "lru", "--blocks", "10", "--timeline", "4", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto timeline = outcome.object()["timeline"];
+  ASSERT_EQ(timeline.size(), 4u);
+  EXPECT_EQ(timeline[3]["requests"], 32);
+}
+
+TEST_F(SimulateCommand, OnlineTellsWaitingTimes) {
+  const Outcome outcome = run({"simulate", "--trace", chats_, "--policy", "lru", "--scheduler", "fifo,shortest",
+                               "--blocks", "10", "--online", "--prefill-rate", "100", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = outcome.objects();
+  ASSERT_EQ(rows.size(), 2u);
+  for (const auto& row : rows) {
+    EXPECT_LE(row["waiting_seconds"]["p50"], row["waiting_seconds"]["p99"]);
+    EXPECT_LT(row["waiting_seconds"]["p50"], row["ttft_seconds"]["p50"]);
+    EXPECT_LE(row["busy"], 1.0);
+  }
+  EXPECT_LT(rows[1]["waiting_seconds"]["p50"], rows[0]["waiting_seconds"]["p50"]);  // the short ones go first
+  EXPECT_THAT(run({"simulate", "--trace", chats_, "--blocks", "10", "--online"}).out, HasSubstr("FIRST TOKEN"));
+}
+
+TEST_F(SimulateCommand, TheOptimumIsLeftOutWhereItHasNoMeaning) {
+  const Words words = {"simulate", "--trace", chats_, "--scheduler", "reuse", "--blocks", "10", "--json", "--policy"};
+  Words beside = words, alone = words;
+  beside.emplace_back("lru,optimum");
+  alone.emplace_back("optimum");
+  const Outcome outcome = run(beside);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.object()["policy"], "lru");
+  EXPECT_THAT(outcome.err, HasSubstr("optimum"));
+  EXPECT_EQ(run(alone).status, 2);
+}
+
+TEST_F(SimulateCommand, WhatIsWrongIsSaid) {
+  const std::vector<std::tuple<Words, int, std::string>> cases = {
+      {{"simulate"}, 2, "--trace"},
+      {{"simulate", "--trace", "/nowhere.jsonl"}, 1, "/nowhere.jsonl"},
+      {{"simulate", "--trace", chats_, "--policy", "psychic"}, 2, "psychic"},
+      {{"simulate", "--trace", "/nowhere.jsonl", "--policy", "psychic"}, 2, "psychic"},
+      {{"simulate", "--trace", chats_, "--scheduler", "bribes"}, 2, "bribes"},
+      {{"simulate", "--trace", chats_, "--blocks", "0"}, 2, "0 blocks"},
+      {{"simulate", "--trace", chats_, "--blocks", "many"}, 2, "--blocks"},
+      {{"simulate", "--trace", chats_, "--window", "-1"}, 2, "window"},
+      {{"simulate", "--trace", chats_, "--online", "--servers", "0"}, 2, "servers"},
+      {{"simulate", "--trace", chats_, "--blocks", "10", "--json", "--csv"}, 2, "--csv"},
+      {{"simulate", "--trace", chats_, "--blocks", "10", "--svg", "/nowhere/x.svg"}, 1, "/nowhere/x.svg"},
+      {{"simulate", "--trace", file("bad.jsonl", "{\"timestamp\": 0, \"hash_ids\": [1,]}\n")}, 2, "bad.jsonl:1"},
+      {{"simulate", "reproduce", "--traces", home_.path()}, 1, "Mooncake"},
+  };
+  for (const auto& [words, status, expected] : cases) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, status) << words.back() << ": " << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(expected));
+  }
+}
+
+TEST_F(SimulateCommand, ReproduceComparesCellByCell) {
+  const char* data = std::getenv("SHALE_DATA_DIR");
+  if (data == nullptr) GTEST_SKIP() << "SHALE_DATA_DIR is not set: the Mooncake traces are not here";
+  const auto folder = std::filesystem::path(data) / "traces";
+  const Outcome table = run({"simulate", "reproduce", "--traces", folder});
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("LRU     40 of 40 cells equal"));
+  EXPECT_THAT(table.out, HasSubstr("hybrid_tabulated"));
+  const Outcome json = run({"simulate", "reproduce", "--traces", folder, "--json"});
+  EXPECT_EQ(json.objects().size(), 120u);
+}
+
+}  // namespace
+}  // namespace shale::testing
