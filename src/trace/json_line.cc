@@ -9,6 +9,20 @@ namespace {
 
 constexpr int kDepthMax = 64;
 
+// The line's start where there is none.
+const char* find_control_in_string(std::string_view line) {
+  bool in_string = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (in_string && static_cast<unsigned char>(line[i]) < 0x20) return line.data() + i;
+    if (in_string && line[i] == '\\') {
+      ++i;
+    } else if (line[i] == '"') {
+      in_string = !in_string;
+    }
+  }
+  return line.data();
+}
+
 }  // namespace
 
 const char* JsonLine::here() {
@@ -18,20 +32,26 @@ const char* JsonLine::here() {
   return inside ? at : line.data() + line.size();
 }
 
-std::unexpected<Error> JsonLine::syntax_error(simdjson::error_code error) {
+std::unexpected<Error> JsonLine::line_error(simdjson::error_code error) const {
+  const std::string_view line = lines_->line();
   switch (error) {
-    case simdjson::EMPTY:
     case simdjson::UNCLOSED_STRING:
-      return fail_at(lines_->line().data() + lines_->line().size(),
-                     "the line ends within a string; is the file cut short?");
-    case simdjson::INCOMPLETE_ARRAY_OR_OBJECT:
-      return fail_at(lines_->line().data() + lines_->line().size(),
-                     "the line does not end where its object does; is the file cut short?");
+      return fail_at(line.data() + line.size(), "the line ends within a string; is the file cut short?");
+    case simdjson::UNESCAPED_CHARS:
+      return fail_at(find_control_in_string(line), "a control character stands unescaped in a string");
     case simdjson::MEMALLOC:
       return fail(ErrorCode::kFull, "no memory left to read {}", lines_->file());
     default:
-      return fail_at(here(), "this is not JSON; the line must be one object");
+      return fail_at(line.data(), "this is not JSON; the line must be one object");
   }
+}
+
+std::unexpected<Error> JsonLine::syntax_error(simdjson::error_code error) {
+  if (error == simdjson::INCOMPLETE_ARRAY_OR_OBJECT) {
+    const std::string_view line = lines_->line();
+    return fail_at(line.data() + line.size(), "the line does not end where its object does; is the file cut short?");
+  }
+  return fail_at(here(), "this is not JSON; the line must be one object");
 }
 
 std::unexpected<Error> JsonLine::type_error(JsonValue& value, simdjson::error_code error, std::string_view expected) {

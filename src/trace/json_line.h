@@ -42,7 +42,7 @@ class JsonLine {
   Result<JsonPlaces> object(std::span<const std::string_view> names, OnField&& on_field) {
     const std::string_view line = lines_->line();
     if (const auto error = parser_.iterate(line.data(), line.size(), line.size() + LineSource::kPadding).get(document_))
-      return syntax_error(error);
+      return line_error(error);
     simdjson::ondemand::object object;
     if (const auto error = document_.get_object().get(object)) {
       if (error != simdjson::INCORRECT_TYPE) return syntax_error(error);
@@ -119,6 +119,8 @@ class JsonLine {
 
   Status skip(JsonValue value, int depth);
   const char* here();
+  // Of a line that could not be divided into tokens; there is no document then.
+  std::unexpected<Error> line_error(simdjson::error_code error) const;
   std::unexpected<Error> syntax_error(simdjson::error_code error);
   // `expected`, or that the value is no JSON at all.
   std::unexpected<Error> type_error(JsonValue& value, simdjson::error_code error, std::string_view expected);

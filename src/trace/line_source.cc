@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 20;
+constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t") == std::string_view::npos; }
@@ -36,7 +36,7 @@ Result<LineSource> LineSource::open(const std::filesystem::path& path, std::uint
     return fail(reason == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "cannot read {}: {}", name,
                 std::strerror(reason));
   }
-  gzbuffer(stream, kReadBytes / 4);
+  gzbuffer(stream, kReadBytes / 2);
   return LineSource(stream, name, line_bytes_max);
 }
 

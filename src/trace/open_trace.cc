@@ -23,6 +23,7 @@ constexpr std::array<JsonFormat, 6> kJsonFormats = {{{"hash_ids", read_hash_ids}
 ReaderResult open_json(LineSource lines, const TraceOptions& options) {
   std::vector<std::string_view> names;
   for (const JsonFormat& format : kJsonFormats) names.push_back(format.field);
+  const std::string known = fmt::format("{}", fmt::join(names, ", "));
   names.push_back("context");
   JsonLine json(lines);
   SHALE_ASSIGN(const JsonPlaces places, json.object(names, [&](std::size_t, JsonValue v) { return json.skip(v); }));
@@ -35,7 +36,7 @@ ReaderResult open_json(LineSource lines, const TraceOptions& options) {
     return lines.fail_at(lines.line().data(),
                          "these are documents; `shale trace make questions` makes a trace of them");
   }
-  return lines.fail_at(lines.line().data(), "no trace is known by these fields; one has {}", fmt::join(names, ", "));
+  return lines.fail_at(lines.line().data(), "no trace is known by these fields; one has any of {}", known);
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ TEST_F(TraceErrorTest, WhatIsNoJson) {
       {good + R"({"timestamp": 0, "input_length": 6, "hash_ids": [1], "x": tru})", "2:59: this is not JSON"},
       {good + R"({"timestamp": 0, "input_length": 6, "hash_ids": [1], "x": {"y": [1, nil]}})",
        "2:69: this is not JSON"},
+      {good + "{\"timestamp\": 0, \"x\\\\\": \"a\tb\"}", "2:27: a control character stands unescaped"},
       {good + R"([1, 2])", "2:1: a JSON object, {…}, is expected"},
       {good + "{\"timestamp\": 0, \"x\": \"\xff\"}", "2:24: this is not UTF-8"},
       {good + "{\"x\": " + std::string(100, '[') + std::string(100, ']') + "}",
@@ -156,7 +157,7 @@ TEST_F(TraceErrorTest, DamagedGzip) {
   std::string bytes(std::istreambuf_iterator<char>(stream), {});
   const auto error = [&](const std::string& damaged) { return load_trace(file(damaged, "bad.gz")).error().message; };
   EXPECT_THAT(error(bytes.substr(0, bytes.size() / 2)), HasSubstr("ends too early"));
-  bytes[bytes.size() / 2] ^= 0x55;
+  bytes[bytes.size() - 6] ^= 0x55;  // of the checksum; damage before it may be found as a line that does not parse
   EXPECT_THAT(error(bytes), HasSubstr("the gzip data is damaged"));
 }
 
