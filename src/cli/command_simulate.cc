@@ -1,3 +1,5 @@
+#include "cli/command_simulate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "cli/command_simulate.h"
 #include "cli/interrupt.h"
 #include "cli/simulate_report.h"
 #include "cli/trace_options.h"

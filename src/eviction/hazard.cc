@@ -35,7 +35,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
     HazardModel::Sample sample = HazardModel::kNoSample;
     HazardModel::Cell cell = 0;
     std::uint32_t before_tick = 0;  // of the visit before this tick's
-    std::uint16_t visits = 0;  // no more than fit
+    std::uint16_t visits = 0;       // no more than fit
     std::uint8_t turn = 0;
     bool passed = false;  // a path went on below it
   };
