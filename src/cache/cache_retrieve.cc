@@ -150,8 +150,8 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
 
   const auto wanted = tokens.first(tokens.size() - 1);
   const State::Sources sources = s.choose_sources(wanted, demand);
+  s.tree->adopt(wanted.first(sources.pool_tokens), sequence, s.clock.now_s());  // of none, too: the request begins
   if (sources.pool_tokens > 0) {
-    s.tree->adopt(wanted.first(sources.pool_tokens), sequence, s.clock.now_s());
     retrieval.tokens_ = sources.pool_tokens;
     SourceUsed& pool = retrieval.sources_.emplace_back();
     pool.where = "pool";

@@ -93,14 +93,10 @@ class Bench {
     return {};
   }
 
-  Status run_rounds(std::vector<Measured>& rows) {
-    Progress progress(options_.output, "measuring");
-    const std::size_t total = rows.size() * options_.rounds;
+  Status measure(Measured& measured, Progress& progress, std::size_t done, std::size_t total) {
     for (std::uint32_t round = 0; round < options_.rounds; ++round) {
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        progress(round * rows.size() + i, total);
-        SHALE_TRY(run_once(rows[i]));
-      }
+      progress(done * options_.rounds + round, total * options_.rounds);
+      SHALE_TRY(run_once(measured));
     }
     return {};
   }
@@ -174,14 +170,13 @@ void print_row(const Json& row) {
                row["best_peer_model"].get<std::string>(), row["best_ratio"].get<double>());
   }
   fmt::print("\n");
+  std::fflush(stdout);
 }
 
 Status run(const BenchEngineOptions& options) {
   SHALE_ASSIGN(const auto file, resolve_model(options.model.model));
   SHALE_ASSIGN(const auto model, open_model(options.model));
-  std::vector<Measured> rows;
   const std::vector<SpeedTest> tests = choose_tests(options, *model);
-  for (const SpeedTest& test : tests) rows.push_back({test, {}, {}});
   SHALE_ASSIGN(EngineSpeed speed, EngineSpeed::create(*model, tests));
   SHALE_ASSIGN(const ScratchFolder scratch, ScratchFolder::create(user_folder("XDG_CACHE_HOME", ".cache")));
 
@@ -192,8 +187,10 @@ Status run(const BenchEngineOptions& options) {
     fmt::print("{}\n{}: prefill {}; decode {}\n", machine.text(), model->info().name, model->info().prefill_weights,
                model->info().decode_weights);
   }
-  SHALE_TRY(bench.run_rounds(rows));
-  for (const Measured& measured : rows) {
+  Progress progress(options.output, "measuring");
+  for (std::size_t test = 0; test < tests.size(); ++test) {
+    Measured measured{tests[test], {}, {}};
+    SHALE_TRY(bench.measure(measured, progress, test, tests.size()));
     const Json row = bench.row(measured, machine);
     options.output.json ? print_json(row) : print_row(row);
   }
