@@ -50,7 +50,9 @@ TEST_F(BenchCommandsTest, SimulateMeasuresEveryPolicy) {
   for (const auto& row : outcome.objects()) {
     ++tests[row["test"]];
     EXPECT_GT(row["seconds"], 0);
-    if (row["test"] == "peer" && !row["peer_misses"].is_null()) EXPECT_EQ(row["misses"], row["peer_misses"]);
+    if (row["test"] == "peer" && !row["peer_misses"].is_null()) {
+      EXPECT_EQ(row["misses"], row["peer_misses"]);
+    }
   }
   EXPECT_GE(tests["speed"], 3 * 14);  // two sizes and a longer trace, for each policy
   EXPECT_EQ(tests["sweep"], 1);
