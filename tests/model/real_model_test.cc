@@ -103,7 +103,7 @@ TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
     theirs_exact += same(theirs, truth);
   }
   const auto share = [&](std::size_t count) { return static_cast<double>(count) / static_cast<double>(all); };
-  EXPECT_GE(share(file_in_one_step), 0.96) << file_in_one_step << " of " << all;
+  EXPECT_GE(share(file_in_one_step), 0.94) << file_in_one_step << " of " << all;
   EXPECT_GE(share(fast_in_one_step), 0.93) << fast_in_one_step << " of " << all;
   EXPECT_GE(share(fast_by_token), 0.92) << fast_by_token << " of " << all;
   EXPECT_GE(share(fast_exact), 0.97) << fast_exact << " and " << theirs_exact << " of " << all;
