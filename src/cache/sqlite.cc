@@ -79,6 +79,10 @@ Result<bool> SqlStatement::step() {
   }
 }
 
+namespace {
+constexpr int kRetryMs = 10;
+}
+
 void SqlDatabase::Close::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
 
 Result<SqlDatabase> SqlDatabase::open(const std::filesystem::path& path, int busy_timeout_ms) {
@@ -91,7 +95,14 @@ Result<SqlDatabase> SqlDatabase::open(const std::filesystem::path& path, int bus
   if (result != SQLITE_OK) return failed(opened);
   sqlite3_extended_result_codes(opened, 1);
   sqlite3_busy_timeout(opened, busy_timeout_ms);
-  SHALE_TRY(database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL"));
+  // Changing the journal's mode does not wait for other processes by itself.
+  for (int waited_ms = 0;; waited_ms += kRetryMs) {
+    const Status set = database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL");
+    if (set) break;
+    if ((sqlite3_errcode(opened) & 0xff) != SQLITE_BUSY || waited_ms >= busy_timeout_ms)
+      return std::unexpected(set.error());
+    sqlite3_sleep(kRetryMs);
+  }
   return database;
 }
 

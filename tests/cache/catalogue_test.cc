@@ -282,7 +282,10 @@ TEST_F(CatalogueTest, OneOfSeveralProcessesRepairsAndNoneLosesARecord) {
       children.push_back(::fork());
       if (children.back() != 0) continue;
       const auto opened = Catalogue::open(path(), kModel, test_wall_s);
-      ::_exit(opened && (*opened)->record_entry({.key = {i, i}}, kHalfLifeS) ? 0 : 1);
+      const Status recorded =
+          opened ? (*opened)->record_entry({.key = {i, i}}, kHalfLifeS) : Status(std::unexpected(opened.error()));
+      if (!recorded) std::fprintf(stderr, "%s\n", recorded.error().message.c_str());
+      ::_exit(recorded ? 0 : 1);
     }
     for (const pid_t child : children) {
       int status = -1;
