@@ -96,9 +96,9 @@ Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path) {
   const std::string where = fmt::format("catalogue {}", path.string());
   Result<SqlDatabase> database = try_open(path);
   if (database) return OpenedCatalogue{std::move(*database), std::nullopt};
-  if (database.error().code != ErrorCode::kCorrupt) return fail_in(where, database.error());
 
-  // Of several processes that find the damage, one repairs it; the others then find what it made.
+  // Of several processes that find damage, one repairs it; the others, and those that it disturbed, then find what it
+  // made.
   SHALE_ASSIGN(const FileDescriptor lock, lock_folder(std::filesystem::absolute(path).parent_path()));
   database = try_open(path);
   if (database) return OpenedCatalogue{std::move(*database), std::nullopt};

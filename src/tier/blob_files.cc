@@ -42,6 +42,17 @@ std::optional<std::uint32_t> parse_part(const std::string& name) {
 
 bool is_blob_length(std::uint64_t bytes) { return bytes > 0 && bytes % kIoAlignment == 0; }
 
+std::optional<std::uint64_t> length(const fs::path& file) {
+  struct stat status;
+  if (lstat(file.c_str(), &status) != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+// Whole blocks; 0 for a file that is not there.
+std::uint64_t occupied_bytes(std::optional<std::uint64_t> length) {
+  return length ? round_up(std::max<std::uint64_t>(*length, 1), kIoAlignment) : 0;
+}
+
 double seconds_since_change(const fs::path& path) {
   std::error_code error;
   const auto changed = fs::last_write_time(path, error);
@@ -175,32 +186,30 @@ Result<bool> BlobFiles::publish(const fs::path& temporary, const BlobId& id, boo
   if (error != 0) return system_failure(error, "name", path(id));
   if (!sync) return true;
   if (Status synced = sync_folder(folder); !synced) {
-    unlink(path(id).c_str());
+    if (unlink(path(id).c_str()) != 0 && errno == ENOENT) return true;  // somebody removed it, and counts it
     return std::unexpected(std::move(synced).error());
   }
   return true;
 }
 
 Result<std::uint64_t> BlobFiles::remove(const BlobId& id) {
-  const std::uint64_t bytes = file_bytes(id);
-  if (unlink(path(id).c_str()) != 0) {
+  // Taken away first and measured then, so that of several who remove and write at once each counts what it removed.
+  const fs::path taken = temporary_path();
+  if (rename(path(id).c_str(), taken.c_str()) != 0) {
     if (errno == ENOENT) return 0;
     return system_failure(errno, "remove", path(id));
+  }
+  const std::uint64_t bytes = occupied_bytes(length(taken));
+  if (unlink(taken.c_str()) != 0) {
+    const int error = errno;
+    rename(taken.c_str(), path(id).c_str());
+    return system_failure(error, "remove", path(id));
   }
   rmdir(object_folder(id.object).c_str());  // fails, as it should, unless that was its last blob
   return bytes;
 }
 
-std::optional<std::uint64_t> BlobFiles::length(const BlobId& id) const {
-  struct stat status;
-  if (lstat(path(id).c_str(), &status) != 0) return std::nullopt;
-  return static_cast<std::uint64_t>(status.st_size);
-}
-
-std::uint64_t BlobFiles::file_bytes(const BlobId& id) const {
-  const auto bytes = length(id);
-  return bytes ? round_up(std::max<std::uint64_t>(*bytes, 1), kIoAlignment) : 0;
-}
+std::uint64_t BlobFiles::file_bytes(const BlobId& id) const { return occupied_bytes(length(path(id))); }
 
 Result<std::vector<BlobId>> BlobFiles::list() const {
   std::vector<BlobId> ids;
@@ -249,7 +258,7 @@ void BlobFiles::remove_temporary(double older_than_s) {
 Status BlobFiles::remove_damaged() {
   SHALE_ASSIGN(const auto ids, list());
   for (const BlobId& id : ids) {
-    if (const auto bytes = length(id); bytes && !is_blob_length(*bytes)) SHALE_TRY(remove(id));
+    if (const auto bytes = length(path(id)); bytes && !is_blob_length(*bytes)) SHALE_TRY(remove(id));
   }
   return {};
 }

@@ -65,7 +65,6 @@ class BlobFiles {
   std::filesystem::path object_folder(const Hash128& object) const;
   std::filesystem::path path(const BlobId& id) const;
   std::filesystem::path temporary_path() const;
-  std::optional<std::uint64_t> length(const BlobId& id) const;
   Result<bool> publish(const std::filesystem::path& temporary, const BlobId& id, bool sync);
   Status check_footer(const BlobId& id, const OpenBlob& blob) const;
 

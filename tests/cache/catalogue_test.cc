@@ -273,7 +273,7 @@ TEST_F(CatalogueTest, DamagedFileIsMovedAsideWithAWarning) {
 TEST_F(CatalogueTest, OneOfSeveralProcessesRepairsAndNoneLosesARecord) {
   constexpr int kProcesses = 6;
   const std::string junk(20000, 'j');
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 15; ++round) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     write_file(junk);

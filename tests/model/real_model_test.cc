@@ -67,7 +67,7 @@ std::size_t arg_max(std::span<const float> logits) {
 // Both sides round, each in its own way, so neither is the truth: that is the file's weights in F32, with which the
 // fast types must agree.
 TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
-  constexpr std::size_t kContinued = 64;
+  constexpr std::size_t kContinued = 104;
   const LlamaReference reference(path_);
   ASSERT_TRUE(reference);
   ModelRunner file(path_, {.weights = WeightChoice::kFile, .threads = 2}), fast(path_, {.threads = 2}),
@@ -103,7 +103,7 @@ TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
     theirs_exact += same(theirs, truth);
   }
   const auto share = [&](std::size_t count) { return static_cast<double>(count) / static_cast<double>(all); };
-  EXPECT_GE(share(file_in_one_step), 0.94) << file_in_one_step << " of " << all;
+  EXPECT_GE(share(file_in_one_step), 0.97) << file_in_one_step << " of " << all;
   EXPECT_GE(share(fast_in_one_step), 0.93) << fast_in_one_step << " of " << all;
   EXPECT_GE(share(fast_by_token), 0.92) << fast_by_token << " of " << all;
   EXPECT_GE(share(fast_exact), 0.97) << fast_exact << " and " << theirs_exact << " of " << all;
