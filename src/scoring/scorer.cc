@@ -49,6 +49,23 @@ void Scorer::score(const LayerKv<float>& layer, std::span<float> scores) const {
   sink_unusable(scores);
 }
 
+std::string missing_needs(const ScorerNeeds& needs, const ScorerNeeds& given) {
+  std::vector<std::string> missing;
+  const auto want = [&](bool needed, bool offered, std::string what) {
+    if (needed && !offered) missing.push_back(std::move(what));
+  };
+  want(needs.keys, given.keys, "keys");
+  want(needs.values, given.values, "values");
+  want(needs.last_queries > 0, given.last_queries >= needs.last_queries,
+       fmt::format("the queries of the last {} tokens", needs.last_queries));
+  want(needs.attention_sums, given.attention_sums, "the sum of the attention that each token received");
+  want(needs.query_moments, given.query_moments, "the mean and covariance of the queries before rotation");
+  want(needs.repeat_attention, given.repeat_attention, "the attention of the model while it repeats the context");
+  want(needs.rope, given.rope, "the rotation of the keys");
+  want(needs.calibration, given.calibration, "a calibration of the model");
+  return fmt::format("{}", fmt::join(missing, " and "));
+}
+
 std::vector<std::string_view> scorer_names() {
   std::vector<std::string_view> names;
   for (const ScorerEntry& entry : kScorers) names.push_back(entry.name);

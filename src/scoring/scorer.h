@@ -12,15 +12,27 @@
 
 #include "core/error.h"
 #include "paging/page_shape.h"
+#include "scoring/rope.h"
 
 namespace shale {
 
-// What a scorer reads; the engine captures it while the context is computed.
+// What a scorer reads; the engine captures it while the context is computed and hands it over in LayerKv's fields.
 struct ScorerNeeds {
   bool keys = false;
   bool values = false;
   std::uint32_t last_queries = 0;  // attention queries of the last so many tokens (after RoPE), 0 for none
+  bool attention_sums = false;
+  bool query_moments = false;  // query_mean and query_covariance
+  bool repeat_attention = false;
+  bool rope = false;  // the rotation, and first_position
+  bool calibration = false;
 };
+
+// What `needs` asks for and `given` does not offer, in words for a message: "the rotation of keys and a calibration";
+// empty where nothing is missing. `given` with many last_queries offers as many as there are.
+std::string missing_needs(const ScorerNeeds& needs, const ScorerNeeds& given);
+
+class Calibration;
 
 // Options every scorer understands or ignores.
 struct ScorerOptions {
@@ -50,10 +62,34 @@ struct LayerKv {
   }
 
   // Queries of the last `window_tokens` tokens, float, [query_heads][window_tokens][head_dim]; empty when not captured.
+  // Query heads h · query_heads / kv_heads and the following share KV head h.
   std::uint32_t query_heads = 0;
   std::uint32_t window_tokens = 0;
   std::span<const float> queries;
+
+  // What follows is empty when not captured. The engine gathers it while it computes the context: a sum a chunk.
+
+  // Position of token 0; those after it follow without gaps. The next token's is first_position + tokens.
+  std::uint32_t first_position = 0;
+  // [kv_heads][tokens]: the softmax attention that a token receives, summed over the queries of all of the context's
+  // own tokens (each over all keys that it sees), mean over the KV head's query heads. NaN where a key is not finite.
+  std::span<const float> attention_sums;
+  // [query_heads][head_dim] and [query_heads][head_dim][head_dim]: mean and covariance (divided by the number,
+  // symmetric) of the context's queries before RoPE, without those of its first kMomentSinks tokens. Read only where
+  // there are more tokens than those.
+  std::span<const float> query_mean;
+  std::span<const float> query_covariance;
+  // [kv_heads][tokens]: the largest softmax attention that a token receives while the model repeats the context, chunk
+  // by chunk, over all queries of the repetition and the KV head's query heads. NaN where a key is not finite.
+  std::span<const float> repeat_attention;
+  // How keys were turned; rope.dimensions 0: not known.
+  Rope rope;
+  // Of the model that computed the context, and with room for this layer and these heads; null: none.
+  const Calibration* calibration = nullptr;
 };
+
+// Tokens at the start of a context whose queries are left out of query_mean and query_covariance.
+inline constexpr std::uint32_t kMomentSinks = 4;
 
 class Scorer {
  public:
@@ -62,7 +98,9 @@ class Scorer {
   virtual ScorerNeeds needs() const = 0;
   // Writes kv_heads × tokens scores. A token whose keys or values (those that the scorer reads) are NaN or infinite, or
   // so large that their squared norm overflows, scores -infinity; no score is NaN. Queries, where needed, are those of
-  // the last min(needs().last_queries, tokens) tokens or more. Thread-safe: layers are scored in parallel.
+  // the last min(needs().last_queries, tokens) tokens or more; everything else that needs() names has been handed over
+  // (callers refuse a scorer whose needs they cannot meet, see missing_needs). Thread-safe: layers are scored in
+  // parallel.
   void score(const LayerKv<Half>& layer, std::span<float> scores) const;
   void score(const LayerKv<float>& layer, std::span<float> scores) const;
 

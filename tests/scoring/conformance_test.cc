@@ -143,6 +143,18 @@ TEST(Scorers, AnUnknownNameListsTheKnownOnes) {
   EXPECT_THAT(made.error().message, ::testing::HasSubstr("keydiff, knorm"));
 }
 
+TEST(Needs, NamesWhatIsMissing) {
+  const ScorerNeeds given = {.keys = true, .values = true, .last_queries = 64};
+  EXPECT_EQ(missing_needs({.keys = true, .last_queries = 64}, given), "");
+  EXPECT_EQ(missing_needs({.last_queries = 65}, given), "the queries of the last 65 tokens");
+  EXPECT_EQ(missing_needs({.values = true, .attention_sums = true, .rope = true}, given),
+            "the sum of the attention that each token received and the rotation of the keys");
+  EXPECT_EQ(missing_needs({.query_moments = true}, {}), "the mean and covariance of the queries before rotation");
+  EXPECT_EQ(missing_needs({.repeat_attention = true}, {}), "the attention of the model while it repeats the context");
+  EXPECT_EQ(missing_needs({.calibration = true}, {}), "a calibration of the model");
+  EXPECT_EQ(missing_needs(given, given), "");
+}
+
 TEST(Ranking, PutsHigherFirstNewerFirstAmongTiesAndNanLast) {
   const std::vector<float> scores = {1, std::nanf(""), 2, -kInfinity, 2, -0.0f, 0.0f, -1, kInfinity};
   EXPECT_EQ(ranking(scores), (std::vector<std::uint32_t>{8, 4, 2, 0, 6, 5, 7, 3, 1}));
