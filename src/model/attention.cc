@@ -118,9 +118,12 @@ class Attention {
   }
 
   void merge(const Tile& tile, std::span<const AttentionPartial> partials) const {
-    const std::size_t column = std::size_t{tile.head} * tile.rows.group * shape_.head_dim;
-    kernels_.merge(tile.rows, partials, tile.work->output + tile.first_query * tile.work->output_stride + column,
-                   tile.work->output_stride);
+    const std::size_t head = std::size_t{tile.head} * tile.rows.group;
+    const AttentionWork& work = *tile.work;
+    float* log_sums =
+        work.log_sums ? work.log_sums + tile.first_query * std::size_t{shape_.query_heads} + head : nullptr;
+    kernels_.merge(tile.rows, partials, work.output + tile.first_query * work.output_stride + head * shape_.head_dim,
+                   work.output_stride, log_sums, shape_.query_heads);
   }
 
   const PagePool& pool_;

@@ -19,6 +19,8 @@ struct AttentionWork {
   std::uint32_t query_count = 0;
   std::size_t query_stride = 0;  // floats between consecutive tokens
   std::size_t output_stride = 0;
+  float* log_sums =
+      nullptr;  // where to leave log Σ e^score of every query and head, [query_count][query_heads], or null
 };
 
 struct AttentionShape {
@@ -29,7 +31,23 @@ struct AttentionShape {
 // Runs all works over the executor. Deterministic: the result does not depend on the number of threads.
 void paged_attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works,
                      Executor& executor);
-// The same in plain double-precision C++, for tests.
+
+// What tokens receive of the attention of queries whose log_sums paged_attention left: the mean over each KV head's
+// query heads, summed over the queries (kSum), or the largest over both (kLargest).
+struct ReceivedAttention {
+  enum class Kind { kSum, kLargest };
+  Kind kind = Kind::kSum;
+  std::uint32_t first = 0, tokens = 0;  // of each head's table
+  // Token first + i of a head is received[head · stride + i]; what is there is added to, or raised.
+  float* received = nullptr;
+  std::size_t stride = 0;
+};
+// `work.output` is not looked at. A second product with the keys and no values: about half of attention itself.
+// Deterministic, too.
+void received_attention(const PagePool& pool, const AttentionShape& shape, const AttentionWork& work,
+                        const ReceivedAttention& to, Executor& executor);
+
+// Attention in plain double-precision C++, for tests. Leaves no log_sums.
 void paged_attention_reference(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works);
 
 // Writes the keys and values of `count` new tokens of one (layer, head) into their pages.

@@ -10,6 +10,7 @@
 
 #include "core/aligned_buffer.h"
 #include "model/attention_decode-inl.h"
+#include "model/attention_receive-inl.h"
 #include "model/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -42,7 +43,7 @@ void attend(const PagePool& pool, const AttentionRows& rows, std::span<const Pag
 }
 
 void merge(const AttentionRows& rows, std::span<const AttentionPartial> partials, float* output,
-           std::size_t output_stride) {
+           std::size_t output_stride, float* log_sums, std::size_t log_sum_stride) {
   const Eight d;
   for (std::uint32_t row = 0; row < rows.rows(); ++row) {
     float peak = partials[0].peaks[row];
@@ -51,6 +52,10 @@ void merge(const AttentionRows& rows, std::span<const AttentionPartial> partials
     for (const AttentionPartial& partial : partials)
       weight += partial.weights[row] * exp2_negative(partial.peaks[row] - peak);
     const float share = weight > 0 ? 1 / weight : 0.0f;
+    if (log_sums) {
+      log_sums[row / rows.group * log_sum_stride + row % rows.group] =
+          peak * std::numbers::ln2_v<float> + std::log(weight);
+    }
     float* to = output + row / rows.group * output_stride + row % rows.group * std::size_t{rows.head_dim};
     for (std::size_t c = 0; c < rows.head_dim; c += hn::Lanes(d)) {
       auto sum = hn::Zero(d);
@@ -63,7 +68,13 @@ void merge(const AttentionRows& rows, std::span<const AttentionPartial> partials
   }
 }
 
-AttentionKernels kernels() { return {attend, merge, hwy::TargetName(HWY_TARGET)}; }
+void receive(const PagePool& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
+             std::span<const PageSlot> slots, std::uint32_t first_token, bool largest, float* received) {
+  const auto run = largest ? receive_slots<true> : receive_slots<false>;
+  run(pool, rows, log_sums, log_sum_stride, slots, first_token, received);
+}
+
+AttentionKernels kernels() { return {attend, merge, receive, hwy::TargetName(HWY_TARGET)}; }
 
 }  // namespace shale::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

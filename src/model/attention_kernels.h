@@ -54,9 +54,14 @@ struct AttentionKernels {
   // Fills `partial` from the tokens of `slots`, the first of which is token `first_token` of the table.
   void (*attend)(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots,
                  std::uint32_t first_token, const AttentionPartial& partial);
-  // Joins the partials of consecutive spans and writes [query_count][group][head_dim], rows output_stride apart.
+  // Joins the partials of consecutive spans and writes [query_count][group][head_dim], rows output_stride apart; where
+  // `log_sums` is not null also each row's log Σ e^score, [query_count][group], rows log_sum_stride apart.
   void (*merge)(const AttentionRows& rows, std::span<const AttentionPartial> partials, float* output,
-                std::size_t output_stride);
+                std::size_t output_stride, float* log_sums, std::size_t log_sum_stride);
+  // Writes what each token of `slots` receives of the rows' attention, whose log_sums are known: the sum over rows, or
+  // the largest. The first of them is token `first_token` of the table.
+  void (*receive)(const PagePool& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
+                  std::span<const PageSlot> slots, std::uint32_t first_token, bool largest, float* received);
   const char* target;
 };
 

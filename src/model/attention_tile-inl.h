@@ -61,7 +61,7 @@ inline void multiply(const float* a, std::size_t a_stride, const float* b, std::
   if (j < columns) multiply_panel<Eight, 1>(Eight(), a, a_stride, b + j, b_stride, depth, c + j, c_stride, accumulate);
 }
 
-// Up to kTileTokens tokens in fp32: keys [head_dim][kTileKeyStride], values [tokens][head_dim].
+// Up to kTileTokens tokens in fp32: keys [head_dim][kTileKeyStride], values [tokens][head_dim] unless they are null.
 class TileBlock {
  public:
   TileBlock(const PagePool& pool, std::span<const PageSlot> slots, float* keys, float* values)
@@ -98,6 +98,7 @@ class TileBlock {
       float* to = keys_ + c * kTileKeyStride + tokens_;
       for (std::size_t t = 0; t < count; t += lanes) hn::StoreU(load(d, from + t), d, to + t);
     }
+    if (!values_) return;
     const Half* from = page.values + first * head_dim;
     float* to = values_ + tokens_ * head_dim;
     for (std::size_t i = 0; i < count * head_dim; i += lanes) hn::StoreU(load(d, from + i), d, to + i);

@@ -86,6 +86,38 @@ class Scene {
     return outputs([&](auto works) { paged_attention_reference(*pool_, shape_, works); });
   }
 
+  // What tokens [first, first + tokens) of the first case receive, [kv_heads][tokens], on top of what `begin` is.
+  std::vector<float> received(ReceivedAttention::Kind kind, std::uint32_t first, std::uint32_t tokens, float begin,
+                              std::size_t threads) {
+    AttentionWork work = cases_[0]->work;
+    std::vector<float> output(work.query_count * work.output_stride), log_sums(work.query_count * shape_.query_heads);
+    work.output = output.data();
+    work.log_sums = log_sums.data();
+    ThreadsExecutor executor(threads);
+    paged_attention(*pool_, shape_, {&work, 1}, executor);
+    std::vector<float> result(shape_.kv_heads * std::size_t{tokens}, begin);
+    received_attention(*pool_, shape_, work, {kind, first, tokens, result.data(), tokens}, executor);
+    return result;
+  }
+  // The same, naively.
+  std::vector<float> received_reference(ReceivedAttention::Kind kind, std::uint32_t first, std::uint32_t tokens,
+                                        float begin) const {
+    const AttentionWork& work = cases_[0]->work;
+    const std::uint32_t group = shape_.query_heads / shape_.kv_heads;
+    std::vector<double> result(shape_.kv_heads * std::size_t{tokens}, begin);
+    for (std::uint32_t head = 0; head < shape_.query_heads; ++head) {
+      for (std::uint32_t q = 0; q < work.query_count; ++q) {
+        const std::vector<double> weights = softmax(work, head, q);
+        for (std::uint32_t i = 0; i < tokens && first + i < weights.size(); ++i) {
+          double& to = result[std::size_t{head / group} * tokens + i];
+          to = kind == ReceivedAttention::Kind::kSum ? to + weights[first + i] / group
+                                                     : std::max(to, weights[first + i]);
+        }
+      }
+    }
+    return {result.begin(), result.end()};
+  }
+
  private:
   struct Case {
     std::vector<std::vector<PageSlot>> slots;
@@ -108,6 +140,28 @@ class Scene {
     }
     run(std::span<const AttentionWork>(works));
     return output;
+  }
+
+  std::vector<double> softmax(const AttentionWork& work, std::uint32_t head, std::uint32_t query) const {
+    const HeadTable& table = work.tables[head / (shape_.query_heads / shape_.kv_heads)];
+    const float* row = work.queries + query * work.query_stride + std::size_t{head} * shape_.head_dim;
+    std::vector<double> weights;
+    for (const PageSlot& slot : table.pages) {
+      for (std::uint32_t t = 0; t < slot.count; ++t) {
+        double dot = 0;
+        for (std::uint32_t c = 0; c < shape_.head_dim; ++c) {
+          const Half* keys = pool_->page(slot.page).keys;
+          dot += double{row[c]} * double{to_float(keys[c * pool_->shape().page_tokens + t])};
+        }
+        weights.push_back(dot * double{shape_.scale});
+      }
+    }
+    weights.resize(table.tokens - work.query_count + query + 1);
+    const double peak = *std::max_element(weights.begin(), weights.end());
+    double sum = 0;
+    for (double& weight : weights) sum += weight = std::exp(weight - peak);
+    for (double& weight : weights) weight /= sum;
+    return weights;
   }
 
   void fill(const PageSlot& slot) {
@@ -230,6 +284,29 @@ TEST_P(Attention, SurvivesScoresFarApart) {
   scene.add_full(400, 20);
   scene.scale_queries(300);
   EXPECT_LE(relative_rms(scene.run(2), scene.reference()), 3e-5);
+}
+
+TEST_P(Attention, SaysWhatEveryTokenReceives) {
+  using Kind = ReceivedAttention::Kind;
+  struct Case {
+    std::uint32_t tokens, queries, first, count;
+  };
+  for (const std::uint32_t head_dim : {8u, 72u}) {
+    for (const std::uint32_t page_tokens : {8u, 64u}) {
+      for (const auto& [tokens, queries, first, count] : {Case{1, 1, 0, 1}, Case{70, 70, 0, 70}, Case{333, 5, 0, 333},
+                                                          Case{700, 1, 37, 600}, Case{650, 120, 3, 640}}) {
+        Scene scene(6, 2, head_dim, page_tokens);
+        scene.add_full(tokens, queries);
+        for (const Kind kind : {Kind::kSum, Kind::kLargest}) {
+          const float begin = kind == Kind::kSum ? 0.5f : 0.01f;
+          const auto got = scene.received(kind, first, count, begin, 1);
+          EXPECT_LE(relative_rms(got, scene.received_reference(kind, first, count, begin)), 1e-5)
+              << head_dim << " / " << page_tokens << " / " << tokens << " / " << queries;
+          EXPECT_EQ(scene.received(kind, first, count, begin, 3), got);
+        }
+      }
+    }
+  }
 }
 
 TEST_P(Attention, WritesRowsWhereTheTablesSay) {

@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <cassert>
+#include <vector>
+
+#include "model/attention.h"
+#include "model/attention_kernels.h"
+
+namespace shale {
+namespace {
+
+constexpr std::uint32_t kSpanTokens = 256;  // of one task: several a thread, each with work for all queries
+
+// Consecutive pages of one KV head.
+struct Span {
+  std::uint32_t head;
+  std::span<const PageSlot> slots;
+  std::uint32_t first_token, tokens;
+};
+
+// The pages that hold tokens [first, end) of the table.
+void cut(std::uint32_t head, const HeadTable& table, std::uint32_t first, std::uint32_t end, std::vector<Span>& spans) {
+  std::uint32_t token = 0;
+  Span span{head, {}, 0, 0};
+  for (std::size_t i = 0; i < table.pages.size() && token < end; ++i) {
+    const std::uint32_t count = table.pages[i].count;
+    if (token + count > first) {
+      if (span.slots.empty()) span = {head, table.pages.subspan(i, 0), token, 0};
+      span.slots = {span.slots.data(), span.slots.size() + 1};
+      span.tokens += count;
+      if (span.tokens >= kSpanTokens) {
+        spans.push_back(span);
+        span.slots = {};
+      }
+    }
+    token += count;
+  }
+  if (!span.slots.empty()) spans.push_back(span);
+}
+
+}  // namespace
+
+void received_attention(const PagePool& pool, const AttentionShape& shape, const AttentionWork& work,
+                        const ReceivedAttention& to, Executor& executor) {
+  assert(work.log_sums && shape.query_heads % shape.kv_heads == 0);
+  const std::uint32_t group = shape.query_heads / shape.kv_heads, end = to.first + to.tokens;
+  const bool largest = to.kind == ReceivedAttention::Kind::kLargest;
+  const AttentionKernels kernels = attention_kernels();
+  std::vector<Span> spans;
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) cut(head, work.tables[head], to.first, end, spans);
+  executor.parallel_for(spans.size(), [&](std::size_t i) {
+    const Span& span = spans[i];
+    const AttentionRows rows{.queries = work.queries + std::size_t{span.head} * group * shape.head_dim,
+                             .query_stride = work.query_stride,
+                             .query_count = work.query_count,
+                             .group = group,
+                             .head_dim = shape.head_dim,
+                             .scale = shape.scale,
+                             .visible = work.tables[span.head].tokens - work.query_count + 1};
+    std::vector<float> received(span.tokens);
+    kernels.receive(pool, rows, work.log_sums + std::size_t{span.head} * group, shape.query_heads, span.slots,
+                    span.first_token, largest, received.data());
+    const std::uint32_t begin = std::max(span.first_token, to.first);
+    float* sums = to.received + span.head * to.stride + (begin - to.first);
+    for (std::uint32_t token = begin; token < std::min(span.first_token + span.tokens, end); ++token, ++sums) {
+      const float share = received[token - span.first_token];
+      *sums = largest ? std::max(*sums, share) : *sums + share / static_cast<float>(group);
+    }
+  });
+}
+
+}  // namespace shale
