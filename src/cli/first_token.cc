@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "bench/memory_bandwidth.h"
 #include "cli/interrupt.h"
@@ -12,6 +14,10 @@
 
 namespace shale {
 namespace {
+
+// The threads of either side's matrix library go on spinning for some tenths of a second after their work, on the cores
+// that the other side is measured on.
+void let_threads_rest() { std::this_thread::sleep_for(std::chrono::seconds(1)); }
 
 // An engine whose cache has one tier.
 class Bed {
@@ -80,6 +86,7 @@ class FirstTokens {
     SHALE_TRY(measure("computed", *memory_, false, nullptr));
     SHALE_TRY(disk_->ask(context_, question(), false));
     for (const LlamaServer& server : servers_) {
+      let_threads_rest();
       SHALE_ASSIGN(seconds_[name("computed", server)].emplace_back(), server.first_token(prompt()));
       SHALE_TRY(server.save_slot());
     }
@@ -93,8 +100,10 @@ class FirstTokens {
     disk_->forget_pool();
     SHALE_TRY(measure("disk", *disk_, true, &CachedTokens::disk));
     for (const LlamaServer& server : servers_) {
+      let_threads_rest();
       SHALE_ASSIGN(seconds_[name("same slot", server)].emplace_back(), server.first_token(prompt()));
       SHALE_TRY(server.erase_slot());
+      let_threads_rest();
       SHALE_ASSIGN(const double restored, server.restore_slot());
       SHALE_ASSIGN(const double answered, server.first_token(prompt()));
       seconds_[name("restored slot", server)].push_back(restored + answered);
@@ -149,6 +158,7 @@ class FirstTokens {
   }
 
   Status measure(const std::string& from, Bed& bed, bool use_cache, std::uint32_t CachedTokens::* where) {
+    let_threads_rest();
     SHALE_ASSIGN(const Response response, bed.ask(context_, question(), use_cache));
     if (where && response.cached.*where != options_.context_tokens) {
       return fail(ErrorCode::kInternal, "{} of {} tokens came from {}", response.cached.*where, options_.context_tokens,
