@@ -12,8 +12,10 @@
   X(keydiff)             \
   X(knorm)               \
   X(random)              \
+  X(scissorhands)        \
   X(snapkv)              \
   X(streaming)           \
+  X(tova)                \
   X(vk_ratio)
 
 namespace shale {
@@ -22,6 +24,9 @@ namespace shale {
 #define SHALE_DECLARE(name) Result<std::unique_ptr<Scorer>> make_##name(const ScorerOptions& options);
 SHALE_SCORERS(SHALE_DECLARE)
 #undef SHALE_DECLARE
+
+// For scorers with a window and a pooling kernel.
+Status check_window(std::string_view scorer, const ScorerOptions& options);
 
 struct ScorerEntry {
   std::string_view name;

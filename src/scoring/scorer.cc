@@ -79,6 +79,17 @@ Result<std::unique_ptr<Scorer>> make_scorer(std::string_view name, const ScorerO
   return fail(ErrorCode::kInvalidArgument, "unknown scorer '{}'; known are {}", name, fmt::join(scorer_names(), ", "));
 }
 
+Status check_window(std::string_view scorer, const ScorerOptions& options) {
+  if (options.window == 0) {
+    return fail(ErrorCode::kInvalidArgument, "{}: a window of 0 queries observes nothing", scorer);
+  }
+  if (options.kernel % 2 == 0) {
+    return fail(ErrorCode::kInvalidArgument, "{}: a pooling kernel of {} has no middle; use an odd one", scorer,
+                options.kernel);
+  }
+  return {};
+}
+
 std::vector<std::uint32_t> ranking(std::span<const float> scores) {
   // One 64-bit key a token sorts faster than a comparison through the scores: the score above, the position below.
   std::vector<std::uint64_t> keys(scores.size());

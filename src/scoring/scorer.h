@@ -65,7 +65,7 @@ struct LayerKv {
   // Query heads h · query_heads / kv_heads and the following share KV head h.
   std::uint32_t query_heads = 0;
   std::uint32_t window_tokens = 0;
-  std::span<const float> queries;
+  std::span<const float> queries = {};
 
   // What follows is empty when not captured. The engine gathers it while it computes the context: a sum a chunk.
 
@@ -73,17 +73,17 @@ struct LayerKv {
   std::uint32_t first_position = 0;
   // [kv_heads][tokens]: the softmax attention that a token receives, summed over the queries of all of the context's
   // own tokens (each over all keys that it sees), mean over the KV head's query heads. NaN where a key is not finite.
-  std::span<const float> attention_sums;
+  std::span<const float> attention_sums = {};
   // [query_heads][head_dim] and [query_heads][head_dim][head_dim]: mean and covariance (divided by the number,
   // symmetric) of the context's queries before RoPE, without those of its first kMomentSinks tokens. Read only where
   // there are more tokens than those.
-  std::span<const float> query_mean;
-  std::span<const float> query_covariance;
+  std::span<const float> query_mean = {};
+  std::span<const float> query_covariance = {};
   // [kv_heads][tokens]: the largest softmax attention that a token receives while the model repeats the context, chunk
   // by chunk, over all queries of the repetition and the KV head's query heads. NaN where a key is not finite.
-  std::span<const float> repeat_attention;
+  std::span<const float> repeat_attention = {};
   // How keys were turned; rope.dimensions 0: not known.
-  Rope rope;
+  Rope rope = {};
   // Of the model that computed the context, and with room for this layer and these heads; null: none.
   const Calibration* calibration = nullptr;
 };

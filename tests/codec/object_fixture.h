@@ -100,6 +100,9 @@ inline Manifest identity_of(std::string_view method, std::uint32_t first, std::u
 
 inline constexpr ScorerOptions kOptions = {.sinks = 4, .window = 8, .kernel = 5, .seed = 3};
 
+// What scorers are given here: the queries of all tokens.
+inline constexpr ScorerNeeds kCaptured = {.keys = true, .values = true, .last_queries = 1000};
+
 // The queries of the last `window` of the tokens before `end`.
 inline std::vector<float> window_queries(const Context& context, std::uint32_t end, std::uint32_t window) {
   std::vector<float> queries;
@@ -116,7 +119,7 @@ inline Result<ObjectEncoder::Encoded> encode(const Context& context, const Seque
                                              std::uint32_t first, std::uint32_t end, Executor& executor) {
   std::vector<SlabId> slabs = sequence.slabs(end);
   slabs.erase(slabs.begin(), slabs.begin() + first / context.shape.page_tokens);
-  const std::uint32_t window = std::min(kOptions.window, end - first);
+  const std::uint32_t window = end - first;
   const std::vector<float> queries = window_queries(context, end, window);
   SHALE_ASSIGN(ObjectEncoder encoder,
                ObjectEncoder::start(sequence.pool(), slabs, first % context.shape.page_tokens,

@@ -1,0 +1,38 @@
+// What scorers of the last queries' attention have in common.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+namespace shale {
+
+// Average pooling along tokens, `kernel` wide, zero-padded, the divisor always `kernel`. NaN stays where it is and
+// counts as zero elsewhere.
+inline void pool_average(std::span<const float> from, std::uint32_t kernel, std::span<float> to) {
+  const std::ptrdiff_t tokens = std::ssize(from), reach = kernel / 2;
+  for (std::ptrdiff_t i = 0; i < tokens; ++i) {
+    float sum = 0;
+    const std::ptrdiff_t end = std::min(tokens, i + reach + 1);
+    for (std::ptrdiff_t j = std::max<std::ptrdiff_t>(0, i - reach); j < end; ++j)
+      sum += std::isnan(from[j]) ? 0.0f : from[j];
+    to[i] = std::isnan(from[i]) ? from[i] : sum / static_cast<float>(kernel);
+  }
+}
+
+// Puts the last `window` tokens of every head above all others: the layer's largest score of the other tokens + 1, and
+// 1 where there are none. Scores are [heads][tokens]; NaN stays.
+inline void put_window_first(std::span<float> scores, std::uint32_t tokens, std::uint32_t window) {
+  const std::uint32_t past = tokens - std::min(window, tokens);
+  float maximum = past == 0 ? 0.0f : std::numeric_limits<float>::lowest();
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    if (i % tokens < past) maximum = std::max(maximum, scores[i]);  // NaN compares false and is passed over
+  }
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    if (i % tokens >= past && !std::isnan(scores[i])) scores[i] = maximum + 1;
+  }
+}
+
+}  // namespace shale
