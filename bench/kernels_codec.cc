@@ -120,7 +120,8 @@ class Bench {
 
   void quantizer(std::string_view name) {
     const auto quantizer = std::move(make_quantizer(name).value());
-    const std::size_t head_bytes = quantizer->encoded_bytes(scene_.tokens(), kShape.head_dim);
+    const std::size_t base_bytes = quantizer->base_bytes(scene_.tokens(), kShape.head_dim);
+    const std::size_t head_bytes = base_bytes + quantizer->refinement_bytes(scene_.tokens(), kShape.head_dim);
     const std::size_t heads = kShape.pages_per_slab();
     AlignedBuffer codes(head_bytes * heads);
     std::memset(codes.data(), 1, codes.size());
@@ -128,14 +129,16 @@ class Bench {
     const auto copy_pages = [&] { copy(scene_.memory(), copy_.bytes()); };
     compare(fmt::format("encode {}", name), bytes, 2 * scene_.bytes(), copy_pages, [&] {
       executor_.parallel_for(heads, [&](std::size_t i) {
+        const auto out = codes.bytes().subspan(i * head_bytes, head_bytes);
         encode_tokens(*quantizer, scene_.head(i), kShape, scene_.tokens(),
-                      codes.bytes().subspan(i * head_bytes, head_bytes));
+                      {out.first(base_bytes), out.subspan(base_bytes)});
       });
     });
     compare(fmt::format("decode {}", name), bytes, 2 * scene_.bytes(), copy_pages, [&] {
       executor_.parallel_for(heads, [&](std::size_t i) {
-        decode_tokens(*quantizer, codes.bytes().subspan(i * head_bytes, head_bytes), scene_.tokens(), 0,
-                      scene_.tokens(), scene_.writable_head(i), kShape);
+        const auto in = std::as_const(codes).bytes().subspan(i * head_bytes, head_bytes);
+        decode_tokens(*quantizer, {in.first(base_bytes), in.subspan(base_bytes)}, scene_.tokens(), 0, scene_.tokens(),
+                      scene_.writable_head(i), kShape);
       });
     });
   }

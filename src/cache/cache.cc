@@ -54,7 +54,7 @@ Status Cache::State::scan(std::uint32_t tier_index) {
     if (manifest.fingerprint.hash != fingerprint.hash || manifest.shape != pool.shape()) continue;
     Entry& entry = index.add(manifest.key, manifest.parent, manifest.first_position, manifest.tokens);
     entry.frequency = entry.accesses_here = Frequency(options.frequency_half_life_s);
-    entry.objects.push_back({tier_index, stored.manifest, stored.strata});
+    entry.objects.push_back({tier_index, stored.manifest, stored.strata, stored.bits});
     candidates->know(manifest.method);
   }
   return {};

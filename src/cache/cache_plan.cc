@@ -41,15 +41,17 @@ Problem Cache::problem() const { return state_->problem(); }
 
 void Cache::State::queue_move(Entry& entry, const Configuration& to) {
   std::vector<CopyCut> cuts;
+  bool there = false;  // or what it can be cut from
   for (const StoredObject& object : entry.objects) {
     const bool base = object.method().is_full() && object.tier == lowest();
-    const bool stays = object.method() == to.method && object.tier == to.tier;
+    const std::optional<Bits> serves = object.serves(to.method, to.keep);
+    const bool stays = object.tier == to.tier && (serves || object.method() == to.method);
     if (to.tier == kDropped || (!base && !stays)) cuts.push_back({object.method(), object.tier, 0});
-    if (stays && to.keep < object.keep())
-      cuts.push_back({object.method(), object.tier, object.manifest->strata_for(to.keep)});
+    if (!stays || !serves) continue;
+    there = true;
+    cuts.push_back({object.method(), object.tier, object.manifest->strata_for(to.keep), *serves});
   }
-  const StoredObject* there = to.tier == kDropped ? nullptr : entry.find(to.method, to.tier);
-  if (to.tier == kDropped || (there && there->keep() >= to.keep)) {
+  if (to.tier == kDropped || there) {
     jobs.push_back(make_cut_job(*context, entry, std::move(cuts)));
   } else {
     jobs.push_back(make_copy_job(*context, entry, {to.method, to.keep, to.tier}, std::move(cuts)));

@@ -8,9 +8,8 @@ namespace shale {
 
 namespace {
 
-// What to read of a copy: what a request named, else all that is stored.
-double keep_of(const StoredObject& object, const Demand& demand) {
-  return demand.named() && object.method() == *demand.method ? demand.keep : object.keep();
+bool serves(const StoredObject& object, const Demand& demand) {
+  return demand.named() && object.serves(*demand.method, demand.keep);
 }
 
 }  // namespace
@@ -40,9 +39,8 @@ const StoredObject* Cache::State::choose_copy(const EntryIndex::Link& link, cons
   const Entry& entry = *link.entry;
   const bool whole = link.matched == entry.tokens.size();
   if (demand.named() && whole) {
-    const auto named = std::ranges::find_if(entry.objects, [&](const StoredObject& object) {
-      return object.method() == *demand.method && object.strata >= object.manifest->strata_for(demand.keep);
-    });
+    const auto named =
+        std::ranges::find_if(entry.objects, [&](const StoredObject& object) { return serves(object, demand); });
     return named == entry.objects.end() ? entry.full_copy() : &*named;
   }
   const StoredObject* best = nullptr;
@@ -63,12 +61,12 @@ const StoredObject* Cache::State::choose_copy(const EntryIndex::Link& link, cons
 }
 
 // Evicts from the prefix tree when the pool has no room.
-Result<ObjectDecoder> Cache::State::start_decoder(const Manifest& manifest, double keep, std::uint32_t tokens,
-                                                  Sequence& into) {
-  auto decoder = ObjectDecoder::start(manifest, keep, tokens, into);
+Result<ObjectDecoder> Cache::State::start_decoder(const Manifest& manifest, double keep, Bits bits,
+                                                  std::uint32_t tokens, Sequence& into) {
+  auto decoder = ObjectDecoder::start(manifest, keep, tokens, into, bits);
   const std::uint32_t slabs = pool.shape().pages_for(static_cast<std::uint32_t>(manifest.tokens.size())) + 1;
   if (decoder || decoder.error().code != ErrorCode::kFull || !tree->make_room(slabs)) return decoder;
-  return ObjectDecoder::start(manifest, keep, tokens, into);
+  return ObjectDecoder::start(manifest, keep, tokens, into, bits);
 }
 
 // Entries from the first that the pool does not cover, as long as each loads faster than it computes.
@@ -81,7 +79,7 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
 
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
   const StoredObject* first = chain.empty() || !demand.named() ? nullptr : choose_copy(chain.front(), demand);
-  const bool named = first && first->method() == *demand.method;
+  const bool named = first && serves(*first, demand);
   const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
 
   Sources sources{.pool_tokens = in_pool, .loads = {}};
@@ -91,12 +89,15 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
     if (end <= in_pool) continue;
     const StoredObject* object = choose_copy(link, demand);
     if (!object) break;
-    const double keep = keep_of(*object, demand);
+    // What to read of a copy: what a request named, else all that is stored.
+    const bool as_named = serves(*object, demand);
+    const double keep = as_named ? demand.keep : object->keep();
+    const Bits bits = as_named ? *object->serves(*demand.method, keep) : object->bits;
     const auto stored_tokens = static_cast<std::uint32_t>(link.entry->tokens.size());
-    const double load_s = candidates->load_s(object->method(), keep, stored_tokens, object->tier);
+    const double load_s = candidates->load_s(object->manifest->method_at(bits), keep, stored_tokens, object->tier);
     const bool pays = named || options.load_always || load_s < costs.prefill_s(end - covered, covered);
     if (!pays) break;
-    sources.loads.push_back({link, object, keep});
+    sources.loads.push_back({link, object, keep, bits});
     covered = end;
   }
   // An entry is loaded from its first token on.
@@ -106,27 +107,28 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
 
 bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retrieval& retrieval) {
   const Manifest& manifest = *choice.object->manifest;
-  auto decoder = start_decoder(manifest, choice.keep, choice.link.matched, sequence);
+  auto decoder = start_decoder(manifest, choice.keep, choice.bits, choice.link.matched, sequence);
   if (!decoder) return false;
   Retrieval::Load load{.pin = EntryPin(*choice.link.entry),
                        .object = *choice.object,
+                       .method = manifest.method_at(choice.bits),
                        .decoder = std::move(*decoder),
                        .reads = {},
                        .loaded = std::vector<bool>(manifest.layer_groups())};
   Tier& tier = *tiers[choice.object->tier];
   SourceUsed source{.where = tier.name(),
                     .kind = tier.kind(),
-                    .method = manifest.method,
+                    .method = manifest.method_at(choice.bits),
                     .keep = manifest.strata_tokens.size() <= 1 ? 1 : kKeepGrid[load.decoder.strata() - 1],
                     .tokens = choice.link.matched,
                     .key = manifest.key};
   const Hash128 name = choice.object->name();
   choice.link.entry->being_read();  // forgets reads that have ended
   // The group that computation needs first is asked for first.
-  load.reads.resize(std::size_t{load.decoder.strata()} * manifest.layer_groups());
+  load.reads.resize(manifest.chunks.size());
   for (std::uint32_t group = 0; group < manifest.layer_groups(); ++group) {
-    for (std::uint32_t stratum = 0; stratum < load.decoder.strata(); ++stratum) {
-      const std::uint32_t chunk = manifest.chunk_index(stratum, group);
+    for (const std::uint32_t chunk : load.decoder.chunks()) {
+      if (manifest.group_of(manifest.chunks[chunk]) != group) continue;
       load.reads[chunk] = tier.read({name, chunk});
       choice.link.entry->reads.emplace_back(load.reads[chunk]);
       source.bytes += manifest.chunks[chunk].bytes;

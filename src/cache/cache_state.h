@@ -48,6 +48,7 @@ struct Cache::State {
     EntryIndex::Link link;
     const StoredObject* object;
     double keep;
+    Bits bits;
   };
   struct Sources {
     std::uint32_t pool_tokens;
@@ -56,7 +57,8 @@ struct Cache::State {
   Sources choose_sources(std::span<const std::int32_t> wanted, const Demand& demand);
   const StoredObject* choose_copy(const EntryIndex::Link& link, const Demand& demand) const;
   bool start_load(const LoadChoice& choice, Sequence& sequence, Retrieval& retrieval);
-  Result<ObjectDecoder> start_decoder(const Manifest& manifest, double keep, std::uint32_t tokens, Sequence& into);
+  Result<ObjectDecoder> start_decoder(const Manifest& manifest, double keep, Bits bits, std::uint32_t tokens,
+                                      Sequence& into);
   void count(const SourceUsed& source);
 
   // cache_store.cc

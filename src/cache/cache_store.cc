@@ -111,10 +111,9 @@ Status Cache::decompress(const ObjectBytes& object, double keep, Sequence& into,
   State& s = *state_;
   const Manifest& manifest = *object.manifest;
   SHALE_ASSIGN(ObjectDecoder decoder,
-               s.start_decoder(manifest, keep, static_cast<std::uint32_t>(manifest.tokens.size()), into));
-  const std::uint32_t chunks = decoder.strata() * manifest.layer_groups();
-  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
-    SHALE_TRY(decoder.decode(chunk, object.chunks[chunk]->bytes(), executor));
+               s.start_decoder(manifest, keep, object.bits, static_cast<std::uint32_t>(manifest.tokens.size()), into));
+  for (std::size_t i = 0; i < decoder.chunks().size(); ++i) {
+    SHALE_TRY(decoder.decode(decoder.chunks()[i], object.chunks[i]->bytes(), executor));
   }
   return {};
 }

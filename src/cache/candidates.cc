@@ -26,8 +26,7 @@ Result<Candidates> Candidates::create(const std::vector<std::string>& methods, c
   candidates.methods_.push_back(Method::full());
   for (const std::string& text : methods) {
     SHALE_ASSIGN(Method method, Method::parse(text));
-    if (!method.scorer.empty()) SHALE_TRY(make_scorer(method.scorer));
-    SHALE_TRY(make_quantizer(method.quantizer));
+    SHALE_TRY(method.check());
     candidates.know(method);
   }
   candidates.shape_ = shape;
@@ -38,7 +37,9 @@ Result<Candidates> Candidates::create(const std::vector<std::string>& methods, c
 }
 
 void Candidates::know(const Method& method) {
-  if (std::ranges::find(methods_, method) == methods_.end()) methods_.push_back(method);
+  for (const Method& each : {method, method.coarsened()}) {
+    if (std::ranges::find(methods_, each) == methods_.end()) methods_.push_back(each);
+  }
 }
 
 const std::vector<std::uint64_t>& Candidates::strata_bytes(const Method& method, std::uint32_t tokens) const {
@@ -47,8 +48,7 @@ const std::vector<std::uint64_t>& Candidates::strata_bytes(const Method& method,
     cumulative.push_back(0);
     const auto layout = ObjectLayout::make(shape_, method, tokens);
     const std::uint32_t strata = layout ? layout->strata() : 0;
-    for (std::uint32_t s = 0; s < strata; ++s)
-      cumulative.push_back(cumulative.back() + layout->chunk_bytes(s, shape_.layers));
+    for (std::uint32_t s = 0; s < strata; ++s) cumulative.push_back(cumulative.back() + layout->stratum_bytes(s));
   }
   return cumulative;
 }
@@ -76,7 +76,7 @@ std::vector<Candidates::Form> Candidates::forms(const Entry& entry, const Config
   const auto consider = [&](std::uint32_t index, const std::vector<std::uint64_t>& sizes, double keep) {
     const Method& method = methods_[index];
     const bool reachable = has_source || std::ranges::any_of(entry.objects, [&](const StoredObject& object) {
-                             return object.method() == method && keep <= object.keep();
+                             return object.serves(method, keep).has_value();
                            });
     const bool is_current = current.tier != kDropped && current.method == method && current.keep == keep;
     if (!reachable && !is_current) return;

@@ -37,7 +37,8 @@ class Candidates {
 
   // Index 0 is `full`.
   const std::vector<Method>& methods() const { return methods_; }
-  // Takes one more method into the list: one that a request forced, or that an earlier process stored.
+  // Takes one more method into the list: one that a request forced, or that an earlier process stored. Of one whose
+  // bits nest, the method of fewer bits comes with it, as every keep does.
   void know(const Method& method);
   // Everything that can be made of the entry: all configurations while an uncompressed copy exists (`has_source`), else
   // what the stored strata allow. Entries that others continue cannot be dropped.

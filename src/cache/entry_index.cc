@@ -21,8 +21,15 @@ double StoredObject::keep() const {
 
 std::uint64_t StoredObject::bytes() const {
   std::uint64_t sum = 0;
-  for (const ChunkInfo& chunk : manifest->chunks) sum += chunk.stratum < strata ? chunk.bytes : 0;
+  for (const std::uint32_t chunk : manifest->chunks_for(strata, bits)) sum += manifest->chunks[chunk].bytes;
   return sum;
+}
+
+std::optional<Bits> StoredObject::serves(const Method& method, double keep) const {
+  if (strata < manifest->strata_for(keep)) return std::nullopt;
+  if (method == manifest->method_at(bits)) return bits;
+  if (method == manifest->method_at(Bits::kBase)) return Bits::kBase;
+  return std::nullopt;
 }
 
 StoredObject* Entry::find(const Method& method, std::uint32_t tier) {

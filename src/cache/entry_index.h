@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -17,13 +18,17 @@
 
 namespace shale {
 
-// One stored copy of an entry: the strata of one object that lie on one tier.
+// One stored copy of an entry: the strata of one object that lie on one tier, at all of its bits or at fewer.
 struct StoredObject {
   std::uint32_t tier = 0;  // index, fast to slow
   std::shared_ptr<const Manifest> manifest;
   std::uint32_t strata = 0;  // present: [0, strata) of the manifest's
+  Bits bits = Bits::kAll;    // present of each
 
-  const Method& method() const { return manifest->method; }
+  // What the copy amounts to: snapkv+layered2 where snapkv+layered lies without its refinement.
+  Method method() const { return manifest->method_at(bits); }
+  // At which bits the copy can be read, or pressed to, as `method` at `keep`; nothing where it cannot.
+  std::optional<Bits> serves(const Method& method, double keep) const;
   // The keep of the grid that the present strata answer for; 1 for objects of a single stratum.
   double keep() const;
   std::uint64_t bytes() const;  // of the chunks present

@@ -12,11 +12,16 @@ void count_failure(CacheStats& stats, const Error& error) {
 }
 
 void register_copy(Entry& entry, std::uint32_t tier, const ObjectBytes& object) {
-  StoredObject* known = entry.find(object.manifest->method, tier);
-  if (known && known->name() == object.manifest->name()) {
+  const Hash128 name = object.manifest->name();
+  const auto known = std::ranges::find_if(
+      entry.objects, [&](const StoredObject& other) { return other.tier == tier && other.name() == name; });
+  if (known == entry.objects.end()) {
+    entry.objects.push_back({tier, object.manifest, object.strata, object.bits});
+  } else if (known->bits == object.bits) {
     known->strata = std::max(known->strata, object.strata);
   } else {
-    entry.objects.push_back({tier, object.manifest, object.strata});
+    known->strata = object.strata;
+    known->bits = object.bits;
   }
 }
 
@@ -24,16 +29,20 @@ void register_copy(Entry& entry, std::uint32_t tier, const ObjectBytes& object) 
 void cut_copy(JobContext& context, Entry& entry, const CopyCut& cut) {
   StoredObject* object = entry.find(cut.method, cut.tier);
   Tier& tier = *context.tiers[cut.tier];
-  if (!object || object->strata <= cut.strata || tier.read_only()) return;
+  if (!object || tier.read_only()) return;
+  const std::uint32_t strata = std::min(object->strata, cut.strata);
+  const Bits bits = object->bits == Bits::kBase ? Bits::kBase : cut.bits;
+  if (strata == object->strata && bits == object->bits) return;
   const Status status =
-      cut.strata == 0 ? remove_object(tier, object->name()) : remove_strata(tier, *object->manifest, cut.strata);
+      strata == 0 ? remove_object(tier, object->name()) : remove_chunks(tier, *object->manifest, strata, bits);
   if (!status) return count_failure(context.stats, status.error());
-  if (cut.strata == 0) {
+  if (strata == 0) {
     ++context.stats.drops;
     entry.forget(object->name(), cut.tier);
   } else {
     ++context.stats.presses;
-    object->strata = cut.strata;
+    object->strata = strata;
+    object->bits = bits;
   }
 }
 
@@ -166,10 +175,10 @@ class CopyJob final : public Job {
   enum class Phase { kStart, kRead, kDecode, kWrite, kStore, kCut };
 
   Progress start() {
-    if (StoredObject* there = entry().find(target_.method, target_.tier);
-        there && there->strata >= there->manifest->strata_for(target_.keep)) {
-      return conclude(true);
-    }
+    const bool there = std::ranges::any_of(entry().objects, [&](const StoredObject& object) {
+      return object.tier == target_.tier && object.serves(target_.method, target_.keep);
+    });
+    if (there) return conclude(true);
     const StoredObject* source = same_method_source();
     as_is_ = source != nullptr;
     if (!source) source = entry().full_copy();
@@ -177,19 +186,17 @@ class CopyJob final : public Job {
     source_ = *source;
     Tier& tier = *context_.tiers[source_.tier];
     const std::uint32_t strata = as_is_ ? source_.manifest->strata_for(target_.keep) : source_.strata;
-    reader_.emplace(tier, source_.manifest, strata);
+    const Bits bits = as_is_ ? *source_.serves(target_.method, target_.keep) : source_.bits;
+    reader_.emplace(tier, source_.manifest, strata, bits);
     phase_ = Phase::kRead;
     return Progress::kWorked;
   }
 
-  // An object of the target's method with enough strata, the fastest.
+  // An object that holds the target, the fastest.
   const StoredObject* same_method_source() {
     const StoredObject* best = nullptr;
     for (const StoredObject& object : entry().objects) {
-      if (object.method() == target_.method && object.strata >= object.manifest->strata_for(target_.keep) &&
-          (!best || object.tier < best->tier)) {
-        best = &object;
-      }
+      if (object.serves(target_.method, target_.keep) && (!best || object.tier < best->tier)) best = &object;
     }
     return best;
   }

@@ -40,11 +40,12 @@ struct CopyTarget {
   std::uint32_t tier = 0;
 };
 
-// A copy to give up: its strata from `strata` on; 0: all of it.
+// A copy to give up: its strata from `strata` on, 0: all of it; and what refines the bits beyond `bits`.
 struct CopyCut {
   Method method;
   std::uint32_t tier = 0;
   std::uint32_t strata = 0;
+  Bits bits = Bits::kAll;
 };
 
 class Job {

@@ -53,7 +53,7 @@ Status check(const KvCacheOptions& options) {
 // A caller's method, when it can be followed here.
 Result<Method> checked_method(const KvConfiguration& as) {
   SHALE_ASSIGN(Method method, Method::parse(as.method));
-  SHALE_TRY(make_quantizer(method.quantizer));
+  SHALE_TRY(method.check());
   if (std::ranges::find(kKeepGrid, as.keep) == kKeepGrid.end()) {
     return fail(ErrorCode::kInvalidArgument, "keep {}: one of 0.1, 0.25, 0.5, 0.75, 1", as.keep);
   }

@@ -6,13 +6,17 @@ namespace shale {
 
 Status Retrieval::load_group(Load& load, std::uint32_t group, Executor& executor) {
   const Manifest& manifest = *load.object.manifest;
-  for (std::uint32_t stratum = 0; stratum < load.decoder.strata(); ++stratum) {
-    const std::uint32_t chunk = manifest.chunk_index(stratum, group);
+  std::uint64_t decoded_bytes = 0;
+  double decode_s = 0;
+  for (const std::uint32_t chunk : load.decoder.chunks()) {
+    if (manifest.group_of(manifest.chunks[chunk]) != group) continue;
     SHALE_ASSIGN(const BlobBytes bytes, load.reads[chunk]->take());
     const double start_s = clock_->now_s();
     SHALE_TRY(load.decoder.decode(chunk, bytes->bytes(), executor));
-    costs_->decoded(manifest.method.quantizer, bytes->size(), clock_->now_s() - start_s);
+    decoded_bytes += bytes->size();
+    decode_s += clock_->now_s() - start_s;
   }
+  costs_->decoded(load.method.quantizer, decoded_bytes, decode_s);
   load.loaded[group] = true;
   return {};
 }

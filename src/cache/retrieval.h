@@ -54,8 +54,9 @@ class Retrieval {
   struct Load {
     EntryPin pin;
     StoredObject object;
+    Method method;  // that it is read as
     ObjectDecoder decoder;
-    std::vector<std::shared_ptr<TierRead>> reads;  // as the manifest's chunks, the strata needed
+    std::vector<std::shared_ptr<TierRead>> reads;  // as the manifest's chunks; null for what is not wanted
     std::vector<bool> loaded;                      // per layer group
   };
   Status load_group(Load& load, std::uint32_t group, Executor& executor);

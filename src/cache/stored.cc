@@ -20,10 +20,10 @@ Result<std::shared_ptr<const Manifest>> take_manifest(TierRead& read, const Hash
 }
 
 // Whole strata among the parts present, counted from the most important.
-std::uint32_t strata_present(const Manifest& manifest, std::span<const std::uint32_t> parts) {
-  std::uint32_t part = 0;
-  while (part < manifest.chunks.size() && part < parts.size() && parts[part] == part) ++part;
-  return part / manifest.layer_groups();
+std::uint32_t strata_present(const Manifest& manifest, std::span<const std::uint32_t> parts, Bits bits) {
+  auto strata = static_cast<std::uint32_t>(manifest.strata_tokens.size());
+  while (strata > 0 && !std::ranges::includes(parts, manifest.chunks_for(strata, bits))) --strata;
+  return strata;
 }
 
 bool untouched(const Tier& tier, const Hash128& object, std::span<const std::uint32_t> parts) {
@@ -48,7 +48,13 @@ void judge(const Tier& tier, std::shared_ptr<TierRead> read, std::span<const std
     stored.error = std::move(manifest).error();
   } else {
     stored.manifest = *manifest;
-    stored.strata = strata_present(**manifest, parts);
+    stored.strata = strata_present(**manifest, parts, Bits::kAll);
+    // More tokens at fewer bits: the refinement was dropped, and with it what is left of one is void.
+    const std::uint32_t coarse = strata_present(**manifest, parts, Bits::kBase);
+    if (coarse > stored.strata) {
+      stored.strata = coarse;
+      stored.bits = Bits::kBase;
+    }
     if (stored.strata == 0) stored.error = Error{ErrorCode::kCorrupt, fmt::format("object {} lacks chunks", name)};
   }
   if (!stored.error || stored.error->code == ErrorCode::kMismatch || stored.error->code == ErrorCode::kIo) return;
@@ -86,8 +92,7 @@ Result<std::vector<StoredManifest>> scan_objects(Tier& tier) {
 
 Status verify_object(Tier& tier, const StoredManifest& stored) {
   if (stored.error) return std::unexpected(*stored.error);
-  const std::uint32_t chunks = stored.strata * stored.manifest->layer_groups();
-  for (std::uint32_t part = 0; part < chunks; ++part) {
+  for (const std::uint32_t part : stored.manifest->chunks_for(stored.strata, stored.bits)) {
     SHALE_ASSIGN(const BlobBytes bytes, tier.read({stored.object, part})->take());
     SHALE_TRY(check_chunk(*stored.manifest, part, *bytes));
   }
@@ -101,26 +106,30 @@ Status remove_object(Tier& tier, const Hash128& object) {
   return {};
 }
 
-Status remove_strata(Tier& tier, const Manifest& manifest, std::uint32_t strata) {
+Status remove_chunks(Tier& tier, const Manifest& manifest, std::uint32_t strata, Bits bits) {
   const Hash128 object = manifest.name();
-  const auto first = strata * manifest.layer_groups();
-  for (auto part = static_cast<std::uint32_t>(manifest.chunks.size()); part > first; --part) {
-    SHALE_TRY(tier.remove({object, part - 1}));
+  const std::vector<std::uint32_t> kept = manifest.chunks_for(strata, bits);
+  for (auto part = static_cast<std::uint32_t>(manifest.chunks.size()); part > 0; --part) {
+    if (!std::ranges::binary_search(kept, part - 1)) SHALE_TRY(tier.remove({object, part - 1}));
   }
   return {};
 }
 
-ObjectBytes object_bytes(std::shared_ptr<const ObjectEncoder::Encoded> encoded, std::uint32_t strata) {
-  ObjectBytes object{.manifest = {encoded, &encoded->manifest}, .chunks = {}, .strata = strata};
-  const std::uint32_t chunks = strata * encoded->manifest.layer_groups();
-  for (std::uint32_t part = 0; part < chunks; ++part) object.chunks.emplace_back(encoded, &encoded->chunks[part]);
+ObjectBytes object_bytes(std::shared_ptr<const ObjectEncoder::Encoded> encoded, std::uint32_t strata, Bits bits) {
+  ObjectBytes object{.manifest = {encoded, &encoded->manifest}, .chunks = {}, .strata = strata, .bits = bits};
+  for (const std::uint32_t part : encoded->manifest.chunks_for(strata, bits)) {
+    object.chunks.emplace_back(encoded, &encoded->chunks[part]);
+  }
   return object;
 }
 
 ObjectWriter::ObjectWriter(Tier& tier, ObjectBytes object)
-    : tier_(&tier), object_(std::move(object)), name_(object_.manifest->name()) {
-  for (std::uint32_t part = 0; part < object_.chunks.size(); ++part) {
-    chunk_writes_.push_back(tier.write({name_, part}, object_.chunks[part]));
+    : tier_(&tier),
+      object_(std::move(object)),
+      name_(object_.manifest->name()),
+      parts_(object_.manifest->chunks_for(object_.strata, object_.bits)) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    chunk_writes_.push_back(tier.write({name_, parts_[i]}, object_.chunks[i]));
   }
   if (object_.queries) queries_write_ = tier.write({name_, kQueriesPart}, object_.queries);
 }
@@ -151,10 +160,10 @@ Status ObjectWriter::finish() {
 }
 
 Status ObjectWriter::check_found_chunks() const {
-  for (std::uint32_t part = 0; part < chunk_writes_.size(); ++part) {
-    if (chunk_writes_[part]->created() || tier_->contains({name_, part})) continue;
+  for (std::size_t i = 0; i < chunk_writes_.size(); ++i) {
+    if (chunk_writes_[i]->created() || tier_->contains({name_, parts_[i]})) continue;
     return fail(ErrorCode::kBusy,
-                "chunk {} of object {} was removed by another process while this one wrote the object", part,
+                "chunk {} of object {} was removed by another process while this one wrote the object", parts_[i],
                 name_.hex());
   }
   return {};
@@ -164,17 +173,16 @@ Status ObjectWriter::check_found_chunks() const {
 void ObjectWriter::take_back() {
   if (manifest_write_ && manifest_write_->created()) static_cast<void>(tier_->remove({name_, BlobId::kManifest}));
   if (tier_->contains({name_, BlobId::kManifest})) return;
-  for (std::uint32_t part = 0; part < chunk_writes_.size(); ++part) {
-    if (chunk_writes_[part]->created()) static_cast<void>(tier_->remove({name_, part}));
+  for (std::size_t i = 0; i < chunk_writes_.size(); ++i) {
+    if (chunk_writes_[i]->created()) static_cast<void>(tier_->remove({name_, parts_[i]}));
   }
   if (queries_write_ && queries_write_->created()) static_cast<void>(tier_->remove({name_, kQueriesPart}));
 }
 
-ObjectReader::ObjectReader(Tier& tier, std::shared_ptr<const Manifest> manifest, std::uint32_t strata)
-    : object_{.manifest = std::move(manifest), .chunks = {}, .strata = strata} {
+ObjectReader::ObjectReader(Tier& tier, std::shared_ptr<const Manifest> manifest, std::uint32_t strata, Bits bits)
+    : object_{.manifest = std::move(manifest), .chunks = {}, .strata = strata, .bits = bits} {
   const Hash128 name = object_.manifest->name();
-  const std::uint32_t chunks = strata * object_.manifest->layer_groups();
-  for (std::uint32_t part = 0; part < chunks; ++part) reads_.push_back(tier.read({name, part}));
+  for (const std::uint32_t part : object_.manifest->chunks_for(strata, bits)) reads_.push_back(tier.read({name, part}));
   if (object_.manifest->method.is_full()) queries_read_ = tier.read({name, kQueriesPart});
 }
 
@@ -185,9 +193,10 @@ bool ObjectReader::poll() const {
 
 Result<ObjectBytes> ObjectReader::finish() {
   if (queries_read_) object_.queries = queries_read_->take().value_or(nullptr);
-  for (std::uint32_t part = 0; part < reads_.size(); ++part) {
-    SHALE_ASSIGN(BlobBytes bytes, reads_[part]->take());
-    SHALE_TRY(check_chunk(*object_.manifest, part, *bytes));
+  const std::vector<std::uint32_t> parts = object_.manifest->chunks_for(object_.strata, object_.bits);
+  for (std::size_t i = 0; i < reads_.size(); ++i) {
+    SHALE_ASSIGN(BlobBytes bytes, reads_[i]->take());
+    SHALE_TRY(check_chunk(*object_.manifest, parts[i], *bytes));
     object_.chunks.push_back(std::move(bytes));
   }
   return std::move(object_);

@@ -20,6 +20,7 @@ struct StoredManifest {
   Hash128 object;
   std::shared_ptr<const Manifest> manifest;  // null when `error` says why it cannot be used
   std::uint32_t strata = 0;                  // whole strata present
+  Bits bits = Bits::kAll;                    // of each
   // kNotFound: unfinished, being written or removed. kCorrupt, kMismatch (another version's), kIo: as they say.
   std::optional<Error> error;
   // Unfinished or damaged, and nobody is at work on it: this process alone writes to the tier, or nothing of the object
@@ -36,18 +37,20 @@ Status verify_object(Tier& tier, const StoredManifest& stored);
 
 // The manifest goes first, so that what remains after a crash is never taken for an object.
 Status remove_object(Tier& tier, const Hash128& object);
-// Keeps strata [0, strata): the most important tokens. The last go first.
-Status remove_strata(Tier& tier, const Manifest& manifest, std::uint32_t strata);
+// Keeps strata [0, strata), the most important tokens, at `bits`. The last chunks go first.
+Status remove_chunks(Tier& tier, const Manifest& manifest, std::uint32_t strata, Bits bits);
 
-// Bytes of one object, complete or cut to its first strata.
+// Bytes of one object, complete or cut to its first strata and to fewer bits.
 struct ObjectBytes {
   std::shared_ptr<const Manifest> manifest;
-  std::vector<BlobBytes> chunks;  // strata [0, strata), as in the manifest
+  std::vector<BlobBytes> chunks;  // manifest->chunks_for(strata, bits)
   std::uint32_t strata = 0;
+  Bits bits = Bits::kAll;
   BlobBytes queries = nullptr;  // captured, serialized, of an uncompressed object; null: none
 };
 // Shares the encoder's buffers.
-ObjectBytes object_bytes(std::shared_ptr<const ObjectEncoder::Encoded> encoded, std::uint32_t strata);
+ObjectBytes object_bytes(std::shared_ptr<const ObjectEncoder::Encoded> encoded, std::uint32_t strata,
+                         Bits bits = Bits::kAll);
 
 // Writes chunks and queries, then the manifest, without blocking.
 //
@@ -72,15 +75,16 @@ class ObjectWriter {
   Tier* tier_;
   ObjectBytes object_;
   Hash128 name_;
+  std::vector<std::uint32_t> parts_;  // of the chunks
   std::vector<std::shared_ptr<TierWrite>> chunk_writes_;
   std::shared_ptr<TierWrite> queries_write_;
   std::shared_ptr<TierWrite> manifest_write_;
 };
 
-// Reads strata [0, strata) of an object as they are, for a copy on another tier.
+// Reads strata [0, strata) of an object, at `bits`, as they are, for a copy on another tier.
 class ObjectReader {
  public:
-  ObjectReader(Tier& tier, std::shared_ptr<const Manifest> manifest, std::uint32_t strata);
+  ObjectReader(Tier& tier, std::shared_ptr<const Manifest> manifest, std::uint32_t strata, Bits bits);
   bool poll() const;
   // Blocks until poll() would be true. Checksums of chunks are verified; queries are as they are.
   Result<ObjectBytes> finish();

@@ -16,7 +16,8 @@ void print_table(const StoredListing& listing) {
     const Manifest& m = copy.manifest();
     fmt::print("{}  {:<20.20}  {:>13}  {:<14}  {:>4}  {:<6}  {:>10}  {}\n", m.key.hex().substr(0, kKeyDigits),
                m.fingerprint.model, fmt::format("{}..{}", m.first_position, m.first_position + m.tokens.size()),
-               m.method.text(), copy.keep(), copy.tier->name(), format_bytes(copy.bytes()), copy.label);
+               copy.object().method().text(), copy.object().keep(), copy.tier->name(),
+               format_bytes(copy.object().bytes()), copy.label);
   }
 }
 

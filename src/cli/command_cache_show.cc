@@ -22,20 +22,24 @@ Result<std::string> entry_text(const Manifest& manifest, const std::string& mode
 
 Json chunks_json(const StoredCopy& copy) {
   Json chunks = Json::array();
-  for (const ChunkInfo& chunk : copy.manifest().chunks) {
+  const auto present = copy.manifest().chunks_for(copy.stored.strata, copy.stored.bits);
+  for (std::uint32_t i = 0; i < copy.manifest().chunks.size(); ++i) {
+    const ChunkInfo& chunk = copy.manifest().chunks[i];
     chunks.push_back({{"stratum", chunk.stratum},
+                      {"plane", chunk.plane == kBasePlane ? "base" : "refinement"},
                       {"first_layer", chunk.first_layer},
                       {"end_layer", chunk.end_layer},
                       {"bytes", chunk.bytes},
-                      {"present", chunk.stratum < copy.stored.strata}});
+                      {"present", std::ranges::binary_search(present, i)}});
   }
   return chunks;
 }
 
 void print_copy(const StoredCopy& copy) {
   const Manifest& m = copy.manifest();
-  fmt::print("  {} on {}: keep {}, {} in {} chunks\n", m.method.text(), copy.tier->name(), copy.keep(),
-             format_bytes(copy.bytes()), copy.stored.strata * m.layer_groups());
+  fmt::print("  {} on {}: keep {}, {} in {} chunks\n", copy.object().method().text(), copy.tier->name(),
+             copy.object().keep(), format_bytes(copy.object().bytes()),
+             m.chunks_for(copy.stored.strata, copy.stored.bits).size());
 }
 
 Status run(const ShowOptions& options) {

@@ -48,7 +48,7 @@ Result<Verified> verify_all(StoredListing& listing, const OutputOptions& output)
       verified.faults.push_back({copy.tier, copy.stored.object, status.error().message, damaged});
     } else {
       ++verified.objects;
-      verified.bytes += copy.bytes();
+      verified.bytes += copy.object().bytes();
     }
     progress(verified.objects + verified.faults.size(), listing.copies.size());
   }

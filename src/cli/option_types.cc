@@ -62,8 +62,7 @@ CLI::Option* add_method(CLI::App& command, const std::string& name, std::optiona
 
 Result<Method> parse_known_method(std::string_view text) {
   SHALE_ASSIGN(Method method, Method::parse(text));
-  if (!method.scorer.empty()) SHALE_TRY(make_scorer(method.scorer));
-  SHALE_TRY(make_quantizer(method.quantizer));
+  SHALE_TRY(method.check());
   return method;
 }
 

@@ -50,10 +50,8 @@ void add_labels(const std::filesystem::path& catalogue_file, StoredListing& list
 
 }  // namespace
 
-double StoredCopy::keep() const { return StoredObject{.manifest = stored.manifest, .strata = stored.strata}.keep(); }
-
-std::uint64_t StoredCopy::bytes() const {
-  return StoredObject{.manifest = stored.manifest, .strata = stored.strata}.bytes();
+StoredObject StoredCopy::object() const {
+  return {.manifest = stored.manifest, .strata = stored.strata, .bits = stored.bits};
 }
 
 void add_stored_options(CLI::App& command, StoredOptions& options) {
@@ -116,7 +114,7 @@ Result<Removed> remove_copies(const StoredListing& listing, const std::vector<co
     const auto catalogue = listing.catalogues.find(copy->manifest().fingerprint.hash);
     if (catalogue != listing.catalogues.end()) SHALE_TRY(catalogue->second->forget(copy->manifest().key));
     ++removed.objects;
-    removed.bytes += copy->bytes();
+    removed.bytes += copy->object().bytes();
     progress(removed.objects, copies.size());
   }
   return removed;
@@ -131,10 +129,10 @@ Json to_json(const StoredCopy& copy) {
           {"fingerprint", m.fingerprint.hash.hex()},
           {"first_position", m.first_position},
           {"tokens", m.tokens.size()},
-          {"method", m.method.text()},
-          {"keep", copy.keep()},
+          {"method", copy.object().method().text()},
+          {"keep", copy.object().keep()},
           {"tier", copy.tier->name()},
-          {"bytes", copy.bytes()}};
+          {"bytes", copy.object().bytes()}};
 }
 
 }  // namespace shale

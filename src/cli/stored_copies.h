@@ -21,8 +21,7 @@ struct StoredCopy {
   std::string label;      // for people: a file's name; empty where nobody knows
 
   const Manifest& manifest() const { return *stored.manifest; }
-  double keep() const;
-  std::uint64_t bytes() const;  // of the strata present
+  StoredObject object() const;
 };
 
 // An object that cannot be used, and why.

@@ -43,26 +43,32 @@ std::optional<std::uint32_t> tokens_below(std::span<const std::byte> bitmap, std
 
 struct ObjectDecoder::State {
   ObjectLayout layout;
-  std::vector<ChunkInfo> chunks;  // of the strata wanted
-  std::uint32_t strata, groups, logical_tokens;
+  std::vector<ChunkInfo> chunks;      // the manifest's
+  std::vector<std::uint32_t> wanted;  // of them
+  std::uint32_t strata, logical_tokens;
   Sequence* sequence;
   std::vector<Sequence::Stratum> pages;  // per stratum; none for full objects
   std::vector<SlabId> slabs;             // of a full object's tokens: the sequence goes on while chunks arrive
   std::uint32_t shift;                   // slot of its first token in slabs[0]
-  std::vector<bool> decoded;             // per chunk, tried at least
+  std::vector<bool> taken;               // per chunk of the manifest
+  std::vector<AlignedBuffer> waiting;    // likewise: bases and refinements until the other is there
 
   const PageShape& shape() const { return layout.shape(); }
-  std::size_t section_bytes(const ChunkInfo& chunk) const { return layout.section_bytes(chunk.stratum); }
+  // The wanted chunk that the other plane of the same tokens and layers is in; nothing where there is one plane.
+  std::optional<std::uint32_t> partner(std::uint32_t chunk) const;
 
+  Status decode_nested(std::uint32_t chunk, std::uint32_t partner, std::span<const std::byte> bytes,
+                       Executor& executor);
   Status decode_full(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
   void copy_slabs(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t first, std::uint32_t end);
   void copy_shifted(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t layer, std::uint32_t head);
   MutablePageView page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const;
   void scatter_stored_page(const std::byte* from, std::span<const MutablePageView> to, std::uint32_t slot,
                            std::uint32_t tokens) const;
-  Status decode_sections(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
-  void decode_piece(std::span<const std::byte> codes, std::span<const PageId> to, std::uint32_t first,
-                    std::uint32_t end, std::uint32_t tokens);
+  // `checked` is the chunk whose checksum is still to be verified.
+  Status decode_sections(const ChunkInfo& checked, const Codes<const std::byte>& bytes, Executor& executor);
+  void decode_piece(std::uint32_t stratum, const Codes<const std::byte>& codes, std::span<const PageId> to,
+                    std::uint32_t first, std::uint32_t end);
 };
 
 namespace {
@@ -153,29 +159,56 @@ void ObjectDecoder::State::scatter_stored_page(const std::byte* from, std::span<
   scatter_tokens(rows_of(PageView{keys, keys + shape().key_elements()}, shape()), 0, to, shape(), slot, tokens);
 }
 
-Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, std::span<const std::byte> bytes,
+std::optional<std::uint32_t> ObjectDecoder::State::partner(std::uint32_t chunk) const {
+  for (const std::uint32_t other : wanted) {
+    if (chunks[other].stratum == chunks[chunk].stratum && chunks[other].first_layer == chunks[chunk].first_layer &&
+        chunks[other].plane != chunks[chunk].plane) {
+      return other;
+    }
+  }
+  return std::nullopt;
+}
+
+Status ObjectDecoder::State::decode_nested(std::uint32_t chunk, std::uint32_t partner, std::span<const std::byte> bytes,
+                                           Executor& executor) {
+  if (waiting[partner].size() == 0) {
+    waiting[chunk] = AlignedBuffer(bytes.size());
+    return verified(chunks[chunk], bytes, executor, 1,
+                    [&](std::size_t) { std::memcpy(waiting[chunk].data(), bytes.data(), bytes.size()); });
+  }
+  const AlignedBuffer other = std::move(waiting[partner]);
+  const bool is_base = chunks[chunk].plane == kBasePlane;
+  const Codes<const std::byte> both{is_base ? bytes : other.bytes(), is_base ? other.bytes() : bytes};
+  return decode_sections(chunks[chunk], both, executor);
+}
+
+Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes<const std::byte>& bytes,
                                              Executor& executor) {
   const std::uint32_t tokens = layout.stratum_tokens(chunk.stratum), pieces = pieces_of(tokens);
   const std::uint32_t sections = (chunk.end_layer - chunk.first_layer) * shape().kv_heads;
   const std::uint32_t first_page = shape().page_index(chunk.first_layer, 0);
+  const std::size_t base_bytes = layout.section_bytes(chunk.stratum, kBasePlane);
+  const std::size_t refinement_bytes = bytes.refinement.size() / sections;
   Sequence::Stratum& stratum = pages[chunk.stratum];
   // Positions ascend, so the tokens below a hit's end are the first of each section.
   std::vector<std::uint32_t> kept(sections, std::min(tokens, logical_tokens));
   if (layout.ranked()) {
     for (std::uint32_t i = 0; i < sections; ++i) {
-      const auto bitmap = bytes.subspan(i * section_bytes(chunk), layout.bitmap_bytes());
+      const auto bitmap = bytes.base.subspan(i * base_bytes, layout.bitmap_bytes());
       const auto below = tokens_below(bitmap, layout.tokens(), tokens, logical_tokens);
       if (!below) return fail(ErrorCode::kCorrupt, "a chunk of a stored object has impossible token positions");
       kept[i] = *below;
     }
   }
-  SHALE_TRY(verified(chunk, bytes, executor, std::size_t{sections} * pieces, [&](std::size_t i) {
+  const auto unverified = chunk.plane == kBasePlane ? bytes.base : bytes.refinement;
+  SHALE_TRY(verified(chunk, unverified, executor, std::size_t{sections} * pieces, [&](std::size_t i) {
     const std::size_t section = i / pieces;
     const auto first = static_cast<std::uint32_t>(i % pieces) * kPieceTokens;
-    const auto codes =
-        bytes.subspan(section * section_bytes(chunk), section_bytes(chunk)).subspan(layout.bitmap_bytes());
-    decode_piece(codes, stratum.pages[first_page + section], first, std::min(first + kPieceTokens, kept[section]),
-                 tokens);
+    const Codes<const std::byte> codes{
+        bytes.base.subspan(section * base_bytes, base_bytes).subspan(layout.bitmap_bytes()),
+        bytes.refinement.subspan(section * refinement_bytes, refinement_bytes)};
+    decode_piece(chunk.stratum, codes, stratum.pages[first_page + section], first,
+                 std::min(first + kPieceTokens, kept[section]));
   }));
   for (std::uint32_t i = 0; i < sections; ++i) {
     if (kept[i] == tokens || !layout.ranked()) continue;
@@ -184,14 +217,14 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, std::span<c
   return {};
 }
 
-// Tokens [first, end) of a section of `tokens` codes.
-void ObjectDecoder::State::decode_piece(std::span<const std::byte> codes, std::span<const PageId> to,
-                                        std::uint32_t first, std::uint32_t end, std::uint32_t tokens) {
+// Tokens [first, end) of a section.
+void ObjectDecoder::State::decode_piece(std::uint32_t stratum, const Codes<const std::byte>& codes,
+                                        std::span<const PageId> to, std::uint32_t first, std::uint32_t end) {
   std::vector<MutablePageView> views;
   for (std::uint32_t token = first; token < end; token += shape().page_tokens) {
     views.push_back(sequence->pool().writable_page(to[token / shape().page_tokens]));
   }
-  decode_tokens(layout.quantizer(), codes, tokens, first, end, views, shape());
+  decode_tokens(layout.quantizer(stratum), codes, layout.stratum_tokens(stratum), first, end, views, shape());
 }
 
 ObjectDecoder::ObjectDecoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -200,7 +233,7 @@ ObjectDecoder::ObjectDecoder(ObjectDecoder&&) noexcept = default;
 ObjectDecoder& ObjectDecoder::operator=(ObjectDecoder&&) noexcept = default;
 
 Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
-                                           Sequence& sequence) {
+                                           Sequence& sequence, Bits bits) {
   const auto tokens = static_cast<std::uint32_t>(manifest.tokens.size());
   if (manifest.shape != sequence.pool().shape()) {
     return fail(ErrorCode::kMismatch, "a stored object of another model or page size cannot be loaded into this pool");
@@ -210,7 +243,7 @@ Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep
                 logical_tokens, tokens);
   }
   SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(manifest.shape, manifest.method, tokens));
-  const std::uint32_t strata = manifest.strata_for(keep), groups = manifest.layer_groups();
+  const std::uint32_t strata = manifest.strata_for(keep);
   std::vector<Sequence::Stratum> pages;
   std::vector<SlabId> slabs;
   std::uint32_t shift = 0;
@@ -240,34 +273,36 @@ Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep
     }
     sequence.advance(logical_tokens, true);
   }
-  const std::size_t wanted = std::size_t{strata} * groups;
-  return ObjectDecoder(std::make_unique<State>(
-      State{.layout = std::move(layout),
-            .chunks = {manifest.chunks.begin(), manifest.chunks.begin() + static_cast<std::ptrdiff_t>(wanted)},
-            .strata = strata,
-            .groups = groups,
-            .logical_tokens = logical_tokens,
-            .sequence = &sequence,
-            .pages = std::move(pages),
-            .slabs = std::move(slabs),
-            .shift = shift,
-            .decoded = std::vector<bool>(wanted)}));
+  return ObjectDecoder(std::make_unique<State>(State{.layout = std::move(layout),
+                                                     .chunks = manifest.chunks,
+                                                     .wanted = manifest.chunks_for(strata, bits),
+                                                     .strata = strata,
+                                                     .logical_tokens = logical_tokens,
+                                                     .sequence = &sequence,
+                                                     .pages = std::move(pages),
+                                                     .slabs = std::move(slabs),
+                                                     .shift = shift,
+                                                     .taken = std::vector<bool>(manifest.chunks.size()),
+                                                     .waiting = std::vector<AlignedBuffer>(manifest.chunks.size())}));
 }
 
 std::uint32_t ObjectDecoder::strata() const { return state_->strata; }
+const std::vector<std::uint32_t>& ObjectDecoder::chunks() const { return state_->wanted; }
 
 Status ObjectDecoder::decode(std::uint32_t chunk, std::span<const std::byte> bytes, Executor& executor) {
   State& s = *state_;
-  if (chunk >= s.chunks.size() || s.decoded[chunk]) {
+  if (!std::ranges::binary_search(s.wanted, chunk) || s.taken[chunk]) {
     return fail(ErrorCode::kInvalidArgument, "chunk {} is not one of the {} wanted, or was decoded before", chunk,
-                s.chunks.size());
+                s.wanted.size());
   }
-  s.decoded[chunk] = true;
+  s.taken[chunk] = true;
   const ChunkInfo& info = s.chunks[chunk];
   if (bytes.size() != info.bytes) {
     return fail(ErrorCode::kCorrupt, "a chunk of a stored object has {} bytes instead of {}", bytes.size(), info.bytes);
   }
-  return s.layout.full() ? s.decode_full(info, bytes, executor) : s.decode_sections(info, bytes, executor);
+  if (s.layout.full()) return s.decode_full(info, bytes, executor);
+  if (const auto partner = s.partner(chunk)) return s.decode_nested(chunk, *partner, bytes, executor);
+  return s.decode_sections(info, {bytes}, executor);
 }
 
 }  // namespace shale

@@ -20,6 +20,11 @@ std::uint32_t pieces_per_step(std::size_t piece_bytes, std::size_t threads, std:
   return static_cast<std::uint32_t>(std::min<std::size_t>(left, each * threads));
 }
 
+void fill_padding(const Codes<std::byte>& rest) {
+  std::ranges::fill(rest.base, std::byte{0});
+  std::ranges::fill(rest.refinement, std::byte{0});
+}
+
 }  // namespace
 
 struct ObjectEncoder::State {
@@ -38,15 +43,12 @@ struct ObjectEncoder::State {
   void score_layer(std::uint32_t layer);
   void encode_head(std::uint32_t layer, std::uint32_t head);
   void encode_pages(const HeadPages& source, std::uint32_t layer, std::uint32_t head);
-  void encode_run(const HeadPages& source, std::span<std::byte> out) const;
+  void encode_run(const HeadPages& source, Codes<std::byte> out) const;
   void encode_stratum(const HeadPages& source, std::span<const std::uint8_t> stratum_of_token, std::uint32_t stratum,
-                      std::span<std::byte> section) const;
-  // The part of the chunk of (stratum, layer) that belongs to one head.
-  std::span<std::byte> section(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head);
-  AlignedBuffer& chunk_of(std::uint32_t stratum, std::uint32_t layer) {
-    const Manifest& manifest = encoded.manifest;
-    return encoded.chunks[manifest.chunk_index(stratum, layer / manifest.chunks.front().end_layer)];
-  }
+                      Codes<std::byte> out) const;
+  // The parts of the chunks of (stratum, layer) that belong to one head.
+  Codes<std::byte> sections(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head);
+  AlignedBuffer& chunk_of(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layer);
 };
 
 void ObjectEncoder::State::score_layer(std::uint32_t layer) {
@@ -82,26 +84,38 @@ void ObjectEncoder::State::score_layer(std::uint32_t layer) {
   }
 }
 
-std::span<std::byte> ObjectEncoder::State::section(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head) {
+AlignedBuffer& ObjectEncoder::State::chunk_of(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layer) {
+  const std::vector<ChunkInfo>& chunks = encoded.manifest.chunks;
+  const auto found = std::ranges::find_if(chunks, [&](const ChunkInfo& chunk) {
+    return chunk.stratum == stratum && chunk.plane == plane && layer < chunk.end_layer;
+  });
+  return encoded.chunks[static_cast<std::size_t>(found - chunks.begin())];
+}
+
+Codes<std::byte> ObjectEncoder::State::sections(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head) {
   const std::uint32_t first_layer = layer - layer % encoded.manifest.chunks.front().end_layer;
-  const std::size_t bytes = layout.section_bytes(stratum);
   const std::size_t index = std::size_t{layer - first_layer} * shape().kv_heads + head;
-  return chunk_of(stratum, layer).bytes().subspan(index * bytes, bytes);
+  const auto section = [&](std::uint32_t plane) {
+    const std::size_t bytes = layout.section_bytes(stratum, plane);
+    return chunk_of(stratum, plane, layer).bytes().subspan(index * bytes, bytes);
+  };
+  if (layout.planes(stratum) == 1) return {section(kBasePlane)};
+  return {section(kBasePlane), section(kRefinementPlane)};
 }
 
 void ObjectEncoder::State::encode_head(std::uint32_t layer, std::uint32_t head) {
   const HeadPages source = pages.head(layer, head);
   if (layout.full()) return encode_pages(source, layer, head);
-  if (!layout.ranked()) return encode_run(source, section(0, layer, head));
+  if (!layout.ranked()) return encode_run(source, sections(0, layer, head));
   const std::size_t n = layout.tokens();
   const auto strata = std::span(stratum_of).subspan(shape().page_index(layer, head) * n, n);
-  for (std::uint32_t s = 0; s < layout.strata(); ++s) encode_stratum(source, strata, s, section(s, layer, head));
+  for (std::uint32_t s = 0; s < layout.strata(); ++s) encode_stratum(source, strata, s, sections(s, layer, head));
 }
 
 // Full objects hold, slab by slab, what the slab holds of the group's layers. Slots beyond the last token are zeroed:
 // they may hold another request's tokens.
 void ObjectEncoder::State::encode_pages(const HeadPages& source, std::uint32_t layer, std::uint32_t head) {
-  AlignedBuffer& chunk = chunk_of(0, layer);
+  AlignedBuffer& chunk = chunk_of(0, kBasePlane, layer);
   const std::size_t page_bytes = shape().page_bytes();
   const std::size_t stride = chunk.size() / source.pages.size();
   const std::uint32_t first_layer = layer - layer % encoded.manifest.chunks.front().end_layer;
@@ -116,24 +130,22 @@ void ObjectEncoder::State::encode_pages(const HeadPages& source, std::uint32_t l
               rows_of(MutablePageView{keys, keys + shape().key_elements()}, shape()), 0, rest);
 }
 
-void ObjectEncoder::State::encode_run(const HeadPages& source, std::span<std::byte> out) const {
-  encode_tokens(layout.quantizer(), source.pages, shape(), layout.tokens(), out);
-  const std::size_t used = layout.quantizer().encoded_bytes(layout.tokens(), shape().head_dim);
-  std::ranges::fill(out.subspan(used), std::byte{0});
+void ObjectEncoder::State::encode_run(const HeadPages& source, Codes<std::byte> out) const {
+  encode_tokens(layout.quantizer(0), source.pages, shape(), layout.tokens(), out);
+  take_codes(layout.quantizer(0), layout.tokens(), shape().head_dim, out);
+  fill_padding(out);
 }
 
 void ObjectEncoder::State::encode_stratum(const HeadPages& source, std::span<const std::uint8_t> stratum_of_token,
-                                          std::uint32_t stratum, std::span<std::byte> out) const {
-  const Quantizer& quantizer = layout.quantizer();
-  const auto bitmap = out.first(layout.bitmap_bytes());
+                                          std::uint32_t stratum, Codes<std::byte> out) const {
+  const Quantizer& quantizer = layout.quantizer(stratum);
+  const auto bitmap = out.base.first(layout.bitmap_bytes());
   std::fill(bitmap.begin(), bitmap.end(), std::byte{0});
-  out = out.subspan(bitmap.size());
+  out.base = out.base.subspan(bitmap.size());
   BlockBuffer block(shape().head_dim);
   std::uint32_t filled = 0;
   const auto flush = [&] {
-    const std::size_t bytes = quantizer.encoded_bytes(filled, shape().head_dim);
-    quantizer.encode(block.const_rows(filled), out.first(bytes));
-    out = out.subspan(bytes);
+    quantizer.encode(block.const_rows(filled), take_codes(quantizer, filled, shape().head_dim, out));
     filled = 0;
   };
   for (std::uint32_t token = 0; token < stratum_of_token.size(); ++token) {
@@ -143,7 +155,7 @@ void ObjectEncoder::State::encode_stratum(const HeadPages& source, std::span<con
     if (filled == kBlockTokens) flush();
   }
   flush();
-  std::fill(out.begin(), out.end(), std::byte{0});
+  fill_padding(out);
 }
 
 ObjectEncoder::ObjectEncoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -180,17 +192,9 @@ Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<Sla
 
   identity.shape = shape;
   identity.strata_tokens.assign(layout.strata_tokens().begin(), layout.strata_tokens().end());
-  identity.chunks.clear();
+  identity.chunks = layout.chunks(layers_per_group(shape, identity.method, tokens));
   std::vector<AlignedBuffer> chunks;
-  const std::uint32_t step = layers_per_group(shape, identity.method, tokens);
-  for (std::uint32_t s = 0; s < layout.strata(); ++s) {
-    for (std::uint32_t first = 0; first < shape.layers; first += step) {
-      const std::uint32_t end = std::min(shape.layers, first + step);
-      const std::size_t bytes = layout.chunk_bytes(s, end - first);
-      identity.chunks.push_back({.stratum = s, .first_layer = first, .end_layer = end, .bytes = bytes, .checksum = {}});
-      chunks.emplace_back(bytes);
-    }
-  }
+  for (const ChunkInfo& chunk : identity.chunks) chunks.emplace_back(chunk.bytes);
   auto state = std::make_unique<State>(State{.pages = EntryPages(pool, std::move(slabs), first_slot, tokens),
                                              .layout = std::move(layout),
                                              .scorer = std::move(scorer),

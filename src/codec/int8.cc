@@ -141,10 +141,10 @@ class Int8 final : public Quantizer {
     const std::size_t scales = tokens * sizeof(Half);
     return {Plane{1, scales}, Plane{1, scales}, Plane{head_dim, tokens}, Plane{tokens, head_dim}};
   }
-  void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead&) const override {
+  void encode_block(const KvRows<const Half>& rows, std::byte* out, std::byte*, const Ahead&) const override {
     HWY_DYNAMIC_DISPATCH(int8::encode_block)(rows, out);
   }
-  void decode_block(const std::byte* in, const KvRows<Half>& rows) const override {
+  void decode_block(const std::byte* in, const std::byte*, const KvRows<Half>& rows) const override {
     HWY_DYNAMIC_DISPATCH(int8::decode_block)(in, rows);
   }
 };

@@ -34,10 +34,10 @@ class Kivi2 final : public Kivi {
   double bits() const override { return 2; }
 
  private:
-  void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead& ahead) const override {
+  void encode_block(const KvRows<const Half>& rows, std::byte* out, std::byte*, const Ahead& ahead) const override {
     HWY_DYNAMIC_DISPATCH(encode)(rows, out, ahead);
   }
-  void decode_block(const std::byte* in, const KvRows<Half>& rows) const override {
+  void decode_block(const std::byte* in, const std::byte*, const KvRows<Half>& rows) const override {
     HWY_DYNAMIC_DISPATCH(decode)(in, rows);
   }
 };

@@ -7,8 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "codec/method.h"
-#include "codec/quantizer.h"
+#include "codec/object.h"
 #include "paging/page_shape.h"
 
 namespace shale {
@@ -25,7 +24,7 @@ class ObjectLayout {
   std::uint32_t tokens() const { return tokens_; }
   bool full() const { return full_; }      // pages as they are
   bool ranked() const { return ranked_; }  // several strata, positions stored
-  const Quantizer& quantizer() const { return *quantizer_; }
+  const Quantizer& quantizer(std::uint32_t stratum) const { return *quantizers_[stratum]; }
 
   std::uint32_t strata() const { return static_cast<std::uint32_t>(strata_tokens_.size()); }
   std::span<const std::uint32_t> strata_tokens() const { return strata_tokens_; }  // cumulative
@@ -35,17 +34,26 @@ class ObjectLayout {
 
   // Bytes of the position bitmap at the head of a section; 0 where positions are implied.
   std::size_t bitmap_bytes() const { return ranked_ ? (std::size_t{tokens_} + 63) / 64 * 8 : 0; }
+  // What a stratum has chunks of: its base, and where its quantizer's bits nest their refinement.
+  std::uint32_t planes(std::uint32_t stratum) const { return refinement_bytes(stratum) == 0 ? 1 : 2; }
   // Not for full objects.
-  std::size_t section_bytes(std::uint32_t stratum) const;
-  std::size_t chunk_bytes(std::uint32_t stratum, std::uint32_t layers) const;
+  std::size_t section_bytes(std::uint32_t stratum, std::uint32_t plane) const;
+  std::size_t chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const;
+  // All of an object, in the manifest's order and without checksums, in groups of `layers_per_group` layers.
+  std::vector<ChunkInfo> chunks(std::uint32_t layers_per_group) const;
+  // Of all planes, of all layers.
+  std::size_t stratum_bytes(std::uint32_t stratum) const;
 
  private:
   ObjectLayout() = default;
+  std::size_t refinement_bytes(std::uint32_t stratum) const {
+    return full_ ? 0 : quantizer(stratum).refinement_bytes(stratum_tokens(stratum), shape_.head_dim);
+  }
 
   PageShape shape_;
   std::uint32_t tokens_ = 0;
   bool full_ = false, ranked_ = false;
-  std::shared_ptr<const Quantizer> quantizer_;
+  std::vector<std::shared_ptr<const Quantizer>> quantizers_;  // by stratum
   std::vector<std::uint32_t> strata_tokens_;
 };
 

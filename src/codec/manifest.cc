@@ -109,17 +109,14 @@ Status check_chunks(const Manifest& manifest, const ObjectLayout& layout) {
   const std::uint32_t layers = manifest.shape.layers;
   const std::uint32_t step = manifest.chunks.empty() ? 0 : manifest.chunks.front().end_layer;
   if (!within(step, layers)) return corrupt("its layer groups do not fit its layers");
-  const std::uint32_t groups = (layers + step - 1) / step;
-  if (manifest.chunks.size() != std::size_t{groups} * layout.strata()) return corrupt("chunks are missing or too many");
-  for (std::uint32_t i = 0; i < manifest.chunks.size(); ++i) {
-    const ChunkInfo& chunk = manifest.chunks[i];
-    const std::uint32_t first = i % groups * step, end = std::min(layers, first + step);
-    if (chunk.stratum != i / groups || chunk.first_layer != first || chunk.end_layer != end ||
-        chunk.bytes != layout.chunk_bytes(chunk.stratum, end - first)) {
-      return corrupt("its table of chunks contradicts its shape, method or tokens");
-    }
-  }
-  return {};
+  const std::vector<ChunkInfo> expected = layout.chunks(step);
+  if (manifest.chunks.size() != expected.size()) return corrupt("chunks are missing or too many");
+  const auto same = [](const ChunkInfo& a, const ChunkInfo& b) {
+    return a.stratum == b.stratum && a.plane == b.plane && a.first_layer == b.first_layer &&
+           a.end_layer == b.end_layer && a.bytes == b.bytes;
+  };
+  if (std::ranges::equal(manifest.chunks, expected, same)) return {};
+  return corrupt("its table of chunks contradicts its shape, method or tokens");
 }
 
 // The frame that every version shares: magic, version, size, … , checksum. Returns what lies between.
@@ -155,7 +152,8 @@ Hash128 Manifest::name() const {
 }
 
 std::uint32_t Manifest::layer_groups() const {
-  return strata_tokens.empty() ? 0 : static_cast<std::uint32_t>(chunks.size() / strata_tokens.size());
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      chunks, [](const ChunkInfo& chunk) { return chunk.stratum == 0 && chunk.plane == kBasePlane; }));
 }
 
 std::uint32_t Manifest::strata_for(double keep) const {
@@ -164,11 +162,22 @@ std::uint32_t Manifest::strata_for(double keep) const {
   return static_cast<std::uint32_t>(std::min(reaches - strata_tokens.begin() + 1, std::ssize(strata_tokens)));
 }
 
-std::uint64_t Manifest::bytes_for(double keep) const {
-  const std::uint32_t strata = strata_for(keep);
+std::uint64_t Manifest::bytes_for(double keep, Bits bits) const {
   std::uint64_t bytes = 0;
-  for (const ChunkInfo& chunk : chunks) bytes += chunk.stratum < strata ? chunk.bytes : 0;
+  for (const std::uint32_t chunk : chunks_for(strata_for(keep), bits)) bytes += chunks[chunk].bytes;
   return bytes;
+}
+
+std::vector<std::uint32_t> Manifest::chunks_for(std::uint32_t strata, Bits bits) const {
+  std::vector<std::uint32_t> wanted;
+  for (std::uint32_t i = 0; i < chunks.size() && chunks[i].stratum < strata; ++i) {
+    if (bits == Bits::kAll || chunks[i].plane == kBasePlane) wanted.push_back(i);
+  }
+  return wanted;
+}
+
+bool Manifest::has_refinement() const {
+  return std::ranges::any_of(chunks, [](const ChunkInfo& chunk) { return chunk.plane == kRefinementPlane; });
 }
 
 AlignedBuffer Manifest::serialize() const {
@@ -189,6 +198,7 @@ AlignedBuffer Manifest::serialize() const {
   writer.number(static_cast<std::uint32_t>(chunks.size()));
   for (const ChunkInfo& chunk : chunks) {
     writer.number(chunk.stratum);
+    writer.number(chunk.plane);
     writer.number(chunk.first_layer);
     writer.number(chunk.end_layer);
     writer.number(chunk.bytes);
@@ -219,9 +229,10 @@ Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
   manifest.tokens = reader.array<std::int32_t>(kTokensMax);
   manifest.strata_tokens = reader.array<std::uint32_t>(kKeepGrid.size());
   const auto chunks = reader.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < chunks && i < kLayersMax * kKeepGrid.size(); ++i) {
+  for (std::uint32_t i = 0; i < chunks && i < 2 * kLayersMax * kKeepGrid.size(); ++i) {
     ChunkInfo& chunk = manifest.chunks.emplace_back();
     chunk.stratum = reader.number<std::uint32_t>();
+    chunk.plane = reader.number<std::uint32_t>();
     chunk.first_layer = reader.number<std::uint32_t>();
     chunk.end_layer = reader.number<std::uint32_t>();
     chunk.bytes = reader.number<std::uint64_t>();

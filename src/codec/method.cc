@@ -1,8 +1,12 @@
 #include "codec/method.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <vector>
 
 #include "codec/quantizer.h"
+#include "scoring/scorer.h"
 
 namespace shale {
 namespace {
@@ -12,7 +16,49 @@ bool is_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), allowed);
 }
 
+// Cuts the first name off a list. The last one stays.
+std::string_view take_name(std::string_view& list) {
+  const std::size_t end = list.find('/');
+  const std::string_view name = list.substr(0, end);
+  if (end != list.npos) list.remove_prefix(end + 1);
+  return name;
+}
+
+// A list of names without "full", none repeated at its end; empty for anything else.
+std::string canonical_list(std::string_view list) {
+  std::vector<std::string_view> names;
+  for (std::size_t left = static_cast<std::size_t>(std::ranges::count(list, '/')) + 1; left > 0; --left) {
+    names.push_back(take_name(list));
+    if (!is_name(names.back()) || names.back() == "full") return {};
+  }
+  if (names.size() > kKeepGrid.size()) return {};
+  while (names.size() > 1 && names.back() == names[names.size() - 2]) names.pop_back();
+  return fmt::format("{}", fmt::join(names, "/"));
+}
+
 }  // namespace
+
+std::string_view Method::quantizer_of(std::uint32_t stratum) const {
+  std::string_view rest = quantizer, name = take_name(rest);
+  for (; stratum > 0; --stratum) name = take_name(rest);
+  return name;
+}
+
+Method Method::coarsened() const {
+  std::string_view rest = quantizer;
+  std::string coarse;
+  for (auto left = std::ranges::count(quantizer, '/') + 1; left > 0; --left) {
+    const std::string_view name = take_name(rest);
+    coarse += fmt::format("{}{}", coarse.empty() ? "" : "/", name == "layered" ? "layered2" : name);
+  }
+  return {scorer, canonical_list(coarse)};
+}
+
+Status Method::check() const {
+  if (!scorer.empty()) SHALE_TRY(make_scorer(scorer));
+  for (std::uint32_t s = 0; s < kKeepGrid.size(); ++s) SHALE_TRY(make_quantizer(quantizer_of(s)));
+  return {};
+}
 
 std::string Method::text() const {
   if (is_full()) return "full";
@@ -24,17 +70,18 @@ Result<Method> Method::parse(std::string_view text) {
   if (text == "full") return full();
   const std::size_t plus = text.find('+');
   const std::string_view first = text.substr(0, plus);
-  const std::string_view second = plus == text.npos ? "none" : text.substr(plus + 1);
-  if (!is_name(first) || !is_name(second) || first == "full" || second == "full") {
+  std::string second = canonical_list(plus == text.npos ? "none" : text.substr(plus + 1));
+  if (!is_name(first) || first == "full" || second.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                "'{}' is not a method: scorer[+quantizer], quantizer or full, such as keydiff, kivi4, snapkv+int8",
+                "'{}' is not a method: scorer[+quantizer[/quantizer]...], quantizer or full, such as keydiff, kivi4, "
+                "snapkv+int8, snapkv+int8/kivi2",
                 text);
   }
   const auto quantizers = quantizer_names();
   if (plus == text.npos && std::find(quantizers.begin(), quantizers.end(), first) != quantizers.end()) {
     return Method{"", std::string(first)};
   }
-  return Method{std::string(first), std::string(second)};
+  return Method{std::string(first), std::move(second)};
 }
 
 }  // namespace shale

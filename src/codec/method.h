@@ -1,8 +1,10 @@
-// A method is written `scorer[+quantizer]`, `quantizer` or `full`: keydiff, kivi4, snapkv+int8, full.
+// A method is written `scorer[+quantizer[/quantizer]…]`, `quantizer` or `full`: keydiff, kivi4, snapkv+int8,
+// snapkv+int8/kivi2, full.
 #pragma once
 
 #include <array>
 #include <compare>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -11,14 +13,21 @@
 namespace shale {
 
 struct Method {
-  std::string scorer;     // empty: no ranking, tokens are kept in order and all of them
-  std::string quantizer;  // "none": as computed
+  std::string scorer;  // empty: no ranking, tokens are kept in order and all of them
+  // "none": as computed. With a scorer also one a stratum, the most important first, the last for all others:
+  // "int8/int8/kivi2" has the best quarter of the tokens (kKeepGrid) at 8 bits and the rest at 2.
+  std::string quantizer;
 
   bool operator==(const Method&) const = default;
   auto operator<=>(const Method&) const = default;
   bool is_full() const { return scorer.empty() && quantizer == "none"; }
   std::string text() const;
-  // Only the form is checked here; make_scorer and make_quantizer check the names.
+  std::string_view quantizer_of(std::uint32_t stratum) const;
+  // What remains without the bits that refine others: layered2 for layered.
+  Method coarsened() const;
+  // kInvalidArgument for a name that is no scorer's or quantizer's, with the known ones.
+  Status check() const;
+  // Only the form is checked here.
   static Result<Method> parse(std::string_view text);
   static Method full() { return {"", "none"}; }
 };

@@ -23,11 +23,11 @@ class None final : public Quantizer {
     return {keys, keys + std::size_t{head_dim} * kBlockTokens, kBlockTokens, kBlockTokens, head_dim};
   }
 
-  void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead&) const override {
+  void encode_block(const KvRows<const Half>& rows, std::byte* out, std::byte*, const Ahead&) const override {
     copy_tokens(rows, 0, rows_of(out, rows.head_dim), 0, kBlockTokens);
   }
 
-  void decode_block(const std::byte* in, const KvRows<Half>& rows) const override {
+  void decode_block(const std::byte* in, const std::byte*, const KvRows<Half>& rows) const override {
     const KvRows<Half> from = rows_of(const_cast<std::byte*>(in), rows.head_dim);
     copy_tokens({from.keys, from.values, from.key_stride, kBlockTokens, rows.head_dim}, 0, rows, 0, kBlockTokens);
   }

@@ -1,4 +1,5 @@
-// The stored object of one entry: a manifest and immutable, checksummed chunks, one per (stratum, layer group).
+// The stored object of one entry: a manifest and immutable, checksummed chunks, one per (stratum, plane of bits, layer
+// group).
 // Format: docs/formats/object.md.
 #pragma once
 
@@ -19,7 +20,7 @@
 
 namespace shale {
 
-inline constexpr std::uint32_t kObjectFormatVersion = 1;
+inline constexpr std::uint32_t kObjectFormatVersion = 2;
 
 // Everything that must agree before stored bytes may be read: weights, tokenizer, RoPE settings, KV element type, page
 // size, format version. Two fingerprints are compared by `hash` alone.
@@ -32,13 +33,20 @@ using EntryKey = Hash128;
 // hash(format version, fingerprint, parent's key, tokens); a root entry's parent key is all zero.
 EntryKey entry_key(const Fingerprint& fingerprint, const EntryKey& parent, std::span<const std::int32_t> tokens);
 
+// The bits of a stratum: all of them, or, where the quantizer's nest, those that can be read alone and the finer ones.
+inline constexpr std::uint32_t kBasePlane = 0, kRefinementPlane = 1;
+
 struct ChunkInfo {
-  std::uint32_t stratum = 0;      // 0 is the most important
+  std::uint32_t stratum = 0;  // 0 is the most important
+  std::uint32_t plane = kBasePlane;
   std::uint32_t first_layer = 0;  // layers [first_layer, end_layer)
   std::uint32_t end_layer = 0;
   std::uint64_t bytes = 0;
   Hash128 checksum;
 };
+
+// How much of an object's bits is stored or read.
+enum class Bits { kAll, kBase };
 
 struct Manifest {
   EntryKey key;
@@ -49,20 +57,25 @@ struct Manifest {
   std::vector<std::int32_t> tokens;  // the entry's own
   Method method;
   std::vector<std::uint32_t> strata_tokens;  // cumulative tokens kept per head up to and including each stratum
-  std::vector<ChunkInfo> chunks;             // stratum-major, layers ascending
+  std::vector<ChunkInfo> chunks;             // by stratum, then plane, then layers
 
   // Strata needed for `keep`: the first whose cumulative tokens reach kept_tokens(tokens, keep). `full` and plain
   // quantizers have a single stratum.
   std::uint32_t strata_for(double keep) const;
-  std::uint64_t bytes_for(double keep) const;
+  std::uint64_t bytes_for(double keep, Bits bits = Bits::kAll) const;
+  // Those of strata [0, strata), ascending: what must lie on a tier, and be read. They are the first of the manifest's
+  // chunks, less the refinements at fewer bits.
+  std::vector<std::uint32_t> chunks_for(std::uint32_t strata, Bits bits = Bits::kAll) const;
+  // Whether any chunk refines another: then the object can be stored and read at fewer bits.
+  bool has_refinement() const;
+  // What the object amounts to at those bits: snapkv+layered2 for the base of snapkv+layered.
+  Method method_at(Bits bits) const { return bits == Bits::kAll ? method : method.coarsened(); }
   std::uint32_t layer_groups() const;
+  std::uint32_t group_of(const ChunkInfo& chunk) const { return chunk.first_layer / chunks.front().end_layer; }
   // Of the object's blobs on any tier: hash(key, method, checksums of all chunks). Two computations of the same entry
-  // that differ in a bit are two objects, whose chunks never meet; a copy cut to its first strata keeps its name.
+  // that differ in a bit are two objects, whose chunks never meet; a copy cut to its first strata or to fewer bits
+  // keeps its name.
   Hash128 name() const;
-  // Index into `chunks`.
-  std::uint32_t chunk_index(std::uint32_t stratum, std::uint32_t group) const {
-    return stratum * layer_groups() + group;
-  }
 
   AlignedBuffer serialize() const;
   // Checks magic, version, checksum and every field against every other, so that nothing computed from a manifest that
@@ -70,8 +83,8 @@ struct Manifest {
   static Result<Manifest> parse(std::span<const std::byte> bytes);
 };
 
-// Layers per group so that the smallest stratum's chunk reaches 256 KiB where the entry is large enough. All layers for
-// a method that cannot be encoded.
+// Layers per group so that the smallest stratum's base chunk reaches 256 KiB where the entry is large enough. All
+// layers for a method that cannot be encoded.
 std::uint32_t layers_per_group(const PageShape& shape, const Method& method, std::uint32_t tokens);
 
 // Encodes an entry in bounded pieces. Reads the pages of the entry's tokens, which must be exact, with heads in
@@ -115,15 +128,17 @@ class ObjectDecoder {
   // out. Full objects restore slabs whose heads agree, bit for bit; all others make the sequence lossy, with each
   // stratum on pages of its own, its tokens in order of position. kMismatch for another shape.
   static Result<ObjectDecoder> start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
-                                     Sequence& sequence);
+                                     Sequence& sequence, Bits bits = Bits::kAll);
   ~ObjectDecoder();
   ObjectDecoder(ObjectDecoder&&) noexcept;
   ObjectDecoder& operator=(ObjectDecoder&&) noexcept;
 
-  // Chunks [0, strata() · manifest.layer_groups()) are wanted.
   std::uint32_t strata() const;
-  // Verifies the checksum and decodes one chunk over the executor, each once. kCorrupt when it fails; the caller must
-  // then drop the sequence, for what lies in its pages is undefined.
+  // Numbers of the chunks that are wanted, ascending.
+  const std::vector<std::uint32_t>& chunks() const;
+  // Verifies the checksum and decodes one chunk over the executor, each once. Of a base and its refinement the first to
+  // come is copied and waits for the other. kCorrupt when it fails; the caller must then drop the sequence, for what
+  // lies in its pages is undefined.
   Status decode(std::uint32_t chunk, std::span<const std::byte> bytes, Executor& executor);
 
  private:

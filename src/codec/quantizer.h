@@ -37,6 +37,14 @@ struct Ahead {
   const std::byte* second = nullptr;
 };
 
+// Codes of a run of tokens. A quantizer whose bits nest puts its coarse codes in `base`, which can be decoded alone,
+// and what makes them finer in `refinement`; all others have a base only.
+template <class Byte>
+struct Codes {
+  std::span<Byte> base;
+  std::span<Byte> refinement = {};
+};
+
 // Thread-safe.
 class Quantizer {
  public:
@@ -46,11 +54,14 @@ class Quantizer {
   // head_dim must be a multiple of it.
   virtual std::uint32_t channel_multiple() const { return 32; }
 
-  std::size_t encoded_bytes(std::uint32_t tokens, std::uint32_t head_dim) const;
-  // `out` has encoded_bytes(). Elements that share a scale with a NaN or an infinity decode to anything.
-  void encode(const KvRows<const Half>& rows, std::span<std::byte> out, const Ahead& ahead = {}) const;
-  // Any bytes of the right length decode to something finite or not, never to undefined behaviour.
-  void decode(std::span<const std::byte> in, const KvRows<Half>& rows) const;
+  std::size_t base_bytes(std::uint32_t tokens, std::uint32_t head_dim) const;
+  std::size_t refinement_bytes(std::uint32_t tokens, std::uint32_t head_dim) const;  // 0 where bits do not nest
+  // `out` has base_bytes() and refinement_bytes(). Elements that share a scale with a NaN or an infinity decode to
+  // anything.
+  void encode(const KvRows<const Half>& rows, const Codes<std::byte>& out, const Ahead& ahead = {}) const;
+  // Without a refinement, at fewer bits. Any bytes of the right length decode to something finite or not, never to
+  // undefined behaviour.
+  void decode(const Codes<const std::byte>& in, const KvRows<Half>& rows) const;
 
  protected:
   // An encoded block is a sequence of planes, each `rows` rows of `row_bytes`. A short block has the same planes with
@@ -62,14 +73,26 @@ class Quantizer {
 
  private:
   virtual Planes planes(std::uint32_t tokens, std::uint32_t head_dim) const = 0;
-  // One full block. `ahead` is never null here.
-  virtual void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead& ahead) const = 0;
-  virtual void decode_block(const std::byte* in, const KvRows<Half>& rows) const = 0;
+  virtual Planes refinement_planes(std::uint32_t, std::uint32_t) const { return {}; }
+  // One full block. `ahead` is never null here. `refinement` is null for quantizers that have none; when decoding, also
+  // for want of it.
+  virtual void encode_block(const KvRows<const Half>& rows, std::byte* base, std::byte* refinement,
+                            const Ahead& ahead) const = 0;
+  virtual void decode_block(const std::byte* base, const std::byte* refinement, const KvRows<Half>& rows) const = 0;
 
-  std::size_t block_bytes(std::uint32_t tokens, std::uint32_t head_dim) const;
-  void encode_tail(const KvRows<const Half>& rows, std::byte* out) const;
-  void decode_tail(const std::byte* in, const KvRows<Half>& rows) const;
+  void encode_tail(const KvRows<const Half>& rows, std::byte* base, std::byte* refinement) const;
+  void decode_tail(const std::byte* base, const std::byte* refinement, const KvRows<Half>& rows) const;
 };
+
+// Cuts what `tokens` tokens need off the front of `from`.
+inline Codes<std::byte> take_codes(const Quantizer& quantizer, std::uint32_t tokens, std::uint32_t head_dim,
+                                   Codes<std::byte>& from) {
+  const std::size_t base = quantizer.base_bytes(tokens, head_dim);
+  const std::size_t refinement = quantizer.refinement_bytes(tokens, head_dim);
+  const Codes<std::byte> taken{from.base.first(base), from.refinement.first(refinement)};
+  from = {from.base.subspan(base), from.refinement.subspan(refinement)};
+  return taken;
+}
 
 std::vector<std::string_view> quantizer_names();  // alphabetical, "none" among them
 // kInvalidArgument names the known ones.

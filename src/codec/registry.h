@@ -12,7 +12,12 @@
   X(int8)                   \
   X(kivi2)                  \
   X(kivi4)                  \
-  X(none)
+  X(layered)                \
+  X(layered2)               \
+  X(none)                   \
+  X(turboquant2)            \
+  X(turboquant3)            \
+  X(turboquant4)
 
 namespace shale {
 

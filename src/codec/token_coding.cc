@@ -21,26 +21,31 @@ Ahead ahead_of(std::span<const PageView> pages, const PageShape& shape, std::uin
 }  // namespace
 
 void encode_tokens(const Quantizer& quantizer, std::span<const PageView> pages, const PageShape& shape,
-                   std::uint32_t tokens, std::span<std::byte> out) {
+                   std::uint32_t tokens, Codes<std::byte> out) {
   BlockBuffer block(shape.head_dim);
   for (std::uint32_t first = 0; first < tokens; first += kBlockTokens) {
     const std::uint32_t count = std::min(kBlockTokens, tokens - first);
     gather_tokens(pages, shape, first, count, block.rows(count), 0);
-    const std::size_t bytes = quantizer.encoded_bytes(count, shape.head_dim);
-    quantizer.encode(block.const_rows(count), out.first(bytes), ahead_of(pages, shape, first));
-    out = out.subspan(bytes);
+    quantizer.encode(block.const_rows(count), take_codes(quantizer, count, shape.head_dim, out),
+                     ahead_of(pages, shape, first));
   }
 }
 
-void decode_tokens(const Quantizer& quantizer, std::span<const std::byte> codes, std::uint32_t tokens,
+void decode_tokens(const Quantizer& quantizer, const Codes<const std::byte>& codes, std::uint32_t tokens,
                    std::uint32_t first, std::uint32_t end, std::span<const MutablePageView> pages,
                    const PageShape& shape) {
-  const std::size_t step = quantizer.encoded_bytes(kBlockTokens, shape.head_dim);
+  const std::size_t step = quantizer.base_bytes(kBlockTokens, shape.head_dim);
+  const std::size_t refinement_step = quantizer.refinement_bytes(kBlockTokens, shape.head_dim);
   BlockBuffer block(shape.head_dim);
   for (std::uint32_t token = first; token < end; token += kBlockTokens) {
     const std::uint32_t stored = std::min(kBlockTokens, tokens - token);
-    const auto bytes = codes.subspan(token / kBlockTokens * step, quantizer.encoded_bytes(stored, shape.head_dim));
-    quantizer.decode(bytes, block.rows(stored));
+    const std::size_t index = token / kBlockTokens;
+    Codes<const std::byte> in = {codes.base.subspan(index * step, quantizer.base_bytes(stored, shape.head_dim))};
+    if (!codes.refinement.empty()) {
+      in.refinement =
+          codes.refinement.subspan(index * refinement_step, quantizer.refinement_bytes(stored, shape.head_dim));
+    }
+    quantizer.decode(in, block.rows(stored));
     scatter_tokens(block.const_rows(stored), 0, pages, shape, token - first, std::min(stored, end - token));
   }
   flush_stream();

@@ -9,13 +9,13 @@
 
 namespace shale {
 
-// Encodes the first `tokens` tokens of `pages`, all full but the last, into the first encoded_bytes() of `out`.
+// Encodes the first `tokens` tokens of `pages`, all full but the last, into the first bytes of `out`.
 void encode_tokens(const Quantizer& quantizer, std::span<const PageView> pages, const PageShape& shape,
-                   std::uint32_t tokens, std::span<std::byte> out);
+                   std::uint32_t tokens, Codes<std::byte> out);
 
 // Decodes tokens [first, end) of `codes`, which hold `tokens`, into `pages`, the first of which is for token `first`: a
-// multiple of the block and of the page.
-void decode_tokens(const Quantizer& quantizer, std::span<const std::byte> codes, std::uint32_t tokens,
+// multiple of the block and of the page. Without a refinement, at fewer bits.
+void decode_tokens(const Quantizer& quantizer, const Codes<const std::byte>& codes, std::uint32_t tokens,
                    std::uint32_t first, std::uint32_t end, std::span<const MutablePageView> pages,
                    const PageShape& shape);
 

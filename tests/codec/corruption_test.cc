@@ -100,10 +100,11 @@ TEST_P(Damaged, ForgedChunksAreRefusedOrHarmless) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Objects, Damaged, ::testing::Values("full", "int8", "knorm", "streaming+kivi2"),
+INSTANTIATE_TEST_SUITE_P(Objects, Damaged,
+                         ::testing::Values("full", "int8", "knorm", "streaming+kivi2", "knorm+layered/kivi4"),
                          [](const auto& method) {
                            std::string name = method.param;
-                           std::replace(name.begin(), name.end(), '+', '_');
+                           std::ranges::replace_if(name, [](char c) { return c == '+' || c == '/'; }, '_');
                            return name;
                          });
 

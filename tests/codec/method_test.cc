@@ -12,12 +12,27 @@ TEST(Method, ReadsAndWritesItsThreeForms) {
   EXPECT_EQ(*Method::parse("keydiff+none"), (Method{"keydiff", "none"}));
   EXPECT_EQ(*Method::parse("kivi4"), (Method{"", "kivi4"}));
   EXPECT_EQ(*Method::parse("snapkv+int8"), (Method{"snapkv", "int8"}));
-  for (const char* text : {"full", "keydiff", "kivi4", "snapkv+int8"}) EXPECT_EQ(Method::parse(text)->text(), text);
+  for (const char* text : {"full", "keydiff", "kivi4", "snapkv+int8", "knorm+int8/kivi2"})
+    EXPECT_EQ(Method::parse(text)->text(), text);
+}
+
+TEST(Method, GivesStrataQuantizersOfTheirOwn) {
+  const Method method = *Method::parse("snapkv+none/int8/int8/kivi2/kivi2");
+  EXPECT_EQ(method.text(), "snapkv+none/int8/int8/kivi2");
+  const std::array<std::string_view, 5> expected = {"none", "int8", "int8", "kivi2", "kivi2"};
+  for (std::uint32_t s = 0; s < 5; ++s) EXPECT_EQ(method.quantizer_of(s), expected[s]);
+  EXPECT_EQ(Method::parse("snapkv+int8/int8")->text(), "snapkv+int8");
+  EXPECT_EQ(Method::parse("snapkv+none/none")->text(), "snapkv");
+  EXPECT_TRUE(method.check());
+  for (const char* text : {"nope+int8", "knorm+int8/nope", "nope"}) {
+    EXPECT_EQ(Method::parse(text)->check().error().code, ErrorCode::kInvalidArgument) << text;
+  }
 }
 
 TEST(Method, RefusesOtherForms) {
   for (const char* text :
-       {"", "+", "keydiff+", "+int8", "a+b+c", "full+int8", "keydiff+full", "Key", "key diff", "k\n"}) {
+       {"", "+", "keydiff+", "+int8", "a+b+c", "full+int8", "keydiff+full", "Key", "key diff", "k\n", "int8/kivi2",
+        "knorm+/int8", "knorm+int8/", "knorm+int8//kivi2", "knorm+int8/full", "knorm+none/int8/none/int8/none/int8"}) {
     const auto method = Method::parse(text);
     ASSERT_FALSE(method) << text;
     EXPECT_EQ(method.error().code, ErrorCode::kInvalidArgument);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -92,6 +94,51 @@ inline HeadRows int8_bounds(const HeadRows& rows) {
   return bounds;
 }
 
+// turboquant's levels: what a Gaussian coordinate's magnitude decodes to.
+inline std::vector<double> gaussian_levels(int bits) {
+  if (bits == 2) return {0.4527800, 1.5104176};
+  if (bits == 3) return {0.2450942, 0.7560053, 1.3439093, 2.1519457};
+  return {0.1283950, 0.3880483, 0.6567591, 0.9423405, 1.2562312, 1.6180464, 2.0690172, 2.7325896};
+}
+
+// Element (r, c) of the rotation: the root of 1 / n, its sign that of the Walsh–Hadamard matrix and of column c.
+inline double rotation(std::uint32_t r, std::uint32_t c, std::uint32_t n) {
+  std::uint64_t z = (c / 64 + 1) * 0x9e3779b97f4a7c15;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+  z = (z ^ z >> 27) * 0x94d049bb133111eb;
+  z ^= z >> 31;
+  const bool minus = (std::popcount(r & c) + (z >> c % 64)) & 1;
+  return (minus ? -1 : 1) / std::sqrt(static_cast<double>(n));
+}
+
+// How far each of the n elements of a vector may move: the errors that nearest levels make of its rotated coordinates,
+// rotated back with signs at their worst.
+inline void bound_rotated(const float* from, std::uint32_t n, int bits, float* bounds) {
+  const std::vector<double> levels = gaussian_levels(bits);
+  double square = 0;
+  for (std::uint32_t c = 0; c < n; ++c) square += static_cast<double>(from[c]) * from[c];
+  const double norm = std::sqrt(square / n);
+  double error = 0;
+  for (std::uint32_t r = 0; r < n; ++r) {
+    double x = 0;
+    for (std::uint32_t c = 0; c < n; ++c) x += rotation(r, c, n) * from[c];
+    double nearest = std::numeric_limits<double>::infinity();
+    for (const double level : levels) nearest = std::min(nearest, std::abs(std::abs(x) - level * norm));
+    error += nearest + norm * 4 * kHalfStep;
+  }
+  std::fill_n(bounds, n, static_cast<float>(error / std::sqrt(static_cast<double>(n)) + 1e-5));
+}
+
+inline HeadRows turboquant_bounds(const HeadRows& rows, int bits) {
+  HeadRows bounds(rows.tokens, rows.head_dim);
+  const std::uint32_t n = std::min(256u, 1u << std::countr_zero(rows.head_dim));
+  for (std::size_t at = 0; at < rows.keys.size(); at += n) {
+    bound_rotated(&rows.keys[at], n, bits, &bounds.keys[at]);
+    bound_rotated(&rows.values[at], n, bits, &bounds.values[at]);
+  }
+  return bounds;
+}
+
 }  // namespace naive
 
 // How far each element may move; no member of a run is looked at outside its own block.
@@ -99,6 +146,9 @@ inline HeadRows quantizer_bounds(std::string_view name, const HeadRows& rows) {
   if (name == "int8") return naive::int8_bounds(rows);
   if (name == "kivi4") return naive::kivi_bounds(rows, 15);
   if (name == "kivi2") return naive::kivi_bounds(rows, 3);
+  if (name == "layered") return naive::kivi_bounds(rows, 16);
+  if (name == "layered2") return naive::kivi_bounds(rows, 4);
+  if (name.starts_with("turboquant")) return naive::turboquant_bounds(rows, name.back() - '0');
   return HeadRows(rows.tokens, rows.head_dim);
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <ranges>
 #include <thread>
 #include <vector>
 
@@ -130,10 +131,11 @@ inline Result<ObjectEncoder::Encoded> encode(const Context& context, const Seque
 }
 
 inline Status decode(const ObjectEncoder::Encoded& object, double keep, std::uint32_t logical, Sequence& into,
-                     Executor& executor) {
-  SHALE_ASSIGN(ObjectDecoder decoder, ObjectDecoder::start(object.manifest, keep, logical, into));
-  const std::uint32_t chunks = decoder.strata() * object.manifest.layer_groups();
-  for (std::uint32_t i = chunks; i-- > 0;) SHALE_TRY(decoder.decode(i, object.chunks[i].bytes(), executor));
+                     Executor& executor, Bits bits = Bits::kAll) {
+  SHALE_ASSIGN(ObjectDecoder decoder, ObjectDecoder::start(object.manifest, keep, logical, into, bits));
+  for (const std::uint32_t i : decoder.chunks() | std::views::reverse) {
+    SHALE_TRY(decoder.decode(i, object.chunks[i].bytes(), executor));
+  }
   return {};
 }
 

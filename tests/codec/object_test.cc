@@ -62,7 +62,7 @@ std::vector<std::vector<std::uint32_t>> naive_strata(const Context& context, con
 
 // What the decoded sequence must hold after its first `prefix` tokens, within the quantizer's bounds.
 void expect_decoded(const Context& context, const Sequence& sequence, const Manifest& manifest, double keep,
-                    std::uint32_t logical, std::uint32_t prefix) {
+                    std::uint32_t logical, std::uint32_t prefix, Bits bits = Bits::kAll) {
   const std::uint32_t first = manifest.first_position, end = first + static_cast<std::uint32_t>(manifest.tokens.size());
   for (std::uint32_t index = 0; index < context.shape.pages_per_slab(); ++index) {
     const HeadRows got = held(sequence, index / context.shape.kv_heads, index % context.shape.kv_heads, prefix);
@@ -76,7 +76,9 @@ void expect_decoded(const Context& context, const Sequence& sequence, const Mani
           stored.value(i, c) = context.heads[index].value(first + strata[s][i], c);
         }
       }
-      const HeadRows bounds = quantizer_bounds(manifest.method.quantizer, stored);
+      const std::string quantizer(manifest.method.quantizer_of(s));
+      const HeadRows bounds =
+          quantizer_bounds(quantizer == "layered" && bits == Bits::kBase ? "layered2" : quantizer, stored);
       for (std::uint32_t i = 0; i < stored.tokens && strata[s][i] < logical; ++i, ++at) {
         ASSERT_LT(at, got.tokens);
         for (std::uint32_t c = 0; c < stored.head_dim; ++c) {
@@ -91,14 +93,19 @@ void expect_decoded(const Context& context, const Sequence& sequence, const Mani
 }
 
 std::vector<std::string> all_methods() {
-  std::vector<std::string> methods = {"full"};
+  std::vector<std::string> methods = {"full", "snapkv+int8/kivi2", "keydiff+none/layered/int8/layered2/turboquant3"};
   for (const std::string_view quantizer : quantizer_names()) {
-    if (quantizer != "none") methods.emplace_back(quantizer);
-    for (const std::string_view scorer : scorer_names()) {
-      if (!missing_needs((*make_scorer(scorer))->needs(), kCaptured).empty()) continue;
-      methods.push_back(Method{std::string(scorer), std::string(quantizer)}.text());
-    }
+    if (quantizer == "none") continue;
+    methods.emplace_back(quantizer);
+    methods.push_back(Method{"knorm", std::string(quantizer)}.text());
   }
+  for (const std::string_view scorer : scorer_names()) {
+    if (!missing_needs((*make_scorer(scorer))->needs(), kCaptured).empty()) continue;
+    methods.emplace_back(scorer);
+    methods.push_back(Method{std::string(scorer), "kivi4"}.text());
+  }
+  std::ranges::sort(methods);
+  methods.erase(std::ranges::unique(methods).begin(), methods.end());
   return methods;
 }
 
@@ -180,8 +187,42 @@ TEST_P(EveryMethod, ChunksDependOnNothingButTheirTokens) {
   }
 }
 
+// Every chunk of the base plane is what layered2 has, and is read alone by it.
+TEST(LayeredObject, IsReadAtFewerBitsWithoutItsRefinement) {
+  const Context context = random_context(kShape, 150, 8);
+  const auto pool = make_pool(kShape, 10), other_pool = make_pool(kShape, 30);
+  Sequence source(*pool);
+  append(source, context, 0, 150);
+  InlineExecutor alone;
+  for (const std::string method : {"layered", "knorm+layered", "knorm+layered/int8"}) {
+    SCOPED_TRACE(method);
+    auto object = encode(context, source, method, 0, 150, alone);
+    ASSERT_TRUE(object && object->manifest.has_refinement());
+    for (std::size_t i = 0; i < object->chunks.size(); ++i) {
+      if (object->manifest.chunks[i].plane == kRefinementPlane) object->chunks[i] = AlignedBuffer();
+    }
+    for (const double keep : {0.25, 1.0}) {
+      Sequence sequence(*other_pool);
+      ASSERT_TRUE(decode(*object, keep, 120, sequence, alone, Bits::kBase));
+      ASSERT_NO_FATAL_FAILURE(expect_decoded(context, sequence, object->manifest, keep, 120, 0, Bits::kBase));
+      EXPECT_LT(object->manifest.bytes_for(keep, Bits::kBase), object->manifest.bytes_for(keep));
+    }
+    Sequence sequence(*other_pool);
+    EXPECT_EQ(decode(*object, 1.0, 120, sequence, alone).error().code, ErrorCode::kCorrupt);
+  }
+  const auto nested = encode(context, source, "knorm+layered", 0, 150, alone);
+  const auto coarse = encode(context, source, "knorm+layered2", 0, 150, alone);
+  std::vector<Hash128> base, all;
+  for (const std::uint32_t i : nested->manifest.chunks_for(5, Bits::kBase)) {
+    base.push_back(nested->manifest.chunks[i].checksum);
+  }
+  for (const ChunkInfo& chunk : coarse->manifest.chunks) all.push_back(chunk.checksum);
+  EXPECT_EQ(base, all);
+  EXPECT_FALSE(coarse->manifest.has_refinement());
+}
+
 std::string test_name(std::string method) {
-  std::replace(method.begin(), method.end(), '+', '_');
+  std::ranges::replace_if(method, [](char c) { return c == '+' || c == '/'; }, '_');
   return method;
 }
 INSTANTIATE_TEST_SUITE_P(Objects, EveryMethod, ::testing::ValuesIn(all_methods()),
