@@ -25,7 +25,11 @@ Result<double> bytes_per_block(const Trace& trace, const std::string& policy_nam
   SHALE_ASSIGN(const auto policy, make_eviction_policy(policy_name, {.capacity_blocks = blocks}));
   PrefixCache cache(blocks, trace.unique_blocks(), *policy);
   for (const TraceRequest& request : trace.requests) {
-    cache.serve({.path = trace.prompt(request), .prompt_blocks = request.prompt_blocks, .time_s = request.arrival_s});
+    cache.serve({.path = trace.prompt(request),
+                 .prompt_blocks = request.prompt_blocks,
+                 .last_is_partial = trace.last_is_partial(request),
+                 .answer_tokens = request.output_tokens,
+                 .time_s = request.arrival_s});
   }
   const auto held = static_cast<double>(allocated_bytes() - before);
   return (held - 4 * static_cast<double>(trace.unique_blocks())) / static_cast<double>(cache.resident_blocks());

@@ -1,11 +1,11 @@
 // Hazard: the leaf goes whose return is least likely for the room that it takes until then, by its age and by what was
 // known of it at its last visit (hazard_model.h). docs/policies/hazard.md has the idea, the ablation and the limits.
 //
-// Evicted blocks are remembered, four times as many as the tree holds: whoever returns late is still seen to return,
-// and a conversation is known again. Nothing is set by hand for a kind of load.
+// Evicted blocks are remembered, four times as many as the tree holds and no fewer than kGhostsMin: whoever returns
+// late is still seen to return, and a conversation is known again. Nothing is set by hand for a kind of load.
 //
 // A leaf's rank changes as it ages. Ranks are made anew when the model is fitted, in turn for a few leaves a request,
-// and before a leaf goes, if it has risen since. So a request costs O(log leaves) a block; a fit, after every 1/32 of
+// and before a leaf goes, if it has risen since. So a request costs O(log leaves) a block; a fit, after every 1/16 of
 // the history, costs as much as what is remembered.
 #include <algorithm>
 #include <utility>
@@ -18,9 +18,9 @@
 namespace shale {
 namespace {
 
-constexpr std::uint64_t kGhostsPerBlock = 4;
+constexpr std::uint64_t kGhostsPerBlock = 4, kGhostsMin = 1 << 15;
 constexpr std::size_t kRankedPerRequest = 4;
-constexpr std::uint64_t kFirstFit = 32, kFitsPerHistory = 32, kHistoryMax = 1 << 20;  // requests
+constexpr std::uint64_t kFirstFit = 32, kFitsPerHistory = 16, kHistoryMax = 1 << 20;  // requests
 
 // By density, then by the last visit. Leaves of one rank lie on different paths of one tick.
 using Rank = std::pair<float, std::uint32_t>;
@@ -28,7 +28,9 @@ using Rank = std::pair<float, std::uint32_t>;
 class Hazard final : public PathPolicy<LeafQueues<Rank>> {
  public:
   explicit Hazard(std::uint64_t capacity)
-      : PathPolicy(Newcomers::kCompete), ghosts_max_(kGhostsPerBlock * capacity), ghosts_(ghosts_max_) {}
+      : PathPolicy(Newcomers::kCompete),
+        ghosts_max_(std::max(kGhostsPerBlock * capacity, kGhostsMin)),
+        ghosts_(ghosts_max_) {}
 
  private:
   struct Block {
@@ -92,10 +94,13 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   }
 
   HazardModel::Visit describe(const PathAccess& visit, std::size_t known) const {
-    HazardModel::Visit seen = {.fresh_blocks = static_cast<std::uint32_t>(visit.path.size() - known)};
+    HazardModel::Visit seen = {.fresh_blocks = static_cast<std::uint32_t>(visit.path.size() - known),
+                               .answer_tokens = visit.answer_tokens};
     if (known == 0) return seen;
     const Block& last = blocks_[visit.path[known - 1]];
-    seen.turn = before_[known - 1].this_tick ? last.turn : last.passed ? 0 : std::min(last.turn + 1, 0xFF);
+    const Before& before = before_[known - 1];
+    seen.turn = before.this_tick ? last.turn : last.passed ? 0 : std::min(last.turn + 1, 0xFF);
+    seen.gap = now() - before.last_tick;
     return seen;
   }
 
@@ -139,7 +144,6 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   }
 
   void leaving(NodeId id, bool) override {
-    if (ghosts_max_ == 0) return model_.end(blocks_[id].sample, now(), false);
     if (ghosts_.size() == ghosts_max_) model_.end(ghosts_.forget_oldest()->block.sample, now(), false);
     ghosts_.remember(node(id).key, {blocks_[id], node(id).last_tick});
   }

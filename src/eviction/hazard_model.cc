@@ -6,12 +6,12 @@ namespace {
 constexpr float kPriorReturns = 2;
 // Of one block that lived through all ages before anything was seen: the older, the less likely to return, as LRU.
 constexpr float kUnseenReturns = 1e-3f;
+constexpr std::size_t kCellsMax = 8192;
+constexpr int kSweepsPerFit = 2;
 
-constexpr std::uint32_t kVisitBits = 4, kTurnBits = 3, kFreshBits = 4;
-
-// 0, 1, 2-3, 4-7 …, in so many bits.
-std::uint32_t octave(std::uint32_t count, std::uint32_t bits) {
-  return std::min(static_cast<std::uint32_t>(std::bit_width(count)), (1u << bits) - 1);
+// 0, 1, 2-3, 4-7 …, no more than `last`.
+std::uint8_t octave(std::uint32_t count, int last) {
+  return static_cast<std::uint8_t>(std::min(static_cast<int>(std::bit_width(count)), last));
 }
 
 constexpr float width(std::uint32_t age_class) {
@@ -20,133 +20,184 @@ constexpr float width(std::uint32_t age_class) {
 
 }  // namespace
 
-HazardModel::HazardModel() : named_(std::size_t{2} << (1 + kVisitBits + kTurnBits + kFreshBits)) {
-  add_cell(0);
-  fit_cell(0, {});
+HazardModel::HazardModel() {
+  for (std::uint32_t age = 0; age < kAgeClasses; ++age) {
+    hazard_[age] = kUnseenReturns / (static_cast<float>(youngest(age)) + 1);
+  }
+  for (auto& property : factors_) {
+    for (Factor& factor : property) factor.in_band.fill(1);
+  }
+  Values shared;
+  shared.fill(kValues - 1);
+  add_cell(shared);
 }
 
-HazardModel::Cell HazardModel::add_cell(Cell parent) {
-  const auto cell = static_cast<Cell>(parents_.size());
-  parents_.push_back(parent);
-  counts_.emplace_back();
-  hazards_.push_back(cell == 0 ? Ages{} : Ages(hazards_[parent]));
-  densities_.push_back(cell == 0 ? Ages{} : Ages(densities_[parent]));
-  return cell;
+HazardModel::Values HazardModel::values_of(const Visit& visit) {
+  return {visit.partial,
+          octave(visit.visits, 6),
+          octave(visit.turn, 6),
+          static_cast<std::uint8_t>(4 * octave(visit.visits, 3) + octave(visit.turn, 3)),
+          octave(visit.fresh_blocks, 11),
+          octave(visit.answer_tokens, 12),
+          octave(visit.gap, 14)};
+}
+
+HazardModel::Cell HazardModel::add_cell(const Values& values) {
+  cells_.push_back({.values = values});
+  return static_cast<Cell>(cells_.size() - 1);
 }
 
 HazardModel::Cell HazardModel::cell(const Visit& visit) {
-  std::uint32_t name = 1;
-  Cell cell = 0;
-  const auto refine = [&](std::uint32_t property, std::uint32_t bits) {
-    name = (name << bits) | property;
-    if (named_[name] == 0) named_[name] = add_cell(cell);
-    cell = named_[name];
-  };
-  refine(visit.partial, 1);
-  refine(octave(visit.visits, kVisitBits), kVisitBits);
-  refine(octave(visit.turn, kTurnBits), kTurnBits);
-  refine(octave(visit.fresh_blocks, kFreshBits), kFreshBits);
-  return cell;
+  const Values values = values_of(visit);
+  std::uint32_t name = 0;
+  for (const std::uint8_t value : values) name = name << 4 | value;
+  if (name == last_name_) return last_cell_;
+  last_name_ = name;
+  const auto known = named_.find(name);
+  if (known != named_.end()) return last_cell_ = known->second;
+  if (cells_.size() == kCellsMax) return last_cell_ = 0;
+  return last_cell_ = named_[name] = add_cell(values);
 }
 
 HazardModel::Sample HazardModel::begin(Cell cell, std::uint32_t tick) {
   if (unused_.empty()) {
-    waiting_.push_back({tick, cell});
+    waiting_.push_back({tick, cell, false});
     return static_cast<Sample>(waiting_.size() - 1);
   }
   const Sample sample = unused_.back();
   unused_.pop_back();
-  waiting_[sample] = {tick, cell};
+  waiting_[sample] = {tick, cell, false};
   return sample;
 }
 
 void HazardModel::end(Sample sample, std::uint32_t tick, bool returned) {
   if (sample == kNoSample) return;
   Waiting& waiting = waiting_[sample];
-  Counts& counts = counts_[waiting.cell];
+  CellState& cell = cells_[waiting.cell];
   const std::uint32_t age = age_class(tick - waiting.tick);
-  (returned ? counts.returned : counts.lost)[age] += 1;
+  (returned ? cell.returned : cell.lost)[age] += 1;
   ages_ = std::max(ages_, age + 1);
-  waiting.cell = 0;
+  waiting.ended = true;
   unused_.push_back(sample);
 }
 
+HazardModel::Bands HazardModel::factors(const Values& values) const {
+  Bands product;
+  product.fill(1);
+  for (std::uint32_t property = 0; property < kProperties; ++property) {
+    const Factor& factor = factors_[property][values[property]];
+    for (std::uint32_t band = 0; band < bands(); ++band) product[band] *= factor.always * factor.in_band[band];
+  }
+  return product;
+}
+
 void HazardModel::fit(std::uint32_t tick, float kept) {
-  totals_ = counts_;
+  std::vector<Returns> cells = returns(tick);
+  for (int sweep = 0; sweep < kSweepsPerFit; ++sweep) {
+    for (std::uint32_t property = 0; property < kProperties; ++property) fit_property(property, cells);
+  }
+  for (CellState& cell : cells_) {
+    for (float& count : cell.returned) count *= kept;
+    for (float& count : cell.lost) count *= kept;
+  }
+  ++fits_;
+}
+
+std::vector<HazardModel::Returns> HazardModel::returns(std::uint32_t tick) {
+  // By cell, the time that samples spent in each class of age: all of it where they ended later, half where they ended
+  // in it. Those that wait end now.
+  std::vector<Ages> exposures(cells_.size(), Ages{});
   for (const Waiting& waiting : waiting_) {
-    if (waiting.cell == 0) continue;
+    if (waiting.ended) continue;
     const std::uint32_t age = age_class(tick - waiting.tick);
-    totals_[waiting.cell].lost[age] += 1;
+    exposures[waiting.cell][age] += 1;
     ages_ = std::max(ages_, age + 1);
   }
-  for (std::size_t cell = totals_.size(); --cell > 0;) {
-    Counts& parent = totals_[parents_[cell]];
-    for (std::uint32_t age = 0; age < kAgeClasses; ++age) {
-      parent.returned[age] += totals_[cell].returned[age];
-      parent.lost[age] += totals_[cell].lost[age];
+  Ages returned{}, exposed{};
+  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+    float later = 0;
+    for (std::uint32_t age = ages_; age-- > 0;) {
+      float& exposure = exposures[cell][age];
+      const float ended = exposure + cells_[cell].returned[age] + cells_[cell].lost[age];
+      exposure = (later + ended / 2) * width(age);
+      later += ended;
+      returned[age] += cells_[cell].returned[age];
+      exposed[age] += exposure;
     }
   }
-  for (std::size_t cell = 0; cell < totals_.size(); ++cell) fit_cell(static_cast<Cell>(cell), totals_[cell]);
-  for (Counts& counts : counts_) {
-    for (float& count : counts.returned) count *= kept;
-    for (float& count : counts.lost) count *= kept;
+  for (std::uint32_t age = 0; age < ages_; ++age) {
+    hazard_[age] = (returned[age] + kUnseenReturns) / (exposed[age] + static_cast<float>(youngest(age)) + 1);
   }
+  std::vector<Returns> returns(cells_.size());
+  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+    const Bands product = factors(cells_[cell].values);
+    for (std::uint32_t age = 0; age < ages_; ++age) {
+      const std::uint32_t band = age / kAgesPerBand;
+      returns[cell].seen[band] += cells_[cell].returned[age];
+      returns[cell].expected[band] += exposures[cell][age] * hazard_[age] * product[band];
+    }
+  }
+  return returns;
 }
 
-void HazardModel::fit_cell(Cell cell, const Counts& counts) {
-  // The time that samples spent in each class of age: all of it where they ended later, half where they ended in it.
-  Ages exposure;
-  float later = 0;
-  for (std::uint32_t age = ages_; age-- > 0;) {
-    const float ended = counts.returned[age] + counts.lost[age];
-    exposure[age] = (later + ended / 2) * width(age);
-    later += ended;
-  }
-  Ages& hazard = hazards_[cell];
-  if (cell == 0) {
-    for (std::uint32_t age = 0; age < ages_; ++age) {
-      hazard[age] = (counts.returned[age] + kUnseenReturns) / (exposure[age] + static_cast<float>(youngest(age)) + 1);
+void HazardModel::fit_property(std::uint32_t property, std::vector<Returns>& cells) {
+  std::array<Returns, kValues> by_value{};
+  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+    Returns& total = by_value[cells_[cell].values[property]];
+    for (std::uint32_t band = 0; band < bands(); ++band) {
+      total.seen[band] += cells[cell].seen[band];
+      total.expected[band] += cells[cell].expected[band];
     }
-  } else {
-    const Ages& prior = hazards_[parents_[cell]];
+  }
+  std::array<Bands, kValues> change;
+  for (std::uint32_t value = 0; value < kValues; ++value) {
+    const Returns& total = by_value[value];
+    const Factor before = factors_[property][value];
+    Factor& factor = factors_[property][value];
     float seen = kPriorReturns, expected = kPriorReturns;
-    for (std::uint32_t age = 0; age < ages_; ++age) {
-      seen += counts.returned[age];
-      expected += exposure[age] * prior[age];
+    for (std::uint32_t band = 0; band < bands(); ++band) {
+      seen += total.seen[band];
+      expected += total.expected[band] / before.always;
     }
-    const float scale = seen / expected;
-    for (std::uint32_t age = 0; age < ages_; ++age) {
-      const float rate = prior[age] * scale;
-      hazard[age] = (counts.returned[age] + kPriorReturns) * rate / (exposure[age] * rate + kPriorReturns);
+    factor.always = seen / expected;
+    for (std::uint32_t band = 0; band < bands(); ++band) {
+      const float rest = total.expected[band] * factor.always / (before.always * before.in_band[band]);
+      factor.in_band[band] = (total.seen[band] + kPriorReturns) / (rest + kPriorReturns);
+      change[value][band] = factor.always * factor.in_band[band] / (before.always * before.in_band[band]);
     }
   }
-  find_densities(hazard, densities_[cell]);
+  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+    const Bands& factor = change[cells_[cell].values[property]];
+    for (std::uint32_t band = 0; band < bands(); ++band) cells[cell].expected[band] *= factor[band];
+  }
 }
 
-void HazardModel::find_densities(const Ages& hazard, Ages& density) const {
+void HazardModel::find_densities(CellState& cell) const {
   // Stretches of ages, the youngest last; an older neighbour joins while that raises the ratio.
   struct Stretch {
     float returns, time;
   };
   std::array<Stretch, kAgeClasses> stretches;
-  Ages survival;  // to the start of each class
-  survival[0] = 1;
-  for (std::uint32_t age = 1; age < ages_; ++age) {
-    survival[age] = survival[age - 1] / (1 + hazard[age - 1] * width(age - 1));
+  const Bands product = factors(cell.values);
+  Ages returning, survival;  // in each class, of those that reach it; to the start of each class
+  for (std::uint32_t age = 0; age < ages_; ++age) {
+    returning[age] = hazard_[age] * product[age / kAgesPerBand] * width(age);
+    survival[age] = age == 0 ? 1 : survival[age - 1] / (1 + returning[age - 1]);
   }
   std::size_t count = 0;
   for (std::uint32_t age = ages_; age-- > 0;) {
-    const float returned = hazard[age] * width(age);
-    Stretch stretch = {survival[age] * returned / (1 + returned), survival[age] * width(age) / (1 + returned)};
+    const float reached = survival[age] / (1 + returning[age]);
+    Stretch stretch = {reached * returning[age], reached * width(age)};
     for (; count > 0 && stretches[count - 1].returns * stretch.time > stretch.returns * stretches[count - 1].time;
          --count) {
       stretch.returns += stretches[count - 1].returns;
       stretch.time += stretches[count - 1].time;
     }
     stretches[count++] = stretch;
-    density[age] = stretch.returns / stretch.time;
+    cell.densities[age] = stretch.returns / stretch.time;
   }
-  std::fill(density.begin() + ages_, density.end(), density[ages_ - 1]);
+  std::fill(cell.densities.begin() + ages_, cell.densities.end(), cell.densities[ages_ - 1]);
+  cell.fits = fits_;
 }
 
 }  // namespace shale

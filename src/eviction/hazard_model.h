@@ -1,14 +1,16 @@
 // How likely blocks return, learnt while serving.
 //
-// Blocks visited in one way, by what is known of them at the visit, share a cell. A cell's hazard h(a) is the expected
-// number of returns of a block per tick at age a (ticks since its last visit), by classes of age two to the octave. It
-// is estimated from samples: visits whose block returned after so many ticks, visits given up unreturned at some age,
-// and visits still waiting (the actuarial estimator of survival analysis, which is unbiased by what is given up).
+// What is known of a block at a visit is a handful of properties, small numbers each. Its hazard h(a), the expected
+// number of returns per tick at age a (ticks since the visit), is modelled as a product:
 //
-// Cells are refinements of coarser cells, one property at a time (partial last block, visits, turn, fresh blocks), and
-// where a cell has seen little it is as its parent: the parent's hazard is scaled by (O + s) / (E + s), of O returns
-// seen against E expected, and each class of age then counts s returns at that rate as already seen (gamma prior,
-// s = 2). No property needs a weight, and a trace in which one means nothing learns so.
+//   h(a) = the hazard of all blocks at a × a factor for each property's value, which may change with the band of ages
+//
+// which is Cox's proportional hazards (1972) with piecewise constant rates. It is estimated from samples: visits whose
+// block returned after so many ticks, visits given up unreturned at some age, and visits still waiting (the actuarial
+// estimator of survival analysis, which is unbiased by what is given up). A factor is (O + s) / (E + s), of O returns
+// seen where the rest of the model expects E, with s = 2: a value seen little changes nothing, no property needs a
+// weight, and a trace in which one means nothing learns so. The factors are found one property after the other
+// (backfitting), and each fit goes on from the one before.
 //
 // A block is worth keeping by its density: the largest ratio, over all ages at which one could give it up, of the
 // chance that it has returned by then to the expected time that it takes room until then. It is the index of Gittins
@@ -20,21 +22,24 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <span>
+#include <unordered_map>
 #include <vector>
 
 namespace shale {
 
 class HazardModel {
  public:
+  // A combination of the properties' values that occurred.
   using Cell = std::uint16_t;
 
   // What is known at a visit.
   struct Visit {
-    bool partial = false;            // the block is not full: only the same prompt again finds it
-    std::uint32_t visits = 0;        // to the block before this one
-    std::uint32_t turn = 0;          // how often the path was continued where it ended
-    std::uint32_t fresh_blocks = 0;  // of the request: those that nobody remembers
+    bool partial = false;             // the block is not full: only the same prompt again finds it
+    std::uint32_t visits = 0;         // to the block before this one
+    std::uint32_t turn = 0;           // how often the path was continued where it ended
+    std::uint32_t fresh_blocks = 0;   // of the request: those that nobody remembers
+    std::uint32_t answer_tokens = 0;  // 0 where they are not known
+    std::uint32_t gap = 0;            // ticks since what is known of the path was visited; 0 where nothing is
   };
   // A visit that waits for its block's return.
   using Sample = std::uint32_t;
@@ -42,7 +47,7 @@ class HazardModel {
 
   HazardModel();
 
-  // A cell seen for the first time is as its parent until the next `fit`.
+  // Once there are many cells, combinations that are new share one.
   Cell cell(const Visit& visit);
   Sample begin(Cell cell, std::uint32_t tick);
   // The block returned, or is given up; the sample's number may come again. Does nothing for kNoSample.
@@ -52,8 +57,13 @@ class HazardModel {
   void fit(std::uint32_t tick, float kept);
 
   // Returns per tick, more than 0.
-  float density(Cell cell, std::uint32_t age) const { return densities_[cell][age_class(age)]; }
-  float hazard(Cell cell, std::uint32_t age) const { return hazards_[cell][age_class(age)]; }
+  float density(Cell cell, std::uint32_t age) {
+    if (cells_[cell].fits != fits_) find_densities(cells_[cell]);
+    return cells_[cell].densities[age_class(age)];
+  }
+  float hazard(Cell cell, std::uint32_t age) const {
+    return hazard_[age_class(age)] * factors(cells_[cell].values)[age_class(age) / kAgesPerBand];
+  }
 
   // 0, 1, 2, 3, 4-5, 6-7, 8-11, 12-15, 16-23 …; the last is open.
   static constexpr std::uint32_t kAgeClasses = 44;
@@ -67,25 +77,46 @@ class HazardModel {
   }
 
  private:
+  static constexpr std::uint32_t kProperties = 7, kValues = 16;  // the last value: of cells that share one
+  static constexpr std::uint32_t kAgesPerBand = 4, kBands = kAgeClasses / kAgesPerBand;
+  using Values = std::array<std::uint8_t, kProperties>;
   using Ages = std::array<float, kAgeClasses>;
-  struct Counts {
-    Ages returned{}, lost{};
+  using Bands = std::array<float, kBands>;
+  struct CellState {
+    Values values;
+    std::uint32_t fits = 0;  // of the fit that `densities` follow from
+    Ages densities{}, returned{}, lost{};
   };
   struct Waiting {
     std::uint32_t tick;
-    Cell cell;  // 0: no sample, the number is unused
+    Cell cell;
+    bool ended;
+  };
+  struct Factor {
+    float always = 1;
+    Bands in_band;  // on top
+  };
+  struct Returns {
+    Bands seen{}, expected{};
   };
 
-  Cell add_cell(Cell parent);
-  void fit_cell(Cell cell, const Counts& counts);
-  void find_densities(const Ages& hazard, Ages& density) const;
+  std::uint32_t bands() const { return (ages_ - 1) / kAgesPerBand + 1; }
+  static Values values_of(const Visit& visit);
+  Cell add_cell(const Values& values);
+  Bands factors(const Values& values) const;
+  // By cell: returns seen and, as the model is, expected. Fits the hazard of all blocks on the way.
+  std::vector<Returns> returns(std::uint32_t tick);
+  void fit_property(std::uint32_t property, std::vector<Returns>& cells);
+  void find_densities(CellState& cell) const;
 
-  std::uint32_t ages_ = 1;      // classes of age in which samples were
-  std::vector<Cell> parents_;   // by Cell; a parent comes before its children; cell 0 is its own
-  std::vector<Counts> counts_;  // only of cells that visits are in
-  std::vector<Ages> hazards_, densities_;
-  std::vector<Cell> named_;       // by the properties so far, after a leading 1; 0 where there is none yet
-  std::vector<Counts> totals_;    // of a cell and all below it, while fitting
+  std::uint32_t ages_ = 1;  // classes of age in which samples were
+  std::uint32_t fits_ = 1;
+  Ages hazard_;  // of all blocks
+  std::array<std::array<Factor, kValues>, kProperties> factors_;
+  std::vector<CellState> cells_;
+  std::unordered_map<std::uint32_t, Cell> named_;  // by the values
+  std::uint32_t last_name_ = ~0u;                  // that was asked for, and its cell
+  Cell last_cell_ = 0;
   std::vector<Waiting> waiting_;  // by Sample
   std::vector<Sample> unused_;
 };

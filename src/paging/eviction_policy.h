@@ -18,13 +18,14 @@ using BlockKey = std::uint64_t;
 
 // One request's visit, root side first.
 struct PathAccess {
-  std::span<const NodeId> path;    // each the child of the one before it
-  std::span<const BlockKey> keys;  // of the path's nodes; a hit leaf whose key differs from before has grown
-  std::size_t inserted_from = 0;   // path[inserted_from …] are new nodes, the nodes before it are hits
-  bool counts = true;              // false for a look-up of hits alone: when they were used is renewed, not how often
-  bool last_is_partial = false;    // the last block is not full: as long as it stays so, nothing can follow it
-  std::uint64_t tick = 0;          // counts processed requests; never goes back
-  double time_s = 0;               // of arrival, on any one clock that never goes back; 0 where nobody keeps one
+  std::span<const NodeId> path;     // each the child of the one before it
+  std::span<const BlockKey> keys;   // of the path's nodes; a hit leaf whose key differs from before has grown
+  std::size_t inserted_from = 0;    // path[inserted_from …] are new nodes, the nodes before it are hits
+  bool counts = true;               // false for a look-up of hits alone: when they were used is renewed, not how often
+  bool last_is_partial = false;     // the last block is not full: as long as it stays so, nothing can follow it
+  std::uint32_t answer_tokens = 0;  // that follow the path; 0 where they are not known yet
+  std::uint64_t tick = 0;           // counts processed requests; never goes back
+  double time_s = 0;                // of arrival, on any one clock that never goes back; 0 where nobody keeps one
 };
 
 // The tree tells a policy of whole paths; all nodes of a path get the same stamp, so a node is never older than its

@@ -47,6 +47,7 @@ std::uint32_t PrefixCache::serve(const Request& request) {
                   .keys = keys_,
                   .inserted_from = resident,
                   .last_is_partial = request.last_is_partial,
+                  .answer_tokens = request.answer_tokens,
                   .tick = tick_,
                   .time_s = time_s_});
   trim();

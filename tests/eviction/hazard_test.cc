@@ -66,7 +66,7 @@ TEST(HazardModel, WhatStillWaitsCountsAsNotReturned) {
   EXPECT_LT(model.hazard(cell, 10), before / 5);
 }
 
-TEST(HazardModel, ACellThatSawLittleIsAsItsParentAndOneThatSawMuchIsItself) {
+TEST(HazardModel, AValueSeenLittleChangesLittleAndOneSeenMuchDoes) {
   HazardModel model;
   const auto often = model.cell({.visits = 1, .fresh_blocks = 2});
   const auto never = model.cell({.visits = 1, .fresh_blocks = 9});
