@@ -110,15 +110,18 @@ double HeadDistortion::measured(std::span<const Coded> kept) const {
   return unit_ > 0 ? sum / static_cast<double>(count) / unit_ : 0;
 }
 
-HeadDistortion::Error HeadDistortion::error(std::span<const std::uint32_t> tokens, const Quantizer& quantizer) const {
-  const Rows back = decoded(tokens, quantizer);
+HeadDistortion::Error HeadDistortion::error(std::span<const std::vector<std::uint32_t>> runs,
+                                            const Quantizer& quantizer) const {
   Error errors, squares;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const auto key = row(rows_.keys, tokens[i]), value = row(rows_.values, tokens[i]);
-    errors.keys += square_distance(row(back.keys, i), key);
-    errors.values += square_distance(row(back.values, i), value);
-    squares.keys += dot(key, key);
-    squares.values += dot(value, value);
+  for (const std::vector<std::uint32_t>& tokens : runs) {
+    const Rows back = decoded(tokens, quantizer);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto key = row(rows_.keys, tokens[i]), value = row(rows_.values, tokens[i]);
+      errors.keys += square_distance(row(back.keys, i), key);
+      errors.values += square_distance(row(back.values, i), value);
+      squares.keys += dot(key, key);
+      squares.values += dot(value, value);
+    }
   }
   return {squares.keys > 0 ? errors.keys / squares.keys : 0, squares.values > 0 ? errors.values / squares.values : 0};
 }

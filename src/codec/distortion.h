@@ -37,11 +37,11 @@ class HeadDistortion {
   // Measured: attention over just these tokens as they decode, exact softmax, mean over the queries.
   double measured(std::span<const Coded> kept) const;
 
-  // Squared error of keys and of values over their squares, all tokens alike.
+  // Squared error of keys and of values over their squares, all tokens alike, each run of tokens coded by itself.
   struct Error {
     double keys = 0, values = 0;
   };
-  Error error(std::span<const std::uint32_t> tokens, const Quantizer& quantizer) const;
+  Error error(std::span<const std::vector<std::uint32_t>> runs, const Quantizer& quantizer) const;
 
  private:
   struct Rows {  // [tokens][head_dim]

@@ -237,6 +237,45 @@ TEST_F(CacheTest, AProfiledEntryIsPressedWhereRoomIsShort) {
   EXPECT_LE(cache_->tiers()[0]->used_bytes(), 2 * entry_bytes);
 }
 
+TEST_F(CacheTest, AnObjectIsReadAtTheBitsAskedForAndFoundAtTheBitsThatAreLeft) {
+  open();
+  const Method all{"knorm", "layered"}, base{"knorm", "layered2"};
+  const Tokens tokens = tokens_of(450, 300);
+  const EntryKey key = store(tokens, {}, 0, Configuration{all, 1, 1});
+  drain();
+  const auto source = [&](const Method& method, double keep) {
+    Demand demand;
+    demand.method = method;
+    demand.keep = keep;
+    Sequence sequence(*pool_);
+    Retrieval retrieval = cache_->retrieve(asked(tokens), demand, sequence);
+    EXPECT_TRUE(retrieval.ensure_all(executor_));
+    return retrieval.sources().empty() ? SourceUsed{} : retrieval.sources().front();
+  };
+  const SourceUsed fine = source(all, 0.5), coarse = source(base, 0.5);
+  EXPECT_EQ(fine.method, all);
+  EXPECT_EQ(coarse.method, base);
+  EXPECT_LT(coarse.bytes, fine.bytes * 3 / 4);
+
+  const auto stored = [&] {
+    const std::vector<StoredObject>& objects = cache_->index().find(key)->objects;
+    return *std::ranges::find_if(objects, [](const StoredObject& object) { return !object.method().is_full(); });
+  };
+  EXPECT_EQ(stored().serves(all, 1.0), Bits::kAll);
+  EXPECT_EQ(stored().serves(base, 1.0), Bits::kBase);
+  EXPECT_EQ(stored().serves({"knorm", "kivi2"}, 0.5), std::nullopt);
+  const std::shared_ptr<const Manifest> manifest = stored().manifest;
+  ASSERT_TRUE(remove_chunks(*cache_->tiers()[1], *manifest, 3, Bits::kBase));
+  open();
+  EXPECT_EQ(stored().method(), base);
+  EXPECT_EQ(stored().manifest->method, all);
+  EXPECT_EQ(stored().keep(), 0.5);
+  EXPECT_EQ(stored().serves(base, 0.75), std::nullopt);
+  EXPECT_EQ(stored().bytes(), manifest->bytes_for(0.5, Bits::kBase));
+  EXPECT_EQ(source(base, 0.5).bytes, coarse.bytes);
+  EXPECT_EQ(source(all, 0.5).method, Method::full()) << "the bits are gone; the whole copy serves";
+}
+
 // Three pressed copies fit, but none of them beside two whole ones: the old copy makes way, and planning ends.
 TEST_F(CacheTest, APressedCopyTakesThePlaceOfTheOldOneWhereBothDoNotFit) {
   const std::uint64_t entry_bytes = 160 * kShape.token_bytes();

@@ -84,7 +84,7 @@ TEST_F(Distortion, FallsWithBits) {
     EXPECT_LT(measured, 1) << name;
     if (quantizer->bits() >= 4) EXPECT_LT(predicted, last) << name;
     last = std::min(last, predicted);
-    const HeadDistortion::Error error = head_.error(all_, *quantizer);
+    const HeadDistortion::Error error = head_.error({&all_, 1}, *quantizer);
     EXPECT_GT(error.keys, 0) << name;
     EXPECT_LT(error.values, 0.2) << name;
   }

@@ -1,0 +1,60 @@
+// For a budget of bytes: how many tokens of one context to keep, at how many bits, jointly. Every (head, stratum,
+// quantizer) is coded once and its distortion predicted (codec/distortion.h); bytes are those of stored objects.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codec/distortion.h"
+#include "codec/method.h"
+#include "core/executor.h"
+#include "paging/sequence.h"
+
+namespace shale {
+
+// What is known of the context, whose pages are exact.
+struct RankedContext {
+  const Sequence* sequence = nullptr;
+  std::string scorer;              // the name of what ranked it
+  std::span<const float> scores;   // [layers][kv_heads][tokens], higher = keep
+  std::span<const float> queries;  // [layers][query_heads][window][head_dim], of the last tokens
+  std::uint32_t query_heads = 0, window = 0;
+};
+
+// Quantizers by stratum, those that are kept: indices into the list given, never finer than the stratum before.
+using Precision = std::vector<std::uint8_t>;
+
+struct RateChoice {
+  std::uint64_t bytes = 0;
+  double predicted = 0, measured = 0;  // distortion, mean over all heads
+};
+
+// A quantizer over all tokens, and what the order in which tokens are coded does to it: groups that share a scale are
+// neighbours in position, or neighbours in position within one stratum of importance.
+struct QuantizerError {
+  std::string name;
+  double bits = 0;                             // a stored element, scales and padding included
+  HeadDistortion::Error position, importance;  // means over all heads
+};
+
+struct RatePlan {
+  std::uint64_t full_bytes = 0;
+  // The best that one stored object can be: the same for every head. The optimum of all (keep, bits).
+  Method method;
+  double keep = 1;
+  RateChoice object;
+  // Tokens and bits by head: what budgets per head are worth beyond it. No stored object holds this.
+  std::vector<Precision> heads;  // [layers · kv_heads]
+  RateChoice per_head;
+  std::vector<QuantizerError> errors;
+};
+
+// `quantizers` from finest to coarsest, without repetition. kInvalidArgument for unknown names, a budget that nothing
+// meets, or a context without queries; kUnsupported for a head dimension that a quantizer cannot take. Takes about as
+// long as encoding the context once a quantizer, and needs a few copies of one head's KV a thread.
+Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::string> quantizers,
+                           std::uint64_t budget_bytes, Executor& executor);
+
+}  // namespace shale

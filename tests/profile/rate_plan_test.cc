@@ -1,0 +1,101 @@
+#include "profile/rate_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "codec/object.h"
+
+namespace shale {
+namespace {
+
+// Random KV in which each head attends to tokens of its own, more or less sharply.
+class RatePlanTest : public ::testing::Test {
+ protected:
+  static constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
+  static constexpr std::uint32_t kTokens = 200, kQueryHeads = 4, kWindow = 3;
+
+  RatePlanTest() : pool_(std::move(*PagePool::create(kShape, 20 * kShape.slab_bytes()))), sequence_(*pool_) {
+    std::normal_distribution<float> normal;
+    EXPECT_TRUE(sequence_.append(kTokens));
+    for (std::uint32_t head = 0; head < kShape.pages_per_slab(); ++head) {
+      for (std::uint32_t token = 0; token < kTokens; ++token) {
+        const auto place = sequence_.appended(head / 2, head % 2, token, kTokens);
+        const MutablePageView page = pool_->writable_page(place.page);
+        for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
+          const float key = normal(random_) * static_cast<float>(1 + head);
+          page.keys[std::size_t{c} * kShape.page_tokens + place.slot] = to_half(key);
+          page.values[std::size_t{place.slot} * kShape.head_dim + c] = to_half(normal(random_));
+        }
+      }
+    }
+    queries_.resize(std::size_t{kShape.layers} * kQueryHeads * kWindow * kShape.head_dim);
+    for (float& query : queries_) query = normal(random_);
+    scores_.resize(std::size_t{kShape.pages_per_slab()} * kTokens);
+    for (float& score : scores_) score = normal(random_);
+  }
+  Result<RatePlan> plan(std::uint64_t budget) {
+    return plan_rate({&sequence_, "knorm", scores_, queries_, kQueryHeads, kWindow}, quantizers_, budget, executor_);
+  }
+
+  std::mt19937 random_{1};
+  std::unique_ptr<PagePool> pool_;
+  Sequence sequence_;
+  std::vector<float> queries_, scores_;
+  std::vector<std::string> quantizers_ = {"none", "int8", "kivi4", "layered2"};
+  InlineExecutor executor_;
+};
+
+TEST_F(RatePlanTest, SpendsItsBudgetAndBudgetsByHeadSpendItBetter) {
+  double last = 1;
+  for (const double share : {0.06, 0.1, 0.2, 0.4, 0.8}) {
+    SCOPED_TRACE(share);
+    const auto budget = static_cast<std::uint64_t>(share * kTokens * kShape.token_bytes());
+    const auto planned = plan(budget);
+    ASSERT_TRUE(planned) << planned.error().message;
+    EXPECT_LE(planned->object.bytes, budget);
+    EXPECT_LE(planned->per_head.bytes, budget);
+    EXPECT_LE(planned->object.predicted, last);
+    EXPECT_LE(planned->per_head.predicted, planned->object.predicted + 0.05);
+    EXPECT_GE(planned->object.predicted, 0);
+    EXPECT_LE(planned->object.measured, 2 * planned->object.predicted + 1e-6) << "predictions are bounds, about";
+    last = planned->object.predicted;
+  }
+}
+
+TEST_F(RatePlanTest, BytesAreThoseOfTheStoredObject) {
+  const auto planned = plan(kTokens * kShape.token_bytes() / 5);
+  ASSERT_TRUE(planned);
+  Manifest manifest;
+  manifest.method = planned->method;
+  manifest.tokens.resize(kTokens);
+  auto encoder = ObjectEncoder::start(*pool_, sequence_.slabs(kTokens), 0, manifest, {}, {}, 0, 0);
+  ASSERT_TRUE(encoder) << encoder.error().message;
+  while (encoder->step(executor_)) {
+  }
+  EXPECT_EQ(encoder->finish().manifest.bytes_for(planned->keep), planned->object.bytes);
+}
+
+TEST_F(RatePlanTest, KeepsEverythingWhereThereIsRoom) {
+  const auto planned = plan(2 * kTokens * kShape.token_bytes());
+  ASSERT_TRUE(planned);
+  EXPECT_EQ(planned->method.text(), "knorm");
+  EXPECT_EQ(planned->keep, 1);
+  EXPECT_EQ(planned->object.predicted, 0);
+  EXPECT_NEAR(planned->object.measured, 0, 1e-6);
+  ASSERT_EQ(planned->errors.size(), 4u);
+  EXPECT_EQ(planned->errors[0].position.keys, 0);
+  EXPECT_LT(planned->errors[1].position.keys, planned->errors[3].position.keys);
+}
+
+TEST_F(RatePlanTest, SaysWhatIsMissing) {
+  EXPECT_EQ(plan(10).error().code, ErrorCode::kInvalidArgument);
+  quantizers_ = {"nope"};
+  EXPECT_EQ(plan(1 << 20).error().code, ErrorCode::kInvalidArgument);
+  quantizers_ = {"int8"};
+  queries_.clear();
+  EXPECT_EQ(plan(1 << 20).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace shale
