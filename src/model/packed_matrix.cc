@@ -1,8 +1,12 @@
 #include "model/packed_matrix.h"
 
+#include <algorithm>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
+#include <utility>
+
+#include "core/aligned_buffer.h"
 
 // oneDNN computes on OpenMP threads; here each caller computes its share alone.
 extern "C" {
@@ -28,36 +32,44 @@ class OneThread {
 };
 
 constexpr std::int64_t kLayoutTokens = 256;  // the layout is chosen for so many
+constexpr std::int64_t kFewTokens = 64;      // up to so many, reading the weights takes longer than the arithmetic
 constexpr std::size_t kProductsKept = 64;
 
 }  // namespace
 
-// The product as oneDNN compiles it, for each number of tokens that a thread was asked for. Thread-safe.
+// The product as oneDNN compiles it, for each number of tokens and rows that a thread was asked for. Thread-safe.
 class PackedMatrix::Products {
  public:
   Products(std::int64_t columns, std::int64_t rows) : columns_(columns), rows_(rows) {
     weights_ = memory::desc({columns, rows}, memory::data_type::bf16, memory::format_tag::any);
-    weights_ = describe(kLayoutTokens).weights_desc();
+    weights_ = describe(kLayoutTokens, rows).weights_desc();
+    row_block_ = row_block();
   }
 
   const memory::desc& weights() const { return weights_; }
   const dnnl::engine& engine() const { return engine_; }
   std::int64_t columns() const { return columns_; }
   std::int64_t rows() const { return rows_; }
+  // The rows can be parted at its multiples; where they cannot be parted, all of them.
+  std::int64_t row_unit() const { return row_block_ ? row_block_ : rows_; }
 
-  // x, [tokens][columns] in BF16, times `weights` to y, [tokens][rows].
-  void run(std::int64_t tokens, const std::byte* x, const std::byte* weights, std::byte* y) {
-    const Product product = get(tokens);
+  // x, [tokens][columns] in BF16, times rows [first, last) of `weights` to columns [first, last) of y, [tokens][rows].
+  void run(std::int64_t tokens, const std::byte* x, const std::byte* weights, std::int64_t first, std::int64_t last,
+           std::byte* y) {
+    const Product product = get(tokens, last - first);
     thread_local AlignedBuffer scratch;
     if (scratch.size() < product.scratch.get_size()) scratch = AlignedBuffer(product.scratch.get_size());
     const auto at = [&](const memory::desc& shape, const std::byte* data) {
       return memory(shape, engine_, const_cast<std::byte*>(data));
     };
+    // Blocks of rows lie one after another.
+    const std::size_t row_bytes = weights_.get_size() / static_cast<std::size_t>(padded_rows());
     dnnl::stream stream(engine_);
-    product.matmul.execute(stream, {{DNNL_ARG_SRC, at(x_shape(tokens), x)},
-                                    {DNNL_ARG_WEIGHTS, at(weights_, weights)},
-                                    {DNNL_ARG_DST, at(y_shape(tokens), y)},
-                                    {DNNL_ARG_SCRATCHPAD, at(product.scratch, scratch.data())}});
+    product.matmul.execute(
+        stream, {{DNNL_ARG_SRC, at(x_shape(tokens), x)},
+                 {DNNL_ARG_WEIGHTS, at(part(last - first), weights + static_cast<std::size_t>(first) * row_bytes)},
+                 {DNNL_ARG_DST, at(y_shape(tokens, last - first), y + static_cast<std::size_t>(first) * sizeof(float))},
+                 {DNNL_ARG_SCRATCHPAD, at(product.scratch, scratch.data())}});
     stream.wait();
   }
 
@@ -67,49 +79,69 @@ class PackedMatrix::Products {
     memory::desc scratch;
   };
 
+  std::int64_t padded_rows() const { return weights_.data.padded_dims[1]; }
+
+  // How many rows a block of the layout holds where whole blocks of rows are its outermost order; else 0.
+  std::int64_t row_block() const {
+    const dnnl_memory_desc_t& layout = weights_.data;
+    if (layout.format_kind != dnnl_blocked) return 0;
+    std::int64_t block = 1;
+    const dnnl_blocking_desc_t& blocking = layout.format_desc.blocking;
+    for (int i = 0; i < blocking.inner_nblks; ++i) {
+      if (blocking.inner_idxs[i] == 1) block *= blocking.inner_blks[i];
+    }
+    return blocking.strides[1] >= blocking.strides[0] ? block : 0;
+  }
+
+  memory::desc part(std::int64_t rows) const {
+    return rows == rows_ ? weights_ : weights_.submemory_desc({columns_, rows}, {0, 0});
+  }
   memory::desc x_shape(std::int64_t tokens) const {
     return {{tokens, columns_}, memory::data_type::bf16, memory::format_tag::ab};
   }
-  memory::desc y_shape(std::int64_t tokens) const {
-    return {{tokens, rows_}, memory::data_type::f32, memory::format_tag::ab};
+  memory::desc y_shape(std::int64_t tokens, std::int64_t rows) const {
+    return {{tokens, rows}, memory::data_type::f32, memory::dims{rows_, 1}};
   }
-  dnnl::matmul::primitive_desc describe(std::int64_t tokens) const {
+  dnnl::matmul::primitive_desc describe(std::int64_t tokens, std::int64_t rows) const {
     dnnl::primitive_attr options;
     options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    return {dnnl::matmul::desc(x_shape(tokens), weights_, y_shape(tokens)), options, engine_};
+    return {dnnl::matmul::desc(x_shape(tokens), part(rows), y_shape(tokens, rows)), options, engine_};
   }
 
-  Product get(std::int64_t tokens) {
+  Product get(std::int64_t tokens, std::int64_t rows) {
     const std::lock_guard lock(mutex_);
-    if (const auto found = products_.find(tokens); found != products_.end()) return found->second;
+    const std::pair key(tokens, rows);
+    if (const auto found = products_.find(key); found != products_.end()) return found->second;
     if (products_.size() == kProductsKept) products_.clear();
-    const auto description = describe(tokens);
-    return products_.emplace(tokens, Product{dnnl::matmul(description), description.scratchpad_desc()}).first->second;
+    const auto description = describe(tokens, rows);
+    return products_.emplace(key, Product{dnnl::matmul(description), description.scratchpad_desc()}).first->second;
   }
 
   std::int64_t columns_, rows_;
+  std::int64_t row_block_ = 0;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   memory::desc weights_;
   std::mutex mutex_;
-  std::map<std::int64_t, Product> products_;
+  std::map<std::pair<std::int64_t, std::int64_t>, Product> products_;
 };
 
-PackedMatrix::PackedMatrix(std::unique_ptr<Products> products)
-    : products_(std::move(products)), packed_(products_->weights().get_size()) {}
+PackedMatrix::PackedMatrix(std::unique_ptr<Products> products) : products_(std::move(products)) {}
 
 PackedMatrix::~PackedMatrix() = default;
 
 std::int64_t PackedMatrix::columns() const { return products_->columns(); }
 std::int64_t PackedMatrix::rows() const { return products_->rows(); }
+std::uint64_t PackedMatrix::bytes() const { return products_->weights().get_size(); }
 
 Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::pack(const std::byte* weights, std::int64_t columns,
-                                                               std::int64_t rows) try {
+                                                               std::int64_t rows, WeightMemory& to_memory) try {
   const OneThread one;
   std::shared_ptr<PackedMatrix> matrix(new PackedMatrix(std::make_unique<Products>(columns, rows)));
   const Products& products = *matrix->products_;
+  matrix->packed_ = to_memory.allocate(matrix->bytes());
   memory from({{columns, rows}, memory::data_type::bf16, memory::format_tag::ba}, products.engine(),
               const_cast<std::byte*>(weights));
-  memory to(products.weights(), products.engine(), matrix->packed_.data());
+  memory to(products.weights(), products.engine(), matrix->packed_);
   dnnl::stream stream(products.engine());
   dnnl::reorder(from, to).execute(stream, from, to);
   stream.wait();
@@ -125,17 +157,27 @@ ggml_tensor* PackedMatrix::multiply(ggml_context* context, ggml_tensor* x) const
                         const_cast<PackedMatrix*>(this));
 }
 
-// Threads share out the tokens.
+// Threads share out the rows, so that each weight is read once; many tokens are shared out instead, which keeps the
+// products large.
 void PackedMatrix::run(ggml_tensor* product, int thread, int threads, void* self) {
   const auto* matrix = static_cast<const PackedMatrix*>(self);
   const ggml_tensor* x = product->src[0];
-  const std::int64_t first = x->ne[1] * thread / threads, last = x->ne[1] * (thread + 1) / threads;
-  if (first == last) return;
+  const auto share = [&](std::int64_t count, std::int64_t unit, int of) {
+    const std::int64_t units = (count + unit - 1) / unit;
+    return std::min(count, units * of / threads * unit);
+  };
+  const bool few = x->ne[1] <= kFewTokens;
+  const std::int64_t rows = matrix->rows(), unit = matrix->products_->row_unit();
+  const std::int64_t first_row = few ? share(rows, unit, thread) : 0;
+  const std::int64_t last_row = few ? share(rows, unit, thread + 1) : rows;
+  const std::int64_t first = few ? 0 : share(x->ne[1], 1, thread);
+  const std::int64_t last = few ? x->ne[1] : share(x->ne[1], 1, thread + 1);
+  if (first == last || first_row == last_row) return;
   const OneThread one;
-  const auto row = [](const ggml_tensor* tensor, std::int64_t index) {
+  const auto token = [](const ggml_tensor* tensor, std::int64_t index) {
     return static_cast<std::byte*>(tensor->data) + static_cast<std::size_t>(index) * tensor->nb[1];
   };
-  matrix->products_->run(last - first, row(x, first), matrix->packed_.data(), row(product, first));
+  matrix->products_->run(last - first, token(x, first), matrix->packed_, first_row, last_row, token(product, first));
 }
 
 }  // namespace shale

@@ -9,21 +9,22 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/aligned_buffer.h"
 #include "core/error.h"
+#include "model/weight_memory.h"
 
 namespace shale {
 
 class PackedMatrix {
  public:
-  // `weights`: [rows][columns] in BF16. kUnsupported when oneDNN has no such product for this processor; kFull.
+  // `weights`: [rows][columns] in BF16; what is made of them lies in `memory`, which must outlive the matrix.
+  // kUnsupported when oneDNN has no such product for this processor; kFull.
   static Result<std::shared_ptr<const PackedMatrix>> pack(const std::byte* weights, std::int64_t columns,
-                                                          std::int64_t rows);
+                                                          std::int64_t rows, WeightMemory& memory);
   ~PackedMatrix();
 
   std::int64_t columns() const;
   std::int64_t rows() const;
-  std::uint64_t bytes() const { return packed_.size(); }
+  std::uint64_t bytes() const;
 
   // Adds a node to `context` that multiplies the BF16 rows x, [tokens][columns], to FP32 [tokens][rows]. Any number of
   // threads may compute it. `this` must outlive the graph.
@@ -35,7 +36,7 @@ class PackedMatrix {
   static void run(ggml_tensor* product, int thread, int threads, void* self);
 
   std::unique_ptr<Products> products_;
-  AlignedBuffer packed_;
+  std::byte* packed_ = nullptr;
 };
 
 }  // namespace shale

@@ -8,6 +8,8 @@
 #include <map>
 #include <new>
 
+#include "core/aligned_buffer.h"
+
 namespace shale {
 namespace {
 
@@ -182,32 +184,28 @@ Result<Matrix> MatrixSet::add(std::vector<const GgufTensor*> parts, RunType type
   if (columns % ggml_blck_size(target) != 0) target = parts.size() == 1 ? parts[0]->type : GGML_TYPE_BF16;
   ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), target, columns, rows);
   const std::size_t size = ggml_nbytes(tensor);
-  const auto copied = [&] {
-    AlignedBuffer copy(size);
-    std::byte* to = copy.data();
+  const auto convert_to = [&](std::byte* to) {
     for (const GgufTensor* part : parts) {
       convert(*part, target, to, executor);
       to += ggml_row_size(target, columns) * static_cast<std::size_t>(part->shape[1]);
     }
-    return copy;
   };
+  ggml_backend_buffer_type_t repacking = type == RunType::kBf16Packed ? nullptr : repacking_for(target, columns, rows);
+  if (type != RunType::kBf16Packed && !repacking) {
+    bytes_ += size;
+    std::byte* to = memory_.allocate(size);
+    convert_to(to);
+    tensor->data = to;
+    return Matrix{.tensor = tensor};
+  }
+  AlignedBuffer copy(size);
+  convert_to(copy.data());
   if (type == RunType::kBf16Packed) {
-    SHALE_ASSIGN(auto packed, PackedMatrix::pack(copied().data(), columns, rows));
+    SHALE_ASSIGN(auto packed, PackedMatrix::pack(copy.data(), columns, rows, memory_));
     bytes_ += packed->bytes();
     return Matrix{.packed = std::move(packed)};
   }
   bytes_ += size;
-  ggml_backend_buffer_type_t repacking = repacking_for(target, columns, rows);
-  if (!repacking && parts.size() == 1 && target == parts[0]->type) {
-    tensor->data = const_cast<std::byte*>(parts[0]->data.data());
-    return Matrix{.tensor = tensor};
-  }
-  AlignedBuffer copy = copied();
-  if (!repacking) {
-    tensor->data = copy.data();
-    copies_.push_back(std::move(copy));
-    return Matrix{.tensor = tensor};
-  }
   ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(repacking, size));
   if (!buffer) return fail(ErrorCode::kFull, "not enough memory for the model's weights");
   ggml_backend_tensor_alloc(buffer.get(), tensor, ggml_backend_buffer_get_base(buffer.get()));

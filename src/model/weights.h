@@ -11,12 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "core/aligned_buffer.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "model/architecture.h"
 #include "model/gguf_file.h"
 #include "model/packed_matrix.h"
+#include "model/weight_memory.h"
 
 namespace shale {
 
@@ -85,8 +85,7 @@ struct Matrix {
 // All matrices of a model, to run in one way.
 //
 // Matrices that multiply the same vector (queries, keys and values; gate and up) are stacked into one where their types
-// agree and they are copied anyway. Types that the CPU backend can repack go to its repacking buffers. What stays in
-// the file's type and is neither repacked nor stacked is read from the mapped file itself.
+// agree. Types that the CPU backend can repack go to its repacking buffers; everything else is copied into huge pages.
 class MatrixSet {
  public:
   struct Layer {
@@ -114,7 +113,7 @@ class MatrixSet {
 
   ggml_context_ptr context_;
   std::vector<ggml_backend_buffer_ptr> buffers_;
-  std::vector<AlignedBuffer> copies_;
+  WeightMemory memory_;
   std::vector<Layer> layers_;
   Matrix head_;
   std::uint64_t bytes_ = 0;
