@@ -13,6 +13,7 @@
 #include "codec/token_coding.h"
 #include "memory_bandwidth.h"
 #include "paging/sequence.h"
+#include "scoring/calibration.h"
 
 namespace shale::bench {
 namespace {
@@ -21,7 +22,8 @@ constexpr PageShape kShape = {.layers = 30, .kv_heads = 3, .head_dim = 64, .page
 constexpr std::uint32_t kQueryHeads = 9;
 constexpr std::uint32_t kWindow = 400;  // queries captured: what scissorhands reads
 constexpr int kRounds = 9;
-constexpr ScorerNeeds kOffered = {.keys = true, .values = true, .last_queries = kWindow};
+constexpr ScorerNeeds kOffered = {
+    .keys = true, .values = true, .last_queries = kWindow, .query_moments = true, .rope = true, .calibration = true};
 
 // A pool that one context fills, its slabs in random order.
 class Scene {
@@ -62,6 +64,10 @@ class Scene {
     layer.query_heads = kQueryHeads;
     layer.window_tokens = kWindow;
     layer.queries = queries_;
+    layer.query_mean = std::span(queries_).first(std::size_t{kQueryHeads} * kShape.head_dim);
+    layer.query_covariance = query_covariance_;
+    layer.rope.dimensions = kShape.head_dim;
+    layer.calibration = &calibration_;
     return layer;
   }
 
@@ -72,6 +78,9 @@ class Scene {
     std::vector<Half> contents(kShape.slab_bytes() / sizeof(Half));
     for (Half& each : contents) each = to_half(normal(random));
     for (float& query : queries_) query = normal(random);
+    for (std::size_t i = 0; i < query_covariance_.size(); ++i) {
+      query_covariance_[i] = i / kShape.head_dim % kShape.head_dim == i % kShape.head_dim ? 1.0f : 0.0f;
+    }
     std::vector<SlabId> slabs;
     while (const auto slab = pool_->allocate_slab()) {
       std::memcpy(pool_->writable_page(pool_->page_of(*slab, 0)).keys, contents.data(), kShape.slab_bytes());
@@ -88,6 +97,9 @@ class Scene {
   std::vector<std::vector<MutablePageView>> writable_{kShape.pages_per_slab()};
   std::vector<std::vector<LayerKv<Half>::Page>> layers_{kShape.layers};
   std::vector<float> queries_ = std::vector<float>(std::size_t{kQueryHeads} * kWindow * kShape.head_dim);
+  std::vector<float> query_covariance_ =
+      std::vector<float>(std::size_t{kQueryHeads} * kShape.head_dim * kShape.head_dim);
+  Calibration calibration_ = Calibrator(kShape.layers, kQueryHeads, Rope{.dimensions = kShape.head_dim}).finish();
 };
 
 class Bench {

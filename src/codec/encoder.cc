@@ -176,6 +176,11 @@ Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<Sla
   std::unique_ptr<Scorer> scorer;
   if (layout.ranked()) {
     SHALE_ASSIGN(scorer, make_scorer(identity.method.scorer, options));
+    constexpr ScorerNeeds kGiven = {.keys = true, .values = true, .last_queries = ~0u};
+    if (const std::string missing = missing_needs(scorer->needs(), kGiven); !missing.empty()) {
+      return fail(ErrorCode::kUnsupported, "{} needs {}, which stored entries do not hold", identity.method.scorer,
+                  missing);
+    }
     const std::uint32_t wanted = std::min(scorer->needs().last_queries, tokens);
     if (wanted > 0 && (window < wanted || query_heads == 0 || query_heads % shape.kv_heads != 0)) {
       return fail(ErrorCode::kInvalidArgument, "{} needs the queries of the last {} tokens; {} were captured",

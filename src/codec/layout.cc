@@ -9,12 +9,12 @@ namespace shale {
 
 Result<ObjectLayout> ObjectLayout::make(const PageShape& shape, const Method& method, std::uint32_t tokens) {
   if (tokens == 0) return fail(ErrorCode::kInvalidArgument, "an entry without tokens has nothing to store");
+  SHALE_TRY(method.check());
   ObjectLayout layout;
   layout.shape_ = shape;
   layout.tokens_ = tokens;
   layout.full_ = method.is_full();
   layout.ranked_ = !method.scorer.empty();
-  if (layout.ranked_) SHALE_TRY(make_scorer(method.scorer));
   if (layout.ranked_) {
     for (const double keep : kKeepGrid) layout.strata_tokens_.push_back(kept_tokens(tokens, keep));
   } else {

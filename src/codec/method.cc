@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codec/quantizer.h"
+#include "scoring/budget.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -51,10 +52,15 @@ Method Method::coarsened() const {
     const std::string_view name = take_name(rest);
     coarse += fmt::format("{}{}", coarse.empty() ? "" : "/", name == "layered" ? "layered2" : name);
   }
-  return {scorer, canonical_list(coarse)};
+  return {scorer, canonical_list(coarse), budget};
 }
 
 Status Method::check() const {
+  if (!budget.empty()) {
+    SHALE_TRY(make_budget(budget));
+    return fail(ErrorCode::kUnsupported, "{}: stored objects keep the same number of tokens in every layer and head",
+                text());
+  }
   if (!scorer.empty()) SHALE_TRY(make_scorer(scorer));
   for (std::uint32_t s = 0; s < kKeepGrid.size(); ++s) SHALE_TRY(make_quantizer(quantizer_of(s)));
   return {};
@@ -63,25 +69,28 @@ Status Method::check() const {
 std::string Method::text() const {
   if (is_full()) return "full";
   if (scorer.empty()) return quantizer;
-  return quantizer == "none" ? scorer : scorer + "+" + quantizer;
+  const std::string ranked = budget.empty() ? scorer : budget + ":" + scorer;
+  return quantizer == "none" ? ranked : ranked + "+" + quantizer;
 }
 
 Result<Method> Method::parse(std::string_view text) {
   if (text == "full") return full();
-  const std::size_t plus = text.find('+');
-  const std::string_view first = text.substr(0, plus);
+  const std::size_t plus = text.find('+'), colon = text.substr(0, plus).find(':');
+  const std::string_view budget = colon == text.npos ? "uniform" : text.substr(0, colon);
+  const std::string_view first = text.substr(0, plus).substr(colon == text.npos ? 0 : colon + 1);
   std::string second = canonical_list(plus == text.npos ? "none" : text.substr(plus + 1));
-  if (!is_name(first) || first == "full" || second.empty()) {
+  if (!is_name(budget) || !is_name(first) || first == "full" || second.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                "'{}' is not a method: scorer[+quantizer[/quantizer]...], quantizer or full, such as keydiff, kivi4, "
-                "snapkv+int8, snapkv+int8/kivi2",
+                "'{}' is not a method: [budget:]scorer[+quantizer[/quantizer]...], quantizer or full, such as keydiff, "
+                "kivi4, snapkv+int8, snapkv+int8/kivi2, adakv:snapkv",
                 text);
   }
   const auto quantizers = quantizer_names();
-  if (plus == text.npos && std::find(quantizers.begin(), quantizers.end(), first) != quantizers.end()) {
+  const bool only_quantizer = plus == text.npos && colon == text.npos;
+  if (only_quantizer && std::find(quantizers.begin(), quantizers.end(), first) != quantizers.end()) {
     return Method{"", std::string(first)};
   }
-  return Method{std::string(first), std::move(second)};
+  return Method{std::string(first), std::move(second), budget == "uniform" ? "" : std::string(budget)};
 }
 
 }  // namespace shale

@@ -1,5 +1,5 @@
-// A method is written `scorer[+quantizer[/quantizer]…]`, `quantizer` or `full`: keydiff, kivi4, snapkv+int8,
-// snapkv+int8/kivi2, full.
+// A method is written `[budget:]scorer[+quantizer[/quantizer]…]`, `quantizer` or `full`: keydiff, kivi4, snapkv+int8,
+// snapkv+int8/kivi2, adakv:snapkv, full.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@ struct Method {
   // "none": as computed. With a scorer also one a stratum, the most important first, the last for all others:
   // "int8/int8/kivi2" has the best quarter of the tokens (kKeepGrid) at 8 bits and the rest at 2.
   std::string quantizer;
+  std::string budget = {};  // empty: uniform, the same number of tokens in every layer and head
 
   bool operator==(const Method&) const = default;
   auto operator<=>(const Method&) const = default;
@@ -25,7 +26,8 @@ struct Method {
   std::string_view quantizer_of(std::uint32_t stratum) const;
   // What remains without the bits that refine others: layered2 for layered.
   Method coarsened() const;
-  // kInvalidArgument for a name that is no scorer's or quantizer's, with the known ones.
+  // Whether objects can be stored by it. kInvalidArgument for a name that is no budget's, scorer's or quantizer's, with
+  // the known ones; kUnsupported for a budget: stored strata hold as many tokens of one head as of another.
   Status check() const;
   // Only the form is checked here.
   static Result<Method> parse(std::string_view text);

@@ -37,25 +37,52 @@ struct AttentionBlock {
   float inverse[kBlock] = {};  // one over the row's sum; 0 for a query that is not finite or sees nothing
 };
 
-// The keys of one KV head, as float tiles [tile][head_dim][width]. A key counts where its squared norm is finite.
+// Adds to sums[vector · kBlock + row] what kBlock rows [channels][kBlock] make of a tile of keys
+// [channels][tile_width()].
+HWY_INLINE void multiply_tile(const float* HWY_RESTRICT keys, const float* HWY_RESTRICT rows, std::uint32_t channels,
+                              hn::Vec<Wide>* HWY_RESTRICT to) {
+  const Wide d;
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<Wide> sums[kVectors * kBlock];
+  for (std::uint32_t i = 0; i < kVectors * kBlock; ++i) sums[i] = to[i];
+  for (std::uint32_t c = 0; c < channels; ++c, keys += kVectors * lanes, rows += kBlock) {
+    HWY_UNROLL(kVectors)
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      const auto key = hn::Load(d, keys + v * lanes);
+      HWY_UNROLL(kBlock)
+      for (std::uint32_t r = 0; r < kBlock; ++r) {
+        sums[v * kBlock + r] = hn::MulAdd(key, hn::Set(d, rows[r]), sums[v * kBlock + r]);
+      }
+    }
+  }
+  for (std::uint32_t i = 0; i < kVectors * kBlock; ++i) to[i] = sums[i];
+}
+
+inline std::uint32_t tile_width() { return kVectors * static_cast<std::uint32_t>(hn::Lanes(Wide())); }
+
+// The keys of one KV head, as float tiles [tile][head_dim][tile_width()]. A key counts where its squared norm is
+// finite.
 class HeadKeys {
  public:
   template <class Element>
   HeadKeys(const LayerKv<Element>& layer, std::uint32_t head)
       : tokens_(layer.tokens),
         head_dim_(layer.head_dim),
-        padded_((layer.tokens + width() - 1) / width() * width()),
+        padded_((layer.tokens + tile_width() - 1) / tile_width() * tile_width()),
         tiles_(hwy::AllocateAligned<float>(std::size_t{padded_} * layer.head_dim)),
         mask_(hwy::AllocateAligned<float>(padded_)),
         packed_(hwy::AllocateAligned<float>(std::size_t{kBlock} * layer.head_dim)),
         rows_(hwy::AllocateAligned<float>(std::size_t{kBlock} * padded_)) {
-    std::fill_n(tiles_.get(), std::size_t{padded_} * head_dim_, 0.0f);
+    const std::size_t last_tile = std::size_t{tile_width()} * head_dim_;
+    std::fill_n(&tiles_[std::size_t{padded_} * head_dim_ - last_tile], last_tile, 0.0f);
     std::fill_n(mask_.get(), padded_, kMasked);
     with_page_lanes(layer.page_tokens, [&](auto d) HWY_ATTR { copy_keys(d, layer, head); });
   }
 
   // Tokens, up to whole vectors.
   std::uint32_t padded() const { return padded_; }
+  // The tile of tokens [first, first + tile_width()), `first` a multiple of it; keys that do not count are zeros.
+  const float* tile(std::uint32_t first) const { return &tiles_[std::size_t{first} * head_dim_]; }
   bool usable(std::uint32_t token) const { return mask_[token] == 0; }
 
   // Attention of `count` queries [count][head_dim] of tokens first, first + 1 …, each over the keys up to its own. The
@@ -64,7 +91,7 @@ class HeadKeys {
     AttentionBlock block{.queries = count, .first = first, .seen = first + count};
     bool finite[kBlock];
     pack(queries, count, finite);
-    for (std::uint32_t tile = 0; tile < block.seen; tile += width()) multiply(tile);
+    for (std::uint32_t tile = 0; tile < block.seen; tile += tile_width()) multiply(tile);
     for (std::uint32_t q = 0; q < count; ++q) {
       float* row = &rows_[std::size_t{q} * padded_];
       const float inverse = exponentials(row, first + q + 1, block.seen);
@@ -75,27 +102,25 @@ class HeadKeys {
   }
 
  private:
-  static std::uint32_t width() { return kVectors * static_cast<std::uint32_t>(hn::Lanes(Wide())); }
-
   template <class D, class Element>
   void copy_keys(D d, const LayerKv<Element>& layer, std::uint32_t head) {
     const auto pages = layer.head(head);
     const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
     for (std::uint32_t token = 0; token < tokens_; token += lanes) {
       const Element* keys = pages[token / layer.page_tokens].keys + token % layer.page_tokens;
-      float* tile = &tiles_[std::size_t{token - token % width()} * head_dim_ + token % width()];
+      float* tile = &tiles_[std::size_t{token - token % tile_width()} * head_dim_ + token % tile_width()];
       const auto exists = hn::FirstN(d, tokens_ - token);
       auto squares = hn::Zero(d);
       for (std::uint32_t c = 0; c < head_dim_; ++c) {
         const auto key = hn::IfThenElseZero(exists, load(d, keys + std::size_t{c} * layer.page_tokens));
         squares = hn::MulAdd(key, key, squares);
-        hn::StoreU(key, d, tile + std::size_t{c} * width());
+        hn::StoreU(key, d, tile + std::size_t{c} * tile_width());
       }
       const auto usable = hn::And(exists, hn::Lt(squares, hn::Inf(d)));
       hn::StoreU(hn::IfThenZeroElse(usable, hn::Set(d, kMasked)), d, &mask_[token]);
       if (hn::AllTrue(d, usable)) continue;
       for (std::uint32_t c = 0; c < head_dim_; ++c) {
-        float* keys_of_channel = tile + std::size_t{c} * width();
+        float* keys_of_channel = tile + std::size_t{c} * tile_width();
         hn::StoreU(hn::IfThenElseZero(usable, hn::LoadU(d, keys_of_channel)), d, keys_of_channel);
       }
     }
@@ -119,26 +144,11 @@ class HeadKeys {
   void multiply(std::uint32_t first) {
     const Wide d;
     const std::size_t lanes = hn::Lanes(d);
-    const float* HWY_RESTRICT keys = &tiles_[std::size_t{first} * head_dim_];
-    const float* HWY_RESTRICT queries = packed_.get();
     hn::Vec<Wide> sums[kVectors * kBlock];
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
-      for (std::uint32_t q = 0; q < kBlock; ++q) sums[v * kBlock + q] = hn::Load(d, &mask_[first + v * lanes]);
-    }
-    for (std::uint32_t c = 0; c < head_dim_; ++c, keys += kVectors * lanes, queries += kBlock) {
-      HWY_UNROLL(kVectors)
-      for (std::uint32_t v = 0; v < kVectors; ++v) {
-        const auto key = hn::Load(d, keys + v * lanes);
-        HWY_UNROLL(kBlock)
-        for (std::uint32_t q = 0; q < kBlock; ++q) {
-          sums[v * kBlock + q] = hn::MulAdd(key, hn::Set(d, queries[q]), sums[v * kBlock + q]);
-        }
-      }
-    }
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
-      for (std::uint32_t q = 0; q < kBlock; ++q) {
-        hn::Store(sums[v * kBlock + q], d, &rows_[std::size_t{q} * padded_ + first + v * lanes]);
-      }
+    for (std::uint32_t i = 0; i < kVectors * kBlock; ++i) sums[i] = hn::Load(d, &mask_[first + i / kBlock * lanes]);
+    multiply_tile(tile(first), packed_.get(), head_dim_, sums);
+    for (std::uint32_t i = 0; i < kVectors * kBlock; ++i) {
+      hn::Store(sums[i], d, &rows_[std::size_t{i % kBlock} * padded_ + first + i / kBlock * lanes]);
     }
   }
 

@@ -1,4 +1,4 @@
-// Walks over the keys of a page: lanes are tokens, so that nothing is summed across lanes.
+// Walks over the keys of a page, where lanes are tokens, so that nothing is summed across lanes; and norms of values.
 #if defined(SHALE_SCORING_KEYS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_SCORING_KEYS_INL_H_
 #undef SHALE_SCORING_KEYS_INL_H_
@@ -104,6 +104,25 @@ HWY_INLINE void key_squares(D d, const LayerKv<Element>& layer, const Columns<El
                             const Columns<Element>& next, hn::Vec<D>* squares) {
   sum_channels(d, layer, columns, next, squares,
                [](std::uint32_t, hn::Vec<D> key, hn::Vec<D> sum) HWY_ATTR { return hn::MulAdd(key, key, sum); });
+}
+
+// ‖v‖² of one token's row.
+template <class D, class Element>
+HWY_INLINE float value_squares(D d, const Element* HWY_RESTRICT row, std::uint32_t head_dim) {
+  const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
+  auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+  std::uint32_t c = 0;
+  for (; c + 2 * lanes <= head_dim; c += 2 * lanes) {
+    const auto v0 = load(d, row + c), v1 = load(d, row + c + lanes);
+    sum0 = hn::MulAdd(v0, v0, sum0);
+    sum1 = hn::MulAdd(v1, v1, sum1);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  for (; c < head_dim; ++c) {
+    const float value = hn::GetLane(load(hn::CappedTag<float, 1>(), row + c));
+    sum += value * value;
+  }
+  return sum;
 }
 
 }  // namespace shale::HWY_NAMESPACE

@@ -9,13 +9,19 @@
 
 // Alphabetical.
 #define SHALE_SCORERS(X) \
+  X(expected_attention)  \
+  X(h2o)                 \
   X(keydiff)             \
   X(knorm)               \
+  X(kvzip)               \
+  X(observed_attention)  \
   X(random)              \
+  X(rkv)                 \
   X(scissorhands)        \
   X(snapkv)              \
   X(streaming)           \
   X(tova)                \
+  X(triattention)        \
   X(vk_ratio)
 
 namespace shale {

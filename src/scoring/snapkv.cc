@@ -30,7 +30,7 @@ void score_layer(const LayerKv<Element>& layer, std::uint32_t window, std::uint3
     std::ranges::copy(mass, head_scores.begin());
     pool_average(std::span(mass).first(past), kernel, head_scores.first(past));
   }
-  put_window_first(scores, layer.tokens, queries);
+  put_first(scores, layer.tokens, past, layer.tokens);
 }
 
 void score_half(const LayerKv<Half>& layer, std::uint32_t window, std::uint32_t kernel, std::span<float> scores) {

@@ -33,7 +33,7 @@ void score_layer(const LayerKv<Element>& layer, std::span<float> scores) {
   for (std::size_t i = 0; i < scores.size(); ++i) {
     if (!std::isnan(scores[i])) scores[i] = mean[i % n];
   }
-  put_window_first(scores, n, 1);
+  put_first(scores, n, n - 1, n);
 }
 
 void score_half(const LayerKv<Half>& layer, std::span<float> scores) { score_layer(layer, scores); }

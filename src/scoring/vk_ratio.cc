@@ -14,25 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::vk_ratio::HWY_NAMESPACE {
 using namespace shale::HWY_NAMESPACE;
 
-// ‖v‖² of one token's row.
-template <class D, class Element>
-HWY_INLINE float value_squares(D d, const Element* HWY_RESTRICT row, std::uint32_t head_dim) {
-  const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
-  auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
-  std::uint32_t c = 0;
-  for (; c + 2 * lanes <= head_dim; c += 2 * lanes) {
-    const auto v0 = load(d, row + c), v1 = load(d, row + c + lanes);
-    sum0 = hn::MulAdd(v0, v0, sum0);
-    sum1 = hn::MulAdd(v1, v1, sum1);
-  }
-  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
-  for (; c < head_dim; ++c) {
-    const float value = hn::GetLane(load(hn::CappedTag<float, 1>(), row + c));
-    sum += value * value;
-  }
-  return sum;
-}
-
 template <class D>
 HWY_INLINE hn::Vec<D> ratio(D d, hn::Vec<D> value_squares, hn::Vec<D> key_squares) {
   const auto norm = hn::Max(hn::Sqrt(key_squares), hn::Set(d, FLT_MIN));

@@ -22,16 +22,16 @@ inline void pool_average(std::span<const float> from, std::uint32_t kernel, std:
   }
 }
 
-// Puts the last `window` tokens of every head above all others: the layer's largest score of the other tokens + 1, and
-// 1 where there are none. Scores are [heads][tokens]; NaN stays.
-inline void put_window_first(std::span<float> scores, std::uint32_t tokens, std::uint32_t window) {
-  const std::uint32_t past = tokens - std::min(window, tokens);
-  float maximum = past == 0 ? 0.0f : std::numeric_limits<float>::lowest();
+// Puts tokens [first, end) of every head above all others: the layer's largest score of the other tokens + 1, or 1
+// where there are none. Scores are [heads][tokens]; NaN stays.
+inline void put_first(std::span<float> scores, std::uint32_t tokens, std::uint32_t first, std::uint32_t end) {
+  const auto favoured = [&](std::size_t i) { return i % tokens >= first && i % tokens < end; };
+  float maximum = end - first == tokens ? 0.0f : std::numeric_limits<float>::lowest();
   for (std::size_t i = 0; i < scores.size(); ++i) {
-    if (i % tokens < past) maximum = std::max(maximum, scores[i]);  // NaN compares false and is passed over
+    if (!favoured(i)) maximum = std::max(maximum, scores[i]);  // NaN compares false and is passed over
   }
   for (std::size_t i = 0; i < scores.size(); ++i) {
-    if (i % tokens >= past && !std::isnan(scores[i])) scores[i] = maximum + 1;
+    if (favoured(i) && !std::isnan(scores[i])) scores[i] = maximum + 1;
   }
 }
 

@@ -29,10 +29,39 @@ TEST(Method, GivesStrataQuantizersOfTheirOwn) {
   }
 }
 
+TEST(Method, MayNameABudgetWhichIsNotForStoring) {
+  EXPECT_EQ(*Method::parse("adakv:snapkv+kivi2"), (Method{"snapkv", "kivi2", "adakv"}));
+  EXPECT_EQ(*Method::parse("uniform:snapkv"), *Method::parse("snapkv"));
+  for (const char* text : {"adakv:snapkv", "pyramid:keydiff+int8"}) {
+    EXPECT_EQ(Method::parse(text)->text(), text);
+    EXPECT_EQ(Method::parse(text)->check().error().code, ErrorCode::kUnsupported);
+  }
+  EXPECT_EQ(Method::parse("nothing:snapkv")->check().error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(Method::parse("uniform:snapkv")->check());
+}
+
 TEST(Method, RefusesOtherForms) {
-  for (const char* text :
-       {"", "+", "keydiff+", "+int8", "a+b+c", "full+int8", "keydiff+full", "Key", "key diff", "k\n", "int8/kivi2",
-        "knorm+/int8", "knorm+int8/", "knorm+int8//kivi2", "knorm+int8/full", "knorm+none/int8/none/int8/none/int8"}) {
+  for (const char* text : {"",
+                           "+",
+                           "keydiff+",
+                           "+int8",
+                           "a+b+c",
+                           "full+int8",
+                           "keydiff+full",
+                           "Key",
+                           "key diff",
+                           "k\n",
+                           "int8/kivi2",
+                           ":",
+                           ":snapkv",
+                           "adakv:",
+                           "a:b:c",
+                           "adakv:full",
+                           "knorm+/int8",
+                           "knorm+int8/",
+                           "knorm+int8//kivi2",
+                           "knorm+int8/full",
+                           "knorm+none/int8/none/int8/none/int8"}) {
     const auto method = Method::parse(text);
     ASSERT_FALSE(method) << text;
     EXPECT_EQ(method.error().code, ErrorCode::kInvalidArgument);

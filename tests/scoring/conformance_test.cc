@@ -78,10 +78,11 @@ TEST_P(EveryScorer, RanksNonFiniteTokensLastAndSparesTheOthers) {
       rows.key(0, 20, 7) = poison;
       rows.key(0, 149, 0) = poison;
       rows.value(0, 33, 1) = poison;
-      const std::vector<float> scores = PagedLayer<Half>(rows).score(*scorer());
+      const std::vector<float> scores = PagedLayer<Half>(rows, 16, needs).score(*scorer());
       expect_ordered(scores);
       for (std::uint32_t i = 0; i < 150; ++i) {
-        const bool poisoned = (needs.keys && (i == 20 || i == 149)) || (needs.values && i == 33);
+        const bool reads_keys = needs.keys || needs.attention_sums || needs.repeat_attention;
+        const bool poisoned = (reads_keys && (i == 20 || i == 149)) || (needs.values && i == 33);
         EXPECT_EQ(scores[i] == -kInfinity, poisoned) << "token " << i << " with " << poison;
       }
     }
@@ -132,7 +133,9 @@ INSTANTIATE_TEST_SUITE_P(Scorers, EveryScorer, ::testing::ValuesIn(scorer_names(
 TEST(Scorers, AreNamedInAlphabeticalOrder) {
   const auto names = scorer_names();
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
-  EXPECT_THAT(names, ::testing::IsSupersetOf({"keydiff", "knorm", "random", "snapkv", "streaming", "vk_ratio"}));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"expected_attention", "h2o", "keydiff", "knorm", "kvzip",
+                                              "observed_attention", "random", "rkv", "scissorhands", "snapkv",
+                                              "streaming", "tova", "triattention", "vk_ratio"}));
 }
 
 TEST(Scorers, AnUnknownNameListsTheKnownOnes) {

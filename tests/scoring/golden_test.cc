@@ -1,12 +1,15 @@
 // Scores against numbers of the reference library kvpress 0.5.5 (fp32, a small random model).
+#include <fmt/format.h>
 #include <ggml.h>
 #include <gguf.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
 
+#include "scoring/budget.h"
 #include "scoring/paged_layer.h"
 #include "support/simd_targets.h"
 #include "support/test_data.h"
@@ -34,6 +37,12 @@ class Golden : public ::testing::Test {
   }
   std::uint32_t number(const char* key) const { return gguf_get_val_u32(gguf_.get(), gguf_find_key(gguf_.get(), key)); }
 
+  std::vector<std::uint32_t> numbers(const char* key) const {
+    const std::int64_t id = gguf_find_key(gguf_.get(), key);
+    const auto* first = static_cast<const std::uint32_t*>(gguf_get_arr_data(gguf_.get(), id));
+    return {first, first + gguf_get_arr_n(gguf_.get(), id)};
+  }
+
   LayerRows rows(std::uint32_t layer) const {
     LayerRows rows{.tokens = number("tokens"),
                    .kv_heads = number("kv_heads"),
@@ -44,6 +53,7 @@ class Golden : public ::testing::Test {
     rows.values = tensor(layer, "v");
     rows.queries = tensor(layer, "q");
     rows.window_tokens = rows.tokens;
+    rows.rope.dimensions = rows.head_dim;
     return rows;
   }
 
@@ -55,7 +65,8 @@ class Golden : public ::testing::Test {
       float largest = 0;
       for (const float score : expected) largest = std::max(largest, std::abs(score));
       for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
-        const std::vector<float> scores = PagedLayer<float>(rows(layer), page_tokens).score(**scorer);
+        const std::vector<float> scores =
+            PagedLayer<float>(rows(layer), page_tokens, (*scorer)->needs()).score(**scorer);
         ASSERT_EQ(scores.size(), expected.size());
         for (std::size_t i = 0; i < scores.size(); ++i) {
           ASSERT_NEAR(scores[i], expected[i], kTolerance * largest)
@@ -84,6 +95,13 @@ TEST_F(Golden, SnapKv) {
   for_each_simd_target([&] { expect_scores("snapkv"); });
 }
 
+TEST_F(Golden, Tova) {
+  for_each_simd_target([&] { expect_scores("tova"); });
+}
+TEST_F(Golden, ObservedAttention) {
+  for_each_simd_target([&] { expect_scores("observed_attention"); });
+}
+
 TEST_F(Golden, StreamingKeepsTheSameSet) {
   const auto scorer = make_scorer("streaming");
   for (std::uint32_t layer = 0; layer < number("layers"); ++layer) {
@@ -95,6 +113,46 @@ TEST_F(Golden, StreamingKeepsTheSameSet) {
       const auto order = ranking(std::span(scores).subspan(std::size_t{head} * tokens, tokens));
       for (std::uint32_t i = 0; i < kept_tokens(tokens, 0.5); ++i) kept[order[i]] = 1;
       for (std::uint32_t i = 0; i < tokens; ++i) ASSERT_EQ(kept[i], expected[std::size_t{head} * tokens + i]) << i;
+    }
+  }
+}
+
+// Ties, such as the window's own tokens, may fall either way: what is kept of each head, and its worth, must agree.
+TEST_F(Golden, AdaKvKeepsAsMuch) {
+  const auto scorer = make_scorer("snapkv");
+  const auto budget = make_budget("adakv");
+  const std::uint32_t tokens = number("tokens"), heads = number("kv_heads");
+  for (std::uint32_t layer = 0; layer < number("layers"); ++layer) {
+    const std::vector<float> scores = PagedLayer<float>(rows(layer)).score(**scorer);
+    for (const double keep : {0.5, 0.75}) {
+      const std::vector<float> expected = tensor(layer, fmt::format("kept.adakv_snapkv.{}", keep));
+      const Kept kept = (*budget)->select({1, heads, tokens, scores}, keep, 64);
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        double count = 0, expected_count = 0, worth = 0, expected_worth = 0;
+        for (std::size_t i = std::size_t{head} * tokens; i < std::size_t{head + 1} * tokens; ++i) {
+          count += kept[i];
+          expected_count += expected[i];
+          worth += kept[i] * scores[i];
+          expected_worth += expected[i] * scores[i];
+        }
+        EXPECT_EQ(count, expected_count) << "layer " << layer << " head " << head << " keep " << keep;
+        EXPECT_NEAR(worth, expected_worth, kTolerance * expected_worth);
+      }
+    }
+  }
+}
+
+TEST_F(Golden, PyramidKeepsAsMany) {
+  const auto budget = make_budget("pyramid");
+  const std::uint32_t tokens = number("tokens"), heads = number("kv_heads"), layers = number("layers");
+  const std::vector<float> scores(std::size_t{layers} * heads * tokens);
+  for (const double keep : {0.5, 0.75}) {
+    const std::vector<std::uint32_t> expected = numbers(fmt::format("pyramid_budget_window8.{}", keep).c_str());
+    ASSERT_EQ(expected.size(), layers);
+    const Kept kept = (*budget)->select({layers, heads, tokens, scores}, keep, 8);
+    for (std::uint32_t head = 0; head < layers * heads; ++head) {
+      EXPECT_EQ(std::ranges::count(std::span(kept).subspan(std::size_t{head} * tokens, tokens), 1),
+                expected[head / heads]);
     }
   }
 }

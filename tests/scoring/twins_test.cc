@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "scoring/attention_twins.h"
 #include "scoring/paged_layer.h"
 #include "support/simd_targets.h"
 
@@ -55,41 +56,6 @@ std::vector<double> keydiff_twin(LayerRows& rows, const ScorerOptions&) {
   return scores;
 }
 
-// Step by step as the definition reads, with the whole attention matrix of the window.
-std::vector<double> snapkv_twin(LayerRows& rows, const ScorerOptions& options) {
-  const std::uint32_t n = rows.tokens, w = options.window, past = n - w, group = rows.query_heads / rows.kv_heads;
-  std::vector<double> scores(std::size_t{rows.kv_heads} * n, 0.0);
-  double largest = 0;
-  for (std::uint32_t head = 0; head < rows.query_heads; ++head) {
-    std::vector<double> mean(past);
-    for (std::uint32_t r = 0; r < w; ++r) {
-      const float* query =
-          &rows.queries[(std::size_t{head} * rows.window_tokens + rows.window_tokens - w + r) * rows.head_dim];
-      std::vector<double> attention(past + r + 1);
-      double maximum = -std::numeric_limits<double>::infinity(), sum = 0;
-      for (std::uint32_t i = 0; i < attention.size(); ++i) {
-        for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
-          attention[i] += double{query[c]} * rows.key(head / group, i, c) / std::sqrt(rows.head_dim);
-        }
-        maximum = std::max(maximum, attention[i]);
-      }
-      for (double& a : attention) sum += a = std::exp(a - maximum);
-      for (std::uint32_t i = 0; i < past; ++i) mean[i] += attention[i] / sum / w;
-    }
-    const std::int64_t reach = options.kernel / 2;
-    for (std::int64_t i = 0; i < past; ++i) {
-      double pooled = 0;
-      for (std::int64_t j = i - reach; j <= i + reach; ++j) pooled += j >= 0 && j < past ? mean[j] : 0.0;
-      scores[std::size_t{head / group} * n + i] += pooled / options.kernel / group;
-    }
-  }
-  for (const double score : scores) largest = std::max(largest, score);
-  for (std::uint32_t head = 0; head < rows.kv_heads; ++head) {
-    for (std::uint32_t i = past; i < n; ++i) scores[std::size_t{head} * n + i] = largest + 1;
-  }
-  return scores;
-}
-
 struct Case {
   const char* name;
   Twin twin;
@@ -99,12 +65,9 @@ struct Case {
 class Twins : public ::testing::TestWithParam<Case> {
  protected:
   template <class Element>
-  void compare(const LayerRows& rows, std::uint32_t page_tokens, const ScorerOptions& options) {
-    const auto scorer = make_scorer(GetParam().name, options);
-    ASSERT_TRUE(scorer);
-    LayerRows copy = rows;
-    const std::vector<double> expected = GetParam().twin(copy, options);
-    const std::vector<float> scores = PagedLayer<Element>(rows, page_tokens).score(**scorer);
+  void compare(const LayerRows& rows, std::uint32_t page_tokens, const Scorer& scorer,
+               const std::vector<double>& expected) {
+    const std::vector<float> scores = PagedLayer<Element>(rows, page_tokens, scorer.needs()).score(scorer);
     ASSERT_EQ(scores.size(), expected.size());
     for (std::size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected[i], GetParam().tolerance) << i;
   }
@@ -113,23 +76,39 @@ class Twins : public ::testing::TestWithParam<Case> {
 TEST_P(Twins, AgreeForEveryShape) {
   ScorerOptions options;
   options.window = 11;
-  for_each_simd_target([&] {
-    for (const auto& [tokens, kv_heads, group, head_dim] : std::vector<std::array<std::uint32_t, 4>>{
-             {12, 1, 1, 64}, {97, 3, 3, 64}, {256, 2, 7, 64}, {75, 2, 2, 18}, {130, 1, 4, 128}}) {
-      const LayerRows rows = random_rows(tokens, kv_heads, group, head_dim, tokens);
+  const auto scorer = make_scorer(GetParam().name, options);
+  ASSERT_TRUE(scorer);
+  std::vector<float> factors(32);
+  for (std::size_t i = 0; i < factors.size(); ++i) factors[i] = 1 + static_cast<float>(i % 5) / 2;
+  for (const auto& [tokens, kv_heads, group, head_dim] : std::vector<std::array<std::uint32_t, 4>>{
+           {12, 1, 1, 64}, {97, 3, 3, 64}, {256, 2, 7, 64}, {75, 2, 2, 18}, {130, 1, 4, 128}}) {
+    LayerRows rows = random_rows(tokens, kv_heads, group, head_dim, tokens);
+    if (tokens % 2 == 0) {  // keys that resemble each other, as real ones do
+      for (float& key : rows.keys) key = to_float(to_half(key + 1.0f));
+    } else {
+      rows.rope.pairing = Rope::Pairing::kNeighbours;
+      rows.rope.factors = std::span(factors).first(head_dim / 2);
+    }
+    const std::vector<double> expected = GetParam().twin(rows, options);
+    for_each_simd_target([&] {
       for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
         SCOPED_TRACE(::testing::Message()
                      << tokens << " tokens, head_dim " << head_dim << ", pages of " << page_tokens);
-        ASSERT_NO_FATAL_FAILURE(compare<Half>(rows, page_tokens, options));
-        ASSERT_NO_FATAL_FAILURE(compare<float>(rows, page_tokens, options));
+        ASSERT_NO_FATAL_FAILURE(compare<Half>(rows, page_tokens, **scorer, expected));
+        ASSERT_NO_FATAL_FAILURE(compare<float>(rows, page_tokens, **scorer, expected));
       }
-    }
-  });
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Scorers, Twins,
                          ::testing::Values(Case{"knorm", knorm_twin, 2e-5}, Case{"keydiff", keydiff_twin, 2e-6},
-                                           Case{"vk_ratio", vk_ratio_twin, 2e-6}, Case{"snapkv", snapkv_twin, 2e-6}),
+                                           Case{"vk_ratio", vk_ratio_twin, 2e-6}, Case{"snapkv", snapkv_twin, 2e-6},
+                                           Case{"tova", tova_twin, 2e-6}, Case{"h2o", h2o_twin, 0.1},
+                                           Case{"observed_attention", observed_attention_twin, 5e-6},
+                                           Case{"scissorhands", scissorhands_twin, 1.1},  // equal but for rounding
+                                           Case{"expected_attention", expected_attention_twin, 2e-5},
+                                           Case{"rkv", rkv_twin, 2e-6}, Case{"triattention", triattention_twin, 2e-4}),
                          [](const auto& scorer) { return std::string(scorer.param.name); });
 
 TEST(SnapKv, ReadsTheLastOfTheCapturedQueries) {

@@ -1,0 +1,17 @@
+// The budgets there are. Each is one file of this folder; adding one adds its file and its line in budget.cc.
+#pragma once
+
+#include <memory>
+
+#include "scoring/budget.h"
+
+namespace shale {
+
+std::unique_ptr<Budget> make_adakv();
+std::unique_ptr<Budget> make_pyramid();
+std::unique_ptr<Budget> make_uniform();
+
+// Marks the `count` best tokens of one head, [tokens].
+void keep_best(std::span<const float> scores, std::uint32_t count, std::span<std::uint8_t> kept);
+
+}  // namespace shale
