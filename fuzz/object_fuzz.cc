@@ -23,7 +23,6 @@ void decode(Manifest manifest, std::span<const std::byte> bytes) {
   if (bytes.empty() || manifest.bytes_for(1.0) > kLimit || manifest.shape.slab_bytes() > kLimit) return;
   const auto pool = PagePool::create(manifest.shape, 8 * kLimit);
   if (!pool) return;
-  Sequence sequence(**pool);
   InlineExecutor executor;
   const auto tokens = static_cast<std::uint32_t>(manifest.tokens.size());
   const std::uint32_t logical = 1 + static_cast<std::uint32_t>(bytes.back()) % tokens;
@@ -33,12 +32,15 @@ void decode(Manifest manifest, std::span<const std::byte> bytes) {
     for (std::size_t i = 0; i < info.bytes; ++i) chunk.data()[i] = bytes[i % bytes.size()];
     if (bytes.front() != std::byte{0}) info.checksum = hash128(chunk.bytes());
   }
-  auto decoder = ObjectDecoder::start(manifest, 1.0, logical, sequence);
-  if (!decoder) return;
-  for (std::uint32_t i = 0; i < chunks.size(); ++i) {
-    if (!decoder->decode(i, chunks[i].bytes(), executor)) return;
+  for (const Bits bits : {Bits::kAll, Bits::kBase}) {
+    Sequence sequence(**pool);
+    auto decoder = ObjectDecoder::start(manifest, 1.0, logical, sequence, bits);
+    if (!decoder) return;
+    for (const std::uint32_t i : decoder->chunks()) {
+      if (!decoder->decode(i, chunks[i].bytes(), executor)) return;
+    }
+    if (!sequence.check_integrity() || sequence.length() != logical) __builtin_trap();
   }
-  if (!sequence.check_integrity() || sequence.length() != logical) __builtin_trap();
 }
 
 }  // namespace

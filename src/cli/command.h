@@ -44,6 +44,7 @@ void add_bench_simulate(CLI::App& parent, Action& chosen);
 void add_bench_tiers(CLI::App& parent, Action& chosen);
 void add_cache(CLI::App& parent, Action& chosen);
 void add_chat(CLI::App& parent, Action& chosen);
+void add_compress(CLI::App& parent, Action& chosen);
 void add_demo(CLI::App& parent, Action& chosen);
 void add_generate(CLI::App& parent, Action& chosen);
 void add_model(CLI::App& parent, Action& chosen);

@@ -1,0 +1,225 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/option_types.h"
+#include "cli/serving.h"
+#include "cli/text_file.h"
+#include "codec/entry_pages.h"
+#include "core/units.h"
+#include "profile/feed.h"
+#include "profile/prompt.h"
+#include "profile/rate_plan.h"
+
+namespace shale {
+namespace {
+
+struct CompressOptions {
+  ServingOptions serving;
+  OutputOptions output;
+  std::string context, budget;
+  std::optional<Method> method;
+};
+
+constexpr char kExamples[] =
+    "The best (keep, bits) of one stored object within the budget, and what budgets for every head would be worth\n"
+    "beyond it. Distortion is the squared error of attention's output over the spread of the values it averages:\n"
+    "0 for nothing lost, 1 for everything. Nothing is measured on answers: see shale profile.\n"
+    "\n"
+    "Examples:\n"
+    "  shale compress --context LICENSE --budget 0.2\n"
+    "  shale compress --context LICENSE --budget 4MiB --method keydiff+int8/kivi4 --json";
+
+// Finest first.
+constexpr std::array<std::string_view, 4> kQuantizers = {"none", "int8", "kivi4", "kivi2"};
+
+constexpr std::uint32_t kQueryWindow = 16;
+constexpr ScorerNeeds kCaptured = {.keys = true, .values = true, .last_queries = kStepTokens};
+
+// The exact pages of a context and the queries of its last tokens.
+struct SeenContext {
+  Sequence sequence;
+  std::vector<float> queries = {};
+  std::uint32_t window = 0;
+};
+
+// From the cache, or computed and left there; only the last tokens are always computed, whose queries are wanted.
+Result<SeenContext> see_context(Serving& serving, const PromptParts& parts, std::uint32_t window,
+                                const std::string& label) {
+  Request request;
+  request.segments = {{.tokens = parts.context, .store = true, .label = label},
+                      {.tokens = parts.question, .store = false, .label = {}}};
+  request.max_tokens = 1;
+  request.demand.exact = true;
+  if (const Response response = serving.engine().run(std::move(request)); response.error) {
+    return std::unexpected(*response.error);
+  }
+  const auto tokens = static_cast<std::uint32_t>(parts.context.size());
+  SeenContext seen{.sequence = Sequence(serving.pool()), .window = std::min(window, tokens)};
+  Retrieval retrieval = serving.cache().retrieve(parts.context, {.exact = true, .method = {}}, seen.sequence);
+  if (!retrieval.ensure_all(serving.model().executor())) {
+    seen.sequence = Sequence(serving.pool());
+    serving.cache().report_failure(std::move(retrieval));
+  }
+  seen.sequence.truncate(std::min(seen.sequence.length(), tokens - seen.window));
+  const std::span rest = std::span(parts.context).subspan(seen.sequence.length());
+  const Feed before{&seen.sequence, rest.first(rest.size() - seen.window)};
+  SHALE_TRY(feed(serving.model(), {&before, 1}));
+
+  const ModelInfo& info = serving.model().info();
+  seen.queries.resize(std::size_t{info.layers} * info.query_heads * seen.window * info.head_dim);
+  SHALE_TRY(seen.sequence.append(seen.window));
+  const StepSequence last{.sequence = &seen.sequence,
+                          .tokens = rest.last(seen.window),
+                          .logits_none = true,
+                          .queries = seen.queries.data(),
+                          .query_window = seen.window};
+  SHALE_TRY(serving.model().step({&last, 1}));
+  return seen;
+}
+
+// [layers][kv_heads][tokens]
+std::vector<float> score(Serving& serving, const Scorer& scorer, const SeenContext& seen) {
+  const PageShape& shape = serving.pool().shape();
+  const std::uint32_t tokens = seen.sequence.length();
+  const EntryPages pages(serving.pool(), seen.sequence.slabs(tokens), 0, tokens);
+  std::vector<float> scores(std::size_t{shape.pages_per_slab()} * tokens);
+  serving.model().executor().parallel_for(shape.layers, [&](std::size_t i) {
+    std::vector<LayerKv<Half>::Page> all;
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      for (const PageView& page : pages.head(static_cast<std::uint32_t>(i), head).pages) {
+        all.push_back({page.keys, page.values});
+      }
+    }
+    LayerKv<Half> layer;
+    layer.tokens = tokens;
+    layer.kv_heads = shape.kv_heads;
+    layer.head_dim = shape.head_dim;
+    layer.page_tokens = shape.page_tokens;
+    layer.layer = static_cast<std::uint32_t>(i);
+    layer.pages = all;
+    layer.query_heads = serving.model().info().query_heads;
+    layer.window_tokens = seen.window;
+    const std::size_t per_layer = seen.queries.size() / shape.layers;
+    layer.queries = std::span(seen.queries).subspan(i * per_layer, per_layer);
+    const std::size_t rows = std::size_t{shape.kv_heads} * tokens;
+    scorer.score(layer, std::span(scores).subspan(i * rows, rows));
+  });
+  return scores;
+}
+
+// A share of the context's size as computed, or bytes.
+Result<std::uint64_t> budget_bytes(const std::string& text, std::uint64_t full_bytes) {
+  double share = 0;
+  if (CLI::detail::lexical_cast(text, share) && share > 0 && share <= 1) {
+    return static_cast<std::uint64_t>(share * static_cast<double>(full_bytes));
+  }
+  return parse_bytes(text);
+}
+
+std::vector<std::string> quantizers_of(const Method& method) {
+  std::vector<std::string> names;
+  if (method.quantizer == "none") return {kQuantizers.begin(), kQuantizers.end()};
+  for (std::uint32_t s = 0; s < kKeepGrid.size(); ++s) names.emplace_back(method.quantizer_of(s));
+  names.erase(std::ranges::unique(names).begin(), names.end());
+  return names;
+}
+
+Json to_json(const RateChoice& choice) {
+  return {
+      {"bytes", choice.bytes}, {"predicted_distortion", choice.predicted}, {"measured_distortion", choice.measured}};
+}
+
+Json to_json(const RatePlan& plan, std::uint32_t tokens, std::uint64_t budget) {
+  Json heads = Json::array(), errors = Json::array();
+  for (const Precision& precision : plan.heads) heads.push_back(precision);
+  for (const QuantizerError& error : plan.errors) {
+    const auto order = [](const HeadDistortion::Error& of) { return Json{{"keys", of.keys}, {"values", of.values}}; };
+    errors.push_back({{"quantizer", error.name},
+                      {"bits", error.bits},
+                      {"position_order", order(error.position)},
+                      {"importance_order", order(error.importance)}});
+  }
+  Json object = to_json(plan.object), per_head = to_json(plan.per_head);
+  object["method"] = plan.method.text();
+  object["keep"] = plan.keep;
+  per_head["strata_quantizers"] = std::move(heads);
+  return {{"tokens", tokens},
+          {"full_bytes", plan.full_bytes},
+          {"budget_bytes", budget},
+          {"object", std::move(object)},
+          {"per_head", std::move(per_head)},
+          {"error_by_order", std::move(errors)}};
+}
+
+void print_choice(const std::string& what, const RateChoice& choice, std::uint64_t full_bytes) {
+  fmt::print("{:<34}  {:>10}  {:>5.3f}  {:>9.4f}  {:>8.4f}\n", what, format_bytes(choice.bytes),
+             static_cast<double>(choice.bytes) / static_cast<double>(full_bytes), choice.predicted, choice.measured);
+}
+
+void print_tables(const RatePlan& plan) {
+  fmt::print("{:<34}  {:>10}  {:>5}  {:>9}  {:>8}\n", "CONFIGURATION", "SIZE", "SHARE", "PREDICTED", "MEASURED");
+  print_choice(fmt::format("{}, keep {}", plan.method.text(), plan.keep), plan.object, plan.full_bytes);
+  print_choice("tokens and bits by head", plan.per_head, plan.full_bytes);
+  fmt::print(
+      "\nSquared error over the square, coded in order of position, and of position within strata of importance:\n");
+  fmt::print("{:<12}  {:>5}  {:>10}  {:>10}  {:>10}  {:>10}\n", "QUANTIZER", "BITS", "KEYS", "KEYS", "VALUES",
+             "VALUES");
+  for (const QuantizerError& error : plan.errors) {
+    fmt::print("{:<12}  {:>5.2f}  {:>10.2e}  {:>10.2e}  {:>10.2e}  {:>10.2e}\n", error.name, error.bits,
+               error.position.keys, error.importance.keys, error.position.values, error.importance.values);
+  }
+}
+
+Status run(const CompressOptions& options) {
+  const Method method = options.method.value_or(Method{"snapkv", "none"});
+  if (method.scorer.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "{} ranks no tokens; give a method with a scorer, such as snapkv",
+                method.text());
+  }
+  SHALE_ASSIGN(const std::string text, read_text(options.context));
+  SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
+  SHALE_ASSIGN(const PromptParts parts, make_prompt(serving->tokenizer(), text, "?"));
+  SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, options.serving.cache.scorers));
+  if (const auto missing = missing_needs(scorer->needs(), kCaptured); !missing.empty()) {
+    return fail(ErrorCode::kUnsupported, "{} needs {}, which this command does not gather", method.scorer, missing);
+  }
+  SHALE_ASSIGN(const SeenContext seen,
+               see_context(*serving, parts, std::max(scorer->needs().last_queries, kQueryWindow),
+                           std::filesystem::path(options.context).filename()));
+  const std::vector<float> scores = score(*serving, *scorer, seen);
+  const std::uint32_t tokens = seen.sequence.length();
+  SHALE_ASSIGN(const std::uint64_t budget,
+               budget_bytes(options.budget, tokens * serving->pool().shape().token_bytes()));
+  SHALE_ASSIGN(const RatePlan plan, plan_rate({&seen.sequence, method.scorer, scores, seen.queries,
+                                               serving->model().info().query_heads, seen.window},
+                                              quantizers_of(method), budget, serving->model().executor()));
+  if (options.output.json) {
+    print_json(to_json(plan, tokens, budget));
+  } else {
+    print_tables(plan);
+  }
+  return serving->finish_background(options.output);
+}
+
+}  // namespace
+
+void add_compress(CLI::App& parent, Action& chosen) {
+  auto [command, options] =
+      add_command(parent, chosen, "compress", "Find the best keep and bits of one document's cache for a size", run);
+  command->footer(kExamples);
+  command->add_option("--context", options->context, "The document, UTF-8 text")->required()->type_name("FILE");
+  command->add_option("--budget", options->budget, "Bytes, or a share of the uncompressed size: 4MiB, 0.2")
+      ->required()
+      ->type_name("BYTES|SHARE");
+  add_method(
+      *command, "--method", options->method,
+      "The scorer that ranks tokens, and the quantizers to choose from, finest first: snapkv, keydiff+int8/kivi4")
+      ->default_str("snapkv");
+  add_serving_options(*command, options->serving);
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale
