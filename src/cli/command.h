@@ -49,6 +49,7 @@ void add_demo(CLI::App& parent, Action& chosen);
 void add_generate(CLI::App& parent, Action& chosen);
 void add_model(CLI::App& parent, Action& chosen);
 void add_profile(CLI::App& parent, Action& chosen);
+void add_score(CLI::App& parent, Action& chosen);
 void add_simulate(CLI::App& parent, Action& chosen);
 void add_trace(CLI::App& parent, Action& chosen);
 
