@@ -28,7 +28,8 @@ struct SimulateTiersOptions {
 constexpr char kFooter[] =
     "Contexts are the runs of a trace's blocks that are always asked for together. --profiles takes what\n"
     "`shale profile --json` prints, one context a line; each context of the trace takes one of them, so that their\n"
-    "spread is the workload's. Without it nothing is compressed and only tiers are chosen. Requests do not queue.\n"
+    "spread is the workload's. Without it nothing is compressed and only tiers are chosen. With --servers requests\n"
+    "queue, and the time to the first token includes waiting.\n"
     "\n"
     "Examples:\n"
     "  shale simulate tiers --trace conversation_trace.jsonl\n"
@@ -101,6 +102,8 @@ Json to_json(const Trace& trace, const TieredOptions& options, const TieredResul
           {"ttft_p90_seconds", result.ttft.p90},
           {"ttft_p99_seconds", result.ttft.p99},
           {"ttft_mean_seconds", result.ttft_mean_s},
+          {"servers", options.servers},
+          {"busy", result.busy},
           {"quality", result.quality},
           {"tokens", result.tokens},
           {"tokens_computed", result.tokens_computed},
@@ -196,6 +199,9 @@ void add_simulate_tiers(CLI::App& parent, Action& chosen) {
       ->capture_default_str();
   command->add_option("--half-life", options->tiered.half_life_s, "Of the frequency of accesses")
       ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_option("--servers", options->tiered.servers, "That serve one request each at a time; 0: nobody waits")
+      ->type_name("N")
       ->capture_default_str();
   command->add_option("--seed", options->tiered.seed, "Of the profiles' assignment to contexts")
       ->type_name("N")

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kLeft = 64, kRight = 650, kTop = 44, kBottom = 370;  // of the plot; the legend stands right of it
 constexpr double kTicksWanted = 6;
+constexpr std::size_t kPointsApart = 30;  // more of them run into one another: drawn small
 // Paul Tol's "muted", which colour-blind readers tell apart; dashes tell further lines apart.
 constexpr std::array<const char*, 9> kColours = {"#332288", "#117733", "#cc6677", "#88ccee", "#ddcc77",
                                                  "#aa4499", "#44aa99", "#882255", "#999933"};
@@ -45,7 +46,8 @@ struct Axis {
     const double magnitude = std::pow(10, std::floor(std::log10(rough)));
     const double ratio = rough / magnitude;
     const double step = magnitude * (ratio > 5 ? 10 : ratio > 2 ? 5 : ratio > 1 ? 2 : 1);
-    for (double k = std::ceil(first / step - 1e-9); k * step <= last + 1e-9 * step; ++k) found.push_back(k * step);
+    for (double k = std::ceil(first / step - 1e-9) + 0.0; k * step <= last + 1e-9 * step; ++k)
+      found.push_back(k * step);
     return found;
   }
 };
@@ -100,20 +102,34 @@ void draw_axes(std::string& out, const Chart& chart, const Axis& x, const Axis& 
                  (kTop + kBottom) / 2, (kTop + kBottom) / 2, escaped(chart.y_name));
 }
 
+struct Stroke {
+  const char *colour, *dashes;
+};
+
+Stroke stroke_of(const ChartLine& line, std::size_t nth) {
+  if (line.bound) return {"#000000", "6 4"};
+  return {kColours[nth % kColours.size()], nth < kColours.size() ? "none" : "2 2"};
+}
+
 void draw_line(std::string& out, const ChartLine& line, std::size_t nth, const Axis& x, const Axis& y) {
   const auto to = std::back_inserter(out);
-  const char* colour = line.bound ? "#000000" : kColours[nth % kColours.size()];
-  const char* dashes = line.bound ? "6 4" : nth < kColours.size() ? "none" : "2 2";
+  const auto [colour, dashes] = stroke_of(line, nth);
   fmt::format_to(to, "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{}\" points=\"",
                  colour, dashes);
   for (const auto& [px, py] : line.points) fmt::format_to(to, "{:.1f},{:.1f} ", x.at(px), y.at(py));
   fmt::format_to(to, "\"/>\n");
   for (const auto& [px, py] : line.points) {
-    fmt::format_to(to, "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}: {} at {}</title></circle>\n",
-                   x.at(px), y.at(py), colour, escaped(line.name), fmt::format("{:.4g}", py), short_number(px));
+    fmt::format_to(to,
+                   "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\"><title>{}: {} at {}</title></circle>\n",
+                   x.at(px), y.at(py), line.points.size() > kPointsApart ? 1.5 : 3.0, colour, escaped(line.name),
+                   fmt::format("{:.4g}", py), short_number(px));
   }
+}
+
+void draw_legend(std::string& out, const ChartLine& line, std::size_t nth) {
+  const auto [colour, dashes] = stroke_of(line, nth);
   const double legend_y = kTop + 10 + 20 * static_cast<double>(nth);
-  fmt::format_to(to,
+  fmt::format_to(std::back_inserter(out),
                  "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" stroke-width=\"2\" "
                  "stroke-dasharray=\"{4}\"/><text x=\"{5}\" y=\"{6}\">{7}</text>\n",
                  kRight + 16, kRight + 40, legend_y, colour, dashes, kRight + 46, legend_y + 4, escaped(line.name));
@@ -128,7 +144,10 @@ std::string svg_of(const Chart& chart, int top) {
       top, kChartWidth, kChartHeight, kChartWidth, kChartHeight);
   const Axis x = x_axis(chart), y = y_axis(chart);
   draw_axes(out, chart, x, y);
-  for (std::size_t i = 0; i < chart.lines.size(); ++i) draw_line(out, chart.lines[i], i, x, y);
+  for (std::size_t i = 0; i < chart.lines.size(); ++i) {
+    draw_line(out, chart.lines[i], i, x, y);
+    if (chart.lines.size() > 1) draw_legend(out, chart.lines[i], i);  // of a line alone the title says what it is
+  }
   return out + "</svg>\n";
 }
 

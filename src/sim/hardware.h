@@ -33,7 +33,7 @@ struct Hardware {
   }
 };
 
-std::vector<std::string_view> hardware_names();
+std::vector<std::string> hardware_names();
 // kInvalidArgument lists the names.
 Result<Hardware> hardware_preset(std::string_view name);
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <queue>
 
 #include "sim/contexts.h"
 
@@ -37,6 +39,7 @@ class TieredRun {
         contexts_(trace),
         entries_(contexts_.all().size()),
         used_(tiers().size()) {
+    for (std::uint32_t i = 0; i < options_.servers; ++i) free_s_.push(0);
     result_.tokens_loaded.resize(tiers().size());
     result_.bytes_read.resize(tiers().size());
     result_.bytes_written.resize(tiers().size());
@@ -51,6 +54,7 @@ class TieredRun {
       result_.quality = quality_ / static_cast<double>(result_.requests);
       for (const double ttft : ttfts_) result_.ttft_mean_s += ttft / static_cast<double>(result_.requests);
     }
+    if (done_s_ > 0) result_.busy = busy_s_ / (done_s_ * options_.servers);
     result_.ttft = percentiles_of(std::move(ttfts_));
     return std::move(result_);
   }
@@ -90,6 +94,8 @@ class TieredRun {
   std::vector<ContextId> members_;  // of the problem at hand
   std::vector<std::uint64_t> used_;
   double now_s_ = 0, quality_ = 0;
+  std::priority_queue<double, std::vector<double>, std::greater<>> free_s_;  // when each server is free again
+  double busy_s_ = 0, done_s_ = 0;
   std::vector<double> ttfts_;
   TieredResult result_;
 };
@@ -195,11 +201,18 @@ double TieredRun::load(std::span<const ContextId> path, std::uint64_t prompt_tok
 }
 
 void TieredRun::serve(const TraceRequest& request) {
-  now_s_ = request.arrival_s;
+  now_s_ = free_s_.empty() ? request.arrival_s : std::max(request.arrival_s, free_s_.top());
   const std::vector<ContextId> path = contexts_.path(trace_, request);
   std::uint64_t tokens = 0;
   for (const ContextId id : path) tokens += contexts_.all()[id].tokens;
-  ttfts_.push_back(load(path, tokens));
+  const double service_s = load(path, tokens);
+  ttfts_.push_back(now_s_ - request.arrival_s + service_s);
+  if (!free_s_.empty()) {
+    free_s_.pop();
+    free_s_.push(now_s_ + service_s);
+    busy_s_ += service_s;
+    done_s_ = std::max(done_s_, now_s_ + service_s);
+  }
   result_.tokens += tokens;
   ++result_.requests;
   for (const ContextId id : path) {

@@ -6,9 +6,10 @@
 //
 //   ttft = Σ over tiers used (latency + bytes / bandwidth) + Σ decode + prefill of what is computed
 //
-// Requests do not wait for one another and loading does not overlap with computing, so the times compare planners; they
-// are not a server's under load. Contexts that were computed become entries: the planner says where they go, relieves
-// tiers that overflow, and promotes at every hundredth request.
+// Loading does not overlap with computing. With `servers` a request first waits until one of them is free, which is
+// busy for its ttft, decoding running beside; without, requests do not wait for one another, so that the times compare
+// planners and are not a server's under load. Contexts that were computed become entries: the planner says where they
+// go, relieves tiers that overflow, and promotes at every hundredth request.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ struct TieredOptions {
   double alpha = 1;          // seconds per unit of quality
   double half_life_s = 600;  // of the frequency of accesses
   std::uint64_t seed = 0;
+  std::uint32_t servers = 0;  // that serve one request each at a time, in order of arrival; 0: nobody waits
 };
 
 struct TieredResult {
@@ -52,8 +54,9 @@ struct TieredResult {
   std::vector<std::uint64_t> tokens_loaded;  // by tier
   std::vector<std::uint64_t> bytes_read;     // by tier: by requests, and by moves to other tiers
   std::vector<std::uint64_t> bytes_written;
-  Percentiles ttft;
+  Percentiles ttft;  // from arrival, waiting included
   double ttft_mean_s = 0;
+  double busy = 0;     // share of the servers' time, until the last is done
   double quality = 1;  // mean over requests of the mean over a prompt's tokens
   double seconds = 0;  // that the run took
 };

@@ -87,6 +87,7 @@ TEST_F(SimulateCommand, FiguresAreSelfContained) {
     EXPECT_THAT(text, HasSubstr("Reuse distance"));
     EXPECT_THAT(text, HasSubstr(">optimum</text>"));
     EXPECT_THAT(text, Not(HasSubstr("nan")));
+    EXPECT_THAT(text, Not(HasSubstr(">-0<")));
     EXPECT_THAT(text, Not(HasSubstr("src=")));
     EXPECT_THAT(text, Not(HasSubstr("href=")));
   }

@@ -79,6 +79,41 @@ TEST(HazardModel, AValueSeenLittleChangesLittleAndOneSeenMuchDoes) {
   EXPECT_GT(model.density(often, 5), 1.5 * model.density(rare, 5));
 }
 
+// Turn and length of the answer each double the rate; both were never seen together.
+TEST(HazardModel, AnUnseenCombinationFollowsFromItsProperties) {
+  HazardModel model;
+  std::mt19937 random(8);
+  const auto observe_rate = [&](const HazardModel::Visit& visit, double rate) {
+    std::geometric_distribution<std::uint32_t> gap(rate);
+    observe(model, model.cell(visit), 20'000, [&] { return 1 + gap(random); }, [] { return true; });
+  };
+  observe_rate({.visits = 1}, 0.01);
+  observe_rate({.visits = 1, .turn = 1}, 0.02);
+  observe_rate({.visits = 1, .answer_tokens = 9}, 0.02);
+  for (int i = 0; i < 10; ++i) model.fit(0, 1);
+  EXPECT_NEAR(model.hazard(model.cell({.visits = 1, .turn = 1}), 20), 0.02, 0.002);
+  EXPECT_NEAR(model.hazard(model.cell({.visits = 1, .turn = 1, .answer_tokens = 9}), 20), 0.04, 0.008);
+}
+
+TEST(HazardModel, CombinationsBeyondWhatItHoldsShareACell) {
+  HazardModel model;
+  std::uint32_t shared = 0;
+  for (std::uint32_t fresh = 0; fresh < 11; ++fresh) {
+    for (std::uint32_t answer = 0; answer < 12; ++answer) {
+      for (std::uint32_t gap = 0; gap < 14; ++gap) {
+        for (std::uint32_t turn = 0; turn < 6; ++turn) {
+          const auto bit = [](std::uint32_t octave) { return octave == 0 ? 0 : 1u << (octave - 1); };
+          const auto cell = model.cell(
+              {.turn = bit(turn), .fresh_blocks = bit(fresh), .answer_tokens = bit(answer), .gap = bit(gap)});
+          shared += cell == 0;
+          EXPECT_GT(model.density(cell, 5), 0);
+        }
+      }
+    }
+  }
+  EXPECT_GT(shared, 1000u);
+}
+
 TEST(HazardModel, ForgetsWhatIsKeptLess) {
   HazardModel model;
   const auto cell = model.cell({});

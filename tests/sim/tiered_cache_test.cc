@@ -119,6 +119,20 @@ TEST(SimulateTiers, MemoryThatHoldsMoreIsFaster) {
   }
 }
 
+// Three prompts of eight tokens, a second a token, come at 0, 1 and 20 seconds.
+TEST(SimulateTiers, WhereServersAreFewRequestsWait) {
+  const Trace trace = make_trace(
+      {{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {3, 4}}, {.arrival_s = 20, .ids = {5, 6}}}, 4);
+  const auto with = [&](std::uint32_t servers) {
+    return run(trace, {.hardware = machine(kUnlimited), .planner = "prefill", .servers = servers});
+  };
+  EXPECT_DOUBLE_EQ(with(0).ttft_mean_s, 8);
+  EXPECT_DOUBLE_EQ(with(1).ttft_mean_s, (8 + 15 + 8) / 3.0);
+  EXPECT_DOUBLE_EQ(with(1).busy, 24 / 28.0);
+  EXPECT_DOUBLE_EQ(with(2).ttft_mean_s, 8);
+  EXPECT_DOUBLE_EQ(with(2).busy, 12 / 28.0);
+}
+
 TEST(SimulateTiers, RefusesWhatMakesNoSense) {
   const Trace trace = random_trace(1, 5);
   const auto refused = [&](const TieredOptions& options) {
@@ -133,7 +147,7 @@ TEST(SimulateTiers, RefusesWhatMakesNoSense) {
   stuck.tiers[0].read_bytes_per_s = 0;
   EXPECT_TRUE(refused({.hardware = stuck}));
   EXPECT_FALSE(hardware_preset("none such"));
-  for (const auto name : hardware_names()) EXPECT_FALSE(refused({.hardware = *hardware_preset(name)})) << name;
+  for (const auto& name : hardware_names()) EXPECT_FALSE(refused({.hardware = *hardware_preset(name)})) << name;
 }
 
 TEST(SimulateTiers, StopsWhenAskedTo) {
