@@ -50,7 +50,7 @@ TEST_F(RatePlanTest, SpendsItsBudgetAndBudgetsByHeadSpendItBetter) {
   double last = 1;
   for (const double share : {0.06, 0.1, 0.2, 0.4, 0.8}) {
     SCOPED_TRACE(share);
-    const auto budget = static_cast<std::uint64_t>(share * kTokens * kShape.token_bytes());
+    const auto budget = static_cast<std::uint64_t>(share * static_cast<double>(kTokens * kShape.token_bytes()));
     const auto planned = plan(budget);
     ASSERT_TRUE(planned) << planned.error().message;
     EXPECT_LE(planned->object.bytes, budget);
