@@ -142,6 +142,7 @@ TEST(SimulateTiers, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused({.hardware = {}}));
   EXPECT_TRUE(refused({.hardware = machine(1), .planner = "none such"}));
   EXPECT_TRUE(refused({.hardware = machine(1), .planner = "fixed", .fixed_method = "none such"}));
+  EXPECT_TRUE(refused({.hardware = machine(1), .servers = ~0u}));
   EXPECT_TRUE(refused({.hardware = machine(1), .profiles = {{{"m", 2, 1, 1, 0}}}}));
   Hardware stuck = machine(1);
   stuck.tiers[0].read_bytes_per_s = 0;
