@@ -7,15 +7,12 @@
 #include "cli/output.h"
 #include "cli/score_file.h"
 #include "codec/method.h"
-#include "scoring/attention_sums.h"
 #include "scoring/budget.h"
 #include "scoring/calibration.h"
-#include "scoring/query_moments.h"
+#include "scoring/row_layer.h"
 
 namespace shale {
 namespace {
-
-constexpr std::uint32_t kPageTokens = 16;
 
 struct ScoreOptions {
   std::string method, input, output_file;
@@ -26,90 +23,13 @@ struct ScoreOptions {
   OutputOptions output;
 };
 
-// One layer of the file in pages, and all that can be made of its queries for a scorer's needs.
-class FileLayer {
- public:
-  FileLayer(const KvFile& file, std::uint32_t layer, const ScorerNeeds& needs, const Rope& rope,
-            const Calibration& calibration);
-  FileLayer(const FileLayer&) = delete;
-  const LayerKv<float>& layer() const { return layer_; }
-
- private:
-  void lay_out(std::span<const float> keys, std::span<const float> values);
-  void observe(const ScorerNeeds& needs);
-
-  LayerKv<float> layer_;
-  std::vector<float> memory_, attention_sums_, query_mean_, query_covariance_;
-  std::vector<LayerKv<float>::Page> pages_;
-};
-
-// A head's queries before RoPE, [tokens][head_dim].
-std::vector<float> unturned(std::span<const float> queries, std::uint32_t head, std::size_t size, const Rope& rope,
-                            std::uint32_t head_dim) {
-  std::vector<float> of_head(&queries[head * size], &queries[head * size] + size);
-  undo_rope(rope, 0, head_dim, of_head);
-  return of_head;
-}
-
-FileLayer::FileLayer(const KvFile& file, std::uint32_t layer, const ScorerNeeds& needs, const Rope& rope,
-                     const Calibration& calibration) {
-  layer_.tokens = file.tokens();
-  layer_.kv_heads = file.kv_heads();
-  layer_.head_dim = file.head_dim();
-  layer_.page_tokens = kPageTokens;
-  layer_.layer = layer;
-  layer_.query_heads = file.query_heads();
-  layer_.window_tokens = file.tokens();
-  layer_.queries = file.queries(layer);
-  layer_.rope = rope;
-  layer_.calibration = &calibration;
-  lay_out(file.keys(layer), file.values(layer));
-  observe(needs);
-}
-
-void FileLayer::lay_out(std::span<const float> keys, std::span<const float> values) {
-  const std::size_t d = layer_.head_dim, n = layer_.tokens, pages = layer_.pages_per_head();
-  const std::size_t half_page = kPageTokens * d;
-  memory_.resize(2 * half_page * pages * layer_.kv_heads);
-  for (std::size_t row = 0; row < n * layer_.kv_heads; ++row) {
-    const std::size_t token = row % n, slot = token % kPageTokens;
-    float* page = &memory_[2 * half_page * (row / n * pages + token / kPageTokens)];
-    for (std::size_t c = 0; c < d; ++c) page[c * kPageTokens + slot] = keys[row * d + c];
-    std::copy_n(&values[row * d], d, page + half_page + slot * d);
-  }
-  for (std::size_t page = 0; page < pages * layer_.kv_heads; ++page) {
-    pages_.push_back({&memory_[2 * half_page * page], &memory_[2 * half_page * page + half_page]});
-  }
-  layer_.pages = pages_;
-}
-
-void FileLayer::observe(const ScorerNeeds& needs) {
-  const std::size_t d = layer_.head_dim, n = layer_.tokens;
-  if (needs.attention_sums) {
-    attention_sums_.resize(n * layer_.kv_heads);
-    for (std::uint32_t head = 0; head < layer_.kv_heads; ++head) {
-      add_attention_sums(layer_, head, std::span(attention_sums_).subspan(head * n, n));
-    }
-    layer_.attention_sums = attention_sums_;
-  }
-  if (!needs.query_moments) return;
-  query_mean_.resize(layer_.query_heads * d);
-  query_covariance_.resize(layer_.query_heads * d * d);
-  for (std::uint32_t head = 0; head < layer_.query_heads; ++head) {
-    query_moments(unturned(layer_.queries, head, n * d, layer_.rope, layer_.head_dim), layer_.head_dim,
-                  std::span(query_mean_).subspan(head * d, d),
-                  std::span(query_covariance_).subspan(head * d * d, d * d));
-  }
-  layer_.query_mean = query_mean_;
-  layer_.query_covariance = query_covariance_;
-}
-
 Calibration calibrate(const KvFile& file, const Rope& rope) {
   Calibrator calibrator(file.layers(), file.query_heads(), rope);
   const std::size_t size = std::size_t{file.tokens()} * file.head_dim();
   for (std::uint32_t layer = 0; layer < file.layers(); ++layer) {
     for (std::uint32_t head = 0; head < file.query_heads(); ++head) {
-      calibrator.add(layer, head, unturned(file.queries(layer), head, size, rope, file.head_dim()), file.head_dim());
+      calibrator.add(layer, head, unturned(file.queries(layer).subspan(head * size, size), rope, file.head_dim()),
+                     file.head_dim());
     }
   }
   return calibrator.finish();
@@ -137,12 +57,19 @@ Result<std::vector<float>> score_file(const KvFile& file, const Scorer& scorer, 
   };
   const Calibration calibration = needs.calibration ? calibrate(file, rope) : Calibration();
   const std::size_t size = std::size_t{file.kv_heads()} * file.tokens();
+  const RowShape shape{.tokens = file.tokens(),
+                       .kv_heads = file.kv_heads(),
+                       .query_heads = file.query_heads(),
+                       .query_tokens = file.tokens(),
+                       .head_dim = file.head_dim()};
   std::vector<float> scores(file.layers() * size);
   Progress progress(options.output, "scoring");
   for (std::uint32_t layer = 0; layer < file.layers(); ++layer) {
     progress(layer, file.layers());
-    const FileLayer of_file(file, layer, needs, rope, calibration);
-    scorer.score(of_file.layer(), std::span(scores).subspan(layer * size, size));
+    RowLayer rows(shape, file.keys(layer), file.values(layer), file.queries(layer), needs, rope);
+    rows.layer().layer = layer;
+    rows.layer().calibration = &calibration;
+    scorer.score(rows.layer(), std::span(scores).subspan(layer * size, size));
   }
   return scores;
 }
