@@ -155,15 +155,15 @@ class Bench {
     });
   }
 
-  // Encodes the context as a full object and loads it into a pool of its own,
-  // over and over.
+  // Encodes the context as a full object and loads it into a pool of its own, over and over.
   void load_full() {
     Manifest identity;
     identity.tokens.resize(scene_.tokens());
     identity.method = Method::full();
+    const Observations nothing;
     const auto encoder = std::make_unique<ObjectEncoder>(
         std::move(ObjectEncoder::start(scene_.sequence().pool(), scene_.sequence().slabs(scene_.tokens()), 0,
-                                       std::move(identity), {}, {}, 0, 0)
+                                       std::move(identity), {}, nothing, {})
                       .value()));
     while (encoder->step(executor_)) {
     }

@@ -96,7 +96,14 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
                                                 [&s](const EntryKey& key, const Method& method, double keep) {
                                                   return s.quality(key, method, keep);
                                                 }));
-  s.context.emplace(JobContext{pool, s.tiers, s.fingerprint, s.options.scorers, s.stats});
+  for (const Method& method : s.candidates->methods()) {
+    SHALE_ASSIGN(const ScorerNeeds needs, s.needs_of(method));
+    const std::string missing =
+        missing_needs({.rope = needs.rope, .calibration = needs.calibration}, s.options.model.given());
+    if (!missing.empty()) return fail(ErrorCode::kInvalidArgument, "{} needs {}", method.text(), missing);
+    s.needs = s.needs | needs;
+  }
+  s.context.emplace(JobContext{pool, s.tiers, s.fingerprint, s.options.scorers, s.options.model, s.stats});
   s.recall_costs();
   for (std::uint32_t tier = 0; tier < s.tiers.size(); ++tier) SHALE_TRY(s.scan(tier));
   s.adopt_placements();

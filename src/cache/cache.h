@@ -26,12 +26,12 @@
 #include "cache/entry_index.h"
 #include "cache/job.h"
 #include "cache/retrieval.h"
-#include "cache/stored_queries.h"
 #include "codec/object.h"
 #include "core/clock.h"
 #include "core/executor.h"
 #include "paging/prefix_tree.h"
 #include "placement/placement.h"
+#include "scoring/observations.h"
 #include "tier/tier.h"
 
 namespace shale {
@@ -45,6 +45,7 @@ struct CacheOptions {
   // What the planner may choose from, besides `full`.
   std::vector<std::string> methods = {"knorm", "keydiff", "snapkv", "int8", "kivi4", "keydiff+int8", "snapkv+int8"};
   ScorerOptions scorers;
+  ModelTraits model;  // of the model that computes what is stored
   // Load what is stored even where computing it again is estimated to be faster: for callers that cannot compute, and
   // for measurements.
   bool load_always = false;
@@ -67,7 +68,7 @@ class Cache {
   // Scans the tiers (fast to slow, at least one) for objects of this fingerprint. Damaged objects are counted, and what
   // is abandoned (stored.h) is removed; what cannot be removed is skipped and the first one's error is `warning`. Other
   // models' are left alone. `catalogue` may be null: then nothing is known of quality and only uncompressed copies are
-  // placed.
+  // placed. kInvalidArgument for unknown names, and for candidate methods that need more of the model than it gives.
   static Result<std::unique_ptr<Cache>> open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
                                              std::vector<std::unique_ptr<Tier>> tiers,
                                              std::unique_ptr<Catalogue> catalogue, const Clock& clock);
@@ -108,19 +109,24 @@ class Cache {
     EntryKey parent;  // of the entry that ends at first_position; zero for a root
     std::uint32_t first_position = 0;
     std::vector<std::int32_t> tokens;
-    StoredQueries queries;                   // of its last tokens; may be empty
+    Observations observations;               // what scorers may read beside its pages; may be empty
     double recompute_s = 0;                  // what computing it just cost; 0 when it was not computed
     std::string label;                       // for people: a file name, the first words
     std::optional<Configuration> placed_as;  // method and keep that a request forced, instead of the planner's choice
   };
   EntryKey key_of(const EntryKey& parent, std::span<const std::int32_t> tokens) const;
   // Queues the entry, whose tokens an exact `sequence` holds at first_position, for storing; its pages stay in the pool
-  // until encoded. Nothing happens for entries that are stored already or too short. Returns its key.
+  // until encoded. Of entries that are stored already, observations are kept that were not stored with them; nothing
+  // happens for those too short. Returns its key.
   EntryKey store(NewEntry entry, const Sequence& sequence);
 
-  // Whether ranking by this method reads queries, and those stored with an entry (empty when there are none).
-  static bool needs_queries(const Method& method);
-  StoredQueries stored_queries(const EntryKey& key);
+  // What the scorers of the candidate methods read, and what one method's reads: nothing where it has no scorer.
+  const ScorerNeeds& needs() const;
+  Result<ScorerNeeds> needs(const Method& method) const;
+  // What those needs lack of an entry, in words; empty where it can be ranked.
+  std::string missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const;
+  // Those stored with an entry; empty when there are none.
+  Observations stored_observations(const EntryKey& key);
 
   // Compresses at once what `store` would later: for requests that name a method, and for profiling. `from` holds the
   // entry's tokens at first_position.

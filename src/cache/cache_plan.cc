@@ -19,7 +19,7 @@ std::vector<const Entry*> Cache::State::planned_entries() const {
 Problem Cache::State::problem() const {
   Problem problem{.alpha = options.alpha, .tiers = {}, .entries = {}};
   for (const auto& tier : tiers) problem.tiers.push_back({tier->capacity_bytes()});
-  // Manifests, captured queries and padding take room too, which candidates do not count. Known while nothing is being
+  // Manifests, observations and padding take room too, which candidates do not count. Known while nothing is being
   // written.
   std::vector<std::uint64_t> in_chunks(tiers.size());
   for (const Entry* entry : index.all()) {

@@ -22,6 +22,7 @@ struct Cache::State {
   CacheStats stats = {};
   std::unique_ptr<Planner> planner = {};
   std::optional<Candidates> candidates = {};
+  ScorerNeeds needs = {};  // of the candidates' scorers
   std::unique_ptr<PrefixTree> tree = {};
   std::optional<JobContext> context = {};
   // What each entry's placed copy is, or will be once its jobs are done.
@@ -62,6 +63,7 @@ struct Cache::State {
   void count(const SourceUsed& source);
 
   // cache_store.cc
+  Result<ScorerNeeds> needs_of(const Method& method) const;
   Configuration place(Entry& entry);
 
   // cache_plan.cc

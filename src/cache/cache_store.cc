@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "cache/cache_state.h"
+#include "cache/stored_observations.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -55,33 +56,40 @@ EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
   // The base: where the planner keeps nothing (the baseline `prefill`), there is none either.
   const bool is_base = placed.method.is_full() && placed.tier == s.lowest();
   if (placed.tier != kDropped && !is_base && !entry.full_copy()) targets.push_back({Method::full(), 1, s.lowest()});
-  if (targets.empty()) {
+  const bool full_stays = entry.full_copy() && !new_entry.observations.empty();
+  if (targets.empty() && !full_stays) {
     s.forget_if_gone(entry);
     return key;
   }
+  if (full_stays) s.jobs.push_back(make_observe_job(*s.context, entry, new_entry.observations));
+  if (targets.empty()) return key;
 
-  StoredQueries queries = std::move(new_entry.queries);
-  for (float& value : queries.values) value = to_float(to_half(value));  // as a later encoding will read them
   Sequence held = sequence.fork();
   held.truncate(new_entry.first_position + tokens);
-  s.jobs.push_back(make_store_job(*s.context, entry, std::move(held), new_entry.first_position, std::move(queries),
-                                  std::move(targets)));
+  s.jobs.push_back(make_store_job(*s.context, entry, std::move(held), new_entry.first_position,
+                                  std::move(new_entry.observations), std::move(targets)));
   return key;
 }
 
-bool Cache::needs_queries(const Method& method) {
-  if (method.scorer.empty()) return false;
-  const auto scorer = make_scorer(method.scorer);
-  return scorer && (*scorer)->needs().last_queries > 0;
+Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {
+  if (method.scorer.empty()) return ScorerNeeds{};
+  SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, options.scorers));
+  return scorer->needs();
 }
 
-StoredQueries Cache::stored_queries(const EntryKey& key) {
+const ScorerNeeds& Cache::needs() const { return state_->needs; }
+Result<ScorerNeeds> Cache::needs(const Method& method) const { return state_->needs_of(method); }
+
+std::string Cache::missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const {
+  return missing_needs(needs, tokens, observations, state_->options.model);
+}
+
+Observations Cache::stored_observations(const EntryKey& key) {
   const Entry* entry = state_->index.find(key);
   const StoredObject* full = entry ? entry->full_copy() : nullptr;
   if (!full) return {};
-  const auto bytes = state_->tiers[full->tier]->read({full->name(), kQueriesPart})->take();
-  if (!bytes) return {};
-  return parse_queries((*bytes)->bytes()).value_or(StoredQueries{});
+  const auto read = state_->tiers[full->tier]->read({full->name(), kObservationsPart});
+  return read_observations(read->take(), *full->manifest, state_->stats);
 }
 
 Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method, const Sequence& from,
@@ -98,9 +106,9 @@ Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method,
   identity.first_position = entry.first_position;
   identity.tokens = entry.tokens;
   identity.method = method;
-  SHALE_ASSIGN(ObjectEncoder encoder, ObjectEncoder::start(s.pool, std::move(slabs), entry.first_position % page_tokens,
-                                                           std::move(identity), s.options.scorers, entry.queries.values,
-                                                           entry.queries.query_heads, entry.queries.window));
+  SHALE_ASSIGN(ObjectEncoder encoder,
+               ObjectEncoder::start(s.pool, std::move(slabs), entry.first_position % page_tokens, std::move(identity),
+                                    s.options.scorers, entry.observations, s.options.model));
   while (encoder.step(executor)) {
   }
   const auto encoded = std::make_shared<const ObjectEncoder::Encoded>(encoder.finish());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/stored_observations.h"
+
 namespace shale {
 
 namespace {
@@ -48,12 +50,12 @@ void cut_copy(JobContext& context, Entry& entry, const CopyCut& cut) {
 
 class StoreJob final : public Job {
  public:
-  StoreJob(JobContext& context, Entry& entry, Sequence held, std::uint32_t first, StoredQueries queries,
+  StoreJob(JobContext& context, Entry& entry, Sequence held, std::uint32_t first, Observations observations,
            std::vector<CopyTarget> targets)
       : Job(context, entry),
         held_(std::move(held)),
         first_(first),
-        queries_(std::move(queries)),
+        observations_(std::move(observations)),
         targets_(std::move(targets)) {}
 
   Progress step(Executor& executor) override {
@@ -85,9 +87,8 @@ class StoreJob final : public Job {
     identity.first_position = entry().first_position;
     identity.tokens = entry().tokens;
     identity.method = method_;
-    auto encoder =
-        ObjectEncoder::start(context_.pool, std::move(slabs), first_ % shape.page_tokens, std::move(identity),
-                             context_.scorers, queries_.values, queries_.query_heads, queries_.window);
+    auto encoder = ObjectEncoder::start(context_.pool, std::move(slabs), first_ % shape.page_tokens,
+                                        std::move(identity), context_.scorers, observations_, context_.model);
     if (!encoder) {
       count_failure(context_.stats, encoder.error());
       std::erase_if(targets_, [&](const CopyTarget& target) { return target.method == method_; });
@@ -108,15 +109,17 @@ class StoreJob final : public Job {
   Progress start_writes() {
     if (entry().being_read()) return Progress::kWaiting;
     const auto encoded = std::exchange(encoded_, nullptr);
-    BlobBytes queries;
-    if (method_.is_full() && !queries_.empty()) queries = std::make_shared<const AlignedBuffer>(serialize(queries_));
+    BlobBytes observations;
+    if (method_.is_full() && !observations_.empty()) {
+      observations = std::make_shared<const AlignedBuffer>(serialize(observations_));
+    }
     for (const CopyTarget& target : targets_) {
       if (target.method != method_) continue;
       Tier& tier = *context_.tiers[target.tier];
       if (tier.read_only()) continue;
       cut_copy(context_, entry(), {method_, target.tier, 0});  // one with fewer strata, that this one replaces
       ObjectBytes object = object_bytes(encoded, encoded->manifest.strata_for(target.keep));
-      object.queries = queries;
+      object.observations = observations;
       writers_.push_back({ObjectWriter(tier, std::move(object)), target.tier});
     }
     std::erase_if(targets_, [&](const CopyTarget& target) { return target.method == method_; });
@@ -140,7 +143,7 @@ class StoreJob final : public Job {
 
   Sequence held_;
   std::uint32_t first_;
-  StoredQueries queries_;
+  Observations observations_;
   std::vector<CopyTarget> targets_;  // not yet encoded
   Method method_;                    // being encoded or written
   std::optional<ObjectEncoder> encoder_;
@@ -206,10 +209,9 @@ class CopyJob final : public Job {
     auto object = reader_->finish();
     if (!object) return lose_source(object.error());
     object_ = std::move(*object);
-    if (object_.queries) {
-      auto queries = parse_queries(object_.queries->bytes());
-      if (!queries) object_.queries = nullptr;
-      queries_ = std::move(queries).value_or(StoredQueries{});
+    if (object_.observations) {
+      observations_ = read_observations(object_.observations, *object_.manifest, context_.stats);
+      if (observations_.empty()) object_.observations = nullptr;
     }
     if (as_is_) {
       make_way();
@@ -234,7 +236,7 @@ class CopyJob final : public Job {
     }
     if (entry().being_read()) return Progress::kWaiting;
     make_way();
-    store_ = make_store_job(context_, entry(), std::move(*pages_), 0, std::move(queries_), {target_});
+    store_ = make_store_job(context_, entry(), std::move(*pages_), 0, std::move(observations_), {target_});
     phase_ = Phase::kStore;
     return Progress::kWorked;
   }
@@ -304,7 +306,7 @@ class CopyJob final : public Job {
   bool as_is_ = false;
   StoredObject source_;
   std::optional<ObjectReader> reader_;
-  StoredQueries queries_;
+  Observations observations_;
   ObjectBytes object_;
   std::optional<ObjectWriter> writer_;
   std::optional<Sequence> pages_;
@@ -330,8 +332,9 @@ class CutJob final : public Job {
 }  // namespace
 
 std::unique_ptr<Job> make_store_job(JobContext& context, Entry& entry, Sequence held, std::uint32_t first,
-                                    StoredQueries queries, std::vector<CopyTarget> targets) {
-  return std::make_unique<StoreJob>(context, entry, std::move(held), first, std::move(queries), std::move(targets));
+                                    Observations observations, std::vector<CopyTarget> targets) {
+  return std::make_unique<StoreJob>(context, entry, std::move(held), first, std::move(observations),
+                                    std::move(targets));
 }
 
 std::unique_ptr<Job> make_copy_job(JobContext& context, Entry& entry, CopyTarget target, std::vector<CopyCut> cuts) {

@@ -18,8 +18,9 @@ namespace shale {
 struct CacheStats {
   std::uint64_t lookups = 0, hits = 0;
   std::uint64_t tokens_pool = 0, tokens_memory = 0, tokens_disk = 0, tokens_remote = 0;
-  std::uint64_t corrupt_objects = 0;  // found damaged, never served, removed where that was possible
-  std::uint64_t stuck_objects = 0;    // of those and of abandoned ones: could not be removed
+  std::uint64_t corrupt_objects = 0;       // found damaged, never served, removed where that was possible
+  std::uint64_t stuck_objects = 0;         // of those and of abandoned ones: could not be removed
+  std::uint64_t corrupt_observations = 0;  // the entry cannot be ranked by scorers that read them; nothing else is lost
   std::uint64_t failed_reads = 0, failed_writes = 0, refused_full = 0;
   std::uint64_t encoded_bytes = 0, copies = 0, presses = 0, drops = 0;
 };
@@ -30,6 +31,7 @@ struct JobContext {
   std::span<const std::unique_ptr<Tier>> tiers;
   const Fingerprint& fingerprint;
   const ScorerOptions& scorers;
+  const ModelTraits& model;
   CacheStats& stats;
 };
 
@@ -47,6 +49,10 @@ struct CopyCut {
   std::uint32_t strata = 0;
   Bits bits = Bits::kAll;
 };
+
+// What was observed of the entry of an uncompressed object, from the blob beside it. Nothing where the blob is absent,
+// of another version or, which is counted, damaged.
+Observations read_observations(const Result<BlobBytes>& blob, const Manifest& manifest, CacheStats& stats);
 
 class Job {
  public:
@@ -69,11 +75,14 @@ class Job {
 // Encodes an entry from exact pages and writes the targets; `held` keeps the pages until then. The entry's first token
 // is token `first` of `held`.
 std::unique_ptr<Job> make_store_job(JobContext& context, Entry& entry, Sequence held, std::uint32_t first,
-                                    StoredQueries queries, std::vector<CopyTarget> targets);
+                                    Observations observations, std::vector<CopyTarget> targets);
 
 // Makes one more copy of an entry from a stored one: as it is where an object of the method with enough strata exists,
 // else by encoding anew from the uncompressed copy. Then gives up `cuts`, which are kept when the copy fails.
 std::unique_ptr<Job> make_copy_job(JobContext& context, Entry& entry, CopyTarget target, std::vector<CopyCut> cuts);
+
+// Keeps what was observed of an entry beside its uncompressed copies, where these lack any of it.
+std::unique_ptr<Job> make_observe_job(JobContext& context, Entry& entry, Observations observations);
 
 // Presses or drops copies.
 std::unique_ptr<Job> make_cut_job(JobContext& context, Entry& entry, std::vector<CopyCut> cuts);

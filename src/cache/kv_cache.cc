@@ -62,8 +62,9 @@ Result<Method> checked_method(const KvConfiguration& as) {
     return method;
   }
   SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer));
-  if (scorer->needs().last_queries) {
-    return fail(ErrorCode::kInvalidArgument, "{} reads attention queries, which only an engine has", method.scorer);
+  const std::string missing = missing_needs(scorer->needs(), {.keys = true, .values = true});
+  if (!missing.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "{} needs {}, which only an engine has", method.scorer, missing);
   }
   return method;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/stored_observations.h"
+
 namespace shale {
 
 namespace {
@@ -131,13 +133,13 @@ ObjectWriter::ObjectWriter(Tier& tier, ObjectBytes object)
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     chunk_writes_.push_back(tier.write({name_, parts_[i]}, object_.chunks[i]));
   }
-  if (object_.queries) queries_write_ = tier.write({name_, kQueriesPart}, object_.queries);
+  if (object_.observations) observations_write_ = tier.write({name_, kObservationsPart}, object_.observations);
 }
 
 bool ObjectWriter::poll() {
   if (manifest_write_) return manifest_write_->ready();
   if (!std::ranges::all_of(chunk_writes_, [](const auto& write) { return write->ready(); })) return false;
-  if (queries_write_ && !queries_write_->ready()) return false;
+  if (observations_write_ && !observations_write_->ready()) return false;
   if (!std::ranges::all_of(chunk_writes_, [](const auto& write) { return write->wait().has_value(); })) return true;
   manifest_write_ =
       tier_->write({name_, BlobId::kManifest}, std::make_shared<const AlignedBuffer>(object_.manifest->serialize()));
@@ -149,7 +151,7 @@ Status ObjectWriter::finish() {
   for (const auto& write : chunk_writes_) {
     if (Status written = write->wait(); !written && status) status = std::move(written);
   }
-  if (queries_write_) static_cast<void>(queries_write_->wait());
+  if (observations_write_) static_cast<void>(observations_write_->wait());
   if (status) {
     poll();
     status = manifest_write_->wait();
@@ -176,23 +178,24 @@ void ObjectWriter::take_back() {
   for (std::size_t i = 0; i < chunk_writes_.size(); ++i) {
     if (chunk_writes_[i]->created()) static_cast<void>(tier_->remove({name_, parts_[i]}));
   }
-  if (queries_write_ && queries_write_->created()) static_cast<void>(tier_->remove({name_, kQueriesPart}));
+  if (observations_write_ && observations_write_->created())
+    static_cast<void>(tier_->remove({name_, kObservationsPart}));
 }
 
 ObjectReader::ObjectReader(Tier& tier, std::shared_ptr<const Manifest> manifest, std::uint32_t strata, Bits bits)
     : object_{.manifest = std::move(manifest), .chunks = {}, .strata = strata, .bits = bits} {
   const Hash128 name = object_.manifest->name();
   for (const std::uint32_t part : object_.manifest->chunks_for(strata, bits)) reads_.push_back(tier.read({name, part}));
-  if (object_.manifest->method.is_full()) queries_read_ = tier.read({name, kQueriesPart});
+  if (object_.manifest->method.is_full()) observations_read_ = tier.read({name, kObservationsPart});
 }
 
 bool ObjectReader::poll() const {
   return std::ranges::all_of(reads_, [](const auto& read) { return read->ready(); }) &&
-         (!queries_read_ || queries_read_->ready());
+         (!observations_read_ || observations_read_->ready());
 }
 
 Result<ObjectBytes> ObjectReader::finish() {
-  if (queries_read_) object_.queries = queries_read_->take().value_or(nullptr);
+  if (observations_read_) object_.observations = observations_read_->take().value_or(nullptr);
   const std::vector<std::uint32_t> parts = object_.manifest->chunks_for(object_.strata, object_.bits);
   for (std::size_t i = 0; i < reads_.size(); ++i) {
     SHALE_ASSIGN(BlobBytes bytes, reads_[i]->take());

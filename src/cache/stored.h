@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "cache/stored_queries.h"
 #include "codec/object.h"
 #include "tier/tier.h"
 
@@ -46,13 +45,13 @@ struct ObjectBytes {
   std::vector<BlobBytes> chunks;  // manifest->chunks_for(strata, bits)
   std::uint32_t strata = 0;
   Bits bits = Bits::kAll;
-  BlobBytes queries = nullptr;  // captured, serialized, of an uncompressed object; null: none
+  BlobBytes observations = nullptr;  // serialized, of an uncompressed object; null: none
 };
 // Shares the encoder's buffers.
 ObjectBytes object_bytes(std::shared_ptr<const ObjectEncoder::Encoded> encoded, std::uint32_t strata,
                          Bits bits = Bits::kAll);
 
-// Writes chunks and queries, then the manifest, without blocking.
+// Writes chunks and observations, then the manifest, without blocking.
 //
 // Several processes may write to the tier. An object's name follows from its bytes, so whoever writes the same blobs
 // writes the same object: what is found there is as good as written, and only what this writer created is taken back
@@ -64,7 +63,7 @@ class ObjectWriter {
   // True when all is written or something failed.
   bool poll();
   // Blocks until poll() would be true. On an error nothing that this writer created is left, unless somebody else has
-  // completed the object meanwhile. Queries that could not be written are no error: they are a convenience.
+  // completed the object meanwhile. Observations that could not be written are no error: they are a convenience.
   Status finish();
   const ObjectBytes& object() const { return object_; }
 
@@ -77,7 +76,7 @@ class ObjectWriter {
   Hash128 name_;
   std::vector<std::uint32_t> parts_;  // of the chunks
   std::vector<std::shared_ptr<TierWrite>> chunk_writes_;
-  std::shared_ptr<TierWrite> queries_write_;
+  std::shared_ptr<TierWrite> observations_write_;
   std::shared_ptr<TierWrite> manifest_write_;
 };
 
@@ -86,13 +85,13 @@ class ObjectReader {
  public:
   ObjectReader(Tier& tier, std::shared_ptr<const Manifest> manifest, std::uint32_t strata, Bits bits);
   bool poll() const;
-  // Blocks until poll() would be true. Checksums of chunks are verified; queries are as they are.
+  // Blocks until poll() would be true. Checksums of chunks are verified; observations are as they are.
   Result<ObjectBytes> finish();
 
  private:
   ObjectBytes object_;
   std::vector<std::shared_ptr<TierRead>> reads_;
-  std::shared_ptr<TierRead> queries_read_;
+  std::shared_ptr<TierRead> observations_read_;
 };
 
 }  // namespace shale

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "cache/stored_queries.h"
+#include "cache/stored_observations.h"
 #include "cli/command_cache.h"
 #include "cli/interrupt.h"
 #include "cli/stored_copies.h"
@@ -22,18 +22,19 @@ struct Verified {
 
 bool removed_meanwhile(const StoredCopy& copy) { return !copy.tier->contains({copy.stored.object, BlobId::kManifest}); }
 
-// The captured queries that lie beside an object, where it has some.
-Status verify_queries(const StoredCopy& copy) {
-  const BlobId id{copy.stored.object, kQueriesPart};
+// The observations that lie beside an object, where it has some.
+Status verify_observations(const StoredCopy& copy) {
+  const BlobId id{copy.stored.object, kObservationsPart};
   if (!copy.tier->contains(id)) return {};
   SHALE_ASSIGN(const BlobBytes bytes, copy.tier->read(id)->take());
-  SHALE_TRY(parse_queries(bytes->bytes()));
+  const auto observations = parse_observations(bytes->bytes());
+  if (!observations && observations.error().code != ErrorCode::kMismatch) return std::unexpected(observations.error());
   return {};
 }
 
 Status verify(const StoredCopy& copy) {
   SHALE_TRY(verify_object(*copy.tier, copy.stored));
-  return verify_queries(copy);
+  return verify_observations(copy);
 }
 
 Result<Verified> verify_all(StoredListing& listing, const OutputOptions& output) {

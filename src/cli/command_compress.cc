@@ -9,7 +9,7 @@
 #include "cli/text_file.h"
 #include "codec/entry_pages.h"
 #include "core/units.h"
-#include "profile/feed.h"
+#include "profile/exact_context.h"
 #include "profile/prompt.h"
 #include "profile/rate_plan.h"
 
@@ -35,53 +35,10 @@ constexpr char kExamples[] =
 // Finest first.
 constexpr std::array<std::string_view, 4> kQuantizers = {"none", "int8", "kivi4", "kivi2"};
 
-constexpr std::uint32_t kQueryWindow = 16;
-constexpr ScorerNeeds kCaptured = {.keys = true, .values = true, .last_queries = kStepTokens};
-
-// The exact pages of a context and the queries of its last tokens.
-struct SeenContext {
-  Sequence sequence;
-  std::vector<float> queries = {};
-  std::uint32_t window = 0;
-};
-
-// From the cache, or computed and left there; only the last tokens are always computed, whose queries are wanted.
-Result<SeenContext> see_context(Serving& serving, const PromptParts& parts, std::uint32_t window,
-                                const std::string& label) {
-  Request request;
-  request.segments = {{.tokens = parts.context, .store = true, .label = label},
-                      {.tokens = parts.question, .store = false, .label = {}}};
-  request.max_tokens = 1;
-  request.demand.exact = true;
-  if (const Response response = serving.engine().run(std::move(request)); response.error) {
-    return std::unexpected(*response.error);
-  }
-  const auto tokens = static_cast<std::uint32_t>(parts.context.size());
-  SeenContext seen{.sequence = Sequence(serving.pool()), .window = std::min(window, tokens)};
-  Retrieval retrieval = serving.cache().retrieve(parts.context, {.exact = true, .method = {}}, seen.sequence);
-  if (!retrieval.ensure_all(serving.model().executor())) {
-    seen.sequence = Sequence(serving.pool());
-    serving.cache().report_failure(std::move(retrieval));
-  }
-  seen.sequence.truncate(std::min(seen.sequence.length(), tokens - seen.window));
-  const std::span rest = std::span(parts.context).subspan(seen.sequence.length());
-  const Feed before{&seen.sequence, rest.first(rest.size() - seen.window)};
-  SHALE_TRY(feed(serving.model(), {&before, 1}));
-
-  const ModelInfo& info = serving.model().info();
-  seen.queries.resize(std::size_t{info.layers} * info.query_heads * seen.window * info.head_dim);
-  SHALE_TRY(seen.sequence.append(seen.window));
-  const StepSequence last{.sequence = &seen.sequence,
-                          .tokens = rest.last(seen.window),
-                          .logits_none = true,
-                          .queries = seen.queries.data(),
-                          .query_window = seen.window};
-  SHALE_TRY(serving.model().step({&last, 1}));
-  return seen;
-}
+constexpr std::uint32_t kQueryWindow = 16;  // of queries that distortion is measured by
 
 // [layers][kv_heads][tokens]
-std::vector<float> score(Serving& serving, const Scorer& scorer, const SeenContext& seen) {
+std::vector<float> score(Serving& serving, const Scorer& scorer, const ExactContext& seen) {
   const PageShape& shape = serving.pool().shape();
   const std::uint32_t tokens = seen.sequence.length();
   const EntryPages pages(serving.pool(), seen.sequence.slabs(tokens), 0, tokens);
@@ -100,10 +57,10 @@ std::vector<float> score(Serving& serving, const Scorer& scorer, const SeenConte
     layer.page_tokens = shape.page_tokens;
     layer.layer = static_cast<std::uint32_t>(i);
     layer.pages = all;
-    layer.query_heads = serving.model().info().query_heads;
-    layer.window_tokens = seen.window;
-    const std::size_t per_layer = seen.queries.size() / shape.layers;
-    layer.queries = std::span(seen.queries).subspan(i * per_layer, per_layer);
+    layer.first_position = seen.entry.first_position;
+    layer.rope = serving.cache().options().model.rope;
+    layer.calibration = serving.cache().options().model.calibration;
+    seen.entry.observations.hand_over(static_cast<std::uint32_t>(i), layer);
     const std::size_t rows = std::size_t{shape.kv_heads} * tokens;
     scorer.score(layer, std::span(scores).subspan(i * rows, rows));
   });
@@ -183,18 +140,17 @@ Status run(const CompressOptions& options) {
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
   SHALE_ASSIGN(const PromptParts parts, make_prompt(serving->tokenizer(), text, "?"));
   SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, options.serving.cache.scorers));
-  if (const auto missing = missing_needs(scorer->needs(), kCaptured); !missing.empty()) {
-    return fail(ErrorCode::kUnsupported, "{} needs {}, which this command does not gather", method.scorer, missing);
-  }
-  SHALE_ASSIGN(const SeenContext seen,
-               see_context(*serving, parts, std::max(scorer->needs().last_queries, kQueryWindow),
-                           std::filesystem::path(options.context).filename()));
+  ScorerNeeds needs = scorer->needs();
+  needs.last_queries = std::max(needs.last_queries, kQueryWindow);
+  SHALE_ASSIGN(const ExactContext seen, exact_context(serving->engine(), parts.context, needs,
+                                                      std::filesystem::path(options.context).filename()));
   const std::vector<float> scores = score(*serving, *scorer, seen);
   const std::uint32_t tokens = seen.sequence.length();
   SHALE_ASSIGN(const std::uint64_t budget,
                budget_bytes(options.budget, tokens * serving->pool().shape().token_bytes()));
-  SHALE_ASSIGN(const RatePlan plan, plan_rate({&seen.sequence, method.scorer, scores, seen.queries,
-                                               serving->model().info().query_heads, seen.window},
+  const Observations& observed = seen.entry.observations;
+  SHALE_ASSIGN(const RatePlan plan, plan_rate({&seen.sequence, method.scorer, scores, observed.queries,
+                                               observed.query_heads, observed.window},
                                               quantizers_of(method), budget, serving->model().executor()));
   if (options.output.json) {
     print_json(to_json(plan, tokens, budget));

@@ -82,7 +82,9 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
     }
   }
   if (tiers.empty()) tiers.push_back(make_memory_tier(0, serving->clock_));  // the cache wants one; this has no room
-  SHALE_ASSIGN(serving->cache_, Cache::open(options.cache, fingerprint, *serving->pool_, std::move(tiers),
+  CacheOptions cache_options = options.cache;
+  cache_options.model.rope = serving->model_->info().rope;
+  SHALE_ASSIGN(serving->cache_, Cache::open(std::move(cache_options), fingerprint, *serving->pool_, std::move(tiers),
                                             std::move(catalogue), serving->clock_));
   if (const auto& warning = serving->cache_->warning()) {
     print_note("shale: an unusable object stays where it is and is not used: " + warning->message);

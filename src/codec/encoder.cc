@@ -31,8 +31,8 @@ struct ObjectEncoder::State {
   EntryPages pages;
   ObjectLayout layout;
   std::unique_ptr<Scorer> scorer;  // null where nothing is ranked
-  std::span<const float> queries;
-  std::uint32_t query_heads, window;
+  const Observations* observations;
+  ModelTraits model;
   Encoded encoded;
   std::vector<std::uint8_t> stratum_of;  // [layers][kv_heads][tokens], where ranked
   std::uint32_t layers_scored = 0, heads_encoded = 0, chunks_summed = 0;
@@ -66,12 +66,10 @@ void ObjectEncoder::State::score_layer(std::uint32_t layer) {
   kv.page_tokens = shape().page_tokens;
   kv.layer = layer;
   kv.pages = all;
-  if (!queries.empty()) {
-    const std::size_t per_layer = queries.size() / shape().layers;
-    kv.query_heads = query_heads;
-    kv.window_tokens = window;
-    kv.queries = queries.subspan(layer * per_layer, per_layer);
-  }
+  kv.first_position = encoded.manifest.first_position;
+  kv.rope = model.rope;
+  kv.calibration = model.calibration;
+  observations->hand_over(layer, kv);
   std::vector<float> scores(std::size_t{shape().kv_heads} * n);
   scorer->score(kv, scores);
   for (std::uint32_t head = 0; head < shape().kv_heads; ++head) {
@@ -165,8 +163,7 @@ ObjectEncoder& ObjectEncoder::operator=(ObjectEncoder&&) noexcept = default;
 
 Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<SlabId> slabs, std::uint32_t first_slot,
                                            Manifest identity, const ScorerOptions& options,
-                                           std::span<const float> queries, std::uint32_t query_heads,
-                                           std::uint32_t window) {
+                                           const Observations& observations, const ModelTraits& model) {
   const PageShape& shape = pool.shape();
   const auto tokens = static_cast<std::uint32_t>(identity.tokens.size());
   SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(shape, identity.method, tokens));
@@ -176,22 +173,16 @@ Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<Sla
   std::unique_ptr<Scorer> scorer;
   if (layout.ranked()) {
     SHALE_ASSIGN(scorer, make_scorer(identity.method.scorer, options));
-    constexpr ScorerNeeds kGiven = {.keys = true, .values = true, .last_queries = ~0u};
-    if (const std::string missing = missing_needs(scorer->needs(), kGiven); !missing.empty()) {
-      return fail(ErrorCode::kUnsupported, "{} needs {}, which stored entries do not hold", identity.method.scorer,
-                  missing);
+    const std::string missing = missing_needs(scorer->needs(), tokens, observations, model);
+    if (!missing.empty()) {
+      return fail(ErrorCode::kInvalidArgument, "{} needs {}; this was not gathered", identity.method.scorer, missing);
     }
-    const std::uint32_t wanted = std::min(scorer->needs().last_queries, tokens);
-    if (wanted > 0 && (window < wanted || query_heads == 0 || query_heads % shape.kv_heads != 0)) {
-      return fail(ErrorCode::kInvalidArgument, "{} needs the queries of the last {} tokens; {} were captured",
-                  identity.method.scorer, wanted, window);
-    }
-    if (!queries.empty() && queries.size() != std::size_t{shape.layers} * query_heads * window * shape.head_dim) {
-      return fail(ErrorCode::kInvalidArgument, "the captured queries are not of {} layers and {} heads", shape.layers,
-                  query_heads);
-    }
-    if (wanted > 0 && queries.empty()) {
-      return fail(ErrorCode::kInvalidArgument, "{} needs queries; none were captured", identity.method.scorer);
+    if (!observations.empty() &&
+        (!observations.consistent() || observations.layers != shape.layers || observations.tokens != tokens ||
+         observations.kv_heads != shape.kv_heads || observations.head_dim != shape.head_dim ||
+         observations.query_heads == 0 || observations.query_heads % shape.kv_heads != 0)) {
+      return fail(ErrorCode::kInvalidArgument, "what was observed is not of {} tokens, {} layers and {} KV heads",
+                  tokens, shape.layers, shape.kv_heads);
     }
   }
 
@@ -203,9 +194,8 @@ Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<Sla
   auto state = std::make_unique<State>(State{.pages = EntryPages(pool, std::move(slabs), first_slot, tokens),
                                              .layout = std::move(layout),
                                              .scorer = std::move(scorer),
-                                             .queries = queries,
-                                             .query_heads = query_heads,
-                                             .window = window,
+                                             .observations = &observations,
+                                             .model = model,
                                              .encoded = {std::move(identity), std::move(chunks)},
                                              .stratum_of = {}});
   if (state->scorer) state->stratum_of.resize(std::size_t{state->heads()} * tokens);

@@ -16,6 +16,7 @@
 #include "core/executor.h"
 #include "core/hash.h"
 #include "paging/sequence.h"
+#include "scoring/observations.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -92,13 +93,13 @@ std::uint32_t layers_per_group(const PageShape& shape, const Method& method, std
 class ObjectEncoder {
  public:
   // The entry's first token is in slot `first_slot` of slabs[0]. `identity` says key, parent, fingerprint, first
-  // position, tokens and method; the rest is filled in. `queries`: [layers][query_heads][window][head_dim] of the
-  // entry's last tokens where the scorer needs them, else empty; they must stay in place until done. kInvalidArgument
-  // for unknown methods, missing queries or slabs that do not fit the tokens; kUnsupported for a head dimension that
-  // the quantizer cannot take.
+  // position, tokens and method; the rest is filled in. `observations` and `model` are what scorers may read beside
+  // pages; `observations` must stay in place until done. kInvalidArgument for unknown methods, scorers whose needs are
+  // not met (by name) or slabs that do not fit the tokens; kUnsupported for a head dimension that the quantizer cannot
+  // take.
   static Result<ObjectEncoder> start(const PagePool& pool, std::vector<SlabId> slabs, std::uint32_t first_slot,
-                                     Manifest identity, const ScorerOptions& options, std::span<const float> queries,
-                                     std::uint32_t query_heads, std::uint32_t window);
+                                     Manifest identity, const ScorerOptions& options, const Observations& observations,
+                                     const ModelTraits& model);
   ~ObjectEncoder();
   ObjectEncoder(ObjectEncoder&&) noexcept;
   ObjectEncoder& operator=(ObjectEncoder&&) noexcept;

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "engine/engine_state.h"
+#include "engine/repetition.h"
 
 namespace shale {
 
@@ -46,15 +47,18 @@ const Tokenizer& Engine::tokenizer() const { return state_->tokenizer; }
 Cache& Engine::cache() { return state_->cache; }
 EngineStats Engine::stats() const { return state_->stats; }
 
-// All its tokens, one slab more for a shared last slab that is copied, and a second copy of the prompt while a method
-// that the request names is applied.
+// All its tokens, one slab more for a shared last slab that is copied, and while a method that the request names is
+// applied a second copy of the prompt, or before that its repetition.
 std::uint32_t Engine::State::slabs_for(const Run& run) const {
   const PageShape& shape = cache.pool().shape();
   const std::uint32_t whole =
       shape.pages_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(run.tokens_max(), model.info().context_max))) +
       1;
-  return run.request.demand.named() ? whole + shape.pages_for(static_cast<std::uint32_t>(run.prompt.size())) + 1
-                                    : whole;
+  if (!run.request.demand.named()) return whole;
+  const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
+  const auto needs = cache.needs(*run.request.demand.method);
+  const std::uint32_t repeated = needs && needs->repeat_attention ? repetition_tokens_max(prompt) : 0;
+  return whole + shape.pages_for(std::max(prompt, repeated)) + 1;
 }
 
 Result<RequestId> Engine::submit(Request request) {
@@ -92,6 +96,18 @@ Result<RequestId> Engine::submit(Request request) {
                   fmt::format("method {} keeps every token: name a scorer with it, as in knorm+int8, for keep {}",
                               demand.method->text(), demand.keep));
   }
+  if (demand.named()) {
+    const auto needs = s.cache.needs(*demand.method);
+    if (!needs) return refuse(needs.error().code, needs.error().message);
+    // What no computing can make good.
+    const std::string missing = s.cache.missing({.rope = needs->rope, .calibration = needs->calibration}, 0, {});
+    if (!missing.empty()) {
+      return refuse(ErrorCode::kInvalidArgument, fmt::format("{} needs {}", demand.method->text(), missing));
+    }
+    run->needs = *needs;
+  }
+  run->needs = run->needs | s.cache.needs() | ScorerNeeds{.last_queries = s.options.query_window};
+  run->needs.repeat_attention = false;  // asked of the segment's own pages, where they are there
   if (const std::uint32_t slabs = s.slabs_for(*run); slabs > s.cache.pool().slabs_total()) {
     return refuse(
         ErrorCode::kFull,
@@ -177,7 +193,7 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
       // The last segment, grown by the answer.
       Cache::NewEntry turn = entry_of(run, run.request.segments.size() - 1);
       turn.tokens.assign(tokens.begin() + turn.first_position, tokens.end());
-      turn.queries = {};
+      turn.observations = {};
       turn.recompute_s = 0;
       cache.store(std::move(turn), run.sequence);
     }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "engine/engine_state.h"
+#include "engine/repetition.h"
 
 namespace shale {
 
@@ -18,7 +19,7 @@ Cache::NewEntry Engine::State::entry_of(Run& run, std::size_t segment) const {
   entry.parent = parent_of(run, segment);
   entry.first_position = segment == 0 ? 0 : run.segment_end[segment - 1];
   entry.tokens = run.request.segments[segment].tokens;
-  entry.queries = std::move(run.segment_queries[segment]);
+  entry.observations = std::move(run.segment_observations[segment]);
   if (run.computed_from <= entry.first_position) entry.recompute_s = run.segment_seconds[segment];
   entry.label = run.request.segments[segment].label;
   return entry;
@@ -31,22 +32,42 @@ Status Engine::State::end_segment(Run& run, std::size_t segment) {
   return {};
 }
 
+// Gathers what the request's method reads of a segment whose exact pages are in place: what was seen while computing
+// it, what was stored with it, and what the model can be asked for now. False where the segment has to be computed
+// again for the rest.
+Result<bool> Engine::State::observe_segment(const Run& run, Cache::NewEntry& entry) {
+  SHALE_ASSIGN(const ScorerNeeds needs, cache.needs(*run.request.demand.method));
+  ScorerNeeds of_computing = needs;
+  of_computing.repeat_attention = false;
+  const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
+  const auto lacks = [&](const ScorerNeeds& some) { return !cache.missing(some, tokens, entry.observations).empty(); };
+  if (lacks(needs)) entry.observations.merge(cache.stored_observations(cache.key_of(entry.parent, entry.tokens)));
+  if (lacks(of_computing)) return run.computed_from <= entry.first_position;
+  if (lacks(needs)) {
+    SHALE_ASSIGN(Observations repeated,
+                 observe_repetition(model, tokenizer, run.sequence, entry.tokens, options.chunk_tokens));
+    entry.observations.merge(std::move(repeated));
+  }
+  return true;
+}
+
+void Engine::State::compute_again(Run& run) {
+  run.retrieval = Retrieval();
+  run.sequence.clear();
+  run.computed_from = 0;
+  run.response.cached = {};
+  run.response.sources.clear();
+}
+
 // The method that the request names, applied to a segment that is exact so far; what follows attends to the result.
 Status Engine::State::compress_segment(Run& run, std::size_t segment) {
   const Demand& demand = run.request.demand;
   SHALE_TRY(run.retrieval.ensure_all(model.executor()));
   Cache::NewEntry entry = entry_of(run, segment);
-  if (entry.queries.empty() && run.computed_from > entry.first_position) {
-    entry.queries = cache.stored_queries(cache.key_of(entry.parent, entry.tokens));
-    if (entry.queries.empty() && cache.needs_queries(*demand.method)) {
-      // Exact pages without the queries that rank them: they are computed again.
-      run.retrieval = Retrieval();
-      run.sequence.clear();
-      run.computed_from = 0;
-      run.response.cached = {};
-      run.response.sources.clear();
-      return {};
-    }
+  SHALE_ASSIGN(const bool observed, observe_segment(run, entry));
+  if (!observed) {
+    compute_again(run);
+    return {};
   }
   SHALE_ASSIGN(const ObjectBytes object, cache.compress(entry, *demand.method, run.sequence, model.executor()));
   Sequence compressed(cache.pool());

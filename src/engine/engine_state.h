@@ -35,9 +35,12 @@ struct Engine::State {
   std::vector<Run*> choose_batch() const;
   void step();
   void recover(std::span<Run* const> batch, std::span<const std::uint32_t> lengths, const Error& error);
-  void computed(Run& run, const Run::Stretch& stretch, StoredQueries queries, double seconds);
+  Capture* capture_for(Run& run) const;
+  void computed(Run& run, const Run::Stretch& stretch, double seconds);
   Status end_segment(Run& run, std::size_t segment);
   Status compress_segment(Run& run, std::size_t segment);
+  Result<bool> observe_segment(const Run& run, Cache::NewEntry& entry);
+  void compute_again(Run& run);
   Cache::NewEntry entry_of(Run& run, std::size_t segment) const;
   EntryKey parent_of(const Run& run, std::size_t segment) const;
   void draw(Run& run, std::span<const float> logits);

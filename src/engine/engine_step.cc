@@ -46,39 +46,48 @@ std::vector<Run*> Engine::State::choose_batch() const {
   return batch;
 }
 
+// Watches a segment that is to be stored while it is computed. Lossy pages are not stored.
+Capture* Engine::State::capture_for(Run& run) const {
+  if (!run.prefilling() || run.sequence.lossy()) return nullptr;
+  const std::size_t segment = run.segment_at(run.sequence.length());
+  if (!run.request.segments[segment].store) return nullptr;
+  std::unique_ptr<Capture>& capture = run.captures[segment];
+  if (!capture) {
+    const auto tokens = static_cast<std::uint32_t>(run.request.segments[segment].tokens.size());
+    capture = std::make_unique<Capture>(model.info(), run.segment_end[segment] - tokens, tokens, run.needs);
+  }
+  return capture.get();
+}
+
 void Engine::State::step() {
   std::vector<Run*> batch;
+  std::vector<Capture*> captures;
   std::vector<Run::Stretch> stretches;
   std::vector<std::uint32_t> lengths;
   for (Run* run : choose_batch()) {
     const std::uint32_t length = run->sequence.length();
-    Run::Stretch stretch = run->next(options.chunk_tokens, options.query_window);
+    Capture* capture = capture_for(*run);
+    Run::Stretch stretch = run->next(options.chunk_tokens);
     if (!reserve(*run, static_cast<std::uint32_t>(stretch.tokens.size()))) {
       finish(*run, StopReason::kError,
              Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool"});
       continue;
     }
     batch.push_back(run);
+    captures.push_back(capture);
     lengths.push_back(length);
     stretches.push_back(std::move(stretch));
   }
   if (batch.empty()) return;
 
   const ModelInfo& info = model.info();
-  std::vector<StoredQueries> queries(batch.size());
   std::vector<StepSequence> sequences(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
     sequences[i] = {.sequence = &batch[i]->sequence,
                     .tokens = stretches[i].tokens,
                     .logits_all = false,
-                    .logits_none = !stretches[i].ends_prompt};
-    if (const std::uint32_t window = stretches[i].query_window; window > 0) {
-      queries[i] = {
-          .layers = info.layers, .query_heads = info.query_heads, .window = window, .head_dim = info.head_dim};
-      queries[i].values.resize(std::size_t{info.layers} * info.query_heads * window * info.head_dim);
-      sequences[i].queries = queries[i].values.data();
-      sequences[i].query_window = window;
-    }
+                    .logits_none = !stretches[i].ends_prompt,
+                    .capture = captures[i]};
   }
   LoadHooks hooks(batch, model.executor());
   const double start_s = clock.now_s();
@@ -91,7 +100,7 @@ void Engine::State::step() {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Run& run = *batch[i];
     const bool was_prefilling = lengths[i] < run.prompt.size();
-    if (was_prefilling) computed(run, stretches[i], std::move(queries[i]), batch.size() == 1 ? seconds : 0);
+    if (was_prefilling) computed(run, stretches[i], batch.size() == 1 ? seconds : 0);
     stats.decode_tokens += !was_prefilling;
     if (!stretches[i].ends_prompt) continue;
     const auto last = logits->subspan(row++ * info.vocabulary, info.vocabulary);
@@ -117,7 +126,7 @@ void Engine::State::recover(std::span<Run* const> batch, std::span<const std::ui
 }
 
 // `seconds` of computing the stretch, 0 where other runs shared the step.
-void Engine::State::computed(Run& run, const Run::Stretch& stretch, StoredQueries queries, double seconds) {
+void Engine::State::computed(Run& run, const Run::Stretch& stretch, double seconds) {
   const auto count = static_cast<std::uint32_t>(stretch.tokens.size());
   const std::uint32_t end = run.sequence.length();
   const std::size_t segment = run.segment_at(end - count);
@@ -127,8 +136,10 @@ void Engine::State::computed(Run& run, const Run::Stretch& stretch, StoredQuerie
     run.segment_seconds[segment] += seconds;
     cache.note_prefill(count, end - count, seconds);
   }
-  if (!queries.empty()) run.segment_queries[segment] = std::move(queries);
   if (end == run.segment_end[segment]) {
+    if (const auto capture = std::exchange(run.captures[segment], nullptr)) {
+      run.segment_observations[segment] = capture->take();
+    }
     if (const Status status = end_segment(run, segment); !status) finish(run, StopReason::kError, status.error());
   }
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/chunk.h"
+
 namespace shale {
 
 Run::Run(RequestId request_id, Request new_request, PagePool& pool, double now_s)
@@ -13,7 +15,8 @@ Run::Run(RequestId request_id, Request new_request, PagePool& pool, double now_s
       stream(request.stop),
       submitted_s(now_s),
       segment_seconds(request.segments.size()),
-      segment_queries(request.segments.size()) {
+      captures(request.segments.size()),
+      segment_observations(request.segments.size()) {
   for (const Segment& segment : request.segments) {
     prompt.insert(prompt.end(), segment.tokens.begin(), segment.tokens.end());
     segment_end.push_back(static_cast<std::uint32_t>(prompt.size()));
@@ -26,17 +29,12 @@ std::size_t Run::segment_at(std::uint32_t position) const {
   return static_cast<std::size_t>(std::ranges::upper_bound(segment_end, position) - segment_end.begin());
 }
 
-Run::Stretch Run::next(std::uint32_t chunk_tokens, std::uint32_t query_window) const {
-  if (!prefilling()) return {.tokens = {drawn.back()}, .ends_prompt = true, .query_window = 0};
+Run::Stretch Run::next(std::uint32_t chunk_tokens) const {
+  if (!prefilling()) return {.tokens = {drawn.back()}, .ends_prompt = true};
   const std::uint32_t begin = sequence.length();
-  const std::size_t segment = segment_at(begin);
-  const std::uint32_t left = segment_end[segment] - begin;
-  std::uint32_t count = std::min(left, chunk_tokens);
-  if (left > count && left < count + query_window) count = left - query_window;
-  const bool ends_segment = count == left;
+  const std::uint32_t count = next_chunk(segment_end[segment_at(begin)] - begin, chunk_tokens);
   return {.tokens = {prompt.begin() + begin, prompt.begin() + begin + count},
-          .ends_prompt = begin + count == prompt.size(),
-          .query_window = ends_segment && request.segments[segment].store ? std::min(count, query_window) : 0};
+          .ends_prompt = begin + count == prompt.size()};
 }
 
 }  // namespace shale

@@ -8,6 +8,7 @@
 #include "cache/cache.h"
 #include "engine/engine.h"
 #include "engine/text_stream.h"
+#include "model/capture.h"
 
 namespace shale {
 
@@ -18,12 +19,11 @@ class Run {
   // What the next forward step computes of this run: a stretch of the prompt, or the last token drawn.
   struct Stretch {
     std::vector<Token> tokens;
-    bool ends_prompt = false;        // its last token's logits give the first token of the answer
-    std::uint32_t query_window = 0;  // of the stretch's last tokens, to capture
+    bool ends_prompt = false;  // its last token's logits give the first token of the answer
   };
-  // A stretch never spans two segments, and the last stretch of a segment holds at least `query_window` tokens where
-  // the segment does, so that a segment's shapes depend on nothing before it. Decoding runs have one token.
-  Stretch next(std::uint32_t chunk_tokens, std::uint32_t query_window) const;
+  // A stretch never spans two segments, so that a segment's shapes depend on nothing before it (engine/chunk.h).
+  // Decoding runs have one token.
+  Stretch next(std::uint32_t chunk_tokens) const;
 
   bool prefilling() const { return sequence.length() < prompt.size(); }
   // Positions still to come at most.
@@ -47,10 +47,12 @@ class Run {
   double first_token_s = 0;
   double last_token_s = 0;
 
-  std::uint32_t computed_from = 0;      // prompt tokens before came from the cache
-  std::vector<double> segment_seconds;  // of computing each segment, 0 where none of it was
-  std::vector<StoredQueries> segment_queries;
-  bool over = false;  // answered, refused or cancelled
+  std::uint32_t computed_from = 0;                 // prompt tokens before came from the cache
+  std::vector<double> segment_seconds;             // of computing each segment, 0 where none of it was
+  ScorerNeeds needs;                               // what stored segments are watched for
+  std::vector<std::unique_ptr<Capture>> captures;  // of each stored segment while it is computed
+  std::vector<Observations> segment_observations;  // of each that was computed to its end
+  bool over = false;                               // answered, refused or cancelled
 };
 
 }  // namespace shale

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "model/attention.h"
+#include "model/capture.h"
 #include "model/graph.h"
 #include "model/model_fingerprint.h"
 #include "model/weight_choice.h"
@@ -25,6 +26,17 @@ Status check(const ModelOptions& options) {
                 kBatchTokensMax);
   }
   return {};
+}
+
+Rope rope_of(const Hyperparameters& hyper, const Vectors& vectors) {
+  Rope rope{.base = double{hyper.rope_base},
+            .dimensions = hyper.rope_dimensions,
+            .pairing = hyper.architecture->rope_mode == GGML_ROPE_TYPE_NEOX ? Rope::Pairing::kHalves
+                                                                            : Rope::Pairing::kNeighbours};
+  if (vectors.rope_factors) {
+    rope.factors = {static_cast<const float*>(vectors.rope_factors->data), hyper.rope_dimensions / 2};
+  }
+  return rope;
 }
 
 class GgufModel final : public Model {
@@ -51,7 +63,9 @@ class GgufModel final : public Model {
               .context_max = hyper_.context_max,
               .prefill_weights = weights_.prefill_name(),
               .decode_weights = weights_.decode_name(),
-              .weight_bytes = weights_.bytes()} {}
+              .weight_bytes = weights_.bytes(),
+              .rope = rope_of(hyper_, vectors_),
+              .checkpoint = content} {}
 
   const ModelInfo& info() const override { return info_; }
   PageShape page_shape() const override {
@@ -66,8 +80,8 @@ class GgufModel final : public Model {
   // Fills the first segment's inputs and the rows whose logits are asked for; returns the number of those.
   std::uint32_t prepare(std::span<const StepSequence> batch, std::uint32_t tokens);
   void store_kv(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows);
+  void capture_queries(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows);
   void attend(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows);
-  void capture_queries(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) const;
 
   std::unique_ptr<GgufFile> file_;
   Hyperparameters hyper_;
@@ -81,6 +95,7 @@ class GgufModel final : public Model {
   ModelInfo info_;
   std::vector<HeadTable> tables_;  // of one layer, [sequence][KV head]
   std::vector<AttentionWork> works_;
+  std::vector<float> log_sums_;  // of one layer, [token of the step][query head]; as long as a capture ever needed
 };
 
 Result<std::uint32_t> GgufModel::check_batch(std::span<const StepSequence> batch) const {
@@ -96,9 +111,8 @@ Result<std::uint32_t> GgufModel::check_batch(std::span<const StepSequence> batch
       return fail(ErrorCode::kInvalidArgument, "{} tokens exceed the model's context of {}", part.sequence->length(),
                   hyper_.context_max);
     }
-    if (part.query_window > part.tokens.size()) {
-      return fail(ErrorCode::kInvalidArgument, "a query window of {} over {} tokens", part.query_window,
-                  part.tokens.size());
+    if (part.capture) {
+      SHALE_TRY(part.capture->check(*part.sequence, static_cast<std::uint32_t>(part.tokens.size())));
     }
     for (const Token token : part.tokens) {
       if (token < 0 || static_cast<std::uint32_t>(token) >= hyper_.vocabulary) {
@@ -151,6 +165,14 @@ void GgufModel::store_kv(std::span<const StepSequence> batch, std::uint32_t laye
   }
 }
 
+void GgufModel::capture_queries(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) {
+  const float* queries = rows.queries;
+  for (const StepSequence& part : batch) {
+    if (part.capture) part.capture->observe_queries(layer, queries, rows.query_stride, *threads_);
+    queries += part.tokens.size() * rows.query_stride;
+  }
+}
+
 void GgufModel::attend(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) {
   const std::uint32_t heads = hyper_.kv_heads;
   tables_.clear();
@@ -160,31 +182,22 @@ void GgufModel::attend(std::span<const StepSequence> batch, std::uint32_t layer,
   works_.clear();
   std::size_t row = 0;
   for (std::size_t s = 0; s < batch.size(); ++s) {
+    const bool captured = batch[s].capture && batch[s].capture->wants_attention();
     works_.push_back({.tables = std::span(tables_).subspan(s * heads, heads),
                       .queries = rows.queries + row * rows.query_stride,
                       .output = graphs_.attention() + row * hyper_.query_width(),
                       .query_count = static_cast<std::uint32_t>(batch[s].tokens.size()),
                       .query_stride = rows.query_stride,
-                      .output_stride = hyper_.query_width()});
+                      .output_stride = hyper_.query_width(),
+                      .log_sums = captured ? &log_sums_[row * hyper_.query_heads] : nullptr});
     row += batch[s].tokens.size();
   }
   const AttentionShape shape{hyper_.query_heads, heads, hyper_.head_dim,
                              1 / std::sqrt(static_cast<float>(hyper_.head_dim))};
-  paged_attention(batch[0].sequence->pool(), shape, works_, *threads_);
-}
-
-void GgufModel::capture_queries(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) const {
-  std::size_t end = 0;
-  for (const StepSequence& part : batch) {
-    end += part.tokens.size();
-    if (!part.queries) continue;
-    const std::size_t window = part.query_window, dim = hyper_.head_dim;
-    for (std::size_t head = 0; head < hyper_.query_heads; ++head) {
-      float* to = part.queries + (layer * hyper_.query_heads + head) * window * dim;
-      for (std::size_t i = 0; i < window; ++i, to += dim) {
-        std::copy_n(rows.queries + (end - window + i) * rows.query_stride + head * dim, dim, to);
-      }
-    }
+  const PagePool& pool = batch[0].sequence->pool();
+  paged_attention(pool, shape, works_, *threads_);
+  for (std::size_t s = 0; s < batch.size(); ++s) {
+    if (works_[s].log_sums) batch[s].capture->observe_attention(layer, pool, shape, works_[s], *threads_);
   }
 }
 
@@ -192,6 +205,11 @@ Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> bat
   SHALE_ASSIGN(const std::uint32_t tokens, check_batch(batch));
   if (tokens == 0) return std::span<const float>{};
   const std::uint32_t wanted = prepare(batch, tokens);
+  for (const StepSequence& part : batch) {
+    if (!part.capture) continue;
+    part.capture->begin(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
+    log_sums_.resize(std::size_t{options_.batch_tokens_max} * hyper_.query_heads);
+  }
   const MatrixSet& matrices = weights_.for_tokens(tokens);
   for (std::uint32_t layer = 0; layer < hyper_.layers; ++layer) {
     const QkvRows rows = graphs_.run_layer(matrices, layer, tokens);
@@ -201,6 +219,9 @@ Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> bat
     store_kv(batch, layer, rows);
     attend(batch, layer, rows);
     if (hooks) hooks->after_layer(layer);
+  }
+  for (const StepSequence& part : batch) {
+    if (part.capture) part.capture->end();
   }
   if (wanted == 0) return std::span<const float>{};
   return graphs_.run_head(weights_.for_tokens(wanted), tokens, wanted);

@@ -14,10 +14,13 @@
 #include "core/executor.h"
 #include "core/hash.h"
 #include "paging/sequence.h"
+#include "scoring/rope.h"
 
 namespace shale {
 
 using Token = std::int32_t;
+
+class Capture;
 
 enum class WeightChoice {
   kFile,  // run weights in the types of the file
@@ -41,6 +44,8 @@ struct ModelInfo {
   // ggml type names in use, with why: "bf16 (measured 2.1x q4_1 when first loaded)".
   std::string prefill_weights, decode_weights;
   std::uint64_t weight_bytes;
+  Rope rope;           // good for as long as the model
+  Hash128 checkpoint;  // of every byte of the file, however it is run
 };
 
 // One sequence's share of a forward step: `tokens` are appended to `sequence` (room for them already made with
@@ -48,12 +53,9 @@ struct ModelInfo {
 struct StepSequence {
   Sequence* sequence = nullptr;
   std::span<const Token> tokens;
-  bool logits_all = false;   // logits for every token, else for the last only
-  bool logits_none = false;  // prefill chunks before the last
-  // Where to leave the queries (after RoPE) of the last `query_window` tokens of this step, float,
-  // [layers][query_heads][query_window][head_dim]. query_window ≤ tokens.size(); 0: none.
-  float* queries = nullptr;
-  std::uint32_t query_window = 0;
+  bool logits_all = false;     // logits for every token, else for the last only
+  bool logits_none = false;    // prefill chunks before the last
+  Capture* capture = nullptr;  // what scorers need of this step is left there (model/capture.h)
 };
 
 // Called around layers on the thread that runs the step. `before_attention(l)` returns once every page of layer l that

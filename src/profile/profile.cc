@@ -3,74 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "profile/exact_context.h"
 #include "profile/teacher.h"
 
 namespace shale {
 namespace {
-
-// The exact pages of one context and the queries of its last tokens.
-struct ExactContext {
-  Sequence sequence;
-  Cache::NewEntry entry;
-};
-
-// The largest window of queries that any of the methods' scorers reads.
-Result<std::uint32_t> query_window(std::span<const Method> methods, const ScorerOptions& options) {
-  std::uint32_t window = 0;
-  for (const Method& method : methods) {
-    if (method.scorer.empty()) continue;
-    SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, options));
-    window = std::max(window, scorer->needs().last_queries);
-  }
-  return window;
-}
-
-// Has the engine compute and store the context where it is not known; no more than a token is decoded.
-Status make_known(Engine& engine, const std::vector<Token>& context, const std::vector<Token>& question,
-                  const std::string& label) {
-  Request request;
-  request.segments = {{.tokens = context, .store = true, .label = label},
-                      {.tokens = question, .store = false, .label = {}}};
-  request.max_tokens = 1;
-  request.demand.exact = true;
-  const Response response = engine.run(std::move(request));
-  if (response.error) return std::unexpected(*response.error);
-  return {};
-}
-
-// Fetches all but the last `window` tokens, whose queries have to be seen, and computes what cannot be fetched.
-Result<ExactContext> exact_context(Engine& engine, const std::vector<Token>& context, std::uint32_t window) {
-  Model& model = engine.model();
-  Cache& cache = engine.cache();
-  const auto tokens = static_cast<std::uint32_t>(context.size());
-  window = std::clamp(window, 1U, std::min(tokens, kStepTokens));
-  ExactContext exact{Sequence(cache.pool()), {}};
-  exact.entry.tokens = context;
-
-  Retrieval retrieval = cache.retrieve(context, {.exact = true, .method = {}}, exact.sequence);
-  if (!retrieval.ensure_all(model.executor())) {
-    exact.sequence = Sequence(cache.pool());
-    cache.report_failure(std::move(retrieval));
-  }
-  const std::uint32_t start = tokens - window;
-  if (exact.sequence.length() > start) exact.sequence.truncate(start);
-  const std::span rest = std::span(context).subspan(exact.sequence.length());
-  const Feed before{&exact.sequence, rest.first(rest.size() - window)};
-  SHALE_TRY(feed(model, {&before, 1}));
-
-  const ModelInfo& info = model.info();
-  StoredQueries& queries = exact.entry.queries;
-  queries = {info.layers, info.query_heads, window, info.head_dim, {}};
-  queries.values.resize(std::size_t{info.layers} * info.query_heads * window * info.head_dim);
-  SHALE_TRY(exact.sequence.append(window));
-  const StepSequence last{.sequence = &exact.sequence,
-                          .tokens = rest.last(window),
-                          .logits_none = true,
-                          .queries = queries.values.data(),
-                          .query_window = window};
-  SHALE_TRY(model.step({&last, 1}));
-  return exact;
-}
 
 class Profiler {
  public:
@@ -123,6 +60,7 @@ Status Profiler::add(const ObjectBytes& object, double keep, ProfileRow& row, st
       return {};
     }
     if (batch_.empty() || status.error().code != ErrorCode::kFull) return status;
+    sequence.clear();  // the batch counts on its pages
     SHALE_TRY(batch_.run());
   }
 }
@@ -220,7 +158,7 @@ Result<ContextProfile> profile_context(Engine& engine, std::string_view context,
   const double start_s = clock.now_s();
   Cache& cache = engine.cache();
   SHALE_ASSIGN(const std::vector<Method> methods, methods_to_measure(cache, options.methods));
-  SHALE_ASSIGN(const std::uint32_t window, query_window(methods, cache.options().scorers));
+  SHALE_ASSIGN(const ScorerNeeds needs, needs_of(cache, methods));
   SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
   ContextProfile profile;
   Cache::NewEntry entry;
@@ -236,8 +174,7 @@ Result<ContextProfile> profile_context(Engine& engine, std::string_view context,
     SHALE_ASSIGN(PromptParts parts, make_prompt(engine.tokenizer(), context, question));
     question_tokens.push_back(std::move(parts.question));
   }
-  SHALE_TRY(make_known(engine, prompt.context, question_tokens.front(), options.label));
-  SHALE_ASSIGN(ExactContext exact, exact_context(engine, prompt.context, window));
+  SHALE_ASSIGN(ExactContext exact, exact_context(engine, prompt.context, needs, options.label));
   SHALE_ASSIGN(const std::vector<Reference> references,
                answer_questions(engine.model(), engine.tokenizer(), exact.sequence, question_tokens,
                                 std::max(options.answer_tokens, 1U)));

@@ -69,7 +69,8 @@ TEST_F(CacheTest, ACutWaitsForReadsUnderWay) {
   Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
   ASSERT_EQ(retrieval.tokens(), 150u);
   CacheStats stats;
-  JobContext context{*pool_, cache_->tiers(), cache_->fingerprint(), cache_->options().scorers, stats};
+  JobContext context{*pool_, cache_->tiers(), cache_->fingerprint(), cache_->options().scorers, cache_->options().model,
+                     stats};
   const auto job = make_cut_job(context, *cache_->index().find(key), {{Method::full(), 0, 0}});
   EXPECT_EQ(job->step(executor_), Job::Progress::kWaiting);
   tier.let_reads_go();

@@ -104,15 +104,20 @@ inline constexpr ScorerOptions kOptions = {.sinks = 4, .window = 8, .kernel = 5,
 // What scorers are given here: the queries of all tokens.
 inline constexpr ScorerNeeds kCaptured = {.keys = true, .values = true, .last_queries = 1000};
 
-// The queries of the last `window` of the tokens before `end`.
-inline std::vector<float> window_queries(const Context& context, std::uint32_t end, std::uint32_t window) {
-  std::vector<float> queries;
-  const std::uint32_t d = context.shape.head_dim;
+// What was observed of tokens [first, end): all their queries.
+inline Observations observed(const Context& context, std::uint32_t first, std::uint32_t end) {
+  const std::uint32_t d = context.shape.head_dim, window = end - first;
+  Observations observations{.layers = context.shape.layers,
+                            .query_heads = context.query_heads,
+                            .kv_heads = context.shape.kv_heads,
+                            .head_dim = d,
+                            .tokens = window,
+                            .window = window};
   for (std::size_t row = 0; row < std::size_t{context.shape.layers} * context.query_heads; ++row) {
-    const float* last = &context.queries[(row * context.tokens + end - window) * d];
-    queries.insert(queries.end(), last, last + std::size_t{window} * d);
+    const float* from = &context.queries[(row * context.tokens + first) * d];
+    observations.queries.insert(observations.queries.end(), from, from + std::size_t{window} * d);
   }
-  return queries;
+  return observations;
 }
 
 // Encodes tokens [first, end) of a sequence that holds the context.
@@ -120,11 +125,10 @@ inline Result<ObjectEncoder::Encoded> encode(const Context& context, const Seque
                                              std::uint32_t first, std::uint32_t end, Executor& executor) {
   std::vector<SlabId> slabs = sequence.slabs(end);
   slabs.erase(slabs.begin(), slabs.begin() + first / context.shape.page_tokens);
-  const std::uint32_t window = end - first;
-  const std::vector<float> queries = window_queries(context, end, window);
+  const Observations observations = observed(context, first, end);
   SHALE_ASSIGN(ObjectEncoder encoder,
                ObjectEncoder::start(sequence.pool(), slabs, first % context.shape.page_tokens,
-                                    identity_of(method, first, end), kOptions, queries, context.query_heads, window));
+                                    identity_of(method, first, end), kOptions, observations, {}));
   while (encoder.step(executor)) {
   }
   return encoder.finish();

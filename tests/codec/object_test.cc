@@ -38,17 +38,14 @@ std::vector<std::vector<std::uint32_t>> naive_strata(const Context& context, con
     }
   }
   for (const auto& page : memory) pages.push_back({page.data(), page.data() + std::size_t{d} * page_tokens});
-  const std::vector<float> queries = window_queries(context, end, n);
-  const std::size_t per_layer = queries.size() / context.shape.layers;
+  const Observations observations = observed(context, end - n, end);
   LayerKv<Half> kv{.tokens = n,
                    .kv_heads = context.shape.kv_heads,
                    .head_dim = d,
                    .page_tokens = page_tokens,
                    .layer = layer,
-                   .pages = pages,
-                   .query_heads = context.query_heads,
-                   .window_tokens = n,
-                   .queries = std::span(queries).subspan(layer * per_layer, per_layer)};
+                   .pages = pages};
+  observations.hand_over(layer, kv);
   std::vector<float> scores(std::size_t{context.shape.kv_heads} * n);
   (*make_scorer(method.scorer, kOptions))->score(kv, scores);
   const auto order = ranking(std::span(scores).subspan(std::size_t{head} * n, n));
@@ -173,9 +170,9 @@ TEST_P(EveryMethod, ChunksDependOnNothingButTheirTokens) {
   }
   const auto expected = encode(context, source, GetParam(), 50, 100, alone);
   // The same tokens at the start of a sequence: same queries, same chunks.
-  std::vector<float> queries = window_queries(context, 100, 50);
+  const Observations observations = observed(context, 50, 100);
   auto encoder = ObjectEncoder::start(*shifted_pool, shifted.slabs(50), 0, identity_of(GetParam(), 50, 100), kOptions,
-                                      queries, context.query_heads, 50);
+                                      observations, {});
   ASSERT_TRUE(expected && encoder);
   while (encoder->step(threads)) {
   }
@@ -284,11 +281,15 @@ TEST(Object, RefusesAnotherShapeAndNonsenseArguments) {
   EXPECT_EQ(decode(*object, 1.0, 0, sequence, alone).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(encode(context, source, "nope+int8", 0, 40, alone).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(encode(context, source, "knorm+nope", 0, 40, alone).error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(
-      ObjectEncoder::start(*pool, source.slabs(40), 0, identity_of("snapkv", 0, 40), kOptions, {}, 0, 0).error().code,
-      ErrorCode::kInvalidArgument);
-  EXPECT_EQ(ObjectEncoder::start(*pool, {}, 0, identity_of("full", 0, 40), kOptions, {}, 0, 0).error().code,
-            ErrorCode::kInvalidArgument);
+  const auto refused = [&](std::string_view method, std::vector<SlabId> slabs, const Observations& observations) {
+    return ObjectEncoder::start(*pool, std::move(slabs), 0, identity_of(method, 0, 40), kOptions, observations, {})
+        .error();
+  };
+  EXPECT_EQ(refused("full", {}, {}).code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused("snapkv", source.slabs(40), {}).message, ::testing::HasSubstr("queries of the last 8 tokens"));
+  Observations of_others = observed(context, 0, 40);
+  of_others.layers += 1;
+  EXPECT_EQ(refused("snapkv", source.slabs(40), of_others).code, ErrorCode::kInvalidArgument);
   const PageShape narrow = {.layers = 1, .kv_heads = 1, .head_dim = 48, .page_tokens = 16};
   const auto narrow_pool = make_pool(narrow, 4);
   Sequence narrow_source(*narrow_pool);

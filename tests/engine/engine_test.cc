@@ -1,81 +1,12 @@
-#include "engine/engine.h"
-
-#include <gtest/gtest.h>
-
 #include <fstream>
 
-#include "support/byte_tokenizer.h"
-#include "support/gguf_writer.h"
-#include "support/model_runner.h"
-#include "support/temporary_folder.h"
-#include "tier/tiers.h"
+#include "engine/engine_fixture.h"
 
 namespace shale {
 namespace {
 
+using testing::EngineTest;
 using testing::random_tokens;
-
-// A tiny model computes sooner than any disk reads: to the engine its seconds are a thousand times as long, so that
-// loading pays as it does for real models.
-class SlowComputer final : public Clock {
- public:
-  double now_s() const override { return 1000 * real_.now_s(); }
-  void sleep_until_s(double) const override {}
-
- private:
-  RealClock real_;
-};
-
-class EngineTest : public ::testing::Test {
- protected:
-  EngineTest() {
-    path_ = folder_.path() / "tiny.gguf";
-    testing::write_tiny_model({}, path_);
-    model_ = Model::load(path_, {.weights = WeightChoice::kFile, .threads = 1, .float32 = true}).value();
-    open();
-  }
-
-  // As a new process would: nothing of the pool or the memory tier is left.
-  void open(std::uint32_t pool_slabs = 256) {
-    engine_.reset();
-    cache_.reset();
-    pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
-    std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(make_memory_tier(std::uint64_t{64} << 20, clock_));
-    tiers.push_back(make_disk_tier({.folder = folder_.path() / "disk"}, clock_).value());
-    const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
-    auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", fingerprint.hash).value();
-    cache_ = Cache::open({}, fingerprint, *pool_, std::move(tiers), std::move(catalogue), clock_).value();
-    engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .query_window = 64},
-                                       *model_, tokenizer_, *cache_, slow_);
-  }
-
-  // A context of its own, then a question.
-  static Request ask(std::uint32_t document, std::size_t context_tokens, std::uint32_t question) {
-    Request request;
-    request.segments.push_back(
-        {.tokens = random_tokens(context_tokens, 256, document), .store = true, .label = "document"});
-    request.segments.push_back({.tokens = random_tokens(9, 256, 1000 + question), .store = false, .label = ""});
-    request.max_tokens = 12;
-    return request;
-  }
-
-  void drain() {
-    cache_->drain(model_->executor());
-    const Status status = cache_->check_integrity();
-    ASSERT_TRUE(status) << status.error().message;
-  }
-
-  testing::TemporaryFolder folder_;
-  std::filesystem::path path_;
-  RealClock clock_;
-  SlowComputer slow_;
-  testing::ByteTokenizer tokenizer_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<PagePool> pool_;
-  std::unique_ptr<Cache> cache_;
-  std::unique_ptr<Engine> engine_;
-};
 
 TEST_F(EngineTest, AnswersAreTheSameComputedFromThePoolAndFromDisk) {
   const Response cold = engine_->run(ask(1, 150, 1));

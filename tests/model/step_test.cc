@@ -1,7 +1,8 @@
-// What a step promises beside logits: hooks, captured queries, refusals, fingerprints.
+// What a step promises beside logits: hooks, refusals, fingerprints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/capture.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
 #include "support/temporary_folder.h"
@@ -55,45 +56,20 @@ TEST_F(StepTest, CallsHooksAroundEveryLayer) {
   EXPECT_THAT(broken.events, ElementsAre(0, 100, 1));
 }
 
-TEST_F(StepTest, CapturesTheLastQueriesOfEverySequence) {
-  ModelRunner runner(path_);
-  const ModelInfo& info = runner.model().info();
-  const auto tokens = random_tokens(20, 320, 2);
-  const auto capture = [&](std::uint32_t window, Sequence& sequence, std::span<const Token> of,
-                           std::vector<float>& to) {
-    to.assign(std::size_t{info.layers} * info.query_heads * window * info.head_dim, -1);
-    return StepSequence{.sequence = &sequence, .tokens = of, .queries = to.data(), .query_window = window};
-  };
-  Sequence alone = runner.sequence(), other = runner.sequence(), batched = runner.sequence();
-  for (Sequence* sequence : {&alone, &other, &batched}) sequence->append(20).value();
-  std::vector<float> all, ignored, last;
-  const StepSequence first = capture(20, alone, tokens, all);
-  ASSERT_TRUE(runner.model().step({&first, 1}));
-  const StepSequence both[] = {capture(1, other, tokens, ignored), capture(4, batched, tokens, last)};
-  ASSERT_TRUE(runner.model().step(both));
-  const std::size_t dim = info.head_dim;
-  for (std::size_t head = 0; head < info.layers * info.query_heads; ++head) {
-    for (std::size_t i = 0; i < 4 * dim; ++i) {
-      ASSERT_NEAR(last[head * 4 * dim + i], all[(head * 20 + 16) * dim + i], 1e-4) << "head " << head;
-    }
-  }
-}
-
 TEST_F(StepTest, RotatesByLogicalPosition) {
   // A sequence that dropped a lossy entry's tokens continues at its logical length.
   ModelRunner runner(path_);
   const Token token = 7;
   const ModelInfo& info = runner.model().info();
-  std::vector<float> at_0(info.layers * info.query_heads * info.head_dim), at_40 = at_0;
+  std::vector<float> at_0, at_40;
   Sequence fresh = runner.sequence(), later = runner.sequence();
-  later.advance(40, true);
+  later.advance(40, false);
   for (auto* sequence : {&fresh, &later}) {
+    Capture capture(info, sequence->length(), 1, {.last_queries = 1});
     sequence->append(1).value();
-    const StepSequence part{.sequence = sequence,
-                            .tokens = {&token, 1},
-                            .queries = (sequence == &fresh ? at_0 : at_40).data(),
-                            .query_window = 1};
+    const StepSequence part{.sequence = sequence, .tokens = {&token, 1}, .capture = &capture};
     ASSERT_TRUE(runner.model().step({&part, 1}));
+    (sequence == &fresh ? at_0 : at_40) = capture.take().queries;
   }
   // The first layer's first head: the same query, its first pair of channels turned by 40 radians.
   EXPECT_NEAR(at_40[0], at_0[0] * std::cos(40.0) - at_0[1] * std::sin(40.0), 1e-3);
@@ -111,7 +87,8 @@ TEST_F(StepTest, RefusesWhatItCannotRun) {
   EXPECT_THAT(error({.sequence = &sequence, .tokens = unknown}), HasSubstr("token 320"));
   EXPECT_THAT(error({.sequence = &sequence, .tokens = negative}), HasSubstr("token -1"));
   EXPECT_THAT(error({.sequence = &sequence, .tokens = many}), HasSubstr("loaded for 8"));
-  EXPECT_THAT(error({.sequence = &sequence, .tokens = good, .query_window = 5}), HasSubstr("window"));
+  Capture ends_within(runner.model().info(), 0, 7, {});
+  EXPECT_THAT(error({.sequence = &sequence, .tokens = good, .capture = &ends_within}), HasSubstr("captured"));
   sequence.append(2048).value();
   EXPECT_THAT(error({.sequence = &sequence, .tokens = good}), HasSubstr("context"));
 }

@@ -33,6 +33,7 @@ struct Bench {
     tokenizer = std::move(words);
     pool = PagePool::create(model->page_shape(), pool_bytes).value();
     const Fingerprint fingerprint{model->fingerprint(), model->info().name};
+    options.model.rope = model->info().rope;
     std::vector<std::unique_ptr<Tier>> tiers;
     tiers.push_back(make_memory_tier(std::uint64_t{256} << 20, clock));
     auto catalogue = Catalogue::open(folder.path() / "catalogue.sqlite", fingerprint.hash).value();
@@ -111,12 +112,31 @@ TEST_F(ProfileTest, IsTheSameAgainWithNothingComputedAnew) {
   options.keeps = {0.25};
   const ContextProfile one = profile(options, {"what is it?"});
   bench_.cache->drain(bench_.model->executor());
-  const std::uint64_t prefilled = bench_.engine->stats().prefill_tokens;
+  const auto fetched = [&] { return bench_.cache->stats().tokens_pool + bench_.cache->stats().tokens_memory; };
+  EXPECT_EQ(fetched(), 0u);
   const ContextProfile other = profile(options, {"what is it?"});
-  EXPECT_LT(bench_.engine->stats().prefill_tokens - prefilled, 100u) << "the question, not the context";
+  EXPECT_EQ(fetched(), one.tokens - 1) << "all but the last token";
   EXPECT_EQ(one.key, other.key);
   EXPECT_EQ(one.rows[1].agreement, other.rows[1].agreement);
   EXPECT_NEAR(one.rows[1].kl, other.rows[1].kl, 1e-4 + 0.02 * one.rows[1].kl);
+}
+
+TEST_F(ProfileTest, EveryScorerIsMeasuredOnOneComputation) {
+  ProfileOptions options;
+  for (const std::string_view name : scorer_names()) {
+    if (!make_scorer(name).value()->needs().calibration) options.methods.emplace_back(name);
+  }
+  options.keeps = {0.5};
+  options.answer_tokens = 4;
+  const ContextProfile one = profile(options, {"what is it?"});
+  ASSERT_EQ(one.rows.size(), options.methods.size() + 1);
+  EXPECT_EQ(one.rows.front().agreement, 1);
+  bench_.cache->drain(bench_.model->executor());
+  const Observations stored = bench_.cache->stored_observations(one.key);
+  for (const ProfileRow& row : one.rows) {
+    const ScorerNeeds of_row = bench_.cache->needs(row.method).value();
+    EXPECT_EQ(bench_.cache->missing(of_row, one.tokens, stored), "") << row.method.text();
+  }
 }
 
 TEST_F(ProfileTest, PoolPagesAreGivenBack) {

@@ -69,7 +69,8 @@ TEST_F(RatePlanTest, BytesAreThoseOfTheStoredObject) {
   Manifest manifest;
   manifest.method = planned->method;
   manifest.tokens.resize(kTokens);
-  auto encoder = ObjectEncoder::start(*pool_, sequence_.slabs(kTokens), 0, manifest, {}, {}, 0, 0);
+  const Observations nothing;
+  auto encoder = ObjectEncoder::start(*pool_, sequence_.slabs(kTokens), 0, manifest, {}, nothing, {});
   ASSERT_TRUE(encoder) << encoder.error().message;
   while (encoder->step(executor_)) {
   }

@@ -1,0 +1,59 @@
+// Gathers what scorers read beside keys and values, while forward steps compute the tokens of an entry.
+//
+// Handed to Model::step with every chunk of the entry, in order. Steps beyond its last token are taken as the model
+// repeating it, for the attention that its tokens receive meanwhile. Nothing that is not needed is computed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/executor.h"
+#include "model/attention.h"
+#include "scoring/observations.h"
+
+namespace shale {
+
+struct ModelInfo;
+
+class Capture {
+ public:
+  // Of the tokens at positions [first, first + tokens) of an exact sequence. Of `needs`, keys, values, rope and
+  // calibration are not for a capture.
+  Capture(const ModelInfo& model, std::uint32_t first, std::uint32_t tokens, const ScorerNeeds& needs);
+
+  // The parts that are complete: a step that failed, or tokens that came from elsewhere, leave out what they spoil, and
+  // computing again from the first token makes it good. Then the capture is spent.
+  Observations take();
+
+  // For Model::step. `sequence` holds the step's `count` tokens as its last; kInvalidArgument where they lie across the
+  // entry's first or last token, or the sequence is lossy.
+  Status check(const Sequence& sequence, std::uint32_t count) const;
+  void begin(const Sequence& sequence, std::uint32_t count);
+  // The step's queries of one layer, rotated, [count][query_heads][head_dim] with rows `stride` floats apart.
+  void observe_queries(std::uint32_t layer, const float* rows, std::size_t stride, Executor& executor);
+  // Whether observe_attention is to be called, with the log_sums of the attention just computed.
+  bool wants_attention() const { return repeating_ ? needs_.repeat_attention : needs_.attention_sums; }
+  void observe_attention(std::uint32_t layer, const PagePool& pool, const AttentionShape& shape,
+                         const AttentionWork& work, Executor& executor);
+  void end();
+
+ private:
+  std::uint32_t last() const { return first_ + seen_.tokens; }  // position after the entry
+  void keep_window(std::uint32_t layer, const float* rows, std::size_t stride);
+  void add_moments(std::uint32_t layer, std::uint32_t head, const float* rows, std::size_t stride);
+
+  Rope rope_;
+  std::uint32_t first_;
+  ScorerNeeds needs_;
+  Observations seen_;  // until taken, query_covariance holds sums, of which the upper triangle
+
+  std::uint32_t position_ = 0, count_ = 0;  // of the step under way, or the last
+  bool under_way_ = false;
+  bool repeating_ = false;
+  std::uint32_t next_;           // what comes next where nothing is missing
+  std::uint32_t unbroken_from_;  // positions [unbroken_from_, next_) were observed without a gap
+  std::uint32_t repetitions_ = 0;
+  std::vector<float> turns_;  // cosine and sine of each pair, for each of the step's tokens
+};
+
+}  // namespace shale

@@ -1,0 +1,89 @@
+#include "profile/exact_context.h"
+
+#include <utility>
+
+#include "engine/chunk.h"
+#include "engine/repetition.h"
+#include "model/capture.h"
+#include "profile/feed.h"
+
+namespace shale {
+namespace {
+
+// Exact pages of a prefix of the context; none where they cannot be read.
+void fetch(Engine& engine, std::span<const Token> context, Sequence& sequence) {
+  Retrieval retrieval = engine.cache().retrieve(context, {.exact = true, .method = {}}, sequence);
+  if (retrieval.ensure_all(engine.model().executor())) return;
+  sequence.clear();
+  engine.cache().report_failure(std::move(retrieval));
+}
+
+// Computes what the sequence does not hold of the context. Returns how long that took.
+Result<double> compute(Engine& engine, std::span<const Token> context, Sequence& sequence, Capture& capture) {
+  const RealClock clock;
+  double seconds = 0;
+  for (auto rest = context.subspan(sequence.length()); !rest.empty();) {
+    const std::uint32_t depth = sequence.length();
+    const auto chunk = rest.first(next_chunk(static_cast<std::uint32_t>(rest.size()), kStepTokens));
+    const auto count = static_cast<std::uint32_t>(chunk.size());
+    if (!sequence.append(count)) {
+      static_cast<void>(engine.cache().make_room(engine.cache().pool().shape().pages_for(count) + 1));
+      SHALE_TRY(sequence.append(count));
+    }
+    const StepSequence step{.sequence = &sequence, .tokens = chunk, .logits_none = true, .capture = &capture};
+    const double start_s = clock.now_s();
+    SHALE_TRY(engine.model().step({&step, 1}));
+    const double step_s = clock.now_s() - start_s;
+    engine.cache().note_prefill(count, depth, step_s);
+    seconds += step_s;
+    rest = rest.subspan(count);
+  }
+  return seconds;
+}
+
+}  // namespace
+
+Result<ScorerNeeds> needs_of(const Cache& cache, std::span<const Method> methods) {
+  ScorerNeeds needs;
+  for (const Method& method : methods) {
+    SHALE_ASSIGN(const ScorerNeeds one, cache.needs(method));
+    needs = needs | one;
+  }
+  return needs;
+}
+
+Result<ExactContext> exact_context(Engine& engine, std::span<const Token> context, const ScorerNeeds& needs,
+                                   const std::string& label) {
+  Model& model = engine.model();
+  Cache& cache = engine.cache();
+  const auto tokens = static_cast<std::uint32_t>(context.size());
+  ExactContext exact{Sequence(cache.pool()), {}};
+  exact.entry.tokens.assign(context.begin(), context.end());
+  exact.entry.label = label;
+  Observations& observations = exact.entry.observations;
+  observations = cache.stored_observations(cache.key_of(exact.entry.parent, context));
+  const auto lacks = [&](const ScorerNeeds& some) { return !cache.missing(some, tokens, observations).empty(); };
+
+  ScorerNeeds of_computing = needs;
+  of_computing.repeat_attention = false;
+  const bool watch = lacks(of_computing);
+  const bool repeat = lacks({.repeat_attention = needs.repeat_attention});
+  if (!watch) fetch(engine, context, exact.sequence);
+  const bool whole = exact.sequence.length() == 0;
+  Capture capture(model.info(), 0, tokens, watch ? of_computing : ScorerNeeds{});
+  SHALE_ASSIGN(const double seconds, compute(engine, context, exact.sequence, capture));
+  if (whole) exact.entry.recompute_s = seconds;
+  observations.merge(capture.take());
+  if (repeat) {
+    SHALE_ASSIGN(Observations repeated,
+                 observe_repetition(model, engine.tokenizer(), exact.sequence, context, kStepTokens));
+    observations.merge(std::move(repeated));
+  }
+  if (const std::string missing = cache.missing(needs, tokens, observations); !missing.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "the context cannot be ranked without {}", missing);
+  }
+  cache.store(exact.entry, exact.sequence);
+  return exact;
+}
+
+}  // namespace shale
