@@ -48,6 +48,22 @@ inline void encode_cells(const Half* from, std::size_t stride, std::size_t rows,
   }
 }
 
+// A row of cells' numbers from their upper and their lower two bits.
+HWY_INLINE void unpack_nested(const std::uint8_t* HWY_RESTRICT coarse, const std::uint8_t* HWY_RESTRICT fine,
+                              std::uint8_t* HWY_RESTRICT codes) {
+  const hn::FixedTag<std::uint8_t, 8> half;
+  const hn::FixedTag<std::uint16_t, 8> pairs;
+  const auto mask = hn::Set(pairs, std::uint16_t{0x0303});
+  // Of the byte in each lane, codes 0 and 1 to its two bytes, or 2 and 3.
+  const auto first_two = [&](hn::Vec<decltype(pairs)> packed)
+                             HWY_ATTR { return hn::And(hn::Or(packed, hn::ShiftLeft<6>(packed)), mask); };
+  const auto high = hn::PromoteTo(pairs, hn::LoadU(half, coarse)), low = hn::PromoteTo(pairs, hn::LoadU(half, fine));
+  const auto first = hn::Or(hn::ShiftLeft<2>(first_two(high)), first_two(low));
+  const auto second = hn::Or(hn::ShiftLeft<2>(first_two(hn::ShiftRight<4>(high))), first_two(hn::ShiftRight<4>(low)));
+  hn::Store(hn::InterleaveLower(pairs, first, second), pairs, reinterpret_cast<std::uint16_t*>(codes));
+  hn::Store(hn::InterleaveUpper(pairs, first, second), pairs, reinterpret_cast<std::uint16_t*>(codes + 16));
+}
+
 // The reverse, to the centres of cells, or of what four cells span where `fine` is null.
 inline void decode_cells(const Half* minima, const Half* scales, const std::uint8_t* coarse, const std::uint8_t* fine,
                          Half* to, std::size_t stride, std::size_t rows) {
@@ -56,10 +72,9 @@ inline void decode_cells(const Half* minima, const Half* scales, const std::uint
   const hn::CappedTag<float, 8> d8;
   const hn::Rebind<std::uint8_t, Floats> bytes;
   const hn::Rebind<std::int32_t, Floats> integers;
-  const hn::FixedTag<std::uint8_t, 16> half_row;
   const float width = fine ? 1.0f : 4.0f;
   HWY_ALIGN float minimum[8], scale[8];
-  HWY_ALIGN std::uint8_t codes[kRow], low_bits[kRow];
+  HWY_ALIGN std::uint8_t codes[kRow];
   for (std::size_t r = 0; r < rows; r += 8, minima += 8, scales += 8) {
     for (std::size_t i = 0; i < 8; i += hn::Lanes(d8)) {
       const auto step = hn::Mul(load(d8, scales + i), hn::Set(d8, width));
@@ -68,15 +83,11 @@ inline void decode_cells(const Half* minima, const Half* scales, const std::uint
     }
     for (std::size_t i = 0; i < 8; ++i, coarse += kRowBytes, to += stride) {
       const auto low = hn::Set(d, minimum[i]), step = hn::Set(d, scale[i]);
-      unpack_row<2>(coarse, codes);
       if (fine) {
-        unpack_row<2>(fine, low_bits);
+        unpack_nested(coarse, fine, codes);
         fine += kRowBytes;
-        for (std::size_t j = 0; j < kRow; j += 16) {
-          const auto high = hn::Load(half_row, codes + j);
-          const auto four = hn::Add(hn::Add(high, high), hn::Add(high, high));
-          hn::Store(hn::Add(four, hn::Load(half_row, low_bits + j)), half_row, codes + j);
-        }
+      } else {
+        unpack_row<2>(coarse, codes);
       }
       for (std::size_t j = 0; j < kRow; j += hn::Lanes(d)) {
         const auto code = hn::ConvertTo(d, hn::PromoteTo(integers, hn::LoadU(bytes, codes + j)));
