@@ -7,9 +7,8 @@
 #include "cli/option_types.h"
 #include "cli/serving.h"
 #include "cli/text_file.h"
-#include "codec/entry_pages.h"
 #include "core/units.h"
-#include "profile/exact_context.h"
+#include "profile/context_scores.h"
 #include "profile/prompt.h"
 #include "profile/rate_plan.h"
 
@@ -36,36 +35,6 @@ constexpr char kExamples[] =
 constexpr std::array<std::string_view, 4> kQuantizers = {"none", "int8", "kivi4", "kivi2"};
 
 constexpr std::uint32_t kQueryWindow = 16;  // of queries that distortion is measured by
-
-// [layers][kv_heads][tokens]
-std::vector<float> score(Serving& serving, const Scorer& scorer, const ExactContext& seen) {
-  const PageShape& shape = serving.pool().shape();
-  const std::uint32_t tokens = seen.sequence.length();
-  const EntryPages pages(serving.pool(), seen.sequence.slabs(tokens), 0, tokens);
-  std::vector<float> scores(std::size_t{shape.pages_per_slab()} * tokens);
-  serving.model().executor().parallel_for(shape.layers, [&](std::size_t i) {
-    std::vector<LayerKv<Half>::Page> all;
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      for (const PageView& page : pages.head(static_cast<std::uint32_t>(i), head).pages) {
-        all.push_back({page.keys, page.values});
-      }
-    }
-    LayerKv<Half> layer;
-    layer.tokens = tokens;
-    layer.kv_heads = shape.kv_heads;
-    layer.head_dim = shape.head_dim;
-    layer.page_tokens = shape.page_tokens;
-    layer.layer = static_cast<std::uint32_t>(i);
-    layer.pages = all;
-    layer.first_position = seen.entry.first_position;
-    layer.rope = serving.cache().options().model.rope;
-    layer.calibration = serving.cache().options().model.calibration;
-    seen.entry.observations.hand_over(static_cast<std::uint32_t>(i), layer);
-    const std::size_t rows = std::size_t{shape.kv_heads} * tokens;
-    scorer.score(layer, std::span(scores).subspan(i * rows, rows));
-  });
-  return scores;
-}
 
 // A share of the context's size as computed, or bytes.
 Result<std::uint64_t> budget_bytes(const std::string& text, std::uint64_t full_bytes) {
@@ -144,7 +113,8 @@ Status run(const CompressOptions& options) {
   needs.last_queries = std::max(needs.last_queries, kQueryWindow);
   SHALE_ASSIGN(const ExactContext seen, exact_context(serving->engine(), parts.context, needs,
                                                       std::filesystem::path(options.context).filename()));
-  const std::vector<float> scores = score(*serving, *scorer, seen);
+  SHALE_ASSIGN(const std::vector<float> scores,
+               score_context(serving->engine(), seen, method.scorer, options.serving.cache.scorers));
   const std::uint32_t tokens = seen.sequence.length();
   SHALE_ASSIGN(const std::uint64_t budget,
                budget_bytes(options.budget, tokens * serving->pool().shape().token_bytes()));

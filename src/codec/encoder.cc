@@ -2,7 +2,7 @@
 #include <cassert>
 #include <cstring>
 
-#include "codec/entry_pages.h"
+#include "codec/entry_layer.h"
 #include "codec/layout.h"
 #include "codec/object.h"
 #include "codec/token_coding.h"
@@ -53,25 +53,9 @@ struct ObjectEncoder::State {
 
 void ObjectEncoder::State::score_layer(std::uint32_t layer) {
   const std::uint32_t n = layout.tokens();
-  std::vector<HeadPages> heads;
-  std::vector<LayerKv<Half>::Page> all;
-  for (std::uint32_t head = 0; head < shape().kv_heads; ++head) {
-    heads.push_back(pages.head(layer, head));
-    for (const PageView& page : heads.back().pages) all.push_back({page.keys, page.values});
-  }
-  LayerKv<Half> kv;
-  kv.tokens = n;
-  kv.kv_heads = shape().kv_heads;
-  kv.head_dim = shape().head_dim;
-  kv.page_tokens = shape().page_tokens;
-  kv.layer = layer;
-  kv.pages = all;
-  kv.first_position = encoded.manifest.first_position;
-  kv.rope = model.rope;
-  kv.calibration = model.calibration;
-  observations->hand_over(layer, kv);
+  const EntryLayer of_entry(pages, layer, encoded.manifest.first_position, model, *observations);
   std::vector<float> scores(std::size_t{shape().kv_heads} * n);
-  scorer->score(kv, scores);
+  scorer->score(of_entry.kv(), scores);
   for (std::uint32_t head = 0; head < shape().kv_heads; ++head) {
     const std::vector<std::uint32_t> order = ranking(std::span(scores).subspan(std::size_t{head} * n, n));
     std::uint8_t* strata = &stratum_of[std::size_t{shape().page_index(layer, head)} * n];

@@ -1,31 +1,11 @@
 #include "profile/teacher.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace shale {
 namespace {
-
-// Greedy, one token a step for every answer that goes on.
-Status decode(Model& model, const Tokenizer& tokenizer, std::span<Sequence> sequences, std::span<Reference> references,
-              std::uint32_t answer_tokens) {
-  std::vector<std::size_t> going(references.size());
-  for (std::size_t i = 0; i < going.size(); ++i) going[i] = i;
-  while (!going.empty()) {
-    std::vector<Feed> feeds;
-    for (const std::size_t i : going) feeds.push_back({&sequences[i], std::span(references[i].fed).last(1)});
-    SHALE_TRY(feed(model, feeds, [&](std::size_t at, std::size_t, std::span<const float> logits) {
-      references[going[at]].answer.push_back(arg_max(logits));
-    }));
-    std::erase_if(going, [&](std::size_t i) {
-      Reference& reference = references[i];
-      if (reference.answer.size() == answer_tokens || tokenizer.ends_turn(reference.answer.back())) return true;
-      reference.fed.push_back(reference.answer.back());
-      return false;
-    });
-  }
-  return {};
-}
 
 Status feed_questions(Model& model, std::span<Sequence> sequences, std::span<const Reference> references) {
   std::vector<Feed> feeds;
@@ -41,19 +21,48 @@ std::vector<Sequence> forks(const Sequence& context, std::size_t count) {
 
 }  // namespace
 
+// Greedy, one token a step for every answer that goes on.
+Result<std::vector<std::vector<Token>>> greedy_answers(Model& model, const Tokenizer& tokenizer,
+                                                       std::span<const Asked> asked, std::uint32_t answer_tokens) {
+  std::vector<Sequence> sequences;
+  std::vector<Feed> feeds;
+  for (const Asked& one : asked) sequences.push_back(one.context->fork());
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    feeds.push_back({&sequences[i], asked[i].question.first(asked[i].question.size() - 1)});
+  }
+  SHALE_TRY(feed(model, feeds));
+  std::vector<std::vector<Token>> answers(asked.size());
+  std::vector<std::size_t> going(asked.size());
+  std::iota(going.begin(), going.end(), std::size_t{0});
+  while (!going.empty()) {
+    feeds.clear();
+    for (const std::size_t i : going) {
+      const std::span<const Token> before = answers[i].empty() ? asked[i].question : std::span(answers[i]);
+      feeds.push_back({&sequences[i], before.last(1)});
+    }
+    std::vector<Token> drawn(going.size());
+    SHALE_TRY(feed(model, feeds,
+                   [&](std::size_t at, std::size_t, std::span<const float> logits) { drawn[at] = arg_max(logits); }));
+    for (std::size_t at = 0; at < going.size(); ++at) answers[going[at]].push_back(drawn[at]);
+    std::erase_if(going, [&](std::size_t i) {
+      return answers[i].size() == answer_tokens || tokenizer.ends_turn(answers[i].back());
+    });
+  }
+  return answers;
+}
+
 Result<std::vector<Reference>> answer_questions(Model& model, const Tokenizer& tokenizer, const Sequence& context,
                                                 std::span<const std::vector<Token>> questions,
                                                 std::uint32_t answer_tokens) {
-  std::vector<Reference> references;
-  for (const auto& question : questions) {
-    Reference& reference = references.emplace_back();
-    reference.question.assign(question.begin(), question.end() - 1);
-    reference.fed = {question.back()};
-  }
-  {
-    std::vector<Sequence> sequences = forks(context, references.size());
-    SHALE_TRY(feed_questions(model, sequences, references));
-    SHALE_TRY(decode(model, tokenizer, sequences, references, answer_tokens));
+  std::vector<Asked> asked;
+  for (const auto& question : questions) asked.push_back({&context, question});
+  SHALE_ASSIGN(const auto answers, greedy_answers(model, tokenizer, asked, answer_tokens));
+  std::vector<Reference> references(questions.size());
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    references[i].question.assign(questions[i].begin(), questions[i].end() - 1);
+    references[i].answer = answers[i];
+    references[i].fed = {questions[i].back()};
+    references[i].fed.insert(references[i].fed.end(), answers[i].begin(), answers[i].end() - 1);
   }
   // The same tokens again in prefill's shape, as compressed caches will be asked.
   std::vector<Sequence> sequences = forks(context, references.size());

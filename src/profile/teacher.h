@@ -20,6 +20,17 @@ struct Reference {
   std::vector<float> logits;     // of the full cache, [fed][vocabulary]
 };
 
+// A question, at least one token, on top of a context.
+struct Asked {
+  const Sequence* context = nullptr;
+  std::span<const Token> question;
+};
+
+// Greedy answers to all of them together, up to `answer_tokens` ≥ 1 tokens each; an end-of-turn token, where it came,
+// is the last. kFull when the pool cannot hold them all.
+Result<std::vector<std::vector<Token>>> greedy_answers(Model& model, const Tokenizer& tokenizer,
+                                                       std::span<const Asked> asked, std::uint32_t answer_tokens);
+
 // Answers every question on `context`, up to `answer_tokens` ≥ 1 tokens each, all together. Questions have at least one
 // token. kFull when the pool cannot hold them all.
 Result<std::vector<Reference>> answer_questions(Model& model, const Tokenizer& tokenizer, const Sequence& context,

@@ -1,0 +1,59 @@
+// Quality against bytes: one context's questions under every method, keep and number of bits.
+//
+// The context is computed once and compressed in the pool, never stored; what every configuration costs is questions.
+// Answers are teacher-forced as in profile.h; those of chosen configurations are generated, too.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codec/method.h"
+#include "engine/engine.h"
+#include "profile/divergence.h"
+
+namespace shale {
+
+struct SweepConfiguration {
+  Method method;
+  double keep = 1;        // 1 for methods that rank nothing
+  bool generate = false;  // the answer itself is wanted, not only how it is predicted
+};
+
+struct SweepOptions {
+  std::vector<SweepConfiguration> configurations;
+  std::uint32_t answer_tokens = 32;      // of each answer
+  std::uint32_t context_tokens_max = 0;  // longer contexts lose their middle; 0: as many as the model takes
+  bool question_seen = false;            // the question stands behind the context while it is ranked
+  std::uint32_t window = 64;             // queries that scorers of the last queries observe
+  std::function<bool()> stop;            // looked at between configurations; true ends with kCancelled
+};
+
+struct SweepRow {
+  SweepConfiguration configuration;
+  std::size_t question = 0;
+  Divergence forced;
+  std::uint64_t bytes = 0;
+  std::optional<std::string> answer;
+};
+
+struct ContextSweep {
+  std::uint32_t tokens = 0;          // of the context, as asked
+  std::uint32_t tokens_cut = 0;      // left out of its middle
+  std::uint64_t full_bytes = 0;      // of its KV as computed
+  std::vector<std::string> answers;  // the full cache's, one per question
+  std::vector<SweepRow> rows;        // one a configuration and question
+};
+
+// kInvalidArgument for unknown methods (those of several quantizers are none here) and for scorers that lack something,
+// a calibration for instance. kFull when the pool cannot hold the context beside one compressed copy and the questions.
+// Configurations that share a scorer should stand together: its scores are kept until the next. Owns the engine
+// meanwhile.
+Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std::span<const std::string> questions,
+                                   const SweepOptions& options,
+                                   const std::function<void(std::size_t, std::size_t)>& progress = {});
+
+}  // namespace shale

@@ -1,0 +1,125 @@
+#include "cli/quality_report.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "cli/quality_contexts.h"
+#include "support/temporary_folder.h"
+
+namespace shale {
+namespace {
+
+QualityRow row(std::string context, std::string method, double keep, double agreement) {
+  QualityRow row;
+  row.model = "m";
+  row.dataset = "d";
+  row.context = std::move(context);
+  row.method = std::move(method);
+  row.keep = keep;
+  row.tokens = 100;
+  row.full_bytes = 1000;
+  row.bytes = static_cast<std::uint64_t>(1000 * keep);
+  row.agreement = agreement;
+  return row;
+}
+
+const ReportTable& table(const std::vector<ReportTable>& tables, std::string_view part) {
+  const auto found = std::ranges::find_if(tables, [&](const auto& one) { return one.title.contains(part); });
+  if (found == tables.end()) throw std::out_of_range(std::string(part));
+  return *found;
+}
+
+// Each method wins one context; choosing per context wins both.
+TEST(QualityReportTest, ShowsWhatChoosingPerContextGains) {
+  const std::vector<QualityRow> rows = {row("1", "near", 0.5, 0.9), row("1", "far", 0.5, 0.5),
+                                        row("2", "near", 0.5, 0.6), row("2", "far", 0.5, 0.8)};
+  const auto tables = quality_tables(rows);
+  const auto& winners = table(tables, "wins").rows;
+  ASSERT_EQ(winners.size(), 4u);
+  EXPECT_EQ(winners[0][1], "far");
+  EXPECT_EQ(winners[0][2], "50.0 %");
+  EXPECT_EQ(winners[2][4], "0.850");   // the best of each context
+  EXPECT_EQ(winners[3][4], "+0.100");  // over near, which is the best of all: 0.75
+  EXPECT_EQ(table(tables, "by tokens kept").rows[0][0], "near");
+}
+
+TEST(QualityReportTest, NeverMixesSeenAndUnseenQuestions) {
+  std::vector<QualityRow> rows = {row("1", "a", 0.5, 1), row("1", "a", 0.5, 0)};
+  rows[1].question_seen = true;
+  const auto tables = quality_tables(rows);
+  EXPECT_TRUE(table(tables, "not seen when compressing: Agreement by tokens kept").rows[0][1].starts_with("1.000"));
+  EXPECT_TRUE(
+      table(tables, "question seen when compressing: Agreement by tokens kept").rows[0][1].starts_with("0.000"));
+}
+
+TEST(QualityReportTest, DrawsQualityAgainstBytesForAllAndForEachContext) {
+  const std::vector<QualityRow> rows = {row("1", "a", 0.5, 1), row("1", "a", 0.1, 0.5), row("2", "a", 0.5, 0.8)};
+  const auto charts = quality_charts(rows);
+  ASSERT_EQ(charts.size(), 3u);
+  ASSERT_EQ(charts[0].lines.size(), 1u);
+  EXPECT_EQ(charts[0].lines[0].points, (std::vector<std::pair<double, double>>{{0.1, 0.5}, {0.5, 0.9}}));
+  const std::string page = to_html(quality_tables(rows), charts);
+  EXPECT_NE(page.find("<svg"), std::string::npos);
+  EXPECT_EQ(page.find("http:"), page.find("http://www.w3.org"));
+}
+
+TEST(QualityReportTest, NoRowsAreNoTables) {
+  EXPECT_TRUE(quality_tables({}).empty());
+  EXPECT_TRUE(quality_charts({}).empty());
+}
+
+TEST(QualityRowsTest, AreReadAsWritten) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "rows.jsonl";
+  EXPECT_TRUE(read_quality_rows(path).value().empty());
+  QualityRow written = row("1", "snapkv+int8", 0.25, 0.5);
+  written.answer = {{"f1", 0.25}};
+  written.text = "an answer";
+  written.kl = std::numeric_limits<double>::infinity();
+  std::ofstream(path) << to_json(written).dump() << "\n" << to_json(written).dump().substr(0, 40);
+  const auto rows = read_quality_rows(path).value();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(to_json(rows[0]), to_json(written));
+}
+
+TEST(QualityRowsTest, WhatIsNoRowIsSaidWithItsLine) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "rows.jsonl";
+  std::ofstream(path) << to_json(row("1", "a", 1, 1)).dump() << "\n{\"model\":1}\n";
+  const auto rows = read_quality_rows(path);
+  ASSERT_FALSE(rows);
+  EXPECT_NE(rows.error().message.find("rows.jsonl:2"), std::string::npos) << rows.error().message;
+}
+
+TEST(QualityContextsTest, AreReadAndCut) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "few.jsonl";
+  std::ofstream(path) << R"({"id":"a","context":"text","questions":["1?","2?"],"answers":[["x"],["y"]],"more":1})"
+                      << "\n"
+                      << R"({"id":"b","dataset":"own","context":"text","questions":["1?"]})" << "\n";
+  const auto all = read_quality_contexts(path, 0, 1).value();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].dataset, "few");
+  EXPECT_EQ(all[0].questions, std::vector<std::string>{"1?"});
+  EXPECT_EQ(all[0].answers, std::vector<std::vector<std::string>>{{"x"}});
+  EXPECT_EQ(all[1].dataset, "own");
+  EXPECT_TRUE(all[1].answers[0].empty());
+  EXPECT_EQ(read_quality_contexts(path, 1, 9).value().size(), 1u);
+}
+
+TEST(QualityContextsTest, WhatIsNoneIsSaidWithItsLine) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "bad.jsonl";
+  for (const std::string bad : {"nonsense", "{}", R"({"id":"a","context":"text","questions":[]})",
+                                R"({"id":"a","context":3,"questions":["?"]})"}) {
+    std::ofstream(path) << bad << "\n";
+    const auto contexts = read_quality_contexts(path, 0, 9);
+    ASSERT_FALSE(contexts) << bad;
+    EXPECT_NE(contexts.error().message.find("bad.jsonl:1"), std::string::npos) << contexts.error().message;
+  }
+  EXPECT_EQ(read_quality_contexts(folder.path() / "none", 0, 1).error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace shale
