@@ -47,7 +47,7 @@ constexpr char kExamples[] =
     "With --rows a sweep goes on where it was stopped; without --contexts it only reports those rows.\n"
     "\n"
     "Examples:\n"
-    "  shale quality --contexts xquad_en.jsonl --methods snapkv,keydiff,random --keeps 0.5,0.1\n"
+    "  shale quality --contexts xquad_en.jsonl --compare snapkv,keydiff,random --keeps 0.5,0.1\n"
     "  shale quality --contexts a.jsonl,b.jsonl --bits 16,8,4,2 --rows rows.jsonl --html quality.html\n"
     "  shale quality --rows rows.jsonl --markdown quality.md";
 
@@ -65,7 +65,7 @@ Result<std::string> quantizer_of(std::uint32_t bits) {
       {{16, "none"}, {8, "int8"}, {4, "kivi4"}, {2, "kivi2"}}};
   const auto found = std::ranges::find(kByBits, bits, &std::pair<std::uint32_t, const char*>::first);
   if (found != kByBits.end()) return std::string(found->second);
-  return fail(ErrorCode::kInvalidArgument, "--bits {}: 16, 8, 4 and 2 are known; name other quantizers in --methods",
+  return fail(ErrorCode::kInvalidArgument, "--bits {}: 16, 8, 4 and 2 are known; name other quantizers in --compare",
               bits);
 }
 
@@ -321,7 +321,7 @@ void add_quality(CLI::App& parent, Action& chosen) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   list(
-      command->add_option("--methods", options->methods,
+      command->add_option("--compare", options->methods,
                           "[budget:]scorer[+quantizer] or quantizer (default: every scorer that needs no calibration)"),
       "METHOD,...");
   list(command->add_option("--keeps", options->keeps, "Shares of the tokens to keep")

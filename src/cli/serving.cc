@@ -8,6 +8,7 @@
 #include "cli/configuration.h"
 #include "cli/interrupt.h"
 #include "cli/model_registry.h"
+#include "cli/text_file.h"
 #include "core/units.h"
 
 namespace shale {
@@ -22,6 +23,15 @@ std::uint64_t memory_share(std::uint64_t parts, std::uint64_t bytes_max) {
 std::unique_ptr<Tier> throttled(std::unique_ptr<Tier> tier, const std::optional<Throttle>& throttle,
                                 const Clock& clock) {
   return throttle ? make_throttled_tier(std::move(tier), *throttle, clock) : std::move(tier);
+}
+
+Result<Calibration> read_calibration(const std::string& path, const ModelInfo& model) {
+  SHALE_ASSIGN(const std::string bytes, read_file(path));
+  auto calibration = Calibration::parse(std::as_bytes(std::span(bytes)), model.checkpoint);
+  if (!calibration) return fail_in("calibration " + path, std::move(calibration).error());
+  const Status shape = calibration->check_shape(model.layers, model.query_heads, model.rope.pairs());
+  if (!shape) return fail_in("calibration " + path, shape.error());
+  return calibration;
 }
 
 }  // namespace
@@ -84,6 +94,10 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   if (tiers.empty()) tiers.push_back(make_memory_tier(0, serving->clock_));  // the cache wants one; this has no room
   CacheOptions cache_options = options.cache;
   cache_options.model.rope = serving->model_->info().rope;
+  if (!options.calibration.empty()) {
+    SHALE_ASSIGN(serving->calibration_, read_calibration(options.calibration, serving->model_->info()));
+    cache_options.model.calibration = &*serving->calibration_;
+  }
   SHALE_ASSIGN(serving->cache_, Cache::open(std::move(cache_options), fingerprint, *serving->pool_, std::move(tiers),
                                             std::move(catalogue), serving->clock_));
   if (const auto& warning = serving->cache_->warning()) {

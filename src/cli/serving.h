@@ -15,6 +15,7 @@
 
 #include "cli/output.h"
 #include "engine/engine.h"
+#include "scoring/calibration.h"
 #include "tier/tiers.h"
 
 namespace shale {
@@ -41,7 +42,8 @@ struct ServingOptions {
   TierChoice tiers;
   std::optional<std::uint64_t> pool_bytes;  // unset: a quarter of memory, at most 2 GiB
   CacheOptions cache;
-  bool store = true;  // false: no tiers; nothing is looked up on them or left behind
+  std::string calibration;  // file that `shale calibrate` made; empty: none
+  bool store = true;        // false: no tiers; nothing is looked up on them or left behind
 };
 
 void add_model_options(CLI::App& command, ModelChoice& choice);
@@ -79,6 +81,7 @@ class Serving {
   RealClock clock_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<Calibration> calibration_;
   std::unique_ptr<PagePool> pool_;
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<Engine> engine_;

@@ -82,6 +82,13 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->envname("SHALE_THROTTLE_REMOTE")
       ->group("Tiers");
 
+  command
+      .add_option("--calibration", options.calibration,
+                  "What `shale calibrate` learned of this model, for the scorer triattention")
+      ->envname("SHALE_CALIBRATION")
+      ->type_name("FILE")
+      ->group("Model");
+
   const char* group = "Placement";
   command.add_option("--planner", options.cache.planner, "Who decides what lies where, and how compressed")
       ->envname("SHALE_PLANNER")

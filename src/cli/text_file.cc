@@ -18,10 +18,12 @@ Result<std::string> read_all(std::FILE* file, const std::string& path) {
   return text;
 }
 
+}  // namespace
+
 Result<std::string> read_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    return fail(ErrorCode::kInvalidArgument, "{} is a folder; name a text file", path);
+    return fail(ErrorCode::kInvalidArgument, "{} is a folder; name a file", path);
   }
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (!file) {
@@ -30,8 +32,6 @@ Result<std::string> read_file(const std::string& path) {
   }
   return read_all(file.get(), path);
 }
-
-}  // namespace
 
 Result<std::string> read_text(const std::string& path) {
   const std::string name = path == "-" ? "standard input" : path;

@@ -1,4 +1,4 @@
-// Text that the user names: a file, or standard input.
+// What the user names: a file, or for text standard input.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +7,9 @@
 #include "core/error.h"
 
 namespace shale {
+
+// The whole file, whatever its bytes. kNotFound or kIo when it cannot be read, kInvalidArgument for a folder.
+Result<std::string> read_file(const std::string& path);
 
 // The whole file; "-" is standard input. kNotFound or kIo when it cannot be read, kInvalidArgument when it is empty, a
 // folder, or not UTF-8 (with the offset of the first byte that is not).

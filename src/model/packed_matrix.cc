@@ -1,9 +1,11 @@
 #include "model/packed_matrix.h"
 
 #include <algorithm>
+#include <cstring>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "core/aligned_buffer.h"
@@ -57,20 +59,30 @@ class PackedMatrix::Products {
   void run(std::int64_t tokens, const std::byte* x, const std::byte* weights, std::int64_t first, std::int64_t last,
            std::byte* y) {
     const Product product = get(tokens, last - first);
-    thread_local AlignedBuffer scratch;
+    thread_local AlignedBuffer scratch, rows;
     if (scratch.size() < product.scratch.get_size()) scratch = AlignedBuffer(product.scratch.get_size());
+    // Its fast products leave no gaps between tokens, so what is a part of them goes through a buffer.
+    const std::int64_t count = last - first;
+    const bool part_only = count < rows_;
+    const auto row_floats = static_cast<std::size_t>(count) * sizeof(float);
+    const std::size_t y_bytes = static_cast<std::size_t>(tokens) * row_floats;
+    if (part_only && rows.size() < y_bytes) rows = AlignedBuffer(y_bytes);
     const auto at = [&](const memory::desc& shape, const std::byte* data) {
       return memory(shape, engine_, const_cast<std::byte*>(data));
     };
     // Blocks of rows lie one after another.
-    const std::size_t row_bytes = weights_.get_size() / static_cast<std::size_t>(padded_rows());
+    const std::size_t row_bytes = weights_.get_size() / static_cast<std::size_t>(rows_);
     dnnl::stream stream(engine_);
-    product.matmul.execute(
-        stream, {{DNNL_ARG_SRC, at(x_shape(tokens), x)},
-                 {DNNL_ARG_WEIGHTS, at(part(last - first), weights + static_cast<std::size_t>(first) * row_bytes)},
-                 {DNNL_ARG_DST, at(y_shape(tokens, last - first), y + static_cast<std::size_t>(first) * sizeof(float))},
-                 {DNNL_ARG_SCRATCHPAD, at(product.scratch, scratch.data())}});
+    product.matmul.execute(stream,
+                           {{DNNL_ARG_SRC, at(x_shape(tokens), x)},
+                            {DNNL_ARG_WEIGHTS, at(part(count), weights + static_cast<std::size_t>(first) * row_bytes)},
+                            {DNNL_ARG_DST, at(y_shape(tokens, count), part_only ? rows.data() : y)},
+                            {DNNL_ARG_SCRATCHPAD, at(product.scratch, scratch.data())}});
     stream.wait();
+    for (std::int64_t token = 0; part_only && token < tokens; ++token) {
+      std::memcpy(y + static_cast<std::size_t>(token * rows_ + first) * sizeof(float),
+                  rows.data() + static_cast<std::size_t>(token) * row_floats, row_floats);
+    }
   }
 
  private:
@@ -79,9 +91,8 @@ class PackedMatrix::Products {
     memory::desc scratch;
   };
 
-  std::int64_t padded_rows() const { return weights_.data.padded_dims[1]; }
-
-  // How many rows a block of the layout holds where whole blocks of rows are its outermost order; else 0.
+  // How many rows a block of the layout holds where whole blocks of rows are its outermost order and a few of them are
+  // multiplied by compiled code; else 0.
   std::int64_t row_block() const {
     const dnnl_memory_desc_t& layout = weights_.data;
     if (layout.format_kind != dnnl_blocked) return 0;
@@ -90,7 +101,9 @@ class PackedMatrix::Products {
     for (int i = 0; i < blocking.inner_nblks; ++i) {
       if (blocking.inner_idxs[i] == 1) block *= blocking.inner_blks[i];
     }
-    return blocking.strides[1] >= blocking.strides[0] ? block : 0;
+    if (blocking.strides[1] < blocking.strides[0] || rows_ % block != 0) return 0;
+    const std::string_view made_by = describe(kFewTokens, block).impl_info_str();
+    return made_by.starts_with("ref") ? 0 : block;
   }
 
   memory::desc part(std::int64_t rows) const {
@@ -100,7 +113,7 @@ class PackedMatrix::Products {
     return {{tokens, columns_}, memory::data_type::bf16, memory::format_tag::ab};
   }
   memory::desc y_shape(std::int64_t tokens, std::int64_t rows) const {
-    return {{tokens, rows}, memory::data_type::f32, memory::dims{rows_, 1}};
+    return {{tokens, rows}, memory::data_type::f32, memory::format_tag::ab};
   }
   dnnl::matmul::primitive_desc describe(std::int64_t tokens, std::int64_t rows) const {
     dnnl::primitive_attr options;

@@ -23,6 +23,19 @@ TEST_F(BenchCommandsTest, EngineMeasuresEveryKind) {
   EXPECT_EQ(tests, (std::vector<std::string>{"prefill", "decode", "batch"}));
 }
 
+TEST_F(BenchCommandsTest, ScoringMeasuresWhatIsWatchedAndEveryScorer) {
+  const Outcome outcome = run({"bench", "scoring", "--tiny", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::vector<std::string> observed, scorers;
+  for (const auto& row : outcome.objects()) {
+    (row["test"] == "observe" ? observed : scorers).push_back(row[row["test"] == "observe" ? "observed" : "scorer"]);
+    EXPECT_GT(row["prefill_seconds"], row["attention_seconds"]);
+  }
+  EXPECT_THAT(observed, ::testing::ElementsAre("last 64 queries", "last 400 queries", "attention sums", "query moments",
+                                               "repetition"));
+  EXPECT_THAT(scorers, ::testing::IsSupersetOf({"h2o", "kvzip", "snapkv", "random"}));
+}
+
 TEST_F(BenchCommandsTest, TiersMovesBytesAndFirstTokens) {
   const Outcome outcome = run({"bench", "tiers", "--tiny", "--folder", home_.path(), "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;

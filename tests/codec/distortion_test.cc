@@ -82,7 +82,9 @@ TEST_F(Distortion, FallsWithBits) {
     const double predicted = head_.coded(all_, *quantizer), measured = head_.measured({&coded, 1});
     EXPECT_GT(predicted, 0) << name;
     EXPECT_LT(measured, 1) << name;
-    if (quantizer->bits() >= 4) EXPECT_LT(predicted, last) << name;
+    if (quantizer->bits() >= 4) {
+      EXPECT_LT(predicted, last) << name;
+    }
     last = std::min(last, predicted);
     const HeadDistortion::Error error = head_.error({&all_, 1}, *quantizer);
     EXPECT_GT(error.keys, 0) << name;
