@@ -111,6 +111,11 @@ bool Cache::work(Executor& executor) {
     return !s.jobs.empty();
   }
   const Job::Progress progress = s.jobs.front()->step(executor);
+  if (progress == Job::Progress::kDeferred) {
+    s.jobs.push_back(std::move(s.jobs.front()));
+    s.jobs.pop_front();
+    return true;
+  }
   if (progress != Job::Progress::kDone) return progress == Job::Progress::kWorked;
   Entry& entry = s.jobs.front()->entry();
   s.jobs.pop_front();

@@ -215,7 +215,6 @@ class CopyJob final : public Job {
     }
     if (as_is_) {
       make_way();
-      writer_.emplace(*context_.tiers[target_.tier], object_);
       phase_ = Phase::kWrite;
       return Progress::kWorked;
     }
@@ -241,26 +240,35 @@ class CopyJob final : public Job {
     return Progress::kWorked;
   }
 
-  // Where the old copy and the new one may not fit side by side, the old one goes first, as long as an uncompressed
-  // copy stays that undoes it.
+  bool is_cut(const StoredObject& object) const {
+    return std::ranges::any_of(
+        cuts_, [&](const CopyCut& cut) { return cut.method == object.method() && cut.tier == object.tier; });
+  }
+
+  // Whether an uncompressed copy stays that undoes every loss.
+  bool base_stays() {
+    return std::ranges::any_of(
+        entry().objects, [&](const StoredObject& object) { return object.method().is_full() && !is_cut(object); });
+  }
+
+  // Where the old copy and the new one may not fit side by side, the old one goes first.
   void make_way() {
     const Tier& tier = *context_.tiers[target_.tier];
-    const auto is_cut = [&](const StoredObject& object) {
-      return std::ranges::any_of(
-          cuts_, [&](const CopyCut& cut) { return cut.method == object.method() && cut.tier == object.tier; });
-    };
     const bool fits = source_.bytes() <= tier.capacity_bytes() - std::min(tier.capacity_bytes(), tier.used_bytes());
-    const bool base_stays = std::ranges::any_of(
-        entry().objects, [&](const StoredObject& object) { return object.method().is_full() && !is_cut(object); });
-    if (fits || !base_stays) return;
+    if (fits || !base_stays()) return;
     for (const CopyCut& cut : cuts_) {
       if (cut.tier == target_.tier) cut_copy(context_, entry(), cut);
     }
   }
 
   Progress finish_write() {
-    if (!writer_->poll()) return Progress::kWaiting;
+    if (!writer_) {
+      writer_.emplace(*context_.tiers[target_.tier], object_);
+      return Progress::kWorked;
+    }
+    if (!writer_->poll() || entry().being_read()) return Progress::kWaiting;
     const Status status = writer_->finish();
+    if (!status && status.error().code == ErrorCode::kFull && !deferred_ && base_stays()) return defer();
     if (!status) {
       count_failure(context_.stats, status.error());
       return conclude(false);
@@ -268,6 +276,15 @@ class CopyJob final : public Job {
     register_copy(entry(), target_.tier, writer_->object());
     ++context_.stats.copies;
     return conclude(true);
+  }
+
+  // Two entries that change places between full tiers each wait for the other's room: this one gives up its own, holds
+  // its bytes, and takes its new place after the others have moved.
+  Progress defer() {
+    deferred_ = true;
+    writer_.reset();
+    for (const CopyCut& cut : cuts_) cut_copy(context_, entry(), cut);
+    return Progress::kDeferred;
   }
 
   Progress store(Executor& executor) {
@@ -303,7 +320,7 @@ class CopyJob final : public Job {
   CopyTarget target_;
   std::vector<CopyCut> cuts_;
   Phase phase_ = Phase::kStart;
-  bool as_is_ = false;
+  bool as_is_ = false, deferred_ = false;
   StoredObject source_;
   std::optional<ObjectReader> reader_;
   Observations observations_;

@@ -56,10 +56,11 @@ Observations read_observations(const Result<BlobBytes>& blob, const Manifest& ma
 
 class Job {
  public:
-  enum class Progress { kWorked, kWaiting, kDone };
+  enum class Progress { kWorked, kWaiting, kDeferred, kDone };
 
   virtual ~Job() = default;
-  // One piece: about a millisecond of work a thread, never waiting for I/O.
+  // One piece: about a millisecond of work a thread, never waiting for I/O. kDeferred, at most once: the other jobs
+  // come first.
   virtual Progress step(Executor& executor) = 0;
   Entry& entry() const { return *pin_.entry(); }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "support/cache_fixture.h"
 #include "tier/pending.h"
 #include "tier/tier_wrapper.h"
@@ -79,6 +81,46 @@ TEST_F(CacheTest, ACutWaitsForReadsUnderWay) {
   const Status loaded = retrieval.ensure_all(executor_);
   EXPECT_TRUE(loaded) << loaded.error().message;
   expect_exact(tokens, sequence);
+}
+
+// Between two full tiers nobody can move first without giving up its place.
+TEST_F(CacheTest, EntriesChangePlacesBetweenFullTiers) {
+  const Method int8{"", "int8"};
+  const std::uint64_t room = pool_->shape().token_bytes() * 150 * 7 / 10;  // for one entry at 8 bits
+  std::vector<std::unique_ptr<Tier>> tiers;
+  for (const std::uint64_t bytes : {room, room, kUnlimited}) tiers.push_back(make_memory_tier(bytes, clock_));
+  cache_ = Cache::open({}, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers), nullptr, clock_).value();
+  Entry& up = *cache_->index().find(store(tokens_of(1, 150)));
+  Entry& down = *cache_->index().find(store(tokens_of(2, 150)));
+  drain();
+  CacheStats stats;
+  JobContext context{*pool_, cache_->tiers(), cache_->fingerprint(), cache_->options().scorers, cache_->options().model,
+                     stats};
+  const auto run = [&](std::deque<std::unique_ptr<Job>> jobs) {
+    for (int steps = 0; !jobs.empty() && steps < 10000; ++steps) {
+      const Job::Progress progress = jobs.front()->step(executor_);
+      if (progress == Job::Progress::kDeferred) jobs.push_back(std::move(jobs.front()));
+      if (progress == Job::Progress::kDeferred || progress == Job::Progress::kDone) jobs.pop_front();
+    }
+    EXPECT_TRUE(jobs.empty());
+  };
+  const auto move = [&](Entry& entry, std::uint32_t from, std::uint32_t to) {
+    return make_copy_job(context, entry, {int8, 1, to}, {{int8, from, 0}});
+  };
+  std::deque<std::unique_ptr<Job>> placing, swapping;
+  placing.push_back(make_copy_job(context, down, {int8, 1, 0}, {}));
+  placing.push_back(make_copy_job(context, up, {int8, 1, 1}, {}));
+  run(std::move(placing));
+  ASSERT_TRUE(down.find(int8, 0) && up.find(int8, 1));
+
+  swapping.push_back(move(down, 0, 1));
+  swapping.push_back(move(up, 1, 0));
+  run(std::move(swapping));
+  EXPECT_TRUE(down.find(int8, 1) && !down.find(int8, 0));
+  EXPECT_TRUE(up.find(int8, 0) && !up.find(int8, 1));
+  EXPECT_TRUE(up.full_copy() && down.full_copy());
+  EXPECT_EQ(stats.refused_full, 0u);
+  EXPECT_TRUE(cache_->check_integrity());
 }
 
 }  // namespace
