@@ -6,41 +6,14 @@
 #include <set>
 
 #include "support/byte_tokenizer.h"
+#include "support/engine_bench.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
-#include "support/temporary_folder.h"
-#include "tier/tiers.h"
 
 namespace shale {
 namespace {
 
 using testing::ByteTokenizer;
-using testing::TemporaryFolder;
-
-// An engine over a memory tier and a catalogue.
-struct Bench {
-  TemporaryFolder folder;
-  RealClock clock;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<PagePool> pool;
-  std::unique_ptr<Cache> cache;
-  std::unique_ptr<Engine> engine;
-
-  void open(const std::filesystem::path& path, std::unique_ptr<Tokenizer> words, std::uint32_t threads,
-            std::size_t pool_bytes, CacheOptions options = {}) {
-    model = Model::load(path, {.weights = WeightChoice::kFile, .threads = threads}).value();
-    tokenizer = std::move(words);
-    pool = PagePool::create(model->page_shape(), pool_bytes).value();
-    const Fingerprint fingerprint{model->fingerprint(), model->info().name};
-    options.model.rope = model->info().rope;
-    std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(make_memory_tier(std::uint64_t{256} << 20, clock));
-    auto catalogue = Catalogue::open(folder.path() / "catalogue.sqlite", fingerprint.hash).value();
-    cache = Cache::open(std::move(options), fingerprint, *pool, std::move(tiers), std::move(catalogue), clock).value();
-    engine = std::make_unique<Engine>(EngineOptions{}, *model, *tokenizer, *cache, clock);
-  }
-};
 
 class ProfileTest : public ::testing::Test {
  protected:
@@ -57,7 +30,7 @@ class ProfileTest : public ::testing::Test {
     return std::move(*result);
   }
 
-  Bench bench_;
+  testing::EngineBench bench_;
   std::string text_;
 };
 
@@ -154,7 +127,7 @@ TEST_F(ProfileTest, ASmallPoolGivesTheSameAnswers) {
   options.methods = {"knorm"};
   options.keeps = {0.75, 0.5, 0.25, 0.1};
   const ContextProfile roomy = profile(options, {"what is it?"});
-  Bench small;
+  testing::EngineBench small;
   const PageShape shape = bench_.model->page_shape();
   small.open(bench_.folder.path() / "tiny.gguf", std::make_unique<ByteTokenizer>(), 1,
              (2 * shape.pages_for(roomy.tokens) + 40) * shape.slab_bytes());
@@ -212,7 +185,7 @@ TEST_F(ProfileTest, CanBeStoppedAndRefusesUnknownMethods) {
 TEST(ProfileRealModel, KeepingMoreAgreesMore) {
   const auto path = testing::real_model("smollm2-135m");
   if (path.empty()) GTEST_SKIP() << "no smollm2-135m.gguf below SHALE_MODEL_DIR";
-  Bench bench;
+  testing::EngineBench bench;
   bench.open(path, Tokenizer::load(path).value(), 0, std::size_t{256} << 20);
   const std::string text =
       "Shale is a sedimentary rock that forms from mud: clay minerals and tiny fragments of quartz and calcite. It "

@@ -1,0 +1,128 @@
+#include "profile/sweep.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "support/byte_tokenizer.h"
+#include "support/engine_bench.h"
+#include "support/gguf_writer.h"
+
+namespace shale {
+namespace {
+
+class SweepTest : public ::testing::Test {
+ protected:
+  void SetUp() override { open(std::size_t{64} << 20); }
+
+  void open(std::size_t pool_bytes) {
+    const auto path = bench_.folder.path() / "tiny.gguf";
+    testing::write_tiny_model({}, path);
+    bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, pool_bytes);
+    text_.clear();
+    for (int i = 0; text_.size() < 300; ++i) text_ += "Sentence number " + std::to_string(i) + " says little. ";
+  }
+
+  static SweepConfiguration configuration(std::string_view method, double keep = 1, bool generate = false) {
+    return {.method = Method::parse(method).value(), .keep = keep, .generate = generate};
+  }
+
+  Result<ContextSweep> sweep(std::vector<SweepConfiguration> configurations, bool question_seen = false) {
+    SweepOptions options;
+    options.configurations = std::move(configurations);
+    options.answer_tokens = 8;
+    options.question_seen = question_seen;
+    options.window = 16;
+    return sweep_context(*bench_.engine, text_, questions_, options);
+  }
+
+  testing::EngineBench bench_;
+  std::string text_;
+  std::vector<std::string> questions_ = {"what is it?", "how long?"};
+};
+
+TEST_F(SweepTest, KeepingEverythingIsTheFullCache) {
+  const auto result = sweep({configuration("full", 1, true), configuration("knorm", 1, true)});
+  ASSERT_TRUE(result) << result.error().message;
+  ASSERT_EQ(result->rows.size(), 4u);
+  ASSERT_EQ(result->answers.size(), 2u);
+  for (const SweepRow& row : result->rows) {
+    EXPECT_EQ(row.forced.agreement, 1);
+    EXPECT_NEAR(row.forced.kl, 0, 1e-9);
+    EXPECT_EQ(row.answer, result->answers[row.question]);
+    EXPECT_EQ(row.bytes, result->full_bytes);
+  }
+}
+
+TEST_F(SweepTest, EveryScorerAndBudgetIsMeasuredAndTakesItsShare) {
+  std::vector<SweepConfiguration> configurations;
+  for (const std::string_view name : scorer_names()) {
+    if (name != "triattention") configurations.push_back(configuration(name, 0.25));
+  }
+  configurations.push_back(configuration("adakv:knorm", 0.25));
+  configurations.push_back(configuration("pyramid:knorm", 0.25));
+  configurations.push_back(configuration("knorm+int8", 0.25));
+  configurations.push_back(configuration("kivi4"));
+  for (const bool seen : {false, true}) {
+    const auto result = sweep(configurations, seen);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->rows.size(), configurations.size() * questions_.size());
+    std::set<std::pair<std::string, std::size_t>> rows;
+    for (const SweepRow& row : result->rows) {
+      const std::string name = row.configuration.method.text();
+      rows.insert({name, row.question});
+      EXPECT_GE(row.forced.agreement, 0) << name;
+      EXPECT_TRUE(std::isfinite(row.forced.kl)) << name;
+      EXPECT_FALSE(row.answer) << name;
+      const double share = static_cast<double>(row.bytes) / static_cast<double>(result->full_bytes);
+      EXPECT_NEAR(share, name == "knorm+int8" ? 0.14 : name == "kivi4" ? 0.31 : 0.25, 0.05) << name;
+    }
+    EXPECT_EQ(rows.size(), result->rows.size());
+  }
+}
+
+TEST_F(SweepTest, LongContextsLoseTheirMiddle) {
+  const auto whole = sweep({configuration("int8")});
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(whole->tokens_cut, 0u);
+  SweepOptions options;
+  options.configurations = {configuration("int8")};
+  options.context_tokens_max = 101;
+  const auto cut = sweep_context(*bench_.engine, text_, questions_, options);
+  ASSERT_TRUE(cut) << cut.error().message;
+  EXPECT_EQ(cut->tokens, 101u);
+  EXPECT_EQ(cut->tokens + cut->tokens_cut, whole->tokens);
+}
+
+TEST_F(SweepTest, GivesAllPagesBack) {
+  const auto free_after = [&] {
+    static_cast<void>(bench_.cache->make_room(bench_.pool->slabs_total()));
+    return bench_.pool->slabs_free();
+  };
+  ASSERT_TRUE(sweep({configuration("knorm", 0.5), configuration("adakv:snapkv+kivi4", 0.1, true)}));
+  bench_.cache->drain(bench_.model->executor());
+  EXPECT_EQ(free_after(), bench_.pool->slabs_total());
+  EXPECT_TRUE(bench_.pool->check_integrity());
+}
+
+TEST_F(SweepTest, WhatCannotBeMeasuredIsNamed) {
+  for (const std::string method : {"nothing", "knorm+nothing", "none:knorm", "triattention", "knorm+int8/kivi2"}) {
+    const auto result = sweep({configuration(method, 0.5)});
+    ASSERT_FALSE(result) << method;
+    EXPECT_FALSE(result.error().message.empty());
+  }
+  questions_.clear();
+  EXPECT_EQ(sweep({configuration("int8")}).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(SweepTest, CanBeStopped) {
+  SweepOptions options;
+  options.configurations = {configuration("int8")};
+  options.stop = [] { return true; };
+  EXPECT_EQ(sweep_context(*bench_.engine, text_, questions_, options).error().code, ErrorCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace shale

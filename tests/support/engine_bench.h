@@ -1,0 +1,38 @@
+// An engine over a memory tier and a catalogue.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "support/temporary_folder.h"
+#include "tier/tiers.h"
+
+namespace shale::testing {
+
+struct EngineBench {
+  TemporaryFolder folder;
+  RealClock clock;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<Cache> cache;
+  std::unique_ptr<Engine> engine;
+
+  void open(const std::filesystem::path& path, std::unique_ptr<Tokenizer> words, std::uint32_t threads,
+            std::size_t pool_bytes, CacheOptions options = {}) {
+    model = Model::load(path, {.weights = WeightChoice::kFile, .threads = threads}).value();
+    tokenizer = std::move(words);
+    pool = PagePool::create(model->page_shape(), pool_bytes).value();
+    const Fingerprint fingerprint{model->fingerprint(), model->info().name};
+    options.model.rope = model->info().rope;
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(make_memory_tier(std::uint64_t{256} << 20, clock));
+    auto catalogue = Catalogue::open(folder.path() / "catalogue.sqlite", fingerprint.hash).value();
+    cache = Cache::open(std::move(options), fingerprint, *pool, std::move(tiers), std::move(catalogue), clock).value();
+    engine = std::make_unique<Engine>(EngineOptions{}, *model, *tokenizer, *cache, clock);
+  }
+};
+
+}  // namespace shale::testing
