@@ -139,7 +139,7 @@ class RowFile {
     for (const QualityRow& row : rows) file.rows_[key(row)] = row;
     // Written anew: a last row that was cut short must not stand before others.
     std::string text;
-    for (const QualityRow& row : rows) text += to_json(row).dump() + "\n";
+    for (const QualityRow& row : rows) text += line_of(row);
     SHALE_TRY(write_file(path, text));
     return file;
   }
@@ -157,7 +157,7 @@ class RowFile {
   Status add(std::vector<QualityRow> rows) {
     if (!path_.empty()) {
       std::ofstream out(path_, std::ios::app);
-      for (const QualityRow& row : rows) out << to_json(row).dump() << "\n";
+      for (const QualityRow& row : rows) out << line_of(row);
       if (!out.flush()) return fail(ErrorCode::kIo, "cannot write to {}", path_);
     }
     for (QualityRow& row : rows) rows_[key(row)] = std::move(row);

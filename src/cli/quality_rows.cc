@@ -54,6 +54,10 @@ Json to_json(const QualityRow& row) {
   return json;
 }
 
+std::string line_of(const QualityRow& row) {
+  return to_json(row).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Result<std::vector<QualityRow>> read_quality_rows(const std::filesystem::path& file) {
   std::vector<QualityRow> rows;
   std::error_code error;

@@ -27,6 +27,8 @@ struct QualityRow {
 };
 
 Json to_json(const QualityRow& row);
+// Its line in a file, with the end of the line. Bytes of the answer that are not UTF-8 become U+FFFD.
+std::string line_of(const QualityRow& row);
 // The rows of a file; none where there is no file. kCorrupt with file and line for anything else than rows. A last line
 // without its end, as a killed process leaves it, is left out.
 Result<std::vector<QualityRow>> read_quality_rows(const std::filesystem::path& file);

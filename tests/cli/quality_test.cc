@@ -1,0 +1,78 @@
+// `shale quality` through the program.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "cli/shale_program.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class QualityTest : public TinyProgram {
+ protected:
+  void SetUp() override {
+    TinyProgram::SetUp();
+    std::ofstream(contexts()) << R"({"id":"a","dataset":"own","context":"One sentence says little. Another says less. )"
+                              << R"(A third is here for its length alone.","questions":["What?","Why?"],)"
+                              << R"("answers":[["little"],["length"]]})" << "\n";
+  }
+  std::string contexts() const { return home_.path() / "contexts.jsonl"; }
+  std::string rows() const { return home_.path() / "rows.jsonl"; }
+  Words quality(Words more) const {
+    Words words = {"quality", "--contexts", contexts(), "--rows", rows(), "--answer-tokens", "6", "--keeps", "0.5"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::size_t lines() const {
+    std::ifstream in(rows());
+    std::size_t count = 0;
+    for (std::string line; std::getline(in, line);) ++count;
+    return count;
+  }
+};
+
+TEST_F(QualityTest, MeasuresReportsAndGoesOn) {
+  const Outcome first = run(quality({"--compare", "knorm,int8", "--generate", "knorm@0.5"}));
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("| knorm |"));
+  EXPECT_THAT(first.out, HasSubstr("question not seen"));
+  EXPECT_THAT(first.out, HasSubstr("gold_f1"));
+  EXPECT_EQ(lines(), 4u);
+
+  // Only what is new is measured, and everything is reported.
+  const Outcome second = run(quality({"--compare", "knorm,int8,random", "--json"}));
+  ASSERT_EQ(second.status, 0) << second.err;
+  EXPECT_EQ(lines(), 6u);
+  const Outcome report = run({"quality", "--rows", rows(), "--html", home_.path() / "page.html"});
+  ASSERT_EQ(report.status, 0) << report.err;
+  EXPECT_THAT(report.out, HasSubstr("| random |"));
+  EXPECT_TRUE(std::filesystem::exists(home_.path() / "page.html"));
+}
+
+TEST_F(QualityTest, SeenQuestionsAreReportedApart) {
+  ASSERT_EQ(run(quality({"--compare", "knorm"})).status, 0);
+  const Outcome seen = run(quality({"--compare", "knorm", "--question-seen"}));
+  ASSERT_EQ(seen.status, 0) << seen.err;
+  EXPECT_THAT(seen.out, HasSubstr("question seen"));
+  EXPECT_THAT(seen.out, HasSubstr("question not seen"));
+}
+
+TEST_F(QualityTest, WhatIsWrongIsNamed) {
+  const auto refuses = [&](const Words& words, const std::string& part) {
+    const Outcome outcome = run(words);
+    EXPECT_NE(outcome.status, 0) << part;
+    EXPECT_THAT(outcome.err, HasSubstr(part));
+  };
+  refuses({"quality"}, "--contexts");
+  refuses(quality({"--compare", "nothing"}), "nothing");
+  refuses(quality({"--compare", "knorm", "--bits", "5"}), "--bits 5");
+  refuses(quality({"--generate", "knorm@2"}), "knorm@2");
+  refuses({"quality", "--contexts", home_.path() / "none.jsonl"}, "none.jsonl");
+  std::ofstream(rows()) << "no rows\n";
+  refuses(quality({"--compare", "knorm"}), "rows.jsonl:1");
+}
+
+}  // namespace
+}  // namespace shale::testing
