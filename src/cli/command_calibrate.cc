@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_registry.h"
@@ -27,14 +25,6 @@ constexpr char kExamples[] =
     "  shale generate --calibration smollm2.calibration --method triattention --keep 0.5 --context LICENSE \\\n"
     "    --prompt \"May I sell copies?\"";
 
-Status write_file(const std::string& path, std::span<const std::byte> bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) return fail(ErrorCode::kIo, "{} cannot be written", path);
-  return {};
-}
-
 Status run(const CalibrateOptions& options) {
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(path));
@@ -53,7 +43,7 @@ Status run(const CalibrateOptions& options) {
   progress.reset();
   if (!calibration) return std::unexpected(std::move(calibration).error());
   const std::vector<std::byte> bytes = calibration->serialize(model->info().checkpoint);
-  SHALE_TRY(write_file(options.file, bytes));
+  SHALE_TRY(write_file(options.file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   if (options.output.json) {
     print_json({{"file", options.file},
                 {"model", model->info().name},

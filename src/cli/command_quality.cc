@@ -15,6 +15,7 @@
 #include "cli/quality_contexts.h"
 #include "cli/quality_report.h"
 #include "cli/serving.h"
+#include "cli/text_file.h"
 #include "codec/quantizer.h"
 #include "model/sentence_encoder.h"
 #include "profile/sweep.h"
@@ -120,12 +121,6 @@ Result<std::vector<SweepConfiguration>> configurations_of(const QualityOptions& 
 double bits_of(const Method& method) {
   const auto quantizer = make_quantizer(method.quantizer);
   return quantizer ? (*quantizer)->bits() : 16;
-}
-
-Status write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text << std::flush;
-  return out ? Status() : fail(ErrorCode::kIo, "cannot write {}", path);
 }
 
 // What is known already, and new rows on their way to the file. A later row of the same measurement replaces the older.

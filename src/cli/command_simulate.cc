@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "cli/interrupt.h"
 #include "cli/simulate_report.h"
+#include "cli/text_file.h"
 #include "cli/trace_options.h"
 #include "core/clock.h"
 #include "core/units.h"
@@ -82,14 +82,6 @@ Result<std::vector<SimulationOptions>> runs_of(const SimulateOptions& options,
     }
   }
   return runs;
-}
-
-Status write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) return fail(ErrorCode::kIo, "{}: cannot be written", path);
-  return {};
 }
 
 Status draw(const SimulateOptions& options, const std::vector<SimulatedRow>& rows) {

@@ -4,11 +4,11 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cli/child_process.h"
+#include "cli/text_file.h"
 
 namespace shale {
 namespace {
@@ -43,11 +43,7 @@ Status write_trace(const std::filesystem::path& path, const Trace& trace) {
     std::memcpy(record + 12, &size, 4);
     std::memcpy(record + 16, &unknown, 8);
   }
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) return fail(ErrorCode::kIo, "{}: cannot be written", path.string());
-  return {};
+  return write_file(path.string(), {bytes.data(), bytes.size()});
 }
 
 }  // namespace

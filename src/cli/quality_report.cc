@@ -30,7 +30,7 @@ Rows where(const Rows& rows, const std::function<bool(const QualityRow&)>& wante
 std::string context_of(const QualityRow& row) { return row.dataset + " " + row.context; }
 
 // A mean over contexts; questions of one context are one group.
-Interval mean_of(const Rows& rows, const std::function<double(const QualityRow&)>& value) {
+Interval interval_of(const Rows& rows, const std::function<double(const QualityRow&)>& value) {
   std::vector<std::vector<double>> groups;
   for (const auto& [context, group] : grouped(rows, context_of)) {
     auto& values = groups.emplace_back();
@@ -39,16 +39,23 @@ Interval mean_of(const Rows& rows, const std::function<double(const QualityRow&)
   return bootstrap_mean(groups);
 }
 
+// The same mean alone.
+double mean_of(const Rows& rows, const std::function<double(const QualityRow&)>& value) {
+  double sum = 0;
+  for (const QualityRow* row : rows) sum += value(*row);
+  return sum / static_cast<double>(rows.size());
+}
+
 double agreement(const QualityRow& row) { return row.agreement; }
 
 std::string cell(const Rows& rows, const std::function<double(const QualityRow&)>& value = agreement) {
   if (rows.empty()) return "–";
-  const Interval interval = mean_of(rows, value);
+  const Interval interval = interval_of(rows, value);
   return fmt::format("{:.3f} [{:.3f}, {:.3f}]", interval.mean, interval.low, interval.high);
 }
 
 std::string short_cell(const Rows& rows) {
-  return rows.empty() ? "–" : fmt::format("{:.3f}", mean_of(rows, agreement).mean);
+  return rows.empty() ? "–" : fmt::format("{:.3f}", mean_of(rows, agreement));
 }
 
 // Keeps as columns, best first: the largest keep at the left.
@@ -71,7 +78,7 @@ std::vector<std::pair<std::string, Rows>> methods_best_first(const Rows& rows) {
   std::vector<std::pair<std::string, Rows>> methods;
   std::map<std::string, double> means;
   for (auto& [name, group] : grouped(rows, [](const QualityRow& row) { return row.method; })) {
-    means[name] = mean_of(group, agreement).mean;
+    means[name] = mean_of(group, agreement);
     methods.emplace_back(name, group);
   }
   std::ranges::stable_sort(methods, [&](const auto& a, const auto& b) { return means[a.first] > means[b.first]; });
@@ -122,9 +129,8 @@ ReportTable by_bits(const Rows& rows) {
       return static_cast<double>(row.bytes) / static_cast<double>(row.full_bytes);
     });
     table.rows.push_back({std::get<2>(key), fmt::format("{}", -std::get<0>(key)),
-                          fmt::format("{:.3g}", -std::get<1>(key)), fmt::format("{:.1f} %", 100 * share.mean),
-                          cell(group),
-                          fmt::format("{:.4f}", mean_of(group, [](const QualityRow& row) { return row.kl; }).mean)});
+                          fmt::format("{:.3g}", -std::get<1>(key)), fmt::format("{:.1f} %", 100 * share), cell(group),
+                          fmt::format("{:.4f}", mean_of(group, [](const QualityRow& row) { return row.kl; }))});
   }
   return table;
 }
@@ -149,8 +155,8 @@ ReportTable by_answer(const Rows& rows) {
     for (const auto& name : names) {
       const Rows having = where(group, [&](const QualityRow& row) { return row.answer.contains(name); });
       line.push_back(having.empty() ? "–" : fmt::format("{:.3f}", mean_of(having, [&](const QualityRow& row) {
-                                                                    return row.answer.at(name);
-                                                                  }).mean));
+                                                          return row.answer.at(name);
+                                                        })));
     }
   }
   return table;
@@ -161,7 +167,7 @@ std::map<std::string, std::map<std::string, double>> by_context(const Rows& rows
   std::map<std::string, std::map<std::string, double>> contexts;
   for (const auto& [context, group] : grouped(rows, context_of)) {
     for (const auto& [method, same] : grouped(group, [](const QualityRow& row) { return row.method; })) {
-      contexts[context][method] = mean_of(same, agreement).mean;
+      contexts[context][method] = mean_of(same, agreement);
     }
   }
   return contexts;
@@ -222,9 +228,8 @@ Chart chart_of(const Rows& rows, std::string title) {
       line.points.emplace_back(mean_of(same,
                                        [](const QualityRow& row) {
                                          return static_cast<double>(row.bytes) / static_cast<double>(row.full_bytes);
-                                       })
-                                   .mean,
-                               mean_of(same, agreement).mean);
+                                       }),
+                               mean_of(same, agreement));
     }
     chart.lines.push_back(std::move(line));
   }

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include "core/utf8.h"
@@ -42,6 +43,14 @@ Result<std::string> read_text(const std::string& path) {
                 name, at);
   }
   return text;
+}
+
+Status write_file(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file << bytes;
+  file.close();
+  if (!file) return fail(ErrorCode::kIo, "{}: cannot be written", path);
+  return {};
 }
 
 }  // namespace shale

@@ -45,7 +45,7 @@ class PackedMatrix::Products {
   Products(std::int64_t columns, std::int64_t rows) : columns_(columns), rows_(rows) {
     weights_ = memory::desc({columns, rows}, memory::data_type::bf16, memory::format_tag::any);
     weights_ = describe(kLayoutTokens, rows).weights_desc();
-    row_block_ = row_block();
+    row_unit_ = row_unit_of();
   }
 
   const memory::desc& weights() const { return weights_; }
@@ -53,7 +53,7 @@ class PackedMatrix::Products {
   std::int64_t columns() const { return columns_; }
   std::int64_t rows() const { return rows_; }
   // The rows can be parted at its multiples; where they cannot be parted, all of them.
-  std::int64_t row_unit() const { return row_block_ ? row_block_ : rows_; }
+  std::int64_t row_unit() const { return row_unit_; }
 
   // x, [tokens][columns] in BF16, times rows [first, last) of `weights` to columns [first, last) of y, [tokens][rows].
   void run(std::int64_t tokens, const std::byte* x, const std::byte* weights, std::int64_t first, std::int64_t last,
@@ -92,18 +92,18 @@ class PackedMatrix::Products {
   };
 
   // How many rows a block of the layout holds where whole blocks of rows are its outermost order and a few of them are
-  // multiplied by compiled code; else 0.
-  std::int64_t row_block() const {
+  // multiplied by compiled code; else all rows.
+  std::int64_t row_unit_of() const {
     const dnnl_memory_desc_t& layout = weights_.data;
-    if (layout.format_kind != dnnl_blocked) return 0;
+    if (layout.format_kind != dnnl_blocked) return rows_;
     std::int64_t block = 1;
     const dnnl_blocking_desc_t& blocking = layout.format_desc.blocking;
     for (int i = 0; i < blocking.inner_nblks; ++i) {
       if (blocking.inner_idxs[i] == 1) block *= blocking.inner_blks[i];
     }
-    if (blocking.strides[1] < blocking.strides[0] || rows_ % block != 0) return 0;
+    if (blocking.strides[1] < blocking.strides[0] || rows_ % block != 0) return rows_;
     const std::string_view made_by = describe(kFewTokens, block).impl_info_str();
-    return made_by.starts_with("ref") ? 0 : block;
+    return made_by.starts_with("ref") ? rows_ : block;
   }
 
   memory::desc part(std::int64_t rows) const {
@@ -131,7 +131,7 @@ class PackedMatrix::Products {
   }
 
   std::int64_t columns_, rows_;
-  std::int64_t row_block_ = 0;
+  std::int64_t row_unit_ = 0;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   memory::desc weights_;
   std::mutex mutex_;

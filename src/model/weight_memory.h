@@ -1,5 +1,5 @@
-// Where weights lie that are read from end to end for every token: memory in huge pages, which is read about a sixth
-// faster than in small ones.
+// Where weights lie that are read from end to end for every token: memory in huge pages, which are faster to read
+// through than small ones.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How alike an answer and a reference are, as texts: 0 nothing in common, 1 the same. One file each; adding one adds
+// How alike an answer and a reference are, as texts: 0 nothing in common, 1 the same. Adding one adds
 // its file and its line in text_metrics.cc. Pure functions; UTF-8 in, bytes that are no ASCII letters or digits compare
 // as they are.
 #pragma once
