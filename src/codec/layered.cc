@@ -1,5 +1,6 @@
 // layered: 4 bits that nest. As kivi4 in groups and planes, but the upper two bits of each code lie apart as codes of
-// their own (layered2), and the lower two refine them: pressing to 2 bits drops bytes and rewrites none.
+// their own, and the lower two refine them: pressing to 2 bits drops bytes and rewrites none. layered2 is what remains:
+// quarters of the range from minimum to maximum, decoded to their centres.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/layered.cc"
 // clang-format off
@@ -30,28 +31,38 @@ namespace layered {
 HWY_EXPORT(encode);
 HWY_EXPORT(decode);
 
-class Layered final : public Kivi {
+// Without a refinement: layered2.
+class Coarse : public Kivi {
+ public:
+  std::string_view name() const override { return "layered2"; }
+  double bits() const override { return 2; }
+
+ private:
+  std::size_t base_code_bits() const final { return 2; }
+  void encode_block(const KvRows<const Half>& rows, std::byte* base, std::byte* refinement,
+                    const Ahead& ahead) const final {
+    HWY_DYNAMIC_DISPATCH(encode)(rows, base, refinement, ahead);
+  }
+  void decode_block(const std::byte* base, const std::byte* refinement, const KvRows<Half>& rows) const final {
+    HWY_DYNAMIC_DISPATCH(decode)(base, refinement, rows);
+  }
+};
+
+class Nested final : public Coarse {
  public:
   std::string_view name() const override { return "layered"; }
   double bits() const override { return 4; }
 
  private:
-  std::size_t base_code_bits() const override { return 2; }
   Planes refinement_planes(std::uint32_t tokens, std::uint32_t head_dim) const override {
     return {key_codes(tokens, head_dim, 2), value_codes(tokens, head_dim, 2)};
-  }
-  void encode_block(const KvRows<const Half>& rows, std::byte* base, std::byte* refinement,
-                    const Ahead& ahead) const override {
-    HWY_DYNAMIC_DISPATCH(encode)(rows, base, refinement, ahead);
-  }
-  void decode_block(const std::byte* base, const std::byte* refinement, const KvRows<Half>& rows) const override {
-    HWY_DYNAMIC_DISPATCH(decode)(base, refinement, rows);
   }
 };
 
 }  // namespace layered
 
-std::unique_ptr<Quantizer> make_layered() { return std::make_unique<layered::Layered>(); }
+std::unique_ptr<Quantizer> make_layered() { return std::make_unique<layered::Nested>(); }
+std::unique_ptr<Quantizer> make_layered2() { return std::make_unique<layered::Coarse>(); }
 
 }  // namespace shale
 #endif

@@ -1,5 +1,5 @@
-// A quantizer turns keys and values of one (layer, KV head) into fewer bytes and back. One file each, named as the
-// registry names it. The bytes: docs/formats/quantizers.md.
+// A quantizer turns keys and values of one (layer, KV head) into fewer bytes and back, named as the registry names it.
+// One file each, or one for all widths of the same code. The bytes: docs/formats/quantizers.md.
 #pragma once
 
 #include <array>
