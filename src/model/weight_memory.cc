@@ -1,16 +1,14 @@
 #include "model/weight_memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <new>
 
 #include "core/aligned_buffer.h"
+#include "core/huge_pages.h"
 
 namespace shale {
 namespace {
 
-constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t kChunkBytes = std::size_t{32} << 20;
 constexpr std::size_t kAlignment = 64;
 
@@ -22,7 +20,7 @@ std::byte* WeightMemory::allocate(std::size_t bytes) {
     const std::size_t size = round_up(std::max(bytes, kChunkBytes), kHugePageBytes);
     chunks_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, size)));
     if (!chunks_.back()) throw std::bad_alloc();
-    madvise(chunks_.back().get(), size, MADV_HUGEPAGE);  // advice: a kernel without huge pages is merely slower
+    prefer_huge_pages(chunks_.back().get(), size);
     chunk_bytes_ = size;
     used_ = 0;
   }

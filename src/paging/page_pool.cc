@@ -10,6 +10,8 @@
 #include <set>
 #include <vector>
 
+#include "core/huge_pages.h"
+
 namespace shale {
 namespace {
 
@@ -61,7 +63,7 @@ Result<std::unique_ptr<PagePool>> PagePool::create(const PageShape& shape, std::
                 std::strerror(errno));
   }
   state->arena = static_cast<std::byte*>(arena);
-  madvise(arena, state->arena_bytes, MADV_HUGEPAGE);  // advice: a kernel without huge pages is merely slower
+  prefer_huge_pages(arena, state->arena_bytes);
   state->slabs.resize(slabs);
   state->page_references.resize(slabs * shape.pages_per_slab());
   for (std::size_t slab = slabs; slab-- > 0;) state->free_slabs.push_back(static_cast<SlabId>(slab));

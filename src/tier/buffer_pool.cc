@@ -1,18 +1,15 @@
 #include "tier/buffer_pool.h"
 
-#include <sys/mman.h>
-
 #include <utility>
+
+#include "core/huge_pages.h"
 
 namespace shale {
 namespace {
 
-constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-
 AlignedBuffer fresh(std::size_t size) {
   AlignedBuffer buffer(size);
-  // Advice: a kernel without huge pages serves small ones.
-  if (buffer.capacity() >= kHugePageBytes) madvise(buffer.data(), buffer.capacity(), MADV_HUGEPAGE);
+  prefer_huge_pages(buffer.data(), buffer.capacity());
   return buffer;
 }
 
