@@ -6,26 +6,29 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/executor.h"
+#include "paging/compaction.h"
 #include "paging/page_pool.h"
+#include "paging/page_slot.h"
 
 namespace shale {
-
-// One entry of a page table. Only the first `count` slots hold tokens; pages in the middle of a table may be partly
-// filled (strata of a lossy entry start on a page of their own).
-struct PageSlot {
-  PageId page = 0;
-  std::uint32_t count = 0;
-};
 
 // What the attention kernel walks: the tokens of one (layer, KV head) in the order of the table.
 struct HeadTable {
   std::span<const PageSlot> pages;
-  std::uint32_t tokens = 0;  // sum of the counts
+  std::uint32_t tokens = 0;  // sum of the counts, holes included
 };
 
-// Heads that agree (the usual case) share slabs; a sequence that loaded or evicted tokens per head has pages of its own
-// for that stretch and agrees again after it. Movable (moved from, it may be
-// destroyed or assigned to); gives back everything it holds when destroyed.
+// What dropping tokens and compacting did, over all tables it looked at.
+struct PagingWork {
+  std::uint64_t tokens_dropped = 0, slots_copied = 0, pages_freed = 0;
+  PagingWork& operator+=(const PagingWork& other);
+};
+
+// Heads that agree (the usual case) share slabs; a sequence that loaded tokens per head has pages of its own for that
+// stretch and agrees again after it. A sequence that drops tokens while it lives is *parted*: every head has single
+// pages, and their tokens' positions are known. Movable (moved from, it may be destroyed or assigned to); gives back
+// everything it holds when destroyed.
 // Not thread-safe.
 class Sequence {
  public:
@@ -42,12 +45,14 @@ class Sequence {
   // Logical length: the position of the next token. Never the number kept.
   std::uint32_t length() const { return length_; }
   HeadTable table(std::uint32_t layer, std::uint32_t head) const;
+  // Tokens that one head still holds: those of its table without the holes.
+  std::uint32_t resident(std::uint32_t layer, std::uint32_t head) const;
   // True while tokens were dropped or stored lossily somewhere below.
   bool lossy() const { return lossy_; }
 
   // Makes room for `count` more tokens at positions length() …, in whole slabs, copying a shared last slab first (copy
-  // on write). The slots are counted in the tables at once; the caller writes them with `slot`. kFull leaves the
-  // sequence as it was.
+  // on write); once parted in single pages, a shared last page being left as it is. The slots are counted in the tables
+  // at once; the caller writes them with `appended`. kFull leaves the sequence as it was.
   Status append(std::uint32_t count);
 
   // Where the token with index `i` of the `count` last appended (by `append`) lies, for one (layer, head): page and
@@ -78,27 +83,68 @@ class Sequence {
   void advance(std::uint32_t logical_tokens, bool lossy);
 
   // Drops the tokens at and after `length` (speculative or cancelled work). Only within the last stretch in which heads
-  // agree: no stratum is cut.
+  // agree: no stratum is cut. Once parted only what was appended since tokens were last dropped
+  // or compacted.
   void truncate(std::uint32_t length);
   void clear();
 
-  // The slabs of the first `tokens` tokens while all heads agree there; empty otherwise.
+  // The slabs of the first `tokens` tokens while all heads agree there; empty otherwise, and once parted.
   std::vector<SlabId> slabs(std::uint32_t tokens) const;
+
+  // Gives every head a page table of its own, for as long as the sequence lives. Slabs that nobody else holds become
+  // single pages; of those that others share, a page stays shared until it is dropped here. Requires that no stratum
+  // was appended.
+  void part();
+  bool parted() const { return parted_; }
+  // Of a parted sequence, a number a slot, [pages of the table][page_tokens]; those of holes and of unused slots mean
+  // nothing. `notes` are whoever's who drops tokens: 0 when appended, moved along in compaction.
+  std::span<const std::uint32_t> positions(std::uint32_t layer, std::uint32_t head) const;
+  std::span<float> notes(std::uint32_t layer, std::uint32_t head);
+
+  // Of a parted sequence: drops, per table (layer · kv_heads + head), the tokens in these slots, numbered as in
+  // `positions`, none twice. Nothing is moved or written, so others that share the pages see no difference. A page
+  // whose last token goes leaves the table, and returns to the pool unless others hold it. Makes the sequence lossy.
+  PagingWork drop(std::span<const std::vector<std::uint32_t>> slots);
+  // Closes the holes of tables [first, first + count), on the executor's threads. Tokens at and after position `newest`
+  // are the newest round (for hole_fill).
+  PagingWork compact(Compaction how, std::uint32_t newest, std::uint32_t first, std::uint32_t count,
+                     Executor& executor);
 
   Status check_integrity() const;
 
  private:
+  struct Table {
+    std::vector<PageSlot> pages;
+    std::uint32_t slots = 0;  // sum of the counts
+    std::uint32_t holes = 0;
+    std::vector<std::uint32_t> positions;  // of a parted sequence, as are the notes
+    std::vector<float> notes;
+  };
+  // A whole slab of which this sequence holds one reference, and how many tables still use a page of it.
+  struct HeldSlab {
+    SlabId slab;
+    std::uint32_t pages;
+  };
+
   void add_slots(SlabId slab, std::uint32_t count);  // a whole slab, whose reference the sequence takes over
   void own_last_slab(SlabId copy);
+  Status append_pages(std::uint32_t count);
+  void truncate_pages(std::uint32_t length);
+  // Whether nobody else holds the page.
+  bool owns(PageId page) const;
+  void release(PageId page);
+  void split_own_slabs();
+  void copy_slots(Table& table, const SlotCopy& copy);
+  Status check_parted() const;
 
   PagePool* pool_;
-  std::vector<std::vector<PageSlot>> tables_;  // layer · kv_heads + head
-  std::vector<std::uint32_t> kept_;            // tokens in each table
-  std::vector<SlabId> slabs_;                  // whole slabs that this sequence holds one reference of, in order
+  std::vector<Table> tables_;    // layer · kv_heads + head
+  std::vector<HeldSlab> slabs_;  // in order
   std::uint32_t length_ = 0;
   std::uint32_t prefix_tokens_ = 0;  // tokens before the first stratum, where heads agree
   std::uint32_t tail_tokens_ = 0;    // tokens after the last stratum, where heads agree; the prefix itself without one
   bool diverged_ = false;            // a stratum was appended
+  bool parted_ = false;
   bool lossy_ = false;
 };
 

@@ -1,0 +1,239 @@
+// Sequences that drop tokens while they live: page tables of single pages, a head at a time.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <numeric>
+
+#include "paging/sequence.h"
+
+namespace shale {
+
+PagingWork& PagingWork::operator+=(const PagingWork& other) {
+  tokens_dropped += other.tokens_dropped;
+  slots_copied += other.slots_copied;
+  pages_freed += other.pages_freed;
+  return *this;
+}
+
+namespace {
+
+// The first slot whose token came at or after position `newest`; past the last slot where none did.
+template <class Table>
+std::uint32_t first_slot_since(const Table& table, std::uint32_t newest, std::uint32_t page_tokens) {
+  std::uint32_t slot = 0;
+  for (const PageSlot& page : table.pages) {
+    for (std::uint32_t s = 0; s < page_tokens; ++s, ++slot) {
+      if (page.live() >> s & 1 && table.positions[slot] >= newest) return slot;
+    }
+  }
+  return slot;
+}
+
+// Takes the pages without a live token out of a table and its numbers, and trims what trails the last live one of each.
+template <class Table>
+std::vector<PageId> sweep(Table& table, std::span<const std::uint64_t> live, std::uint32_t page_tokens) {
+  std::vector<PageId> emptied;
+  std::size_t kept = 0;
+  table.slots = table.holes = 0;
+  for (std::size_t p = 0; p < table.pages.size(); ++p) {
+    if (live[p] == 0) {
+      emptied.push_back(table.pages[p].page);
+      continue;
+    }
+    const auto count = static_cast<std::uint32_t>(std::bit_width(live[p]));
+    PageSlot slot{table.pages[p].page, count, 0};
+    slot.holes = slot.live() & ~live[p];
+    table.slots += count;
+    table.holes += count - slot.tokens();
+    if (kept != p) {
+      std::copy_n(&table.positions[p * page_tokens], page_tokens, &table.positions[kept * page_tokens]);
+      std::copy_n(&table.notes[p * page_tokens], page_tokens, &table.notes[kept * page_tokens]);
+    }
+    table.pages[kept++] = slot;
+  }
+  table.pages.resize(kept);
+  table.positions.resize(kept * page_tokens);
+  table.notes.resize(kept * page_tokens);
+  return emptied;
+}
+
+}  // namespace
+
+bool Sequence::owns(PageId page) const {
+  return pool_->is_split(pool_->slab_of(page)) && pool_->page_references(page) == 1;
+}
+
+void Sequence::release(PageId page) {
+  const SlabId slab = pool_->slab_of(page);
+  if (pool_->is_split(slab)) return pool_->release_page(page);
+  const auto held = std::ranges::find(slabs_, slab, &HeldSlab::slab);
+  assert(held != slabs_.end());
+  if (--held->pages > 0) return;
+  pool_->release_slab(slab);
+  slabs_.erase(held);
+}
+
+// Slabs that nobody else holds any more become single pages; those that were dropped here meanwhile return.
+void Sequence::split_own_slabs() {
+  std::erase_if(slabs_, [this](const HeldSlab& held) {
+    if (pool_->references(held.slab) > 1) return false;
+    pool_->split_slab(held.slab);
+    for (std::uint32_t i = 0; held.pages < tables_.size() && i < tables_.size(); ++i) {
+      const PageId page = pool_->page_of(held.slab, i);
+      if (std::ranges::find(tables_[i].pages, page, &PageSlot::page) == tables_[i].pages.end()) {
+        pool_->release_page(page);
+      }
+    }
+    return true;
+  });
+}
+
+void Sequence::part() {
+  assert(!diverged_);
+  if (parted_) return;
+  parted_ = true;
+  for (Table& table : tables_) {
+    // All pages but the last are full.
+    table.positions.resize(table.pages.size() * pool_->shape().page_tokens);
+    std::iota(table.positions.begin(), table.positions.end(), 0u);
+    table.notes.resize(table.positions.size());
+  }
+  split_own_slabs();
+}
+
+std::span<const std::uint32_t> Sequence::positions(std::uint32_t layer, std::uint32_t head) const {
+  return tables_[pool_->shape().page_index(layer, head)].positions;
+}
+
+std::span<float> Sequence::notes(std::uint32_t layer, std::uint32_t head) {
+  return tables_[pool_->shape().page_index(layer, head)].notes;
+}
+
+Status Sequence::append_pages(std::uint32_t count) {
+  const PageShape& shape = pool_->shape();
+  const auto room = [&](const Table& table) {
+    if (table.pages.empty() || !owns(table.pages.back().page)) return 0u;
+    return std::min(count, shape.page_tokens - table.pages.back().count);
+  };
+  std::size_t needed = 0;
+  for (const Table& table : tables_) needed += shape.pages_for(count - room(table));
+  if (pool_->pages_free() < needed) {
+    return fail(ErrorCode::kFull, "{} more tokens need {} pages of the page pool, {} are free", count, needed,
+                pool_->pages_free());
+  }
+  for (Table& table : tables_) {
+    std::uint32_t position = length_;
+    const auto add = [&](std::uint32_t tokens) {
+      PageSlot& last = table.pages.back();
+      const std::size_t first = (table.pages.size() - 1) * shape.page_tokens + last.count;
+      std::iota(&table.positions[first], &table.positions[first] + tokens, position);
+      std::fill_n(&table.notes[first], tokens, 0.0f);
+      last.count += tokens;
+      table.slots += tokens;
+      position += tokens;
+    };
+    const std::uint32_t fits = room(table);
+    if (fits > 0) add(fits);
+    for (std::uint32_t left = count - fits; left > 0;) {
+      const std::uint32_t tokens = std::min(left, shape.page_tokens);
+      table.pages.push_back({*pool_->allocate_page(), 0, 0});
+      table.positions.resize(table.pages.size() * shape.page_tokens);
+      table.notes.resize(table.positions.size());
+      add(tokens);
+      left -= tokens;
+    }
+  }
+  length_ += count;
+  return {};
+}
+
+void Sequence::truncate_pages(std::uint32_t length) {
+  assert(length <= length_);
+  const std::uint32_t page_tokens = pool_->shape().page_tokens;
+  for (Table& table : tables_) {
+    for (std::uint32_t left = length_ - length; left > 0;) {
+      PageSlot& last = table.pages.back();
+      const std::uint32_t tokens = std::min(left, last.count);
+      assert(last.holes >> (last.count - tokens) == 0);
+      last.count -= tokens;
+      table.slots -= tokens;
+      left -= tokens;
+      if (last.live() != 0) break;
+      table.slots -= last.count;
+      table.holes -= last.count;
+      release(last.page);
+      table.pages.pop_back();
+      table.positions.resize(table.pages.size() * page_tokens);
+      table.notes.resize(table.positions.size());
+    }
+  }
+  length_ = length;
+}
+
+PagingWork Sequence::drop(std::span<const std::vector<std::uint32_t>> slots) {
+  assert(parted_ && slots.size() == tables_.size());
+  const std::uint32_t page_tokens = pool_->shape().page_tokens, free_before = pool_->pages_free();
+  PagingWork work;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    if (slots[i].empty()) continue;
+    Table& table = tables_[i];
+    std::vector<std::uint64_t> live(table.pages.size());
+    std::ranges::transform(table.pages, live.begin(), &PageSlot::live);
+    for (const std::uint32_t slot : slots[i]) {
+      assert(live[slot / page_tokens] >> slot % page_tokens & 1);
+      live[slot / page_tokens] &= ~(std::uint64_t{1} << slot % page_tokens);
+    }
+    work.tokens_dropped += slots[i].size();
+    for (const PageId page : sweep(table, live, page_tokens)) release(page);
+  }
+  lossy_ = lossy_ || work.tokens_dropped > 0;
+  split_own_slabs();
+  work.pages_freed = pool_->pages_free() - free_before;
+  return work;
+}
+
+void Sequence::copy_slots(Table& table, const SlotCopy& copy) {
+  const PageShape& shape = pool_->shape();
+  const std::uint32_t page_tokens = shape.page_tokens;
+  const std::uint32_t from = copy.from % page_tokens, to = copy.to % page_tokens;
+  const PageView source = pool_->page(table.pages[copy.from / page_tokens].page);
+  const MutablePageView target = pool_->writable_page(table.pages[copy.to / page_tokens].page);
+  for (std::size_t c = 0; c < shape.head_dim; ++c) {
+    std::memmove(target.keys + c * page_tokens + to, source.keys + c * page_tokens + from, copy.count * sizeof(Half));
+  }
+  std::memmove(target.values + std::size_t{to} * shape.head_dim, source.values + std::size_t{from} * shape.head_dim,
+               copy.count * shape.head_dim * sizeof(Half));
+  std::memmove(&table.positions[copy.to], &table.positions[copy.from], copy.count * sizeof(std::uint32_t));
+  std::memmove(&table.notes[copy.to], &table.notes[copy.from], copy.count * sizeof(float));
+}
+
+PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::uint32_t first, std::uint32_t count,
+                             Executor& executor) {
+  assert(parted_ && first + count <= tables_.size());
+  if (how == Compaction::kNone) return {};
+  const std::uint32_t page_tokens = pool_->shape().page_tokens, free_before = pool_->pages_free();
+  std::vector<std::vector<PageId>> emptied(count);
+  std::vector<std::uint32_t> copied(count);
+  executor.parallel_for(count, [&](std::size_t i) {
+    Table& table = tables_[first + i];
+    if (table.holes == 0) return;
+    std::vector<std::uint8_t> movable(table.pages.size());
+    std::ranges::transform(table.pages, movable.begin(), [this](const PageSlot& slot) { return owns(slot.page); });
+    const CompactionPlan plan =
+        how == Compaction::kRepack
+            ? plan_repack(table.pages, movable, page_tokens)
+            : plan_hole_fill(table.pages, movable, page_tokens, first_slot_since(table, newest, page_tokens));
+    for (const SlotCopy& copy : plan.copies) copy_slots(table, copy);
+    copied[i] = plan.slots_copied();
+    emptied[i] = sweep(table, plan.live, page_tokens);
+  });
+  PagingWork work;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    for (const PageId page : emptied[i]) release(page);
+    work.slots_copied += copied[i];
+  }
+  work.pages_freed = pool_->pages_free() - free_before;
+  return work;
+}
+
+}  // namespace shale

@@ -1,0 +1,278 @@
+// Sequences that drop tokens: beside a plain copy of what every head should still hold.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "paging/prefix_tree.h"
+#include "paging/sequence.h"
+
+namespace shale {
+namespace {
+
+constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .page_tokens = 8};
+constexpr std::uint32_t kHeads = 4;
+
+std::unique_ptr<PagePool> make_pool(std::uint32_t slabs) {
+  return std::move(PagePool::create(kShape, slabs * kShape.slab_bytes())).value();
+}
+
+// What a token of a head is written as: of the sequence's number when it was appended, its position and the head.
+std::uint16_t value_of(std::uint32_t seed, std::uint32_t position, std::uint32_t table) {
+  return static_cast<std::uint16_t>((seed * 2654435761u + position * 40503u + table * 977u) >> 8);
+}
+
+class Parted {
+ public:
+  explicit Parted(PagePool& pool) : pool_(&pool), sequence(pool), tokens(kHeads) {}
+
+  Parted fork() const {
+    Parted copy(*pool_);
+    copy.sequence = sequence.fork();
+    copy.tokens = tokens;
+    copy.cut_ = cut_;
+    return copy;
+  }
+
+  bool append(std::uint32_t count, std::uint32_t seed) {
+    const std::uint32_t first = sequence.length();
+    if (!sequence.append(count)) return false;
+    for (std::uint32_t i = 0; i < kHeads; ++i) {
+      for (std::uint32_t t = 0; t < count; ++t) {
+        const auto place = sequence.appended(i / 2, i % 2, t, count);
+        const MutablePageView page = pool_->writable_page(place.page);
+        const std::uint16_t value = value_of(seed, first + t, i);
+        for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
+          page.keys[c * kShape.page_tokens + place.slot].bits = value;
+          page.values[place.slot * kShape.head_dim + c].bits = static_cast<std::uint16_t>(~value);
+        }
+        tokens[i][first + t] = value;
+        if (sequence.parted()) sequence.notes(i / 2, i % 2)[slot_of(i, first + t)] = static_cast<float>(value);
+      }
+    }
+    return true;
+  }
+
+  // Drops each token of each head with a chance of one in `odds`.
+  PagingWork drop(std::mt19937& random, std::uint32_t odds) {
+    std::vector<std::vector<std::uint32_t>> slots(kHeads);
+    for (std::uint32_t i = 0; i < kHeads; ++i) {
+      for (auto token = tokens[i].begin(); token != tokens[i].end();) {
+        if (random() % odds != 0) {
+          ++token;
+          continue;
+        }
+        slots[i].push_back(slot_of(i, token->first));
+        token = tokens[i].erase(token);
+      }
+      std::ranges::shuffle(slots[i], random);
+    }
+    keep_all();
+    return sequence.drop(slots);
+  }
+
+  // What is there now is not truncated later.
+  void keep_all() { cut_ = sequence.length(); }
+  void truncate(std::uint32_t random) {
+    const std::uint32_t length = sequence.length() - random % (sequence.length() - cut_ + 1);
+    sequence.truncate(length);
+    for (auto& head : tokens) head.erase(head.lower_bound(length), head.end());
+  }
+
+  // Every live slot holds the token of its position, and all tokens are there.
+  void check() const {
+    const Status sound = sequence.check_integrity();
+    ASSERT_TRUE(sound) << sound.error().message;
+    for (std::uint32_t i = 0; i < kHeads; ++i) {
+      const HeadTable table = sequence.table(i / 2, i % 2);
+      ASSERT_EQ(sequence.resident(i / 2, i % 2), tokens[i].size());
+      std::map<std::uint32_t, std::uint16_t> found;
+      for (std::size_t p = 0; p < table.pages.size(); ++p) {
+        const PageView page = pool_->page(table.pages[p].page);
+        for (std::uint32_t s = 0; s < kShape.page_tokens; ++s) {
+          if (!(table.pages[p].live() >> s & 1)) continue;
+          const std::uint16_t value = page.keys[s].bits;
+          for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
+            ASSERT_EQ(page.keys[c * kShape.page_tokens + s].bits, value);
+            ASSERT_EQ(page.values[s * kShape.head_dim + c].bits, static_cast<std::uint16_t>(~value));
+          }
+          const std::uint32_t slot = static_cast<std::uint32_t>(p) * kShape.page_tokens + s;
+          found[sequence.parted() ? sequence.positions(i / 2, i % 2)[slot] : slot] = value;
+        }
+      }
+      ASSERT_EQ(found, tokens[i]) << "table " << i;
+    }
+  }
+
+  // Of a token that is there.
+  std::uint32_t slot_of(std::uint32_t i, std::uint32_t position) const {
+    const auto pages = sequence.table(i / 2, i % 2).pages;
+    const auto positions = sequence.positions(i / 2, i % 2);
+    for (std::uint32_t slot = 0; slot < positions.size(); ++slot) {
+      const bool live = pages[slot / kShape.page_tokens].live() >> slot % kShape.page_tokens & 1;
+      if (live && positions[slot] == position) return slot;
+    }
+    ADD_FAILURE() << "no slot of table " << i << " holds position " << position;
+    return 0;
+  }
+
+ private:
+  PagePool* pool_;
+
+ public:
+  Sequence sequence;
+  std::vector<std::map<std::uint32_t, std::uint16_t>> tokens;  // by position, per table
+
+ private:
+  std::uint32_t cut_ = 0;
+};
+
+TEST(PartedSequence, DroppingAWholePageReturnsIt) {
+  const auto pool = make_pool(4);
+  Parted parted(*pool);
+  ASSERT_TRUE(parted.append(20, 1));
+  parted.sequence.part();
+  EXPECT_EQ(pool->pages_free(), 4u);
+  std::vector<std::vector<std::uint32_t>> slots(kHeads);
+  for (std::uint32_t s = 8; s < 16; ++s) {
+    slots[2].push_back(s);
+    parted.tokens[2].erase(s);
+  }
+  const PagingWork work = parted.sequence.drop(slots);
+  EXPECT_EQ(work.tokens_dropped, 8);
+  EXPECT_EQ(work.pages_freed, 1);
+  EXPECT_EQ(pool->pages_free(), 5u);
+  EXPECT_TRUE(parted.sequence.lossy());
+  EXPECT_THAT(parted.sequence.positions(1, 0).first(12), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19));
+  parted.check();
+  ASSERT_TRUE(parted.append(5, 2));  // one head opens the page that came back
+  parted.check();
+}
+
+TEST(PartedSequence, AScatteredTokenReturnsNoPageUntilCompacted) {
+  const auto pool = make_pool(4);
+  Parted parted(*pool);
+  InlineExecutor executor;
+  ASSERT_TRUE(parted.append(32, 1));
+  parted.sequence.part();
+  std::vector<std::vector<std::uint32_t>> slots(kHeads);
+  for (auto& each : slots) each = {0, 1, 2, 3, 9, 10, 17, 30};
+  for (auto& each : parted.tokens) {
+    for (const std::uint32_t slot : slots[0]) each.erase(slot);
+  }
+  EXPECT_EQ(parted.sequence.drop(slots).pages_freed, 0);
+  parted.check();
+  const PagingWork work = parted.sequence.compact(Compaction::kRepack, 0, 0, kHeads, executor);
+  EXPECT_EQ(work.pages_freed, 4);
+  EXPECT_EQ(work.slots_copied, 4 * 24);
+  parted.check();
+}
+
+// What a prefix tree or a fork still reads is neither written nor freed; it returns once they let go.
+TEST(PartedSequence, SharedPagesStayAsTheyAre) {
+  const auto pool = make_pool(6);
+  Parted first(*pool);
+  ASSERT_TRUE(first.append(30, 1));
+  Parted second = first.fork();
+  first.sequence.part();
+  std::mt19937 random(5);
+  InlineExecutor executor;
+  EXPECT_EQ(first.drop(random, 2).pages_freed, 0);
+  EXPECT_EQ(first.sequence.compact(Compaction::kRepack, 0, 0, kHeads, executor).slots_copied, 0);
+  first.check();
+  second.check();
+  ASSERT_TRUE(first.append(4, 3));  // on pages of its own: the shared last one is left as it is
+  ASSERT_TRUE(second.append(1, 4));
+  first.check();
+  second.check();
+  second.sequence.clear();
+  first.drop(random, 2);
+  EXPECT_GT(first.sequence.compact(Compaction::kRepack, 0, 0, kHeads, executor).pages_freed, 0u);
+  first.check();
+  first.sequence.clear();
+  EXPECT_EQ(pool->slabs_free(), 6u);
+}
+
+TEST(PartedSequence, AppendsToScatteredPagesWhereNoSlabIsWhole) {
+  const auto pool = make_pool(3);
+  Parted parted(*pool);
+  ASSERT_TRUE(parted.append(16, 1));
+  parted.sequence.part();
+  std::vector<std::vector<std::uint32_t>> slots(kHeads);
+  for (std::uint32_t i = 0; i < kHeads; ++i) {
+    for (std::uint32_t s = 0; s < 8; ++s) {
+      slots[i].push_back(i % 2 * 8 + s);
+      parted.tokens[i].erase(i % 2 * 8 + s);
+    }
+  }
+  EXPECT_EQ(parted.sequence.drop(slots).pages_freed, 4);
+  Parted other(*pool);
+  ASSERT_TRUE(other.append(8, 2));  // the last whole slab
+  EXPECT_FALSE(other.append(8, 2));
+  other.sequence.part();
+  ASSERT_TRUE(other.append(8, 2));
+  other.check();
+  parted.check();
+  EXPECT_EQ(other.append(1, 3), false);
+  other.check();
+}
+
+// Random forks, appends, drops, compactions and truncations of several sequences, some of whose prompts a tree shares.
+TEST(PartedSequence, AgreesWithANaiveModel) {
+  InlineExecutor executor;
+  for (const std::uint32_t slabs : {8u, 60u}) {
+    std::mt19937 engine(slabs);
+    const auto random = [&engine] { return static_cast<std::uint32_t>(engine()); };
+    const auto pool = make_pool(slabs);
+    std::vector<Parted> sequences;
+    for (int i = 0; i < 4; ++i) sequences.emplace_back(*pool);
+    for (std::uint32_t step = 0; step < 3000; ++step) {
+      Parted& each = sequences[random() % sequences.size()];
+      switch (random() % 9) {
+        case 0:
+        case 1:
+        case 2:
+          each.append(random() % 20, step);
+          break;
+        case 3:
+          each.sequence.part();
+          break;
+        case 4:
+          if (each.sequence.parted()) each.drop(engine, 2 + random() % 6);
+          break;
+        case 5:
+          if (each.sequence.parted()) {
+            const std::uint32_t first = random() % kHeads;
+            const auto how = random() % 2 ? Compaction::kRepack : Compaction::kHoleFill;
+            each.sequence.compact(how, each.sequence.length() - random() % (each.sequence.length() + 1), first,
+                                  1 + random() % (kHeads - first), executor);
+            each.keep_all();
+          }
+          break;
+        case 6: {
+          Parted& other = sequences[random() % sequences.size()];
+          if (&other == &each) break;
+          other = each.fork();
+          break;
+        }
+        case 7:
+          each.truncate(random());
+          break;
+        case 8:
+          if (random() % 4 == 0) each = Parted(*pool);
+          break;
+      }
+      for (const Parted& one : sequences) one.check();
+      const Status sound = pool->check_integrity();
+      ASSERT_TRUE(sound) << sound.error().message;
+      if (testing::Test::HasFailure()) return;
+    }
+    sequences.clear();
+    EXPECT_EQ(pool->slabs_free(), slabs);
+  }
+}
+
+}  // namespace
+}  // namespace shale
