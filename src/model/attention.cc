@@ -13,9 +13,10 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kTileRows = 256;    // rows that share one conversion of keys and values
-constexpr std::uint32_t kTileQueries = 64;  // and their queries: more would waste work on the diagonal
-constexpr std::uint32_t kSplits = 16;       // spans of a context, for all tiles of a head together, at most
+constexpr std::uint32_t kTileRows = 256;     // rows that share one conversion of keys and values
+constexpr std::uint32_t kTileQueries = 64;   // and their queries: more would waste work on the diagonal
+constexpr std::uint32_t kSplits = 16;        // spans of a context, for all tiles of a head together, at most
+constexpr std::uint32_t kScorePadding = 16;  // read beyond the last score
 
 // Into how many spans a context is cut: a few where it is short, so that a few KV heads occupy several threads; no more
 // while spans are short, for each begins with cold pages.
@@ -35,6 +36,7 @@ struct Tile {
   std::uint32_t first_query;
   std::uint32_t splits;
   std::size_t partials;  // floats into the call's scratch, for tiles of several spans
+  std::size_t scores;    // floats into the call's scratch, of a single query whose scores are kept
 
   std::size_t slots_per_split() const { return (slots.size() + splits - 1) / splits; }
 };
@@ -53,6 +55,9 @@ class Attention {
     }
     scratch_ = std::make_unique_for_overwrite<float[]>(scratch_floats_);
     finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_.size());
+    for (Tile& tile : tiles_) {
+      if (!tile.work->received.empty()) tile.rows.scores = &scratch_[tile.scores];
+    }
   }
 
   void run(Executor& executor) {
@@ -61,6 +66,7 @@ class Attention {
 
  private:
   void add_tiles(const AttentionWork& work, std::uint32_t head) {
+    assert(work.received.empty() || work.query_count == 1);
     const std::uint32_t group = shape_.query_heads / shape_.kv_heads;
     const std::uint32_t tile_queries = std::clamp(kTileRows / group, 1u, kTileQueries);
     const std::uint32_t tiles = (work.query_count + tile_queries - 1) / tile_queries;
@@ -85,8 +91,13 @@ class Attention {
       for (std::uint32_t split = 0; split < splits; ++split) {
         tasks_.push_back({static_cast<std::uint32_t>(tiles_.size()), split});
       }
-      tiles_.push_back({&work, head, rows, table.pages.first(slots), first, splits, scratch_floats_});
+      const std::size_t partials = scratch_floats_;
       if (splits > 1) scratch_floats_ += splits * AttentionPartial::floats(rows.rows(), shape_.head_dim);
+      tiles_.push_back({&work, head, rows, table.pages.first(slots), first, splits, partials, scratch_floats_});
+      if (!work.received.empty()) {
+        tiles_.back().rows.score_stride = table.tokens + kScorePadding;
+        scratch_floats_ += group * tiles_.back().rows.score_stride;
+      }
     }
   }
 
@@ -120,10 +131,18 @@ class Attention {
   void merge(const Tile& tile, std::span<const AttentionPartial> partials) const {
     const std::size_t head = std::size_t{tile.head} * tile.rows.group;
     const AttentionWork& work = *tile.work;
+    std::vector<float> own_log_sums;
     float* log_sums =
         work.log_sums ? work.log_sums + tile.first_query * std::size_t{shape_.query_heads} + head : nullptr;
+    if (tile.rows.scores && !log_sums) {
+      own_log_sums.resize(tile.rows.group);
+      log_sums = own_log_sums.data();
+    }
     kernels_.merge(tile.rows, partials, work.output + tile.first_query * work.output_stride + head * shape_.head_dim,
                    work.output_stride, log_sums, shape_.query_heads);
+    if (tile.rows.scores) {
+      kernels_.add_received(tile.rows, log_sums, tile.slots, pool_.shape().page_tokens, work.received[tile.head]);
+    }
   }
 
   const PagePool& pool_;

@@ -10,8 +10,8 @@
 
 namespace shale {
 
-// One sequence's queries of one layer. Query i (of `queries`) sees the first tokens − queries + i + 1 tokens of each
-// head's table, in table order.
+// One sequence's queries of one layer. Query i (of `queries`) sees the first tokens − queries + i + 1 slots of each
+// head's table, in table order, without the holes.
 struct AttentionWork {
   std::span<const HeadTable> tables;  // one per KV head
   const float* queries = nullptr;     // [query_count][query_heads][head_dim], rows query_stride floats apart
@@ -21,6 +21,10 @@ struct AttentionWork {
   std::size_t output_stride = 0;
   float* log_sums =
       nullptr;  // where to leave log Σ e^score of every query and head, [query_count][query_heads], or null
+  // Of a single query: per KV head, [pages of the table][page_tokens], to which the attention that each slot receives
+  // is added (mean over the KV head's query heads); empty where it is not asked for. Costs no second pass over the
+  // keys.
+  std::span<float* const> received = {};
 };
 
 struct AttentionShape {

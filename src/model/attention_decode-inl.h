@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -37,14 +38,19 @@ constexpr int at_once(int heads) {
 struct DecodeBlock {
   std::array<PageView, kDecodePages> pages;
   std::array<std::uint32_t, kDecodePages> counts;
+  std::array<std::uint64_t, kDecodePages> holes;
   std::uint32_t page_count = 0;
   std::uint32_t tokens = 0;
+  bool any_holes = false;
 
   // Takes pages off the front of `slots`; empty when there are none.
   void take(const PagePool& pool, std::span<const PageSlot>& slots) {
     page_count = tokens = 0;
+    any_holes = false;
     while (!slots.empty() && page_count < kDecodePages && tokens + pool.shape().page_tokens <= kDecodeTokens) {
       pages[page_count] = pool.page(slots.front().page);
+      holes[page_count] = slots.front().holes;
+      any_holes |= slots.front().holes != 0;
       counts[page_count++] = slots.front().count;
       tokens += slots.front().count;
       slots = slots.subspan(1);
@@ -115,7 +121,18 @@ HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim,
   }
 }
 
-// scores[h][t] = query h · key t, for every token of the block, gap-free; then one vector of minus infinity.
+inline void leave_out_holes(const DecodeBlock& block, int heads, float* scores) {
+  std::uint32_t at = 0;
+  for (std::uint32_t p = 0; p < block.page_count; at += block.counts[p++]) {
+    for (std::uint64_t holes = block.holes[p]; holes != 0; holes &= holes - 1) {
+      float* score = scores + at + std::countr_zero(holes);
+      for (int h = 0; h < heads; ++h) score[h * kScoreStride] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
+// scores[h][t] = query h · key t, for every slot of the block, gap-free, minus infinity for holes; then one vector of
+// minus infinity.
 template <class D, int kHeads>
 void score_block(D d, const float* queries, const PageShape& shape, const DecodeBlock& block, Prefetcher& prefetcher,
                  float* scores) {
@@ -137,6 +154,7 @@ void score_block(D d, const float* queries, const PageShape& shape, const Decode
   }
   for (; j < count; ++j)
     score_columns<D, kHeads, 1>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
+  if (HWY_UNLIKELY(block.any_holes)) leave_out_holes(block, kHeads, scores);
   const Wide wide;
   const auto nothing = hn::Set(wide, -std::numeric_limits<float>::infinity());
   for (int h = 0; h < kHeads; ++h) hn::StoreU(nothing, wide, scores + h * kScoreStride + block.tokens);
@@ -212,10 +230,11 @@ HWY_INLINE void add_values_block(const float* weights, const float* shrink, std:
   if (c < head_dim) add_values<Eight, kHeads, 1>(Eight(), weights, shrink, head_dim, block, prefetcher, c, sums);
 }
 
-// `queries`: [head_dim][kHeads], scaled. Fills the kHeads rows of the partial.
+// `queries`: [head_dim][kHeads], scaled. Fills the kHeads rows of the partial, and leaves the scores where `kept`
+// points, rows kept_stride apart, unless it is null.
 template <int kHeads>
-void decode_heads(const PagePool& pool, const float* queries, std::span<const PageSlot> slots,
-                  AttentionPartial partial) {
+void decode_heads(const PagePool& pool, const float* queries, std::span<const PageSlot> slots, float* kept,
+                  std::size_t kept_stride, AttentionPartial partial) {
   const PageShape& shape = pool.shape();
   HWY_ALIGN float scores[kHeads * kScoreStride];
   HWY_ALIGN float weights[kHeads * 16] = {};  // a vector a head, summed up at the end
@@ -232,6 +251,11 @@ void decode_heads(const PagePool& pool, const float* queries, std::span<const Pa
     } else {
       score_block<Wide, kHeads>(Wide(), queries, shape, *block, prefetcher, scores);
     }
+    if (kept) {
+      for (int h = 0; h < kHeads; ++h)
+        std::copy_n(scores + h * kScoreStride, block->tokens, kept + static_cast<std::size_t>(h) * kept_stride);
+      kept += block->tokens;
+    }
     for (int h = 0; h < kHeads; ++h) {
       shrink[h] = soften(scores + h * kScoreStride, block->tokens, partial.peaks[h], weights + h * 16);
     }
@@ -243,14 +267,14 @@ void decode_heads(const PagePool& pool, const float* queries, std::span<const Pa
 
 template <int kHeads>
 void decode_heads_of(std::uint32_t heads, const PagePool& pool, const float* queries, std::span<const PageSlot> slots,
-                     const AttentionPartial& partial) {
-  if (heads == kHeads) return decode_heads<kHeads>(pool, queries, slots, partial);
-  if constexpr (kHeads > 1) decode_heads_of<kHeads - 1>(heads, pool, queries, slots, partial);
+                     float* kept, std::size_t kept_stride, const AttentionPartial& partial) {
+  if (heads == kHeads) return decode_heads<kHeads>(pool, queries, slots, kept, kept_stride, partial);
+  if constexpr (kHeads > 1) decode_heads_of<kHeads - 1>(heads, pool, queries, slots, kept, kept_stride, partial);
 }
 
 // `queries`: [group][head_dim], scaled.
 inline void decode(const PagePool& pool, const AttentionRows& rows, const float* queries,
-                   std::span<const PageSlot> slots, const AttentionPartial& partial) {
+                   std::span<const PageSlot> slots, std::uint32_t first_token, const AttentionPartial& partial) {
   thread_local AlignedBuffer memory;
   const std::size_t bytes = kHeadsMax * std::size_t{rows.head_dim} * sizeof(float);
   if (memory.size() < bytes) memory = AlignedBuffer(bytes);
@@ -262,7 +286,8 @@ inline void decode(const PagePool& pool, const AttentionRows& rows, const float*
       for (std::size_t c = 0; c < rows.head_dim; ++c)
         transposed[c * heads + h] = queries[offset + h * rows.head_dim + c];
     }
-    decode_heads_of<kHeadsMax>(heads, pool, transposed, slots,
+    float* kept = rows.scores ? rows.scores + first * rows.score_stride + first_token : nullptr;
+    decode_heads_of<kHeadsMax>(heads, pool, transposed, slots, kept, rows.score_stride,
                                {partial.sums + offset, partial.peaks + first, partial.weights + first});
   }
 }

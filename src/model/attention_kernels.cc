@@ -36,7 +36,7 @@ void attend(const PagePool& pool, const AttentionRows& rows, std::span<const Pag
             const AttentionPartial& partial) {
   const float* queries = scaled_queries(rows);
   if (rows.query_count == 1) {
-    decode(pool, rows, queries, slots, partial);
+    decode(pool, rows, queries, slots, first_token, partial);
   } else {
     attend_tile(pool, rows, queries, slots, first_token, partial);
   }
@@ -74,7 +74,37 @@ void receive(const PagePool& pool, const AttentionRows& rows, const float* log_s
   run(pool, rows, log_sums, log_sum_stride, slots, first_token, received);
 }
 
-AttentionKernels kernels() { return {attend, merge, receive, hwy::TargetName(HWY_TARGET)}; }
+// A page's slots at once, a vector of them after the other; what is added beyond a page's last slot means nothing.
+template <class D>
+void add_received_pages(D d, const AttentionRows& rows, const float* log_sums, std::span<const PageSlot> slots,
+                        std::uint32_t page_tokens, float* received) {
+  const auto lanes = static_cast<std::uint32_t>(hn::Lanes(d));
+  const auto share = hn::Set(d, 1 / static_cast<float>(rows.group));
+  const float* scores = rows.scores;
+  for (const PageSlot& slot : slots) {
+    for (std::uint32_t t = 0; t < slot.count; t += lanes) {
+      auto sum = hn::Zero(d);
+      for (std::uint32_t h = 0; h < rows.group; ++h) {
+        const auto log2_sum = hn::Set(d, log_sums[h] * std::numbers::log2e_v<float>);
+        sum = hn::Add(sum, exp2_negative(d, hn::Sub(hn::LoadU(d, scores + h * rows.score_stride + t), log2_sum)));
+      }
+      hn::StoreU(hn::MulAdd(sum, share, hn::LoadU(d, received + t)), d, received + t);
+    }
+    scores += slot.count;
+    received += page_tokens;
+  }
+}
+
+void add_received(const AttentionRows& rows, const float* log_sums, std::span<const PageSlot> slots,
+                  std::uint32_t page_tokens, float* received) {
+  if (page_tokens < hn::MaxLanes(Wide())) {
+    add_received_pages(Eight(), rows, log_sums, slots, page_tokens, received);
+  } else {
+    add_received_pages(Wide(), rows, log_sums, slots, page_tokens, received);
+  }
+}
+
+AttentionKernels kernels() { return {attend, merge, receive, add_received, hwy::TargetName(HWY_TARGET)}; }
 
 }  // namespace shale::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -37,7 +37,11 @@ struct AttentionRows {
   std::uint32_t group = 0;  // query heads of the KV head
   std::uint32_t head_dim = 0;
   float scale = 1;
-  std::uint32_t visible = 0;  // tokens of the table that the first query sees; each next one sees one more
+  std::uint32_t visible = 0;  // slots of the table that the first query sees; each next one sees one more
+  // Of a single query: where to leave its scores as exponents of 2, [group][score_stride], a slot of the table after
+  // the other, minus infinity for holes; or null.
+  float* scores = nullptr;
+  std::size_t score_stride = 0;
 
   std::uint32_t rows() const { return query_count * group; }
 };
@@ -62,6 +66,10 @@ struct AttentionKernels {
   // the largest. The first of them is token `first_token` of the table.
   void (*receive)(const PagePool& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
                   std::span<const PageSlot> slots, std::uint32_t first_token, bool largest, float* received);
+  // Adds to [slots][page_tokens] the mean over the rows of 2^score / Σ 2^score, of the scores that `attend` left (the
+  // rows' log_sums are known). Reads up to 16 scores beyond the last slot.
+  void (*add_received)(const AttentionRows& rows, const float* log_sums, std::span<const PageSlot> slots,
+                       std::uint32_t page_tokens, float* received);
   const char* target;
 };
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "model/attention.h"
@@ -10,12 +11,15 @@ namespace {
 struct Token {
   PageView page;
   std::uint32_t slot;
+  bool hole;
 };
 
 std::vector<Token> tokens_of(const PagePool& pool, const HeadTable& table) {
   std::vector<Token> tokens;
   for (const PageSlot& slot : table.pages) {
-    for (std::uint32_t i = 0; i < slot.count; ++i) tokens.push_back({pool.page(slot.page), i});
+    for (std::uint32_t i = 0; i < slot.count; ++i) {
+      tokens.push_back({pool.page(slot.page), i, (slot.holes >> i & 1) != 0});
+    }
   }
   return tokens;
 }
@@ -28,7 +32,7 @@ void attend(std::span<const Token> tokens, const PageShape& page, const float* q
     for (std::uint32_t c = 0; c < head_dim; ++c) {
       dot += double{query[c]} * double{to_float(token.page.keys[c * page.page_tokens + token.slot])};
     }
-    scores.push_back(dot * scale);
+    scores.push_back(token.hole ? -std::numeric_limits<double>::infinity() : dot * scale);
   }
   const double peak = scores.empty() ? 0 : *std::max_element(scores.begin(), scores.end());
   double weights = 0;

@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "core/aligned_buffer.h"
@@ -70,13 +71,17 @@ class TileBlock {
   const float* keys() const { return keys_; }
   const float* values() const { return values_; }
   std::uint32_t tokens() const { return tokens_; }
+  std::uint64_t holes() const { return holes_; }  // bit t for token t of the block
 
   // Converts the next tokens of the slots; false when there are none.
   bool take() {
     tokens_ = 0;
+    holes_ = 0;
     while (!slots_.empty() && tokens_ < kTileTokens) {
       const std::uint32_t count = std::min(slots_.front().count - taken_, kTileTokens - tokens_);
       convert(pool_.page(slots_.front().page), taken_, count);
+      const std::uint64_t first_count = count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+      holes_ |= (slots_.front().holes >> taken_ & first_count) << tokens_;
       tokens_ += count;
       taken_ += count;
       if (taken_ == slots_.front().count) {
@@ -110,6 +115,7 @@ class TileBlock {
   float* values_;
   std::uint32_t taken_ = 0;  // tokens of the front slot
   std::uint32_t tokens_ = 0;
+  std::uint64_t holes_ = 0;
 };
 
 // Turns the first `tokens` of a row's scores, of which it sees the first `visible`, into weights 2^(score - peak).
@@ -176,6 +182,12 @@ inline void attend_tile(const PagePool& pool, const AttentionRows& rows, const f
       float* sums = partial.sums + row * head_dim;
       multiply(queries + row * head_dim, head_dim, block.keys(), kTileKeyStride, head_dim, round_up(depth, 16), scores,
                kTileTokens, false);
+      for (std::uint64_t holes = block.holes(); holes != 0; holes &= holes - 1) {
+        for (std::uint32_t r = 0; r < kRowGroup; ++r) {
+          scores[r * kTileTokens + static_cast<std::uint32_t>(std::countr_zero(holes))] =
+              -std::numeric_limits<float>::infinity();
+        }
+      }
       for (std::uint32_t r = 0; r < kRowGroup; ++r) {
         soften_row(scores + r * kTileTokens, depth, visible(row + r), partial.peaks[row + r], partial.weights[row + r],
                    sums + r * head_dim, head_dim);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -70,6 +71,61 @@ class Scene {
     std::vector<std::uint32_t> counts(tokens / pool_->shape().page_tokens, pool_->shape().page_tokens);
     if (const std::uint32_t rest = tokens % pool_->shape().page_tokens) counts.push_back(rest);
     add(counts, queries);
+  }
+
+  // Drops about every third token, whole pages among them, but none of the last `queries`.
+  void punch_holes() {
+    for (const auto& each : cases_) {
+      for (std::vector<PageSlot>& slots : each->slots) {
+        std::uint32_t left = std::accumulate(slots.begin(), slots.end(), 0u,
+                                             [](std::uint32_t sum, const PageSlot& slot) { return sum + slot.count; });
+        for (PageSlot& slot : slots) {
+          const bool whole = random_() % 8 == 0;
+          for (std::uint32_t t = 0; t < slot.count && left > each->work.query_count; ++t, --left) {
+            if (whole || random_() % 3 == 0) slot.holes |= std::uint64_t{1} << t;
+          }
+        }
+      }
+    }
+  }
+
+  // What the slots of the first case's only query receive, by head, slot by slot, on top of `begin`.
+  std::vector<std::vector<float>> received_slots(float begin, std::size_t threads) {
+    AttentionWork work = cases_[0]->work;
+    const std::uint32_t page_tokens = pool_->shape().page_tokens;
+    std::vector<std::vector<float>> received;
+    std::vector<float*> rows;
+    for (const auto& slots : cases_[0]->slots) received.emplace_back(slots.size() * page_tokens, begin);
+    for (auto& each : received) rows.push_back(each.data());
+    std::vector<float> output(work.output_stride);
+    work.output = output.data();
+    work.received = rows;
+    ThreadsExecutor executor(threads);
+    paged_attention(*pool_, shape_, {&work, 1}, executor);
+    for (std::size_t head = 0; head < received.size(); ++head) {
+      std::vector<float> dense;
+      for (std::size_t p = 0; p < cases_[0]->slots[head].size(); ++p) {
+        const float* first = &received[head][p * page_tokens];
+        dense.insert(dense.end(), first, first + cases_[0]->slots[head][p].count);
+      }
+      received[head] = dense;
+    }
+    return received;
+  }
+  std::vector<std::vector<float>> received_slots_reference(float begin) const {
+    const AttentionWork& work = cases_[0]->work;
+    const std::uint32_t group = shape_.query_heads / shape_.kv_heads;
+    std::vector<std::vector<float>> received;
+    for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
+      std::vector<double> sums(work.tables[head].tokens);
+      for (std::uint32_t h = head * group; h < (head + 1) * group; ++h) {
+        const std::vector<double> weights = softmax(work, h, 0);
+        for (std::size_t t = 0; t < sums.size(); ++t) sums[t] += weights[t] / group;
+      }
+      std::vector<float>& to = received.emplace_back();
+      for (const double sum : sums) to.push_back(static_cast<float>(begin + sum));
+    }
+    return received;
   }
 
   void scale_queries(float factor) {
@@ -153,7 +209,8 @@ class Scene {
           const Half* keys = pool_->page(slot.page).keys;
           dot += double{row[c]} * double{to_float(keys[c * pool_->shape().page_tokens + t])};
         }
-        weights.push_back(dot * double{shape_.scale});
+        const bool hole = (slot.holes >> t & 1) != 0;
+        weights.push_back(hole ? -std::numeric_limits<double>::infinity() : dot * double{shape_.scale});
       }
     }
     weights.resize(table.tokens - work.query_count + query + 1);
@@ -241,6 +298,37 @@ TEST_P(Attention, PrefillsEveryHeadDimensionPageAndLength) {
       scene.add_full(70, 70);
       scene.add_full(190, 33);
       EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << head_dim << " / " << page_tokens;
+    }
+  }
+}
+
+TEST_P(Attention, LeavesHolesOut) {
+  for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+    for (const std::uint32_t queries : {1u, 3u, 50u}) {
+      Scene scene(9, 3, 64, page_tokens);
+      for (const std::uint32_t tokens : {100u, 333u, 1000u}) scene.add_full(tokens, queries);
+      scene.add({8, 3, 8, 1, 7, 8, 8, 8, 8, 8, 8, 8}, queries, true);
+      const std::vector<float> before = scene.run(2);
+      scene.punch_holes();
+      EXPECT_NE(scene.run(2), before);
+      EXPECT_LE(relative_rms(scene.run(2), scene.reference()), kTolerance) << page_tokens << " / " << queries;
+    }
+  }
+}
+
+// While it is decoded, whether the context is one span or several, whether pages are full or not.
+TEST_P(Attention, AddsWhatSlotsReceive) {
+  for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+    for (const bool holes : {false, true}) {
+      for (const std::uint32_t tokens : {1u, 70u, 2100u}) {
+        Scene scene(14, 2, 32, page_tokens);
+        tokens == 70 ? scene.add({8, 3, 8, 1, 7, 8, 8, 8, 8, 8, 1}, 1, true) : scene.add_full(tokens, 1);
+        if (holes) scene.punch_holes();
+        const auto got = scene.received_slots(0.5f, 3), expected = scene.received_slots_reference(0.5f);
+        for (std::size_t head = 0; head < got.size(); ++head) {
+          EXPECT_LE(relative_rms(got[head], expected[head]), kTolerance) << page_tokens << " / " << tokens;
+        }
+      }
     }
   }
 }
