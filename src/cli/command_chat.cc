@@ -46,9 +46,7 @@ Result<Response> answer(Serving& serving, Conversation& conversation, const std:
   }
   Request request;
   SHALE_ASSIGN(request.segments, conversation.ask(message));
-  request.sampling = options.answer.sampling;
-  request.max_tokens = options.answer.max_tokens;
-  request.stop = options.answer.stop;
+  options.answer.apply(request);
   request.demand.exact = options.exact;
   request.store_answer = true;
   if (!options.output.json) request.on_text = print_piece;

@@ -54,9 +54,7 @@ Status run(const GenerateOptions& options) {
   if (!parts.context.empty())
     request.segments.push_back({std::move(parts.context), !context.empty() && !options.no_cache, label});
   request.segments.push_back({std::move(parts.question), false, {}});
-  request.sampling = options.answer.sampling;
-  request.max_tokens = options.answer.max_tokens;
-  request.stop = options.answer.stop;
+  options.answer.apply(request);
   request.demand = {.exact = options.exact, .method = options.method, .keep = options.keep};
   request.use_cache = !options.no_cache;
   if (!options.output.json) request.on_text = print_piece;

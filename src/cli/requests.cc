@@ -71,6 +71,74 @@ void add_answer_options(CLI::App& command, AnswerOptions& options) {
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->group(group);
+  add_page_budget_options(command, options.budget);
+}
+
+void AnswerOptions::apply(Request& request) const {
+  request.sampling = sampling;
+  request.max_tokens = max_tokens;
+  request.stop = stop;
+  request.budget = budget.chosen();
+}
+
+std::optional<PageBudgetOptions> PageBudgetChoice::chosen() const {
+  if (tokens == 0) return std::nullopt;
+  PageBudgetOptions chosen = options;
+  chosen.tokens = tokens;
+  chosen.prefill = prefill == "whole" ? BudgetPrefill::kWhole : BudgetPrefill::kChunked;
+  chosen.compaction = parse_compaction(compaction).value();
+  return chosen;
+}
+
+void add_page_budget_options(CLI::App& command, PageBudgetChoice& choice) {
+  const char* group = "Page budget";
+  CLI::Option* budget =
+      command.add_option("--page-budget", choice.tokens, "Tokens that a KV head keeps at most; 0: all")
+          ->envname("SHALE_PAGE_BUDGET")
+          ->type_name("N")
+          ->capture_default_str()
+          ->group(group);
+  command
+      .add_option("--evict", choice.options.method,
+                  "Who chooses what goes: paged_eviction drops whole pages, a [budget:]scorer tokens")
+      ->envname("SHALE_EVICT")
+      ->needs(budget)
+      ->type_name("METHOD")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--keep-first-page", choice.options.keep_first_page,
+                "paged_eviction never drops the first page, where attention sinks lie")
+      ->needs(budget)
+      ->group(group);
+  command
+      .add_option("--evict-prefill", choice.prefill,
+                  "Cut the prompt once it is computed whole, or after each chunk, which needs less memory")
+      ->check(CLI::IsMember({"whole", "chunked"}))
+      ->needs(budget)
+      ->type_name("whole|chunked")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--evict-interval", choice.options.interval, "Decoded tokens between two evictions of tokens")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->needs(budget)
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--compaction", choice.compaction, "How the holes of dropped tokens are closed")
+      ->check(CLI::IsMember({"none", "repack", "hole_fill"}))
+      ->needs(budget)
+      ->type_name("none|repack|hole_fill")
+      ->capture_default_str()
+      ->group(group);
+}
+
+Json to_json(const PageBudgetStats& stats) {
+  return {{"evictions", stats.evictions},
+          {"compactions", stats.compactions},
+          {"tokens_dropped", stats.paging.tokens_dropped},
+          {"slots_copied", stats.paging.slots_copied},
+          {"pages_freed", stats.paging.pages_freed}};
 }
 
 Result<Response> run_request(Engine& engine, Request request, const OutputOptions& output) {
@@ -107,6 +175,7 @@ Json to_json(const Response& response, const Model& model) {
            {{"pool", cached.pool}, {"memory", cached.memory}, {"disk", cached.disk}, {"remote", cached.remote}}},
           {"lossy", response.lossy},
           {"sources", std::move(sources)},
+          {"page_budget", to_json(response.budget)},
           {"ttft_seconds", response.ttft_seconds},
           {"tpot_seconds", response.tpot_seconds},
           {"stop_reason", to_string(response.stop)},

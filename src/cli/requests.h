@@ -1,6 +1,7 @@
 // Requests as commands run them: cancelled by Ctrl-C, shown on a terminal, reported as JSON.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,11 +10,24 @@
 
 namespace shale {
 
-// --max-tokens, --temperature, --top-k, --top-p, --min-p, --seed, --stop.
+// --page-budget, --evict, --keep-first-page, --evict-prefill, --evict-interval, --compaction.
+struct PageBudgetChoice {
+  std::uint32_t tokens = 0;  // 0: no budget
+  PageBudgetOptions options;
+  std::string prefill = "whole", compaction = "repack";
+  // Nothing without --page-budget.
+  std::optional<PageBudgetOptions> chosen() const;
+};
+void add_page_budget_options(CLI::App& command, PageBudgetChoice& choice);
+
+// --max-tokens, --temperature, --top-k, --top-p, --min-p, --seed, --stop, and those of the page budget.
 struct AnswerOptions {
   std::uint32_t max_tokens = 128;
   SamplingOptions sampling;
   std::vector<std::string> stop;
+  PageBudgetChoice budget;
+  // Fills the request's part.
+  void apply(Request& request) const;
 };
 void add_answer_options(CLI::App& command, AnswerOptions& options);
 
@@ -21,6 +35,7 @@ void add_answer_options(CLI::App& command, AnswerOptions& options);
 // request that failed.
 Result<Response> run_request(Engine& engine, Request request, const OutputOptions& output);
 
+Json to_json(const PageBudgetStats& stats);
 // The fields of an answer that every command reports alike; docs/reference/json.md.
 Json to_json(const Response& response, const Model& model);
 

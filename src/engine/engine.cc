@@ -54,6 +54,14 @@ std::uint32_t Engine::State::slabs_for(const Run& run) const {
   const std::uint32_t whole =
       shape.pages_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(run.tokens_max(), model.info().context_max))) +
       1;
+  if (run.budget) {
+    const PageBudgetOptions& budget = run.budget->options();
+    const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
+    const std::uint32_t prefill = budget.prefill == BudgetPrefill::kWhole
+                                      ? prompt
+                                      : std::min(prompt, run.budget->tokens() + options.chunk_tokens);
+    return std::min(whole, shape.pages_for(std::max(prefill, run.budget->decoding_max())) + 2);
+  }
   if (!run.request.demand.named()) return whole;
   const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
   const auto needs = cache.needs(*run.request.demand.method);
@@ -105,6 +113,17 @@ Result<RequestId> Engine::submit(Request request) {
       return refuse(ErrorCode::kInvalidArgument, fmt::format("{} needs {}", demand.method->text(), missing));
     }
     run->needs = *needs;
+  }
+  if (run->request.budget) {
+    if (demand.named()) {
+      return refuse(ErrorCode::kInvalidArgument, fmt::format("{} and a page budget by {}: name one of them",
+                                                             demand.method->text(), run->request.budget->method));
+    }
+    auto budget = PageBudget::create(*run->request.budget, s.model.info(), s.cache.pool().shape().page_tokens,
+                                     static_cast<std::uint32_t>(run->prompt.size()), s.cache.options().scorers,
+                                     s.cache.options().model.calibration);
+    if (!budget) return refuse(budget.error().code, budget.error().message);
+    run->budget = std::move(*budget);
   }
   run->needs = run->needs | s.cache.needs() | ScorerNeeds{.last_queries = s.options.query_window};
   run->needs.repeat_attention = false;  // asked of the segment's own pages, where they are there
@@ -158,9 +177,16 @@ Status Engine::State::fetch(Run& run) {
                                                run.request.segments.begin());
   // Exact KV past the segment that a method is applied to would be of no use.
   const bool apply = named && stored + 1 < run.request.segments.size();
-  const std::span<const Token> wanted = apply ? std::span<const Token>(run.prompt).first(run.segment_end[stored] + 1)
-                                              : std::span<const Token>(run.prompt);
-  if (run.request.use_cache) run.retrieval = cache.retrieve(wanted, run.request.demand, run.sequence);
+  std::span<const Token> wanted = run.prompt;
+  if (apply) wanted = wanted.first(run.segment_end[stored] + 1);
+  Demand demand = run.request.demand;
+  if (run.budget) {
+    // Positions are known of exact pages alone, and a scorer's queries of computed tokens.
+    demand.exact = true;
+    const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
+    wanted = wanted.first(prompt - run.budget->computed_min(prompt) + (run.budget->computed_min(prompt) < prompt));
+  }
+  if (run.request.use_cache && !wanted.empty()) run.retrieval = cache.retrieve(wanted, demand, run.sequence);
 
   run.computed_from = run.sequence.length();
   run.response.lossy = run.retrieval.lossy();
@@ -183,12 +209,14 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
   if (run.drawn.size() > 1) {
     response.tpot_seconds = (run.last_token_s - run.first_token_s) / static_cast<double>(run.drawn.size() - 1);
   }
-  if (reason != StopReason::kError && !run.sequence.lossy() && !run.prefilling()) {
+  response.lossy = response.lossy || run.sequence.lossy();
+  const bool exact = !run.sequence.lossy() && !run.sequence.parted();
+  if (reason != StopReason::kError && exact && !run.prefilling()) {
     // The last token drawn was never computed: the sequence ends before it.
     std::vector<Token> tokens = run.prompt;
     tokens.insert(tokens.end(), run.drawn.begin(), run.drawn.end());
     tokens.resize(run.sequence.length());
-    cache.remember(tokens, run.sequence);
+    if (run.request.remember) cache.remember(tokens, run.sequence);
     if (run.request.store_answer && !run.drawn.empty()) {
       // The last segment, grown by the answer.
       Cache::NewEntry turn = entry_of(run, run.request.segments.size() - 1);

@@ -14,6 +14,7 @@
 
 #include "cache/cache.h"
 #include "core/clock.h"
+#include "engine/page_budget.h"
 #include "model/model.h"
 
 namespace shale {
@@ -36,6 +37,9 @@ struct Request {
   Demand demand;
   bool use_cache = true;      // false: compute everything, look at nothing (still stored when segments say so)
   bool store_answer = false;  // the last segment and the answer become an entry too (a chat turn)
+  // Stays inside so many pages, which makes the answer lossy once a token was dropped. Not with a method in `demand`.
+  std::optional<PageBudgetOptions> budget;
+  bool remember = true;  // its exact pages may serve later requests
   // Called with each piece of text as soon as no stop string can begin in it.
   std::function<void(std::string_view piece)> on_text;
 };
@@ -58,6 +62,7 @@ struct Response {
   CachedTokens cached;
   bool lossy = false;
   std::vector<SourceUsed> sources;  // per entry: tier, method, keep, bytes
+  PageBudgetStats budget;           // what staying inside its page budget took
   StopReason stop = StopReason::kLength;
   double queue_seconds = 0;
   double ttft_seconds = 0;  // from submission to the first token
@@ -73,6 +78,8 @@ struct EngineOptions {
 
 struct EngineStats {
   std::uint64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, refused = 0, retried = 0;
+  PageBudgetStats budgets;    // of all requests
+  double budget_seconds = 0;  // spent evicting and compacting
 };
 
 class Engine {

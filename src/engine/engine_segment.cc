@@ -92,12 +92,14 @@ Status Engine::State::compress_segment(Run& run, std::size_t segment) {
 // Nobody waits for a first token any more: the prompt's pages are shared, its segments queued for storing.
 void Engine::State::first_token(Run& run) {
   run.retrieval = Retrieval();
-  if (run.sequence.lossy()) return;
-  cache.remember(run.prompt, run.sequence);
-  for (std::size_t segment = 0; segment < run.request.segments.size(); ++segment) {
-    const bool computed_here = run.computed_from < run.segment_end[segment];
-    if (run.request.segments[segment].store && computed_here) cache.store(entry_of(run, segment), run.sequence);
+  if (!run.sequence.lossy()) {
+    if (run.request.remember) cache.remember(run.prompt, run.sequence);
+    for (std::size_t segment = 0; segment < run.request.segments.size(); ++segment) {
+      const bool computed_here = run.computed_from < run.segment_end[segment];
+      if (run.request.segments[segment].store && computed_here) cache.store(entry_of(run, segment), run.sequence);
+    }
   }
+  cut_prompt(run);
 }
 
 }  // namespace shale

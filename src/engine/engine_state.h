@@ -37,6 +37,9 @@ struct Engine::State {
   void recover(std::span<Run* const> batch, std::span<const std::uint32_t> lengths, const Error& error);
   Capture* capture_for(Run& run) const;
   void computed(Run& run, const Run::Stretch& stretch, double seconds);
+  void cut_prompt(Run& run);
+  void keep_budgets(std::span<Run* const> batch);
+  void count_budget(Run& run, const PageBudgetStats& before, double start_s);
   Status end_segment(Run& run, std::size_t segment);
   Status compress_segment(Run& run, std::size_t segment);
   Result<bool> observe_segment(const Run& run, Cache::NewEntry& entry);

@@ -87,7 +87,8 @@ void Engine::State::step() {
                     .tokens = stretches[i].tokens,
                     .logits_all = false,
                     .logits_none = !stretches[i].ends_prompt,
-                    .capture = captures[i]};
+                    .capture = captures[i],
+                    .live = batch[i]->budget ? batch[i]->budget->capture() : nullptr};
   }
   LoadHooks hooks(batch, model.executor());
   const double start_s = clock.now_s();
@@ -107,6 +108,37 @@ void Engine::State::step() {
     // Unless it failed, was cancelled by another's callback, or starts over.
     if (!run.over && !run.prefilling()) draw(run, last);
   }
+  keep_budgets(batch);
+}
+
+// What the budget takes of the prompt computed so far.
+void Engine::State::cut_prompt(Run& run) {
+  if (!run.budget) return;
+  const PageBudgetStats before = run.budget->stats();
+  const double start_s = clock.now_s();
+  run.budget->chunk_done(run.sequence, !run.prefilling(), model.executor());
+  count_budget(run, before, start_s);
+}
+
+// The bounded piece of evicting or compacting that is due, of one run at most: the one that holds the most.
+void Engine::State::keep_budgets(std::span<Run* const> batch) {
+  Run* chosen = nullptr;
+  for (Run* run : batch) {
+    if (run->over || !run->budget || run->prefilling() || run->drawn.empty() || !run->budget->due(run->sequence))
+      continue;
+    if (!chosen || run->sequence.resident(0, 0) > chosen->sequence.resident(0, 0)) chosen = run;
+  }
+  if (!chosen) return;
+  const PageBudgetStats before = chosen->budget->stats();
+  const double start_s = clock.now_s();
+  chosen->budget->work(chosen->sequence, model.executor());
+  count_budget(*chosen, before, start_s);
+}
+
+void Engine::State::count_budget(Run& run, const PageBudgetStats& before, double start_s) {
+  stats.budget_seconds += clock.now_s() - start_s;
+  stats.budgets += run.budget->stats() - before;
+  run.response.budget = run.budget->stats();
 }
 
 // A failed load restarts its request without the damaged object; the others repeat the step.
@@ -142,6 +174,8 @@ void Engine::State::computed(Run& run, const Run::Stretch& stretch, double secon
     }
     if (const Status status = end_segment(run, segment); !status) finish(run, StopReason::kError, status.error());
   }
+  // After the last chunk the first token goes out first.
+  if (run.prefilling() && !run.over) cut_prompt(run);
 }
 
 void Engine::State::draw(Run& run, std::span<const float> logits) {

@@ -52,6 +52,7 @@ class Run {
   ScorerNeeds needs;                               // what stored segments are watched for
   std::vector<std::unique_ptr<Capture>> captures;  // of each stored segment while it is computed
   std::vector<Observations> segment_observations;  // of each that was computed to its end
+  std::unique_ptr<PageBudget> budget;              // null: none
   bool over = false;                               // answered, refused or cancelled
 };
 

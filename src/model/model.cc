@@ -8,6 +8,7 @@
 #include "model/attention.h"
 #include "model/capture.h"
 #include "model/graph.h"
+#include "model/live_capture.h"
 #include "model/model_fingerprint.h"
 #include "model/weight_choice.h"
 
@@ -95,6 +96,7 @@ class GgufModel final : public Model {
   ModelInfo info_;
   std::vector<HeadTable> tables_;  // of one layer, [sequence][KV head]
   std::vector<AttentionWork> works_;
+  std::vector<float*> notes_;    // of one layer, [sequence][KV head]: where attention received is added
   std::vector<float> log_sums_;  // of one layer, [token of the step][query head]; as long as a capture ever needed
 };
 
@@ -169,27 +171,40 @@ void GgufModel::capture_queries(std::span<const StepSequence> batch, std::uint32
   const float* queries = rows.queries;
   for (const StepSequence& part : batch) {
     if (part.capture) part.capture->observe_queries(layer, queries, rows.query_stride, *threads_);
+    if (part.live) part.live->observe_queries(layer, queries, rows.query_stride);
     queries += part.tokens.size() * rows.query_stride;
   }
+}
+
+// Whether the attention kernel itself adds what the slots of a sequence receive to its notes.
+bool notes_while_decoding(const StepSequence& part) {
+  return part.live && part.live->wants_attention() && part.tokens.size() == 1 && part.sequence->parted();
 }
 
 void GgufModel::attend(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) {
   const std::uint32_t heads = hyper_.kv_heads;
   tables_.clear();
+  notes_.clear();
   for (const StepSequence& part : batch) {
-    for (std::uint32_t head = 0; head < heads; ++head) tables_.push_back(part.sequence->table(layer, head));
+    for (std::uint32_t head = 0; head < heads; ++head) {
+      tables_.push_back(part.sequence->table(layer, head));
+      notes_.push_back(notes_while_decoding(part) ? part.sequence->notes(layer, head).data() : nullptr);
+    }
   }
   works_.clear();
   std::size_t row = 0;
   for (std::size_t s = 0; s < batch.size(); ++s) {
-    const bool captured = batch[s].capture && batch[s].capture->wants_attention();
+    const bool noted = notes_while_decoding(batch[s]);
+    const bool captured = (batch[s].capture && batch[s].capture->wants_attention()) ||
+                          (batch[s].live && batch[s].live->wants_attention() && !noted);
     works_.push_back({.tables = std::span(tables_).subspan(s * heads, heads),
                       .queries = rows.queries + row * rows.query_stride,
                       .output = graphs_.attention() + row * hyper_.query_width(),
                       .query_count = static_cast<std::uint32_t>(batch[s].tokens.size()),
                       .query_stride = rows.query_stride,
                       .output_stride = hyper_.query_width(),
-                      .log_sums = captured ? &log_sums_[row * hyper_.query_heads] : nullptr});
+                      .log_sums = captured ? &log_sums_[row * hyper_.query_heads] : nullptr,
+                      .received = std::span(notes_).subspan(s * heads, noted ? heads : 0)});
     row += batch[s].tokens.size();
   }
   const AttentionShape shape{hyper_.query_heads, heads, hyper_.head_dim,
@@ -197,7 +212,13 @@ void GgufModel::attend(std::span<const StepSequence> batch, std::uint32_t layer,
   const PagePool& pool = batch[0].sequence->pool();
   paged_attention(pool, shape, works_, *threads_);
   for (std::size_t s = 0; s < batch.size(); ++s) {
-    if (works_[s].log_sums) batch[s].capture->observe_attention(layer, pool, shape, works_[s], *threads_);
+    if (!works_[s].log_sums) continue;
+    if (batch[s].capture && batch[s].capture->wants_attention()) {
+      batch[s].capture->observe_attention(layer, pool, shape, works_[s], *threads_);
+    }
+    if (batch[s].live && batch[s].live->wants_attention() && works_[s].received.empty()) {
+      batch[s].live->observe_attention(layer, *batch[s].sequence, shape, works_[s], *threads_);
+    }
   }
 }
 
@@ -206,8 +227,10 @@ Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> bat
   if (tokens == 0) return std::span<const float>{};
   const std::uint32_t wanted = prepare(batch, tokens);
   for (const StepSequence& part : batch) {
-    if (!part.capture) continue;
-    part.capture->begin(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
+    if (!part.capture && !part.live) continue;
+    const auto count = static_cast<std::uint32_t>(part.tokens.size());
+    if (part.capture) part.capture->begin(*part.sequence, count);
+    if (part.live) part.live->begin(count);
     log_sums_.resize(std::size_t{options_.batch_tokens_max} * hyper_.query_heads);
   }
   const MatrixSet& matrices = weights_.for_tokens(tokens);
@@ -222,6 +245,7 @@ Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> bat
   }
   for (const StepSequence& part : batch) {
     if (part.capture) part.capture->end();
+    if (part.live) part.live->end();
   }
   if (wanted == 0) return std::span<const float>{};
   return graphs_.run_head(weights_.for_tokens(wanted), tokens, wanted);

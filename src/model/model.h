@@ -21,6 +21,7 @@ namespace shale {
 using Token = std::int32_t;
 
 class Capture;
+class LiveCapture;
 
 enum class WeightChoice {
   kFile,  // run weights in the types of the file
@@ -53,9 +54,10 @@ struct ModelInfo {
 struct StepSequence {
   Sequence* sequence = nullptr;
   std::span<const Token> tokens;
-  bool logits_all = false;     // logits for every token, else for the last only
-  bool logits_none = false;    // prefill chunks before the last
-  Capture* capture = nullptr;  // what scorers need of this step is left there (model/capture.h)
+  bool logits_all = false;      // logits for every token, else for the last only
+  bool logits_none = false;     // prefill chunks before the last
+  Capture* capture = nullptr;   // what scorers need of this step is left there (model/capture.h)
+  LiveCapture* live = nullptr;  // the same for scorers of a sequence that goes on (model/live_capture.h)
 };
 
 // Called around layers on the thread that runs the step. `before_attention(l)` returns once every page of layer l that

@@ -105,6 +105,9 @@ class Sequence {
   // `positions`, none twice. Nothing is moved or written, so others that share the pages see no difference. A page
   // whose last token goes leaves the table, and returns to the pool unless others hold it. Makes the sequence lossy.
   PagingWork drop(std::span<const std::vector<std::uint32_t>> slots);
+  // Copies what survives of shared pages with holes to pages of its own, in the same places of the tables, so that it
+  // can be compacted and the others may let theirs go. Does nothing where the pool has no room for it.
+  PagingWork own_scattered(Executor& executor);
   // Closes the holes of tables [first, first + count), on the executor's threads. Tokens at and after position `newest`
   // are the newest round (for hole_fill).
   PagingWork compact(Compaction how, std::uint32_t newest, std::uint32_t first, std::uint32_t count,

@@ -207,6 +207,35 @@ void Sequence::copy_slots(Table& table, const SlotCopy& copy) {
   std::memmove(&table.notes[copy.to], &table.notes[copy.from], copy.count * sizeof(float));
 }
 
+PagingWork Sequence::own_scattered(Executor& executor) {
+  assert(parted_);
+  std::vector<std::vector<PageId>> fresh(tables_.size()), scattered(tables_.size());
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    for (const PageSlot& slot : tables_[i].pages) {
+      if (slot.holes != 0 && !owns(slot.page)) scattered[i].push_back(slot.page);
+    }
+  }
+  const auto count = [](std::size_t sum, const auto& each) { return sum + each.size(); };
+  if (std::accumulate(scattered.begin(), scattered.end(), std::size_t{0}, count) > pool_->pages_free()) return {};
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    for (std::size_t p = 0; p < scattered[i].size(); ++p) fresh[i].push_back(*pool_->allocate_page());
+  }
+  PagingWork work;
+  executor.parallel_for(tables_.size(), [&](std::size_t i) {
+    auto page = fresh[i].begin();
+    for (PageSlot& slot : tables_[i].pages) {
+      if (slot.holes == 0 || owns(slot.page)) continue;
+      pool_->copy_page(slot.page, *page);
+      slot.page = *page++;
+    }
+  });
+  for (const auto& each : scattered) {
+    for (const PageId page : each) release(page);
+    work.slots_copied += each.size() * pool_->shape().page_tokens;
+  }
+  return work;
+}
+
 PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::uint32_t first, std::uint32_t count,
                              Executor& executor) {
   assert(parted_ && first + count <= tables_.size());

@@ -32,7 +32,7 @@ class Random final : public Scorer {
     for (std::uint32_t head = 0; head < layer.kv_heads; ++head) {
       std::iota(order.begin(), order.end(), 0u);
       std::uint64_t state = seed_;
-      state = next(state) ^ (std::uint64_t{layer.layer} << 32 | head);
+      state = next(state) ^ (std::uint64_t{layer.layer} << 32 | (layer.first_head + head));
       for (std::uint32_t i = layer.tokens; i > 1; --i) std::swap(order[i - 1], order[next(state) % i]);
       for (std::uint32_t i = 0; i < layer.tokens; ++i) {
         scores[std::size_t{head} * layer.tokens + i] = static_cast<float>(order[i]);

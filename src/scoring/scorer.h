@@ -50,6 +50,7 @@ struct LayerKv {
   std::uint32_t head_dim = 0;
   std::uint32_t page_tokens = 16;
   std::uint32_t layer = 0;
+  std::uint32_t first_head = 0;  // of the model's KV heads, the one that head 0 here is
   struct Page {
     const Element* keys;    // [head_dim][page_tokens]
     const Element* values;  // [page_tokens][head_dim]

@@ -106,8 +106,9 @@ constexpr int kOffsets = 17;  // 1, 2, 4 … 65,536
 
 template <class Element>
 std::vector<float> weights_of(const LayerKv<Element>& layer) {
-  assert(layer.calibration->check_shape(layer.calibration->layers(), layer.query_heads, layer.rope.pairs()));
-  assert(layer.layer < layer.calibration->layers());
+  const std::uint32_t first_head = layer.first_head * (layer.query_heads / layer.kv_heads);
+  assert(layer.calibration->pairs() == layer.rope.pairs() && layer.layer < layer.calibration->layers());
+  assert(first_head + layer.query_heads <= layer.calibration->query_heads());
   const double round = static_cast<double>(layer.first_position) + layer.tokens;
   std::vector<std::complex<double>> turns(layer.rope.pairs());
   for (std::uint32_t pair = 0; pair < layer.rope.pairs(); ++pair) {
@@ -118,7 +119,7 @@ std::vector<float> weights_of(const LayerKv<Element>& layer) {
   std::vector<float> weights(layer.query_heads * stride);
   for (std::uint32_t head = 0; head < layer.query_heads; ++head) {
     float* of_head = &weights[head * stride];
-    const auto pairs = layer.calibration->head(layer.layer, head);
+    const auto pairs = layer.calibration->head(layer.layer, first_head + head);
     for (std::uint32_t pair = 0; pair < layer.rope.pairs(); ++pair) {
       const auto [real, imaginary] = layer.rope.channels(pair);
       const std::complex<double> mean(pairs[pair].real, pairs[pair].imaginary), turned = mean * turns[pair];

@@ -1,0 +1,257 @@
+#include "engine/page_budget.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "codec/method.h"
+#include "engine/resident_layer.h"
+
+namespace shale {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr std::string_view kPagedEviction = "paged_eviction";
+
+Status check_numbers(const PageBudgetOptions& options, std::uint32_t page_tokens) {
+  if (!(options.keep > 0 && options.keep <= 1)) {
+    return fail(ErrorCode::kInvalidArgument, "a page budget of {} of the prompt: above 0 and at most 1 is possible",
+                options.keep);
+  }
+  if (options.tokens < page_tokens) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a page budget of {} tokens holds no page of {}: ask for at least one page", options.tokens,
+                page_tokens);
+  }
+  if (options.interval == 0) {
+    return fail(ErrorCode::kInvalidArgument, "an eviction every 0 tokens: 1 evicts at every step");
+  }
+  return {};
+}
+
+// What the scorer reads and nobody can gather of a sequence that dropped tokens.
+Status check_online(std::string_view method, const ScorerNeeds& needs, const ModelInfo& model,
+                    const Calibration* calibration) {
+  const ScorerNeeds online{.keys = true,
+                           .values = true,
+                           .last_queries = needs.last_queries,
+                           .attention_sums = method != "observed_attention",
+                           .rope = model.rope.dimensions > 0,
+                           .calibration = calibration != nullptr};
+  const std::string missing = missing_needs(needs, online);
+  if (missing.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument, "{} cannot choose what a page budget drops: it needs {}", method, missing);
+}
+
+}  // namespace
+
+PageBudgetStats& PageBudgetStats::operator+=(const PageBudgetStats& other) {
+  paging += other.paging;
+  evictions += other.evictions;
+  compactions += other.compactions;
+  return *this;
+}
+
+PageBudgetStats PageBudgetStats::operator-(const PageBudgetStats& before) const {
+  return {{paging.tokens_dropped - before.paging.tokens_dropped, paging.slots_copied - before.paging.slots_copied,
+           paging.pages_freed - before.paging.pages_freed},
+          evictions - before.evictions,
+          compactions - before.compactions};
+}
+
+Result<std::unique_ptr<PageBudget>> PageBudget::create(const PageBudgetOptions& options, const ModelInfo& model,
+                                                       std::uint32_t page_tokens, std::uint32_t prompt_tokens,
+                                                       const ScorerOptions& scorers, const Calibration* calibration) {
+  SHALE_TRY(check_numbers(options, page_tokens));
+  std::unique_ptr<PageBudget> made(new PageBudget(options, model, page_tokens));
+  made->whole_pages_ = options.method == kPagedEviction;
+  Method method{.scorer = "vk_ratio", .quantizer = "none"};
+  if (!made->whole_pages_) {
+    SHALE_ASSIGN(method, Method::parse(options.method));
+    if (method.quantizer != "none" || method.scorer.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "{} cannot choose what a page budget drops: name {} or [budget:]scorer, without a quantizer",
+                  options.method, kPagedEviction);
+    }
+  }
+  const double share = std::floor(options.keep * prompt_tokens);
+  made->tokens_ = std::max(page_tokens, static_cast<std::uint32_t>(std::min<double>(options.tokens, share)));
+  if (options.keep == 1) made->tokens_ = options.tokens;
+  // The newest tokens, whose queries are observed, always rank first: no more than half of the budget.
+  ScorerOptions fitted = scorers;
+  fitted.window = std::min(fitted.window, made->tokens_ / 2);
+  if (made->tokens_ <= fitted.sinks) {
+    return fail(ErrorCode::kInvalidArgument, "a page budget of {} tokens holds nothing beside {} sinks: ask for more",
+                made->tokens_, fitted.sinks);
+  }
+  SHALE_ASSIGN(made->scorer_, make_scorer(method.scorer, fitted));
+  SHALE_ASSIGN(made->budget_, make_budget(method.budget.empty() ? "uniform" : method.budget));
+  const ScorerNeeds needs = made->scorer_->needs();
+  SHALE_TRY(check_online(options.method, needs, model, calibration));
+  made->window_ = fitted.window;
+  made->calibration_ = calibration;
+  made->compacted_ = made->tables();
+  if (needs.last_queries > 0 || needs.attention_sums) {
+    made->capture_ = std::make_unique<LiveCapture>(model, needs.last_queries, needs.attention_sums);
+  }
+  return made;
+}
+
+std::uint32_t PageBudget::decoding_max() const {
+  return tokens_ + (whole_pages_ ? page_tokens_ : options_.interval + page_tokens_);
+}
+
+std::uint32_t PageBudget::computed_min(std::uint32_t prompt_tokens) const {
+  const ScorerNeeds needs = scorer_->needs();
+  return needs.attention_sums ? prompt_tokens : std::min(prompt_tokens, std::max(1u, needs.last_queries));
+}
+
+std::uint32_t PageBudget::resident_max(const Sequence& sequence) const {
+  std::uint32_t most = 0;
+  for (std::uint32_t i = 0; i < tables(); ++i) {
+    most = std::max(most, sequence.resident(i / model_.kv_heads, i % model_.kv_heads));
+  }
+  return most;
+}
+
+std::uint32_t PageBudget::resident_mean(const Sequence& sequence) const {
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < tables(); ++i) sum += sequence.resident(i / model_.kv_heads, i % model_.kv_heads);
+  return static_cast<std::uint32_t>((sum + tables() - 1) / tables());
+}
+
+void PageBudget::chunk_done(Sequence& sequence, bool last, Executor& executor) {
+  if (!last && options_.prefill == BudgetPrefill::kWhole) return;
+  const bool over = resident_mean(sequence) > tokens_;
+  // While it decodes, the kernel adds up what slots receive of a parted sequence alone.
+  if (last && capture_ && capture_->wants_attention()) part(sequence);
+  if (!over) return;
+  part(sequence);
+  evict_tokens(sequence, executor);
+  stats_.paging += sequence.own_scattered(executor);
+  compacted_ = 0;
+  compact(sequence, Compaction::kRepack, tables(), executor);
+}
+
+void PageBudget::part(Sequence& sequence) {
+  if (sequence.parted()) return;
+  sequence.part();
+  if (capture_) capture_->settle(sequence);
+}
+
+bool PageBudget::due(const Sequence& sequence) const {
+  if (whole_pages_) {
+    const PageSlot& newest = sequence.table(0, 0).pages.back();
+    return newest.count == page_tokens_ && evicted_at_ != sequence.length() && resident_max(sequence) > tokens_;
+  }
+  return compacted_ < tables() || resident_mean(sequence) >= tokens_ + options_.interval;
+}
+
+void PageBudget::work(Sequence& sequence, Executor& executor) {
+  part(sequence);
+  if (whole_pages_) {
+    note_pages(sequence, executor);
+    return evict_pages(sequence);
+  }
+  // A quarter of the heads at a time, between decode steps that see their holes.
+  if (compacted_ < tables()) return compact(sequence, options_.compaction, (tables() + 3) / 4, executor);
+  evict_tokens(sequence, executor);
+  if (options_.compaction != Compaction::kNone && options_.interval > 1) compacted_ = 0;
+}
+
+// Notes ‖v‖/‖k‖ of the tokens of the pages filled since; the newest is full.
+void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
+  const std::size_t pages = sequence.table(0, 0).pages.size();
+  const PagePool& pool = sequence.pool();
+  const std::size_t first = std::min(noted_, pages);
+  executor.parallel_for(tables(), [&](std::size_t i) {
+    const auto layer = static_cast<std::uint32_t>(i / model_.kv_heads),
+               head = static_cast<std::uint32_t>(i % model_.kv_heads);
+    const auto table = sequence.table(layer, head).pages;
+    for (std::size_t p = first; p < table.size(); ++p) {
+      const PageView bytes = pool.page(table[p].page);
+      const LayerKv<Half>::Page page{bytes.keys, bytes.values};
+      const LayerKv<Half> kv{.tokens = table[p].count,
+                             .kv_heads = 1,
+                             .head_dim = model_.head_dim,
+                             .page_tokens = page_tokens_,
+                             .layer = layer,
+                             .first_head = head,
+                             .pages = {&page, 1}};
+      scorer_->score(kv, sequence.notes(layer, head).subspan(p * page_tokens_, table[p].count));
+    }
+  });
+  noted_ = pages;
+}
+
+// Every head drops the page with the lowest mean.
+void PageBudget::evict_pages(Sequence& sequence) {
+  std::vector<std::vector<std::uint32_t>> dropped(tables());
+  for (std::uint32_t i = 0; i < tables(); ++i) {
+    const std::uint32_t layer = i / model_.kv_heads, head = i % model_.kv_heads;
+    const auto table = sequence.table(layer, head).pages;
+    const std::span<const float> notes = sequence.notes(layer, head);
+    const std::size_t first = options_.keep_first_page ? 1 : 0,
+                      end = table.size() - (options_.keep_newest_page ? 1 : 0);
+    float lowest = kInfinity;
+    std::size_t chosen = end;
+    for (std::size_t p = first; p < end; ++p) {
+      double sum = 0;
+      for (std::uint64_t live = table[p].live(); live != 0; live &= live - 1) {
+        sum += double{notes[p * page_tokens_ + static_cast<std::uint32_t>(std::countr_zero(live))]};
+      }
+      const auto mean = static_cast<float>(sum / table[p].tokens());
+      if (chosen == end || mean < lowest) lowest = mean, chosen = p;
+    }
+    if (chosen == end) continue;
+    for (std::uint64_t live = table[chosen].live(); live != 0; live &= live - 1) {
+      dropped[i].push_back(static_cast<std::uint32_t>(chosen) * page_tokens_ +
+                           static_cast<std::uint32_t>(std::countr_zero(live)));
+    }
+  }
+  stats_.paging += sequence.drop(dropped);
+  ++stats_.evictions;
+  evicted_at_ = sequence.length();
+  noted_ = sequence.table(0, 0).pages.size();
+}
+
+void PageBudget::evict_tokens(Sequence& sequence, Executor& executor) {
+  const std::uint32_t most = resident_max(sequence);
+  std::vector<float> scores(std::size_t{tables()} * most, -kInfinity);
+  std::vector<std::vector<std::uint32_t>> slots(tables());
+  executor.parallel_for(model_.layers, [&](std::size_t layer) {
+    const ResidentLayer resident(sequence, static_cast<std::uint32_t>(layer), model_, capture_.get(), calibration_);
+    resident.score(
+        *scorer_, std::span(scores).subspan(layer * model_.kv_heads * most, std::size_t{model_.kv_heads} * most), most);
+    for (std::uint32_t head = 0; head < model_.kv_heads; ++head) {
+      const auto each = resident.slots(head);
+      slots[layer * model_.kv_heads + head].assign(each.begin(), each.end());
+    }
+  });
+  if (whole_pages_ && options_.keep_first_page) {
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      std::fill_n(&scores[i * most], std::min(page_tokens_, most), kInfinity);
+  }
+  // Places beyond a head's own tokens score -infinity: they are kept only where nothing else is left.
+  const double keep = std::min(1.0, (tokens_ + 1e-3) / most);
+  const Kept kept = budget_->select({model_.layers, model_.kv_heads, most, scores}, keep, window_);
+  std::vector<std::vector<std::uint32_t>> dropped(tables());
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    for (std::size_t t = 0; t < slots[i].size(); ++t) {
+      if (!kept[i * most + t]) dropped[i].push_back(slots[i][t]);
+    }
+  }
+  stats_.paging += sequence.drop(dropped);
+  ++stats_.evictions;
+  newest_ = evicted_at_;
+  evicted_at_ = sequence.length();
+}
+
+void PageBudget::compact(Sequence& sequence, Compaction how, std::uint32_t count, Executor& executor) {
+  count = std::min(count, tables() - compacted_);
+  stats_.paging += sequence.compact(how, newest_, compacted_, count, executor);
+  compacted_ += count;
+  stats_.compactions += compacted_ == tables();
+}
+
+}  // namespace shale

@@ -1,0 +1,165 @@
+// Requests that stay inside a budget of pages.
+#include <algorithm>
+#include <vector>
+
+#include "engine/engine_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::EngineTest;
+using testing::random_tokens;
+
+constexpr const char* kMethods[] = {"paged_eviction", "streaming", "knorm", "keydiff", "vk_ratio",     "h2o",
+                                    "tova",           "snapkv",    "rkv",   "random",  "adakv:snapkv", "adakv:keydiff",
+                                    "pyramid:knorm"};
+
+class PageBudgetTest : public EngineTest {
+ protected:
+  static Request generate(std::size_t prompt, std::uint32_t tokens, std::optional<PageBudgetOptions> budget) {
+    Request request;
+    request.segments.push_back({.tokens = random_tokens(prompt, 256, 77), .store = false, .label = ""});
+    request.max_tokens = tokens;
+    request.budget = std::move(budget);
+    request.remember = false;
+    return request;
+  }
+
+  // Slabs' worth of pages in use, the most while the requests run and while each has drawn a token.
+  struct Use {
+    std::uint32_t most = 0, most_decoding = 0;
+    std::vector<Response> responses;
+  };
+  Use run(std::vector<Request> requests) {
+    Use use;
+    const std::uint32_t pages_per_slab = pool_->shape().pages_per_slab();
+    std::uint32_t started = 0;
+    for (Request& request : requests) {
+      request.on_text = [&started, first = true](std::string_view) mutable { started += std::exchange(first, false); };
+      const auto id = engine_->submit(request);
+      EXPECT_TRUE(id) << id.error().message;
+    }
+    while (use.responses.size() < requests.size()) {
+      const bool decoding = started == requests.size();
+      engine_->run_once();
+      const std::uint32_t pages = pool_->slabs_total() * pages_per_slab - pool_->pages_free();
+      const std::uint32_t slabs = (pages + pages_per_slab - 1) / pages_per_slab;
+      use.most = std::max(use.most, slabs);
+      if (decoding) use.most_decoding = std::max(use.most_decoding, slabs);
+      for (Response& response : engine_->finished()) use.responses.push_back(std::move(response));
+      const Status sound = pool_->check_integrity();
+      EXPECT_TRUE(sound) << sound.error().message;
+    }
+    return use;
+  }
+};
+
+TEST_F(PageBudgetTest, ABudgetNeverReachedChangesNothing) {
+  const Response full = engine_->run(generate(100, 20, std::nullopt));
+  for (const char* method : kMethods) {
+    const Response same = engine_->run(generate(100, 20, PageBudgetOptions{.tokens = 160, .method = method}));
+    ASSERT_FALSE(same.error) << method << ": " << same.error->message;
+    EXPECT_EQ(same.tokens, full.tokens) << method;
+    EXPECT_FALSE(same.lossy) << method;
+  }
+  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+}
+
+// Eight times the budget is generated: pages in use stay flat, and all of them come back.
+TEST_F(PageBudgetTest, PagesStayFlatAndComeBack) {
+  for (const char* method : kMethods) {
+    PageBudgetOptions budget{.tokens = 48, .method = method};
+    budget.interval = 32;
+    const Use use = run({generate(200, 384, budget)});
+    const Response& response = use.responses[0];
+    ASSERT_FALSE(response.error) << method << ": " << response.error->message;
+    EXPECT_EQ(response.tokens.size(), 384u) << method;
+    EXPECT_TRUE(response.lossy) << method;
+    EXPECT_GT(response.budget.paging.tokens_dropped, 0u) << method;
+    EXPECT_LE(use.most, 14u) << method;  // 200 tokens in pages of 16, and the first decoded
+    // The budget, an interval, an open page a head; a head may keep more than its share where the budget varies.
+    EXPECT_LE(use.most_decoding, (48u + 32u) / 16 + 2) << method;
+    EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total()) << method;
+  }
+}
+
+TEST_F(PageBudgetTest, ChunksAreCutAsTheyCome) {
+  for (const char* method : kMethods) {
+    PageBudgetOptions budget{.tokens = 64, .method = method, .prefill = BudgetPrefill::kChunked};
+    const Use use = run({generate(450, 16, budget)});
+    ASSERT_FALSE(use.responses[0].error) << method << ": " << use.responses[0].error->message;
+    EXPECT_LE(use.most, (64u + 128u) / 16 + 2) << method;  // chunks of 128; 450 tokens are 29 slabs
+    EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total()) << method;
+  }
+}
+
+TEST_F(PageBudgetTest, OneTokenAStepReturnsPagesOnlyWhenEmpty) {
+  PageBudgetOptions budget{.tokens = 32, .method = "streaming", .interval = 1};
+  const Use use = run({generate(100, 200, budget)});
+  ASSERT_FALSE(use.responses[0].error);
+  EXPECT_EQ(use.responses[0].budget.paging.tokens_dropped, (68u + 198u) * 6);  // of 3 layers × 2 heads, one a step
+  EXPECT_LE(use.most_decoding, 32u / 16 + 3);
+}
+
+// Attention over what survives is the same wherever it lies.
+TEST_F(PageBudgetTest, CompactionDoesNotChangeTheAnswer) {
+  for (const char* method : {"knorm", "tova", "adakv:vk_ratio"}) {
+    std::vector<std::vector<Token>> answers;
+    for (const Compaction how : {Compaction::kNone, Compaction::kRepack, Compaction::kHoleFill}) {
+      const Response response = engine_->run(
+          generate(120, 150, PageBudgetOptions{.tokens = 64, .method = method, .interval = 16, .compaction = how}));
+      ASSERT_FALSE(response.error);
+      EXPECT_GT(response.budget.paging.slots_copied, 0u);  // the prompt is packed in any case
+      answers.push_back(response.tokens);
+    }
+    EXPECT_EQ(answers[0], answers[1]) << method;
+    EXPECT_EQ(answers[0], answers[2]) << method;
+  }
+}
+
+TEST_F(PageBudgetTest, OthersSeeNothingOfWhatIsDropped) {
+  const Response alone = engine_->run(ask(5, 200, 1));
+  for (const char* method : kMethods) {
+    Request pressed = ask(5, 200, 2);
+    pressed.budget = PageBudgetOptions{.tokens = 48, .method = method};
+    pressed.max_tokens = 60;
+    const Use use = run({pressed, ask(5, 200, 1), ask(5, 200, 1)});
+    for (const Response& response : use.responses) {
+      if (response.lossy) continue;
+      EXPECT_EQ(response.tokens, alone.tokens) << method;
+      EXPECT_EQ(response.cached.pool, 208u) << method;  // lossy pages never enter the tree, exact ones stay
+    }
+    EXPECT_EQ(std::ranges::count_if(use.responses, &Response::lossy), 1) << method;
+  }
+  drain();
+}
+
+TEST_F(PageBudgetTest, ShareOfThePrompt) {
+  const Response response =
+      engine_->run(generate(200, 8, PageBudgetOptions{.tokens = 4096, .keep = 0.25, .method = "knorm"}));
+  ASSERT_FALSE(response.error);
+  EXPECT_EQ(response.budget.paging.tokens_dropped, 150u * 6);
+}
+
+TEST_F(PageBudgetTest, RefusesWhatCannotBeDone) {
+  const auto refused = [&](PageBudgetOptions budget) {
+    const Response response = engine_->run(generate(50, 8, budget));
+    EXPECT_TRUE(response.error);
+    return response.error ? response.error->message : "";
+  };
+  EXPECT_NE(refused({.tokens = 15}).find("at least one page"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .keep = 0}).find("of the prompt"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "lru"}).find("lru"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "kvzip"}).find("repeats the context"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "expected_attention"}).find("mean and covariance"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "triattention"}).find("calibration"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "knorm+int8"}).find("without a quantizer"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .interval = 0}).find("every 0 tokens"), std::string::npos);
+  Request both = generate(50, 8, PageBudgetOptions{.tokens = 64});
+  both.demand.method = Method::parse("knorm").value();
+  both.demand.keep = 0.5;
+  EXPECT_TRUE(engine_->run(both).error);
+}
+
+}  // namespace
+}  // namespace shale
