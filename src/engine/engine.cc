@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "engine/engine_state.h"
@@ -38,7 +39,10 @@ std::uint32_t& CachedTokens::of(std::optional<TierKind> kind) {
 }
 
 Engine::Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock)
-    : state_(new State{.options = options, .model = model, .tokenizer = tokenizer, .cache = cache, .clock = clock}) {}
+    : state_(new State{.options = options, .model = model, .tokenizer = tokenizer, .cache = cache, .clock = clock}) {
+  std::random_device random;
+  state_->nonce = Hasher().add(std::uint64_t{random()} << 32 | random()).finish();
+}
 
 Engine::~Engine() = default;
 
@@ -46,6 +50,9 @@ Model& Engine::model() { return state_->model; }
 const Tokenizer& Engine::tokenizer() const { return state_->tokenizer; }
 Cache& Engine::cache() { return state_->cache; }
 EngineStats Engine::stats() const { return state_->stats; }
+std::uint32_t Engine::running() const { return static_cast<std::uint32_t>(state_->running.size()); }
+std::uint32_t Engine::waiting() const { return static_cast<std::uint32_t>(state_->waiting.size()); }
+std::uint32_t Engine::suspended() const { return static_cast<std::uint32_t>(state_->suspended.size()); }
 
 // All its tokens, one slab more for a shared last slab that is copied, and while a method that the request names is
 // applied a second copy of the prompt, or before that its repetition.
@@ -77,6 +84,9 @@ Result<RequestId> Engine::submit(Request request) {
     ++s.stats.refused;
     return std::unexpected(Error{code, std::move(message)});
   };
+  if (s.waiting.size() >= s.options.waiting_max) {
+    return refuse(ErrorCode::kBusy, fmt::format("{} requests wait already: ask again later", s.waiting.size()));
+  }
   if (run->request.segments.empty() || run->request.segments.back().tokens.empty()) {
     return refuse(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token after the context");
   }
@@ -134,22 +144,8 @@ Result<RequestId> Engine::submit(Request request) {
                     "or enlarge the pool",
                     slabs, s.cache.pool().slabs_total()));
   }
-  s.waiting.push_back(std::move(run));
+  s.enqueue(std::move(run));
   return s.next_id++;
-}
-
-void Engine::State::admit() {
-  const auto promised = [&] {
-    std::uint32_t slabs = 0;
-    for (const auto& run : running) slabs += slabs_for(*run);
-    return slabs;
-  };
-  while (!waiting.empty() && running.size() < options.sequences_max &&
-         (running.empty() || promised() + slabs_for(*waiting.front()) <= cache.pool().slabs_total())) {
-    running.push_back(std::move(waiting.front()));
-    waiting.pop_front();
-    begin(*running.back());
-  }
 }
 
 void Engine::State::begin(Run& run) {
@@ -211,7 +207,7 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
   }
   response.lossy = response.lossy || run.sequence.lossy();
   const bool exact = !run.sequence.lossy() && !run.sequence.parted();
-  if (reason != StopReason::kError && exact && !run.prefilling()) {
+  if (reason != StopReason::kError && exact && run.sequence.length() > 0 && !run.prefilling()) {
     // The last token drawn was never computed: the sequence ends before it.
     std::vector<Token> tokens = run.prompt;
     tokens.insert(tokens.end(), run.drawn.begin(), run.drawn.end());
@@ -234,6 +230,7 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
 
 void Engine::State::reap() {
   std::erase_if(running, [](const auto& run) { return run->over; });
+  std::erase_if(suspended, [](const auto& run) { return run->over; });
 }
 
 bool Engine::run_once() {
@@ -271,8 +268,10 @@ Response Engine::run(Request request) {
 // May be called from a request's own on_text: runs are freed by run_once alone.
 void Engine::cancel(RequestId id) {
   State& s = *state_;
-  for (const auto& run : s.running) {
-    if (run->id == id && !run->over) s.finish(*run, StopReason::kCancelled);
+  for (const auto* runs : {&s.running, &s.suspended}) {
+    for (const auto& run : *runs) {
+      if (run->id == id && !run->over) s.finish(*run, StopReason::kCancelled);
+    }
   }
   const auto waiting = std::ranges::find(s.waiting, id, [](const auto& run) { return run->id; });
   if (waiting != s.waiting.end()) {

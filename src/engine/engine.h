@@ -40,6 +40,7 @@ struct Request {
   // Stays inside so many pages, which makes the answer lossy once a token was dropped. Not with a method in `demand`.
   std::optional<PageBudgetOptions> budget;
   bool remember = true;  // its exact pages may serve later requests
+  int priority = 0;      // higher goes first, and makes room last
   // Called with each piece of text as soon as no stop string can begin in it.
   std::function<void(std::string_view piece)> on_text;
 };
@@ -72,14 +73,19 @@ struct Response {
 
 struct EngineOptions {
   std::uint32_t sequences_max = 16;  // decoded together
+  std::uint32_t waiting_max = 1024;  // submitted and not begun; more are refused
   std::uint32_t chunk_tokens = 512;  // prefill tokens a step
-  std::uint32_t query_window = 64;   // captured for scorers that read queries
+  // While others decode, a step with a chunk of a prompt takes about this many times as long as one without, so that a
+  // long prompt does not hold up the answers of others; 0: chunks are always whole.
+  double chunk_slowdown = 1.8;
+  std::uint32_t query_window = 64;  // captured for scorers that read queries
 };
 
 struct EngineStats {
   std::uint64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, refused = 0, retried = 0;
-  PageBudgetStats budgets;    // of all requests
-  double budget_seconds = 0;  // spent evicting and compacting
+  std::uint64_t preempted = 0, resumed = 0, computed_again = 0;  // runs that made room for others
+  PageBudgetStats budgets;                                       // of all requests
+  double budget_seconds = 0;                                     // spent evicting and compacting
 };
 
 class Engine {
@@ -97,6 +103,11 @@ class Engine {
   void cancel(RequestId id);
   // Responses of finished requests, each returned once.
   std::vector<Response> finished();
+
+  // Requests that decode or prefill, wait to begin, and made room for others.
+  std::uint32_t running() const;
+  std::uint32_t waiting() const;
+  std::uint32_t suspended() const;
 
   Model& model();
   const Tokenizer& tokenizer() const;

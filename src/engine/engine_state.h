@@ -1,5 +1,5 @@
-// The parts of an engine, shared by the files that implement it: engine.cc (requests in and out), engine_step.cc
-// (forward steps), engine_segment.cc (segments become entries).
+// The parts of an engine, shared by the files that implement it: engine.cc (requests in and out), engine_admission.cc
+// (who runs), engine_step.cc (forward steps), engine_segment.cc (segments become entries).
 #pragma once
 
 #include <deque>
@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/chunk.h"
 #include "engine/engine.h"
 #include "engine/run.h"
 
@@ -21,16 +22,29 @@ struct Engine::State {
   const Clock& clock;
 
   std::deque<std::unique_ptr<Run>> waiting = {};
-  std::vector<std::unique_ptr<Run>> running = {};
+  std::vector<std::unique_ptr<Run>> running = {};    // by priority, then as they came
+  std::vector<std::unique_ptr<Run>> suspended = {};  // likewise; what made room in the pool
   std::vector<Response> done = {};
   EngineStats stats = {};
   RequestId next_id = 1;
+  Hash128 nonce = {};  // of this engine: names of what it spills
+  ChunkControl chunks = {};
 
   std::uint32_t slabs_for(const Run& run) const;
+  std::uint32_t slabs_to_begin(const Run& run) const;
+  std::uint32_t slabs_in_use(const Run& run) const;
+  bool fits(std::uint32_t slabs) const;
+  void enqueue(std::unique_ptr<Run> run);
   void admit();
+  void resume();
+  bool can_compute_again(const Run& run) const;
+  bool preempt(const Run& needy);
+  void make_way(Run& run);
+  Hash128 name_of(const Run& run) const;
   void begin(Run& run);
   Status fetch(Run& run);
   void retry(Run& run);
+  bool append(Run& run, std::uint32_t tokens);
   bool reserve(Run& run, std::uint32_t tokens);
   std::vector<Run*> choose_batch() const;
   void step();

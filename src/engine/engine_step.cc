@@ -24,17 +24,32 @@ class LoadHooks final : public StepHooks {
 
 }  // namespace
 
-// Room for `tokens` more: free slabs, then the prefix tree's, then what background work holds.
-bool Engine::State::reserve(Run& run, std::uint32_t tokens) {
-  const std::uint32_t slabs = cache.pool().shape().pages_for(tokens) + 1;
+// Into free slabs; into single pages where no slab is whole.
+bool Engine::State::append(Run& run, std::uint32_t tokens) {
   if (run.sequence.append(tokens)) return true;
-  if (cache.make_room(slabs) && run.sequence.append(tokens)) return true;
-  cache.drain(model.executor());
-  static_cast<void>(cache.make_room(slabs));
+  const PageShape& shape = cache.pool().shape();
+  const bool scattered = cache.pool().pages_free() >= (shape.pages_for(tokens) + 1) * shape.pages_per_slab();
+  if (!scattered || run.sequence.parted() || run.sequence.has_strata()) return false;
+  run.sequence.part();
   return run.sequence.append(tokens).has_value();
 }
 
-// Every decoding run, and the oldest run that is still prefilling.
+// Room for `tokens` more: free pages, then the prefix tree's, then what background work holds, then other runs'. False
+// where the run is the one to make room.
+bool Engine::State::reserve(Run& run, std::uint32_t tokens) {
+  const std::uint32_t slabs = cache.pool().shape().pages_for(tokens) + 1;
+  if (append(run, tokens)) return true;
+  if (cache.make_room(slabs) && append(run, tokens)) return true;
+  cache.drain(model.executor());
+  static_cast<void>(cache.make_room(slabs));
+  while (!append(run, tokens)) {
+    if (!preempt(run)) return false;
+    static_cast<void>(cache.make_room(slabs));
+  }
+  return true;
+}
+
+// Every decoding run, and the first that is still prefilling.
 std::vector<Run*> Engine::State::choose_batch() const {
   std::vector<Run*> batch;
   const Run* prefilling = nullptr;
@@ -48,7 +63,7 @@ std::vector<Run*> Engine::State::choose_batch() const {
 
 // Watches a segment that is to be stored while it is computed. Lossy pages are not stored.
 Capture* Engine::State::capture_for(Run& run) const {
-  if (!run.prefilling() || run.sequence.lossy()) return nullptr;
+  if (!run.prefilling_prompt() || run.sequence.lossy()) return nullptr;
   const std::size_t segment = run.segment_at(run.sequence.length());
   if (!run.request.segments[segment].store) return nullptr;
   std::unique_ptr<Capture>& capture = run.captures[segment];
@@ -64,13 +79,20 @@ void Engine::State::step() {
   std::vector<Capture*> captures;
   std::vector<Run::Stretch> stretches;
   std::vector<std::uint32_t> lengths;
-  for (Run* run : choose_batch()) {
+  const std::vector<Run*> chosen = choose_batch();
+  const auto decoding =
+      static_cast<std::uint32_t>(std::ranges::count_if(chosen, [](const Run* run) { return !run->prefilling(); }));
+  const bool bounded = decoding > 0 && options.chunk_slowdown > 0;
+  const std::uint32_t chunk_tokens = bounded ? chunks.tokens(options.chunk_tokens) : options.chunk_tokens;
+  for (Run* run : chosen) {
+    if (run->over) continue;
+    const bool gone = std::ranges::none_of(running, [run](const auto& each) { return each.get() == run; });
+    if (gone) continue;  // it made room for one before it
     const std::uint32_t length = run->sequence.length();
     Capture* capture = capture_for(*run);
-    Run::Stretch stretch = run->next(options.chunk_tokens);
+    Run::Stretch stretch = run->next(chunk_tokens);
     if (!reserve(*run, static_cast<std::uint32_t>(stretch.tokens.size()))) {
-      finish(*run, StopReason::kError,
-             Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool"});
+      make_way(*run);
       continue;
     }
     batch.push_back(run);
@@ -86,7 +108,7 @@ void Engine::State::step() {
     sequences[i] = {.sequence = &batch[i]->sequence,
                     .tokens = stretches[i].tokens,
                     .logits_all = false,
-                    .logits_none = !stretches[i].ends_prompt,
+                    .logits_none = !stretches[i].draws,
                     .capture = captures[i],
                     .live = batch[i]->budget ? batch[i]->budget->capture() : nullptr};
   }
@@ -97,13 +119,23 @@ void Engine::State::step() {
   ++stats.steps;
   if (!logits) return recover(batch, lengths, logits.error());
 
+  const auto computed_here = static_cast<std::uint32_t>(batch.size());
+  if (batch.size() == decoding) {
+    chunks.decoded(decoding, seconds);
+  } else if (bounded && computed_here > 1) {
+    std::size_t tokens = 0;
+    for (const Run::Stretch& stretch : stretches) tokens += stretch.tokens.size();
+    chunks.mixed(computed_here - 1, static_cast<std::uint32_t>(tokens) - (computed_here - 1), seconds,
+                 options.chunk_slowdown);
+  }
+
   std::size_t row = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Run& run = *batch[i];
-    const bool was_prefilling = lengths[i] < run.prompt.size();
-    if (was_prefilling) computed(run, stretches[i], batch.size() == 1 ? seconds : 0);
-    stats.decode_tokens += !was_prefilling;
-    if (!stretches[i].ends_prompt) continue;
+    const bool was_prompt = lengths[i] < run.prompt.size();
+    if (was_prompt) computed(run, stretches[i], batch.size() == 1 ? seconds : 0);
+    stats.decode_tokens += !was_prompt && stretches[i].draws;
+    if (!stretches[i].draws) continue;
     const auto last = logits->subspan(row++ * info.vocabulary, info.vocabulary);
     // Unless it failed, was cancelled by another's callback, or starts over.
     if (!run.over && !run.prefilling()) draw(run, last);

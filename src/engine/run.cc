@@ -30,11 +30,16 @@ std::size_t Run::segment_at(std::uint32_t position) const {
 }
 
 Run::Stretch Run::next(std::uint32_t chunk_tokens) const {
-  if (!prefilling()) return {.tokens = {drawn.back()}, .ends_prompt = true};
+  if (!prefilling()) return {.tokens = {drawn.back()}, .draws = true};
   const std::uint32_t begin = sequence.length();
+  if (!prefilling_prompt()) {
+    const std::uint32_t count = next_chunk(static_cast<std::uint32_t>(known()) - begin, chunk_tokens);
+    const auto first = drawn.begin() + static_cast<std::ptrdiff_t>(begin - prompt.size());
+    return {.tokens = {first, first + count}, .draws = false};
+  }
   const std::uint32_t count = next_chunk(segment_end[segment_at(begin)] - begin, chunk_tokens);
   return {.tokens = {prompt.begin() + begin, prompt.begin() + begin + count},
-          .ends_prompt = begin + count == prompt.size()};
+          .draws = begin + count == prompt.size() && drawn.empty()};
 }
 
 }  // namespace shale

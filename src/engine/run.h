@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "engine/engine.h"
+#include "engine/spill.h"
 #include "engine/text_stream.h"
 #include "model/capture.h"
 
@@ -19,13 +20,17 @@ class Run {
   // What the next forward step computes of this run: a stretch of the prompt, or the last token drawn.
   struct Stretch {
     std::vector<Token> tokens;
-    bool ends_prompt = false;  // its last token's logits give the first token of the answer
+    bool draws = false;  // its last token's logits give the next token of the answer
   };
   // A stretch never spans two segments, so that a segment's shapes depend on nothing before it (engine/chunk.h).
   // Decoding runs have one token.
   Stretch next(std::uint32_t chunk_tokens) const;
 
-  bool prefilling() const { return sequence.length() < prompt.size(); }
+  // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer whose
+  // pages made room for others.
+  bool prefilling() const { return sequence.length() < known(); }
+  bool prefilling_prompt() const { return sequence.length() < prompt.size(); }
+  std::size_t known() const { return prompt.size() + (drawn.empty() ? 0 : drawn.size() - 1); }
   // Positions still to come at most.
   std::uint64_t tokens_max() const { return std::uint64_t{prompt.size()} + request.max_tokens; }
   // Index of the segment that position `p` lies in.
@@ -53,6 +58,7 @@ class Run {
   std::vector<std::unique_ptr<Capture>> captures;  // of each stored segment while it is computed
   std::vector<Observations> segment_observations;  // of each that was computed to its end
   std::unique_ptr<PageBudget> budget;              // null: none
+  std::optional<SpilledSequence> spilled;          // while it is suspended, unless it is to be computed again
   bool over = false;                               // answered, refused or cancelled
 };
 

@@ -51,6 +51,12 @@ HeadTable Sequence::table(std::uint32_t layer, std::uint32_t head) const {
   return {table.pages, table.slots};
 }
 
+std::uint32_t Sequence::pages() const {
+  std::size_t pages = 0;
+  for (const Table& table : tables_) pages += table.pages.size();
+  return static_cast<std::uint32_t>(pages);
+}
+
 std::uint32_t Sequence::resident(std::uint32_t layer, std::uint32_t head) const {
   const Table& table = tables_[pool_->shape().page_index(layer, head)];
   return table.slots - table.holes;
@@ -213,6 +219,39 @@ std::vector<SlabId> Sequence::slabs(std::uint32_t tokens) const {
   std::vector<SlabId> slabs;
   for (std::uint32_t i = 0; i < pool_->shape().pages_for(tokens); ++i) slabs.push_back(slabs_[i].slab);
   return slabs;
+}
+
+std::uint32_t Sequence::Outline::pages() const {
+  std::size_t pages = 0;
+  for (const Table& table : tables_) pages += table.pages.size();
+  return static_cast<std::uint32_t>(pages);
+}
+
+Sequence::Outline Sequence::outline() const {
+  assert(!diverged_);
+  Outline outline;
+  outline.tables_ = tables_;
+  outline.length_ = length_;
+  outline.parted_ = parted_;
+  outline.lossy_ = lossy_;
+  return outline;
+}
+
+Status Sequence::lay_out(const Outline& outline) {
+  assert(length_ == 0 && slabs_.empty() && !parted_ && !diverged_);
+  if (!outline.parted_) return append(outline.length_);
+  if (pool_->pages_free() < outline.pages()) {
+    return fail(ErrorCode::kFull, "a sequence of {} pages does not fit the page pool, of which {} are free",
+                outline.pages(), pool_->pages_free());
+  }
+  tables_ = outline.tables_;
+  for (Table& table : tables_) {
+    for (PageSlot& slot : table.pages) slot.page = *pool_->allocate_page();
+  }
+  length_ = outline.length_;
+  parted_ = true;
+  lossy_ = outline.lossy_;
+  return {};
 }
 
 Status Sequence::check_integrity() const {

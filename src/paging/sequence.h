@@ -45,6 +45,8 @@ class Sequence {
   // Logical length: the position of the next token. Never the number kept.
   std::uint32_t length() const { return length_; }
   HeadTable table(std::uint32_t layer, std::uint32_t head) const;
+  // Pages of all tables, shared ones included.
+  std::uint32_t pages() const;
   // Tokens that one head still holds: those of its table without the holes.
   std::uint32_t resident(std::uint32_t layer, std::uint32_t head) const;
   // True while tokens were dropped or stored lossily somewhere below.
@@ -113,6 +115,15 @@ class Sequence {
   PagingWork compact(Compaction how, std::uint32_t newest, std::uint32_t first, std::uint32_t count,
                      Executor& executor);
 
+  // Whether a stratum was appended: tokens of one head whose positions are not known here.
+  bool has_strata() const { return diverged_; }
+  // What is left of a sequence without strata when the bytes of its pages, in the order of its tables, were copied
+  // elsewhere: enough to lay them out again.
+  class Outline;
+  Outline outline() const;
+  // Gives an empty sequence tables as they were, on pages of its own with undefined contents. kFull leaves it empty.
+  Status lay_out(const Outline& outline);
+
   Status check_integrity() const;
 
  private:
@@ -149,6 +160,18 @@ class Sequence {
   bool diverged_ = false;            // a stratum was appended
   bool parted_ = false;
   bool lossy_ = false;
+};
+
+class Sequence::Outline {
+ public:
+  std::uint32_t length() const { return length_; }
+  std::uint32_t pages() const;  // of all tables
+
+ private:
+  friend class Sequence;
+  std::vector<Table> tables_;
+  std::uint32_t length_ = 0;
+  bool parted_ = false, lossy_ = false;
 };
 
 }  // namespace shale

@@ -38,8 +38,9 @@ class EngineTest : public ::testing::Test {
     cache_.reset();
     pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
     std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(make_memory_tier(std::uint64_t{64} << 20, clock_));
-    tiers.push_back(make_disk_tier({.folder = folder_.path() / "disk"}, clock_).value());
+    tiers.push_back(make_memory_tier(tier_bytes_, clock_));
+    tiers.push_back(
+        make_disk_tier({.folder = folder_.path() / "disk", .capacity_bytes = 16 * tier_bytes_}, clock_).value());
     const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
     auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", fingerprint.hash).value();
     CacheOptions options = cache_options_;
@@ -66,6 +67,7 @@ class EngineTest : public ::testing::Test {
     ASSERT_TRUE(status) << status.error().message;
   }
 
+  std::uint64_t tier_bytes_ = std::uint64_t{64} << 20;  // of memory; sixteen times as much of disk
   CacheOptions cache_options_;
   TemporaryFolder folder_;
   std::filesystem::path path_;

@@ -1,0 +1,164 @@
+// Requests that share a pool too small for all of them.
+#include <random>
+#include <vector>
+
+#include "engine/chunk.h"
+#include "engine/engine_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::EngineTest;
+using testing::random_tokens;
+
+class AdmissionTest : public EngineTest {
+ protected:
+  static Request generate(std::uint32_t seed, std::size_t prompt, std::uint32_t tokens) {
+    Request request;
+    request.segments.push_back({.tokens = random_tokens(prompt, 256, seed), .store = false, .label = ""});
+    request.max_tokens = tokens;
+    request.remember = false;
+    return request;
+  }
+
+  std::vector<Response> run_all(const std::vector<Request>& requests) {
+    std::vector<Response> responses(requests.size());
+    std::vector<RequestId> ids;
+    for (const Request& request : requests) {
+      const auto id = engine_->submit(request);
+      EXPECT_TRUE(id) << id.error().message;
+      ids.push_back(id ? *id : 0);
+    }
+    for (std::size_t left = requests.size(); left > 0;) {
+      engine_->run_once();
+      for (Response& response : engine_->finished()) {
+        const auto place = std::ranges::find(ids, response.id) - ids.begin();
+        responses[static_cast<std::size_t>(place)] = std::move(response);
+        order_.push_back(static_cast<std::size_t>(place));
+        --left;
+      }
+      const Status sound = pool_->check_integrity();
+      EXPECT_TRUE(sound) << sound.error().message;
+    }
+    return responses;
+  }
+
+  std::vector<std::size_t> order_;  // in which requests finished
+};
+
+TEST_F(AdmissionTest, RunsThatMadeRoomGoOnWithTheSameBytes) {
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 4; ++i) requests.push_back(generate(i, 100 + 10 * i, 200));
+  requests[1].budget = PageBudgetOptions{.tokens = 64, .method = "h2o", .interval = 32};
+  std::vector<Response> alone;
+  for (const Request& request : requests) alone.push_back(engine_->run(request));
+
+  open(40);  // three of them need 20 slabs each at their ends
+  const std::vector<Response> together = run_all(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_FALSE(together[i].error) << together[i].error->message;
+    EXPECT_EQ(together[i].tokens, alone[i].tokens) << "request " << i;
+  }
+  EXPECT_GT(engine_->stats().preempted, 0u);
+  EXPECT_EQ(engine_->stats().resumed, engine_->stats().preempted);
+  EXPECT_EQ(engine_->stats().computed_again, 0u);
+  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+  for (const auto& tier : cache_->tiers()) EXPECT_EQ(tier->used_bytes(), 0u);  // nothing spilled is left behind
+}
+
+TEST_F(AdmissionTest, WhereNoTierHasRoomAnExactRunIsComputedAgain) {
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 3; ++i) requests.push_back(generate(i, 100, 150));
+  std::vector<Response> alone;
+  for (const Request& request : requests) alone.push_back(engine_->run(request));
+  tier_bytes_ = 4096;
+  open(28);
+  const std::vector<Response> together = run_all(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_FALSE(together[i].error) << together[i].error->message;
+    EXPECT_EQ(together[i].tokens, alone[i].tokens) << "request " << i;
+  }
+  EXPECT_GT(engine_->stats().computed_again, 0u);
+  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+}
+
+TEST_F(AdmissionTest, HigherPriorityGoesFirstAndMakesRoomLast) {
+  open(30);
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    requests.push_back(generate(i, 150, 60));
+    requests.back().priority = i == 5 ? 1 : 0;
+  }
+  const auto responses = run_all(requests);
+  for (const Response& response : responses) EXPECT_FALSE(response.error);
+  EXPECT_EQ(order_.front(), 5u);
+}
+
+TEST_F(AdmissionTest, BudgetsLetMoreRunTogether) {
+  open(60);
+  const auto most_running = [&](std::optional<PageBudgetOptions> budget) {
+    std::uint32_t most = 0;
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      Request request = generate(i, 320, 30);
+      request.budget = budget;
+      EXPECT_TRUE(engine_->submit(std::move(request)));
+    }
+    for (std::size_t left = 4; left > 0; left -= engine_->finished().size()) {
+      engine_->run_once();
+      most = std::max(most, engine_->running());
+    }
+    return most;
+  };
+  const std::uint32_t full = most_running(std::nullopt);
+  const PageBudgetOptions budget{.tokens = 64, .method = "knorm", .prefill = BudgetPrefill::kChunked, .interval = 32};
+  EXPECT_LT(full, 4u);
+  EXPECT_EQ(most_running(budget), 4u);
+}
+
+TEST_F(AdmissionTest, ManyShortRequestsLeaveNothingBehind) {
+  open(24);
+  std::mt19937 random(3);
+  constexpr const char* kMethods[] = {"", "paged_eviction", "streaming", "snapkv", "adakv:knorm"};
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    Request request = generate(i % 7, 1 + random() % 90, 1 + static_cast<std::uint32_t>(random() % 40));
+    request.remember = random() % 2 == 0;
+    const std::string method = kMethods[random() % 5];
+    if (!method.empty()) request.budget = PageBudgetOptions{.tokens = 32, .method = method, .interval = 16};
+    requests.push_back(std::move(request));
+  }
+  for (const Response& response : run_all(requests)) EXPECT_FALSE(response.error) << response.error->message;
+  EXPECT_TRUE(cache_->make_room(24));  // only the prefix tree holds any
+  EXPECT_EQ(pool_->slabs_free(), 24u);
+  for (const auto& tier : cache_->tiers()) EXPECT_EQ(tier->used_bytes(), 0u);
+}
+
+TEST_F(AdmissionTest, CancelsWhatWaitsOnATier) {
+  open(40);
+  std::vector<RequestId> ids;
+  for (std::uint32_t i = 0; i < 4; ++i) ids.push_back(*engine_->submit(generate(i, 100, 300)));
+  while (engine_->suspended() == 0) ASSERT_TRUE(engine_->run_once());
+  for (const RequestId id : ids) engine_->cancel(id);
+  while (engine_->run_once()) {
+  }
+  EXPECT_EQ(engine_->finished().size(), 4u);
+  EXPECT_EQ(pool_->slabs_free(), 40u);
+  for (const auto& tier : cache_->tiers()) EXPECT_EQ(tier->used_bytes(), 0u);
+}
+
+TEST(ChunkControl, AimsAtTheSlowdown) {
+  ChunkControl control;
+  for (int i = 0; i < 50; ++i) control.decoded(8, 0.024);
+  // A chunk's token costs 2 ms beside 24 ms of decoding: twice as long is a chunk of 12.
+  for (int i = 0; i < 50; ++i) {
+    const std::uint32_t tokens = control.tokens(512);
+    control.mixed(8, tokens, 0.024 + 0.002 * tokens, 2.0);
+  }
+  EXPECT_NEAR(control.tokens(512), 12, 1);
+  // A faster machine takes larger chunks, up to whole ones.
+  for (int i = 0; i < 50; ++i) control.mixed(8, control.tokens(512), 0.024 + 1e-5 * control.tokens(512), 2.0);
+  EXPECT_EQ(control.tokens(512), 512u);
+}
+
+}  // namespace
+}  // namespace shale
