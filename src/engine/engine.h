@@ -39,8 +39,9 @@ struct Request {
   bool store_answer = false;  // the last segment and the answer become an entry too (a chat turn)
   // Stays inside so many pages, which makes the answer lossy once a token was dropped. Not with a method in `demand`.
   std::optional<PageBudgetOptions> budget;
-  bool remember = true;  // its exact pages may serve later requests
-  int priority = 0;      // higher goes first, and makes room last
+  bool remember = true;     // its exact pages may serve later requests
+  int priority = 0;         // higher goes first, and makes room last
+  bool ignore_end = false;  // the answer goes on past end-of-turn tokens, to max_tokens
   // Called with each piece of text as soon as no stop string can begin in it.
   std::function<void(std::string_view piece)> on_text;
 };
@@ -66,8 +67,9 @@ struct Response {
   PageBudgetStats budget;           // what staying inside its page budget took
   StopReason stop = StopReason::kLength;
   double queue_seconds = 0;
-  double ttft_seconds = 0;  // from submission to the first token
-  double tpot_seconds = 0;  // mean time between later tokens; 0 with fewer than two
+  double ttft_seconds = 0;          // from submission to the first token
+  double tpot_seconds = 0;          // mean time between later tokens; 0 with fewer than two
+  std::vector<float> gaps_seconds;  // each of those times
   std::optional<Error> error;
 };
 

@@ -214,12 +214,13 @@ void Engine::State::draw(Run& run, std::span<const float> logits) {
   const double now_s = clock.now_s();
   const bool first = run.drawn.empty();
   const Token token = run.sampler.sample(logits);
+  if (!first) run.response.gaps_seconds.push_back(static_cast<float>(now_s - run.last_token_s));
   run.last_token_s = now_s;
   if (first) run.first_token_s = now_s;
   run.drawn.push_back(token);
 
   std::optional<StopReason> stop;
-  if (tokenizer.ends_turn(token)) {
+  if (tokenizer.ends_turn(token) && !run.request.ignore_end) {
     stop = StopReason::kEndOfTurn;
   } else {
     run.response.tokens.push_back(token);

@@ -120,6 +120,10 @@ std::uint32_t PageBudget::resident_mean(const Sequence& sequence) const {
   return static_cast<std::uint32_t>((sum + tables() - 1) / tables());
 }
 
+void PageBudget::adopt(const LiveCapture& seen) {
+  if (capture_) capture_ = std::make_unique<LiveCapture>(seen, capture_->wants_attention());
+}
+
 void PageBudget::chunk_done(Sequence& sequence, bool last, Executor& executor) {
   if (!last && options_.prefill == BudgetPrefill::kWhole) return;
   const bool over = resident_mean(sequence) > tokens_;

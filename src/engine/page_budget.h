@@ -72,6 +72,8 @@ class PageBudget {
   std::uint32_t computed_min(std::uint32_t prompt_tokens) const;
   // For the sequence's steps; null where nothing is watched.
   LiveCapture* capture() { return capture_.get(); }
+  // Instead of watching the prompt itself: another capture that watched it for no less.
+  void adopt(const LiveCapture& seen);
 
   // A chunk of the prompt was computed; `last`: its last one.
   void chunk_done(Sequence& sequence, bool last, Executor& executor);

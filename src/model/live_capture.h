@@ -22,6 +22,14 @@ class LiveCapture {
   // heads, summed over queries).
   LiveCapture(const ModelInfo& model, std::uint32_t window, bool attention);
 
+  // A copy that goes on by itself, without the attention received unless `attention`.
+  LiveCapture(const LiveCapture& other, bool attention) : LiveCapture(other) {
+    if (attention_ && !attention) received_.clear();
+    attention_ = attention_ && attention;
+  }
+  LiveCapture(const LiveCapture&) = default;
+  LiveCapture(LiveCapture&&) = default;
+
   // How many of the last tokens' queries are there.
   std::uint32_t queries_seen() const { return std::min(seen_, window_); }
   // The last `tokens` (at most queries_seen()) of one layer, after RoPE, [query_heads][tokens][head_dim].

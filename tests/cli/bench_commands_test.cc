@@ -1,6 +1,8 @@
 // Benchmarks run tiny, so that they never rot; their figures mean nothing here.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "cli/shale_program.h"
@@ -70,6 +72,40 @@ TEST_F(BenchCommandsTest, SimulateMeasuresEveryPolicy) {
   EXPECT_GE(tests["speed"], 3 * 14);  // two sizes and a longer trace, for each policy
   EXPECT_EQ(tests["sweep"], 1);
   EXPECT_EQ(tests["peer"], 3);
+}
+
+TEST_F(BenchCommandsTest, PagingComparesBudgetsWithTheFullCache) {
+  const std::string figure = home_.path() / "pages.svg";
+  const Outcome outcome =
+      run({"bench", "paging", "--methods", "paged_eviction,adakv:snapkv", "--budgets", "32,48", "--sequences", "1,3",
+           "--prompt-tokens", "64", "--output-tokens", "24", "--figure", figure, "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = outcome.objects();
+  ASSERT_EQ(rows.size(), 2u * (1 + 4));
+  for (const auto& row : rows) {
+    EXPECT_GT(row["tokens_per_second"], 0);
+    EXPECT_GE(row["itl_p99_seconds"], row["itl_p50_seconds"]);
+    EXPECT_LE(row["pages_peak"], row["pages_total"]);
+    EXPECT_EQ(row["pages_end"], 0);
+    EXPECT_EQ(row["method"] == "full", row["budget"].is_null());
+    if (row["method"] == "full") {
+      EXPECT_EQ(row["ratio_to_full"], 1);
+    }
+  }
+  EXPECT_TRUE(std::filesystem::exists(figure));
+  EXPECT_EQ(run({"bench", "paging", "--methods", "kvzip", "--sequences", "1", "--prompt-tokens", "64"}).status, 2);
+}
+
+TEST_F(BenchCommandsTest, PagingQualityMeasuresEveryBudget) {
+  const std::string contexts = home_.path() / "contexts.jsonl";
+  std::ofstream(contexts) << R"({"id":"a","dataset":"own","context":"One sentence says little. Another says less.",)"
+                          << R"("questions":["What?","Why?"],"answers":[["little"],["length"]]})" << "\n";
+  const Outcome outcome = run({"bench", "paging-quality", contexts, "--compare", "paged_eviction,random", "--budgets",
+                               "16,32", "--answer-tokens", "6", "--questions", "2", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.objects().size(), 2u * 4);
+  for (const auto& row : outcome.objects()) EXPECT_LE(row["agreement"], 1);
+  EXPECT_EQ(run({"bench", "paging-quality"}).status, 2);
 }
 
 TEST_F(BenchCommandsTest, KernelsReportShares) {

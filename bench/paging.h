@@ -1,0 +1,37 @@
+// What page budgets do to serving: several requests at once through a whole engine, with the full cache and with
+// budgets, over one pool.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace shale::bench {
+
+struct PagingLoad {
+  std::uint32_t sequences = 1;                              // submitted at once
+  std::uint32_t prompt_tokens = 1024, output_tokens = 256;  // of each; random tokens, greedy, end-of-turn ignored
+  std::optional<PageBudgetOptions> budget;                  // nothing: the full cache
+  double pool_share = 1;                                    // of the pages that all sequences need with the full cache
+};
+
+struct PagingResult {
+  double tokens_per_second = 0;                     // of input and output, from submission to the last token
+  double decode_tokens_per_second = 0;              // of output, from the first token of all to the last
+  double tpot_seconds = 0;                          // mean over sequences
+  double itl_p50_seconds = 0, itl_p99_seconds = 0;  // between two tokens of a sequence
+  double ttft_seconds = 0;                          // mean
+  double budget_seconds = 0;                        // evicting and compacting
+  std::uint64_t pages_total = 0, pages_peak = 0, pages_end = 0;
+  std::uint64_t preempted = 0;
+  PageBudgetStats budgets;
+  std::vector<std::pair<double, double>> time_line;  // seconds, share of the pool's pages in use
+};
+
+// kInvalidArgument for what the engine refuses.
+Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, const PagingLoad& load);
+
+}  // namespace shale::bench

@@ -1,0 +1,73 @@
+#include "profile/paged_quality.h"
+
+#include <gtest/gtest.h>
+
+#include "support/byte_tokenizer.h"
+#include "support/engine_bench.h"
+#include "support/gguf_writer.h"
+#include "support/model_runner.h"
+
+namespace shale {
+namespace {
+
+class PagedQualityTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = bench_.folder.path() / "tiny.gguf";
+    testing::write_tiny_model({}, path);
+    bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, std::size_t{64} << 20);
+  }
+  Result<PagedQualities> measure(std::vector<PageBudgetOptions> budgets, std::uint32_t tokens = 40) {
+    return measure_paged_quality(*bench_.model, *bench_.tokenizer, *bench_.pool, prompt_,
+                                 {.budgets = std::move(budgets),
+                                  .answer_tokens = tokens,
+                                  .stretch_tokens = 16,
+                                  .ignore_end = true,
+                                  .scorers = {}});
+  }
+
+  testing::EngineBench bench_;
+  std::vector<Token> prompt_ = testing::random_tokens(150, 256, 4);
+};
+
+TEST_F(PagedQualityTest, ABudgetForEverythingIsTheFullCache) {
+  for (const BudgetPrefill prefill : {BudgetPrefill::kWhole, BudgetPrefill::kChunked}) {
+    const auto found =
+        measure({{.tokens = 256, .method = "h2o", .prefill = prefill}, {.tokens = 256, .prefill = prefill}});
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ(found->answer.size(), 40u);
+    for (const PagedQuality& one : found->budgets) {
+      EXPECT_EQ(one.forced.agreement, 1);
+      EXPECT_LT(one.forced.kl, 1e-6);
+      EXPECT_EQ(one.answer, found->answer);
+      EXPECT_EQ(one.along.size(), 3u);  // 16 + 16 + 8
+      EXPECT_EQ(one.stats.paging.tokens_dropped, 0u);
+    }
+  }
+}
+
+TEST_F(PagedQualityTest, LessIsFartherAndMethodsDoNotTouchEachOther) {
+  const std::vector<PageBudgetOptions> budgets = {{.tokens = 128, .method = "snapkv", .interval = 16},
+                                                  {.tokens = 16, .method = "random", .interval = 16},
+                                                  {.tokens = 32, .method = "h2o", .interval = 16}};
+  const auto together = measure(budgets);
+  ASSERT_TRUE(together) << together.error().message;
+  EXPECT_LT(together->budgets[0].forced.kl, together->budgets[1].forced.kl);
+  for (std::size_t i = 0; i < budgets.size(); ++i) {
+    const auto alone = measure({budgets[i]});
+    ASSERT_TRUE(alone);
+    EXPECT_EQ(alone->answer, together->answer);
+    EXPECT_NEAR(alone->budgets[0].forced.kl, together->budgets[i].forced.kl, 1e-4) << budgets[i].method;
+    EXPECT_EQ(alone->budgets[0].stats.paging.tokens_dropped, together->budgets[i].stats.paging.tokens_dropped);
+  }
+  EXPECT_EQ(bench_.pool->slabs_free(), bench_.pool->slabs_total());
+}
+
+TEST_F(PagedQualityTest, RefusesWhatBudgetsRefuse) {
+  EXPECT_EQ(measure({{.tokens = 64, .method = "kvzip"}}).error().code, ErrorCode::kInvalidArgument);
+  prompt_.clear();
+  EXPECT_EQ(measure({}).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace shale
