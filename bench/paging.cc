@@ -44,20 +44,37 @@ void thin(std::vector<std::pair<double, double>>& line) {
   line.resize(kept);
 }
 
+// An engine over a pool of its own and a memory tier to spill to.
+struct Bench {
+  RealClock clock;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<Cache> cache;
+  std::unique_ptr<Engine> engine;
+
+  Status open(Model& model, const Tokenizer& tokenizer, std::uint32_t slabs, std::uint32_t sequences) {
+    const PageShape shape = model.page_shape();
+    SHALE_ASSIGN(pool, PagePool::create(shape, slabs * shape.slab_bytes()));
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(make_memory_tier(kUnlimited, clock));
+    CacheOptions options;
+    options.model.rope = model.info().rope;
+    options.methods = {};
+    SHALE_ASSIGN(cache, Cache::open(std::move(options), {model.fingerprint(), model.info().name}, *pool,
+                                    std::move(tiers), nullptr, clock));
+    engine = std::make_unique<Engine>(EngineOptions{.sequences_max = sequences}, model, tokenizer, *cache, clock);
+    return {};
+  }
+};
+
 }  // namespace
 
 Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, const PagingLoad& load) {
-  const RealClock clock;
   const PageShape shape = model.page_shape();
-  SHALE_ASSIGN(const auto pool, PagePool::create(shape, slabs_of(shape, load) * shape.slab_bytes()));
-  std::vector<std::unique_ptr<Tier>> tiers;
-  tiers.push_back(make_memory_tier(kUnlimited, clock));
-  CacheOptions options;
-  options.model.rope = model.info().rope;
-  options.methods = {};
-  SHALE_ASSIGN(const auto cache, Cache::open(std::move(options), {model.fingerprint(), model.info().name}, *pool,
-                                             std::move(tiers), nullptr, clock));
-  Engine engine({.sequences_max = load.sequences}, model, tokenizer, *cache, clock);
+  Bench bench;
+  SHALE_TRY(bench.open(model, tokenizer, slabs_of(shape, load), load.sequences));
+  const Clock& clock = bench.clock;
+  PagePool* pool = bench.pool.get();
+  Engine& engine = *bench.engine;
 
   PagingResult result;
   result.pages_total = std::uint64_t{pool->slabs_total()} * shape.pages_per_slab();
@@ -94,6 +111,43 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   result.budgets = engine.stats().budgets;
   result.budget_seconds = engine.stats().budget_seconds;
   thin(result.time_line);
+  return result;
+}
+
+Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, std::uint32_t sequences,
+                                      std::uint32_t prompt_tokens, std::uint32_t joining_tokens) {
+  constexpr std::uint32_t kAlone = 200;  // steps
+  const std::uint32_t output = model.info().context_max - prompt_tokens - 1;
+  const PageShape shape = model.page_shape();
+  Bench bench;
+  SHALE_TRY(
+      bench.open(model, tokenizer, (sequences + 1) * (shape.pages_for(model.info().context_max) + 2), sequences + 1));
+  Engine& engine = *bench.engine;
+  for (std::uint32_t i = 0; i < sequences; ++i) {
+    const PagingLoad load{.prompt_tokens = prompt_tokens, .output_tokens = output, .budget = std::nullopt};
+    SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, i)));
+  }
+  while (engine.stats().prefill_tokens < std::uint64_t{sequences} * prompt_tokens) engine.run_once();
+  for (int step = 0; step < 20; ++step) engine.run_once();  // what chunks left behind settles
+
+  JoiningResult result;
+  std::vector<float> alone, joined;
+  const auto timed_step = [&](std::vector<float>& gaps) {
+    const double start_s = bench.clock.now_s();
+    engine.run_once();
+    gaps.push_back(static_cast<float>(bench.clock.now_s() - start_s));
+  };
+  for (std::uint32_t step = 0; step < kAlone; ++step) timed_step(alone);
+  const PagingLoad load{.prompt_tokens = joining_tokens, .output_tokens = 1, .budget = std::nullopt};
+  SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, sequences)));
+  std::vector<Response> finished;
+  while ((finished = engine.finished()).empty()) timed_step(joined);
+  if (finished[0].error) return std::unexpected(*finished[0].error);
+  result.ttft_seconds = finished[0].ttft_seconds;
+  result.itl_p50_seconds = quantile(alone, 0.5);
+  result.itl_p99_seconds = quantile(alone, 0.99);
+  result.joined_itl_p50_seconds = quantile(joined, 0.5);
+  result.joined_itl_p99_seconds = quantile(joined, 0.99);
   return result;
 }
 

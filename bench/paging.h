@@ -34,4 +34,14 @@ struct PagingResult {
 // kInvalidArgument for what the engine refuses.
 Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, const PagingLoad& load);
 
+// What a long prompt does to those who are being answered: the time between two tokens of `sequences` that decode, by
+// themselves and while a prompt of `joining_tokens` is computed beside them.
+struct JoiningResult {
+  double itl_p50_seconds = 0, itl_p99_seconds = 0;                // alone
+  double joined_itl_p50_seconds = 0, joined_itl_p99_seconds = 0;  // while the prompt is computed
+  double ttft_seconds = 0;                                        // of the one that joins
+};
+Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, std::uint32_t sequences,
+                                      std::uint32_t prompt_tokens, std::uint32_t joining_tokens);
+
 }  // namespace shale::bench

@@ -21,6 +21,7 @@ struct BenchPagingOptions {
   std::vector<std::string> methods = {"paged_eviction", "streaming", "knorm", "keydiff"};
   std::vector<std::uint32_t> budgets = {1024}, sequences = {16}, intervals = {128};
   std::uint32_t prompt_tokens = 1024, output_tokens = 1024;
+  std::uint32_t join_tokens = 0;
   double pool_share = 1;
   std::string prefill = "whole", compaction = "repack", figure, peer;
   bool tiny = false;
@@ -33,6 +34,7 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shale bench paging --methods paged_eviction,streaming --budgets 256,1024 --output-tokens 4096\n"
     "  shale bench paging --pool-share 0.25 --sequences 8 --figure pages.svg      the full cache has to queue\n"
+    "  shale bench paging --join 6000 --sequences 8 --prompt-tokens 256\n"
     "  shale bench paging --prompt-tokens 4096 --output-tokens 64 --peer ~/llama.cpp/build/bin --json";
 
 class Bench {
@@ -163,6 +165,36 @@ class Bench {
   std::vector<ChartLine> lines_;
 };
 
+Status join(const BenchPagingOptions& options, Model& model, const Tokenizer& tokenizer, const Machine& machine) {
+  for (const std::uint32_t sequences : options.sequences) {
+    SHALE_ASSIGN(const bench::JoiningResult result,
+                 bench::measure_joining(model, tokenizer, sequences, options.prompt_tokens, options.join_tokens));
+    const double ratio = result.joined_itl_p99_seconds / result.itl_p99_seconds;
+    if (options.output.json) {
+      print_json({{"test", "join"},
+                  {"sequences", sequences},
+                  {"prompt_tokens", options.prompt_tokens},
+                  {"join_tokens", options.join_tokens},
+                  {"itl_p50_seconds", result.itl_p50_seconds},
+                  {"itl_p99_seconds", result.itl_p99_seconds},
+                  {"joined_itl_p50_seconds", result.joined_itl_p50_seconds},
+                  {"joined_itl_p99_seconds", result.joined_itl_p99_seconds},
+                  {"ratio_p99", ratio},
+                  {"ttft_seconds", result.ttft_seconds},
+                  {"model", model.info().name},
+                  {"machine", machine.json()}});
+    } else {
+      fmt::print(
+          "{} that decode: {} between two tokens (p99 {}); while a prompt of {} is computed {} (p99 {}, {:.2f}x), "
+          "whose first token takes {}\n",
+          sequences, format_duration(result.itl_p50_seconds), format_duration(result.itl_p99_seconds),
+          options.join_tokens, format_duration(result.joined_itl_p50_seconds),
+          format_duration(result.joined_itl_p99_seconds), ratio, format_duration(result.ttft_seconds));
+    }
+  }
+  return {};
+}
+
 Status run(const BenchPagingOptions& given) {
   BenchPagingOptions options = given;
   if (options.tiny) {
@@ -186,6 +218,9 @@ Status run(const BenchPagingOptions& given) {
   if (!options.output.json) {
     fmt::print("{}\n{}: prefill {}; decode {}\n", machine.text(), model->info().name, model->info().prefill_weights,
                model->info().decode_weights);
+  }
+  if (options.join_tokens > 0) {
+    return join(options, *model, *tokenizer, machine);
   }
   Bench bench(options, *model, *tokenizer, machine);
   for (const std::uint32_t sequences : options.sequences)
@@ -220,6 +255,11 @@ void add_bench_paging(CLI::App& parent, Action& chosen) {
       ->check(CLI::Range(2u, 1u << 20))
       ->type_name("N")
       ->capture_default_str();
+  command
+      ->add_option("--join", options->join_tokens,
+                   "Instead: what a prompt of so many tokens does to those who decode meanwhile")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->type_name("N");
   command->add_option("--pool-share", options->pool_share, "Pages of the pool, of those that the full cache needs")
       ->check(CLI::Range(0.01, 16.0))
       ->type_name("SHARE")

@@ -18,6 +18,7 @@ inline std::uint32_t next_chunk(std::uint32_t left, std::uint32_t chunk_tokens) 
 // `slowdown` times as long as one of decoding alone: grown or shrunk by what the last steps took.
 class ChunkControl {
  public:
+  explicit ChunkControl(std::uint32_t chunk_tokens) : largest_(std::max(chunk_tokens, kSmallest)) {}
   // Of a step that only decoded, for `sequences`.
   void decoded(std::uint32_t sequences, double seconds) {
     const double each = seconds / sequences;
@@ -25,18 +26,19 @@ class ChunkControl {
   }
   // Of a step that decoded for `sequences` and computed a chunk of `tokens`.
   void mixed(std::uint32_t sequences, std::uint32_t tokens, double seconds, double slowdown) {
-    if (decode_s_ == 0) return;
+    if (decode_s_ == 0 || tokens < this->tokens()) return;  // the rest of a prompt says nothing of whole chunks
     const double scale = std::clamp(slowdown * decode_s_ * sequences / seconds, 0.5, 1.5);
-    tokens_ = std::clamp(tokens * scale, double{kSmallest}, 65536.0);
+    // Halfway, as one step's time says little.
+    tokens_ = std::clamp(tokens_ * (1 + scale) / 2, double{kSmallest}, largest_);
   }
-  std::uint32_t tokens(std::uint32_t chunk_tokens) const {
-    return std::clamp(static_cast<std::uint32_t>(tokens_), std::min(kSmallest, chunk_tokens), chunk_tokens);
-  }
+  // In few sizes: the model prepares for each that it meets first.
+  std::uint32_t tokens() const { return static_cast<std::uint32_t>(tokens_) / kSmallest * kSmallest; }
 
  private:
   static constexpr std::uint32_t kSmallest = 8;
+  double largest_;
   double decode_s_ = 0;  // of a step, per sequence; smoothed
-  double tokens_ = 32;
+  double tokens_ = kSmallest;
 };
 
 }  // namespace shale

@@ -79,7 +79,7 @@ struct EngineOptions {
   std::uint32_t chunk_tokens = 512;  // prefill tokens a step
   // While others decode, a step with a chunk of a prompt takes about this many times as long as one without, so that a
   // long prompt does not hold up the answers of others; 0: chunks are always whole.
-  double chunk_slowdown = 1.8;
+  double chunk_slowdown = 1.7;
   std::uint32_t query_window = 64;  // captured for scorers that read queries
 };
 

@@ -28,7 +28,7 @@ struct Engine::State {
   EngineStats stats = {};
   RequestId next_id = 1;
   Hash128 nonce = {};  // of this engine: names of what it spills
-  ChunkControl chunks = {};
+  ChunkControl chunks{options.chunk_tokens};
 
   std::uint32_t slabs_for(const Run& run) const;
   std::uint32_t slabs_to_begin(const Run& run) const;

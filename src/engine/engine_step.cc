@@ -83,7 +83,7 @@ void Engine::State::step() {
   const auto decoding =
       static_cast<std::uint32_t>(std::ranges::count_if(chosen, [](const Run* run) { return !run->prefilling(); }));
   const bool bounded = decoding > 0 && options.chunk_slowdown > 0;
-  const std::uint32_t chunk_tokens = bounded ? chunks.tokens(options.chunk_tokens) : options.chunk_tokens;
+  const std::uint32_t chunk_tokens = bounded ? std::min(chunks.tokens(), options.chunk_tokens) : options.chunk_tokens;
   for (Run* run : chosen) {
     if (run->over) continue;
     const bool gone = std::ranges::none_of(running, [run](const auto& each) { return each.get() == run; });

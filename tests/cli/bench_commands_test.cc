@@ -96,6 +96,14 @@ TEST_F(BenchCommandsTest, PagingComparesBudgetsWithTheFullCache) {
   EXPECT_EQ(run({"bench", "paging", "--methods", "kvzip", "--sequences", "1", "--prompt-tokens", "64"}).status, 2);
 }
 
+TEST_F(BenchCommandsTest, PagingLetsALongPromptJoin) {
+  const Outcome outcome =
+      run({"bench", "paging", "--join", "200", "--sequences", "2", "--prompt-tokens", "16", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  ASSERT_EQ(outcome.objects().size(), 1u);
+  EXPECT_GT(outcome.objects()[0]["ratio_p99"], 0);
+}
+
 TEST_F(BenchCommandsTest, PagingQualityMeasuresEveryBudget) {
   const std::string contexts = home_.path() / "contexts.jsonl";
   std::ofstream(contexts) << R"({"id":"a","dataset":"own","context":"One sentence says little. Another says less.",)"
