@@ -51,7 +51,7 @@ struct Bench {
   std::unique_ptr<Cache> cache;
   std::unique_ptr<Engine> engine;
 
-  Status open(Model& model, const Tokenizer& tokenizer, std::uint32_t slabs, std::uint32_t sequences) {
+  Status open(Model& model, const Tokenizer& tokenizer, std::uint32_t slabs, const EngineOptions& options_of_engine) {
     const PageShape shape = model.page_shape();
     SHALE_ASSIGN(pool, PagePool::create(shape, slabs * shape.slab_bytes()));
     std::vector<std::unique_ptr<Tier>> tiers;
@@ -61,7 +61,7 @@ struct Bench {
     options.methods = {};
     SHALE_ASSIGN(cache, Cache::open(std::move(options), {model.fingerprint(), model.info().name}, *pool,
                                     std::move(tiers), nullptr, clock));
-    engine = std::make_unique<Engine>(EngineOptions{.sequences_max = sequences}, model, tokenizer, *cache, clock);
+    engine = std::make_unique<Engine>(options_of_engine, model, tokenizer, *cache, clock);
     return {};
   }
 };
@@ -71,7 +71,8 @@ struct Bench {
 Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, const PagingLoad& load) {
   const PageShape shape = model.page_shape();
   Bench bench;
-  SHALE_TRY(bench.open(model, tokenizer, slabs_of(shape, load), load.sequences));
+  SHALE_TRY(bench.open(model, tokenizer, slabs_of(shape, load),
+                       {.sequences_max = load.sequences, .chunk_slowdown = load.chunk_slowdown}));
   const Clock& clock = bench.clock;
   PagePool* pool = bench.pool.get();
   Engine& engine = *bench.engine;
@@ -120,8 +121,8 @@ Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, 
   const std::uint32_t output = model.info().context_max - prompt_tokens - 1;
   const PageShape shape = model.page_shape();
   Bench bench;
-  SHALE_TRY(
-      bench.open(model, tokenizer, (sequences + 1) * (shape.pages_for(model.info().context_max) + 2), sequences + 1));
+  SHALE_TRY(bench.open(model, tokenizer, (sequences + 1) * (shape.pages_for(model.info().context_max) + 2),
+                       {.sequences_max = sequences + 1}));
   Engine& engine = *bench.engine;
   for (std::uint32_t i = 0; i < sequences; ++i) {
     const PagingLoad load{.prompt_tokens = prompt_tokens, .output_tokens = output, .budget = std::nullopt};

@@ -16,6 +16,7 @@ struct PagingLoad {
   std::uint32_t prompt_tokens = 1024, output_tokens = 256;  // of each; random tokens, greedy, end-of-turn ignored
   std::optional<PageBudgetOptions> budget;                  // nothing: the full cache
   double pool_share = 1;                                    // of the pages that all sequences need with the full cache
+  double chunk_slowdown = 0;  // EngineOptions::chunk_slowdown; 0: throughput comes before the time between tokens
 };
 
 struct PagingResult {

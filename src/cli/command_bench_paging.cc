@@ -22,7 +22,7 @@ struct BenchPagingOptions {
   std::vector<std::uint32_t> budgets = {1024}, sequences = {16}, intervals = {128};
   std::uint32_t prompt_tokens = 1024, output_tokens = 1024;
   std::uint32_t join_tokens = 0;
-  double pool_share = 1;
+  double pool_share = 1, chunk_slowdown = 0;
   std::string prefill = "whole", compaction = "repack", figure, peer;
   bool tiny = false;
 };
@@ -47,7 +47,8 @@ class Bench {
                            .prompt_tokens = options_.prompt_tokens,
                            .output_tokens = options_.output_tokens,
                            .budget = std::nullopt,
-                           .pool_share = options_.pool_share};
+                           .pool_share = options_.pool_share,
+                           .chunk_slowdown = options_.chunk_slowdown};
     if (peer) {
       SHALE_ASSIGN(peer_rate_, peer->measure({SpeedTest::Kind::kBatch, std::min(load.output_tokens, 64u),
                                               load.prompt_tokens, sequences},
@@ -263,6 +264,12 @@ void add_bench_paging(CLI::App& parent, Action& chosen) {
   command->add_option("--pool-share", options->pool_share, "Pages of the pool, of those that the full cache needs")
       ->check(CLI::Range(0.01, 16.0))
       ->type_name("SHARE")
+      ->capture_default_str();
+  command
+      ->add_option("--chunk-slowdown", options->chunk_slowdown,
+                   "How many times as long a step may take with a chunk of a prompt; 0: chunks are whole")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->type_name("TIMES")
       ->capture_default_str();
   command->add_option("--prefill", options->prefill, "Cut prompts once they are whole, or after each chunk")
       ->check(CLI::IsMember({"whole", "chunked"}))

@@ -76,7 +76,7 @@ struct Response {
 struct EngineOptions {
   std::uint32_t sequences_max = 16;  // decoded together
   std::uint32_t waiting_max = 1024;  // submitted and not begun; more are refused
-  std::uint32_t chunk_tokens = 512;  // prefill tokens a step
+  std::uint32_t chunk_tokens = 512;  // tokens a step, of a prompt and of those who decode
   // While others decode, a step with a chunk of a prompt takes about this many times as long as one without, so that a
   // long prompt does not hold up the answers of others; 0: chunks are always whole.
   double chunk_slowdown = 1.7;

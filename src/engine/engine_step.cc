@@ -83,7 +83,9 @@ void Engine::State::step() {
   const auto decoding =
       static_cast<std::uint32_t>(std::ranges::count_if(chosen, [](const Run* run) { return !run->prefilling(); }));
   const bool bounded = decoding > 0 && options.chunk_slowdown > 0;
-  const std::uint32_t chunk_tokens = bounded ? std::min(chunks.tokens(), options.chunk_tokens) : options.chunk_tokens;
+  // Beside those who decode there is less room in a step.
+  const std::uint32_t room = std::max(options.chunk_tokens, decoding + 1) - decoding;
+  const std::uint32_t chunk_tokens = bounded ? std::min(chunks.tokens(), room) : room;
   for (Run* run : chosen) {
     if (run->over) continue;
     const bool gone = std::ranges::none_of(running, [run](const auto& each) { return each.get() == run; });

@@ -151,6 +151,22 @@ TEST_F(AdmissionTest, TenThousandRequestsLeaveNoDrift) {
   EXPECT_EQ(pool_->pages_free(), 12 * pool_->shape().pages_per_slab());
 }
 
+// A whole chunk and those who decode beside it are no more than the model takes in a step.
+TEST_F(AdmissionTest, LongPromptsJoinWhoDecodes) {
+  for (const double slowdown : {0.0, 1.7}) {
+    Engine engine({.sequences_max = 4, .chunk_tokens = 512, .chunk_slowdown = slowdown}, *model_, tokenizer_, *cache_,
+                  clock_);
+    for (std::uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(engine.submit(generate(i, i == 2 ? 1200 : 20, 40)));
+    for (std::size_t left = 3; left > 0;) {
+      engine.run_once();
+      for (const Response& response : engine.finished()) {
+        EXPECT_FALSE(response.error) << response.error->message;
+        --left;
+      }
+    }
+  }
+}
+
 TEST_F(AdmissionTest, CancelsWhatWaitsOnATier) {
   open(40);
   std::vector<RequestId> ids;
