@@ -91,7 +91,7 @@ class Measurement {
         kv.page_tokens = pool_.shape().page_tokens;
         kv.layer = layer;
         kv.pages = pages;
-        kv.rope = info.rope;
+        kv.rope = info.ropes[layer];
         seen_.hand_over(layer, kv);
         scorer.score(kv, scores[i]);
       });

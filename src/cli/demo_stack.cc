@@ -72,7 +72,7 @@ Result<std::unique_ptr<DemoStack>> DemoStack::open(Model& model, const Tokenizer
 
   const Fingerprint fingerprint{model.fingerprint(), model.info().name};
   SHALE_ASSIGN(auto catalogue, Catalogue::open(path / "catalogue.sqlite", fingerprint.hash));
-  options.model.rope = model.info().rope;
+  options.model = model.info().traits();
   options.plan_interval_s = 0;  // a planning round after every request
   SHALE_ASSIGN(stack->cache_, Cache::open(std::move(options), fingerprint, *stack->pool_, std::move(tiers),
                                           std::move(catalogue), clock));

@@ -29,7 +29,7 @@ Result<Calibration> read_calibration(const std::string& path, const ModelInfo& m
   SHALE_ASSIGN(const std::string bytes, read_file(path));
   auto calibration = Calibration::parse(std::as_bytes(std::span(bytes)), model.checkpoint);
   if (!calibration) return fail_in("calibration " + path, std::move(calibration).error());
-  const Status shape = calibration->check_shape(model.layers, model.query_heads, model.rope.pairs());
+  const Status shape = calibration->check_shape(model.layers, model.query_heads, model.ropes[0].pairs());
   if (!shape) return fail_in("calibration " + path, shape.error());
   return calibration;
 }
@@ -93,7 +93,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   }
   if (tiers.empty()) tiers.push_back(make_memory_tier(0, serving->clock_));  // the cache wants one; this has no room
   CacheOptions cache_options = options.cache;
-  cache_options.model.rope = serving->model_->info().rope;
+  cache_options.model = serving->model_->info().traits();
   if (!options.calibration.empty()) {
     SHALE_ASSIGN(serving->calibration_, read_calibration(options.calibration, serving->model_->info()));
     cache_options.model.calibration = &*serving->calibration_;

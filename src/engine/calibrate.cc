@@ -34,7 +34,7 @@ Result<Calibration> calibrate(Model& model, std::span<const Token> tokens,
   const PageShape shape = model.page_shape();
   const std::uint32_t sequence_max = std::min(kCalibrationTokens, info.context_max);
   SHALE_ASSIGN(const auto pool, PagePool::create(shape, (shape.pages_for(sequence_max) + 1) * shape.slab_bytes()));
-  Calibrator calibrator(info.layers, info.query_heads, info.rope);
+  Calibrator calibrator(info.layers, info.query_heads, info.ropes[0]);
   for (std::size_t done = 0; done < tokens.size();) {
     if (progress && !progress(done, tokens.size())) return fail(ErrorCode::kCancelled, "calibration was stopped");
     const auto part = tokens.subspan(done, std::min<std::size_t>(sequence_max, tokens.size() - done));
@@ -42,9 +42,9 @@ Result<Calibration> calibrate(Model& model, std::span<const Token> tokens,
     const std::size_t per_head = part.size() * info.head_dim;
     model.executor().parallel_for(std::size_t{info.layers} * info.query_heads, [&](std::size_t i) {
       const std::span queries = std::span(seen.queries).subspan(i * per_head, per_head);
-      undo_rope(info.rope, 0, info.head_dim, queries);
-      calibrator.add(static_cast<std::uint32_t>(i / info.query_heads), static_cast<std::uint32_t>(i % info.query_heads),
-                     queries, info.head_dim);
+      const auto layer = static_cast<std::uint32_t>(i / info.query_heads);
+      undo_rope(info.ropes[layer], 0, info.head_dim, queries);
+      calibrator.add(layer, static_cast<std::uint32_t>(i % info.query_heads), queries, info.head_dim);
     });
     done += part.size();
   }

@@ -2,6 +2,6 @@
 
 namespace shale {
 
-const Architecture kLlama{.name = "llama", .rope_mode = GGML_ROPE_TYPE_NORMAL, .query_biases = false};
+const Architecture kLlama{.name = "llama", .rope_mode = GGML_ROPE_TYPE_NORMAL};
 
 }  // namespace shale

@@ -5,6 +5,7 @@
 
 namespace shale {
 
+extern const Architecture kGemma3;
 extern const Architecture kLlama;
 extern const Architecture kQwen2;
 

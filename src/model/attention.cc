@@ -32,7 +32,8 @@ struct Tile {
   const AttentionWork* work;
   std::uint32_t head;
   AttentionRows rows;
-  std::span<const PageSlot> slots;  // those that its last query sees
+  std::span<const PageSlot> slots;  // from the first that its first query sees to the last that its last one sees
+  std::uint32_t first_token;        // of the first slot
   std::uint32_t first_query;
   std::uint32_t splits;
   std::size_t partials;  // floats into the call's scratch, for tiles of several spans
@@ -79,7 +80,6 @@ class Attention {
       const std::uint32_t count = std::min(tile_queries, work.query_count - first);
       const std::uint32_t visible = table.tokens - work.query_count + first + 1;
       while (tokens - table.pages[slots - 1].count >= visible + count - 1) tokens -= table.pages[--slots].count;
-      const std::uint32_t splits = splits_of(tokens, tiles);
       const AttentionRows rows{
           .queries = work.queries + first * work.query_stride + std::size_t{head} * group * shape_.head_dim,
           .query_stride = work.query_stride,
@@ -87,13 +87,23 @@ class Attention {
           .group = group,
           .head_dim = shape_.head_dim,
           .scale = shape_.scale,
-          .visible = visible};
+          .visible = visible,
+          .window = work.window};
+      std::size_t first_slot = 0;
+      std::uint32_t first_token = 0;
+      if (rows.hidden(0) > 0) {
+        first_slot = slots;
+        first_token = tokens;
+        while (first_token > rows.hidden(0)) first_token -= table.pages[--first_slot].count;
+      }
+      const std::uint32_t splits = splits_of(tokens - first_token, tiles);
       for (std::uint32_t split = 0; split < splits; ++split) {
         tasks_.push_back({static_cast<std::uint32_t>(tiles_.size()), split});
       }
       const std::size_t partials = scratch_floats_;
       if (splits > 1) scratch_floats_ += splits * AttentionPartial::floats(rows.rows(), shape_.head_dim);
-      tiles_.push_back({&work, head, rows, table.pages.first(slots), first, splits, partials, scratch_floats_});
+      tiles_.push_back({&work, head, rows, table.pages.subspan(first_slot, slots - first_slot), first_token, first,
+                        splits, partials, scratch_floats_});
       if (!work.received.empty()) {
         tiles_.back().rows.score_stride = table.tokens + kScorePadding;
         scratch_floats_ += group * tiles_.back().rows.score_stride;
@@ -109,7 +119,7 @@ class Attention {
       if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
       const auto partial =
           AttentionPartial::at(reinterpret_cast<float*>(memory.data()), tile.rows.rows(), shape_.head_dim);
-      kernels_.attend(pool_, tile.rows, tile.slots, 0, partial);
+      kernels_.attend(pool_, tile.rows, tile.slots, tile.first_token, partial);
       merge(tile, {&partial, 1});
       return;
     }
@@ -120,7 +130,7 @@ class Attention {
     }
     const std::size_t first = std::min(task.split * tile.slots_per_split(), tile.slots.size());
     const std::size_t count = std::min(tile.slots_per_split(), tile.slots.size() - first);
-    std::uint32_t first_token = 0;
+    std::uint32_t first_token = tile.first_token;
     for (const PageSlot& slot : tile.slots.first(first)) first_token += slot.count;
     kernels_.attend(pool_, tile.rows, tile.slots.subspan(first, count), first_token, partials[task.split]);
     if (finished_[task.tile].fetch_add(1, std::memory_order_acq_rel) + 1 == tile.splits) {
@@ -141,7 +151,12 @@ class Attention {
     kernels_.merge(tile.rows, partials, work.output + tile.first_query * work.output_stride + head * shape_.head_dim,
                    work.output_stride, log_sums, shape_.query_heads);
     if (tile.rows.scores) {
-      kernels_.add_received(tile.rows, log_sums, tile.slots, pool_.shape().page_tokens, work.received[tile.head]);
+      AttentionRows rows = tile.rows;
+      rows.scores += tile.first_token;
+      const auto first_slot = static_cast<std::size_t>(tile.slots.data() - work.tables[tile.head].pages.data());
+      const std::uint32_t page_tokens = pool_.shape().page_tokens;
+      kernels_.add_received(rows, log_sums, tile.slots, page_tokens,
+                            work.received[tile.head] + first_slot * page_tokens);
     }
   }
 

@@ -11,7 +11,9 @@
 namespace shale {
 
 // One sequence's queries of one layer. Query i (of `queries`) sees the first tokens − queries + i + 1 slots of each
-// head's table, in table order, without the holes.
+// head's table, in table order, without the holes; with a window only the last `window` of them. In an exact sequence a
+// slot's index is its token's position, so that is a sliding window by position. Where tokens were dropped and their
+// slots closed, older ones stay in sight for longer.
 struct AttentionWork {
   std::span<const HeadTable> tables;  // one per KV head
   const float* queries = nullptr;     // [query_count][query_heads][head_dim], rows query_stride floats apart
@@ -19,6 +21,7 @@ struct AttentionWork {
   std::uint32_t query_count = 0;
   std::size_t query_stride = 0;  // floats between consecutive tokens
   std::size_t output_stride = 0;
+  std::uint32_t window = 0;  // 0: none
   float* log_sums =
       nullptr;  // where to leave log Σ e^score of every query and head, [query_count][query_heads], or null
   // Of a single query: per KV head, [pages of the table][page_tokens], to which the attention that each slot receives

@@ -43,17 +43,20 @@ struct DecodeBlock {
   std::uint32_t tokens = 0;
   bool any_holes = false;
 
-  // Takes pages off the front of `slots`; empty when there are none.
-  void take(const PagePool& pool, std::span<const PageSlot>& slots) {
+  // Takes pages off the front of `slots`, the first of them without its first `hidden` tokens; empty when there are
+  // none.
+  void take(const PagePool& pool, std::span<const PageSlot>& slots, std::uint32_t hidden = 0) {
     page_count = tokens = 0;
     any_holes = false;
     while (!slots.empty() && page_count < kDecodePages && tokens + pool.shape().page_tokens <= kDecodeTokens) {
-      pages[page_count] = pool.page(slots.front().page);
-      holes[page_count] = slots.front().holes;
-      any_holes |= slots.front().holes != 0;
-      counts[page_count++] = slots.front().count;
-      tokens += slots.front().count;
+      const PageView page = pool.page(slots.front().page);
+      pages[page_count] = {page.keys + hidden, page.values + hidden * pool.shape().head_dim};
+      holes[page_count] = slots.front().holes >> hidden;
+      any_holes |= holes[page_count] != 0;
+      counts[page_count] = slots.front().count - hidden;
+      tokens += counts[page_count++];
       slots = slots.subspan(1);
+      hidden = 0;
     }
   }
 };
@@ -230,20 +233,26 @@ HWY_INLINE void add_values_block(const float* weights, const float* shrink, std:
   if (c < head_dim) add_values<Eight, kHeads, 1>(Eight(), weights, shrink, head_dim, block, prefetcher, c, sums);
 }
 
-// `queries`: [head_dim][kHeads], scaled. Fills the kHeads rows of the partial, and leaves the scores where `kept`
-// points, rows kept_stride apart, unless it is null.
+// `queries`: [head_dim][kHeads], scaled. The first slot's first `hidden` tokens are left out. Fills the kHeads rows of
+// the partial, and leaves the scores where `kept` points, rows kept_stride apart, unless it is null.
 template <int kHeads>
-void decode_heads(const PagePool& pool, const float* queries, std::span<const PageSlot> slots, float* kept,
-                  std::size_t kept_stride, AttentionPartial partial) {
+void decode_heads(const PagePool& pool, const float* queries, std::span<const PageSlot> slots, std::uint32_t hidden,
+                  float* kept, std::size_t kept_stride, AttentionPartial partial) {
   const PageShape& shape = pool.shape();
   HWY_ALIGN float scores[kHeads * kScoreStride];
   HWY_ALIGN float weights[kHeads * 16] = {};  // a vector a head, summed up at the end
   float shrink[kHeads];
   std::fill_n(partial.sums, kHeads * shape.head_dim, 0.0f);
   std::fill_n(partial.peaks, kHeads, std::numeric_limits<float>::lowest());
+  if (kept) {
+    for (int h = 0; h < kHeads; ++h) {
+      std::fill_n(kept + static_cast<std::size_t>(h) * kept_stride, hidden, -std::numeric_limits<float>::infinity());
+    }
+    kept += hidden;
+  }
   DecodeBlock blocks[2];
   DecodeBlock *block = &blocks[0], *next = &blocks[1];
-  for (block->take(pool, slots); block->page_count > 0; std::swap(block, next)) {
+  for (block->take(pool, slots, hidden); block->page_count > 0; std::swap(block, next)) {
     next->take(pool, slots);
     Prefetcher prefetcher(*next, shape);
     if (shape.page_tokens < hn::MaxLanes(Wide())) {
@@ -267,14 +276,17 @@ void decode_heads(const PagePool& pool, const float* queries, std::span<const Pa
 
 template <int kHeads>
 void decode_heads_of(std::uint32_t heads, const PagePool& pool, const float* queries, std::span<const PageSlot> slots,
-                     float* kept, std::size_t kept_stride, const AttentionPartial& partial) {
-  if (heads == kHeads) return decode_heads<kHeads>(pool, queries, slots, kept, kept_stride, partial);
-  if constexpr (kHeads > 1) decode_heads_of<kHeads - 1>(heads, pool, queries, slots, kept, kept_stride, partial);
+                     std::uint32_t hidden, float* kept, std::size_t kept_stride, const AttentionPartial& partial) {
+  if (heads == kHeads) return decode_heads<kHeads>(pool, queries, slots, hidden, kept, kept_stride, partial);
+  if constexpr (kHeads > 1) {
+    decode_heads_of<kHeads - 1>(heads, pool, queries, slots, hidden, kept, kept_stride, partial);
+  }
 }
 
 // `queries`: [group][head_dim], scaled.
 inline void decode(const PagePool& pool, const AttentionRows& rows, const float* queries,
                    std::span<const PageSlot> slots, std::uint32_t first_token, const AttentionPartial& partial) {
+  const std::uint32_t hidden = std::max(rows.hidden(0), first_token) - first_token;
   thread_local AlignedBuffer memory;
   const std::size_t bytes = kHeadsMax * std::size_t{rows.head_dim} * sizeof(float);
   if (memory.size() < bytes) memory = AlignedBuffer(bytes);
@@ -287,7 +299,7 @@ inline void decode(const PagePool& pool, const AttentionRows& rows, const float*
         transposed[c * heads + h] = queries[offset + h * rows.head_dim + c];
     }
     float* kept = rows.scores ? rows.scores + first * rows.score_stride + first_token : nullptr;
-    decode_heads_of<kHeadsMax>(heads, pool, transposed, slots, kept, rows.score_stride,
+    decode_heads_of<kHeadsMax>(heads, pool, transposed, slots, hidden, kept, rows.score_stride,
                                {partial.sums + offset, partial.peaks + first, partial.weights + first});
   }
 }

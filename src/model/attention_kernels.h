@@ -38,12 +38,17 @@ struct AttentionRows {
   std::uint32_t head_dim = 0;
   float scale = 1;
   std::uint32_t visible = 0;  // slots of the table that the first query sees; each next one sees one more
+  std::uint32_t window = 0;   // and of those only the last so many; 0: all
   // Of a single query: where to leave its scores as exponents of 2, [group][score_stride], a slot of the table after
-  // the other, minus infinity for holes; or null.
+  // the other, minus infinity for holes and behind the window; or null.
   float* scores = nullptr;
   std::size_t score_stride = 0;
 
   std::uint32_t rows() const { return query_count * group; }
+  // Tokens at the start of the table that are behind the query's window.
+  std::uint32_t hidden(std::uint32_t query) const {
+    return window && visible + query > window ? visible + query - window : 0;
+  }
 };
 
 // New keys and values: tokens that lie next to each other in one page, as rows of floats `stride` apart.
@@ -55,7 +60,8 @@ struct KvRun {
 };
 
 struct AttentionKernels {
-  // Fills `partial` from the tokens of `slots`, the first of which is token `first_token` of the table.
+  // Fills `partial` from the tokens of `slots`, the first of which is token `first_token` of the table and in a page
+  // that the first query's window reaches.
   void (*attend)(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots,
                  std::uint32_t first_token, const AttentionPartial& partial);
   // Joins the partials of consecutive spans and writes [query_count][group][head_dim], rows output_stride apart; where

@@ -23,8 +23,9 @@ namespace shale::HWY_NAMESPACE {
 // kRowGroup rows of one query head. Where there are fewer, the last is repeated and receives nothing.
 struct ReceivingRows {
   std::array<const float*, kRowGroup> queries;
-  std::array<float, kRowGroup> log2_sums;      // infinite for a repeated row
-  std::array<std::uint32_t, kRowGroup> depth;  // tokens of the block that the row sees
+  std::array<float, kRowGroup> log2_sums;  // infinite for a repeated row
+  // The row sees the block's tokens from `hidden` to `depth`.
+  std::array<std::uint32_t, kRowGroup> hidden, depth;
 };
 
 // received[kVectors vectors] gathers 2^(factor · query · key - log2_sum), or for kLargest the largest exponent.
@@ -52,6 +53,9 @@ HWY_INLINE void receive_panel(D d, const ReceivingRows& rows, float factor, cons
       if (at + lanes > rows.depth[r]) {
         const std::uint32_t seen = rows.depth[r] > at ? rows.depth[r] - at : 0;
         exponent = hn::IfThenElse(hn::FirstN(d, seen), exponent, nothing);
+      }
+      if (at < rows.hidden[r]) {
+        exponent = hn::IfThenElse(hn::FirstN(d, std::min(rows.hidden[r] - at, lanes)), nothing, exponent);
       }
       gathered = kLargest ? hn::Max(gathered, exponent) : hn::Add(gathered, exp2_negative(d, exponent));
     }
@@ -81,16 +85,20 @@ void receive_slots(const PagePool& pool, const AttentionRows& rows, const float*
   HWY_ALIGN float gathered[kTileTokens];
   for (; block.take(); first_token += block.tokens(), received += block.tokens()) {
     std::fill_n(gathered, kTileTokens, kLargest ? -kInfinity : 0.0f);
-    // The first query that sees any token of the block.
+    // The queries that see any token of the block.
     const std::uint32_t first_query = first_token >= rows.visible ? first_token - rows.visible + 1 : 0;
+    const std::uint32_t in_sight = first_token + block.tokens() + rows.window;
+    const std::uint32_t end_query =
+        rows.window ? std::min(rows.query_count, std::max(in_sight, rows.visible) - rows.visible) : rows.query_count;
     for (std::uint32_t head = 0; head < rows.group; ++head) {
-      for (std::uint32_t query = first_query; query < rows.query_count; query += kRowGroup) {
+      for (std::uint32_t query = first_query; query < end_query; query += kRowGroup) {
         ReceivingRows each;
         for (std::uint32_t r = 0; r < kRowGroup; ++r) {
           const std::uint32_t q = std::min(query + r, rows.query_count - 1);
           each.queries[r] = rows.queries + q * rows.query_stride + std::size_t{head} * rows.head_dim;
           each.log2_sums[r] =
               query + r == q ? log_sums[q * log_sum_stride + head] * std::numbers::log2e_v<float> : kInfinity;
+          each.hidden[r] = std::min(std::max(rows.hidden(q), first_token) - first_token, kTileTokens);
           each.depth[r] = std::min(rows.visible + q - first_token, kTileTokens);
         }
         receive_block<kLargest>(each, factor, block.keys(), rows.head_dim, block.tokens(), gathered);

@@ -45,17 +45,23 @@ void received_attention(const PagePool& pool, const AttentionShape& shape, const
   const std::uint32_t group = shape.query_heads / shape.kv_heads, end = to.first + to.tokens;
   const bool largest = to.kind == ReceivedAttention::Kind::kLargest;
   const AttentionKernels kernels = attention_kernels();
+  const auto rows_of = [&](std::uint32_t head) {
+    return AttentionRows{.queries = work.queries + std::size_t{head} * group * shape.head_dim,
+                         .query_stride = work.query_stride,
+                         .query_count = work.query_count,
+                         .group = group,
+                         .head_dim = shape.head_dim,
+                         .scale = shape.scale,
+                         .visible = work.tables[head].tokens - work.query_count + 1,
+                         .window = work.window};
+  };
   std::vector<Span> spans;
-  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) cut(head, work.tables[head], to.first, end, spans);
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+    cut(head, work.tables[head], std::max(to.first, rows_of(head).hidden(0)), end, spans);
+  }
   executor.parallel_for(spans.size(), [&](std::size_t i) {
     const Span& span = spans[i];
-    const AttentionRows rows{.queries = work.queries + std::size_t{span.head} * group * shape.head_dim,
-                             .query_stride = work.query_stride,
-                             .query_count = work.query_count,
-                             .group = group,
-                             .head_dim = shape.head_dim,
-                             .scale = shape.scale,
-                             .visible = work.tables[span.head].tokens - work.query_count + 1};
+    const AttentionRows rows = rows_of(span.head);
     std::vector<float> received(span.tokens);
     kernels.receive(pool, rows, work.log_sums + std::size_t{span.head} * group, shape.query_heads, span.slots,
                     span.first_token, largest, received.data());

@@ -56,7 +56,8 @@ void paged_attention_reference(const PagePool& pool, const AttentionShape& shape
       const std::vector<Token> tokens = tokens_of(pool, work.tables[h / group]);
       for (std::uint32_t q = 0; q < work.query_count; ++q) {
         const std::size_t visible = tokens.size() - work.query_count + q + 1;
-        attend(std::span(tokens).first(visible), pool.shape(),
+        const std::size_t seen = work.window ? std::min<std::size_t>(visible, work.window) : visible;
+        attend(std::span(tokens).subspan(visible - seen, seen), pool.shape(),
                work.queries + q * work.query_stride + h * shape.head_dim, double{shape.scale},
                work.output + q * work.output_stride + h * shape.head_dim);
       }

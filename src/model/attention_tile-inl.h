@@ -118,10 +118,10 @@ class TileBlock {
   std::uint64_t holes_ = 0;
 };
 
-// Turns the first `tokens` of a row's scores, of which it sees the first `visible`, into weights 2^(score - peak).
-// Raises the peak and shrinks the row's older sums accordingly.
-HWY_INLINE void soften_row(float* scores, std::size_t tokens, std::size_t visible, float& peak, float& weight,
-                           float* sums, std::size_t head_dim) {
+// Turns the first `tokens` of a row's scores, of which it sees those from `hidden` to `visible`, into weights
+// 2^(score - peak). Raises the peak and shrinks the row's older sums accordingly.
+HWY_INLINE void soften_row(float* scores, std::size_t tokens, std::size_t hidden, std::size_t visible, float& peak,
+                           float& weight, float* sums, std::size_t head_dim) {
   const Wide d;
   const std::size_t lanes = hn::Lanes(d);
   const auto nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -130,6 +130,10 @@ HWY_INLINE void soften_row(float* scores, std::size_t tokens, std::size_t visibl
     auto score = hn::Load(d, scores + t);
     if (t + lanes > visible) {
       score = hn::IfThenElse(hn::FirstN(d, visible > t ? visible - t : 0), score, nothing);
+      hn::Store(score, d, scores + t);
+    }
+    if (t < hidden) {
+      score = hn::IfThenElse(hn::FirstN(d, std::min(hidden - t, lanes)), nothing, score);
       hn::Store(score, d, scores + t);
     }
     highest = hn::Max(highest, score);
@@ -170,15 +174,17 @@ inline void attend_tile(const PagePool& pool, const AttentionRows& rows, const f
   std::fill_n(partial.sums, padded * head_dim, 0.0f);
   std::fill_n(partial.peaks, padded, std::numeric_limits<float>::lowest());
   std::fill_n(partial.weights, padded, 0.0f);
-  // Tokens of this block that a row sees; padding rows count as the last query's.
-  const auto visible = [&](std::uint32_t row) -> std::uint32_t {
-    const std::uint32_t all = rows.visible + std::min(row / rows.group, rows.query_count - 1);
-    return all > first_token ? std::min(all - first_token, block.tokens()) : 0;
+  // A row sees the block's tokens from hidden(row) to visible(row); padding rows count as the last query's.
+  const auto query_of = [&](std::uint32_t row) { return std::min(row / rows.group, rows.query_count - 1); };
+  const auto within = [&](std::uint32_t token) {
+    return std::min(std::max(token, first_token) - first_token, block.tokens());
   };
+  const auto visible = [&](std::uint32_t row) { return within(rows.visible + query_of(row)); };
+  const auto hidden = [&](std::uint32_t row) { return within(rows.hidden(query_of(row))); };
   for (; block.take(); first_token += block.tokens()) {
     for (std::uint32_t row = 0; row < padded; row += kRowGroup) {
       const std::uint32_t depth = visible(row + kRowGroup - 1);
-      if (depth == 0) continue;
+      if (depth == 0 || hidden(row) == block.tokens()) continue;
       float* sums = partial.sums + row * head_dim;
       multiply(queries + row * head_dim, head_dim, block.keys(), kTileKeyStride, head_dim, round_up(depth, 16), scores,
                kTileTokens, false);
@@ -189,8 +195,8 @@ inline void attend_tile(const PagePool& pool, const AttentionRows& rows, const f
         }
       }
       for (std::uint32_t r = 0; r < kRowGroup; ++r) {
-        soften_row(scores + r * kTileTokens, depth, visible(row + r), partial.peaks[row + r], partial.weights[row + r],
-                   sums + r * head_dim, head_dim);
+        soften_row(scores + r * kTileTokens, depth, hidden(row + r), visible(row + r), partial.peaks[row + r],
+                   partial.weights[row + r], sums + r * head_dim, head_dim);
       }
       multiply(scores, kTileTokens, block.values(), head_dim, depth, head_dim, sums, head_dim, true);
     }

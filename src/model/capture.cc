@@ -10,7 +10,13 @@
 namespace shale {
 
 Capture::Capture(const ModelInfo& model, std::uint32_t first, std::uint32_t tokens, const ScorerNeeds& needs)
-    : rope_(model.rope), first_(first), needs_(needs), next_(first), unbroken_from_(first) {
+    : first_(first), needs_(needs), next_(first), unbroken_from_(first) {
+  for (const Rope& rope : model.ropes) {
+    const auto alike = [&](const Rope& other) { return other.base == rope.base && other.scale == rope.scale; };
+    const auto found = std::ranges::find_if(ropes_, alike);
+    rope_of_layer_.push_back(static_cast<std::size_t>(found - ropes_.begin()));
+    if (found == ropes_.end()) ropes_.push_back(rope);
+  }
   seen_ = {.layers = model.layers,
            .query_heads = model.query_heads,
            .kv_heads = model.kv_heads,
@@ -52,15 +58,21 @@ void Capture::begin(const Sequence& sequence, std::uint32_t count) {
     unbroken_from_ = position_;
   }
   if (!needs_.query_moments) return;
-  turns_.resize(std::size_t{count} * rope_.dimensions);
-  for (std::uint32_t pair = 0; pair < rope_.pairs(); ++pair) {
-    const double frequency = rope_.frequency(pair);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      float* turn = &turns_[std::size_t{i} * rope_.dimensions + 2 * pair];
+  turns_.clear();
+  for (const Rope& rope : ropes_) turns_.push_back(turns_of(rope));
+}
+
+std::vector<float> Capture::turns_of(const Rope& rope) const {
+  std::vector<float> turns(std::size_t{count_} * rope.dimensions);
+  for (std::uint32_t pair = 0; pair < rope.pairs(); ++pair) {
+    const double frequency = rope.frequency(pair);
+    for (std::uint32_t i = 0; i < count_; ++i) {
+      float* turn = &turns[std::size_t{i} * rope.dimensions + 2 * pair];
       turn[0] = static_cast<float>(std::cos(frequency * (position_ + i)));
       turn[1] = static_cast<float>(std::sin(frequency * (position_ + i)));
     }
   }
+  return turns;
 }
 
 void Capture::observe_queries(std::uint32_t layer, const float* rows, std::size_t stride, Executor& executor) {
@@ -87,11 +99,13 @@ void Capture::keep_window(std::uint32_t layer, const float* rows, std::size_t st
 void Capture::add_moments(std::uint32_t layer, std::uint32_t head, const float* rows, std::size_t stride) {
   const std::uint32_t counted_from = std::max(position_, first_ + kMomentSinks);
   const std::size_t dim = seen_.head_dim;
+  const Rope& rope = ropes_[rope_of_layer_[layer]];
+  const std::vector<float>& turns = turns_[rope_of_layer_[layer]];
   std::vector<float> turned;
   for (std::uint32_t i = counted_from - position_; i < count_; ++i) {
     const float* row = rows + i * stride + head * dim;
     turned.insert(turned.end(), row, row + dim);
-    turn_back(rope_, &turns_[std::size_t{i} * rope_.dimensions], &turned[turned.size() - dim]);
+    turn_back(rope, &turns[std::size_t{i} * rope.dimensions], &turned[turned.size() - dim]);
   }
   const std::size_t index = std::size_t{layer} * seen_.query_heads + head;
   join_moments(turned, seen_.head_dim, counted_from - first_ - kMomentSinks, &seen_.query_mean[index * dim],

@@ -39,10 +39,15 @@ class Capture {
 
  private:
   std::uint32_t last() const { return first_ + seen_.tokens; }  // position after the entry
+  std::vector<float> turns_of(const Rope& rope) const;
   void keep_window(std::uint32_t layer, const float* rows, std::size_t stride);
   void add_moments(std::uint32_t layer, std::uint32_t head, const float* rows, std::size_t stride);
 
-  Rope rope_;
+  // The model's rotations that differ; which one each layer turns by; and, for each, the cosine and sine of every pair
+  // for every token of the step.
+  std::vector<Rope> ropes_;
+  std::vector<std::size_t> rope_of_layer_;
+  std::vector<std::vector<float>> turns_;
   std::uint32_t first_;
   ScorerNeeds needs_;
   Observations seen_;  // until taken, query_covariance holds sums, of which the upper triangle
@@ -53,7 +58,6 @@ class Capture {
   std::uint32_t next_;           // what comes next where nothing is missing
   std::uint32_t unbroken_from_;  // positions [unbroken_from_, next_) were observed without a gap
   std::uint32_t repetitions_ = 0;
-  std::vector<float> turns_;  // cosine and sine of each pair, for each of the step's tokens
 };
 
 }  // namespace shale

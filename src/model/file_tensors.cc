@@ -73,7 +73,7 @@ Result<FileTensors> FileTensors::find(const GgufFile& file, const Hyperparameter
   if (finder.has("output.bias")) return fail(ErrorCode::kUnsupported, "tensor output.bias is not supported");
   SHALE_ASSIGN(tensors.rope_factors, finder.optional_vector("rope_freqs.weight", hyper.rope_dimensions / 2));
 
-  for (std::uint32_t l = 0; l < hyper.layers; ++l) {
+  for (std::uint32_t l = 0; l < hyper.layer_count(); ++l) {
     const auto name = [l](std::string_view part) { return fmt::format("blk.{}.{}", l, part); };
     Layer layer{};
     SHALE_ASSIGN(layer.attention_norm, finder.vector(name("attn_norm.weight"), embedding));
@@ -88,6 +88,14 @@ Result<FileTensors> FileTensors::find(const GgufFile& file, const Hyperparameter
     SHALE_ASSIGN(layer.query_bias, finder.optional_vector(name("attn_q.bias"), query));
     SHALE_ASSIGN(layer.key_bias, finder.optional_vector(name("attn_k.bias"), kv));
     SHALE_ASSIGN(layer.value_bias, finder.optional_vector(name("attn_v.bias"), kv));
+    if (hyper.architecture->head_norms) {
+      SHALE_ASSIGN(layer.query_norm, finder.vector(name("attn_q_norm.weight"), hyper.head_dim));
+      SHALE_ASSIGN(layer.key_norm, finder.vector(name("attn_k_norm.weight"), hyper.head_dim));
+    }
+    if (hyper.architecture->post_norms) {
+      SHALE_ASSIGN(layer.attention_post_norm, finder.vector(name("post_attention_norm.weight"), embedding));
+      SHALE_ASSIGN(layer.feed_forward_post_norm, finder.vector(name("post_ffw_norm.weight"), embedding));
+    }
     const int biases = (layer.query_bias != nullptr) + (layer.key_bias != nullptr) + (layer.value_bias != nullptr);
     if (biases != 3 && (biases != 0 || hyper.architecture->query_biases)) {
       return fail(ErrorCode::kCorrupt, "layer {} has {} of the 3 biases attn_q, attn_k and attn_v", l, biases);

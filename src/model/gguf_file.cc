@@ -170,6 +170,21 @@ Result<std::vector<std::string_view>> GgufFile::texts(const std::string& key) co
   return result;
 }
 
+Result<std::vector<bool>> GgufFile::flags(const std::string& key) const {
+  const std::int64_t id = gguf_find_key(gguf_, key.c_str());
+  const bool array = id >= 0 && gguf_get_kv_type(gguf_, id) == GGUF_TYPE_ARRAY;
+  const gguf_type type = array ? gguf_get_arr_type(gguf_, id) : GGUF_TYPE_ARRAY;
+  const auto flags_of = [&]<class T>(T) {
+    const auto* data = static_cast<const T*>(gguf_get_arr_data(gguf_, id));
+    std::vector<bool> flags(gguf_get_arr_n(gguf_, id));
+    std::transform(data, data + flags.size(), flags.begin(), [](T value) { return value != 0; });
+    return flags;
+  };
+  if (type == GGUF_TYPE_BOOL) return flags_of(std::int8_t{});
+  if (type == GGUF_TYPE_INT32 || type == GGUF_TYPE_UINT32) return flags_of(std::int32_t{});
+  return fail(ErrorCode::kCorrupt, "{} is not an array of flags", key);
+}
+
 bool GgufFile::has(const std::string& key) const { return gguf_find_key(gguf_, key.c_str()) >= 0; }
 
 std::optional<std::size_t> GgufFile::array_length(const std::string& key) const {

@@ -7,7 +7,7 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kStepsKept = 16;
-constexpr std::size_t kNodesPerSegment = 48;  // tensors, views included; a layer segment makes 36 at most
+constexpr std::size_t kNodesPerSegment = 64;  // tensors, views included; a layer segment makes 48 at most
 
 }  // namespace
 
@@ -51,24 +51,29 @@ class Graphs::Builder {
 
   ggml_tensor* pick(ggml_tensor* x, ggml_tensor* rows) { return place(ggml_get_rows(context_, x, rows)); }
 
+  // As `norm`, where the architecture has one here.
+  ggml_tensor* post_norm(ggml_tensor* x, ggml_tensor* weight) { return weight ? norm(x, weight) : x; }
+
+  // gate's activation · up, of one matrix's rows or of two matrices'.
+  ggml_tensor* gated(const MatrixSet::Layer& matrices, ggml_tensor* x) {
+    const ggml_glu_op op =
+        hyper_.architecture->activation == Architecture::Activation::kGelu ? GGML_GLU_OP_GEGLU : GGML_GLU_OP_SWIGLU;
+    ggml_tensor* gate = multiply(matrices.gate_up[0], x);
+    if (matrices.gate_up.size() == 1) return place(ggml_glu(context_, gate, op, false));
+    return place(ggml_glu_split(context_, gate, multiply(matrices.gate_up[1], x), op));
+  }
+
   // Adds the output projection and the feed-forward network of one layer to x, in place.
   ggml_tensor* finish_layer(const MatrixSet::Layer& matrices, const Vectors::Layer& vectors, ggml_tensor* x,
                             ggml_tensor* attention) {
-    x = ggml_add_inplace(context_, x, multiply(matrices.output, attention));
-    ggml_tensor* normed = norm(x, vectors.feed_forward_norm);
-    ggml_tensor* gated;
-    if (matrices.gate_up.size() == 1) {
-      gated = place(ggml_swiglu(context_, multiply(matrices.gate_up[0], normed)));
-    } else {
-      ggml_tensor* gate = multiply(matrices.gate_up[0], normed);
-      gated = place(ggml_swiglu_split(context_, gate, multiply(matrices.gate_up[1], normed)));
-    }
-    return ggml_add_inplace(context_, x, multiply(matrices.down, gated));
+    x = ggml_add_inplace(context_, x, post_norm(multiply(matrices.output, attention), vectors.attention_post_norm));
+    ggml_tensor* product = multiply(matrices.down, gated(matrices, norm(x, vectors.feed_forward_norm)));
+    return ggml_add_inplace(context_, x, post_norm(product, vectors.feed_forward_post_norm));
   }
 
   // Queries, keys and values of one layer, rotated, into the shared buffer.
-  QkvRows start_layer(const MatrixSet::Layer& matrices, const Vectors::Layer& vectors, ggml_tensor* x,
-                      ggml_tensor* positions) {
+  QkvRows start_layer(std::uint32_t layer, const MatrixSet::Layer& matrices, ggml_tensor* x, ggml_tensor* positions) {
+    const Vectors::Layer& vectors = graphs_.vectors_.layers[layer];
     const std::size_t query = hyper_.query_width(), kv = hyper_.kv_width(), tokens = static_cast<std::size_t>(x->ne[1]);
     ggml_tensor* normed = norm(x, vectors.attention_norm);
     float* to = graphs_.qkv_;
@@ -76,7 +81,7 @@ class Graphs::Builder {
       ggml_tensor* qkv = product(matrices.qkv[0], normed);
       qkv->data = to;
       if (vectors.qkv_bias) qkv = ggml_add_inplace(context_, qkv, vectors.qkv_bias);
-      ggml_build_forward_expand(graph_, rotate(qkv, hyper_.query_heads + hyper_.kv_heads, positions));
+      ggml_build_forward_expand(graph_, rotate(layer, qkv, 0, hyper_.query_heads + hyper_.kv_heads, positions));
       return {to, to + query, to + query + kv, hyper_.qkv_width(), hyper_.qkv_width()};
     }
     const std::size_t widths[] = {query, kv, kv};
@@ -90,7 +95,8 @@ class Graphs::Builder {
             ggml_view_1d(context_, vectors.qkv_bias, static_cast<std::int64_t>(widths[part]), first * sizeof(float));
         projected = ggml_add_inplace(context_, projected, bias);
       }
-      if (part < 2) projected = rotate(projected, part == 0 ? hyper_.query_heads : hyper_.kv_heads, positions);
+      if (part == 0) projected = rotate(layer, projected, 0, hyper_.query_heads, positions);
+      if (part == 1) projected = rotate(layer, projected, hyper_.query_heads, hyper_.kv_heads, positions);
       ggml_build_forward_expand(graph_, projected);
       first += widths[part];
     }
@@ -103,12 +109,21 @@ class Graphs::Builder {
   }
 
  private:
-  ggml_tensor* rotate(ggml_tensor* rows, std::uint32_t heads, ggml_tensor* positions) {
-    ggml_tensor* view = ggml_view_3d(context_, rows, hyper_.head_dim, heads, rows->ne[1],
-                                     hyper_.head_dim * sizeof(float), rows->nb[1], 0);
+  // Norms, where the architecture does, and rotates the first `heads` heads of the rows, in place: heads first_head …
+  // of the layer's queries and keys.
+  ggml_tensor* rotate(std::uint32_t layer, ggml_tensor* rows, std::uint32_t first_head, std::uint32_t heads,
+                      ggml_tensor* positions) {
+    const std::size_t head_bytes = hyper_.head_dim * sizeof(float);
+    ggml_tensor* view = ggml_view_3d(context_, rows, hyper_.head_dim, heads, rows->ne[1], head_bytes, rows->nb[1], 0);
+    if (ggml_tensor* norms = graphs_.vectors_.layers[layer].head_norms) {
+      ggml_tensor* weights = ggml_view_2d(context_, norms, hyper_.head_dim, heads, head_bytes, first_head * head_bytes);
+      view = ggml_mul_inplace(context_, ggml_rms_norm_inplace(context_, view, hyper_.norm_epsilon), weights);
+    }
+    const Hyperparameters::Layer& turned = hyper_.layers[layer];
     return ggml_rope_ext_inplace(context_, view, positions, graphs_.vectors_.rope_factors,
                                  static_cast<int>(hyper_.rope_dimensions), hyper_.architecture->rope_mode,
-                                 static_cast<int>(hyper_.context_max), hyper_.rope_base, 1, 0, 1, 32, 1);
+                                 static_cast<int>(hyper_.context_max), turned.rope_base, turned.rope_scale, 0, 1, 32,
+                                 1);
   }
 
   Graphs& graphs_;
@@ -130,7 +145,7 @@ Graphs::Graphs(const Hyperparameters& hyper, const Vectors& vectors, std::uint32
   rows_ = positions_ + tokens;
   // Per token: picked rows, norms and products as wide as the embedding, the gated product before and after, and what
   // packed matrices multiply in BF16.
-  const std::size_t work_widths = 10 * hyper.embedding + 2 * hyper.query_width() + 4 * hyper.feed_forward;
+  const std::size_t work_widths = 14 * hyper.embedding + 2 * hyper.query_width() + 4 * hyper.feed_forward;
   work_ = AlignedBuffer(tokens * work_widths * sizeof(float) + kNodesPerSegment * 64);
   logits_buffer_ = AlignedBuffer(tokens * hyper.vocabulary * sizeof(float));
   logits_ = reinterpret_cast<float*>(logits_buffer_.data());
@@ -146,7 +161,7 @@ Graphs::Step& Graphs::step(const MatrixSet& set, std::uint32_t tokens, std::uint
   }
   if (steps_.size() == kStepsKept) steps_.pop_back();
 
-  const std::size_t segments = head_rows ? 1 : hyper_.layers;
+  const std::size_t segments = head_rows ? 1 : hyper_.layers.size();
   const std::size_t memory =
       segments * (kNodesPerSegment * ggml_tensor_overhead() + ggml_graph_overhead_custom(kNodesPerSegment, false));
   Step made{&set,
@@ -166,7 +181,7 @@ Graphs::Step& Graphs::step(const MatrixSet& set, std::uint32_t tokens, std::uint
     logits->data = logits_;
     made.segments.push_back(builder.finish(logits));
   } else {
-    for (std::uint32_t l = 0; l < hyper_.layers; ++l) {
+    for (std::uint32_t l = 0; l < hyper_.layer_count(); ++l) {
       Builder builder(*this, context);
       ggml_tensor* positions = builder.buffer(positions_, GGML_TYPE_I32, tokens, 0);
       ggml_tensor* x = builder.buffer(hidden_, GGML_TYPE_F32, hyper_.embedding, tokens);
@@ -174,7 +189,7 @@ Graphs::Step& Graphs::step(const MatrixSet& set, std::uint32_t tokens, std::uint
         ggml_tensor* attention = builder.buffer(attention_, GGML_TYPE_F32, hyper_.query_width(), tokens);
         x = builder.finish_layer(set.layers()[l - 1], vectors_.layers[l - 1], x, attention);
       }
-      const QkvRows qkv = builder.start_layer(set.layers()[l], vectors_.layers[l], x, positions);
+      const QkvRows qkv = builder.start_layer(l, set.layers()[l], x, positions);
       made.segments.push_back(builder.finish(x));
       made.segments.back().qkv = qkv;
     }

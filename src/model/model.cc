@@ -29,15 +29,25 @@ Status check(const ModelOptions& options) {
   return {};
 }
 
-Rope rope_of(const Hyperparameters& hyper, const Vectors& vectors) {
-  Rope rope{.base = double{hyper.rope_base},
-            .dimensions = hyper.rope_dimensions,
-            .pairing = hyper.architecture->rope_mode == GGML_ROPE_TYPE_NEOX ? Rope::Pairing::kHalves
-                                                                            : Rope::Pairing::kNeighbours};
-  if (vectors.rope_factors) {
-    rope.factors = {static_cast<const float*>(vectors.rope_factors->data), hyper.rope_dimensions / 2};
+std::vector<Rope> ropes_of(const Hyperparameters& hyper, const Vectors& vectors) {
+  const bool halves = hyper.architecture->rope_mode == GGML_ROPE_TYPE_NEOX;
+  std::vector<Rope> ropes;
+  for (const Hyperparameters::Layer& layer : hyper.layers) {
+    Rope& rope = ropes.emplace_back(Rope{.base = double{layer.rope_base},
+                                         .scale = double{layer.rope_scale},
+                                         .dimensions = hyper.rope_dimensions,
+                                         .pairing = halves ? Rope::Pairing::kHalves : Rope::Pairing::kNeighbours});
+    if (vectors.rope_factors) {
+      rope.factors = {static_cast<const float*>(vectors.rope_factors->data), hyper.rope_dimensions / 2};
+    }
   }
-  return rope;
+  return ropes;
+}
+
+std::vector<std::uint32_t> windows_of(const Hyperparameters& hyper) {
+  std::vector<std::uint32_t> windows;
+  for (const Hyperparameters::Layer& layer : hyper.layers) windows.push_back(layer.window);
+  return windows;
 }
 
 class GgufModel final : public Model {
@@ -55,7 +65,7 @@ class GgufModel final : public Model {
         fingerprint_(model_fingerprint(content, options.page_tokens, weights_.arithmetic())),
         info_{.name = hyper_.name,
               .architecture = std::string(hyper_.architecture->name),
-              .layers = hyper_.layers,
+              .layers = hyper_.layer_count(),
               .query_heads = hyper_.query_heads,
               .kv_heads = hyper_.kv_heads,
               .head_dim = hyper_.head_dim,
@@ -65,12 +75,13 @@ class GgufModel final : public Model {
               .prefill_weights = weights_.prefill_name(),
               .decode_weights = weights_.decode_name(),
               .weight_bytes = weights_.bytes(),
-              .rope = rope_of(hyper_, vectors_),
+              .windows = windows_of(hyper_),
+              .ropes = ropes_of(hyper_, vectors_),
               .checkpoint = content} {}
 
   const ModelInfo& info() const override { return info_; }
   PageShape page_shape() const override {
-    return {hyper_.layers, hyper_.kv_heads, hyper_.head_dim, options_.page_tokens};
+    return {hyper_.layer_count(), hyper_.kv_heads, hyper_.head_dim, options_.page_tokens};
   }
   Hash128 fingerprint() const override { return fingerprint_; }
   Executor& executor() override { return *threads_; }
@@ -134,11 +145,16 @@ std::uint32_t GgufModel::prepare(std::span<const StepSequence> batch, std::uint3
   const std::span<float> hidden = graphs_.hidden(tokens);
   const std::span<std::int32_t> positions = graphs_.positions(tokens);
   const std::span<std::int32_t> rows = graphs_.rows(tokens);
+  const float embedding_scale = std::sqrt(static_cast<float>(hyper_.embedding));
   std::uint32_t row = 0, wanted = 0;
   for (const StepSequence& part : batch) {
     const auto count = static_cast<std::uint32_t>(part.tokens.size());
     for (std::uint32_t i = 0; i < count; ++i, ++row) {
-      dequantise_rows(*tensors_.token_embedding, part.tokens[i], 1, &hidden[std::size_t{row} * hyper_.embedding]);
+      const std::span<float> embedding = hidden.subspan(std::size_t{row} * hyper_.embedding, hyper_.embedding);
+      dequantise_rows(*tensors_.token_embedding, part.tokens[i], 1, embedding.data());
+      if (hyper_.architecture->scaled_embedding) {
+        for (float& element : embedding) element *= embedding_scale;
+      }
       positions[row] = static_cast<std::int32_t>(part.sequence->length() - count + i);
       const bool last = i + 1 == count;
       if (!part.logits_none && (part.logits_all || last)) rows[wanted++] = static_cast<std::int32_t>(row);
@@ -203,12 +219,12 @@ void GgufModel::attend(std::span<const StepSequence> batch, std::uint32_t layer,
                       .query_count = static_cast<std::uint32_t>(batch[s].tokens.size()),
                       .query_stride = rows.query_stride,
                       .output_stride = hyper_.query_width(),
+                      .window = hyper_.layers[layer].window,
                       .log_sums = captured ? &log_sums_[row * hyper_.query_heads] : nullptr,
                       .received = std::span(notes_).subspan(s * heads, noted ? heads : 0)});
     row += batch[s].tokens.size();
   }
-  const AttentionShape shape{hyper_.query_heads, heads, hyper_.head_dim,
-                             1 / std::sqrt(static_cast<float>(hyper_.head_dim))};
+  const AttentionShape shape{hyper_.query_heads, heads, hyper_.head_dim, hyper_.attention_scale()};
   const PagePool& pool = batch[0].sequence->pool();
   paged_attention(pool, shape, works_, *threads_);
   for (std::size_t s = 0; s < batch.size(); ++s) {
@@ -234,7 +250,7 @@ Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> bat
     log_sums_.resize(std::size_t{options_.batch_tokens_max} * hyper_.query_heads);
   }
   const MatrixSet& matrices = weights_.for_tokens(tokens);
-  for (std::uint32_t layer = 0; layer < hyper_.layers; ++layer) {
+  for (std::uint32_t layer = 0; layer < hyper_.layer_count(); ++layer) {
     const QkvRows rows = graphs_.run_layer(matrices, layer, tokens);
     capture_queries(batch, layer, rows);
     // Earlier tokens' pages are filled first: the last of them is this step's first page too.

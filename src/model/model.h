@@ -14,7 +14,7 @@
 #include "core/executor.h"
 #include "core/hash.h"
 #include "paging/sequence.h"
-#include "scoring/rope.h"
+#include "scoring/observations.h"
 
 namespace shale {
 
@@ -45,8 +45,13 @@ struct ModelInfo {
   // ggml type names in use, with why: "bf16 (measured 2.1x q4_1 when first loaded)".
   std::string prefill_weights, decode_weights;
   std::uint64_t weight_bytes;
-  Rope rope;           // good for as long as the model
-  Hash128 checkpoint;  // of every byte of the file, however it is run
+  // Per layer: a query sees its own token and the window − 1 before it; 0: every token before it.
+  std::vector<std::uint32_t> windows;
+  std::vector<Rope> ropes;  // per layer, alike but for base and scale; good for as long as the model
+  Hash128 checkpoint;       // of every byte of the file, however it is run
+
+  // Without a calibration. Good for as long as the model.
+  ModelTraits traits() const { return {.ropes = ropes, .windows = windows}; }
 };
 
 // One sequence's share of a forward step: `tokens` are appended to `sequence` (room for them already made with

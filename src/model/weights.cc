@@ -114,9 +114,9 @@ std::string main_type_name(const FileTensors& file) {
 }
 
 Vectors::Vectors(const FileTensors& file, const Hyperparameters& hyper) {
-  const std::size_t count = 3 * file.layers.size() + 2;
+  const std::size_t count = 6 * file.layers.size() + 2;
   const std::size_t floats =
-      file.layers.size() * (2 * hyper.embedding + hyper.qkv_width()) + hyper.embedding + hyper.rope_dimensions;
+      file.layers.size() * (4 * hyper.embedding + 2 * hyper.qkv_width()) + hyper.embedding + hyper.rope_dimensions;
   context_.reset(ggml_init({.mem_size = count * (ggml_tensor_overhead() + 64) + floats * sizeof(float),
                             .mem_buffer = nullptr,
                             .no_alloc = false}));
@@ -129,10 +129,15 @@ Vectors::Vectors(const FileTensors& file, const Hyperparameters& hyper) {
     return tensor;
   };
   for (const FileTensors::Layer& layer : file.layers) {
+    std::vector<const GgufTensor*> head_norms(hyper.query_heads, layer.query_norm);
+    head_norms.resize(hyper.query_heads + hyper.kv_heads, layer.key_norm);
     layers.push_back(
         {.attention_norm = join({layer.attention_norm}),
          .feed_forward_norm = join({layer.feed_forward_norm}),
-         .qkv_bias = layer.query_bias ? join({layer.query_bias, layer.key_bias, layer.value_bias}) : nullptr});
+         .qkv_bias = layer.query_bias ? join({layer.query_bias, layer.key_bias, layer.value_bias}) : nullptr,
+         .head_norms = layer.query_norm ? join(std::move(head_norms)) : nullptr,
+         .attention_post_norm = layer.attention_post_norm ? join({layer.attention_post_norm}) : nullptr,
+         .feed_forward_post_norm = layer.feed_forward_post_norm ? join({layer.feed_forward_post_norm}) : nullptr});
   }
   output_norm = join({file.output_norm});
   rope_factors = file.rope_factors ? join({file.rope_factors}) : nullptr;

@@ -26,6 +26,8 @@ struct FileTensors {
   struct Layer {
     const GgufTensor *attention_norm, *query, *key, *value, *output, *feed_forward_norm, *gate, *up, *down;
     const GgufTensor *query_bias, *key_bias, *value_bias;  // optional, all or none
+    // Null unless the architecture has them.
+    const GgufTensor *query_norm, *key_norm, *attention_post_norm, *feed_forward_post_norm;
   };
   std::vector<Layer> layers;
   const GgufTensor *token_embedding, *output_norm;
@@ -46,7 +48,9 @@ void dequantise_rows(const GgufTensor& tensor, std::int64_t row, std::int64_t ro
 struct Vectors {
   struct Layer {
     ggml_tensor *attention_norm, *feed_forward_norm;
-    ggml_tensor* qkv_bias;  // queries', keys', values' biases one after another; null without
+    ggml_tensor* qkv_bias;    // queries', keys', values' biases one after another; null without
+    ggml_tensor* head_norms;  // [query heads, then KV heads][head dimension], each head its own copy; null without
+    ggml_tensor *attention_post_norm, *feed_forward_post_norm;  // null without
   };
   std::vector<Layer> layers;
   ggml_tensor* output_norm;

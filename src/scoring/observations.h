@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,11 @@ struct Observations {
 
 // What scorers may read of the model that computed an entry. References must outlive whoever holds this.
 struct ModelTraits {
-  Rope rope = {};
+  std::span<const Rope> ropes = {};             // per layer; empty: not known
+  std::span<const std::uint32_t> windows = {};  // per layer, LayerKv's sliding_window; empty: none
   const Calibration* calibration = nullptr;
 
-  ScorerNeeds given() const { return {.rope = rope.dimensions > 0, .calibration = calibration != nullptr}; }
+  ScorerNeeds given() const { return {.rope = !ropes.empty(), .calibration = calibration != nullptr}; }
 };
 
 // What a scorer with these needs lacks of an entry of `tokens` tokens whose keys and values are at hand, in words;

@@ -14,13 +14,14 @@ struct Rope {
   enum class Pairing { kHalves, kNeighbours };
 
   double base = 10000;
+  double scale = 1;              // positions are multiplied by it (linear scaling)
   std::uint32_t dimensions = 0;  // rotated channels of a head, from the first; even. 0: rotation unknown, or none
   Pairing pairing = Pairing::kHalves;
   std::span<const float> factors = {};  // [dimensions / 2], each divides its pair's frequency; empty: none
 
   std::uint32_t pairs() const { return dimensions / 2; }
   double frequency(std::uint32_t pair) const {
-    return std::pow(base, -2.0 * pair / dimensions) / (factors.empty() ? 1.0 : factors[pair]);
+    return scale * std::pow(base, -2.0 * pair / dimensions) / (factors.empty() ? 1.0 : factors[pair]);
   }
   // The channels of a pair: the first is its real part, the second its imaginary one.
   std::pair<std::uint32_t, std::uint32_t> channels(std::uint32_t pair) const {

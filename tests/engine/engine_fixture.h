@@ -44,7 +44,7 @@ class EngineTest : public ::testing::Test {
     const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
     auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", fingerprint.hash).value();
     CacheOptions options = cache_options_;
-    options.model.rope = model_->info().rope;
+    options.model = model_->info().traits();
     cache_ =
         Cache::open(std::move(options), fingerprint, *pool_, std::move(tiers), std::move(catalogue), clock_).value();
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .query_window = 64},

@@ -126,6 +126,26 @@ class Scene {
     return received;
   }
 
+  // Of every sequence added so far.
+  void set_window(std::uint32_t window) {
+    for (const auto& each : cases_) each->work.window = window;
+  }
+
+  // Makes the first `tokens` tokens of one sequence NaN.
+  void spoil_before(std::uint32_t tokens, std::size_t sequence) {
+    const PageShape& shape = pool_->shape();
+    for (const std::vector<PageSlot>& slots : cases_[sequence]->slots) {
+      std::uint32_t token = 0;
+      for (const PageSlot& slot : slots) {
+        const MutablePageView page = pool_->writable_page(slot.page);
+        for (std::uint32_t t = 0; t < slot.count && token < tokens; ++t, ++token) {
+          for (std::uint32_t c = 0; c < shape.head_dim; ++c) page.keys[c * shape.page_tokens + t] = Half{0x7e00};
+          std::fill_n(page.values + t * shape.head_dim, shape.head_dim, Half{0x7e00});
+        }
+      }
+    }
+  }
+
   void scale_queries(float factor) {
     for (const auto& each : cases_) {
       for (float& query : each->queries) query *= factor;
@@ -211,7 +231,11 @@ class Scene {
         weights.push_back(hole ? -std::numeric_limits<double>::infinity() : dot * double{shape_.scale});
       }
     }
-    weights.resize(table.tokens - work.query_count + query + 1);
+    const std::size_t visible = table.tokens - work.query_count + query + 1;
+    weights.resize(visible);
+    if (work.window && visible > work.window) {
+      std::fill_n(weights.begin(), visible - work.window, -std::numeric_limits<double>::infinity());
+    }
     const double peak = *std::max_element(weights.begin(), weights.end());
     double sum = 0;
     for (double& weight : weights) sum += weight = std::exp(weight - peak);

@@ -120,15 +120,46 @@ TEST_P(Attention, SkipsWhatPartlyFilledPagesDoNotHold) {
   }
 }
 
+// Windows that begin at, before and after a page's border, or hold everything. What lies behind them would spoil every
+// sum.
+TEST_P(Attention, SeesNothingBehindItsWindow) {
+  for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
+    for (const std::uint32_t window : {1u, 63u, 64u, 130u, 10'000u}) {
+      Scene scene(2, 1, 256, page_tokens);
+      scene.add_full(1, 1);
+      scene.add_full(400, 1);
+      scene.add_full(201, 2);
+      scene.add_full(90, 90);
+      scene.add_full(333, 70);
+      scene.set_window(window);
+      scene.spoil_before(400 - std::min(window, 400u), 1);
+      scene.spoil_before((264 - std::min(window, 264u)) / page_tokens * page_tokens, 4);
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << page_tokens << " / " << window;
+    }
+    for (const std::uint32_t queries : {1u, 40u}) {
+      Scene scene(8, 2, 64, page_tokens);
+      std::vector<std::uint32_t> counts;
+      for (std::uint32_t i = 0; i < 60; ++i) counts.push_back(1 + i * 7 % page_tokens);
+      for (std::uint32_t left = queries; left > 0; left -= counts.back()) counts.push_back(std::min(left, page_tokens));
+      scene.add(counts, queries, true);
+      scene.set_window(77);
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << page_tokens << " / " << queries;
+    }
+  }
+}
+
 TEST_P(Attention, DoesNotDependOnThreads) {
-  Scene scene(9, 3, 64, 16);
-  scene.add_full(3000, 1);
-  scene.add_full(517, 1);
-  scene.add_full(2100, 24);
-  scene.add_full(400, 300);
-  const std::vector<float> alone = scene.run(1);
-  EXPECT_LE(relative_rms(alone, scene.reference()), kTolerance);
-  for (const std::size_t threads : {2, 3, 7}) EXPECT_EQ(scene.run(threads), alone) << threads << " threads";
+  for (const std::uint32_t window : {0u, 600u}) {
+    Scene scene(9, 3, 64, 16);
+    scene.add_full(3000, 1);
+    scene.add_full(517, 1);
+    scene.add_full(2100, 24);
+    scene.add_full(400, 300);
+    scene.set_window(window);
+    const std::vector<float> alone = scene.run(1);
+    EXPECT_LE(relative_rms(alone, scene.reference()), kTolerance);
+    for (const std::size_t threads : {2, 3, 7}) EXPECT_EQ(scene.run(threads), alone) << threads << " threads";
+  }
 }
 
 TEST_P(Attention, SurvivesScoresFarApart) {
@@ -142,19 +173,21 @@ TEST_P(Attention, SurvivesScoresFarApart) {
 TEST_P(Attention, SaysWhatEveryTokenReceives) {
   using Kind = ReceivedAttention::Kind;
   struct Case {
-    std::uint32_t tokens, queries, first, count;
+    std::uint32_t tokens, queries, first, count, window = 0;
   };
   for (const std::uint32_t head_dim : {8u, 72u}) {
     for (const std::uint32_t page_tokens : {8u, 64u}) {
-      for (const auto& [tokens, queries, first, count] : {Case{1, 1, 0, 1}, Case{70, 70, 0, 70}, Case{333, 5, 0, 333},
-                                                          Case{700, 1, 37, 600}, Case{650, 120, 3, 640}}) {
+      for (const auto& [tokens, queries, first, count, window] :
+           {Case{1, 1, 0, 1}, Case{70, 70, 0, 70}, Case{333, 5, 0, 333}, Case{700, 1, 37, 600}, Case{650, 120, 3, 640},
+            Case{700, 1, 37, 600, 300}, Case{650, 120, 3, 640, 77}, Case{650, 120, 3, 100, 77}}) {
         Scene scene(6, 2, head_dim, page_tokens);
         scene.add_full(tokens, queries);
+        scene.set_window(window);
         for (const Kind kind : {Kind::kSum, Kind::kLargest}) {
           const float begin = kind == Kind::kSum ? 0.5f : 0.01f;
           const auto got = scene.received(kind, first, count, begin, 1);
           EXPECT_LE(relative_rms(got, scene.received_reference(kind, first, count, begin)), 1e-5)
-              << head_dim << " / " << page_tokens << " / " << tokens << " / " << queries;
+              << head_dim << " / " << page_tokens << " / " << tokens << " / " << queries << " / " << window;
           EXPECT_EQ(scene.received(kind, first, count, begin, 3), got);
         }
       }

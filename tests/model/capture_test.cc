@@ -56,9 +56,10 @@ class CaptureTest : public ::testing::TestWithParam<const char*> {
                                 std::uint32_t position) {
     const HeadTable table = sequence.table(layer, head / (info().query_heads / info().kv_heads));
     const PageShape shape = runner_->model().page_shape();
+    const std::uint32_t window = info().windows[layer];
     std::vector<double> weights(position + 1);
     double sum = 0;
-    for (std::uint32_t i = 0; i <= position; ++i) {
+    for (std::uint32_t i = window ? position - std::min(position, window - 1) : 0; i <= position; ++i) {
       const PageView page = sequence.pool().page(table.pages[i / shape.page_tokens].page);
       double dot = 0;
       for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
@@ -81,7 +82,7 @@ class CaptureTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<ModelRunner> runner_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Models, CaptureTest, ::testing::Values("llama", "qwen2"));
+INSTANTIATE_TEST_SUITE_P(Models, CaptureTest, ::testing::Values("gemma3", "llama", "qwen2"));
 
 TEST_P(CaptureTest, KeepsTheQueriesOfTheLastTokensAcrossSteps) {
   const auto tokens = random_tokens(50, 320, 2);
@@ -131,9 +132,9 @@ TEST_P(CaptureTest, GivesTheMomentsOfQueriesBeforeRotation) {
   const Observations seen = observe(all, 32, {.last_queries = tokens, .query_moments = true});
   ASSERT_TRUE(seen.consistent());
   const std::size_t dim = info().head_dim, counted = tokens - kMomentSinks;
-  const Rope& rope = info().rope;
   std::vector<double> means, covariances;
   for (std::size_t head = 0; head < std::size_t{info().layers} * info().query_heads; ++head) {
+    const Rope& rope = info().ropes[head / info().query_heads];
     std::vector<std::vector<double>> rows;
     for (std::uint32_t i = kMomentSinks; i < tokens; ++i) {
       const float* query = &seen.queries[(head * tokens + i) * dim];

@@ -2,6 +2,8 @@
 // differ from each other; ours may differ from either no more than half as much again.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "support/gguf_writer.h"
 #include "support/llama_reference.h"
 #include "support/model_runner.h"
@@ -21,6 +23,7 @@ constexpr double kFloor = 1e-6;  // where libllama agrees with itself to the las
 struct Case {
   const char* name;
   TinyModel tiny;
+  void (*change_metadata)(gguf_context*) = [](gguf_context*) {};
 };
 
 void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
@@ -29,7 +32,7 @@ class LogitsTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     path_ = folder_.path() / "tiny.gguf";
-    testing::write_tiny_model(GetParam().tiny, path_);
+    testing::write_tiny_model(GetParam().tiny, path_, GetParam().change_metadata);
   }
 
   // Compares with both kinds of libllama's attention over the last `rows` logits.
@@ -110,7 +113,30 @@ TEST_P(LogitsTest, DoNotDependOnThePageSize) {
 }
 
 const Case kCases[] = {
+    {"gemma3", {.architecture = "gemma3", .layers = 5}},
+    {"gemma3_one_wide_head",
+     {.architecture = "gemma3", .layers = 7, .query_heads = 4, .kv_heads = 1, .head_dim = 256, .window = 512},
+     [](gguf_context* gguf) {
+       gguf_remove_key(gguf, "gemma3.attention.sliding_window_pattern");  // every sixth
+       gguf_set_val_f32(gguf, "gemma3.rope.freq_base", 1e6F);
+       gguf_set_val_f32(gguf, "gemma3.rope.scaling.factor", 8);
+     }},
+    {"gemma3_of_62_layers",
+     {.architecture = "gemma3", .layers = 62, .query_heads = 2, .kv_heads = 1, .head_dim = 16, .embedding = 32},
+     [](gguf_context* gguf) {
+       const std::array<std::int32_t, 62> windowed = {1, 1, 0, 1};
+       gguf_set_arr_data(gguf, "gemma3.attention.sliding_window_pattern", GGUF_TYPE_INT32, windowed.data(), 62);
+     }},
+    {"gemma3_without_windows",
+     {.architecture = "gemma3"},
+     [](gguf_context* gguf) { gguf_remove_key(gguf, "gemma3.attention.sliding_window"); }},
     {"llama", {}},
+    {"llama_scaled",
+     {},
+     [](gguf_context* gguf) {
+       gguf_set_val_str(gguf, "llama.rope.scaling.type", "linear");
+       gguf_set_val_f32(gguf, "llama.rope.scaling.factor", 4);
+     }},
     {"llama_own_head", {.query_heads = 3, .kv_heads = 1, .head_dim = 64, .tied_head = false}},
     {"qwen2", {.architecture = "qwen2", .head_dim = 16}},
     {"qwen2_own_head",

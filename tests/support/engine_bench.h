@@ -26,7 +26,7 @@ struct EngineBench {
     tokenizer = std::move(words);
     pool = PagePool::create(model->page_shape(), pool_bytes).value();
     const Fingerprint fingerprint{model->fingerprint(), model->info().name};
-    options.model.rope = model->info().rope;
+    options.model = model->info().traits();
     std::vector<std::unique_ptr<Tier>> tiers;
     tiers.push_back(make_memory_tier(std::uint64_t{256} << 20, clock));
     auto catalogue = Catalogue::open(folder.path() / "catalogue.sqlite", fingerprint.hash).value();

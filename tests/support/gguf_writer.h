@@ -51,6 +51,7 @@ struct TinyModel {
   std::uint32_t layers = 3, query_heads = 6, kv_heads = 2, head_dim = 32, embedding = 96, feed_forward = 160;
   std::uint32_t vocabulary = 320, context = 2048;
   bool tied_head = true;
+  std::uint32_t window = 24;  // of gemma3
   std::uint32_t seed = 1;
 };
 
@@ -89,6 +90,10 @@ inline void write_tiny_model(const TinyModel& tiny, const std::filesystem::path&
   number("vocab_size", tiny.vocabulary);
   gguf_set_val_f32(metadata, (name + ".attention.layer_norm_rms_epsilon").c_str(), 1e-5F);
   gguf_set_val_f32(metadata, (name + ".rope.freq_base").c_str(), 10000);
+  if (name == "gemma3") {
+    number("attention.sliding_window", tiny.window);
+    number("attention.sliding_window_pattern", 2);
+  }
   gguf_set_val_str(metadata, "tokenizer.ggml.model", "none");
 
   const std::uint32_t query = tiny.query_heads * tiny.head_dim, kv = tiny.kv_heads * tiny.head_dim;
@@ -101,6 +106,12 @@ inline void write_tiny_model(const TinyModel& tiny, const std::filesystem::path&
     matrix(layer + "attn_q.weight", tiny.embedding, query, 1.5F);
     matrix(layer + "attn_k.weight", tiny.embedding, kv, 1.5F);
     matrix(layer + "attn_v.weight", tiny.embedding, kv);
+    if (name == "gemma3") {
+      vector(layer + "attn_q_norm.weight", tiny.head_dim, 1);
+      vector(layer + "attn_k_norm.weight", tiny.head_dim, 1);
+      vector(layer + "post_attention_norm.weight", tiny.embedding, 1);
+      vector(layer + "post_ffw_norm.weight", tiny.embedding, 1);
+    }
     if (name == "qwen2") {
       vector(layer + "attn_q.bias", query, 0);
       vector(layer + "attn_k.bias", kv, 0);
