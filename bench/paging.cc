@@ -57,7 +57,7 @@ struct Bench {
     std::vector<std::unique_ptr<Tier>> tiers;
     tiers.push_back(make_memory_tier(kUnlimited, clock));
     CacheOptions options;
-    options.model.rope = model.info().rope;
+    options.model = model.info().traits();
     options.methods = {};
     SHALE_ASSIGN(cache, Cache::open(std::move(options), {model.fingerprint(), model.info().name}, *pool,
                                     std::move(tiers), nullptr, clock));

@@ -92,6 +92,7 @@ class Measurement {
         kv.layer = layer;
         kv.pages = pages;
         kv.rope = info.ropes[layer];
+        kv.sliding_window = info.windows[layer];
         seen_.hand_over(layer, kv);
         scorer.score(kv, scores[i]);
       });

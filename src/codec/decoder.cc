@@ -46,6 +46,7 @@ struct ObjectDecoder::State {
   std::vector<ChunkInfo> chunks;      // the manifest's
   std::vector<std::uint32_t> wanted;  // of them
   std::uint32_t strata, logical_tokens;
+  std::vector<std::uint32_t> windows;  // per layer, or empty
   Sequence* sequence;
   std::vector<Sequence::Stratum> pages;  // per stratum; none for full objects
   std::vector<SlabId> slabs;             // of a full object's tokens: the sequence goes on while chunks arrive
@@ -56,6 +57,12 @@ struct ObjectDecoder::State {
   const PageShape& shape() const { return layout.shape(); }
   // The wanted chunk that the other plane of the same tokens and layers is in; nothing where there is one plane.
   std::optional<std::uint32_t> partner(std::uint32_t chunk) const;
+
+  // Tokens of the entry that a layer's window hides from every query after the hit.
+  std::uint32_t hidden(std::uint32_t layer) const {
+    const std::uint32_t window = windows.empty() ? 0 : windows[layer];
+    return window != 0 && logical_tokens >= window ? logical_tokens - window + 1 : 0;
+  }
 
   Status decode_nested(std::uint32_t chunk, std::uint32_t partner, std::span<const std::byte> bytes,
                        Executor& executor);
@@ -69,6 +76,7 @@ struct ObjectDecoder::State {
   Status decode_sections(const ChunkInfo& checked, const Codes<const std::byte>& bytes, Executor& executor);
   void decode_piece(std::uint32_t stratum, const Codes<const std::byte>& codes, std::span<const PageId> to,
                     std::uint32_t first, std::uint32_t end);
+  void slide(std::span<const PageId> run, std::uint32_t first, std::uint32_t end);
 };
 
 namespace {
@@ -190,14 +198,17 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes
   const std::size_t base_bytes = layout.section_bytes(chunk.stratum, kBasePlane);
   const std::size_t refinement_bytes = bytes.refinement.size() / sections;
   Sequence::Stratum& stratum = pages[chunk.stratum];
-  // Positions ascend, so the tokens below a hit's end are the first of each section.
-  std::vector<std::uint32_t> kept(sections, std::min(tokens, logical_tokens));
+  // Positions ascend, so the tokens below a hit's end are the first of each section, and those out of sight the first
+  // of these.
+  std::vector<std::uint32_t> kept(sections, std::min(tokens, logical_tokens)), skipped(sections);
   if (layout.ranked()) {
     for (std::uint32_t i = 0; i < sections; ++i) {
       const auto bitmap = bytes.base.subspan(i * base_bytes, layout.bitmap_bytes());
-      const auto below = tokens_below(bitmap, layout.tokens(), tokens, logical_tokens);
-      if (!below) return fail(ErrorCode::kCorrupt, "a chunk of a stored object has impossible token positions");
-      kept[i] = *below;
+      const auto below = [&](std::uint32_t end) { return tokens_below(bitmap, layout.tokens(), tokens, end); };
+      const auto end = below(logical_tokens);
+      if (!end) return fail(ErrorCode::kCorrupt, "a chunk of a stored object has impossible token positions");
+      kept[i] = *end;
+      skipped[i] = *below(hidden(chunk.first_layer + i / shape().kv_heads));
     }
   }
   const auto unverified = chunk.plane == kBasePlane ? bytes.base : bytes.refinement;
@@ -207,14 +218,33 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes
     const Codes<const std::byte> codes{
         bytes.base.subspan(section * base_bytes, base_bytes).subspan(layout.bitmap_bytes()),
         bytes.refinement.subspan(section * refinement_bytes, refinement_bytes)};
-    decode_piece(chunk.stratum, codes, stratum.pages[first_page + section], first,
-                 std::min(first + kPieceTokens, kept[section]));
+    const std::uint32_t end = std::min(first + kPieceTokens, kept[section]);
+    if (end > skipped[section]) decode_piece(chunk.stratum, codes, stratum.pages[first_page + section], first, end);
   }));
   for (std::uint32_t i = 0; i < sections; ++i) {
-    if (kept[i] == tokens || !layout.ranked()) continue;
-    sequence->shrink_stratum(stratum, chunk.first_layer + i / shape().kv_heads, i % shape().kv_heads, kept[i]);
+    if ((kept[i] == tokens && skipped[i] == 0) || !layout.ranked()) continue;
+    if (skipped[i] > 0) slide(stratum.pages[first_page + i], skipped[i], kept[i]);
+    sequence->shrink_stratum(stratum, chunk.first_layer + i / shape().kv_heads, i % shape().kv_heads,
+                             kept[i] - skipped[i]);
   }
   return {};
+}
+
+// Moves tokens [first, end) to the front of a run of pages.
+void ObjectDecoder::State::slide(std::span<const PageId> run, std::uint32_t first, std::uint32_t end) {
+  std::vector<PageView> from;
+  std::vector<MutablePageView> to;
+  for (const PageId page : run) {
+    from.push_back(sequence->pool().page(page));
+    to.push_back(sequence->pool().writable_page(page));
+  }
+  BlockBuffer block(shape().head_dim);
+  for (std::uint32_t token = first; token < end; token += kBlockTokens) {
+    const std::uint32_t count = std::min(kBlockTokens, end - token);
+    gather_tokens(from, shape(), token, count, block.rows(), 0);
+    scatter_tokens(block.const_rows(count), 0, to, shape(), token - first, count);
+  }
+  flush_stream();
 }
 
 // Tokens [first, end) of a section.
@@ -233,7 +263,7 @@ ObjectDecoder::ObjectDecoder(ObjectDecoder&&) noexcept = default;
 ObjectDecoder& ObjectDecoder::operator=(ObjectDecoder&&) noexcept = default;
 
 Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
-                                           Sequence& sequence, Bits bits) {
+                                           Sequence& sequence, Bits bits, std::span<const std::uint32_t> windows) {
   const auto tokens = static_cast<std::uint32_t>(manifest.tokens.size());
   if (manifest.shape != sequence.pool().shape()) {
     return fail(ErrorCode::kMismatch, "a stored object of another model or page size cannot be loaded into this pool");
@@ -278,6 +308,7 @@ Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep
                                                      .wanted = manifest.chunks_for(strata, bits),
                                                      .strata = strata,
                                                      .logical_tokens = logical_tokens,
+                                                     .windows = {windows.begin(), windows.end()},
                                                      .sequence = &sequence,
                                                      .pages = std::move(pages),
                                                      .slabs = std::move(slabs),

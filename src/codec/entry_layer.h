@@ -27,6 +27,7 @@ class EntryLayer {
     kv_.layer = layer;
     kv_.pages = all_;
     kv_.first_position = first_position;
+    if (!model.windows.empty()) kv_.sliding_window = model.windows[layer];
     if (!model.ropes.empty()) kv_.rope = model.ropes[layer];
     kv_.calibration = model.calibration;
     observations.hand_over(layer, kv_);

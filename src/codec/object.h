@@ -127,9 +127,11 @@ class ObjectDecoder {
   // Reserves pages in `sequence` for the strata of `keep` (kFull leaves it as it was) and advances it by
   // `logical_tokens`, from 1 to manifest.tokens.size(): a hit may end inside the entry; tokens at or beyond are left
   // out. Full objects restore slabs whose heads agree, bit for bit; all others make the sequence lossy, with each
-  // stratum on pages of its own, its tokens in order of position. kMismatch for another shape.
+  // stratum on pages of its own, its tokens in order of position. Of ranked objects, tokens that a layer's window
+  // (ModelTraits::windows) hides from every query after the hit are left out too. kMismatch for another shape.
   static Result<ObjectDecoder> start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
-                                     Sequence& sequence, Bits bits = Bits::kAll);
+                                     Sequence& sequence, Bits bits = Bits::kAll,
+                                     std::span<const std::uint32_t> windows = {});
   ~ObjectDecoder();
   ObjectDecoder(ObjectDecoder&&) noexcept;
   ObjectDecoder& operator=(ObjectDecoder&&) noexcept;

@@ -36,7 +36,7 @@ Status check_online(std::string_view method, const ScorerNeeds& needs, const Mod
                            .values = true,
                            .last_queries = needs.last_queries,
                            .attention_sums = method != "observed_attention",
-                           .rope = model.rope.dimensions > 0,
+                           .rope = !model.ropes.empty(),
                            .calibration = calibration != nullptr};
   const std::string missing = missing_needs(needs, online);
   if (missing.empty()) return {};

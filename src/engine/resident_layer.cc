@@ -66,7 +66,7 @@ void ResidentLayer::score(const Scorer& scorer, std::span<float> scores, std::si
                      .pages = {},
                      .query_heads = together * group,
                      .first_position = sequence_.length() - tokens,
-                     .rope = model_.rope,
+                     .rope = model_.ropes[layer_],
                      .calibration = calibration_};
     std::vector<LayerKv<Half>::Page> pages;
     std::vector<std::vector<Half>> memory(together);

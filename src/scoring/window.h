@@ -1,4 +1,4 @@
-// What scorers of the last queries' attention have in common.
+// What scorers that look at attention have in common.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,15 @@
 #include <limits>
 #include <span>
 
+#include "scoring/scorer.h"
+
 namespace shale {
+
+// The most tokens of a context that one of its queries sees.
+template <class Element>
+std::uint32_t sight(const LayerKv<Element>& layer) {
+  return layer.sliding_window ? std::min(layer.sliding_window, layer.tokens) : layer.tokens;
+}
 
 // Average pooling along tokens, `kernel` wide, zero-padded, the divisor always `kernel`. NaN stays where it is and
 // counts as zero elsewhere.

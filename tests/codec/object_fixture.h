@@ -122,21 +122,22 @@ inline Observations observed(const Context& context, std::uint32_t first, std::u
 
 // Encodes tokens [first, end) of a sequence that holds the context.
 inline Result<ObjectEncoder::Encoded> encode(const Context& context, const Sequence& sequence, std::string_view method,
-                                             std::uint32_t first, std::uint32_t end, Executor& executor) {
+                                             std::uint32_t first, std::uint32_t end, Executor& executor,
+                                             const ModelTraits& model = {}) {
   std::vector<SlabId> slabs = sequence.slabs(end);
   slabs.erase(slabs.begin(), slabs.begin() + first / context.shape.page_tokens);
   const Observations observations = observed(context, first, end);
   SHALE_ASSIGN(ObjectEncoder encoder,
                ObjectEncoder::start(sequence.pool(), slabs, first % context.shape.page_tokens,
-                                    identity_of(method, first, end), kOptions, observations, {}));
+                                    identity_of(method, first, end), kOptions, observations, model));
   while (encoder.step(executor)) {
   }
   return encoder.finish();
 }
 
 inline Status decode(const ObjectEncoder::Encoded& object, double keep, std::uint32_t logical, Sequence& into,
-                     Executor& executor, Bits bits = Bits::kAll) {
-  SHALE_ASSIGN(ObjectDecoder decoder, ObjectDecoder::start(object.manifest, keep, logical, into, bits));
+                     Executor& executor, Bits bits = Bits::kAll, std::span<const std::uint32_t> windows = {}) {
+  SHALE_ASSIGN(ObjectDecoder decoder, ObjectDecoder::start(object.manifest, keep, logical, into, bits, windows));
   for (const std::uint32_t i : decoder.chunks() | std::views::reverse) {
     SHALE_TRY(decoder.decode(i, object.chunks[i].bytes(), executor));
   }
