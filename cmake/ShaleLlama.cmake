@@ -13,6 +13,5 @@ target_include_directories(llama_common SYSTEM INTERFACE
 target_link_libraries(llama_common INTERFACE
   ${SHALE_LLAMA_DIR}/build/common/libllama-common.a
   ${SHALE_LLAMA_DIR}/build/common/libllama-common-base.a
-  ${SHALE_LLAMA_DIR}/build/vendor/cpp-httplib/libcpp-httplib.a
   llama Threads::Threads)
 add_library(llama::common ALIAS llama_common)

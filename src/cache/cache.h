@@ -104,6 +104,8 @@ class Cache {
   void remember(std::span<const std::int32_t> tokens, const Sequence& sequence);
   // Frees pool slabs by evicting from the prefix tree until `slabs` are free; false when it cannot.
   bool make_room(std::uint32_t slabs);
+  // Of the pool's slabs that are not free, those that make_room could have: kept for later requests alone.
+  std::uint32_t slabs_evictable() const;
 
   struct NewEntry {
     EntryKey parent;  // of the entry that ends at first_position; zero for a root

@@ -196,4 +196,6 @@ void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& seque
 
 bool Cache::make_room(std::uint32_t slabs) { return state_->tree->make_room(slabs); }
 
+std::uint32_t Cache::slabs_evictable() const { return state_->tree->evictable(); }
+
 }  // namespace shale

@@ -55,6 +55,7 @@ void add_model(CLI::App& parent, Action& chosen);
 void add_profile(CLI::App& parent, Action& chosen);
 void add_quality(CLI::App& parent, Action& chosen);
 void add_score(CLI::App& parent, Action& chosen);
+void add_serve(CLI::App& parent, Action& chosen);
 void add_simulate(CLI::App& parent, Action& chosen);
 void add_trace(CLI::App& parent, Action& chosen);
 

@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "cli/conversation.h"
+#include "engine/conversation.h"
 #include "cli/interrupt.h"
 #include "cli/requests.h"
 #include "core/utf8.h"

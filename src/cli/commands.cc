@@ -7,8 +7,8 @@ namespace {
 
 // In the order of `shale --help`: what a newcomer needs first comes first.
 constexpr auto kCommands =
-    std::to_array<AddCommand>({add_demo, add_generate, add_chat, add_profile, add_quality, add_compress, add_calibrate,
-                               add_cache, add_simulate, add_trace, add_score, add_model, add_bench});
+    std::to_array<AddCommand>({add_demo, add_generate, add_chat, add_serve, add_profile, add_quality, add_compress,
+                               add_calibrate, add_cache, add_simulate, add_trace, add_score, add_model, add_bench});
 
 }  // namespace
 

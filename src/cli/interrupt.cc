@@ -12,6 +12,7 @@ void on_signal(int) { g_interrupted = 1; }
 }  // namespace
 
 void catch_interrupts() {
+  g_interrupted = 0;
   struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = static_cast<int>(SA_RESETHAND);

@@ -5,7 +5,8 @@
 
 namespace shale {
 
-// From now on the first SIGINT or SIGTERM only sets the flag; the second ends the process as usual.
+// From now on the first SIGINT or SIGTERM only sets the flag; the second ends the process as usual. Called again, it
+// forgets what came before.
 void catch_interrupts();
 
 bool interrupted();

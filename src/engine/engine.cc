@@ -49,8 +49,11 @@ Engine::~Engine() = default;
 Model& Engine::model() { return state_->model; }
 const Tokenizer& Engine::tokenizer() const { return state_->tokenizer; }
 Cache& Engine::cache() { return state_->cache; }
+const EngineOptions& Engine::options() const { return state_->options; }
 EngineStats Engine::stats() const { return state_->stats; }
-std::uint32_t Engine::running() const { return static_cast<std::uint32_t>(state_->running.size()); }
+std::uint32_t Engine::running() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(state_->running, [](const auto& run) { return !run->over; }));
+}
 std::uint32_t Engine::waiting() const { return static_cast<std::uint32_t>(state_->waiting.size()); }
 std::uint32_t Engine::suspended() const { return static_cast<std::uint32_t>(state_->suspended.size()); }
 

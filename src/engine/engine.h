@@ -111,6 +111,7 @@ class Engine {
   std::uint32_t waiting() const;
   std::uint32_t suspended() const;
 
+  const EngineOptions& options() const;
   Model& model();
   const Tokenizer& tokenizer() const;
   Cache& cache();

@@ -228,6 +228,10 @@ void PrefixTree::clear() {
 std::uint32_t PrefixTree::nodes() const {
   return static_cast<std::uint32_t>(state_->nodes.size() - state_->unused.size());
 }
+std::uint32_t PrefixTree::evictable() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      state_->nodes, [this](const Node& node) { return node.tokens && state_->pool.references(node.slab) == 1; }));
+}
 std::uint64_t PrefixTree::evictions() const { return state_->evictions; }
 
 Status PrefixTree::check_integrity() const {

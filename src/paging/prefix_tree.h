@@ -38,6 +38,8 @@ class PrefixTree {
   void clear();
 
   std::uint32_t nodes() const;
+  // Nodes whose slab nothing but the tree holds: make_room could have as many. Visits every node.
+  std::uint32_t evictable() const;
   std::uint64_t evictions() const;
   Status check_integrity() const;
 

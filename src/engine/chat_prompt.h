@@ -1,0 +1,31 @@
+// A chat as the prompt of a request: what was said before is cut where other requests begin with the same.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace shale {
+
+// One message. What the model itself said comes with the tokens that it drew, which need not be the ones that its text
+// would be tokenised to: only with them does the cache know the turn again.
+struct ChatMessage {
+  std::string role, content;
+  std::vector<Token> tokens = {};  // of `content`; empty: the content is tokenised
+  bool last_uncomputed = false;    // the last of `tokens` was drawn and not computed, so that no entry holds it
+};
+
+// The model's answer as a message of the chat so far.
+ChatMessage spoken(const Response& response);
+
+// The prompt that asks for the next answer: a stored segment for the system message, one for each turn up to the end of
+// its answer, and last, not stored, what follows up to where the answer begins. Messages are rendered by the model's
+// own template, or as paragraphs where it has none; control tokens are recognised in the template's text alone. What is
+// shorter than `segment_tokens_min`, and would not be stored alone (CacheOptions::entry_tokens_min), begins the next
+// segment. kInvalidArgument with the template's own error.
+Result<std::vector<Segment>> chat_prompt(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                                         std::size_t segment_tokens_min = 16);
+
+}  // namespace shale

@@ -1,0 +1,80 @@
+#include "server/answer_json.h"
+
+#include <utility>
+
+namespace shale {
+namespace {
+
+const char* finish_reason(StopReason stop) {
+  return stop == StopReason::kLength || stop == StopReason::kContextFull ? "length" : "stop";
+}
+
+// One choice within `head`; `object` of a chat and of a completion.
+Json with_choice(const AnswerHead& head, const char* chat, const char* completion, Json choices) {
+  return {{"id", head.id},
+          {"object", head.endpoint == Endpoint::kChat ? chat : completion},
+          {"created", head.created},
+          {"model", head.model},
+          {"system_fingerprint", head.fingerprint},
+          {"choices", std::move(choices)}};
+}
+
+Json choice(const char* key, Json content, Json reason) {
+  return Json::array(
+      {{{"index", 0}, {key, std::move(content)}, {"logprobs", nullptr}, {"finish_reason", std::move(reason)}}});
+}
+
+Json chunk(const AnswerHead& head, Json choices) {
+  return with_choice(head, "chat.completion.chunk", "text_completion", std::move(choices));
+}
+
+}  // namespace
+
+Json usage_json(const Response& response) {
+  const CachedTokens& cached = response.cached;
+  return {{"prompt_tokens", response.prompt_tokens},
+          {"completion_tokens", response.tokens.size()},
+          {"total_tokens", response.prompt_tokens + response.tokens.size()},
+          {"prompt_tokens_details",
+           {{"cached_tokens", cached.total()},
+            {"cached_from",
+             {{"pool", cached.pool}, {"memory", cached.memory}, {"disk", cached.disk}, {"remote", cached.remote}}},
+            {"lossy", response.lossy}}}};
+}
+
+Json answer_json(const AnswerHead& head, const Response& response) {
+  Json choices = head.endpoint == Endpoint::kChat
+                     ? choice("message", {{"role", "assistant"}, {"content", response.text}, {"refusal", nullptr}},
+                              finish_reason(response.stop))
+                     : choice("text", response.text, finish_reason(response.stop));
+  Json json = with_choice(head, "chat.completion", "text_completion", std::move(choices));
+  json["usage"] = usage_json(response);
+  return json;
+}
+
+Json role_chunk(const AnswerHead& head) {
+  return chunk(head, choice("delta", {{"role", "assistant"}, {"content", ""}}, nullptr));
+}
+
+Json text_chunk(const AnswerHead& head, std::string_view text) {
+  return chunk(head, head.endpoint == Endpoint::kChat ? choice("delta", {{"content", text}}, nullptr)
+                                                      : choice("text", text, nullptr));
+}
+
+Json end_chunk(const AnswerHead& head, const Response& response) {
+  const char* reason = finish_reason(response.stop);
+  return chunk(head,
+               head.endpoint == Endpoint::kChat ? choice("delta", Json::object(), reason) : choice("text", "", reason));
+}
+
+Json usage_chunk(const AnswerHead& head, const Response& response) {
+  Json json = chunk(head, Json::array());
+  json["usage"] = usage_json(response);
+  return json;
+}
+
+std::string event(const Json& data) { return "data: " + dump(data) + "\n\n"; }
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace shale

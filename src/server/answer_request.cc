@@ -1,0 +1,172 @@
+#include "server/answer_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "server/json_fields.h"
+
+namespace shale {
+namespace {
+
+constexpr std::size_t kDepthMax = 32;
+constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024;
+constexpr std::uint32_t kTokensMax = std::uint32_t{1} << 24;
+
+constexpr auto kRoles = std::to_array<std::pair<std::string_view, std::string_view>>(
+    {{"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}});
+
+void read_stop(JsonFields& fields, std::vector<std::string>& stop) {
+  const Json* field = fields.find("stop");
+  if (!field) return;
+  const Json list = field->is_string() ? Json::array({*field}) : *field;
+  const auto usable = [](const Json& text) {
+    return text.is_string() && !text.get_ref<const std::string&>().empty() &&
+           text.get_ref<const std::string&>().size() <= kStopBytesMax;
+  };
+  if (!list.is_array() || list.size() > kStopsMax || !std::ranges::all_of(list, usable)) {
+    return fields.fail(
+        "stop", fmt::format("must be a text or a list of at most {}, each of 1 to {} bytes", kStopsMax, kStopBytesMax));
+  }
+  stop = list.get<std::vector<std::string>>();
+}
+
+void read_seed(JsonFields& fields, std::uint64_t& seed) {
+  const Json* field = fields.find("seed");
+  if (!field) return;
+  if (!field->is_number_integer()) return fields.fail("seed", "must be a whole number");
+  seed = field->is_number_unsigned() ? field->get<std::uint64_t>()
+                                     : static_cast<std::uint64_t>(field->get<std::int64_t>());
+}
+
+void read_demand(JsonFields& fields, Demand& demand) {
+  fields.flag("exact", demand.exact);
+  fields.number("keep", demand.keep, 0, 1);
+  std::string method;
+  fields.text("method", method);
+  if (method.empty()) {
+    if (fields.find("keep")) fields.fail("keep", "says how much of the context a `method` keeps: name one");
+    return;
+  }
+  if (demand.exact) return fields.fail("method", "excludes `exact`");
+  const auto parsed = Method::parse(method);
+  const Status known = parsed ? parsed->check() : std::unexpected(parsed.error());
+  if (!known) return fields.fail("method", "is not one that contexts can be stored by: " + known.error().message);
+  demand.method = *parsed;
+}
+
+// Of what OpenAI has and this server has not.
+void refuse_unsupported(JsonFields& fields) {
+  fields.refuse("n", 1, "must be 1: this server gives one answer a request; send the request again for another");
+  fields.refuse("best_of", 1, "must be 1: this server gives one answer a request");
+  fields.refuse("echo", false, "is not supported: the answer does not repeat the prompt");
+  fields.refuse("suffix", "", "is not supported: there is no infilling");
+  fields.refuse("frequency_penalty", 0, "is not supported: it must be 0");
+  fields.refuse("presence_penalty", 0, "is not supported: it must be 0");
+  fields.refuse("logit_bias", Json::object(), "is not supported");
+  fields.refuse("logprobs", false, "is not supported");
+  fields.refuse("top_logprobs", 0, "is not supported");
+  fields.refuse("response_format", {{"type", "text"}}, "is not supported: answers are text");
+  fields.refuse("tools", Json::array(), "is not supported: put descriptions of tools into the system message");
+  fields.refuse("functions", Json::array(), "is not supported");
+}
+
+std::optional<std::string> content_text(const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) return std::nullopt;
+  std::string text;
+  for (const Json& part : content) {
+    if (!part.is_object() || part.value("type", Json()) != "text") return std::nullopt;
+    const Json piece = part.value("text", Json());
+    if (!piece.is_string()) return std::nullopt;
+    text += piece.get_ref<const std::string&>();
+  }
+  return text;
+}
+
+void read_messages(JsonFields& fields, std::vector<ChatMessage>& messages) {
+  const Json* field = fields.find("messages");
+  if (!field || !field->is_array() || field->empty()) return fields.fail("messages", "must be a list of messages");
+  for (const Json& message : *field) {
+    const Json role = message.is_object() ? message.value("role", Json()) : Json();
+    const auto known = std::ranges::find_if(kRoles, [&](const auto& pair) { return role == pair.first; });
+    if (known == kRoles.end()) {
+      return fields.fail("messages",
+                         fmt::format("[{}] needs a role: system, developer, user, assistant or tool", messages.size()));
+    }
+    auto text = content_text(message.value("content", Json()));
+    if (!text) {
+      return fields.fail("messages", fmt::format("[{}] needs content that is a text, or a list of parts of type text",
+                                                 messages.size()));
+    }
+    messages.push_back({std::string(known->second), std::move(*text)});
+  }
+}
+
+void read_prompt(JsonFields& fields, AnswerRequest& request) {
+  fields.text("context", request.context);
+  const Json* field = fields.find("prompt");
+  if (field && field->is_array() && field->size() == 1 && !field->front().is_number()) field = &field->front();
+  if (field && field->is_string()) {
+    request.prompt = field->get<std::string>();
+  } else if (field && field->is_array() && !field->empty()) {
+    for (const Json& token : *field) {
+      if (!token.is_number_unsigned() || token.get<std::uint64_t>() > std::numeric_limits<Token>::max()) {
+        return fields.fail("prompt", "must be one text or one list of tokens; send a request for each prompt");
+      }
+      request.prompt_tokens.push_back(token.get<Token>());
+    }
+  } else {
+    return fields.fail("prompt", "must be a text or a list of tokens");
+  }
+  if (request.prompt.empty() && request.prompt_tokens.empty()) fields.fail("prompt", "is empty");
+}
+
+}  // namespace
+
+ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_view body,
+                                              const AnswerDefaults& defaults) {
+  auto object = parse_json(body, kDepthMax);
+  if (!object) return std::unexpected(std::move(object).error());
+  if (!object->is_object()) return std::unexpected(ApiError{.message = "the body must be a JSON object"});
+
+  const bool chat = endpoint == Endpoint::kChat;
+  AnswerRequest result{.endpoint = endpoint};
+  Request& request = result.request;
+  request.sampling = {.temperature = 1, .seed = defaults.seed};
+  request.max_tokens = chat ? defaults.max_tokens : 16;
+  request.store_answer = true;
+
+  JsonFields fields(*object);
+  fields.text("model", result.model);
+  fields.flag("stream", result.stream);
+  if (const Json* options = fields.find("stream_options")) {
+    if (!result.stream) fields.fail("stream_options", "is for streams: set `stream`");
+    if (!options->is_object()) fields.fail("stream_options", "must be an object");
+    JsonFields inner(*options);
+    inner.flag("include_usage", result.include_usage);
+    if (inner.error()) fields.fail("stream_options", inner.error()->message);
+  }
+  fields.number("temperature", request.sampling.temperature, 0, 100);
+  fields.number("top_p", request.sampling.top_p, 0, 1);
+  fields.whole("top_k", request.sampling.top_k, 0u, kTokensMax);
+  fields.number("min_p", request.sampling.min_p, 0, 1);
+  fields.whole("max_tokens", request.max_tokens, 1u, kTokensMax);
+  fields.whole("max_completion_tokens", request.max_tokens, 1u, kTokensMax);
+  read_seed(fields, request.sampling.seed);
+  read_stop(fields, request.stop);
+  read_demand(fields, request.demand);
+  refuse_unsupported(fields);
+  if (chat) {
+    read_messages(fields, result.messages);
+  } else {
+    read_prompt(fields, result);
+  }
+  if (fields.error()) return std::unexpected(*fields.error());
+  return result;
+}
+
+}  // namespace shale

@@ -1,0 +1,39 @@
+// What a client asks for, read from the body of its request.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/chat_prompt.h"
+#include "engine/engine.h"
+#include "server/api_error.h"
+
+namespace shale {
+
+enum class Endpoint { kCompletions, kChat };
+
+// Where a body says nothing.
+struct AnswerDefaults {
+  std::uint32_t max_tokens = 1024;  // of a chat's answer; a completion has 16, as OpenAI's
+  std::uint64_t seed = 0;
+};
+
+struct AnswerRequest {
+  Endpoint endpoint = Endpoint::kChat;
+  std::string model;  // empty: any
+  bool stream = false;
+  bool include_usage = false;         // in a chunk of its own at the end of a stream
+  std::vector<ChatMessage> messages;  // of a chat
+  std::string context;                // of a completion: text before the prompt that is stored as an entry of its own
+  std::string prompt;                 // of a completion
+  std::vector<Token> prompt_tokens;   // instead of the text
+  Request request;                    // all but its segments
+};
+
+// OpenAI's fields, and Shale's own: `exact`, `method`, `keep`, `top_k`, `min_p`, and `context` of completions. Fields
+// that are not known are ignored; known ones that ask for what this server cannot do are refused. Pure.
+ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_view body, const AnswerDefaults& defaults);
+
+}  // namespace shale

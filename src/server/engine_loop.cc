@@ -1,0 +1,177 @@
+#include "server/engine_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace shale {
+
+namespace {
+
+constexpr double kPublishEveryS = 0.1;
+
+}  // namespace
+
+Answer::~Answer() {
+  if (!channel_) return;
+  channel_->abandon();
+  loop_->cancel(id_);
+}
+
+std::optional<Channel::Part> Answer::next(std::chrono::milliseconds wait) {
+  auto part = channel_->next(wait);
+  if (part && part->response) channel_ = nullptr;
+  return part;
+}
+
+EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const Clock& clock)
+    : options_(options), engine_(engine), clock_(clock) {
+  publish();
+  thread_ = std::thread([this] { run(); });
+}
+
+EngineLoop::~EngineLoop() { stop(std::chrono::milliseconds(0)); }
+
+Result<Answer> EngineLoop::submit(Request request, bool streamed) {
+  auto channel = std::make_shared<Channel>(options_.text_bytes_max);
+  std::future<Result<RequestId>> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return fail(ErrorCode::kCancelled, "the server is shutting down");
+    const std::uint32_t in_flight_max = engine_.options().sequences_max + options_.queue_max;
+    if (in_flight_ >= in_flight_max) {
+      ++overloaded_;
+      return fail(ErrorCode::kBusy, "{} requests are under way or waiting, which is as many as this server takes",
+                  in_flight_);
+    }
+    ++in_flight_;
+    submissions_.push_back({std::move(request), streamed, channel, {}});
+    taken = submissions_.back().taken.get_future();
+    news_.notify_one();
+  }
+  SHALE_ASSIGN(const RequestId id, taken.get());
+  return Answer(*this, id, std::move(channel));
+}
+
+void EngineLoop::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  cancellations_.push_back(id);
+  news_.notify_one();
+}
+
+std::uint32_t EngineLoop::retry_after_s() const {
+  const std::lock_guard lock(mutex_);
+  const Histogram& seconds = figures_.requests.total_seconds;
+  const double each_s = seconds.count() ? seconds.sum() / static_cast<double>(seconds.count()) : 0;
+  return static_cast<std::uint32_t>(std::clamp(std::ceil(each_s / engine_.options().sequences_max), 1.0, 60.0));
+}
+
+Figures EngineLoop::figures() const {
+  const std::lock_guard lock(mutex_);
+  Figures figures = figures_;
+  figures.requests.overloaded = overloaded_;
+  return figures;
+}
+
+void EngineLoop::stop(std::chrono::milliseconds grace) {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    cancel_at_ = std::min(cancel_at_, std::chrono::steady_clock::now() + grace);
+    news_.notify_one();
+  }
+  std::call_once(joined_, [this] { thread_.join(); });
+}
+
+void EngineLoop::run() {
+  while (take_inbox()) {
+    const bool worked = engine_.run_once();
+    deliver();
+    if (!worked) wait_for_work();
+  }
+}
+
+// What others left between two steps; false when this was the last time.
+bool EngineLoop::take_inbox() {
+  std::vector<Submission> submissions;
+  std::vector<RequestId> cancellations;
+  bool stopping = false, grace_over = false;
+  {
+    const std::lock_guard lock(mutex_);
+    submissions = std::exchange(submissions_, {});
+    cancellations = std::exchange(cancellations_, {});
+    stopping = stopping_;
+    grace_over = std::chrono::steady_clock::now() >= cancel_at_;
+  }
+  for (Submission& submission : submissions) take(std::move(submission));
+  if (grace_over) {
+    for (const auto& [id, unused] : under_way_) cancellations.push_back(id);
+  }
+  for (const RequestId id : cancellations) engine_.cancel(id);
+  if (!cancellations.empty()) deliver();
+  return !stopping || !under_way_.empty();
+}
+
+void EngineLoop::take(Submission submission) {
+  const auto own_id = std::make_shared<RequestId>();
+  if (submission.streamed) {
+    submission.request.on_text = [this, own_id, channel = submission.channel](std::string_view piece) {
+      if (!channel->push(piece)) cancel(*own_id);
+    };
+  }
+  auto id = engine_.submit(std::move(submission.request));
+  if (id) {
+    *own_id = *id;
+    under_way_.emplace(*id, UnderWay{std::move(submission.channel), clock_.now_s()});
+  } else {
+    ++requests_.refused;
+    const std::lock_guard lock(mutex_);
+    --in_flight_;
+  }
+  submission.taken.set_value(std::move(id));
+}
+
+void EngineLoop::deliver() {
+  std::vector<Response> responses = engine_.finished();
+  for (const Response& response : responses) {
+    requests_.finish(response, clock_.now_s() - under_way_.at(response.id).submitted_s);
+  }
+  if (!responses.empty() || clock_.now_s() - published_s_ >= kPublishEveryS) publish();
+  for (Response& response : responses) {
+    {
+      const std::lock_guard lock(mutex_);
+      --in_flight_;
+    }
+    const auto under_way = under_way_.extract(response.id);
+    under_way.mapped().channel->finish(std::move(response));
+  }
+}
+
+void EngineLoop::publish() {
+  const Cache& cache = engine_.cache();
+  const PagePool& pool = engine_.cache().pool();
+  Figures figures{.requests = requests_,
+                  .engine = engine_.stats(),
+                  .cache = cache.stats(),
+                  .entries = engine_.cache().index().size(),
+                  .slabs_total = pool.slabs_total(),
+                  .slabs_free = pool.slabs_free(),
+                  .slabs_evictable = cache.slabs_evictable(),
+                  .slab_bytes = pool.shape().slab_bytes()};
+  for (const auto& tier : cache.tiers()) {
+    figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed()});
+  }
+  published_s_ = clock_.now_s();
+  const std::lock_guard lock(mutex_);
+  figures_ = std::move(figures);
+}
+
+// Until somebody leaves something, or writes under way and the planner's interval may have made work.
+void EngineLoop::wait_for_work() {
+  publish();
+  std::unique_lock lock(mutex_);
+  const auto pause = std::chrono::milliseconds(engine_.cache().idle() ? 500 : 5);
+  news_.wait_for(lock, pause, [this] { return !submissions_.empty() || !cancellations_.empty() || stopping_; });
+}
+
+}  // namespace shale

@@ -1,0 +1,119 @@
+// The thread that owns an engine, and the way to it from others.
+//
+//   EngineLoop ── owns ──> thread ── alone calls ──> Engine
+//                      ──> inbox    submissions and cancellations, taken between two steps
+//                      ──> Channel  of each request under way, shared with its Answer
+//   Answer     ── held by whoever serves the client; dropping it cancels the request
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "core/clock.h"
+#include "engine/engine.h"
+#include "server/channel.h"
+#include "server/figures.h"
+
+namespace shale {
+
+class EngineLoop;
+
+// A request under way. For one thread at a time; must be gone before its loop.
+class Answer {
+ public:
+  Answer(Answer&&) noexcept = default;
+  Answer& operator=(Answer&&) = delete;
+  // Cancels what has not ended.
+  ~Answer();
+
+  // What has come since the last call: text, of streamed requests alone, and at the end the response. Nothing where
+  // nothing has come within `wait`. An answer that is read too slowly is cancelled.
+  std::optional<Channel::Part> next(std::chrono::milliseconds wait);
+
+ private:
+  friend class EngineLoop;
+  Answer(EngineLoop& loop, RequestId id, std::shared_ptr<Channel> channel)
+      : loop_(&loop), id_(id), channel_(std::move(channel)) {}
+
+  EngineLoop* loop_;
+  RequestId id_;
+  std::shared_ptr<Channel> channel_;  // null once moved from or ended
+};
+
+struct EngineLoopOptions {
+  std::uint32_t queue_max = 64;                         // requests that may wait, beside those decoded together
+  std::size_t text_bytes_max = std::size_t{256} << 10;  // that a client may be behind its answer
+};
+
+class EngineLoop {
+ public:
+  // From now to `stop` nobody else may call the engine. Both must outlive the loop.
+  EngineLoop(const EngineLoopOptions& options, Engine& engine, const Clock& clock);
+  ~EngineLoop();  // stops without grace
+
+  // The rest is thread-safe.
+
+  // Returns once the engine has taken the request, which is after the step under way. The engine's refusals; kBusy when
+  // the queue is full, kCancelled once the loop stops. `streamed`: text is passed on as it comes.
+  Result<Answer> submit(Request request, bool streamed);
+  // In how many seconds a place in the queue should be free: by what requests took so far, 1 to 60.
+  std::uint32_t retry_after_s() const;
+  // At most a tenth of a second old while the engine runs, and never older than the last answer.
+  Figures figures() const;
+  // Takes no more requests, ends those under way, after `grace` by cancelling them, and returns when the thread has
+  // ended: the engine is the caller's again.
+  void stop(std::chrono::milliseconds grace);
+
+ private:
+  friend class Answer;
+  struct Submission {
+    Request request;
+    bool streamed = false;
+    std::shared_ptr<Channel> channel;
+    std::promise<Result<RequestId>> taken;
+  };
+  struct UnderWay {
+    std::shared_ptr<Channel> channel;
+    double submitted_s = 0;
+  };
+
+  void cancel(RequestId id);
+  void run();
+  bool take_inbox();
+  void take(Submission submission);
+  void deliver();
+  void publish();
+  void wait_for_work();
+
+  const EngineLoopOptions options_;
+  Engine& engine_;
+  const Clock& clock_;
+
+  // The thread's own.
+  std::unordered_map<RequestId, UnderWay> under_way_;
+  RequestFigures requests_;
+  double published_s_ = 0;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable news_;
+  std::vector<Submission> submissions_;
+  std::vector<RequestId> cancellations_;
+  std::uint32_t in_flight_ = 0;  // submitted and not ended
+  std::uint64_t overloaded_ = 0;
+  bool stopping_ = false;
+  std::chrono::steady_clock::time_point cancel_at_ = std::chrono::steady_clock::time_point::max();
+  Figures figures_;
+
+  std::once_flag joined_;
+  std::thread thread_;
+};
+
+}  // namespace shale

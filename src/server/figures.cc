@@ -1,0 +1,32 @@
+#include "server/figures.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace shale {
+
+void Histogram::observe(double value) {
+  ++counts_[static_cast<std::size_t>(std::ranges::lower_bound(bounds_, value) - bounds_.begin())];
+  sum_ += value;
+}
+
+std::uint64_t Histogram::count() const { return std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0}); }
+
+void RequestFigures::finish(const Response& response, double seconds) {
+  ++finished[static_cast<std::size_t>(response.stop)];
+  lossy += response.lossy;
+  prompt_tokens += response.prompt_tokens;
+  generated_tokens += response.tokens.size();
+  cached.pool += response.cached.pool;
+  cached.memory += response.cached.memory;
+  cached.disk += response.cached.disk;
+  cached.remote += response.cached.remote;
+  queue_seconds.observe(response.queue_seconds);
+  total_seconds.observe(seconds);
+  prompt_lengths.observe(response.prompt_tokens);
+  answer_lengths.observe(static_cast<double>(response.tokens.size()));
+  if (!response.tokens.empty()) ttft_seconds.observe(response.ttft_seconds);
+  if (response.tokens.size() > 1) tpot_seconds.observe(response.tpot_seconds);
+}
+
+}  // namespace shale

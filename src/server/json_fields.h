@@ -1,0 +1,46 @@
+// A JSON object from outside, read field by field into typed places.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/api_error.h"
+
+namespace shale {
+
+// Parses bytes of any origin. What is nested deeper than `depth_max`, or is no JSON, is an error with its place.
+ApiResult<Json> parse_json(std::string_view bytes, std::size_t depth_max);
+
+// A field that is absent or null leaves its place as it was. The first field that is wrong is the error, and what is
+// read after it changes nothing. The object must outlive the reader.
+class JsonFields {
+ public:
+  explicit JsonFields(const Json& object) : object_(object) {}
+
+  // Null where there is no such field, it is null, or an error came before.
+  const Json* find(const char* name) const;
+  void text(const char* name, std::string& value);
+  void flag(const char* name, bool& value);
+  void number(const char* name, float& value, double min, double max);
+  void number(const char* name, double& value, double min, double max);
+  template <std::unsigned_integral T>
+  void whole(const char* name, T& value, T min, T max) {
+    if (const auto read = whole_of(name, min, max)) value = static_cast<T>(*read);
+  }
+  // A field that asks for what this server cannot do, unless it says `harmless`.
+  void refuse(const char* name, const Json& harmless, std::string_view why);
+
+  void fail(const char* name, std::string message);
+  const std::optional<ApiError>& error() const { return error_; }
+
+ private:
+  std::optional<std::uint64_t> whole_of(const char* name, std::uint64_t min, std::uint64_t max);
+
+  const Json& object_;
+  std::optional<ApiError> error_;
+};
+
+}  // namespace shale

@@ -1,0 +1,175 @@
+#include "server/metrics_text.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+namespace shale {
+namespace {
+
+// Writes families one after another: a head, then its samples.
+class Writer {
+ public:
+  explicit Writer(std::string_view model_name) {
+    model_ = "model_name=\"";
+    for (const char c : model_name) {
+      if (c == '\\' || c == '"') model_ += '\\';
+      model_ += c == '\n' ? ' ' : c;
+    }
+    model_ += '"';
+  }
+
+  void head(std::string_view name, const char* type, const char* help) {
+    name_ = name;
+    write("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  }
+  void sample(double value, std::string_view labels = {}, const char* suffix = "") {
+    write("{}{}{{{}{}{}}} {}\n", name_, suffix, model_, labels.empty() ? "" : ",", labels, value);
+  }
+  void gauge(std::string_view name, double value, const char* help) {
+    head(name, "gauge", help);
+    sample(value);
+  }
+  void counter(std::string_view name, std::uint64_t value, const char* help) {
+    head(name, "counter", help);
+    sample(static_cast<double>(value));
+  }
+  void histogram(std::string_view name, const Histogram& histogram, const char* help) {
+    head(name, "histogram", help);
+    std::uint64_t below = 0;
+    for (std::size_t i = 0; i < histogram.bounds().size(); ++i) {
+      below += histogram.counts()[i];
+      sample(static_cast<double>(below), fmt::format("le=\"{}\"", histogram.bounds()[i]), "_bucket");
+    }
+    sample(static_cast<double>(histogram.count()), "le=\"+Inf\"", "_bucket");
+    sample(histogram.sum(), {}, "_sum");
+    sample(static_cast<double>(histogram.count()), {}, "_count");
+  }
+
+  std::string text() && { return std::move(text_); }
+
+ private:
+  template <class... Args>
+  void write(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+
+  std::string model_, text_;
+  std::string_view name_;
+};
+
+void write_requests(Writer& to, const Figures& figures) {
+  const RequestFigures& requests = figures.requests;
+  to.gauge("vllm:num_requests_running", figures.engine.running, "Requests that are computed together now.");
+  to.gauge("vllm:num_requests_waiting", figures.engine.waiting, "Requests that wait for their turn.");
+  to.counter("vllm:prompt_tokens_total", requests.prompt_tokens, "Tokens of the prompts of finished requests.");
+  to.counter("vllm:generation_tokens_total", requests.generated_tokens, "Tokens generated for finished requests.");
+  to.head("vllm:request_success_total", "counter", "Finished requests by why they ended.");
+  const auto of = [&](StopReason reason) {
+    return static_cast<double>(requests.finished[static_cast<std::size_t>(reason)]);
+  };
+  to.sample(of(StopReason::kEndOfTurn) + of(StopReason::kStopString), "finished_reason=\"stop\"");
+  to.sample(of(StopReason::kLength) + of(StopReason::kContextFull), "finished_reason=\"length\"");
+  to.sample(of(StopReason::kCancelled), "finished_reason=\"abort\"");
+  to.head("shale_requests_unanswered_total", "counter", "Requests without an answer, by why.");
+  to.sample(of(StopReason::kError), "reason=\"failed\"");
+  to.sample(static_cast<double>(requests.refused), "reason=\"refused\"");
+  to.sample(static_cast<double>(requests.overloaded), "reason=\"overload\"");
+  to.counter("shale_requests_lossy_total", requests.lossy, "Finished requests that read lossy keys and values.");
+  to.histogram("vllm:time_to_first_token_seconds", requests.ttft_seconds, "From submission to the first token.");
+  to.histogram("vllm:request_time_per_output_token_seconds", requests.tpot_seconds,
+               "Mean time between the later tokens of a request.");
+  to.histogram("vllm:e2e_request_latency_seconds", requests.total_seconds, "From submission to the end.");
+  to.histogram("vllm:request_queue_time_seconds", requests.queue_seconds, "From submission to the first computation.");
+  to.histogram("vllm:request_prompt_tokens", requests.prompt_lengths, "Tokens of a request's prompt.");
+  to.histogram("vllm:request_generation_tokens", requests.answer_lengths, "Tokens of a request's answer.");
+}
+
+void write_engine(Writer& to, const EngineStats& engine) {
+  to.counter("shale_engine_steps_total", engine.steps, "Forward steps.");
+  to.counter("shale_engine_prefill_tokens_total", engine.prefill_tokens, "Tokens of prompts that were computed.");
+  to.counter("shale_engine_decode_tokens_total", engine.decode_tokens, "Tokens of answers that were computed.");
+  to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an object was unreadable.");
+}
+
+void write_pool(Writer& to, const Figures& figures) {
+  const double total = figures.slabs_total, free = figures.slabs_free, kept = figures.slabs_evictable;
+  to.gauge("vllm:kv_cache_usage_perc", (total - free - kept) / total,
+           "Share of the pool that requests hold; 1 is all.");
+  to.head("shale_pool_bytes", "gauge", "The page pool's bytes: held by requests, kept for later ones, free.");
+  const auto bytes = static_cast<double>(figures.slab_bytes);
+  to.sample((total - free - kept) * bytes, "state=\"held\"");
+  to.sample(kept * bytes, "state=\"kept\"");
+  to.sample(free * bytes, "state=\"free\"");
+}
+
+void write_cache(Writer& to, const Figures& figures) {
+  const CacheStats& cache = figures.cache;
+  const CachedTokens& cached = figures.requests.cached;
+  to.counter("vllm:prefix_cache_queries_total", figures.requests.prompt_tokens, "Tokens looked up in the pool.");
+  to.counter("vllm:prefix_cache_hits_total", cached.pool, "Tokens found in the pool.");
+  to.head("shale_cached_tokens_total", "counter", "Tokens of prompts that were not computed, by where they came from.");
+  to.sample(cached.pool, "source=\"pool\"");
+  to.sample(cached.memory, "source=\"memory\"");
+  to.sample(cached.disk, "source=\"disk\"");
+  to.sample(cached.remote, "source=\"remote\"");
+  to.gauge("shale_cache_entries", static_cast<double>(figures.entries), "Entries that are known.");
+  to.counter("shale_cache_lookups_total", cache.lookups, "Look-ups of prefixes.");
+  to.counter("shale_cache_hits_total", cache.hits, "Look-ups that found something.");
+  to.counter("shale_cache_encoded_bytes_total", cache.encoded_bytes, "Bytes of encoded objects.");
+  to.counter("shale_cache_copies_total", cache.copies, "Copies made for the planner.");
+  to.counter("shale_cache_presses_total", cache.presses, "Copies compressed harder by deleting parts.");
+  to.counter("shale_cache_drops_total", cache.drops, "Copies given up.");
+  to.counter("shale_cache_corrupt_objects_total", cache.corrupt_objects, "Objects found damaged and not served.");
+  to.counter("shale_cache_failed_reads_total", cache.failed_reads, "Reads of objects that failed.");
+  to.counter("shale_cache_failed_writes_total", cache.failed_writes, "Writes of objects that failed.");
+  to.counter("shale_cache_refused_full_total", cache.refused_full, "Writes refused for lack of room.");
+}
+
+void write_tiers(Writer& to, const Figures& figures) {
+  const auto each = [&](const char* name, const char* type, const char* help, auto value) {
+    to.head(name, type, help);
+    for (const TierFigures& tier : figures.tiers) {
+      to.sample(static_cast<double>(value(tier)), fmt::format("tier=\"{}\"", tier.name));
+    }
+  };
+  using Tier = TierFigures;
+  each("shale_tier_used_bytes", "gauge", "Bytes stored.", [](const Tier& tier) { return tier.used_bytes; });
+  each("shale_tier_capacity_bytes", "gauge", "Room; 2^64 - 1 for no bound.",
+       [](const Tier& tier) { return tier.capacity_bytes; });
+  each("shale_tier_read_bytes_per_second", "gauge", "Speed of reads as measured.",
+       [](const Tier& tier) { return tier.speed.read_bytes_per_s; });
+  each("shale_tier_write_bytes_per_second", "gauge", "Speed of writes as measured.",
+       [](const Tier& tier) { return tier.speed.write_bytes_per_s; });
+  each("shale_tier_read_latency_seconds", "gauge", "Latency of reads as measured.",
+       [](const Tier& tier) { return tier.speed.latency_s; });
+  each("shale_tier_reads_total", "counter", "Blobs read.", [](const Tier& tier) { return tier.stats.reads; });
+  each("shale_tier_read_bytes_total", "counter", "Bytes read.", [](const Tier& tier) { return tier.stats.read_bytes; });
+  each("shale_tier_read_errors_total", "counter", "Reads that failed.",
+       [](const Tier& tier) { return tier.stats.read_errors; });
+  each("shale_tier_misses_total", "counter", "Reads of blobs that were not there.",
+       [](const Tier& tier) { return tier.stats.misses; });
+  each("shale_tier_writes_total", "counter", "Blobs written.", [](const Tier& tier) { return tier.stats.writes; });
+  each("shale_tier_written_bytes_total", "counter", "Bytes written.",
+       [](const Tier& tier) { return tier.stats.written_bytes; });
+  each("shale_tier_write_errors_total", "counter", "Writes that failed.",
+       [](const Tier& tier) { return tier.stats.write_errors; });
+  each("shale_tier_removals_total", "counter", "Blobs removed.", [](const Tier& tier) { return tier.stats.removals; });
+  each("shale_tier_refused_full_total", "counter", "Writes refused for lack of room.",
+       [](const Tier& tier) { return tier.stats.refused_full; });
+}
+
+}  // namespace
+
+std::string metrics_text(const Figures& figures, std::string_view model_name) {
+  Writer to(model_name);
+  write_requests(to, figures);
+  write_engine(to, figures.engine);
+  write_pool(to, figures);
+  write_cache(to, figures);
+  write_tiers(to, figures);
+  return std::move(to).text();
+}
+
+}  // namespace shale

@@ -1,0 +1,19 @@
+// Figures as Prometheus reads them.
+//
+// A figure that vLLM also has, with the same meaning, has vLLM's name (`vllm:…`), so that its dashboards work; all
+// others begin with `shale_`. Every sample carries `model_name`.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "server/figures.h"
+
+namespace shale {
+
+inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+
+// Pure.
+std::string metrics_text(const Figures& figures, std::string_view model_name);
+
+}  // namespace shale

@@ -1,0 +1,34 @@
+// Answers that clients will send back as history, with the tokens that they were drawn as.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "engine/chat_prompt.h"
+
+namespace shale {
+
+// A client knows only the text of what was said; tokenised anew it may come to other tokens, and the cache would not
+// know the turn again. The latest answers are remembered, as many as are together of `text_bytes_max`; older ones are
+// tokenised. Thread-safe.
+class SaidAnswers {
+ public:
+  explicit SaidAnswers(std::size_t text_bytes_max) : text_bytes_max_(text_bytes_max) {}
+
+  void add(ChatMessage answer);
+  // Gives the messages of the assistant among these their tokens.
+  void recall(std::span<ChatMessage> messages) const;
+
+ private:
+  const std::size_t text_bytes_max_;
+  mutable std::mutex mutex_;
+  std::size_t text_bytes_ = 0;
+  std::list<ChatMessage> answers_;  // the oldest first
+  std::unordered_map<std::string_view, std::list<ChatMessage>::iterator> by_text_;
+};
+
+}  // namespace shale

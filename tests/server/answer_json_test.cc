@@ -1,0 +1,116 @@
+#include "server/answer_json.h"
+
+#include <gtest/gtest.h>
+
+#include "server/metrics_text.h"
+
+namespace shale {
+namespace {
+
+Response answer() {
+  Response response;
+  response.text = "A rock.";
+  response.tokens = {1, 2, 3};
+  response.prompt_tokens = 40;
+  response.cached = {.pool = 16, .memory = 0, .disk = 10, .remote = 2};
+  response.lossy = true;
+  response.stop = StopReason::kEndOfTurn;
+  return response;
+}
+
+AnswerHead head(Endpoint endpoint) {
+  return {.endpoint = endpoint, .id = "id-1", .model = "m", .fingerprint = "fp_1", .created = 5};
+}
+
+TEST(AnswerJson, SaysWhatWasUsedAndWhereFrom) {
+  const Json usage = usage_json(answer());
+  EXPECT_EQ(usage["prompt_tokens"], 40);
+  EXPECT_EQ(usage["completion_tokens"], 3);
+  EXPECT_EQ(usage["total_tokens"], 43);
+  const Json& details = usage["prompt_tokens_details"];
+  EXPECT_EQ(details["cached_tokens"], 28);
+  EXPECT_EQ(details["cached_from"], (Json{{"pool", 16}, {"memory", 0}, {"disk", 10}, {"remote", 2}}));
+  EXPECT_EQ(details["lossy"], true);
+}
+
+TEST(AnswerJson, IsOpenAIs) {
+  const Json chat = answer_json(head(Endpoint::kChat), answer());
+  EXPECT_EQ(chat["object"], "chat.completion");
+  EXPECT_EQ(chat["choices"][0]["message"]["content"], "A rock.");
+  EXPECT_EQ(chat["choices"][0]["finish_reason"], "stop");
+  const Json completion = answer_json(head(Endpoint::kCompletions), answer());
+  EXPECT_EQ(completion["object"], "text_completion");
+  EXPECT_EQ(completion["choices"][0]["text"], "A rock.");
+
+  EXPECT_EQ(role_chunk(head(Endpoint::kChat))["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(text_chunk(head(Endpoint::kChat), "A")["choices"][0]["delta"]["content"], "A");
+  EXPECT_TRUE(text_chunk(head(Endpoint::kChat), "A")["choices"][0]["finish_reason"].is_null());
+  EXPECT_EQ(text_chunk(head(Endpoint::kCompletions), "A")["choices"][0]["text"], "A");
+  EXPECT_EQ(end_chunk(head(Endpoint::kChat), answer())["choices"][0]["finish_reason"], "stop");
+  EXPECT_TRUE(usage_chunk(head(Endpoint::kChat), answer())["choices"].empty());
+}
+
+TEST(AnswerJson, CallsACutAnswerOne) {
+  Response cut = answer();
+  for (const StopReason stop : {StopReason::kLength, StopReason::kContextFull}) {
+    cut.stop = stop;
+    EXPECT_EQ(answer_json(head(Endpoint::kChat), cut)["choices"][0]["finish_reason"], "length");
+  }
+}
+
+TEST(AnswerJson, ReplacesWhatIsNotUtf8) {
+  EXPECT_EQ(event(Json{{"text", "\xe2\x82"}}), "data: {\"text\":\"\xef\xbf\xbd\"}\n\n");
+}
+
+TEST(ApiErrors, HaveStatusesThatClientsUnderstand) {
+  EXPECT_EQ(refusal({ErrorCode::kInvalidArgument, "x"}).status, 400);
+  EXPECT_EQ(refusal({ErrorCode::kFull, "x"}).status, 400);
+  EXPECT_EQ(refusal({ErrorCode::kBusy, "x"}).status, 429);
+  EXPECT_EQ(refusal({ErrorCode::kCancelled, "x"}).status, 503);
+  EXPECT_EQ(failure({ErrorCode::kFull, "x"}).status, 503);
+  EXPECT_EQ(failure({ErrorCode::kIo, "x"}).status, 500);
+  const Json json = to_json(ApiError{.status = 429, .message = "later", .code = "rate_limit_exceeded"});
+  EXPECT_EQ(json["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(json["error"]["code"], "rate_limit_exceeded");
+  EXPECT_TRUE(json["error"]["param"].is_null());
+}
+
+TEST(Metrics, AreLinesThatPrometheusReads) {
+  Figures figures;
+  figures.slabs_total = 10;
+  figures.slabs_free = 4;
+  figures.slabs_evictable = 1;
+  figures.slab_bytes = 100;
+  figures.tiers.push_back({.name = "disk", .capacity_bytes = 1000, .used_bytes = 30, .stats = {}, .speed = {}});
+  figures.requests.finish(answer(), 2.0);
+  const std::string text = metrics_text(figures, "a \"model\"");
+  for (const char* line : {
+           "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"a \\\"model\\\"\"} 0\n",
+           "vllm:kv_cache_usage_perc{model_name=\"a \\\"model\\\"\"} 0.5\n",
+           "shale_pool_bytes{model_name=\"a \\\"model\\\"\",state=\"kept\"} 100\n",
+           "vllm:prompt_tokens_total{model_name=\"a \\\"model\\\"\"} 40\n",
+           "vllm:request_success_total{model_name=\"a \\\"model\\\"\",finished_reason=\"stop\"} 1\n",
+           "shale_cached_tokens_total{model_name=\"a \\\"model\\\"\",source=\"disk\"} 10\n",
+           "shale_tier_used_bytes{model_name=\"a \\\"model\\\"\",tier=\"disk\"} 30\n",
+           "vllm:e2e_request_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"1.5\"} 0\n",
+           "vllm:e2e_request_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"2\"} 1\n",
+           "vllm:e2e_request_latency_seconds_bucket{model_name=\"a \\\"model\\\"\",le=\"+Inf\"} 1\n",
+           "vllm:e2e_request_latency_seconds_sum{model_name=\"a \\\"model\\\"\"} 2\n",
+           "vllm:e2e_request_latency_seconds_count{model_name=\"a \\\"model\\\"\"} 1\n",
+       }) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  }
+}
+
+TEST(Histogram, PutsBoundsIntoTheirOwnBucket) {
+  static constexpr std::array kBounds = {1.0, 2.0};
+  Histogram histogram(kBounds);
+  for (const double value : {0.5, 1.0, 1.5, 9.0}) histogram.observe(value);
+  EXPECT_EQ(std::vector<std::uint64_t>(histogram.counts().begin(), histogram.counts().end()),
+            (std::vector<std::uint64_t>{2, 1, 1}));
+  EXPECT_EQ(histogram.count(), 4u);
+  EXPECT_EQ(histogram.sum(), 12);
+}
+
+}  // namespace
+}  // namespace shale

@@ -1,0 +1,136 @@
+#include "server/answer_request.h"
+
+#include <gmock/gmock.h>
+
+namespace shale {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ApiResult<AnswerRequest> chat(std::string_view fields) {
+  return parse_answer_request(Endpoint::kChat,
+                              fmt::format(R"({{"messages": [{{"role": "user", "content": "Hello!"}}]{}{}}})",
+                                          fields.empty() ? "" : ", ", fields),
+                              {.max_tokens = 300, .seed = 7});
+}
+
+ApiResult<AnswerRequest> completion(std::string_view fields) {
+  return parse_answer_request(Endpoint::kCompletions, fmt::format("{{{}}}", fields), {.max_tokens = 300, .seed = 7});
+}
+
+TEST(AnswerRequest, HasOpenAIsDefaults) {
+  const auto request = chat("");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->messages.at(0).role, "user");
+  EXPECT_EQ(request->messages.at(0).content, "Hello!");
+  EXPECT_EQ(request->request.sampling.temperature, 1);
+  EXPECT_EQ(request->request.sampling.top_p, 1);
+  EXPECT_EQ(request->request.sampling.seed, 7u);
+  EXPECT_EQ(request->request.max_tokens, 300u);
+  EXPECT_FALSE(request->stream);
+  EXPECT_FALSE(request->request.demand.exact || request->request.demand.method);
+  EXPECT_EQ(completion(R"("prompt": "Once")")->request.max_tokens, 16u);
+}
+
+TEST(AnswerRequest, ReadsEveryField) {
+  const auto request = chat(
+      R"("model": "m", "stream": true, "stream_options": {"include_usage": true}, "temperature": 0.5, "top_p": 0.9,
+         "top_k": 40, "min_p": 0.1, "max_completion_tokens": 20, "seed": -1, "stop": ["\n", "END"], "keep": 0.25,
+         "method": "snapkv+int8", "user": "somebody", "n": 1, "logprobs": null, "frequency_penalty": 0.0)");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->model, "m");
+  EXPECT_TRUE(request->stream && request->include_usage);
+  const Request& engine = request->request;
+  EXPECT_FLOAT_EQ(engine.sampling.temperature, 0.5F);
+  EXPECT_FLOAT_EQ(engine.sampling.top_p, 0.9F);
+  EXPECT_EQ(engine.sampling.top_k, 40u);
+  EXPECT_FLOAT_EQ(engine.sampling.min_p, 0.1F);
+  EXPECT_EQ(engine.max_tokens, 20u);
+  EXPECT_EQ(engine.sampling.seed, ~std::uint64_t{0});
+  EXPECT_THAT(engine.stop, ElementsAre("\n", "END"));
+  EXPECT_EQ(engine.demand.method->text(), "snapkv+int8");
+  EXPECT_EQ(engine.demand.keep, 0.25);
+  EXPECT_TRUE(chat(R"("exact": true, "stop": "x")")->request.demand.exact);
+}
+
+TEST(AnswerRequest, ReadsMessagesOfEachKind) {
+  const auto request = parse_answer_request(Endpoint::kChat, R"({"messages": [
+      {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
+      {"role": "user", "content": ""}, {"role": "assistant", "content": "Hm."}]})",
+                                            {});
+  ASSERT_TRUE(request) << request.error().message;
+  ASSERT_EQ(request->messages.size(), 3u);
+  EXPECT_EQ(request->messages[0].role, "system");
+  EXPECT_EQ(request->messages[0].content, "Be brief.");
+  EXPECT_EQ(request->messages[1].content, "");
+  EXPECT_EQ(request->messages[2].role, "assistant");
+}
+
+TEST(AnswerRequest, ReadsPromptsOfEachKind) {
+  EXPECT_EQ(completion(R"("prompt": "Once")")->prompt, "Once");
+  EXPECT_EQ(completion(R"("prompt": ["Once"])")->prompt, "Once");
+  EXPECT_THAT(completion(R"("prompt": [5, 6])")->prompt_tokens, ElementsAre(5, 6));
+  EXPECT_THAT(completion(R"("prompt": [[5, 6]])")->prompt_tokens, ElementsAre(5, 6));
+  EXPECT_EQ(completion(R"("prompt": "Why?", "context": "Because.")")->context, "Because.");
+}
+
+// What is wrong, with the field's name.
+TEST(AnswerRequest, RefusesWithTheFieldsName) {
+  for (const auto& [fields, param] : std::vector<std::pair<const char*, const char*>>{
+           {R"("temperature": "hot")", "temperature"},
+           {R"("temperature": -1)", "temperature"},
+           {R"("temperature": true)", "temperature"},
+           {R"("top_p": 1.5)", "top_p"},
+           {R"("max_tokens": 0)", "max_tokens"},
+           {R"("max_tokens": -5)", "max_tokens"},
+           {R"("max_tokens": 2.5)", "max_tokens"},
+           {R"("max_completion_tokens": 1e30)", "max_completion_tokens"},
+           {R"("seed": 1.5)", "seed"},
+           {R"("stop": [1])", "stop"},
+           {R"("stop": [""])", "stop"},
+           {R"("stream": 1)", "stream"},
+           {R"("stream_options": {"include_usage": true})", "stream_options"},
+           {R"("stream": true, "stream_options": [])", "stream_options"},
+           {R"("stream": true, "stream_options": {"include_usage": 1})", "stream_options"},
+           {R"("n": 2)", "n"},
+           {R"("logprobs": true)", "logprobs"},
+           {R"("tools": [{}])", "tools"},
+           {R"("response_format": {"type": "json_object"})", "response_format"},
+           {R"("presence_penalty": 0.5)", "presence_penalty"},
+           {R"("keep": 0.5)", "keep"},
+           {R"("method": "nonsense")", "method"},
+           {R"("method": "int8", "exact": true)", "method"},
+           {R"("messages": [])", "messages"},
+           {R"("messages": [{"role": "wizard", "content": "x"}])", "messages"},
+           {R"("messages": [{"role": "user"}])", "messages"},
+           {R"("messages": ["x"])", "messages"},
+           {R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])", "messages"}}) {
+    const auto request = chat(fields);
+    ASSERT_FALSE(request) << fields;
+    EXPECT_EQ(request.error().status, 400) << fields;
+    EXPECT_EQ(request.error().param, param) << fields;
+    EXPECT_THAT(request.error().message, HasSubstr(param)) << fields;
+  }
+  for (const char* fields : {"", R"("prompt": 5)", R"("prompt": "")", R"("prompt": [])", R"("prompt": ["a", "b"])",
+                             R"("prompt": [5, "a"])", R"("prompt": [-1])", R"("prompt": [99999999999])"}) {
+    const auto request = completion(fields);
+    ASSERT_FALSE(request) << fields;
+    EXPECT_EQ(request.error().param, "prompt") << fields;
+  }
+}
+
+TEST(AnswerRequest, RefusesWhatIsNoJsonOrTooDeep) {
+  for (const std::string& body : std::vector<std::string>{"", "{", "[]", "5", "{\"prompt\": \"\xff\"}", "nul",
+                                                          std::string(100000, '['), std::string(33, '{')}) {
+    const auto request = parse_answer_request(Endpoint::kCompletions, body, {});
+    ASSERT_FALSE(request);
+    EXPECT_EQ(request.error().status, 400);
+    EXPECT_THAT(request.error().message, HasSubstr("the body"));
+  }
+  // Brackets in strings are no depth.
+  EXPECT_TRUE(completion("\"prompt\": \"\\\"" + std::string(100, '[') + "\""));
+}
+
+}  // namespace
+}  // namespace shale

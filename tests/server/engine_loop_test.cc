@@ -1,0 +1,147 @@
+#include "server/engine_loop.h"
+
+#include <gmock/gmock.h>
+
+#include "engine/engine_fixture.h"
+
+namespace shale {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::EngineTest;
+
+class EngineLoopTest : public EngineTest {
+ protected:
+  struct Heard {
+    std::string streamed;
+    std::optional<Response> response;
+  };
+
+  static Heard hear(Answer answer) {
+    Heard heard;
+    while (!heard.response) {
+      auto part = answer.next(1000ms);
+      if (!part) continue;
+      heard.streamed += part->text;
+      heard.response = std::move(part->response);
+    }
+    return heard;
+  }
+
+  // Answers of these tokens go on until they are stopped: the request may not end its turn.
+  static Request endless(std::uint32_t document) {
+    Request request = ask(document, 40, 1);
+    request.max_tokens = 1500;
+    return request;
+  }
+
+  void start(const EngineLoopOptions& options = {}) { loop_ = std::make_unique<EngineLoop>(options, *engine_, clock_); }
+
+  // Every page can be had again once the loop has ended.
+  void expect_pages_back() {
+    loop_->stop(0ms);
+    EXPECT_EQ(pool_->slabs_free() + cache_->slabs_evictable(), pool_->slabs_total());
+    drain();
+    EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+    EXPECT_TRUE(pool_->check_integrity());
+  }
+
+  std::unique_ptr<EngineLoop> loop_;
+};
+
+TEST_F(EngineLoopTest, AnswersAsTheEngineDoesAlone) {
+  const Response alone = engine_->run(ask(1, 60, 1));
+  start();
+  for (const bool streamed : {true, false}) {
+    const Heard heard = hear(loop_->submit(ask(1, 60, 1), streamed).value());
+    EXPECT_EQ(heard.response->tokens, alone.tokens);
+    EXPECT_EQ(heard.response->text, alone.text);
+    EXPECT_EQ(heard.streamed, streamed ? alone.text : "");
+  }
+  EXPECT_EQ(loop_->figures().requests.finished[static_cast<std::size_t>(alone.stop)], 2u);
+  expect_pages_back();
+}
+
+TEST_F(EngineLoopTest, GivesEachThreadItsOwnAnswer) {
+  constexpr std::uint32_t kThreads = 6, kEach = 3;
+  std::vector<std::string> wanted;
+  for (std::uint32_t i = 0; i < kThreads; ++i) wanted.push_back(engine_->run(ask(i, 40, i)).text);
+  start();
+  std::vector<std::thread> threads;
+  std::vector<int> right(kThreads);
+  for (std::uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (std::uint32_t j = 0; j < kEach; ++j) {
+        right[i] += hear(loop_->submit(ask(i, 40, i), true).value()).streamed == wanted[i];
+        loop_->figures();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, std::vector<int>(kThreads, kEach));
+  expect_pages_back();
+}
+
+TEST_F(EngineLoopTest, ADroppedAnswerIsCancelledAndItsPagesComeBack) {
+  start();
+  {
+    Answer answer = loop_->submit(endless(1), true).value();
+    ASSERT_TRUE(answer.next(10s));
+    Answer unread = loop_->submit(endless(2), false).value();
+  }
+  for (int i = 0; i < 2000 && loop_->figures().engine.running > 0; ++i) std::this_thread::sleep_for(5ms);
+  const Figures figures = loop_->figures();
+  EXPECT_EQ(figures.engine.running, 0u);
+  EXPECT_EQ(figures.requests.finished[static_cast<std::size_t>(StopReason::kCancelled)], 2u);
+  EXPECT_EQ(figures.slabs_free + figures.slabs_evictable, figures.slabs_total);
+  expect_pages_back();
+}
+
+TEST_F(EngineLoopTest, AReaderThatIsTooSlowIsCancelled) {
+  start({.text_bytes_max = 2});
+  Answer answer = loop_->submit(endless(1), true).value();
+  for (int i = 0; i < 2000 && loop_->figures().engine.running > 0; ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_EQ(hear(std::move(answer)).response->stop, StopReason::kCancelled);
+}
+
+TEST_F(EngineLoopTest, RefusesWhatTheEngineRefusesAndGoesOn) {
+  start({.queue_max = 0});
+  for (int i = 0; i < 10; ++i) {
+    const auto refused = loop_->submit(Request{}, true);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(hear(loop_->submit(ask(1, 40, 1), true).value()).response->error, std::nullopt);
+}
+
+TEST_F(EngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
+  start({.queue_max = 1});
+  std::vector<Answer> answers;
+  for (std::uint32_t i = 0; i < 5; ++i) answers.push_back(loop_->submit(endless(i), false).value());
+  const auto refused = loop_->submit(ask(9, 40, 1), false);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
+  EXPECT_EQ(loop_->figures().requests.overloaded, 1u);
+  EXPECT_GE(loop_->retry_after_s(), 1u);
+  answers.clear();
+  for (int i = 0; i < 2000 && !loop_->submit(ask(9, 40, 1), false); ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(loop_->submit(ask(9, 40, 1), false));
+}
+
+TEST_F(EngineLoopTest, StopsGentlyOrAtOnce) {
+  start();
+  Answer answer = loop_->submit(ask(1, 40, 1), true).value();
+  loop_->stop(60s);
+  const Heard heard = hear(std::move(answer));
+  EXPECT_THAT(heard.response->stop, ::testing::AnyOf(StopReason::kLength, StopReason::kEndOfTurn));
+  EXPECT_EQ(loop_->submit(ask(1, 40, 1), true).error().code, ErrorCode::kCancelled);
+
+  start();
+  Answer cut = loop_->submit(endless(2), true).value();
+  loop_->stop(0ms);
+  EXPECT_EQ(hear(std::move(cut)).response->stop, StopReason::kCancelled);
+  expect_pages_back();
+}
+
+}  // namespace
+}  // namespace shale

@@ -1,0 +1,297 @@
+// The server over real connections, as a client sees it.
+#include "server/server.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <sstream>
+
+#include "engine/engine_fixture.h"
+
+namespace shale {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class ServerTest : public testing::EngineTest {
+ protected:
+  void start(ServerOptions options = {}) {
+    options.port = 0;
+    options.api.model_name = "tiny";
+    server_ = Server::start(std::move(options), *engine_, clock_).value();
+  }
+
+  httplib::Client client() {
+    httplib::Client client("127.0.0.1", server_->port());
+    client.set_read_timeout(60);
+    return client;
+  }
+
+  httplib::Result post(const std::string& path, const Json& body) {
+    return client().Post(path, body.dump(), "application/json");
+  }
+  Json posted(const std::string& path, const Json& body) {
+    const auto result = post(path, body);
+    EXPECT_TRUE(result);
+    EXPECT_EQ(result->status, 200) << result->body;
+    return Json::parse(result->body);
+  }
+
+  // The objects of a stream's events; its end must have come.
+  std::vector<Json> streamed(const std::string& path, Json body) {
+    body["stream"] = true;
+    const auto result = post(path, body);
+    EXPECT_TRUE(result);
+    EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
+    std::vector<Json> events;
+    std::istringstream lines(result->body);
+    std::string line, last;
+    while (std::getline(lines, line)) {
+      if (line.starts_with("data: {")) events.push_back(Json::parse(line.substr(6)));
+      if (!line.empty()) last = line;
+    }
+    EXPECT_EQ(last, "data: [DONE]");
+    return events;
+  }
+
+  double metric(const std::string& sample) {
+    const auto result = client().Get("/metrics");
+    EXPECT_TRUE(result);
+    const std::size_t at = result->body.find(sample + " ");
+    EXPECT_NE(at, std::string::npos) << sample;
+    return at == std::string::npos ? -1 : std::stod(result->body.substr(at + sample.size() + 1));
+  }
+  bool comes_to(const std::string& sample, double value) {
+    for (int i = 0; i < 1000; ++i) {
+      if (metric(sample) == value) return true;
+      std::this_thread::sleep_for(10ms);
+    }
+    return false;
+  }
+
+  static Json chat(const std::string& question, Json more = Json::object()) {
+    Json body = {{"model", "tiny"}, {"temperature", 0}, {"max_tokens", 12}};
+    body["messages"] = {{{"role", "system"}, {"content", "You know all about sedimentary rocks, and say so."}},
+                        {{"role", "user"}, {"content", question}}};
+    body.update(more);
+    return body;
+  }
+  static Json endless() { return chat("Go on.", {{"max_tokens", 1500}}); }
+
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ServerTest, AnswersAChatAndKnowsItAgain) {
+  start();
+  const Json first = posted("/v1/chat/completions", chat("What is shale?"));
+  EXPECT_EQ(first["object"], "chat.completion");
+  EXPECT_EQ(first["model"], "tiny");
+  EXPECT_THAT(first["id"].get<std::string>(), StartsWith("chatcmpl-"));
+  EXPECT_EQ(first["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(first["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_EQ(first["choices"][0]["finish_reason"], "length");
+
+  const Json again = posted("/v1/chat/completions", chat("What is shale?"));
+  EXPECT_EQ(again["choices"], first["choices"]);
+  EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"], first["usage"]["prompt_tokens"].get<int>() - 1);
+  EXPECT_EQ(again["usage"]["prompt_tokens_details"]["lossy"], false);
+
+  // The next turn finds the whole of the one before, the answer less its last token included.
+  Json turn = chat("What is shale?");
+  turn["messages"].push_back(first["choices"][0]["message"]);
+  turn["messages"].push_back({{"role", "user"}, {"content", "Why?"}});
+  EXPECT_EQ(posted("/v1/chat/completions", turn)["usage"]["prompt_tokens_details"]["cached_tokens"],
+            first["usage"]["prompt_tokens"].get<int>() + 11);
+}
+
+TEST_F(ServerTest, StreamsWhatItWouldSayAtOnce) {
+  start();
+  const Json whole = posted("/v1/chat/completions", chat("What is shale?"));
+  const auto events =
+      streamed("/v1/chat/completions", chat("What is shale?", {{"stream_options", {{"include_usage", true}}}}));
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(events.front()["choices"][0]["delta"]["role"], "assistant");
+  std::string text;
+  for (const Json& event : events) {
+    if (event["choices"].empty()) continue;
+    text += event["choices"][0]["delta"].value("content", "");
+  }
+  EXPECT_EQ(text, whole["choices"][0]["message"]["content"]);
+  EXPECT_EQ(events[events.size() - 2]["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(events.back()["choices"].empty());
+  EXPECT_EQ(events.back()["usage"]["completion_tokens"], 12);
+}
+
+TEST_F(ServerTest, CompletesTextWithAndWithoutAContext) {
+  start();
+  const Json body = {{"prompt", "Shale is"}, {"temperature", 0}, {"max_tokens", 8}};
+  const Json whole = posted("/v1/completions", body);
+  EXPECT_EQ(whole["object"], "text_completion");
+  std::string text;
+  for (const Json& event : streamed("/v1/completions", body)) text += event["choices"][0]["text"].get<std::string>();
+  EXPECT_EQ(text, whole["choices"][0]["text"]);
+  EXPECT_EQ(posted("/v1/completions", {{"prompt", "Shale is"}})["usage"]["completion_tokens"], 16);
+
+  Json with = {{"context", std::string(100, 'c')}, {"prompt", "What?"}, {"method", "knorm+int8"}, {"keep", 0.5}};
+  EXPECT_EQ(posted("/v1/completions", with)["usage"]["prompt_tokens_details"]["lossy"], true);
+  with.erase("context");
+  EXPECT_EQ(post("/v1/completions", with)->status, 400);
+}
+
+TEST_F(ServerTest, TheSameSeedSaysTheSame) {
+  start();
+  const auto said = [&](int seed) {
+    return posted("/v1/chat/completions", chat("Say.", {{"temperature", 1}, {"seed", seed}}))["choices"];
+  };
+  EXPECT_EQ(said(1), said(1));
+  EXPECT_NE(said(1), said(2));
+}
+
+TEST_F(ServerTest, AStopStringEndsTheAnswer) {
+  start();
+  const std::string text = posted("/v1/completions", {{"prompt", "Shale"}, {"temperature", 0}})["choices"][0]["text"];
+  std::string stop;
+  for (const char c : text) {
+    if (c > ' ' && text.find(c) > 2) stop = c;
+  }
+  ASSERT_FALSE(stop.empty()) << text;
+  const Json cut = posted("/v1/completions", {{"prompt", "Shale"}, {"temperature", 0}, {"stop", {stop}}});
+  EXPECT_EQ(cut["choices"][0]["text"], text.substr(0, text.find(stop)));
+  EXPECT_EQ(cut["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(ServerTest, ErrorsAreOpenAIs) {
+  start();
+  const auto error = [&](const httplib::Result& result, int status) {
+    EXPECT_EQ(result->status, status);
+    EXPECT_EQ(result->get_header_value("Content-Type"), "application/json");
+    return Json::parse(result->body)["error"];
+  };
+  EXPECT_THAT(error(client().Post("/v1/chat/completions", "{", "application/json"), 400)["message"].get<std::string>(),
+              HasSubstr("not JSON"));
+  EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"model", "gpt-9"}})), 404)["code"], "model_not_found");
+  EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"n", 2}})), 400)["param"], "n");
+  EXPECT_EQ(error(post("/v1/chat/completions", chat(std::string(3000, 'x'))), 400)["code"], "context_length_exceeded");
+  EXPECT_EQ(error(post("/v1/completions", {{"prompt", {100000}}}), 400)["type"], "invalid_request_error");
+  EXPECT_EQ(error(client().Get("/v2"), 404)["type"], "invalid_request_error");
+  EXPECT_EQ(error(client().Post("/v1/completions", "prompt=x", "application/x-www-form-urlencoded"), 415)["code"],
+            nullptr);
+  EXPECT_EQ(
+      error(client().Post("/v1/completions", {{"Content-Encoding", "gzip"}}, "{}", "application/json"), 415)["code"],
+      nullptr);
+  EXPECT_EQ(error(client().Get("/v1/models/other"), 404)["param"], "model");
+  EXPECT_EQ(posted("/v1/completions", {{"prompt", "still there"}})["object"], "text_completion");
+}
+
+TEST_F(ServerTest, RefusesBodiesThatAreTooLong) {
+  start({.api = {.body_bytes_max = 1000}});
+  const auto result = post("/v1/completions", {{"prompt", std::string(2000, 'x')}});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->status, 413);
+  EXPECT_THAT(result->body, HasSubstr("too long"));
+}
+
+TEST_F(ServerTest, ListsItsModelAndItsHealth) {
+  start();
+  const Json models = Json::parse(client().Get("/v1/models")->body);
+  EXPECT_EQ(models["object"], "list");
+  EXPECT_EQ(models["data"][0]["id"], "tiny");
+  EXPECT_EQ(Json::parse(client().Get("/v1/models/tiny")->body), models["data"][0]);
+  EXPECT_EQ(client().Get("/health")->status, 200);
+}
+
+TEST_F(ServerTest, WantsItsKey) {
+  start({.api = {.api_key = "secret"}});
+  EXPECT_EQ(client().Get("/health")->status, 200);
+  for (const char* given : {"", "Bearer ", "Bearer secre", "Bearer secrets", "secret"}) {
+    const auto result = client().Post("/v1/completions", {{"Authorization", given}}, "{}", "application/json");
+    ASSERT_TRUE(result) << given;
+    EXPECT_EQ(result->status, 401) << given;
+    EXPECT_EQ(Json::parse(result->body)["error"]["code"], "invalid_api_key");
+  }
+  EXPECT_EQ(client().Get("/metrics")->status, 401);
+  EXPECT_EQ(client().Get("/v1/models", {{"Authorization", "Bearer secret"}})->status, 200);
+}
+
+TEST_F(ServerTest, CountsWhatItDoes) {
+  start();
+  posted("/v1/chat/completions", chat("What is shale?"));
+  const Json second = posted("/v1/chat/completions", chat("What is shale?"));
+  EXPECT_EQ(metric("vllm:request_success_total{model_name=\"tiny\",finished_reason=\"length\"}"), 2);
+  EXPECT_EQ(metric("vllm:generation_tokens_total{model_name=\"tiny\"}"), 24);
+  EXPECT_EQ(metric("vllm:time_to_first_token_seconds_count{model_name=\"tiny\"}"), 2);
+  EXPECT_EQ(metric("shale_cached_tokens_total{model_name=\"tiny\",source=\"pool\"}"),
+            second["usage"]["prompt_tokens_details"]["cached_tokens"]);
+  EXPECT_EQ(metric("vllm:num_requests_running{model_name=\"tiny\"}"), 0);
+  EXPECT_EQ(metric("shale_pool_bytes{model_name=\"tiny\",state=\"held\"}"), 0);
+  EXPECT_GT(metric("shale_tier_capacity_bytes{model_name=\"tiny\",tier=\"memory\"}"), 0);
+}
+
+TEST_F(ServerTest, AClientThatLeavesIsCancelledAndItsPagesComeBack) {
+  start();
+  for (const bool stream : {true, false}) {
+    Json body = endless();
+    body["stream"] = stream;
+    httplib::Client leaving("127.0.0.1", server_->port());
+    std::thread waiting([&] {
+      if (stream) {
+        httplib::Request request;
+        request.method = "POST";
+        request.path = "/v1/chat/completions";
+        request.body = body.dump();
+        request.set_header("Content-Type", "application/json");
+        request.content_receiver = [](const char*, std::size_t, std::uint64_t, std::uint64_t) { return false; };
+        leaving.send(request);
+      } else {
+        leaving.set_read_timeout(0, 200'000);
+        leaving.Post("/v1/chat/completions", body.dump(), "application/json");
+      }
+    });
+    waiting.join();
+    EXPECT_TRUE(comes_to("vllm:request_success_total{model_name=\"tiny\",finished_reason=\"abort\"}", stream ? 1 : 2));
+    EXPECT_TRUE(comes_to("shale_pool_bytes{model_name=\"tiny\",state=\"held\"}", 0));
+  }
+  server_->stop(0ms);
+  drain();
+  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+}
+
+TEST_F(ServerTest, OverloadIsToComeAgain) {
+  start({.loop = {.queue_max = 0}});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] { post("/v1/chat/completions", endless()); });
+  }
+  ASSERT_TRUE(comes_to("vllm:num_requests_running{model_name=\"tiny\"}", 4));
+  const auto result = post("/v1/chat/completions", chat("And me?"));
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->status, 429);
+  EXPECT_GE(std::stoi(result->get_header_value("Retry-After")), 1);
+  EXPECT_EQ(Json::parse(result->body)["error"]["code"], "rate_limit_exceeded");
+  EXPECT_EQ(client().Get("/health")->status, 200);
+  server_->stop(0ms);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(ServerTest, AnswersWhatIsUnderWayBeforeItStops) {
+  start();
+  std::vector<Json> events;
+  std::thread streaming([&] { events = streamed("/v1/chat/completions", chat("Go on.", {{"max_tokens", 200}})); });
+  ASSERT_TRUE(comes_to("vllm:num_requests_running{model_name=\"tiny\"}", 1));
+  server_->stop(60s);
+  streaming.join();
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "length");
+  EXPECT_FALSE(client().Get("/health"));
+}
+
+TEST_F(ServerTest, SaysWhenItCannotListen) {
+  start();
+  const auto second = Server::start({.port = server_->port()}, *engine_, clock_);
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, HasSubstr("cannot listen on 127.0.0.1"));
+}
+
+}  // namespace
+}  // namespace shale
