@@ -1,10 +1,12 @@
-# shale_room(NAME ROOMS lower… LINK libraries…): the static library shale_NAME from src/NAME/*.cc.
+# shale_room(NAME [IN_PYTHON] ROOMS lower… LINK libraries…): the static library shale_NAME from src/NAME/*.cc; IN_PYTHON:
+# fit to become part of the Python module.
 function(shale_room name)
-  cmake_parse_arguments(ROOM "" "" "ROOMS;LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "IN_PYTHON" "" "ROOMS;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
   if(sources)
     add_library(shale_${name} STATIC ${sources})
     target_link_libraries(shale_${name} PRIVATE $<BUILD_INTERFACE:shale_warnings>)
+    set_target_properties(shale_${name} PROPERTIES POSITION_INDEPENDENT_CODE ${ROOM_IN_PYTHON})
     set(scope PUBLIC)
   else() # a room of headers only
     add_library(shale_${name} INTERFACE)

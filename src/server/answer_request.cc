@@ -134,7 +134,8 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   if (!object->is_object()) return std::unexpected(ApiError{.message = "the body must be a JSON object"});
 
   const bool chat = endpoint == Endpoint::kChat;
-  AnswerRequest result{.endpoint = endpoint};
+  AnswerRequest result;
+  result.endpoint = endpoint;
   Request& request = result.request;
   request.sampling = {.temperature = 1, .seed = defaults.seed};
   request.max_tokens = chat ? defaults.max_tokens : 16;

@@ -11,15 +11,9 @@
 #include "server/engine_loop.h"
 #include "server/http_server.h"
 #include "server/said_answers.h"
+#include "server/server.h"
 
 namespace shale {
-
-struct ApiOptions {
-  std::string model_name;                  // that requests ask for and answers name
-  std::string api_key;                     // that requests must bear, but for /health; empty: none
-  std::uint32_t max_tokens = 1024;         // of a chat's answer where its request says nothing
-  std::size_t body_bytes_max = 16u << 20;  // of a request
-};
 
 // Thread-safe: HttpServer calls its handlers on many threads. What it is given must outlive it.
 class Api {

@@ -72,7 +72,7 @@ struct Figures {
   std::uint64_t entries = 0;
   std::uint32_t slabs_total = 0, slabs_free = 0, slabs_evictable = 0;
   std::uint64_t slab_bytes = 0;
-  std::vector<TierFigures> tiers;
+  std::vector<TierFigures> tiers = {};
 };
 
 }  // namespace shale

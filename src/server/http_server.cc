@@ -102,6 +102,12 @@ void close_gently(int socket) {
 
 HttpServer::HttpServer(std::size_t threads) {
   new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
+  // The library's own would let two servers share a port.
+  set_socket_options([](socket_t socket) {
+    const int on = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  });
+  set_tcp_nodelay(true);
 }
 
 bool HttpServer::client_gone() { return served->gone(); }

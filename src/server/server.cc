@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <thread>
 #include <utility>
+
+#include "server/api.h"
+#include "server/http_server.h"
 
 namespace shale {
 namespace {
@@ -11,37 +15,49 @@ constexpr std::size_t kThreadsBesideRequests = 8;  // for health, metrics, refus
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Engine& engine, const Clock& clock) {
-  const std::string host = options.host;
-  const std::uint16_t port = options.port;
-  std::unique_ptr<Server> server(new Server(std::move(options), engine, clock));
-  const int bound = port == 0                                ? server->http_.bind_to_any_port(host)
-                    : server->http_.bind_to_port(host, port) ? port
-                                                             : -1;
-  if (bound <= 0) {
-    return fail(ErrorCode::kIo, "cannot listen on {} port {}: is the port taken, the address this machine's own?", host,
-                port);
+struct Server::State {
+  State(const ServerOptions& options, Engine& engine, const Clock& clock)
+      : loop(options.loop, engine, clock),
+        api(options.api, loop, engine.model().info(), engine.tokenizer()),
+        http(engine.options().sequences_max + options.loop.queue_max + kThreadsBesideRequests) {
+    api.add_to(http);
   }
-  server->port_ = static_cast<std::uint16_t>(bound);
-  server->listener_ = std::thread([http = &server->http_] { http->listen_after_bind(); });
-  while (!server->http_.is_running()) std::this_thread::yield();
-  return server;
+
+  EngineLoop loop;
+  Api api;
+  HttpServer http;
+  int port = 0;
+  std::thread listener = {};
+};
+
+Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Engine& engine, const Clock& clock) {
+  auto state = std::make_unique<State>(options, engine, clock);
+  HttpServer& http = state->http;
+  if (options.port == 0) {
+    state->port = http.bind_to_any_port(options.host);
+  } else if (http.bind_to_port(options.host, options.port)) {
+    state->port = options.port;
+  }
+  if (state->port <= 0) {
+    return fail(ErrorCode::kIo, "cannot listen on {} port {}: is the port taken, the address this machine's own?",
+                options.host, options.port);
+  }
+  state->listener = std::thread([&http] { http.listen_after_bind(); });
+  while (!http.is_running()) std::this_thread::yield();
+  return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
-Server::Server(ServerOptions options, Engine& engine, const Clock& clock)
-    : loop_(options.loop, engine, clock),
-      api_(std::move(options.api), loop_, engine.model().info(), engine.tokenizer()),
-      http_(engine.options().sequences_max + options.loop.queue_max + kThreadsBesideRequests) {
-  api_.add_to(http_);
-}
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Server::~Server() { stop(std::chrono::milliseconds(0)); }
 
+std::uint16_t Server::port() const { return static_cast<std::uint16_t>(state_->port); }
+
 void Server::stop(std::chrono::milliseconds grace) {
-  loop_.stop(grace);
-  api_.wait_for_streams();
-  http_.stop();
-  if (listener_.joinable()) listener_.join();
+  state_->loop.stop(grace);
+  state_->api.wait_for_streams();
+  state_->http.stop();
+  if (state_->listener.joinable()) state_->listener.join();
 }
 
 }  // namespace shale

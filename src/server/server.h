@@ -6,43 +6,44 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 
-#include "server/api.h"
 #include "server/engine_loop.h"
-#include "server/http_server.h"
 
 namespace shale {
+
+struct ApiOptions {
+  std::string model_name = {};             // that requests ask for and answers name
+  std::string api_key = {};                // that requests must bear, but for /health; empty: none
+  std::uint32_t max_tokens = 1024;         // of a chat's answer where its request says nothing
+  std::size_t body_bytes_max = 16u << 20;  // of a request
+};
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  // 0: any that is free
-  EngineLoopOptions loop;
-  ApiOptions api;
+  EngineLoopOptions loop = {};
+  ApiOptions api = {};
 };
 
 class Server {
  public:
   // Serves when it returns. Until the server is stopped nobody else may call the engine; it and the clock must outlive
   // the server. kIo where the address cannot be bound.
-  static Result<std::unique_ptr<Server>> start(ServerOptions options, Engine& engine, const Clock& clock);
+  static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Engine& engine, const Clock& clock);
   ~Server();  // stops without grace
 
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const;
   // Refuses new requests, answers those under way (EngineLoop::stop), and returns when every connection is closed.
   void stop(std::chrono::milliseconds grace);
 
  private:
-  Server(ServerOptions options, Engine& engine, const Clock& clock);
-
-  EngineLoop loop_;
-  Api api_;
-  HttpServer http_;
-  std::uint16_t port_ = 0;
-  std::thread listener_;
+  struct State;
+  explicit Server(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace shale

@@ -23,11 +23,14 @@ class SlowComputer final : public Clock {
   RealClock real_;
 };
 
+// Takes about a millisecond for a token, so that what is under way can be interrupted.
+inline TinyModel slow_model() { return {.layers = 6, .embedding = 256, .feed_forward = 768}; }
+
 class EngineTest : public ::testing::Test {
  protected:
-  EngineTest() {
+  explicit EngineTest(const TinyModel& tiny = {}) {
     path_ = folder_.path() / "tiny.gguf";
-    write_tiny_model({}, path_);
+    write_tiny_model(tiny, path_);
     model_ = Model::load(path_, {.weights = WeightChoice::kFile, .threads = 1, .float32 = true}).value();
     open();
   }

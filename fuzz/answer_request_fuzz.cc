@@ -1,0 +1,45 @@
+// Bodies of requests: any bytes are an error that names what is wrong, or a request within bounds.
+#include "core/utf8.h"
+#include "server/answer_json.h"
+#include "server/answer_request.h"
+
+namespace {
+
+using namespace shale;
+
+void check(bool holds) {
+  if (!holds) __builtin_trap();
+}
+
+void check_error(const ApiError& error) {
+  check(error.status == 400 && !error.message.empty());
+  check(Json::parse(dump(to_json(error)))["error"]["message"].is_string());
+}
+
+void check_request(const AnswerRequest& request) {
+  const Request& engine = request.request;
+  check(engine.max_tokens >= 1 && engine.segments.empty());
+  check(engine.sampling.temperature >= 0 && engine.sampling.top_p >= 0 && engine.sampling.top_p <= 1);
+  check(engine.demand.keep >= 0 && engine.demand.keep <= 1 && !(engine.demand.exact && engine.demand.method));
+  for (const std::string& stop : engine.stop) check(!stop.empty());
+  if (request.endpoint == Endpoint::kChat) {
+    check(!request.messages.empty());
+    for (const ChatMessage& message : request.messages) {
+      check(find_invalid_utf8(message.content) == std::string::npos && message.tokens.empty());
+    }
+  } else {
+    check(request.prompt.empty() != request.prompt_tokens.empty());
+    for (const Token token : request.prompt_tokens) check(token >= 0);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    const auto request = parse_answer_request(endpoint, body, {});
+    request ? check_request(*request) : check_error(request.error());
+  }
+  return 0;
+}
