@@ -4,10 +4,10 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "engine/conversation.h"
 #include "cli/interrupt.h"
 #include "cli/requests.h"
 #include "core/utf8.h"
+#include "engine/conversation.h"
 
 namespace shale {
 namespace {

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 KEY = "a key"
-RULES = " ".join(f"Rule {n}: answer question {n} briefly and say nothing that is not asked." for n in range(40))
+RULES = " ".join(f"Rule {n}: answer question {n} briefly and say nothing that is not asked." for n in range(12))
 
 
 def model_file():
@@ -98,7 +98,7 @@ def test_concurrent_chats_share_their_prefix(client, model):
     def ask(question, first):
         if not first:
             begun.wait(60)
-        stream = client.chat.completions.create(model=model, messages=chat(question, rules), max_tokens=48,
+        stream = client.chat.completions.create(model=model, messages=chat(question, rules), max_tokens=24,
                                                 temperature=0, stream=True, stream_options={"include_usage": True})
         for part in stream:
             begun.set()
