@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "cli/serving.h"
+#include "cli/requests.h"
 #include "server/server.h"
 
 namespace shale {
@@ -14,6 +14,7 @@ namespace {
 struct ServeOptions {
   ServingOptions serving;
   ServerOptions server;
+  PageBudgetChoice budget;
   double grace_s = 30;
   OutputOptions output;
 };
@@ -35,6 +36,7 @@ Status run(const ServeOptions& options) {
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
+  server_options.api.budget = options.budget.chosen();
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
   const std::string address = fmt::format("http://{}:{}", options.server.host, server->port());
   if (options.output.json) {
@@ -96,6 +98,7 @@ void add_serve(CLI::App& parent, Action& chosen) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);
+  add_page_budget_options(*command, options->budget);
   add_serving_options(*command, options->serving);
   add_output_options(*command, options->output);
 }

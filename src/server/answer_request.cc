@@ -58,6 +58,22 @@ void read_demand(JsonFields& fields, Demand& demand) {
   demand.method = *parsed;
 }
 
+void read_budget(JsonFields& fields, const Demand& demand, std::optional<PageBudgetOptions>& budget) {
+  PageBudgetOptions options = budget.value_or(PageBudgetOptions());
+  options.tokens = budget && !demand.exact && !demand.method ? budget->tokens : 0;
+  std::string compaction(to_string(options.compaction));
+  fields.whole("page_budget", options.tokens, 0u, kTokensMax);
+  fields.text("evict", options.method);
+  fields.flag("keep_first_page", options.keep_first_page);
+  fields.whole("evict_interval", options.interval, 1u, kTokensMax);
+  fields.text("compaction", compaction);
+  const auto known = parse_compaction(compaction);
+  if (!known) return fields.fail("compaction", "is unknown: " + known.error().message);
+  options.compaction = *known;
+  if (options.tokens && demand.exact) return fields.fail("page_budget", "excludes `exact`: tokens are dropped");
+  budget = options.tokens ? std::optional(options) : std::nullopt;
+}
+
 // Of what OpenAI has and this server has not.
 void refuse_unsupported(JsonFields& fields) {
   fields.refuse("n", 1, "must be 1: this server gives one answer a request; send the request again for another");
@@ -138,6 +154,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   result.endpoint = endpoint;
   Request& request = result.request;
   request.sampling = {.temperature = 1, .seed = defaults.seed};
+  request.budget = defaults.budget;
   request.max_tokens = chat ? defaults.max_tokens : 16;
   request.store_answer = true;
 
@@ -160,6 +177,8 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   read_seed(fields, request.sampling.seed);
   read_stop(fields, request.stop);
   read_demand(fields, request.demand);
+  read_budget(fields, request.demand, request.budget);
+  fields.flag("ignore_eos", request.ignore_end);
   refuse_unsupported(fields);
   if (chat) {
     read_messages(fields, result.messages);

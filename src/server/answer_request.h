@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@ enum class Endpoint { kCompletions, kChat };
 struct AnswerDefaults {
   std::uint32_t max_tokens = 1024;  // of a chat's answer; a completion has 16, as OpenAI's
   std::uint64_t seed = 0;
+  std::optional<PageBudgetOptions> budget = {};  // not of requests that say `exact` or name a method
 };
 
 struct AnswerRequest {
@@ -32,8 +34,8 @@ struct AnswerRequest {
   Request request;                    // all but its segments
 };
 
-// OpenAI's fields, and Shale's own: `exact`, `method`, `keep`, `top_k`, `min_p`, and `context` of completions. Fields
-// that are not known are ignored; known ones that ask for what this server cannot do are refused. Pure.
+// OpenAI's fields, and others (docs/guides/serving.md): of what may be lossy, of page budgets, of sampling. Fields that
+// are not known are ignored; known ones that ask for what this server cannot do are refused. Pure.
 ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_view body, const AnswerDefaults& defaults);
 
 }  // namespace shale

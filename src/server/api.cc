@@ -166,7 +166,8 @@ void Api::answer(Endpoint endpoint, const httplib::Request& http, httplib::Respo
 
 // The body, with its prompt as segments.
 ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body) const {
-  auto request = parse_answer_request(endpoint, body, {.max_tokens = options_.max_tokens, .seed = random_number()});
+  auto request = parse_answer_request(
+      endpoint, body, {.max_tokens = options_.max_tokens, .seed = random_number(), .budget = options_.budget});
   if (!request) return request;
   if (!request->model.empty() && request->model != options_.model_name) {
     return std::unexpected(

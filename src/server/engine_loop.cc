@@ -152,6 +152,9 @@ void EngineLoop::publish() {
   const PagePool& pool = engine_.cache().pool();
   Figures figures{.requests = requests_,
                   .engine = engine_.stats(),
+                  .running = engine_.running(),
+                  .waiting = engine_.waiting(),
+                  .suspended = engine_.suspended(),
                   .cache = cache.stats(),
                   .entries = engine_.cache().index().size(),
                   .slabs_total = pool.slabs_total(),

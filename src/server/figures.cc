@@ -26,6 +26,7 @@ void RequestFigures::finish(const Response& response, double seconds) {
   prompt_lengths.observe(response.prompt_tokens);
   answer_lengths.observe(static_cast<double>(response.tokens.size()));
   if (!response.tokens.empty()) ttft_seconds.observe(response.ttft_seconds);
+  for (const float gap : response.gaps_seconds) gap_seconds.observe(gap);
   if (response.tokens.size() > 1) tpot_seconds.observe(response.tpot_seconds);
 }
 

@@ -51,6 +51,7 @@ struct RequestFigures {
   std::uint64_t prompt_tokens = 0, generated_tokens = 0;  // of the finished
   CachedTokens cached;
   Histogram ttft_seconds{kFirstTokenSeconds}, tpot_seconds{kTokenSeconds};
+  Histogram gap_seconds{kTokenSeconds};  // of tpot_seconds each one that its mean is of
   Histogram queue_seconds{kRequestSeconds}, total_seconds{kRequestSeconds};
   Histogram prompt_lengths{kRequestTokens}, answer_lengths{kRequestTokens};
 
@@ -68,6 +69,7 @@ struct TierFigures {
 struct Figures {
   RequestFigures requests;
   EngineStats engine;
+  std::uint32_t running = 0, waiting = 0, suspended = 0;  // requests now
   CacheStats cache;
   std::uint64_t entries = 0;
   std::uint32_t slabs_total = 0, slabs_free = 0, slabs_evictable = 0;

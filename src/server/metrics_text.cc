@@ -61,8 +61,10 @@ class Writer {
 
 void write_requests(Writer& to, const Figures& figures) {
   const RequestFigures& requests = figures.requests;
-  to.gauge("vllm:num_requests_running", figures.engine.running, "Requests that are computed together now.");
-  to.gauge("vllm:num_requests_waiting", figures.engine.waiting, "Requests that wait for their turn.");
+  to.gauge("vllm:num_requests_running", figures.running, "Requests that are computed together now.");
+  to.gauge("vllm:num_requests_waiting", figures.waiting, "Requests that wait for their turn.");
+  to.gauge("shale_requests_suspended", figures.suspended, "Requests that made room for others and will go on.");
+  to.counter("vllm:num_preemptions_total", figures.engine.preempted, "Times that a request made room for others.");
   to.counter("vllm:prompt_tokens_total", requests.prompt_tokens, "Tokens of the prompts of finished requests.");
   to.counter("vllm:generation_tokens_total", requests.generated_tokens, "Tokens generated for finished requests.");
   to.head("vllm:request_success_total", "counter", "Finished requests by why they ended.");
@@ -80,6 +82,7 @@ void write_requests(Writer& to, const Figures& figures) {
   to.histogram("vllm:time_to_first_token_seconds", requests.ttft_seconds, "From submission to the first token.");
   to.histogram("vllm:request_time_per_output_token_seconds", requests.tpot_seconds,
                "Mean time between the later tokens of a request.");
+  to.histogram("vllm:inter_token_latency_seconds", requests.gap_seconds, "Time between two tokens of a request.");
   to.histogram("vllm:e2e_request_latency_seconds", requests.total_seconds, "From submission to the end.");
   to.histogram("vllm:request_queue_time_seconds", requests.queue_seconds, "From submission to the first computation.");
   to.histogram("vllm:request_prompt_tokens", requests.prompt_lengths, "Tokens of a request's prompt.");
@@ -91,6 +94,14 @@ void write_engine(Writer& to, const EngineStats& engine) {
   to.counter("shale_engine_prefill_tokens_total", engine.prefill_tokens, "Tokens of prompts that were computed.");
   to.counter("shale_engine_decode_tokens_total", engine.decode_tokens, "Tokens of answers that were computed.");
   to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an object was unreadable.");
+  const PageBudgetStats& budgets = engine.budgets;
+  to.counter("shale_budget_evictions_total", budgets.evictions, "Passes that dropped tokens of a page budget.");
+  to.counter("shale_budget_compactions_total", budgets.compactions, "Passes that closed holes.");
+  to.counter("shale_budget_tokens_dropped_total", budgets.paging.tokens_dropped, "Tokens of a head that were dropped.");
+  to.counter("shale_budget_slots_copied_total", budgets.paging.slots_copied, "Tokens of a head that compaction moved.");
+  to.counter("shale_budget_pages_freed_total", budgets.paging.pages_freed, "Pages that page budgets gave back.");
+  to.head("shale_budget_seconds_total", "counter", "Seconds spent dropping and compacting.");
+  to.sample(engine.budget_seconds);
 }
 
 void write_pool(Writer& to, const Figures& figures) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/engine_loop.h"
@@ -16,10 +17,11 @@
 namespace shale {
 
 struct ApiOptions {
-  std::string model_name = {};             // that requests ask for and answers name
-  std::string api_key = {};                // that requests must bear, but for /health; empty: none
-  std::uint32_t max_tokens = 1024;         // of a chat's answer where its request says nothing
-  std::size_t body_bytes_max = 16u << 20;  // of a request
+  std::string model_name = {};                   // that requests ask for and answers name
+  std::string api_key = {};                      // that requests must bear, but for /health; empty: none
+  std::uint32_t max_tokens = 1024;               // of a chat's answer where its request says nothing
+  std::optional<PageBudgetOptions> budget = {};  // of requests that do not say
+  std::size_t body_bytes_max = 16u << 20;        // of a request
 };
 
 struct ServerOptions {

@@ -54,6 +54,27 @@ TEST(AnswerRequest, ReadsEveryField) {
   EXPECT_TRUE(chat(R"("exact": true, "stop": "x")")->request.demand.exact);
 }
 
+TEST(AnswerRequest, HasTheServersPageBudgetUnlessItSaysOtherwise) {
+  const auto budget = [](std::string_view fields) {
+    const auto request = parse_answer_request(Endpoint::kCompletions, fmt::format(R"({{"prompt": "x"{}}})", fields),
+                                              {.budget = PageBudgetOptions{.tokens = 512}});
+    EXPECT_TRUE(request) << request.error().message;
+    return request->request.budget;
+  };
+  EXPECT_EQ(budget("")->tokens, 512u);
+  EXPECT_EQ(budget(R"(, "page_budget": 256, "evict": "snapkv", "keep_first_page": true, "evict_interval": 1,
+                      "compaction": "hole_fill")")
+                ->tokens,
+            256u);
+  EXPECT_EQ(budget(R"(, "evict": "snapkv")")->method, "snapkv");
+  EXPECT_EQ(budget(R"(, "compaction": "hole_fill")")->compaction, Compaction::kHoleFill);
+  EXPECT_EQ(budget(R"(, "page_budget": 0)"), std::nullopt);
+  EXPECT_EQ(budget(R"(, "exact": true)"), std::nullopt);
+  EXPECT_EQ(budget(R"(, "method": "int8")"), std::nullopt);
+  EXPECT_EQ(completion(R"("prompt": "x", "page_budget": 64)")->request.budget->method, "paged_eviction");
+  EXPECT_TRUE(completion(R"("prompt": "x", "ignore_eos": true)")->request.ignore_end);
+}
+
 TEST(AnswerRequest, ReadsMessagesOfEachKind) {
   const auto request = parse_answer_request(Endpoint::kChat, R"({"messages": [
       {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
@@ -101,6 +122,9 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("keep": 0.5)", "keep"},
            {R"("method": "nonsense")", "method"},
            {R"("method": "int8", "exact": true)", "method"},
+           {R"("page_budget": 64, "exact": true)", "page_budget"},
+           {R"("page_budget": "64")", "page_budget"},
+           {R"("page_budget": 64, "compaction": "magic")", "compaction"},
            {R"("messages": [])", "messages"},
            {R"("messages": [{"role": "wizard", "content": "x"}])", "messages"},
            {R"("messages": [{"role": "user"}])", "messages"},

@@ -100,7 +100,7 @@ TEST_F(BusyEngineLoopTest, ADroppedAnswerIsCancelledAndItsPagesComeBack) {
   const auto cancelled = [&] { return loop_->figures().requests.finished[static_cast<int>(StopReason::kCancelled)]; };
   for (int i = 0; i < 2000 && cancelled() < 2; ++i) std::this_thread::sleep_for(5ms);
   EXPECT_EQ(cancelled(), 2u);
-  EXPECT_EQ(loop_->figures().engine.running, 0u);
+  EXPECT_EQ(loop_->figures().running, 0u);
   expect_pages_back();
 }
 
