@@ -63,6 +63,12 @@ Result<std::unique_ptr<PageBudget>> PageBudget::create(const PageBudgetOptions& 
                                                        std::uint32_t page_tokens, std::uint32_t prompt_tokens,
                                                        const ScorerOptions& scorers, const Calibration* calibration) {
   SHALE_TRY(check_numbers(options, page_tokens));
+  if (std::ranges::any_of(model.windows, [](std::uint32_t window) { return window > 0; })) {
+    return fail(ErrorCode::kUnsupported,
+                "{} has sliding windows beside its full layers: no method here has been shown to evict from such a "
+                "model, so it takes no page budget",
+                model.name);
+  }
   std::unique_ptr<PageBudget> made(new PageBudget(options, model, page_tokens));
   made->whole_pages_ = options.method == kPagedEviction;
   Method method{.scorer = "vk_ratio", .quantizer = "none"};

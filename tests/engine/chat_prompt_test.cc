@@ -77,7 +77,9 @@ TEST(Conversation, RepeatsWhatTheEngineHas) {
     stored.insert(stored.end(), response.tokens.begin(), response.tokens.end());
     if (stop == StopReason::kLength) stored.pop_back();
     EXPECT_EQ(second[1].tokens, stored) << to_string(stop);
-    if (stop == StopReason::kLength) EXPECT_EQ(second[2].tokens.front(), response.tokens.back());
+    if (stop == StopReason::kLength) {
+      EXPECT_EQ(second[2].tokens.front(), response.tokens.back());
+    }
   }
 }
 
