@@ -80,7 +80,7 @@ void add_serve(CLI::App& parent, Action& chosen) {
       ->add_option("--queue", options->server.loop.queue_max,
                    "Requests that may wait beside those under way; more are told to come again (429)")
       ->envname("SHALE_QUEUE")
-      ->check(CLI::Range(0u, 4096u))
+      ->check(CLI::Range(0u, 1024u))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);

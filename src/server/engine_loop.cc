@@ -150,6 +150,7 @@ void EngineLoop::deliver() {
 void EngineLoop::publish() {
   const Cache& cache = engine_.cache();
   const PagePool& pool = engine_.cache().pool();
+  const std::uint32_t slab_pages = pool.shape().pages_per_slab();
   Figures figures{.requests = requests_,
                   .engine = engine_.stats(),
                   .running = engine_.running(),
@@ -157,10 +158,10 @@ void EngineLoop::publish() {
                   .suspended = engine_.suspended(),
                   .cache = cache.stats(),
                   .entries = engine_.cache().index().size(),
-                  .slabs_total = pool.slabs_total(),
-                  .slabs_free = pool.slabs_free(),
-                  .slabs_evictable = cache.slabs_evictable(),
-                  .slab_bytes = pool.shape().slab_bytes()};
+                  .pages_total = std::uint64_t{pool.slabs_total()} * slab_pages,
+                  .pages_free = pool.pages_free(),
+                  .pages_evictable = std::uint64_t{cache.slabs_evictable()} * slab_pages,
+                  .page_bytes = pool.shape().page_bytes()};
   for (const auto& tier : cache.tiers()) {
     figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed()});
   }

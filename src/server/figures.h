@@ -72,8 +72,8 @@ struct Figures {
   std::uint32_t running = 0, waiting = 0, suspended = 0;  // requests now
   CacheStats cache;
   std::uint64_t entries = 0;
-  std::uint32_t slabs_total = 0, slabs_free = 0, slabs_evictable = 0;
-  std::uint64_t slab_bytes = 0;
+  // Of the pool: evictable ones are only kept for later requests.
+  std::uint64_t pages_total = 0, pages_free = 0, pages_evictable = 0, page_bytes = 0;
   std::vector<TierFigures> tiers = {};
 };
 

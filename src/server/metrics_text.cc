@@ -105,11 +105,12 @@ void write_engine(Writer& to, const EngineStats& engine) {
 }
 
 void write_pool(Writer& to, const Figures& figures) {
-  const double total = figures.slabs_total, free = figures.slabs_free, kept = figures.slabs_evictable;
+  const auto total = static_cast<double>(figures.pages_total), free = static_cast<double>(figures.pages_free);
+  const auto kept = static_cast<double>(figures.pages_evictable);
   to.gauge("vllm:kv_cache_usage_perc", (total - free - kept) / total,
            "Share of the pool that requests hold; 1 is all.");
   to.head("shale_pool_bytes", "gauge", "The page pool's bytes: held by requests, kept for later ones, free.");
-  const auto bytes = static_cast<double>(figures.slab_bytes);
+  const auto bytes = static_cast<double>(figures.page_bytes);
   to.sample((total - free - kept) * bytes, "state=\"held\"");
   to.sample(kept * bytes, "state=\"kept\"");
   to.sample(free * bytes, "state=\"free\"");

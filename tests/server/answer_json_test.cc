@@ -77,10 +77,10 @@ TEST(ApiErrors, HaveStatusesThatClientsUnderstand) {
 
 TEST(Metrics, AreLinesThatPrometheusReads) {
   Figures figures;
-  figures.slabs_total = 10;
-  figures.slabs_free = 4;
-  figures.slabs_evictable = 1;
-  figures.slab_bytes = 100;
+  figures.pages_total = 10;
+  figures.pages_free = 4;
+  figures.pages_evictable = 1;
+  figures.page_bytes = 100;
   figures.tiers.push_back({.name = "disk", .capacity_bytes = 1000, .used_bytes = 30, .stats = {}, .speed = {}});
   figures.requests.finish(answer(), 2.0);
   const std::string text = metrics_text(figures, "a \"model\"");
