@@ -147,7 +147,7 @@ void add_score(CLI::App& parent, Action& chosen) {
   add("--window", o->scorer.window, "snapkv: queries observed; pyramid: tokens that every layer has room for", "N",
       "Scorer");
   add("--kernel", o->scorer.kernel, "snapkv, rkv: width of the average pooling, odd", "N", "Scorer");
-  add("--sinks", o->scorer.sinks, "streaming: first tokens that always rank first", "N", "Scorer");
+  add("--sinks", o->scorer.sinks, "streaming, kvzip: first tokens that always rank first", "N", "Scorer");
   add("--seed", o->scorer.seed, "random: of the permutation", "N", "Scorer");
   add("--rope-base", o->rope_base, "expected_attention, triattention: base of the rotation", "N", "Rotation")
       ->check(CLI::PositiveNumber);

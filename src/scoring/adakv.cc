@@ -27,24 +27,10 @@ class AdaKv final : public Budget {
     }
     for (std::uint32_t layer = 0; layer < scores.layers; ++layer) {
       const std::size_t begin = layer * layer_size;
-      fill(scores.layer(layer), n, std::size_t{count - safe} * scores.kv_heads,
-           std::span(kept).subspan(begin, layer_size));
+      keep_best_of_heads(scores.layer(layer), n, std::size_t{count - safe} * scores.kv_heads,
+                         std::span(kept).subspan(begin, layer_size));
     }
     return kept;
-  }
-
-  // Keeps the `count` best of a layer's tokens that are not kept yet.
-  static void fill(std::span<const float> scores, std::size_t n, std::size_t count, std::span<std::uint8_t> kept) {
-    // The ranking breaks ties by index, so tokens come first in it: [tokens][heads].
-    const std::size_t heads = scores.size() / n;
-    std::vector<float> by_token(scores.size());
-    for (std::size_t i = 0; i < scores.size(); ++i) by_token[i % n * heads + i / n] = scores[i];
-    for (const std::uint32_t place : ranking(by_token)) {
-      if (count == 0) return;
-      std::uint8_t& token = kept[place % heads * n + place / heads];
-      count -= token == 0 ? 1 : 0;
-      token = 1;
-    }
   }
 };
 

@@ -93,7 +93,7 @@ TEST(Budgets, AnUnknownNameListsTheKnownOnes) {
   const auto made = make_budget("nope");
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(made.error().message, ::testing::HasSubstr("adakv, pyramid, uniform"));
+  EXPECT_THAT(made.error().message, ::testing::HasSubstr("adakv, global, pyramid, uniform"));
 }
 
 TEST(Uniform, KeepsTheSameNumberEverywhere) {
@@ -136,6 +136,23 @@ TEST(AdaKv, AgreesWithItsDefinition) {
       pool.resize(kept_beyond.size());
       EXPECT_EQ(kept_beyond, pool);
     }
+  }
+}
+
+TEST(Global, PoolsTheWholeModelAboveEachHeadsBest) {
+  // Scores grow from head to head across layers: the first heads keep their best token, the last take the pool.
+  Scene scene{2, 2, 40, std::vector<float>(160)};
+  std::iota(scene.scores.begin(), scene.scores.end(), 0.0f);
+  const Kept kept = (*make_budget("global"))->select(scene.view(), 0.25, 8);
+  const std::vector<std::uint32_t> expected = {1, 1, 1, 37};  // 10 tokens a head, 40 together
+  for (std::uint32_t head = 0; head < 4; ++head) EXPECT_EQ(scene.count(kept, head), expected[head]);
+}
+
+TEST(Global, KeepsAsManyAsUniform) {
+  const Scene scene = random_scene(3, 2, 70, 9);
+  for (const double keep : {0.02, 0.3, 1.0}) {
+    const Kept kept = (*make_budget("global"))->select(scene.view(), keep, 8);
+    EXPECT_EQ(std::ranges::count(kept, 1), 6 * kept_tokens(70, keep)) << keep;
   }
 }
 

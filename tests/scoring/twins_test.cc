@@ -161,5 +161,16 @@ TEST(Streaming, RanksSinksThenNewestFirst) {
   EXPECT_EQ(ranking(scores), (std::vector<std::uint32_t>{0, 1, 5, 4, 3, 2}));
 }
 
+TEST(KvZip, RanksSinksThenByTheLargestAttention) {
+  const std::vector<float> attention = {0, 0, 0.25f, 1, 0.125f, 0.5f, 1, 1, 1, 1, 0, 1};  // [2 heads][6]
+  LayerKv<Half> layer{.tokens = 6, .kv_heads = 2, .head_dim = 32, .pages = {}, .repeat_attention = attention};
+  std::vector<float> scores(12);
+  make_scorer("kvzip", {.sinks = 2}).value()->score(layer, scores);
+  EXPECT_EQ(ranking(std::span(scores).first(6)), (std::vector<std::uint32_t>{1, 0, 3, 5, 2, 4}));
+  EXPECT_EQ(ranking(std::span(scores).last(6)), (std::vector<std::uint32_t>{1, 0, 5, 3, 2, 4}));
+  make_scorer("kvzip", {.sinks = 99}).value()->score(layer, scores);
+  for (const float score : scores) EXPECT_EQ(score, scores[0]);
+}
+
 }  // namespace
 }  // namespace shale
