@@ -122,6 +122,7 @@ std::vector<Half> transposed(const Half* from, std::size_t rows, std::size_t col
 
 std::unique_ptr<Quantizer> quantizer_for(const std::string& name, std::size_t head_dim) {
   auto quantizer = checked(make_quantizer(name));
+  expect(!quantizer->needs_tables(), name + " needs tables of a model, which this module does not read");
   expect(head_dim > 0 && head_dim % quantizer->channel_multiple() == 0,
          name + " takes head dimensions that are multiples of " + std::to_string(quantizer->channel_multiple()));
   return quantizer;

@@ -92,10 +92,12 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
   State& s = *state;
   s.planner = std::move(planner);
   s.tree = std::make_unique<PrefixTree>(pool, std::move(policy));
-  SHALE_ASSIGN(s.candidates, Candidates::create(s.options.methods, pool.shape(), s.tiers, s.costs,
-                                                [&s](const EntryKey& key, const Method& method, double keep) {
-                                                  return s.quality(key, method, keep);
-                                                }));
+  SHALE_ASSIGN(s.candidates, Candidates::create(
+                                 s.options.methods, pool.shape(), s.tiers, s.costs,
+                                 [&s](const EntryKey& key, const Method& method, double keep) {
+                                   return s.quality(key, method, keep);
+                                 },
+                                 s.options.tables));
   for (const Method& method : s.candidates->methods()) {
     SHALE_ASSIGN(const ScorerNeeds needs, s.needs_of(method));
     const std::string missing =
@@ -103,7 +105,8 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
     if (!missing.empty()) return fail(ErrorCode::kInvalidArgument, "{} needs {}", method.text(), missing);
     s.needs = s.needs | needs;
   }
-  s.context.emplace(JobContext{pool, s.tiers, s.fingerprint, s.options.scorers, s.options.model, s.stats});
+  s.context.emplace(
+      JobContext{pool, s.tiers, s.fingerprint, s.options.scorers, s.options.model, s.options.tables, s.stats});
   s.recall_costs();
   for (std::uint32_t tier = 0; tier < s.tiers.size(); ++tier) SHALE_TRY(s.scan(tier));
   s.adopt_placements();

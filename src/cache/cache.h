@@ -46,6 +46,8 @@ struct CacheOptions {
   std::vector<std::string> methods = {"knorm", "keydiff", "snapkv", "int8", "kivi4", "keydiff+int8", "snapkv+int8"};
   ScorerOptions scorers;
   ModelTraits model;  // of the model that computes what is stored
+  // Of that model, for quantizers that need them; must outlive the cache. Null: methods that need them are refused.
+  const CachegenTables* tables = nullptr;
   // Load what is stored even where computing it again is estimated to be faster: for callers that cannot compute, and
   // for measurements.
   bool load_always = false;

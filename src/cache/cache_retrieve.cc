@@ -63,7 +63,9 @@ const StoredObject* Cache::State::choose_copy(const EntryIndex::Link& link, cons
 // Evicts from the prefix tree when the pool has no room.
 Result<ObjectDecoder> Cache::State::start_decoder(const Manifest& manifest, double keep, Bits bits,
                                                   std::uint32_t tokens, Sequence& into) {
-  const auto start = [&] { return ObjectDecoder::start(manifest, keep, tokens, into, bits, options.model.windows); };
+  const auto start = [&] {
+    return ObjectDecoder::start(manifest, keep, tokens, into, bits, options.model.windows, options.tables);
+  };
   auto decoder = start();
   const std::uint32_t slabs = pool.shape().pages_for(static_cast<std::uint32_t>(manifest.tokens.size())) + 1;
   if (decoder || decoder.error().code != ErrorCode::kFull || !tree->make_room(slabs)) return decoder;

@@ -72,6 +72,12 @@ EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
 }
 
 Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {
+  for (std::uint32_t stratum = 0; stratum < kKeepGrid.size(); ++stratum) {
+    SHALE_ASSIGN(const auto quantizer, make_quantizer(method.quantizer_of(stratum), options.tables));
+    if (quantizer->needs_tables()) {
+      return fail(ErrorCode::kInvalidArgument, "{} needs tables of the model", quantizer->name());
+    }
+  }
   if (method.scorer.empty()) return ScorerNeeds{};
   SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, options.scorers));
   return scorer->needs();
@@ -108,7 +114,7 @@ Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method,
   identity.method = method;
   SHALE_ASSIGN(ObjectEncoder encoder,
                ObjectEncoder::start(s.pool, std::move(slabs), entry.first_position % page_tokens, std::move(identity),
-                                    s.options.scorers, entry.observations, s.options.model));
+                                    s.options.scorers, entry.observations, s.options.model, s.options.tables));
   while (encoder.step(executor)) {
   }
   const auto encoded = std::make_shared<const ObjectEncoder::Encoded>(encoder.finish());

@@ -21,7 +21,7 @@ std::uint64_t bytes_at(const std::vector<std::uint64_t>& strata_bytes, double ke
 
 Result<Candidates> Candidates::create(const std::vector<std::string>& methods, const PageShape& shape,
                                       std::span<const std::unique_ptr<Tier>> tiers, const CostModel& costs,
-                                      QualityOf quality) {
+                                      QualityOf quality, const CachegenTables* tables) {
   Candidates candidates;
   candidates.methods_.push_back(Method::full());
   for (const std::string& text : methods) {
@@ -33,6 +33,7 @@ Result<Candidates> Candidates::create(const std::vector<std::string>& methods, c
   candidates.tiers_ = tiers;
   candidates.costs_ = &costs;
   candidates.quality_ = std::move(quality);
+  candidates.tables_ = tables;
   return candidates;
 }
 
@@ -46,7 +47,7 @@ const std::vector<std::uint64_t>& Candidates::strata_bytes(const Method& method,
   std::vector<std::uint64_t>& cumulative = sizes_[{method.text(), tokens}];
   if (cumulative.empty()) {
     cumulative.push_back(0);
-    const auto layout = ObjectLayout::make(shape_, method, tokens);
+    const auto layout = ObjectLayout::make(shape_, method, tokens, tables_);
     const std::uint32_t strata = layout ? layout->strata() : 0;
     for (std::uint32_t s = 0; s < strata; ++s) cumulative.push_back(cumulative.back() + layout->stratum_bytes(s));
   }

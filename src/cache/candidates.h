@@ -33,7 +33,7 @@ class Candidates {
   // `methods` without `full`; kInvalidArgument for unknown names. References must outlive this.
   static Result<Candidates> create(const std::vector<std::string>& methods, const PageShape& shape,
                                    std::span<const std::unique_ptr<Tier>> tiers, const CostModel& costs,
-                                   QualityOf quality);
+                                   QualityOf quality, const CachegenTables* tables = nullptr);
 
   // Index 0 is `full`.
   const std::vector<Method>& methods() const { return methods_; }
@@ -71,6 +71,7 @@ class Candidates {
   std::span<const std::unique_ptr<Tier>> tiers_;
   const CostModel* costs_ = nullptr;
   QualityOf quality_;
+  const CachegenTables* tables_ = nullptr;
   // Of strata_bytes, by method and tokens: the same few sizes are asked for again and again.
   mutable std::map<std::pair<std::string, std::uint32_t>, std::vector<std::uint64_t>> sizes_;
 };

@@ -87,8 +87,9 @@ class StoreJob final : public Job {
     identity.first_position = entry().first_position;
     identity.tokens = entry().tokens;
     identity.method = method_;
-    auto encoder = ObjectEncoder::start(context_.pool, std::move(slabs), first_ % shape.page_tokens,
-                                        std::move(identity), context_.scorers, observations_, context_.model);
+    auto encoder =
+        ObjectEncoder::start(context_.pool, std::move(slabs), first_ % shape.page_tokens, std::move(identity),
+                             context_.scorers, observations_, context_.model, context_.tables);
     if (!encoder) {
       count_failure(context_.stats, encoder.error());
       std::erase_if(targets_, [&](const CopyTarget& target) { return target.method == method_; });
@@ -219,8 +220,8 @@ class CopyJob final : public Job {
       return Progress::kWorked;
     }
     pages_.emplace(context_.pool);
-    auto decoder =
-        ObjectDecoder::start(*object_.manifest, 1.0, static_cast<std::uint32_t>(entry().tokens.size()), *pages_);
+    auto decoder = ObjectDecoder::start(*object_.manifest, 1.0, static_cast<std::uint32_t>(entry().tokens.size()),
+                                        *pages_, Bits::kAll, {}, context_.tables);
     if (!decoder) return conclude(false);  // the pool has no room now; the planner will ask again
     decoder_.emplace(std::move(*decoder));
     phase_ = Phase::kDecode;

@@ -32,6 +32,7 @@ struct JobContext {
   const Fingerprint& fingerprint;
   const ScorerOptions& scorers;
   const ModelTraits& model;
+  const CachegenTables* tables;
   CacheStats& stats;
 };
 

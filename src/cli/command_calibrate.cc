@@ -14,14 +14,14 @@ struct CalibrateOptions {
   ModelChoice model;
   OutputOptions output;
   std::vector<std::string> texts;
-  std::string file;
+  std::string file, tables;
 };
 
 constexpr char kExamples[] =
-    "Any plain text does; some ten thousand tokens are enough. The file is good for this model's weights alone.\n"
+    "Any plain text does; some ten thousand tokens are enough. The files are good for this model's weights alone.\n"
     "\n"
     "Examples:\n"
-    "  shale calibrate --text LICENSE --output smollm2.calibration\n"
+    "  shale calibrate --text LICENSE --output smollm2.calibration --cachegen-tables smollm2.tables\n"
     "  shale generate --calibration smollm2.calibration --method triattention --keep 0.5 --context LICENSE \\\n"
     "    --prompt \"May I sell copies?\"";
 
@@ -35,24 +35,36 @@ Status run(const CalibrateOptions& options) {
     tokens.insert(tokens.end(), more.begin(), more.end());
   }
   SHALE_ASSIGN(const auto model, open_model(options.model));
-  auto progress = std::make_optional<Progress>(options.output, "calibrating");
-  auto calibration = calibrate(*model, tokens, [&](std::size_t done, std::size_t total) {
-    (*progress)(done, total);
-    return check_interrupt().has_value();
-  });
-  progress.reset();
-  if (!calibration) return std::unexpected(std::move(calibration).error());
-  const std::vector<std::byte> bytes = calibration->serialize(model->info().checkpoint);
-  SHALE_TRY(write_file(options.file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
-  if (options.output.json) {
-    print_json({{"file", options.file},
-                {"model", model->info().name},
-                {"checkpoint", model->info().checkpoint.hex()},
-                {"tokens", tokens.size()},
-                {"bytes", bytes.size()}});
-  } else {
-    print_note(
-        fmt::format("{} tokens of text, {} bytes of calibration in {}", tokens.size(), bytes.size(), options.file));
+  const auto watched = [&](std::string_view what, const auto& calibrate) {
+    Progress progress(options.output, std::string(what));
+    return calibrate([&](std::size_t done, std::size_t total) {
+      progress(done, total);
+      return check_interrupt().has_value();
+    });
+  };
+  const auto report = [&](const std::string& file, std::span<const std::byte> bytes) -> Status {
+    SHALE_TRY(write_file(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+    if (options.output.json) {
+      print_json({{"file", file},
+                  {"model", model->info().name},
+                  {"checkpoint", model->info().checkpoint.hex()},
+                  {"tokens", tokens.size()},
+                  {"bytes", bytes.size()}});
+    } else {
+      print_note(fmt::format("{} tokens of text, {} bytes of calibration in {}", tokens.size(), bytes.size(), file));
+    }
+    return {};
+  };
+  if (!options.file.empty()) {
+    SHALE_ASSIGN(const Calibration calibration,
+                 watched("calibrating", [&](const auto& progress) { return calibrate(*model, tokens, progress); }));
+    SHALE_TRY(report(options.file, calibration.serialize(model->info().checkpoint)));
+  }
+  if (!options.tables.empty()) {
+    SHALE_ASSIGN(const CachegenTables tables, watched("counting codes", [&](const auto& progress) {
+                   return calibrate_cachegen(*model, tokens, progress);
+                 }));
+    SHALE_TRY(report(options.tables, tables.serialize(model->info().checkpoint)));
   }
   return {};
 }
@@ -61,13 +73,17 @@ Status run(const CalibrateOptions& options) {
 
 void add_calibrate(CLI::App& parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "calibrate", "Learn from text what the scorer triattention asks of a model", run);
+      add_command(parent, chosen, "calibrate",
+                  "Learn from text what the scorer triattention and the quantizer cachegen ask of a model", run);
   command->footer(kExamples);
   command->add_option("--text", options->texts, "UTF-8 text; may be given again")
       ->required()
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
-  command->add_option("--output", options->file, "File to write")->required()->type_name("FILE");
+  auto* files = command->add_option_group("Files to write");
+  files->add_option("--output", options->file, "Where queries point, for triattention")->type_name("FILE");
+  files->add_option("--cachegen-tables", options->tables, "How keys and values lie, for cachegen")->type_name("FILE");
+  files->require_option(1, 2);
   add_model_options(*command, options->model);
   add_output_options(*command, options->output);
 }

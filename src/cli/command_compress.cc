@@ -119,9 +119,10 @@ Status run(const CompressOptions& options) {
   SHALE_ASSIGN(const std::uint64_t budget,
                budget_bytes(options.budget, tokens * serving->pool().shape().token_bytes()));
   const Observations& observed = seen.entry.observations;
-  SHALE_ASSIGN(const RatePlan plan, plan_rate({&seen.sequence, method.scorer, scores, observed.queries,
-                                               observed.query_heads, observed.window},
-                                              quantizers_of(method), budget, serving->model().executor()));
+  SHALE_ASSIGN(const RatePlan plan,
+               plan_rate({&seen.sequence, method.scorer, scores, observed.queries, observed.query_heads,
+                          observed.window, serving->cache().options().tables},
+                         quantizers_of(method), budget, serving->model().executor()));
   if (options.output.json) {
     print_json(to_json(plan, tokens, budget));
   } else {

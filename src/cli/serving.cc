@@ -34,6 +34,15 @@ Result<Calibration> read_calibration(const std::string& path, const ModelInfo& m
   return calibration;
 }
 
+Result<CachegenTables> read_tables(const std::string& path, const ModelInfo& model) {
+  SHALE_ASSIGN(const std::string bytes, read_file(path));
+  auto tables = CachegenTables::parse(std::as_bytes(std::span(bytes)), model.checkpoint);
+  if (!tables) return fail_in("tables " + path, std::move(tables).error());
+  const Status shape = tables->check_shape(model.layers, model.kv_heads, model.head_dim);
+  if (!shape) return fail_in("tables " + path, shape.error());
+  return tables;
+}
+
 }  // namespace
 
 std::filesystem::path cache_folder(const TierChoice& choice) {
@@ -97,6 +106,10 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   if (!options.calibration.empty()) {
     SHALE_ASSIGN(serving->calibration_, read_calibration(options.calibration, serving->model_->info()));
     cache_options.model.calibration = &*serving->calibration_;
+  }
+  if (!options.tables.empty()) {
+    SHALE_ASSIGN(serving->tables_, read_tables(options.tables, serving->model_->info()));
+    cache_options.tables = &*serving->tables_;
   }
   SHALE_ASSIGN(serving->cache_, Cache::open(std::move(cache_options), fingerprint, *serving->pool_, std::move(tiers),
                                             std::move(catalogue), serving->clock_));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cli/output.h"
+#include "codec/cachegen_tables.h"
 #include "engine/engine.h"
 #include "scoring/calibration.h"
 #include "tier/tiers.h"
@@ -43,6 +44,7 @@ struct ServingOptions {
   std::optional<std::uint64_t> pool_bytes;  // unset: a quarter of memory, at most 2 GiB
   CacheOptions cache;
   std::string calibration;  // file that `shale calibrate` made; empty: none
+  std::string tables;       // cachegen's, likewise
   bool store = true;        // false: no tiers; nothing is looked up on them or left behind
 };
 
@@ -82,6 +84,7 @@ class Serving {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<Calibration> calibration_;
+  std::optional<CachegenTables> tables_;
   std::unique_ptr<PagePool> pool_;
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<Engine> engine_;

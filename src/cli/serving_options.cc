@@ -88,6 +88,12 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->envname("SHALE_CALIBRATION")
       ->type_name("FILE")
       ->group("Model");
+  command
+      .add_option("--cachegen-tables", options.tables,
+                  "What `shale calibrate` learned of this model's keys and values, for the quantizer cachegen")
+      ->envname("SHALE_CACHEGEN_TABLES")
+      ->type_name("FILE")
+      ->group("Model");
 
   const char* group = "Placement";
   command.add_option("--planner", options.cache.planner, "Who decides what lies where, and how compressed")

@@ -15,7 +15,7 @@ namespace {
 std::size_t copy_head(const HeadPages& source, std::span<const std::uint32_t> kept, const Quantizer* quantizer,
                       std::span<const MutablePageView> to, const PageShape& shape) {
   BlockBuffer block(shape.head_dim);
-  std::vector<std::byte> base, refinement;
+  std::vector<std::byte> base, refinement, all;
   std::size_t bytes = 0;
   for (std::size_t first = 0; first < kept.size(); first += kBlockTokens) {
     const auto tokens = kept.subspan(first, std::min<std::size_t>(kBlockTokens, kept.size() - first));
@@ -27,13 +27,17 @@ std::size_t copy_head(const HeadPages& source, std::span<const std::uint32_t> ke
       quantizer->encode(block.const_rows(count), {base, refinement});
       quantizer->decode({base, refinement}, block.rows(count));
       bytes += base.size() + refinement.size();
+      if (quantizer->packs()) all.insert(all.end(), base.begin(), base.end());
     } else {
       bytes += std::size_t{count} * shape.head_dim * 2 * sizeof(Half);
     }
     scatter_tokens(block.const_rows(count), 0, to, shape, static_cast<std::uint32_t>(first), count);
   }
   flush_stream();
-  return bytes;
+  if (!quantizer || !quantizer->packs()) return bytes;
+  std::vector<std::byte> packed;
+  quantizer->pack(all, static_cast<std::uint32_t>(kept.size()), shape.head_dim, packed);
+  return packed.size();
 }
 
 }  // namespace
@@ -60,8 +64,8 @@ Result<CompressedCopy> compressed_copy(PagePool& pool, const Sequence& context,
     std::vector<MutablePageView> to;
     for (const PageId page : stratum.pages[i]) to.push_back(pool.writable_page(page));
     const std::size_t bitmap = kept[i].size() < tokens ? (tokens + 7) / 8 : 0;
-    bytes +=
-        bitmap + copy_head(pages.head(index / shape.kv_heads, index % shape.kv_heads), kept[i], quantizer, to, shape);
+    bytes += bitmap + copy_head(pages.head(index / shape.kv_heads, index % shape.kv_heads), kept[i],
+                                quantizer ? &quantizer->of_head(index) : nullptr, to, shape);
   });
   copy.sequence.advance(tokens, true);
   copy.bytes = bytes;

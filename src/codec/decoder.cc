@@ -7,6 +7,7 @@
 
 #include "codec/layout.h"
 #include "codec/object.h"
+#include "codec/packed_chunk.h"
 #include "codec/token_coding.h"
 #include "codec/token_copy.h"
 
@@ -66,29 +67,32 @@ struct ObjectDecoder::State {
 
   Status decode_nested(std::uint32_t chunk, std::uint32_t partner, std::span<const std::byte> bytes,
                        Executor& executor);
+  Status decode_packed(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
   Status decode_full(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
   void copy_slabs(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t first, std::uint32_t end);
   void copy_shifted(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t layer, std::uint32_t head);
   MutablePageView page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const;
   void scatter_stored_page(const std::byte* from, std::span<const MutablePageView> to, std::uint32_t slot,
                            std::uint32_t tokens) const;
-  // `checked` is the chunk whose checksum is still to be verified.
-  Status decode_sections(const ChunkInfo& checked, const Codes<const std::byte>& bytes, Executor& executor);
-  void decode_piece(std::uint32_t stratum, const Codes<const std::byte>& codes, std::span<const PageId> to,
-                    std::uint32_t first, std::uint32_t end);
+  // `unverified` is the chunk as it came; none where its checksum was verified before.
+  Status decode_sections(const ChunkInfo& chunk, const Codes<const std::byte>& bytes,
+                         std::span<const std::byte> unverified, Executor& executor);
+  // `index` is the head's number.
+  void decode_piece(std::uint32_t stratum, std::uint32_t index, const Codes<const std::byte>& codes,
+                    std::span<const PageId> to, std::uint32_t first, std::uint32_t end);
   void slide(std::span<const PageId> run, std::uint32_t first, std::uint32_t end);
 };
 
 namespace {
 
-// Runs work(0) … work(count - 1) beside the check of the checksum. What is decoded of damaged bytes is nonsense that
-// nobody sees: the caller drops the sequence.
+// Runs work(0) … work(count - 1) beside the check of the checksum, if there are bytes to check. What is decoded of
+// damaged bytes is nonsense that nobody sees: the caller drops the sequence.
 Status verified(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor, std::size_t count,
                 const std::function<void(std::size_t)>& work) {
-  bool sound = false;
+  bool sound = bytes.empty();
   executor.parallel_for(count + 1, [&](std::size_t i) {
     if (i == 0) {
-      sound = hash128(bytes) == chunk.checksum;
+      sound = sound || hash128(bytes) == chunk.checksum;
     } else {
       work(i - 1);
     }
@@ -187,11 +191,18 @@ Status ObjectDecoder::State::decode_nested(std::uint32_t chunk, std::uint32_t pa
   const AlignedBuffer other = std::move(waiting[partner]);
   const bool is_base = chunks[chunk].plane == kBasePlane;
   const Codes<const std::byte> both{is_base ? bytes : other.bytes(), is_base ? other.bytes() : bytes};
-  return decode_sections(chunks[chunk], both, executor);
+  return decode_sections(chunks[chunk], both, bytes, executor);
+}
+
+Status ObjectDecoder::State::decode_packed(const ChunkInfo& chunk, std::span<const std::byte> bytes,
+                                           Executor& executor) {
+  SHALE_TRY(verified(chunk, bytes, executor, 0, {}));
+  SHALE_ASSIGN(const AlignedBuffer unpacked, unpack_chunk(layout, chunk, bytes, executor));
+  return decode_sections(chunk, {unpacked.bytes()}, {}, executor);
 }
 
 Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes<const std::byte>& bytes,
-                                             Executor& executor) {
+                                             std::span<const std::byte> unverified, Executor& executor) {
   const std::uint32_t tokens = layout.stratum_tokens(chunk.stratum), pieces = pieces_of(tokens);
   const std::uint32_t sections = (chunk.end_layer - chunk.first_layer) * shape().kv_heads;
   const std::uint32_t first_page = shape().page_index(chunk.first_layer, 0);
@@ -211,7 +222,6 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes
       skipped[i] = *below(hidden(chunk.first_layer + i / shape().kv_heads));
     }
   }
-  const auto unverified = chunk.plane == kBasePlane ? bytes.base : bytes.refinement;
   SHALE_TRY(verified(chunk, unverified, executor, std::size_t{sections} * pieces, [&](std::size_t i) {
     const std::size_t section = i / pieces;
     const auto first = static_cast<std::uint32_t>(i % pieces) * kPieceTokens;
@@ -219,7 +229,8 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes
         bytes.base.subspan(section * base_bytes, base_bytes).subspan(layout.bitmap_bytes()),
         bytes.refinement.subspan(section * refinement_bytes, refinement_bytes)};
     const std::uint32_t end = std::min(first + kPieceTokens, kept[section]);
-    if (end > skipped[section]) decode_piece(chunk.stratum, codes, stratum.pages[first_page + section], first, end);
+    const std::uint32_t index = first_page + static_cast<std::uint32_t>(section);
+    if (end > skipped[section]) decode_piece(chunk.stratum, index, codes, stratum.pages[index], first, end);
   }));
   for (std::uint32_t i = 0; i < sections; ++i) {
     if ((kept[i] == tokens && skipped[i] == 0) || !layout.ranked()) continue;
@@ -248,13 +259,14 @@ void ObjectDecoder::State::slide(std::span<const PageId> run, std::uint32_t firs
 }
 
 // Tokens [first, end) of a section.
-void ObjectDecoder::State::decode_piece(std::uint32_t stratum, const Codes<const std::byte>& codes,
+void ObjectDecoder::State::decode_piece(std::uint32_t stratum, std::uint32_t index, const Codes<const std::byte>& codes,
                                         std::span<const PageId> to, std::uint32_t first, std::uint32_t end) {
   std::vector<MutablePageView> views;
   for (std::uint32_t token = first; token < end; token += shape().page_tokens) {
     views.push_back(sequence->pool().writable_page(to[token / shape().page_tokens]));
   }
-  decode_tokens(layout.quantizer(stratum), codes, layout.stratum_tokens(stratum), first, end, views, shape());
+  decode_tokens(layout.quantizer(stratum).of_head(index), codes, layout.stratum_tokens(stratum), first, end, views,
+                shape());
 }
 
 ObjectDecoder::ObjectDecoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -263,7 +275,8 @@ ObjectDecoder::ObjectDecoder(ObjectDecoder&&) noexcept = default;
 ObjectDecoder& ObjectDecoder::operator=(ObjectDecoder&&) noexcept = default;
 
 Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
-                                           Sequence& sequence, Bits bits, std::span<const std::uint32_t> windows) {
+                                           Sequence& sequence, Bits bits, std::span<const std::uint32_t> windows,
+                                           const CachegenTables* tables) {
   const auto tokens = static_cast<std::uint32_t>(manifest.tokens.size());
   if (manifest.shape != sequence.pool().shape()) {
     return fail(ErrorCode::kMismatch, "a stored object of another model or page size cannot be loaded into this pool");
@@ -272,7 +285,7 @@ Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep
     return fail(ErrorCode::kInvalidArgument, "keep {} of {} tokens of an entry of {} cannot be loaded", keep,
                 logical_tokens, tokens);
   }
-  SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(manifest.shape, manifest.method, tokens));
+  SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(manifest.shape, manifest.method, tokens, tables));
   const std::uint32_t strata = manifest.strata_for(keep);
   std::vector<Sequence::Stratum> pages;
   std::vector<SlabId> slabs;
@@ -332,8 +345,9 @@ Status ObjectDecoder::decode(std::uint32_t chunk, std::span<const std::byte> byt
     return fail(ErrorCode::kCorrupt, "a chunk of a stored object has {} bytes instead of {}", bytes.size(), info.bytes);
   }
   if (s.layout.full()) return s.decode_full(info, bytes, executor);
+  if (s.layout.packed(info.stratum)) return s.decode_packed(info, bytes, executor);
   if (const auto partner = s.partner(chunk)) return s.decode_nested(chunk, *partner, bytes, executor);
-  return s.decode_sections(info, {bytes}, executor);
+  return s.decode_sections(info, {bytes}, bytes, executor);
 }
 
 }  // namespace shale

@@ -5,6 +5,7 @@
 #include "codec/entry_layer.h"
 #include "codec/layout.h"
 #include "codec/object.h"
+#include "codec/packed_chunk.h"
 #include "codec/token_coding.h"
 #include "codec/token_copy.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 // What one thread encodes or sums in about a millisecond.
 constexpr std::size_t kBytesPerStep = 4 << 20;
+constexpr std::size_t kPackingEffort = 16;  // packing a byte, in bytes summed
 
 // How many of the `left` equal pieces of work a step does.
 std::uint32_t pieces_per_step(std::size_t piece_bytes, std::size_t threads, std::uint32_t left) {
@@ -43,12 +45,13 @@ struct ObjectEncoder::State {
   void score_layer(std::uint32_t layer);
   void encode_head(std::uint32_t layer, std::uint32_t head);
   void encode_pages(const HeadPages& source, std::uint32_t layer, std::uint32_t head);
-  void encode_run(const HeadPages& source, Codes<std::byte> out) const;
+  void encode_run(const HeadPages& source, std::uint32_t index, Codes<std::byte> out) const;
   void encode_stratum(const HeadPages& source, std::span<const std::uint8_t> stratum_of_token, std::uint32_t stratum,
-                      Codes<std::byte> out) const;
+                      std::uint32_t index, Codes<std::byte> out) const;
   // The parts of the chunks of (stratum, layer) that belong to one head.
   Codes<std::byte> sections(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head);
   AlignedBuffer& chunk_of(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layer);
+  void seal(std::uint32_t chunk);
 };
 
 void ObjectEncoder::State::score_layer(std::uint32_t layer) {
@@ -74,6 +77,17 @@ AlignedBuffer& ObjectEncoder::State::chunk_of(std::uint32_t stratum, std::uint32
   return encoded.chunks[static_cast<std::size_t>(found - chunks.begin())];
 }
 
+// Packs where that is to be done, and sums.
+void ObjectEncoder::State::seal(std::uint32_t index) {
+  ChunkInfo& chunk = encoded.manifest.chunks[index];
+  AlignedBuffer& bytes = encoded.chunks[index];
+  if (layout.packed(chunk.stratum)) {
+    bytes = pack_chunk(layout, chunk, bytes.bytes());
+    chunk.bytes = bytes.size();
+  }
+  chunk.checksum = hash128(bytes.bytes());
+}
+
 Codes<std::byte> ObjectEncoder::State::sections(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head) {
   const std::uint32_t first_layer = layer - layer % encoded.manifest.chunks.front().end_layer;
   const std::size_t index = std::size_t{layer - first_layer} * shape().kv_heads + head;
@@ -88,10 +102,12 @@ Codes<std::byte> ObjectEncoder::State::sections(std::uint32_t stratum, std::uint
 void ObjectEncoder::State::encode_head(std::uint32_t layer, std::uint32_t head) {
   const HeadPages source = pages.head(layer, head);
   if (layout.full()) return encode_pages(source, layer, head);
-  if (!layout.ranked()) return encode_run(source, sections(0, layer, head));
+  if (!layout.ranked()) return encode_run(source, shape().page_index(layer, head), sections(0, layer, head));
   const std::size_t n = layout.tokens();
   const auto strata = std::span(stratum_of).subspan(shape().page_index(layer, head) * n, n);
-  for (std::uint32_t s = 0; s < layout.strata(); ++s) encode_stratum(source, strata, s, sections(s, layer, head));
+  for (std::uint32_t s = 0; s < layout.strata(); ++s) {
+    encode_stratum(source, strata, s, shape().page_index(layer, head), sections(s, layer, head));
+  }
 }
 
 // Full objects hold, slab by slab, what the slab holds of the group's layers. Slots beyond the last token are zeroed:
@@ -112,15 +128,15 @@ void ObjectEncoder::State::encode_pages(const HeadPages& source, std::uint32_t l
               rows_of(MutablePageView{keys, keys + shape().key_elements()}, shape()), 0, rest);
 }
 
-void ObjectEncoder::State::encode_run(const HeadPages& source, Codes<std::byte> out) const {
-  encode_tokens(layout.quantizer(0), source.pages, shape(), layout.tokens(), out);
+void ObjectEncoder::State::encode_run(const HeadPages& source, std::uint32_t index, Codes<std::byte> out) const {
+  encode_tokens(layout.quantizer(0).of_head(index), source.pages, shape(), layout.tokens(), out);
   take_codes(layout.quantizer(0), layout.tokens(), shape().head_dim, out);
   fill_padding(out);
 }
 
 void ObjectEncoder::State::encode_stratum(const HeadPages& source, std::span<const std::uint8_t> stratum_of_token,
-                                          std::uint32_t stratum, Codes<std::byte> out) const {
-  const Quantizer& quantizer = layout.quantizer(stratum);
+                                          std::uint32_t stratum, std::uint32_t index, Codes<std::byte> out) const {
+  const Quantizer& quantizer = layout.quantizer(stratum).of_head(index);
   const auto bitmap = out.base.first(layout.bitmap_bytes());
   std::fill(bitmap.begin(), bitmap.end(), std::byte{0});
   out.base = out.base.subspan(bitmap.size());
@@ -147,10 +163,11 @@ ObjectEncoder& ObjectEncoder::operator=(ObjectEncoder&&) noexcept = default;
 
 Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<SlabId> slabs, std::uint32_t first_slot,
                                            Manifest identity, const ScorerOptions& options,
-                                           const Observations& observations, const ModelTraits& model) {
+                                           const Observations& observations, const ModelTraits& model,
+                                           const CachegenTables* tables) {
   const PageShape& shape = pool.shape();
   const auto tokens = static_cast<std::uint32_t>(identity.tokens.size());
-  SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(shape, identity.method, tokens));
+  SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(shape, identity.method, tokens, tables));
   if (slabs.size() != shape.pages_for(first_slot + tokens) || first_slot >= shape.page_tokens) {
     return fail(ErrorCode::kInvalidArgument, "an entry of {} tokens does not lie in {} slabs", tokens, slabs.size());
   }
@@ -174,7 +191,9 @@ Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<Sla
   identity.strata_tokens.assign(layout.strata_tokens().begin(), layout.strata_tokens().end());
   identity.chunks = layout.chunks(layers_per_group(shape, identity.method, tokens));
   std::vector<AlignedBuffer> chunks;
-  for (const ChunkInfo& chunk : identity.chunks) chunks.emplace_back(chunk.bytes);
+  for (const ChunkInfo& chunk : identity.chunks) {
+    chunks.emplace_back(layout.unpacked_bytes(chunk.stratum, chunk.plane, chunk.end_layer - chunk.first_layer));
+  }
   auto state = std::make_unique<State>(State{.pages = EntryPages(pool, std::move(slabs), first_slot, tokens),
                                              .layout = std::move(layout),
                                              .scorer = std::move(scorer),
@@ -202,9 +221,10 @@ bool ObjectEncoder::step(Executor& executor) {
     run(s.heads_encoded, pieces_per_step(head_bytes, executor.threads(), s.heads() - s.heads_encoded),
         [&](std::uint32_t i) { s.encode_head(i / kv_heads, i % kv_heads); });
   } else if (s.chunks_summed < chunks) {
-    const std::size_t chunk_bytes = s.encoded.chunks.front().size();
-    run(s.chunks_summed, pieces_per_step(chunk_bytes, executor.threads(), chunks - s.chunks_summed),
-        [&](std::uint32_t i) { s.encoded.manifest.chunks[i].checksum = hash128(s.encoded.chunks[i].bytes()); });
+    const std::size_t chunk_bytes = s.encoded.chunks[s.chunks_summed].size();
+    const std::size_t effort = s.layout.packed(s.encoded.manifest.chunks[s.chunks_summed].stratum) ? kPackingEffort : 1;
+    run(s.chunks_summed, pieces_per_step(chunk_bytes * effort, executor.threads(), chunks - s.chunks_summed),
+        [&](std::uint32_t i) { s.seal(i); });
   }
   return s.chunks_summed < chunks;
 }

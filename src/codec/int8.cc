@@ -151,7 +151,7 @@ class Int8 final : public Quantizer {
 
 }  // namespace int8
 
-std::unique_ptr<Quantizer> make_int8() { return std::make_unique<int8::Int8>(); }
+std::unique_ptr<Quantizer> make_int8(const CachegenTables*) { return std::make_unique<int8::Int8>(); }
 
 }  // namespace shale
 #endif

@@ -62,8 +62,8 @@ class Coder final : public Kivi {
 
 }  // namespace kivi
 
-std::unique_ptr<Quantizer> make_kivi2() { return std::make_unique<kivi::Coder>("kivi2", 2); }
-std::unique_ptr<Quantizer> make_kivi4() { return std::make_unique<kivi::Coder>("kivi4", 4); }
+std::unique_ptr<Quantizer> make_kivi2(const CachegenTables*) { return std::make_unique<kivi::Coder>("kivi2", 2); }
+std::unique_ptr<Quantizer> make_kivi4(const CachegenTables*) { return std::make_unique<kivi::Coder>("kivi4", 4); }
 
 }  // namespace shale
 #endif

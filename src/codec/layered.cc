@@ -61,8 +61,8 @@ class Nested final : public Coarse {
 
 }  // namespace layered
 
-std::unique_ptr<Quantizer> make_layered() { return std::make_unique<layered::Nested>(); }
-std::unique_ptr<Quantizer> make_layered2() { return std::make_unique<layered::Coarse>(); }
+std::unique_ptr<Quantizer> make_layered(const CachegenTables*) { return std::make_unique<layered::Nested>(); }
+std::unique_ptr<Quantizer> make_layered2(const CachegenTables*) { return std::make_unique<layered::Coarse>(); }
 
 }  // namespace shale
 #endif

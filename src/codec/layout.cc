@@ -7,7 +7,8 @@
 
 namespace shale {
 
-Result<ObjectLayout> ObjectLayout::make(const PageShape& shape, const Method& method, std::uint32_t tokens) {
+Result<ObjectLayout> ObjectLayout::make(const PageShape& shape, const Method& method, std::uint32_t tokens,
+                                        const CachegenTables* tables) {
   if (tokens == 0) return fail(ErrorCode::kInvalidArgument, "an entry without tokens has nothing to store");
   SHALE_TRY(method.check());
   ObjectLayout layout;
@@ -21,7 +22,7 @@ Result<ObjectLayout> ObjectLayout::make(const PageShape& shape, const Method& me
     layout.strata_tokens_ = {tokens};
   }
   for (std::uint32_t s = 0; s < layout.strata(); ++s) {
-    SHALE_ASSIGN(const std::shared_ptr<const Quantizer> quantizer, make_quantizer(method.quantizer_of(s)));
+    SHALE_ASSIGN(const std::shared_ptr<const Quantizer> quantizer, make_quantizer(method.quantizer_of(s), tables));
     if (shape.head_dim % quantizer->channel_multiple() != 0) {
       return fail(ErrorCode::kUnsupported, "{} needs a head dimension that is a multiple of {}; this model has {}",
                   quantizer->name(), quantizer->channel_multiple(), shape.head_dim);
@@ -38,9 +39,26 @@ std::size_t ObjectLayout::section_bytes(std::uint32_t stratum, std::uint32_t pla
   return round_up(bytes, kSectionAlignment);
 }
 
-std::size_t ObjectLayout::chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const {
+std::size_t ObjectLayout::unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const {
   const std::size_t heads = std::size_t{layers} * shape_.kv_heads;
   return heads * (full_ ? shape_.pages_for(tokens_) * shape_.page_bytes() : section_bytes(stratum, plane));
+}
+
+std::size_t ObjectLayout::chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const {
+  if (!packed(stratum)) return unpacked_bytes(stratum, plane, layers);
+  const std::size_t heads = std::size_t{layers} * shape_.kv_heads;
+  const double elements = 2.0 * shape_.head_dim * stratum_tokens(stratum);
+  const auto coded = static_cast<std::size_t>(elements * quantizer(stratum).bits() / 8);
+  return packed_header_bytes(heads) + heads * (bitmap_bytes() + coded);
+}
+
+bool ObjectLayout::may_have(const ChunkInfo& chunk) const {
+  const std::uint32_t layers = chunk.end_layer - chunk.first_layer;
+  if (!packed(chunk.stratum)) return chunk.bytes == unpacked_bytes(chunk.stratum, chunk.plane, layers);
+  const std::size_t heads = std::size_t{layers} * shape_.kv_heads;
+  const std::size_t most =
+      quantizer(chunk.stratum).packed_bytes_max(stratum_tokens(chunk.stratum), shape_.head_dim) + bitmap_bytes();
+  return chunk.bytes >= packed_header_bytes(heads) && chunk.bytes <= packed_header_bytes(heads) + heads * most;
 }
 
 std::vector<ChunkInfo> ObjectLayout::chunks(std::uint32_t layers_per_group) const {

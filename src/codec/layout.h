@@ -1,5 +1,6 @@
 // Where things lie in the chunks of an object, all of it computed from shape, method and number of tokens: what a
-// manifest says of sizes is checked against this, and no chunk holds a length. Format: docs/formats/object.md.
+// manifest says of sizes is checked against this, and no chunk holds a length but those of quantizers that pack, which
+// say where their sections end. Format: docs/formats/object.md.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,17 @@ namespace shale {
 // A section is what one (layer, KV head) has in one chunk; sections begin at multiples of it.
 inline constexpr std::size_t kSectionAlignment = 64;
 
+// Before the first section of a packed chunk: the hash of its tables, and where each section ends, u32.
+inline constexpr std::size_t packed_header_bytes(std::size_t sections) {
+  return sizeof(Hash128) + sections * sizeof(std::uint32_t);
+}
+
 class ObjectLayout {
  public:
   // kInvalidArgument for unknown names or no tokens, kUnsupported for a head dimension that the quantizer cannot take.
-  static Result<ObjectLayout> make(const PageShape& shape, const Method& method, std::uint32_t tokens);
+  // `tables`, for quantizers that need them, must outlive the layout; without, they are only laid out.
+  static Result<ObjectLayout> make(const PageShape& shape, const Method& method, std::uint32_t tokens,
+                                   const CachegenTables* tables = nullptr);
 
   const PageShape& shape() const { return shape_; }
   std::uint32_t tokens() const { return tokens_; }
@@ -36,9 +44,15 @@ class ObjectLayout {
   std::size_t bitmap_bytes() const { return ranked_ ? (std::size_t{tokens_} + 63) / 64 * 8 : 0; }
   // What a stratum has chunks of: its base, and where its quantizer's bits nest their refinement.
   std::uint32_t planes(std::uint32_t stratum) const { return refinement_bytes(stratum) == 0 ? 1 : 2; }
-  // Not for full objects.
+  // Whether chunks of the stratum are packed: their sections then take what they turn out to take.
+  bool packed(std::uint32_t stratum) const { return !full_ && quantizer(stratum).packs(); }
+  // Not for full objects; of packed strata, before packing.
   std::size_t section_bytes(std::uint32_t stratum, std::uint32_t plane) const;
+  // Of packed strata, before packing; chunk_bytes() is then about what is left of it.
+  std::size_t unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const;
   std::size_t chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const;
+  // Whether a chunk may have so many bytes.
+  bool may_have(const ChunkInfo& chunk) const;
   // All of an object, in the manifest's order and without checksums, in groups of `layers_per_group` layers.
   std::vector<ChunkInfo> chunks(std::uint32_t layers_per_group) const;
   // Of all planes, of all layers.

@@ -35,6 +35,6 @@ class None final : public Quantizer {
 
 }  // namespace
 
-std::unique_ptr<Quantizer> make_none() { return std::make_unique<None>(); }
+std::unique_ptr<Quantizer> make_none(const CachegenTables*) { return std::make_unique<None>(); }
 
 }  // namespace shale

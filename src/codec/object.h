@@ -96,10 +96,10 @@ class ObjectEncoder {
   // position, tokens and method; the rest is filled in. `observations` and `model` are what scorers may read beside
   // pages; `observations` must stay in place until done. kInvalidArgument for unknown methods, scorers whose needs are
   // not met (by name) or slabs that do not fit the tokens; kUnsupported for a head dimension that the quantizer cannot
-  // take.
+  // take. `tables`, for quantizers that need them, must outlive the encoder.
   static Result<ObjectEncoder> start(const PagePool& pool, std::vector<SlabId> slabs, std::uint32_t first_slot,
                                      Manifest identity, const ScorerOptions& options, const Observations& observations,
-                                     const ModelTraits& model);
+                                     const ModelTraits& model, const CachegenTables* tables = nullptr);
   ~ObjectEncoder();
   ObjectEncoder(ObjectEncoder&&) noexcept;
   ObjectEncoder& operator=(ObjectEncoder&&) noexcept;
@@ -128,10 +128,12 @@ class ObjectDecoder {
   // `logical_tokens`, from 1 to manifest.tokens.size(): a hit may end inside the entry; tokens at or beyond are left
   // out. Full objects restore slabs whose heads agree, bit for bit; all others make the sequence lossy, with each
   // stratum on pages of its own, its tokens in order of position. Of ranked objects, tokens that a layer's window
-  // (ModelTraits::windows) hides from every query after the hit are left out too. kMismatch for another shape.
+  // (ModelTraits::windows) hides from every query after the hit are left out too. kMismatch for another shape. `tables`
+  // as for encoding.
   static Result<ObjectDecoder> start(const Manifest& manifest, double keep, std::uint32_t logical_tokens,
                                      Sequence& sequence, Bits bits = Bits::kAll,
-                                     std::span<const std::uint32_t> windows = {});
+                                     std::span<const std::uint32_t> windows = {},
+                                     const CachegenTables* tables = nullptr);
   ~ObjectDecoder();
   ObjectDecoder(ObjectDecoder&&) noexcept;
   ObjectDecoder& operator=(ObjectDecoder&&) noexcept;
@@ -140,8 +142,8 @@ class ObjectDecoder {
   // Numbers of the chunks that are wanted, ascending.
   const std::vector<std::uint32_t>& chunks() const;
   // Verifies the checksum and decodes one chunk over the executor, each once. Of a base and its refinement the first to
-  // come is copied and waits for the other. kCorrupt when it fails; the caller must then drop the sequence, for what
-  // lies in its pages is undefined.
+  // come is copied and waits for the other. kCorrupt when it fails, kMismatch for a chunk packed by other tables; the
+  // caller must then drop the sequence, for what lies in its pages is undefined.
   Status decode(std::uint32_t chunk, std::span<const std::byte> bytes, Executor& executor);
 
  private:

@@ -128,9 +128,9 @@ std::vector<std::string_view> quantizer_names() {
   return names;
 }
 
-Result<std::unique_ptr<Quantizer>> make_quantizer(std::string_view name) {
+Result<std::unique_ptr<Quantizer>> make_quantizer(std::string_view name, const CachegenTables* tables) {
   for (const QuantizerEntry& entry : kQuantizers) {
-    if (entry.name == name) return entry.make();
+    if (entry.name == name) return entry.make(tables);
   }
   return fail(ErrorCode::kInvalidArgument, "unknown quantizer '{}'; known are {}", name,
               fmt::join(quantizer_names(), ", "));

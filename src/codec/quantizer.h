@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/half.h"
+#include "core/hash.h"
 
 namespace shale {
 
@@ -51,6 +52,10 @@ class Quantizer {
   virtual ~Quantizer() = default;
   virtual std::string_view name() const = 0;
   virtual double bits() const = 0;  // nominal bits per stored element
+  // Whether it codes as meant only with tables of the model; without them it has generic ones.
+  virtual bool needs_tables() const { return false; }
+  // For the keys and values of head number `index` = layer · kv_heads + head; good as long as this.
+  virtual const Quantizer& of_head(std::uint32_t /*index*/) const { return *this; }
   // head_dim must be a multiple of it.
   virtual std::uint32_t channel_multiple() const { return 32; }
 
@@ -62,6 +67,20 @@ class Quantizer {
   // Without a refinement, at fewer bits. Any bytes of the right length decode to something finite or not, never to
   // undefined behaviour.
   void decode(const Codes<const std::byte>& in, const KvRows<Half>& rows) const;
+
+  // Quantizers whose codes are not equally likely store them packed, in as many bytes as they turn out to take.
+  virtual bool packs() const { return false; }
+  // Of which tables the packing is; zero: generic ones.
+  virtual Hash128 tables() const { return {}; }
+  virtual std::size_t packed_bytes_max(std::uint32_t /*tokens*/, std::uint32_t /*head_dim*/) const { return 0; }
+  // `codes`, of base_bytes(), packed: appended to `out`.
+  virtual void pack(std::span<const std::byte> /*codes*/, std::uint32_t /*tokens*/, std::uint32_t /*head_dim*/,
+                    std::vector<std::byte>& /*out*/) const {}
+  // The reverse; false for bytes that nothing was packed to, and `codes` is then anything.
+  virtual bool unpack(std::span<const std::byte> /*packed*/, std::uint32_t /*tokens*/, std::uint32_t /*head_dim*/,
+                      std::span<std::byte> /*codes*/) const {
+    return false;
+  }
 
  protected:
   // An encoded block is a sequence of planes, each `rows` rows of `row_bytes`. A short block has the same planes with
@@ -94,8 +113,10 @@ inline Codes<std::byte> take_codes(const Quantizer& quantizer, std::uint32_t tok
   return taken;
 }
 
+class CachegenTables;
+
 std::vector<std::string_view> quantizer_names();  // alphabetical, "none" among them
-// kInvalidArgument names the known ones.
-Result<std::unique_ptr<Quantizer>> make_quantizer(std::string_view name);
+// kInvalidArgument names the known ones. `tables`, for quantizers that need them, must outlive what is made.
+Result<std::unique_ptr<Quantizer>> make_quantizer(std::string_view name, const CachegenTables* tables = nullptr);
 
 }  // namespace shale

@@ -9,6 +9,7 @@
 
 // Alphabetical.
 #define SHALE_QUANTIZERS(X) \
+  X(cachegen)               \
   X(int8)                   \
   X(kivi2)                  \
   X(kivi4)                  \
@@ -21,14 +22,14 @@
 
 namespace shale {
 
-// Defined by the quantizer's file: make_int8 and so on.
-#define SHALE_DECLARE(name) std::unique_ptr<Quantizer> make_##name();
+// Defined by the quantizer's file: make_int8 and so on. Tables are read by those that need them; null: generic ones.
+#define SHALE_DECLARE(name) std::unique_ptr<Quantizer> make_##name(const CachegenTables* tables);
 SHALE_QUANTIZERS(SHALE_DECLARE)
 #undef SHALE_DECLARE
 
 struct QuantizerEntry {
   std::string_view name;
-  std::unique_ptr<Quantizer> (*make)();
+  std::unique_ptr<Quantizer> (*make)(const CachegenTables*);
 };
 
 #define SHALE_ENTRY(name) QuantizerEntry{#name, make_##name},

@@ -64,9 +64,15 @@ class Coder final : public Turboquant {
 
 }  // namespace turboquant
 
-std::unique_ptr<Quantizer> make_turboquant2() { return std::make_unique<turboquant::Coder>("turboquant2", 2); }
-std::unique_ptr<Quantizer> make_turboquant3() { return std::make_unique<turboquant::Coder>("turboquant3", 3); }
-std::unique_ptr<Quantizer> make_turboquant4() { return std::make_unique<turboquant::Coder>("turboquant4", 4); }
+std::unique_ptr<Quantizer> make_turboquant2(const CachegenTables*) {
+  return std::make_unique<turboquant::Coder>("turboquant2", 2);
+}
+std::unique_ptr<Quantizer> make_turboquant3(const CachegenTables*) {
+  return std::make_unique<turboquant::Coder>("turboquant3", 3);
+}
+std::unique_ptr<Quantizer> make_turboquant4(const CachegenTables*) {
+  return std::make_unique<turboquant::Coder>("turboquant4", 4);
+}
 
 }  // namespace shale
 #endif

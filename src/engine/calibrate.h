@@ -1,10 +1,12 @@
-// Offline calibration of a model for scorers that ask where queries point (triattention).
+// Offline calibration of a model: for scorers that ask where queries point (triattention), and for quantizers that ask
+// how keys and values lie (cachegen).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <span>
 
+#include "codec/cachegen_tables.h"
 #include "model/model.h"
 #include "scoring/calibration.h"
 
@@ -16,5 +18,10 @@ namespace shale {
 inline constexpr std::uint32_t kCalibrationTokens = 1024;
 Result<Calibration> calibrate(Model& model, std::span<const Token> tokens,
                               const std::function<bool(std::size_t done, std::size_t total)>& progress = {});
+
+// The same text's keys and values, for cachegen: in two passes, so it takes twice as long.
+Result<CachegenTables> calibrate_cachegen(
+    Model& model, std::span<const Token> tokens,
+    const std::function<bool(std::size_t done, std::size_t total)>& progress = {});
 
 }  // namespace shale

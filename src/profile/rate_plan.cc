@@ -112,11 +112,11 @@ HeadCosts Planner::costs_of(std::uint32_t head) const {
   for (const auto& stratum : strata) {
     costs.dropped.push_back(distortion.dropped(stratum));
     auto& coded = costs.coded.emplace_back();
-    for (const auto& quantizer : quantizers_) coded.push_back(distortion.coded(stratum, *quantizer));
+    for (const auto& quantizer : quantizers_) coded.push_back(distortion.coded(stratum, quantizer->of_head(head)));
   }
   for (std::size_t q = 0; q < quantizers_.size(); ++q) {
-    costs.errors[q].position = distortion.error({&all, 1}, *quantizers_[q]);
-    costs.errors[q].importance = distortion.error(strata, *quantizers_[q]);
+    costs.errors[q].position = distortion.error({&all, 1}, quantizers_[q]->of_head(head));
+    costs.errors[q].importance = distortion.error(strata, quantizers_[q]->of_head(head));
   }
   return costs;
 }
@@ -146,7 +146,8 @@ RateChoice Planner::choice_of(std::span<const std::vector<Point>> points, std::s
     const Precision& precision = precisions_[chosen[head]];
     const auto strata = strata_of(head);
     std::vector<HeadDistortion::Coded> kept;
-    for (std::size_t s = 0; s < precision.size(); ++s) kept.push_back({strata[s], quantizers_[precision[s]].get()});
+    for (std::size_t s = 0; s < precision.size(); ++s)
+      kept.push_back({strata[s], &quantizers_[precision[s]]->of_head(head)});
     measured[head] = distortion_of(head).measured(kept);
   });
   RateChoice choice;
@@ -171,7 +172,7 @@ std::vector<QuantizerError> Planner::mean_errors(std::span<const HeadCosts> cost
   for (std::size_t q = 0; q < quantizers_.size(); ++q) {
     QuantizerError& mean = means.emplace_back();
     mean.name = quantizers_[q]->name();
-    const auto layout = ObjectLayout::make(shape_, {"", mean.name}, tokens_).value();
+    const auto layout = ObjectLayout::make(shape_, {"", mean.name}, tokens_, context_.tables).value();
     mean.bits = static_cast<double>(layout.stratum_bytes(0)) * 8 / elements;
     for (const HeadCosts& head : costs) {
       const auto add = [&](HeadDistortion::Error& sum, const HeadDistortion::Error& one) {
@@ -226,8 +227,10 @@ Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::st
   std::vector<std::unique_ptr<Quantizer>> made;
   std::vector<ObjectLayout> layouts;
   for (const std::string& name : quantizers) {
-    SHALE_ASSIGN(auto quantizer, make_quantizer(name));
-    SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(shape, {context.scorer, name}, context.sequence->length()));
+    SHALE_ASSIGN(auto quantizer, make_quantizer(name, context.tables));
+    if (quantizer->needs_tables()) return fail(ErrorCode::kInvalidArgument, "{} needs tables of the model", name);
+    SHALE_ASSIGN(ObjectLayout layout,
+                 ObjectLayout::make(shape, {context.scorer, name}, context.sequence->length(), context.tables));
     made.push_back(std::move(quantizer));
     layouts.push_back(std::move(layout));
   }

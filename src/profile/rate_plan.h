@@ -21,6 +21,7 @@ struct RankedContext {
   std::span<const float> scores;   // [layers][kv_heads][tokens], higher = keep
   std::span<const float> queries;  // [layers][query_heads][window][head_dim], of the last tokens
   std::uint32_t query_heads = 0, window = 0;
+  const CachegenTables* tables = nullptr;  // of the model, for quantizers that need them
 };
 
 // Quantizers by stratum, those that are kept: indices into the list given, never finer than the stratum before.
@@ -51,9 +52,10 @@ struct RatePlan {
   std::vector<QuantizerError> errors;
 };
 
-// `quantizers` from finest to coarsest, without repetition. kInvalidArgument for unknown names, a budget that nothing
-// meets, or a context without queries; kUnsupported for a head dimension that a quantizer cannot take. Takes about as
-// long as encoding the context once a quantizer, and needs a few copies of one head's KV a thread.
+// `quantizers` from finest to coarsest, without repetition. kInvalidArgument for unknown names, for those that lack
+// tables, a budget that nothing meets, or a context without queries; kUnsupported for a head dimension that a quantizer
+// cannot take. Takes about as long as encoding the context once a quantizer, and needs a few copies of one head's KV a
+// thread.
 Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::string> quantizers,
                            std::uint64_t budget_bytes, Executor& executor);
 

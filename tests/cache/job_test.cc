@@ -71,8 +71,9 @@ TEST_F(CacheTest, ACutWaitsForReadsUnderWay) {
   Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
   ASSERT_EQ(retrieval.tokens(), 150u);
   CacheStats stats;
-  JobContext context{*pool_, cache_->tiers(), cache_->fingerprint(), cache_->options().scorers, cache_->options().model,
-                     stats};
+  JobContext context{
+      *pool_, cache_->tiers(), cache_->fingerprint(), cache_->options().scorers, cache_->options().model, nullptr,
+      stats};
   const auto job = make_cut_job(context, *cache_->index().find(key), {{Method::full(), 0, 0}});
   EXPECT_EQ(job->step(executor_), Job::Progress::kWaiting);
   tier.let_reads_go();
@@ -94,8 +95,9 @@ TEST_F(CacheTest, EntriesChangePlacesBetweenFullTiers) {
   Entry& down = *cache_->index().find(store(tokens_of(2, 150)));
   drain();
   CacheStats stats;
-  JobContext context{*pool_, cache_->tiers(), cache_->fingerprint(), cache_->options().scorers, cache_->options().model,
-                     stats};
+  JobContext context{
+      *pool_, cache_->tiers(), cache_->fingerprint(), cache_->options().scorers, cache_->options().model, nullptr,
+      stats};
   const auto run = [&](std::deque<std::unique_ptr<Job>> jobs) {
     for (int steps = 0; !jobs.empty() && steps < 10000; ++steps) {
       const Job::Progress progress = jobs.front()->step(executor_);

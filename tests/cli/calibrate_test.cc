@@ -1,6 +1,8 @@
 // `shale calibrate`, and what a calibration is good for.
 #include <gmock/gmock.h>
 
+#include <fstream>
+
 #include "cli/shale_program.h"
 
 namespace shale::testing {
@@ -52,6 +54,59 @@ TEST_F(CalibrateTest, ADamagedOneIsRefused) {
   const Outcome outcome = run(rank());
   EXPECT_NE(outcome.status, 0);
   EXPECT_THAT(outcome.err, HasSubstr("tiny.calibration"));
+}
+
+class CachegenTablesTest : public CalibrateTest {
+ protected:
+  std::string tables() const { return home_.path() / "tiny.tables"; }
+  Outcome count(const std::string& text) {
+    return run({"calibrate", "--text", text, "--cachegen-tables", tables(), "--json"});
+  }
+  Words code() const {
+    return generate({"--cachegen-tables", tables(), "--method", "knorm+cachegen", "--keep", "0.75"});
+  }
+};
+
+TEST_F(CachegenTablesTest, AreWhatCachegenIsCodedBy) {
+  const Outcome made = count(context_);
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_EQ(made.object()["bytes"], std::filesystem::file_size(tables()));
+  const Outcome first = run(code());
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(first.object()["lossy"], true);
+  const auto loaded = run(code()).object();
+  EXPECT_EQ(loaded["sources"][0]["method"], "knorm+cachegen");
+  EXPECT_EQ(loaded["tokens"], first.object()["tokens"]);
+
+  // Coded by other tables than are loaded: not read, and no request fails for it.
+  const auto other_text = home_.path() / "other.txt";
+  std::ofstream(other_text) << "A text of its own, with other words and therefore other counts of codes.";
+  ASSERT_EQ(count(other_text).status, 0);
+  const Outcome recoded = run(code());
+  EXPECT_EQ(recoded.status, 0) << recoded.err;
+  EXPECT_EQ(recoded.object()["lossy"], true);
+}
+
+TEST_F(CachegenTablesTest, MissingDamagedOrForeignOnesAreRefused) {
+  const Outcome without = run(generate({"--method", "cachegen"}));
+  EXPECT_NE(without.status, 0);
+  EXPECT_THAT(without.err, HasSubstr("needs tables"));
+  EXPECT_NE(run({"calibrate", "--text", context_}).status, 0) << "no file to write";
+
+  ASSERT_EQ(count(context_).status, 0);
+  flip_a_byte(tables());
+  const Outcome damaged = run(code());
+  EXPECT_NE(damaged.status, 0);
+  EXPECT_THAT(damaged.err, HasSubstr("tiny.tables"));
+
+  ASSERT_EQ(count(context_).status, 0);
+  const auto other = home_.path() / "other.gguf";
+  write_tiny_model({.vocabulary = kByteVocabulary, .seed = 2}, other,
+                   [](gguf_context* metadata) { set_byte_vocabulary(metadata); });
+  environment_["SHALE_MODEL"] = other;
+  const Outcome foreign = run(code());
+  EXPECT_NE(foreign.status, 0);
+  EXPECT_THAT(foreign.err, HasSubstr("another model"));
 }
 
 TEST_F(CalibrateTest, AMissingTextLeavesNothingBehind) {

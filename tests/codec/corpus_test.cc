@@ -32,7 +32,8 @@ std::string file_of(std::string method) {
 }
 
 constexpr std::array kSound = {
-    "full", "int8", "kivi4", "streaming", "knorm+kivi2", "knorm+layered", "knorm+int8/kivi2", "turboquant4"};
+    "full",        "int8",     "kivi4",         "streaming", "knorm+kivi2", "knorm+layered", "knorm+int8/kivi2",
+    "turboquant4", "cachegen", "knorm+cachegen"};
 
 TEST(Corpus, SoundObjectsDecode) {
   const Context context = small_context();

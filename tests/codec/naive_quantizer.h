@@ -94,6 +94,37 @@ inline HeadRows int8_bounds(const HeadRows& rows) {
   return bounds;
 }
 
+// cachegen by its generic tables: half a bin from an anchor, or int8's bound for tokens that stray beyond all bins.
+inline HeadRows cachegen_bounds(const HeadRows& rows) {
+  constexpr double kWidth = 0.5;
+  HeadRows bounds = int8_bounds(rows);
+  const auto bound = [&](const std::vector<float>& from, std::vector<float>& to) {
+    const std::size_t d = rows.head_dim;
+    std::vector<double> anchor(d);
+    for (std::uint32_t t = 0; t < rows.tokens; ++t) {
+      const float* token = &from[t * d];
+      if (t % 32 == 0 || t % 32 == 10 || t % 32 == 20) {
+        double largest = 0;
+        for (std::size_t c = 0; c < d; ++c) largest = std::max<double>(largest, std::abs(token[c]));
+        double scale = to_float(to_half(static_cast<float>(largest / 127)));
+        if (scale * 127 < largest)
+          scale = to_float(Half{static_cast<std::uint16_t>(to_half(static_cast<float>(scale)).bits + 1)});
+        for (std::size_t c = 0; c < d; ++c) anchor[c] = scale * std::nearbyint(token[c] / scale);
+        continue;
+      }
+      double farthest = 0;
+      for (std::size_t c = 0; c < d; ++c) farthest = std::max(farthest, std::abs(token[c] - anchor[c]));
+      if (farthest >= 127 * kWidth) continue;
+      for (std::size_t c = 0; c < d; ++c) {
+        to[t * d + c] = static_cast<float>(kWidth / 2 + std::abs(token[c]) * kHalfStep + 1e-5);
+      }
+    }
+  };
+  bound(rows.keys, bounds.keys);
+  bound(rows.values, bounds.values);
+  return bounds;
+}
+
 // turboquant's levels: what a Gaussian coordinate's magnitude decodes to.
 inline std::vector<double> gaussian_levels(int bits) {
   if (bits == 2) return {0.4527800, 1.5104176};
@@ -143,6 +174,7 @@ inline HeadRows turboquant_bounds(const HeadRows& rows, int bits) {
 
 // How far each element may move; no member of a run is looked at outside its own block.
 inline HeadRows quantizer_bounds(std::string_view name, const HeadRows& rows) {
+  if (name == "cachegen") return naive::cachegen_bounds(rows);
   if (name == "int8") return naive::int8_bounds(rows);
   if (name == "kivi4") return naive::kivi_bounds(rows, 15);
   if (name == "kivi2") return naive::kivi_bounds(rows, 3);

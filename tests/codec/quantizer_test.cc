@@ -224,7 +224,8 @@ TEST(Quantizers, AnUnknownNameListsTheKnownOnes) {
   const auto made = make_quantizer("nope");
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(made.error().message, ::testing::HasSubstr("int8, kivi2, kivi4, layered, layered2, none, turboquant2"));
+  EXPECT_THAT(made.error().message,
+              ::testing::HasSubstr("cachegen, int8, kivi2, kivi4, layered, layered2, none, turboquant2"));
 }
 
 }  // namespace

@@ -1,0 +1,233 @@
+#include "codec/cachegen_tables.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <numeric>
+#include <string_view>
+
+#include "codec/cachegen.h"
+
+namespace shale {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+constexpr std::string_view kMagic = "SHALEG1\n";
+constexpr std::uint32_t kMost = 1 << 12;  // layers, heads and channels of any model
+
+struct Header {
+  char magic[8];
+  std::uint64_t checksum[2];  // of everything after it
+  std::uint64_t model[2];
+  std::uint32_t layers, kv_heads, head_dim, reserved;
+};
+static_assert(sizeof(Header) == 56);
+
+// Of a channel in the file.
+struct Row {
+  float width;
+  std::uint16_t frequencies[kCachegenSymbols];
+};
+static_assert(sizeof(Row) == 68);
+
+// Frequencies in proportion to counts, none of them zero.
+void set_starts(std::span<const double> counts, CachegenTables::Channel& channel) {
+  const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
+  constexpr double kShared = kCachegenTotal - kCachegenSymbols;
+  double before = 0;
+  for (std::uint32_t s = 0; s <= kCachegenSymbols; ++s) {
+    channel.starts[s] =
+        static_cast<std::uint16_t>(s + std::lround(all > 0 ? kShared * before / all : kShared * s / kCachegenSymbols));
+    if (s < kCachegenSymbols) before += counts[s];
+  }
+}
+
+double entropy_bits(const CachegenTables::Channel& channel) {
+  double bits = 0;
+  for (std::uint32_t s = 0; s < kCachegenSymbols; ++s) {
+    const double share = (channel.starts[s + 1] - channel.starts[s]) / static_cast<double>(kCachegenTotal);
+    bits -= share * (std::log2(share) - (s == 0 ? 8 : 0));
+  }
+  return bits;
+}
+
+}  // namespace
+
+CachegenTables CachegenTables::generic(std::uint32_t head_dim) {
+  CachegenTables tables(1, 1, head_dim);
+  std::vector<double> counts(kCachegenSymbols, 1);
+  for (std::uint32_t s = 1; s < kCachegenSymbols; ++s)
+    counts[s] = std::exp2(-std::abs(static_cast<double>(s) - 16) / 2);
+  for (Channel& channel : tables.channels_) set_starts(counts, channel);
+  return tables;
+}
+
+Status CachegenTables::check_shape(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim) const {
+  if (layers == layers_ && kv_heads == kv_heads_ && head_dim == head_dim_) return {};
+  return fail(ErrorCode::kMismatch,
+              "the tables are of {} layers with {} KV heads of {} channels; {}, {} and {} are wanted", layers_,
+              kv_heads_, head_dim_, layers, kv_heads, head_dim);
+}
+
+void CachegenTables::finish() {
+  Hasher hasher;
+  double bits = 0;
+  for (const Channel& channel : channels_) {
+    hasher.add(std::as_bytes(std::span(&channel.width, 1))).add(std::as_bytes(std::span(channel.starts)));
+    bits += entropy_bits(channel) / static_cast<double>(channels_.size());
+  }
+  hash_ = hasher.finish();
+  constexpr double kAnchors = 3.0 / kBlockTokens;
+  bits_ = kAnchors * (8 + 16.0 / head_dim_) + (1 - kAnchors) * bits + 1.0 / head_dim_;
+}
+
+std::vector<std::byte> CachegenTables::serialize(const Hash128& model) const {
+  std::vector<std::byte> bytes(sizeof(Header) + channels_.size() * sizeof(Row));
+  Header header{.magic = {},
+                .checksum = {},
+                .model = {model.high, model.low},
+                .layers = layers_,
+                .kv_heads = kv_heads_,
+                .head_dim = head_dim_,
+                .reserved = 0};
+  std::ranges::copy(kMagic, header.magic);
+  std::byte* to = bytes.data() + sizeof(header);
+  for (const Channel& channel : channels_) {
+    Row row{channel.width, {}};
+    for (std::uint32_t s = 0; s < kCachegenSymbols; ++s) {
+      row.frequencies[s] = static_cast<std::uint16_t>(channel.starts[s + 1] - channel.starts[s]);
+    }
+    std::memcpy(to, &row, sizeof(row));
+    to += sizeof(row);
+  }
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  const Hash128 checksum = hash128(std::span<const std::byte>(bytes).subspan(offsetof(Header, model)));
+  header.checksum[0] = checksum.high;
+  header.checksum[1] = checksum.low;
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  return bytes;
+}
+
+Result<CachegenTables> CachegenTables::parse(std::span<const std::byte> bytes, const Hash128& model) {
+  Header header;
+  if (bytes.size() < sizeof(header)) return fail(ErrorCode::kCorrupt, "no tables of cachegen: {} bytes", bytes.size());
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const std::string_view magic(header.magic, sizeof(header.magic));
+  if (magic != kMagic) {
+    if (magic.starts_with("SHALEG")) return fail(ErrorCode::kMismatch, "tables of another version");
+    return fail(ErrorCode::kCorrupt, "no tables of cachegen");
+  }
+  if (hash128(bytes.subspan(offsetof(Header, model))) != Hash128{header.checksum[0], header.checksum[1]}) {
+    return fail(ErrorCode::kCorrupt, "the tables are damaged: their checksum differs");
+  }
+  const auto within = [](std::uint32_t number) { return number >= 1 && number <= kMost; };
+  if (!within(header.layers) || !within(header.kv_heads) || !within(header.head_dim) ||
+      bytes.size() - sizeof(header) !=
+          2 * std::size_t{header.layers} * header.kv_heads * header.head_dim * sizeof(Row)) {
+    return fail(ErrorCode::kCorrupt, "the tables' numbers contradict their length");
+  }
+  if (model != Hash128{header.model[0], header.model[1]}) {
+    return fail(ErrorCode::kMismatch, "the tables are of another model: calibrate this one");
+  }
+  CachegenTables tables(header.layers, header.kv_heads, header.head_dim);
+  const std::byte* from = bytes.data() + sizeof(header);
+  for (Channel& channel : tables.channels_) {
+    Row row;
+    std::memcpy(&row, from, sizeof(row));
+    from += sizeof(row);
+    std::uint32_t start = 0;
+    bool sound = std::isfinite(row.width) && row.width > 0;
+    for (std::uint32_t s = 0; s < kCachegenSymbols; ++s) {
+      sound &= row.frequencies[s] >= 1 && start < kCachegenTotal;
+      channel.starts[s] = static_cast<std::uint16_t>(start);
+      start += row.frequencies[s];
+    }
+    if (!sound || start != kCachegenTotal) {
+      return fail(ErrorCode::kCorrupt, "the tables hold a channel that nothing can be coded by");
+    }
+    channel.width = row.width;
+    channel.starts.back() = kCachegenTotal;
+  }
+  tables.finish();
+  return tables;
+}
+
+CachegenCalibrator::CachegenCalibrator(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim,
+                                       const CachegenWidths& widths)
+    : widths_(widths), tables_(layers, kv_heads, head_dim), sums_(tables_.channels_.size()) {}
+
+void CachegenCalibrator::add_spread(std::uint32_t index, const KvRows<const Half>& rows) {
+  const std::size_t d = rows.head_dim;
+  Sums* sums = &sums_[2 * index * d];
+  const auto add = [](Sums& to, Half x, Half anchor) {
+    const double difference = double{to_float(x)} - double{to_float(anchor)};
+    if (!std::isfinite(difference)) return;
+    to.squares += difference * difference;
+    ++to.tokens;
+  };
+  std::uint32_t anchor = 0;
+  for (std::uint32_t t = 0; t < rows.tokens; ++t) {
+    if (begins_group(t % kBlockTokens)) {
+      anchor = t;
+      continue;
+    }
+    for (std::size_t c = 0; c < d; ++c) {
+      add(sums[c], rows.keys[c * rows.key_stride + t], rows.keys[c * rows.key_stride + anchor]);
+      add(sums[d + c], rows.values[t * d + c], rows.values[anchor * d + c]);
+    }
+  }
+}
+
+// A channel that never moved has bins of a hundredth of its head's usual.
+void CachegenCalibrator::set_widths() {
+  const std::size_t d = tables_.head_dim_, per_layer = sums_.size() / tables_.layers_;
+  for (std::size_t first = 0; first < sums_.size(); first += d) {
+    const float width = widths_[first / per_layer * widths_.size() / tables_.layers_];
+    const auto deviation = [](const Sums& sums) {
+      return sums.tokens == 0 ? 0 : std::sqrt(sums.squares / static_cast<double>(sums.tokens));
+    };
+    double usual = 0;
+    for (std::size_t c = first; c < first + d; ++c) usual += deviation(sums_[c]) / static_cast<double>(d);
+    for (std::size_t c = first; c < first + d; ++c) {
+      const double wide = std::max({deviation(sums_[c]), usual / 100, 0x1p-20});
+      tables_.channels_[c].width = width * static_cast<float>(wide);
+      set_starts(std::vector<double>(kCachegenSymbols, 1), tables_.channels_[c]);
+    }
+  }
+}
+
+void CachegenCalibrator::add_codes(std::uint32_t index, const KvRows<const Half>& rows) {
+  const auto quantizer = make_quantizer("cachegen", &tables_).value();
+  std::vector<std::byte> codes(quantizer->base_bytes(rows.tokens, rows.head_dim));
+  quantizer->of_head(index).encode(rows, {codes});
+  const std::byte* block = codes.data();
+  for (std::uint32_t first = 0; first < rows.tokens; first += kBlockTokens) {
+    const std::uint32_t count = std::min(kBlockTokens, rows.tokens - first);
+    for (const bool values : {false, true}) {
+      const auto side = cachegen_side(block, count, rows.head_dim, values);
+      Sums* sums = &sums_[(2 * std::size_t{index} + values) * rows.head_dim];
+      for (std::uint32_t t = 0; t < count; ++t) {
+        if (side.by_itself(t)) continue;
+        for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
+          ++sums[c].counts[cachegen_symbol(static_cast<std::int8_t>(side.code(t, c)))];
+        }
+      }
+    }
+    block += cachegen_block_bytes(count, rows.head_dim);
+  }
+}
+
+CachegenTables CachegenCalibrator::finish() const {
+  CachegenTables tables = tables_;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    std::vector<double> counts(sums_[i].counts.begin(), sums_[i].counts.end());
+    set_starts(counts, tables.channels_[i]);
+  }
+  tables.finish();
+  return tables;
+}
+
+}  // namespace shale
