@@ -50,6 +50,7 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shale quality --contexts xquad_en.jsonl --compare snapkv,keydiff,random --keeps 0.5,0.1\n"
     "  shale quality --contexts a.jsonl,b.jsonl --bits 16,8,4,2 --rows rows.jsonl --html quality.html\n"
+    "  shale quality --contexts xquad_en.jsonl --predict --rows predicted.jsonl\n"
     "  shale quality --rows rows.jsonl --markdown quality.md";
 
 // The scorers that need nothing made beforehand.
@@ -144,10 +145,11 @@ class RowFile {
     for (const auto& [key, row] : rows_) all.push_back(row);
     return all;
   }
-  // Whether it was measured, with its answer where that is wanted.
-  bool knows(const QualityRow& wanted, bool with_answer) const {
+  // Whether it was measured, with its answer and its prediction where they are wanted.
+  bool knows(const QualityRow& wanted, bool with_answer, bool with_prediction) const {
     const auto found = rows_.find(key(wanted));
-    return found != rows_.end() && (!with_answer || !found->second.answer.empty());
+    return found != rows_.end() && (!with_answer || !found->second.answer.empty()) &&
+           (!with_prediction || !found->second.predicted.empty());
   }
   Status add(std::vector<QualityRow> rows) {
     if (!path_.empty()) {
@@ -225,7 +227,7 @@ Status QualityRun::measure(const QualityContext& context, std::span<const SweepC
   for (const SweepConfiguration& configuration : configurations) {
     bool known = true;
     for (std::size_t q = 0; q < context.questions.size(); ++q) {
-      known &= file_.knows(row_of(context, configuration, q), configuration.generate);
+      known &= file_.knows(row_of(context, configuration, q), configuration.generate, sweep_options.predict);
     }
     if (!known) sweep_options.configurations.push_back(configuration);
   }
@@ -244,6 +246,10 @@ Status QualityRun::measure(const QualityContext& context, std::span<const SweepC
     row.kl = measured.forced.kl;
     if (measured.answer) {
       SHALE_TRY(compare(*measured.answer, sweep.answers[measured.question], context.answers[measured.question], row));
+    }
+    if (const auto& predicted = measured.predicted) {
+      row.predicted = {{"mass", predicted->mass}, {"error", predicted->error}, {"probe", predicted->probe}};
+      row.seconds = {{"measured", sweep.measured_s}, {"signals", sweep.signals_s}, {"probe", sweep.probe_s}};
     }
     if (options_.output.json) print_json(to_json(row));
     rows.push_back(std::move(row));
@@ -330,6 +336,8 @@ void add_quality(CLI::App& parent, Action& chosen) {
        "METHOD@KEEP,...");
   command->add_flag("--question-seen", options->sweep.question_seen,
                     "The question stands behind the context while it is compressed");
+  command->add_flag("--predict", options->sweep.predict,
+                    "Predict agreement in cheaper ways, too, and report how well they order the configurations");
   command->add_option("--answer-tokens", options->sweep.answer_tokens, "Tokens of each answer")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 
+#include "cli/prediction_report.h"
 #include "profile/bootstrap.h"
 
 namespace shale {
@@ -218,6 +219,22 @@ ReportTable winners(const Rows& rows) {
   return table;
 }
 
+ReportTable predictions(const Rows& rows) {
+  ReportTable table{"Agreement predicted",
+                    "rank correlation with measured agreement over a context's configurations, and seconds for all of "
+                    "them, means over contexts; each includes ranking the tokens, none computing the context",
+                    {"by", "contexts", "rank correlation", "seconds", "of measuring"},
+                    {}};
+  const std::vector<PredictionSkill> skills = prediction_skills(rows);
+  for (const PredictionSkill& skill : skills) {
+    if (skill.contexts == 0) continue;
+    table.rows.push_back({skill.predictor, fmt::format("{}", skill.contexts),
+                          fmt::format("{:.3f}", skill.rank_correlation), fmt::format("{:.2f}", skill.seconds),
+                          fmt::format("{:.0f} %", 100 * skill.seconds / skills.front().seconds)});
+  }
+  return table;
+}
+
 Chart chart_of(const Rows& rows, std::string title) {
   Chart chart{
       .title = std::move(title), .x_name = "bytes, share of the KV as computed", .y_name = "agreement", .lines = {}};
@@ -258,7 +275,8 @@ std::vector<ReportTable> quality_tables(std::span<const QualityRow> rows) {
       questions += grouped(same, [](const QualityRow& row) { return row.question; }).size();
     const std::string about =
         fmt::format("{} contexts, {} questions, {} data sets", contexts.size(), questions, datasets_of(group).size());
-    for (ReportTable table : {by_keep(group), by_dataset(group), by_bits(group), by_answer(group), winners(group)}) {
+    for (ReportTable table :
+         {by_keep(group), by_dataset(group), by_bits(group), by_answer(group), winners(group), predictions(group)}) {
       if (table.rows.empty()) continue;
       table.title = fmt::format("{}: {}", heading(block), table.title);
       table.note = table.note.empty() ? about : about + "; " + table.note;

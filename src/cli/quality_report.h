@@ -18,7 +18,8 @@ struct ReportTable {
 
 // One block a model and a way of asking (question seen or not: never mixed), over all data sets together: agreement by
 // method and keep with bootstrap intervals over contexts; by data set; by bits; answers that were generated; and per
-// context: which method wins, how far methods spread, and what choosing per context gains over the best fixed method.
+// context: which method wins, how far methods spread, and what choosing per context gains over the best fixed method;
+// and how well cheap predictions order the configurations, where they were made.
 std::vector<ReportTable> quality_tables(std::span<const QualityRow> rows);
 
 // Agreement against the share of bytes, a line a method, for each model and way of asking; then for each context.

@@ -27,6 +27,8 @@ QualityRow from_json(const Json& json) {
   row.kl = json.at("kl").is_null() ? INFINITY : json.at("kl").get<double>();
   if (json.contains("answer")) read("answer", row.answer);
   if (json.contains("text")) read("text", row.text);
+  if (json.contains("predicted")) read("predicted", row.predicted);
+  if (json.contains("seconds")) read("seconds", row.seconds);
   return row;
 }
 
@@ -50,6 +52,10 @@ Json to_json(const QualityRow& row) {
   if (!row.answer.empty()) {
     json["answer"] = row.answer;
     json["text"] = row.text;
+  }
+  if (!row.predicted.empty()) {
+    json["predicted"] = row.predicted;
+    json["seconds"] = row.seconds;
   }
   return json;
 }

@@ -24,6 +24,10 @@ struct QualityRow {
   // "gold_exact_match" against the accepted ones. Empty where none was.
   std::map<std::string, double> answer;
   std::string text;  // the generated answer
+  // Where agreement was predicted: "mass", "error" and "probe" (profile/sweep.h). Empty where not.
+  std::map<std::string, double> predicted;
+  // What that and measuring took for all configurations of the context: "measured", "signals", "probe".
+  std::map<std::string, double> seconds;
 };
 
 Json to_json(const QualityRow& row);

@@ -91,6 +91,12 @@ double HeadDistortion::coded(std::span<const std::uint32_t> tokens, const Quanti
   return unit_ > 0 ? sum / unit_ : 0;
 }
 
+double HeadDistortion::attention(std::span<const std::uint32_t> tokens) const {
+  double sum = 0;
+  for (const std::uint32_t i : tokens) sum += static_cast<double>(attention_[i]);
+  return sum;
+}
+
 double HeadDistortion::measured(std::span<const Coded> kept) const {
   Rows all;
   for (const Coded& some : kept) {

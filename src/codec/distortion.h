@@ -29,6 +29,9 @@ class HeadDistortion {
   double dropped(std::span<const std::uint32_t> tokens) const;
   double coded(std::span<const std::uint32_t> tokens, const Quantizer& quantizer) const;
 
+  // The share of attention that falls on these tokens.
+  double attention(std::span<const std::uint32_t> tokens) const;
+
   // Some tokens and what codes them; the groups that share a scale are of tokens that follow each other here.
   struct Coded {
     std::span<const std::uint32_t> tokens;

@@ -6,7 +6,9 @@
 
 #include "codec/compressed_copy.h"
 #include "profile/context_scores.h"
+#include "profile/context_signals.h"
 #include "profile/prompt.h"
+#include "profile/questions.h"
 #include "profile/teacher.h"
 #include "scoring/budget.h"
 
@@ -36,10 +38,15 @@ class Sweeper {
   };
   // One per configuration. `done` is called after each.
   Result<std::vector<Measured>> run(const std::function<void()>& done);
+  // One per configuration; adds to the times of `sweep`.
+  Result<std::vector<Predicted>> predict(std::span<const std::vector<Token>> probe, ContextSweep& sweep);
 
  private:
   Status measure(const SweepConfiguration& configuration, Measured& measured);
-  Result<std::vector<std::vector<std::uint32_t>>> kept_of(const SweepConfiguration& configuration);
+  Result<std::vector<ContextSignals>> signals();
+  Result<Kept> marks_of(const SweepConfiguration& configuration);
+  Result<std::unique_ptr<Quantizer>> quantizer_of(const Method& method) const;
+  std::vector<std::vector<std::uint32_t>> positions_of(const Kept& marks) const;
   Result<std::span<const float>> scores_of(const std::string& scorer);
   Result<CompressedCopy> copy(std::span<const std::vector<std::uint32_t>> kept, const Quantizer* quantizer);
   Status generate(const Sequence& compressed, Measured& measured);
@@ -72,21 +79,66 @@ Result<std::span<const float>> Sweeper::scores_of(const std::string& scorer) {
   return std::span<const float>(scores_);
 }
 
-// The positions that every head keeps.
-Result<std::vector<std::vector<std::uint32_t>>> Sweeper::kept_of(const SweepConfiguration& configuration) {
+Result<Kept> Sweeper::marks_of(const SweepConfiguration& configuration) {
   const PageShape shape = engine_.model().page_shape();
   const std::uint32_t tokens = context_.length();
-  std::vector<std::vector<std::uint32_t>> kept(shape.pages_per_slab());
-  Kept marks(kept.size() * tokens, 1);
-  if (const Method& method = configuration.method; !method.scorer.empty()) {
-    SHALE_ASSIGN(const auto scores, scores_of(method.scorer));
-    SHALE_ASSIGN(const auto budget, make_budget(method.budget.empty() ? "uniform" : method.budget));
-    marks = budget->select({shape.layers, shape.kv_heads, tokens, scores}, configuration.keep, options_.window);
-  }
+  const Method& method = configuration.method;
+  if (method.scorer.empty()) return Kept(std::size_t{shape.pages_per_slab()} * tokens, 1);
+  SHALE_ASSIGN(const auto scores, scores_of(method.scorer));
+  SHALE_ASSIGN(const auto budget, make_budget(method.budget.empty() ? "uniform" : method.budget));
+  return budget->select({shape.layers, shape.kv_heads, tokens, scores}, configuration.keep, options_.window);
+}
+
+// That every head keeps.
+std::vector<std::vector<std::uint32_t>> Sweeper::positions_of(const Kept& marks) const {
+  const std::uint32_t tokens = context_.length();
+  std::vector<std::vector<std::uint32_t>> kept(marks.size() / tokens);
   for (std::size_t i = 0; i < marks.size(); ++i) {
     if (marks[i]) kept[i / tokens].push_back(static_cast<std::uint32_t>(i % tokens));
   }
   return kept;
+}
+
+// Null for none.
+Result<std::unique_ptr<Quantizer>> Sweeper::quantizer_of(const Method& method) const {
+  if (method.quantizer == "none") return nullptr;
+  return make_quantizer(method.quantizer, engine_.cache().options().tables);
+}
+
+Result<std::vector<ContextSignals>> Sweeper::signals() {
+  std::vector<std::unique_ptr<Quantizer>> quantizers;
+  std::vector<SignalConfiguration> configurations;
+  for (const SweepConfiguration& configuration : options_.configurations) {
+    SHALE_ASSIGN(auto quantizer, quantizer_of(configuration.method));
+    SHALE_ASSIGN(Kept marks, marks_of(configuration));
+    configurations.push_back({std::move(marks), quantizer.get()});
+    quantizers.push_back(std::move(quantizer));
+  }
+  return context_signals(exact_, context_.length(), configurations, engine_.model().executor());
+}
+
+// The probe's questions are asked as the others are, by a sweeper of their own.
+Result<std::vector<Predicted>> Sweeper::predict(std::span<const std::vector<Token>> probe, ContextSweep& sweep) {
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  SHALE_ASSIGN(const auto signs, signals());
+  const double probing_s = clock.now_s();
+  SHALE_ASSIGN(const auto references,
+               answer_questions(engine_.model(), engine_.tokenizer(), context_, probe, kProbeTokens));
+  SweepOptions forced = options_;
+  for (SweepConfiguration& configuration : forced.configurations) configuration.generate = false;
+  Sweeper prober(engine_, forced, exact_, context_.length(), references, probe);
+  SHALE_ASSIGN(const auto probed, prober.run([] {}));
+  sweep.signals_s += probing_s - start_s;
+  sweep.probe_s += clock.now_s() - probing_s;
+  std::vector<Predicted> all;
+  for (std::size_t c = 0; c < signs.size(); ++c) {
+    Predicted& one = all.emplace_back(signs[c].mass, signs[c].error, 0);
+    for (const Divergence& answer : probed[c].forced) {
+      one.probe += answer.agreement / static_cast<double>(probed[c].forced.size());
+    }
+  }
+  return all;
 }
 
 // Where the pool has no room beside the questions that wait to be asked, they are asked first.
@@ -110,12 +162,9 @@ Status Sweeper::generate(const Sequence& compressed, Measured& measured) {
 }
 
 Status Sweeper::measure(const SweepConfiguration& configuration, Measured& measured) {
-  std::unique_ptr<Quantizer> quantizer;
-  if (configuration.method.quantizer != "none") {
-    SHALE_ASSIGN(quantizer, make_quantizer(configuration.method.quantizer));
-  }
-  SHALE_ASSIGN(const auto kept, kept_of(configuration));
-  SHALE_ASSIGN(const CompressedCopy compressed, copy(kept, quantizer.get()));
+  SHALE_ASSIGN(const auto quantizer, quantizer_of(configuration.method));
+  SHALE_ASSIGN(const Kept marks, marks_of(configuration));
+  SHALE_ASSIGN(const CompressedCopy compressed, copy(positions_of(marks), quantizer.get()));
   measured = {std::vector<Divergence>(references_.size()), std::vector<std::optional<std::string>>(references_.size()),
               compressed.bytes};
   batch_.add(compressed.sequence, measured.forced);
@@ -136,6 +185,17 @@ Result<std::vector<Sweeper::Measured>> Sweeper::run(const std::function<void()>&
   }
   SHALE_TRY(batch_.run());
   return measured;
+}
+
+// Questions that the model wrote.
+Result<std::vector<std::vector<Token>>> write_probe(Engine& engine, std::string_view context) {
+  SHALE_ASSIGN(const WrittenQuestions written, write_questions(engine, context, kProbeQuestions));
+  std::vector<std::vector<Token>> questions;
+  for (const std::string& question : written.questions) {
+    SHALE_ASSIGN(PromptParts parts, make_prompt(engine.tokenizer(), context, question));
+    questions.push_back(std::move(parts.question));
+  }
+  return questions;
 }
 
 // The start and the end of a context that is too long.
@@ -178,10 +238,20 @@ Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std
   for (const SweepConfiguration& configuration : options.configurations) methods.push_back(configuration.method);
   SHALE_ASSIGN(ScorerNeeds needs, needs_of(engine.cache(), methods));
   if (needs.last_queries > 0) needs.last_queries = std::max(needs.last_queries, options.window);
+  if (options.predict) needs.last_queries = std::max(needs.last_queries, kSignalQueries);
+  const RealClock clock;
+  std::vector<std::vector<Token>> probe;
+  if (options.predict) {
+    const double start_s = clock.now_s();
+    SHALE_ASSIGN(probe, write_probe(engine, context));
+    sweep.probe_s = clock.now_s() - start_s;
+  }
   SHALE_ASSIGN(const ExactContext exact,
                exact_context(engine, tokens, options.question_seen ? ScorerNeeds{} : needs, "quality"));
+  const double answering_s = clock.now_s();
   SHALE_ASSIGN(const auto references,
                answer_questions(engine.model(), engine.tokenizer(), exact.sequence, asked, options.answer_tokens));
+  sweep.measured_s = clock.now_s() - answering_s;
   for (const Reference& reference : references) sweep.answers.push_back(engine.tokenizer().text(reference.answer));
 
   const std::size_t configurations = options.configurations.size();
@@ -200,11 +270,18 @@ Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std
     }
     Sweeper sweeper(engine, options, seen ? *seen : exact, sweep.tokens, std::span(references).subspan(first, count),
                     std::span(asked).subspan(first, count));
+    std::vector<Predicted> predicted;
+    if (options.predict) {
+      SHALE_ASSIGN(predicted, sweeper.predict(probe, sweep));
+    }
+    const double asking_s = clock.now_s();
     SHALE_ASSIGN(auto measured, sweeper.run(on_done));
+    sweep.measured_s += clock.now_s() - asking_s;
     for (std::size_t c = 0; c < configurations; ++c) {
       for (std::size_t q = 0; q < count; ++q) {
-        sweep.rows.push_back({options.configurations[c], first + q, measured[c].forced[q], measured[c].bytes,
-                              std::move(measured[c].answers[q])});
+        SweepRow& row = sweep.rows.emplace_back(options.configurations[c], first + q, measured[c].forced[q],
+                                                measured[c].bytes, std::move(measured[c].answers[q]));
+        if (options.predict) row.predicted = predicted[c];
       }
     }
   }

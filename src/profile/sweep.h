@@ -29,7 +29,16 @@ struct SweepOptions {
   std::uint32_t context_tokens_max = 0;  // longer contexts lose their middle; 0: as many as the model takes
   bool question_seen = false;            // the question stands behind the context while it is ranked
   std::uint32_t window = 64;             // queries that scorers of the last queries observe
+  bool predict = false;                  // predict agreement in cheaper ways, too
   std::function<bool()> stop;            // looked at between configurations; true ends with kCancelled
+};
+
+// What was known of a configuration without asking the questions: signs of the context itself, and the agreement with
+// the full cache's answers to kProbeQuestions questions that the model wrote.
+inline constexpr std::uint32_t kProbeQuestions = 2, kProbeTokens = 12;
+struct Predicted {
+  double mass = 0, error = 0;  // context_signals.h
+  double probe = 0;
 };
 
 struct SweepRow {
@@ -38,6 +47,7 @@ struct SweepRow {
   Divergence forced;
   std::uint64_t bytes = 0;
   std::optional<std::string> answer;
+  std::optional<Predicted> predicted;
 };
 
 struct ContextSweep {
@@ -46,6 +56,9 @@ struct ContextSweep {
   std::uint64_t full_bytes = 0;      // of its KV as computed
   std::vector<std::string> answers;  // the full cache's, one per question
   std::vector<SweepRow> rows;        // one a configuration and question
+  // What all rows took, each with ranking the tokens and without computing the context: asking; context signals;
+  // writing and asking the probe's questions.
+  double measured_s = 0, signals_s = 0, probe_s = 0;
 };
 
 // kInvalidArgument for unknown methods (those of several quantizers are none here) and for scorers that lack something,

@@ -53,6 +53,32 @@ TEST(QualityReportTest, NeverMixesSeenAndUnseenQuestions) {
       table(tables, "question seen when compressing: Agreement by tokens kept").rows[0][1].starts_with("0.000"));
 }
 
+// Mass orders three configurations of each context as measuring does, error the other way round, and of the other
+// context only where both agree.
+TEST(QualityReportTest, SaysHowWellCheapPredictionsOrderConfigurations) {
+  std::vector<QualityRow> rows;
+  for (const std::string context : {"1", "2"}) {
+    for (const auto& [method, agreement] : {std::pair{"a", 0.9}, {"b", 0.6}, {"c", 0.3}}) {
+      QualityRow one = row(context, method, 0.5, context == "1" || agreement == 0.6 ? agreement : 1.2 - agreement);
+      one.predicted = {{"mass", one.agreement / 2}, {"error", one.agreement}, {"probe", 0.5}};
+      one.seconds = {{"measured", 8}, {"signals", 2}, {"probe", 4}};
+      rows.push_back(one);
+    }
+  }
+  const auto tables = quality_tables(rows);
+  const auto& skills = table(tables, "predicted").rows;
+  using Line = std::vector<std::string>;
+  ASSERT_EQ(skills.size(), 4u) << "a probe that tells nothing apart is left out";
+  EXPECT_EQ(skills[0], (Line{"measured", "2", "1.000", "8.00", "100 %"}));
+  EXPECT_EQ(skills[1], (Line{"mass", "2", "1.000", "2.00", "25 %"}));
+  EXPECT_EQ(skills[2], (Line{"error", "2", "-1.000", "2.00", "25 %"}));
+  EXPECT_EQ(skills[3], (Line{"ten entries", "2", "-1.000", "0.00", "0 %"}));
+  rows.front().predicted.clear();
+  const Json json = to_json(rows.back());
+  EXPECT_EQ(json.at("predicted").at("error"), rows.back().predicted.at("error"));
+  EXPECT_FALSE(to_json(rows.front()).contains("predicted"));
+}
+
 TEST(QualityReportTest, DrawsQualityAgainstBytesForAllAndForEachContext) {
   const std::vector<QualityRow> rows = {row("1", "a", 0.5, 1), row("1", "a", 0.1, 0.5), row("2", "a", 0.5, 0.8)};
   const auto charts = quality_charts(rows);

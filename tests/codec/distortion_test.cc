@@ -41,6 +41,8 @@ TEST_F(Distortion, IsOneForNothingAndNoneForEverything) {
   EXPECT_NEAR(head_.dropped(all_), 1, 1e-5);
   EXPECT_EQ(head_.dropped({}), 0);
   EXPECT_EQ(head_.coded(all_, *none_), 0);
+  EXPECT_NEAR(head_.attention(all_), 1, 1e-5);
+  EXPECT_EQ(head_.attention({}), 0);
   EXPECT_EQ(head_.measured({}), 1);
   const HeadDistortion::Coded everything{all_, none_.get()};
   EXPECT_NEAR(head_.measured({&everything, 1}), 0, 1e-6);

@@ -83,6 +83,39 @@ TEST_F(SweepTest, EveryScorerAndBudgetIsMeasuredAndTakesItsShare) {
   }
 }
 
+TEST_F(SweepTest, PredictsWithoutTheQuestions) {
+  SweepOptions options;
+  options.configurations = {configuration("full"), configuration("kivi2"), configuration("snapkv", 0.9),
+                            configuration("snapkv", 0.2), configuration("snapkv+kivi2", 0.2)};
+  options.answer_tokens = 8;
+  options.predict = true;
+  const auto result = sweep_context(*bench_.engine, text_, questions_, options);
+  ASSERT_TRUE(result) << result.error().message;
+  ASSERT_EQ(result->rows.size(), 10u);
+  std::map<std::pair<std::string, double>, Predicted> by;
+  for (const SweepRow& row : result->rows) {
+    ASSERT_TRUE(row.predicted);
+    by[{row.configuration.method.text(), row.configuration.keep}] = *row.predicted;
+  }
+  const Predicted full = by[{"full", 1.0}], coded = by[{"kivi2", 1.0}], most = by[{"snapkv", 0.9}],
+                  few = by[{"snapkv", 0.2}], both = by[{"snapkv+kivi2", 0.2}];
+  EXPECT_NEAR(full.mass, 1, 1e-4);
+  EXPECT_EQ(full.error, 0);
+  EXPECT_EQ(full.probe, 1);
+  EXPECT_NEAR(coded.mass, 1, 1e-4);
+  EXPECT_GT(coded.error, 0);
+  EXPECT_LT(few.mass, most.mass);
+  EXPECT_GT(few.error, most.error);
+  EXPECT_GT(both.error, few.error);
+  EXPECT_EQ(both.mass, few.mass);
+  EXPECT_GT(result->measured_s, 0);
+  EXPECT_GT(result->signals_s, 0);
+  EXPECT_GT(result->probe_s, 0);
+  const auto unpredicted = sweep({configuration("kivi2")});
+  ASSERT_TRUE(unpredicted);
+  for (const SweepRow& row : unpredicted->rows) EXPECT_FALSE(row.predicted);
+}
+
 TEST_F(SweepTest, LongContextsLoseTheirMiddle) {
   const auto whole = sweep({configuration("int8")});
   ASSERT_TRUE(whole);

@@ -1,0 +1,63 @@
+#include "profile/context_signals.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "codec/distortion.h"
+#include "codec/entry_pages.h"
+#include "codec/token_copy.h"
+
+namespace shale {
+namespace {
+
+HeadDistortion distortion_of(const EntryPages& pages, const PageShape& shape, std::uint32_t index, std::uint32_t tokens,
+                             const Observations& observed) {
+  const std::uint32_t layer = index / shape.kv_heads, head = index % shape.kv_heads;
+  const std::size_t d = shape.head_dim, group = observed.query_heads / shape.kv_heads;
+  std::vector<Half> keys(d * tokens), values(keys.size());
+  gather_tokens(pages.head(layer, head).pages, shape, 0, tokens,
+                {keys.data(), values.data(), tokens, tokens, shape.head_dim}, 0);
+  const std::uint32_t used = std::min(kSignalQueries, observed.window);
+  std::vector<float> queries;
+  for (std::size_t row = layer * observed.query_heads + head * group, end = row + group; row < end; ++row) {
+    const auto last = std::span(observed.queries).subspan(((row + 1) * observed.window - used) * d, used * d);
+    queries.insert(queries.end(), last.begin(), last.end());
+  }
+  return HeadDistortion({keys.data(), values.data(), tokens, tokens, shape.head_dim}, queries);
+}
+
+}  // namespace
+
+std::vector<ContextSignals> context_signals(const ExactContext& context, std::uint32_t tokens,
+                                            std::span<const SignalConfiguration> configurations, Executor& executor) {
+  const Observations& observed = context.entry.observations;
+  assert(observed.window > 0);
+  const PagePool& pool = context.sequence.pool();
+  const PageShape& shape = pool.shape();
+  const EntryPages pages(pool, context.sequence.slabs(tokens), 0, tokens);
+  const std::size_t heads = shape.pages_per_slab();
+  std::vector<std::vector<ContextSignals>> of_heads(heads, std::vector<ContextSignals>(configurations.size()));
+  executor.parallel_for(heads, [&](std::size_t i) {
+    const auto index = static_cast<std::uint32_t>(i);
+    const HeadDistortion distortion = distortion_of(pages, shape, index, tokens, observed);
+    for (std::size_t c = 0; c < configurations.size(); ++c) {
+      const auto marks = std::span(configurations[c].kept).subspan(i * tokens, tokens);
+      std::vector<std::uint32_t> kept, dropped;
+      for (std::uint32_t t = 0; t < tokens; ++t) (marks[t] ? kept : dropped).push_back(t);
+      of_heads[i][c] = {.mass = distortion.attention(kept), .error = distortion.dropped(dropped)};
+      if (const Quantizer* quantizer = configurations[c].quantizer) {
+        of_heads[i][c].error += distortion.coded(kept, quantizer->of_head(index));
+      }
+    }
+  });
+  std::vector<ContextSignals> means(configurations.size());
+  for (const auto& head : of_heads) {
+    for (std::size_t c = 0; c < means.size(); ++c) {
+      means[c].mass += head[c].mass / static_cast<double>(heads);
+      means[c].error += head[c].error / static_cast<double>(heads);
+    }
+  }
+  return means;
+}
+
+}  // namespace shale

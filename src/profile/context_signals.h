@@ -1,0 +1,33 @@
+// What compression does to attention over a context, before anybody asks anything: cheap signs of how answers will
+// fare.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "codec/quantizer.h"
+#include "core/executor.h"
+#include "profile/exact_context.h"
+#include "scoring/budget.h"
+
+namespace shale {
+
+inline constexpr std::uint32_t kSignalQueries = 4;  // of each query head, the context's last
+
+struct ContextSignals {
+  double mass = 0;   // share of attention that falls on the tokens kept
+  double error = 0;  // distortion of attention's output as codec/distortion.h predicts it
+};
+
+struct SignalConfiguration {
+  Kept kept;                             // [layers][kv_heads][tokens]
+  const Quantizer* quantizer = nullptr;  // null: as computed
+};
+
+// Means over all heads, one a configuration, of the first `tokens` tokens of the context, which was observed with
+// kSignalQueries last queries or more. Attention is that of these queries, taken once for all configurations.
+std::vector<ContextSignals> context_signals(const ExactContext& context, std::uint32_t tokens,
+                                            std::span<const SignalConfiguration> configurations, Executor& executor);
+
+}  // namespace shale
