@@ -6,6 +6,7 @@
 #include "cli/option_types.h"
 #include "cli/requests.h"
 #include "cli/text_file.h"
+#include "profile/drift.h"
 #include "profile/profile.h"
 
 namespace shale {
@@ -49,10 +50,11 @@ Status run(const GenerateOptions& options) {
   SHALE_ASSIGN(PromptParts parts, make_prompt(serving->tokenizer(), context, prompt, options.system));
   if (!parts.templated) print_note("shale: this model has no chat template; the prompt is plain text");
 
+  const bool stored_context = !context.empty() && !options.no_cache;
+  if (stored_context) log_question(serving->cache(), parts.context, prompt);
   Request request;
   const std::string label = std::filesystem::path(options.context).filename();
-  if (!parts.context.empty())
-    request.segments.push_back({std::move(parts.context), !context.empty() && !options.no_cache, label});
+  if (!parts.context.empty()) request.segments.push_back({std::move(parts.context), stored_context, label});
   request.segments.push_back({std::move(parts.question), false, {}});
   options.answer.apply(request);
   request.demand = {.exact = options.exact, .method = options.method, .keep = options.keep};

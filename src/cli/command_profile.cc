@@ -9,6 +9,7 @@
 #include "cli/serving.h"
 #include "cli/text_file.h"
 #include "core/units.h"
+#include "profile/drift.h"
 #include "profile/profile.h"
 
 namespace shale {
@@ -20,6 +21,8 @@ struct ProfileCommandOptions {
   ProfileOptions profile;
   std::string context, questions_file;
   std::vector<std::string> questions;
+  bool if_drifted = false;
+  DriftOptions drift;
 };
 
 constexpr char kExamples[] =
@@ -28,6 +31,7 @@ constexpr char kExamples[] =
     "\n"
     "Examples:\n"
     "  shale profile --context LICENSE --question \"May I sell copies?\"\n"
+    "  shale profile --context LICENSE --if-drifted     only where the questions asked since have moved away\n"
     "  shale profile --context LICENSE --profile-methods int8,snapkv+int8 --keeps 1,0.5 --json";
 
 // One question a line.
@@ -74,11 +78,36 @@ Json to_json(const ContextProfile& profile, std::uint64_t kv_bytes_per_token) {
           {"seconds", profile.seconds}};
 }
 
+void report(const DriftCheck& check, const OutputOptions& output) {
+  if (output.json) {
+    return print_json({{"questions", check.questions},
+                       {"configurations", check.configurations},
+                       {"profiled", check.profiled},
+                       {"observed", check.observed},
+                       {"drifted", check.drifted},
+                       {"seconds", check.seconds}});
+  }
+  fmt::print("{} configurations on the last {} questions: agreement {:.3f}, profiled as {:.3f}; {} ({})\n",
+             check.configurations, check.questions.size(), check.observed, check.profiled,
+             check.drifted ? "profiling again" : "the profile holds", format_duration(check.seconds));
+}
+
 Status run(const ProfileCommandOptions& options) {
   SHALE_ASSIGN(const std::string context, read_text(options.context));
   SHALE_ASSIGN(std::vector<std::string> questions, all_questions(options));
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
 
+  if (options.if_drifted) {
+    const auto check = check_drift(serving->engine(), context, options.drift);
+    if (!check && check.error().code == ErrorCode::kNotFound) {
+      print_note("shale: " + check.error().message + "; nothing to check");
+      return {};
+    }
+    if (!check) return std::unexpected(check.error());
+    report(*check, options.output);
+    if (!check->drifted) return serving->finish_background(options.output);
+    questions = check->questions;
+  }
   ProfileOptions profile_options = options.profile;
   profile_options.label = std::filesystem::path(options.context).filename();
   auto progress = std::make_optional<Progress>(options.output, "profiling");
@@ -109,6 +138,25 @@ void add_profile(CLI::App& parent, Action& chosen) {
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->excludes(file);
+  const char* drift = "Drift";
+  CLI::Option* if_drifted =
+      command
+          ->add_flag("--if-drifted", options->if_drifted,
+                     "Check a few configurations on the questions asked last; profile again, on them, where it fell")
+          ->group(drift);
+  command->add_option("--drift-threshold", options->drift.threshold, "How far agreement may fall below the profile")
+      ->check(CLI::Range(0.0, 1.0))
+      ->needs(if_drifted)
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->group(drift);
+  command->add_option("--drift-configurations", options->drift.configurations, "Configurations that a check asks")
+      ->check(CLI::Range(1, 1000))
+      ->needs(if_drifted)
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(drift);
+
   const char* group = "Profile";
   command
       ->add_option("--profile-methods", options->profile.methods,

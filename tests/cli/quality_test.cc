@@ -51,6 +51,34 @@ TEST_F(QualityTest, MeasuresReportsAndGoesOn) {
   EXPECT_TRUE(std::filesystem::exists(home_.path() / "page.html"));
 }
 
+TEST_F(QualityTest, ProfilesAgainWhereQuestionsMovedAway) {
+  const Words profile = {"profile", "--context", context_, "--profile-methods", "knorm", "--answer-tokens", "6"};
+  const auto with = [&](Words more) {
+    Words words = profile;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const Outcome early = run(with({"--if-drifted"}));
+  EXPECT_EQ(early.status, 0);
+  EXPECT_THAT(early.err, HasSubstr("never profiled"));
+  ASSERT_EQ(run(with({"--question", "What?"})).status, 0);
+  ASSERT_EQ(run(generate({"--max-tokens", "2"})).status, 0);
+  const Outcome check = run(with({"--if-drifted", "--drift-threshold", "1", "--json"}));
+  ASSERT_EQ(check.status, 0) << check.err;
+  EXPECT_EQ(check.object()["drifted"], false);
+  EXPECT_EQ(check.object()["questions"].size(), 2u) << "the profile's and the one that was asked";
+}
+
+TEST_F(QualityTest, PredictsAndSaysHowWell) {
+  const Outcome outcome = run(quality({"--compare", "knorm,random,int8", "--predict"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Agreement predicted"));
+  EXPECT_EQ(lines(), 6u);
+  const Outcome again = run(quality({"--compare", "knorm,random,int8", "--predict"}));
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(lines(), 6u) << "what was predicted is not predicted anew";
+}
+
 TEST_F(QualityTest, SeenQuestionsAreReportedApart) {
   ASSERT_EQ(run(quality({"--compare", "knorm"})).status, 0);
   const Outcome seen = run(quality({"--compare", "knorm", "--question-seen"}));

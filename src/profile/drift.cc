@@ -1,0 +1,59 @@
+#include "profile/drift.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "profile/prompt.h"
+#include "profile/sweep.h"
+
+namespace shale {
+namespace {
+
+// Rows that can be measured in the pool, evenly spread.
+std::vector<QualityRecord> sample(std::vector<QualityRecord> rows, std::uint32_t count) {
+  std::erase_if(rows, [](const QualityRecord& row) { return row.method.quantizer.contains('/'); });
+  std::vector<QualityRecord> chosen;
+  const std::size_t wanted = std::min<std::size_t>(count, rows.size());
+  for (std::size_t i = 0; i < wanted; ++i) chosen.push_back(rows[(2 * i + 1) * rows.size() / (2 * wanted)]);
+  return chosen;
+}
+
+}  // namespace
+
+void log_question(Cache& cache, std::span<const Token> context, std::string_view question) {
+  if (!cache.catalogue() || question.empty() || question.size() > kLoggedBytesMax) return;
+  static_cast<void>(cache.catalogue()->record_question(cache.key_of({}, context), {std::string(question), false}));
+}
+
+Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const DriftOptions& options) {
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  const Catalogue* catalogue = engine.cache().catalogue();
+  if (!catalogue) return fail(ErrorCode::kNotFound, "without a catalogue nothing is known of the context");
+  SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
+  const EntryKey key = engine.cache().key_of({}, prompt.context);
+  SHALE_ASSIGN(std::vector<QualityRecord> known, catalogue->qualities(key));
+  const std::vector<QualityRecord> rows = sample(std::move(known), options.configurations);
+  if (rows.empty()) return fail(ErrorCode::kNotFound, "the context was never profiled");
+  DriftCheck check;
+  check.configurations = static_cast<std::uint32_t>(rows.size());
+  SHALE_ASSIGN(const std::vector<QuestionRecord> asked, catalogue->questions(key));
+  for (const QuestionRecord& question : asked) {
+    if (!question.by_model && check.questions.size() < options.questions_max) check.questions.push_back(question.text);
+  }
+  if (check.questions.empty()) return fail(ErrorCode::kNotFound, "no user asked anything about the context yet");
+
+  SweepOptions sweep_options{.configurations = {}, .answer_tokens = options.answer_tokens, .stop = options.stop};
+  for (const QualityRecord& row : rows) {
+    sweep_options.configurations.push_back({.method = row.method, .keep = row.keep});
+    check.profiled += row.agreement / static_cast<double>(rows.size());
+  }
+  SHALE_ASSIGN(const ContextSweep sweep, sweep_context(engine, context, check.questions, sweep_options));
+  for (const SweepRow& row : sweep.rows)
+    check.observed += row.forced.agreement / static_cast<double>(sweep.rows.size());
+  check.drifted = check.observed < check.profiled - options.threshold;
+  check.seconds = clock.now_s() - start_s;
+  return check;
+}
+
+}  // namespace shale

@@ -1,0 +1,105 @@
+#include "profile/drift.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "profile/profile.h"
+#include "support/byte_tokenizer.h"
+#include "support/engine_bench.h"
+#include "support/gguf_writer.h"
+
+namespace shale {
+namespace {
+
+class DriftTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = bench_.folder.path() / "tiny.gguf";
+    testing::write_tiny_model({}, path);
+    bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, std::size_t{64} << 20);
+    for (int i = 0; text_.size() < 200; ++i) text_ += "Sentence number " + std::to_string(i) + " says little. ";
+  }
+
+  std::vector<Token> tokens() { return make_prompt(*bench_.tokenizer, text_, {}).value().context; }
+  Catalogue& catalogue() { return *bench_.cache->catalogue(); }
+  // Says of every profiled configuration that it agreed so far.
+  void pretend(double agreement) {
+    const EntryKey key = bench_.cache->key_of({}, tokens());
+    const std::vector<QualityRecord> rows = catalogue().qualities(key).value();
+    for (QualityRecord row : rows) {
+      row.agreement = agreement;
+      ASSERT_TRUE(catalogue().record_quality(row));
+    }
+  }
+  Result<DriftCheck> check(DriftOptions options = {}) {
+    options.answer_tokens = 8;
+    return check_drift(*bench_.engine, text_, options);
+  }
+  ContextProfile profile(std::vector<std::string> questions) {
+    ProfileOptions options;
+    options.methods = {"knorm", "int8", "knorm+int8/kivi2"};
+    options.answer_tokens = 8;
+    return profile_context(*bench_.engine, text_, std::move(questions), options).value();
+  }
+
+  testing::EngineBench bench_;
+  std::string text_;
+};
+
+TEST_F(DriftTest, NeedsAProfileAndAQuestion) {
+  EXPECT_EQ(check().error().code, ErrorCode::kNotFound);
+  log_question(*bench_.cache, tokens(), "what is it?");
+  EXPECT_EQ(check().error().code, ErrorCode::kNotFound);
+  profile({"what is it?"});
+  EXPECT_TRUE(check());
+}
+
+TEST_F(DriftTest, TheSameQuestionsMeasureWhatTheProfileDid) {
+  profile({"what is it?", "how long?"});
+  DriftOptions all;
+  all.configurations = 100;
+  const DriftCheck same = check(all).value();
+  EXPECT_EQ(same.configurations, 5u) << "without the one of several quantizers";
+  EXPECT_NEAR(same.observed, same.profiled, 0.05);
+  EXPECT_FALSE(same.drifted);
+  EXPECT_GT(same.seconds, 0);
+}
+
+TEST_F(DriftTest, FallsBelowAProfileOfOtherQuestions) {
+  profile({"what is it?"});
+  pretend(1.5);  // no question agrees so far
+  EXPECT_TRUE(check()->drifted);
+  DriftOptions patient;
+  patient.threshold = 2;
+  EXPECT_FALSE(check(patient)->drifted);
+  pretend(0);
+  EXPECT_FALSE(check()->drifted);
+  // Profiled again on the questions of the check, it holds again.
+  pretend(1.5);
+  profile(check()->questions);
+  EXPECT_FALSE(check()->drifted);
+}
+
+TEST_F(DriftTest, LogsTheNewestQuestionsAlone) {
+  profile({"what is it?"});
+  const std::vector<Token> context = tokens();
+  for (int i = 0; i < 50; ++i) log_question(*bench_.cache, context, "question " + std::to_string(i) + "?");
+  log_question(*bench_.cache, context, "");
+  log_question(*bench_.cache, context, std::string(kLoggedBytesMax + 1, 'x'));
+  const auto logged = catalogue().questions(bench_.cache->key_of({}, context)).value();
+  ASSERT_EQ(logged.size(), Catalogue::kQuestionsMax);
+  EXPECT_EQ(logged.front().text, "question 49?");
+  DriftOptions two;
+  two.questions_max = 2;
+  EXPECT_EQ(check(two)->questions, (std::vector<std::string>{"question 49?", "question 48?"}));
+}
+
+TEST_F(DriftTest, AsksNoQuestionsThatTheModelWrote) {
+  const EntryKey key = bench_.cache->key_of({}, tokens());
+  profile({"what is it?"});
+  ASSERT_TRUE(catalogue().record_question(key, {"what is it?", true}));
+  EXPECT_EQ(check().error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace shale
