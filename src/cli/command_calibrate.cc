@@ -15,6 +15,7 @@ struct CalibrateOptions {
   OutputOptions output;
   std::vector<std::string> texts;
   std::string file, tables;
+  CachegenWidths bins = kCachegenWidths;
 };
 
 constexpr char kExamples[] =
@@ -62,7 +63,7 @@ Status run(const CalibrateOptions& options) {
   }
   if (!options.tables.empty()) {
     SHALE_ASSIGN(const CachegenTables tables, watched("counting codes", [&](const auto& progress) {
-                   return calibrate_cachegen(*model, tokens, progress);
+                   return calibrate_cachegen(*model, tokens, options.bins, progress);
                  }));
     SHALE_TRY(report(options.tables, tables.serialize(model->info().checkpoint)));
   }
@@ -84,6 +85,13 @@ void add_calibrate(CLI::App& parent, Action& chosen) {
   files->add_option("--output", options->file, "Where queries point, for triattention")->type_name("FILE");
   files->add_option("--cachegen-tables", options->tables, "How keys and values lie, for cachegen")->type_name("FILE");
   files->require_option(1, 2);
+  command
+      ->add_option("--cachegen-bins", options->bins,
+                   "Width of cachegen's bins in the first, middle and last third of the layers, in standard deviations")
+      ->check(CLI::Range(0.01, 100.0))
+      ->delimiter(',')
+      ->type_name("W,W,W")
+      ->default_str("0.5,1,1.5");
   add_model_options(*command, options->model);
   add_output_options(*command, options->output);
 }

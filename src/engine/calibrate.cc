@@ -61,9 +61,10 @@ Result<Calibration> calibrate(Model& model, std::span<const Token> tokens, const
   return calibrator.finish();
 }
 
-Result<CachegenTables> calibrate_cachegen(Model& model, std::span<const Token> tokens, const Progress& progress) {
+Result<CachegenTables> calibrate_cachegen(Model& model, std::span<const Token> tokens, const CachegenWidths& widths,
+                                          const Progress& progress) {
   const PageShape shape = model.page_shape();
-  CachegenCalibrator calibrator(shape.layers, shape.kv_heads, shape.head_dim);
+  CachegenCalibrator calibrator(shape.layers, shape.kv_heads, shape.head_dim, widths);
   for (const std::size_t pass : {0, 1}) {
     const auto add = [&](const Sequence& sequence, const Observations&) {
       const std::uint32_t count = sequence.length();

@@ -21,7 +21,7 @@ Result<Calibration> calibrate(Model& model, std::span<const Token> tokens,
 
 // The same text's keys and values, for cachegen: in two passes, so it takes twice as long.
 Result<CachegenTables> calibrate_cachegen(
-    Model& model, std::span<const Token> tokens,
+    Model& model, std::span<const Token> tokens, const CachegenWidths& widths,
     const std::function<bool(std::size_t done, std::size_t total)>& progress = {});
 
 }  // namespace shale
