@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "support/cache_fixture.h"
 #include "support/faulty_tier.h"
@@ -85,6 +86,8 @@ TEST_F(StoredTest, AnObjectWhoseChunksAnotherTookBackIsNotPublished) {
   const auto tier = shared();
   const auto failing = faulty({.fail_write = testing::only(5)});
   ObjectWriter fails(*failing, object());
+  // The other finds every chunk but the one whose write failed.
+  while (tier->list()->size() + 1 < fails.object().chunks.size()) std::this_thread::yield();
   ObjectWriter relies_on_them(*tier, object());
   EXPECT_FALSE(fails.finish());
   const Status status = relies_on_them.finish();
