@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "engine/engine_state.h"
@@ -142,7 +143,7 @@ void Engine::State::step() {
     // Unless it failed, was cancelled by another's callback, or starts over.
     if (!run.over && !run.prefilling()) draw(run, last);
   }
-  keep_budgets(batch);
+  keep_budgets(batch, seconds);
 }
 
 // What the budget takes of the prompt computed so far.
@@ -154,19 +155,26 @@ void Engine::State::cut_prompt(Run& run) {
   count_budget(run, before, start_s);
 }
 
-// The bounded piece of evicting or compacting that is due, of one run at most: the one that holds the most.
-void Engine::State::keep_budgets(std::span<Run* const> batch) {
-  Run* chosen = nullptr;
+// Evicts and compacts where it is due, for about half of what the step took: the fullest runs first, the others after
+// the next steps.
+void Engine::State::keep_budgets(std::span<Run* const> batch, double step_seconds) {
+  std::vector<Run*> due;
   for (Run* run : batch) {
-    if (run->over || !run->budget || run->prefilling() || run->drawn.empty() || !run->budget->due(run->sequence))
-      continue;
-    if (!chosen || run->sequence.resident(0, 0) > chosen->sequence.resident(0, 0)) chosen = run;
+    const bool decodes = !run->over && run->budget && !run->prefilling() && !run->drawn.empty();
+    if (decodes && run->budget->due(run->sequence)) due.push_back(run);
   }
-  if (!chosen) return;
-  const PageBudgetStats before = chosen->budget->stats();
-  const double start_s = clock.now_s();
-  chosen->budget->work(chosen->sequence, model.executor());
-  count_budget(*chosen, before, start_s);
+  const auto fullness = [](const Run* run) {
+    return static_cast<double>(run->sequence.resident(0, 0)) / run->budget->tokens();
+  };
+  std::ranges::sort(due, std::greater(), fullness);
+  const double begun_s = clock.now_s();
+  for (Run* run : due) {
+    const PageBudgetStats before = run->budget->stats();
+    const double start_s = clock.now_s();
+    run->budget->work(run->sequence, model.executor());
+    count_budget(*run, before, start_s);
+    if (clock.now_s() - begun_s > step_seconds / 2) return;
+  }
 }
 
 void Engine::State::count_budget(Run& run, const PageBudgetStats& before, double start_s) {

@@ -149,10 +149,10 @@ void PageBudget::part(Sequence& sequence) {
   if (capture_) capture_->settle(sequence);
 }
 
-bool PageBudget::due(const Sequence& sequence) const {
+bool PageBudget::due(const Sequence& sequence) {
   if (whole_pages_) {
-    const PageSlot& newest = sequence.table(0, 0).pages.back();
-    return newest.count == page_tokens_ && evicted_at_ != sequence.length() && resident_max(sequence) > tokens_;
+    const bool filled = sequence.table(0, 0).pages.back().count == page_tokens_ && evicted_at_ != sequence.length();
+    return page_filled_ = page_filled_ || (filled && resident_max(sequence) > tokens_);
   }
   return compacted_ < tables() || resident_mean(sequence) >= tokens_ + options_.interval;
 }
@@ -169,16 +169,22 @@ void PageBudget::work(Sequence& sequence, Executor& executor) {
   if (options_.compaction != Compaction::kNone && options_.interval > 1) compacted_ = 0;
 }
 
-// Notes ‖v‖/‖k‖ of the tokens of the pages filled since; the newest is full.
+// Without the newest, while it has room.
+std::size_t PageBudget::full_pages(const Sequence& sequence) const {
+  const auto table = sequence.table(0, 0).pages;
+  return table.size() - (table.back().count < page_tokens_ ? 1 : 0);
+}
+
+// Notes ‖v‖/‖k‖ of the tokens of the pages filled since.
 void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
-  const std::size_t pages = sequence.table(0, 0).pages.size();
+  const std::size_t pages = full_pages(sequence);
   const PagePool& pool = sequence.pool();
   const std::size_t first = std::min(noted_, pages);
   executor.parallel_for(tables(), [&](std::size_t i) {
     const auto layer = static_cast<std::uint32_t>(i / model_.kv_heads),
                head = static_cast<std::uint32_t>(i % model_.kv_heads);
     const auto table = sequence.table(layer, head).pages;
-    for (std::size_t p = first; p < table.size(); ++p) {
+    for (std::size_t p = first; p < pages; ++p) {
       const PageView bytes = pool.page(table[p].page);
       const LayerKv<Half>::Page page{bytes.keys, bytes.values};
       const LayerKv<Half> kv{.tokens = table[p].count,
@@ -194,15 +200,15 @@ void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
   noted_ = pages;
 }
 
-// Every head drops the page with the lowest mean.
+// Every head drops the full page with the lowest mean.
 void PageBudget::evict_pages(Sequence& sequence) {
+  const std::size_t pages = full_pages(sequence);
   std::vector<std::vector<std::uint32_t>> dropped(tables());
   for (std::uint32_t i = 0; i < tables(); ++i) {
     const std::uint32_t layer = i / model_.kv_heads, head = i % model_.kv_heads;
     const auto table = sequence.table(layer, head).pages;
     const std::span<const float> notes = sequence.notes(layer, head);
-    const std::size_t first = options_.keep_first_page ? 1 : 0,
-                      end = table.size() - (options_.keep_newest_page ? 1 : 0);
+    const std::size_t first = options_.keep_first_page ? 1 : 0, end = pages - (options_.keep_newest_page ? 1 : 0);
     float lowest = kInfinity;
     std::size_t chosen = end;
     for (std::size_t p = first; p < end; ++p) {
@@ -222,7 +228,8 @@ void PageBudget::evict_pages(Sequence& sequence) {
   stats_.paging += sequence.drop(dropped);
   ++stats_.evictions;
   evicted_at_ = sequence.length();
-  noted_ = sequence.table(0, 0).pages.size();
+  noted_ = pages - 1;
+  page_filled_ = false;
 }
 
 void PageBudget::evict_tokens(Sequence& sequence, Executor& executor) {

@@ -77,8 +77,9 @@ class PageBudget {
 
   // A chunk of the prompt was computed; `last`: its last one.
   void chunk_done(Sequence& sequence, bool last, Executor& executor);
-  // Whether a sequence that decodes is due to lose tokens, or has holes to be closed.
-  bool due(const Sequence& sequence) const;
+  // A token was decoded. Whether the sequence is due to lose tokens, or has holes to be closed; it stays due until
+  // `work` was called, which may be some steps later.
+  bool due(const Sequence& sequence);
   // One bounded piece of that: an eviction, or the compaction of some heads.
   void work(Sequence& sequence, Executor& executor);
   const PageBudgetStats& stats() const { return stats_; }
@@ -90,6 +91,7 @@ class PageBudget {
   std::uint32_t resident_max(const Sequence& sequence) const;
   std::uint32_t resident_mean(const Sequence& sequence) const;
   void part(Sequence& sequence);
+  std::size_t full_pages(const Sequence& sequence) const;
   void note_pages(Sequence& sequence, Executor& executor);
   void evict_pages(Sequence& sequence);
   void evict_tokens(Sequence& sequence, Executor& executor);
@@ -110,6 +112,7 @@ class PageBudget {
   std::uint32_t newest_ = 0;      // length when they were dropped before
   std::uint32_t compacted_ = 0;   // tables of this round; all of them when there is nothing to close
   std::size_t noted_ = 0;         // paged_eviction: pages of each table whose tokens' ‖v‖/‖k‖ are noted
+  bool page_filled_ = false;      // and the newest was filled beyond the budget
   PageBudgetStats stats_;
 };
 

@@ -83,6 +83,20 @@ TEST_F(PageBudgetTest, PagesStayFlatAndComeBack) {
   }
 }
 
+// Those who fill pages in the same steps all stay inside their budgets.
+TEST_F(PageBudgetTest, ManyInLockstepStayFlat) {
+  for (const char* method : {"paged_eviction", "streaming", "adakv:knorm"}) {
+    std::vector<Request> requests;
+    for (int i = 0; i < 4; ++i) {
+      requests.push_back(generate(96, 400, PageBudgetOptions{.tokens = 48, .method = method, .interval = 16}));
+    }
+    const Use use = run(requests);
+    for (const Response& response : use.responses) EXPECT_FALSE(response.error);
+    EXPECT_LE(use.most_decoding, 4 * ((48u + 16u) / 16 + 3)) << method;
+    EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total()) << method;
+  }
+}
+
 TEST_F(PageBudgetTest, ChunksAreCutAsTheyCome) {
   for (const char* method : kMethods) {
     PageBudgetOptions budget{.tokens = 64, .method = method, .prefill = BudgetPrefill::kChunked};
