@@ -100,6 +100,7 @@ void Engine::State::first_token(Run& run) {
     }
   }
   cut_prompt(run);
+  return_windows(run);
 }
 
 }  // namespace shale

@@ -52,6 +52,7 @@ struct Engine::State {
   Capture* capture_for(Run& run) const;
   void computed(Run& run, const Run::Stretch& stretch, double seconds);
   void cut_prompt(Run& run);
+  void return_windows(Run& run);
   void keep_budgets(std::span<Run* const> batch, double step_seconds);
   void count_budget(Run& run, const PageBudgetStats& before, double start_s);
   Status end_segment(Run& run, std::size_t segment);

@@ -8,6 +8,8 @@ namespace shale {
 
 namespace {
 
+constexpr std::uint32_t kWindowInterval = 64;  // decoded tokens between two looks behind sliding windows
+
 // Loading overlaps with computation: before each layer, what that layer needs.
 class LoadHooks final : public StepHooks {
  public:
@@ -155,11 +157,38 @@ void Engine::State::cut_prompt(Run& run) {
   count_budget(run, before, start_s);
 }
 
+// Pages that lie behind a layer's sliding window return to the pool: no later query sees them, so the sequence stays
+// exact. Not of a turn that will be stored whole.
+void Engine::State::return_windows(Run& run) {
+  const std::vector<std::uint32_t>& windows = model.info().windows;
+  const std::uint32_t length = run.sequence.length();
+  const bool windowed =
+      std::ranges::any_of(windows, [length](std::uint32_t each) { return each > 0 && each <= length; });
+  if (!windowed || run.request.store_answer || run.sequence.has_strata()) return;
+  if (length < run.windows_returned_at + kWindowInterval) return;
+  run.windows_returned_at = length;
+  run.sequence.part();
+  const PageShape& shape = cache.pool().shape();
+  std::vector<std::vector<std::uint32_t>> behind(shape.pages_per_slab());
+  for (std::uint32_t i = 0; i < behind.size(); ++i) {
+    const std::uint32_t layer = i / shape.kv_heads, head = i % shape.kv_heads;
+    if (windows[layer] == 0) continue;
+    const auto positions = run.sequence.positions(layer, head);
+    const auto pages = run.sequence.table(layer, head).pages;
+    for (std::uint32_t slot = 0; slot < positions.size(); ++slot) {
+      const bool there = pages[slot / shape.page_tokens].live() >> slot % shape.page_tokens & 1;
+      if (there && positions[slot] + windows[layer] <= length) behind[i].push_back(slot);
+    }
+  }
+  run.sequence.drop(behind, false);
+}
+
 // Evicts and compacts where it is due, for about half of what the step took: the fullest runs first, the others after
 // the next steps.
 void Engine::State::keep_budgets(std::span<Run* const> batch, double step_seconds) {
   std::vector<Run*> due;
   for (Run* run : batch) {
+    if (!run->over && !run->prefilling()) return_windows(*run);
     const bool decodes = !run->over && run->budget && !run->prefilling() && !run->drawn.empty();
     if (decodes && run->budget->due(run->sequence)) due.push_back(run);
   }

@@ -58,6 +58,7 @@ class Run {
   std::vector<std::unique_ptr<Capture>> captures;  // of each stored segment while it is computed
   std::vector<Observations> segment_observations;  // of each that was computed to its end
   std::unique_ptr<PageBudget> budget;              // null: none
+  std::uint32_t windows_returned_at = 0;           // length when pages behind windows were last returned
   std::optional<SpilledSequence> spilled;          // while it is suspended, unless it is to be computed again
   bool over = false;                               // answered, refused or cancelled
 };

@@ -283,7 +283,7 @@ Status Sequence::check_integrity() const {
                   table.slots, table.holes);
     }
     if (!parted_ && holes > 0) return fail(ErrorCode::kInternal, "table {}: {} holes", i, holes);
-    if (!diverged_ && !lossy_ && slots != length_)
+    if (!diverged_ && !parted_ && slots != length_)
       return fail(ErrorCode::kInternal, "table {}: {} tokens of {}", i, slots, length_);
     const std::size_t numbers = parted_ ? table.pages.size() * page_tokens : 0;
     if (table.positions.size() != numbers || table.notes.size() != numbers) {

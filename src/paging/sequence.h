@@ -105,8 +105,9 @@ class Sequence {
 
   // Of a parted sequence: drops, per table (layer · kv_heads + head), the tokens in these slots, numbered as in
   // `positions`, none twice. Nothing is moved or written, so others that share the pages see no difference. A page
-  // whose last token goes leaves the table, and returns to the pool unless others hold it. Makes the sequence lossy.
-  PagingWork drop(std::span<const std::vector<std::uint32_t>> slots);
+  // whose last token goes leaves the table, and returns to the pool unless others hold it. Makes the sequence lossy,
+  // unless nobody would see the tokens anyway.
+  PagingWork drop(std::span<const std::vector<std::uint32_t>> slots, bool visible = true);
   // Copies what survives of shared pages with holes to pages of its own, in the same places of the tables, so that it
   // can be compacted and the others may let theirs go. Does nothing where the pool has no room for it.
   PagingWork own_scattered(Executor& executor);

@@ -170,7 +170,7 @@ void Sequence::truncate_pages(std::uint32_t length) {
   length_ = length;
 }
 
-PagingWork Sequence::drop(std::span<const std::vector<std::uint32_t>> slots) {
+PagingWork Sequence::drop(std::span<const std::vector<std::uint32_t>> slots, bool visible) {
   assert(parted_ && slots.size() == tables_.size());
   const std::uint32_t page_tokens = pool_->shape().page_tokens, free_before = pool_->pages_free();
   PagingWork work;
@@ -186,7 +186,7 @@ PagingWork Sequence::drop(std::span<const std::vector<std::uint32_t>> slots) {
     work.tokens_dropped += slots[i].size();
     for (const PageId page : sweep(table, live, page_tokens)) release(page);
   }
-  lossy_ = lossy_ || work.tokens_dropped > 0;
+  lossy_ = lossy_ || (visible && work.tokens_dropped > 0);
   split_own_slabs();
   work.pages_freed = pool_->pages_free() - free_before;
   return work;

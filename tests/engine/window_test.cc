@@ -1,0 +1,67 @@
+// Models with sliding windows beside full layers.
+#include "engine/engine_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::EngineTest;
+using testing::random_tokens;
+
+class WindowTest : public EngineTest {
+ protected:
+  WindowTest() {
+    testing::write_tiny_model({.architecture = "gemma3"}, path_);
+    model_ = Model::load(path_, {.weights = WeightChoice::kFile, .threads = 1, .float32 = true}).value();
+    open();
+  }
+
+  // A turn that is stored keeps all of its pages.
+  static Request generate(bool stored) {
+    Request request;
+    request.segments.push_back({.tokens = random_tokens(100, 256, 7), .store = false, .label = ""});
+    request.max_tokens = 300;
+    request.store_answer = stored;
+    request.use_cache = request.remember = false;
+    request.ignore_end = true;
+    return request;
+  }
+  std::uint32_t most_pages(const Request& request, std::vector<Token>& answer) {
+    EXPECT_TRUE(engine_->submit(request));
+    std::uint32_t most = 0;
+    while (true) {
+      engine_->run_once();
+      most = std::max(most, pool_->slabs_total() * pool_->shape().pages_per_slab() - pool_->pages_free());
+      for (const Response& response : engine_->finished()) {
+        EXPECT_FALSE(response.error);
+        EXPECT_FALSE(response.lossy);
+        answer = response.tokens;
+        return most;
+      }
+    }
+  }
+};
+
+TEST_F(WindowTest, PagesBehindEveryWindowComeBackAndTheAnswerStays) {
+  std::vector<Token> kept, returned;
+  const std::uint32_t all = most_pages(generate(true), kept);
+  drain();
+  open();
+  const std::uint32_t fewer = most_pages(generate(false), returned);
+  ASSERT_EQ(kept.size(), 300u);
+  EXPECT_EQ(returned, kept);
+  // One layer of three sees everything or two do; the others keep a window of 24 tokens and what comes between two
+  // looks.
+  EXPECT_LT(fewer, all * 8 / 10);
+  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+}
+
+TEST_F(WindowTest, TakesNoPageBudget) {
+  Request request = generate(false);
+  request.budget = PageBudgetOptions{.tokens = 64};
+  const Response refused = engine_->run(request);
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code, ErrorCode::kUnsupported);
+}
+
+}  // namespace
+}  // namespace shale
