@@ -67,6 +67,10 @@ void read_budget(JsonFields& fields, const Demand& demand, std::optional<PageBud
   fields.flag("keep_first_page", options.keep_first_page);
   fields.whole("evict_interval", options.interval, 1u, kTokensMax);
   fields.text("compaction", compaction);
+  std::string prefill = options.prefill == BudgetPrefill::kWhole ? "whole" : "chunked";
+  fields.text("evict_prefill", prefill);
+  if (prefill != "whole" && prefill != "chunked") return fields.fail("evict_prefill", "must be whole or chunked");
+  options.prefill = prefill == "whole" ? BudgetPrefill::kWhole : BudgetPrefill::kChunked;
   const auto known = parse_compaction(compaction);
   if (!known) return fields.fail("compaction", "is unknown: " + known.error().message);
   options.compaction = *known;

@@ -125,6 +125,7 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("page_budget": 64, "exact": true)", "page_budget"},
            {R"("page_budget": "64")", "page_budget"},
            {R"("page_budget": 64, "compaction": "magic")", "compaction"},
+           {R"("page_budget": 64, "evict_prefill": "never")", "evict_prefill"},
            {R"("messages": [])", "messages"},
            {R"("messages": [{"role": "wizard", "content": "x"}])", "messages"},
            {R"("messages": [{"role": "user"}])", "messages"},
