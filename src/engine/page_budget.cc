@@ -170,21 +170,20 @@ void PageBudget::work(Sequence& sequence, Executor& executor) {
 }
 
 // Without the newest, while it has room.
-std::size_t PageBudget::full_pages(const Sequence& sequence) const {
-  const auto table = sequence.table(0, 0).pages;
+std::size_t PageBudget::full_pages(std::span<const PageSlot> table) const {
   return table.size() - (table.back().count < page_tokens_ ? 1 : 0);
 }
 
 // Notes ‖v‖/‖k‖ of the tokens of the pages filled since.
 void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
-  const std::size_t pages = full_pages(sequence);
   const PagePool& pool = sequence.pool();
-  const std::size_t first = std::min(noted_, pages);
+  noted_.resize(tables());
   executor.parallel_for(tables(), [&](std::size_t i) {
     const auto layer = static_cast<std::uint32_t>(i / model_.kv_heads),
                head = static_cast<std::uint32_t>(i % model_.kv_heads);
     const auto table = sequence.table(layer, head).pages;
-    for (std::size_t p = first; p < pages; ++p) {
+    const std::size_t pages = full_pages(table);
+    for (std::size_t p = noted_[i]; p < pages; ++p) {
       const PageView bytes = pool.page(table[p].page);
       const LayerKv<Half>::Page page{bytes.keys, bytes.values};
       const LayerKv<Half> kv{.tokens = table[p].count,
@@ -196,19 +195,19 @@ void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
                              .pages = {&page, 1}};
       scorer_->score(kv, sequence.notes(layer, head).subspan(p * page_tokens_, table[p].count));
     }
+    noted_[i] = pages;
   });
-  noted_ = pages;
 }
 
 // Every head drops the full page with the lowest mean.
 void PageBudget::evict_pages(Sequence& sequence) {
-  const std::size_t pages = full_pages(sequence);
   std::vector<std::vector<std::uint32_t>> dropped(tables());
   for (std::uint32_t i = 0; i < tables(); ++i) {
     const std::uint32_t layer = i / model_.kv_heads, head = i % model_.kv_heads;
     const auto table = sequence.table(layer, head).pages;
     const std::span<const float> notes = sequence.notes(layer, head);
-    const std::size_t first = options_.keep_first_page ? 1 : 0, end = pages - (options_.keep_newest_page ? 1 : 0);
+    const std::size_t first = options_.keep_first_page ? 1 : 0,
+                      end = full_pages(table) - (options_.keep_newest_page ? 1 : 0);
     float lowest = kInfinity;
     std::size_t chosen = end;
     for (std::size_t p = first; p < end; ++p) {
@@ -220,6 +219,7 @@ void PageBudget::evict_pages(Sequence& sequence) {
       if (chosen == end || mean < lowest) lowest = mean, chosen = p;
     }
     if (chosen == end) continue;
+    --noted_[i];
     for (std::uint64_t live = table[chosen].live(); live != 0; live &= live - 1) {
       dropped[i].push_back(static_cast<std::uint32_t>(chosen) * page_tokens_ +
                            static_cast<std::uint32_t>(std::countr_zero(live)));
@@ -228,7 +228,6 @@ void PageBudget::evict_pages(Sequence& sequence) {
   stats_.paging += sequence.drop(dropped);
   ++stats_.evictions;
   evicted_at_ = sequence.length();
-  noted_ = pages - 1;
   page_filled_ = false;
 }
 

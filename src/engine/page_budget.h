@@ -91,7 +91,7 @@ class PageBudget {
   std::uint32_t resident_max(const Sequence& sequence) const;
   std::uint32_t resident_mean(const Sequence& sequence) const;
   void part(Sequence& sequence);
-  std::size_t full_pages(const Sequence& sequence) const;
+  std::size_t full_pages(std::span<const PageSlot> table) const;
   void note_pages(Sequence& sequence, Executor& executor);
   void evict_pages(Sequence& sequence);
   void evict_tokens(Sequence& sequence, Executor& executor);
@@ -108,11 +108,11 @@ class PageBudget {
   const Calibration* calibration_ = nullptr;
   std::unique_ptr<LiveCapture> capture_;
 
-  std::uint32_t evicted_at_ = 0;  // length when tokens were last dropped
-  std::uint32_t newest_ = 0;      // length when they were dropped before
-  std::uint32_t compacted_ = 0;   // tables of this round; all of them when there is nothing to close
-  std::size_t noted_ = 0;         // paged_eviction: pages of each table whose tokens' ‖v‖/‖k‖ are noted
-  bool page_filled_ = false;      // and the newest was filled beyond the budget
+  std::uint32_t evicted_at_ = 0;    // length when tokens were last dropped
+  std::uint32_t newest_ = 0;        // length when they were dropped before
+  std::uint32_t compacted_ = 0;     // tables of this round; all of them when there is nothing to close
+  std::vector<std::size_t> noted_;  // paged_eviction: of each table the pages whose tokens' ‖v‖/‖k‖ are noted
+  bool page_filled_ = false;        // and the newest was filled beyond the budget
   PageBudgetStats stats_;
 };
 

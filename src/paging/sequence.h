@@ -108,8 +108,8 @@ class Sequence {
   // whose last token goes leaves the table, and returns to the pool unless others hold it. Makes the sequence lossy,
   // unless nobody would see the tokens anyway.
   PagingWork drop(std::span<const std::vector<std::uint32_t>> slots, bool visible = true);
-  // Copies what survives of shared pages with holes to pages of its own, in the same places of the tables, so that it
-  // can be compacted and the others may let theirs go. Does nothing where the pool has no room for it.
+  // Copies the shared pages of tables with holes to pages of its own, in the same places, so that those can be
+  // compacted and the others may let theirs go. Does nothing where the pool has no room for it.
   PagingWork own_scattered(Executor& executor);
   // Closes the holes of tables [first, first + count), on the executor's threads. Tokens at and after position `newest`
   // are the newest round (for hole_fill).

@@ -212,7 +212,7 @@ PagingWork Sequence::own_scattered(Executor& executor) {
   std::vector<std::vector<PageId>> fresh(tables_.size()), scattered(tables_.size());
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     for (const PageSlot& slot : tables_[i].pages) {
-      if (slot.holes != 0 && !owns(slot.page)) scattered[i].push_back(slot.page);
+      if (tables_[i].holes > 0 && !owns(slot.page)) scattered[i].push_back(slot.page);
     }
   }
   const auto count = [](std::size_t sum, const auto& each) { return sum + each.size(); };
@@ -224,7 +224,7 @@ PagingWork Sequence::own_scattered(Executor& executor) {
   executor.parallel_for(tables_.size(), [&](std::size_t i) {
     auto page = fresh[i].begin();
     for (PageSlot& slot : tables_[i].pages) {
-      if (slot.holes == 0 || owns(slot.page)) continue;
+      if (page == fresh[i].end() || owns(slot.page)) continue;
       pool_->copy_page(slot.page, *page);
       slot.page = *page++;
     }
