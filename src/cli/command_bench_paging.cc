@@ -23,7 +23,10 @@ struct BenchPagingOptions {
   std::uint32_t prompt_tokens = 1024, output_tokens = 1024;
   std::uint32_t join_tokens = 0;
   double pool_share = 1, chunk_slowdown = 0;
-  std::string prefill = "whole", compaction = "repack", figure, peer;
+  BudgetPrefill prefill = BudgetPrefill::kWhole;
+  Compaction compaction = Compaction::kRepack;
+  bool keep_first_page = false;
+  std::string figure, peer;
   bool tiny = false;
 };
 
@@ -60,12 +63,12 @@ class Bench {
     for (const std::uint32_t budget : options_.budgets) {
       for (const std::string& method : options_.methods) {
         for (const std::uint32_t interval : options_.intervals) {
-          load.budget = PageBudgetOptions{
-              .tokens = budget,
-              .method = method,
-              .prefill = options_.prefill == "whole" ? BudgetPrefill::kWhole : BudgetPrefill::kChunked,
-              .interval = interval,
-              .compaction = parse_compaction(options_.compaction).value()};
+          load.budget = PageBudgetOptions{.tokens = budget,
+                                          .method = method,
+                                          .prefill = options_.prefill,
+                                          .interval = interval,
+                                          .compaction = options_.compaction,
+                                          .keep_first_page = options_.keep_first_page};
           SHALE_ASSIGN(const bench::PagingResult result, bench::measure_paging(model_, tokenizer_, load));
           report(load, result, full);
           if (method == "paged_eviction") break;  // evicts when pages are full
@@ -148,8 +151,9 @@ class Bench {
                 {"machine", machine_.json()}};
     if (load.budget) {
       row["interval"] = load.budget->interval;
-      row["prefill"] = options_.prefill;
-      row["compaction"] = options_.compaction;
+      row["prefill"] = to_string(options_.prefill);
+      row["compaction"] = to_string(options_.compaction);
+      row["keep_first_page"] = options_.keep_first_page;
     }
     if (peer_rate_) {
       row["peer_decode_tokens_per_second"] = *peer_rate_;
@@ -271,14 +275,9 @@ void add_bench_paging(CLI::App& parent, Action& chosen) {
       ->check(CLI::Range(0.0, 1000.0))
       ->type_name("TIMES")
       ->capture_default_str();
-  command->add_option("--prefill", options->prefill, "Cut prompts once they are whole, or after each chunk")
-      ->check(CLI::IsMember({"whole", "chunked"}))
-      ->type_name("whole|chunked")
-      ->capture_default_str();
-  command->add_option("--compaction", options->compaction, "How the holes of dropped tokens are closed")
-      ->check(CLI::IsMember({"none", "repack", "hole_fill"}))
-      ->type_name("none|repack|hole_fill")
-      ->capture_default_str();
+  add_budget_prefill(*command, "--prefill", options->prefill);
+  add_compaction(*command, options->compaction);
+  command->add_flag("--keep-first-page", options->keep_first_page, "paged_eviction never drops the first page");
   command->add_option("--figure", options->figure, "Write the pages in use over time as a picture")
       ->type_name("FILE.svg");
   command->add_option("--peer", options->peer, "Folder with llama-batched-bench to compare decoding with")

@@ -50,6 +50,22 @@ CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<
       ->default_str(shown);
 }
 
+CLI::Option* add_compaction(CLI::App& command, Compaction& value) {
+  return add_parsed<Compaction>(command, "--compaction", value, "How the holes of dropped tokens are closed",
+                                parse_compaction)
+      ->type_name("none|repack|hole_fill")
+      ->default_str(std::string(to_string(value)));
+}
+
+CLI::Option* add_budget_prefill(CLI::App& command, const std::string& name, BudgetPrefill& value) {
+  return add_parsed<BudgetPrefill>(command, name, value,
+                                   "Cut the prompt once it is computed whole, or after each chunk, which needs less "
+                                   "memory",
+                                   parse_budget_prefill)
+      ->type_name("whole|chunked")
+      ->default_str(std::string(to_string(value)));
+}
+
 CLI::Option* add_throttle(CLI::App& command, const std::string& name, std::optional<Throttle>& value,
                           const std::string& description) {
   return add_parsed<Throttle>(command, name, value, description, parse_throttle)->type_name("NAME|BANDWIDTH,LATENCY");

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "codec/method.h"
+#include "engine/page_budget.h"
 #include "tier/tiers.h"
 
 namespace shale {
@@ -20,6 +21,11 @@ CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<
 // A preset's name, or BANDWIDTH,LATENCY: "hdd", "200MB/s,8ms".
 CLI::Option* add_throttle(CLI::App& command, const std::string& name, std::optional<Throttle>& value,
                           const std::string& description);
+
+// How the holes of dropped tokens are closed.
+CLI::Option* add_compaction(CLI::App& command, Compaction& value);
+// When a page budget cuts a prompt.
+CLI::Option* add_budget_prefill(CLI::App& command, const std::string& name, BudgetPrefill& value);
 
 // A compression method whose scorer and quantizer exist: "snapkv+int8".
 CLI::Option* add_method(CLI::App& command, const std::string& name, std::optional<Method>& value,

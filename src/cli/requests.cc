@@ -85,8 +85,6 @@ std::optional<PageBudgetOptions> PageBudgetChoice::chosen() const {
   if (tokens == 0) return std::nullopt;
   PageBudgetOptions chosen = options;
   chosen.tokens = tokens;
-  chosen.prefill = prefill == "whole" ? BudgetPrefill::kWhole : BudgetPrefill::kChunked;
-  chosen.compaction = parse_compaction(compaction).value();
   return chosen;
 }
 
@@ -111,26 +109,14 @@ void add_page_budget_options(CLI::App& command, PageBudgetChoice& choice) {
                 "paged_eviction never drops the first page, where attention sinks lie")
       ->needs(budget)
       ->group(group);
-  command
-      .add_option("--evict-prefill", choice.prefill,
-                  "Cut the prompt once it is computed whole, or after each chunk, which needs less memory")
-      ->check(CLI::IsMember({"whole", "chunked"}))
-      ->needs(budget)
-      ->type_name("whole|chunked")
-      ->capture_default_str()
-      ->group(group);
+  add_budget_prefill(command, "--evict-prefill", choice.options.prefill)->needs(budget)->group(group);
   command.add_option("--evict-interval", choice.options.interval, "Decoded tokens between two evictions of tokens")
       ->check(CLI::Range(1u, 1u << 20))
       ->needs(budget)
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--compaction", choice.compaction, "How the holes of dropped tokens are closed")
-      ->check(CLI::IsMember({"none", "repack", "hole_fill"}))
-      ->needs(budget)
-      ->type_name("none|repack|hole_fill")
-      ->capture_default_str()
-      ->group(group);
+  add_compaction(command, choice.options.compaction)->needs(budget)->group(group);
 }
 
 Json to_json(const PageBudgetStats& stats) {

@@ -14,7 +14,6 @@ namespace shale {
 struct PageBudgetChoice {
   std::uint32_t tokens = 0;  // 0: no budget
   PageBudgetOptions options;
-  std::string prefill = "whole", compaction = "repack";
   // Nothing without --page-budget.
   std::optional<PageBudgetOptions> chosen() const;
 };

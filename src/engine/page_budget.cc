@@ -45,6 +45,15 @@ Status check_online(std::string_view method, const ScorerNeeds& needs, const Mod
 
 }  // namespace
 
+std::string_view to_string(BudgetPrefill prefill) { return prefill == BudgetPrefill::kWhole ? "whole" : "chunked"; }
+
+Result<BudgetPrefill> parse_budget_prefill(std::string_view name) {
+  for (const BudgetPrefill prefill : {BudgetPrefill::kWhole, BudgetPrefill::kChunked}) {
+    if (name == to_string(prefill)) return prefill;
+  }
+  return fail(ErrorCode::kInvalidArgument, "a prompt is cut whole or chunked, not {}", name);
+}
+
 PageBudgetStats& PageBudgetStats::operator+=(const PageBudgetStats& other) {
   paging += other.paging;
   evictions += other.evictions;
@@ -170,8 +179,8 @@ void PageBudget::work(Sequence& sequence, Executor& executor) {
 }
 
 // Without the newest, while it has room.
-std::size_t PageBudget::full_pages(std::span<const PageSlot> table) const {
-  return table.size() - (table.back().count < page_tokens_ ? 1 : 0);
+std::uint32_t PageBudget::full_pages(std::span<const PageSlot> table) const {
+  return static_cast<std::uint32_t>(table.size()) - (table.back().count < page_tokens_ ? 1 : 0);
 }
 
 // Notes ‖v‖/‖k‖ of the tokens of the pages filled since.
@@ -206,24 +215,20 @@ void PageBudget::evict_pages(Sequence& sequence) {
     const std::uint32_t layer = i / model_.kv_heads, head = i % model_.kv_heads;
     const auto table = sequence.table(layer, head).pages;
     const std::span<const float> notes = sequence.notes(layer, head);
-    const std::size_t first = options_.keep_first_page ? 1 : 0,
-                      end = full_pages(table) - (options_.keep_newest_page ? 1 : 0);
+    const std::uint32_t full = full_pages(table);
+    const std::uint32_t first = options_.keep_first_page ? 1 : 0;
+    const std::uint32_t end = full - (options_.keep_newest_page && full > 0 ? 1 : 0);
     float lowest = kInfinity;
-    std::size_t chosen = end;
-    for (std::size_t p = first; p < end; ++p) {
+    std::uint32_t chosen = end;
+    for (std::uint32_t p = first; p < end; ++p) {
       double sum = 0;
-      for (std::uint64_t live = table[p].live(); live != 0; live &= live - 1) {
-        sum += double{notes[p * page_tokens_ + static_cast<std::uint32_t>(std::countr_zero(live))]};
-      }
+      for_each_token(table[p], p * page_tokens_, [&](std::uint32_t slot) { sum += double{notes[slot]}; });
       const auto mean = static_cast<float>(sum / table[p].tokens());
       if (chosen == end || mean < lowest) lowest = mean, chosen = p;
     }
-    if (chosen == end) continue;
+    if (chosen >= end) continue;
     --noted_[i];
-    for (std::uint64_t live = table[chosen].live(); live != 0; live &= live - 1) {
-      dropped[i].push_back(static_cast<std::uint32_t>(chosen) * page_tokens_ +
-                           static_cast<std::uint32_t>(std::countr_zero(live)));
-    }
+    for_each_token(table[chosen], chosen * page_tokens_, [&](std::uint32_t slot) { dropped[i].push_back(slot); });
   }
   stats_.paging += sequence.drop(dropped);
   ++stats_.evictions;

@@ -1,11 +1,10 @@
 // Keeps one sequence inside a budget of pages while it is computed and while it generates.
 //
-//   paged_eviction   (PagedEviction) the prompt is ranked by ‖v‖/‖k‖ and cut to the budget; while decoding, whenever
-//   the
-//                    newest page is full and more tokens are there than the budget, every head drops the one page with
-//                    the lowest mean ‖v‖/‖k‖; a page never loses single tokens
-//   [budget:]scorer  ranks tokens by any scorer that can run on a sequence that goes on, drops the lowest and compacts:
-//                    every so many tokens, or one token a step
+//   paged_eviction   (PagedEviction) the prompt is ranked by ‖v‖/‖k‖ and cut to the budget; while decoding,
+//                    each time the newest page fills up and more tokens are there than the budget, every head
+//                    drops the one page with the lowest mean ‖v‖/‖k‖; a page never loses single tokens
+//   [budget:]scorer  ranks tokens by any scorer that can run on a sequence that goes on, drops the lowest and
+//                    compacts: every so many tokens, or one token a step
 //
 // The scorer sees a head's resident tokens in the order of their positions, as if there had never been others.
 #pragma once
@@ -31,6 +30,9 @@ enum class BudgetPrefill {
   kWhole,    // attention sees the whole prompt, then tokens go: the pool holds all of it for a while
   kChunked,  // tokens go after each chunk: the pool holds no more than the budget and a chunk
 };
+
+std::string_view to_string(BudgetPrefill prefill);  // "whole", "chunked"
+Result<BudgetPrefill> parse_budget_prefill(std::string_view name);
 
 struct PageBudgetOptions {
   std::uint32_t tokens = 1024;  // per KV head: of each, or on average where the method's budget differs between them
@@ -91,7 +93,7 @@ class PageBudget {
   std::uint32_t resident_max(const Sequence& sequence) const;
   std::uint32_t resident_mean(const Sequence& sequence) const;
   void part(Sequence& sequence);
-  std::size_t full_pages(std::span<const PageSlot> table) const;
+  std::uint32_t full_pages(std::span<const PageSlot> table) const;
   void note_pages(Sequence& sequence, Executor& executor);
   void evict_pages(Sequence& sequence);
   void evict_tokens(Sequence& sequence, Executor& executor);

@@ -11,13 +11,7 @@ ResidentLayer::ResidentLayer(Sequence& sequence, std::uint32_t layer, const Mode
   const std::uint32_t page_tokens = sequence.pool().shape().page_tokens;
   for (std::uint32_t head = 0; head < model.kv_heads; ++head) {
     std::vector<std::uint32_t>& slots = slots_.emplace_back();
-    std::uint32_t first = 0;
-    for (const PageSlot& page : sequence.table(layer, head).pages) {
-      for (std::uint64_t live = page.live(); live != 0; live &= live - 1) {
-        slots.push_back(first + static_cast<std::uint32_t>(std::countr_zero(live)));
-      }
-      first += page_tokens;
-    }
+    for_each_token(sequence.table(layer, head).pages, page_tokens, [&](std::uint32_t slot) { slots.push_back(slot); });
     const auto positions = sequence.positions(layer, head);
     const auto position = [positions](std::uint32_t slot) { return positions[slot]; };
     if (!std::ranges::is_sorted(slots, {}, position)) std::ranges::sort(slots, {}, position);

@@ -29,6 +29,7 @@ struct PageShape {
   std::size_t token_bytes() const { return slab_bytes() / page_tokens; }
   std::uint32_t page_index(std::uint32_t layer, std::uint32_t head) const { return layer * kv_heads + head; }
   std::uint32_t pages_for(std::uint32_t tokens) const { return (tokens + page_tokens - 1) / page_tokens; }
+  std::uint32_t slabs_for_pages(std::uint32_t pages) const { return (pages + pages_per_slab() - 1) / pages_per_slab(); }
 
   bool operator==(const PageShape&) const = default;
 };

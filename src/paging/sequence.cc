@@ -51,11 +51,13 @@ HeadTable Sequence::table(std::uint32_t layer, std::uint32_t head) const {
   return {table.pages, table.slots};
 }
 
-std::uint32_t Sequence::pages() const {
+std::uint32_t Sequence::pages_of(std::span<const Table> tables) {
   std::size_t pages = 0;
-  for (const Table& table : tables_) pages += table.pages.size();
+  for (const Table& table : tables) pages += table.pages.size();
   return static_cast<std::uint32_t>(pages);
 }
+
+std::uint32_t Sequence::pages() const { return pages_of(tables_); }
 
 std::uint32_t Sequence::resident(std::uint32_t layer, std::uint32_t head) const {
   const Table& table = tables_[pool_->shape().page_index(layer, head)];
@@ -221,12 +223,6 @@ std::vector<SlabId> Sequence::slabs(std::uint32_t tokens) const {
   return slabs;
 }
 
-std::uint32_t Sequence::Outline::pages() const {
-  std::size_t pages = 0;
-  for (const Table& table : tables_) pages += table.pages.size();
-  return static_cast<std::uint32_t>(pages);
-}
-
 Sequence::Outline Sequence::outline() const {
   assert(!diverged_);
   Outline outline;
@@ -239,7 +235,11 @@ Sequence::Outline Sequence::outline() const {
 
 Status Sequence::lay_out(const Outline& outline) {
   assert(length_ == 0 && slabs_.empty() && !parted_ && !diverged_);
-  if (!outline.parted_) return append(outline.length_);
+  if (!outline.parted_) {
+    SHALE_TRY(append(outline.length_));
+    lossy_ = outline.lossy_;
+    return {};
+  }
   if (pool_->pages_free() < outline.pages()) {
     return fail(ErrorCode::kFull, "a sequence of {} pages does not fit the page pool, of which {} are free",
                 outline.pages(), pool_->pages_free());

@@ -141,6 +141,7 @@ class Sequence {
     std::uint32_t pages;
   };
 
+  static std::uint32_t pages_of(std::span<const Table> tables);
   void add_slots(SlabId slab, std::uint32_t count);  // a whole slab, whose reference the sequence takes over
   void own_last_slab(SlabId copy);
   Status append_pages(std::uint32_t count);
@@ -166,7 +167,7 @@ class Sequence {
 class Sequence::Outline {
  public:
   std::uint32_t length() const { return length_; }
-  std::uint32_t pages() const;  // of all tables
+  std::uint32_t pages() const { return pages_of(tables_); }  // of all tables
 
  private:
   friend class Sequence;

@@ -61,19 +61,19 @@ void read_demand(JsonFields& fields, Demand& demand) {
 void read_budget(JsonFields& fields, const Demand& demand, std::optional<PageBudgetOptions>& budget) {
   PageBudgetOptions options = budget.value_or(PageBudgetOptions());
   options.tokens = budget && !demand.exact && !demand.method ? budget->tokens : 0;
-  std::string compaction(to_string(options.compaction));
+  std::string compaction(to_string(options.compaction)), prefill(to_string(options.prefill));
   fields.whole("page_budget", options.tokens, 0u, kTokensMax);
   fields.text("evict", options.method);
   fields.flag("keep_first_page", options.keep_first_page);
   fields.whole("evict_interval", options.interval, 1u, kTokensMax);
   fields.text("compaction", compaction);
-  std::string prefill = options.prefill == BudgetPrefill::kWhole ? "whole" : "chunked";
   fields.text("evict_prefill", prefill);
-  if (prefill != "whole" && prefill != "chunked") return fields.fail("evict_prefill", "must be whole or chunked");
-  options.prefill = prefill == "whole" ? BudgetPrefill::kWhole : BudgetPrefill::kChunked;
-  const auto known = parse_compaction(compaction);
-  if (!known) return fields.fail("compaction", "is unknown: " + known.error().message);
-  options.compaction = *known;
+  const auto cut = parse_budget_prefill(prefill);
+  if (!cut) return fields.fail("evict_prefill", "is unknown: " + cut.error().message);
+  options.prefill = *cut;
+  const auto closed = parse_compaction(compaction);
+  if (!closed) return fields.fail("compaction", "is unknown: " + closed.error().message);
+  options.compaction = *closed;
   if (options.tokens && demand.exact) return fields.fail("page_budget", "excludes `exact`: tokens are dropped");
   budget = options.tokens ? std::optional(options) : std::nullopt;
 }

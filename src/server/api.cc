@@ -3,20 +3,15 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <random>
 #include <utility>
 
+#include "core/random.h"
 #include "server/metrics_text.h"
 
 namespace shale {
 namespace {
 
 constexpr std::chrono::milliseconds kLook(50);  // between two looks at whether the client is still there
-
-std::uint64_t random_number() {
-  std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
-}
 
 std::int64_t unix_time() {
   using std::chrono::system_clock;
@@ -253,9 +248,7 @@ void Api::said(const AnswerHead& head, const Response& response) {
 }
 
 void Api::models(httplib::Response& response) const {
-  httplib::Response one;
-  model(options_.model_name, one);
-  reply(response, Json{{"object", "list"}, {"data", Json::array({Json::parse(one.body)})}});
+  reply(response, Json{{"object", "list"}, {"data", Json::array({model_json()})}});
 }
 
 void Api::model(const std::string& name, httplib::Response& response) const {
@@ -265,11 +258,15 @@ void Api::model(const std::string& name, httplib::Response& response) const {
                                     .param = "model",
                                     .code = "model_not_found"});
   }
-  reply(response, Json{{"id", options_.model_name},
-                       {"object", "model"},
-                       {"created", started_},
-                       {"owned_by", "shale"},
-                       {"max_model_len", model_.context_max}});
+  reply(response, model_json());
+}
+
+Json Api::model_json() const {
+  return {{"id", options_.model_name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "shale"},
+          {"max_model_len", model_.context_max}};
 }
 
 }  // namespace shale

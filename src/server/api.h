@@ -37,6 +37,7 @@ class Api {
   void said(const AnswerHead& head, const Response& response);
   void models(httplib::Response& response) const;
   void model(const std::string& name, httplib::Response& response) const;
+  Json model_json() const;
 
   const ApiOptions options_;
   EngineLoop& loop_;

@@ -8,9 +8,9 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <utility>
 
+#include "core/random.h"
 #include "tier/blob_frame.h"
 
 namespace shale {
@@ -59,11 +59,6 @@ double seconds_since_change(const fs::path& path) {
   return error ? 0 : std::chrono::duration<double>(fs::file_time_type::clock::now() - changed).count();
 }
 
-std::string random_session() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
 // `ours`: made by nobody but Shale, so that its mode may be corrected.
 Status prepare_folder(const fs::path& folder, bool ours) {
   const int error = make_private_folder(folder);
@@ -82,7 +77,7 @@ Status prepare_folder(const fs::path& folder, bool ours) {
 
 }  // namespace
 
-BlobFiles::BlobFiles(fs::path folder) : folder_(std::move(folder)), session_(random_session()) {}
+BlobFiles::BlobFiles(fs::path folder) : folder_(std::move(folder)), session_(fmt::format("{:016x}", random_number())) {}
 
 Result<std::unique_ptr<BlobFiles>> BlobFiles::open(const fs::path& folder) {
   std::error_code error;

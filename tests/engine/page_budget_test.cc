@@ -1,5 +1,7 @@
 // Requests that stay inside a budget of pages.
 #include <algorithm>
+#include <cmath>
+#include <random>
 #include <vector>
 
 #include "engine/engine_fixture.h"
@@ -146,6 +148,82 @@ TEST_F(PageBudgetTest, OthersSeeNothingOfWhatIsDropped) {
     EXPECT_EQ(std::ranges::count_if(use.responses, &Response::lossy), 1) << method;
   }
   drain();
+}
+
+// The mean ‖v‖/‖k‖ of a page's tokens, in double.
+double mean_ratio(const PagePool& pool, const PageSlot& slot) {
+  const PageShape& shape = pool.shape();
+  const PageView page = pool.page(slot.page);
+  double sum = 0;
+  for_each_token(slot, 0, [&](std::uint32_t token) {
+    double keys = 0, values = 0;
+    for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+      keys += std::pow(to_float(page.keys[c * shape.page_tokens + token]), 2);
+      values += std::pow(to_float(page.values[token * shape.head_dim + c]), 2);
+    }
+    sum += std::sqrt(values / keys);
+  });
+  return sum / slot.tokens();
+}
+
+// While others hold its pages a sequence cannot pack them, and its heads differ in how many they have: each drops the
+// lowest of its own full pages.
+TEST_F(PageBudgetTest, EveryHeadDropsItsLowestPage) {
+  open(20);
+  const PageShape& shape = pool_->shape();
+  std::mt19937 random(3);
+  std::lognormal_distribution<float> normal;
+  Sequence sequence(*pool_);
+  const auto append = [&](std::uint32_t count) {
+    ASSERT_TRUE(sequence.append(count));
+    for (std::uint32_t i = 0; i < shape.pages_per_slab() * count; ++i) {
+      const std::uint32_t table = i / count;
+      const auto place = sequence.appended(table / shape.kv_heads, table % shape.kv_heads, i % count, count);
+      const MutablePageView page = pool_->writable_page(place.page);
+      for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+        page.keys[c * shape.page_tokens + place.slot] = to_half(normal(random));
+        page.values[place.slot * shape.head_dim + c] = to_half(normal(random));
+      }
+    }
+  };
+  append(200);
+  const Sequence reader = sequence.fork();  // 13 of 20 slabs: too little is left to copy what is scattered
+  const auto budget =
+      PageBudget::create({.tokens = 32, .keep_newest_page = true}, model_->info(), shape.page_tokens, 200, {}, nullptr)
+          .value();
+  budget->chunk_done(sequence, true, model_->executor());
+  EXPECT_EQ(sequence.resident(0, 0), 32u);
+
+  std::uint32_t evictions = 0;
+  bool differ = false;
+  for (int i = 0; i < 100; ++i) {
+    append(1);
+    if (!budget->due(sequence)) continue;
+    std::vector<std::vector<PageId>> expected(shape.pages_per_slab());
+    for (std::uint32_t table = 0; table < expected.size(); ++table) {
+      const auto pages = sequence.table(table / shape.kv_heads, table % shape.kv_heads).pages;
+      differ = differ || pages.size() != sequence.table(0, 0).pages.size();
+      const bool open = pages.back().count < shape.page_tokens;
+      std::size_t lowest = 0;
+      for (std::size_t p = 1; p + 1 + open < pages.size(); ++p) {
+        if (mean_ratio(*pool_, pages[p]) < mean_ratio(*pool_, pages[lowest])) lowest = p;
+      }
+      for (std::size_t p = 0; p < pages.size(); ++p) {
+        if (p != lowest) expected[table].push_back(pages[p].page);
+      }
+    }
+    budget->work(sequence, model_->executor());
+    ++evictions;
+    for (std::uint32_t table = 0; table < expected.size(); ++table) {
+      std::vector<PageId> pages;
+      for (const PageSlot& slot : sequence.table(table / shape.kv_heads, table % shape.kv_heads).pages)
+        pages.push_back(slot.page);
+      EXPECT_EQ(pages, expected[table]) << "table " << table << " at eviction " << evictions;
+    }
+  }
+  EXPECT_GE(evictions, 5u);
+  EXPECT_TRUE(differ);
+  EXPECT_TRUE(sequence.check_integrity());
 }
 
 TEST_F(PageBudgetTest, ShareOfThePrompt) {

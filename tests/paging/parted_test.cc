@@ -219,6 +219,22 @@ TEST(PartedSequence, AppendsToScatteredPagesWhereNoSlabIsWhole) {
   other.check();
 }
 
+// What was restored with changed values stays lossy when it is laid out again elsewhere.
+TEST(PartedSequence, AnOutlineRemembersLoss) {
+  const auto pool = make_pool(6);
+  Sequence lossy(*pool);
+  ASSERT_TRUE(lossy.append(20));
+  lossy.advance(0, true);
+  Sequence whole(*pool), parted(*pool);
+  ASSERT_TRUE(whole.lay_out(lossy.outline()));
+  EXPECT_TRUE(whole.lossy());
+  EXPECT_EQ(whole.length(), 20u);
+  whole.clear();
+  lossy.part();
+  ASSERT_TRUE(parted.lay_out(lossy.outline()));
+  EXPECT_TRUE(parted.lossy());
+}
+
 // Random forks, appends, drops, compactions and truncations of several sequences, some of whose prompts a tree shares.
 TEST(PartedSequence, AgreesWithANaiveModel) {
   InlineExecutor executor;
