@@ -2,7 +2,10 @@
 find_program(SHALE_CCACHE ccache)
 if(SHALE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${SHALE_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${SHALE_CCACHE})
+  # What ccache has to look away from where headers are precompiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    ${SHALE_CCACHE})
 endif()
 find_program(SHALE_MOLD mold)
 if(SHALE_MOLD)
@@ -16,6 +19,9 @@ endif()
 if(SHALE_BUILD_FUZZERS)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
+
+# For what computes nothing by itself, in releases: compiles in half the time.
+set(SHALE_QUICK_TO_COMPILE $<$<CONFIG:Release>:-O1>)
 
 add_library(shale_warnings INTERFACE)
 target_compile_options(shale_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion

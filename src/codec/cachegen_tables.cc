@@ -1,30 +1,18 @@
 #include "codec/cachegen_tables.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstddef>
 #include <cstring>
 #include <numeric>
-#include <string_view>
 
 #include "codec/cachegen.h"
+#include "core/model_table.h"
 
 namespace shale {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "files are little-endian");
-
-constexpr std::string_view kMagic = "SHALEG1\n";
+constexpr ModelTableKind kKind{"SHALEG1\n", "table of cachegen"};
 constexpr std::uint32_t kMost = 1 << 12;  // layers, heads and channels of any model
-
-struct Header {
-  char magic[8];
-  std::uint64_t checksum[2];  // of everything after it
-  std::uint64_t model[2];
-  std::uint32_t layers, kv_heads, head_dim, reserved;
-};
-static_assert(sizeof(Header) == 56);
 
 // Of a channel in the file.
 struct Row {
@@ -85,55 +73,23 @@ void CachegenTables::finish() {
 }
 
 std::vector<std::byte> CachegenTables::serialize(const Hash128& model) const {
-  std::vector<std::byte> bytes(sizeof(Header) + channels_.size() * sizeof(Row));
-  Header header{.magic = {},
-                .checksum = {},
-                .model = {model.high, model.low},
-                .layers = layers_,
-                .kv_heads = kv_heads_,
-                .head_dim = head_dim_,
-                .reserved = 0};
-  std::ranges::copy(kMagic, header.magic);
-  std::byte* to = bytes.data() + sizeof(header);
+  std::vector<Row> rows;
   for (const Channel& channel : channels_) {
-    Row row{channel.width, {}};
+    Row& row = rows.emplace_back(Row{channel.width, {}});
     for (std::uint32_t s = 0; s < kCachegenSymbols; ++s) {
       row.frequencies[s] = static_cast<std::uint16_t>(channel.starts[s + 1] - channel.starts[s]);
     }
-    std::memcpy(to, &row, sizeof(row));
-    to += sizeof(row);
   }
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  const Hash128 checksum = hash128(std::span<const std::byte>(bytes).subspan(offsetof(Header, model)));
-  header.checksum[0] = checksum.high;
-  header.checksum[1] = checksum.low;
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  return bytes;
+  return serialize_model_table(
+      kKind, model, {.dimensions = {layers_, kv_heads_, head_dim_}, .numbers = std::as_bytes(std::span(rows))});
 }
 
 Result<CachegenTables> CachegenTables::parse(std::span<const std::byte> bytes, const Hash128& model) {
-  Header header;
-  if (bytes.size() < sizeof(header)) return fail(ErrorCode::kCorrupt, "no tables of cachegen: {} bytes", bytes.size());
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  const std::string_view magic(header.magic, sizeof(header.magic));
-  if (magic != kMagic) {
-    if (magic.starts_with("SHALEG")) return fail(ErrorCode::kMismatch, "tables of another version");
-    return fail(ErrorCode::kCorrupt, "no tables of cachegen");
-  }
-  if (hash128(bytes.subspan(offsetof(Header, model))) != Hash128{header.checksum[0], header.checksum[1]}) {
-    return fail(ErrorCode::kCorrupt, "the tables are damaged: their checksum differs");
-  }
-  const auto within = [](std::uint32_t number) { return number >= 1 && number <= kMost; };
-  if (!within(header.layers) || !within(header.kv_heads) || !within(header.head_dim) ||
-      bytes.size() - sizeof(header) !=
-          2 * std::size_t{header.layers} * header.kv_heads * header.head_dim * sizeof(Row)) {
-    return fail(ErrorCode::kCorrupt, "the tables' numbers contradict their length");
-  }
-  if (model != Hash128{header.model[0], header.model[1]}) {
-    return fail(ErrorCode::kMismatch, "the tables are of another model: calibrate this one");
-  }
-  CachegenTables tables(header.layers, header.kv_heads, header.head_dim);
-  const std::byte* from = bytes.data() + sizeof(header);
+  SHALE_ASSIGN(const ModelTable table, parse_model_table(kKind, bytes, model, kMost, 2 * sizeof(Row)));
+  const auto [layers, kv_heads, head_dim] = table.dimensions;
+  if (table.numbers.empty()) return fail(ErrorCode::kCorrupt, "the table of cachegen is empty");
+  CachegenTables tables(layers, kv_heads, head_dim);
+  const std::byte* from = table.numbers.data();
   for (Channel& channel : tables.channels_) {
     Row row;
     std::memcpy(&row, from, sizeof(row));
@@ -146,7 +102,7 @@ Result<CachegenTables> CachegenTables::parse(std::span<const std::byte> bytes, c
       start += row.frequencies[s];
     }
     if (!sound || start != kCachegenTotal) {
-      return fail(ErrorCode::kCorrupt, "the tables hold a channel that nothing can be coded by");
+      return fail(ErrorCode::kCorrupt, "the table of cachegen holds a channel that nothing can be coded by");
     }
     channel.width = row.width;
     channel.starts.back() = kCachegenTotal;

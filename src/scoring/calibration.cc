@@ -1,28 +1,16 @@
 #include "scoring/calibration.h"
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cmath>
-#include <cstring>
-#include <string_view>
+
+#include "core/model_table.h"
 
 namespace shale {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "files are little-endian");
-
-constexpr std::string_view kMagic = "SHALET1\n";
+constexpr ModelTableKind kKind{"SHALET1\n", "calibration"};
 constexpr std::uint32_t kMost = 1 << 16;  // layers, heads and pairs of any model
-
-struct Header {
-  char magic[8];
-  std::uint64_t checksum[2];  // of everything after it
-  std::uint64_t model[2];
-  std::uint32_t layers, query_heads, pairs, reserved;
-};
-static_assert(sizeof(Header) == 56);
-constexpr std::size_t kSummedFrom = offsetof(Header, model);
 
 }  // namespace
 
@@ -34,52 +22,18 @@ Status Calibration::check_shape(std::uint32_t layers, std::uint32_t query_heads,
 }
 
 std::vector<std::byte> Calibration::serialize(const Hash128& model) const {
-  std::vector<std::byte> bytes(sizeof(Header) + table_.size() * sizeof(Pair));
-  Header header{.magic = {},
-                .checksum = {},
-                .model = {model.high, model.low},
-                .layers = layers_,
-                .query_heads = query_heads_,
-                .pairs = pairs_,
-                .reserved = 0};
-  std::ranges::copy(kMagic, header.magic);
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  if (!table_.empty()) std::memcpy(bytes.data() + sizeof(header), table_.data(), table_.size() * sizeof(Pair));
-  const Hash128 checksum = hash128(std::span(bytes).subspan(kSummedFrom));
-  header.checksum[0] = checksum.high;
-  header.checksum[1] = checksum.low;
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  return bytes;
+  return serialize_model_table(
+      kKind, model, {.dimensions = {layers_, query_heads_, pairs_}, .numbers = std::as_bytes(std::span(table_))});
 }
 
 Result<Calibration> Calibration::parse(std::span<const std::byte> bytes, const Hash128& model) {
-  Header header;
-  if (bytes.size() < sizeof(header)) return fail(ErrorCode::kCorrupt, "not a calibration: {} bytes", bytes.size());
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  const std::string_view magic(header.magic, sizeof(header.magic));
-  if (magic != kMagic) {
-    if (magic.starts_with("SHALET")) return fail(ErrorCode::kMismatch, "a calibration of another version");
-    return fail(ErrorCode::kCorrupt, "not a calibration");
-  }
-  if (hash128(bytes.subspan(kSummedFrom)) != Hash128{header.checksum[0], header.checksum[1]}) {
-    return fail(ErrorCode::kCorrupt, "the calibration is damaged: its checksum differs");
-  }
-  const std::uint64_t pairs_a_layer = std::uint64_t{header.query_heads} * header.pairs;
-  if (std::max({header.layers, header.query_heads, header.pairs}) > kMost ||
-      bytes.size() - sizeof(header) != header.layers * pairs_a_layer * sizeof(Pair)) {
-    return fail(ErrorCode::kCorrupt, "the calibration's numbers contradict its length");
-  }
-  if (model != Hash128{header.model[0], header.model[1]}) {
-    return fail(ErrorCode::kMismatch, "the calibration is of another model: calibrate this one");
-  }
+  SHALE_ASSIGN(const ModelTable table, parse_model_table(kKind, bytes, model, kMost, sizeof(Pair)));
   Calibration calibration;
-  calibration.layers_ = header.layers;
-  calibration.query_heads_ = header.query_heads;
-  calibration.pairs_ = header.pairs;
-  calibration.table_.resize(header.layers * pairs_a_layer);
-  if (!calibration.table_.empty()) {
-    std::memcpy(calibration.table_.data(), bytes.data() + sizeof(header), bytes.size() - sizeof(header));
-  }
+  calibration.layers_ = table.dimensions[0];
+  calibration.query_heads_ = table.dimensions[1];
+  calibration.pairs_ = table.dimensions[2];
+  calibration.table_.resize(table.numbers.size() / sizeof(Pair));
+  std::ranges::copy(table.numbers, std::as_writable_bytes(std::span(calibration.table_)).begin());
   const bool finite = std::ranges::all_of(calibration.table_, [](const Pair& pair) {
     return std::isfinite(pair.real) && std::isfinite(pair.imaginary) && std::isfinite(pair.magnitude);
   });
