@@ -85,9 +85,13 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   const double start_s = clock.now_s();
   double last_first_token_s = 0, output = 0;
   std::vector<float> gaps;
-  for (std::uint32_t left = load.sequences; left > 0;) {
+  std::uint64_t steps = 0;
+  for (std::uint32_t left = load.sequences; left > 0; ++steps) {
     engine.run_once();
     const double now_s = clock.now_s() - start_s;
+    const Occupancy occupancy = engine.occupancy();
+    result.fragmentation += occupancy.fragmentation();
+    result.budget_occupancy += occupancy.budget;
     const std::uint64_t used = result.pages_total - pool->pages_free();
     result.pages_peak = std::max(result.pages_peak, used);
     result.time_line.emplace_back(now_s, static_cast<double>(used) / static_cast<double>(result.pages_total));
@@ -108,6 +112,8 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   result.itl_p50_seconds = quantile(gaps, 0.5);
   result.itl_p99_seconds = quantile(gaps, 0.99);
   result.pages_end = result.pages_total - pool->pages_free();
+  result.fragmentation /= static_cast<double>(steps);
+  result.budget_occupancy /= static_cast<double>(steps);
   result.preempted = engine.stats().preempted;
   result.budgets = engine.stats().budgets;
   result.budget_seconds = engine.stats().budget_seconds;

@@ -27,6 +27,7 @@ struct PagingResult {
   double ttft_seconds = 0;                          // mean
   double budget_seconds = 0;                        // evicting and compacting
   std::uint64_t pages_total = 0, pages_peak = 0, pages_end = 0;
+  double fragmentation = 0, budget_occupancy = 0;  // Occupancy, mean over the steps
   std::uint64_t preempted = 0;
   PageBudgetStats budgets;
   std::vector<std::pair<double, double>> time_line;  // seconds, share of the pool's pages in use

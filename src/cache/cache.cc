@@ -152,6 +152,7 @@ Status Cache::State::remember() {
 const std::optional<Error>& Cache::warning() const { return state_->warning; }
 const Fingerprint& Cache::fingerprint() const { return state_->fingerprint; }
 PagePool& Cache::pool() { return state_->pool; }
+const PagePool& Cache::pool() const { return state_->pool; }
 std::span<const std::unique_ptr<Tier>> Cache::tiers() const { return state_->tiers; }
 Catalogue* Cache::catalogue() { return state_->catalogue.get(); }
 const CostModel& Cache::costs() const { return state_->costs; }

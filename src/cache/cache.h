@@ -82,6 +82,7 @@ class Cache {
 
   const Fingerprint& fingerprint() const;
   PagePool& pool();
+  const PagePool& pool() const;
   std::span<const std::unique_ptr<Tier>> tiers() const;
   Catalogue* catalogue();
   const CostModel& costs() const;
@@ -102,6 +103,8 @@ class Cache {
   // After Retrieval::failure: counted, and not found again by this process; a damaged object is removed.
   void report_failure(Retrieval retrieval);
 
+  // How many tokens at the start of `tokens` lie in the pool. Touches nothing.
+  std::uint32_t pool_prefix(std::span<const std::int32_t> tokens) const;
   // The pages of an exact sequence become available to later requests.
   void remember(std::span<const std::int32_t> tokens, const Sequence& sequence);
   // Frees pool slabs by evicting from the prefix tree until `slabs` are free; false when it cannot.

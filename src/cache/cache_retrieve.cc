@@ -196,6 +196,8 @@ void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& seque
   static_cast<void>(state_->tree->insert(tokens, sequence));
 }
 
+std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
+
 bool Cache::make_room(std::uint32_t slabs) { return state_->tree->make_room(slabs); }
 
 std::uint32_t Cache::slabs_evictable() const { return state_->tree->evictable(); }

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/llama_peer.h"
 #include "cli/model_registry.h"
+#include "cli/option_types.h"
 #include "cli/requests.h"
 #include "cli/serving.h"
 #include "cli/svg_chart.h"
@@ -25,7 +26,7 @@ struct BenchPagingOptions {
   double pool_share = 1, chunk_slowdown = 0;
   BudgetPrefill prefill = BudgetPrefill::kWhole;
   Compaction compaction = Compaction::kRepack;
-  bool keep_first_page = false;
+  bool full_layers = false, keep_first_page = false;
   std::string figure, peer;
   bool tiny = false;
 };
@@ -68,6 +69,7 @@ class Bench {
                                           .prefill = options_.prefill,
                                           .interval = interval,
                                           .compaction = options_.compaction,
+                                          .full_layers = options_.full_layers,
                                           .keep_first_page = options_.keep_first_page};
           SHALE_ASSIGN(const bench::PagingResult result, bench::measure_paging(model_, tokenizer_, load));
           report(load, result, full);
@@ -143,6 +145,8 @@ class Bench {
                 {"pages_total", result.pages_total},
                 {"pages_peak", result.pages_peak},
                 {"pages_end", result.pages_end},
+                {"fragmentation", result.fragmentation},
+                {"budget_occupancy", result.budget_occupancy},
                 {"preempted", result.preempted},
                 {"budget_seconds", result.budget_seconds},
                 {"page_budget", to_json(result.budgets)},
@@ -277,6 +281,7 @@ void add_bench_paging(CLI::App& parent, Action& chosen) {
       ->capture_default_str();
   add_budget_prefill(*command, "--prefill", options->prefill);
   add_compaction(*command, options->compaction);
+  command->add_flag("--evict-full-layers", options->full_layers, "Of a model with sliding windows its other layers");
   command->add_flag("--keep-first-page", options->keep_first_page, "paged_eviction never drops the first page");
   command->add_option("--figure", options->figure, "Write the pages in use over time as a picture")
       ->type_name("FILE.svg");

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <thread>
@@ -82,6 +83,27 @@ void add_serve(CLI::App& parent, Action& chosen) {
       ->envname("SHALE_QUEUE")
       ->check(CLI::Range(0u, 1024u))
       ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  EngineOptions& engine = options->serving.engine;
+  command->add_option("--sequences", engine.sequences_max, "Requests that are computed together at most")
+      ->envname("SHALE_SEQUENCES")
+      ->check(CLI::Range(1u, 1024u))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--scheduler", engine.scheduler, "Which of the waiting requests of a priority is next")
+      ->envname("SHALE_SCHEDULER")
+      ->check(CLI::IsMember(scheduler_names()))
+      ->type_name(fmt::format("{}", fmt::join(scheduler_names(), "|")))
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--alpha", engine.scheduling.alpha, "Scheduler reuse: weight of a page that lies in the pool")
+      ->type_name("WEIGHT")
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--beta", engine.scheduling.beta, "Scheduler reuse: weight of a second of waiting")
+      ->type_name("WEIGHT")
       ->capture_default_str()
       ->group(group);
   command

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/interrupt.h"
+#include "cli/option_types.h"
 #include "core/units.h"
 
 namespace shale {
@@ -107,6 +108,11 @@ void add_page_budget_options(CLI::App& command, PageBudgetChoice& choice) {
   command
       .add_flag("--keep-first-page", choice.options.keep_first_page,
                 "paged_eviction never drops the first page, where attention sinks lie")
+      ->needs(budget)
+      ->group(group);
+  command
+      .add_flag("--evict-full-layers", choice.options.full_layers,
+                "Of a model with sliding windows, evict from its other layers, which is not done unasked")
       ->needs(budget)
       ->group(group);
   add_budget_prefill(command, "--evict-prefill", choice.options.prefill)->needs(budget)->group(group);

@@ -116,7 +116,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   if (const auto& warning = serving->cache_->warning()) {
     print_note("shale: an unusable object stays where it is and is not used: " + warning->message);
   }
-  serving->engine_ = std::make_unique<Engine>(EngineOptions{}, *serving->model_, *serving->tokenizer_, *serving->cache_,
+  serving->engine_ = std::make_unique<Engine>(options.engine, *serving->model_, *serving->tokenizer_, *serving->cache_,
                                               serving->clock_);
   return serving;
 }

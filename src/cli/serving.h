@@ -45,7 +45,8 @@ struct ServingOptions {
   CacheOptions cache;
   std::string calibration;  // file that `shale calibrate` made; empty: none
   std::string tables;       // cachegen's, likewise
-  bool store = true;        // false: no tiers; nothing is looked up on them or left behind
+  EngineOptions engine;
+  bool store = true;  // false: no tiers; nothing is looked up on them or left behind
 };
 
 void add_model_options(CLI::App& command, ModelChoice& choice);

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <random>
 #include <utility>
 
+#include "core/random.h"
 #include "engine/engine_state.h"
 #include "engine/repetition.h"
 
@@ -40,8 +40,7 @@ std::uint32_t& CachedTokens::of(std::optional<TierKind> kind) {
 
 Engine::Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock)
     : state_(new State{.options = options, .model = model, .tokenizer = tokenizer, .cache = cache, .clock = clock}) {
-  std::random_device random;
-  state_->nonce = Hasher().add(std::uint64_t{random()} << 32 | random()).finish();
+  state_->nonce = Hasher().add(random_number()).finish();
 }
 
 Engine::~Engine() = default;
@@ -57,6 +56,23 @@ std::uint32_t Engine::running() const {
 std::uint32_t Engine::waiting() const { return static_cast<std::uint32_t>(state_->waiting.size()); }
 std::uint32_t Engine::suspended() const { return static_cast<std::uint32_t>(state_->suspended.size()); }
 
+Occupancy Engine::occupancy() const {
+  const PageShape& shape = state_->cache.pool().shape();
+  Occupancy total;
+  std::uint32_t budgets = 0;
+  for (const auto& run : state_->running) {
+    total.slots += std::uint64_t{run->sequence.pages()} * shape.page_tokens;
+    for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+      total.tokens += run->sequence.resident(i / shape.kv_heads, i % shape.kv_heads);
+    }
+    if (!run->budget) continue;
+    total.budget += run->budget->occupancy(run->sequence);
+    ++budgets;
+  }
+  if (budgets > 0) total.budget /= budgets;
+  return total;
+}
+
 // All its tokens, one slab more for a shared last slab that is copied, and while a method that the request names is
 // applied a second copy of the prompt, or before that its repetition.
 std::uint32_t Engine::State::slabs_for(const Run& run) const {
@@ -67,10 +83,13 @@ std::uint32_t Engine::State::slabs_for(const Run& run) const {
   if (run.budget) {
     const PageBudgetOptions& budget = run.budget->options();
     const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
-    const std::uint32_t prefill = budget.prefill == BudgetPrefill::kWhole
+    // Layers with a window keep the prompt until it is computed, and later what came between two looks behind it.
+    const std::uint32_t window = std::ranges::max(model.info().windows);
+    const std::uint32_t prefill = budget.prefill == BudgetPrefill::kWhole || window > 0
                                       ? prompt
                                       : std::min(prompt, run.budget->tokens() + options.chunk_tokens);
-    return std::min(whole, shape.pages_for(std::max(prefill, run.budget->decoding_max())) + 2);
+    const std::uint32_t sliding = window > 0 ? window + kWindowInterval + shape.page_tokens : 0;
+    return std::min(whole, shape.pages_for(std::max({prefill, sliding, run.budget->decoding_max()})) + 2);
   }
   if (!run.request.demand.named()) return whole;
   const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
@@ -147,7 +166,7 @@ Result<RequestId> Engine::submit(Request request) {
                     "or enlarge the pool",
                     slabs, s.cache.pool().slabs_total()));
   }
-  s.enqueue(std::move(run));
+  s.waiting.add(std::move(run));
   return s.next_id++;
 }
 
@@ -183,7 +202,9 @@ Status Engine::State::fetch(Run& run) {
     // Positions are known of exact pages alone, and a scorer's queries of computed tokens.
     demand.exact = true;
     const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
-    wanted = wanted.first(prompt - run.budget->computed_min(prompt) + (run.budget->computed_min(prompt) < prompt));
+    const std::uint32_t computed = run.budget->computed_min(prompt);
+    // Of what is asked for the last token is never fetched.
+    wanted = wanted.first(computed < prompt ? prompt - computed + 1 : 0);
   }
   if (run.request.use_cache && !wanted.empty()) run.retrieval = cache.retrieve(wanted, demand, run.sequence);
 
@@ -238,13 +259,14 @@ void Engine::State::reap() {
 
 bool Engine::run_once() {
   State& s = *state_;
+  s.reap();
   s.admit();
   s.reap();
   if (s.running.empty()) return s.cache.work(s.model.executor());
   s.step();
   s.reap();
   const bool awaited =
-      !s.waiting.empty() || std::ranges::any_of(s.running, [](const auto& run) { return run->drawn.empty(); });
+      s.waiting.size() > 0 || std::ranges::any_of(s.running, [](const auto& run) { return run->drawn.empty(); });
   if (!awaited) s.cache.work(s.model.executor());
   return true;
 }
@@ -276,11 +298,7 @@ void Engine::cancel(RequestId id) {
       if (run->id == id && !run->over) s.finish(*run, StopReason::kCancelled);
     }
   }
-  const auto waiting = std::ranges::find(s.waiting, id, [](const auto& run) { return run->id; });
-  if (waiting != s.waiting.end()) {
-    s.finish(**waiting, StopReason::kCancelled);
-    s.waiting.erase(waiting);
-  }
+  if (const auto waiting = s.waiting.withdraw(id)) s.finish(*waiting, StopReason::kCancelled);
 }
 
 std::vector<Response> Engine::finished() { return std::exchange(state_->done, {}); }

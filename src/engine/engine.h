@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "engine/page_budget.h"
 #include "model/model.h"
+#include "scheduling/schedulers.h"
 
 namespace shale {
 
@@ -76,6 +77,10 @@ struct Response {
 struct EngineOptions {
   std::uint32_t sequences_max = 16;  // decoded together
   std::uint32_t waiting_max = 1024;  // submitted and not begun; more are refused
+  // Which of those that wait with the highest priority begins next: one of scheduler_names(). What a look-up of `reuse`
+  // finds are pages of the pool; looking touches nothing.
+  std::string scheduler = "fifo";
+  SchedulerOptions scheduling = {};
   std::uint32_t chunk_tokens = 512;  // tokens a step, of a prompt and of those who decode
   // While others decode, a step with a chunk of a prompt takes about this many times as long as one without, so that a
   // long prompt does not hold up the answers of others; 0: chunks are always whole.
@@ -88,6 +93,15 @@ struct EngineStats {
   std::uint64_t preempted = 0, resumed = 0, computed_again = 0;  // runs that made room for others
   PageBudgetStats budgets;                                       // of all requests
   double budget_seconds = 0;                                     // spent evicting and compacting
+};
+
+// Of the requests that run now.
+struct Occupancy {
+  std::uint64_t slots = 0, tokens = 0;  // of their pages, over all heads; what several share counts for each
+  double budget = 0;                    // what heads hold of their page budgets, mean over the requests that have one
+
+  // Share of the slots that hold no token: holes, and room at the ends of tables.
+  double fragmentation() const { return slots == 0 ? 0 : 1 - static_cast<double>(tokens) / static_cast<double>(slots); }
 };
 
 class Engine {
@@ -116,6 +130,7 @@ class Engine {
   const Tokenizer& tokenizer() const;
   Cache& cache();
   EngineStats stats() const;
+  Occupancy occupancy() const;  // looks at every page table
 
  private:
   struct State;

@@ -10,20 +10,17 @@ namespace {
 
 constexpr std::uint32_t kResumeMargin = 8;  // slabs to grow into, so that a run that goes on does not stop at once
 
-// By priority, then as they came.
+// By priority, then as they began.
 bool before(const std::unique_ptr<Run>& a, const std::unique_ptr<Run>& b) {
-  return a->request.priority != b->request.priority ? a->request.priority > b->request.priority : a->id < b->id;
+  return a->request.priority != b->request.priority ? a->request.priority > b->request.priority : a->turn < b->turn;
 }
 
-template <class Runs>
-void insert(Runs& runs, std::unique_ptr<Run> run) {
+void insert(std::vector<std::unique_ptr<Run>>& runs, std::unique_ptr<Run> run) {
   const auto place = std::ranges::upper_bound(runs, run, before);
   runs.insert(place, std::move(run));
 }
 
 }  // namespace
-
-void Engine::State::enqueue(std::unique_ptr<Run> run) { insert(waiting, std::move(run)); }
 
 // While the prompt is computed.
 std::uint32_t Engine::State::slabs_to_begin(const Run& run) const {
@@ -32,8 +29,7 @@ std::uint32_t Engine::State::slabs_to_begin(const Run& run) const {
 }
 
 std::uint32_t Engine::State::slabs_in_use(const Run& run) const {
-  const std::uint32_t each = cache.pool().shape().pages_per_slab();
-  const std::uint32_t held = (run.sequence.pages() + each - 1) / each + 1;
+  const std::uint32_t held = cache.pool().shape().slabs_for_pages(run.sequence.pages()) + 1;
   return run.prefilling() ? std::max(held, slabs_to_begin(run)) : held;
 }
 
@@ -45,12 +41,12 @@ bool Engine::State::fits(std::uint32_t slabs) const {
 
 void Engine::State::admit() {
   resume();
-  while (!waiting.empty() && running.size() < options.sequences_max) {
-    Run& next = *waiting.front();
+  while (waiting.size() > 0 && running.size() < options.sequences_max) {
+    Run& next = waiting.next();
     if (!suspended.empty() && suspended.front()->request.priority >= next.request.priority) return;
     if (!running.empty() && !fits(slabs_to_begin(next))) return;
-    insert(running, std::move(waiting.front()));
-    waiting.pop_front();
+    next.turn = begun++;
+    insert(running, waiting.take());
     begin(next);
   }
 }
@@ -58,8 +54,8 @@ void Engine::State::admit() {
 void Engine::State::resume() {
   while (!suspended.empty() && running.size() < options.sequences_max) {
     Run& next = *suspended.front();
-    const std::uint32_t each = cache.pool().shape().pages_per_slab();
-    const std::uint32_t slabs = next.spilled ? (next.spilled->pages() + each - 1) / each : slabs_to_begin(next);
+    const std::uint32_t slabs =
+        next.spilled ? cache.pool().shape().slabs_for_pages(next.spilled->pages()) : slabs_to_begin(next);
     if (!running.empty() && !fits(slabs + kResumeMargin)) return;
     if (!cache.make_room(slabs)) cache.drain(model.executor());
     static_cast<void>(cache.make_room(slabs));

@@ -2,7 +2,7 @@
 // (who runs), engine_step.cc (forward steps), engine_segment.cc (segments become entries).
 #pragma once
 
-#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,8 +11,11 @@
 #include "engine/chunk.h"
 #include "engine/engine.h"
 #include "engine/run.h"
+#include "engine/waiting_line.h"
 
 namespace shale {
+
+inline constexpr std::uint32_t kWindowInterval = 64;  // decoded tokens between two looks behind sliding windows
 
 struct Engine::State {
   EngineOptions options;
@@ -21,20 +24,20 @@ struct Engine::State {
   Cache& cache;
   const Clock& clock;
 
-  std::deque<std::unique_ptr<Run>> waiting = {};
-  std::vector<std::unique_ptr<Run>> running = {};    // by priority, then as they came
+  WaitingLine waiting{options.scheduler, options.scheduling, cache};
+  std::vector<std::unique_ptr<Run>> running = {};    // by priority, then as they began
   std::vector<std::unique_ptr<Run>> suspended = {};  // likewise; what made room in the pool
   std::vector<Response> done = {};
   EngineStats stats = {};
   RequestId next_id = 1;
-  Hash128 nonce = {};  // of this engine: names of what it spills
+  std::uint64_t begun = 0;  // requests
+  Hash128 nonce = {};       // of this engine: names of what it spills
   ChunkControl chunks{options.chunk_tokens};
 
   std::uint32_t slabs_for(const Run& run) const;
   std::uint32_t slabs_to_begin(const Run& run) const;
   std::uint32_t slabs_in_use(const Run& run) const;
   bool fits(std::uint32_t slabs) const;
-  void enqueue(std::unique_ptr<Run> run);
   void admit();
   void resume();
   bool can_compute_again(const Run& run) const;
@@ -54,7 +57,7 @@ struct Engine::State {
   void cut_prompt(Run& run);
   void return_windows(Run& run);
   void keep_budgets(std::span<Run* const> batch, double step_seconds);
-  void count_budget(Run& run, const PageBudgetStats& before, double start_s);
+  void in_budget(Run& run, const std::function<void()>& work);
   Status end_segment(Run& run, std::size_t segment);
   Status compress_segment(Run& run, std::size_t segment);
   Result<bool> observe_segment(const Run& run, Cache::NewEntry& entry);

@@ -8,8 +8,6 @@ namespace shale {
 
 namespace {
 
-constexpr std::uint32_t kWindowInterval = 64;  // decoded tokens between two looks behind sliding windows
-
 // Loading overlaps with computation: before each layer, what that layer needs.
 class LoadHooks final : public StepHooks {
  public:
@@ -151,10 +149,7 @@ void Engine::State::step() {
 // What the budget takes of the prompt computed so far.
 void Engine::State::cut_prompt(Run& run) {
   if (!run.budget) return;
-  const PageBudgetStats before = run.budget->stats();
-  const double start_s = clock.now_s();
-  run.budget->chunk_done(run.sequence, !run.prefilling(), model.executor());
-  count_budget(run, before, start_s);
+  in_budget(run, [&] { run.budget->chunk_done(run.sequence, !run.prefilling(), model.executor()); });
 }
 
 // Pages that lie behind a layer's sliding window return to the pool: no later query sees them, so the sequence stays
@@ -174,11 +169,9 @@ void Engine::State::return_windows(Run& run) {
     const std::uint32_t layer = i / shape.kv_heads, head = i % shape.kv_heads;
     if (windows[layer] == 0) continue;
     const auto positions = run.sequence.positions(layer, head);
-    const auto pages = run.sequence.table(layer, head).pages;
-    for (std::uint32_t slot = 0; slot < positions.size(); ++slot) {
-      const bool there = pages[slot / shape.page_tokens].live() >> slot % shape.page_tokens & 1;
-      if (there && positions[slot] + windows[layer] <= length) behind[i].push_back(slot);
-    }
+    for_each_token(run.sequence.table(layer, head).pages, shape.page_tokens, [&](std::uint32_t slot) {
+      if (positions[slot] + windows[layer] <= length) behind[i].push_back(slot);
+    });
   }
   run.sequence.drop(behind, false);
 }
@@ -198,15 +191,16 @@ void Engine::State::keep_budgets(std::span<Run* const> batch, double step_second
   std::ranges::sort(due, std::greater(), fullness);
   const double begun_s = clock.now_s();
   for (Run* run : due) {
-    const PageBudgetStats before = run->budget->stats();
-    const double start_s = clock.now_s();
-    run->budget->work(run->sequence, model.executor());
-    count_budget(*run, before, start_s);
+    in_budget(*run, [&] { run->budget->work(run->sequence, model.executor()); });
     if (clock.now_s() - begun_s > step_seconds / 2) return;
   }
 }
 
-void Engine::State::count_budget(Run& run, const PageBudgetStats& before, double start_s) {
+// Counts what the run's budget does in `work`.
+void Engine::State::in_budget(Run& run, const std::function<void()>& work) {
+  const PageBudgetStats before = run.budget->stats();
+  const double start_s = clock.now_s();
+  work();
   stats.budget_seconds += clock.now_s() - start_s;
   stats.budgets += run.budget->stats() - before;
   run.response.budget = run.budget->stats();

@@ -29,6 +29,25 @@ Status check_numbers(const PageBudgetOptions& options, std::uint32_t page_tokens
   return {};
 }
 
+// The tables of all layers without a sliding window.
+Result<std::vector<std::uint32_t>> choose_tables(const ModelInfo& model, bool full_layers) {
+  std::vector<std::uint32_t> tables;
+  for (std::uint32_t i = 0; i < model.layers * model.kv_heads; ++i) {
+    if (model.windows[i / model.kv_heads] == 0) tables.push_back(i);
+  }
+  if (tables.empty()) {
+    return fail(ErrorCode::kUnsupported, "every layer of {} has a sliding window: a page budget finds nothing to evict",
+                model.name);
+  }
+  if (tables.size() < model.layers * model.kv_heads && !full_layers) {
+    return fail(ErrorCode::kUnsupported,
+                "{} has sliding windows beside its full layers: a page budget evicts from the full layers alone, and "
+                "only when they are asked for by name (--evict-full-layers)",
+                model.name);
+  }
+  return tables;
+}
+
 // What the scorer reads and nobody can gather of a sequence that dropped tokens.
 Status check_online(std::string_view method, const ScorerNeeds& needs, const ModelInfo& model,
                     const Calibration* calibration) {
@@ -72,13 +91,8 @@ Result<std::unique_ptr<PageBudget>> PageBudget::create(const PageBudgetOptions& 
                                                        std::uint32_t page_tokens, std::uint32_t prompt_tokens,
                                                        const ScorerOptions& scorers, const Calibration* calibration) {
   SHALE_TRY(check_numbers(options, page_tokens));
-  if (std::ranges::any_of(model.windows, [](std::uint32_t window) { return window > 0; })) {
-    return fail(ErrorCode::kUnsupported,
-                "{} has sliding windows beside its full layers: no method here has been shown to evict from such a "
-                "model, so it takes no page budget",
-                model.name);
-  }
   std::unique_ptr<PageBudget> made(new PageBudget(options, model, page_tokens));
+  SHALE_ASSIGN(made->tables_, choose_tables(model, options.full_layers));
   made->whole_pages_ = options.method == kPagedEviction;
   Method method{.scorer = "vk_ratio", .quantizer = "none"};
   if (!made->whole_pages_) {
@@ -123,15 +137,13 @@ std::uint32_t PageBudget::computed_min(std::uint32_t prompt_tokens) const {
 
 std::uint32_t PageBudget::resident_max(const Sequence& sequence) const {
   std::uint32_t most = 0;
-  for (std::uint32_t i = 0; i < tables(); ++i) {
-    most = std::max(most, sequence.resident(i / model_.kv_heads, i % model_.kv_heads));
-  }
+  for (std::uint32_t i = 0; i < tables(); ++i) most = std::max(most, sequence.resident(layer_of(i), head_of(i)));
   return most;
 }
 
 std::uint32_t PageBudget::resident_mean(const Sequence& sequence) const {
   std::uint64_t sum = 0;
-  for (std::uint32_t i = 0; i < tables(); ++i) sum += sequence.resident(i / model_.kv_heads, i % model_.kv_heads);
+  for (std::uint32_t i = 0; i < tables(); ++i) sum += sequence.resident(layer_of(i), head_of(i));
   return static_cast<std::uint32_t>((sum + tables() - 1) / tables());
 }
 
@@ -153,14 +165,14 @@ void PageBudget::chunk_done(Sequence& sequence, bool last, Executor& executor) {
 }
 
 void PageBudget::part(Sequence& sequence) {
-  if (sequence.parted()) return;
   sequence.part();
   if (capture_) capture_->settle(sequence);
 }
 
 bool PageBudget::due(const Sequence& sequence) {
   if (whole_pages_) {
-    const bool filled = sequence.table(0, 0).pages.back().count == page_tokens_ && evicted_at_ != sequence.length();
+    const bool filled =
+        sequence.table(layer_of(0), head_of(0)).pages.back().count == page_tokens_ && evicted_at_ != sequence.length();
     return page_filled_ = page_filled_ || (filled && resident_max(sequence) > tokens_);
   }
   return compacted_ < tables() || resident_mean(sequence) >= tokens_ + options_.interval;
@@ -188,8 +200,7 @@ void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
   const PagePool& pool = sequence.pool();
   noted_.resize(tables());
   executor.parallel_for(tables(), [&](std::size_t i) {
-    const auto layer = static_cast<std::uint32_t>(i / model_.kv_heads),
-               head = static_cast<std::uint32_t>(i % model_.kv_heads);
+    const std::uint32_t layer = layer_of(i), head = head_of(i);
     const auto table = sequence.table(layer, head).pages;
     const std::size_t pages = full_pages(table);
     for (std::size_t p = noted_[i]; p < pages; ++p) {
@@ -210,11 +221,10 @@ void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
 
 // Every head drops the full page with the lowest mean.
 void PageBudget::evict_pages(Sequence& sequence) {
-  std::vector<std::vector<std::uint32_t>> dropped(tables());
+  std::vector<std::vector<std::uint32_t>> dropped(sequence.pool().shape().pages_per_slab());
   for (std::uint32_t i = 0; i < tables(); ++i) {
-    const std::uint32_t layer = i / model_.kv_heads, head = i % model_.kv_heads;
-    const auto table = sequence.table(layer, head).pages;
-    const std::span<const float> notes = sequence.notes(layer, head);
+    const auto table = sequence.table(layer_of(i), head_of(i)).pages;
+    const std::span<const float> notes = sequence.notes(layer_of(i), head_of(i));
     const std::uint32_t full = full_pages(table);
     const std::uint32_t first = options_.keep_first_page ? 1 : 0;
     const std::uint32_t end = full - (options_.keep_newest_page && full > 0 ? 1 : 0);
@@ -228,7 +238,8 @@ void PageBudget::evict_pages(Sequence& sequence) {
     }
     if (chosen >= end) continue;
     --noted_[i];
-    for_each_token(table[chosen], chosen * page_tokens_, [&](std::uint32_t slot) { dropped[i].push_back(slot); });
+    for_each_token(table[chosen], chosen * page_tokens_,
+                   [&](std::uint32_t slot) { dropped[tables_[i]].push_back(slot); });
   }
   stats_.paging += sequence.drop(dropped);
   ++stats_.evictions;
@@ -240,13 +251,13 @@ void PageBudget::evict_tokens(Sequence& sequence, Executor& executor) {
   const std::uint32_t most = resident_max(sequence);
   std::vector<float> scores(std::size_t{tables()} * most, -kInfinity);
   std::vector<std::vector<std::uint32_t>> slots(tables());
-  executor.parallel_for(model_.layers, [&](std::size_t layer) {
-    const ResidentLayer resident(sequence, static_cast<std::uint32_t>(layer), model_, capture_.get(), calibration_);
-    resident.score(
-        *scorer_, std::span(scores).subspan(layer * model_.kv_heads * most, std::size_t{model_.kv_heads} * most), most);
-    for (std::uint32_t head = 0; head < model_.kv_heads; ++head) {
+  const std::uint32_t heads = model_.kv_heads, layers = tables() / heads;
+  executor.parallel_for(layers, [&](std::size_t i) {
+    const ResidentLayer resident(sequence, layer_of(i * heads), model_, capture_.get(), calibration_);
+    resident.score(*scorer_, std::span(scores).subspan(i * heads * most, std::size_t{heads} * most), most);
+    for (std::uint32_t head = 0; head < heads; ++head) {
       const auto each = resident.slots(head);
-      slots[layer * model_.kv_heads + head].assign(each.begin(), each.end());
+      slots[i * heads + head].assign(each.begin(), each.end());
     }
   });
   if (whole_pages_ && options_.keep_first_page) {
@@ -255,11 +266,11 @@ void PageBudget::evict_tokens(Sequence& sequence, Executor& executor) {
   }
   // Places beyond a head's own tokens score -infinity: they are kept only where nothing else is left.
   const double keep = std::min(1.0, (tokens_ + 1e-3) / most);
-  const Kept kept = budget_->select({model_.layers, model_.kv_heads, most, scores}, keep, window_);
-  std::vector<std::vector<std::uint32_t>> dropped(tables());
+  const Kept kept = budget_->select({layers, heads, most, scores}, keep, window_);
+  std::vector<std::vector<std::uint32_t>> dropped(sequence.pool().shape().pages_per_slab());
   for (std::size_t i = 0; i < slots.size(); ++i) {
     for (std::size_t t = 0; t < slots[i].size(); ++t) {
-      if (!kept[i * most + t]) dropped[i].push_back(slots[i][t]);
+      if (!kept[i * most + t]) dropped[tables_[i]].push_back(slots[i][t]);
     }
   }
   stats_.paging += sequence.drop(dropped);
@@ -270,7 +281,7 @@ void PageBudget::evict_tokens(Sequence& sequence, Executor& executor) {
 
 void PageBudget::compact(Sequence& sequence, Compaction how, std::uint32_t count, Executor& executor) {
   count = std::min(count, tables() - compacted_);
-  stats_.paging += sequence.compact(how, newest_, compacted_, count, executor);
+  stats_.paging += sequence.compact(how, newest_, std::span(tables_).subspan(compacted_, count), executor);
   compacted_ += count;
   stats_.compactions += compacted_ == tables();
 }

@@ -6,7 +6,8 @@
 //   [budget:]scorer  ranks tokens by any scorer that can run on a sequence that goes on, drops the lowest and
 //                    compacts: every so many tokens, or one token a step
 //
-// The scorer sees a head's resident tokens in the order of their positions, as if there had never been others.
+// Layers with a sliding window lose what lies behind it anyway (engine_step.cc) and are left to that. The scorer sees a
+// head's resident tokens in the order of their positions, as if there had never been others.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,7 @@ struct PageBudgetOptions {
   BudgetPrefill prefill = BudgetPrefill::kWhole;
   std::uint32_t interval = 128;  // decoded tokens between two evictions of tokens; 1: every step, as most papers do
   Compaction compaction = Compaction::kRepack;
+  bool full_layers = false;       // of a model with sliding windows the layers without one, and no others
   bool keep_first_page = false;   // paged_eviction: the first page's tokens (sinks) do not compete
   bool keep_newest_page = false;  // paged_eviction: nor does the page just filled
 };
@@ -59,7 +61,8 @@ struct PageBudgetStats {
 class PageBudget {
  public:
   // kInvalidArgument: an unknown method, one that cannot run on a sequence that goes on, a quantizer, a budget that
-  // cannot hold a page or the tokens that the method never drops, with what to ask for instead.
+  // cannot hold a page or the tokens that the method never drops, with what to ask for instead. kUnsupported: a model
+  // with sliding windows whose full layers were not asked for by name, or that has none.
   static Result<std::unique_ptr<PageBudget>> create(const PageBudgetOptions& options, const ModelInfo& model,
                                                     std::uint32_t page_tokens, std::uint32_t prompt_tokens,
                                                     const ScorerOptions& scorers, const Calibration* calibration);
@@ -85,11 +88,15 @@ class PageBudget {
   // One bounded piece of that: an eviction, or the compaction of some heads.
   void work(Sequence& sequence, Executor& executor);
   const PageBudgetStats& stats() const { return stats_; }
+  // Tokens that a head holds on average, as a share of the budget.
+  double occupancy(const Sequence& sequence) const { return double{1} * resident_mean(sequence) / tokens_; }
 
  private:
   PageBudget(const PageBudgetOptions& options, const ModelInfo& model, std::uint32_t page_tokens)
       : options_(options), model_(model), page_tokens_(page_tokens) {}
-  std::uint32_t tables() const { return model_.layers * model_.kv_heads; }
+  std::uint32_t tables() const { return static_cast<std::uint32_t>(tables_.size()); }
+  std::uint32_t layer_of(std::size_t i) const { return tables_[i] / model_.kv_heads; }
+  std::uint32_t head_of(std::size_t i) const { return tables_[i] % model_.kv_heads; }
   std::uint32_t resident_max(const Sequence& sequence) const;
   std::uint32_t resident_mean(const Sequence& sequence) const;
   void part(Sequence& sequence);
@@ -102,6 +109,7 @@ class PageBudget {
   PageBudgetOptions options_;
   const ModelInfo& model_;
   std::uint32_t page_tokens_;
+  std::vector<std::uint32_t> tables_;  // from which it evicts (layer · kv_heads + head): those of whole layers
   std::uint32_t tokens_ = 0;
   bool whole_pages_ = false;  // paged_eviction
   std::unique_ptr<Scorer> scorer_;
@@ -112,7 +120,7 @@ class PageBudget {
 
   std::uint32_t evicted_at_ = 0;    // length when tokens were last dropped
   std::uint32_t newest_ = 0;        // length when they were dropped before
-  std::uint32_t compacted_ = 0;     // tables of this round; all of them when there is nothing to close
+  std::uint32_t compacted_ = 0;     // of tables_, in this round; all of them when there is nothing to close
   std::vector<std::size_t> noted_;  // paged_eviction: of each table the pages whose tokens' ‖v‖/‖k‖ are noted
   bool page_filled_ = false;        // and the newest was filled beyond the budget
   PageBudgetStats stats_;

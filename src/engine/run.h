@@ -48,6 +48,7 @@ class Run {
   std::vector<Token> drawn;  // the answer; the last one is not computed yet
   Response response;
   double submitted_s;
+  std::uint64_t turn = 0;  // how many began before it
   double started_s = 0;
   double first_token_s = 0;
   double last_token_s = 0;

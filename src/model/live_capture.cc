@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "model/model.h"
 
@@ -64,14 +65,16 @@ void LiveCapture::observe_attention(std::uint32_t layer, Sequence& sequence, con
 
 void LiveCapture::settle(Sequence& sequence) {
   assert(sequence.parted());
-  for (std::uint32_t layer = 0; layer < layers_ && attention_; ++layer) {
-    for (std::uint32_t head = 0; head < kv_heads_; ++head) {
-      const std::vector<float>& from = received_[layer * kv_heads_ + head];
-      const std::span<float> notes = sequence.notes(layer, head);
-      std::copy_n(from.begin(), std::min(from.size(), notes.size()), notes.begin());  // slots are positions here
-    }
+  for (std::size_t i = 0; i < received_.size(); ++i) {
+    const std::vector<float> from = std::exchange(received_[i], {});
+    if (from.empty()) continue;
+    const auto layer = static_cast<std::uint32_t>(i / kv_heads_), head = static_cast<std::uint32_t>(i % kv_heads_);
+    const std::span<const std::uint32_t> positions = sequence.positions(layer, head);
+    const std::span<float> notes = sequence.notes(layer, head);
+    for_each_token(sequence.table(layer, head).pages, sequence.pool().shape().page_tokens, [&](std::uint32_t slot) {
+      if (positions[slot] < from.size()) notes[slot] += from[positions[slot]];
+    });
   }
-  received_.assign(received_.size(), {});
 }
 
 }  // namespace shale

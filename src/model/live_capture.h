@@ -34,7 +34,7 @@ class LiveCapture {
   std::uint32_t queries_seen() const { return std::min(seen_, window_); }
   // The last `tokens` (at most queries_seen()) of one layer, after RoPE, [query_heads][tokens][head_dim].
   std::vector<float> queries(std::uint32_t layer, std::uint32_t tokens) const;
-  // To be called when the sequence has just been parted: what was received so far becomes its notes.
+  // To be called once the sequence is parted: what was received until then is added to its notes. Again: does nothing.
   void settle(Sequence& sequence);
 
   // For Model::step, whose `count` tokens are the sequence's last.

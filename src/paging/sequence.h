@@ -111,10 +111,9 @@ class Sequence {
   // Copies the shared pages of tables with holes to pages of its own, in the same places, so that those can be
   // compacted and the others may let theirs go. Does nothing where the pool has no room for it.
   PagingWork own_scattered(Executor& executor);
-  // Closes the holes of tables [first, first + count), on the executor's threads. Tokens at and after position `newest`
-  // are the newest round (for hole_fill).
-  PagingWork compact(Compaction how, std::uint32_t newest, std::uint32_t first, std::uint32_t count,
-                     Executor& executor);
+  // Closes the holes of some tables (layer · kv_heads + head), on the executor's threads. Tokens at and after position
+  // `newest` are the newest round (for hole_fill).
+  PagingWork compact(Compaction how, std::uint32_t newest, std::span<const std::uint32_t> tables, Executor& executor);
 
   // Whether a stratum was appended: tokens of one head whose positions are not known here.
   bool has_strata() const { return diverged_; }

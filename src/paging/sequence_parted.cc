@@ -236,15 +236,15 @@ PagingWork Sequence::own_scattered(Executor& executor) {
   return work;
 }
 
-PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::uint32_t first, std::uint32_t count,
+PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::span<const std::uint32_t> tables,
                              Executor& executor) {
-  assert(parted_ && first + count <= tables_.size());
+  assert(parted_);
   if (how == Compaction::kNone) return {};
   const std::uint32_t page_tokens = pool_->shape().page_tokens, free_before = pool_->pages_free();
-  std::vector<std::vector<PageId>> emptied(count);
-  std::vector<std::uint32_t> copied(count);
-  executor.parallel_for(count, [&](std::size_t i) {
-    Table& table = tables_[first + i];
+  std::vector<std::vector<PageId>> emptied(tables.size());
+  std::vector<std::uint32_t> copied(tables.size());
+  executor.parallel_for(tables.size(), [&](std::size_t i) {
+    Table& table = tables_[tables[i]];
     if (table.holes == 0) return;
     std::vector<std::uint8_t> movable(table.pages.size());
     std::ranges::transform(table.pages, movable.begin(), [this](const PageSlot& slot) { return owns(slot.page); });
@@ -257,7 +257,7 @@ PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::uint32_t
     emptied[i] = sweep(table, plan.live, page_tokens);
   });
   PagingWork work;
-  for (std::uint32_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < tables.size(); ++i) {
     for (const PageId page : emptied[i]) release(page);
     work.slots_copied += copied[i];
   }

@@ -1,9 +1,9 @@
-// The base of schedulers that go by the number of a prompt's blocks alone: a binary heap, O(log waiting) a request.
+// The base of schedulers that go by the number of a prompt's blocks alone: O(log waiting) a request.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
-#include <queue>
-#include <vector>
+#include <set>
 
 #include "scheduling/scheduler.h"
 
@@ -13,26 +13,23 @@ namespace shale {
 template <class Before>
 class ByLength final : public Scheduler {
  public:
-  void add(const WaitingRequest& request) override { heap_.push({request.blocks.size(), request.id}); }
-  std::size_t waiting() const override { return heap_.size(); }
+  void add(const WaitingRequest& request) override { order_.insert({request.prompt_blocks, request.id}); }
+  std::size_t waiting() const override { return order_.size(); }
   std::uint32_t take() override {
-    assert(!heap_.empty());
-    const std::uint32_t id = heap_.top().id;
-    heap_.pop();
-    return id;
+    assert(!order_.empty());
+    return order_.extract(order_.begin()).value().id;
   }
+  void withdraw(std::uint32_t id) override { order_.erase(std::ranges::find(order_, id, &Item::id)); }
 
  private:
   struct Item {
-    std::size_t blocks;
+    std::uint64_t blocks;
     std::uint32_t id;
-  };
-  struct Later {
-    bool operator()(const Item& a, const Item& b) const {
-      return a.blocks != b.blocks ? Before()(b.blocks, a.blocks) : b.id < a.id;
+    bool operator<(const Item& other) const {
+      return blocks != other.blocks ? Before()(blocks, other.blocks) : id < other.id;
     }
   };
-  std::priority_queue<Item, std::vector<Item>, Later> heap_;
+  std::set<Item> order_;
 };
 
 }  // namespace shale

@@ -17,6 +17,7 @@ class Fifo final : public Scheduler {
     queue_.pop_front();
     return id;
   }
+  void withdraw(std::uint32_t id) override { std::erase(queue_, id); }
 
  private:
   std::deque<std::uint32_t> queue_;

@@ -32,7 +32,7 @@ class Rescored final : public Scheduler {
   std::uint32_t take() override {
     assert(!waiting_.empty());
     const auto score_now = [&](const WaitingRequest& request) {
-      return Score{score(options_, request, cache_.touch_prefix(request.blocks)), request.id};
+      return Score{score(options_, request, cache_.touch_prefix(request)), request.id};
     };
     std::size_t best = 0;
     Score best_score = score_now(waiting_[0]);
@@ -44,6 +44,9 @@ class Rescored final : public Scheduler {
     }
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(best));
     return best_score.id;
+  }
+  void withdraw(std::uint32_t id) override {
+    std::erase_if(waiting_, [id](const WaitingRequest& request) { return request.id == id; });
   }
 
  private:
@@ -59,12 +62,13 @@ class Followed final : public Scheduler, public CacheObserver {
  public:
   Followed(const SchedulerOptions& options, PrefixLookup& cache) : options_(options), cache_(cache) {}
 
-  void add(const WaitingRequest& request) override { link({request, cache_.resident_prefix(request.blocks)}); }
+  void add(const WaitingRequest& request) override { link({request, cache_.resident_prefix(request)}); }
   std::size_t waiting() const override { return order_.size(); }
   std::uint32_t take() override {
     assert(!order_.empty());
     return unlink(order_.begin()->id).request.id;
   }
+  void withdraw(std::uint32_t id) override { unlink(id); }
   CacheObserver* observer() override { return this; }
 
   void inserted(BlockId block) override { move_all(first_missing_, block, +1); }

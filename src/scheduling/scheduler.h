@@ -1,4 +1,4 @@
-// Which request is next. One file each in this folder; the table is schedulers.h.
+// Which request is next: in the simulator as in the engine. One file each in this folder; the table is schedulers.h.
 //
 // Whoever serves requests adds each one when it has arrived and takes one whenever it can serve one. A scheduler that
 // reads the cache asks for resident prefixes (PrefixLookup) or is told of every change (CacheObserver); the others see
@@ -17,17 +17,18 @@ namespace shale {
 struct WaitingRequest {
   std::uint32_t id = 0;  // in order of arrival: of equals the smallest goes first
   double arrival_s = 0;
-  std::span<const BlockId> blocks;  // of the prompt; stays valid until the request is taken
+  std::uint64_t prompt_blocks = 0;
+  std::span<const BlockId> blocks = {};  // those of a trace; stays valid until the request is taken
 };
 
 // The cache as a scheduler sees it.
 class PrefixLookup {
  public:
   virtual ~PrefixLookup() = default;
-  // How many blocks at the start of `blocks` are resident.
-  virtual std::uint32_t resident_prefix(std::span<const BlockId> blocks) const = 0;
-  // The same; the blocks found count as used by the latest request.
-  virtual std::uint32_t touch_prefix(std::span<const BlockId> blocks) = 0;
+  // How many blocks at the start of the prompt are resident.
+  virtual std::uint32_t resident_prefix(const WaitingRequest& request) const = 0;
+  // The same; the blocks found count as used by the latest request, where the cache lets a look-up count.
+  virtual std::uint32_t touch_prefix(const WaitingRequest& request) { return resident_prefix(request); }
 };
 
 // Told of every block that comes or goes, a parent before its children when they come and after them when they go.
@@ -46,6 +47,8 @@ class Scheduler {
   virtual std::size_t waiting() const = 0;
   // The id of the request to serve now; it no longer waits. Requires waiting() > 0.
   virtual std::uint32_t take() = 0;
+  // A request that waits does so no longer.
+  virtual void withdraw(std::uint32_t id) = 0;
   // Whom the cache must tell of its changes, from before the first `add`; null when nobody need be told.
   virtual CacheObserver* observer() { return nullptr; }
 };

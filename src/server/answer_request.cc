@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kDepthMax = 32;
 constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024;
+constexpr int kPriorityMax = 1 << 20;
 constexpr std::uint32_t kTokensMax = std::uint32_t{1} << 24;
 
 constexpr auto kRoles = std::to_array<std::pair<std::string_view, std::string_view>>(
@@ -42,6 +43,17 @@ void read_seed(JsonFields& fields, std::uint64_t& seed) {
                                      : static_cast<std::uint64_t>(field->get<std::int64_t>());
 }
 
+// As vLLM has it: the smaller goes first.
+void read_priority(JsonFields& fields, int& priority) {
+  const Json* field = fields.find("priority");
+  if (!field) return;
+  const bool whole =
+      field->is_number_integer() && field->get<double>() >= -kPriorityMax && field->get<double>() <= kPriorityMax;
+  if (!whole)
+    return fields.fail("priority", fmt::format("must be a whole number from {} to {}", -kPriorityMax, kPriorityMax));
+  priority = -field->get<int>();
+}
+
 void read_demand(JsonFields& fields, Demand& demand) {
   fields.flag("exact", demand.exact);
   fields.number("keep", demand.keep, 0, 1);
@@ -64,6 +76,7 @@ void read_budget(JsonFields& fields, const Demand& demand, std::optional<PageBud
   std::string compaction(to_string(options.compaction)), prefill(to_string(options.prefill));
   fields.whole("page_budget", options.tokens, 0u, kTokensMax);
   fields.text("evict", options.method);
+  fields.flag("evict_full_layers", options.full_layers);
   fields.flag("keep_first_page", options.keep_first_page);
   fields.whole("evict_interval", options.interval, 1u, kTokensMax);
   fields.text("compaction", compaction);
@@ -179,6 +192,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   fields.whole("max_tokens", request.max_tokens, 1u, kTokensMax);
   fields.whole("max_completion_tokens", request.max_tokens, 1u, kTokensMax);
   read_seed(fields, request.sampling.seed);
+  read_priority(fields, request.priority);
   read_stop(fields, request.stop);
   read_demand(fields, request.demand);
   read_budget(fields, request.demand, request.budget);

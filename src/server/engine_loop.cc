@@ -156,6 +156,7 @@ void EngineLoop::publish() {
                   .running = engine_.running(),
                   .waiting = engine_.waiting(),
                   .suspended = engine_.suspended(),
+                  .occupancy = engine_.occupancy(),
                   .cache = cache.stats(),
                   .entries = engine_.cache().index().size(),
                   .pages_total = std::uint64_t{pool.slabs_total()} * slab_pages,

@@ -70,6 +70,7 @@ struct Figures {
   RequestFigures requests;
   EngineStats engine;
   std::uint32_t running = 0, waiting = 0, suspended = 0;  // requests now
+  Occupancy occupancy;
   CacheStats cache;
   std::uint64_t entries = 0;
   // Of the pool: evictable ones are only kept for later requests.

@@ -89,7 +89,7 @@ void write_requests(Writer& to, const Figures& figures) {
   to.histogram("vllm:request_generation_tokens", requests.answer_lengths, "Tokens of a request's answer.");
 }
 
-void write_engine(Writer& to, const EngineStats& engine) {
+void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupancy) {
   to.counter("shale_engine_steps_total", engine.steps, "Forward steps.");
   to.counter("shale_engine_prefill_tokens_total", engine.prefill_tokens, "Tokens of prompts that were computed.");
   to.counter("shale_engine_decode_tokens_total", engine.decode_tokens, "Tokens of answers that were computed.");
@@ -100,6 +100,7 @@ void write_engine(Writer& to, const EngineStats& engine) {
   to.counter("shale_budget_tokens_dropped_total", budgets.paging.tokens_dropped, "Tokens of a head that were dropped.");
   to.counter("shale_budget_slots_copied_total", budgets.paging.slots_copied, "Tokens of a head that compaction moved.");
   to.counter("shale_budget_pages_freed_total", budgets.paging.pages_freed, "Pages that page budgets gave back.");
+  to.gauge("shale_budget_occupancy", occupancy.budget, "Share of their page budgets that requests hold now.");
   to.head("shale_budget_seconds_total", "counter", "Seconds spent dropping and compacting.");
   to.sample(engine.budget_seconds);
 }
@@ -109,6 +110,8 @@ void write_pool(Writer& to, const Figures& figures) {
   const auto kept = static_cast<double>(figures.pages_evictable);
   to.gauge("vllm:kv_cache_usage_perc", (total - free - kept) / total,
            "Share of the pool that requests hold; 1 is all.");
+  to.gauge("shale_page_fragmentation", figures.occupancy.fragmentation(),
+           "Share of the slots of running requests' pages that hold no token.");
   to.head("shale_pool_bytes", "gauge", "The page pool's bytes: held by requests, kept for later ones, free.");
   const auto bytes = static_cast<double>(figures.page_bytes);
   to.sample((total - free - kept) * bytes, "state=\"held\"");
@@ -177,7 +180,7 @@ void write_tiers(Writer& to, const Figures& figures) {
 std::string metrics_text(const Figures& figures, std::string_view model_name) {
   Writer to(model_name);
   write_requests(to, figures);
-  write_engine(to, figures.engine);
+  write_engine(to, figures.engine, figures.occupancy);
   write_pool(to, figures);
   write_cache(to, figures);
   write_tiers(to, figures);

@@ -22,10 +22,7 @@ void in_batches(const Trace& trace, double window_s, Scheduler& scheduler, const
   const auto count = static_cast<std::uint32_t>(trace.requests.size());
   for (std::uint32_t first = 0, end = 0; first < count; first = end) {
     end = batch_end(trace, first, window_s);
-    for (std::uint32_t id = first; id < end; ++id) {
-      const TraceRequest& request = trace.requests[id];
-      scheduler.add({.id = id, .arrival_s = request.arrival_s, .blocks = trace.prompt(request)});
-    }
+    for (std::uint32_t id = first; id < end; ++id) scheduler.add(waiting_request(trace, id));
     const double time_s = trace.requests[end - 1].arrival_s;
     while (scheduler.waiting() > 0) {
       if (!serve(scheduler.take(), time_s)) return;
@@ -35,8 +32,7 @@ void in_batches(const Trace& trace, double window_s, Scheduler& scheduler, const
 
 class NothingResident final : public PrefixLookup {
  public:
-  std::uint32_t resident_prefix(std::span<const BlockId>) const override { return 0; }
-  std::uint32_t touch_prefix(std::span<const BlockId>) override { return 0; }
+  std::uint32_t resident_prefix(const WaitingRequest&) const override { return 0; }
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ WaitingTimes serve_online(Serving& serving, Scheduler& scheduler, const ServiceM
     now_s = std::max(now_s, free_s.top());
     if (scheduler.waiting() == 0) now_s = std::max(now_s, trace.requests[arrived].arrival_s);
     for (; arrived < count && trace.requests[arrived].arrival_s <= now_s; ++arrived) {
-      scheduler.add(serving.waiting_request(arrived));
+      scheduler.add(waiting_request(serving.trace(), arrived));
     }
     const std::uint32_t id = scheduler.take();
     const TraceRequest& request = trace.requests[id];

@@ -13,7 +13,8 @@ PrefixCache::PrefixCache(std::uint64_t capacity_blocks, std::uint64_t trace_bloc
   assert(capacity_blocks > 0);
 }
 
-std::uint32_t PrefixCache::resident_prefix(std::span<const BlockId> blocks) const {
+std::uint32_t PrefixCache::resident_prefix(const WaitingRequest& request) const {
+  const std::span<const BlockId> blocks = request.blocks;
   // No block is resident without the one before it, so the first absent one is found by bisection.
   std::size_t resident = 0, absent = blocks.size() + 1;
   while (absent - resident > 1) {
@@ -23,8 +24,8 @@ std::uint32_t PrefixCache::resident_prefix(std::span<const BlockId> blocks) cons
   return static_cast<std::uint32_t>(resident);
 }
 
-std::uint32_t PrefixCache::touch_prefix(std::span<const BlockId> blocks) {
-  const std::uint32_t resident = find(blocks);
+std::uint32_t PrefixCache::touch_prefix(const WaitingRequest& request) {
+  const std::uint32_t resident = find(request.blocks);
   policy_.access(
       {.path = path_, .keys = keys_, .inserted_from = resident, .counts = false, .tick = tick_, .time_s = time_s_});
   return resident;

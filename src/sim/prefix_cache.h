@@ -35,8 +35,8 @@ class PrefixCache final : public PrefixLookup {
   // One request; returns how many of the prompt's blocks were resident.
   std::uint32_t serve(const Request& request);
 
-  std::uint32_t resident_prefix(std::span<const BlockId> blocks) const override;
-  std::uint32_t touch_prefix(std::span<const BlockId> blocks) override;
+  std::uint32_t resident_prefix(const WaitingRequest& request) const override;
+  std::uint32_t touch_prefix(const WaitingRequest& request) override;
 
   // Told of every change from now on; null for nobody.
   void observe(CacheObserver* observer) { observer_ = observer; }

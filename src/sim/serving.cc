@@ -27,17 +27,20 @@ PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& reque
   return wanted;
 }
 
+WaitingRequest waiting_request(const Trace& trace, std::uint32_t id) {
+  const TraceRequest& request = trace.requests[id];
+  return {.id = id,
+          .arrival_s = request.arrival_s,
+          .prompt_blocks = request.prompt_blocks,
+          .blocks = trace.prompt(request)};
+}
+
 Serving::Serving(const Trace& trace, const SimulationOptions& options, EvictionPolicy& policy, std::stop_token stop)
     : trace_(trace),
       options_(options),
       cache_(options.blocks, trace.unique_blocks(), policy),
       stop_(std::move(stop)),
       point_every_(std::max<std::uint64_t>(1, trace.requests.size() / std::max(1u, options.timeline_points))) {}
-
-WaitingRequest Serving::waiting_request(std::uint32_t id) const {
-  const TraceRequest& request = trace_.requests[id];
-  return {.id = id, .arrival_s = request.arrival_s, .blocks = trace_.prompt(request)};
-}
 
 std::uint32_t Serving::serve(std::uint32_t id, double time_s) {
   const TraceRequest& request = trace_.requests[id];

@@ -11,6 +11,9 @@ namespace shale {
 // What the cache is asked for a request: the prompt's blocks and, with `decode`, the answer's.
 PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& request, bool decode, double time_s);
 
+// A request as schedulers see it; its id is its index in the trace.
+WaitingRequest waiting_request(const Trace& trace, std::uint32_t id);
+
 class Serving {
  public:
   // All outlive it.
@@ -19,7 +22,6 @@ class Serving {
   const Trace& trace() const { return trace_; }
   PrefixCache& cache() { return cache_; }
 
-  WaitingRequest waiting_request(std::uint32_t id) const;
   // Serves it at a time that never goes back; returns how many blocks of its prompt were resident.
   std::uint32_t serve(std::uint32_t id, double time_s);
   // Asked before each request; looks at the stop token now and then.

@@ -1,4 +1,6 @@
 // Requests that share a pool too small for all of them.
+#include <gmock/gmock.h>
+
 #include <random>
 #include <vector>
 
@@ -92,6 +94,41 @@ TEST_F(AdmissionTest, HigherPriorityGoesFirstAndMakesRoomLast) {
   const auto responses = run_all(requests);
   for (const Response& response : responses) EXPECT_FALSE(response.error);
   EXPECT_EQ(order_.front(), 5u);
+}
+
+// The simulator's schedulers choose among those who wait; priorities go before them, and who was cancelled is not
+// chosen.
+TEST_F(AdmissionTest, TheSchedulerChoosesAmongEquals) {
+  const std::vector<std::size_t> lengths = {60, 20, 90, 40, 75};
+  const auto order_of = [&](std::string scheduler) {
+    cache_->make_room(pool_->slabs_total());
+    Engine engine({.sequences_max = 1, .scheduler = std::move(scheduler), .chunk_tokens = 128}, *model_, tokenizer_,
+                  *cache_, clock_);
+    Request warm = generate(2, 90, 1);  // the third request's prompt is in the pool
+    warm.remember = true;
+    engine.run(warm);
+    std::vector<RequestId> ids;
+    for (std::uint32_t i = 0; i < lengths.size(); ++i) {
+      Request request = generate(i, lengths[i], 2);
+      request.priority = i == 4;
+      ids.push_back(*engine.submit(request));
+    }
+    const RequestId cancelled = *engine.submit(generate(9, 30, 2));
+    engine.cancel(cancelled);
+    std::vector<std::size_t> order;
+    while (order.size() < lengths.size() + 1) {
+      engine.run_once();
+      for (const Response& response : engine.finished()) {
+        order.push_back(static_cast<std::size_t>(std::ranges::find(ids, response.id) - ids.begin()));
+      }
+    }
+    order.erase(order.begin());  // the cancelled one
+    return order;
+  };
+  EXPECT_THAT(order_of("fifo"), ::testing::ElementsAre(4, 0, 1, 2, 3));
+  EXPECT_THAT(order_of("shortest"), ::testing::ElementsAre(4, 1, 3, 0, 2));
+  EXPECT_THAT(order_of("longest"), ::testing::ElementsAre(4, 2, 0, 3, 1));
+  EXPECT_THAT(order_of("reuse"), ::testing::ElementsAre(4, 2, 0, 1, 3));
 }
 
 TEST_F(AdmissionTest, BudgetsLetMoreRunTogether) {

@@ -55,12 +55,39 @@ TEST_F(WindowTest, PagesBehindEveryWindowComeBackAndTheAnswerStays) {
   EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
 }
 
-TEST_F(WindowTest, TakesNoPageBudget) {
+TEST_F(WindowTest, FullLayersAreEvictedOnlyByName) {
   Request request = generate(false);
   request.budget = PageBudgetOptions{.tokens = 64};
   const Response refused = engine_->run(request);
   ASSERT_TRUE(refused.error);
   EXPECT_EQ(refused.error->code, ErrorCode::kUnsupported);
+
+  const std::vector<std::uint32_t>& windows = model_->info().windows;
+  const auto full_tables = std::ranges::count(windows, 0u) * model_->info().kv_heads;
+  ASSERT_GT(full_tables, 0);
+  for (const char* method : {"paged_eviction", "h2o", "pyramid:snapkv"}) {
+    request.budget = PageBudgetOptions{.tokens = 64, .method = method, .interval = 16, .full_layers = true};
+    const Response response = engine_->run(request);
+    ASSERT_FALSE(response.error) << method << ": " << response.error->message;
+    EXPECT_EQ(response.tokens.size(), 300u);
+    EXPECT_TRUE(response.lossy);
+    // 399 tokens were computed, and what is beyond the budget, an interval and a page has left the full layers alone.
+    const std::uint64_t dropped = response.budget.paging.tokens_dropped;
+    EXPECT_LE(dropped, (399u - 64) * full_tables) << method;
+    EXPECT_GE(dropped, (399u - 64 - 32) * full_tables) << method;
+    EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total()) << method;
+  }
+}
+
+// Layers with a window answer as they would beside full layers that lose nothing.
+TEST_F(WindowTest, AFullLayersBudgetNeverReachedChangesNothing) {
+  Request request = generate(false);
+  const Response full = engine_->run(request);
+  request.budget = PageBudgetOptions{.tokens = 500, .method = "h2o", .full_layers = true};
+  const Response same = engine_->run(request);
+  ASSERT_FALSE(same.error);
+  EXPECT_EQ(same.tokens, full.tokens);
+  EXPECT_FALSE(same.lossy);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 
 constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .page_tokens = 8};
 constexpr std::uint32_t kHeads = 4;
+constexpr std::uint32_t kTables[kHeads] = {0, 1, 2, 3};
 
 std::unique_ptr<PagePool> make_pool(std::uint32_t slabs) {
   return std::move(PagePool::create(kShape, slabs * kShape.slab_bytes())).value();
@@ -164,7 +165,7 @@ TEST(PartedSequence, AScatteredTokenReturnsNoPageUntilCompacted) {
   }
   EXPECT_EQ(parted.sequence.drop(slots).pages_freed, 0);
   parted.check();
-  const PagingWork work = parted.sequence.compact(Compaction::kRepack, 0, 0, kHeads, executor);
+  const PagingWork work = parted.sequence.compact(Compaction::kRepack, 0, kTables, executor);
   EXPECT_EQ(work.pages_freed, 4);
   EXPECT_EQ(work.slots_copied, 4 * 24);
   parted.check();
@@ -180,7 +181,7 @@ TEST(PartedSequence, SharedPagesStayAsTheyAre) {
   std::mt19937 random(5);
   InlineExecutor executor;
   EXPECT_EQ(first.drop(random, 2).pages_freed, 0);
-  EXPECT_EQ(first.sequence.compact(Compaction::kRepack, 0, 0, kHeads, executor).slots_copied, 0);
+  EXPECT_EQ(first.sequence.compact(Compaction::kRepack, 0, kTables, executor).slots_copied, 0);
   first.check();
   second.check();
   ASSERT_TRUE(first.append(4, 3));  // on pages of its own: the shared last one is left as it is
@@ -189,7 +190,7 @@ TEST(PartedSequence, SharedPagesStayAsTheyAre) {
   second.check();
   second.sequence.clear();
   first.drop(random, 2);
-  EXPECT_GT(first.sequence.compact(Compaction::kRepack, 0, 0, kHeads, executor).pages_freed, 0u);
+  EXPECT_GT(first.sequence.compact(Compaction::kRepack, 0, kTables, executor).pages_freed, 0u);
   first.check();
   first.sequence.clear();
   EXPECT_EQ(pool->slabs_free(), 6u);
@@ -262,8 +263,8 @@ TEST(PartedSequence, AgreesWithANaiveModel) {
           if (each.sequence.parted()) {
             const std::uint32_t first = random() % kHeads;
             const auto how = random() % 2 ? Compaction::kRepack : Compaction::kHoleFill;
-            each.sequence.compact(how, each.sequence.length() - random() % (each.sequence.length() + 1), first,
-                                  1 + random() % (kHeads - first), executor);
+            each.sequence.compact(how, each.sequence.length() - random() % (each.sequence.length() + 1),
+                                  std::span(kTables).subspan(first, 1 + random() % (kHeads - first)), executor);
             each.keep_all();
           }
           break;

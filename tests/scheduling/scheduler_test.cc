@@ -16,14 +16,17 @@ namespace {
 // A set of resident blocks; block b is the child of (b − 1) / 2, block 0 the root of all.
 class Residents final : public PrefixLookup {
  public:
-  std::uint32_t resident_prefix(std::span<const BlockId> blocks) const override {
-    std::uint32_t resident = 0;
-    while (resident < blocks.size() && resident_.contains(blocks[resident])) ++resident;
+  std::uint32_t resident_prefix(const WaitingRequest& request) const override {
+    return resident_prefix(request.blocks);
+  }
+  std::uint32_t touch_prefix(const WaitingRequest& request) override {
+    const std::uint32_t resident = resident_prefix(request);
+    for (const BlockId block : request.blocks.first(resident)) touched_.insert(block);
     return resident;
   }
-  std::uint32_t touch_prefix(std::span<const BlockId> blocks) override {
-    const std::uint32_t resident = resident_prefix(blocks);
-    for (const BlockId block : blocks.first(resident)) touched_.insert(block);
+  std::uint32_t resident_prefix(std::span<const BlockId> blocks) const {
+    std::uint32_t resident = 0;
+    while (resident < blocks.size() && resident_.contains(blocks[resident])) ++resident;
     return resident;
   }
   void insert(std::span<const BlockId> blocks) {
@@ -54,6 +57,10 @@ std::vector<BlockId> path_to(BlockId block) {
   }
   std::ranges::reverse(path);
   return path;
+}
+
+WaitingRequest request_of(std::uint32_t id, double arrival_s, const std::vector<BlockId>& path) {
+  return {.id = id, .arrival_s = arrival_s, .prompt_blocks = path.size(), .blocks = path};
 }
 
 std::unique_ptr<Scheduler> make(std::string_view name, PrefixLookup& cache, const SchedulerOptions& options = {}) {
@@ -88,7 +95,7 @@ TEST_P(SchedulerTest, EveryRequestIsTakenOnce) {
       if (random() % 2 == 0) {
         waiting.insert(static_cast<std::uint32_t>(paths.size()));
         paths.push_back(path_to(static_cast<BlockId>(random() % 60)));
-        scheduler->add({static_cast<std::uint32_t>(paths.size() - 1), double(step), paths.back()});
+        scheduler->add(request_of(static_cast<std::uint32_t>(paths.size() - 1), step, paths.back()));
       } else if (!waiting.empty()) {
         const std::uint32_t id = scheduler->take();
         ASSERT_EQ(waiting.erase(id), 1u);
@@ -100,11 +107,25 @@ TEST_P(SchedulerTest, EveryRequestIsTakenOnce) {
   }
 }
 
+TEST_P(SchedulerTest, WhoWithdrewIsNotTaken) {
+  Residents cache;
+  const auto scheduler = make(GetParam(), cache, {.rescore = false});
+  std::vector<std::vector<BlockId>> paths;
+  for (std::uint32_t id = 0; id < 30; ++id) paths.push_back(path_to(id % 7));
+  for (std::uint32_t id = 0; id < 30; ++id) scheduler->add(request_of(id, id, paths[id]));
+  for (std::uint32_t id = 0; id < 30; id += 2) scheduler->withdraw(id);
+  EXPECT_EQ(scheduler->waiting(), 15u);
+  std::set<std::uint32_t> taken;
+  while (scheduler->waiting() > 0) taken.insert(scheduler->take());
+  EXPECT_EQ(taken.size(), 15u);
+  for (const std::uint32_t id : taken) EXPECT_EQ(id % 2, 1u);
+}
+
 TEST_P(SchedulerTest, EqualsGoInOrderOfArrival) {
   Residents cache;
   const auto scheduler = make(GetParam(), cache);
   const auto path = path_to(9);
-  for (std::uint32_t id = 0; id < 20; ++id) scheduler->add({id, 5, path});
+  for (std::uint32_t id = 0; id < 20; ++id) scheduler->add(request_of(id, 5, path));
   for (std::uint32_t id = 0; id < 20; ++id) EXPECT_EQ(scheduler->take(), id);
 }
 
@@ -112,7 +133,7 @@ std::vector<std::uint32_t> order_of(std::string_view name) {
   Residents cache;
   const auto scheduler = make(name, cache);
   const std::vector<std::vector<BlockId>> paths = {path_to(3), path_to(40), path_to(0), path_to(4), path_to(41)};
-  for (std::uint32_t id = 0; id < paths.size(); ++id) scheduler->add({id, double(id), paths[id]});
+  for (std::uint32_t id = 0; id < paths.size(); ++id) scheduler->add(request_of(id, id, paths[id]));
   std::vector<std::uint32_t> order;
   while (scheduler->waiting() > 0) order.push_back(scheduler->take());
   return order;
@@ -136,11 +157,15 @@ TEST(Reuse, TakesTheLargestScoreByDefinition) {
       std::vector<std::vector<BlockId>> paths;
       std::map<std::uint32_t, double> waiting;  // id → arrival
       for (int step = 0; step < 3000; ++step) {
-        if (random() % 2 == 0 || waiting.empty()) {
+        if (waiting.size() > 2 && random() % 8 == 0) {
+          const auto gone = std::next(waiting.begin(), static_cast<int>(random() % waiting.size()));
+          scheduler->withdraw(gone->first);
+          waiting.erase(gone);
+        } else if (random() % 2 == 0 || waiting.empty()) {
           const auto id = static_cast<std::uint32_t>(paths.size());
           paths.push_back(path_to(static_cast<BlockId>(random() % 200)));
           waiting[id] = step / 4;
-          scheduler->add({id, waiting[id], paths[id]});
+          scheduler->add(request_of(id, waiting[id], paths[id]));
         } else {
           const double now_s = step;
           std::uint32_t best = waiting.begin()->first;
@@ -166,7 +191,7 @@ TEST(Reuse, OnlyRescoringTouches) {
     cache.insert(path_to(9));
     const auto scheduler = make("reuse", cache, {.rescore = rescore});
     const auto path = path_to(9);
-    scheduler->add({0, 0, path});
+    scheduler->add(request_of(0, 0, path));
     EXPECT_EQ(scheduler->take(), 0u);
     EXPECT_EQ(cache.touched().size(), rescore ? path.size() : 0u);
   }

@@ -67,12 +67,15 @@ TEST(AnswerRequest, HasTheServersPageBudgetUnlessItSaysOtherwise) {
                 ->tokens,
             256u);
   EXPECT_EQ(budget(R"(, "evict": "snapkv")")->method, "snapkv");
+  EXPECT_TRUE(budget(R"(, "evict_full_layers": true)")->full_layers);
+  EXPECT_EQ(budget(R"(, "evict_prefill": "chunked")")->prefill, BudgetPrefill::kChunked);
   EXPECT_EQ(budget(R"(, "compaction": "hole_fill")")->compaction, Compaction::kHoleFill);
   EXPECT_EQ(budget(R"(, "page_budget": 0)"), std::nullopt);
   EXPECT_EQ(budget(R"(, "exact": true)"), std::nullopt);
   EXPECT_EQ(budget(R"(, "method": "int8")"), std::nullopt);
   EXPECT_EQ(completion(R"("prompt": "x", "page_budget": 64)")->request.budget->method, "paged_eviction");
   EXPECT_TRUE(completion(R"("prompt": "x", "ignore_eos": true)")->request.ignore_end);
+  EXPECT_EQ(completion(R"("prompt": "x", "priority": -3)")->request.priority, 3);  // the smaller first, as vLLM has it
 }
 
 TEST(AnswerRequest, ReadsMessagesOfEachKind) {
@@ -108,6 +111,9 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("max_tokens": 2.5)", "max_tokens"},
            {R"("max_completion_tokens": 1e30)", "max_completion_tokens"},
            {R"("seed": 1.5)", "seed"},
+           {R"("priority": "high")", "priority"},
+           {R"("priority": 1e12)", "priority"},
+           {R"("evict_prefill": "soon")", "evict_prefill"},
            {R"("stop": [1])", "stop"},
            {R"("stop": [""])", "stop"},
            {R"("stream": 1)", "stream"},

@@ -1,0 +1,58 @@
+#include "engine/waiting_line.h"
+
+#include <cassert>
+#include <utility>
+
+namespace shale {
+namespace {
+
+// Schedulers' numbers are shorter; those who wait together never share one.
+std::uint32_t number_of(RequestId id) { return static_cast<std::uint32_t>(id); }
+
+}  // namespace
+
+void WaitingLine::add(std::unique_ptr<Run> run) {
+  Line& line = lines_[run->request.priority];
+  if (!line.scheduler) line.scheduler = std::move(make_scheduler(scheduler_, options_, *this)).value();
+  const std::uint32_t id = number_of(run->id);
+  const WaitingRequest request{
+      .id = id,
+      .arrival_s = run->submitted_s,
+      .prompt_blocks = cache_.pool().shape().pages_for(static_cast<std::uint32_t>(run->prompt.size()))};
+  runs_.emplace(id, std::move(run));
+  line.scheduler->add(request);
+}
+
+Run& WaitingLine::next() {
+  assert(!runs_.empty());
+  Line& line = lines_.begin()->second;
+  if (!line.next) line.next = runs_.at(line.scheduler->take()).get();
+  return *line.next;
+}
+
+std::unique_ptr<Run> WaitingLine::take() {
+  const Run& run = next();
+  return withdraw(run.id);
+}
+
+std::unique_ptr<Run> WaitingLine::withdraw(RequestId id) {
+  const auto found = runs_.find(number_of(id));
+  if (found == runs_.end() || found->second->id != id) return nullptr;
+  std::unique_ptr<Run> run = std::move(found->second);
+  runs_.erase(found);
+  const auto place = lines_.find(run->request.priority);
+  Line& line = place->second;
+  if (line.next == run.get()) {
+    line.next = nullptr;
+  } else {
+    line.scheduler->withdraw(number_of(id));
+  }
+  if (!line.next && line.scheduler->waiting() == 0) lines_.erase(place);
+  return run;
+}
+
+std::uint32_t WaitingLine::resident_prefix(const WaitingRequest& request) const {
+  return cache_.pool_prefix(runs_.at(request.id)->prompt) / cache_.pool().shape().page_tokens;
+}
+
+}  // namespace shale

@@ -1,0 +1,50 @@
+// Requests that have not begun: those of the highest priority go first, among them as a scheduler says, the very one
+// that the simulator asks.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "cache/cache.h"
+#include "engine/run.h"
+#include "scheduling/schedulers.h"
+
+namespace shale {
+
+// Not thread-safe.
+class WaitingLine final : private PrefixLookup {
+ public:
+  // `scheduler` is one of scheduler_names(). The cache, whose pool's prefixes a scheduler may look up, outlives it.
+  WaitingLine(std::string scheduler, const SchedulerOptions& options, const Cache& cache)
+      : scheduler_(std::move(scheduler)), options_(options), cache_(cache) {}
+
+  std::size_t size() const { return runs_.size(); }
+  void add(std::unique_ptr<Run> run);
+  // Whose turn it is; it stays so until it is taken or withdrawn, or a request of a higher priority comes. Requires
+  // size() > 0.
+  Run& next();
+  // That one.
+  std::unique_ptr<Run> take();
+  // Null where no such request waits.
+  std::unique_ptr<Run> withdraw(RequestId id);
+
+ private:
+  // Requests of equal priority. The one whose turn it is has left the scheduler.
+  struct Line {
+    std::unique_ptr<Scheduler> scheduler;
+    Run* next = nullptr;
+  };
+
+  std::uint32_t resident_prefix(const WaitingRequest& request) const override;
+
+  std::string scheduler_;
+  SchedulerOptions options_;
+  const Cache& cache_;
+  std::map<int, Line, std::greater<>> lines_;                     // by priority; none is empty
+  std::unordered_map<std::uint32_t, std::unique_ptr<Run>> runs_;  // by the scheduler's number of a request
+};
+
+}  // namespace shale
