@@ -24,22 +24,28 @@ struct Options {
   std::size_t contexts = 6, questions = 1;
   std::uint32_t answer_tokens = 48, context_tokens = 4096;
   std::string prompt;
-  bool keep_first_page = false;
+  bool full_layers = false, keep_first_page = false;
 };
 
 constexpr char kExamples[] =
     "The full cache and every budget answer in lockstep. `agreement` and `kl` compare each token's prediction while "
     "all\n"
     "are fed the full cache's answer; `f1` compares a budget's own answer with the accepted ones, or with the full\n"
-    "cache's where a data set has none. `random` is the floor. With --prompt, long answers to one request instead.\n"
+    "cache's where a data set has none. How far a method is from the best one of its budget is a paired interval.\n"
+    "`random` is the floor. With --prompt, long answers to one request instead.\n"
     "\n"
     "Examples:\n"
     "  shale bench paging-quality hotpotqa.jsonl qasper.jsonl --budgets 256,1024\n"
     "  shale bench paging-quality --prompt \"Tell a long story.\" --answer-tokens 3000 --budgets 512";
 
+std::string label_of(const PageBudgetOptions& budget) {
+  return budget.keep_first_page ? budget.method + " +first" : budget.method;
+}
+
 struct Key {
-  std::string dataset, method;
+  std::string dataset;
   std::uint32_t budget;
+  std::string method;
   auto operator<=>(const Key&) const = default;
 };
 // A group a context.
@@ -53,9 +59,12 @@ class Bench {
     measure_.answer_tokens = options.answer_tokens;
     measure_.scorers = options.serving.cache.scorers;
     measure_.calibration = serving.cache().options().model.calibration;
-    for (const std::uint32_t budget : options.budgets) {
+    for (const std::uint32_t tokens : options.budgets) {
       for (const std::string& method : options.methods) {
-        measure_.budgets.push_back({.tokens = budget, .method = method, .keep_first_page = options.keep_first_page});
+        PageBudgetOptions budget{.tokens = tokens, .method = method, .full_layers = options.full_layers};
+        measure_.budgets.push_back(budget);
+        budget.keep_first_page = options.keep_first_page && method == "paged_eviction";
+        if (budget.keep_first_page) measure_.budgets.push_back(budget);
       }
     }
   }
@@ -83,13 +92,13 @@ class Bench {
       const std::string answer = serving_.tokenizer().text(one.answer);
       const double of_answer = best_of(f1_metric, answer, accepted.empty() ? std::span(of_full) : accepted);
       for (const std::string& group : {dataset, std::string("all")}) {
-        add({group, measure.budgets[i].method, measure.budgets[i].tokens}, one.forced, of_answer, first_of_context);
+        add({group, measure.budgets[i].tokens, label_of(measure.budgets[i])}, one.forced, of_answer, first_of_context);
       }
       if (options_.output.json)
         print_row(dataset, id, prompt.size(), measure.budgets[i], found, one, answer, of_answer);
     }
     for (const std::string& group : {dataset, std::string("all")}) {
-      add({group, "full", 0}, {1, 0}, best_of(f1_metric, full, accepted.empty() ? std::span(of_full) : accepted),
+      add({group, 0, "full"}, {1, 0}, best_of(f1_metric, full, accepted.empty() ? std::span(of_full) : accepted),
           first_of_context);
     }
     return {};
@@ -100,17 +109,39 @@ class Bench {
     for (const auto& [key, measured] : measured_) {
       if (key.dataset != dataset) {
         dataset = key.dataset;
-        fmt::print("\n{}\n{:>6}  {:<18}  {:<22}  {:<9}  {:<22}\n", dataset, "BUDGET", "METHOD", "AGREEMENT", "KL",
-                   "F1");
+        fmt::print("\n{}\n{:>6}  {:<21}  {:<22}  {:<23}  {:<9}  {:<22}\n", dataset, "BUDGET", "METHOD", "AGREEMENT",
+                   "LESS THAN THE BEST", "KL", "F1");
       }
       const Interval agreement = bootstrap_mean(measured.agreement), f1 = bootstrap_mean(measured.f1);
-      fmt::print("{:>6}  {:<18}  {:.3f} [{:.3f}, {:.3f}]   {:>7.3f}   {:.3f} [{:.3f}, {:.3f}]\n",
+      fmt::print("{:>6}  {:<21}  {:.3f} [{:.3f}, {:.3f}]   {:<23}  {:>7.3f}   {:.3f} [{:.3f}, {:.3f}]\n",
                  key.budget ? fmt::format("{}", key.budget) : "", key.method, agreement.mean, agreement.low,
-                 agreement.high, bootstrap_mean(measured.kl).mean, f1.mean, f1.low, f1.high);
+                 agreement.high, key.budget ? behind_best(key) : "", bootstrap_mean(measured.kl).mean, f1.mean, f1.low,
+                 f1.high);
     }
   }
 
  private:
+  // By how much the agreement of a method is below that of the best one at the same budget: an interval of differences
+  // question by question.
+  std::string behind_best(const Key& key) const {
+    const Measured* best = nullptr;
+    double most = -1;
+    for (const auto& [other, measured] : measured_) {
+      if (other.dataset != key.dataset || other.budget != key.budget) continue;
+      const double mean = bootstrap_mean(measured.agreement).mean;
+      if (mean > most) most = mean, best = &measured;
+    }
+    const Measured& own = measured_.at(key);
+    if (best == &own) return "best";
+    std::vector<std::vector<double>> differences = best->agreement;
+    for (std::size_t context = 0; context < differences.size(); ++context) {
+      for (std::size_t q = 0; q < differences[context].size(); ++q)
+        differences[context][q] -= own.agreement[context][q];
+    }
+    const Interval behind = bootstrap_mean(differences);
+    return fmt::format("{:.3f} [{:.3f}, {:.3f}]", behind.mean, behind.low, behind.high);
+  }
+
   void add(const Key& key, const Divergence& forced, double of_answer, bool first_of_context) {
     Measured& to = measured_[key];
     if (first_of_context) {
@@ -191,7 +222,8 @@ void add_bench_paging_quality(CLI::App& parent, Action& chosen) {
       ->type_name("N,...")
       ->capture_default_str();
   command->add_flag("--keep-first-page", options->keep_first_page,
-                    "paged_eviction never drops the first page, where attention sinks lie");
+                    "paged_eviction also as it never drops the first page, where attention sinks lie");
+  command->add_flag("--evict-full-layers", options->full_layers, "Of a model with sliding windows its other layers");
   command->add_option("--contexts", options->contexts, "Of each file; 0: all")->type_name("N")->capture_default_str();
   command->add_option("--questions", options->questions, "Of each context; 0: all")
       ->type_name("N")

@@ -98,11 +98,12 @@ void add_serve(CLI::App& parent, Action& chosen) {
       ->type_name(fmt::format("{}", fmt::join(scheduler_names(), "|")))
       ->capture_default_str()
       ->group(group);
-  command->add_option("--alpha", engine.scheduling.alpha, "Scheduler reuse: weight of a page that lies in the pool")
+  command
+      ->add_option("--reuse-weight", engine.scheduling.alpha, "Scheduler reuse: weight of a page that lies in the pool")
       ->type_name("WEIGHT")
       ->capture_default_str()
       ->group(group);
-  command->add_option("--beta", engine.scheduling.beta, "Scheduler reuse: weight of a second of waiting")
+  command->add_option("--waiting-weight", engine.scheduling.beta, "Scheduler reuse: weight of a second of waiting")
       ->type_name("WEIGHT")
       ->capture_default_str()
       ->group(group);
