@@ -37,7 +37,7 @@ class Scene {
     for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
       for (const PageSlot& slot : sequence_.table(i / kShape.kv_heads, i % kShape.kv_heads).pages) {
         heads_[i].push_back(pool_->page(slot.page));
-        writable_[i].push_back(pool_->writable_page(slot.page));
+        writable_[i].push_back(pool_->writable_bytes(slot.page));
         layers_[i / kShape.kv_heads].push_back({heads_[i].back().keys, heads_[i].back().values});
       }
     }
@@ -51,7 +51,7 @@ class Scene {
     return {first, static_cast<std::size_t>(bytes())};
   }
   const std::vector<PageView>& head(std::size_t i) const { return heads_[i]; }
-  const std::vector<MutablePageView>& writable_head(std::size_t i) const { return writable_[i]; }
+  const std::vector<std::span<std::byte>>& writable_head(std::size_t i) const { return writable_[i]; }
 
   LayerKv<Half> layer(std::uint32_t l) const {
     LayerKv<Half> layer;
@@ -94,7 +94,7 @@ class Scene {
   Sequence sequence_;
   std::uint32_t tokens_;
   std::vector<std::vector<PageView>> heads_{kShape.pages_per_slab()};
-  std::vector<std::vector<MutablePageView>> writable_{kShape.pages_per_slab()};
+  std::vector<std::vector<std::span<std::byte>>> writable_{kShape.pages_per_slab()};
   std::vector<std::vector<LayerKv<Half>::Page>> layers_{kShape.layers};
   std::vector<float> queries_ = std::vector<float>(std::size_t{kQueryHeads} * kWindow * kShape.head_dim);
   std::vector<float> query_covariance_ =

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
 
 #include "model/attention.h"
+#include "paging/page_tokens.h"
 #include "paging/sequence.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -52,9 +52,9 @@ struct Heads {
 // Sequences whose pages lie anywhere in one pool, as many as make it larger than any cache.
 class Scene {
  public:
-  Scene(const Heads& heads, std::uint32_t depth, std::size_t bytes)
+  Scene(const Heads& heads, PageElement element, std::uint32_t depth, std::size_t bytes)
       : heads_(heads), queries_(std::size_t{heads.query} * heads.dim), output_(queries_.size()) {
-    const PageShape shape{.layers = heads.layers, .kv_heads = heads.kv, .head_dim = heads.dim};
+    const PageShape shape{.layers = heads.layers, .kv_heads = heads.kv, .head_dim = heads.dim, .element = element};
     const std::size_t sequence_bytes = shape.pages_for(depth) * shape.slab_bytes();
     const std::size_t sequences = (bytes + sequence_bytes - 1) / sequence_bytes;
     pool_ = std::move(PagePool::create(shape, sequences * sequence_bytes).value());
@@ -90,7 +90,7 @@ class Scene {
 
   void read(Executor& executor) {
     constexpr std::size_t kPiece = std::size_t{1} << 20;
-    const auto* words = reinterpret_cast<const std::uint32_t*>(pool_->page(0).keys);
+    const auto* words = reinterpret_cast<const std::uint32_t*>(pool_->bytes(0).data());
     const std::size_t count = static_cast<std::size_t>(bytes()) / kPiece;
     std::vector<std::uint32_t> sums(count * 16);
     executor.parallel_for(count, [&](std::size_t i) {
@@ -104,11 +104,20 @@ class Scene {
   void fill() {
     std::mt19937 random(2);
     std::normal_distribution<float> normal;
-    std::vector<Half> contents(pool_->shape().slab_bytes() / sizeof(Half));
-    for (Half& each : contents) each = to_half(normal(random));
+    const PageShape& shape = pool_->shape();
+    std::vector<float> rows(2 * shape.key_elements());
+    for (float& each : rows) each = normal(random);
     std::vector<SlabId> slabs;
     while (const auto slab = pool_->allocate_slab()) {
-      std::memcpy(pool_->writable_page(pool_->page_of(*slab, 0)).keys, contents.data(), pool_->shape().slab_bytes());
+      const PageId first = pool_->page_of(*slab, 0);
+      if (slabs.empty()) {
+        for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+          write_tokens(shape, pool_->writable_bytes(first + i), 0, shape.page_tokens,
+                       {rows.data(), rows.data() + shape.key_elements(), shape.head_dim});
+        }
+      } else {
+        pool_->copy_slab(slabs.front(), *slab);
+      }
       slabs.push_back(*slab);
     }
     std::ranges::shuffle(slabs, random);
@@ -154,10 +163,13 @@ std::vector<KernelRow> paging_rows(Executor& executor, std::uint32_t depth, std:
   std::vector<KernelRow> rows;
   InlineExecutor alone;
   for (const Heads& heads : {Heads{30, 9, 3, 64}, Heads{24, 14, 2, 64}}) {
-    const std::string name = fmt::format("{}/{} d{}", heads.query, heads.kv, heads.dim);
-    Scene scene(heads, depth, pool_bytes);
-    measure(name, scene, alone, rows);
-    if (executor.threads() > 1) measure(name, scene, executor, rows);
+    for (const PageElement element : {PageElement::kHalf, PageElement::kInt8}) {
+      const bool int8 = element == PageElement::kInt8;
+      const std::string name = fmt::format("{}/{} d{}{}", heads.query, heads.kv, heads.dim, int8 ? " int8" : "");
+      Scene scene(heads, element, depth, pool_bytes);
+      measure(name, scene, alone, rows);
+      if (executor.threads() > 1) measure(name, scene, executor, rows);
+    }
   }
   return rows;
 }

@@ -1,5 +1,5 @@
 // What every SIMD kernel needs, once per instruction set. Include after <hwy/foreach_target.h>, as Highway's own
-// `-inl.h` files are. Lanes are float; pages are binary16, reference data float.
+// `-inl.h` files are. Lanes are float; pages are binary16 or int8, reference data float.
 #if defined(SHALE_CORE_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_CORE_SIMD_INL_H_
 #undef SHALE_CORE_SIMD_INL_H_
@@ -23,6 +23,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const float* from) {
   return hn::LoadU(d, from);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const std::int8_t* from) {
+  return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<D>(), hn::LoadU(hn::Rebind<std::int8_t, D>(), from)));
 }
 
 // Highway's own conversions for machines without F16C know no infinities and no NaN, and truncate.

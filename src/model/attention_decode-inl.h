@@ -34,9 +34,19 @@ constexpr int at_once(int heads) {
   return most >= 4 ? 4 : most >= 2 ? 2 : 1;
 }
 
+// The page without its first `hidden` tokens.
+inline PageView behind(const PageView& page, std::uint32_t hidden, std::uint32_t head_dim) {
+  return {page.keys + hidden, page.values + hidden * head_dim};
+}
+inline Int8PageView behind(const Int8PageView& page, std::uint32_t hidden, std::uint32_t head_dim) {
+  return {page.key_scales + hidden, page.value_scales + hidden, page.keys + hidden, page.values + hidden * head_dim};
+}
+
 // Consecutive pages whose tokens are attended to together.
+template <class View>
 struct DecodeBlock {
-  std::array<PageView, kDecodePages> pages;
+  std::array<View, kDecodePages> pages;
+  std::array<const std::byte*, kDecodePages> bytes;  // of each whole page
   std::array<std::uint32_t, kDecodePages> counts;
   std::array<std::uint64_t, kDecodePages> holes;
   std::uint32_t page_count = 0;
@@ -49,8 +59,8 @@ struct DecodeBlock {
     page_count = tokens = 0;
     any_holes = false;
     while (!slots.empty() && page_count < kDecodePages && tokens + pool.shape().page_tokens <= kDecodeTokens) {
-      const PageView page = pool.page(slots.front().page);
-      pages[page_count] = {page.keys + hidden, page.values + hidden * pool.shape().head_dim};
+      bytes[page_count] = pool.bytes(slots.front().page).data();
+      pages[page_count] = behind(View::of(bytes[page_count], pool.shape()), hidden, pool.shape().head_dim);
       holes[page_count] = slots.front().holes >> hidden;
       any_holes |= holes[page_count] != 0;
       counts[page_count] = slots.front().count - hidden;
@@ -65,13 +75,14 @@ struct DecodeBlock {
 // since the hardware's own prefetcher follows each and only together they keep the memory busy.
 class Prefetcher {
  public:
-  Prefetcher(const DecodeBlock& block, const PageShape& shape) {
+  template <class View>
+  Prefetcher(const DecodeBlock<View>& block, const PageShape& shape) {
     const std::size_t page_bytes = shape.page_bytes();
     const std::size_t pieces_per_page = std::max<std::size_t>(1, shape.page_tokens * kStreams / kDecodeTokens);
     piece_bytes_ = page_bytes / pieces_per_page;
     for (std::uint32_t p = 0; p < block.page_count; ++p) {
-      const auto* page = reinterpret_cast<const std::byte*>(block.pages[p].keys);
-      for (std::size_t piece = 0; piece < pieces_per_page; ++piece) pieces_[count_++] = page + piece * piece_bytes_;
+      for (std::size_t piece = 0; piece < pieces_per_page; ++piece)
+        pieces_[count_++] = block.bytes[p] + piece * piece_bytes_;
     }
     // Streams without a piece follow another's.
     while (count_ % kStreams != 0) pieces_[count_] = pieces_[count_ - 1], ++count_;
@@ -96,35 +107,59 @@ class Prefetcher {
 };
 
 // A vector's width of tokens of one page: the lane of a score is a token.
+template <class View>
 struct ScoreColumn {
-  const Half* keys;
+  View page;      // from the first of the tokens on; its values are not looked at
   float* scores;  // of the first query head; rows kScoreStride apart
 };
 inline constexpr std::size_t kScoreStride = kDecodeTokens + 16;  // a column's last store may run over
 
-template <class D, int kHeads, int kColumns>
-HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim, std::uint32_t page_tokens,
-                              const ScoreColumn* columns, Prefetcher& prefetcher) {
-  hn::Vec<D> dot[kHeads * kColumns];
-  for (auto& each : dot) each = hn::Zero(d);
+// dot[head][column] += Σ query · key over channels [first, end).
+template <class View, class D, int kHeads, int kColumns>
+HWY_INLINE void add_products(D d, const float* queries, std::size_t first, std::size_t end, std::uint32_t page_tokens,
+                             const ScoreColumn<View>* columns, Prefetcher& prefetcher, hn::Vec<D>* dot) {
   constexpr std::size_t kChannels = 8 / kColumns;  // between steps of the prefetcher
-  for (std::size_t channel = 0; channel < head_dim; channel += kChannels) {
+  for (std::size_t channel = first; channel < end; channel += kChannels) {
     prefetcher.step();
     for (std::size_t c = channel; c < channel + kChannels; ++c) {
       hn::Vec<D> key[kColumns];
-      for (int j = 0; j < kColumns; ++j) key[j] = load(d, columns[j].keys + c * page_tokens);
+      for (int j = 0; j < kColumns; ++j) key[j] = load(d, columns[j].page.keys + c * page_tokens);
       for (int h = 0; h < kHeads; ++h) {
         const auto query = hn::Set(d, queries[c * kHeads + h]);
         for (int j = 0; j < kColumns; ++j) dot[h * kColumns + j] = hn::MulAdd(query, key[j], dot[h * kColumns + j]);
       }
     }
   }
+}
+
+template <class View, class D, int kHeads, int kColumns>
+HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim, std::uint32_t page_tokens,
+                              const ScoreColumn<View>* columns, Prefetcher& prefetcher) {
+  hn::Vec<D> dot[kHeads * kColumns];
+  for (auto& each : dot) each = hn::Zero(d);
+  if constexpr (kScaled<View>) {
+    for (std::size_t first = 0; first < head_dim; first += kScaleChannels) {
+      hn::Vec<D> codes[kHeads * kColumns];
+      for (auto& each : codes) each = hn::Zero(d);
+      add_products<View, D, kHeads, kColumns>(d, queries, first,
+                                              std::min<std::size_t>(first + kScaleChannels, head_dim), page_tokens,
+                                              columns, prefetcher, codes);
+      for (int j = 0; j < kColumns; ++j) {
+        const auto scale = load(d, columns[j].page.key_scales + first / kScaleChannels * page_tokens);
+        for (int h = 0; h < kHeads; ++h)
+          dot[h * kColumns + j] = hn::MulAdd(scale, codes[h * kColumns + j], dot[h * kColumns + j]);
+      }
+    }
+  } else {
+    add_products<View, D, kHeads, kColumns>(d, queries, 0, head_dim, page_tokens, columns, prefetcher, dot);
+  }
   for (int j = 0; j < kColumns; ++j) {
     for (int h = 0; h < kHeads; ++h) hn::StoreU(dot[h * kColumns + j], d, columns[j].scores + h * kScoreStride);
   }
 }
 
-inline void leave_out_holes(const DecodeBlock& block, int heads, float* scores) {
+template <class View>
+void leave_out_holes(const DecodeBlock<View>& block, int heads, float* scores) {
   std::uint32_t at = 0;
   for (std::uint32_t p = 0; p < block.page_count; at += block.counts[p++]) {
     for (std::uint64_t holes = block.holes[p]; holes != 0; holes &= holes - 1) {
@@ -136,27 +171,27 @@ inline void leave_out_holes(const DecodeBlock& block, int heads, float* scores) 
 
 // scores[h][t] = query h · key t, for every slot of the block, gap-free, minus infinity for holes; then one vector of
 // minus infinity.
-template <class D, int kHeads>
-void score_block(D d, const float* queries, const PageShape& shape, const DecodeBlock& block, Prefetcher& prefetcher,
-                 float* scores) {
+template <class View, class D, int kHeads>
+void score_block(D d, const float* queries, const PageShape& shape, const DecodeBlock<View>& block,
+                 Prefetcher& prefetcher, float* scores) {
   constexpr int kColumns = at_once(kHeads);
   const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
-  std::array<ScoreColumn, kDecodePages * 16> columns;
+  std::array<ScoreColumn<View>, kDecodePages * 16> columns;
   std::size_t count = 0;
   std::uint32_t at = 0;
   for (std::uint32_t p = 0; p < block.page_count; ++p) {
     // Lanes beyond the page's count hold anything; what is stored after them overwrites their scores.
     for (std::uint32_t t = 0; t < block.counts[p]; t += lanes) {
-      columns[count++] = {block.pages[p].keys + t, scores + at + t};
+      columns[count++] = {behind(block.pages[p], t, shape.head_dim), scores + at + t};
     }
     at += block.counts[p];
   }
   std::size_t j = 0;
   for (; j + kColumns <= count; j += kColumns) {
-    score_columns<D, kHeads, kColumns>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
+    score_columns<View, D, kHeads, kColumns>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
   }
   for (; j < count; ++j)
-    score_columns<D, kHeads, 1>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
+    score_columns<View, D, kHeads, 1>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
   if (HWY_UNLIKELY(block.any_holes)) leave_out_holes(block, kHeads, scores);
   const Wide wide;
   const auto nothing = hn::Set(wide, -std::numeric_limits<float>::infinity());
@@ -187,28 +222,57 @@ HWY_INLINE float soften(float* scores, std::uint32_t tokens, float& peak, float*
   return shrink;
 }
 
+// Rows of weights by which values are added: one a head, and for pages with scales one a group and head.
+inline constexpr std::size_t kWeightStride = kScoreStride;
+
+// scaled[group][h][t] = weights[h][t] · the scale of value t's group.
+template <class D, int kHeads>
+HWY_INLINE void scale_weights(D d, const float* weights, const PageShape& shape, const DecodeBlock<Int8PageView>& block,
+                              float* scaled) {
+  const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
+  std::uint32_t at = 0;
+  for (std::uint32_t p = 0; p < block.page_count; at += block.counts[p++]) {
+    for (std::uint32_t group = 0; group < shape.scale_groups(); ++group) {
+      const Half* scales = block.pages[p].value_scales + group * shape.page_tokens;
+      float* to = scaled + group * kHeads * kWeightStride + at;
+      // What is stored beyond the page's count, the next page's overwrite.
+      for (std::uint32_t t = 0; t < block.counts[p]; t += lanes) {
+        const auto scale = load(d, scales + t);
+        for (int h = 0; h < kHeads; ++h) {
+          hn::StoreU(hn::Mul(scale, hn::LoadU(d, weights + h * kScoreStride + at + t)), d, to + h * kWeightStride + t);
+        }
+      }
+    }
+  }
+}
+
 // sums[h][first …] = shrink[h] · sums[h][first …] + Σ weights[h][t] · value t, over kVectors vectors of channels.
-template <class D, int kHeads, int kVectors>
+template <class View, class D, int kHeads, int kVectors>
 HWY_INLINE void add_values(D d, const float* weights, const float* shrink, std::size_t head_dim,
-                           const DecodeBlock& block, Prefetcher& prefetcher, std::size_t first, float* sums) {
+                           const DecodeBlock<View>& block, Prefetcher& prefetcher, std::size_t first, float* sums) {
   const std::size_t lanes = hn::Lanes(d);
   constexpr std::size_t kTokens = 8 / kVectors;  // between steps of the prefetcher
+  // Vectors that share their weights.
+  constexpr int kAlike = kScaled<View> ? std::min<int>(kVectors, kScaleChannels / hn::MaxLanes(D())) : kVectors;
   hn::Vec<D> sum[kHeads * kVectors];
   for (int h = 0; h < kHeads; ++h) {
     for (int v = 0; v < kVectors; ++v) {
       sum[h * kVectors + v] = hn::Mul(hn::Set(d, shrink[h]), hn::LoadU(d, sums + h * head_dim + first + v * lanes));
     }
   }
-  const float* weight = weights;
+  const float* weight = kScaled<View> ? weights + first / kScaleChannels * kHeads * kWeightStride : weights;
   for (std::uint32_t p = 0; p < block.page_count; ++p) {
-    const Half* values = block.pages[p].values + first;
+    const auto* values = block.pages[p].values + first;
     for (std::size_t t = 0; t < block.counts[p]; ++t, ++weight) {
       if (t % kTokens == 0) prefetcher.step();
       hn::Vec<D> value[kVectors];
       for (int v = 0; v < kVectors; ++v) value[v] = load(d, values + t * head_dim + v * lanes);
       for (int h = 0; h < kHeads; ++h) {
-        const auto w = hn::Set(d, weight[h * kScoreStride]);
-        for (int v = 0; v < kVectors; ++v) sum[h * kVectors + v] = hn::MulAdd(w, value[v], sum[h * kVectors + v]);
+        for (int group = 0; group < kVectors / kAlike; ++group) {
+          const auto w = hn::Set(d, weight[(group * kHeads + h) * kWeightStride]);
+          for (int v = group * kAlike; v < (group + 1) * kAlike; ++v)
+            sum[h * kVectors + v] = hn::MulAdd(w, value[v], sum[h * kVectors + v]);
+        }
       }
     }
   }
@@ -217,28 +281,29 @@ HWY_INLINE void add_values(D d, const float* weights, const float* shrink, std::
   }
 }
 
-template <int kHeads>
+template <class View, int kHeads>
 HWY_INLINE void add_values_block(const float* weights, const float* shrink, std::size_t head_dim,
-                                 const DecodeBlock& block, Prefetcher& prefetcher, float* sums) {
+                                 const DecodeBlock<View>& block, Prefetcher& prefetcher, float* sums) {
   constexpr int kVectors = at_once(kHeads);
   const Wide d;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t c = 0;
   for (; c + kVectors * lanes <= head_dim; c += kVectors * lanes) {
-    add_values<Wide, kHeads, kVectors>(d, weights, shrink, head_dim, block, prefetcher, c, sums);
+    add_values<View, Wide, kHeads, kVectors>(d, weights, shrink, head_dim, block, prefetcher, c, sums);
   }
   for (; c + lanes <= head_dim; c += lanes) {
-    add_values<Wide, kHeads, 1>(d, weights, shrink, head_dim, block, prefetcher, c, sums);
+    add_values<View, Wide, kHeads, 1>(d, weights, shrink, head_dim, block, prefetcher, c, sums);
   }
-  if (c < head_dim) add_values<Eight, kHeads, 1>(Eight(), weights, shrink, head_dim, block, prefetcher, c, sums);
+  if (c < head_dim) add_values<View, Eight, kHeads, 1>(Eight(), weights, shrink, head_dim, block, prefetcher, c, sums);
 }
 
 // `queries`: [head_dim][kHeads], scaled. The first slot's first `hidden` tokens are left out. Fills the kHeads rows of
 // the partial, and leaves the scores where `kept` points, rows kept_stride apart, unless it is null.
-template <int kHeads>
+template <class View, int kHeads>
 void decode_heads(const PagePool& pool, const float* queries, std::span<const PageSlot> slots, std::uint32_t hidden,
                   float* kept, std::size_t kept_stride, AttentionPartial partial) {
   const PageShape& shape = pool.shape();
+  const bool narrow = shape.page_tokens < hn::MaxLanes(Wide());  // a vector would reach over a page's row
   HWY_ALIGN float scores[kHeads * kScoreStride];
   HWY_ALIGN float weights[kHeads * 16] = {};  // a vector a head, summed up at the end
   float shrink[kHeads];
@@ -250,15 +315,18 @@ void decode_heads(const PagePool& pool, const float* queries, std::span<const Pa
     }
     kept += hidden;
   }
-  DecodeBlock blocks[2];
-  DecodeBlock *block = &blocks[0], *next = &blocks[1];
+  thread_local AlignedBuffer scaled;
+  if (const std::size_t bytes = shape.scale_groups() * kHeads * kWeightStride * sizeof(float); scaled.size() < bytes)
+    scaled = AlignedBuffer(bytes);
+  DecodeBlock<View> blocks[2];
+  DecodeBlock<View>*block = &blocks[0], *next = &blocks[1];
   for (block->take(pool, slots, hidden); block->page_count > 0; std::swap(block, next)) {
     next->take(pool, slots);
     Prefetcher prefetcher(*next, shape);
-    if (shape.page_tokens < hn::MaxLanes(Wide())) {
-      score_block<Eight, kHeads>(Eight(), queries, shape, *block, prefetcher, scores);
+    if (narrow) {
+      score_block<View, Eight, kHeads>(Eight(), queries, shape, *block, prefetcher, scores);
     } else {
-      score_block<Wide, kHeads>(Wide(), queries, shape, *block, prefetcher, scores);
+      score_block<View, Wide, kHeads>(Wide(), queries, shape, *block, prefetcher, scores);
     }
     if (kept) {
       for (int h = 0; h < kHeads; ++h)
@@ -268,24 +336,32 @@ void decode_heads(const PagePool& pool, const float* queries, std::span<const Pa
     for (int h = 0; h < kHeads; ++h) {
       shrink[h] = soften(scores + h * kScoreStride, block->tokens, partial.peaks[h], weights + h * 16);
     }
-    add_values_block<kHeads>(scores, shrink, shape.head_dim, *block, prefetcher, partial.sums);
+    const float* of_values = scores;
+    if constexpr (kScaled<View>) {
+      float* to = reinterpret_cast<float*>(scaled.data());
+      narrow ? scale_weights<Eight, kHeads>(Eight(), scores, shape, *block, to)
+             : scale_weights<Wide, kHeads>(Wide(), scores, shape, *block, to);
+      of_values = to;
+    }
+    add_values_block<View, kHeads>(of_values, shrink, shape.head_dim, *block, prefetcher, partial.sums);
   }
   const Wide d;
   for (int h = 0; h < kHeads; ++h) partial.weights[h] = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, weights + h * 16)));
 }
 
-template <int kHeads>
+template <class View, int kHeads>
 void decode_heads_of(std::uint32_t heads, const PagePool& pool, const float* queries, std::span<const PageSlot> slots,
                      std::uint32_t hidden, float* kept, std::size_t kept_stride, const AttentionPartial& partial) {
-  if (heads == kHeads) return decode_heads<kHeads>(pool, queries, slots, hidden, kept, kept_stride, partial);
+  if (heads == kHeads) return decode_heads<View, kHeads>(pool, queries, slots, hidden, kept, kept_stride, partial);
   if constexpr (kHeads > 1) {
-    decode_heads_of<kHeads - 1>(heads, pool, queries, slots, hidden, kept, kept_stride, partial);
+    decode_heads_of<View, kHeads - 1>(heads, pool, queries, slots, hidden, kept, kept_stride, partial);
   }
 }
 
 // `queries`: [group][head_dim], scaled.
-inline void decode(const PagePool& pool, const AttentionRows& rows, const float* queries,
-                   std::span<const PageSlot> slots, std::uint32_t first_token, const AttentionPartial& partial) {
+template <class View>
+void decode(const PagePool& pool, const AttentionRows& rows, const float* queries, std::span<const PageSlot> slots,
+            std::uint32_t first_token, const AttentionPartial& partial) {
   const std::uint32_t hidden = std::max(rows.hidden(0), first_token) - first_token;
   thread_local AlignedBuffer memory;
   const std::size_t bytes = kHeadsMax * std::size_t{rows.head_dim} * sizeof(float);
@@ -299,8 +375,8 @@ inline void decode(const PagePool& pool, const AttentionRows& rows, const float*
         transposed[c * heads + h] = queries[offset + h * rows.head_dim + c];
     }
     float* kept = rows.scores ? rows.scores + first * rows.score_stride + first_token : nullptr;
-    decode_heads_of<kHeadsMax>(heads, pool, transposed, slots, hidden, kept, rows.score_stride,
-                               {partial.sums + offset, partial.peaks + first, partial.weights + first});
+    decode_heads_of<View, kHeadsMax>(heads, pool, transposed, slots, hidden, kept, rows.score_stride,
+                                     {partial.sums + offset, partial.peaks + first, partial.weights + first});
   }
 }
 

@@ -32,14 +32,21 @@ const float* scaled_queries(const AttentionRows& rows) {
   return scaled;
 }
 
-void attend(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots, std::uint32_t first_token,
-            const AttentionPartial& partial) {
+template <class View>
+void attend_pages(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots,
+                  std::uint32_t first_token, const AttentionPartial& partial) {
   const float* queries = scaled_queries(rows);
   if (rows.query_count == 1) {
-    decode(pool, rows, queries, slots, first_token, partial);
+    decode<View>(pool, rows, queries, slots, first_token, partial);
   } else {
-    attend_tile(pool, rows, queries, slots, first_token, partial);
+    attend_tile<View>(pool, rows, queries, slots, first_token, partial);
   }
+}
+
+void attend(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots, std::uint32_t first_token,
+            const AttentionPartial& partial) {
+  const bool halves = pool.shape().element == PageElement::kHalf;
+  (halves ? attend_pages<PageView> : attend_pages<Int8PageView>)(pool, rows, slots, first_token, partial);
 }
 
 void merge(const AttentionRows& rows, std::span<const AttentionPartial> partials, float* output,
@@ -70,7 +77,9 @@ void merge(const AttentionRows& rows, std::span<const AttentionPartial> partials
 
 void receive(const PagePool& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
              std::span<const PageSlot> slots, std::uint32_t first_token, bool largest, float* received) {
-  const auto run = largest ? receive_slots<true> : receive_slots<false>;
+  const bool halves = pool.shape().element == PageElement::kHalf;
+  const auto run = largest ? (halves ? receive_slots<PageView, true> : receive_slots<Int8PageView, true>)
+                           : (halves ? receive_slots<PageView, false> : receive_slots<Int8PageView, false>);
   run(pool, rows, log_sums, log_sum_stride, slots, first_token, received);
 }
 

@@ -51,14 +51,6 @@ struct AttentionRows {
   }
 };
 
-// New keys and values: tokens that lie next to each other in one page, as rows of floats `stride` apart.
-struct KvRun {
-  const float* keys;
-  const float* values;
-  std::size_t stride;
-  std::uint32_t tokens;
-};
-
 struct AttentionKernels {
   // Fills `partial` from the tokens of `slots`, the first of which is token `first_token` of the table and in a page
   // that the first query's window reaches.

@@ -73,7 +73,7 @@ void receive_block(const ReceivingRows& rows, float factor, const float* keys, s
   }
 }
 
-template <bool kLargest>
+template <class View, bool kLargest>
 void receive_slots(const PagePool& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
                    std::span<const PageSlot> slots, std::uint32_t first_token, float* received) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -81,7 +81,7 @@ void receive_slots(const PagePool& pool, const AttentionRows& rows, const float*
   thread_local AlignedBuffer memory;
   const std::size_t floats = rows.head_dim * kTileKeyStride;
   if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
-  TileBlock block(pool, slots, reinterpret_cast<float*>(memory.data()), nullptr);
+  TileBlock<View> block(pool, slots, reinterpret_cast<float*>(memory.data()), nullptr);
   HWY_ALIGN float gathered[kTileTokens];
   for (; block.take(); first_token += block.tokens(), received += block.tokens()) {
     std::fill_n(gathered, kTileTokens, kLargest ? -kInfinity : 0.0f);

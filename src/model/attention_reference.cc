@@ -8,17 +8,31 @@
 namespace shale {
 namespace {
 
+// One token of a page.
 struct Token {
-  PageView page;
+  const std::byte* page;
   std::uint32_t slot;
   bool hole;
+
+  double key(const PageShape& shape, std::uint32_t c) const {
+    const std::size_t at = c * shape.page_tokens + slot;
+    if (shape.element == PageElement::kHalf) return double{to_float(PageView::of(page, shape).keys[at])};
+    const auto view = Int8PageView::of(page, shape);
+    return view.keys[at] * double{to_float(view.key_scales[c / kScaleChannels * shape.page_tokens + slot])};
+  }
+  double value(const PageShape& shape, std::uint32_t c) const {
+    const std::size_t at = std::size_t{slot} * shape.head_dim + c;
+    if (shape.element == PageElement::kHalf) return double{to_float(PageView::of(page, shape).values[at])};
+    const auto view = Int8PageView::of(page, shape);
+    return view.values[at] * double{to_float(view.value_scales[c / kScaleChannels * shape.page_tokens + slot])};
+  }
 };
 
 std::vector<Token> tokens_of(const PagePool& pool, const HeadTable& table) {
   std::vector<Token> tokens;
   for (const PageSlot& slot : table.pages) {
     for (std::uint32_t i = 0; i < slot.count; ++i) {
-      tokens.push_back({pool.page(slot.page), i, (slot.holes >> i & 1) != 0});
+      tokens.push_back({pool.bytes(slot.page).data(), i, (slot.holes >> i & 1) != 0});
     }
   }
   return tokens;
@@ -30,7 +44,7 @@ void attend(std::span<const Token> tokens, const PageShape& page, const float* q
   for (const Token& token : tokens) {
     double dot = 0;
     for (std::uint32_t c = 0; c < head_dim; ++c) {
-      dot += double{query[c]} * double{to_float(token.page.keys[c * page.page_tokens + token.slot])};
+      dot += double{query[c]} * token.key(page, c);
     }
     scores.push_back(token.hole ? -std::numeric_limits<double>::infinity() : dot * scale);
   }
@@ -40,8 +54,7 @@ void attend(std::span<const Token> tokens, const PageShape& page, const float* q
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const double weight = std::exp(scores[t] - peak);
     weights += weight;
-    const Half* value = tokens[t].page.values + std::size_t{tokens[t].slot} * head_dim;
-    for (std::uint32_t c = 0; c < head_dim; ++c) sums[c] += weight * double{to_float(value[c])};
+    for (std::uint32_t c = 0; c < head_dim; ++c) sums[c] += weight * tokens[t].value(page, c);
   }
   for (std::uint32_t c = 0; c < head_dim; ++c) output[c] = weights > 0 ? static_cast<float>(sums[c] / weights) : 0.0f;
 }

@@ -8,7 +8,10 @@
 
 #include <hwy/highway.h>
 
+#include <type_traits>
+
 #include "core/simd-inl.h"
+#include "paging/page_pool.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {
@@ -17,6 +20,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Head dimensions and page sizes are multiples of 8, so whole vectors and then vectors of 8 lanes cover every row.
 using Wide = HWY_CAPPED(float, 16);
 using Eight = HWY_CAPPED(float, 8);
+
+// Kernels are made for pages of halves and of int8, whose scales they apply to sums over a group of channels and to
+// softmax weights.
+template <class View>
+inline constexpr bool kScaled = std::is_same_v<View, Int8PageView>;
+
+template <class View>
+HWY_INLINE View view_of(const PagePool& pool, PageId page) {
+  return View::of(pool.bytes(page).data(), pool.shape());
+}
 
 // 2^x for x ≤ 0, within 3e-7 of it; 0 below -126.5 and for minus infinity. 2^0 is exactly 1.
 // x = n + f with |f| ≤ 1/2, and 2^f by the polynomial that interpolates it in Chebyshev's nodes (2.6e-9 off).

@@ -63,6 +63,7 @@ inline void multiply(const float* a, std::size_t a_stride, const float* b, std::
 }
 
 // Up to kTileTokens tokens in fp32: keys [head_dim][kTileKeyStride], values [tokens][head_dim] unless they are null.
+template <class View>
 class TileBlock {
  public:
   TileBlock(const PagePool& pool, std::span<const PageSlot> slots, float* keys, float* values)
@@ -79,7 +80,7 @@ class TileBlock {
     holes_ = 0;
     while (!slots_.empty() && tokens_ < kTileTokens) {
       const std::uint32_t count = std::min(slots_.front().count - taken_, kTileTokens - tokens_);
-      convert(pool_.page(slots_.front().page), taken_, count);
+      convert(view_of<View>(pool_, slots_.front().page), taken_, count);
       const std::uint64_t first_count = count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
       holes_ |= (slots_.front().holes >> taken_ & first_count) << tokens_;
       tokens_ += count;
@@ -107,6 +108,39 @@ class TileBlock {
     const Half* from = page.values + first * head_dim;
     float* to = values_ + tokens_ * head_dim;
     for (std::size_t i = 0; i < count * head_dim; i += lanes) hn::StoreU(load(d, from + i), d, to + i);
+  }
+
+  void convert(const Int8PageView& page, std::uint32_t first, std::uint32_t count) const {
+    const std::size_t head_dim = pool_.shape().head_dim;
+    for (std::size_t group = 0; group < pool_.shape().scale_groups(); ++group) {
+      const std::size_t begin = group * kScaleChannels, end = std::min(begin + kScaleChannels, head_dim);
+      const std::size_t row = group * pool_.shape().page_tokens + first;
+      convert_group(page, first, count, begin, end, page.key_scales + row, page.value_scales + row);
+    }
+  }
+
+  // Channels [begin, end), which share their scales.
+  void convert_group(const Int8PageView& page, std::uint32_t first, std::uint32_t count, std::size_t begin,
+                     std::size_t end, const Half* key_scales, const Half* value_scales) const {
+    const Eight d;
+    const std::size_t lanes = hn::Lanes(d);
+    const std::size_t head_dim = pool_.shape().head_dim, page_tokens = pool_.shape().page_tokens;
+    HWY_ALIGN float scales[kTileTokens + 16];
+    for (std::size_t t = 0; t < count; t += lanes) {
+      const auto scale = load(d, key_scales + t);
+      for (std::size_t c = begin; c < end; ++c) {
+        const auto code = load(d, page.keys + c * page_tokens + first + t);
+        hn::StoreU(hn::Mul(scale, code), d, keys_ + c * kTileKeyStride + tokens_ + t);
+      }
+      hn::StoreU(load(d, value_scales + t), d, scales + t);
+    }
+    if (!values_) return;
+    for (std::size_t t = 0; t < count; ++t) {
+      const std::int8_t* from = page.values + (first + t) * head_dim;
+      float* to = values_ + (tokens_ + t) * head_dim;
+      const auto scale = hn::Set(d, scales[t]);
+      for (std::size_t c = begin; c < end; c += lanes) hn::StoreU(hn::Mul(scale, load(d, from + c)), d, to + c);
+    }
   }
 
   const PagePool& pool_;
@@ -160,15 +194,16 @@ HWY_INLINE void soften_row(float* scores, std::size_t tokens, std::size_t hidden
 }
 
 // `queries`: [padded rows][head_dim], scaled.
-inline void attend_tile(const PagePool& pool, const AttentionRows& rows, const float* queries,
-                        std::span<const PageSlot> slots, std::uint32_t first_token, const AttentionPartial& partial) {
+template <class View>
+void attend_tile(const PagePool& pool, const AttentionRows& rows, const float* queries, std::span<const PageSlot> slots,
+                 std::uint32_t first_token, const AttentionPartial& partial) {
   const std::size_t head_dim = rows.head_dim;
   const std::uint32_t padded = padded_rows(rows.rows());
   thread_local AlignedBuffer memory;
   const std::size_t floats = head_dim * (kTileKeyStride + kTileTokens);
   if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
   float* keys = reinterpret_cast<float*>(memory.data());
-  TileBlock block(pool, slots, keys, keys + head_dim * kTileKeyStride);
+  TileBlock<View> block(pool, slots, keys, keys + head_dim * kTileKeyStride);
   HWY_ALIGN float scores[kRowGroup * kTileTokens];
 
   std::fill_n(partial.sums, padded * head_dim, 0.0f);

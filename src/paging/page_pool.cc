@@ -163,23 +163,31 @@ std::uint32_t PagePool::page_references(PageId page) const {
   return is_split(slab) ? state_->page_references[page] : references(slab);
 }
 
+std::span<const std::byte> PagePool::bytes(PageId page) const {
+  return {state_->arena + page * shape_.page_bytes(), shape_.page_bytes()};
+}
+
+std::span<std::byte> PagePool::writable_bytes(PageId page) {
+  assert(page_references(page) == 1);
+  return {state_->arena + page * shape_.page_bytes(), shape_.page_bytes()};
+}
+
 PageView PagePool::page(PageId page) const {
-  const auto* keys = reinterpret_cast<const Half*>(state_->arena + page * shape_.page_bytes());
-  return {keys, keys + shape_.key_elements()};
+  assert(shape_.element == PageElement::kHalf);
+  return PageView::of(bytes(page).data(), shape_);
 }
 
 MutablePageView PagePool::writable_page(PageId page) {
-  assert(page_references(page) == 1);
-  auto* keys = reinterpret_cast<Half*>(state_->arena + page * shape_.page_bytes());
-  return {keys, keys + shape_.key_elements()};
+  assert(shape_.element == PageElement::kHalf);
+  return MutablePageView::of(writable_bytes(page).data(), shape_);
 }
 
 void PagePool::copy_slab(SlabId from, SlabId to) {
-  std::memcpy(writable_page(page_of(to, 0)).keys, page(page_of(from, 0)).keys, shape_.slab_bytes());
+  std::memcpy(writable_bytes(page_of(to, 0)).data(), bytes(page_of(from, 0)).data(), shape_.slab_bytes());
 }
 
 void PagePool::copy_page(PageId from, PageId to) {
-  std::memcpy(writable_page(to).keys, page(from).keys, shape_.page_bytes());
+  std::memcpy(writable_bytes(to).data(), bytes(from).data(), shape_.page_bytes());
 }
 
 Status PagePool::check_integrity() const {

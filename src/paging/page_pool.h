@@ -53,8 +53,12 @@ class PagePool {
   PageId page_of(SlabId slab, std::uint32_t index) const { return slab * shape_.pages_per_slab() + index; }
   SlabId slab_of(PageId page) const { return page / shape_.pages_per_slab(); }
 
-  PageView page(PageId page) const;
+  // A page's bytes, shape().page_bytes() of them, as its element has them.
+  std::span<const std::byte> bytes(PageId page) const;
   // Requires that the page has exactly one reference.
+  std::span<std::byte> writable_bytes(PageId page);
+  // The same of a pool of halves.
+  PageView page(PageId page) const;
   MutablePageView writable_page(PageId page);
   // Copies one slab's bytes to another; `to` must have one reference.
   void copy_slab(SlabId from, SlabId to);

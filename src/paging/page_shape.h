@@ -3,15 +3,29 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "core/half.h"
 
 namespace shale {
 
-// A page holds `page_tokens` tokens of one (layer, KV head): keys, then values, both fp16.
+// What keys and values are held as while attention reads them.
+enum class PageElement : std::uint8_t { kHalf, kInt8 };
+constexpr std::string_view name_of(PageElement element) { return element == PageElement::kInt8 ? "int8" : "fp16"; }
+
+// Channels of one token that share a scale where pages are int8; the last group of a head may be shorter.
+inline constexpr std::uint32_t kScaleChannels = 32;
+
+// A page holds `page_tokens` tokens of one (layer, KV head): keys, then values.
 //
 //   keys    [head_dim][page_tokens]   one row a channel, so that a SIMD lane is a token
 //   values  [page_tokens][head_dim]   one row a token
+//
+// They are fp16, or int8 behind their scales in fp16, each of one token and kScaleChannels channels:
+//
+//   key scales, value scales  [scale_groups][page_tokens]   element = code · scale, codes from -127 to 127
+//
+// No byte belongs to two tokens, so either kind is written, moved and dropped token by token.
 //
 // A *slab* is the pages of all layers and KV heads of the same tokens, layer-major:
 // page (layer, head) is number layer · kv_heads + head of its slab.
@@ -20,9 +34,16 @@ struct PageShape {
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
   std::uint32_t page_tokens = 16;  // 8, 16, 32 or 64
+  PageElement element = PageElement::kHalf;
 
   std::size_t key_elements() const { return std::size_t{head_dim} * page_tokens; }
-  std::size_t page_bytes() const { return 2 * key_elements() * sizeof(Half); }
+  // Scales of one token's keys, or of its values; none of fp16.
+  std::uint32_t scale_groups() const {
+    return element == PageElement::kInt8 ? (head_dim + kScaleChannels - 1) / kScaleChannels : 0;
+  }
+  std::size_t key_scales() const { return std::size_t{scale_groups()} * page_tokens; }
+  std::size_t element_bytes() const { return element == PageElement::kInt8 ? 1 : sizeof(Half); }
+  std::size_t page_bytes() const { return 2 * (key_elements() * element_bytes() + key_scales() * sizeof(Half)); }
   std::uint32_t pages_per_slab() const { return layers * kv_heads; }
   std::size_t slab_bytes() const { return page_bytes() * pages_per_slab(); }
   // Bytes of one token's keys and values over all layers and heads.
@@ -30,20 +51,50 @@ struct PageShape {
   std::uint32_t page_index(std::uint32_t layer, std::uint32_t head) const { return layer * kv_heads + head; }
   std::uint32_t pages_for(std::uint32_t tokens) const { return (tokens + page_tokens - 1) / page_tokens; }
   std::uint32_t slabs_for_pages(std::uint32_t pages) const { return (pages + pages_per_slab() - 1) / pages_per_slab(); }
+  // The same but for the element.
+  PageShape with(PageElement other) const { return {layers, kv_heads, head_dim, page_tokens, other}; }
 
   bool operator==(const PageShape&) const = default;
 };
 
-// One page's bytes, to read.
+// One page's bytes, to read: of halves.
 struct PageView {
   const Half* keys = nullptr;    // [head_dim][page_tokens]
   const Half* values = nullptr;  // [page_tokens][head_dim]
+
+  static PageView of(const std::byte* page, const PageShape& shape) {
+    const auto* keys = reinterpret_cast<const Half*>(page);
+    return {keys, keys + shape.key_elements()};
+  }
 };
 
 // One page's bytes, to write.
 struct MutablePageView {
   Half* keys = nullptr;
   Half* values = nullptr;
+
+  static MutablePageView of(std::byte* page, const PageShape& shape) {
+    Half* keys = reinterpret_cast<Half*>(page);
+    return {keys, keys + shape.key_elements()};
+  }
 };
+
+// One page's bytes, of int8.
+template <class Scale, class Code>
+struct BasicInt8PageView {
+  Scale* key_scales = nullptr;    // [scale_groups][page_tokens]
+  Scale* value_scales = nullptr;  // [scale_groups][page_tokens]
+  Code* keys = nullptr;           // [head_dim][page_tokens]
+  Code* values = nullptr;         // [page_tokens][head_dim]
+
+  template <class Byte>
+  static BasicInt8PageView of(Byte* page, const PageShape& shape) {
+    auto* scales = reinterpret_cast<Scale*>(page);
+    auto* codes = reinterpret_cast<Code*>(scales + 2 * shape.key_scales());
+    return {scales, scales + shape.key_scales(), codes, codes + shape.key_elements()};
+  }
+};
+using Int8PageView = BasicInt8PageView<const Half, const std::int8_t>;
+using MutableInt8PageView = BasicInt8PageView<Half, std::int8_t>;
 
 }  // namespace shale

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "paging/page_tokens.h"
 #include "paging/sequence.h"
 
 namespace shale {
@@ -194,15 +195,9 @@ PagingWork Sequence::drop(std::span<const std::vector<std::uint32_t>> slots, boo
 
 void Sequence::copy_slots(Table& table, const SlotCopy& copy) {
   const PageShape& shape = pool_->shape();
-  const std::uint32_t page_tokens = shape.page_tokens;
-  const std::uint32_t from = copy.from % page_tokens, to = copy.to % page_tokens;
-  const PageView source = pool_->page(table.pages[copy.from / page_tokens].page);
-  const MutablePageView target = pool_->writable_page(table.pages[copy.to / page_tokens].page);
-  for (std::size_t c = 0; c < shape.head_dim; ++c) {
-    std::memmove(target.keys + c * page_tokens + to, source.keys + c * page_tokens + from, copy.count * sizeof(Half));
-  }
-  std::memmove(target.values + std::size_t{to} * shape.head_dim, source.values + std::size_t{from} * shape.head_dim,
-               copy.count * shape.head_dim * sizeof(Half));
+  copy_tokens(shape, pool_->bytes(table.pages[copy.from / shape.page_tokens].page), copy.from % shape.page_tokens,
+              pool_->writable_bytes(table.pages[copy.to / shape.page_tokens].page), copy.to % shape.page_tokens,
+              copy.count);
   std::memmove(&table.positions[copy.to], &table.positions[copy.from], copy.count * sizeof(std::uint32_t));
   std::memmove(&table.notes[copy.to], &table.notes[copy.from], copy.count * sizeof(float));
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/attention.h"
+#include "paging/page_tokens.h"
 
 namespace shale::testing {
 
@@ -36,9 +37,12 @@ class ThreadsExecutor final : public Executor {
 // One layer's attention for several sequences: pages scattered over a shuffled pool, every slot without a token NaN.
 class Scene {
  public:
-  Scene(std::uint32_t query_heads, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t page_tokens)
+  Scene(std::uint32_t query_heads, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t page_tokens,
+        PageElement element)
       : shape_{query_heads, kv_heads, head_dim, 1.0f / std::sqrt(static_cast<float>(head_dim))},
-        pool_(std::move(PagePool::create({1, kv_heads, head_dim, page_tokens}, std::size_t{64} << 20).value())) {}
+        pool_(
+            std::move(PagePool::create({1, kv_heads, head_dim, page_tokens, element}, std::size_t{64} << 20).value())) {
+  }
 
   // `counts`: tokens of consecutive pages, the same for every head unless `ragged`, which varies them by head.
   void add(const std::vector<std::uint32_t>& counts, std::uint32_t queries, bool ragged = false) {
@@ -133,15 +137,11 @@ class Scene {
 
   // Makes the first `tokens` tokens of one sequence NaN.
   void spoil_before(std::uint32_t tokens, std::size_t sequence) {
-    const PageShape& shape = pool_->shape();
     for (const std::vector<PageSlot>& slots : cases_[sequence]->slots) {
-      std::uint32_t token = 0;
       for (const PageSlot& slot : slots) {
-        const MutablePageView page = pool_->writable_page(slot.page);
-        for (std::uint32_t t = 0; t < slot.count && token < tokens; ++t, ++token) {
-          for (std::uint32_t c = 0; c < shape.head_dim; ++c) page.keys[c * shape.page_tokens + t] = Half{0x7e00};
-          std::fill_n(page.values + t * shape.head_dim, shape.head_dim, Half{0x7e00});
-        }
+        const std::uint32_t spoiled = std::min(tokens, slot.count);
+        spoil(slot.page, 0, spoiled);
+        tokens -= spoiled;
       }
     }
   }
@@ -223,10 +223,7 @@ class Scene {
     for (const PageSlot& slot : table.pages) {
       for (std::uint32_t t = 0; t < slot.count; ++t) {
         double dot = 0;
-        for (std::uint32_t c = 0; c < shape_.head_dim; ++c) {
-          const Half* keys = pool_->page(slot.page).keys;
-          dot += double{row[c]} * double{to_float(keys[c * pool_->shape().page_tokens + t])};
-        }
+        for (std::uint32_t c = 0; c < shape_.head_dim; ++c) dot += double{row[c]} * key(slot.page, t, c);
         const bool hole = (slot.holes >> t & 1) != 0;
         weights.push_back(hole ? -std::numeric_limits<double>::infinity() : dot * double{shape_.scale});
       }
@@ -243,16 +240,28 @@ class Scene {
     return weights;
   }
 
+  double key(PageId page, std::uint32_t slot, std::uint32_t c) const {
+    const PageShape& shape = pool_->shape();
+    const std::size_t at = c * shape.page_tokens + slot;
+    if (shape.element == PageElement::kHalf) return double{to_float(pool_->page(page).keys[at])};
+    const auto view = Int8PageView::of(pool_->bytes(page).data(), shape);
+    return view.keys[at] * double{to_float(view.key_scales[c / kScaleChannels * shape.page_tokens + slot])};
+  }
+
   void fill(const PageSlot& slot) {
     const PageShape& shape = pool_->shape();
-    const MutablePageView page = pool_->writable_page(slot.page);
-    for (std::uint32_t t = 0; t < shape.page_tokens; ++t) {
-      for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-        const bool token = t < slot.count;
-        page.keys[c * shape.page_tokens + t] = token ? to_half(normal_(random_)) : Half{0x7e00};
-        page.values[t * shape.head_dim + c] = token ? to_half(normal_(random_)) : Half{0x7e00};
-      }
-    }
+    std::vector<float> rows(2 * shape.key_elements());
+    for (float& each : rows) each = normal_(random_);
+    write_tokens(shape, pool_->writable_bytes(slot.page), 0, slot.count,
+                 {rows.data(), rows.data() + shape.key_elements(), shape.head_dim});
+    spoil(slot.page, slot.count, shape.page_tokens - slot.count);
+  }
+
+  // Makes tokens of a page NaN.
+  void spoil(PageId page, std::uint32_t slot, std::uint32_t count) {
+    const std::vector<float> rows(pool_->shape().key_elements(), std::numeric_limits<float>::quiet_NaN());
+    write_tokens(pool_->shape(), pool_->writable_bytes(page), slot, count,
+                 {rows.data(), rows.data(), pool_->shape().head_dim});
   }
 
   AttentionShape shape_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "model/attention_scene.h"
@@ -16,12 +17,14 @@ using testing::Scene;
 
 constexpr double kTolerance = 2e-6;
 
-// Every instruction set that this machine runs.
-class Attention : public ::testing::TestWithParam<std::int64_t> {
+// Every instruction set that this machine runs, over pages of either element.
+class Attention : public ::testing::TestWithParam<std::tuple<std::int64_t, PageElement>> {
  protected:
+  static PageElement element() { return std::get<1>(GetParam()); }
   void SetUp() override {
-    hwy::SetSupportedTargetsForTest(GetParam());
-    ASSERT_STREQ(attention_target(), hwy::TargetName(GetParam()));
+    const auto target = std::get<0>(GetParam());
+    hwy::SetSupportedTargetsForTest(target);
+    ASSERT_STREQ(attention_target(), hwy::TargetName(target));
   }
   void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
 };
@@ -33,12 +36,19 @@ std::vector<std::int64_t> targets() {
   return each;
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Attention, ::testing::ValuesIn(targets()),
-                         [](const auto& each) { return std::string(hwy::TargetName(each.param)); });
+std::string name_of(const ::testing::TestParamInfo<std::tuple<std::int64_t, PageElement>>& each) {
+  const bool int8 = std::get<1>(each.param) == PageElement::kInt8;
+  return std::string(hwy::TargetName(std::get<0>(each.param))) + (int8 ? "_int8" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Attention,
+                         ::testing::Combine(::testing::ValuesIn(targets()),
+                                            ::testing::Values(PageElement::kHalf, PageElement::kInt8)),
+                         name_of);
 
 TEST_P(Attention, DecodesEveryGrouping) {
   for (const std::uint32_t group : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 16u}) {
-    Scene scene(2 * group, 2, 64, 16);
+    Scene scene(2 * group, 2, 64, 16, element());
     scene.add_full(333, 1);
     EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << "group " << group;
   }
@@ -47,7 +57,7 @@ TEST_P(Attention, DecodesEveryGrouping) {
 TEST_P(Attention, DecodesEveryHeadDimensionPageAndLength) {
   for (const std::uint32_t head_dim : {8u, 32u, 64u, 72u, 80u, 128u, 256u}) {
     for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
-      Scene scene(6, 2, head_dim, page_tokens);
+      Scene scene(6, 2, head_dim, page_tokens, element());
       for (const std::uint32_t tokens : {1u, 7u, 16u, 65u, 250u}) scene.add_full(tokens, 1);
       EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << head_dim << " / " << page_tokens;
     }
@@ -57,7 +67,7 @@ TEST_P(Attention, DecodesEveryHeadDimensionPageAndLength) {
 TEST_P(Attention, PrefillsEveryHeadDimensionPageAndLength) {
   for (const std::uint32_t head_dim : {8u, 32u, 64u, 72u, 80u, 128u, 256u}) {
     for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
-      Scene scene(3, 1, head_dim, page_tokens);
+      Scene scene(3, 1, head_dim, page_tokens, element());
       scene.add_full(5, 5);
       scene.add_full(133, 2);
       scene.add_full(70, 70);
@@ -70,7 +80,7 @@ TEST_P(Attention, PrefillsEveryHeadDimensionPageAndLength) {
 TEST_P(Attention, LeavesHolesOut) {
   for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
     for (const std::uint32_t queries : {1u, 3u, 50u}) {
-      Scene scene(9, 3, 64, page_tokens);
+      Scene scene(9, 3, 64, page_tokens, element());
       for (const std::uint32_t tokens : {100u, 333u, 1000u}) scene.add_full(tokens, queries);
       scene.add({8, 3, 8, 1, 7, 8, 8, 8, 8, 8, 8, 8}, queries, true);
       const std::vector<float> before = scene.run(2);
@@ -86,7 +96,7 @@ TEST_P(Attention, AddsWhatSlotsReceive) {
   for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
     for (const bool holes : {false, true}) {
       for (const std::uint32_t tokens : {1u, 70u, 2100u}) {
-        Scene scene(14, 2, 32, page_tokens);
+        Scene scene(14, 2, 32, page_tokens, element());
         tokens == 70 ? scene.add({8, 3, 8, 1, 7, 8, 8, 8, 8, 8, 1}, 1, true) : scene.add_full(tokens, 1);
         if (holes) scene.punch_holes();
         if (tokens == 2100 && holes) scene.set_window(1301);
@@ -101,7 +111,7 @@ TEST_P(Attention, AddsWhatSlotsReceive) {
 
 TEST_P(Attention, PrefillsEveryGrouping) {
   for (const std::uint32_t group : {1u, 2u, 3u, 5u, 7u, 8u, 16u}) {
-    Scene scene(2 * group, 2, 32, 16);
+    Scene scene(2 * group, 2, 32, 16, element());
     scene.add_full(150, 100);
     EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << "group " << group;
   }
@@ -111,7 +121,7 @@ TEST_P(Attention, PrefillsEveryGrouping) {
 TEST_P(Attention, SkipsWhatPartlyFilledPagesDoNotHold) {
   for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
     for (const std::uint32_t queries : {1u, 2u, 9u, 40u}) {
-      Scene scene(9, 3, 64, page_tokens);
+      Scene scene(9, 3, 64, page_tokens, element());
       std::vector<std::uint32_t> counts;
       for (std::uint32_t i = 0; i < 60; ++i) counts.push_back(1 + i * 7 % page_tokens);
       for (std::uint32_t left = queries; left > 0; left -= counts.back()) counts.push_back(std::min(left, page_tokens));
@@ -126,7 +136,7 @@ TEST_P(Attention, SkipsWhatPartlyFilledPagesDoNotHold) {
 TEST_P(Attention, SeesNothingBehindItsWindow) {
   for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
     for (const std::uint32_t window : {1u, 63u, 64u, 130u, 10'000u}) {
-      Scene scene(2, 1, 256, page_tokens);
+      Scene scene(2, 1, 256, page_tokens, element());
       scene.add_full(1, 1);
       scene.add_full(400, 1);
       scene.add_full(201, 2);
@@ -138,7 +148,7 @@ TEST_P(Attention, SeesNothingBehindItsWindow) {
       EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << page_tokens << " / " << window;
     }
     for (const std::uint32_t queries : {1u, 40u}) {
-      Scene scene(8, 2, 64, page_tokens);
+      Scene scene(8, 2, 64, page_tokens, element());
       std::vector<std::uint32_t> counts;
       for (std::uint32_t i = 0; i < 60; ++i) counts.push_back(1 + i * 7 % page_tokens);
       for (std::uint32_t left = queries; left > 0; left -= counts.back()) counts.push_back(std::min(left, page_tokens));
@@ -151,7 +161,7 @@ TEST_P(Attention, SeesNothingBehindItsWindow) {
 
 TEST_P(Attention, DoesNotDependOnThreads) {
   for (const std::uint32_t window : {0u, 600u}) {
-    Scene scene(9, 3, 64, 16);
+    Scene scene(9, 3, 64, 16, element());
     scene.add_full(3000, 1);
     scene.add_full(517, 1);
     scene.add_full(2100, 24);
@@ -164,7 +174,7 @@ TEST_P(Attention, DoesNotDependOnThreads) {
 }
 
 TEST_P(Attention, SurvivesScoresFarApart) {
-  Scene scene(2, 1, 64, 16);
+  Scene scene(2, 1, 64, 16, element());
   scene.add_full(400, 1);
   scene.add_full(400, 20);
   scene.scale_queries(300);
@@ -181,7 +191,7 @@ TEST_P(Attention, SaysWhatEveryTokenReceives) {
       for (const auto& [tokens, queries, first, count, window] :
            {Case{1, 1, 0, 1}, Case{70, 70, 0, 70}, Case{333, 5, 0, 333}, Case{700, 1, 37, 600}, Case{650, 120, 3, 640},
             Case{700, 1, 37, 600, 300}, Case{650, 120, 3, 640, 77}, Case{650, 120, 3, 100, 77}}) {
-        Scene scene(6, 2, head_dim, page_tokens);
+        Scene scene(6, 2, head_dim, page_tokens, element());
         scene.add_full(tokens, queries);
         scene.set_window(window);
         for (const Kind kind : {Kind::kSum, Kind::kLargest}) {
@@ -198,7 +208,7 @@ TEST_P(Attention, SaysWhatEveryTokenReceives) {
 
 TEST_P(Attention, WritesRowsWhereTheTablesSay) {
   for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
-    const PageShape shape{.layers = 2, .kv_heads = 2, .head_dim = 72, .page_tokens = page_tokens};
+    const PageShape shape{.layers = 2, .kv_heads = 2, .head_dim = 72, .page_tokens = page_tokens, .element = element()};
     const auto pool = std::move(PagePool::create(shape, 40 * shape.slab_bytes()).value());
     Sequence sequence(*pool);
     std::mt19937 random(3);
@@ -213,10 +223,17 @@ TEST_P(Attention, WritesRowsWhereTheTablesSay) {
       write_kv(*pool, sequence, 1, 1, count, rows.data(), rows.data() + shape.head_dim, stride);
       for (std::uint32_t i = 0; i < count; ++i) {
         const auto place = sequence.appended(1, 1, i, count);
-        const PageView page = pool->page(place.page);
+        std::vector<Half> keys(shape.head_dim), values(shape.head_dim);
+        read_tokens(shape, pool->bytes(place.page), place.slot, 1, keys.data(), 1, values.data());
         for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-          ASSERT_EQ(page.keys[c * page_tokens + place.slot], to_half(rows[i * stride + c]));
-          ASSERT_EQ(page.values[place.slot * shape.head_dim + c], to_half(rows[i * stride + shape.head_dim + c]));
+          const float key = rows[i * stride + c], value = rows[i * stride + shape.head_dim + c];
+          if (element() == PageElement::kHalf) {
+            ASSERT_EQ(keys[c], to_half(key));
+            ASSERT_EQ(values[c], to_half(value));
+          } else {  // of numbers below 5: half a scale, and what halves round
+            ASSERT_NEAR(to_float(keys[c]), key, 5.0 / 127 / 2 + 2e-3);
+            ASSERT_NEAR(to_float(values[c]), value, 5.0 / 127 / 2 + 2e-3);
+          }
         }
       }
     }
