@@ -227,6 +227,7 @@ void add_bench_engine(CLI::App& parent, Action& chosen) {
       ->capture_default_str();
   command->add_flag("--tiny", options->tiny, "A few tokens, for a second: to see that it works");
   add_model_options(*command, options->model);
+  add_resident_option(*command, options->model);
   add_output_options(*command, options->output);
 }
 

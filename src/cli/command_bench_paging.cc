@@ -290,6 +290,7 @@ void add_bench_paging(CLI::App& parent, Action& chosen) {
       ->type_name("FOLDER");
   command->add_flag("--tiny", options->tiny, "A small load, for a second: to see that it works");
   add_model_options(*command, options->model);
+  add_resident_option(*command, options->model);
   add_output_options(*command, options->output);
 }
 

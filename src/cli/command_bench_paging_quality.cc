@@ -55,10 +55,13 @@ struct Measured {
 
 class Bench {
  public:
-  Bench(const Options& options, Serving& serving) : options_(options), serving_(serving) {
+  // `reference`: of fp16, where the serving's own pool is not.
+  Bench(const Options& options, Serving& serving, PagePool* reference) : options_(options), serving_(serving) {
     measure_.answer_tokens = options.answer_tokens;
     measure_.scorers = options.serving.cache.scorers;
     measure_.calibration = serving.cache().options().model.calibration;
+    measure_.reference = reference;
+    if (reference) measure_.budgets.push_back({.tokens = 0, .method = options.serving.model.resident});
     for (const std::uint32_t tokens : options.budgets) {
       for (const std::string& method : options.methods) {
         PageBudgetOptions budget{.tokens = tokens, .method = method, .full_layers = options.full_layers};
@@ -187,7 +190,13 @@ Status run(const Options& options) {
   ServingOptions serving_options = options.serving;
   serving_options.store = false;
   SHALE_ASSIGN(const auto serving, Serving::open(serving_options, options.output));
-  Bench bench(options, *serving);
+  const PageShape& shape = serving->pool().shape();
+  std::unique_ptr<PagePool> reference;
+  if (shape.element != PageElement::kHalf) {
+    SHALE_ASSIGN(reference,
+                 PagePool::create(shape.with(PageElement::kHalf), serving->pool().slabs_total() * shape.slab_bytes()));
+  }
+  Bench bench(options, *serving, reference.get());
   if (!options.prompt.empty()) SHALE_TRY(bench.ask("prompt", "prompt", "", options.prompt, {}, true));
   for (const std::string& file : options.files) {
     SHALE_ASSIGN(const auto contexts, read_quality_contexts(file, options.contexts, options.questions));
@@ -237,6 +246,7 @@ void add_bench_paging_quality(CLI::App& parent, Action& chosen) {
       ->type_name("N")
       ->capture_default_str();
   add_serving_options(*command, options->serving);
+  add_resident_option(*command, options->serving.model);
   add_output_options(*command, options->output);
 }
 

@@ -96,6 +96,7 @@ void add_chat(CLI::App& parent, Action& chosen) {
   command->add_flag("--exact", options->exact, "Use only bit-exact stored caches")->group("Cache use");
   add_answer_options(*command, options->answer);
   add_serving_options(*command, options->serving);
+  add_resident_option(*command, options->serving.model);
   add_output_options(*command, options->output);
 }
 

@@ -111,6 +111,7 @@ void add_generate(CLI::App& parent, Action& chosen) {
       ->excludes(exact);
   add_answer_options(*command, options->answer);
   add_serving_options(*command, options->serving);
+  add_resident_option(*command, options->serving.model);
   add_output_options(*command, options->output);
 }
 

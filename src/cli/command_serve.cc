@@ -123,6 +123,7 @@ void add_serve(CLI::App& parent, Action& chosen) {
       ->group(group);
   add_page_budget_options(*command, options->budget);
   add_serving_options(*command, options->serving);
+  add_resident_option(*command, options->serving.model);
   add_output_options(*command, options->output);
 }
 

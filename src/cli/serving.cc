@@ -77,7 +77,8 @@ Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
   return Model::load(path, {.weights = choice.weights == "file" ? WeightChoice::kFile : WeightChoice::kFast,
                             .choices_folder = user_folder("XDG_CACHE_HOME", ".cache") / "weights",
                             .threads = choice.threads,
-                            .page_tokens = choice.page_tokens});
+                            .page_tokens = choice.page_tokens,
+                            .page_element = choice.resident == "int8" ? PageElement::kInt8 : PageElement::kHalf});
 }
 
 Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, const OutputOptions& output) {

@@ -26,6 +26,7 @@ struct ModelChoice {
   std::string weights = "fast";        // "file" or "fast"
   std::uint32_t threads = 0;           // 0: the machine's cores
   std::uint32_t page_tokens = 16;
+  std::string resident = "fp16";  // "fp16" or "int8": what pages hold while attention reads them
 };
 
 // Where stored objects lie.
@@ -50,6 +51,8 @@ struct ServingOptions {
 };
 
 void add_model_options(CLI::App& command, ModelChoice& choice);
+// --resident, for commands that answer requests; the others need exact pages.
+void add_resident_option(CLI::App& command, ModelChoice& choice);
 // --cache-dir, --remote and their sizes.
 void add_folder_options(CLI::App& command, TierChoice& choice);
 // All of them: model, pool, tiers, placement.

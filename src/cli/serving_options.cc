@@ -42,6 +42,17 @@ void add_model_options(CLI::App& command, ModelChoice& choice) {
       ->group(group);
 }
 
+void add_resident_option(CLI::App& command, ModelChoice& choice) {
+  command
+      .add_option("--resident", choice.resident,
+                  "What KV pages hold: fp16, or int8, where 1.9 times as many tokens fit and no answer is exact")
+      ->envname("SHALE_RESIDENT")
+      ->check(CLI::IsMember({"fp16", "int8"}))
+      ->type_name("fp16|int8")
+      ->capture_default_str()
+      ->group("Model");
+}
+
 void add_folder_options(CLI::App& command, TierChoice& choice) {
   const char* group = "Tiers";
   add_size(command, "--disk", choice.disk_bytes, "Room of the disk tier; 0: none", "8GiB")

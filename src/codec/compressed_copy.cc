@@ -13,7 +13,7 @@ namespace {
 
 // One head's kept tokens into its new pages, a block at a time. Returns the bytes that storing them would take.
 std::size_t copy_head(const HeadPages& source, std::span<const std::uint32_t> kept, const Quantizer* quantizer,
-                      std::span<const MutablePageView> to, const PageShape& shape) {
+                      std::span<const std::span<std::byte>> to, const PageShape& shape) {
   BlockBuffer block(shape.head_dim);
   std::vector<std::byte> base, refinement, all;
   std::size_t bytes = 0;
@@ -61,8 +61,8 @@ Result<CompressedCopy> compressed_copy(PagePool& pool, const Sequence& context,
   std::atomic<std::uint64_t> bytes = 0;
   executor.parallel_for(kept.size(), [&](std::size_t i) {
     const auto index = static_cast<std::uint32_t>(i);
-    std::vector<MutablePageView> to;
-    for (const PageId page : stratum.pages[i]) to.push_back(pool.writable_page(page));
+    std::vector<std::span<std::byte>> to;
+    for (const PageId page : stratum.pages[i]) to.push_back(pool.writable_bytes(page));
     const std::size_t bitmap = kept[i].size() < tokens ? (tokens + 7) / 8 : 0;
     bytes += bitmap + copy_head(pages.head(index / shape.kv_heads, index % shape.kv_heads), kept[i],
                                 quantizer ? &quantizer->of_head(index) : nullptr, to, shape);

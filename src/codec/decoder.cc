@@ -71,8 +71,8 @@ struct ObjectDecoder::State {
   Status decode_full(const ChunkInfo& chunk, std::span<const std::byte> bytes, Executor& executor);
   void copy_slabs(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t first, std::uint32_t end);
   void copy_shifted(const ChunkInfo& chunk, std::span<const std::byte> bytes, std::uint32_t layer, std::uint32_t head);
-  MutablePageView page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const;
-  void scatter_stored_page(const std::byte* from, std::span<const MutablePageView> to, std::uint32_t slot,
+  std::span<std::byte> page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const;
+  void scatter_stored_page(const std::byte* from, std::span<const std::span<std::byte>> to, std::uint32_t slot,
                            std::uint32_t tokens) const;
   // `unverified` is the chunk as it came; none where its checksum was verified before.
   Status decode_sections(const ChunkInfo& chunk, const Codes<const std::byte>& bytes,
@@ -120,9 +120,9 @@ Status ObjectDecoder::State::decode_full(const ChunkInfo& chunk, std::span<const
   });
 }
 
-MutablePageView ObjectDecoder::State::page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const {
+std::span<std::byte> ObjectDecoder::State::page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const {
   PagePool& pool = sequence->pool();
-  return pool.writable_page(pool.page_of(slabs[slab], shape().page_index(layer, head)));
+  return pool.writable_bytes(pool.page_of(slabs[slab], shape().page_index(layer, head)));
 }
 
 // Slabs [first, end) of the entry, each page of the group's layers as it is. Slots beyond the entry's last token are
@@ -136,9 +136,10 @@ void ObjectDecoder::State::copy_slabs(const ChunkInfo& chunk, std::span<const st
     const std::uint32_t tokens = std::min(page_tokens, logical_tokens - slab * page_tokens);
     for (std::uint32_t layer = chunk.first_layer; layer < chunk.end_layer; ++layer) {
       for (std::uint32_t head = 0; head < shape().kv_heads; ++head, from += page_bytes) {
-        const MutablePageView to = page_of(slab, layer, head);
+        const std::span<std::byte> to = page_of(slab, layer, head);
         if (tokens == page_tokens) {
-          stream_rows(reinterpret_cast<const Half*>(from), 0, to.keys, 0, 1, page_bytes / sizeof(Half));
+          stream_rows(reinterpret_cast<const Half*>(from), 0, reinterpret_cast<Half*>(to.data()), 0, 1,
+                      page_bytes / sizeof(Half));
         } else {
           scatter_stored_page(from, {&to, 1}, 0, tokens);
         }
@@ -153,7 +154,7 @@ void ObjectDecoder::State::copy_shifted(const ChunkInfo& chunk, std::span<const 
                                         std::uint32_t head) {
   const std::uint32_t page_tokens = shape().page_tokens;
   const std::size_t stride = bytes.size() / shape().pages_for(layout.tokens());
-  std::vector<MutablePageView> to;
+  std::vector<std::span<std::byte>> to;
   for (std::size_t slab = 0; slab < slabs.size(); ++slab) to.push_back(page_of(slab, layer, head));
   const std::byte* from = bytes.data() + shape().page_index(layer - chunk.first_layer, head) * shape().page_bytes();
   for (std::uint32_t first = 0; first < logical_tokens; first += page_tokens, from += stride) {
@@ -163,12 +164,15 @@ void ObjectDecoder::State::copy_shifted(const ChunkInfo& chunk, std::span<const 
 }
 
 // The first `tokens` of a stored page, which may lie at any address, into slots from `slot` on.
-void ObjectDecoder::State::scatter_stored_page(const std::byte* from, std::span<const MutablePageView> to,
+void ObjectDecoder::State::scatter_stored_page(const std::byte* from, std::span<const std::span<std::byte>> to,
                                                std::uint32_t slot, std::uint32_t tokens) const {
   AlignedBuffer page(shape().page_bytes());
   std::memcpy(page.data(), from, page.size());
-  const Half* keys = reinterpret_cast<const Half*>(page.data());
-  scatter_tokens(rows_of(PageView{keys, keys + shape().key_elements()}, shape()), 0, to, shape(), slot, tokens);
+  if (shape().element == PageElement::kHalf) {
+    return scatter_tokens(rows_of(PageView::of(page.data(), shape()), shape()), 0, to, shape(), slot, tokens);
+  }
+  const std::span<const std::byte> stored = page.bytes();
+  copy_run(shape(), {&stored, 1}, 0, to, slot, tokens);
 }
 
 std::optional<std::uint32_t> ObjectDecoder::State::partner(std::uint32_t chunk) const {
@@ -243,29 +247,23 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes
 
 // Moves tokens [first, end) to the front of a run of pages.
 void ObjectDecoder::State::slide(std::span<const PageId> run, std::uint32_t first, std::uint32_t end) {
-  std::vector<PageView> from;
-  std::vector<MutablePageView> to;
+  std::vector<std::span<const std::byte>> from;
+  std::vector<std::span<std::byte>> to;
   for (const PageId page : run) {
-    from.push_back(sequence->pool().page(page));
-    to.push_back(sequence->pool().writable_page(page));
+    to.push_back(sequence->pool().writable_bytes(page));
+    from.push_back(to.back());
   }
-  BlockBuffer block(shape().head_dim);
-  for (std::uint32_t token = first; token < end; token += kBlockTokens) {
-    const std::uint32_t count = std::min(kBlockTokens, end - token);
-    gather_tokens(from, shape(), token, count, block.rows(), 0);
-    scatter_tokens(block.const_rows(count), 0, to, shape(), token - first, count);
-  }
-  flush_stream();
+  copy_run(shape(), from, first, to, 0, end - first);
 }
 
 // Tokens [first, end) of a section.
 void ObjectDecoder::State::decode_piece(std::uint32_t stratum, std::uint32_t index, const Codes<const std::byte>& codes,
                                         std::span<const PageId> to, std::uint32_t first, std::uint32_t end) {
-  std::vector<MutablePageView> views;
+  std::vector<std::span<std::byte>> pages_to;
   for (std::uint32_t token = first; token < end; token += shape().page_tokens) {
-    views.push_back(sequence->pool().writable_page(to[token / shape().page_tokens]));
+    pages_to.push_back(sequence->pool().writable_bytes(to[token / shape().page_tokens]));
   }
-  decode_tokens(layout.quantizer(stratum).of_head(index), codes, layout.stratum_tokens(stratum), first, end, views,
+  decode_tokens(layout.quantizer(stratum).of_head(index), codes, layout.stratum_tokens(stratum), first, end, pages_to,
                 shape());
 }
 

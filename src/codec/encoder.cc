@@ -44,7 +44,7 @@ struct ObjectEncoder::State {
 
   void score_layer(std::uint32_t layer);
   void encode_head(std::uint32_t layer, std::uint32_t head);
-  void encode_pages(const HeadPages& source, std::uint32_t layer, std::uint32_t head);
+  void encode_pages(std::uint32_t layer, std::uint32_t head);
   void encode_run(const HeadPages& source, std::uint32_t index, Codes<std::byte> out) const;
   void encode_stratum(const HeadPages& source, std::span<const std::uint8_t> stratum_of_token, std::uint32_t stratum,
                       std::uint32_t index, Codes<std::byte> out) const;
@@ -100,8 +100,8 @@ Codes<std::byte> ObjectEncoder::State::sections(std::uint32_t stratum, std::uint
 }
 
 void ObjectEncoder::State::encode_head(std::uint32_t layer, std::uint32_t head) {
+  if (layout.full()) return encode_pages(layer, head);
   const HeadPages source = pages.head(layer, head);
-  if (layout.full()) return encode_pages(source, layer, head);
   if (!layout.ranked()) return encode_run(source, shape().page_index(layer, head), sections(0, layer, head));
   const std::size_t n = layout.tokens();
   const auto strata = std::span(stratum_of).subspan(shape().page_index(layer, head) * n, n);
@@ -112,24 +112,18 @@ void ObjectEncoder::State::encode_head(std::uint32_t layer, std::uint32_t head) 
 
 // Full objects hold, slab by slab, what the slab holds of the group's layers. Slots beyond the last token are zeroed:
 // they may hold another request's tokens.
-void ObjectEncoder::State::encode_pages(const HeadPages& source, std::uint32_t layer, std::uint32_t head) {
-  AlignedBuffer& chunk = chunk_of(0, kBasePlane, layer);
+void ObjectEncoder::State::encode_pages(std::uint32_t layer, std::uint32_t head) {
+  const std::span<std::byte> chunk = chunk_of(0, kBasePlane, layer).bytes();
   const std::size_t page_bytes = shape().page_bytes();
-  const std::size_t stride = chunk.size() / source.pages.size();
+  const std::uint32_t count = shape().pages_for(layout.tokens());
+  const std::size_t stride = chunk.size() / count;
   const std::uint32_t first_layer = layer - layer % encoded.manifest.chunks.front().end_layer;
-  std::byte* to = chunk.data() + shape().page_index(layer - first_layer, head) * page_bytes;
-  const std::uint32_t whole = layout.tokens() / shape().page_tokens, rest = layout.tokens() % shape().page_tokens;
-  for (std::uint32_t p = 0; p < whole; ++p) std::memcpy(to + p * stride, source.pages[p].keys, page_bytes);
-  if (rest == 0) return;
-  std::byte* last = to + whole * stride;
-  std::memset(last, 0, page_bytes);
-  Half* keys = reinterpret_cast<Half*>(last);
-  copy_tokens(rows_of(source.pages[whole], shape()), 0,
-              rows_of(MutablePageView{keys, keys + shape().key_elements()}, shape()), 0, rest);
+  const auto to = chunk.subspan(shape().page_index(layer - first_layer, head) * page_bytes);
+  for (std::uint32_t p = 0; p < count; ++p) pages.copy_page(layer, head, p, to.subspan(p * stride, page_bytes));
 }
 
 void ObjectEncoder::State::encode_run(const HeadPages& source, std::uint32_t index, Codes<std::byte> out) const {
-  encode_tokens(layout.quantizer(0).of_head(index), source.pages, shape(), layout.tokens(), out);
+  encode_tokens(layout.quantizer(0).of_head(index), source.pages, pages.shape(), layout.tokens(), out);
   take_codes(layout.quantizer(0), layout.tokens(), shape().head_dim, out);
   fill_padding(out);
 }
@@ -149,7 +143,7 @@ void ObjectEncoder::State::encode_stratum(const HeadPages& source, std::span<con
   for (std::uint32_t token = 0; token < stratum_of_token.size(); ++token) {
     if (stratum_of_token[token] != stratum) continue;
     bitmap[token / 8] |= std::byte{1} << token % 8;
-    gather_tokens(source.pages, shape(), token, 1, block.rows(), filled++);
+    gather_tokens(source.pages, pages.shape(), token, 1, block.rows(), filled++);
     if (filled == kBlockTokens) flush();
   }
   flush();

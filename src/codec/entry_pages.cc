@@ -1,5 +1,6 @@
 #include "codec/entry_pages.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "codec/token_copy.h"
@@ -7,30 +8,53 @@
 namespace shale {
 
 EntryPages::EntryPages(const PagePool& pool, std::vector<SlabId> slabs, std::uint32_t first_slot, std::uint32_t tokens)
-    : pool_(&pool), slabs_(std::move(slabs)), first_slot_(first_slot), tokens_(tokens) {
+    : pool_(&pool),
+      halves_(pool.shape().with(PageElement::kHalf)),
+      slabs_(std::move(slabs)),
+      first_slot_(first_slot),
+      tokens_(tokens) {
   assert(slabs_.size() == shape().pages_for(first_slot + tokens));
+}
+
+std::vector<std::span<const std::byte>> EntryPages::bytes_of(std::uint32_t layer, std::uint32_t head) const {
+  std::vector<std::span<const std::byte>> pages;
+  for (const SlabId slab : slabs_) pages.push_back(pool_->bytes(pool_->page_of(slab, shape().page_index(layer, head))));
+  return pages;
 }
 
 HeadPages EntryPages::head(std::uint32_t layer, std::uint32_t head) const {
   HeadPages result;
-  for (const SlabId slab : slabs_) {
-    result.pages.push_back(pool_->page(pool_->page_of(slab, shape().page_index(layer, head))));
+  const auto bytes = bytes_of(layer, head);
+  if (first_slot_ == 0 && pool_->shape() == halves_) {
+    for (const auto page : bytes) result.pages.push_back(PageView::of(page.data(), halves_));
+    return result;
   }
-  if (first_slot_ == 0) return result;
-
-  const std::uint32_t count = shape().pages_for(tokens_);
-  result.copies = AlignedBuffer(count * shape().page_bytes());
-  std::vector<PageView> aligned;
-  for (std::uint32_t p = 0; p < count; ++p) {
-    Half* keys = reinterpret_cast<Half*>(result.copies.data() + p * shape().page_bytes());
-    const MutablePageView page{keys, keys + shape().key_elements()};
-    const std::uint32_t first = p * shape().page_tokens;
-    gather_tokens(result.pages, shape(), first_slot_ + first, std::min(shape().page_tokens, tokens_ - first),
-                  rows_of(page, shape()), 0);
-    aligned.push_back({page.keys, page.values});
+  const std::uint32_t page_tokens = halves_.page_tokens;
+  result.copies = AlignedBuffer(halves_.pages_for(tokens_) * halves_.page_bytes());
+  for (std::uint32_t p = 0; p < halves_.pages_for(tokens_); ++p) {
+    std::byte* copy = result.copies.data() + p * halves_.page_bytes();
+    const auto page = MutablePageView::of(copy, halves_);
+    const std::uint32_t count = std::min(page_tokens, tokens_ - p * page_tokens);
+    for_each_run(first_slot_ + p * page_tokens, 0, count, page_tokens, [&](const TokenRun& run) {
+      read_tokens(pool_->shape(), bytes[run.from_page], run.from_slot, run.count, page.keys + run.to_slot, page_tokens,
+                  page.values + std::size_t{run.to_slot} * halves_.head_dim);
+    });
+    result.pages.push_back(PageView::of(copy, halves_));
   }
-  result.pages = std::move(aligned);
   return result;
+}
+
+void EntryPages::copy_page(std::uint32_t layer, std::uint32_t head, std::uint32_t index,
+                           std::span<std::byte> to) const {
+  const std::uint32_t page_tokens = halves_.page_tokens, first = index * page_tokens;
+  const std::uint32_t count = std::min(page_tokens, tokens_ - first);
+  const auto bytes = bytes_of(layer, head);
+  if (first_slot_ == 0 && count == page_tokens) {
+    std::ranges::copy(bytes[index], to.begin());
+    return;
+  }
+  std::ranges::fill(to, std::byte{0});
+  copy_run(pool_->shape(), bytes, first_slot_ + first, {&to, 1}, 0, count);
 }
 
 }  // namespace shale

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/aligned_buffer.h"
@@ -9,7 +10,8 @@
 
 namespace shale {
 
-// One head's pages, all full but the last. Where the entry begins inside a page they are copies.
+// One head's pages as halves, all full but the last. Where the entry begins inside a page, or the pool is not of
+// halves, they are copies.
 struct HeadPages {
   std::vector<PageView> pages;
   AlignedBuffer copies;
@@ -21,12 +23,19 @@ class EntryPages {
   EntryPages(const PagePool& pool, std::vector<SlabId> slabs, std::uint32_t first_slot, std::uint32_t tokens);
 
   std::uint32_t tokens() const { return tokens_; }
-  const PageShape& shape() const { return pool_->shape(); }
-  // Thread-safe.
+  // Of what `head` returns.
+  const PageShape& shape() const { return halves_; }
+  // Both are thread-safe.
   HeadPages head(std::uint32_t layer, std::uint32_t head) const;
+  // Page `index` of a head as the pool's element has it; slots beyond the entry's last token are zero.
+  void copy_page(std::uint32_t layer, std::uint32_t head, std::uint32_t index, std::span<std::byte> to) const;
 
  private:
+  // The pool's pages that hold the entry.
+  std::vector<std::span<const std::byte>> bytes_of(std::uint32_t layer, std::uint32_t head) const;
+
   const PagePool* pool_;
+  PageShape halves_;
   std::vector<SlabId> slabs_;
   std::uint32_t first_slot_, tokens_;
 };

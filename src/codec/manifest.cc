@@ -119,8 +119,13 @@ Status check_chunks(const Manifest& manifest, const ObjectLayout& layout) {
   return corrupt("its table of chunks contradicts its shape, method or tokens");
 }
 
-// The frame that every version shares: magic, version, size, … , checksum. Returns what lies between.
-Result<std::span<const std::byte>> unframe(std::span<const std::byte> bytes) {
+std::uint32_t version_of(PageElement element) {
+  return element == PageElement::kInt8 ? kInt8ObjectFormatVersion : kObjectFormatVersion;
+}
+
+// The frame that every version shares: magic, version, size, … , checksum. Returns what lies between; `element` is what
+// the version says of the pages.
+Result<std::span<const std::byte>> unframe(std::span<const std::byte> bytes, PageElement& element) {
   if (bytes.size() < kPrologueBytes + kChecksumBytes || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) {
     return corrupt("it does not begin as one");
   }
@@ -129,11 +134,13 @@ Result<std::span<const std::byte>> unframe(std::span<const std::byte> bytes) {
   if (prologue.number<std::uint64_t>() != bytes.size()) return corrupt("its length is not what it says");
   const auto covered = bytes.first(bytes.size() - kChecksumBytes);
   if (Reader(bytes.last(kChecksumBytes)).hash() != hash128(covered)) return corrupt("its checksum is wrong");
-  if (version != kObjectFormatVersion) {
-    return fail(ErrorCode::kMismatch, "a stored object has format version {}, this program reads {}", version,
-                kObjectFormatVersion);
+  for (const PageElement each : {PageElement::kHalf, PageElement::kInt8}) {
+    if (version != version_of(each)) continue;
+    element = each;
+    return covered.subspan(kPrologueBytes);
   }
-  return covered.subspan(kPrologueBytes);
+  return fail(ErrorCode::kMismatch, "a stored object has format version {}, this program reads {} and {}", version,
+              kObjectFormatVersion, kInt8ObjectFormatVersion);
 }
 
 }  // namespace
@@ -183,7 +190,7 @@ bool Manifest::has_refinement() const {
 AlignedBuffer Manifest::serialize() const {
   Writer writer;
   for (const char c : kMagic) writer.number(c);
-  writer.number(kObjectFormatVersion);
+  writer.number(version_of(shape.element));
   writer.number(std::uint64_t{0});  // the size, known at the end
   writer.hash(key);
   writer.hash(parent);
@@ -214,9 +221,9 @@ AlignedBuffer Manifest::serialize() const {
 }
 
 Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
-  SHALE_ASSIGN(const std::span<const std::byte> body, unframe(bytes));
-  Reader reader(body);
   Manifest manifest;
+  SHALE_ASSIGN(const std::span<const std::byte> body, unframe(bytes, manifest.shape.element));
+  Reader reader(body);
   manifest.key = reader.hash();
   manifest.parent = reader.hash();
   manifest.fingerprint.hash = reader.hash();

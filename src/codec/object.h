@@ -22,6 +22,8 @@
 namespace shale {
 
 inline constexpr std::uint32_t kObjectFormatVersion = 2;
+// Of the manifest of an object whose pages are int8; all else is as in the other.
+inline constexpr std::uint32_t kInt8ObjectFormatVersion = 3;
 
 // Everything that must agree before stored bytes may be read: weights, tokenizer, RoPE settings, KV element type, page
 // size, format version. Two fingerprints are compared by `hash` alone.

@@ -32,7 +32,7 @@ void encode_tokens(const Quantizer& quantizer, std::span<const PageView> pages, 
 }
 
 void decode_tokens(const Quantizer& quantizer, const Codes<const std::byte>& codes, std::uint32_t tokens,
-                   std::uint32_t first, std::uint32_t end, std::span<const MutablePageView> pages,
+                   std::uint32_t first, std::uint32_t end, std::span<const std::span<std::byte>> pages,
                    const PageShape& shape) {
   const std::size_t step = quantizer.base_bytes(kBlockTokens, shape.head_dim);
   const std::size_t refinement_step = quantizer.refinement_bytes(kBlockTokens, shape.head_dim);

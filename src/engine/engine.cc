@@ -127,6 +127,10 @@ Result<RequestId> Engine::submit(Request request) {
     }
   }
   const Demand& demand = run->request.demand;
+  if (demand.exact && !s.exact_pages()) {
+    return refuse(ErrorCode::kInvalidArgument,
+                  "an exact answer is asked for and the page pool holds int8: ask without, or start with fp16 pages");
+  }
   if (!(demand.keep > 0 && demand.keep <= 1)) {
     return refuse(ErrorCode::kInvalidArgument,
                   fmt::format("keep is {}: it must be above 0 and at most 1", demand.keep));
@@ -229,7 +233,7 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
   if (run.drawn.size() > 1) {
     response.tpot_seconds = (run.last_token_s - run.first_token_s) / static_cast<double>(run.drawn.size() - 1);
   }
-  response.lossy = response.lossy || run.sequence.lossy();
+  response.lossy = response.lossy || run.sequence.lossy() || !exact_pages();
   const bool exact = !run.sequence.lossy() && !run.sequence.parted();
   if (reason != StopReason::kError && exact && run.sequence.length() > 0 && !run.prefilling()) {
     // The last token drawn was never computed: the sequence ends before it.

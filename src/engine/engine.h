@@ -63,7 +63,7 @@ struct Response {
   std::vector<Token> tokens;  // generated, the end-of-turn token left out
   std::uint32_t prompt_tokens = 0;
   CachedTokens cached;
-  bool lossy = false;
+  bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per entry: tier, method, keep, bytes
   PageBudgetStats budget;           // what staying inside its page budget took
   StopReason stop = StopReason::kLength;
@@ -109,8 +109,8 @@ class Engine {
   Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock);
   ~Engine();
 
-  // kInvalidArgument (empty prompt, too long for the model's context), kFull (can never fit the pool): refused with the
-  // reason and what to do. Otherwise queued.
+  // kInvalidArgument (empty prompt, too long for the model's context, exact of an int8 pool), kFull (can never fit the
+  // pool): refused with the reason and what to do. Otherwise queued.
   Result<RequestId> submit(Request request);
   // One step of everything under way, or one piece of background work; false when there is nothing to do.
   bool run_once();

@@ -38,6 +38,8 @@ struct Engine::State {
   std::uint32_t slabs_to_begin(const Run& run) const;
   std::uint32_t slabs_in_use(const Run& run) const;
   bool fits(std::uint32_t slabs) const;
+  // Whether what is computed is as with halves; of a pool of int8 no answer is.
+  bool exact_pages() const { return cache.pool().shape().element == PageElement::kHalf; }
   void admit();
   void resume();
   bool can_compute_again(const Run& run) const;

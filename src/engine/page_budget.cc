@@ -6,6 +6,7 @@
 
 #include "codec/method.h"
 #include "engine/resident_layer.h"
+#include "paging/page_tokens.h"
 
 namespace shale {
 namespace {
@@ -203,9 +204,11 @@ void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
     const std::uint32_t layer = layer_of(i), head = head_of(i);
     const auto table = sequence.table(layer, head).pages;
     const std::size_t pages = full_pages(table);
+    std::vector<Half> halves(2 * pool.shape().key_elements());
     for (std::size_t p = noted_[i]; p < pages; ++p) {
-      const PageView bytes = pool.page(table[p].page);
-      const LayerKv<Half>::Page page{bytes.keys, bytes.values};
+      read_tokens(pool.shape(), pool.bytes(table[p].page), 0, table[p].count, halves.data(), page_tokens_,
+                  halves.data() + pool.shape().key_elements());
+      const LayerKv<Half>::Page page{halves.data(), halves.data() + pool.shape().key_elements()};
       const LayerKv<Half> kv{.tokens = table[p].count,
                              .kv_heads = 1,
                              .head_dim = model_.head_dim,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "paging/page_tokens.h"
+
 namespace shale {
 
 ResidentLayer::ResidentLayer(Sequence& sequence, std::uint32_t layer, const ModelInfo& model,
@@ -18,14 +20,15 @@ ResidentLayer::ResidentLayer(Sequence& sequence, std::uint32_t layer, const Mode
   }
 }
 
-// A head's tokens in order: its own pages where they lie so, else a copy.
+// A head's tokens in order, as halves: its own pages where they lie so, else a copy.
 void ResidentLayer::lay_out(std::uint32_t head, std::vector<LayerKv<Half>::Page>& pages,
                             std::vector<Half>& memory) const {
   const PagePool& pool = sequence_.pool();
   const PageShape& shape = pool.shape();
   const std::span<const std::uint32_t> slots = slots_[head];
   const auto table = sequence_.table(layer_, head).pages;
-  const bool in_place = slots.back() == slots.size() - 1 && std::ranges::is_sorted(slots);
+  const bool in_place =
+      shape.element == PageElement::kHalf && slots.back() == slots.size() - 1 && std::ranges::is_sorted(slots);
   if (in_place) {
     for (const PageSlot& page : table) pages.push_back({pool.page(page.page).keys, pool.page(page.page).values});
     return;
@@ -34,13 +37,9 @@ void ResidentLayer::lay_out(std::uint32_t head, std::vector<LayerKv<Half>::Page>
   for (std::size_t i = 0; i < slots.size(); ++i) {
     Half* to = &memory[i / shape.page_tokens * 2 * shape.key_elements()];
     if (i % shape.page_tokens == 0) pages.push_back({to, to + shape.key_elements()});
-    const PageView from = pool.page(table[slots[i] / shape.page_tokens].page);
-    const std::size_t source = slots[i] % shape.page_tokens, target = i % shape.page_tokens;
-    for (std::size_t c = 0; c < shape.head_dim; ++c) {
-      to[c * shape.page_tokens + target] = from.keys[c * shape.page_tokens + source];
-    }
-    std::copy_n(from.values + source * shape.head_dim, shape.head_dim,
-                to + shape.key_elements() + target * shape.head_dim);
+    const std::size_t target = i % shape.page_tokens;
+    read_tokens(shape, pool.bytes(table[slots[i] / shape.page_tokens].page), slots[i] % shape.page_tokens, 1,
+                to + target, shape.page_tokens, to + shape.key_elements() + target * shape.head_dim);
   }
 }
 

@@ -30,7 +30,7 @@ Result<std::vector<Hash128>> write_parts(const Sequence& sequence, std::span<con
     const std::size_t count = std::min(each, pages.size() - first);
     auto part = std::make_shared<AlignedBuffer>(count * bytes);
     for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(part->data() + i * bytes, sequence.pool().page(pages[first + i]).keys, bytes);
+      std::memcpy(part->data() + i * bytes, sequence.pool().bytes(pages[first + i]).data(), bytes);
     }
     checksums.push_back(hash128(part->bytes()));
     writes.push_back(tier.write({name, static_cast<std::uint32_t>(checksums.size() - 1)}, std::move(part)));
@@ -84,7 +84,7 @@ Status SpilledSequence::read(Sequence& sequence) const {
       return fail(ErrorCode::kCorrupt, "part {} of a sequence on the {} tier is damaged", p, tier_->name());
     }
     for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(pool.writable_page(pages[p * each + i]).keys, (*part)->data() + i * bytes, bytes);
+      std::memcpy(pool.writable_bytes(pages[p * each + i]).data(), (*part)->data() + i * bytes, bytes);
     }
   }
   return {};

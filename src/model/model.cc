@@ -62,7 +62,7 @@ class GgufModel final : public Model {
         weights_(std::move(weights)),
         vectors_(tensors_, hyper_),
         graphs_(hyper_, vectors_, options.batch_tokens_max, *threads_),
-        fingerprint_(model_fingerprint(content, options.page_tokens, weights_.arithmetic())),
+        fingerprint_(model_fingerprint(content, options.page_element, options.page_tokens, weights_.arithmetic())),
         info_{.name = hyper_.name,
               .architecture = std::string(hyper_.architecture->name),
               .layers = hyper_.layer_count(),
@@ -81,7 +81,7 @@ class GgufModel final : public Model {
 
   const ModelInfo& info() const override { return info_; }
   PageShape page_shape() const override {
-    return {hyper_.layer_count(), hyper_.kv_heads, hyper_.head_dim, options_.page_tokens};
+    return {hyper_.layer_count(), hyper_.kv_heads, hyper_.head_dim, options_.page_tokens, options_.page_element};
   }
   Hash128 fingerprint() const override { return fingerprint_; }
   Executor& executor() override { return *threads_; }
@@ -117,7 +117,8 @@ Result<std::uint32_t> GgufModel::check_batch(std::span<const StepSequence> batch
     if (!part.sequence || part.tokens.empty() || part.tokens.size() > part.sequence->length()) {
       return fail(ErrorCode::kInvalidArgument, "a step's sequence has no room for its tokens");
     }
-    if (!(part.sequence->pool().shape() == page_shape()) || &part.sequence->pool() != &batch[0].sequence->pool()) {
+    const PageShape& shape = part.sequence->pool().shape();
+    if (shape != page_shape().with(shape.element) || &part.sequence->pool() != &batch[0].sequence->pool()) {
       return fail(ErrorCode::kInvalidArgument, "a step's sequence lies in pages of another shape or pool");
     }
     if (part.sequence->length() > hyper_.context_max) {

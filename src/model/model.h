@@ -35,6 +35,7 @@ struct ModelOptions {
   std::filesystem::path choices_folder = {};
   std::uint32_t threads = 0;  // 0: the machine's cores
   std::uint32_t page_tokens = 16;
+  PageElement page_element = PageElement::kHalf;
   std::uint32_t batch_tokens_max = 512;  // tokens of one forward step
   bool float32 = false;                  // dequantise everything to F32: the reference for tests
 };
@@ -81,6 +82,7 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelInfo& info() const = 0;
+  // Of the pages that the options ask for.
   virtual PageShape page_shape() const = 0;
   // Covers weights and the types they run in, tokenizer, RoPE settings, KV element type, page size; the codec adds its
   // format version.
@@ -89,7 +91,8 @@ class Model {
   virtual Executor& executor() = 0;
 
   // Runs one step over all sequences together (their tokens are one batch). Returns logits, [rows][vocabulary], rows in
-  // the order of sequences and tokens that asked for them; valid until the next call. Not thread-safe.
+  // the order of sequences and tokens that asked for them; valid until the next call. The sequences lie in one pool, of
+  // page_shape() or of its other element. Not thread-safe.
   virtual Result<std::span<const float>> step(std::span<const StepSequence> batch, StepHooks* hooks = nullptr) = 0;
 };
 

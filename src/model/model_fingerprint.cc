@@ -18,9 +18,10 @@ Hash128 content_hash(const GgufFile& file, Executor& executor) {
   return hasher.finish();
 }
 
-Hash128 model_fingerprint(const Hash128& content, std::uint32_t page_tokens, std::string_view arithmetic) {
+Hash128 model_fingerprint(const Hash128& content, PageElement element, std::uint32_t page_tokens,
+                          std::string_view arithmetic) {
   Hasher hasher;
-  hasher.add(content).add(std::string_view("fp16")).add(std::uint64_t{page_tokens}).add(arithmetic);
+  hasher.add(content).add(name_of(element)).add(std::uint64_t{page_tokens}).add(arithmetic);
   return hasher.finish();
 }
 

@@ -6,6 +6,7 @@
 #include "core/executor.h"
 #include "core/hash.h"
 #include "model/gguf_file.h"
+#include "paging/page_shape.h"
 
 namespace shale {
 
@@ -14,6 +15,7 @@ Hash128 content_hash(const GgufFile& file, Executor& executor);
 
 // Names a model for stored KV: the file's content, the page's element type and size, and the types that weights run in
 // for prefill and decode (RunningWeights::arithmetic), since KV of other types differs by their rounding.
-Hash128 model_fingerprint(const Hash128& content, std::uint32_t page_tokens, std::string_view arithmetic);
+Hash128 model_fingerprint(const Hash128& content, PageElement element, std::uint32_t page_tokens,
+                          std::string_view arithmetic);
 
 }  // namespace shale

@@ -19,30 +19,40 @@ struct Lane {
 class Lanes {
  public:
   Lanes(Model& model, PagePool& pool, std::span<const Token> prompt, const PagedQualityOptions& options)
-      : model_(model), pool_(pool), prompt_(prompt), options_(options), full_{Sequence(pool), nullptr, {}} {}
+      : model_(model),
+        pool_(pool),
+        prompt_(prompt),
+        options_(options),
+        full_{Sequence(pool), nullptr, {}},
+        reference_{Sequence(options.reference ? *options.reference : pool), nullptr, {}} {}
 
   Status prefill() {
     ScorerNeeds needs;
     for (const PageBudgetOptions& each : options_.budgets) {
       SHALE_ASSIGN(const auto budget, make(each));
-      if (!budget->capture()) continue;
+      if (!budget || !budget->capture()) continue;
       needs.last_queries = std::max(needs.last_queries, options_.scorers.window);
       needs.attention_sums = needs.attention_sums || budget->capture()->wants_attention();
     }
     LiveCapture seen(model_.info(), needs.last_queries, needs.attention_sums);
     SHALE_TRY(prefill(full_, &seen));
     seen_.emplace(std::move(seen));
+    if (options_.reference) return prefill(reference_, nullptr);
+    reference_ = {full_.sequence.fork(), nullptr, full_.logits};
     return {};
   }
 
   // A lane for the full cache and one for every budget, as they stand after the prompt.
   Result<std::vector<Lane>> begin() {
     std::vector<Lane> lanes;
-    lanes.push_back({full_.sequence.fork(), nullptr, full_.logits});
+    lanes.push_back({reference_.sequence.fork(), nullptr, reference_.logits});
     for (const PageBudgetOptions& each : options_.budgets) {
       SHALE_ASSIGN(auto budget, make(each));
       Lane lane{Sequence(pool_), std::move(budget), {}};
-      if (each.prefill == BudgetPrefill::kWhole) {
+      if (!lane.budget) {
+        lane.sequence = full_.sequence.fork();
+        lane.logits = full_.logits;
+      } else if (each.prefill == BudgetPrefill::kWhole) {
         lane.sequence = full_.sequence.fork();
         lane.logits = full_.logits;
         lane.budget->adopt(*seen_);
@@ -55,8 +65,15 @@ class Lanes {
     return lanes;
   }
 
-  // Feeds one token to each lane that goes on.
+  // Feeds one token to each lane that goes on, in a batch for each pool.
   Status step(std::vector<Lane>& lanes, std::span<const Token> tokens, std::span<const std::uint8_t> going) {
+    const std::size_t apart = options_.reference ? 1 : 0;
+    SHALE_TRY(step(std::span(lanes).first(apart), tokens.first(apart), going.first(apart)));
+    return step(std::span(lanes).subspan(apart), tokens.subspan(apart), going.subspan(apart));
+  }
+
+ private:
+  Status step(std::span<Lane> lanes, std::span<const Token> tokens, std::span<const std::uint8_t> going) {
     const std::size_t vocabulary = model_.info().vocabulary;
     std::vector<StepSequence> batch;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
@@ -66,6 +83,7 @@ class Lanes {
                        .tokens = tokens.subspan(i, 1),
                        .live = lanes[i].budget ? lanes[i].budget->capture() : nullptr});
     }
+    if (batch.empty()) return {};
     SHALE_ASSIGN(std::span<const float> logits, model_.step(batch));
     for (std::size_t i = 0; i < lanes.size(); ++i) {
       if (!going[i]) continue;
@@ -78,8 +96,9 @@ class Lanes {
     return {};
   }
 
- private:
+  // Null for a budget of 0 tokens.
   Result<std::unique_ptr<PageBudget>> make(const PageBudgetOptions& each) const {
+    if (each.tokens == 0) return nullptr;
     return PageBudget::create(each, model_.info(), pool_.shape().page_tokens,
                               static_cast<std::uint32_t>(prompt_.size()), options_.scorers, options_.calibration);
   }
@@ -102,7 +121,8 @@ class Lanes {
   PagePool& pool_;
   std::span<const Token> prompt_;
   const PagedQualityOptions& options_;
-  Lane full_;
+  Lane full_;       // in the pool of the budgets
+  Lane reference_;  // what they are compared with: the same, or in a pool of its own
   std::optional<LiveCapture> seen_;
 };
 
@@ -149,7 +169,7 @@ Result<PagedQualities> measure_paged_quality(Model& model, const Tokenizer& toke
     }
     for (std::size_t i = 0; i < options.budgets.size(); ++i) {
       result.budgets[i].forced = whole[i].mean();
-      result.budgets[i].stats = lanes[i + 1].budget->stats();
+      if (lanes[i + 1].budget) result.budgets[i].stats = lanes[i + 1].budget->stats();
     }
   }
   if (!options.own_answers) return result;

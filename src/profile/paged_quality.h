@@ -14,6 +14,7 @@
 namespace shale {
 
 struct PagedQualityOptions {
+  // Of 0 tokens: none, to see what `pool` alone does to answers.
   std::vector<PageBudgetOptions> budgets;
   std::uint32_t answer_tokens = 64;
   std::uint32_t stretch_tokens = 256;  // of the answer, for Divergence along the way
@@ -21,6 +22,8 @@ struct PagedQualityOptions {
   bool own_answers = true;             // generate each budget's own answer, too
   ScorerOptions scorers;
   const Calibration* calibration = nullptr;
+  // Where the full cache answers instead, for budgets in a pool of another element; null: in the same.
+  PagePool* reference = nullptr;
 };
 
 struct PagedQuality {

@@ -167,7 +167,7 @@ Method Planner::method_of(const Precision& precision) const {
 }
 
 std::vector<QuantizerError> Planner::mean_errors(std::span<const HeadCosts> costs) const {
-  const double elements = static_cast<double>(shape_.token_bytes()) / sizeof(Half) * tokens_;
+  const double elements = 2.0 * shape_.pages_per_slab() * shape_.head_dim * tokens_;
   std::vector<QuantizerError> means;
   for (std::size_t q = 0; q < quantizers_.size(); ++q) {
     QuantizerError& mean = means.emplace_back();

@@ -125,7 +125,7 @@ TEST(ForgedPositions, AreCorruptThoughTheChecksumIsRight) {
 
 TEST(Manifest, AnotherVersionIsAMismatch) {
   AlignedBuffer bytes = small_object("full").manifest.serialize();
-  bytes.data()[8] = std::byte{kObjectFormatVersion + 1};
+  bytes.data()[8] = std::byte{kInt8ObjectFormatVersion + 1};
   reseal(bytes.bytes());
   EXPECT_EQ(Manifest::parse(bytes.bytes()).error().code, ErrorCode::kMismatch);
 }
