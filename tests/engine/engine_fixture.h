@@ -31,7 +31,17 @@ class EngineTest : public ::testing::Test {
   explicit EngineTest(const TinyModel& tiny = {}) {
     path_ = folder_.path() / "tiny.gguf";
     write_tiny_model(tiny, path_);
-    model_ = Model::load(path_, {.weights = WeightChoice::kFile, .threads = 1, .float32 = true}).value();
+    hold(PageElement::kHalf);
+  }
+
+  // As a new process whose pages hold something else would.
+  void hold(PageElement element) {
+    engine_.reset();
+    cache_.reset();
+    pool_.reset();
+    model_ =
+        Model::load(path_, {.weights = WeightChoice::kFile, .threads = 1, .page_element = element, .float32 = true})
+            .value();
     open();
   }
 

@@ -36,7 +36,7 @@ std::vector<std::int64_t> targets() {
   return each;
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::tuple<std::int64_t, PageElement>>& each) {
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<std::int64_t, PageElement>>& each) {
   const bool int8 = std::get<1>(each.param) == PageElement::kInt8;
   return std::string(hwy::TargetName(std::get<0>(each.param))) + (int8 ? "_int8" : "");
 }
@@ -44,7 +44,7 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<std::int64_t, Page
 INSTANTIATE_TEST_SUITE_P(Targets, Attention,
                          ::testing::Combine(::testing::ValuesIn(targets()),
                                             ::testing::Values(PageElement::kHalf, PageElement::kInt8)),
-                         name_of);
+                         name_of_case);
 
 TEST_P(Attention, DecodesEveryGrouping) {
   for (const std::uint32_t group : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 16u}) {

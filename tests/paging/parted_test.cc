@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -16,13 +17,55 @@ constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .page_toke
 constexpr std::uint32_t kHeads = 4;
 constexpr std::uint32_t kTables[kHeads] = {0, 1, 2, 3};
 
-std::unique_ptr<PagePool> make_pool(std::uint32_t slabs) {
-  return std::move(PagePool::create(kShape, slabs * kShape.slab_bytes())).value();
+std::unique_ptr<PagePool> make_pool(std::uint32_t slabs, PageElement element = PageElement::kHalf) {
+  const PageShape shape = kShape.with(element);
+  return std::move(PagePool::create(shape, slabs * shape.slab_bytes())).value();
 }
 
 // What a token of a head is written as: of the sequence's number when it was appended, its position and the head.
 std::uint16_t value_of(std::uint32_t seed, std::uint32_t position, std::uint32_t table) {
   return static_cast<std::uint16_t>((seed * 2654435761u + position * 40503u + table * 977u) >> 8);
+}
+
+// Writes every byte of one token.
+void write_token(PagePool& pool, PageId id, std::uint32_t slot, std::uint16_t value) {
+  const auto rest = static_cast<std::uint16_t>(~value);
+  const auto write = [&](const auto& page, auto key, auto number) {
+    for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
+      page.keys[c * kShape.page_tokens + slot] = key;
+      page.values[slot * kShape.head_dim + c] = number;
+    }
+  };
+  if (pool.shape().element == PageElement::kHalf) return write(pool.writable_page(id), Half{value}, Half{rest});
+  const auto page = MutableInt8PageView::of(pool.writable_bytes(id).data(), pool.shape());
+  write(page, static_cast<std::int8_t>(value), static_cast<std::int8_t>(rest));
+  page.key_scales[slot] = Half{value};
+  page.value_scales[slot] = Half{rest};
+}
+
+// What was written, from every byte of it; nothing where they disagree.
+std::optional<std::uint16_t> read_token(const PagePool& pool, PageId id, std::uint32_t slot) {
+  const auto agree = [&](const auto& page, auto key, auto number) {
+    bool same = true;
+    for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
+      same = same && page.keys[c * kShape.page_tokens + slot] == key;
+      same = same && page.values[slot * kShape.head_dim + c] == number;
+    }
+    return same;
+  };
+  std::uint16_t value = 0;
+  bool same = false;
+  if (pool.shape().element == PageElement::kHalf) {
+    const PageView page = pool.page(id);
+    value = page.keys[slot].bits;
+    same = agree(page, Half{value}, Half{static_cast<std::uint16_t>(~value)});
+  } else {
+    const auto page = Int8PageView::of(pool.bytes(id).data(), pool.shape());
+    value = page.key_scales[slot].bits;
+    same = page.value_scales[slot].bits == static_cast<std::uint16_t>(~value) &&
+           agree(page, static_cast<std::int8_t>(value), static_cast<std::int8_t>(~value));
+  }
+  return same ? std::optional(value) : std::nullopt;
 }
 
 class Parted {
@@ -43,12 +86,8 @@ class Parted {
     for (std::uint32_t i = 0; i < kHeads; ++i) {
       for (std::uint32_t t = 0; t < count; ++t) {
         const auto place = sequence.appended(i / 2, i % 2, t, count);
-        const MutablePageView page = pool_->writable_page(place.page);
         const std::uint16_t value = value_of(seed, first + t, i);
-        for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
-          page.keys[c * kShape.page_tokens + place.slot].bits = value;
-          page.values[place.slot * kShape.head_dim + c].bits = static_cast<std::uint16_t>(~value);
-        }
+        write_token(*pool_, place.page, place.slot, value);
         tokens[i][first + t] = value;
         if (sequence.parted()) sequence.notes(i / 2, i % 2)[slot_of(i, first + t)] = static_cast<float>(value);
       }
@@ -91,16 +130,12 @@ class Parted {
       ASSERT_EQ(sequence.resident(i / 2, i % 2), tokens[i].size());
       std::map<std::uint32_t, std::uint16_t> found;
       for (std::size_t p = 0; p < table.pages.size(); ++p) {
-        const PageView page = pool_->page(table.pages[p].page);
         for (std::uint32_t s = 0; s < kShape.page_tokens; ++s) {
           if (!(table.pages[p].live() >> s & 1)) continue;
-          const std::uint16_t value = page.keys[s].bits;
-          for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
-            ASSERT_EQ(page.keys[c * kShape.page_tokens + s].bits, value);
-            ASSERT_EQ(page.values[s * kShape.head_dim + c].bits, static_cast<std::uint16_t>(~value));
-          }
+          const auto value = read_token(*pool_, table.pages[p].page, s);
+          ASSERT_TRUE(value);
           const std::uint32_t slot = static_cast<std::uint32_t>(p) * kShape.page_tokens + s;
-          found[sequence.parted() ? sequence.positions(i / 2, i % 2)[slot] : slot] = value;
+          found[sequence.parted() ? sequence.positions(i / 2, i % 2)[slot] : slot] = *value;
         }
       }
       ASSERT_EQ(found, tokens[i]) << "table " << i;
@@ -237,12 +272,16 @@ TEST(PartedSequence, AnOutlineRemembersLoss) {
 }
 
 // Random forks, appends, drops, compactions and truncations of several sequences, some of whose prompts a tree shares.
-TEST(PartedSequence, AgreesWithANaiveModel) {
+class PartedSequences : public ::testing::TestWithParam<PageElement> {};
+INSTANTIATE_TEST_SUITE_P(Elements, PartedSequences, ::testing::Values(PageElement::kHalf, PageElement::kInt8),
+                         [](const auto& each) { return std::string(name_of(each.param)); });
+
+TEST_P(PartedSequences, AgreeWithANaiveModel) {
   InlineExecutor executor;
   for (const std::uint32_t slabs : {8u, 60u}) {
     std::mt19937 engine(slabs);
     const auto random = [&engine] { return static_cast<std::uint32_t>(engine()); };
-    const auto pool = make_pool(slabs);
+    const auto pool = make_pool(slabs, GetParam());
     std::vector<Parted> sequences;
     for (int i = 0; i < 4; ++i) sequences.emplace_back(*pool);
     for (std::uint32_t step = 0; step < 3000; ++step) {

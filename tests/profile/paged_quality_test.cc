@@ -63,6 +63,26 @@ TEST_F(PagedQualityTest, LessIsFartherAndMethodsDoNotTouchEachOther) {
   EXPECT_EQ(bench_.pool->slabs_free(), bench_.pool->slabs_total());
 }
 
+TEST_F(PagedQualityTest, ComparesInt8PagesWithHalves) {
+  const PageShape shape = bench_.pool->shape().with(PageElement::kInt8);
+  const auto int8 = PagePool::create(shape, 64 * shape.slab_bytes()).value();
+  const auto found = measure_paged_quality(
+      *bench_.model, *bench_.tokenizer, *int8, prompt_,
+      {.budgets = {{.tokens = 0}, {.tokens = 256, .method = "h2o"}, {.tokens = 32, .method = "h2o", .interval = 16}},
+       .answer_tokens = 40,
+       .ignore_end = true,
+       .scorers = {},
+       .reference = bench_.pool.get()});
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->answer, measure({})->answer);
+  const Divergence& full = found->budgets[0].forced;
+  EXPECT_GE(full.agreement, 0.9);
+  EXPECT_GT(full.kl, 0);
+  EXPECT_LT(full.kl, 1e-3);
+  EXPECT_NEAR(found->budgets[1].forced.kl, full.kl, 1e-5);  // a budget for everything
+  EXPECT_GT(found->budgets[2].forced.kl, 10 * full.kl);
+}
+
 TEST_F(PagedQualityTest, RefusesWhatBudgetsRefuse) {
   EXPECT_EQ(measure({{.tokens = 64, .method = "kvzip"}}).error().code, ErrorCode::kInvalidArgument);
   prompt_.clear();
