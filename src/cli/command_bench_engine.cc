@@ -34,6 +34,7 @@ constexpr char kExamples[] =
     "\n"
     "Examples:\n"
     "  shale bench engine --json\n"
+    "  shale bench engine --resident int8 --tests decode\n"
     "  shale bench engine --peer ~/llama.cpp/build/bin --peer-weights Q4_0 --peer-weights BF16";
 
 constexpr std::array<SpeedTest, 6> kTests = {{{Kind::kPrefill, 512, 0, 1},
@@ -62,6 +63,7 @@ struct PeerSetting {
 struct Measured {
   SpeedTest test;
   std::vector<double> ours;
+  std::vector<double> halves;  // over pages of fp16, where ours are not
   std::map<PeerSetting, std::vector<double>> peers;
 
   // The fastest setting among those with our file, or among all.
@@ -77,8 +79,9 @@ struct Measured {
 
 class Bench {
  public:
-  Bench(const BenchEngineOptions& options, Model& model, EngineSpeed& speed)
-      : options_(options), model_(model), speed_(speed) {}
+  // `halves`: over pages of fp16, to compare with; or null.
+  Bench(const BenchEngineOptions& options, Model& model, EngineSpeed& speed, EngineSpeed* halves)
+      : options_(options), model_(model), speed_(speed), halves_(halves) {}
 
   Status set_peer(const std::filesystem::path& model_file, const std::filesystem::path& scratch) {
     SHALE_ASSIGN(peer_, LlamaPeer::open(options_.peer));
@@ -118,6 +121,11 @@ class Bench {
       json["best_ratio"] = ours / speed;
       json["best_peer_model"] = best->model.filename().string();
     }
+    if (halves_) {
+      json["fp16_tokens_per_second"] = bench::median(measured.halves);
+      json["ratio_to_fp16"] = ours / bench::median(measured.halves);
+    }
+    json["resident"] = options_.model.resident;
     json["rounds"] = measured.ours.size();
     json["model"] = model_.info().name;
     json["weights"] = {{"prefill", model_.info().prefill_weights}, {"decode", model_.info().decode_weights}};
@@ -129,6 +137,10 @@ class Bench {
   Status run_once(Measured& measured) {
     SHALE_ASSIGN(const double ours, speed_.measure(measured.test));
     measured.ours.push_back(ours);
+    if (halves_) {
+      SHALE_ASSIGN(const double halves, halves_->measure(measured.test));
+      measured.halves.push_back(halves);
+    }
     for (const PeerSetting& setting : settings_) {
       std::vector<double>& speeds = measured.peers[setting];
       if (speeds.size() == 1 && speeds[0] < kHopeless * measured.best_peer(setting.own_type).second) continue;
@@ -143,6 +155,7 @@ class Bench {
   const BenchEngineOptions& options_;
   Model& model_;
   EngineSpeed& speed_;
+  EngineSpeed* halves_;
   std::optional<LlamaPeer> peer_;
   std::vector<PeerSetting> settings_;
 };
@@ -169,6 +182,10 @@ void print_row(const Json& row) {
     fmt::print("; its best {:>8.1f} ({}): {:.2f}x", row["best_peer_tokens_per_second"].get<double>(),
                row["best_peer_model"].get<std::string>(), row["best_ratio"].get<double>());
   }
+  if (row.contains("ratio_to_fp16")) {
+    fmt::print("; over fp16 {:>8.1f}: {:.2f}x", row["fp16_tokens_per_second"].get<double>(),
+               row["ratio_to_fp16"].get<double>());
+  }
   fmt::print("\n");
   std::fflush(stdout);
 }
@@ -177,10 +194,15 @@ Status run(const BenchEngineOptions& options) {
   SHALE_ASSIGN(const auto file, resolve_model(options.model.model));
   SHALE_ASSIGN(const auto model, open_model(options.model));
   const std::vector<SpeedTest> tests = choose_tests(options, *model);
-  SHALE_ASSIGN(EngineSpeed speed, EngineSpeed::create(*model, tests));
+  const PageElement element = model->page_shape().element;
+  SHALE_ASSIGN(EngineSpeed speed, EngineSpeed::create(*model, element, tests));
+  std::optional<EngineSpeed> halves;
+  if (element != PageElement::kHalf) {
+    SHALE_ASSIGN(halves, EngineSpeed::create(*model, PageElement::kHalf, tests));
+  }
   SHALE_ASSIGN(const ScratchFolder scratch, ScratchFolder::create(user_folder("XDG_CACHE_HOME", ".cache")));
 
-  Bench bench(options, *model, speed);
+  Bench bench(options, *model, speed, halves ? &*halves : nullptr);
   if (!options.peer.empty()) SHALE_TRY(bench.set_peer(file, scratch.path()));
   const Machine machine = measure_machine();
   if (!options.output.json) {
@@ -189,7 +211,7 @@ Status run(const BenchEngineOptions& options) {
   }
   Progress progress(options.output, "measuring");
   for (std::size_t test = 0; test < tests.size(); ++test) {
-    Measured measured{tests[test], {}, {}};
+    Measured measured{tests[test], {}, {}, {}};
     SHALE_TRY(bench.measure(measured, progress, test, tests.size()));
     const Json row = bench.row(measured, machine);
     options.output.json ? print_json(row) : print_row(row);

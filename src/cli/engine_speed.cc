@@ -23,7 +23,7 @@ EngineSpeed::EngineSpeed(Model& model, std::unique_ptr<PagePool> pool) : model_(
   for (Token& token : tokens_) token = static_cast<Token>(random() % model.info().vocabulary);
 }
 
-Result<EngineSpeed> EngineSpeed::create(Model& model, std::span<const SpeedTest> tests) {
+Result<EngineSpeed> EngineSpeed::create(Model& model, PageElement element, std::span<const SpeedTest> tests) {
   std::uint64_t single = 0, together = 0;
   for (const SpeedTest& test : tests) {
     const std::uint64_t length = test.depth + test.tokens;
@@ -35,7 +35,7 @@ Result<EngineSpeed> EngineSpeed::create(Model& model, std::span<const SpeedTest>
         std::max(test.sequences == 1 ? single : together, length * test.sequences);
   }
   // A second copy of what is appended to forks, and the last slab of each sequence.
-  const PageShape shape = model.page_shape();
+  const PageShape shape = model.page_shape().with(element);
   const std::uint64_t tokens = 2 * single + 2 * together + 64 * shape.page_tokens;
   SHALE_ASSIGN(auto pool, PagePool::create(shape, shape.token_bytes() * tokens));
   return EngineSpeed(model, std::move(pool));

@@ -12,8 +12,9 @@ namespace shale {
 
 class EngineSpeed {
  public:
-  // Makes a pool that holds the largest of `tests`. kInvalidArgument when one is longer than the model's context.
-  static Result<EngineSpeed> create(Model& model, std::span<const SpeedTest> tests);
+  // Makes a pool of `element` that holds the largest of `tests`. kInvalidArgument when one is longer than the model's
+  // context.
+  static Result<EngineSpeed> create(Model& model, PageElement element, std::span<const SpeedTest> tests);
 
   // Tokens per second, over all sequences together. What lies below `depth` is computed once and not timed.
   Result<double> measure(const SpeedTest& test);

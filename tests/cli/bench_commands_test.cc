@@ -25,6 +25,15 @@ TEST_F(BenchCommandsTest, EngineMeasuresEveryKind) {
   EXPECT_EQ(tests, (std::vector<std::string>{"prefill", "decode", "batch"}));
 }
 
+TEST_F(BenchCommandsTest, EngineComparesInt8PagesWithHalves) {
+  const Outcome outcome = run({"bench", "engine", "--tiny", "--resident", "int8", "--tests", "decode", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto row = outcome.object();
+  EXPECT_EQ(row["resident"], "int8");
+  EXPECT_DOUBLE_EQ(row["ratio_to_fp16"].get<double>(),
+                   row["tokens_per_second"].get<double>() / row["fp16_tokens_per_second"].get<double>());
+}
+
 TEST_F(BenchCommandsTest, ScoringMeasuresWhatIsWatchedAndEveryScorer) {
   const Outcome outcome = run({"bench", "scoring", "--tiny", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;

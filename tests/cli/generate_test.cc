@@ -61,6 +61,8 @@ TEST_F(GenerateTest, ANamedMethodIsLossyAndExactIsNot) {
     const auto lossy = run(generate({"--method", "knorm+int8", "--keep", "0.5"})).object();
     EXPECT_EQ(lossy["lossy"], true) << "process " << process;
   }
+  EXPECT_EQ(run(generate({"--resident", "int8"})).object()["lossy"], true);
+  EXPECT_THAT(run(generate({"--resident", "int8", "--exact"})).err, HasSubstr("start with fp16 pages"));
   const auto demanded = run(generate({"--exact"})).object();
   EXPECT_EQ(demanded["lossy"], false);
   EXPECT_EQ(demanded["tokens"], exact["tokens"]);

@@ -13,6 +13,7 @@
 
 #include "codec/naive_quantizer.h"
 #include "codec/object.h"
+#include "paging/page_tokens.h"
 
 namespace shale {
 
@@ -60,11 +61,9 @@ inline void append(Sequence& sequence, const Context& context, std::uint32_t fir
   for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
     for (std::uint32_t token = first; token < end; ++token) {
       const auto place = sequence.appended(i / shape.kv_heads, i % shape.kv_heads, token - first, end - first);
-      const MutablePageView page = sequence.pool().writable_page(place.page);
-      for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-        page.keys[std::size_t{c} * shape.page_tokens + place.slot] = to_half(context.heads[i].key(token, c));
-        page.values[std::size_t{place.slot} * shape.head_dim + c] = to_half(context.heads[i].value(token, c));
-      }
+      const std::size_t row = std::size_t{token} * shape.head_dim;
+      write_tokens(sequence.pool().shape(), sequence.pool().writable_bytes(place.page), place.slot, 1,
+                   {&context.heads[i].keys[row], &context.heads[i].values[row], shape.head_dim});
     }
   }
 }
@@ -75,13 +74,14 @@ inline HeadRows held(const Sequence& sequence, std::uint32_t layer, std::uint32_
   const HeadTable table = sequence.table(layer, head);
   HeadRows rows(table.tokens - skip, shape.head_dim);
   std::uint32_t token = 0;
+  std::vector<Half> key(shape.head_dim), value(shape.head_dim);
   for (const PageSlot& slot : table.pages) {
-    const PageView page = sequence.pool().page(slot.page);
     for (std::uint32_t i = 0; i < slot.count; ++i, ++token) {
       if (token < skip) continue;
+      read_tokens(shape, sequence.pool().bytes(slot.page), i, 1, key.data(), 1, value.data());
       for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-        rows.key(token - skip, c) = to_float(page.keys[std::size_t{c} * shape.page_tokens + i]);
-        rows.value(token - skip, c) = to_float(page.values[std::size_t{i} * shape.head_dim + c]);
+        rows.key(token - skip, c) = to_float(key[c]);
+        rows.value(token - skip, c) = to_float(value[c]);
       }
     }
   }

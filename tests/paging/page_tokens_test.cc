@@ -96,7 +96,8 @@ TEST(Int8Pages, ZerosAndTheSmallestNumbersStayFinite) {
 
 // A token's bytes follow from its numbers alone, and writing or moving it touches no other's.
 TEST(Int8Pages, TokensLieApart) {
-  std::mt19937 random(3);
+  std::mt19937 engine(3);
+  const auto random = [&engine] { return static_cast<std::uint32_t>(engine()); };
   for (const std::uint32_t head_dim : {8u, 64u, 80u}) {
     const PageShape shape = shape_of(head_dim, 16);
     Page page(shape), other(shape, 2), fresh(shape);
