@@ -8,7 +8,6 @@
 #include <random>
 
 #include "eviction/policies.h"
-#include "sim/prefix_cache.h"
 #include "sim/sweep.h"
 
 namespace shale::bench {
@@ -24,13 +23,7 @@ Result<double> bytes_per_block(const Trace& trace, const std::string& policy_nam
   const std::uint64_t before = allocated_bytes();
   SHALE_ASSIGN(const auto policy, make_eviction_policy(policy_name, {.capacity_blocks = blocks}));
   PrefixCache cache(blocks, trace.unique_blocks(), *policy);
-  for (const TraceRequest& request : trace.requests) {
-    cache.serve({.path = trace.prompt(request),
-                 .prompt_blocks = request.prompt_blocks,
-                 .last_is_partial = trace.last_is_partial(request),
-                 .answer_tokens = request.output_tokens,
-                 .time_s = request.arrival_s});
-  }
+  serve(trace, 0, trace.requests.size(), cache);
   const auto held = static_cast<double>(allocated_bytes() - before);
   return (held - 4 * static_cast<double>(trace.unique_blocks())) / static_cast<double>(cache.resident_blocks());
 }
@@ -51,6 +44,20 @@ Result<SimulationSpeedRow> measure(const Trace& trace, const std::string& policy
 }
 
 }  // namespace
+
+Served serve(const Trace& trace, std::size_t from, std::size_t to, PrefixCache& cache) {
+  Served served;
+  for (std::size_t i = from; i < to; ++i) {
+    const TraceRequest& request = trace.requests[i];
+    served.requested += request.prompt_blocks;
+    served.reused += cache.serve({.path = trace.prompt(request),
+                                  .prompt_blocks = request.prompt_blocks,
+                                  .last_is_partial = trace.last_is_partial(request),
+                                  .answer_tokens = request.output_tokens,
+                                  .time_s = request.arrival_s});
+  }
+  return served;
+}
 
 Trace lengthened(const Trace& trace, std::uint64_t times) {
   Trace longer{.name = trace.name, .block_tokens = trace.block_tokens, .requests = {}, .blocks = {}, .parents = {}};

@@ -8,9 +8,17 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "sim/prefix_cache.h"
 #include "sim/simulate.h"
 
 namespace shale::bench {
+
+struct Served {
+  std::uint64_t requested = 0, reused = 0;  // blocks
+  double hit_ratio() const { return requested == 0 ? 0 : static_cast<double>(reused) / static_cast<double>(requested); }
+};
+// Puts the prompts of requests [from, to) through the cache.
+Served serve(const Trace& trace, std::size_t from, std::size_t to, PrefixCache& cache);
 
 struct SimulationSpeedRow {
   std::string trace, policy;

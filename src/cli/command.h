@@ -41,6 +41,7 @@ void add_bench_engine(CLI::App& parent, Action& chosen);
 void add_bench_kernels(CLI::App& parent, Action& chosen);
 void add_bench_paging(CLI::App& parent, Action& chosen);
 void add_bench_paging_quality(CLI::App& parent, Action& chosen);
+void add_bench_hazard(CLI::App& parent, Action& chosen);
 void add_bench_planner(CLI::App& parent, Action& chosen);
 void add_bench_scoring(CLI::App& parent, Action& chosen);
 void add_bench_simulate(CLI::App& parent, Action& chosen);

@@ -19,6 +19,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
   add_bench_paging_quality(*group, chosen);
   add_bench_planner(*group, chosen);
   add_bench_simulate(*group, chosen);
+  add_bench_hazard(*group, chosen);
 }
 
 }  // namespace shale

@@ -2,25 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <thread>
 #include <vector>
 
 #include "bench/simulate.h"
 #include "cli/bench_machine.h"
+#include "cli/bench_traces.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/libcachesim_peer.h"
 #include "core/units.h"
-#include "trace/synthetic.h"
-#include "trace/trace_reader.h"
 
 namespace shale {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct BenchSimulateOptions {
   OutputOptions output;
@@ -29,28 +24,6 @@ struct BenchSimulateOptions {
   std::uint64_t seed = 1;
   bool tiny = false;
 };
-
-// The Mooncake traces where the tests' data are, else chats that are made up.
-Result<std::vector<Trace>> traces_of(const BenchSimulateOptions& options) {
-  std::vector<std::string> files = options.traces;
-  if (const char* data = std::getenv("SHALE_DATA_DIR"); files.empty() && data != nullptr && !options.tiny) {
-    for (const char* name : {"mooncake_conversation_trace.jsonl", "mooncake_synthetic_trace.jsonl"}) {
-      if (const fs::path path = fs::path(data) / "traces" / name; fs::exists(path)) files.push_back(path);
-    }
-  }
-  std::vector<Trace> traces;
-  for (const std::string& file : files) {
-    SHALE_ASSIGN(traces.emplace_back(), load_trace(file));
-  }
-  if (traces.empty()) {
-    SessionLoad load = chat_load();
-    load.load.requests = options.tiny ? 300 : 20'000;
-    load.load.seed = options.seed;
-    SHALE_ASSIGN(const auto reader, generate(load));
-    SHALE_ASSIGN(traces.emplace_back(), load_trace(*reader, "chats"));
-  }
-  return traces;
-}
 
 double n_log_n(std::uint64_t n) {
   return static_cast<double>(n) * std::log2(static_cast<double>(std::max<std::uint64_t>(n, 2)));
@@ -160,7 +133,7 @@ Status bench_peer(const BenchSimulateOptions& options, const Machine& machine) {
 }
 
 Status run(const BenchSimulateOptions& options) {
-  SHALE_ASSIGN(const std::vector<Trace> traces, traces_of(options));
+  SHALE_ASSIGN(const std::vector<Trace> traces, bench_traces(options.traces, options.tiny, options.seed));
   const Machine machine = measure_machine();
   if (!options.output.json) fmt::print("{}\n", machine.text());
   SHALE_TRY(bench_peer(options, machine));
@@ -173,12 +146,7 @@ Status run(const BenchSimulateOptions& options) {
 void add_bench_simulate(CLI::App& parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "simulate",
                                         "Blocks a second of each policy, growth, memory, and libCacheSim beside", run);
-  command
-      ->add_option(
-          "--trace", options->traces,
-          "Traces to measure on (default: the Mooncake traces of $SHALE_DATA_DIR, else chats that are made up)")
-      ->type_name("FILE[,FILE]")
-      ->delimiter(',');
+  add_bench_traces(*command, options->traces);
   command->add_option("--peer-python", options->peer_python, "Python that can import libcachesim")
       ->type_name("PROGRAM")
       ->capture_default_str();

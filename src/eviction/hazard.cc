@@ -7,11 +7,12 @@
 // A leaf's rank changes as it ages. Ranks are made anew when the model is fitted, in turn for a few leaves a request,
 // and before a leaf goes, if it has risen since. So a request costs O(log leaves) a block; a fit, after every 1/16 of
 // the history, costs as much as what is remembered.
+#include "eviction/hazard.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "eviction/ghost_table.h"
-#include "eviction/hazard_model.h"
 #include "eviction/path_policy.h"
 #include "eviction/policies.h"
 
@@ -27,10 +28,8 @@ using Rank = std::pair<float, std::uint32_t>;
 
 class Hazard final : public PathPolicy<LeafQueues<Rank>> {
  public:
-  explicit Hazard(std::uint64_t capacity)
-      : PathPolicy(Newcomers::kCompete),
-        ghosts_max_(std::max(kGhostsPerBlock * capacity, kGhostsMin)),
-        ghosts_(ghosts_max_) {}
+  Hazard(std::shared_ptr<HazardModel> model, const HazardOptions& options)
+      : PathPolicy(Newcomers::kCompete), model_(std::move(model)), options_(options), ghosts_(options.ghosts_max) {}
 
  private:
   struct Block {
@@ -55,7 +54,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
 
   void begin(const PathAccess& visit) override {
     if (visit.path.empty() || !visit.counts || is_repeated(visit)) return;
-    if (tick() >= next_fit_) fit();
+    if (options_.learning == HazardLearning::kOnline && tick() >= next_fit_) fit();
     if (std::exchange(ranked_tick_, tick()) != tick()) rank_in_turn();
     std::size_t known = 0;  // how many blocks from the root
     before_.clear();
@@ -84,7 +83,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   // Ends the block's sample; its visits are then those before this tick.
   Before recall(Block& block, std::uint32_t last_tick) {
     const bool this_tick = last_tick == now();
-    model_.end(std::exchange(block.sample, HazardModel::kNoSample), now(), !this_tick);
+    model_->end(std::exchange(block.sample, HazardModel::kNoSample), now(), !this_tick);
     if (this_tick) {
       --block.visits;
     } else {
@@ -112,7 +111,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
       Block& block = blocks_[visit.path[i]];
       seen.visits = block.visits;
       seen.partial = visit.last_is_partial && i + 1 == length;
-      block.cell = model_.cell(seen);
+      block.cell = model_->cell(seen);
       block.turn = static_cast<std::uint8_t>(seen.turn);
       block.visits = static_cast<std::uint16_t>(std::min(block.visits + 1, 0xFFFF));
       block.passed = block.passed || i + 1 + (visit.last_is_partial ? 1 : 0) < length;
@@ -124,9 +123,10 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
     sample(visit, run, length);
   }
   void sample(const PathAccess& visit, std::size_t from, std::size_t to) {
-    const std::uint64_t lot = (visit.keys[from] * 0x9E3779B97F4A7C15u) >> 32;
+    if (options_.learning == HazardLearning::kNothing) return;
+    const std::uint64_t lot = ((visit.keys[from] + options_.seed) * 0x9E3779B97F4A7C15u) >> 32;
     Block& block = blocks_[visit.path[from + lot % (to - from)]];
-    block.sample = model_.begin(block.cell, now());
+    block.sample = model_->begin(block.cell, now());
   }
 
   void arrive(NodeId id, std::uint8_t) override { place(id); }
@@ -144,13 +144,13 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   }
 
   void leaving(NodeId id, bool) override {
-    if (ghosts_.size() == ghosts_max_) model_.end(ghosts_.forget_oldest()->block.sample, now(), false);
+    if (ghosts_.size() == options_.ghosts_max) model_->end(ghosts_.forget_oldest()->block.sample, now(), false);
     ghosts_.remember(node(id).key, {blocks_[id], node(id).last_tick});
   }
 
   Rank rank_of(NodeId id) {
     const std::uint32_t last_tick = node(id).last_tick;
-    return {model_.density(blocks_[id].cell, std::max(now() - last_tick, 1u)), last_tick};
+    return {model_->density(blocks_[id].cell, std::max(now() - last_tick, 1u)), last_tick};
   }
   void rank(NodeId id) { leaves().put(id, 0, rank_of(id)); }
   // A node with children is ranked when the last one goes, in whose place it then finds itself.
@@ -173,15 +173,14 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   void fit() {
     const std::uint64_t history = std::min(tick(), kHistoryMax);
     const std::uint64_t until_next = std::max(kFirstFit, history / kFitsPerHistory);
-    const float kept = static_cast<float>(history) / static_cast<float>(history + until_next);
-    model_.fit(now(), kept * kept);
+    model_->fit(now(), static_cast<float>(history) / static_cast<float>(history + until_next));
     next_fit_ = tick() + until_next;
     const auto all = leaves().leaves(0);
     for (const NodeId id : std::vector(all.begin(), all.end())) rank(id);
   }
 
-  HazardModel model_;
-  std::uint64_t ghosts_max_;
+  std::shared_ptr<HazardModel> model_;
+  HazardOptions options_;
   GhostTable<Ghost> ghosts_;
   std::vector<Block> blocks_;   // by NodeId
   std::vector<Before> before_;  // of the path at hand
@@ -192,8 +191,17 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
 
 }  // namespace
 
+std::unique_ptr<EvictionPolicy> make_hazard(std::shared_ptr<HazardModel> model, const HazardOptions& options) {
+  return std::make_unique<Hazard>(std::move(model), options);
+}
+
+std::uint64_t hazard_ghosts(std::uint64_t capacity_blocks) {
+  return std::max(kGhostsPerBlock * capacity_blocks, kGhostsMin);
+}
+
 std::unique_ptr<EvictionPolicy> make_hazard(const EvictionOptions& options) {
-  return std::make_unique<Hazard>(options.capacity_blocks);
+  return make_hazard(std::make_shared<HazardModel>(),
+                     {.ghosts_max = hazard_ghosts(options.capacity_blocks), .seed = options.seed});
 }
 
 }  // namespace shale

@@ -1,5 +1,7 @@
 #include "eviction/hazard_model.h"
 
+#include <utility>
+
 namespace shale {
 namespace {
 
@@ -7,20 +9,24 @@ constexpr float kPriorReturns = 2;
 // Of one block that lived through all ages before anything was seen: the older, the less likely to return, as LRU.
 constexpr float kUnseenReturns = 1e-3f;
 constexpr std::size_t kCellsMax = 8192;
-constexpr int kSweepsPerFit = 2;
 
 // 0, 1, 2-3, 4-7 …, no more than `last`.
 std::uint8_t octave(std::uint32_t count, int last) {
   return static_cast<std::uint8_t>(std::min(static_cast<int>(std::bit_width(count)), last));
 }
 
-constexpr float width(std::uint32_t age_class) {
-  return static_cast<float>(HazardModel::youngest(age_class + 1) - HazardModel::youngest(age_class));
-}
+// Of each class of age, in ticks.
+constexpr auto kWidths = [] {
+  std::array<float, HazardModel::kAgeClasses> widths;
+  for (std::uint32_t age = 0; age < widths.size(); ++age) {
+    widths[age] = static_cast<float>(HazardModel::youngest(age + 1) - HazardModel::youngest(age));
+  }
+  return widths;
+}();
 
 }  // namespace
 
-HazardModel::HazardModel() {
+HazardModel::HazardModel(std::uint32_t without) : without_(without) {
   for (std::uint32_t age = 0; age < kAgeClasses; ++age) {
     hazard_[age] = kUnseenReturns / (static_cast<float>(youngest(age)) + 1);
   }
@@ -32,14 +38,18 @@ HazardModel::HazardModel() {
   add_cell(shared);
 }
 
-HazardModel::Values HazardModel::values_of(const Visit& visit) {
-  return {visit.partial,
-          octave(visit.visits, 6),
-          octave(visit.turn, 6),
-          static_cast<std::uint8_t>(4 * octave(visit.visits, 3) + octave(visit.turn, 3)),
-          octave(visit.fresh_blocks, 11),
-          octave(visit.answer_tokens, 12),
-          octave(visit.gap, 14)};
+HazardModel::Values HazardModel::values_of(const Visit& visit) const {
+  Values values = {visit.partial,
+                   octave(visit.visits, 6),
+                   octave(visit.turn, 6),
+                   static_cast<std::uint8_t>(4 * octave(visit.visits, 3) + octave(visit.turn, 3)),
+                   octave(visit.fresh_blocks, 11),
+                   octave(visit.answer_tokens, 12),
+                   octave(visit.gap, 14)};
+  for (std::size_t property = 0; property < values.size(); ++property) {
+    if (without_ >> property & 1) values[property] = 0;
+  }
+  return values;
 }
 
 HazardModel::Cell HazardModel::add_cell(const Values& values) {
@@ -81,21 +91,19 @@ void HazardModel::end(Sample sample, std::uint32_t tick, bool returned) {
   unused_.push_back(sample);
 }
 
-HazardModel::Bands HazardModel::factors(const Values& values) const {
+HazardModel::Bands HazardModel::product(const Values& values) const {
   Bands product;
   product.fill(1);
-  for (std::uint32_t property = 0; property < kProperties; ++property) {
-    const Factor& factor = factors_[property][values[property]];
-    for (std::uint32_t band = 0; band < bands(); ++band) product[band] *= factor.always * factor.in_band[band];
+  for (std::size_t property = 0; property < kProperties.size(); ++property) {
+    const Bands& factor = factors_[property][values[property]].in_band;
+    for (std::uint32_t band = 0; band < kBands; ++band) product[band] *= factor[band];
   }
   return product;
 }
 
 void HazardModel::fit(std::uint32_t tick, float kept) {
-  std::vector<Returns> cells = returns(tick);
-  for (int sweep = 0; sweep < kSweepsPerFit; ++sweep) {
-    for (std::uint32_t property = 0; property < kProperties; ++property) fit_property(property, cells);
-  }
+  count_returns(tick);
+  for (std::size_t property = 0; property < kProperties.size(); ++property) fit_property(property);
   for (CellState& cell : cells_) {
     for (float& count : cell.returned) count *= kept;
     for (float& count : cell.lost) count *= kept;
@@ -103,23 +111,23 @@ void HazardModel::fit(std::uint32_t tick, float kept) {
   ++fits_;
 }
 
-std::vector<HazardModel::Returns> HazardModel::returns(std::uint32_t tick) {
+void HazardModel::count_returns(std::uint32_t tick) {
   // By cell, the time that samples spent in each class of age: all of it where they ended later, half where they ended
   // in it. Those that wait end now.
-  std::vector<Ages> exposures(cells_.size(), Ages{});
+  exposures_.assign(cells_.size(), Ages{});
   for (const Waiting& waiting : waiting_) {
     if (waiting.ended) continue;
     const std::uint32_t age = age_class(tick - waiting.tick);
-    exposures[waiting.cell][age] += 1;
+    exposures_[waiting.cell][age] += 1;
     ages_ = std::max(ages_, age + 1);
   }
   Ages returned{}, exposed{};
   for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
     float later = 0;
     for (std::uint32_t age = ages_; age-- > 0;) {
-      float& exposure = exposures[cell][age];
+      float& exposure = exposures_[cell][age];
       const float ended = exposure + cells_[cell].returned[age] + cells_[cell].lost[age];
-      exposure = (later + ended / 2) * width(age);
+      exposure = (later + ended / 2) * kWidths[age];
       later += ended;
       returned[age] += cells_[cell].returned[age];
       exposed[age] += exposure;
@@ -128,47 +136,49 @@ std::vector<HazardModel::Returns> HazardModel::returns(std::uint32_t tick) {
   for (std::uint32_t age = 0; age < ages_; ++age) {
     hazard_[age] = (returned[age] + kUnseenReturns) / (exposed[age] + static_cast<float>(youngest(age)) + 1);
   }
-  std::vector<Returns> returns(cells_.size());
+  returns_.resize(cells_.size());
   for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
-    const Bands product = factors(cells_[cell].values);
-    for (std::uint32_t age = 0; age < ages_; ++age) {
-      const std::uint32_t band = age / kAgesPerBand;
-      returns[cell].seen[band] += cells_[cell].returned[age];
-      returns[cell].expected[band] += exposures[cell][age] * hazard_[age] * product[band];
+    const Bands factor = product(cells_[cell].values);
+    for (std::uint32_t band = 0; band < kBands; ++band) {
+      float seen = 0, expected = 0;
+      for (std::uint32_t age = band * kAgesPerBand; age < (band + 1) * kAgesPerBand; ++age) {
+        seen += cells_[cell].returned[age];
+        expected += exposures_[cell][age] * hazard_[age];
+      }
+      returns_[cell].seen[band] = seen;
+      returns_[cell].expected[band] = expected * factor[band];
     }
   }
-  return returns;
 }
 
-void HazardModel::fit_property(std::uint32_t property, std::vector<Returns>& cells) {
+void HazardModel::fit_property(std::size_t property) {
   std::array<Returns, kValues> by_value{};
-  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
     Returns& total = by_value[cells_[cell].values[property]];
-    for (std::uint32_t band = 0; band < bands(); ++band) {
-      total.seen[band] += cells[cell].seen[band];
-      total.expected[band] += cells[cell].expected[band];
+    for (std::uint32_t band = 0; band < kBands; ++band) {
+      total.seen[band] += returns_[cell].seen[band];
+      total.expected[band] += returns_[cell].expected[band];
     }
   }
   std::array<Bands, kValues> change;
   for (std::uint32_t value = 0; value < kValues; ++value) {
     const Returns& total = by_value[value];
-    const Factor before = factors_[property][value];
     Factor& factor = factors_[property][value];
     float seen = kPriorReturns, expected = kPriorReturns;
-    for (std::uint32_t band = 0; band < bands(); ++band) {
+    for (std::uint32_t band = 0; band < kBands; ++band) {
       seen += total.seen[band];
-      expected += total.expected[band] / before.always;
+      expected += total.expected[band] / factor.always;
     }
     factor.always = seen / expected;
-    for (std::uint32_t band = 0; band < bands(); ++band) {
-      const float rest = total.expected[band] * factor.always / (before.always * before.in_band[band]);
-      factor.in_band[band] = (total.seen[band] + kPriorReturns) / (rest + kPriorReturns);
-      change[value][band] = factor.always * factor.in_band[band] / (before.always * before.in_band[band]);
+    for (std::uint32_t band = 0; band < kBands; ++band) {
+      const float rest = total.expected[band] * factor.always / factor.in_band[band];
+      const float now = factor.always * (total.seen[band] + kPriorReturns) / (rest + kPriorReturns);
+      change[value][band] = now / std::exchange(factor.in_band[band], now);
     }
   }
-  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
     const Bands& factor = change[cells_[cell].values[property]];
-    for (std::uint32_t band = 0; band < bands(); ++band) cells[cell].expected[band] *= factor[band];
+    for (std::uint32_t band = 0; band < kBands; ++band) returns_[cell].expected[band] *= factor[band];
   }
 }
 
@@ -178,16 +188,16 @@ void HazardModel::find_densities(CellState& cell) const {
     float returns, time;
   };
   std::array<Stretch, kAgeClasses> stretches;
-  const Bands product = factors(cell.values);
+  const Bands factor = product(cell.values);
   Ages returning, survival;  // in each class, of those that reach it; to the start of each class
   for (std::uint32_t age = 0; age < ages_; ++age) {
-    returning[age] = hazard_[age] * product[age / kAgesPerBand] * width(age);
+    returning[age] = hazard_[age] * factor[age / kAgesPerBand] * kWidths[age];
     survival[age] = age == 0 ? 1 : survival[age - 1] / (1 + returning[age - 1]);
   }
   std::size_t count = 0;
   for (std::uint32_t age = ages_; age-- > 0;) {
     const float reached = survival[age] / (1 + returning[age]);
-    Stretch stretch = {reached * returning[age], reached * width(age)};
+    Stretch stretch = {reached * returning[age], reached * kWidths[age]};
     for (; count > 0 && stretches[count - 1].returns * stretch.time > stretch.returns * stretches[count - 1].time;
          --count) {
       stretch.returns += stretches[count - 1].returns;

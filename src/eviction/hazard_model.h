@@ -22,6 +22,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -45,7 +46,11 @@ class HazardModel {
   using Sample = std::uint32_t;
   static constexpr Sample kNoSample = ~Sample{0};
 
-  HazardModel();
+  static constexpr auto kProperties = std::to_array<std::string_view>(
+      {"partial", "visits", "turn", "visits and turn", "fresh blocks", "answer tokens", "gap"});
+
+  // `without` are bits of kProperties: what it shall not see.
+  explicit HazardModel(std::uint32_t without = 0);
 
   // Once there are many cells, combinations that are new share one.
   Cell cell(const Visit& visit);
@@ -62,11 +67,11 @@ class HazardModel {
     return cells_[cell].densities[age_class(age)];
   }
   float hazard(Cell cell, std::uint32_t age) const {
-    return hazard_[age_class(age)] * factors(cells_[cell].values)[age_class(age) / kAgesPerBand];
+    return hazard_[age_class(age)] * product(cells_[cell].values)[age_class(age) / kAgesPerBand];
   }
 
   // 0, 1, 2, 3, 4-5, 6-7, 8-11, 12-15, 16-23 …; the last is open.
-  static constexpr std::uint32_t kAgeClasses = 44;
+  static constexpr std::uint32_t kAgeClasses = 48;
   static constexpr std::uint32_t age_class(std::uint32_t age) {
     if (age < 2) return age;
     const auto octave = static_cast<std::uint32_t>(std::bit_width(age)) - 1;
@@ -77,9 +82,9 @@ class HazardModel {
   }
 
  private:
-  static constexpr std::uint32_t kProperties = 7, kValues = 16;  // the last value: of cells that share one
+  static constexpr std::uint32_t kValues = 16;  // of a property; the last: of cells that share one
   static constexpr std::uint32_t kAgesPerBand = 4, kBands = kAgeClasses / kAgesPerBand;
-  using Values = std::array<std::uint8_t, kProperties>;
+  using Values = std::array<std::uint8_t, kProperties.size()>;
   using Ages = std::array<float, kAgeClasses>;
   using Bands = std::array<float, kBands>;
   struct CellState {
@@ -94,31 +99,35 @@ class HazardModel {
   };
   struct Factor {
     float always = 1;
-    Bands in_band;  // on top
+    Bands in_band;  // `always` included
   };
   struct Returns {
     Bands seen{}, expected{};
   };
 
-  std::uint32_t bands() const { return (ages_ - 1) / kAgesPerBand + 1; }
-  static Values values_of(const Visit& visit);
+  Values values_of(const Visit& visit) const;
   Cell add_cell(const Values& values);
-  Bands factors(const Values& values) const;
-  // By cell: returns seen and, as the model is, expected. Fits the hazard of all blocks on the way.
-  std::vector<Returns> returns(std::uint32_t tick);
-  void fit_property(std::uint32_t property, std::vector<Returns>& cells);
+  // Of the factors of all properties.
+  Bands product(const Values& values) const;
+  // Fills `returns_`: seen and, as the model is, expected. Fits the hazard of all blocks on the way.
+  void count_returns(std::uint32_t tick);
+  void fit_property(std::size_t property);
   void find_densities(CellState& cell) const;
 
+  std::uint32_t without_;
   std::uint32_t ages_ = 1;  // classes of age in which samples were
   std::uint32_t fits_ = 1;
   Ages hazard_;  // of all blocks
-  std::array<std::array<Factor, kValues>, kProperties> factors_;
+  std::array<std::array<Factor, kValues>, kProperties.size()> factors_;
   std::vector<CellState> cells_;
   std::unordered_map<std::uint32_t, Cell> named_;  // by the values
   std::uint32_t last_name_ = ~0u;                  // that was asked for, and its cell
   Cell last_cell_ = 0;
   std::vector<Waiting> waiting_;  // by Sample
   std::vector<Sample> unused_;
+  // By Cell, of the last fit.
+  std::vector<Ages> exposures_;
+  std::vector<Returns> returns_;
 };
 
 }  // namespace shale

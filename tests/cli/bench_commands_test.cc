@@ -67,6 +67,21 @@ TEST_F(BenchCommandsTest, PlannerComparesPlanners) {
   EXPECT_GE(outcome.objects().size(), 5u);
 }
 
+TEST_F(BenchCommandsTest, HazardStaysBelowTheOptimumInEveryVariant) {
+  const Outcome outcome = run({"bench", "hazard", "--tiny", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::map<std::uint64_t, double> optimum;
+  for (const auto& row : outcome.objects()) {
+    if (row["variant"] == "optimum") optimum[row["blocks"]] = row["hit_ratio"];
+  }
+  EXPECT_EQ(optimum.size(), 2u);
+  for (const auto& row : outcome.objects()) {
+    EXPECT_LE(row["lowest"], row["hit_ratio"]);
+    EXPECT_LE(row["hit_ratio"], row["highest"]);
+    EXPECT_LE(row["highest"], optimum[row["blocks"]]) << row;
+  }
+}
+
 TEST_F(BenchCommandsTest, SimulateMeasuresEveryPolicy) {
   const Outcome outcome = run({"bench", "simulate", "--tiny", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;

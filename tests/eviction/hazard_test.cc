@@ -95,6 +95,13 @@ TEST(HazardModel, AnUnseenCombinationFollowsFromItsProperties) {
   EXPECT_NEAR(model.hazard(model.cell({.visits = 1, .turn = 1, .answer_tokens = 9}), 20), 0.04, 0.008);
 }
 
+TEST(HazardModel, DoesNotSeeWhatItIsToldNotTo) {
+  HazardModel all, blind(1u << 1);  // visits
+  EXPECT_NE(all.cell({.visits = 4}), all.cell({.visits = 9}));
+  EXPECT_EQ(blind.cell({.visits = 4}), blind.cell({.visits = 9}));
+  EXPECT_NE(blind.cell({.visits = 4}), blind.cell({.visits = 4, .gap = 9}));
+}
+
 TEST(HazardModel, CombinationsBeyondWhatItHoldsShareACell) {
   HazardModel model;
   std::uint32_t shared = 0;

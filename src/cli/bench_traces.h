@@ -1,0 +1,19 @@
+// The traces that benchmarks of the simulator run on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "trace/trace.h"
+
+namespace shale {
+
+void add_bench_traces(CLI::App& command, std::vector<std::string>& files);
+
+// The named files; where there are none, the Mooncake traces of the tests' data, and where those are not, or `tiny`,
+// chats that are made up.
+Result<std::vector<Trace>> bench_traces(std::vector<std::string> files, bool tiny, std::uint64_t seed);
+
+}  // namespace shale
