@@ -108,12 +108,7 @@ class Study {
   }
 
   Status optimum() {
-    std::vector<BlockId> asked;
-    for (const TraceRequest& request : trace_.requests) {
-      const auto prompt = trace_.prompt(request);
-      asked.insert(asked.end(), prompt.begin(), prompt.end());
-    }
-    const auto uses = next_uses(asked, static_cast<std::uint32_t>(trace_.unique_blocks()));
+    const auto uses = prompt_next_uses(trace_);
     return rows("optimum", 1, [&](std::uint64_t, std::uint64_t) { return make_optimum(uses); });
   }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "eviction/optimum.h"
 #include "eviction/policies.h"
 #include "sim/sweep.h"
 
@@ -18,14 +19,22 @@ std::uint64_t allocated_bytes() {
   return info.uordblks + info.hblkhd;
 }
 
-// What a policy and its tree hold at a trace's end, less the array that turns blocks into nodes, which is the trace's.
+// What a policy and its tree hold at a trace's end, less the trace's: the array that turns blocks into nodes, and what
+// the optimum knows of the future.
 Result<double> bytes_per_block(const Trace& trace, const std::string& policy_name, std::uint64_t blocks) {
+  const auto future = policy_name == kOptimum ? prompt_next_uses(trace) : std::vector<std::uint32_t>();
   const std::uint64_t before = allocated_bytes();
-  SHALE_ASSIGN(const auto policy, make_eviction_policy(policy_name, {.capacity_blocks = blocks}));
+  std::unique_ptr<EvictionPolicy> policy;
+  if (policy_name == kOptimum) {
+    policy = make_optimum(future);
+  } else {
+    SHALE_ASSIGN(policy, make_eviction_policy(policy_name, {.capacity_blocks = blocks}));
+  }
   PrefixCache cache(blocks, trace.unique_blocks(), *policy);
   serve(trace, 0, trace.requests.size(), cache);
   const auto held = static_cast<double>(allocated_bytes() - before);
-  return (held - 4 * static_cast<double>(trace.unique_blocks())) / static_cast<double>(cache.resident_blocks());
+  return (held - 4 * static_cast<double>(trace.unique_blocks())) /
+         static_cast<double>(cache.resident_blocks() + policy->ghosts());
 }
 
 Result<SimulationSpeedRow> measure(const Trace& trace, const std::string& policy, std::uint64_t blocks,
@@ -37,9 +46,7 @@ Result<SimulationSpeedRow> measure(const Trace& trace, const std::string& policy
     row.seconds = std::min(row.seconds, result.seconds);
     row.blocks_requested = result.blocks_requested;
   }
-  if (policy != kOptimum) {
-    SHALE_ASSIGN(row.bytes_per_block, bytes_per_block(trace, policy, blocks));
-  }
+  SHALE_ASSIGN(row.bytes_per_block, bytes_per_block(trace, policy, blocks));
   return row;
 }
 
@@ -57,6 +64,16 @@ Served serve(const Trace& trace, std::size_t from, std::size_t to, PrefixCache& 
                                   .time_s = request.arrival_s});
   }
   return served;
+}
+
+std::vector<std::uint32_t> prompt_next_uses(const Trace& trace) {
+  std::vector<std::uint32_t> asked;
+  asked.reserve(trace.blocks.size());
+  for (const TraceRequest& request : trace.requests) {
+    const auto prompt = trace.prompt(request);
+    asked.insert(asked.end(), prompt.begin(), prompt.end());
+  }
+  return next_uses(asked, static_cast<std::uint32_t>(trace.unique_blocks()));
 }
 
 Trace lengthened(const Trace& trace, std::uint64_t times) {
@@ -89,9 +106,11 @@ Status speed_rows(const Trace& trace, const SimulationSpeedOptions& options,
   for (const std::uint64_t times : options.lengthened) {
     const Trace longer = lengthened(trace, times);
     for (const auto policy : simulation_policy_names()) {
-      SHALE_ASSIGN(auto row, measure(longer, std::string(policy), times * options.blocks.back(), 1));
-      row.lengthened = times;
-      SHALE_TRY(on_row(row));
+      for (const std::uint64_t blocks : {options.blocks.back(), times * options.blocks.back()}) {
+        SHALE_ASSIGN(auto row, measure(longer, std::string(policy), blocks, 1));
+        row.lengthened = times;
+        SHALE_TRY(on_row(row));
+      }
     }
   }
   return {};

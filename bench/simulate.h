@@ -20,26 +20,29 @@ struct Served {
 // Puts the prompts of requests [from, to) through the cache.
 Served serve(const Trace& trace, std::size_t from, std::size_t to, PrefixCache& cache);
 
+// What the optimum must know of a trace whose prompts are served in order.
+std::vector<std::uint32_t> prompt_next_uses(const Trace& trace);
+
 struct SimulationSpeedRow {
   std::string trace, policy;
   std::uint64_t lengthened = 1;  // how many times the trace's length, with blocks of their own
   std::uint64_t blocks = 0;      // that the cache holds
   std::uint64_t blocks_requested = 0;
   double seconds = 0;          // of the fastest of a few runs on one thread, the trace in memory
-  double bytes_per_block = 0;  // policy and tree together, for each block that the cache holds, ghosts included
+  double bytes_per_block = 0;  // policy and tree together, for each block that is resident or a ghost
   double blocks_per_second() const { return static_cast<double>(blocks_requested) / seconds; }
 };
 
 struct SimulationSpeedOptions {
   std::vector<std::uint64_t> blocks = {1'000, 5'000, 10'000};
-  std::vector<std::uint64_t> lengthened = {10, 100};  // the largest cache is lengthened as much as the trace
+  std::vector<std::uint64_t> lengthened = {10, 100};  // with the largest cache, and one as many times larger
   std::uint32_t runs = 3;                             // of the trace as it is; once where it is lengthened
 };
 
 // The trace `times` over, each time with blocks of its own and after the time before.
 Trace lengthened(const Trace& trace, std::uint64_t times);
 
-// Calls on_row for every policy and size, and then for every policy and lengthening.
+// Calls on_row for every policy and size, and then for every lengthening, policy and size.
 Status speed_rows(const Trace& trace, const SimulationSpeedOptions& options,
                   const std::function<Status(const SimulationSpeedRow&)>& on_row);
 

@@ -61,13 +61,12 @@ Status bench_speed(const Trace& trace, const BenchSimulateOptions& options, cons
                   {"blocks_requested", row.blocks_requested},
                   {"seconds", row.seconds},
                   {"blocks_per_second", row.blocks_per_second()},
-                  {"bytes_per_block", row.policy == kOptimum ? Json() : Json(row.bytes_per_block)},
+                  {"bytes_per_block", row.bytes_per_block},
                   {"share_of_n_log_n", of_n_log_n},
                   {"machine", machine.json()}});
     } else {
       fmt::print("{:<18} {:>6}x {:>10} {:>12.1f} {:>12} {:>14}\n", row.policy, row.lengthened, row.blocks,
-                 row.blocks_per_second() / 1e6,
-                 row.policy == kOptimum ? std::string("-") : fmt::format("{:.0f}", row.bytes_per_block),
+                 row.blocks_per_second() / 1e6, fmt::format("{:.0f}", row.bytes_per_block),
                  row.lengthened == 1 ? std::string("-") : fmt::format("{:.2f}", of_n_log_n));
     }
     return check_interrupt();

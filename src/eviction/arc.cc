@@ -17,6 +17,8 @@ class Arc final : public QueuePolicy {
         once_ghosts_(capacity),
         again_ghosts_(2 * capacity) {}
 
+  std::uint64_t ghosts() const override { return once_ghosts_.size() + again_ghosts_.size(); }
+
  private:
   enum : std::uint8_t { kOnce, kAgain };
 

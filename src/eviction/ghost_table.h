@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "paging/eviction_policy.h"
+#include "paging/reserve_tightly.h"
 
 namespace shale {
 
@@ -41,6 +42,7 @@ class GhostTable {
     std::uint32_t at = unused_;
     if (at == kNone) {
       at = static_cast<std::uint32_t>(entries_.size());
+      reserve_tightly(entries_, entries_.size() + 1);
       entries_.emplace_back();
     } else {
       unused_ = entries_[at].younger;

@@ -31,6 +31,8 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
   Hazard(std::shared_ptr<HazardModel> model, const HazardOptions& options)
       : PathPolicy(Newcomers::kCompete), model_(std::move(model)), options_(options), ghosts_(options.ghosts_max) {}
 
+  std::uint64_t ghosts() const override { return ghosts_.size(); }
+
  private:
   struct Block {
     HazardModel::Sample sample = HazardModel::kNoSample;
@@ -75,7 +77,10 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
     return recall(blocks_[found], last_tick);
   }
   Before recall(NodeId inserted, BlockKey key) {
-    if (inserted >= blocks_.size()) blocks_.resize(inserted + std::size_t{1});
+    if (inserted >= blocks_.size()) {
+      reserve_tightly(blocks_, inserted + std::size_t{1});
+      blocks_.resize(inserted + std::size_t{1});
+    }
     const auto ghost = ghosts_.take(key);
     blocks_[inserted] = ghost ? ghost->block : Block();
     return ghost ? recall(blocks_[inserted], ghost->last_tick) : Before();

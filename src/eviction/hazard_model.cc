@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "paging/reserve_tightly.h"
+
 namespace shale {
 namespace {
 
@@ -53,6 +55,7 @@ HazardModel::Values HazardModel::values_of(const Visit& visit) const {
 }
 
 HazardModel::Cell HazardModel::add_cell(const Values& values) {
+  reserve_tightly(cells_, cells_.size() + 1);
   cells_.push_back({.values = values});
   return static_cast<Cell>(cells_.size() - 1);
 }
@@ -71,6 +74,7 @@ HazardModel::Cell HazardModel::cell(const Visit& visit) {
 
 HazardModel::Sample HazardModel::begin(Cell cell, std::uint32_t tick) {
   if (unused_.empty()) {
+    reserve_tightly(waiting_, waiting_.size() + 1);
     waiting_.push_back({tick, cell, false});
     return static_cast<Sample>(waiting_.size() - 1);
   }
@@ -102,8 +106,8 @@ HazardModel::Bands HazardModel::product(const Values& values) const {
 }
 
 void HazardModel::fit(std::uint32_t tick, float kept) {
-  count_returns(tick);
-  for (std::size_t property = 0; property < kProperties.size(); ++property) fit_property(property);
+  std::vector<Returns> cells = returns(tick);
+  for (std::size_t property = 0; property < kProperties.size(); ++property) fit_property(property, cells);
   for (CellState& cell : cells_) {
     for (float& count : cell.returned) count *= kept;
     for (float& count : cell.lost) count *= kept;
@@ -111,21 +115,21 @@ void HazardModel::fit(std::uint32_t tick, float kept) {
   ++fits_;
 }
 
-void HazardModel::count_returns(std::uint32_t tick) {
+std::vector<HazardModel::Returns> HazardModel::returns(std::uint32_t tick) {
   // By cell, the time that samples spent in each class of age: all of it where they ended later, half where they ended
   // in it. Those that wait end now.
-  exposures_.assign(cells_.size(), Ages{});
+  std::vector<Ages> exposures(cells_.size(), Ages{});
   for (const Waiting& waiting : waiting_) {
     if (waiting.ended) continue;
     const std::uint32_t age = age_class(tick - waiting.tick);
-    exposures_[waiting.cell][age] += 1;
+    exposures[waiting.cell][age] += 1;
     ages_ = std::max(ages_, age + 1);
   }
   Ages returned{}, exposed{};
   for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
     float later = 0;
     for (std::uint32_t age = ages_; age-- > 0;) {
-      float& exposure = exposures_[cell][age];
+      float& exposure = exposures[cell][age];
       const float ended = exposure + cells_[cell].returned[age] + cells_[cell].lost[age];
       exposure = (later + ended / 2) * kWidths[age];
       later += ended;
@@ -136,28 +140,29 @@ void HazardModel::count_returns(std::uint32_t tick) {
   for (std::uint32_t age = 0; age < ages_; ++age) {
     hazard_[age] = (returned[age] + kUnseenReturns) / (exposed[age] + static_cast<float>(youngest(age)) + 1);
   }
-  returns_.resize(cells_.size());
+  std::vector<Returns> returns(cells_.size());
   for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
     const Bands factor = product(cells_[cell].values);
     for (std::uint32_t band = 0; band < kBands; ++band) {
       float seen = 0, expected = 0;
       for (std::uint32_t age = band * kAgesPerBand; age < (band + 1) * kAgesPerBand; ++age) {
         seen += cells_[cell].returned[age];
-        expected += exposures_[cell][age] * hazard_[age];
+        expected += exposures[cell][age] * hazard_[age];
       }
-      returns_[cell].seen[band] = seen;
-      returns_[cell].expected[band] = expected * factor[band];
+      returns[cell].seen[band] = seen;
+      returns[cell].expected[band] = expected * factor[band];
     }
   }
+  return returns;
 }
 
-void HazardModel::fit_property(std::size_t property) {
+void HazardModel::fit_property(std::size_t property, std::vector<Returns>& cells) {
   std::array<Returns, kValues> by_value{};
-  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
     Returns& total = by_value[cells_[cell].values[property]];
     for (std::uint32_t band = 0; band < kBands; ++band) {
-      total.seen[band] += returns_[cell].seen[band];
-      total.expected[band] += returns_[cell].expected[band];
+      total.seen[band] += cells[cell].seen[band];
+      total.expected[band] += cells[cell].expected[band];
     }
   }
   std::array<Bands, kValues> change;
@@ -176,9 +181,9 @@ void HazardModel::fit_property(std::size_t property) {
       change[value][band] = now / std::exchange(factor.in_band[band], now);
     }
   }
-  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
     const Bands& factor = change[cells_[cell].values[property]];
-    for (std::uint32_t band = 0; band < kBands; ++band) returns_[cell].expected[band] *= factor[band];
+    for (std::uint32_t band = 0; band < kBands; ++band) cells[cell].expected[band] *= factor[band];
   }
 }
 

@@ -71,7 +71,7 @@ class HazardModel {
   }
 
   // 0, 1, 2, 3, 4-5, 6-7, 8-11, 12-15, 16-23 …; the last is open.
-  static constexpr std::uint32_t kAgeClasses = 48;
+  static constexpr std::uint32_t kAgeClasses = 40;
   static constexpr std::uint32_t age_class(std::uint32_t age) {
     if (age < 2) return age;
     const auto octave = static_cast<std::uint32_t>(std::bit_width(age)) - 1;
@@ -109,9 +109,9 @@ class HazardModel {
   Cell add_cell(const Values& values);
   // Of the factors of all properties.
   Bands product(const Values& values) const;
-  // Fills `returns_`: seen and, as the model is, expected. Fits the hazard of all blocks on the way.
-  void count_returns(std::uint32_t tick);
-  void fit_property(std::size_t property);
+  // By cell: returns seen and, as the model is, expected. Fits the hazard of all blocks on the way.
+  std::vector<Returns> returns(std::uint32_t tick);
+  void fit_property(std::size_t property, std::vector<Returns>& cells);
   void find_densities(CellState& cell) const;
 
   std::uint32_t without_;
@@ -125,9 +125,6 @@ class HazardModel {
   Cell last_cell_ = 0;
   std::vector<Waiting> waiting_;  // by Sample
   std::vector<Sample> unused_;
-  // By Cell, of the last fit.
-  std::vector<Ages> exposures_;
-  std::vector<Returns> returns_;
 };
 
 }  // namespace shale

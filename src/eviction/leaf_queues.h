@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "paging/eviction_policy.h"
+#include "paging/reserve_tightly.h"
 
 namespace shale {
 
@@ -26,7 +27,10 @@ class LeafQueues {
   explicit LeafQueues(std::uint8_t queues = 1) : queues_(queues) {}
 
   // Node numbers below `nodes` may be used from now on.
-  void grow(std::size_t nodes) { nodes_.resize(nodes); }
+  void grow(std::size_t nodes) {
+    reserve_tightly(nodes_, nodes);
+    nodes_.resize(nodes);
+  }
 
   // Puts the node into the queue, out of the one that it is in, or gives it another rank there.
   void put(NodeId node, std::uint8_t queue, Rank rank) {

@@ -12,6 +12,8 @@ class LruK final : public RankedPolicy {
  public:
   explicit LruK(std::uint64_t capacity) : RankedPolicy(Newcomers::kCompete), ghosts_(4 * capacity) {}
 
+  std::uint64_t ghosts() const override { return ghosts_.size(); }
+
  private:
   void arrive(NodeId id, std::uint8_t) override {
     leaves().put(id, 0, {ghosts_.take(node(id).key).value_or(0), tick()});

@@ -7,10 +7,12 @@
 namespace shale {
 namespace {
 
-class Optimum final : public RankedPolicy {
+// How soon the next use is, the latest first; then the deepest.
+using Rank = std::pair<std::uint32_t, std::uint32_t>;
+
+class Optimum final : public PathPolicy<LeafQueues<Rank>> {
  public:
-  explicit Optimum(std::span<const std::uint32_t> next_uses)
-      : RankedPolicy(Newcomers::kCompete), next_uses_(next_uses) {}
+  explicit Optimum(std::span<const std::uint32_t> next_uses) : PathPolicy(Newcomers::kCompete), next_uses_(next_uses) {}
 
  private:
   void begin(const PathAccess& visit) override {

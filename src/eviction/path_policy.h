@@ -131,6 +131,7 @@ class PathPolicy : public EvictionPolicy {
   void add(const PathAccess& visit) {
     const auto fresh = visit.path.subspan(visit.inserted_from);
     if (const std::size_t needed = std::ranges::max(fresh) + std::size_t{1}; needed > nodes_.size()) {
+      reserve_tightly(nodes_, needed);
       nodes_.resize(needed);
       leaves_.grow(needed);
       grow(needed);

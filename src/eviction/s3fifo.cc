@@ -18,6 +18,8 @@ class S3Fifo final : public QueuePolicy {
         main_blocks_(capacity - small_blocks_),
         ghosts_(capacity * 9 / 10) {}
 
+  std::uint64_t ghosts() const override { return ghosts_.size(); }
+
  private:
   enum : std::uint8_t { kSmall, kMain };
 

@@ -44,6 +44,8 @@ class EvictionPolicy {
   virtual void pass_over(NodeId node) = 0;
   // Every leaf that was passed over is a candidate again, as old as it was.
   virtual void reconsider() = 0;
+  // How many evicted blocks it remembers.
+  virtual std::uint64_t ghosts() const { return 0; }
 };
 
 }  // namespace shale

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "paging/reserve_tightly.h"
+
 namespace shale {
 
 PrefixCache::PrefixCache(std::uint64_t capacity_blocks, std::uint64_t trace_blocks, EvictionPolicy& policy)
@@ -73,6 +75,7 @@ void PrefixCache::insert(BlockId block) {
   NodeId node = unused_;
   if (node == kNoNode) {
     node = static_cast<NodeId>(nodes_.size());
+    reserve_tightly(nodes_, nodes_.size() + 1);
     nodes_.emplace_back();
   } else {
     unused_ = nodes_[node].parent;

@@ -82,5 +82,17 @@ TEST(Random, EveryLeafIsAsLikelyAndTheSeedDecides) {
   EXPECT_NE(runs[0], runs[1]);
 }
 
+TEST(Ghosts, AreTheEvictedBlocksThatAPolicyRemembers) {
+  for (const auto& [name, ghosts] : {std::pair("lru", 0u), std::pair("lru_k", 40u), std::pair("hazard", 50u)}) {
+    const auto policy = std::move(make_eviction_policy(name, {.capacity_blocks = 10}).value());
+    Tree tree(*policy);
+    for (int label = 0; label < 60; ++label) {
+      tree.serve({label});
+      while (tree.size() > 10) tree.evict(policy->victim());
+    }
+    EXPECT_EQ(policy->ghosts(), ghosts) << name;
+  }
+}
+
 }  // namespace
 }  // namespace shale
