@@ -185,13 +185,13 @@ void add_simulate_tiers(CLI::App& parent, Action& chosen) {
   add_size(*command, "--memory", options->memory_bytes, "Capacity of the memory tier; 0: none", "the hardware's");
   add_size(*command, "--disk", options->disk_bytes, "Capacity of the disk tier; 0: none", "the hardware's");
   add_size(*command, "--remote", options->remote_bytes, "Capacity of the remote tier; 0: none", "unlimited");
-  command->add_option("--planner", options->planners, "Who decides: fixed, lfu, lru, prefill, shale")
+  command->add_option("--planner", options->planners, "Who decides: fixed, impress, lfu, lru, prefill, shale")
       ->type_name("NAME[,NAME]")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--profiles", options->profiles, "What compressing does to contexts")->type_name("FILE");
   add_method(*command, "--method", options->method, "Planner fixed: how everything is compressed");
-  command->add_option("--keep", options->tiered.fixed_keep, "Planner fixed: how much is kept")
+  command->add_option("--keep", options->tiered.fixed_keep, "Planners fixed and impress: how much is kept")
       ->type_name("SHARE")
       ->capture_default_str();
   command->add_option("--alpha", options->tiered.alpha, "Seconds that a unit of quality is worth")

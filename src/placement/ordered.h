@@ -1,4 +1,4 @@
-// What `lru`, `lfu` and `fixed` share: every entry in one configuration, pushed down and out in an order.
+// What `lru`, `lfu`, `fixed` and `impress` share: every entry in one configuration, pushed down and out in an order.
 #pragma once
 
 #include <cstdint>

@@ -87,8 +87,8 @@ struct PlannerOptions {
   bool divide_by_bytes = true;           // relief ranks offers by drop per byte freed (AdaptCache); false, `undivided`:
                                          // by the drop alone (EvicPress)
   double hysteresis = 0.10;              // a promotion must win by this share over what it displaces
-  std::uint32_t fixed_method_index = 0;  // for `fixed`: the one method, as Candidate::method
-  double fixed_keep = 1.0;               // for `fixed`: the one keep
+  std::uint32_t fixed_method_index = 0;  // for `fixed`, `impress`: the one method, as Candidate::method
+  double fixed_keep = 1.0;               // for `fixed`, `impress`: the one keep
 };
 
 class Planner {
@@ -105,11 +105,11 @@ class Planner {
   virtual Plan promote(const Problem& problem) const = 0;
 };
 
-// fixed, lfu, lru, prefill, shale.
+// fixed, impress, lfu, lru, prefill, shale.
 //   shale    relief by least marginal utility drop, promotion with hysteresis (shale.cc)
 //   prefill  stores nothing: recompute always
 //   lru lfu  whole caches, uncompressed, the least recently or frequently used pushed down and out
-//   fixed    one method and keep for all, then as lru
+//   fixed    one method and keep for all, then as lru; impress: the scorer of that name and a keep, then as lfu
 std::vector<std::string_view> planner_names();
 Result<std::unique_ptr<Planner>> make_planner(std::string_view name, const PlannerOptions& options = {});
 

@@ -13,8 +13,9 @@ struct Registered {
   std::unique_ptr<Planner> (*make)(const PlannerOptions&);
 };
 
-constexpr std::array<Registered, 5> kPlanners = {{
+constexpr std::array<Registered, 6> kPlanners = {{
     {"fixed", make_fixed_planner},
+    {"impress", make_impress_planner},
     {"lfu", make_lfu_planner},
     {"lru", make_lru_planner},
     {"prefill", make_prefill_planner},

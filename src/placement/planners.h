@@ -8,6 +8,7 @@
 namespace shale {
 
 std::unique_ptr<Planner> make_fixed_planner(const PlannerOptions& options);
+std::unique_ptr<Planner> make_impress_planner(const PlannerOptions& options);
 std::unique_ptr<Planner> make_lfu_planner(const PlannerOptions& options);
 std::unique_ptr<Planner> make_lru_planner(const PlannerOptions& options);
 std::unique_ptr<Planner> make_prefill_planner(const PlannerOptions& options);

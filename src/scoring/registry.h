@@ -11,6 +11,7 @@
 #define SHALE_SCORERS(X) \
   X(expected_attention)  \
   X(h2o)                 \
+  X(impress)             \
   X(keydiff)             \
   X(knorm)               \
   X(kvzip)               \

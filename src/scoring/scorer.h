@@ -37,7 +37,7 @@ class Calibration;
 // Options every scorer understands or ignores.
 struct ScorerOptions {
   std::uint32_t sinks = 4;    // streaming, kvzip: first tokens that always rank first
-  std::uint32_t window = 64;  // snapkv: queries observed, at least 1; pyramid
+  std::uint32_t window = 64;  // snapkv, impress: queries observed, at least 1; pyramid
   std::uint32_t kernel = 5;   // snapkv, rkv: width of the average pooling, odd
   std::uint64_t seed = 0;     // random
 };

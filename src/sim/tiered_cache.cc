@@ -339,10 +339,11 @@ Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& opt
     }
   }
   PlannerOptions planner_options{.fixed_keep = options.fixed_keep};
-  if (options.planner == "fixed") {
-    const auto found = std::ranges::find(methods, options.fixed_method);
+  if (options.planner == "fixed" || options.planner == "impress") {
+    const std::string& method = options.planner == "fixed" ? options.fixed_method : options.planner;
+    const auto found = std::ranges::find(methods, method);
     if (found == methods.end()) {
-      return fail(ErrorCode::kInvalidArgument, "planner fixed: no profile has method '{}'", options.fixed_method);
+      return fail(ErrorCode::kInvalidArgument, "planner {}: no profile has method '{}'", options.planner, method);
     }
     planner_options.fixed_method_index = static_cast<std::uint32_t>(found - methods.begin());
   }

@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Scorers, EveryScorer, ::testing::ValuesIn(scorer_names(
 TEST(Scorers, AreNamedInAlphabeticalOrder) {
   const auto names = scorer_names();
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
-  EXPECT_THAT(names, ::testing::IsSupersetOf({"expected_attention", "h2o", "keydiff", "knorm", "kvzip",
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"expected_attention", "h2o", "impress", "keydiff", "knorm", "kvzip",
                                               "observed_attention", "random", "rkv", "scissorhands", "snapkv",
                                               "streaming", "tova", "triattention", "vk_ratio"}));
 }

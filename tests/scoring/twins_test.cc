@@ -56,6 +56,22 @@ std::vector<double> keydiff_twin(LayerRows& rows, const ScorerOptions&) {
   return scores;
 }
 
+std::vector<double> impress_twin(LayerRows& rows, const ScorerOptions& options) {
+  const std::vector<double> attention = snapkv_twin(rows, {.window = options.window, .kernel = 1});
+  std::vector<double> scores(attention.size());
+  for (std::uint32_t i = 0; i < attention.size(); ++i) {
+    for (std::uint32_t other = 0; other < rows.tokens; ++other) {
+      const bool hidden = rows.sliding_window && other + rows.sliding_window <= rows.tokens;
+      if (other / 64 != i % rows.tokens / 64 || hidden) continue;
+      double importance = 0;
+      const std::uint32_t heads = std::min(3u, rows.kv_heads);
+      for (std::uint32_t head = 0; head < heads; ++head) importance += attention[head * rows.tokens + other] / heads;
+      scores[i] = std::max(scores[i], importance);
+    }
+  }
+  return scores;
+}
+
 struct Case {
   const char* name;
   Twin twin;
@@ -115,7 +131,8 @@ TEST_P(Twins, AgreeForEveryShape) {
 INSTANTIATE_TEST_SUITE_P(Scorers, Twins,
                          ::testing::Values(Case{"knorm", knorm_twin, 2e-5}, Case{"keydiff", keydiff_twin, 2e-6},
                                            Case{"vk_ratio", vk_ratio_twin, 2e-6}, Case{"snapkv", snapkv_twin, 2e-6},
-                                           Case{"tova", tova_twin, 2e-6}, Case{"h2o", h2o_twin, 0.1},
+                                           Case{"impress", impress_twin, 2e-6}, Case{"tova", tova_twin, 2e-6},
+                                           Case{"h2o", h2o_twin, 0.1},
                                            Case{"observed_attention", observed_attention_twin, 5e-6},
                                            Case{"scissorhands", scissorhands_twin, 1.1},  // equal but for rounding
                                            Case{"expected_attention", expected_attention_twin, 2e-5},

@@ -74,8 +74,8 @@ TEST(SimulateTiers, PrefillStoresNothing) {
 
 // Pressing to a tenth costs little quality on one kind of context and much on another.
 std::vector<ContextProfile> two_kinds() {
-  return {{{"tough", 1, 0.25, 0.99, 1e-6}, {"harsh", 0.5, 0.1, 0.95, 1e-6}},
-          {{"tough", 1, 0.25, 0.80, 1e-6}, {"harsh", 0.5, 0.1, 0.20, 1e-6}}};
+  return {{{"tough", 1, 0.25, 0.99, 1e-6}, {"impress", 0.5, 0.1, 0.95, 1e-6}},
+          {{"tough", 1, 0.25, 0.80, 1e-6}, {"impress", 0.5, 0.1, 0.20, 1e-6}}};
 }
 
 TEST(SimulateTiers, AccountsForEveryToken) {
@@ -88,6 +88,7 @@ TEST(SimulateTiers, AccountsForEveryToken) {
                                                 .profiles = two_kinds(),
                                                 .planner = std::string(planner),
                                                 .fixed_method = "tough",
+                                                .fixed_keep = planner == "impress" ? 0.5 : 1,
                                                 .alpha = 5});
         EXPECT_EQ(std::accumulate(result.tokens_loaded.begin(), result.tokens_loaded.end(), result.tokens_computed),
                   result.tokens);
@@ -142,6 +143,7 @@ TEST(SimulateTiers, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused({.hardware = {}}));
   EXPECT_TRUE(refused({.hardware = machine(1), .planner = "none such"}));
   EXPECT_TRUE(refused({.hardware = machine(1), .planner = "fixed", .fixed_method = "none such"}));
+  EXPECT_TRUE(refused({.hardware = machine(1), .planner = "impress"}));
   EXPECT_TRUE(refused({.hardware = machine(1), .servers = ~0u}));
   EXPECT_TRUE(refused({.hardware = machine(1), .profiles = {{{"m", 2, 1, 1, 0}}}}));
   Hardware stuck = machine(1);
