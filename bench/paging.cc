@@ -83,11 +83,19 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
     SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, i)));
   }
   const double start_s = clock.now_s();
-  double last_first_token_s = 0, output = 0;
+  double output = 0, decode_s = 0;
+  std::uint64_t decoded = 0;
   std::vector<float> gaps;
   std::uint64_t steps = 0;
   for (std::uint32_t left = load.sequences; left > 0; ++steps) {
+    const EngineStats before = engine.stats();
+    const double step_s = clock.now_s();
     engine.run_once();
+    const EngineStats after = engine.stats();
+    if (after.prefill_tokens == before.prefill_tokens) {
+      decoded += after.decode_tokens - before.decode_tokens;
+      decode_s += clock.now_s() - step_s;
+    }
     const double now_s = clock.now_s() - start_s;
     const Occupancy occupancy = engine.occupancy();
     result.fragmentation += occupancy.fragmentation();
@@ -99,7 +107,6 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
       if (response.error) return std::unexpected(*response.error);
       --left;
       output += static_cast<double>(response.tokens.size());
-      last_first_token_s = std::max(last_first_token_s, response.ttft_seconds);
       result.ttft_seconds += response.ttft_seconds / load.sequences;
       result.tpot_seconds += response.tpot_seconds / load.sequences;
       gaps.insert(gaps.end(), response.gaps_seconds.begin(), response.gaps_seconds.end());
@@ -108,7 +115,7 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   const double seconds = clock.now_s() - start_s;
   const double input = double{1} * load.sequences * load.prompt_tokens;
   result.tokens_per_second = (input + output) / seconds;
-  result.decode_tokens_per_second = gaps.empty() ? 0 : load.sequences / result.tpot_seconds;
+  result.decode_tokens_per_second = decoded == 0 ? 0 : static_cast<double>(decoded) / decode_s;
   result.itl_p50_seconds = quantile(gaps, 0.5);
   result.itl_p99_seconds = quantile(gaps, 0.99);
   result.pages_end = result.pages_total - pool->pages_free();

@@ -21,7 +21,7 @@ struct PagingLoad {
 
 struct PagingResult {
   double tokens_per_second = 0;                     // of input and output, from submission to the last token
-  double decode_tokens_per_second = 0;              // of output, from the first token of all to the last
+  double decode_tokens_per_second = 0;              // in steps that compute nothing of a prompt; 0 where there are none
   double tpot_seconds = 0;                          // mean over sequences
   double itl_p50_seconds = 0, itl_p99_seconds = 0;  // between two tokens of a sequence
   double ttft_seconds = 0;                          // mean
