@@ -129,7 +129,7 @@ def main():
     parser.add_argument("--model", required=True, help="the GGUF file that the rows were made with")
     parser.add_argument("--contexts", required=True, nargs="+", help="the files that the rows were made from")
     parser.add_argument("--rows", required=True, help="what `shale quality --rows` left")
-    parser.add_argument("--answer-tokens", type=int, default=48, help="longest answer, as it was for the rows")
+    parser.add_argument("--answer-tokens", type=int, default=32, help="longest answer, as it was for the rows")
     parser.add_argument("--json", action="store_true", help="a line an answer")
     options = parser.parse_args()
 
@@ -143,7 +143,8 @@ def main():
         row = json.loads(line)
         scorer = row["method"].split("+")[0]
         known = scorer == "full" or scorer in PRESSES and row["bits"] == 16
-        if "gold_f1" in row and known and not row["question_seen"] and not row["tokens_cut"]:
+        judged = "gold_f1" in row.get("answer", {})
+        if judged and known and not row["question_seen"] and not row["tokens_cut"]:
             wanted[row["dataset"], row["context"], scorer, row["keep"]].append(row)
     if not wanted:
         sys.exit("no row has a generated answer, accepted ones, a method that kvpress has and 16 bits")
@@ -160,10 +161,10 @@ def main():
         for row in rows:
             answer = peer.answer(length, cache, context["questions"][row["question"]], options.answer_tokens)
             score = f1(answer, context["answers"][row["question"]])
-            group.append((score, row["gold_f1"]))
+            group.append((score, row["answer"]["gold_f1"]))
             if options.json:
                 print(json.dumps({"dataset": dataset, "context": name, "question": row["question"], "method": scorer,
-                                  "keep": keep, "kvpress_gold_f1": score, "gold_f1": row["gold_f1"],
+                                  "keep": keep, "kvpress_gold_f1": score, "gold_f1": row["answer"]["gold_f1"],
                                   "kvpress_answer": answer, "answer": row["text"]}), flush=True)
         found[scorer, keep].append(group)
     if options.json:
