@@ -180,7 +180,9 @@ TEST(Streaming, RanksSinksThenNewestFirst) {
 
 TEST(KvZip, RanksSinksThenByTheLargestAttention) {
   const std::vector<float> attention = {0, 0, 0.25f, 1, 0.125f, 0.5f, 1, 1, 1, 1, 0, 1};  // [2 heads][6]
-  LayerKv<Half> layer{.tokens = 6, .kv_heads = 2, .head_dim = 32, .pages = {}, .repeat_attention = attention};
+  const LayerKv<Half>::Page pages[2] = {};                                                // nothing of them is read
+  LayerKv<Half> layer{
+      .tokens = 6, .kv_heads = 2, .head_dim = 32, .page_tokens = 8, .pages = pages, .repeat_attention = attention};
   std::vector<float> scores(12);
   make_scorer("kvzip", {.sinks = 2}).value()->score(layer, scores);
   EXPECT_EQ(ranking(std::span(scores).first(6)), (std::vector<std::uint32_t>{1, 0, 3, 5, 2, 4}));
