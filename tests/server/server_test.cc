@@ -283,7 +283,7 @@ TEST_F(BusyServerTest, OverloadIsToComeAgain) {
 TEST_F(BusyServerTest, AnswersWhatIsUnderWayBeforeItStops) {
   start();
   std::vector<Json> events;
-  std::jthread streaming([&] { events = streamed("/v1/chat/completions", chat("Go on.", {{"max_tokens", 200}})); });
+  std::jthread streaming([&] { events = streamed("/v1/chat/completions", endless()); });
   ASSERT_TRUE(comes_to("vllm:num_requests_running{model_name=\"tiny\"}", 1));
   server_->stop(60s);
   streaming.join();
