@@ -114,12 +114,10 @@ void ObjectEncoder::State::encode_head(std::uint32_t layer, std::uint32_t head) 
 // they may hold another request's tokens.
 void ObjectEncoder::State::encode_pages(std::uint32_t layer, std::uint32_t head) {
   const std::span<std::byte> chunk = chunk_of(0, kBasePlane, layer).bytes();
-  const std::size_t page_bytes = shape().page_bytes();
-  const std::uint32_t count = shape().pages_for(layout.tokens());
-  const std::size_t stride = chunk.size() / count;
+  const std::size_t stride = chunk.size() / shape().pages_for(layout.tokens());
   const std::uint32_t first_layer = layer - layer % encoded.manifest.chunks.front().end_layer;
-  const auto to = chunk.subspan(shape().page_index(layer - first_layer, head) * page_bytes);
-  for (std::uint32_t p = 0; p < count; ++p) pages.copy_page(layer, head, p, to.subspan(p * stride, page_bytes));
+  pages.copy_pages(layer, head, chunk.subspan(shape().page_index(layer - first_layer, head) * shape().page_bytes()),
+                   stride);
 }
 
 void ObjectEncoder::State::encode_run(const HeadPages& source, std::uint32_t index, Codes<std::byte> out) const {

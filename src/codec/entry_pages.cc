@@ -44,17 +44,20 @@ HeadPages EntryPages::head(std::uint32_t layer, std::uint32_t head) const {
   return result;
 }
 
-void EntryPages::copy_page(std::uint32_t layer, std::uint32_t head, std::uint32_t index,
-                           std::span<std::byte> to) const {
-  const std::uint32_t page_tokens = halves_.page_tokens, first = index * page_tokens;
-  const std::uint32_t count = std::min(page_tokens, tokens_ - first);
-  const auto bytes = bytes_of(layer, head);
-  if (first_slot_ == 0 && count == page_tokens) {
-    std::ranges::copy(bytes[index], to.begin());
-    return;
+void EntryPages::copy_pages(std::uint32_t layer, std::uint32_t head, std::span<std::byte> to,
+                            std::size_t stride) const {
+  const PageShape& shape = pool_->shape();
+  const auto from = bytes_of(layer, head);
+  for (std::uint32_t first = 0, p = 0; first < tokens_; first += shape.page_tokens, ++p) {
+    const std::uint32_t count = std::min(shape.page_tokens, tokens_ - first);
+    const std::span<std::byte> page = to.subspan(p * stride, shape.page_bytes());
+    if (first_slot_ == 0 && count == shape.page_tokens) {
+      std::ranges::copy(from[p], page.begin());
+    } else {
+      std::ranges::fill(page, std::byte{0});
+      copy_run(shape, from, first_slot_ + first, {&page, 1}, 0, count);
+    }
   }
-  std::ranges::fill(to, std::byte{0});
-  copy_run(pool_->shape(), bytes, first_slot_ + first, {&to, 1}, 0, count);
 }
 
 }  // namespace shale

@@ -27,8 +27,8 @@ class EntryPages {
   const PageShape& shape() const { return halves_; }
   // Both are thread-safe.
   HeadPages head(std::uint32_t layer, std::uint32_t head) const;
-  // Page `index` of a head as the pool's element has it; slots beyond the entry's last token are zero.
-  void copy_page(std::uint32_t layer, std::uint32_t head, std::uint32_t index, std::span<std::byte> to) const;
+  // A head's pages as the pool's element has them, `stride` bytes apart; slots beyond the entry's last token are zero.
+  void copy_pages(std::uint32_t layer, std::uint32_t head, std::span<std::byte> to, std::size_t stride) const;
 
  private:
   // The pool's pages that hold the entry.
