@@ -204,11 +204,10 @@ void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
     const std::uint32_t layer = layer_of(i), head = head_of(i);
     const auto table = sequence.table(layer, head).pages;
     const std::size_t pages = full_pages(table);
-    std::vector<Half> halves(2 * pool.shape().key_elements());
+    std::vector<Half> memory(pool.shape().element == PageElement::kHalf ? 0 : 2 * pool.shape().key_elements());
     for (std::size_t p = noted_[i]; p < pages; ++p) {
-      read_tokens(pool.shape(), pool.bytes(table[p].page), 0, table[p].count, halves.data(), page_tokens_,
-                  halves.data() + pool.shape().key_elements());
-      const LayerKv<Half>::Page page{halves.data(), halves.data() + pool.shape().key_elements()};
+      const PageView halves = as_halves(pool.shape(), pool.bytes(table[p].page), table[p].count, memory);
+      const LayerKv<Half>::Page page{halves.keys, halves.values};
       const LayerKv<Half> kv{.tokens = table[p].count,
                              .kv_heads = 1,
                              .head_dim = model_.head_dim,

@@ -180,5 +180,13 @@ void read_tokens(const PageShape& shape, std::span<const std::byte> page, std::u
   copy_rows(from.values + slot * d, 0, values, 0, 1, count * d);
 }
 
+PageView as_halves(const PageShape& shape, std::span<const std::byte> page, std::uint32_t count,
+                   std::span<Half> memory) {
+  if (shape.element == PageElement::kHalf) return PageView::of(page.data(), shape);
+  Half* values = memory.data() + shape.key_elements();
+  read_tokens(shape, page, 0, count, memory.data(), shape.page_tokens, values);
+  return {memory.data(), values};
+}
+
 }  // namespace shale
 #endif

@@ -37,4 +37,9 @@ void write_tokens(const PageShape& shape, std::span<std::byte> page, std::uint32
 void read_tokens(const PageShape& shape, std::span<const std::byte> page, std::uint32_t slot, std::uint32_t count,
                  Half* keys, std::size_t key_stride, Half* values);
 
+// The first `count` tokens as a page of halves: the page itself where it is one, else a copy in `memory`, which has
+// room for 2 · key_elements().
+PageView as_halves(const PageShape& shape, std::span<const std::byte> page, std::uint32_t count,
+                   std::span<Half> memory);
+
 }  // namespace shale
