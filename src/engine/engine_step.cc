@@ -185,9 +185,7 @@ void Engine::State::keep_budgets(std::span<Run* const> batch, double step_second
     const bool decodes = !run->over && run->budget && !run->prefilling() && !run->drawn.empty();
     if (decodes && run->budget->due(run->sequence)) due.push_back(run);
   }
-  const auto fullness = [](const Run* run) {
-    return static_cast<double>(run->sequence.resident(0, 0)) / run->budget->tokens();
-  };
+  const auto fullness = [](const Run* run) { return run->budget->occupancy(run->sequence); };
   std::ranges::sort(due, std::greater(), fullness);
   const double begun_s = clock.now_s();
   for (Run* run : due) {
