@@ -18,8 +18,12 @@ namespace shale {
 class WaitingLine final : private PrefixLookup {
  public:
   // `scheduler` is one of scheduler_names(). The cache, whose pool's prefixes a scheduler may look up, outlives it.
+  // Prompts have no numbered blocks whose coming and going could be followed: every choice looks them up anew, which
+  // touches nothing.
   WaitingLine(std::string scheduler, const SchedulerOptions& options, const Cache& cache)
-      : scheduler_(std::move(scheduler)), options_(options), cache_(cache) {}
+      : scheduler_(std::move(scheduler)), options_(options), cache_(cache) {
+    options_.rescore = true;
+  }
 
   std::size_t size() const { return runs_.size(); }
   void add(std::unique_ptr<Run> run);

@@ -11,18 +11,9 @@ namespace shale {
 namespace {
 
 using testing::EngineTest;
-using testing::random_tokens;
 
 class AdmissionTest : public EngineTest {
  protected:
-  static Request generate(std::uint32_t seed, std::size_t prompt, std::uint32_t tokens) {
-    Request request;
-    request.segments.push_back({.tokens = random_tokens(prompt, 256, seed), .store = false, .label = ""});
-    request.max_tokens = tokens;
-    request.remember = false;
-    return request;
-  }
-
   std::vector<Response> run_all(const std::vector<Request>& requests) {
     std::vector<Response> responses(requests.size());
     std::vector<RequestId> ids;
@@ -102,8 +93,9 @@ TEST_F(AdmissionTest, TheSchedulerChoosesAmongEquals) {
   const std::vector<std::size_t> lengths = {60, 20, 90, 40, 75};
   const auto order_of = [&](std::string scheduler) {
     cache_->make_room(pool_->slabs_total());
-    Engine engine({.sequences_max = 1, .scheduler = std::move(scheduler), .chunk_tokens = 128}, *model_, tokenizer_,
-                  *cache_, clock_);
+    Engine engine(
+        {.sequences_max = 1, .scheduler = std::move(scheduler), .scheduling = {.rescore = false}, .chunk_tokens = 128},
+        *model_, tokenizer_, *cache_, clock_);
     Request warm = generate(2, 90, 1);  // the third request's prompt is in the pool
     warm.remember = true;
     engine.run(warm);

@@ -74,6 +74,34 @@ class EngineTest : public ::testing::Test {
     return request;
   }
 
+  // A prompt without a context, of which nothing is kept.
+  static Request generate(std::uint32_t seed, std::size_t prompt, std::uint32_t tokens) {
+    Request request;
+    request.segments.push_back({.tokens = random_tokens(prompt, 256, seed), .store = false, .label = ""});
+    request.max_tokens = tokens;
+    request.remember = false;
+    return request;
+  }
+
+  // Each of some methods, named: the answer is lossy now and from disk, and the same.
+  void expect_named_methods_restart() {
+    for (const char* text : {"knorm", "snapkv+int8", "kivi4"}) {
+      Request request = ask(3, 200, 1);
+      request.demand.method = Method::parse(text).value();
+      request.demand.keep = request.demand.method->scorer.empty() ? 1 : 0.5;
+      const Response first = engine_->run(request);
+      ASSERT_FALSE(first.error) << text << ": " << first.error->message;
+      EXPECT_TRUE(first.lossy) << text;
+      drain();
+      open();
+      const Response loaded = engine_->run(request);
+      EXPECT_TRUE(loaded.lossy) << text;
+      EXPECT_EQ(loaded.cached.disk, 200u) << text;
+      EXPECT_EQ(loaded.tokens, first.tokens) << text;
+      drain();
+    }
+  }
+
   void drain() {
     cache_->drain(model_->executor());
     const Status status = cache_->check_integrity();

@@ -40,21 +40,7 @@ TEST_F(EngineTest, ARequestMayIgnoreTheCache) {
 }
 
 TEST_F(EngineTest, ANamedMethodIsLossyNowAndFromDiskWithTheSameAnswer) {
-  for (const char* text : {"knorm", "snapkv+int8", "kivi4"}) {
-    Request request = ask(3, 200, 1);
-    request.demand.method = Method::parse(text).value();
-    request.demand.keep = request.demand.method->scorer.empty() ? 1 : 0.5;
-    const Response first = engine_->run(request);
-    ASSERT_FALSE(first.error) << text << ": " << first.error->message;
-    EXPECT_TRUE(first.lossy) << text;
-    drain();
-    open();
-    const Response loaded = engine_->run(request);
-    EXPECT_TRUE(loaded.lossy) << text;
-    EXPECT_EQ(loaded.cached.disk, 200u) << text;
-    EXPECT_EQ(loaded.tokens, first.tokens) << text;
-    drain();
-  }
+  expect_named_methods_restart();
   Request exact = ask(3, 200, 1);
   exact.demand.exact = true;
   const Response answer = engine_->run(std::move(exact));

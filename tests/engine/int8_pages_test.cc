@@ -9,19 +9,10 @@ namespace shale {
 namespace {
 
 using testing::EngineTest;
-using testing::random_tokens;
 
 class Int8PagesTest : public EngineTest {
  protected:
   Int8PagesTest() { hold(PageElement::kInt8); }
-
-  static Request generate(std::uint32_t seed, std::size_t prompt, std::uint32_t tokens) {
-    Request request;
-    request.segments.push_back({.tokens = random_tokens(prompt, 256, seed), .store = false, .label = ""});
-    request.max_tokens = tokens;
-    request.remember = false;
-    return request;
-  }
 };
 
 TEST_F(Int8PagesTest, NoAnswerIsExactAndNoneMayBeAskedFor) {
@@ -71,21 +62,7 @@ TEST_F(Int8PagesTest, WhatIsStoredIsNeverTakenForExact) {
   EXPECT_EQ(exact_again.tokens, half.tokens);
 }
 
-TEST_F(Int8PagesTest, MethodsMayBeNamedForWhatIsStored) {
-  for (const char* text : {"knorm", "snapkv+int8", "kivi4"}) {
-    Request request = ask(3, 200, 1);
-    request.demand.method = Method::parse(text).value();
-    request.demand.keep = request.demand.method->scorer.empty() ? 1 : 0.5;
-    const Response first = engine_->run(request);
-    ASSERT_FALSE(first.error) << text << ": " << first.error->message;
-    drain();
-    open();
-    const Response loaded = engine_->run(request);
-    EXPECT_EQ(loaded.cached.disk, 200u) << text;
-    EXPECT_EQ(loaded.tokens, first.tokens) << text;
-    drain();
-  }
-}
+TEST_F(Int8PagesTest, MethodsMayBeNamedForWhatIsStored) { expect_named_methods_restart(); }
 
 TEST_F(Int8PagesTest, TheSameBytesHoldNearlyTwiceAsManyTokens) {
   const PageShape halves = pool_->shape().with(PageElement::kHalf);

@@ -10,7 +10,6 @@ namespace shale {
 namespace {
 
 using testing::EngineTest;
-using testing::random_tokens;
 
 constexpr const char* kMethods[] = {"paged_eviction", "streaming", "knorm", "keydiff", "vk_ratio",     "h2o",
                                     "tova",           "snapkv",    "rkv",   "random",  "adakv:snapkv", "adakv:keydiff",
@@ -19,11 +18,8 @@ constexpr const char* kMethods[] = {"paged_eviction", "streaming", "knorm", "key
 class PageBudgetTest : public EngineTest {
  protected:
   static Request generate(std::size_t prompt, std::uint32_t tokens, std::optional<PageBudgetOptions> budget) {
-    Request request;
-    request.segments.push_back({.tokens = random_tokens(prompt, 256, 77), .store = false, .label = ""});
-    request.max_tokens = tokens;
+    Request request = EngineTest::generate(77, prompt, tokens);
     request.budget = std::move(budget);
-    request.remember = false;
     return request;
   }
 
