@@ -64,10 +64,9 @@ std::size_t arg_max(std::span<const float> logits) {
 }
 
 // Teacher-forced: libllama continues real prompts greedily, and at every position of its continuations our choice is
-// compared with its own. A disagreement must be a near-tie in its logits.
-//
-// Both sides round, each in its own way, so neither is the truth: that is the file's weights in F32, with which the
-// fast types must agree.
+// compared with its own. Both sides round, each in its own way and differently on each processor, so neither is the
+// truth: that is the file's weights in F32. Our fast types must choose as it does, up to near-ties in its logits; the
+// file's own types round what they multiply as libllama does, so they may stray as far as libllama.
 TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
   constexpr std::size_t kContinued = 104;
   const LlamaReference reference(path_);
@@ -75,43 +74,55 @@ TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
   ModelRunner file(path_, {.weights = WeightChoice::kFile, .threads = 2}), fast(path_, {.threads = 2}),
       exact(path_, {.threads = 2, .float32 = true});
   const std::size_t vocabulary = fast.model().info().vocabulary;
-  std::size_t all = 0, file_in_one_step = 0, fast_in_one_step = 0, fast_by_token = 0, fast_exact = 0, theirs_exact = 0;
+
+  struct Choices {
+    std::size_t libllamas = 0, exact = 0;  // how often the choice was theirs
+    float furthest = 0;                    // the largest margin, in exact logits, by which it was not the best
+  };
+  Choices theirs, in_file, in_one_step, by_token;
+  std::size_t all = 0;
   for (const std::size_t length : {tokens_.size() / 4, tokens_.size() / 2, tokens_.size()}) {
     const auto tokens = reference.continue_greedily(std::span(tokens_).first(length), kContinued);
-    const auto logits = reference.logits(tokens, kContinued + 1, true);
-    const auto theirs = std::span(tokens).subspan(length);
-    const auto choose = [&](ModelRunner& runner, std::size_t chunk) {
+    const auto rows = [&](ModelRunner& runner, std::size_t chunk) {
       Sequence sequence = runner.sequence();
       runner.logits(sequence, std::span(tokens).first(length - 1), 0, 512);
-      const auto rows = runner.logits(sequence, std::span(tokens).subspan(length - 1), kContinued + 1, chunk);
-      std::vector<Token> chosen(kContinued);
-      for (std::size_t i = 0; i < kContinued; ++i) {
-        chosen[i] = static_cast<Token>(arg_max(std::span(rows).subspan(i * vocabulary, vocabulary)));
-        const float* row = &logits[i * vocabulary];
-        EXPECT_LT(row[theirs[i]] - row[chosen[i]], 1) << "position " << i;
-      }
-      return chosen;
+      return runner.logits(sequence, std::span(tokens).subspan(length - 1), kContinued + 1, chunk);
     };
-    const auto same = [=](std::span<const Token> a, std::span<const Token> b) {
-      return static_cast<std::size_t>(
-          std::ranges::count(std::views::iota(0UZ, kContinued), true, [&](std::size_t i) { return a[i] == b[i]; }));
+    const auto truth = rows(exact, 512);
+    const auto count = [&](Choices& choices, std::size_t i, std::size_t chosen) {
+      const auto row = std::span(truth).subspan(i * vocabulary, vocabulary);
+      const std::size_t best = arg_max(row);
+      choices.libllamas += chosen == static_cast<std::size_t>(tokens[length + i]);
+      choices.exact += chosen == best;
+      choices.furthest = std::max(choices.furthest, row[best] - row[chosen]);
     };
-    const auto truth = choose(exact, 512), ours = choose(fast, 512);
+    const auto count_rows = [&](Choices& choices, std::span<const float> logits) {
+      for (std::size_t i = 0; i < kContinued; ++i)
+        count(choices, i, arg_max(logits.subspan(i * vocabulary, vocabulary)));
+    };
     all += kContinued;
-    file_in_one_step += same(choose(file, 512), theirs);
-    fast_in_one_step += same(ours, theirs);
-    fast_by_token += same(choose(fast, 1), theirs);
-    fast_exact += same(ours, truth);
-    theirs_exact += same(theirs, truth);
+    for (std::size_t i = 0; i < kContinued; ++i) count(theirs, i, static_cast<std::size_t>(tokens[length + i]));
+    count_rows(in_file, rows(file, 512));
+    count_rows(in_one_step, rows(fast, 512));
+    count_rows(by_token, rows(fast, 1));
   }
+  const auto told = [&](const char* name, const Choices& choices) {
+    return fmt::format("{}: {} as libllama, {} as F32, margin {:.2f}; ", name, choices.libllamas, choices.exact,
+                       choices.furthest);
+  };
+  const std::string summary = told("libllama", theirs) + told("file", in_file) + told("fast", in_one_step) +
+                              told("fast by token", by_token) + fmt::format("of {}", all);
+  RecordProperty("choices", summary);
+  SCOPED_TRACE(summary);
   const auto share = [&](std::size_t count) { return static_cast<double>(count) / static_cast<double>(all); };
-  EXPECT_GE(share(file_in_one_step), 0.97) << file_in_one_step << " of " << all;
-  EXPECT_GE(share(fast_in_one_step), 0.93) << fast_in_one_step << " of " << all;
-  EXPECT_GE(share(fast_by_token), 0.92) << fast_by_token << " of " << all;
-  EXPECT_GE(share(fast_exact), 0.97) << fast_exact << " and " << theirs_exact << " of " << all;
-  RecordProperty("choices",
-                 fmt::format("file {} fast {} by token {}; as in F32: fast {} libllama {} of {}", file_in_one_step,
-                             fast_in_one_step, fast_by_token, fast_exact, theirs_exact, all));
+  // Where libllama itself strays from the exact choice, ours need not follow it.
+  for (const Choices& ours : {in_file, in_one_step, by_token})
+    EXPECT_GE(share(ours.libllamas), share(theirs.exact) - 0.04);
+  EXPECT_GE(share(in_one_step.exact), 0.96);
+  EXPECT_GE(share(by_token.exact), 0.93);
+  EXPECT_GE(share(in_file.exact), share(theirs.exact) - 0.03);
+  EXPECT_LT(in_one_step.furthest, 0.5);
+  for (const Choices& ours : {in_file, by_token}) EXPECT_LT(ours.furthest, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RealModelTest, ::testing::Values("gemma3-270m", "qwen2.5-coder-0.5b", "smollm2-135m"),
