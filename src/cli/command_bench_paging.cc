@@ -134,6 +134,7 @@ class Bench {
                 {"prompt_tokens", load.prompt_tokens},
                 {"output_tokens", load.output_tokens},
                 {"page_tokens", model_.page_shape().page_tokens},
+                {"resident", options_.model.resident},
                 {"pool_share", load.pool_share},
                 {"tokens_per_second", result.tokens_per_second},
                 {"decode_tokens_per_second", result.decode_tokens_per_second},

@@ -32,7 +32,7 @@ constexpr char kExamples[] =
     "all\n"
     "are fed the full cache's answer; `f1` compares a budget's own answer with the accepted ones, or with the full\n"
     "cache's where a data set has none. How far a method is from the best one of its budget is a paired interval.\n"
-    "`random` is the floor. With --prompt, long answers to one request instead.\n"
+    "`random` is the floor. With --prompt, long answers to one request instead, and agreement stretch by stretch.\n"
     "\n"
     "Examples:\n"
     "  shale bench paging-quality hotpotqa.jsonl qasper.jsonl --budgets 256,1024\n"
@@ -97,6 +97,7 @@ class Bench {
       for (const std::string& group : {dataset, std::string("all")}) {
         add({group, measure.budgets[i].tokens, label_of(measure.budgets[i])}, one.forced, of_answer, first_of_context);
       }
+      if (!options_.prompt.empty()) along_.emplace_back(measure.budgets[i], one.along);
       if (options_.output.json)
         print_row(dataset, id, prompt.size(), measure.budgets[i], found, one, answer, of_answer);
     }
@@ -120,6 +121,14 @@ class Bench {
                  key.budget ? fmt::format("{}", key.budget) : "", key.method, agreement.mean, agreement.low,
                  agreement.high, key.budget ? behind_best(key) : "", bootstrap_mean(measured.kl).mean, f1.mean, f1.low,
                  f1.high);
+    }
+    if (!along_.empty()) {
+      fmt::print("\nagreement of every {} tokens\n", measure_.stretch_tokens);
+      for (const auto& [budget, along] : along_) {
+        fmt::print("{:>6}  {:<21}", budget.tokens, label_of(budget));
+        for (const Divergence& stretch : along) fmt::print(" {:.2f}", stretch.agreement);
+        fmt::print("\n");
+      }
     }
   }
 
@@ -181,6 +190,7 @@ class Bench {
   Serving& serving_;
   PagedQualityOptions measure_;
   std::map<Key, Measured> measured_;
+  std::vector<std::pair<PageBudgetOptions, std::vector<Divergence>>> along_;  // of a --prompt
 };
 
 Status run(const Options& options) {

@@ -16,6 +16,8 @@ struct ServeOptions {
   ServingOptions serving;
   ServerOptions server;
   PageBudgetChoice budget;
+  std::string profile = "drifted";
+  DriftWatchOptions watch;
   double grace_s = 30;
   OutputOptions output;
 };
@@ -38,6 +40,8 @@ Status run(const ServeOptions& options) {
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
   server_options.api.budget = options.budget.chosen();
+  if (options.profile != "never") server_options.loop.watch = options.watch;
+  if (options.profile == "all") server_options.loop.watch->profile_new = true;
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
   const std::string address = fmt::format("http://{}:{}", options.server.host, server->port());
   if (options.output.json) {
@@ -121,6 +125,29 @@ void add_serve(CLI::App& parent, Action& chosen) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);
+  const char* profile = "Profile";
+  command
+      ->add_option(
+          "--profile", options->profile,
+          "When there is nothing else to do: profile contexts again whose questions moved away, or new ones, too")
+      ->envname("SHALE_PROFILE")
+      ->check(CLI::IsMember({"never", "drifted", "all"}))
+      ->type_name("never|drifted|all")
+      ->capture_default_str()
+      ->group(profile);
+  command
+      ->add_option("--drift-questions", options->watch.questions_between,
+                   "Different questions about a context after which its profile is checked")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(profile);
+  command
+      ->add_option("--drift-threshold", options->watch.check.threshold, "How far agreement may fall below the profile")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->group(profile);
   add_page_budget_options(*command, options->budget);
   add_serving_options(*command, options->serving);
   add_resident_option(*command, options->serving.model);

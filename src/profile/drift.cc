@@ -26,29 +26,38 @@ void log_question(Cache& cache, std::span<const Token> context, std::string_view
 }
 
 Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const DriftOptions& options) {
+  const Catalogue* catalogue = engine.cache().catalogue();
+  std::vector<std::string> questions;
+  if (catalogue) {
+    SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
+    SHALE_ASSIGN(const auto asked, catalogue->questions(engine.cache().key_of({}, prompt.context)));
+    for (const QuestionRecord& question : asked) {
+      if (!question.by_model && questions.size() < options.questions_max) questions.push_back(question.text);
+    }
+  }
+  SHALE_ASSIGN(const AskedContext asked, ask(engine.tokenizer(), context, questions));
+  SHALE_ASSIGN(DriftCheck check, check_drift(engine, asked, options));
+  check.questions = std::move(questions);
+  return check;
+}
+
+Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, const DriftOptions& options) {
   const RealClock clock;
   const double start_s = clock.now_s();
   const Catalogue* catalogue = engine.cache().catalogue();
   if (!catalogue) return fail(ErrorCode::kNotFound, "without a catalogue nothing is known of the context");
-  SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
-  const EntryKey key = engine.cache().key_of({}, prompt.context);
-  SHALE_ASSIGN(std::vector<QualityRecord> known, catalogue->qualities(key));
+  SHALE_ASSIGN(std::vector<QualityRecord> known, catalogue->qualities(engine.cache().key_of({}, context.tokens)));
   const std::vector<QualityRecord> rows = sample(std::move(known), options.configurations);
   if (rows.empty()) return fail(ErrorCode::kNotFound, "the context was never profiled");
-  DriftCheck check;
-  check.configurations = static_cast<std::uint32_t>(rows.size());
-  SHALE_ASSIGN(const std::vector<QuestionRecord> asked, catalogue->questions(key));
-  for (const QuestionRecord& question : asked) {
-    if (!question.by_model && check.questions.size() < options.questions_max) check.questions.push_back(question.text);
-  }
-  if (check.questions.empty()) return fail(ErrorCode::kNotFound, "no user asked anything about the context yet");
+  if (context.questions.empty()) return fail(ErrorCode::kNotFound, "no user asked anything about the context yet");
 
-  SweepOptions sweep_options{.configurations = {}, .answer_tokens = options.answer_tokens, .stop = options.stop};
+  DriftCheck check{.configurations = static_cast<std::uint32_t>(rows.size())};
+  SweepOptions sweep_options{.answer_tokens = options.answer_tokens, .label = {}, .stop = options.stop};
   for (const QualityRecord& row : rows) {
     sweep_options.configurations.push_back({.method = row.method, .keep = row.keep});
     check.profiled += row.agreement / static_cast<double>(rows.size());
   }
-  SHALE_ASSIGN(const ContextSweep sweep, sweep_context(engine, context, check.questions, sweep_options));
+  SHALE_ASSIGN(const ContextSweep sweep, sweep_context(engine, context, sweep_options));
   for (const SweepRow& row : sweep.rows)
     check.observed += row.forced.agreement / static_cast<double>(sweep.rows.size());
   check.drifted = check.observed < check.profiled - options.threshold;

@@ -4,13 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
+#include "profile/feed.h"
+#include "profile/prompt.h"
 
 namespace shale {
 
@@ -24,11 +25,12 @@ struct DriftOptions {
   std::uint32_t configurations = 4;  // checked, spread over those that were profiled
   std::uint32_t questions_max = 4;   // the newest that users asked
   std::uint32_t answer_tokens = 24;  // of each reference answer
-  std::function<bool()> stop;        // looked at between configurations; true ends with kCancelled
+  Stop stop = {};
 };
 
 struct DriftCheck {
-  std::vector<std::string> questions;  // that were asked, the newest first
+  std::vector<std::string> questions =
+      {};  // that were asked, the newest first; empty where only their tokens are known
   std::uint32_t configurations = 0;
   double profiled = 0, observed = 0;  // mean agreement of these configurations
   bool drifted = false;
@@ -38,5 +40,7 @@ struct DriftCheck {
 // kNotFound where the context was never profiled, or no user asked anything about it. Records nothing. Owns the engine
 // meanwhile.
 Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const DriftOptions& options);
+// The same of what was tokenised already, on all its questions.
+Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, const DriftOptions& options);
 
 }  // namespace shale

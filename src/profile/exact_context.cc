@@ -5,7 +5,6 @@
 #include "engine/chunk.h"
 #include "engine/repetition.h"
 #include "model/capture.h"
-#include "profile/feed.h"
 
 namespace shale {
 namespace {
@@ -19,10 +18,12 @@ void fetch(Engine& engine, std::span<const Token> context, Sequence& sequence) {
 }
 
 // Computes what the sequence does not hold of the context. Returns how long that took.
-Result<double> compute(Engine& engine, std::span<const Token> context, Sequence& sequence, Capture& capture) {
+Result<double> compute(Engine& engine, std::span<const Token> context, Sequence& sequence, Capture& capture,
+                       const Stop& stop) {
   const RealClock clock;
   double seconds = 0;
   for (auto rest = context.subspan(sequence.length()); !rest.empty();) {
+    SHALE_TRY(check(stop));
     const std::uint32_t depth = sequence.length();
     const auto chunk = rest.first(next_chunk(static_cast<std::uint32_t>(rest.size()), kStepTokens));
     const auto count = static_cast<std::uint32_t>(chunk.size());
@@ -53,7 +54,7 @@ Result<ScorerNeeds> needs_of(const Cache& cache, std::span<const Method> methods
 }
 
 Result<ExactContext> exact_context(Engine& engine, std::span<const Token> context, const ScorerNeeds& needs,
-                                   const std::string& label) {
+                                   const std::string& label, const Stop& stop) {
   Model& model = engine.model();
   Cache& cache = engine.cache();
   const auto tokens = static_cast<std::uint32_t>(context.size());
@@ -71,7 +72,7 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   if (!watch) fetch(engine, context, exact.sequence);
   const bool whole = exact.sequence.length() == 0;
   Capture capture(model.info(), 0, tokens, watch ? of_computing : ScorerNeeds{});
-  SHALE_ASSIGN(const double seconds, compute(engine, context, exact.sequence, capture));
+  SHALE_ASSIGN(const double seconds, compute(engine, context, exact.sequence, capture, stop));
   if (whole) exact.entry.recompute_s = seconds;
   observations.merge(capture.take());
   if (repeat) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "profile/feed.h"
 
 namespace shale {
 
@@ -21,6 +22,6 @@ Result<ScorerNeeds> needs_of(const Cache& cache, std::span<const Method> methods
 // is stored with the entry. Owns the engine meanwhile. kInvalidArgument where the model lacks what is needed (a
 // calibration) or has no room to repeat; kFull when the pool cannot hold the context.
 Result<ExactContext> exact_context(Engine& engine, std::span<const Token> context, const ScorerNeeds& needs,
-                                   const std::string& label);
+                                   const std::string& label, const Stop& stop = {});
 
 }  // namespace shale

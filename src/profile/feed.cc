@@ -5,7 +5,12 @@
 
 namespace shale {
 
-Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits) {
+Status check(const Stop& stop) {
+  if (stop && stop()) return fail(ErrorCode::kCancelled, "measuring was stopped");
+  return {};
+}
+
+Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits, const Stop& stop) {
   const std::size_t vocabulary = model.info().vocabulary;
   std::size_t at = 0, offset = 0;  // the next token to take: token `offset` of feeds[at]
   while (at < feeds.size()) {
@@ -33,6 +38,7 @@ Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits
       }
     }
     if (batch.empty()) continue;
+    SHALE_TRY(check(stop));
     SHALE_ASSIGN(std::span<const float> logits, model.step(batch));
     for (std::size_t i = 0; on_logits && i < batch.size(); ++i) {
       const std::size_t count = batch[i].tokens.size() * vocabulary;

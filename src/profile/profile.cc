@@ -19,7 +19,7 @@ class Profiler {
         exact_(std::move(exact)),
         references_(references),
         counted_(counted),
-        batch_(engine.model(), references) {}
+        batch_(engine.model(), references, options.stop) {}
 
   Result<std::vector<ProfileRow>> run(const std::function<void(std::size_t, std::size_t)>& progress);
 
@@ -85,7 +85,7 @@ Result<std::vector<ProfileRow>> Profiler::run(const std::function<void(std::size
   std::vector<std::vector<Divergence>> results(rows.size(), std::vector<Divergence>(references_.size()));
   ObjectBytes object;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (options_.stop && options_.stop()) return fail(ErrorCode::kCancelled, "profiling was stopped");
+    SHALE_TRY(check(options_.stop));
     ProfileRow& row = rows[i];
     if (i == 0 || row.method != rows[i - 1].method) {
       SHALE_ASSIGN(object,
@@ -111,31 +111,40 @@ Result<std::vector<Method>> methods_to_measure(const Cache& cache, const std::ve
   return methods;
 }
 
-// The entry's own questions, or new ones by the model.
-Status choose_questions(Engine& engine, std::string_view context, std::vector<std::string> given,
-                        std::uint32_t questions_max, ContextProfile& profile) {
+// The entry's own questions, or new ones by the model, of which there are `by_model`, the first.
+struct Chosen {
+  std::vector<std::string> questions;
+  std::uint32_t by_model = 0;
+};
+Result<Chosen> choose_questions(Engine& engine, std::string_view context, std::vector<std::string> given,
+                                std::uint32_t questions_max) {
+  Chosen chosen{std::move(given)};
   const Catalogue* catalogue = engine.cache().catalogue();
-  if (given.empty() && catalogue) {
-    SHALE_ASSIGN(const std::vector<QuestionRecord> known, catalogue->questions(profile.key));
-    for (const QuestionRecord& question : known) given.push_back(question.text);
+  if (chosen.questions.empty() && catalogue) {
+    SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
+    SHALE_ASSIGN(const auto known, catalogue->questions(engine.cache().key_of({}, prompt.context)));
+    for (const QuestionRecord& question : known) chosen.questions.push_back(question.text);
   }
-  if (given.empty()) {
+  if (chosen.questions.empty()) {
     SHALE_ASSIGN(WrittenQuestions written, write_questions(engine, context, questions_max));
-    given = std::move(written.questions);
-    profile.questions_by_model = written.by_model;
+    chosen = {std::move(written.questions), written.by_model};
   }
-  if (given.size() > questions_max) given.resize(questions_max);
-  if (given.empty()) return fail(ErrorCode::kInvalidArgument, "no question to profile the context with");
-  profile.questions = std::move(given);
+  if (chosen.questions.size() > questions_max) chosen.questions.resize(questions_max);
+  if (chosen.questions.empty()) return fail(ErrorCode::kInvalidArgument, "no question to profile the context with");
+  return chosen;
+}
+
+Status record_questions(Cache& cache, const ContextProfile& profile) {
+  Catalogue* catalogue = cache.catalogue();
+  for (std::size_t i = 0; catalogue && i < profile.questions.size(); ++i) {
+    SHALE_TRY(catalogue->record_question(profile.key, {profile.questions[i], i < profile.questions_by_model}));
+  }
   return {};
 }
 
-Status record(Cache& cache, const ContextProfile& profile) {
+Status record_rows(Cache& cache, const ContextProfile& profile) {
   Catalogue* catalogue = cache.catalogue();
   if (!catalogue) return {};
-  for (std::size_t i = 0; i < profile.questions.size(); ++i) {
-    SHALE_TRY(catalogue->record_question(profile.key, {profile.questions[i], i < profile.questions_by_model}));
-  }
   for (const ProfileRow& row : profile.rows) {
     cache.note_decode(row.method.quantizer, row.bytes, row.decode_s);
     if (row.method.is_full()) continue;  // what quality is measured against
@@ -149,6 +158,31 @@ Status record(Cache& cache, const ContextProfile& profile) {
   return {};
 }
 
+// The last of the context's questions, from `counted` on, are held out.
+Result<ContextProfile> measure(Engine& engine, const AskedContext& context, std::size_t counted,
+                               const ProfileOptions& options,
+                               const std::function<void(std::size_t, std::size_t)>& progress) {
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  Cache& cache = engine.cache();
+  SHALE_ASSIGN(const std::vector<Method> methods, methods_to_measure(cache, options.methods));
+  SHALE_ASSIGN(const ScorerNeeds needs, needs_of(cache, methods));
+  SHALE_ASSIGN(ExactContext exact, exact_context(engine, context.tokens, needs, options.label, options.stop));
+  SHALE_ASSIGN(const std::vector<Reference> references,
+               answer_questions(engine.model(), engine.tokenizer(), exact.sequence, context.questions,
+                                std::max(options.answer_tokens, 1U), options.stop));
+  ContextProfile profile{.key = cache.key_of({}, context.tokens),
+                         .tokens = static_cast<std::uint32_t>(context.tokens.size())};
+  for (std::size_t i = counted; i < references.size(); ++i) {
+    profile.held_out_answers.push_back(engine.tokenizer().text(references[i].answer));
+  }
+  Profiler profiler(engine, options, methods, std::move(exact), references, counted);
+  SHALE_ASSIGN(profile.rows, profiler.run(progress));
+  SHALE_TRY(record_rows(cache, profile));
+  profile.seconds = clock.now_s() - start_s;
+  return profile;
+}
+
 }  // namespace
 
 Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,
@@ -157,35 +191,20 @@ Result<ContextProfile> profile_context(Engine& engine, std::string_view context,
   const RealClock clock;
   const double start_s = clock.now_s();
   Cache& cache = engine.cache();
-  SHALE_ASSIGN(const std::vector<Method> methods, methods_to_measure(cache, options.methods));
-  SHALE_ASSIGN(const ScorerNeeds needs, needs_of(cache, methods));
-  SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
-  ContextProfile profile;
-  Cache::NewEntry entry;
-  entry.tokens = prompt.context;
-  profile.key = cache.key_of(entry.parent, entry.tokens);
-  profile.tokens = static_cast<std::uint32_t>(prompt.context.size());
-  SHALE_TRY(choose_questions(engine, context, std::move(questions), options.questions_max, profile));
-
-  std::vector<std::string> all = profile.questions;
+  SHALE_ASSIGN(Chosen chosen, choose_questions(engine, context, std::move(questions), options.questions_max));
+  std::vector<std::string> all = chosen.questions;
   all.insert(all.end(), options.held_out.begin(), options.held_out.end());
-  std::vector<std::vector<Token>> question_tokens;
-  for (const std::string& question : all) {
-    SHALE_ASSIGN(PromptParts parts, make_prompt(engine.tokenizer(), context, question));
-    question_tokens.push_back(std::move(parts.question));
-  }
-  SHALE_ASSIGN(ExactContext exact, exact_context(engine, prompt.context, needs, options.label));
-  SHALE_ASSIGN(const std::vector<Reference> references,
-               answer_questions(engine.model(), engine.tokenizer(), exact.sequence, question_tokens,
-                                std::max(options.answer_tokens, 1U)));
-  for (std::size_t i = profile.questions.size(); i < references.size(); ++i) {
-    profile.held_out_answers.push_back(engine.tokenizer().text(references[i].answer));
-  }
-  Profiler profiler(engine, options, methods, std::move(exact), references, profile.questions.size());
-  SHALE_ASSIGN(profile.rows, profiler.run(progress));
-  SHALE_TRY(record(cache, profile));
+  SHALE_ASSIGN(const AskedContext asked, ask(engine.tokenizer(), context, all));
+  SHALE_ASSIGN(ContextProfile profile, measure(engine, asked, chosen.questions.size(), options, progress));
+  profile.questions = std::move(chosen.questions);
+  profile.questions_by_model = chosen.by_model;
+  SHALE_TRY(record_questions(cache, profile));
   profile.seconds = clock.now_s() - start_s;
   return profile;
+}
+
+Result<ContextProfile> profile_context(Engine& engine, const AskedContext& context, const ProfileOptions& options) {
+  return measure(engine, context, context.questions.size(), options, {});
 }
 
 }  // namespace shale

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "profile/divergence.h"
+#include "profile/feed.h"
 #include "profile/prompt.h"
 #include "profile/questions.h"
 
@@ -25,9 +26,9 @@ struct ProfileOptions {
   std::uint32_t answer_tokens = 24;                    // of each reference answer
   std::uint32_t questions_max = 4;                     // more are left unasked; as many are written when there are none
   // Asked too, but kept out of the means and of the catalogue: to see how well a profile predicts.
-  std::vector<std::string> held_out;
-  std::string label;           // of the entry, for people
-  std::function<bool()> stop;  // looked at between configurations; true ends with kCancelled
+  std::vector<std::string> held_out = {};
+  std::string label = {};  // of the entry, for people
+  Stop stop = {};
 };
 
 struct ProfileRow {
@@ -44,10 +45,10 @@ struct ProfileRow {
 struct ContextProfile {
   EntryKey key;
   std::uint32_t tokens = 0;
-  std::vector<std::string> questions;         // that were asked, without the held-out ones
-  std::uint32_t questions_by_model = 0;       // of these the model wrote so many for this purpose; the rest are generic
-  std::vector<std::string> held_out_answers;  // the full cache's, one per held-out question
-  std::vector<ProfileRow> rows;               // `full` first
+  std::vector<std::string> questions = {};  // that were asked, without the held-out ones
+  std::uint32_t questions_by_model = 0;     // of these the model wrote so many for this purpose; the rest are generic
+  std::vector<std::string> held_out_answers = {};  // the full cache's, one per held-out question
+  std::vector<ProfileRow> rows = {};               // `full` first
   double seconds = 0;
 };
 
@@ -59,5 +60,8 @@ struct ContextProfile {
 Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,
                                        const ProfileOptions& options,
                                        const std::function<void(std::size_t, std::size_t)>& progress = {});
+
+// The same of what was tokenised already, on its questions, which are not recorded.
+Result<ContextProfile> profile_context(Engine& engine, const AskedContext& context, const ProfileOptions& options);
 
 }  // namespace shale

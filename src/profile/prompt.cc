@@ -49,4 +49,14 @@ Result<PromptParts> make_prompt(const Tokenizer& tokenizer, std::string_view con
   return parts;
 }
 
+Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions) {
+  SHALE_ASSIGN(PromptParts unasked, make_prompt(tokenizer, context, {}));
+  AskedContext asked{std::string(context), std::move(unasked.context), {}};
+  for (const std::string& question : questions) {
+    SHALE_ASSIGN(PromptParts parts, make_prompt(tokenizer, context, question));
+    asked.questions.push_back(std::move(parts.question));
+  }
+  return asked;
+}
+
 }  // namespace shale

@@ -2,6 +2,8 @@
 // own so that what is stored does not depend on the question.
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,5 +22,15 @@ struct PromptParts {
 // or does not render the user's text exactly once.
 Result<PromptParts> make_prompt(const Tokenizer& tokenizer, std::string_view context, std::string_view question,
                                 std::string_view system = {});
+
+// A context and what is asked about it: each question follows the context's tokens.
+struct AskedContext {
+  std::string text = {};  // empty where only its tokens are known
+  std::vector<Token> tokens;
+  std::vector<std::vector<Token>> questions = {};
+};
+
+// As make_prompt puts them.
+Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions);
 
 }  // namespace shale

@@ -27,7 +27,7 @@ class Sweeper {
         context_(exact.sequence.fork()),
         references_(references),
         questions_(questions),
-        batch_(engine.model(), references) {
+        batch_(engine.model(), references, options.stop) {
     context_.truncate(tokens);
   }
 
@@ -124,7 +124,7 @@ Result<std::vector<Predicted>> Sweeper::predict(std::span<const std::vector<Toke
   SHALE_ASSIGN(const auto signs, signals());
   const double probing_s = clock.now_s();
   SHALE_ASSIGN(const auto references,
-               answer_questions(engine_.model(), engine_.tokenizer(), context_, probe, kProbeTokens));
+               answer_questions(engine_.model(), engine_.tokenizer(), context_, probe, kProbeTokens, options_.stop));
   SweepOptions forced = options_;
   for (SweepConfiguration& configuration : forced.configurations) configuration.generate = false;
   Sweeper prober(engine_, forced, exact_, context_.length(), references, probe);
@@ -156,7 +156,8 @@ Result<CompressedCopy> Sweeper::copy(std::span<const std::vector<std::uint32_t>>
 Status Sweeper::generate(const Sequence& compressed, Measured& measured) {
   std::vector<Asked> asked;
   for (const auto& question : questions_) asked.push_back({&compressed, question});
-  SHALE_ASSIGN(const auto answers, greedy_answers(engine_.model(), engine_.tokenizer(), asked, options_.answer_tokens));
+  SHALE_ASSIGN(const auto answers,
+               greedy_answers(engine_.model(), engine_.tokenizer(), asked, options_.answer_tokens, options_.stop));
   for (std::size_t i = 0; i < answers.size(); ++i) measured.answers[i] = engine_.tokenizer().text(answers[i]);
   return {};
 }
@@ -176,7 +177,7 @@ Status Sweeper::measure(const SweepConfiguration& configuration, Measured& measu
 Result<std::vector<Sweeper::Measured>> Sweeper::run(const std::function<void()>& done) {
   std::vector<Measured> measured(options_.configurations.size());
   for (std::size_t i = 0; i < measured.size(); ++i) {
-    if (options_.stop && options_.stop()) return fail(ErrorCode::kCancelled, "the sweep was stopped");
+    SHALE_TRY(check(options_.stop));
     const SweepConfiguration& configuration = options_.configurations[i];
     if (auto status = measure(configuration, measured[i]); !status) {
       return fail_in(configuration.method.text(), std::move(status).error());
@@ -190,12 +191,8 @@ Result<std::vector<Sweeper::Measured>> Sweeper::run(const std::function<void()>&
 // Questions that the model wrote.
 Result<std::vector<std::vector<Token>>> write_probe(Engine& engine, std::string_view context) {
   SHALE_ASSIGN(const WrittenQuestions written, write_questions(engine, context, kProbeQuestions));
-  std::vector<std::vector<Token>> questions;
-  for (const std::string& question : written.questions) {
-    SHALE_ASSIGN(PromptParts parts, make_prompt(engine.tokenizer(), context, question));
-    questions.push_back(std::move(parts.question));
-  }
-  return questions;
+  SHALE_ASSIGN(AskedContext asked, ask(engine.tokenizer(), context, written.questions));
+  return std::move(asked.questions);
 }
 
 // The start and the end of a context that is too long.
@@ -210,15 +207,16 @@ std::vector<Token> without_middle(std::span<const Token> tokens, std::size_t kep
 Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std::span<const std::string> questions,
                                    const SweepOptions& options,
                                    const std::function<void(std::size_t, std::size_t)>& progress) {
-  std::vector<Token> tokens;
-  std::vector<std::vector<Token>> asked;
+  SHALE_ASSIGN(const AskedContext asked, ask(engine.tokenizer(), context, questions));
+  return sweep_context(engine, asked, options, progress);
+}
+
+Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, const SweepOptions& options,
+                                   const std::function<void(std::size_t, std::size_t)>& progress) {
+  const std::vector<std::vector<Token>>& asked = context.questions;
+  std::vector<Token> tokens = context.tokens;
   std::size_t longest = 0;
-  for (const std::string& question : questions) {
-    SHALE_ASSIGN(PromptParts parts, make_prompt(engine.tokenizer(), context, question));
-    tokens = std::move(parts.context);
-    longest = std::max(longest, parts.question.size());
-    asked.push_back(std::move(parts.question));
-  }
+  for (const auto& question : asked) longest = std::max(longest, question.size());
   const std::size_t beside = longest + options.answer_tokens + 1, room = engine.model().info().context_max;
   if (asked.empty() || beside >= room) {
     return fail(ErrorCode::kInvalidArgument, "questions of up to {} tokens do not fit the model's context of {}",
@@ -243,14 +241,14 @@ Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std
   std::vector<std::vector<Token>> probe;
   if (options.predict) {
     const double start_s = clock.now_s();
-    SHALE_ASSIGN(probe, write_probe(engine, context));
+    SHALE_ASSIGN(probe, write_probe(engine, context.text));
     sweep.probe_s = clock.now_s() - start_s;
   }
-  SHALE_ASSIGN(const ExactContext exact,
-               exact_context(engine, tokens, options.question_seen ? ScorerNeeds{} : needs, "quality"));
+  SHALE_ASSIGN(const ExactContext exact, exact_context(engine, tokens, options.question_seen ? ScorerNeeds{} : needs,
+                                                       options.label, options.stop));
   const double answering_s = clock.now_s();
-  SHALE_ASSIGN(const auto references,
-               answer_questions(engine.model(), engine.tokenizer(), exact.sequence, asked, options.answer_tokens));
+  SHALE_ASSIGN(const auto references, answer_questions(engine.model(), engine.tokenizer(), exact.sequence, asked,
+                                                       options.answer_tokens, options.stop));
   sweep.measured_s = clock.now_s() - answering_s;
   for (const Reference& reference : references) sweep.answers.push_back(engine.tokenizer().text(reference.answer));
 
@@ -266,7 +264,7 @@ Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std
     if (options.question_seen) {
       std::vector<Token> both = tokens;
       both.insert(both.end(), asked[group].begin(), asked[group].end());
-      SHALE_ASSIGN(seen, exact_context(engine, both, needs, "quality"));
+      SHALE_ASSIGN(seen, exact_context(engine, both, needs, options.label, options.stop));
     }
     Sweeper sweeper(engine, options, seen ? *seen : exact, sweep.tokens, std::span(references).subspan(first, count),
                     std::span(asked).subspan(first, count));

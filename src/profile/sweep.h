@@ -14,6 +14,8 @@
 #include "codec/method.h"
 #include "engine/engine.h"
 #include "profile/divergence.h"
+#include "profile/feed.h"
+#include "profile/prompt.h"
 
 namespace shale {
 
@@ -24,13 +26,14 @@ struct SweepConfiguration {
 };
 
 struct SweepOptions {
-  std::vector<SweepConfiguration> configurations;
+  std::vector<SweepConfiguration> configurations = {};
   std::uint32_t answer_tokens = 32;      // of each answer
   std::uint32_t context_tokens_max = 0;  // longer contexts lose their middle; 0: as many as the model takes
   bool question_seen = false;            // the question stands behind the context while it is ranked
   std::uint32_t window = 64;             // queries that scorers of the last queries observe
   bool predict = false;                  // predict agreement in cheaper ways, too
-  std::function<bool()> stop;            // looked at between configurations; true ends with kCancelled
+  std::string label = "quality";         // of the entry, where it is stored
+  Stop stop = {};
 };
 
 // What was known of a configuration without asking the questions: signs of the context itself, and the agreement with
@@ -67,6 +70,9 @@ struct ContextSweep {
 // meanwhile.
 Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std::span<const std::string> questions,
                                    const SweepOptions& options,
+                                   const std::function<void(std::size_t, std::size_t)>& progress = {});
+// The same of what was tokenised already; `predict` needs its text.
+Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, const SweepOptions& options,
                                    const std::function<void(std::size_t, std::size_t)>& progress = {});
 
 }  // namespace shale

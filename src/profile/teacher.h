@@ -29,19 +29,21 @@ struct Asked {
 // Greedy answers to all of them together, up to `answer_tokens` ≥ 1 tokens each; an end-of-turn token, where it came,
 // is the last. kFull when the pool cannot hold them all.
 Result<std::vector<std::vector<Token>>> greedy_answers(Model& model, const Tokenizer& tokenizer,
-                                                       std::span<const Asked> asked, std::uint32_t answer_tokens);
+                                                       std::span<const Asked> asked, std::uint32_t answer_tokens,
+                                                       const Stop& stop = {});
 
 // Answers every question on `context`, up to `answer_tokens` ≥ 1 tokens each, all together. Questions have at least one
 // token. kFull when the pool cannot hold them all.
 Result<std::vector<Reference>> answer_questions(Model& model, const Tokenizer& tokenizer, const Sequence& context,
                                                 std::span<const std::vector<Token>> questions,
-                                                std::uint32_t answer_tokens);
+                                                std::uint32_t answer_tokens, const Stop& stop = {});
 
 // Compressed contexts waiting to be asked, together.
 class ForcedBatch {
  public:
   // `references` must outlive the batch.
-  ForcedBatch(Model& model, std::span<const Reference> references) : model_(model), references_(references) {}
+  ForcedBatch(Model& model, std::span<const Reference> references, Stop stop = {})
+      : model_(model), references_(references), stop_(std::move(stop)) {}
 
   // Asks every reference of `context`, which is held until `run`; `results`, one per reference, are written by it.
   void add(const Sequence& context, std::span<Divergence> results);
@@ -61,6 +63,7 @@ class ForcedBatch {
   };
   Model& model_;
   std::span<const Reference> references_;
+  Stop stop_;
   std::vector<Ask> asks_;
   std::size_t tokens_ = 0;
 };

@@ -26,6 +26,7 @@ std::optional<Channel::Part> Answer::next(std::chrono::milliseconds wait) {
 
 EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const Clock& clock)
     : options_(options), engine_(engine), clock_(clock) {
+  if (options.watch) watch_.emplace(*options.watch, engine);
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -87,7 +88,7 @@ void EngineLoop::run() {
   while (take_inbox()) {
     const bool worked = engine_.run_once();
     deliver();
-    if (!worked) wait_for_work();
+    if (!worked && !keep_profiles()) wait_for_work();
   }
 }
 
@@ -119,6 +120,7 @@ void EngineLoop::take(Submission submission) {
       if (!channel->push(piece)) cancel(*own_id);
     };
   }
+  if (watch_) watch_->on_request(submission.request);
   auto id = engine_.submit(std::move(submission.request));
   if (id) {
     *own_id = *id;
@@ -147,6 +149,17 @@ void EngineLoop::deliver() {
   }
 }
 
+// Until the next request; false when there is nothing to do.
+bool EngineLoop::keep_profiles() {
+  if (!watch_ || !engine_.cache().idle()) return false;
+  const bool worked = watch_->work([this] {
+    const std::lock_guard lock(mutex_);
+    return stopping_ || !submissions_.empty();
+  });
+  if (worked) publish();
+  return worked;
+}
+
 void EngineLoop::publish() {
   const Cache& cache = engine_.cache();
   const PagePool& pool = engine_.cache().pool();
@@ -157,6 +170,7 @@ void EngineLoop::publish() {
                   .waiting = engine_.waiting(),
                   .suspended = engine_.suspended(),
                   .occupancy = engine_.occupancy(),
+                  .watch = watch_ ? watch_->stats() : DriftWatchStats{},
                   .cache = cache.stats(),
                   .entries = engine_.cache().index().size(),
                   .pages_total = std::uint64_t{pool.slabs_total()} * slab_pages,

@@ -19,6 +19,7 @@
 
 #include "core/clock.h"
 #include "engine/engine.h"
+#include "profile/drift_watch.h"
 #include "server/channel.h"
 #include "server/figures.h"
 
@@ -51,6 +52,7 @@ class Answer {
 struct EngineLoopOptions {
   std::uint32_t queue_max = 64;                         // requests that may wait, beside those decoded together
   std::size_t text_bytes_max = std::size_t{256} << 10;  // that a client may be behind its answer
+  std::optional<DriftWatchOptions> watch = {};          // profiles are kept true when there is nothing else to do
 };
 
 class EngineLoop {
@@ -90,6 +92,7 @@ class EngineLoop {
   bool take_inbox();
   void take(Submission submission);
   void deliver();
+  bool keep_profiles();
   void publish();
   void wait_for_work();
 
@@ -99,6 +102,7 @@ class EngineLoop {
 
   // The thread's own.
   std::unordered_map<RequestId, UnderWay> under_way_;
+  std::optional<DriftWatch> watch_;
   RequestFigures requests_;
   double published_s_ = 0;
 

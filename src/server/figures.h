@@ -9,6 +9,7 @@
 
 #include "cache/cache.h"
 #include "engine/engine.h"
+#include "profile/drift_watch.h"
 
 namespace shale {
 
@@ -71,6 +72,7 @@ struct Figures {
   EngineStats engine;
   std::uint32_t running = 0, waiting = 0, suspended = 0;  // requests now
   Occupancy occupancy;
+  DriftWatchStats watch;
   CacheStats cache;
   std::uint64_t entries = 0;
   // Of the pool: evictable ones are only kept for later requests.

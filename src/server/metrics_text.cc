@@ -105,6 +105,18 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.sample(engine.budget_seconds);
 }
 
+void write_watch(Writer& to, const DriftWatchStats& watch) {
+  to.counter("shale_profile_questions_total", watch.questions, "Questions remembered about contexts.");
+  to.counter("shale_drift_checks_total", watch.checks, "Profiles that were checked on what was asked since.");
+  to.counter("shale_drift_found_total", watch.drifted, "Profiles that no longer held.");
+  to.counter("shale_contexts_profiled_total", watch.profiled, "Contexts that were profiled.");
+  to.counter("shale_profile_interrupted_total", watch.interrupted, "Checks and profiles that a request interrupted.");
+  to.counter("shale_profile_failed_total", watch.failed, "Checks and profiles that failed.");
+  to.head("shale_profile_seconds_total", "counter", "Seconds spent on contexts while no request was under way.");
+  to.sample(watch.check_seconds, "work=\"check\"");
+  to.sample(watch.profile_seconds, "work=\"profile\"");
+}
+
 void write_pool(Writer& to, const Figures& figures) {
   const auto total = static_cast<double>(figures.pages_total), free = static_cast<double>(figures.pages_free);
   const auto kept = static_cast<double>(figures.pages_evictable);
@@ -181,6 +193,7 @@ std::string metrics_text(const Figures& figures, std::string_view model_name) {
   Writer to(model_name);
   write_requests(to, figures);
   write_engine(to, figures.engine, figures.occupancy);
+  write_watch(to, figures.watch);
   write_pool(to, figures);
   write_cache(to, figures);
   write_tiers(to, figures);

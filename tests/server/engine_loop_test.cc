@@ -137,6 +137,27 @@ TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
   EXPECT_TRUE(loop_->submit(ask(9, 40, 1), false));
 }
 
+TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
+  const Response alone = engine_->run(ask(1, 200, 1));
+  start({.watch = DriftWatchOptions{.profile_new = true, .questions_between = 2}});
+  const auto watched = [&] { return loop_->figures().watch; };
+  const auto idle_until = [&](const auto& reached) {
+    for (int i = 0; i < 4000 && !reached(); ++i) std::this_thread::sleep_for(5ms);
+    ASSERT_TRUE(reached());
+  };
+  hear(loop_->submit(ask(1, 200, 1), true).value());
+  hear(loop_->submit(ask(1, 200, 2), true).value());
+  idle_until([&] { return watched().profile_seconds > 0; });
+  EXPECT_EQ(hear(loop_->submit(ask(1, 200, 1), true).value()).response->tokens, alone.tokens);
+  idle_until([&] { return watched().profiled == 1; });
+  EXPECT_EQ(watched().failed, 0u);
+  EXPECT_EQ(watched().questions, 2u);
+  loop_->stop(0ms);
+  const EntryKey key = cache_->key_of({}, ask(1, 200, 1).segments[0].tokens);
+  EXPECT_FALSE(cache_->catalogue()->qualities(key)->empty());
+  expect_pages_back();
+}
+
 TEST_F(BusyEngineLoopTest, StopsGentlyOrAtOnce) {
   start();
   Answer answer = loop_->submit(ask(1, 40, 1), true).value();

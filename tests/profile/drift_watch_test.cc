@@ -1,0 +1,163 @@
+#include "profile/drift_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "profile/profile.h"
+#include "support/byte_tokenizer.h"
+#include "support/engine_bench.h"
+#include "support/gguf_writer.h"
+
+namespace shale {
+namespace {
+
+const Stop kNever = [] { return false; };
+
+class DriftWatchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = bench_.folder.path() / "tiny.gguf";
+    testing::write_tiny_model({}, path);
+    bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, std::size_t{64} << 20);
+    std::string text;
+    for (int i = 0; text.size() < 200; ++i) text += "Sentence number " + std::to_string(i) + " says little. ";
+    context_ = bench_.tokenizer->tokenize(text, false);
+    options_.check.answer_tokens = 8;
+  }
+
+  Request ask(const std::string& question) {
+    Request request;
+    request.segments = {{context_, true, "doc"}, {bench_.tokenizer->tokenize(question, false), false, {}}};
+    return request;
+  }
+  void ask_several(DriftWatch& watch, const std::string& what, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) watch.on_request(ask(what + std::to_string(i)));
+  }
+  Catalogue& catalogue() { return *bench_.cache->catalogue(); }
+  std::vector<QualityRecord> profiled() { return catalogue().qualities(bench_.cache->key_of({}, context_)).value(); }
+  // Says of the context that every configuration agreed so far.
+  void profile(double agreement) {
+    const AskedContext asked{{}, context_, {bench_.tokenizer->tokenize("what?", false)}};
+    ASSERT_TRUE(profile_context(*bench_.engine, asked, {.methods = {"knorm", "int8"}, .answer_tokens = 8}));
+    for (QualityRecord row : profiled()) {
+      row.agreement = agreement;
+      ASSERT_TRUE(catalogue().record_quality(row));
+    }
+  }
+  // As an idle engine would.
+  static int work_all(DriftWatch& watch) {
+    int pieces = 0;
+    while (watch.work(kNever)) ++pieces;
+    return pieces;
+  }
+
+  testing::EngineBench bench_;
+  std::vector<Token> context_;
+  DriftWatchOptions options_;
+};
+
+TEST_F(DriftWatchTest, LooksOnceEnoughDifferentThingsWereAsked) {
+  profile(0);
+  DriftWatch watch(options_, *bench_.engine);
+  EXPECT_FALSE(watch.work(kNever));
+  ask_several(watch, "the same", 1);
+  for (int i = 0; i < 10; ++i) ask_several(watch, "the same", 1);
+  EXPECT_FALSE(watch.work(kNever));
+  ask_several(watch, "another", options_.questions_between - 1);
+  EXPECT_EQ(work_all(watch), 1);
+  EXPECT_EQ(watch.stats().checks, 1u);
+  EXPECT_EQ(watch.stats().questions, options_.questions_between);
+  EXPECT_GT(watch.stats().check_seconds, 0);
+  EXPECT_FALSE(watch.work(kNever)) << "until more is asked";
+}
+
+TEST_F(DriftWatchTest, ProfilesAgainWhatNoLongerHolds) {
+  profile(1.5);  // no question agrees so far
+  DriftWatch watch(options_, *bench_.engine);
+  ask_several(watch, "why", 4);
+  work_all(watch);
+  EXPECT_EQ(watch.stats().drifted, 1u);
+  EXPECT_EQ(watch.stats().profiled, 1u);
+  EXPECT_GT(watch.stats().profile_seconds, 0);
+  for (const QualityRecord& row : profiled()) {
+    EXPECT_LE(row.agreement, 1) << row.method.text();
+    EXPECT_EQ(row.questions, 4u);
+  }
+  ask_several(watch, "how", 4);
+  work_all(watch);
+  EXPECT_EQ(watch.stats().checks, 2u);
+  EXPECT_EQ(watch.stats().drifted, 1u) << "it holds again";
+}
+
+TEST_F(DriftWatchTest, ProfilesNewContextsWhereToldTo) {
+  DriftWatch drifted_alone(options_, *bench_.engine);
+  ask_several(drifted_alone, "why", 4);
+  EXPECT_EQ(work_all(drifted_alone), 1);
+  EXPECT_THAT(profiled(), ::testing::IsEmpty());
+
+  options_.profile_new = true;
+  DriftWatch all(options_, *bench_.engine);
+  ask_several(all, "why", 4);
+  work_all(all);
+  EXPECT_EQ(all.stats().checks, 0u);
+  EXPECT_EQ(all.stats().profiled, 1u);
+  EXPECT_THAT(profiled(), ::testing::SizeIs(::testing::Ge(bench_.cache->candidates().methods().size() - 1)));
+}
+
+TEST_F(DriftWatchTest, StopsAndBeginsAnew) {
+  profile(1.5);
+  DriftWatch watch(options_, *bench_.engine);
+  ask_several(watch, "why", 4);
+  int looks = 0;
+  for (int patience = 0; watch.stats().profiled == 0; ++patience) {
+    ASSERT_LT(++looks, 1000);
+    watch.work([&, left = patience]() mutable { return left-- <= 0; });
+  }
+  EXPECT_GT(watch.stats().interrupted, 10u);
+  EXPECT_EQ(watch.stats().failed, 0u);
+  EXPECT_EQ(watch.stats().drifted, 1u);
+  EXPECT_FALSE(watch.work(kNever));
+}
+
+TEST_F(DriftWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {
+  options_.questions_between = 1;
+  DriftWatch watch(options_, *bench_.engine);
+  Request request = ask("why");
+  request.segments[0].tokens.resize(options_.context_tokens_min - 1);
+  watch.on_request(request);  // too short
+  request = ask("why");
+  request.segments[0].store = false;
+  watch.on_request(request);
+  request = ask("why");
+  request.segments.push_back(request.segments.back());
+  watch.on_request(request);
+  request = ask(std::string(1000, 'x'));
+  watch.on_request(request);
+  EXPECT_EQ(watch.stats().questions, 0u);
+
+  options_.contexts_max = 2;
+  DriftWatch two(options_, *bench_.engine);
+  for (Token first = 0; first < 5; ++first) {
+    context_.front() = first;
+    two.on_request(ask("why"));
+  }
+  EXPECT_EQ(work_all(two), 2);
+}
+
+TEST_F(DriftWatchTest, GivesUpWhatFails) {
+  profile(0);
+  DriftWatch watch(options_, *bench_.engine);
+  ask_several(watch, "why", 4);
+  const Sequence holder = [&] {  // nothing is left in the pool
+    Sequence sequence(*bench_.pool);
+    while (sequence.append(16)) {
+    }
+    return sequence;
+  }();
+  EXPECT_TRUE(watch.work(kNever));
+  EXPECT_EQ(watch.stats().failed, 1u);
+  EXPECT_FALSE(watch.work(kNever));
+}
+
+}  // namespace
+}  // namespace shale
