@@ -11,6 +11,7 @@
 #include "profile/context_scores.h"
 #include "profile/prompt.h"
 #include "profile/rate_plan.h"
+#include "scoring/budget.h"
 
 namespace shale {
 namespace {
@@ -23,7 +24,9 @@ struct CompressOptions {
 };
 
 constexpr char kExamples[] =
-    "The best (keep, bits) of one stored object within the budget, and what budgets for every head would be worth\n"
+    "The best (keep, bits, spread over heads) of one stored object within the budget, and what choosing for every "
+    "head\n"
+    "alone would be worth\n"
     "beyond it. Distortion is the squared error of attention's output over the spread of the values it averages:\n"
     "0 for nothing lost, 1 for everything. Nothing is measured on answers: see shale profile.\n"
     "\n"
@@ -50,6 +53,16 @@ std::vector<std::string> quantizers_of(const Method& method) {
   if (method.quantizer == "none") return {kQuantizers.begin(), kQuantizers.end()};
   for (std::uint32_t s = 0; s < kKeepGrid.size(); ++s) names.emplace_back(method.quantizer_of(s));
   names.erase(std::ranges::unique(names).begin(), names.end());
+  return names;
+}
+
+// Those of which an object read at a keep holds what the budget keeps there, unless one is named.
+std::vector<std::string> budgets_of(const Method& method) {
+  if (!method.budget.empty()) return {method.budget};
+  std::vector<std::string> names = {"uniform"};
+  for (const std::string_view name : budget_names()) {
+    if (name != "uniform" && make_budget(name).value()->nested()) names.emplace_back(name);
+  }
   return names;
 }
 
@@ -121,8 +134,8 @@ Status run(const CompressOptions& options) {
   const Observations& observed = seen.entry.observations;
   SHALE_ASSIGN(const RatePlan plan,
                plan_rate({&seen.sequence, method.scorer, scores, observed.queries, observed.query_heads,
-                          observed.window, serving->cache().options().tables},
-                         quantizers_of(method), budget, serving->model().executor()));
+                          observed.window, options.serving.cache.scorers.window, serving->cache().options().tables},
+                         quantizers_of(method), budgets_of(method), budget, serving->model().executor()));
   if (options.output.json) {
     print_json(to_json(plan, tokens, budget));
   } else {

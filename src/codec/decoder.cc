@@ -207,19 +207,22 @@ Status ObjectDecoder::State::decode_packed(const ChunkInfo& chunk, std::span<con
 
 Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes<const std::byte>& bytes,
                                              std::span<const std::byte> unverified, Executor& executor) {
-  const std::uint32_t tokens = layout.stratum_tokens(chunk.stratum), pieces = pieces_of(tokens);
+  const std::uint32_t pieces = pieces_of(layout.stratum_tokens_max(chunk.stratum));
   const std::uint32_t sections = (chunk.end_layer - chunk.first_layer) * shape().kv_heads;
   const std::uint32_t first_page = shape().page_index(chunk.first_layer, 0);
-  const std::size_t base_bytes = layout.section_bytes(chunk.stratum, kBasePlane);
-  const std::size_t refinement_bytes = bytes.refinement.size() / sections;
+  const auto tokens_of = [&](std::uint32_t i) { return layout.stratum_tokens(chunk.stratum, first_page + i); };
+  const auto section = [&](std::uint32_t plane, std::span<const std::byte> of, std::uint32_t i) {
+    const auto [offset, size] = layout.section(chunk.stratum, plane, chunk.first_layer, first_page + i);
+    return of.subspan(offset, size);
+  };
   Sequence::Stratum& stratum = pages[chunk.stratum];
   // Positions ascend, so the tokens below a hit's end are the first of each section, and those out of sight the first
   // of these.
-  std::vector<std::uint32_t> kept(sections, std::min(tokens, logical_tokens)), skipped(sections);
+  std::vector<std::uint32_t> kept(sections, std::min(layout.tokens(), logical_tokens)), skipped(sections);
   if (layout.ranked()) {
     for (std::uint32_t i = 0; i < sections; ++i) {
-      const auto bitmap = bytes.base.subspan(i * base_bytes, layout.bitmap_bytes());
-      const auto below = [&](std::uint32_t end) { return tokens_below(bitmap, layout.tokens(), tokens, end); };
+      const auto bitmap = section(kBasePlane, bytes.base, i).first(layout.bitmap_bytes());
+      const auto below = [&](std::uint32_t end) { return tokens_below(bitmap, layout.tokens(), tokens_of(i), end); };
       const auto end = below(logical_tokens);
       if (!end) return fail(ErrorCode::kCorrupt, "a chunk of a stored object has impossible token positions");
       kept[i] = *end;
@@ -227,17 +230,17 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes
     }
   }
   SHALE_TRY(verified(chunk, unverified, executor, std::size_t{sections} * pieces, [&](std::size_t i) {
-    const std::size_t section = i / pieces;
+    const auto number = static_cast<std::uint32_t>(i / pieces), index = first_page + number;
     const auto first = static_cast<std::uint32_t>(i % pieces) * kPieceTokens;
-    const Codes<const std::byte> codes{
-        bytes.base.subspan(section * base_bytes, base_bytes).subspan(layout.bitmap_bytes()),
-        bytes.refinement.subspan(section * refinement_bytes, refinement_bytes)};
-    const std::uint32_t end = std::min(first + kPieceTokens, kept[section]);
-    const std::uint32_t index = first_page + static_cast<std::uint32_t>(section);
-    if (end > skipped[section]) decode_piece(chunk.stratum, index, codes, stratum.pages[index], first, end);
+    Codes<const std::byte> codes{section(kBasePlane, bytes.base, number).subspan(layout.bitmap_bytes()), {}};
+    if (!bytes.refinement.empty()) codes.refinement = section(kRefinementPlane, bytes.refinement, number);
+    const std::uint32_t end = std::min(first + kPieceTokens, kept[number]);
+    if (end > std::max(first, skipped[number])) {
+      decode_piece(chunk.stratum, index, codes, stratum.pages[index], first, end);
+    }
   }));
   for (std::uint32_t i = 0; i < sections; ++i) {
-    if ((kept[i] == tokens && skipped[i] == 0) || !layout.ranked()) continue;
+    if ((kept[i] == tokens_of(i) && skipped[i] == 0) || !layout.ranked()) continue;
     if (skipped[i] > 0) slide(stratum.pages[first_page + i], skipped[i], kept[i]);
     sequence->shrink_stratum(stratum, chunk.first_layer + i / shape().kv_heads, i % shape().kv_heads,
                              kept[i] - skipped[i]);
@@ -263,8 +266,8 @@ void ObjectDecoder::State::decode_piece(std::uint32_t stratum, std::uint32_t ind
   for (std::uint32_t token = first; token < end; token += shape().page_tokens) {
     pages_to.push_back(sequence->pool().writable_bytes(to[token / shape().page_tokens]));
   }
-  decode_tokens(layout.quantizer(stratum).of_head(index), codes, layout.stratum_tokens(stratum), first, end, pages_to,
-                shape());
+  decode_tokens(layout.quantizer(stratum).of_head(index), codes, layout.stratum_tokens(stratum, index), first, end,
+                pages_to, shape());
 }
 
 ObjectDecoder::ObjectDecoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -283,7 +286,8 @@ Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep
     return fail(ErrorCode::kInvalidArgument, "keep {} of {} tokens of an entry of {} cannot be loaded", keep,
                 logical_tokens, tokens);
   }
-  SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(manifest.shape, manifest.method, tokens, tables));
+  SHALE_ASSIGN(ObjectLayout layout,
+               ObjectLayout::make(manifest.shape, manifest.method, tokens, tables, manifest.head_strata));
   const std::uint32_t strata = manifest.strata_for(keep);
   std::vector<Sequence::Stratum> pages;
   std::vector<SlabId> slabs;
@@ -297,19 +301,20 @@ Result<ObjectDecoder> ObjectDecoder::start(const Manifest& manifest, double keep
     }
   } else {
     // What each stratum holds below `logical_tokens` is known once it is decoded; plain objects keep all of it.
-    std::vector<std::uint32_t> kept;
+    std::vector<std::vector<std::uint32_t>> kept(strata);  // of each head
     std::size_t needed = 0;
     for (std::uint32_t s = 0; s < strata; ++s) {
-      kept.push_back(layout.ranked() ? layout.stratum_tokens(s) : logical_tokens);
-      needed += std::size_t{manifest.shape.pages_for(kept.back())} * manifest.shape.pages_per_slab();
+      for (std::uint32_t i = 0; i < manifest.shape.pages_per_slab(); ++i) {
+        kept[s].push_back(layout.ranked() ? layout.stratum_tokens(s, i) : logical_tokens);
+        needed += manifest.shape.pages_for(kept[s].back());
+      }
     }
     if (sequence.pool().pages_free() < needed) {
       return fail(ErrorCode::kFull, "a stored object needs {} pages of the page pool, {} are free", needed,
                   sequence.pool().pages_free());
     }
-    for (const std::uint32_t count : kept) {
-      SHALE_ASSIGN(Sequence::Stratum stratum,
-                   sequence.append_stratum(std::vector(manifest.shape.pages_per_slab(), count)));
+    for (const std::vector<std::uint32_t>& of_heads : kept) {
+      SHALE_ASSIGN(Sequence::Stratum stratum, sequence.append_stratum(of_heads));
       pages.push_back(std::move(stratum));
     }
     sequence.advance(logical_tokens, true);

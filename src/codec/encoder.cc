@@ -8,6 +8,7 @@
 #include "codec/packed_chunk.h"
 #include "codec/token_coding.h"
 #include "codec/token_copy.h"
+#include "scoring/budget.h"
 
 namespace shale {
 namespace {
@@ -33,16 +34,22 @@ struct ObjectEncoder::State {
   EntryPages pages;
   ObjectLayout layout;
   std::unique_ptr<Scorer> scorer;  // null where nothing is ranked
+  std::unique_ptr<Budget> budget;  // null where all heads keep as many tokens
+  std::uint32_t window;            // the scorer's
+  const CachegenTables* tables;
   const Observations* observations;
   ModelTraits model;
   Encoded encoded;
   std::vector<std::uint8_t> stratum_of;  // [layers][kv_heads][tokens], where ranked
-  std::uint32_t layers_scored = 0, heads_encoded = 0, chunks_summed = 0;
+  std::vector<float> scores;             // likewise, under a budget until all strata are cut
+  std::uint32_t layers_scored = 0, strata_cut = 0, heads_encoded = 0, chunks_summed = 0;
 
   const PageShape& shape() const { return layout.shape(); }
   std::uint32_t heads() const { return shape().pages_per_slab(); }
 
   void score_layer(std::uint32_t layer);
+  void cut(std::uint32_t stratum);
+  void lay_out();
   void encode_head(std::uint32_t layer, std::uint32_t head);
   void encode_pages(std::uint32_t layer, std::uint32_t head);
   void encode_run(const HeadPages& source, std::uint32_t index, Codes<std::byte> out) const;
@@ -57,15 +64,37 @@ struct ObjectEncoder::State {
 void ObjectEncoder::State::score_layer(std::uint32_t layer) {
   const std::uint32_t n = layout.tokens();
   const EntryLayer of_entry(pages, layer, encoded.manifest.first_position, model, *observations);
-  std::vector<float> scores(std::size_t{shape().kv_heads} * n);
-  scorer->score(of_entry.kv(), scores);
+  const std::size_t layer_scores = std::size_t{shape().kv_heads} * n;
+  if (budget) return scorer->score(of_entry.kv(), std::span(scores).subspan(layer * layer_scores, layer_scores));
+  std::vector<float> of_layer(layer_scores);
+  scorer->score(of_entry.kv(), of_layer);
   for (std::uint32_t head = 0; head < shape().kv_heads; ++head) {
-    const std::vector<std::uint32_t> order = ranking(std::span(scores).subspan(std::size_t{head} * n, n));
+    const std::vector<std::uint32_t> order = ranking(std::span(of_layer).subspan(std::size_t{head} * n, n));
     std::uint8_t* strata = &stratum_of[std::size_t{shape().page_index(layer, head)} * n];
     std::uint32_t rank = 0;
     for (std::uint32_t s = 0; s < layout.strata(); ++s) {
       for (; rank < layout.strata_tokens()[s]; ++rank) strata[order[rank]] = static_cast<std::uint8_t>(s);
     }
+  }
+}
+
+// The last stratum has all that is left.
+void ObjectEncoder::State::cut(std::uint32_t stratum) {
+  if (stratum + 1 == layout.strata()) return lay_out();
+  cut_stratum(*budget, {shape().layers, shape().kv_heads, layout.tokens(), scores}, window, stratum, stratum_of);
+}
+
+// Once it is known what each head has of each stratum.
+void ObjectEncoder::State::lay_out() {
+  Manifest& manifest = encoded.manifest;
+  if (budget) {
+    manifest.head_strata = count_strata(stratum_of, heads());
+    scores = {};
+    layout = ObjectLayout::make(shape(), manifest.method, layout.tokens(), tables, manifest.head_strata).value();
+  }
+  manifest.chunks = layout.chunks(layers_per_group(shape(), manifest.method, layout.tokens()));
+  for (const ChunkInfo& chunk : manifest.chunks) {
+    encoded.chunks.emplace_back(layout.unpacked_bytes(chunk.stratum, chunk.plane, chunk.first_layer, chunk.end_layer));
   }
 }
 
@@ -90,10 +119,9 @@ void ObjectEncoder::State::seal(std::uint32_t index) {
 
 Codes<std::byte> ObjectEncoder::State::sections(std::uint32_t stratum, std::uint32_t layer, std::uint32_t head) {
   const std::uint32_t first_layer = layer - layer % encoded.manifest.chunks.front().end_layer;
-  const std::size_t index = std::size_t{layer - first_layer} * shape().kv_heads + head;
   const auto section = [&](std::uint32_t plane) {
-    const std::size_t bytes = layout.section_bytes(stratum, plane);
-    return chunk_of(stratum, plane, layer).bytes().subspan(index * bytes, bytes);
+    const auto [offset, bytes] = layout.section(stratum, plane, first_layer, shape().page_index(layer, head));
+    return chunk_of(stratum, plane, layer).bytes().subspan(offset, bytes);
   };
   if (layout.planes(stratum) == 1) return {section(kBasePlane)};
   return {section(kBasePlane), section(kRefinementPlane)};
@@ -181,19 +209,28 @@ Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<Sla
 
   identity.shape = shape;
   identity.strata_tokens.assign(layout.strata_tokens().begin(), layout.strata_tokens().end());
-  identity.chunks = layout.chunks(layers_per_group(shape, identity.method, tokens));
-  std::vector<AlignedBuffer> chunks;
-  for (const ChunkInfo& chunk : identity.chunks) {
-    chunks.emplace_back(layout.unpacked_bytes(chunk.stratum, chunk.plane, chunk.end_layer - chunk.first_layer));
+  std::unique_ptr<Budget> budget;
+  if (!identity.method.budget.empty()) {
+    SHALE_ASSIGN(budget, make_budget(identity.method.budget));
   }
   auto state = std::make_unique<State>(State{.pages = EntryPages(pool, std::move(slabs), first_slot, tokens),
                                              .layout = std::move(layout),
                                              .scorer = std::move(scorer),
+                                             .budget = std::move(budget),
+                                             .window = options.window,
+                                             .tables = tables,
                                              .observations = &observations,
                                              .model = model,
-                                             .encoded = {std::move(identity), std::move(chunks)},
-                                             .stratum_of = {}});
-  if (state->scorer) state->stratum_of.resize(std::size_t{state->heads()} * tokens);
+                                             .encoded = {std::move(identity), {}},
+                                             .stratum_of = {},
+                                             .scores = {}});
+  const std::size_t ranked = std::size_t{state->heads()} * tokens;
+  if (state->scorer) state->stratum_of.assign(ranked, kKeepGrid.size() - 1);
+  if (state->budget) {
+    state->scores.resize(ranked);
+  } else {
+    state->lay_out();
+  }
   return ObjectEncoder(std::move(state));
 }
 
@@ -204,21 +241,23 @@ bool ObjectEncoder::step(Executor& executor) {
     done += count;
   };
   const std::uint32_t layers = s.shape().layers, kv_heads = s.shape().kv_heads;
-  const auto chunks = static_cast<std::uint32_t>(s.encoded.chunks.size());
   if (s.scorer && s.layers_scored < layers) {
     const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(layers - s.layers_scored, executor.threads()));
     run(s.layers_scored, count, [&](std::uint32_t layer) { s.score_layer(layer); });
+  } else if (s.budget && s.strata_cut < s.layout.strata()) {
+    s.cut(s.strata_cut++);
   } else if (s.heads_encoded < s.heads()) {
     const std::size_t head_bytes = s.shape().token_bytes() / s.heads() * s.layout.tokens();
     run(s.heads_encoded, pieces_per_step(head_bytes, executor.threads(), s.heads() - s.heads_encoded),
         [&](std::uint32_t i) { s.encode_head(i / kv_heads, i % kv_heads); });
-  } else if (s.chunks_summed < chunks) {
+  } else if (s.chunks_summed < s.encoded.chunks.size()) {
+    const auto chunks = static_cast<std::uint32_t>(s.encoded.chunks.size());
     const std::size_t chunk_bytes = s.encoded.chunks[s.chunks_summed].size();
     const std::size_t effort = s.layout.packed(s.encoded.manifest.chunks[s.chunks_summed].stratum) ? kPackingEffort : 1;
     run(s.chunks_summed, pieces_per_step(chunk_bytes * effort, executor.threads(), chunks - s.chunks_summed),
         [&](std::uint32_t i) { s.seal(i); });
   }
-  return s.chunks_summed < chunks;
+  return s.encoded.chunks.empty() || s.chunks_summed < s.encoded.chunks.size();
 }
 
 ObjectEncoder::Encoded ObjectEncoder::finish() {

@@ -1,14 +1,30 @@
 #include "codec/layout.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/aligned_buffer.h"
 #include "scoring/scorer.h"
 
 namespace shale {
 
+void cut_stratum(const Budget& budget, const ModelScores& scores, std::uint32_t window, std::uint32_t stratum,
+                 std::span<std::uint8_t> stratum_of) {
+  const Kept kept = budget.select(scores, kKeepGrid[stratum], window);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] && stratum_of[i] == kKeepGrid.size() - 1) stratum_of[i] = static_cast<std::uint8_t>(stratum);
+  }
+}
+
+std::vector<std::uint32_t> count_strata(std::span<const std::uint8_t> stratum_of, std::size_t heads) {
+  std::vector<std::uint32_t> counts(kKeepGrid.size() * heads);
+  const std::size_t tokens = stratum_of.size() / heads;
+  for (std::size_t i = 0; i < stratum_of.size(); ++i) ++counts[stratum_of[i] * heads + i / tokens];
+  return counts;
+}
+
 Result<ObjectLayout> ObjectLayout::make(const PageShape& shape, const Method& method, std::uint32_t tokens,
-                                        const CachegenTables* tables) {
+                                        const CachegenTables* tables, std::span<const std::uint32_t> head_strata) {
   if (tokens == 0) return fail(ErrorCode::kInvalidArgument, "an entry without tokens has nothing to store");
   SHALE_TRY(method.check());
   ObjectLayout layout;
@@ -29,35 +45,79 @@ Result<ObjectLayout> ObjectLayout::make(const PageShape& shape, const Method& me
     }
     layout.quantizers_.push_back(quantizer);
   }
+  if (head_strata.empty()) return layout;
+
+  assert(!method.budget.empty() && head_strata.size() == std::size_t{layout.strata()} * layout.heads());
+  layout.head_strata_.assign(head_strata.begin(), head_strata.end());
+  layout.section_starts_.resize(std::size_t{2} * layout.strata());
+  for (std::uint32_t s = 0; s < layout.strata(); ++s) {
+    for (const std::uint32_t plane : {kBasePlane, kRefinementPlane}) {
+      std::vector<std::size_t>& starts = layout.starts(s, plane);
+      starts.push_back(0);
+      for (std::uint32_t i = 0; i < layout.heads(); ++i) {
+        starts.push_back(starts.back() + layout.section_bytes(s, plane, layout.stratum_tokens(s, i)));
+      }
+    }
+  }
   return layout;
 }
 
-std::size_t ObjectLayout::section_bytes(std::uint32_t stratum, std::uint32_t plane) const {
-  const std::size_t bytes =
-      plane == kBasePlane ? bitmap_bytes() + quantizer(stratum).base_bytes(stratum_tokens(stratum), shape_.head_dim)
-                          : refinement_bytes(stratum);
+std::uint32_t ObjectLayout::stratum_tokens_max(std::uint32_t stratum) const {
+  if (head_strata_.empty()) return mean_tokens(stratum);
+  return std::ranges::max(std::span(head_strata_).subspan(std::size_t{stratum} * heads(), heads()));
+}
+
+std::uint32_t ObjectLayout::planes(std::uint32_t stratum) const {
+  return full_ || quantizer(stratum).refinement_bytes(stratum_tokens_max(stratum), shape_.head_dim) == 0 ? 1 : 2;
+}
+
+// Of a head that has so many tokens of the stratum.
+std::size_t ObjectLayout::section_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t tokens) const {
+  const std::size_t bytes = plane == kBasePlane
+                                ? bitmap_bytes() + quantizer(stratum).base_bytes(tokens, shape_.head_dim)
+                                : quantizer(stratum).refinement_bytes(tokens, shape_.head_dim);
   return round_up(bytes, kSectionAlignment);
 }
 
-std::size_t ObjectLayout::unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const {
-  const std::size_t heads = std::size_t{layers} * shape_.kv_heads;
-  return heads * (full_ ? shape_.pages_for(tokens_) * shape_.page_bytes() : section_bytes(stratum, plane));
+ObjectLayout::Section ObjectLayout::section(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first_layer,
+                                            std::uint32_t index) const {
+  const std::uint32_t first = shape_.page_index(first_layer, 0);
+  if (head_strata_.empty()) {
+    const std::size_t bytes = section_bytes(stratum, plane, mean_tokens(stratum));
+    return {(index - first) * bytes, bytes};
+  }
+  const std::vector<std::size_t>& from = starts(stratum, plane);
+  return {from[index] - from[first], from[index + 1] - from[index]};
 }
 
-std::size_t ObjectLayout::chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const {
-  if (!packed(stratum)) return unpacked_bytes(stratum, plane, layers);
-  const std::size_t heads = std::size_t{layers} * shape_.kv_heads;
-  const double elements = 2.0 * shape_.head_dim * stratum_tokens(stratum);
+std::size_t ObjectLayout::unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first,
+                                         std::uint32_t end) const {
+  const std::size_t heads = std::size_t{end - first} * shape_.kv_heads;
+  if (full_) return heads * shape_.pages_for(tokens_) * shape_.page_bytes();
+  const Section last = section(stratum, plane, first, shape_.page_index(end, 0) - 1);
+  return last.offset + last.bytes;
+}
+
+std::size_t ObjectLayout::chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first,
+                                      std::uint32_t end) const {
+  if (!packed(stratum)) return unpacked_bytes(stratum, plane, first, end);
+  const std::size_t heads = std::size_t{end - first} * shape_.kv_heads;
+  std::size_t tokens = 0;
+  for (std::uint32_t i = shape_.page_index(first, 0); i < shape_.page_index(end, 0); ++i) {
+    tokens += stratum_tokens(stratum, i);
+  }
+  const double elements = 2.0 * shape_.head_dim * static_cast<double>(tokens);
   const auto coded = static_cast<std::size_t>(elements * quantizer(stratum).bits() / 8);
-  return packed_header_bytes(heads) + heads * (bitmap_bytes() + coded);
+  return packed_header_bytes(heads) + heads * bitmap_bytes() + coded;
 }
 
 bool ObjectLayout::may_have(const ChunkInfo& chunk) const {
-  const std::uint32_t layers = chunk.end_layer - chunk.first_layer;
-  if (!packed(chunk.stratum)) return chunk.bytes == unpacked_bytes(chunk.stratum, chunk.plane, layers);
-  const std::size_t heads = std::size_t{layers} * shape_.kv_heads;
+  if (!packed(chunk.stratum)) {
+    return chunk.bytes == unpacked_bytes(chunk.stratum, chunk.plane, chunk.first_layer, chunk.end_layer);
+  }
+  const std::size_t heads = std::size_t{chunk.end_layer - chunk.first_layer} * shape_.kv_heads;
   const std::size_t most =
-      quantizer(chunk.stratum).packed_bytes_max(stratum_tokens(chunk.stratum), shape_.head_dim) + bitmap_bytes();
+      quantizer(chunk.stratum).packed_bytes_max(stratum_tokens_max(chunk.stratum), shape_.head_dim) + bitmap_bytes();
   return chunk.bytes >= packed_header_bytes(heads) && chunk.bytes <= packed_header_bytes(heads) + heads * most;
 }
 
@@ -71,7 +131,7 @@ std::vector<ChunkInfo> ObjectLayout::chunks(std::uint32_t layers_per_group) cons
                           .plane = plane,
                           .first_layer = first,
                           .end_layer = end,
-                          .bytes = chunk_bytes(s, plane, end - first),
+                          .bytes = chunk_bytes(s, plane, first, end),
                           .checksum = {}});
       }
     }
@@ -81,7 +141,9 @@ std::vector<ChunkInfo> ObjectLayout::chunks(std::uint32_t layers_per_group) cons
 
 std::size_t ObjectLayout::stratum_bytes(std::uint32_t stratum) const {
   std::size_t bytes = 0;
-  for (std::uint32_t plane = 0; plane < planes(stratum); ++plane) bytes += chunk_bytes(stratum, plane, shape_.layers);
+  for (std::uint32_t plane = 0; plane < planes(stratum); ++plane) {
+    bytes += chunk_bytes(stratum, plane, 0, shape_.layers);
+  }
   return bytes;
 }
 
@@ -89,9 +151,9 @@ std::uint32_t layers_per_group(const PageShape& shape, const Method& method, std
   constexpr std::size_t kChunkBytes = 256 * 1024;
   const auto layout = ObjectLayout::make(shape, method, tokens);
   if (!layout) return shape.layers;
-  std::size_t smallest = layout->chunk_bytes(0, kBasePlane, 1);
+  std::size_t smallest = layout->chunk_bytes(0, kBasePlane, 0, 1);
   for (std::uint32_t s = 1; s < layout->strata(); ++s) {
-    smallest = std::min(smallest, layout->chunk_bytes(s, kBasePlane, 1));
+    smallest = std::min(smallest, layout->chunk_bytes(s, kBasePlane, 0, 1));
   }
   return static_cast<std::uint32_t>(std::clamp<std::size_t>((kChunkBytes + smallest - 1) / smallest, 1, shape.layers));
 }

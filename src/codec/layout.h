@@ -10,6 +10,7 @@
 
 #include "codec/object.h"
 #include "paging/page_shape.h"
+#include "scoring/budget.h"
 
 namespace shale {
 
@@ -21,12 +22,22 @@ inline constexpr std::size_t packed_header_bytes(std::size_t sections) {
   return sizeof(Hash128) + sections * sizeof(std::uint32_t);
 }
 
+// Puts into a stratum what the budget keeps at its keep (kKeepGrid) and no stratum before has. `stratum_of`, [layers]
+// [kv_heads][tokens], says the last stratum of tokens that are in none yet; `window` is the scorer's.
+void cut_stratum(const Budget& budget, const ModelScores& scores, std::uint32_t window, std::uint32_t stratum,
+                 std::span<std::uint8_t> stratum_of);
+// Manifest::head_strata of `heads` heads.
+std::vector<std::uint32_t> count_strata(std::span<const std::uint8_t> stratum_of, std::size_t heads);
+
 class ObjectLayout {
  public:
   // kInvalidArgument for unknown names or no tokens, kUnsupported for a head dimension that the quantizer cannot take.
-  // `tables`, for quantizers that need them, must outlive the layout; without, they are only laid out.
+  // `tables`, for quantizers that need them, must outlive the layout; without, they are only laid out. What each head
+  // has of each stratum under a budget is only known once tokens are ranked: `head_strata` (Manifest) says it; without,
+  // all heads are laid out alike, which is about what it takes in all.
   static Result<ObjectLayout> make(const PageShape& shape, const Method& method, std::uint32_t tokens,
-                                   const CachegenTables* tables = nullptr);
+                                   const CachegenTables* tables = nullptr,
+                                   std::span<const std::uint32_t> head_strata = {});
 
   const PageShape& shape() const { return shape_; }
   std::uint32_t tokens() const { return tokens_; }
@@ -35,22 +46,28 @@ class ObjectLayout {
   const Quantizer& quantizer(std::uint32_t stratum) const { return *quantizers_[stratum]; }
 
   std::uint32_t strata() const { return static_cast<std::uint32_t>(strata_tokens_.size()); }
-  std::span<const std::uint32_t> strata_tokens() const { return strata_tokens_; }  // cumulative
-  std::uint32_t stratum_tokens(std::uint32_t stratum) const {
-    return strata_tokens_[stratum] - (stratum == 0 ? 0 : strata_tokens_[stratum - 1]);
+  std::span<const std::uint32_t> strata_tokens() const { return strata_tokens_; }  // cumulative, mean over heads
+  // Of head `index` (PageShape::page_index), and of the one that has most.
+  std::uint32_t stratum_tokens(std::uint32_t stratum, std::uint32_t index) const {
+    return head_strata_.empty() ? mean_tokens(stratum) : head_strata_[stratum * heads() + index];
   }
+  std::uint32_t stratum_tokens_max(std::uint32_t stratum) const;
 
   // Bytes of the position bitmap at the head of a section; 0 where positions are implied.
   std::size_t bitmap_bytes() const { return ranked_ ? (std::size_t{tokens_} + 63) / 64 * 8 : 0; }
   // What a stratum has chunks of: its base, and where its quantizer's bits nest their refinement.
-  std::uint32_t planes(std::uint32_t stratum) const { return refinement_bytes(stratum) == 0 ? 1 : 2; }
+  std::uint32_t planes(std::uint32_t stratum) const;
   // Whether chunks of the stratum are packed: their sections then take what they turn out to take.
   bool packed(std::uint32_t stratum) const { return !full_ && quantizer(stratum).packs(); }
-  // Not for full objects; of packed strata, before packing.
-  std::size_t section_bytes(std::uint32_t stratum, std::uint32_t plane) const;
-  // Of packed strata, before packing; chunk_bytes() is then about what is left of it.
-  std::size_t unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const;
-  std::size_t chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t layers) const;
+  // Where the section of head `index` lies in a chunk whose first layer is `first_layer`. Not for full objects; of
+  // packed strata, before packing.
+  struct Section {
+    std::size_t offset = 0, bytes = 0;
+  };
+  Section section(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first_layer, std::uint32_t index) const;
+  // Of layers [first, end); of packed strata, before packing: chunk_bytes() is then about what is left of it.
+  std::size_t unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first, std::uint32_t end) const;
+  std::size_t chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first, std::uint32_t end) const;
   // Whether a chunk may have so many bytes.
   bool may_have(const ChunkInfo& chunk) const;
   // All of an object, in the manifest's order and without checksums, in groups of `layers_per_group` layers.
@@ -60,8 +77,17 @@ class ObjectLayout {
 
  private:
   ObjectLayout() = default;
-  std::size_t refinement_bytes(std::uint32_t stratum) const {
-    return full_ ? 0 : quantizer(stratum).refinement_bytes(stratum_tokens(stratum), shape_.head_dim);
+  std::uint32_t heads() const { return shape_.pages_per_slab(); }
+  std::uint32_t mean_tokens(std::uint32_t stratum) const {
+    return strata_tokens_[stratum] - (stratum == 0 ? 0 : strata_tokens_[stratum - 1]);
+  }
+  std::size_t section_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t tokens) const;
+  // Where the sections of heads begin and the last one ends, if all were in one chunk; under a budget.
+  std::vector<std::size_t>& starts(std::uint32_t stratum, std::uint32_t plane) {
+    return section_starts_[2 * stratum + plane];
+  }
+  const std::vector<std::size_t>& starts(std::uint32_t stratum, std::uint32_t plane) const {
+    return section_starts_[2 * stratum + plane];
   }
 
   PageShape shape_;
@@ -69,6 +95,8 @@ class ObjectLayout {
   bool full_ = false, ranked_ = false;
   std::vector<std::shared_ptr<const Quantizer>> quantizers_;  // by stratum
   std::vector<std::uint32_t> strata_tokens_;
+  std::vector<std::uint32_t> head_strata_;  // [strata][layers · kv_heads], or empty: all heads alike
+  std::vector<std::vector<std::size_t>> section_starts_;
 };
 
 }  // namespace shale

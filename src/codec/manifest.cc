@@ -16,6 +16,8 @@ constexpr std::size_t kPrologueBytes = sizeof kMagic + sizeof(std::uint32_t) + s
 // Bounds that no model comes near and that keep every product of sizes below 2^63.
 constexpr std::uint32_t kLayersMax = 1 << 10, kHeadsMax = 1 << 10, kHeadDimMax = 1 << 12, kTokensMax = 1 << 26;
 constexpr std::uint32_t kTextMax = 1 << 10;
+// Part of what keys are hashes of: entries keep their names, and their measurements, when the format changes.
+constexpr std::uint64_t kKeyVersion = 2;
 
 class Writer {
  public:
@@ -102,6 +104,21 @@ Status check_shape(const PageShape& shape) {
   return {};
 }
 
+// Under a budget every token of every head is in one stratum; without one heads are alike, which goes without saying.
+Status check_head_strata(const Manifest& manifest) {
+  if (manifest.method.budget.empty() && manifest.head_strata.empty()) return {};
+  const std::size_t heads = manifest.shape.pages_per_slab(), tokens = manifest.tokens.size();
+  if (manifest.method.budget.empty() || manifest.head_strata.size() != heads * kKeepGrid.size()) {
+    return corrupt("what its heads keep does not fit its method");
+  }
+  for (std::size_t head = 0; head < heads; ++head) {
+    std::uint64_t all = 0;
+    for (std::size_t s = 0; s < kKeepGrid.size(); ++s) all += manifest.head_strata[s * heads + head];
+    if (all != tokens) return corrupt("what its heads keep does not fit its tokens");
+  }
+  return {};
+}
+
 // Chunks must be those that the other fields ask for, in order.
 Status check_chunks(const Manifest& manifest, const ObjectLayout& layout) {
   if (!std::ranges::equal(manifest.strata_tokens, layout.strata_tokens()))
@@ -147,7 +164,7 @@ Result<std::span<const std::byte>> unframe(std::span<const std::byte> bytes, Pag
 
 EntryKey entry_key(const Fingerprint& fingerprint, const EntryKey& parent, std::span<const std::int32_t> tokens) {
   Hasher hasher;
-  hasher.add(std::uint64_t{kObjectFormatVersion}).add(fingerprint.hash).add(parent).add(std::as_bytes(tokens));
+  hasher.add(kKeyVersion).add(fingerprint.hash).add(parent).add(std::as_bytes(tokens));
   return hasher.finish();
 }
 
@@ -202,6 +219,7 @@ AlignedBuffer Manifest::serialize() const {
   writer.text(method.text());
   writer.array(std::span(tokens));
   writer.array(std::span(strata_tokens));
+  writer.array(std::span(head_strata));
   writer.number(static_cast<std::uint32_t>(chunks.size()));
   for (const ChunkInfo& chunk : chunks) {
     writer.number(chunk.stratum);
@@ -235,6 +253,7 @@ Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
   const std::string method = reader.text();
   manifest.tokens = reader.array<std::int32_t>(kTokensMax);
   manifest.strata_tokens = reader.array<std::uint32_t>(kKeepGrid.size());
+  manifest.head_strata = reader.array<std::uint32_t>(kKeepGrid.size() * kLayersMax * kHeadsMax);
   const auto chunks = reader.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < chunks && i < 2 * kLayersMax * kKeepGrid.size(); ++i) {
     ChunkInfo& chunk = manifest.chunks.emplace_back();
@@ -255,8 +274,10 @@ Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
   if (!parsed) return corrupt(parsed.error().message);
   manifest.method = *parsed;
   if (manifest.method.text() != method) return corrupt("its method is not written as methods are");
+  if (!manifest.tokens.empty()) SHALE_TRY(check_head_strata(manifest));
   const auto layout =
-      ObjectLayout::make(manifest.shape, manifest.method, static_cast<std::uint32_t>(manifest.tokens.size()));
+      ObjectLayout::make(manifest.shape, manifest.method, static_cast<std::uint32_t>(manifest.tokens.size()), nullptr,
+                         manifest.head_strata);
   if (!layout) return corrupt(layout.error().message);
   SHALE_TRY(check_chunks(manifest, *layout));
   return manifest;

@@ -56,11 +56,7 @@ Method Method::coarsened() const {
 }
 
 Status Method::check() const {
-  if (!budget.empty()) {
-    SHALE_TRY(make_budget(budget));
-    return fail(ErrorCode::kUnsupported, "{}: stored objects keep the same number of tokens in every layer and head",
-                text());
-  }
+  if (!budget.empty()) SHALE_TRY(make_budget(budget));
   if (!scorer.empty()) SHALE_TRY(make_scorer(scorer));
   for (std::uint32_t s = 0; s < kKeepGrid.size(); ++s) SHALE_TRY(make_quantizer(quantizer_of(s)));
   return {};

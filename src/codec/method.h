@@ -1,5 +1,5 @@
 // A method is written `[budget:]scorer[+quantizer[/quantizer]…]`, `quantizer` or `full`: keydiff, kivi4, snapkv+int8,
-// snapkv+int8/kivi2, adakv:snapkv, full.
+// snapkv+int8/kivi2, adakv:snapkv+int8, full.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct Method {
   // What remains without the bits that refine others: layered2 for layered.
   Method coarsened() const;
   // Whether objects can be stored by it. kInvalidArgument for a name that is no budget's, scorer's or quantizer's, with
-  // the known ones; kUnsupported for a budget: stored strata hold as many tokens of one head as of another.
+  // the known ones.
   Status check() const;
   // Only the form is checked here.
   static Result<Method> parse(std::string_view text);

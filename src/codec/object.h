@@ -21,9 +21,9 @@
 
 namespace shale {
 
-inline constexpr std::uint32_t kObjectFormatVersion = 2;
+inline constexpr std::uint32_t kObjectFormatVersion = 4;
 // Of the manifest of an object whose pages are int8; all else is as in the other.
-inline constexpr std::uint32_t kInt8ObjectFormatVersion = 3;
+inline constexpr std::uint32_t kInt8ObjectFormatVersion = 5;
 
 // Everything that must agree before stored bytes may be read: weights, tokenizer, RoPE settings, KV element type, page
 // size, format version. Two fingerprints are compared by `hash` alone.
@@ -33,7 +33,7 @@ struct Fingerprint {
 };
 
 using EntryKey = Hash128;
-// hash(format version, fingerprint, parent's key, tokens); a root entry's parent key is all zero.
+// hash(2, fingerprint, parent's key, tokens); a root entry's parent key is all zero.
 EntryKey entry_key(const Fingerprint& fingerprint, const EntryKey& parent, std::span<const std::int32_t> tokens);
 
 // The bits of a stratum: all of them, or, where the quantizer's nest, those that can be read alone and the finer ones.
@@ -59,8 +59,12 @@ struct Manifest {
   std::uint32_t first_position = 0;  // of the entry's first token
   std::vector<std::int32_t> tokens;  // the entry's own
   Method method;
-  std::vector<std::uint32_t> strata_tokens;  // cumulative tokens kept per head up to and including each stratum
-  std::vector<ChunkInfo> chunks;             // by stratum, then plane, then layers
+  // Cumulative tokens kept per head, on average under a budget, up to and including each stratum.
+  std::vector<std::uint32_t> strata_tokens;
+  // Under a budget, what each head has of each stratum: [strata][layers · kv_heads], of each head `tokens` in all.
+  // Empty otherwise.
+  std::vector<std::uint32_t> head_strata;
+  std::vector<ChunkInfo> chunks;  // by stratum, then plane, then layers
 
   // Strata needed for `keep`: the first whose cumulative tokens reach kept_tokens(tokens, keep). `full` and plain
   // quantizers have a single stratum.

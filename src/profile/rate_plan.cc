@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "codec/entry_pages.h"
 #include "codec/layout.h"
 #include "codec/token_copy.h"
 #include "placement/allocation.h"
-#include "scoring/scorer.h"
+#include "scoring/budget.h"
 
 namespace shale {
 namespace {
@@ -22,14 +23,32 @@ struct HeadCosts {
   std::vector<QuantizerError> errors;      // [quantizer]
 };
 
+using Quantizers = std::vector<std::unique_ptr<Quantizer>>;
+
+// Under one budget across heads.
 class Planner {
  public:
-  Planner(const RankedContext& context, std::vector<std::unique_ptr<Quantizer>> quantizers,
-          std::vector<ObjectLayout> layouts, std::uint64_t budget_bytes, Executor& executor)
+  static Result<Planner> make(const RankedContext& context, const Quantizers& quantizers, const std::string& budget,
+                              Executor& executor);
+
+  struct Object {
+    Method method;
+    double keep = 1;
+    RateChoice choice;
+  };
+  // The same bits and the same share of tokens, as the budget spreads them. Nothing where none has so few bytes.
+  std::optional<Object> best_object(std::uint64_t bytes) const;
+  struct PerHead {
+    std::vector<Precision> heads;
+    RateChoice choice;
+  };
+  Result<PerHead> best_per_head(std::uint64_t bytes) const;
+  std::vector<QuantizerError> errors() const;
+
+ private:
+  Planner(const RankedContext& context, const Quantizers& quantizers, Executor& executor)
       : context_(context),
-        quantizers_(std::move(quantizers)),
-        layouts_(std::move(layouts)),
-        budget_bytes_(budget_bytes),
+        quantizers_(quantizers),
         executor_(executor),
         tokens_(context.sequence->length()),
         shape_(context.sequence->pool().shape()),
@@ -38,37 +57,60 @@ class Planner {
     list_precisions(none);
   }
 
-  Result<RatePlan> plan();
-
- private:
-  std::uint32_t strata() const { return layouts_.front().strata(); }
   void list_precisions(Precision& begun);
   HeadDistortion distortion_of(std::uint32_t head) const;
   std::vector<std::vector<std::uint32_t>> strata_of(std::uint32_t head) const;
   HeadCosts costs_of(std::uint32_t head) const;
-  std::vector<Point> points_of(const HeadCosts& costs) const;
+  double distortion_of(const HeadCosts& costs, const Precision& precision) const;
   std::uint64_t head_bytes(const Precision& precision) const;
-  // Means over all heads.
-  RateChoice choice_of(std::span<const std::vector<Point>> points, std::span<const std::uint32_t> chosen) const;
+  std::uint64_t object_bytes(const Precision& precision) const;
+  // What single heads have chosen, indices of precisions_; bytes are left to the caller.
+  RateChoice choice_of(std::span<const std::uint32_t> chosen) const;
   Method method_of(const Precision& precision) const;
-  std::vector<QuantizerError> mean_errors(std::span<const HeadCosts> costs) const;
 
   const RankedContext& context_;
-  std::vector<std::unique_ptr<Quantizer>> quantizers_;
-  std::vector<ObjectLayout> layouts_;  // by quantizer
-  std::uint64_t budget_bytes_;
+  const Quantizers& quantizers_;
   Executor& executor_;
   std::uint32_t tokens_;
   PageShape shape_;
   EntryPages pages_;
-  std::vector<Precision> precisions_;  // all there are
+  std::string budget_;
+  std::vector<std::uint8_t> stratum_of_;  // [layers · kv_heads][tokens]
+  std::vector<ObjectLayout> layouts_;     // by quantizer
+  std::vector<Precision> precisions_;     // all there are
+  std::vector<HeadCosts> costs_;          // by head
 };
+
+Result<Planner> Planner::make(const RankedContext& context, const Quantizers& quantizers, const std::string& budget,
+                              Executor& executor) {
+  SHALE_ASSIGN(const auto across_heads, make_budget(budget));
+  Planner planner(context, quantizers, executor);
+  planner.budget_ = budget;
+  const PageShape& shape = planner.shape_;
+  const std::size_t heads = shape.pages_per_slab();
+  planner.stratum_of_.assign(heads * planner.tokens_, kKeepGrid.size() - 1);
+  const ModelScores scores{shape.layers, shape.kv_heads, planner.tokens_, context.scores};
+  for (std::uint32_t s = 0; s + 1 < kKeepGrid.size(); ++s) {
+    cut_stratum(*across_heads, scores, context.scorer_window, s, planner.stratum_of_);
+  }
+  std::vector<std::uint32_t> counts;
+  if (budget != "uniform") counts = count_strata(planner.stratum_of_, heads);
+  for (const auto& quantizer : quantizers) {
+    const Method method{context.scorer, std::string(quantizer->name()), budget == "uniform" ? "" : budget};
+    SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(shape, method, planner.tokens_, context.tables, counts));
+    planner.layouts_.push_back(std::move(layout));
+  }
+  planner.costs_.resize(heads);
+  executor.parallel_for(
+      heads, [&](std::size_t head) { planner.costs_[head] = planner.costs_of(static_cast<std::uint32_t>(head)); });
+  return planner;
+}
 
 void Planner::list_precisions(Precision& begun) {
   for (std::size_t q = begun.empty() ? 0 : begun.back(); q < quantizers_.size(); ++q) {
     begun.push_back(static_cast<std::uint8_t>(q));
     precisions_.push_back(begun);
-    if (begun.size() < strata()) list_precisions(begun);
+    if (begun.size() < kKeepGrid.size()) list_precisions(begun);
     begun.pop_back();
   }
 }
@@ -92,13 +134,9 @@ HeadDistortion Planner::distortion_of(std::uint32_t head) const {
 
 // Tokens of each stratum, ascending.
 std::vector<std::vector<std::uint32_t>> Planner::strata_of(std::uint32_t head) const {
-  const auto order = ranking(context_.scores.subspan(std::size_t{head} * tokens_, tokens_));
-  std::vector<std::vector<std::uint32_t>> strata;
-  for (std::uint32_t s = 0, rank = 0; s < this->strata(); ++s) {
-    const std::uint32_t end = layouts_.front().strata_tokens()[s];
-    auto& stratum = strata.emplace_back(order.begin() + rank, order.begin() + end);
-    std::ranges::sort(stratum);
-    rank = end;
+  std::vector<std::vector<std::uint32_t>> strata(kKeepGrid.size());
+  for (std::uint32_t token = 0; token < tokens_; ++token) {
+    strata[stratum_of_[std::size_t{head} * tokens_ + token]].push_back(token);
   }
   return strata;
 }
@@ -121,27 +159,28 @@ HeadCosts Planner::costs_of(std::uint32_t head) const {
   return costs;
 }
 
-std::uint64_t Planner::head_bytes(const Precision& precision) const {
+double Planner::distortion_of(const HeadCosts& costs, const Precision& precision) const {
+  double distortion = 0;
+  for (std::uint32_t s = 0; s < kKeepGrid.size(); ++s) {
+    distortion += s < precision.size() ? costs.coded[s][precision[s]] : costs.dropped[s];
+  }
+  return distortion;
+}
+
+std::uint64_t Planner::object_bytes(const Precision& precision) const {
   std::uint64_t bytes = 0;
   for (std::uint32_t s = 0; s < precision.size(); ++s) bytes += layouts_[precision[s]].stratum_bytes(s);
-  return bytes / shape_.pages_per_slab();
+  return bytes;
 }
 
-std::vector<Point> Planner::points_of(const HeadCosts& costs) const {
-  std::vector<Point> points;
-  for (std::uint32_t i = 0; i < precisions_.size(); ++i) {
-    double distortion = 0;
-    for (std::uint32_t s = 0; s < strata(); ++s) {
-      distortion += s < precisions_[i].size() ? costs.coded[s][precisions_[i][s]] : costs.dropped[s];
-    }
-    points.push_back({.bytes = head_bytes(precisions_[i]), .utility = -distortion, .candidate = i});
-  }
-  return points;
+// Of one head, on average.
+std::uint64_t Planner::head_bytes(const Precision& precision) const {
+  return object_bytes(precision) / shape_.pages_per_slab();
 }
 
-RateChoice Planner::choice_of(std::span<const std::vector<Point>> points, std::span<const std::uint32_t> chosen) const {
-  std::vector<double> measured(points.size());
-  executor_.parallel_for(points.size(), [&](std::size_t i) {
+RateChoice Planner::choice_of(std::span<const std::uint32_t> chosen) const {
+  std::vector<double> measured(chosen.size());
+  executor_.parallel_for(chosen.size(), [&](std::size_t i) {
     const auto head = static_cast<std::uint32_t>(i);
     const Precision& precision = precisions_[chosen[head]];
     const auto strata = strata_of(head);
@@ -151,11 +190,10 @@ RateChoice Planner::choice_of(std::span<const std::vector<Point>> points, std::s
     measured[head] = distortion_of(head).measured(kept);
   });
   RateChoice choice;
-  for (std::size_t head = 0; head < points.size(); ++head) {
-    const Point& point = points[head][chosen[head]];
-    choice.bytes += point.bytes;
-    choice.predicted -= point.utility / static_cast<double>(points.size());
-    choice.measured += measured[head] / static_cast<double>(points.size());
+  for (std::size_t head = 0; head < chosen.size(); ++head) {
+    const double share = 1 / static_cast<double>(chosen.size());
+    choice.predicted += share * distortion_of(costs_[head], precisions_[chosen[head]]);
+    choice.measured += share * measured[head];
   }
   return choice;
 }
@@ -163,10 +201,10 @@ RateChoice Planner::choice_of(std::span<const std::vector<Point>> points, std::s
 Method Planner::method_of(const Precision& precision) const {
   std::vector<std::string_view> names;
   for (const std::uint8_t q : precision) names.push_back(quantizers_[q]->name());
-  return Method::parse(fmt::format("{}+{}", context_.scorer, fmt::join(names, "/"))).value();
+  return Method::parse(fmt::format("{}:{}+{}", budget_, context_.scorer, fmt::join(names, "/"))).value();
 }
 
-std::vector<QuantizerError> Planner::mean_errors(std::span<const HeadCosts> costs) const {
+std::vector<QuantizerError> Planner::errors() const {
   const double elements = 2.0 * shape_.pages_per_slab() * shape_.head_dim * tokens_;
   std::vector<QuantizerError> means;
   for (std::size_t q = 0; q < quantizers_.size(); ++q) {
@@ -174,10 +212,10 @@ std::vector<QuantizerError> Planner::mean_errors(std::span<const HeadCosts> cost
     mean.name = quantizers_[q]->name();
     const auto layout = ObjectLayout::make(shape_, {"", mean.name}, tokens_, context_.tables).value();
     mean.bits = static_cast<double>(layout.stratum_bytes(0)) * 8 / elements;
-    for (const HeadCosts& head : costs) {
+    for (const HeadCosts& head : costs_) {
       const auto add = [&](HeadDistortion::Error& sum, const HeadDistortion::Error& one) {
-        sum.keys += one.keys / static_cast<double>(costs.size());
-        sum.values += one.values / static_cast<double>(costs.size());
+        sum.keys += one.keys / static_cast<double>(costs_.size());
+        sum.values += one.values / static_cast<double>(costs_.size());
       };
       add(mean.position, head.errors[q].position);
       add(mean.importance, head.errors[q].importance);
@@ -186,55 +224,79 @@ std::vector<QuantizerError> Planner::mean_errors(std::span<const HeadCosts> cost
   return means;
 }
 
-Result<RatePlan> Planner::plan() {
-  const std::size_t heads = shape_.pages_per_slab();
-  std::vector<HeadCosts> costs(heads);
-  executor_.parallel_for(heads, [&](std::size_t head) { costs[head] = costs_of(static_cast<std::uint32_t>(head)); });
-  std::vector<std::vector<Point>> points;
-  std::vector<Point> together = points_of(costs.front());
-  for (Point& point : together) point.bytes = point.bytes * heads, point.utility = 0;
-  for (const HeadCosts& head : costs) {
-    points.push_back(points_of(head));
-    for (std::size_t i = 0; i < together.size(); ++i) together[i].utility += points.back()[i].utility;
+std::optional<Planner::Object> Planner::best_object(std::uint64_t bytes) const {
+  std::optional<std::uint32_t> best;
+  double least = 0;
+  std::uint64_t bytes_of_best = 0;
+  for (std::uint32_t i = 0; i < precisions_.size(); ++i) {
+    const std::uint64_t needed = object_bytes(precisions_[i]);
+    if (needed > bytes) continue;
+    double distortion = 0;
+    for (const HeadCosts& head : costs_) distortion += distortion_of(head, precisions_[i]);
+    if (best && (distortion > least || (distortion == least && needed >= bytes_of_best))) continue;
+    best = i, least = distortion, bytes_of_best = needed;
   }
+  if (!best) return std::nullopt;
+  const Precision& precision = precisions_[*best];
+  Object object{method_of(precision), kKeepGrid[precision.size() - 1],
+                choice_of(std::vector<std::uint32_t>(costs_.size(), *best))};
+  object.choice.bytes = bytes_of_best;
+  return object;
+}
 
-  RatePlan plan;
-  plan.full_bytes = std::uint64_t{shape_.pages_for(tokens_)} * shape_.slab_bytes();
-  SHALE_ASSIGN(const Allocation per_head, allocate(points, budget_bytes_));
-  std::erase_if(together, [&](const Point& point) { return point.bytes > budget_bytes_; });
-  const Point best = *std::ranges::max_element(together, [](const Point& a, const Point& b) {
-    return a.utility < b.utility || (a.utility == b.utility && a.bytes > b.bytes);
-  });
-  plan.method = method_of(precisions_[best.candidate]);
-  plan.keep = kKeepGrid[precisions_[best.candidate].size() - 1];
-  plan.object = choice_of(points, std::vector<std::uint32_t>(heads, best.candidate));
-  for (const std::uint32_t chosen : per_head.chosen) plan.heads.push_back(precisions_[chosen]);
-  plan.per_head = choice_of(points, per_head.chosen);
-  plan.errors = mean_errors(costs);
-  return plan;
+Result<Planner::PerHead> Planner::best_per_head(std::uint64_t bytes) const {
+  std::vector<std::vector<Point>> points;
+  for (const HeadCosts& head : costs_) {
+    auto& of_head = points.emplace_back();
+    for (std::uint32_t i = 0; i < precisions_.size(); ++i) {
+      of_head.push_back(
+          {.bytes = head_bytes(precisions_[i]), .utility = -distortion_of(head, precisions_[i]), .candidate = i});
+    }
+  }
+  SHALE_ASSIGN(const Allocation allocation, allocate(points, bytes));
+  PerHead best{{}, choice_of(allocation.chosen)};
+  for (const std::uint32_t chosen : allocation.chosen) {
+    best.heads.push_back(precisions_[chosen]);
+    best.choice.bytes += head_bytes(precisions_[chosen]);
+  }
+  return best;
 }
 
 }  // namespace
 
 Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::string> quantizers,
-                           std::uint64_t budget_bytes, Executor& executor) {
+                           std::span<const std::string> budgets, std::uint64_t budget_bytes, Executor& executor) {
   const PageShape& shape = context.sequence->pool().shape();
   const std::size_t query_elements = std::size_t{shape.layers} * context.query_heads * context.window * shape.head_dim;
   if (query_elements == 0 || context.queries.size() != query_elements || context.query_heads % shape.kv_heads != 0) {
     return fail(ErrorCode::kInvalidArgument,
                 "distortion is measured by the context's last queries; none were captured");
   }
-  std::vector<std::unique_ptr<Quantizer>> made;
-  std::vector<ObjectLayout> layouts;
+  Quantizers made;
   for (const std::string& name : quantizers) {
     SHALE_ASSIGN(auto quantizer, make_quantizer(name, context.tables));
     if (quantizer->needs_tables()) return fail(ErrorCode::kInvalidArgument, "{} needs tables of the model", name);
-    SHALE_ASSIGN(ObjectLayout layout,
-                 ObjectLayout::make(shape, {context.scorer, name}, context.sequence->length(), context.tables));
     made.push_back(std::move(quantizer));
-    layouts.push_back(std::move(layout));
   }
-  return Planner(context, std::move(made), std::move(layouts), budget_bytes, executor).plan();
+  RatePlan plan;
+  plan.full_bytes = std::uint64_t{shape.pages_for(context.sequence->length())} * shape.slab_bytes();
+  std::optional<Planner::Object> best;
+  for (const std::string& budget : budgets) {
+    SHALE_ASSIGN(const Planner planner, Planner::make(context, made, budget, executor));
+    if (plan.heads.empty()) {
+      SHALE_ASSIGN(Planner::PerHead per_head, planner.best_per_head(budget_bytes));
+      plan.heads = std::move(per_head.heads);
+      plan.per_head = per_head.choice;
+      plan.errors = planner.errors();
+    }
+    auto object = planner.best_object(budget_bytes);
+    if (object && (!best || object->choice.predicted < best->choice.predicted)) best = std::move(object);
+  }
+  if (!best) return fail(ErrorCode::kInvalidArgument, "no object of the context takes {} bytes or less", budget_bytes);
+  plan.method = best->method;
+  plan.keep = best->keep;
+  plan.object = best->choice;
+  return plan;
 }
 
 }  // namespace shale

@@ -1,5 +1,6 @@
-// For a budget of bytes: how many tokens of one context to keep, at how many bits, jointly. Every (head, stratum,
-// quantizer) is coded once and its distortion predicted (codec/distortion.h); bytes are those of stored objects.
+// For a budget of bytes: how many tokens of one context to keep, spread over heads by which budget, at how many bits,
+// jointly. Every (head, stratum, quantizer) is coded once a budget and its distortion predicted (codec/distortion.h);
+// bytes are those of stored objects.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "codec/method.h"
 #include "core/executor.h"
 #include "paging/sequence.h"
+#include "scoring/scorer.h"
 
 namespace shale {
 
@@ -21,6 +23,7 @@ struct RankedContext {
   std::span<const float> scores;   // [layers][kv_heads][tokens], higher = keep
   std::span<const float> queries;  // [layers][query_heads][window][head_dim], of the last tokens
   std::uint32_t query_heads = 0, window = 0;
+  std::uint32_t scorer_window = ScorerOptions().window;
   const CachegenTables* tables = nullptr;  // of the model, for quantizers that need them
 };
 
@@ -42,21 +45,22 @@ struct QuantizerError {
 
 struct RatePlan {
   std::uint64_t full_bytes = 0;
-  // The best that one stored object can be: the same for every head. The optimum of all (keep, bits).
+  // The best that one stored object can be: the optimum of all (keep, bits, budget).
   Method method;
   double keep = 1;
   RateChoice object;
-  // Tokens and bits by head: what budgets per head are worth beyond it. No stored object holds this.
+  // Tokens and bits chosen for each head alone, what that would be worth beyond it. No stored object holds this.
   std::vector<Precision> heads;  // [layers · kv_heads]
   RateChoice per_head;
   std::vector<QuantizerError> errors;
 };
 
-// `quantizers` from finest to coarsest, without repetition. kInvalidArgument for unknown names, for those that lack
-// tables, a budget that nothing meets, or a context without queries; kUnsupported for a head dimension that a quantizer
-// cannot take. Takes about as long as encoding the context once a quantizer, and needs a few copies of one head's KV a
-// thread.
+// `quantizers` from finest to coarsest, without repetition; `budgets` across heads (scoring/budget.h), of which the
+// first also gives `per_head` and `errors`. kInvalidArgument for unknown names, for quantizers that lack tables, for
+// bytes that nothing meets, or a context without queries; kUnsupported for a head dimension that a quantizer cannot
+// take. Takes about as long as encoding the context once a quantizer and budget, and needs a few copies of one head's
+// KV a thread.
 Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::string> quantizers,
-                           std::uint64_t budget_bytes, Executor& executor);
+                           std::span<const std::string> budgets, std::uint64_t budget_bytes, Executor& executor);
 
 }  // namespace shale

@@ -1,4 +1,4 @@
-// Objects checked in under tests/data/objects, written by format version 2: sound ones must decode for ever, damaged
+// Objects checked in under tests/data/objects, written by format version 4: sound ones must decode for ever, damaged
 // ones must be refused as their names say. `codec_test --gtest_also_run_disabled_tests --gtest_filter=Corpus.*Write*`
 // makes them anew, for a new format version only.
 #include <gtest/gtest.h>
@@ -27,13 +27,22 @@ void write(const std::string& name, std::span<const std::byte> bytes) {
 }
 
 std::string file_of(std::string method) {
-  std::ranges::replace(method, '/', '-');
+  for (const char special : {'/', ':'}) std::ranges::replace(method, special, '-');
   return method;
 }
 
-constexpr std::array kSound = {
-    "full",        "int8",     "kivi4",         "streaming", "knorm+kivi2", "knorm+layered", "knorm+int8/kivi2",
-    "turboquant4", "cachegen", "knorm+cachegen"};
+constexpr std::array kSound = {"full",
+                               "int8",
+                               "kivi4",
+                               "streaming",
+                               "knorm+kivi2",
+                               "knorm+layered",
+                               "knorm+int8/kivi2",
+                               "turboquant4",
+                               "cachegen",
+                               "knorm+cachegen",
+                               "adakv:knorm+int8",
+                               "global:knorm+layered"};
 
 TEST(Corpus, SoundObjectsDecode) {
   const Context context = small_context();
@@ -108,6 +117,13 @@ TEST(Corpus, DISABLED_Write) {
   damaged("corrupt-layers.manifest", [](Manifest& m) { m.shape.layers = 3; });
   damaged("corrupt-page-tokens.manifest", [](Manifest& m) { m.shape.page_tokens = 12; });
   damaged("corrupt-scorer.manifest", [](Manifest& m) { m.method.scorer = "nobody"; });
+  damaged("corrupt-head-strata-unasked.manifest", [](Manifest& m) { m.head_strata.assign(10, 1); });
+  Manifest budgeted = small_object("adakv:knorm+int8").manifest;
+  ++budgeted.head_strata[0];
+  write("corrupt-head-strata-sum.manifest", budgeted.serialize().bytes());
+  --budgeted.head_strata[0];
+  budgeted.head_strata.pop_back();
+  write("corrupt-head-strata-missing.manifest", budgeted.serialize().bytes());
   AlignedBuffer bytes = sound.serialize();
   write("corrupt-truncated.manifest", bytes.bytes().first(bytes.size() / 2));
   bytes.data()[bytes.size() - 1] ^= std::byte{1};

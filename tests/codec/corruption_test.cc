@@ -102,10 +102,11 @@ TEST_P(Damaged, ForgedChunksAreRefusedOrHarmless) {
 
 INSTANTIATE_TEST_SUITE_P(Objects, Damaged,
                          ::testing::Values("full", "int8", "knorm", "streaming+kivi2", "knorm+layered/kivi4",
-                                           "cachegen", "knorm+cachegen/int8"),
+                                           "cachegen", "knorm+cachegen/int8", "adakv:knorm+int8",
+                                           "global:knorm+cachegen"),
                          [](const auto& method) {
                            std::string name = method.param;
-                           std::ranges::replace_if(name, [](char c) { return c == '+' || c == '/'; }, '_');
+                           std::ranges::replace_if(name, [](unsigned char c) { return !std::isalnum(c); }, '_');
                            return name;
                          });
 

@@ -4,59 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
-#include "codec/object_fixture.h"
+#include "codec/naive_strata.h"
 
 namespace shale {
 namespace {
 
 constexpr PageShape kShape = {.layers = 3, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
-
-// Token indices of an entry, stratum by stratum, in the order in which they must lie in the table.
-std::vector<std::vector<std::uint32_t>> naive_strata(const Context& context, const Method& method, std::uint32_t index,
-                                                     std::uint32_t first, std::uint32_t end, std::uint32_t window) {
-  const std::uint32_t n = end - first, layer = index / context.shape.kv_heads, head = index % context.shape.kv_heads;
-  std::vector<std::vector<std::uint32_t>> strata(method.scorer.empty() ? 1 : kKeepGrid.size());
-  if (method.scorer.empty()) {
-    strata[0].resize(n);
-    std::iota(strata[0].begin(), strata[0].end(), 0u);
-    return strata;
-  }
-  // The scorer runs over one page of all tokens, laid out here.
-  const std::uint32_t page_tokens = (n + 15) / 16 * 16, d = context.shape.head_dim;
-  std::vector<std::vector<Half>> memory;
-  std::vector<LayerKv<Half>::Page> pages;
-  for (std::uint32_t h = 0; h < context.shape.kv_heads; ++h) {
-    const HeadRows& rows = context.heads[layer * context.shape.kv_heads + h];
-    auto& page = memory.emplace_back(2 * std::size_t{d} * page_tokens);
-    for (std::uint32_t i = 0; i < n; ++i) {
-      for (std::uint32_t c = 0; c < d; ++c) {
-        page[std::size_t{c} * page_tokens + i] = to_half(rows.key(first + i, c));
-        page[std::size_t{d} * page_tokens + std::size_t{i} * d + c] = to_half(rows.value(first + i, c));
-      }
-    }
-  }
-  for (const auto& page : memory) pages.push_back({page.data(), page.data() + std::size_t{d} * page_tokens});
-  const Observations observations = observed(context, end - n, end);
-  LayerKv<Half> kv{.tokens = n,
-                   .kv_heads = context.shape.kv_heads,
-                   .head_dim = d,
-                   .page_tokens = page_tokens,
-                   .layer = layer,
-                   .pages = pages,
-                   .sliding_window = window};
-  observations.hand_over(layer, kv);
-  std::vector<float> scores(std::size_t{context.shape.kv_heads} * n);
-  (*make_scorer(method.scorer, kOptions))->score(kv, scores);
-  const auto order = ranking(std::span(scores).subspan(std::size_t{head} * n, n));
-  std::uint32_t rank = 0;
-  for (std::size_t s = 0; s < kKeepGrid.size(); ++s) {
-    for (; rank < kept_tokens(n, kKeepGrid[s]); ++rank) strata[s].push_back(order[rank]);
-    std::sort(strata[s].begin(), strata[s].end());
-  }
-  return strata;
-}
 
 // What the decoded sequence must hold after its first `prefix` tokens, within the quantizer's bounds.
 void expect_decoded(const Context& context, const Sequence& sequence, const Manifest& manifest, double keep,
@@ -66,7 +19,7 @@ void expect_decoded(const Context& context, const Sequence& sequence, const Mani
   for (std::uint32_t index = 0; index < context.shape.pages_per_slab(); ++index) {
     const HeadRows got = held(sequence, index / context.shape.kv_heads, index % context.shape.kv_heads, prefix);
     const std::uint32_t window = windows.empty() ? 0 : windows[index / context.shape.kv_heads];
-    const auto strata = naive_strata(context, manifest.method, index, first, end, window);
+    const auto strata = naive_strata(context, manifest.method, index, first, end, windows);
     const std::uint32_t in_sight = window && logical >= window ? logical - window + 1 : 0;
     std::uint32_t at = 0;
     for (std::uint32_t s = 0; s < manifest.strata_for(keep); ++s) {
@@ -96,7 +49,15 @@ void expect_decoded(const Context& context, const Sequence& sequence, const Mani
 }
 
 std::vector<std::string> all_methods() {
-  std::vector<std::string> methods = {"full", "snapkv+int8/kivi2", "keydiff+none/layered/int8/layered2/turboquant3"};
+  std::vector<std::string> methods = {"full",
+                                      "snapkv+int8/kivi2",
+                                      "keydiff+none/layered/int8/layered2/turboquant3",
+                                      "adakv:knorm",
+                                      "adakv:snapkv+kivi4",
+                                      "global:keydiff+layered",
+                                      "global:knorm+cachegen",
+                                      "global:random+none/int8/turboquant3",
+                                      "pyramid:streaming+int8"};
   for (const std::string_view quantizer : quantizer_names()) {
     if (quantizer == "none") continue;
     methods.emplace_back(quantizer);
@@ -273,7 +234,7 @@ TEST(LayeredObject, IsReadAtFewerBitsWithoutItsRefinement) {
 }
 
 std::string test_name(std::string method) {
-  std::ranges::replace_if(method, [](char c) { return c == '+' || c == '/'; }, '_');
+  std::ranges::replace_if(method, [](unsigned char c) { return !std::isalnum(c); }, '_');
   return method;
 }
 INSTANTIATE_TEST_SUITE_P(Objects, EveryMethod, ::testing::ValuesIn(all_methods()),

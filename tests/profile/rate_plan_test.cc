@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "codec/object.h"
@@ -34,8 +35,35 @@ class RatePlanTest : public ::testing::Test {
     scores_.resize(std::size_t{kShape.pages_per_slab()} * kTokens);
     for (float& score : scores_) score = normal(random_);
   }
-  Result<RatePlan> plan(std::uint64_t budget) {
-    return plan_rate({&sequence_, "knorm", scores_, queries_, kQueryHeads, kWindow}, quantizers_, budget, executor_);
+  Result<RatePlan> plan(std::uint64_t bytes, const std::vector<std::string>& budgets = {"uniform"}) {
+    return plan_rate({&sequence_, "knorm", scores_, queries_, kQueryHeads, kWindow}, quantizers_, budgets, bytes,
+                     executor_);
+  }
+  // What storing the planned object takes, ranked by `scores_`.
+  std::uint64_t stored_bytes(const RatePlan& planned) {
+    Manifest manifest;
+    manifest.method = planned.method;
+    manifest.tokens.resize(kTokens);
+    const Observations nothing;
+    auto encoder = ObjectEncoder::start(*pool_, sequence_.slabs(kTokens), 0, manifest, {}, nothing, {}).value();
+    while (encoder.step(executor_)) {
+    }
+    return encoder.finish().manifest.bytes_for(planned.keep);
+  }
+  // As the scorer knorm ranks.
+  void rank() {
+    for (std::uint32_t head = 0; head < kShape.pages_per_slab(); ++head) {
+      for (std::uint32_t token = 0; token < kTokens; ++token) {
+        const auto place = sequence_.appended(head / 2, head % 2, token, kTokens);
+        const PageView page = pool_->page(place.page);
+        float squares = 0;
+        for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
+          const float key = to_float(page.keys[std::size_t{c} * kShape.page_tokens + place.slot]);
+          squares += key * key;
+        }
+        scores_[std::size_t{head} * kTokens + token] = -std::sqrt(squares);
+      }
+    }
   }
 
   std::mt19937 random_{1};
@@ -66,15 +94,28 @@ TEST_F(RatePlanTest, SpendsItsBudgetAndBudgetsByHeadSpendItBetter) {
 TEST_F(RatePlanTest, BytesAreThoseOfTheStoredObject) {
   const auto planned = plan(kTokens * kShape.token_bytes() / 5);
   ASSERT_TRUE(planned);
-  Manifest manifest;
-  manifest.method = planned->method;
-  manifest.tokens.resize(kTokens);
-  const Observations nothing;
-  auto encoder = ObjectEncoder::start(*pool_, sequence_.slabs(kTokens), 0, manifest, {}, nothing, {});
-  ASSERT_TRUE(encoder) << encoder.error().message;
-  while (encoder->step(executor_)) {
+  EXPECT_EQ(stored_bytes(*planned), planned->object.bytes);
+}
+
+// Heads of small keys attend evenly, those of large ones sharply: what is kept is better spread unevenly.
+TEST_F(RatePlanTest, SpreadsTokensOverHeadsWhereThatIsBetter) {
+  rank();
+  const std::uint64_t bytes = kTokens * kShape.token_bytes() / 8;
+  const double uniform = plan(bytes)->object.predicted;
+  for (const std::string budget : {"adakv", "global", "pyramid"}) {
+    const auto alone = plan(bytes, {budget});
+    ASSERT_TRUE(alone) << alone.error().message;
+    EXPECT_EQ(alone->method.budget, budget);
+    EXPECT_LE(alone->object.bytes, bytes);
+    EXPECT_NEAR(static_cast<double>(stored_bytes(*alone)), static_cast<double>(alone->object.bytes),
+                0.02 * static_cast<double>(bytes))
+        << "but for ties of rounded scores";
   }
-  EXPECT_EQ(encoder->finish().manifest.bytes_for(planned->keep), planned->object.bytes);
+  const auto best = plan(bytes, {"uniform", "adakv", "global"});
+  ASSERT_TRUE(best);
+  EXPECT_LE(best->object.predicted, uniform);
+  EXPECT_EQ(best->object.predicted,
+            std::min({uniform, plan(bytes, {"adakv"})->object.predicted, plan(bytes, {"global"})->object.predicted}));
 }
 
 TEST_F(RatePlanTest, KeepsEverythingWhereThereIsRoom) {
@@ -91,6 +132,7 @@ TEST_F(RatePlanTest, KeepsEverythingWhereThereIsRoom) {
 
 TEST_F(RatePlanTest, SaysWhatIsMissing) {
   EXPECT_EQ(plan(10).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(plan(1 << 20, {"nope"}).error().code, ErrorCode::kInvalidArgument);
   quantizers_ = {"nope"};
   EXPECT_EQ(plan(1 << 20).error().code, ErrorCode::kInvalidArgument);
   quantizers_ = {"int8"};
