@@ -24,11 +24,9 @@ struct CompressOptions {
 };
 
 constexpr char kExamples[] =
-    "The best (keep, bits, spread over heads) of one stored object within the budget, and what choosing for every "
-    "head\n"
-    "alone would be worth\n"
-    "beyond it. Distortion is the squared error of attention's output over the spread of the values it averages:\n"
-    "0 for nothing lost, 1 for everything. Nothing is measured on answers: see shale profile.\n"
+    "The best (keep, bits, spread over heads) of one stored object within the budget, and what choosing for every\n"
+    "head alone would be worth beyond it. Distortion is the squared error of attention's output over the spread of\n"
+    "the values it averages: 0 for nothing lost, 1 for everything. Nothing is measured on answers: see shale profile.\n"
     "\n"
     "Examples:\n"
     "  shale compress --context LICENSE --budget 0.2\n"
@@ -94,12 +92,12 @@ Json to_json(const RatePlan& plan, std::uint32_t tokens, std::uint64_t budget) {
 }
 
 void print_choice(const std::string& what, const RateChoice& choice, std::uint64_t full_bytes) {
-  fmt::print("{:<34}  {:>10}  {:>5.3f}  {:>9.4f}  {:>8.4f}\n", what, format_bytes(choice.bytes),
+  fmt::print("{:<48}  {:>10}  {:>5.3f}  {:>9.4f}  {:>8.4f}\n", what, format_bytes(choice.bytes),
              static_cast<double>(choice.bytes) / static_cast<double>(full_bytes), choice.predicted, choice.measured);
 }
 
 void print_tables(const RatePlan& plan) {
-  fmt::print("{:<34}  {:>10}  {:>5}  {:>9}  {:>8}\n", "CONFIGURATION", "SIZE", "SHARE", "PREDICTED", "MEASURED");
+  fmt::print("{:<48}  {:>10}  {:>5}  {:>9}  {:>8}\n", "CONFIGURATION", "SIZE", "SHARE", "PREDICTED", "MEASURED");
   print_choice(fmt::format("{}, keep {}", plan.method.text(), plan.keep), plan.object, plan.full_bytes);
   print_choice("tokens and bits by head", plan.per_head, plan.full_bytes);
   fmt::print(

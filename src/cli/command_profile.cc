@@ -48,9 +48,9 @@ Result<std::vector<std::string>> all_questions(const ProfileCommandOptions& opti
 }
 
 void print_table(const ContextProfile& profile) {
-  fmt::print("{:<16}  {:>4}  {:>9}  {:>8}  {:>10}\n", "METHOD", "KEEP", "AGREEMENT", "KL", "SIZE");
+  fmt::print("{:<28}  {:>4}  {:>9}  {:>8}  {:>10}\n", "METHOD", "KEEP", "AGREEMENT", "KL", "SIZE");
   for (const ProfileRow& row : profile.rows) {
-    fmt::print("{:<16}  {:>4}  {:>9.3f}  {:>8.4f}  {:>10}\n", row.method.text(), row.keep, row.agreement, row.kl,
+    fmt::print("{:<28}  {:>4}  {:>9.3f}  {:>8.4f}  {:>10}\n", row.method.text(), row.keep, row.agreement, row.kl,
                format_bytes(row.bytes));
   }
   fmt::print("\n{} questions ({} written by the model), {}:\n", profile.questions.size(), profile.questions_by_model,
