@@ -23,7 +23,7 @@ Result<double> compute(Engine& engine, std::span<const Token> context, Sequence&
   const RealClock clock;
   double seconds = 0;
   for (auto rest = context.subspan(sequence.length()); !rest.empty();) {
-    SHALE_TRY(check(stop));
+    SHALE_TRY(check_stop(stop));
     const std::uint32_t depth = sequence.length();
     const auto chunk = rest.first(next_chunk(static_cast<std::uint32_t>(rest.size()), kStepTokens));
     const auto count = static_cast<std::uint32_t>(chunk.size());

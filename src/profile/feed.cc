@@ -5,7 +5,7 @@
 
 namespace shale {
 
-Status check(const Stop& stop) {
+Status check_stop(const Stop& stop) {
   if (stop && stop()) return fail(ErrorCode::kCancelled, "measuring was stopped");
   return {};
 }
@@ -38,7 +38,7 @@ Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits
       }
     }
     if (batch.empty()) continue;
-    SHALE_TRY(check(stop));
+    SHALE_TRY(check_stop(stop));
     SHALE_ASSIGN(std::span<const float> logits, model.step(batch));
     for (std::size_t i = 0; on_logits && i < batch.size(); ++i) {
       const std::size_t count = batch[i].tokens.size() * vocabulary;

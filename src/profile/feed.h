@@ -23,7 +23,7 @@ using OnLogits = std::function<void(std::size_t feed, std::size_t first, std::sp
 // Whether somebody wants the work to end: looked at before each step, which then ends it with kCancelled. Empty:
 // nobody.
 using Stop = std::function<bool()>;
-Status check(const Stop& stop);
+Status check_stop(const Stop& stop);
 
 // Appends each feed's tokens to its sequence. Without `on_logits` none are computed. Sequences must differ. On an error
 // (kFull: the pool) sequences may have grown by some of their tokens.

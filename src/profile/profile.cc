@@ -85,7 +85,7 @@ Result<std::vector<ProfileRow>> Profiler::run(const std::function<void(std::size
   std::vector<std::vector<Divergence>> results(rows.size(), std::vector<Divergence>(references_.size()));
   ObjectBytes object;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    SHALE_TRY(check(options_.stop));
+    SHALE_TRY(check_stop(options_.stop));
     ProfileRow& row = rows[i];
     if (i == 0 || row.method != rows[i - 1].method) {
       SHALE_ASSIGN(object,

@@ -177,7 +177,7 @@ Status Sweeper::measure(const SweepConfiguration& configuration, Measured& measu
 Result<std::vector<Sweeper::Measured>> Sweeper::run(const std::function<void()>& done) {
   std::vector<Measured> measured(options_.configurations.size());
   for (std::size_t i = 0; i < measured.size(); ++i) {
-    SHALE_TRY(check(options_.stop));
+    SHALE_TRY(check_stop(options_.stop));
     const SweepConfiguration& configuration = options_.configurations[i];
     if (auto status = measure(configuration, measured[i]); !status) {
       return fail_in(configuration.method.text(), std::move(status).error());
