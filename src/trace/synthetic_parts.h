@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kTextBlocksMax = kTokensMax;
 inline std::uint64_t block_id(std::uint64_t text, std::uint64_t block) { return text * kTextBlocksMax + block; }
 
 inline std::uint64_t draw_length(const LengthOptions& length, Random& random) {
-  return std::min(random.log_normal(length.median, length.sigma), kTokensMax);
+  return random.log_normal(length.median, length.sigma, kTokensMax);
 }
 
 // The length that the `which`-th of a fixed set of texts has: always the same one, without remembering it.

@@ -82,6 +82,14 @@ TEST_F(SyntheticTest, ZipfIsZipf) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(Zipf(1, 1.2).draw(random), 0u);
 }
 
+TEST_F(SyntheticTest, LengthsStayWithinTheirBoundsHoweverWideTheySpread) {
+  Random random(5);
+  std::set<std::uint64_t> lengths;
+  for (int i = 0; i < 10'000; ++i) lengths.insert(random.log_normal(1 << 24, 10, 1000));
+  EXPECT_EQ(*lengths.begin(), 1u);
+  EXPECT_EQ(*lengths.rbegin(), 1000u);
+}
+
 TEST_F(SyntheticTest, ArrivalsHaveTheirRateAndTheirShape) {
   const auto poisson = shape(gaps({.per_s = 4}, 50'000));
   EXPECT_NEAR(poisson.first, 0.25, 0.01);
