@@ -1,6 +1,13 @@
+#include <cmath>
+
 #include "trace/formats.h"
 
 namespace shale {
+namespace {
+
+constexpr double kTimeMaxS = 1e18;  // differences, and their whole seconds, stay within every type
+
+}  // namespace
 
 Status LineTraceReader::start() {
   SHALE_ASSIGN(has_first_, read(first_));
@@ -20,6 +27,9 @@ Result<bool> LineTraceReader::next(RawRequest& request) {
 }
 
 Result<double> LineTraceReader::arrival(double time_s, const char* at) {
+  if (!(std::abs(time_s) <= kTimeMaxS)) {
+    return lines_.fail_at(at, "the time is more than {:g} seconds from zero", kTimeMaxS);
+  }
   if (!std::exchange(has_arrival_, true)) first_s_ = last_s_ = time_s;
   if (time_s < last_s_ && !sort_) {
     return lines_.fail_at(at, "the request comes {:.6g} s before the one above it; sort the file, or ask for sorting",

@@ -47,6 +47,8 @@ TEST_F(TraceErrorTest, HashIds) {
        "2:95: 1 blocks of answer, but 609 tokens fill only 0"},
       {good + "\n" + R"({"timestamp": -1, "input_length": 600, "hash_ids": [1, 2]})",
        "3:15: the request comes 0.001 s"},
+      {good + R"({"timestamp": 1.7e308, "input_length": 600, "hash_ids": [1, 2]})",
+       "2:15: the time is more than 1e+18 seconds from zero"},
       {R"({"timestamp": 0, "input_length": 1000000000, "hash_ids": [1, 2]})", "1:58: 2 blocks do not tell the size"},
   });
 }
