@@ -12,8 +12,9 @@ if(SHALE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# Over the build type's: optimised enough to run the tests in minutes, with lines for stack traces, quick to compile.
 if(SHALE_SANITIZE)
-  add_compile_options(-fsanitize=${SHALE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options(-fsanitize=${SHALE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g1)
   add_link_options(-fsanitize=${SHALE_SANITIZE})
 endif()
 if(SHALE_BUILD_FUZZERS)
