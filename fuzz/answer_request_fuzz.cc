@@ -1,15 +1,12 @@
 // Bodies of requests: any bytes are an error that names what is wrong, or a request within bounds.
 #include "core/utf8.h"
+#include "input.h"
 #include "server/answer_json.h"
 #include "server/answer_request.h"
 
 namespace {
 
 using namespace shale;
-
-void check(bool holds) {
-  if (!holds) __builtin_trap();
-}
 
 void check_error(const ApiError& error) {
   check(error.status == 400 && !error.message.empty());

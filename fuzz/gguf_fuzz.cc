@@ -1,7 +1,5 @@
 // GGUF metadata: any bytes are an error or a model whose hyperparameters, tensors and vocabulary passed every check.
-#include <cstring>
-
-#include "core/aligned_buffer.h"
+#include "input.h"
 #include "model/architecture.h"
 #include "model/gguf_file.h"
 #include "model/vocabulary_check.h"
@@ -9,12 +7,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace shale;
-  AlignedBuffer bytes(size);
-  if (size) std::memcpy(bytes.data(), data, size);
-  const auto file = GgufFile::parse(bytes.bytes());
+  Input input(data, size);
+  const auto file = GgufFile::parse(input.bytes());
   if (!file) return 0;
   for (const GgufTensor& tensor : (*file)->tensors()) {
-    if (tensor.data.data() + tensor.data.size() > bytes.data() + size) __builtin_trap();
+    check(tensor.data.data() + tensor.data.size() <= input.bytes().data() + size);
   }
   if (check_vocabulary(**file)) (void)(*file)->text("tokenizer.chat_template");
   if (const auto hyper = read_hyperparameters(**file)) (void)FileTensors::find(**file, *hyper);

@@ -1,9 +1,7 @@
 // Stored objects: any bytes are a manifest that parses or an error, and chunks that a manifest describes decode or are
 // refused, never anything else.
-#include <cstring>
-
 #include "codec/object.h"
-#include "core/aligned_buffer.h"
+#include "input.h"
 
 namespace {
 
@@ -39,20 +37,19 @@ void decode(Manifest manifest, std::span<const std::byte> bytes) {
     for (const std::uint32_t i : decoder->chunks()) {
       if (!decoder->decode(i, chunks[i].bytes(), executor)) return;
     }
-    if (!sequence.check_integrity() || sequence.length() != logical) __builtin_trap();
+    check(sequence.check_integrity() && sequence.length() == logical);
   }
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
-  AlignedBuffer bytes(size);
-  if (size > 0) std::memcpy(bytes.data(), data, size);
-  if (auto manifest = Manifest::parse(bytes.bytes())) decode(std::move(*manifest), bytes.bytes());
-  seal(bytes.bytes());
-  if (auto manifest = Manifest::parse(bytes.bytes())) {
-    if (Manifest::parse(manifest->serialize().bytes())->key != manifest->key) __builtin_trap();
-    decode(std::move(*manifest), bytes.bytes());
+  Input input(data, size);
+  if (auto manifest = Manifest::parse(input.bytes())) decode(std::move(*manifest), input.bytes());
+  seal(input.bytes());
+  if (auto manifest = Manifest::parse(input.bytes())) {
+    check(Manifest::parse(manifest->serialize().bytes())->key == manifest->key);
+    decode(std::move(*manifest), input.bytes());
   }
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "input.h"
 #include "trace/trace_statistics.h"
 #include "trace/trace_writer.h"
 
@@ -28,10 +29,6 @@ class MemoryFile {
   int file_;
   std::string path_;
 };
-
-void check(bool holds) {
-  if (!holds) __builtin_trap();
-}
 
 void check_sound(const Trace& trace) {
   check(!trace.requests.empty());
