@@ -34,7 +34,7 @@ Result<double> bytes_per_block(const Trace& trace, const std::string& policy_nam
   serve(trace, 0, trace.requests.size(), cache);
   const auto held = static_cast<double>(allocated_bytes() - before);
   return (held - 4 * static_cast<double>(trace.unique_blocks())) /
-         static_cast<double>(cache.resident_blocks() + policy->ghosts());
+         static_cast<double>(cache.resident_blocks_max() + policy->ghosts());
 }
 
 Result<SimulationSpeedRow> measure(const Trace& trace, const std::string& policy, std::uint64_t blocks,

@@ -28,8 +28,9 @@ struct SimulationSpeedRow {
   std::uint64_t lengthened = 1;  // how many times the trace's length, with blocks of their own
   std::uint64_t blocks = 0;      // that the cache holds
   std::uint64_t blocks_requested = 0;
-  double seconds = 0;          // of the fastest of a few runs on one thread, the trace in memory
-  double bytes_per_block = 0;  // policy and tree together, for each block that is resident or a ghost
+  double seconds = 0;  // of the fastest of a few runs on one thread, the trace in memory
+  // Policy and tree together at the end, by the ghosts and the most blocks that were resident at once.
+  double bytes_per_block = 0;
   double blocks_per_second() const { return static_cast<double>(blocks_requested) / seconds; }
 };
 

@@ -9,10 +9,10 @@
 namespace shale {
 namespace {
 
-class Arc final : public QueuePolicy {
+class Arc final : public QueuePolicy<Kept{.keys = true}> {
  public:
   explicit Arc(std::uint64_t capacity)
-      : QueuePolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)),
+      : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)),
         capacity_(capacity),
         once_ghosts_(capacity),
         again_ghosts_(2 * capacity) {}
@@ -25,11 +25,11 @@ class Arc final : public QueuePolicy {
   std::uint8_t arriving(NodeId id) override {
     const auto once = static_cast<double>(once_ghosts_.size()), again = static_cast<double>(again_ghosts_.size());
     returned_to_again_ = false;
-    if (once_ghosts_.take(node(id).key)) {
+    if (once_ghosts_.take(key(id))) {
       once_room_ = std::min(once_room_ + std::max(again / once, 1.0), static_cast<double>(capacity_));
       return kAgain;
     }
-    if (again_ghosts_.take(node(id).key)) {
+    if (again_ghosts_.take(key(id))) {
       once_room_ = std::max(once_room_ - std::max(once / again, 1.0), 0.0);
       returned_to_again_ = true;
       return kAgain;
@@ -49,7 +49,7 @@ class Arc final : public QueuePolicy {
     return again == kNoNode || (once != kNoNode && too_many) ? once : again;
   }
   void leaving(NodeId id, bool) override {
-    (leaves().queue(id) == kOnce ? once_ghosts_ : again_ghosts_).remember(node(id).key, {});
+    (leaves().queue(id) == kOnce ? once_ghosts_ : again_ghosts_).remember(key(id), {});
   }
 
   // At most `capacity_` blocks visited once, here or gone, and twice as many of all.

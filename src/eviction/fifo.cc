@@ -5,7 +5,7 @@
 namespace shale {
 namespace {
 
-class Fifo final : public QueuePolicy {
+class Fifo final : public QueuePolicy<> {
   void arrive(NodeId id, std::uint8_t) override { leaves().put(id, 0, next_serial()); }
 };
 

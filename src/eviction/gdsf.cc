@@ -11,11 +11,11 @@
 namespace shale {
 namespace {
 
-class Gdsf final : public RankedPolicy {
+class Gdsf final : public RankedPolicy<Kept{.visits = true, .depths = true}> {
   void arrive(NodeId id, std::uint8_t) override { hit(id); }
   void hit(NodeId id) override {
-    const double cost = 1 + (node(id).depth - 1) / 64.0;
-    const double score = inflation_ + node(id).visits * cost;
+    const double cost = 1 + (depth(id) - 1) / 64.0;
+    const double score = inflation_ + visits(id) * cost;
     leaves().put(id, 0, {std::bit_cast<std::uint64_t>(score), next_serial()});  // bits of positive numbers are in order
   }
   void leaving(NodeId id, bool chosen) override {

@@ -26,7 +26,7 @@ constexpr std::uint64_t kFirstFit = 32, kFitsPerHistory = 16, kHistoryMax = 1 <<
 // By density, then by the last visit. Leaves of one rank lie on different paths of one tick.
 using Rank = std::pair<float, std::uint32_t>;
 
-class Hazard final : public PathPolicy<LeafQueues<Rank>> {
+class Hazard final : public PathPolicy<LeafQueues<Rank>, Kept{.keys = true}> {
  public:
   Hazard(std::shared_ptr<HazardModel> model, const HazardOptions& options)
       : PathPolicy(Newcomers::kCompete), model_(std::move(model)), options_(options), ghosts_(options.ghosts_max) {}
@@ -69,18 +69,12 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
 
   // All of the path was visited in this tick before.
   bool is_repeated(const PathAccess& visit) {
-    return visit.inserted_from == visit.path.size() && node(visit.path.back()).last_tick == now();
+    return visit.inserted_from == visit.path.size() && last_tick(visit.path.back()) == now();
   }
 
-  Before recall(NodeId found) {
-    const std::uint32_t last_tick = node(found).last_tick;
-    return recall(blocks_[found], last_tick);
-  }
+  Before recall(NodeId found) { return recall(blocks_[found], last_tick(found)); }
   Before recall(NodeId inserted, BlockKey key) {
-    if (inserted >= blocks_.size()) {
-      reserve_tightly(blocks_, inserted + std::size_t{1});
-      blocks_.resize(inserted + std::size_t{1});
-    }
+    if (inserted >= blocks_.size()) resize_tightly(blocks_, inserted + std::size_t{1});
     const auto ghost = ghosts_.take(key);
     blocks_[inserted] = ghost ? ghost->block : Block();
     return ghost ? recall(blocks_[inserted], ghost->last_tick) : Before();
@@ -150,17 +144,16 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>> {
 
   void leaving(NodeId id, bool) override {
     if (ghosts_.size() == options_.ghosts_max) model_->end(ghosts_.forget_oldest()->block.sample, now(), false);
-    ghosts_.remember(node(id).key, {blocks_[id], node(id).last_tick});
+    ghosts_.remember(key(id), {blocks_[id], last_tick(id)});
   }
 
   Rank rank_of(NodeId id) {
-    const std::uint32_t last_tick = node(id).last_tick;
-    return {model_->density(blocks_[id].cell, std::max(now() - last_tick, 1u)), last_tick};
+    return {model_->density(blocks_[id].cell, std::max(now() - last_tick(id), 1u)), last_tick(id)};
   }
   void rank(NodeId id) { leaves().put(id, 0, rank_of(id)); }
   // A node with children is ranked when the last one goes, in whose place it then finds itself.
   void place(NodeId id) {
-    if (node(id).leaf) {
+    if (is_leaf(id)) {
       rank(id);
     } else {
       leaves().put(id, 0, {});

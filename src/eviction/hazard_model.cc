@@ -1,5 +1,6 @@
 #include "eviction/hazard_model.h"
 
+#include <numeric>
 #include <utility>
 
 #include "paging/reserve_tightly.h"
@@ -11,10 +12,14 @@ constexpr float kPriorReturns = 2;
 // Of one block that lived through all ages before anything was seen: the older, the less likely to return, as LRU.
 constexpr float kUnseenReturns = 1e-3f;
 constexpr std::size_t kCellsMax = 8192;
+constexpr int kNameBits = 14;
+constexpr std::size_t kNamesMax = std::size_t{1} << kNameBits;
+static_assert(kNamesMax >= 2 * kCellsMax);
+constexpr std::uint32_t kShared = 0x0FFFFFFF;  // the values of the cell that is shared
 
 // 0, 1, 2-3, 4-7 …, no more than `last`.
-std::uint8_t octave(std::uint32_t count, int last) {
-  return static_cast<std::uint8_t>(std::min(static_cast<int>(std::bit_width(count)), last));
+std::uint32_t octave(std::uint32_t count, std::uint32_t last) {
+  return std::min(static_cast<std::uint32_t>(std::bit_width(count)), last);
 }
 
 // Of each class of age, in ticks.
@@ -28,78 +33,81 @@ constexpr auto kWidths = [] {
 
 }  // namespace
 
-HazardModel::HazardModel(std::uint32_t without) : without_(without) {
+HazardModel::HazardModel(std::uint32_t without) : without_(without), named_(kNamesMax) {
   for (std::uint32_t age = 0; age < kAgeClasses; ++age) {
     hazard_[age] = kUnseenReturns / (static_cast<float>(youngest(age)) + 1);
   }
   for (auto& property : factors_) {
     for (Factor& factor : property) factor.in_band.fill(1);
   }
-  Values shared;
-  shared.fill(kValues - 1);
-  add_cell(shared);
+  add_cell(kShared);
 }
 
 HazardModel::Values HazardModel::values_of(const Visit& visit) const {
-  Values values = {visit.partial,
-                   octave(visit.visits, 6),
-                   octave(visit.turn, 6),
-                   static_cast<std::uint8_t>(4 * octave(visit.visits, 3) + octave(visit.turn, 3)),
-                   octave(visit.fresh_blocks, 11),
-                   octave(visit.answer_tokens, 12),
-                   octave(visit.gap, 14)};
-  for (std::size_t property = 0; property < values.size(); ++property) {
-    if (without_ >> property & 1) values[property] = 0;
+  const std::array<std::uint32_t, kProperties.size()> all = {visit.partial,
+                                                             octave(visit.visits, 6),
+                                                             octave(visit.turn, 6),
+                                                             4 * octave(visit.visits, 3) + octave(visit.turn, 3),
+                                                             octave(visit.fresh_blocks, 11),
+                                                             octave(visit.answer_tokens, 12),
+                                                             octave(visit.gap, 14)};
+  Values values = 0;
+  for (std::size_t property = 0; property < all.size(); ++property) {
+    if (!(without_ >> property & 1)) values |= all[property] << 4 * property;
   }
   return values;
 }
 
-HazardModel::Cell HazardModel::add_cell(const Values& values) {
+HazardModel::Cell HazardModel::add_cell(Values values) {
   reserve_tightly(cells_, cells_.size() + 1);
   cells_.push_back({.values = values});
   return static_cast<Cell>(cells_.size() - 1);
 }
 
 HazardModel::Cell HazardModel::cell(const Visit& visit) {
+  if (visit == last_visit_) return last_cell_;
+  last_visit_ = visit;
   const Values values = values_of(visit);
-  std::uint32_t name = 0;
-  for (const std::uint8_t value : values) name = name << 4 | value;
-  if (name == last_name_) return last_cell_;
-  last_name_ = name;
-  const auto known = named_.find(name);
-  if (known != named_.end()) return last_cell_ = known->second;
-  if (cells_.size() == kCellsMax) return last_cell_ = 0;
-  return last_cell_ = named_[name] = add_cell(values);
+  std::size_t name = values * 0x9E3779B1u >> (32 - kNameBits);
+  while (named_[name] != 0 && cells_[named_[name]].values != values) name = (name + 1) % kNamesMax;
+  if (named_[name] == 0 && cells_.size() < kCellsMax) named_[name] = add_cell(values);
+  return last_cell_ = named_[name];
 }
 
 HazardModel::Sample HazardModel::begin(Cell cell, std::uint32_t tick) {
-  if (unused_.empty()) {
-    reserve_tightly(waiting_, waiting_.size() + 1);
-    waiting_.push_back({tick, cell, false});
-    return static_cast<Sample>(waiting_.size() - 1);
+  Sample sample = unused_;
+  if (sample == kNoSample) {
+    sample = static_cast<Sample>(waiting_.size());
+    resize_tightly(waiting_, waiting_.size() + 1);
+  } else {
+    unused_ = waiting_[sample].tick;
   }
-  const Sample sample = unused_.back();
-  unused_.pop_back();
   waiting_[sample] = {tick, cell, false};
   return sample;
 }
 
 void HazardModel::end(Sample sample, std::uint32_t tick, bool returned) {
   if (sample == kNoSample) return;
-  Waiting& waiting = waiting_[sample];
-  CellState& cell = cells_[waiting.cell];
+  const Waiting waiting = std::exchange(waiting_[sample], {unused_, 0, true});
+  unused_ = sample;
   const std::uint32_t age = age_class(tick - waiting.tick);
-  (returned ? cell.returned : cell.lost)[age] += 1;
   ages_ = std::max(ages_, age + 1);
-  waiting.ended = true;
-  unused_.push_back(sample);
+  std::uint32_t& first = cells_[waiting.cell].ended;
+  std::uint32_t at = first;
+  while (at != kNoEnded && (ended_[at].age != age || ended_[at].returned != returned)) at = ended_[at].next;
+  if (at == kNoEnded) {
+    at = static_cast<std::uint32_t>(ended_.size());
+    reserve_tightly(ended_, ended_.size() + 1);
+    ended_.push_back({0, std::exchange(first, at) & kNoEnded, age & 63, returned});
+  }
+  ended_[at].count += 1;
 }
 
-HazardModel::Bands HazardModel::product(const Values& values) const {
+HazardModel::Bands HazardModel::product(Values values) const {
   Bands product;
   product.fill(1);
   for (std::size_t property = 0; property < kProperties.size(); ++property) {
-    const Bands& factor = factors_[property][values[property]].in_band;
+    const Bands& factor = factors_[property][value(values, property)].in_band;
     for (std::uint32_t band = 0; band < kBands; ++band) product[band] *= factor[band];
   }
   return product;
@@ -108,61 +116,89 @@ HazardModel::Bands HazardModel::product(const Values& values) const {
 void HazardModel::fit(std::uint32_t tick, float kept) {
   std::vector<Returns> cells = returns(tick);
   for (std::size_t property = 0; property < kProperties.size(); ++property) fit_property(property, cells);
-  for (CellState& cell : cells_) {
-    for (float& count : cell.returned) count *= kept;
-    for (float& count : cell.lost) count *= kept;
-  }
-  ++fits_;
+  for (Ended& ended : ended_) ended.count *= kept;
+  for (CellState& cell : cells_) cell.densities = kNone;
+  densities_.clear();
 }
 
 std::vector<HazardModel::Returns> HazardModel::returns(std::uint32_t tick) {
-  // By cell, the time that samples spent in each class of age: all of it where they ended later, half where they ended
-  // in it. Those that wait end now.
-  std::vector<Ages> exposures(cells_.size(), Ages{});
+  // The ages of samples that wait, which end now: of each cell from waiting_from[cell] to waiting_from[cell + 1].
+  std::vector<std::uint32_t> waiting_from(cells_.size() + 2);
+  for (const Waiting& waiting : waiting_) waiting_from[waiting.cell + 2] += waiting.ended ? 0 : 1;
+  std::partial_sum(waiting_from.begin(), waiting_from.end(), waiting_from.begin());
+  std::vector<std::uint8_t> waiting_ages(waiting_from.back());
   for (const Waiting& waiting : waiting_) {
     if (waiting.ended) continue;
     const std::uint32_t age = age_class(tick - waiting.tick);
-    exposures[waiting.cell][age] += 1;
+    waiting_ages[waiting_from[waiting.cell + 1]++] = static_cast<std::uint8_t>(age);
     ages_ = std::max(ages_, age + 1);
   }
-  Ages returned{}, exposed{};
+
+  // In each class of age: samples that returned, and the time that samples spent there, all of it where they ended
+  // later, half where they ended in it.
+  struct Exposure {
+    float returned, time;
+  };
+  struct Exposed {
+    Values values;
+    std::uint32_t ages;  // from the youngest on
+  };
+  std::vector<Exposure> exposures;  // of all cells, one after the other
+  std::vector<Exposed> exposed_cells;
+  exposed_cells.reserve(cells_.size());
+  Ages all_returned{}, all_exposed{};
+  Ages waiting{}, returned{}, lost{};  // of one cell
   for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+    std::uint32_t ages = 0;
+    for (std::uint32_t at = cells_[cell].ended; at != kNoEnded; at = ended_[at].next) {
+      const Ended& ended = ended_[at];
+      (ended.returned ? returned : lost)[ended.age] = ended.count;
+      ages = std::max(ages, ended.age + 1u);
+    }
+    for (std::uint32_t at = waiting_from[cell]; at < waiting_from[cell + 1]; ++at) {
+      waiting[waiting_ages[at]] += 1;
+      ages = std::max(ages, waiting_ages[at] + 1u);
+    }
+    if (ages == 0) continue;
+    exposed_cells.push_back({cells_[cell].values, ages});
+    exposures.resize(exposures.size() + ages);
+    Exposure* const of = exposures.data() + exposures.size() - ages;
     float later = 0;
-    for (std::uint32_t age = ages_; age-- > 0;) {
-      float& exposure = exposures[cell][age];
-      const float ended = exposure + cells_[cell].returned[age] + cells_[cell].lost[age];
-      exposure = (later + ended / 2) * kWidths[age];
+    for (std::uint32_t age = ages; age-- > 0;) {
+      const float came = std::exchange(returned[age], 0.f);
+      const float ended = std::exchange(waiting[age], 0.f) + came + std::exchange(lost[age], 0.f);
+      of[age] = {came, (later + ended / 2) * kWidths[age]};
       later += ended;
-      returned[age] += cells_[cell].returned[age];
-      exposed[age] += exposure;
+      all_returned[age] += came;
+      all_exposed[age] += of[age].time;
     }
   }
   for (std::uint32_t age = 0; age < ages_; ++age) {
-    hazard_[age] = (returned[age] + kUnseenReturns) / (exposed[age] + static_cast<float>(youngest(age)) + 1);
+    hazard_[age] = (all_returned[age] + kUnseenReturns) / (all_exposed[age] + static_cast<float>(youngest(age)) + 1);
   }
-  std::vector<Returns> returns(cells_.size());
-  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
-    const Bands factor = product(cells_[cell].values);
-    for (std::uint32_t band = 0; band < kBands; ++band) {
-      float seen = 0, expected = 0;
-      for (std::uint32_t age = band * kAgesPerBand; age < (band + 1) * kAgesPerBand; ++age) {
-        seen += cells_[cell].returned[age];
-        expected += exposures[cell][age] * hazard_[age];
-      }
-      returns[cell].seen[band] = seen;
-      returns[cell].expected[band] = expected * factor[band];
+
+  std::vector<Returns> returns;
+  returns.reserve(exposed_cells.size());
+  const Exposure* of = exposures.data();
+  for (const Exposed& cell : exposed_cells) {
+    Returns& total = returns.emplace_back(cell.values);
+    for (std::uint32_t age = 0; age < cell.ages; ++age, ++of) {
+      total.seen[age / kAgesPerBand] += of->returned;
+      total.expected[age / kAgesPerBand] += of->time * hazard_[age];
     }
+    const Bands factor = product(cell.values);
+    for (std::uint32_t band = 0; band < kBands; ++band) total.expected[band] *= factor[band];
   }
   return returns;
 }
 
 void HazardModel::fit_property(std::size_t property, std::vector<Returns>& cells) {
   std::array<Returns, kValues> by_value{};
-  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
-    Returns& total = by_value[cells_[cell].values[property]];
+  for (const Returns& cell : cells) {
+    Returns& total = by_value[value(cell.values, property)];
     for (std::uint32_t band = 0; band < kBands; ++band) {
-      total.seen[band] += cells[cell].seen[band];
-      total.expected[band] += cells[cell].expected[band];
+      total.seen[band] += cell.seen[band];
+      total.expected[band] += cell.expected[band];
     }
   }
   std::array<Bands, kValues> change;
@@ -181,38 +217,40 @@ void HazardModel::fit_property(std::size_t property, std::vector<Returns>& cells
       change[value][band] = now / std::exchange(factor.in_band[band], now);
     }
   }
-  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
-    const Bands& factor = change[cells_[cell].values[property]];
-    for (std::uint32_t band = 0; band < kBands; ++band) cells[cell].expected[band] *= factor[band];
+  for (Returns& cell : cells) {
+    const Bands& factor = change[value(cell.values, property)];
+    for (std::uint32_t band = 0; band < kBands; ++band) cell.expected[band] *= factor[band];
   }
 }
 
-void HazardModel::find_densities(CellState& cell) const {
+void HazardModel::find_densities(CellState& cell) {
   // Stretches of ages, the youngest last; an older neighbour joins while that raises the ratio.
   struct Stretch {
     float returns, time;
   };
   std::array<Stretch, kAgeClasses> stretches;
   const Bands factor = product(cell.values);
-  Ages returning, survival;  // in each class, of those that reach it; to the start of each class
+  Ages returning;                                     // in each class, of those that reach it
+  std::array<float, kAgeClasses + 1> survival = {1};  // to the start of each class
   for (std::uint32_t age = 0; age < ages_; ++age) {
     returning[age] = hazard_[age] * factor[age / kAgesPerBand] * kWidths[age];
-    survival[age] = age == 0 ? 1 : survival[age - 1] / (1 + returning[age - 1]);
+    survival[age + 1] = survival[age] / (1 + returning[age]);
   }
+  cell.densities = static_cast<std::uint32_t>(densities_.size());
+  resize_tightly(densities_, densities_.size() + 1);
+  Ages& densities = densities_.back();
   std::size_t count = 0;
   for (std::uint32_t age = ages_; age-- > 0;) {
-    const float reached = survival[age] / (1 + returning[age]);
-    Stretch stretch = {reached * returning[age], reached * kWidths[age]};
+    Stretch stretch = {survival[age + 1] * returning[age], survival[age + 1] * kWidths[age]};
     for (; count > 0 && stretches[count - 1].returns * stretch.time > stretch.returns * stretches[count - 1].time;
          --count) {
       stretch.returns += stretches[count - 1].returns;
       stretch.time += stretches[count - 1].time;
     }
     stretches[count++] = stretch;
-    cell.densities[age] = stretch.returns / stretch.time;
+    densities[age] = stretch.returns / stretch.time;
   }
-  std::fill(cell.densities.begin() + ages_, cell.densities.end(), cell.densities[ages_ - 1]);
-  cell.fits = fits_;
+  std::fill(densities.begin() + ages_, densities.end(), densities[ages_ - 1]);
 }
 
 }  // namespace shale

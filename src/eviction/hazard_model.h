@@ -22,8 +22,8 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace shale {
@@ -41,6 +41,7 @@ class HazardModel {
     std::uint32_t fresh_blocks = 0;   // of the request: those that nobody remembers
     std::uint32_t answer_tokens = 0;  // 0 where they are not known
     std::uint32_t gap = 0;            // ticks since what is known of the path was visited; 0 where nothing is
+    bool operator==(const Visit&) const = default;
   };
   // A visit that waits for its block's return.
   using Sample = std::uint32_t;
@@ -63,8 +64,8 @@ class HazardModel {
 
   // Returns per tick, more than 0.
   float density(Cell cell, std::uint32_t age) {
-    if (cells_[cell].fits != fits_) find_densities(cells_[cell]);
-    return cells_[cell].densities[age_class(age)];
+    if (cells_[cell].densities == kNone) find_densities(cells_[cell]);
+    return densities_[cells_[cell].densities][age_class(age)];
   }
   float hazard(Cell cell, std::uint32_t age) const {
     return hazard_[age_class(age)] * product(cells_[cell].values)[age_class(age) / kAgesPerBand];
@@ -84,16 +85,24 @@ class HazardModel {
  private:
   static constexpr std::uint32_t kValues = 16;  // of a property; the last: of cells that share one
   static constexpr std::uint32_t kAgesPerBand = 4, kBands = kAgeClasses / kAgesPerBand;
-  using Values = std::array<std::uint8_t, kProperties.size()>;
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0}, kNoEnded = (1 << 25) - 1;
+  using Values = std::uint32_t;  // of all properties, 4 bits each
   using Ages = std::array<float, kAgeClasses>;
   using Bands = std::array<float, kBands>;
   struct CellState {
     Values values;
-    std::uint32_t fits = 0;  // of the fit that `densities` follow from
-    Ages densities{}, returned{}, lost{};
+    std::uint32_t ended = kNoEnded;   // the first of its list
+    std::uint32_t densities = kNone;  // its own among them, once asked for since the last fit
+  };
+  // How many samples of a cell returned, or were lost, at one age; older ones count less. Most cells saw few ages.
+  struct Ended {
+    float count;
+    std::uint32_t next : 25;  // of the cell
+    std::uint32_t age : 6;    // its class
+    std::uint32_t returned : 1;
   };
   struct Waiting {
-    std::uint32_t tick;
+    std::uint32_t tick;  // of one that ended: the next that did
     Cell cell;
     bool ended;
   };
@@ -101,30 +110,34 @@ class HazardModel {
     float always = 1;
     Bands in_band;  // `always` included
   };
+  // Of a cell in which samples were.
   struct Returns {
+    Values values;
     Bands seen{}, expected{};
   };
 
+  static std::uint32_t value(Values values, std::size_t property) { return values >> 4 * property & 15; }
   Values values_of(const Visit& visit) const;
-  Cell add_cell(const Values& values);
+  Cell add_cell(Values values);
   // Of the factors of all properties.
-  Bands product(const Values& values) const;
-  // By cell: returns seen and, as the model is, expected. Fits the hazard of all blocks on the way.
+  Bands product(Values values) const;
+  // Returns seen and, as the model is, expected. Fits the hazard of all blocks on the way.
   std::vector<Returns> returns(std::uint32_t tick);
   void fit_property(std::size_t property, std::vector<Returns>& cells);
-  void find_densities(CellState& cell) const;
+  void find_densities(CellState& cell);
 
   std::uint32_t without_;
   std::uint32_t ages_ = 1;  // classes of age in which samples were
-  std::uint32_t fits_ = 1;
-  Ages hazard_;  // of all blocks
+  Ages hazard_;             // of all blocks
   std::array<std::array<Factor, kValues>, kProperties.size()> factors_;
-  std::vector<CellState> cells_;
-  std::unordered_map<std::uint32_t, Cell> named_;  // by the values
-  std::uint32_t last_name_ = ~0u;                  // that was asked for, and its cell
+  std::vector<CellState> cells_;     // by Cell
+  std::vector<Cell> named_;          // by a hash of the values, or in the next free place; 0: free
+  std::optional<Visit> last_visit_;  // that was asked for, and its cell
   Cell last_cell_ = 0;
+  std::vector<Ended> ended_;
+  std::vector<Ages> densities_;
   std::vector<Waiting> waiting_;  // by Sample
-  std::vector<Sample> unused_;
+  Sample unused_ = kNoSample;     // the first of those that ended
 };
 
 }  // namespace shale

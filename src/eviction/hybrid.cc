@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-class Hybrid final : public PathPolicy<KineticLeaves> {
+class Hybrid final : public PathPolicy<KineticLeaves, Kept{.visits = true, .depths = true}> {
  public:
   explicit Hybrid(bool counts_length) : PathPolicy(Newcomers::kCompete), counts_length_(counts_length) {}
 
@@ -19,7 +19,7 @@ class Hybrid final : public PathPolicy<KineticLeaves> {
   void hit(NodeId id) override { put(id, leaves().serial(id)); }
   void renewed(NodeId id) override { hit(id); }
   void put(NodeId id, std::uint64_t serial) {
-    leaves().put(id, std::uint64_t{node(id).visits} * (counts_length_ ? node(id).depth : 1), tick(), serial);
+    leaves().put(id, std::uint64_t{visits(id)} * (counts_length_ ? depth(id) : 1), tick(), serial);
   }
 
   bool counts_length_;

@@ -7,12 +7,12 @@
 namespace shale {
 namespace {
 
-class HybridTabulated final : public RankedPolicy {
+class HybridTabulated final : public RankedPolicy<Kept{.visits = true}> {
  public:
-  HybridTabulated() : RankedPolicy(Newcomers::kCompete) {}
+  HybridTabulated() : PathPolicy(Newcomers::kCompete) {}
 
  private:
-  std::uint64_t score(NodeId id) { return 2 * tick() + 5 * std::uint64_t{node(id).visits}; }
+  std::uint64_t score(NodeId id) { return 2 * tick() + 5 * std::uint64_t{visits(id)}; }
   void arrive(NodeId id, std::uint8_t) override { leaves().put(id, 0, {score(id), ~next_serial()}); }
   void hit(NodeId id) override { leaves().put(id, 0, {score(id), leaves().rank(id).second}); }
   void renewed(NodeId id) override { hit(id); }

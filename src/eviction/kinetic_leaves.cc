@@ -7,21 +7,23 @@ namespace shale {
 
 void KineticLeaves::put(NodeId node, std::uint64_t weight, std::uint64_t since, std::uint64_t serial) {
   const std::uint32_t slot = nodes_[node].slot;
-  nodes_[node] = {since, serial, static_cast<std::uint32_t>(std::min(weight, kMost)), slot};
+  nodes_[node] = {static_cast<std::uint32_t>(since), static_cast<std::uint32_t>(std::min(weight, kMost)), slot};
+  serials_[node] = serial;
   if (slot != kNoSlot) changed(slot);
 }
 
 void KineticLeaves::enter(NodeId node) {
-  if (unused_slots_.empty()) double_slots();
+  if (unused_slots_.empty()) add_slots();
   nodes_[node].slot = unused_slots_.back();
   unused_slots_.pop_back();
-  matches_[matches_.size() / 2 + nodes_[node].slot].winner = node;
+  winners_[ends_.size() + nodes_[node].slot] = node;
   changed(nodes_[node].slot);
 }
 
 void KineticLeaves::leave(NodeId node) {
   const std::uint32_t slot = std::exchange(nodes_[node].slot, kNoSlot);
-  matches_[matches_.size() / 2 + slot].winner = kNoNode;
+  winners_[ends_.size() + slot] = kNoNode;
+  reserve_tightly(unused_slots_, unused_slots_.size() + 1);
   unused_slots_.push_back(slot);
   changed(slot);
 }
@@ -29,21 +31,23 @@ void KineticLeaves::leave(NodeId node) {
 void KineticLeaves::replace(NodeId leaf, NodeId parent) {
   const std::uint32_t slot = std::exchange(nodes_[leaf].slot, kNoSlot);
   nodes_[parent].slot = slot;
-  matches_[matches_.size() / 2 + slot].winner = parent;
+  winners_[ends_.size() + slot] = parent;
   changed(slot);
 }
 
 NodeId KineticLeaves::first() {
+  if (winners_.empty()) return kNoNode;
   play_ended(1);
-  return matches_[1].winner;
+  return winners_[1];
 }
 
-std::uint64_t KineticLeaves::age(const Node& node) const { return std::min(now_ - node.since, kMost - 1) + 1; }
+std::uint64_t KineticLeaves::age(const Node& node) const {
+  return std::min<std::uint64_t>(static_cast<std::uint32_t>(now_) - node.since, kMost - 1) + 1;
+}
 
 void KineticLeaves::play(std::size_t match) {
-  const Match &left = matches_[2 * match], &right = matches_[2 * match + 1];
-  NodeId winner = left.winner, loser = right.winner;
-  std::uint64_t ends = std::min(left.ends, right.ends);
+  NodeId winner = winners_[2 * match], loser = winners_[2 * match + 1];
+  std::uint64_t end = std::min(ends(2 * match), ends(2 * match + 1));
   if (winner == kNoNode) std::swap(winner, loser);
   if (loser != kNoNode) {
     // The lead: how far the loser's value is above the winner's, times both ages.
@@ -51,7 +55,7 @@ void KineticLeaves::play(std::size_t match) {
       return static_cast<std::int64_t>(age(a) * b.weight) - static_cast<std::int64_t>(age(b) * a.weight);
     };
     std::int64_t lead = lead_of(nodes_[winner], nodes_[loser]);
-    if (lead < 0 || (lead == 0 && nodes_[loser].serial > nodes_[winner].serial)) {
+    if (lead < 0 || (lead == 0 && serials_[loser] > serials_[winner])) {
       std::swap(winner, loser);
       lead = -lead;
     }
@@ -59,32 +63,34 @@ void KineticLeaves::play(std::size_t match) {
     if (first.weight > second.weight) {  // else the lead never shrinks
       const std::uint64_t shrinks = first.weight - second.weight;
       const std::uint64_t whole = static_cast<std::uint64_t>(lead) / shrinks;
-      const bool tie_suffices = second.serial > first.serial && static_cast<std::uint64_t>(lead) % shrinks == 0;
-      ends = std::min(ends, now_ + whole + (tie_suffices ? 0 : 1));
+      const bool tie_suffices = serials_[loser] > serials_[winner] && static_cast<std::uint64_t>(lead) % shrinks == 0;
+      end = std::min(end, now_ + whole + (tie_suffices ? 0 : 1));
     }
   }
-  matches_[match] = {ends, winner};
+  ends_[match] = end;
+  winners_[match] = winner;
 }
 
 void KineticLeaves::play_ended(std::size_t match) {
-  if (matches_[match].ends > now_) return;
+  if (ends(match) > now_) return;
   play_ended(2 * match);
   play_ended(2 * match + 1);
   play(match);
 }
 
 void KineticLeaves::changed(std::uint32_t slot) {
-  for (std::size_t match = (matches_.size() / 2 + slot) / 2; match > 0; match /= 2) play(match);
+  for (std::size_t match = (ends_.size() + slot) / 2; match > 0; match /= 2) play(match);
 }
 
-void KineticLeaves::double_slots() {
-  const std::size_t slots = matches_.size() / 2;
-  std::vector<Match> matches(4 * slots);
-  std::copy(matches_.begin() + static_cast<std::ptrdiff_t>(slots), matches_.end(),
-            matches.begin() + static_cast<std::ptrdiff_t>(2 * slots));
-  matches_ = std::move(matches);
-  for (std::size_t slot = slots; slot < 2 * slots; ++slot) unused_slots_.push_back(static_cast<std::uint32_t>(slot));
-  for (std::size_t match = 2 * slots; match-- > 1;) play(match);
+void KineticLeaves::add_slots() {
+  const std::size_t before = ends_.size(), slots = before + before / 16 + 16;
+  std::vector<NodeId> winners(2 * slots, kNoNode);
+  std::copy(winners_.begin() + static_cast<std::ptrdiff_t>(before), winners_.end(),
+            winners.begin() + static_cast<std::ptrdiff_t>(slots));
+  winners_ = std::move(winners);
+  ends_ = std::vector(slots, kNever);
+  for (std::size_t slot = before; slot < slots; ++slot) unused_slots_.push_back(static_cast<std::uint32_t>(slot));
+  for (std::size_t match = slots; match-- > 1;) play(match);
 }
 
 }  // namespace shale

@@ -5,7 +5,7 @@
 // queue is done here to the first *leaf*, and where every path is one block long the two are the same.
 //
 // A queue is a binary heap of its leaves: a change costs O(log leaves), and O(1) where the rank is the largest so far
-// or a parent takes the place of its last child at the same rank. 8 bytes a node beside the rank, and 4 a leaf.
+// or a parent takes the place of its last child at the same rank. 5 bytes a node beside the rank, and 4 a leaf.
 #pragma once
 
 #include <cassert>
@@ -28,48 +28,49 @@ class LeafQueues {
 
   // Node numbers below `nodes` may be used from now on.
   void grow(std::size_t nodes) {
-    reserve_tightly(nodes_, nodes);
-    nodes_.resize(nodes);
+    resize_tightly(ranks_, nodes);
+    resize_tightly(places_, nodes, kNoPlace);
+    resize_tightly(queue_of_, nodes, kNoQueue);
   }
 
   // Puts the node into the queue, out of the one that it is in, or gives it another rank there.
   void put(NodeId node, std::uint8_t queue, Rank rank) {
-    Node& state = nodes_[node];
-    const bool candidate = state.place != kNoPlace;
-    if (state.queue != queue) {
+    const bool candidate = places_[node] != kNoPlace;
+    if (const std::uint8_t before = queue_of_[node]; before != queue) {
       if (candidate) leave(node);
-      if (state.queue != kNoQueue) --queues_[state.queue].size;
+      if (before != kNoQueue) --queues_[before].size;
       ++queues_[queue].size;
-      state.queue = queue;
-      state.rank = rank;
+      queue_of_[node] = queue;
+      ranks_[node] = rank;
       if (candidate) enter(node);
     } else {
-      state.rank = rank;
-      if (candidate) settle(node, state.place);
+      ranks_[node] = rank;
+      if (candidate) settle(node, places_[node]);
     }
   }
   void remove(NodeId node) {
-    assert(nodes_[node].place == kNoPlace);
-    --queues_[std::exchange(nodes_[node].queue, kNoQueue)].size;
+    assert(places_[node] == kNoPlace);
+    --queues_[std::exchange(queue_of_[node], kNoQueue)].size;
   }
 
   // A node of a queue becomes a candidate: it is a leaf and may go.
   void enter(NodeId node) {
-    std::vector<NodeId>& leaves = queues_[nodes_[node].queue].leaves;
+    std::vector<NodeId>& leaves = queues_[queue_of_[node]].leaves;
+    reserve_tightly(leaves, leaves.size() + 1);
     leaves.push_back(node);
     settle(node, leaves.size() - 1);
   }
   void leave(NodeId node) {
-    std::vector<NodeId>& leaves = queues_[nodes_[node].queue].leaves;
-    const std::size_t hole = std::exchange(nodes_[node].place, kNoPlace);
+    std::vector<NodeId>& leaves = queues_[queue_of_[node]].leaves;
+    const std::size_t hole = std::exchange(places_[node], kNoPlace);
     const NodeId last = leaves.back();
     leaves.pop_back();
     if (hole < leaves.size()) settle(last, hole);
   }
   // `leave` for one, `enter` for the other.
   void replace(NodeId leaf, NodeId parent) {
-    if (nodes_[leaf].queue == nodes_[parent].queue) {
-      settle(parent, std::exchange(nodes_[leaf].place, kNoPlace));
+    if (queue_of_[leaf] == queue_of_[parent]) {
+      settle(parent, std::exchange(places_[leaf], kNoPlace));
     } else {
       leave(leaf);
       enter(parent);
@@ -82,19 +83,14 @@ class LeafQueues {
   }
   std::uint64_t size(std::uint8_t queue) const { return queues_[queue].size; }                // leaves and others
   std::span<const NodeId> leaves(std::uint8_t queue) const { return queues_[queue].leaves; }  // in no order
-  bool contains(NodeId node) const { return nodes_[node].queue != kNoQueue; }
-  std::uint8_t queue(NodeId node) const { return nodes_[node].queue; }
-  Rank rank(NodeId node) const { return nodes_[node].rank; }
+  bool contains(NodeId node) const { return queue_of_[node] != kNoQueue; }
+  std::uint8_t queue(NodeId node) const { return queue_of_[node]; }
+  Rank rank(NodeId node) const { return ranks_[node]; }
 
  private:
   static constexpr std::uint8_t kNoQueue = 255;
   static constexpr std::uint32_t kNoPlace = ~std::uint32_t{0};
 
-  struct Node {
-    Rank rank = {};
-    std::uint32_t place = kNoPlace;  // among its queue's leaves
-    std::uint8_t queue = kNoQueue;
-  };
   struct Queue {
     std::vector<NodeId> leaves;  // a heap
     std::uint64_t size = 0;
@@ -102,26 +98,28 @@ class LeafQueues {
 
   // Puts `node` into the hole, or where the heap's order wants it.
   void settle(NodeId node, std::size_t hole) {
-    std::vector<NodeId>& leaves = queues_[nodes_[node].queue].leaves;
-    const Rank rank = nodes_[node].rank;
+    std::vector<NodeId>& leaves = queues_[queue_of_[node]].leaves;
+    const Rank rank = ranks_[node];
     const auto fill = [&](NodeId with) {
       leaves[hole] = with;
-      nodes_[with].place = static_cast<std::uint32_t>(hole);
+      places_[with] = static_cast<std::uint32_t>(hole);
     };
-    while (hole > 0 && rank < nodes_[leaves[(hole - 1) / 2]].rank) {
+    while (hole > 0 && rank < ranks_[leaves[(hole - 1) / 2]]) {
       fill(leaves[(hole - 1) / 2]);
       hole = (hole - 1) / 2;
     }
     for (std::size_t child = 2 * hole + 1; child < leaves.size(); child = 2 * hole + 1) {
-      if (child + 1 < leaves.size() && nodes_[leaves[child + 1]].rank < nodes_[leaves[child]].rank) ++child;
-      if (!(nodes_[leaves[child]].rank < rank)) break;
+      if (child + 1 < leaves.size() && ranks_[leaves[child + 1]] < ranks_[leaves[child]]) ++child;
+      if (!(ranks_[leaves[child]] < rank)) break;
       fill(leaves[child]);
       hole = child;
     }
     fill(node);
   }
 
-  std::vector<Node> nodes_;
+  std::vector<Rank> ranks_;            // these by NodeId
+  std::vector<std::uint32_t> places_;  // among its queue's leaves
+  std::vector<std::uint8_t> queue_of_;
   std::vector<Queue> queues_;
 };
 

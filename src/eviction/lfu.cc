@@ -6,13 +6,13 @@
 namespace shale {
 namespace {
 
-class Lfu final : public RankedPolicy {
+class Lfu final : public RankedPolicy<Kept{.visits = true}> {
  public:
-  Lfu() : RankedPolicy(Newcomers::kCompete) {}
+  Lfu() : PathPolicy(Newcomers::kCompete) {}
 
  private:
-  void arrive(NodeId id, std::uint8_t) override { leaves().put(id, 0, {node(id).visits, ~next_serial()}); }
-  void hit(NodeId id) override { leaves().put(id, 0, {node(id).visits, leaves().rank(id).second}); }
+  void arrive(NodeId id, std::uint8_t) override { leaves().put(id, 0, {visits(id), ~next_serial()}); }
+  void hit(NodeId id) override { leaves().put(id, 0, {visits(id), leaves().rank(id).second}); }
 };
 
 }  // namespace

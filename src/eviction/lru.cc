@@ -6,9 +6,9 @@
 namespace shale {
 namespace {
 
-class Lru final : public RankedPolicy {
+class Lru final : public RankedPolicy<> {
  public:
-  Lru() : RankedPolicy(Newcomers::kCompete) {}
+  Lru() : PathPolicy(Newcomers::kCompete) {}
 
  private:
   void arrive(NodeId id, std::uint8_t) override { leaves().put(id, 0, {tick(), ~next_serial()}); }

@@ -8,18 +8,16 @@
 namespace shale {
 namespace {
 
-class LruK final : public RankedPolicy {
+class LruK final : public RankedPolicy<Kept{.keys = true}> {
  public:
-  explicit LruK(std::uint64_t capacity) : RankedPolicy(Newcomers::kCompete), ghosts_(4 * capacity) {}
+  explicit LruK(std::uint64_t capacity) : PathPolicy(Newcomers::kCompete), ghosts_(4 * capacity) {}
 
   std::uint64_t ghosts() const override { return ghosts_.size(); }
 
  private:
-  void arrive(NodeId id, std::uint8_t) override {
-    leaves().put(id, 0, {ghosts_.take(node(id).key).value_or(0), tick()});
-  }
+  void arrive(NodeId id, std::uint8_t) override { leaves().put(id, 0, {ghosts_.take(key(id)).value_or(0), tick()}); }
   void hit(NodeId id) override { leaves().put(id, 0, {leaves().rank(id).second, tick()}); }
-  void leaving(NodeId id, bool) override { ghosts_.remember(node(id).key, leaves().rank(id).second); }
+  void leaving(NodeId id, bool) override { ghosts_.remember(key(id), leaves().rank(id).second); }
 
   GhostTable<std::uint64_t> ghosts_;  // the last visit
 };

@@ -10,7 +10,7 @@ namespace {
 // How soon the next use is, the latest first; then the deepest.
 using Rank = std::pair<std::uint32_t, std::uint32_t>;
 
-class Optimum final : public PathPolicy<LeafQueues<Rank>> {
+class Optimum final : public PathPolicy<LeafQueues<Rank>, Kept{.depths = true}> {
  public:
   explicit Optimum(std::span<const std::uint32_t> next_uses) : PathPolicy(Newcomers::kCompete), next_uses_(next_uses) {}
 
@@ -21,10 +21,7 @@ class Optimum final : public PathPolicy<LeafQueues<Rank>> {
     assert(next_visit_ <= next_uses_.size());
   }
   void arrive(NodeId id, std::uint8_t) override { hit(id); }
-  void hit(NodeId id) override {
-    const std::uint32_t depth = node(id).depth;
-    leaves().put(id, 0, {kNeverUsed - next_uses_[visit_ + depth - 1], ~depth});
-  }
+  void hit(NodeId id) override { leaves().put(id, 0, {kNeverUsed - next_uses_[visit_ + depth(id) - 1], ~depth(id)}); }
 
   std::span<const std::uint32_t> next_uses_;
   std::size_t visit_ = 0, next_visit_ = 0;  // where the paths of this and the next visit begin

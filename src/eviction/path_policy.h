@@ -18,7 +18,15 @@ namespace shale {
 
 enum class Newcomers { kWait, kCompete };
 
-template <class Leaves>
+// What is kept of each node for the implementation, in arrays that nobody else has.
+struct Kept {
+  bool visits = false;  // 4 bytes a node
+  bool depths = false;  // 4
+  bool keys = false;    // 8
+};
+
+// 5 bytes a node beside what `Leaves` takes and what is `kKept`.
+template <class Leaves, Kept kKept = Kept{}>
 class PathPolicy : public EvictionPolicy {
  public:
   void access(const PathAccess& visit) final {
@@ -28,15 +36,15 @@ class PathPolicy : public EvictionPolicy {
     begin(visit);
     if (visit.path.empty()) return;
     if (visit.inserted_from < visit.path.size()) add(visit);
-    nodes_[visit.path.back()].key = visit.keys.back();
+    if constexpr (kKept.keys) keys_[visit.path.back()] = visit.keys.back();
     for (std::size_t i = visit.inserted_from; i-- > 0;) {
-      Node& found = nodes_[visit.path[i]];
-      if (std::exchange(found.last_tick, stamp()) == stamp()) continue;
+      const NodeId found = visit.path[i];
+      if (std::exchange(last_ticks_[found], stamp()) == stamp()) continue;
       if (visit.counts) {
-        ++found.visits;
-        hit(visit.path[i]);
+        if constexpr (kKept.visits) ++visits_[found];
+        hit(found);
       } else {
-        renewed(visit.path[i]);
+        renewed(found);
       }
     }
   }
@@ -52,46 +60,39 @@ class PathPolicy : public EvictionPolicy {
   }
 
   void evicted(NodeId id, NodeId parent, bool parent_is_leaf) final {
-    if (!nodes_[id].arrived) settle_newcomers();
+    if (!states_[id].arrived) settle_newcomers();
     leaving(id, id == std::exchange(chosen_, kNoNode));
     if (parent_is_leaf && is_candidate(id)) {
-      nodes_[id].leaf = false;
-      nodes_[parent].leaf = true;
+      states_[parent].leaf = true;
       leaves_.replace(id, parent);
     } else {
       set_leaf(id, false);
       if (parent_is_leaf) set_leaf(parent, true);
     }
     leaves_.remove(id);
-    nodes_[id] = {};
+    states_[id] = {};
     if (parent_is_leaf) became_leaf(parent);
   }
 
   void pass_over(NodeId id) final {
     chosen_ = kNoNode;
     leaves_.leave(id);
-    nodes_[id].passed_over = true;
+    states_[id].passed_over = true;
     passed_over_.push_back(id);
   }
 
   void reconsider() final {
     chosen_ = kNoNode;
     for (const NodeId id : std::exchange(passed_over_, {})) {
-      if (std::exchange(nodes_[id].passed_over, false)) leaves_.enter(id);
+      if (!states_[id].passed_over) continue;
+      states_[id].passed_over = false;
+      leaves_.enter(id);
     }
   }
 
  protected:
   explicit PathPolicy(Newcomers newcomers = Newcomers::kWait, Leaves leaves = Leaves())
       : leaves_(std::move(leaves)), newcomers_wait_(newcomers == Newcomers::kWait) {}
-
-  struct Node {
-    BlockKey key = 0;
-    std::uint32_t last_tick = 0;  // its low bits
-    std::uint32_t visits = 0;     // 1 on arrival, 1 more by each request that finds it; a policy may set it back
-    std::uint32_t depth = 0;      // of a block without parent: 1
-    bool leaf = false, passed_over = false, arrived = false;
-  };
 
   // Before anything else of a visit.
   virtual void begin(const PathAccess&) {}
@@ -100,7 +101,7 @@ class PathPolicy : public EvictionPolicy {
   virtual std::uint8_t arriving(NodeId) { return 0; }
   // The newcomer takes its place, by `leaves().put`. Deepest first.
   virtual void arrive(NodeId, std::uint8_t from_arriving) = 0;
-  // A request found the node; `visits` counts it already. Deepest first.
+  // A request found the node; visits(node) counts it already. Deepest first.
   virtual void hit(NodeId) {}
   // A look-up that does not count found the node.
   virtual void renewed(NodeId) {}
@@ -114,13 +115,35 @@ class PathPolicy : public EvictionPolicy {
   virtual void grow(std::size_t /*nodes*/) {}
 
   Leaves& leaves() { return leaves_; }
-  Node& node(NodeId id) { return nodes_[id]; }
-  // Whether the node is a candidate: a leaf, arrived, not passed over.
-  bool is_candidate(NodeId id) const { return nodes_[id].leaf && !nodes_[id].passed_over && nodes_[id].arrived; }
+  // 1 on arrival, 1 more by each request that finds it; a policy may set it back.
+  std::uint32_t& visits(NodeId id)
+    requires(kKept.visits)
+  {
+    return visits_[id];
+  }
+  // Of a block without parent: 1.
+  std::uint32_t depth(NodeId id) const
+    requires(kKept.depths)
+  {
+    return depths_[id];
+  }
+  BlockKey key(NodeId id) const
+    requires(kKept.keys)
+  {
+    return keys_[id];
+  }
+  // Its low bits.
+  std::uint32_t last_tick(NodeId id) const { return last_ticks_[id]; }
+  bool is_leaf(NodeId id) const { return states_[id].leaf; }
+  // Whether the node is a leaf, arrived, not passed over.
+  bool is_candidate(NodeId id) const { return states_[id].leaf && !states_[id].passed_over && states_[id].arrived; }
   std::uint64_t tick() const { return tick_; }
   std::uint64_t next_serial() { return ++serial_; }  // from 1; never the same twice
 
  private:
+  struct State {
+    bool leaf : 1 = false, passed_over : 1 = false, arrived : 1 = false;
+  };
   struct Newcomer {
     NodeId id;
     std::uint8_t from_arriving;
@@ -130,20 +153,23 @@ class PathPolicy : public EvictionPolicy {
 
   void add(const PathAccess& visit) {
     const auto fresh = visit.path.subspan(visit.inserted_from);
-    if (const std::size_t needed = std::ranges::max(fresh) + std::size_t{1}; needed > nodes_.size()) {
-      reserve_tightly(nodes_, needed);
-      nodes_.resize(needed);
+    if (const std::size_t needed = std::ranges::max(fresh) + std::size_t{1}; needed > states_.size()) {
+      resize_tightly(states_, needed);
+      resize_tightly(last_ticks_, needed);
+      if constexpr (kKept.visits) resize_tightly(visits_, needed);
+      if constexpr (kKept.depths) resize_tightly(depths_, needed);
+      if constexpr (kKept.keys) resize_tightly(keys_, needed);
       leaves_.grow(needed);
       grow(needed);
     }
     if (visit.inserted_from > 0) set_leaf(visit.path[visit.inserted_from - 1], false);
     for (std::size_t i = visit.path.size(); i-- > visit.inserted_from;) {
       const NodeId id = visit.path[i];
-      nodes_[id] = {.key = visit.keys[i],
-                    .last_tick = stamp(),
-                    .visits = 1,
-                    .depth = static_cast<std::uint32_t>(i + 1),
-                    .leaf = i + 1 == visit.path.size()};
+      states_[id] = {.leaf = i + 1 == visit.path.size()};
+      last_ticks_[id] = stamp();
+      if constexpr (kKept.visits) visits_[id] = 1;
+      if constexpr (kKept.depths) depths_[id] = static_cast<std::uint32_t>(i + 1);
+      if constexpr (kKept.keys) keys_[id] = visit.keys[i];
       newcomers_.push_back({id, arriving(id)});
     }
     if (!newcomers_wait_) settle_newcomers();
@@ -151,23 +177,25 @@ class PathPolicy : public EvictionPolicy {
 
   void settle_newcomers() {
     for (const auto [id, from_arriving] : newcomers_) {
-      nodes_[id].arrived = true;
+      states_[id].arrived = true;
       arrive(id, from_arriving);
-      if (nodes_[id].leaf) leaves_.enter(id);
+      if (states_[id].leaf) leaves_.enter(id);
     }
     newcomers_.clear();
   }
 
   void set_leaf(NodeId id, bool leaf) {
-    if (nodes_[id].leaf == leaf) return;
+    if (states_[id].leaf == leaf) return;
     if (is_candidate(id)) leaves_.leave(id);
-    nodes_[id].leaf = leaf;
-    nodes_[id].passed_over = false;
+    states_[id].leaf = leaf;
+    states_[id].passed_over = false;
     if (is_candidate(id)) leaves_.enter(id);
   }
 
   Leaves leaves_;
-  std::vector<Node> nodes_;
+  std::vector<State> states_;  // these by NodeId
+  std::vector<std::uint32_t> last_ticks_, visits_, depths_;
+  std::vector<BlockKey> keys_;
   std::vector<Newcomer> newcomers_;  // deepest first
   std::vector<NodeId> passed_over_;
   std::uint64_t tick_ = 0, serial_ = 0;
@@ -176,7 +204,9 @@ class PathPolicy : public EvictionPolicy {
 };
 
 // For policies whose rank is one number, and for those that need a second one among equals.
-using QueuePolicy = PathPolicy<LeafQueues<std::uint64_t>>;
-using RankedPolicy = PathPolicy<LeafQueues<std::pair<std::uint64_t, std::uint64_t>>>;
+template <Kept kKept = Kept{}>
+using QueuePolicy = PathPolicy<LeafQueues<std::uint64_t>, kKept>;
+template <Kept kKept = Kept{}>
+using RankedPolicy = PathPolicy<LeafQueues<std::pair<std::uint64_t, std::uint64_t>>, kKept>;
 
 }  // namespace shale

@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-class Random final : public QueuePolicy {
+class Random final : public QueuePolicy<> {
  public:
   explicit Random(std::uint64_t seed) : random_(seed) {}
 

@@ -10,10 +10,10 @@
 namespace shale {
 namespace {
 
-class S3Fifo final : public QueuePolicy {
+class S3Fifo final : public QueuePolicy<Kept{.visits = true, .keys = true}> {
  public:
   explicit S3Fifo(std::uint64_t capacity)
-      : QueuePolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)),
+      : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)),
         small_blocks_(capacity / 10),
         main_blocks_(capacity - small_blocks_),
         ghosts_(capacity * 9 / 10) {}
@@ -23,13 +23,13 @@ class S3Fifo final : public QueuePolicy {
  private:
   enum : std::uint8_t { kSmall, kMain };
 
-  std::uint8_t arriving(NodeId id) override { return ghosts_.take(node(id).key) ? kMain : kSmall; }
+  std::uint8_t arriving(NodeId id) override { return ghosts_.take(key(id)) ? kMain : kSmall; }
   void arrive(NodeId id, std::uint8_t queue) override {
     const bool small_is_full = leaves().size(kSmall) >= small_blocks_;
     put(id, small_is_full && !full_ ? std::uint8_t{kMain} : queue, 0);
   }
-  void put(NodeId id, std::uint8_t queue, std::uint32_t visits) {
-    node(id).visits = visits;
+  void put(NodeId id, std::uint8_t queue, std::uint32_t visited) {
+    visits(id) = visited;
     leaves().put(id, queue, next_serial());
   }
 
@@ -38,16 +38,16 @@ class S3Fifo final : public QueuePolicy {
     for (;;) {
       const NodeId small = leaves().first(kSmall), main = leaves().first(kMain);
       if (main != kNoNode && (small == kNoNode || leaves().size(kMain) > main_blocks_)) {
-        if (node(main).visits == 0) return main;
-        put(main, kMain, std::min(node(main).visits, 3u) - 1);
+        if (visits(main) == 0) return main;
+        put(main, kMain, std::min(visits(main), 3u) - 1);
       } else {
-        if (small == kNoNode || node(small).visits < 2) return small;
+        if (small == kNoNode || visits(small) < 2) return small;
         put(small, kMain, 0);
       }
     }
   }
   void leaving(NodeId id, bool) override {
-    if (leaves().queue(id) == kSmall) ghosts_.remember(node(id).key, {});
+    if (leaves().queue(id) == kSmall) ghosts_.remember(key(id), {});
   }
 
   std::uint64_t small_blocks_, main_blocks_;

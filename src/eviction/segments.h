@@ -19,7 +19,7 @@ class Segments {
   Segments(LeafQueues<std::uint64_t>& leaves, std::vector<std::uint64_t> sizes)
       : leaves_(leaves), sizes_(std::move(sizes)), ends_(sizes_.size()) {}
 
-  void grow(std::size_t nodes) { links_.resize(nodes); }
+  void grow(std::size_t nodes) { resize_tightly(links_, nodes); }
 
   bool has_room(std::uint8_t segment) const { return leaves_.size(segment) < sizes_[segment]; }
   // The node is the segment's most recent, out of the segment where it was; others go down to make room.

@@ -8,9 +8,9 @@
 namespace shale {
 namespace {
 
-class Sieve final : public QueuePolicy {
+class Sieve final : public QueuePolicy<Kept{.visits = true}> {
  public:
-  Sieve() : QueuePolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)) {}
+  Sieve() : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)) {}
 
  private:
   std::uint8_t behind() const { return static_cast<std::uint8_t>(1 - ahead_); }
@@ -22,7 +22,7 @@ class Sieve final : public QueuePolicy {
   }
   void arrive(NodeId id, std::uint8_t) override {
     begin_round_if_done();  // a round ends with the newest of its time
-    node(id).visits = 0;
+    visits(id) = 0;
     leaves().put(id, ahead_, next_serial());
   }
   void became_leaf(NodeId id) override {
@@ -34,8 +34,8 @@ class Sieve final : public QueuePolicy {
       const NodeId leaf = leaves().first(ahead_);
       if (leaf == kNoNode) return kNoNode;
       hand_ = leaves().rank(leaf);
-      if (node(leaf).visits == 0) return leaf;
-      node(leaf).visits = 0;
+      if (visits(leaf) == 0) return leaf;
+      visits(leaf) = 0;
       leaves().put(leaf, behind(), hand_);
     }
   }

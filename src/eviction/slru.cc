@@ -8,10 +8,10 @@
 namespace shale {
 namespace {
 
-class Slru final : public QueuePolicy {
+class Slru final : public QueuePolicy<> {
  public:
   explicit Slru(std::uint64_t capacity)
-      : QueuePolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(kSegments)),
+      : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(kSegments)),
         segments_(leaves(), std::vector(kSegments, capacity / kSegments)) {}
 
  private:

@@ -10,10 +10,10 @@
 namespace shale {
 namespace {
 
-class WTinyLfu final : public QueuePolicy {
+class WTinyLfu final : public QueuePolicy<Kept{.keys = true}> {
  public:
   explicit WTinyLfu(std::uint64_t capacity)
-      : QueuePolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(3)),
+      : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(3)),
         main_blocks_(capacity - std::max<std::uint64_t>(1, capacity / 100)),
         segments_(leaves(), {0, main_blocks_ * 4 / 5, ~std::uint64_t{0}}),
         sketch_(capacity) {}
@@ -23,12 +23,12 @@ class WTinyLfu final : public QueuePolicy {
 
   void grow(std::size_t nodes) override { segments_.grow(nodes); }
   std::uint8_t arriving(NodeId id) override {
-    sketch_.add(node(id).key);
+    sketch_.add(key(id));
     return 0;
   }
   void arrive(NodeId id, std::uint8_t) override { segments_.put(id, kWindow); }
   void hit(NodeId id) override {
-    sketch_.add(node(id).key);
+    sketch_.add(key(id));
     segments_.put(id, leaves().queue(id) == kWindow ? kWindow : kProtected);
   }
 
@@ -41,7 +41,7 @@ class WTinyLfu final : public QueuePolicy {
       const bool main_has_room = leaves().size(kProbation) + leaves().size(kProtected) < main_blocks_;
       if (!main_has_room && main == kNoNode) return leaves().first(kWindow);
       if (!main_has_room && is_candidate(candidate) &&
-          sketch_.estimate(node(candidate).key) <= sketch_.estimate(node(main).key)) {
+          sketch_.estimate(key(candidate)) <= sketch_.estimate(key(main))) {
         return candidate;
       }
       segments_.put(candidate, kProbation);

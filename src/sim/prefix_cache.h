@@ -42,6 +42,8 @@ class PrefixCache final : public PrefixLookup {
   void observe(CacheObserver* observer) { observer_ = observer; }
 
   std::uint64_t resident_blocks() const { return resident_blocks_; }
+  // At once, so far: more than the capacity, as a request's whole path is resident before leaves go.
+  std::uint64_t resident_blocks_max() const { return nodes_.size(); }
   std::uint64_t evictions() const { return evictions_; }
 
  private:
