@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "cli/bench_machine.h"
 #include "cli/command.h"
@@ -41,6 +42,8 @@ constexpr char kExamples[] =
 std::string label_of(const PageBudgetOptions& budget) {
   return budget.keep_first_page ? budget.method + " +first" : budget.method;
 }
+
+constexpr char kAll[] = "all";  // data sets together
 
 struct Key {
   std::string dataset;
@@ -94,14 +97,14 @@ class Bench {
       const PagedQuality& one = found.budgets[i];
       const std::string answer = serving_.tokenizer().text(one.answer);
       const double of_answer = best_of(f1_metric, answer, accepted.empty() ? std::span(of_full) : accepted);
-      for (const std::string& group : {dataset, std::string("all")}) {
+      for (const std::string& group : {dataset, std::string(kAll)}) {
         add({group, measure.budgets[i].tokens, label_of(measure.budgets[i])}, one.forced, of_answer, first_of_context);
       }
       if (!options_.prompt.empty()) along_.emplace_back(measure.budgets[i], one.along);
       if (options_.output.json)
         print_row(dataset, id, prompt.size(), measure.budgets[i], found, one, answer, of_answer);
     }
-    for (const std::string& group : {dataset, std::string("all")}) {
+    for (const std::string& group : {dataset, std::string(kAll)}) {
       add({group, 0, "full"}, {1, 0}, best_of(f1_metric, full, accepted.empty() ? std::span(of_full) : accepted),
           first_of_context);
     }
@@ -110,7 +113,10 @@ class Bench {
 
   void print_table() const {
     std::string dataset;
+    std::set<std::string> datasets;
+    for (const auto& [key, measured] : measured_) datasets.insert(key.dataset);
     for (const auto& [key, measured] : measured_) {
+      if (key.dataset == kAll && datasets.size() == 2) continue;  // the same as the only one
       if (key.dataset != dataset) {
         dataset = key.dataset;
         fmt::print("\n{}\n{:>6}  {:<21}  {:<22}  {:<23}  {:<9}  {:<22}\n", dataset, "BUDGET", "METHOD", "AGREEMENT",
