@@ -15,7 +15,7 @@ FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, Fi
       buffers_(std::move(buffers)),
       reader_(std::move(reader)),
       threads_(std::make_unique<IoThreads>(options_.threads)) {
-  if (const auto total = files_->total_bytes()) set_used_bytes(*total);
+  count_stored([this] { return files_->total_bytes(); });
 }
 
 // Operations under way end here, while all that they use still lives.
@@ -60,10 +60,7 @@ double FileTier::untouched_s(const BlobId& id) const {
 }
 
 bool FileTier::count_again() {
-  if (!options_.shared) return false;
-  const auto total = files_->total_bytes();
-  if (total) set_used_bytes(*total);
-  return total.has_value();
+  return options_.shared && count_stored([this] { return files_->total_bytes(); });
 }
 
 }  // namespace shale

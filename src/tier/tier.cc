@@ -45,9 +45,18 @@ std::uint64_t Tier::used_bytes_locked() const {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, stored_bytes_ + reserved_bytes_));
 }
 
-void Tier::set_used_bytes(std::uint64_t bytes) {
+bool Tier::count_stored(const std::function<Result<std::uint64_t>()>& count) {
+  std::int64_t written_before = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    written_before = written_bytes_;
+  }
+  const Result<std::uint64_t> found = count();
+  if (!found) return false;
   const std::lock_guard lock(mutex_);
-  stored_bytes_ = static_cast<std::int64_t>(bytes);
+  stored_bytes_ = static_cast<std::int64_t>(*found) + written_bytes_ - written_before;
+  ++counts_;
+  return true;
 }
 
 bool Tier::reserve(std::uint64_t bytes) {
@@ -93,10 +102,16 @@ Status Tier::remove(const BlobId& id) {
   if (read_only()) {
     return fail(ErrorCode::kBusy, "{} is open read-only: another process writes to it", describe());
   }
+  std::uint64_t counts_before = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    counts_before = counts_;
+  }
   const Result<std::uint64_t> freed = remove_impl(id);
   if (!freed) return std::unexpected(freed.error());
   const std::lock_guard lock(mutex_);
-  stored_bytes_ -= static_cast<std::int64_t>(*freed);
+  // Whoever has counted meanwhile may have found it gone already.
+  if (counts_ == counts_before) stored_bytes_ -= static_cast<std::int64_t>(*freed);
   stats_.removals += *freed > 0;
   return {};
 }
@@ -119,7 +134,10 @@ void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, b
   write_fit_.finished(start_s + seconds, stored ? bytes : 0);
   const auto room = static_cast<std::int64_t>(stored_bytes(bytes));
   reserved_bytes_ -= room;
-  if (stored) stored_bytes_ += room;
+  if (stored) {
+    stored_bytes_ += room;
+    written_bytes_ += room;
+  }
   if (status) {
     ++stats_.writes;
     stats_.written_bytes += stored ? bytes : 0;

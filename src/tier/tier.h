@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -151,7 +152,7 @@ class Tier {
   virtual Result<std::vector<BlobId>> list_impl() const = 0;
   virtual Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const = 0;
   virtual std::uint64_t blob_bytes_impl(const BlobId& id) const = 0;
-  // Called before a write is refused for lack of room; true when `set_used_bytes` brought news.
+  // Called before a write is refused for lack of room; true when `count_stored` brought news.
   virtual bool count_again() { return false; }
 
   // kCancelled, for what nobody waited to see the end of, counts as nothing.
@@ -159,9 +160,9 @@ class Tier {
   // `bytes` as written; `stored`: false when the blob was there already or the write failed, so that the room reserved
   // for it is given back.
   void finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status);
-  // Replaces what is counted as stored, beside what writes under way have reserved: found in the store when it was
-  // opened, or counted again.
-  void set_used_bytes(std::uint64_t bytes);
+  // Replaces what is counted as stored, beside what writes under way have reserved, by what `count` finds in the store.
+  // What is written or removed while it looks may count twice, and never not at all. False where it cannot be counted.
+  bool count_stored(const std::function<Result<std::uint64_t>()>& count);
 
   const Clock& clock_;
 
@@ -176,6 +177,8 @@ class Tier {
   mutable std::mutex mutex_;         // guards what follows
   std::int64_t stored_bytes_ = 0;    // negative while a blob is gone whose write has not been counted yet
   std::int64_t reserved_bytes_ = 0;  // by writes under way
+  std::int64_t written_bytes_ = 0;   // stored by all writes so far
+  std::uint64_t counts_ = 0;         // of what is stored
   TierStats stats_;
   SpeedFit read_fit_;
   SpeedFit write_fit_;
