@@ -5,6 +5,8 @@
 
 namespace shale {
 
+inline constexpr std::uint32_t kServersMax = 65'536;  // that can be simulated
+
 struct ServiceModel {
   double prefill_tokens_per_s = 10'000;  // prompt tokens that are computed
   double cached_tokens_per_s = 1e6;      // prompt tokens whose KV is found

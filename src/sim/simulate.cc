@@ -51,13 +51,20 @@ Status check_simulation(const SimulationOptions& options) {
                 fmt::join(schedulers, ", "));
   }
   if (options.blocks == 0) return fail(ErrorCode::kInvalidArgument, "a cache of 0 blocks holds nothing: 1 or more");
+  if (options.blocks > kNoBlock) {
+    return fail(ErrorCode::kInvalidArgument, "a cache of {} blocks: at most {}", options.blocks, kNoBlock);
+  }
+  if (!std::isfinite(options.alpha) || !std::isfinite(options.beta)) {
+    return fail(ErrorCode::kInvalidArgument, "alpha and beta are finite numbers");
+  }
   if (!(options.window_s >= 0) || !std::isfinite(options.window_s)) {
     return fail(ErrorCode::kInvalidArgument, "a window of {} seconds: 0 or more", options.window_s);
   }
   if (const auto& model = options.service;
       model && !(model->prefill_tokens_per_s > 0 && model->cached_tokens_per_s > 0 && model->decode_tokens_per_s >= 0 &&
-                 model->servers > 0)) {
-    return fail(ErrorCode::kInvalidArgument, "servers and their rates are above 0");
+                 model->servers > 0 && model->servers <= kServersMax)) {
+    return fail(ErrorCode::kInvalidArgument, "servers and their rates are above 0, and servers at most {}",
+                kServersMax);
   }
   if (options.policy == kOptimum && !order_is_fixed(options)) {
     return fail(ErrorCode::kInvalidArgument,

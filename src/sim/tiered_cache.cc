@@ -17,7 +17,6 @@ constexpr double kFilledTo = 0.95;  // relief makes more room than needed, so th
 constexpr std::uint64_t kRequestsBetweenPromotions = 100;
 constexpr std::uint64_t kRequestsBetweenLooks = 256;
 constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
-constexpr std::uint32_t kServersMax = 1 << 16;
 
 // A context that is or was stored.
 struct Entry {
@@ -322,7 +321,8 @@ Status check(const TieredOptions& options) {
       }
     }
   }
-  if (options.servers > kServersMax) return wrong("more servers than can be simulated: at most 65536");
+  if (options.servers > kServersMax)
+    return wrong(fmt::format("more servers than can be simulated: at most {}", kServersMax));
   if (!(options.alpha >= 0) || !(options.half_life_s > 0))
     return wrong("α must not be negative, the half-life above 0");
   return {};

@@ -17,6 +17,12 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t") == std::string_view::npos; }
 
+// zlib says "<fd:3>: what is wrong".
+std::string_view without_name(std::string_view message) {
+  const std::size_t name_end = message.find(": ");
+  return name_end == std::string_view::npos ? message : message.substr(name_end + 2);
+}
+
 }  // namespace
 
 LineSource::LineSource(gzFile stream, std::string file, std::uint64_t line_bytes_max)
@@ -59,7 +65,7 @@ Status LineSource::refill() {
   }
   if (read < 0) {
     return fail(ErrorCode::kInvalidArgument, "{}: the gzip data is damaged after line {} ({}); get the file again",
-                file_, number_, message);
+                file_, number_, without_name(message));
   }
   filled_ += static_cast<std::size_t>(read);
   ended_ = read == 0;

@@ -73,10 +73,16 @@ TEST(Simulate, AnOverlongPromptKeepsItsBeginning) {
   EXPECT_EQ(result->hit_ratio(), 2.0 / 6);
 }
 
-TEST(Simulate, RefusesWhatDoesNotExist) {
+TEST(Simulate, RefusesWhatMakesNoSense) {
   const Trace trace = make_trace({{.arrival_s = 0, .ids = {1}}});
-  for (const SimulationOptions& options :
-       {SimulationOptions{.policy = "psychic"}, {.scheduler = "bribes"}, {.blocks = 0}}) {
+  for (const SimulationOptions& options : {SimulationOptions{.policy = "psychic"},
+                                           {.scheduler = "bribes"},
+                                           {.blocks = 0},
+                                           {.blocks = ~std::uint64_t{0}},
+                                           {.alpha = std::numeric_limits<double>::quiet_NaN()},
+                                           {.beta = std::numeric_limits<double>::infinity()},
+                                           {.service = ServiceModel{.prefill_tokens_per_s = 0}},
+                                           {.service = ServiceModel{.servers = kServersMax + 1}}}) {
     const auto result = simulate(trace, options);
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
