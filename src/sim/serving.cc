@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace shale {
-namespace {
-
-constexpr std::uint64_t kRequestsBetweenLooks = 1024;
-
-}  // namespace
-
 PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& request, bool decode, double time_s) {
   PrefixCache::Request wanted{.path = trace.prompt(request),
                               .prompt_blocks = request.prompt_blocks,
@@ -53,10 +47,6 @@ std::uint32_t Serving::serve(std::uint32_t id, double time_s) {
         {time_s, result_.requests, result_.blocks_requested, result_.blocks_reused, cache_.resident_blocks()});
   }
   return reused;
-}
-
-bool Serving::should_stop() const {
-  return result_.requests % kRequestsBetweenLooks == kRequestsBetweenLooks - 1 && stop_.stop_requested();
 }
 
 SimulationResult Serving::result() && {

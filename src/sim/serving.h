@@ -24,8 +24,8 @@ class Serving {
 
   // Serves it at a time that never goes back; returns how many blocks of its prompt were resident.
   std::uint32_t serve(std::uint32_t id, double time_s);
-  // Asked before each request; looks at the stop token now and then.
-  bool should_stop() const;
+  // Asked between requests: one of a scheduler that looks much up may take long.
+  bool should_stop() const { return stop_.stop_requested(); }
 
   SimulationResult result() &&;
 
