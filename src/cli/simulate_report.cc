@@ -89,7 +89,7 @@ std::string column_table(const std::vector<SimulatedRow>& rows) {
 }
 
 std::string online_table(const std::vector<SimulatedRow>& rows) {
-  std::string out = fmt::format("{:>12}  {:<18} {:>7} {:>29} {:>29} {:>6}\n", "BLOCKS", "POLICY", "HIT %",
+  std::string out = fmt::format("{:>12}  {:<18} {:>7} {:>29}  {:>28} {:>6}\n", "BLOCKS", "POLICY", "HIT %",
                                 "WAITING p50 / p90 / p99", "FIRST TOKEN p50 / p90 / p99", "BUSY");
   for (const SimulatedRow& row : rows) {
     const WaitingTimes& times = *row.result.times;
@@ -97,7 +97,7 @@ std::string online_table(const std::vector<SimulatedRow>& rows) {
       return fmt::format("{} / {} / {}", format_duration(each.p50), format_duration(each.p90),
                          format_duration(each.p99));
     };
-    out += fmt::format("{:>12}  {:<18} {:>7.2f} {:>29} {:>29} {:>4.0f} %\n", with_thousands(row.options.blocks),
+    out += fmt::format("{:>12}  {:<18} {:>7.2f} {:>29}  {:>28} {:>4.0f} %\n", with_thousands(row.options.blocks),
                        row.options.policy, 100 * row.result.hit_ratio(), three(times.waiting), three(times.ttft),
                        100 * times.busy);
   }
