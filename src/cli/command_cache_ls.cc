@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/command_cache.h"
 #include "cli/stored_copies.h"
 #include "core/units.h"
@@ -9,15 +11,23 @@ namespace {
 
 constexpr std::size_t kKeyDigits = 12;
 
+// Objects of int8 pages never serve a pool of fp16.
+std::string method_of(const StoredCopy& copy) {
+  const bool int8 = copy.manifest().shape.element == PageElement::kInt8;
+  return copy.object().method().text() + (int8 ? ", int8 pages" : "");
+}
+
 void print_table(const StoredListing& listing) {
-  fmt::print("{:<{}}  {:<20}  {:>13}  {:<14}  {:>4}  {:<6}  {:>10}  {}\n", "KEY", kKeyDigits, "MODEL", "TOKENS",
-             "METHOD", "KEEP", "TIER", "SIZE", "FROM");
+  std::size_t width = std::string_view("METHOD").size();
+  for (const StoredCopy& copy : listing.copies) width = std::max(width, method_of(copy).size());
+  fmt::print("{:<{}}  {:<20}  {:>13}  {:<{}}  {:>4}  {:<6}  {:>10}  {}\n", "KEY", kKeyDigits, "MODEL", "TOKENS",
+             "METHOD", width, "KEEP", "TIER", "SIZE", "FROM");
   for (const StoredCopy& copy : listing.copies) {
     const Manifest& m = copy.manifest();
-    fmt::print("{}  {:<20.20}  {:>13}  {:<14}  {:>4}  {:<6}  {:>10}  {}\n", m.key.hex().substr(0, kKeyDigits),
+    fmt::print("{}  {:<20.20}  {:>13}  {:<{}}  {:>4}  {:<6}  {:>10}  {}\n", m.key.hex().substr(0, kKeyDigits),
                m.fingerprint.model, fmt::format("{}..{}", m.first_position, m.first_position + m.tokens.size()),
-               copy.object().method().text(), copy.object().keep(), copy.tier->name(),
-               format_bytes(copy.object().bytes()), copy.label);
+               method_of(copy), width, copy.object().keep(), copy.tier->name(), format_bytes(copy.object().bytes()),
+               copy.label);
   }
 }
 

@@ -44,6 +44,10 @@ Status run(const GenerateOptions& options) {
   if (prompt.empty())
     return fail(ErrorCode::kInvalidArgument, "the prompt is empty; write --prompt TEXT, or - for standard input");
 
+  if (options.method && context.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--method compresses a context, and there is none: give one by --context");
+  }
+
   ServingOptions serving_options = options.serving;
   serving_options.store = !options.no_cache;
   SHALE_ASSIGN(const auto serving, Serving::open(serving_options, options.output));

@@ -22,11 +22,17 @@ std::string cell(std::string text) {
 
 std::string code(const std::string& text) { return text.empty() ? "" : "`" + cell(text) + "`"; }
 
+// Without the brackets that CLI11 puts around several values.
+std::string default_of(const CLI::Option& option) {
+  const std::string text = option.get_default_str();
+  return text.starts_with('[') && text.ends_with(']') ? text.substr(1, text.size() - 2) : text;
+}
+
 std::string option_row(const CLI::Option& option) {
   const std::string value = value_name(option);
   const std::string name = option.get_name(option.get_positional()) + (value.empty() ? "" : " " + value);
   const std::string fallback = option.get_required()       ? "required"
-                               : option.get_configurable() ? code(option.get_default_str())
+                               : option.get_configurable() ? code(default_of(option))
                                                            : "";
   return fmt::format("| {} | {} | {} | {} |\n", code(name), cell(option.get_description()), fallback,
                      code(option.get_envname()));
@@ -62,7 +68,7 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
   std::vector<std::string> notes;
   if (option->get_required()) notes.emplace_back("required");
-  if (!option->get_default_str().empty()) notes.push_back(option->get_default_str());
+  if (const std::string fallback = default_of(*option); !fallback.empty()) notes.push_back(fallback);
   if (!option->get_envname().empty()) notes.push_back("$" + option->get_envname());
   return option->get_description() + (notes.empty() ? "" : fmt::format(" [{}]", fmt::join(notes, "; ")));
 }

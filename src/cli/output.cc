@@ -25,7 +25,10 @@ void print_json(const Json& object) {
   std::fflush(stdout);
 }
 
-void print_note(const std::string& text) { fmt::print(stderr, "{}\n", text); }
+void print_note(const std::string& text) {
+  std::fflush(stdout);  // where both go to one place, in the order in which they were said
+  fmt::print(stderr, "{}\n", text);
+}
 
 void add_output_options(CLI::App& command, OutputOptions& options) {
   command.add_flag("--json", options.json, "Print JSON for programs, one object a line")->group("Output");

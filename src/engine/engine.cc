@@ -151,6 +151,10 @@ Result<RequestId> Engine::submit(Request request) {
     run->needs = *needs;
   }
   if (run->request.budget) {
+    if (demand.exact) {
+      return refuse(ErrorCode::kInvalidArgument,
+                    "an exact answer is asked for, and a page budget, which drops tokens: ask for one of them");
+    }
     if (demand.named()) {
       return refuse(ErrorCode::kInvalidArgument, fmt::format("{} and a page budget by {}: name one of them",
                                                              demand.method->text(), run->request.budget->method));

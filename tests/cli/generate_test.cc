@@ -63,6 +63,8 @@ TEST_F(GenerateTest, ANamedMethodIsLossyAndExactIsNot) {
   }
   EXPECT_EQ(run(generate({"--resident", "int8"})).object()["lossy"], true);
   EXPECT_THAT(run(generate({"--resident", "int8", "--exact"})).err, HasSubstr("start with fp16 pages"));
+  EXPECT_THAT(run(generate({"--page-budget", "64", "--exact"})).err, HasSubstr("ask for one of them"));
+  EXPECT_THAT(run({"generate", "--prompt", "hi", "--method", "knorm"}).err, HasSubstr("--context"));
   const auto demanded = run(generate({"--exact"})).object();
   EXPECT_EQ(demanded["lossy"], false);
   EXPECT_EQ(demanded["tokens"], exact["tokens"]);

@@ -247,6 +247,11 @@ TEST_F(PageBudgetTest, RefusesWhatCannotBeDone) {
   both.demand.method = Method::parse("knorm").value();
   both.demand.keep = 0.5;
   EXPECT_TRUE(engine_->run(both).error);
+  Request exact = generate(50, 8, PageBudgetOptions{.tokens = 64});
+  exact.demand.exact = true;
+  const Response refusal = engine_->run(exact);
+  ASSERT_TRUE(refusal.error);
+  EXPECT_NE(refusal.error->message.find("exact"), std::string::npos);
 }
 
 }  // namespace
