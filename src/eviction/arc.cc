@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-class Arc final : public QueuePolicy<Kept{.keys = true}> {
+class Arc final : public QueuePolicy<NodeFields{.keys = true}> {
  public:
   explicit Arc(std::uint64_t capacity)
       : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)),

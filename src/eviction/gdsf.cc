@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-class Gdsf final : public RankedPolicy<Kept{.visits = true, .depths = true}> {
+class Gdsf final : public RankedPolicy<NodeFields{.visits = true, .depths = true}> {
   void arrive(NodeId id, std::uint8_t) override { hit(id); }
   void hit(NodeId id) override {
     const double cost = 1 + (depth(id) - 1) / 64.0;

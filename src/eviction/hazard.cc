@@ -26,7 +26,7 @@ constexpr std::uint64_t kFirstFit = 32, kFitsPerHistory = 16, kHistoryMax = 1 <<
 // By density, then by the last visit. Leaves of one rank lie on different paths of one tick.
 using Rank = std::pair<float, std::uint32_t>;
 
-class Hazard final : public PathPolicy<LeafQueues<Rank>, Kept{.keys = true}> {
+class Hazard final : public PathPolicy<LeafQueues<Rank>, NodeFields{.keys = true}> {
  public:
   Hazard(std::shared_ptr<HazardModel> model, const HazardOptions& options)
       : PathPolicy(Newcomers::kCompete), model_(std::move(model)), options_(options), ghosts_(options.ghosts_max) {}

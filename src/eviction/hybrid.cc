@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-class Hybrid final : public PathPolicy<KineticLeaves, Kept{.visits = true, .depths = true}> {
+class Hybrid final : public PathPolicy<KineticLeaves, NodeFields{.visits = true, .depths = true}> {
  public:
   explicit Hybrid(bool counts_length) : PathPolicy(Newcomers::kCompete), counts_length_(counts_length) {}
 

@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-class HybridTabulated final : public RankedPolicy<Kept{.visits = true}> {
+class HybridTabulated final : public RankedPolicy<NodeFields{.visits = true}> {
  public:
   HybridTabulated() : PathPolicy(Newcomers::kCompete) {}
 

@@ -6,7 +6,7 @@
 namespace shale {
 namespace {
 
-class Lfu final : public RankedPolicy<Kept{.visits = true}> {
+class Lfu final : public RankedPolicy<NodeFields{.visits = true}> {
  public:
   Lfu() : PathPolicy(Newcomers::kCompete) {}
 

@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-class LruK final : public RankedPolicy<Kept{.keys = true}> {
+class LruK final : public RankedPolicy<NodeFields{.keys = true}> {
  public:
   explicit LruK(std::uint64_t capacity) : PathPolicy(Newcomers::kCompete), ghosts_(4 * capacity) {}
 

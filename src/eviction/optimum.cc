@@ -10,7 +10,7 @@ namespace {
 // How soon the next use is, the latest first; then the deepest.
 using Rank = std::pair<std::uint32_t, std::uint32_t>;
 
-class Optimum final : public PathPolicy<LeafQueues<Rank>, Kept{.depths = true}> {
+class Optimum final : public PathPolicy<LeafQueues<Rank>, NodeFields{.depths = true}> {
  public:
   explicit Optimum(std::span<const std::uint32_t> next_uses) : PathPolicy(Newcomers::kCompete), next_uses_(next_uses) {}
 

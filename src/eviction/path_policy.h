@@ -19,14 +19,14 @@ namespace shale {
 enum class Newcomers { kWait, kCompete };
 
 // What is kept of each node for the implementation, in arrays that nobody else has.
-struct Kept {
+struct NodeFields {
   bool visits = false;  // 4 bytes a node
   bool depths = false;  // 4
   bool keys = false;    // 8
 };
 
-// 5 bytes a node beside what `Leaves` takes and what is `kKept`.
-template <class Leaves, Kept kKept = Kept{}>
+// 5 bytes a node beside what `Leaves` takes and what is `kFields`.
+template <class Leaves, NodeFields kFields = NodeFields{}>
 class PathPolicy : public EvictionPolicy {
  public:
   void access(const PathAccess& visit) final {
@@ -36,12 +36,12 @@ class PathPolicy : public EvictionPolicy {
     begin(visit);
     if (visit.path.empty()) return;
     if (visit.inserted_from < visit.path.size()) add(visit);
-    if constexpr (kKept.keys) keys_[visit.path.back()] = visit.keys.back();
+    if constexpr (kFields.keys) keys_[visit.path.back()] = visit.keys.back();
     for (std::size_t i = visit.inserted_from; i-- > 0;) {
       const NodeId found = visit.path[i];
       if (std::exchange(last_ticks_[found], stamp()) == stamp()) continue;
       if (visit.counts) {
-        if constexpr (kKept.visits) ++visits_[found];
+        if constexpr (kFields.visits) ++visits_[found];
         hit(found);
       } else {
         renewed(found);
@@ -117,18 +117,18 @@ class PathPolicy : public EvictionPolicy {
   Leaves& leaves() { return leaves_; }
   // 1 on arrival, 1 more by each request that finds it; a policy may set it back.
   std::uint32_t& visits(NodeId id)
-    requires(kKept.visits)
+    requires(kFields.visits)
   {
     return visits_[id];
   }
   // Of a block without parent: 1.
   std::uint32_t depth(NodeId id) const
-    requires(kKept.depths)
+    requires(kFields.depths)
   {
     return depths_[id];
   }
   BlockKey key(NodeId id) const
-    requires(kKept.keys)
+    requires(kFields.keys)
   {
     return keys_[id];
   }
@@ -156,9 +156,9 @@ class PathPolicy : public EvictionPolicy {
     if (const std::size_t needed = std::ranges::max(fresh) + std::size_t{1}; needed > states_.size()) {
       resize_tightly(states_, needed);
       resize_tightly(last_ticks_, needed);
-      if constexpr (kKept.visits) resize_tightly(visits_, needed);
-      if constexpr (kKept.depths) resize_tightly(depths_, needed);
-      if constexpr (kKept.keys) resize_tightly(keys_, needed);
+      if constexpr (kFields.visits) resize_tightly(visits_, needed);
+      if constexpr (kFields.depths) resize_tightly(depths_, needed);
+      if constexpr (kFields.keys) resize_tightly(keys_, needed);
       leaves_.grow(needed);
       grow(needed);
     }
@@ -167,9 +167,9 @@ class PathPolicy : public EvictionPolicy {
       const NodeId id = visit.path[i];
       states_[id] = {.leaf = i + 1 == visit.path.size()};
       last_ticks_[id] = stamp();
-      if constexpr (kKept.visits) visits_[id] = 1;
-      if constexpr (kKept.depths) depths_[id] = static_cast<std::uint32_t>(i + 1);
-      if constexpr (kKept.keys) keys_[id] = visit.keys[i];
+      if constexpr (kFields.visits) visits_[id] = 1;
+      if constexpr (kFields.depths) depths_[id] = static_cast<std::uint32_t>(i + 1);
+      if constexpr (kFields.keys) keys_[id] = visit.keys[i];
       newcomers_.push_back({id, arriving(id)});
     }
     if (!newcomers_wait_) settle_newcomers();
@@ -204,9 +204,9 @@ class PathPolicy : public EvictionPolicy {
 };
 
 // For policies whose rank is one number, and for those that need a second one among equals.
-template <Kept kKept = Kept{}>
-using QueuePolicy = PathPolicy<LeafQueues<std::uint64_t>, kKept>;
-template <Kept kKept = Kept{}>
-using RankedPolicy = PathPolicy<LeafQueues<std::pair<std::uint64_t, std::uint64_t>>, kKept>;
+template <NodeFields kFields = NodeFields{}>
+using QueuePolicy = PathPolicy<LeafQueues<std::uint64_t>, kFields>;
+template <NodeFields kFields = NodeFields{}>
+using RankedPolicy = PathPolicy<LeafQueues<std::pair<std::uint64_t, std::uint64_t>>, kFields>;
 
 }  // namespace shale

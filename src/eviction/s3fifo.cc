@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-class S3Fifo final : public QueuePolicy<Kept{.visits = true, .keys = true}> {
+class S3Fifo final : public QueuePolicy<NodeFields{.visits = true, .keys = true}> {
  public:
   explicit S3Fifo(std::uint64_t capacity)
       : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)),

@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-class Sieve final : public QueuePolicy<Kept{.visits = true}> {
+class Sieve final : public QueuePolicy<NodeFields{.visits = true}> {
  public:
   Sieve() : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(2)) {}
 

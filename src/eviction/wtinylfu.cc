@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-class WTinyLfu final : public QueuePolicy<Kept{.keys = true}> {
+class WTinyLfu final : public QueuePolicy<NodeFields{.keys = true}> {
  public:
   explicit WTinyLfu(std::uint64_t capacity)
       : PathPolicy(Newcomers::kWait, LeafQueues<std::uint64_t>(3)),
