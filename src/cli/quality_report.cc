@@ -118,14 +118,14 @@ ReportTable by_dataset(const Rows& rows) {
   return table;
 }
 
-ReportTable by_bits(const Rows& rows) {
-  const Rows coded = where(rows, [](const QualityRow& row) { return row.bits < 16; });
-  ReportTable table{"Agreement by bits",
+ReportTable by_configuration(const Rows& rows) {
+  const Rows lossy = where(rows, [](const QualityRow& row) { return row.keep < 1 || row.bits < 16; });
+  ReportTable table{"Bytes, agreement and KL",
                     "bytes as a share of the KV as computed; mean [95 % bootstrap interval over contexts]",
                     {"method", "keep", "bits", "bytes", "agreement", "KL"},
                     {}};
   for (const auto& [key, group] :
-       grouped(coded, [](const QualityRow& row) { return std::tuple(-row.keep, -row.bits, row.method); })) {
+       grouped(lossy, [](const QualityRow& row) { return std::tuple(-row.keep, -row.bits, row.method); })) {
     const auto share = mean_of(group, [](const QualityRow& row) {
       return static_cast<double>(row.bytes) / static_cast<double>(row.full_bytes);
     });
@@ -235,11 +235,12 @@ ReportTable predictions(const Rows& rows) {
   return table;
 }
 
+// Tokens at 16 bits by how many are kept, and all tokens at fewer bits.
 Chart chart_of(const Rows& rows, std::string title) {
   Chart chart{
       .title = std::move(title), .x_name = "bytes, share of the KV as computed", .y_name = "agreement", .lines = {}};
   for (const auto& [method, group] :
-       methods_best_first(where(rows, [](const QualityRow& row) { return row.bits == 16 && row.keep < 1; }))) {
+       methods_best_first(where(rows, [](const QualityRow& row) { return (row.bits == 16) != (row.keep == 1); }))) {
     ChartLine line{method, {}};
     for (const auto& [keep, same] : grouped(group, [](const QualityRow& row) { return row.keep; })) {
       line.points.emplace_back(mean_of(same,
@@ -275,8 +276,8 @@ std::vector<ReportTable> quality_tables(std::span<const QualityRow> rows) {
       questions += grouped(same, [](const QualityRow& row) { return row.question; }).size();
     const std::string about =
         fmt::format("{} contexts, {} questions, {} data sets", contexts.size(), questions, datasets_of(group).size());
-    for (ReportTable table :
-         {by_keep(group), by_dataset(group), by_bits(group), by_answer(group), winners(group), predictions(group)}) {
+    for (ReportTable table : {by_keep(group), by_dataset(group), by_configuration(group), by_answer(group),
+                              winners(group), predictions(group)}) {
       if (table.rows.empty()) continue;
       table.title = fmt::format("{}: {}", heading(block), table.title);
       table.note = table.note.empty() ? about : about + "; " + table.note;

@@ -80,11 +80,18 @@ TEST(QualityReportTest, SaysHowWellCheapPredictionsOrderConfigurations) {
 }
 
 TEST(QualityReportTest, DrawsQualityAgainstBytesForAllAndForEachContext) {
-  const std::vector<QualityRow> rows = {row("1", "a", 0.5, 1), row("1", "a", 0.1, 0.5), row("2", "a", 0.5, 0.8)};
+  std::vector<QualityRow> rows = {row("1", "a", 0.5, 1), row("1", "a", 0.1, 0.5), row("2", "a", 0.5, 0.8),
+                                  row("1", "int8", 1, 0.4), row("1", "full", 1, 1)};
+  rows[3].bits = 8;
+  rows[3].bytes = 520;
   const auto charts = quality_charts(rows);
   ASSERT_EQ(charts.size(), 3u);
-  ASSERT_EQ(charts[0].lines.size(), 1u);
+  ASSERT_EQ(charts[0].lines.size(), 2u);
   EXPECT_EQ(charts[0].lines[0].points, (std::vector<std::pair<double, double>>{{0.1, 0.5}, {0.5, 0.9}}));
+  EXPECT_EQ(charts[0].lines[1].points, (std::vector<std::pair<double, double>>{{0.52, 0.4}}));
+  const auto& all = table(quality_tables(rows), "Bytes, agreement and KL").rows;
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0][3], "52.0 %");
   const std::string page = to_html(quality_tables(rows), charts);
   EXPECT_NE(page.find("<svg"), std::string::npos);
   EXPECT_EQ(page.find("http:"), page.find("http://www.w3.org"));
