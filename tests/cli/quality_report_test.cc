@@ -89,10 +89,11 @@ TEST(QualityReportTest, DrawsQualityAgainstBytesForAllAndForEachContext) {
   ASSERT_EQ(charts[0].lines.size(), 2u);
   EXPECT_EQ(charts[0].lines[0].points, (std::vector<std::pair<double, double>>{{0.1, 0.5}, {0.5, 0.9}}));
   EXPECT_EQ(charts[0].lines[1].points, (std::vector<std::pair<double, double>>{{0.52, 0.4}}));
-  const auto& all = table(quality_tables(rows), "Bytes, agreement and KL").rows;
+  const auto tables = quality_tables(rows);
+  const auto& all = table(tables, "Bytes, agreement and KL").rows;
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0][3], "52.0 %");
-  const std::string page = to_html(quality_tables(rows), charts);
+  const std::string page = to_html(tables, charts);
   EXPECT_NE(page.find("<svg"), std::string::npos);
   EXPECT_EQ(page.find("http:"), page.find("http://www.w3.org"));
 }
