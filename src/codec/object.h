@@ -111,8 +111,8 @@ class ObjectEncoder {
   ObjectEncoder& operator=(ObjectEncoder&&) noexcept;
 
   // Does the next piece: scores a layer a thread, encodes some heads, or sums some chunks; about a millisecond a
-  // thread. Under a budget also cuts a stratum, for which all heads are ranked together: 20 to 50 ms at 4,096 tokens of
-  // 90 heads. False when all is done.
+  // thread. Under a budget also cuts a stratum, which takes as long as ranking all heads of all layers on one thread.
+  // False when all is done.
   bool step(Executor& executor);
   struct Encoded {
     Manifest manifest;

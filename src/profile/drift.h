@@ -29,8 +29,8 @@ struct DriftOptions {
 };
 
 struct DriftCheck {
-  std::vector<std::string> questions =
-      {};  // that were asked, the newest first; empty where only their tokens are known
+  // That were asked, the newest first; empty where only their tokens are known.
+  std::vector<std::string> questions = {};
   std::uint32_t configurations = 0;
   double profiled = 0, observed = 0;  // mean agreement of these configurations
   bool drifted = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 namespace shale {
+
 PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& request, bool decode, double time_s) {
   PrefixCache::Request wanted{.path = trace.prompt(request),
                               .prompt_blocks = request.prompt_blocks,
