@@ -20,7 +20,6 @@ constexpr std::uint32_t kQueriesMax = 16;  // a query head, the last of the wind
 struct HeadCosts {
   std::vector<std::vector<double>> coded;  // [stratum][quantizer]
   std::vector<double> dropped;             // [stratum]
-  std::vector<QuantizerError> errors;      // [quantizer]
 };
 
 using Quantizers = std::vector<std::unique_ptr<Quantizer>>;
@@ -31,18 +30,14 @@ class Planner {
   static Result<Planner> make(const RankedContext& context, const Quantizers& quantizers, const std::string& budget,
                               Executor& executor);
 
+  // The same bits and the same share of tokens for all heads, as the budget spreads them.
   struct Object {
-    Method method;
-    double keep = 1;
-    RateChoice choice;
+    std::uint32_t precision = 0;  // index of precisions_
+    double distortion = 0;        // predicted
   };
-  // The same bits and the same share of tokens, as the budget spreads them. Nothing where none has so few bytes.
-  std::optional<Object> best_object(std::uint64_t bytes) const;
-  struct PerHead {
-    std::vector<Precision> heads;
-    RateChoice choice;
-  };
-  Result<PerHead> best_per_head(std::uint64_t bytes) const;
+  std::optional<Object> best_object(std::uint64_t bytes) const;  // nothing where none has so few bytes
+  void take_object(std::uint32_t precision, RatePlan& plan) const;
+  Status take_best_per_head(std::uint64_t bytes, RatePlan& plan) const;
   std::vector<QuantizerError> errors() const;
 
  private:
@@ -62,10 +57,9 @@ class Planner {
   std::vector<std::vector<std::uint32_t>> strata_of(std::uint32_t head) const;
   HeadCosts costs_of(std::uint32_t head) const;
   double distortion_of(const HeadCosts& costs, const Precision& precision) const;
-  std::uint64_t head_bytes(const Precision& precision) const;
   std::uint64_t object_bytes(const Precision& precision) const;
-  // What single heads have chosen, indices of precisions_; bytes are left to the caller.
-  RateChoice choice_of(std::span<const std::uint32_t> chosen) const;
+  // Of heads that have chosen these of precisions_.
+  RateChoice choice_of(std::uint64_t bytes, std::span<const std::uint32_t> chosen) const;
   Method method_of(const Precision& precision) const;
 
   const RankedContext& context_;
@@ -144,17 +138,11 @@ std::vector<std::vector<std::uint32_t>> Planner::strata_of(std::uint32_t head) c
 HeadCosts Planner::costs_of(std::uint32_t head) const {
   const HeadDistortion distortion = distortion_of(head);
   const auto strata = strata_of(head);
-  HeadCosts costs{.coded = {}, .dropped = {}, .errors = std::vector<QuantizerError>(quantizers_.size())};
-  std::vector<std::uint32_t> all(tokens_);
-  std::iota(all.begin(), all.end(), 0u);
+  HeadCosts costs;
   for (const auto& stratum : strata) {
     costs.dropped.push_back(distortion.dropped(stratum));
     auto& coded = costs.coded.emplace_back();
     for (const auto& quantizer : quantizers_) coded.push_back(distortion.coded(stratum, quantizer->of_head(head)));
-  }
-  for (std::size_t q = 0; q < quantizers_.size(); ++q) {
-    costs.errors[q].position = distortion.error({&all, 1}, quantizers_[q]->of_head(head));
-    costs.errors[q].importance = distortion.error(strata, quantizers_[q]->of_head(head));
   }
   return costs;
 }
@@ -173,12 +161,7 @@ std::uint64_t Planner::object_bytes(const Precision& precision) const {
   return bytes;
 }
 
-// Of one head, on average.
-std::uint64_t Planner::head_bytes(const Precision& precision) const {
-  return object_bytes(precision) / shape_.pages_per_slab();
-}
-
-RateChoice Planner::choice_of(std::span<const std::uint32_t> chosen) const {
+RateChoice Planner::choice_of(std::uint64_t bytes, std::span<const std::uint32_t> chosen) const {
   std::vector<double> measured(chosen.size());
   executor_.parallel_for(chosen.size(), [&](std::size_t i) {
     const auto head = static_cast<std::uint32_t>(i);
@@ -189,7 +172,7 @@ RateChoice Planner::choice_of(std::span<const std::uint32_t> chosen) const {
       kept.push_back({strata[s], &quantizers_[precision[s]]->of_head(head)});
     measured[head] = distortion_of(head).measured(kept);
   });
-  RateChoice choice;
+  RateChoice choice{.bytes = bytes};
   for (std::size_t head = 0; head < chosen.size(); ++head) {
     const double share = 1 / static_cast<double>(chosen.size());
     choice.predicted += share * distortion_of(costs_[head], precisions_[chosen[head]]);
@@ -205,6 +188,20 @@ Method Planner::method_of(const Precision& precision) const {
 }
 
 std::vector<QuantizerError> Planner::errors() const {
+  std::vector<std::uint32_t> all(tokens_);
+  std::iota(all.begin(), all.end(), 0u);
+  std::vector<std::vector<QuantizerError>> of_heads(costs_.size());
+  executor_.parallel_for(of_heads.size(), [&](std::size_t i) {
+    const auto head = static_cast<std::uint32_t>(i);
+    const HeadDistortion distortion = distortion_of(head);
+    const auto strata = strata_of(head);
+    for (const auto& quantizer : quantizers_) {
+      QuantizerError& error = of_heads[head].emplace_back();
+      error.position = distortion.error({&all, 1}, quantizer->of_head(head));
+      error.importance = distortion.error(strata, quantizer->of_head(head));
+    }
+  });
+
   const double elements = 2.0 * shape_.pages_per_slab() * shape_.head_dim * tokens_;
   std::vector<QuantizerError> means;
   for (std::size_t q = 0; q < quantizers_.size(); ++q) {
@@ -212,54 +209,58 @@ std::vector<QuantizerError> Planner::errors() const {
     mean.name = quantizers_[q]->name();
     const auto layout = ObjectLayout::make(shape_, {"", mean.name}, tokens_, context_.tables).value();
     mean.bits = static_cast<double>(layout.stratum_bytes(0)) * 8 / elements;
-    for (const HeadCosts& head : costs_) {
+    for (const auto& errors : of_heads) {
       const auto add = [&](HeadDistortion::Error& sum, const HeadDistortion::Error& one) {
-        sum.keys += one.keys / static_cast<double>(costs_.size());
-        sum.values += one.values / static_cast<double>(costs_.size());
+        sum.keys += one.keys / static_cast<double>(of_heads.size());
+        sum.values += one.values / static_cast<double>(of_heads.size());
       };
-      add(mean.position, head.errors[q].position);
-      add(mean.importance, head.errors[q].importance);
+      add(mean.position, errors[q].position);
+      add(mean.importance, errors[q].importance);
     }
   }
   return means;
 }
 
 std::optional<Planner::Object> Planner::best_object(std::uint64_t bytes) const {
-  std::optional<std::uint32_t> best;
-  double least = 0;
+  std::optional<Object> best;
   std::uint64_t bytes_of_best = 0;
   for (std::uint32_t i = 0; i < precisions_.size(); ++i) {
     const std::uint64_t needed = object_bytes(precisions_[i]);
     if (needed > bytes) continue;
     double distortion = 0;
     for (const HeadCosts& head : costs_) distortion += distortion_of(head, precisions_[i]);
-    if (best && (distortion > least || (distortion == least && needed >= bytes_of_best))) continue;
-    best = i, least = distortion, bytes_of_best = needed;
+    if (best && (distortion > best->distortion || (distortion == best->distortion && needed >= bytes_of_best)))
+      continue;
+    best = {i, distortion};
+    bytes_of_best = needed;
   }
-  if (!best) return std::nullopt;
-  const Precision& precision = precisions_[*best];
-  Object object{method_of(precision), kKeepGrid[precision.size() - 1],
-                choice_of(std::vector<std::uint32_t>(costs_.size(), *best))};
-  object.choice.bytes = bytes_of_best;
-  return object;
+  return best;
 }
 
-Result<Planner::PerHead> Planner::best_per_head(std::uint64_t bytes) const {
+void Planner::take_object(std::uint32_t precision, RatePlan& plan) const {
+  plan.method = method_of(precisions_[precision]);
+  plan.keep = kKeepGrid[precisions_[precision].size() - 1];
+  plan.object = choice_of(object_bytes(precisions_[precision]), std::vector<std::uint32_t>(costs_.size(), precision));
+}
+
+Status Planner::take_best_per_head(std::uint64_t bytes, RatePlan& plan) const {
+  std::vector<std::uint64_t> head_bytes;  // on average, by precision
+  for (const Precision& precision : precisions_) head_bytes.push_back(object_bytes(precision) / costs_.size());
   std::vector<std::vector<Point>> points;
   for (const HeadCosts& head : costs_) {
     auto& of_head = points.emplace_back();
     for (std::uint32_t i = 0; i < precisions_.size(); ++i) {
-      of_head.push_back(
-          {.bytes = head_bytes(precisions_[i]), .utility = -distortion_of(head, precisions_[i]), .candidate = i});
+      of_head.push_back({.bytes = head_bytes[i], .utility = -distortion_of(head, precisions_[i]), .candidate = i});
     }
   }
   SHALE_ASSIGN(const Allocation allocation, allocate(points, bytes));
-  PerHead best{{}, choice_of(allocation.chosen)};
+  std::uint64_t taken = 0;
   for (const std::uint32_t chosen : allocation.chosen) {
-    best.heads.push_back(precisions_[chosen]);
-    best.choice.bytes += head_bytes(precisions_[chosen]);
+    plan.heads.push_back(precisions_[chosen]);
+    taken += head_bytes[chosen];
   }
-  return best;
+  plan.per_head = choice_of(taken, allocation.chosen);
+  return {};
 }
 
 }  // namespace
@@ -280,22 +281,22 @@ Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::st
   }
   RatePlan plan;
   plan.full_bytes = std::uint64_t{shape.pages_for(context.sequence->length())} * shape.slab_bytes();
+  std::vector<Planner> planners;
+  std::size_t best_planner = 0;
   std::optional<Planner::Object> best;
   for (const std::string& budget : budgets) {
-    SHALE_ASSIGN(const Planner planner, Planner::make(context, made, budget, executor));
-    if (plan.heads.empty()) {
-      SHALE_ASSIGN(Planner::PerHead per_head, planner.best_per_head(budget_bytes));
-      plan.heads = std::move(per_head.heads);
-      plan.per_head = per_head.choice;
-      plan.errors = planner.errors();
+    SHALE_ASSIGN(Planner planner, Planner::make(context, made, budget, executor));
+    const auto object = planner.best_object(budget_bytes);
+    if (object && (!best || object->distortion < best->distortion)) {
+      best = object;
+      best_planner = planners.size();
     }
-    auto object = planner.best_object(budget_bytes);
-    if (object && (!best || object->choice.predicted < best->choice.predicted)) best = std::move(object);
+    planners.push_back(std::move(planner));
   }
+  SHALE_TRY(planners.front().take_best_per_head(budget_bytes, plan));
+  plan.errors = planners.front().errors();
   if (!best) return fail(ErrorCode::kInvalidArgument, "no object of the context takes {} bytes or less", budget_bytes);
-  plan.method = best->method;
-  plan.keep = best->keep;
-  plan.object = best->choice;
+  planners[best_planner].take_object(best->precision, plan);
   return plan;
 }
 

@@ -55,9 +55,9 @@ struct RatePlan {
   std::vector<QuantizerError> errors;
 };
 
-// `quantizers` from finest to coarsest, without repetition; `budgets` across heads (scoring/budget.h), of which the
-// first also gives `per_head` and `errors`. kInvalidArgument for unknown names, for quantizers that lack tables, for
-// bytes that nothing meets, or a context without queries; kUnsupported for a head dimension that a quantizer cannot
+// `quantizers` from finest to coarsest, without repetition; at least one of `budgets` across heads (budget.h), of which
+// the first also gives `per_head` and `errors`. kInvalidArgument for unknown names, for quantizers that lack tables,
+// for bytes that nothing meets, or a context without queries; kUnsupported for a head dimension that a quantizer cannot
 // take. Takes about as long as encoding the context once a quantizer and budget, and needs a few copies of one head's
 // KV a thread.
 Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::string> quantizers,
