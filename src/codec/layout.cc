@@ -49,11 +49,9 @@ Result<ObjectLayout> ObjectLayout::make(const PageShape& shape, const Method& me
 
   assert(!method.budget.empty() && head_strata.size() == std::size_t{layout.strata()} * layout.heads());
   layout.head_strata_.assign(head_strata.begin(), head_strata.end());
-  layout.section_starts_.resize(std::size_t{2} * layout.strata());
   for (std::uint32_t s = 0; s < layout.strata(); ++s) {
     for (const std::uint32_t plane : {kBasePlane, kRefinementPlane}) {
-      std::vector<std::size_t>& starts = layout.starts(s, plane);
-      starts.push_back(0);
+      std::vector<std::size_t>& starts = layout.section_starts_.emplace_back(1);
       for (std::uint32_t i = 0; i < layout.heads(); ++i) {
         starts.push_back(starts.back() + layout.section_bytes(s, plane, layout.stratum_tokens(s, i)));
       }
@@ -86,14 +84,13 @@ ObjectLayout::Section ObjectLayout::section(std::uint32_t stratum, std::uint32_t
     const std::size_t bytes = section_bytes(stratum, plane, mean_tokens(stratum));
     return {(index - first) * bytes, bytes};
   }
-  const std::vector<std::size_t>& from = starts(stratum, plane);
+  const std::vector<std::size_t>& from = section_starts_[2 * stratum + plane];
   return {from[index] - from[first], from[index + 1] - from[index]};
 }
 
 std::size_t ObjectLayout::unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first,
                                          std::uint32_t end) const {
-  const std::size_t heads = std::size_t{end - first} * shape_.kv_heads;
-  if (full_) return heads * shape_.pages_for(tokens_) * shape_.page_bytes();
+  if (full_) return std::size_t{end - first} * shape_.kv_heads * shape_.pages_for(tokens_) * shape_.page_bytes();
   const Section last = section(stratum, plane, first, shape_.page_index(end, 0) - 1);
   return last.offset + last.bytes;
 }
@@ -115,10 +112,14 @@ bool ObjectLayout::may_have(const ChunkInfo& chunk) const {
   if (!packed(chunk.stratum)) {
     return chunk.bytes == unpacked_bytes(chunk.stratum, chunk.plane, chunk.first_layer, chunk.end_layer);
   }
-  const std::size_t heads = std::size_t{chunk.end_layer - chunk.first_layer} * shape_.kv_heads;
-  const std::size_t most =
-      quantizer(chunk.stratum).packed_bytes_max(stratum_tokens_max(chunk.stratum), shape_.head_dim) + bitmap_bytes();
-  return chunk.bytes >= packed_header_bytes(heads) && chunk.bytes <= packed_header_bytes(heads) + heads * most;
+  const std::uint32_t first = shape_.page_index(chunk.first_layer, 0), end = shape_.page_index(chunk.end_layer, 0);
+  const std::size_t least = packed_header_bytes(end - first);
+  std::size_t most = least;
+  for (std::uint32_t i = first; i < end; ++i) {
+    const std::uint32_t tokens = stratum_tokens(chunk.stratum, i);
+    most += bitmap_bytes() + quantizer(chunk.stratum).packed_bytes_max(tokens, shape_.head_dim);
+  }
+  return chunk.bytes >= least && chunk.bytes <= most;
 }
 
 std::vector<ChunkInfo> ObjectLayout::chunks(std::uint32_t layers_per_group) const {

@@ -82,13 +82,6 @@ class ObjectLayout {
     return strata_tokens_[stratum] - (stratum == 0 ? 0 : strata_tokens_[stratum - 1]);
   }
   std::size_t section_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t tokens) const;
-  // Where the sections of heads begin and the last one ends, if all were in one chunk; under a budget.
-  std::vector<std::size_t>& starts(std::uint32_t stratum, std::uint32_t plane) {
-    return section_starts_[2 * stratum + plane];
-  }
-  const std::vector<std::size_t>& starts(std::uint32_t stratum, std::uint32_t plane) const {
-    return section_starts_[2 * stratum + plane];
-  }
 
   PageShape shape_;
   std::uint32_t tokens_ = 0;
@@ -96,6 +89,8 @@ class ObjectLayout {
   std::vector<std::shared_ptr<const Quantizer>> quantizers_;  // by stratum
   std::vector<std::uint32_t> strata_tokens_;
   std::vector<std::uint32_t> head_strata_;  // [strata][layers · kv_heads], or empty: all heads alike
+  // Where the sections of heads begin and the last one ends, if all were in one chunk: by stratum, then plane; or
+  // empty.
   std::vector<std::vector<std::size_t>> section_starts_;
 };
 

@@ -274,7 +274,7 @@ Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
   if (!parsed) return corrupt(parsed.error().message);
   manifest.method = *parsed;
   if (manifest.method.text() != method) return corrupt("its method is not written as methods are");
-  if (!manifest.tokens.empty()) SHALE_TRY(check_head_strata(manifest));
+  SHALE_TRY(check_head_strata(manifest));
   const auto layout =
       ObjectLayout::make(manifest.shape, manifest.method, static_cast<std::uint32_t>(manifest.tokens.size()), nullptr,
                          manifest.head_strata);
