@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "profile/profile.h"
-#include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
-#include "support/gguf_writer.h"
 
 namespace shale {
 namespace {
@@ -14,10 +12,8 @@ namespace {
 class DriftTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto path = bench_.folder.path() / "tiny.gguf";
-    testing::write_tiny_model({}, path);
-    bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, std::size_t{64} << 20);
-    for (int i = 0; text_.size() < 200; ++i) text_ += "Sentence number " + std::to_string(i) + " says little. ";
+    bench_.open_tiny();
+    text_ = testing::sentences(200);
   }
 
   std::vector<Token> tokens() { return make_prompt(*bench_.tokenizer, text_, {}).value().context; }

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "profile/profile.h"
-#include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
-#include "support/gguf_writer.h"
 
 namespace shale {
 namespace {
@@ -16,12 +14,8 @@ const Stop kNever = [] { return false; };
 class DriftWatchTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto path = bench_.folder.path() / "tiny.gguf";
-    testing::write_tiny_model({}, path);
-    bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, std::size_t{64} << 20);
-    std::string text;
-    for (int i = 0; text.size() < 200; ++i) text += "Sentence number " + std::to_string(i) + " says little. ";
-    context_ = bench_.tokenizer->tokenize(text, false);
+    bench_.open_tiny();
+    context_ = bench_.tokenizer->tokenize(testing::sentences(200), false);
     options_.check.answer_tokens = 8;
   }
 

@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
-#include "support/gguf_writer.h"
 #include "support/model_runner.h"
 
 namespace shale {
@@ -12,11 +10,7 @@ namespace {
 
 class PagedQualityTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto path = bench_.folder.path() / "tiny.gguf";
-    testing::write_tiny_model({}, path);
-    bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, std::size_t{64} << 20);
-  }
+  void SetUp() override { bench_.open_tiny(); }
   Result<PagedQualities> measure(std::vector<PageBudgetOptions> budgets, std::uint32_t tokens = 40) {
     return measure_paged_quality(*bench_.model, *bench_.tokenizer, *bench_.pool, prompt_,
                                  {.budgets = std::move(budgets),

@@ -7,7 +7,6 @@
 
 #include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
-#include "support/gguf_writer.h"
 #include "support/model_runner.h"
 
 namespace shale {
@@ -18,10 +17,8 @@ using testing::ByteTokenizer;
 class ProfileTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto path = bench_.folder.path() / "tiny.gguf";
-    testing::write_tiny_model({}, path);
-    bench_.open(path, std::make_unique<ByteTokenizer>(), 1, std::size_t{64} << 20);
-    for (int i = 0; text_.size() < 600; ++i) text_ += "Sentence number " + std::to_string(i) + " says little. ";
+    bench_.open_tiny();
+    text_ = testing::sentences(600);
   }
 
   ContextProfile profile(const ProfileOptions& options, std::vector<std::string> questions) {

@@ -6,9 +6,7 @@
 #include <map>
 #include <set>
 
-#include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
-#include "support/gguf_writer.h"
 
 namespace shale {
 namespace {
@@ -18,11 +16,8 @@ class SweepTest : public ::testing::Test {
   void SetUp() override { open(std::size_t{64} << 20); }
 
   void open(std::size_t pool_bytes) {
-    const auto path = bench_.folder.path() / "tiny.gguf";
-    testing::write_tiny_model({}, path);
-    bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, pool_bytes);
-    text_.clear();
-    for (int i = 0; text_.size() < 300; ++i) text_ += "Sentence number " + std::to_string(i) + " says little. ";
+    bench_.open_tiny(pool_bytes);
+    text_ = testing::sentences(300);
   }
 
   static SweepConfiguration configuration(std::string_view method, double keep = 1, bool generate = false) {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/engine.h"
+#include "support/byte_tokenizer.h"
+#include "support/gguf_writer.h"
 #include "support/temporary_folder.h"
 #include "tier/tiers.h"
 
@@ -33,6 +36,20 @@ struct EngineBench {
     cache = Cache::open(std::move(options), fingerprint, *pool, std::move(tiers), std::move(catalogue), clock).value();
     engine = std::make_unique<Engine>(EngineOptions{}, *model, *tokenizer, *cache, clock);
   }
+
+  // A tiny model of random weights, on one thread, that reads bytes.
+  void open_tiny(std::size_t pool_bytes = std::size_t{64} << 20) {
+    const auto path = folder.path() / "tiny.gguf";
+    write_tiny_model({}, path);
+    open(path, std::make_unique<ByteTokenizer>(), 1, pool_bytes);
+  }
 };
+
+// Text of that many bytes or a few more.
+inline std::string sentences(std::size_t bytes) {
+  std::string text;
+  for (int i = 0; text.size() < bytes; ++i) text += "Sentence number " + std::to_string(i) + " says little. ";
+  return text;
+}
 
 }  // namespace shale::testing
