@@ -15,12 +15,15 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/kernels_paging.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+// clang-format off
+#include <hwy/foreach_target.h>  // compiles what follows once per instruction set
+// clang-format on
+
+#include "core/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::bench::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
+using namespace shale::HWY_NAMESPACE;
 
 // A value of all the words, so that the read cannot be left out. `count` is a multiple of 256.
 std::uint32_t read_words(const std::uint32_t* words, std::size_t count) {
@@ -36,6 +39,19 @@ std::uint32_t read_words(const std::uint32_t* words, std::size_t count) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Xor(hn::Xor(a, b), hn::Xor(c, e))));
 }
 
+// The same of a page, while one further on is asked for. `bytes` is a multiple of 64.
+std::uint32_t read_page(const std::byte* page, const std::byte* ahead, std::size_t bytes) {
+  const hn::CappedTag<std::uint32_t, 16> d;
+  auto sum = hn::Zero(d);
+  for (std::size_t line = 0; line < bytes; line += 64) {
+    prefetch(ahead + line);
+    for (std::size_t i = line; i < line + 64; i += 4 * hn::Lanes(d)) {
+      sum = hn::Xor(sum, hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(page + i)));
+    }
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
 }  // namespace shale::bench::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -44,6 +60,7 @@ namespace shale::bench {
 namespace {
 
 HWY_EXPORT(read_words);
+HWY_EXPORT(read_page);
 
 struct Heads {
   std::uint32_t layers, query, kv, dim;
@@ -88,6 +105,24 @@ class Scene {
     }
   }
 
+  // The pages that attend() reads, in its order, and nothing else.
+  void read_pages(Executor& executor) {
+    const std::size_t page_bytes = pool_->shape().page_bytes();
+    std::vector<std::uint32_t> sums(std::size_t{heads_.layers} * heads_.kv * 16);
+    for (const Sequence& sequence : sequences_) {
+      executor.parallel_for(heads_.layers * heads_.kv, [&](std::size_t i) {
+        const auto index = static_cast<std::uint32_t>(i);
+        const HeadTable table = sequence.table(index / heads_.kv, index % heads_.kv);
+        for (std::size_t p = 0; p < table.pages.size(); ++p) {
+          const PageSlot& ahead = table.pages[std::min(p + kPagesAhead, table.pages.size() - 1)];
+          sums[i * 16] += HWY_DYNAMIC_DISPATCH(read_page)(pool_->bytes(table.pages[p].page).data(),
+                                                          pool_->bytes(ahead.page).data(), page_bytes);
+        }
+      });
+    }
+    sum_ = sums[0];
+  }
+
   void read(Executor& executor) {
     constexpr std::size_t kPiece = std::size_t{1} << 20;
     const auto* words = reinterpret_cast<const std::uint32_t*>(pool_->bytes(0).data());
@@ -100,6 +135,8 @@ class Scene {
   }
 
  private:
+  static constexpr std::size_t kPagesAhead = 8;  // what two blocks of attention are
+
   // Leaves the pool's free slabs in random order, every page written.
   void fill() {
     std::mt19937 random(2);
@@ -145,15 +182,18 @@ double median(std::vector<double> values) {
 // In turns, so that what else the machine does falls on both.
 void measure(const std::string& heads, Scene& scene, Executor& executor, std::vector<KernelRow>& rows) {
   constexpr int kRounds = 9;
-  std::vector<double> reads, attends;
+  std::vector<double> reads, page_reads, attends;
   scene.attend(executor);
   for (int round = 0; round < kRounds; ++round) {
     reads.push_back(seconds_of([&] { scene.read(executor); }));
+    page_reads.push_back(seconds_of([&] { scene.read_pages(executor); }));
     attends.push_back(seconds_of([&] { scene.attend(executor); }));
   }
-  const double read = median(reads), attend = median(attends);
+  const double read = median(reads), page_read = median(page_reads), attend = median(attends);
   const auto threads = fmt::format("{} thread{}", executor.threads(), executor.threads() == 1 ? "" : "s");
   rows.push_back({fmt::format("read, {} pool, {}", heads, threads), scene.bytes(), read, 1});
+  rows.push_back(
+      {fmt::format("read page by page, {}, {}", heads, threads), scene.bytes(), page_read, read / page_read});
   rows.push_back({fmt::format("decode attention {}, {}", heads, threads), scene.bytes(), attend, read / attend});
 }
 

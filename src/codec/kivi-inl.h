@@ -111,7 +111,7 @@ void encode_rows(const Half* from, std::size_t stride, std::size_t rows, Half* m
       hn::Store(inverse_scale(d8, load(d8, scales + i)), d8, inverse + i);
     }
     for (std::size_t i = 0; i < 8; ++i, codes += kRow * kBits / 8, ahead += 64) {
-      hwy::Prefetch(ahead);
+      prefetch(ahead);
       const auto low = hn::Set(d, minimum[i]), factor = hn::Set(d, inverse[i]);
       for (std::size_t j = 0; j < kRow; j += hn::Lanes(d)) {
         // Adding 2^23 rounds to an integer and leaves it in the lowest bits.

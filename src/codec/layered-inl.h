@@ -33,7 +33,7 @@ inline void encode_cells(const Half* from, std::size_t stride, std::size_t rows,
       hn::Store(inverse_scale(d8, load(d8, scales + i)), d8, inverse + i);
     }
     for (std::size_t i = 0; i < 8; ++i, coarse += kRowBytes, ahead += 64) {
-      hwy::Prefetch(ahead);
+      prefetch(ahead);
       const auto low = hn::Set(d, minimum[i]), factor = hn::Set(d, inverse[i]);
       for (std::size_t j = 0; j < kRow; j += hn::Lanes(d)) {
         // The cell's number, rounded down: adding 2^23 rounds to an integer and leaves it in the lowest bits.

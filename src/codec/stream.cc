@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>  // compiles what follows once per instruction set
 // clang-format on
 
+#include <hwy/cache_control.h>
+
 #include "core/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();

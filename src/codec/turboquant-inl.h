@@ -195,7 +195,7 @@ void encode_turboquant(const KvRows<const Half>& rows, std::byte* out, const Ahe
   for (std::size_t v = 0; v < vectors; ++v) {
     std::memset(squares, 0, sizeof squares);
     for (std::size_t c = 0; c < n; ++c) {
-      hwy::Prefetch(ahead.first + (v * n + c) * 64);
+      prefetch(ahead.first + (v * n + c) * 64);
       const auto sign = hn::Set(d, kRotationSigns[c]);
       for (std::size_t j = 0; j < kRow; j += hn::Lanes(d)) {
         const auto x = load(d, rows.keys + (v * n + c) * rows.key_stride + j);
@@ -215,7 +215,7 @@ void encode_turboquant(const KvRows<const Half>& rows, std::byte* out, const Ahe
     }
   }
   for (std::size_t i = 0; i < kBlockTokens * vectors; ++i) {  // token by token, each vector by vector
-    for (std::size_t c = 0; c < n; c += kRow) hwy::Prefetch(ahead.second + (i * n + c) * sizeof(Half));
+    for (std::size_t c = 0; c < n; c += kRow) prefetch(ahead.second + (i * n + c) * sizeof(Half));
     auto sum = hn::Zero(d);
     for (std::size_t c = 0; c < n; c += hn::Lanes(d)) {
       const auto x = load(d, rows.values + i * n + c);

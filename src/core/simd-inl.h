@@ -8,7 +8,6 @@
 #endif
 
 #include <hwy/aligned_allocator.h>
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -19,6 +18,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+
+// Asks for the line that holds `from`, which will soon be read: into the second-level cache. Where memory is slower to
+// answer than to deliver, as for pages scattered over a pool, that keeps far more lines on their way than the
+// first-level cache has room to wait for.
+HWY_INLINE void prefetch(const void* from) { __builtin_prefetch(from, 0, 2); }
 
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const float* from) {

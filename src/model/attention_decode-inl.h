@@ -7,8 +7,6 @@
 #define SHALE_ATTENTION_DECODE_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -90,7 +88,7 @@ class Prefetcher {
 
   HWY_INLINE void step() {
     if (first_ == count_) return;
-    for (std::size_t stream = 0; stream < kStreams; ++stream) hwy::Prefetch(pieces_[first_ + stream] + at_);
+    for (std::size_t stream = 0; stream < kStreams; ++stream) prefetch(pieces_[first_ + stream] + at_);
     at_ += 64;
     if (at_ < piece_bytes_) return;
     at_ = 0;

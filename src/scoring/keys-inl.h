@@ -89,8 +89,8 @@ HWY_INLINE void sum_channels(D d, const LayerKv<Element>& layer, const Columns<E
     const std::size_t row = c * stride;
     HWY_UNROLL(8)
     for (std::uint32_t i = 0; i < kColumns; ++i) {
-      hwy::Prefetch(next.keys[i] + row);
-      if (line_a_row) hwy::Prefetch(next.keys[i] + row + stride);
+      prefetch(next.keys[i] + row);
+      if (line_a_row) prefetch(next.keys[i] + row + stride);
       sums[i] = term(c, load(d, columns.keys[i] + row), sums[i]);
       sums[i] = term(c + 1, load(d, columns.keys[i] + row + stride), sums[i]);
     }

@@ -32,7 +32,7 @@ void score_head(const LayerKv<Element>& layer, std::uint32_t head, D d, float* s
       const std::size_t row = std::size_t{lane} * layer.head_dim;
       for (std::uint32_t i = 0; i < kColumns; ++i) {
         const auto* ahead = reinterpret_cast<const std::byte*>(next.values[i] + row);
-        for (std::size_t byte = 0; byte < layer.head_dim * sizeof(Element); byte += 64) hwy::Prefetch(ahead + byte);
+        for (std::size_t byte = 0; byte < layer.head_dim * sizeof(Element); byte += 64) prefetch(ahead + byte);
         values[i * lanes + lane] = value_squares(d, columns.values[i] + row, layer.head_dim);
       }
     }
