@@ -8,6 +8,24 @@
 #include "cache/catalogue_schema.h"
 
 namespace shale {
+namespace {
+
+// Which rows are seen: a damaged or foreign file may hold any number, and one that cannot have been measured would
+// mislead every plan.
+constexpr std::string_view kSoundQuality =
+    "keep BETWEEN 0 AND 1 AND agreement BETWEEN 0 AND 1 AND kl BETWEEN -1 AND 1e6 AND "
+    "questions BETWEEN 0 AND 4294967295 AND measured_at BETWEEN -1e12 AND 1e12";
+constexpr std::string_view kSoundEntry =
+    "tokens BETWEEN 0 AND 4294967295 AND frequency BETWEEN 0 AND 1e15 AND accesses BETWEEN 0 AND 9e15 AND "
+    "accessed_at BETWEEN -1e12 AND 1e12 AND recompute_s BETWEEN 0 AND 1e9";
+constexpr std::string_view kSoundDelay =
+    "latency_s BETWEEN 0 AND 1e9 AND read_bytes_per_s BETWEEN 0 AND 1e15 AND write_bytes_per_s BETWEEN 0 AND 1e15 AND "
+    "samples BETWEEN 0 AND 9e15";
+constexpr std::string_view kSoundDecode = "bytes_per_s BETWEEN 0 AND 1e15";
+constexpr std::string_view kSoundPrefill =
+    "tokens BETWEEN 0 AND 4294967295 AND depth BETWEEN 0 AND 4294967295 AND seconds BETWEEN 0 AND 1e9";
+
+}  // namespace
 
 struct Catalogue::State {
   State(SqlDatabase opened, std::string place, const Hash128& fingerprint, WallClock wall_clock)
@@ -74,17 +92,22 @@ Status Catalogue::State::prepare_all() {
     return {};
   };
   SHALE_TRY(prepare(put_quality, "INSERT OR REPLACE INTO quality VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
-  SHALE_TRY(prepare(get_qualities,
-                    "SELECT method, keep, agreement, kl, questions, measured_at FROM quality "
-                    "WHERE model = ?1 AND key = ?2 ORDER BY method, keep"));
-  SHALE_TRY(prepare(all_qualities, "SELECT key, method, keep, agreement, questions FROM quality WHERE model = ?1"));
+  SHALE_TRY(
+      prepare(get_qualities, fmt::format("SELECT method, keep, agreement, kl, questions, measured_at FROM quality "
+                                         "WHERE model = ?1 AND key = ?2 AND {} ORDER BY method, keep",
+                                         kSoundQuality)));
+  SHALE_TRY(prepare(all_qualities, fmt::format("SELECT key, method, keep, agreement, questions FROM quality "
+                                               "WHERE model = ?1 AND {}",
+                                               kSoundQuality)));
   SHALE_TRY(prepare(put_entry, "INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
   SHALE_TRY(prepare(get_entry,
-                    "SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "
-                    "WHERE model = ?1 AND key = ?2"));
+                    fmt::format("SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "
+                                "WHERE model = ?1 AND key = ?2 AND {}",
+                                kSoundEntry)));
   SHALE_TRY(prepare(all_entries,
-                    "SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "
-                    "WHERE model = ?1 ORDER BY accessed_at DESC, key"));
+                    fmt::format("SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "
+                                "WHERE model = ?1 AND {} ORDER BY accessed_at DESC, key",
+                                kSoundEntry)));
   SHALE_TRY(prepare(forget_entry, "DELETE FROM entry WHERE model = ?1 AND key = ?2"));
   SHALE_TRY(prepare(forget_qualities, "DELETE FROM quality WHERE model = ?1 AND key = ?2"));
   SHALE_TRY(prepare(forget_questions, "DELETE FROM question WHERE model = ?1 AND key = ?2"));
@@ -96,16 +119,18 @@ Status Catalogue::State::prepare_all() {
   SHALE_TRY(
       prepare(get_questions, "SELECT text, by_model FROM question WHERE model = ?1 AND key = ?2 ORDER BY id DESC"));
   SHALE_TRY(prepare(put_delay, "INSERT OR REPLACE INTO delay VALUES (?1, ?2, ?3, ?4, ?5, ?6)"));
-  SHALE_TRY(prepare(get_delay,
-                    "SELECT latency_s, read_bytes_per_s, write_bytes_per_s, samples FROM delay "
-                    "WHERE tier = ?1 AND emulated = ?2"));
+  SHALE_TRY(prepare(get_delay, fmt::format("SELECT latency_s, read_bytes_per_s, write_bytes_per_s, samples FROM delay "
+                                           "WHERE tier = ?1 AND emulated = ?2 AND {}",
+                                           kSoundDelay)));
   SHALE_TRY(prepare(put_decode, "INSERT OR REPLACE INTO decode VALUES (?1, ?2)"));
-  SHALE_TRY(prepare(get_decode, "SELECT bytes_per_s FROM decode WHERE method = ?1"));
+  SHALE_TRY(prepare(get_decode, fmt::format("SELECT bytes_per_s FROM decode WHERE method = ?1 AND {}", kSoundDecode)));
   SHALE_TRY(prepare(put_prefill, "INSERT INTO prefill (model, tokens, depth, seconds) VALUES (?1, ?2, ?3, ?4)"));
   SHALE_TRY(prepare(trim_prefills,
                     "DELETE FROM prefill WHERE model = ?1 AND id NOT IN (SELECT id FROM prefill WHERE model = ?1 "
                     "ORDER BY id DESC LIMIT ?2)"));
-  SHALE_TRY(prepare(get_prefills, "SELECT tokens, depth, seconds FROM prefill WHERE model = ?1 ORDER BY id"));
+  SHALE_TRY(prepare(
+      get_prefills,
+      fmt::format("SELECT tokens, depth, seconds FROM prefill WHERE model = ?1 AND {} ORDER BY id", kSoundPrefill)));
   SHALE_TRY(prepare(data_version, "PRAGMA data_version"));
   return {};
 }

@@ -1,5 +1,6 @@
 // What was measured and is worth remembering: quality of every configuration, use of every entry, delays of this
-// machine. An SQLite file in the cache folder; losing it loses no entry, only the time to measure again.
+// machine. An SQLite file in the cache folder; losing it loses no entry, only the time to measure again. Rows whose
+// numbers cannot have been measured are as good as absent.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ constexpr char kExamples[] =
     "`random` is the floor. With --prompt, long answers to one request instead, and agreement stretch by stretch.\n"
     "\n"
     "Examples:\n"
-    "  shale bench paging-quality hotpotqa.jsonl qasper.jsonl --budgets 256,1024\n"
+    "  shale bench paging-quality --contexts hotpotqa.jsonl,qasper.jsonl --budgets 256,1024\n"
     "  shale bench paging-quality --prompt \"Tell a long story.\" --answer-tokens 3000 --budgets 512";
 
 std::string label_of(const PageBudgetOptions& budget) {
@@ -201,7 +201,7 @@ class Bench {
 
 Status run(const Options& options) {
   if (options.files.empty() == options.prompt.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "give data sets, or --prompt for one long answer");
+    return fail(ErrorCode::kInvalidArgument, "give --contexts, or --prompt for one long answer");
   }
   ServingOptions serving_options = options.serving;
   serving_options.store = false;
@@ -234,7 +234,9 @@ void add_bench_paging_quality(CLI::App& parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "paging-quality", "What page budgets do to answers, beside the full cache", run);
   command->footer(kExamples);
-  command->add_option("FILE", options->files, "Contexts with questions, as `shale quality` reads them");
+  command->add_option("--contexts", options->files, "Contexts with questions, as `shale quality` reads them")
+      ->delimiter(',')
+      ->type_name("FILE,...");
   command->add_option("--prompt", options->prompt, "A request without a context, answered at length")
       ->type_name("TEXT");
   command->add_option("--compare", options->methods, "paged_eviction, or [budget:]scorer")
@@ -249,11 +251,13 @@ void add_bench_paging_quality(CLI::App& parent, Action& chosen) {
   command->add_flag("--keep-first-page", options->keep_first_page,
                     "paged_eviction also as it never drops the first page, where attention sinks lie");
   command->add_flag("--evict-full-layers", options->full_layers, "Of a model with sliding windows its other layers");
-  command->add_option("--contexts", options->contexts, "Of each file; 0: all")->type_name("N")->capture_default_str();
-  command->add_option("--questions", options->questions, "Of each context; 0: all")
+  command->add_option("--contexts-max", options->contexts, "Contexts of each file; 0: all")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--answer-tokens", options->answer_tokens, "Of each answer at most")
+  command->add_option("--questions-max", options->questions, "Questions of each context; 0: all")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--answer-tokens", options->answer_tokens, "Tokens of each answer")
       ->check(CLI::Range(1u, 1u << 20))
       ->type_name("N")
       ->capture_default_str();

@@ -312,6 +312,42 @@ TEST_F(CatalogueTest, DamageBehindASoundHeaderIsFoundToo) {
   EXPECT_TRUE(catalogue->entries()->empty());
 }
 
+// Whatever numbers a foreign or damaged file holds, none that cannot have been measured reaches a plan.
+TEST_F(CatalogueTest, RowsThatCannotHaveBeenMeasuredAreNotSeen) {
+  const auto put = [&](Catalogue& catalogue) {
+    ASSERT_TRUE(catalogue.record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.9}));
+    ASSERT_TRUE(catalogue.record_entry({.key = kFirst, .tokens = 5, .frequency = 1}, kHalfLifeS));
+    ASSERT_TRUE(catalogue.record_delay("disk", "", {.latency_s = 1, .read_bytes_per_s = 1, .samples = 1}));
+    ASSERT_TRUE(catalogue.record_decode("int8", 1e9));
+    ASSERT_TRUE(catalogue.record_prefill({.tokens = 5, .depth = 0, .seconds = 1}));
+  };
+  const auto seen = [&](const Catalogue& catalogue) {
+    return catalogue.qualities(kFirst)->size() + (catalogue.quality_for(kFirst, kKeydiff, 0.5) ? 1 : 0) +
+           (catalogue.entry(kFirst) ? 1 : 0) + catalogue.entries()->size() + (catalogue.delay("disk", "") ? 1 : 0) +
+           (catalogue.decode_bytes_per_s("int8") ? 1 : 0) + catalogue.prefills()->size();
+  };
+  put(*open());
+  ASSERT_EQ(seen(*open()), 7u);
+  struct Damage {
+    const char* sql;
+    std::size_t seen;
+  };
+  for (const auto& [sql, left] :
+       {Damage{"UPDATE quality SET agreement = 1.5", 5}, Damage{"UPDATE quality SET agreement = 9e999", 5},
+        Damage{"UPDATE quality SET keep = -0.5", 5}, Damage{"UPDATE quality SET kl = 'much'", 5},
+        Damage{"UPDATE quality SET questions = -1", 5}, Damage{"UPDATE entry SET frequency = 1e300", 5},
+        Damage{"UPDATE entry SET tokens = 4294967296", 5}, Damage{"UPDATE entry SET accesses = 'many'", 5},
+        Damage{"UPDATE entry SET recompute_s = -1", 5}, Damage{"UPDATE delay SET latency_s = -9e999", 6},
+        Damage{"UPDATE delay SET read_bytes_per_s = 1e30", 6}, Damage{"UPDATE decode SET bytes_per_s = -1", 6},
+        Damage{"UPDATE prefill SET seconds = x'00'", 6}}) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    put(*open());
+    ASSERT_TRUE(SqlDatabase::open(path(), 100)->execute(sql)) << sql;
+    EXPECT_EQ(seen(*open()), left) << sql;
+  }
+}
+
 TEST_F(CatalogueTest, TruncationToNothingBeginsAnew) {
   open();
   write_file("");

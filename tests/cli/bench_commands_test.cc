@@ -132,8 +132,8 @@ TEST_F(BenchCommandsTest, PagingQualityMeasuresEveryBudget) {
   const std::string contexts = home_.path() / "contexts.jsonl";
   std::ofstream(contexts) << R"({"id":"a","dataset":"own","context":"One sentence says little. Another says less.",)"
                           << R"("questions":["What?","Why?"],"answers":[["little"],["length"]]})" << "\n";
-  const Outcome outcome = run({"bench", "paging-quality", contexts, "--compare", "paged_eviction,random", "--budgets",
-                               "16,32", "--answer-tokens", "6", "--questions", "2", "--json"});
+  const Outcome outcome = run({"bench", "paging-quality", "--contexts", contexts, "--compare", "paged_eviction,random",
+                               "--budgets", "16,32", "--answer-tokens", "6", "--questions-max", "2", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.objects().size(), 2u * 4);
   for (const auto& row : outcome.objects()) EXPECT_LE(row["agreement"], 1);
