@@ -2,7 +2,11 @@
 // run.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
+
+#include "core/executor.h"
 
 namespace shale::bench {
 
@@ -12,5 +16,9 @@ struct KernelRow {
   double seconds = 0;  // of one pass, the median of several
   double share_of_read_bandwidth = 0;  // bytes / seconds over the read bandwidth with the same number of threads
 };
+
+inline std::string thread_count(const Executor& executor) {
+  return fmt::format("{} thread{}", executor.threads(), executor.threads() == 1 ? "" : "s");
+}
 
 }  // namespace shale::bench

@@ -104,13 +104,14 @@ class Scene {
 
 class Bench {
  public:
-  Bench(Scene& scene, Executor& executor, std::vector<KernelRow>& rows)
+  Bench(Scene& scene, Executor& executor, std::string_view only, std::vector<KernelRow>& rows)
       : scene_(scene),
         executor_(executor),
+        only_(only),
         rows_(rows),
         copy_(scene.memory().size()),
         scores_(kShape.layers),
-        threads_(fmt::format("{} thread{}", executor.threads(), executor.threads() == 1 ? "" : "s")) {
+        threads_(thread_count(executor)) {
     for (auto& scores : scores_) scores.resize(std::size_t{kShape.kv_heads} * scene.tokens());
     std::memset(copy_.data(), 1, copy_.size());
   }
@@ -201,6 +202,8 @@ class Bench {
 
   void compare(const std::string& name, double bytes, double limit_bytes, const std::function<void()>& limit,
                const std::function<void()>& kernel) {
+    std::string row_name = fmt::format("{}, {}", name, threads_);
+    if (!row_name.contains(only_)) return;
     std::vector<double> limits, kernels;
     kernel();
     for (int round = 0; round < kRounds; ++round) {
@@ -208,12 +211,12 @@ class Bench {
       kernels.push_back(seconds_of(kernel));
     }
     const double seconds = median(kernels);
-    rows_.push_back(
-        {fmt::format("{}, {}", name, threads_), bytes, seconds, bytes / seconds / (limit_bytes / median(limits))});
+    rows_.push_back({std::move(row_name), bytes, seconds, bytes / seconds / (limit_bytes / median(limits))});
   }
 
   Scene& scene_;
   Executor& executor_;
+  std::string_view only_;
   std::vector<KernelRow>& rows_;
   AlignedBuffer copy_;
   std::vector<std::vector<float>> scores_;
@@ -223,14 +226,14 @@ class Bench {
 
 }  // namespace
 
-std::vector<KernelRow> codec_rows(Executor& executor, std::size_t pool_bytes) {
+std::vector<KernelRow> codec_rows(Executor& executor, std::string_view only, std::size_t pool_bytes) {
   std::vector<KernelRow> rows;
   InlineExecutor alone;
   Scene scene(pool_bytes);
   std::vector<Executor*> executors = {&alone};
   if (executor.threads() > 1) executors.push_back(&executor);
   for (Executor* each : executors) {
-    Bench bench(scene, *each, rows);
+    Bench bench(scene, *each, only, rows);
     for (const std::string_view name : scorer_names()) bench.scorer(name);
     for (const std::string_view name : quantizer_names()) bench.quantizer(name);
     bench.load_full();

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 
 #include "model/attention.h"
@@ -179,8 +180,9 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// In turns, so that what else the machine does falls on both.
-void measure(const std::string& heads, Scene& scene, Executor& executor, std::vector<KernelRow>& rows) {
+// In turns, so that what else the machine does falls on all.
+void measure(const std::string& heads, const std::string& threads, Scene& scene, Executor& executor,
+             std::vector<KernelRow>& rows) {
   constexpr int kRounds = 9;
   std::vector<double> reads, page_reads, attends;
   scene.attend(executor);
@@ -189,26 +191,34 @@ void measure(const std::string& heads, Scene& scene, Executor& executor, std::ve
     page_reads.push_back(seconds_of([&] { scene.read_pages(executor); }));
     attends.push_back(seconds_of([&] { scene.attend(executor); }));
   }
-  const double read = median(reads), page_read = median(page_reads), attend = median(attends);
-  const auto threads = fmt::format("{} thread{}", executor.threads(), executor.threads() == 1 ? "" : "s");
-  rows.push_back({fmt::format("read, {} pool, {}", heads, threads), scene.bytes(), read, 1});
-  rows.push_back(
-      {fmt::format("read page by page, {}, {}", heads, threads), scene.bytes(), page_read, read / page_read});
-  rows.push_back({fmt::format("decode attention {}, {}", heads, threads), scene.bytes(), attend, read / attend});
+  const double read = median(reads);
+  const auto add = [&](std::string_view kernel, double seconds) {
+    rows.push_back({fmt::format("{} {}, {}", kernel, heads, threads), scene.bytes(), seconds, read / seconds});
+  };
+  add("read", read);
+  add("read page by page", median(page_reads));
+  add("decode attention", median(attends));
 }
 
 }  // namespace
 
-std::vector<KernelRow> paging_rows(Executor& executor, std::uint32_t depth, std::size_t pool_bytes) {
+std::vector<KernelRow> paging_rows(Executor& executor, std::string_view only, std::uint32_t depth,
+                                   std::size_t pool_bytes) {
   std::vector<KernelRow> rows;
   InlineExecutor alone;
+  std::vector<Executor*> executors = {&alone};
+  if (executor.threads() > 1) executors.push_back(&executor);
   for (const Heads& heads : {Heads{30, 9, 3, 64}, Heads{24, 14, 2, 64}}) {
     for (const PageElement element : {PageElement::kHalf, PageElement::kInt8}) {
       const bool int8 = element == PageElement::kInt8;
       const std::string name = fmt::format("{}/{} d{}{}", heads.query, heads.kv, heads.dim, int8 ? " int8" : "");
-      Scene scene(heads, element, depth, pool_bytes);
-      measure(name, scene, alone, rows);
-      if (executor.threads() > 1) measure(name, scene, executor, rows);
+      std::optional<Scene> scene;
+      for (Executor* each : executors) {
+        const std::string threads = thread_count(*each);
+        if (!fmt::format("decode attention {}, {}", name, threads).contains(only)) continue;
+        if (!scene) scene.emplace(heads, element, depth, pool_bytes);
+        measure(name, threads, *scene, *each, rows);
+      }
     }
   }
   return rows;

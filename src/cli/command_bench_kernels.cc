@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <string>
+#include <string_view>
+
 #include "bench/kernels_codec.h"
 #include "bench/kernels_paging.h"
 #include "cli/bench_machine.h"
@@ -13,6 +16,7 @@ namespace {
 struct BenchKernelsOptions {
   OutputOptions output;
   std::uint32_t threads = 0;
+  std::string only;
   bool tiny = false;
 };
 
@@ -22,14 +26,15 @@ constexpr char kExamples[] =
     "\n"
     "Examples:\n"
     "  shale bench kernels\n"
+    "  shale bench kernels --only attention\n"
     "  shale bench kernels --threads 1 --json";
 
 constexpr std::uint32_t kTinyDepth = 256;
 constexpr std::size_t kTinyBytes = std::size_t{4} << 20;
 
-std::vector<bench::KernelRow> measure(Executor& executor, bool tiny) {
-  auto rows = tiny ? bench::paging_rows(executor, kTinyDepth, kTinyBytes) : bench::paging_rows(executor);
-  const auto more = tiny ? bench::codec_rows(executor, kTinyBytes) : bench::codec_rows(executor);
+std::vector<bench::KernelRow> measure(Executor& executor, std::string_view only, bool tiny) {
+  auto rows = tiny ? bench::paging_rows(executor, only, kTinyDepth, kTinyBytes) : bench::paging_rows(executor, only);
+  const auto more = tiny ? bench::codec_rows(executor, only, kTinyBytes) : bench::codec_rows(executor, only);
   rows.insert(rows.end(), more.begin(), more.end());
   return rows;
 }
@@ -38,7 +43,7 @@ Status run(const BenchKernelsOptions& options) {
   const Machine machine = measure_machine();
   if (!options.output.json) fmt::print("{}\n\n", machine.text());
   ComputeThreads threads(options.threads);
-  for (const auto& row : measure(threads, options.tiny)) {
+  for (const auto& row : measure(threads, options.only, options.tiny)) {
     if (options.output.json) {
       print_json({{"test", "kernel"},
                   {"kernel", row.name},
@@ -66,6 +71,8 @@ void add_bench_kernels(CLI::App& parent, Action& chosen) {
       ->check(CLI::Range(0, 1024))
       ->type_name("N")
       ->capture_default_str();
+  command->add_option("--only", options->only, "Only kernels whose row has this in its name: knorm, int8, attention …")
+      ->type_name("TEXT");
   command->add_flag("--tiny", options->tiny, "Small inputs, for a second: to see that it works");
   add_output_options(*command, options->output);
 }

@@ -78,7 +78,8 @@ struct Block {
   std::int8_t *keys, *values;
 };
 
-void encode_block(const KvRows<const Half>& rows, std::byte* out) {
+void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead& ahead) {
+  constexpr std::size_t kLine = 64 / sizeof(Half);  // elements
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const Block block(out, rows.head_dim);
@@ -89,6 +90,7 @@ void encode_block(const KvRows<const Half>& rows, std::byte* out) {
   for (std::size_t i = 0; i < kBlockTokens; i += lanes) {
     const auto inverse = hn::Load(d, inverses + i);
     for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
+      if (i == 0) prefetch(ahead.first + std::size_t{c} * 64);
       encode_lanes(rows.keys + c * rows.key_stride + i, inverse, block.keys + c * kBlockTokens + i);
     }
   }
@@ -97,6 +99,7 @@ void encode_block(const KvRows<const Half>& rows, std::byte* out) {
   for (std::size_t token = 0; token < kBlockTokens; ++token) {
     const auto inverse = hn::Set(d, inverses[token]);
     for (std::size_t i = token * rows.head_dim; i < (token + 1) * rows.head_dim; i += lanes) {
+      if (i % kLine == 0) prefetch(ahead.second + i * sizeof(Half));
       encode_lanes(rows.values + i, inverse, block.values + i);
     }
   }
@@ -141,8 +144,8 @@ class Int8 final : public Quantizer {
     const std::size_t scales = tokens * sizeof(Half);
     return {Plane{1, scales}, Plane{1, scales}, Plane{head_dim, tokens}, Plane{tokens, head_dim}};
   }
-  void encode_block(const KvRows<const Half>& rows, std::byte* out, std::byte*, const Ahead&) const override {
-    HWY_DYNAMIC_DISPATCH(int8::encode_block)(rows, out);
+  void encode_block(const KvRows<const Half>& rows, std::byte* out, std::byte*, const Ahead& ahead) const override {
+    HWY_DYNAMIC_DISPATCH(int8::encode_block)(rows, out, ahead);
   }
   void decode_block(const std::byte* in, const std::byte*, const KvRows<Half>& rows) const override {
     HWY_DYNAMIC_DISPATCH(int8::decode_block)(in, rows);
