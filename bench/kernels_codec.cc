@@ -156,6 +156,33 @@ class Bench {
     });
   }
 
+  // Of a quantizer whose codes are stored packed.
+  void packing(std::string_view name) {
+    const auto quantizer = std::move(make_quantizer(name).value());
+    if (!quantizer->packs()) return;
+    const std::size_t head_bytes = quantizer->base_bytes(scene_.tokens(), kShape.head_dim);
+    std::vector<std::vector<std::byte>> codes(kShape.pages_per_slab()), packed(codes.size());
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      codes[i].resize(head_bytes);
+      encode_tokens(*quantizer, scene_.head(i), kShape, scene_.tokens(), {codes[i]});
+      quantizer->pack(codes[i], scene_.tokens(), kShape.head_dim, packed[i]);
+      bytes += codes[i].size() + packed[i].size();
+    }
+    const auto in_turns = [&](std::string_view what, const std::function<void(std::size_t)>& each) {
+      compare(
+          fmt::format("{} {}", what, name), static_cast<double>(bytes), 2 * scene_.bytes(),
+          [&] { copy(scene_.memory(), copy_.bytes()); }, [&] { executor_.parallel_for(codes.size(), each); });
+    };
+    in_turns("pack", [&](std::size_t i) {
+      packed[i].clear();
+      quantizer->pack(codes[i], scene_.tokens(), kShape.head_dim, packed[i]);
+    });
+    in_turns("unpack", [&](std::size_t i) {
+      if (!quantizer->unpack(packed[i], scene_.tokens(), kShape.head_dim, codes[i])) std::abort();
+    });
+  }
+
   // Encodes the context as a full object and loads it into a pool of its own, over and over.
   void load_full() {
     Manifest identity;
@@ -236,6 +263,7 @@ std::vector<KernelRow> codec_rows(Executor& executor, std::string_view only, std
     Bench bench(scene, *each, only, rows);
     for (const std::string_view name : scorer_names()) bench.scorer(name);
     for (const std::string_view name : quantizer_names()) bench.quantizer(name);
+    for (const std::string_view name : quantizer_names()) bench.packing(name);
     bench.load_full();
   }
   return rows;

@@ -1,6 +1,7 @@
 #include "codec/cachegen_tables.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -44,13 +45,19 @@ double entropy_bits(const CachegenTables::Channel& channel) {
 
 }  // namespace
 
-CachegenTables CachegenTables::generic(std::uint32_t head_dim) {
-  CachegenTables tables(1, 1, head_dim);
-  std::vector<double> counts(kCachegenSymbols, 1);
-  for (std::uint32_t s = 1; s < kCachegenSymbols; ++s)
-    counts[s] = std::exp2(-std::abs(static_cast<double>(s) - 16) / 2);
-  for (Channel& channel : tables.channels_) set_starts(counts, channel);
-  return tables;
+CachegenChannels CachegenTables::generic(std::uint32_t head_dim) {
+  static const std::vector<Channel> channels = [] {
+    constexpr std::size_t kMost = 1 << 12;
+    std::vector<double> counts(kCachegenSymbols, 1);
+    for (std::uint32_t s = 1; s < kCachegenSymbols; ++s)
+      counts[s] = std::exp2(-std::abs(static_cast<double>(s) - 16) / 2);
+    Channel channel;
+    set_starts(counts, channel);
+    return std::vector(kMost, channel);
+  }();
+  assert(head_dim <= channels.size());
+  const auto first = std::span(channels).first(head_dim);
+  return {first, first};
 }
 
 Status CachegenTables::check_shape(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim) const {

@@ -21,6 +21,8 @@ inline constexpr std::uint32_t kCachegenTotal = 1 << 12;  // that frequencies ad
 using CachegenWidths = std::array<float, 3>;
 inline constexpr CachegenWidths kCachegenWidths = {0.5f, 1.0f, 1.5f};
 
+struct CachegenChannels;
+
 // Immutable and thread-safe.
 class CachegenTables {
  public:
@@ -30,17 +32,16 @@ class CachegenTables {
     std::array<std::uint16_t, kCachegenSymbols + 1> starts;
   };
 
-  // For a head of any model: bins of half a unit, and codes the likelier the smaller. Hash zero.
-  static CachegenTables generic(std::uint32_t head_dim);
+  // Of a head of any model, up to 4,096 channels: bins of half a unit, and codes the likelier the smaller.
+  static CachegenChannels generic(std::uint32_t head_dim);
 
   std::uint32_t layers() const { return layers_; }
   std::uint32_t kv_heads() const { return kv_heads_; }
   std::uint32_t head_dim() const { return head_dim_; }
   // kMismatch unless it has exactly these.
   Status check_shape(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim) const;
-  // [head_dim] of head number `index` = layer · kv_heads + head.
-  std::span<const Channel> keys(std::uint32_t index) const { return row(2 * index); }
-  std::span<const Channel> values(std::uint32_t index) const { return row(2 * index + 1); }
+  // Of head number `index` = layer · kv_heads + head.
+  CachegenChannels head(std::uint32_t index) const;
   double bits() const { return bits_; }          // that an element of the text takes that was calibrated with
   const Hash128& hash() const { return hash_; }  // of the tables; what is coded by them refers to it
 
@@ -67,6 +68,13 @@ class CachegenTables {
   Hash128 hash_;
   std::vector<Channel> channels_;  // [layers][kv_heads][keys, values][head_dim]
 };
+
+// Of one head: [head_dim] each.
+struct CachegenChannels {
+  std::span<const CachegenTables::Channel> keys, values;
+};
+
+inline CachegenChannels CachegenTables::head(std::uint32_t index) const { return {row(2 * index), row(2 * index + 1)}; }
 
 // Two passes over the same text: first how far tokens stray from their anchors, then, coded by the bins that follow
 // from it, how often each code comes up. Different heads may be added from different threads at once.

@@ -3,6 +3,7 @@
 // same order. Any bytes decode to something or fail; none send a reader out of bounds.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -24,10 +25,12 @@ class RansWriter {
   // A symbol of frequency `count` ≥ 1 whose range begins at `start`.
   void put(std::size_t state, std::uint32_t start, std::uint32_t count) {
     std::uint32_t& x = states_[state];
-    if (x >= std::uint64_t{count} << (32 - kRansBits)) {
-      words_.push_back(static_cast<std::uint16_t>(x));
-      x >>= 16;
-    }
+    // Whether a symbol moves a word is as good as random: nothing branches on it.
+    if (written_ == words_.size()) words_.resize(std::max<std::size_t>(1024, 2 * written_));
+    const bool high = x >= std::uint64_t{count} << (32 - kRansBits);
+    words_[written_] = static_cast<std::uint16_t>(x);
+    written_ += high;
+    x >>= high ? 16 : 0;
     x = ((x / count) << kRansBits) + x % count + start;
   }
 
@@ -38,12 +41,13 @@ class RansWriter {
       out.insert(out.end(), bytes, bytes + sizeof number);
     };
     for (const std::uint32_t state : states_) append(state);
-    for (std::size_t i = words_.size(); i > 0; --i) append(words_[i - 1]);
+    for (std::size_t i = written_; i > 0; --i) append(words_[i - 1]);
   }
 
  private:
   std::array<std::uint32_t, kRansStates> states_;
-  std::vector<std::uint16_t> words_;
+  std::vector<std::uint16_t> words_;  // the first written_
+  std::size_t written_ = 0;
 };
 
 class RansReader {

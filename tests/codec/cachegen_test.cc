@@ -169,7 +169,7 @@ TEST(CachegenTables, ComeBackFromTheirBytes) {
 }
 
 TEST(CachegenTables, DamagedOrForeignOnesAreRefused) {
-  std::vector<std::byte> bytes = CachegenTables::generic(8).serialize(kModel);
+  std::vector<std::byte> bytes = calibrated(5).serialize(kModel);
   ASSERT_TRUE(CachegenTables::parse(bytes, kModel));
   EXPECT_EQ(CachegenTables::parse(bytes, {7, 8}).error().code, ErrorCode::kMismatch);
   for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {

@@ -57,12 +57,13 @@ TEST_F(StepTest, CallsHooksAroundEveryLayer) {
 }
 
 TEST_F(StepTest, RotatesByLogicalPosition) {
-  // A sequence that dropped a lossy entry's tokens continues at its logical length.
+  // A sequence to which an entry of 40 tokens was restored goes on behind them.
   ModelRunner runner(path_);
   const Token token = 7;
   const ModelInfo& info = runner.model().info();
   std::vector<float> at_0, at_40;
   Sequence fresh = runner.sequence(), later = runner.sequence();
+  ASSERT_TRUE(later.append_stratum(std::vector<std::uint32_t>(info.layers * info.kv_heads, 40)));
   later.advance(40, false);
   for (auto* sequence : {&fresh, &later}) {
     Capture capture(info, sequence->length(), 1, {.last_queries = 1});
