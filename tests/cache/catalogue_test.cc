@@ -7,47 +7,13 @@
 
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
+#include "cache/catalogue_fixture.h"
 #include "cache/sqlite.h"
 
 namespace shale {
 namespace {
-
-constexpr Hash128 kModel{1, 1}, kOtherModel{2, 2};
-constexpr Hash128 kFirst{3, 3}, kSecond{4, 4}, kUnknown{5, 5};
-constexpr double kHalfLifeS = 600;
-const Method kKeydiff{"keydiff", "none"};
-
-double wall_s = 0;
-double test_wall_s() { return wall_s; }
-
-class CatalogueTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    wall_s = 1e9;
-    std::string name = ::testing::TempDir() + "catalogueXXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path path() const { return folder_ / "catalogue.sqlite"; }
-  std::unique_ptr<Catalogue> open(const Hash128& model = kModel) const {
-    auto opened = Catalogue::open(path(), model, test_wall_s);
-    EXPECT_TRUE(opened) << opened.error().message;
-    return std::move(*opened);
-  }
-  void write_file(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
-
-  std::filesystem::path folder_;
-};
-
-std::string read_all(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 TEST_F(CatalogueTest, RemembersEntriesAcrossRestart) {
   const EntryRecord record{.key = kFirst,
@@ -255,127 +221,6 @@ TEST_F(CatalogueTest, FilesArePrivate) {
     ++files;
   }
   EXPECT_GE(files, 2);  // the log is one
-}
-
-TEST_F(CatalogueTest, DamagedFileIsMovedAsideWithAWarning) {
-  const std::string junk(8192, 'x');
-  write_file(junk);
-  const auto catalogue = open();
-  ASSERT_TRUE(catalogue->warning());
-  EXPECT_EQ(catalogue->warning()->code, ErrorCode::kCorrupt);
-  EXPECT_NE(catalogue->warning()->message.find(".corrupt"), std::string::npos);
-  EXPECT_EQ(read_all(path().string() + ".corrupt"), junk);
-  EXPECT_TRUE(catalogue->record_entry({.key = kFirst}, kHalfLifeS));
-  EXPECT_FALSE(open()->warning());
-}
-
-// Who finds the damage second must not move aside what the first one made of it.
-TEST_F(CatalogueTest, OneOfSeveralProcessesRepairsAndNoneLosesARecord) {
-  constexpr int kProcesses = 6;
-  const std::string junk(20000, 'j');
-  for (int round = 0; round < 15; ++round) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
-    write_file(junk);
-    std::vector<pid_t> children;
-    for (std::uint64_t i = 0; i < kProcesses; ++i) {
-      children.push_back(::fork());
-      if (children.back() != 0) continue;
-      const auto opened = Catalogue::open(path(), kModel, test_wall_s);
-      const Status recorded =
-          opened ? (*opened)->record_entry({.key = {i, i}}, kHalfLifeS) : Status(std::unexpected(opened.error()));
-      if (!recorded) std::fprintf(stderr, "%s\n", recorded.error().message.c_str());
-      ::_exit(recorded ? 0 : 1);
-    }
-    for (const pid_t child : children) {
-      int status = -1;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      EXPECT_EQ(status, 0);
-    }
-    EXPECT_EQ(open()->entries()->size(), kProcesses);
-    EXPECT_EQ(read_all(path().string() + ".corrupt"), junk);
-  }
-}
-
-TEST_F(CatalogueTest, DamageBehindASoundHeaderIsFoundToo) {
-  {
-    const auto catalogue = open();
-    for (std::uint64_t i = 0; i < 500; ++i)
-      ASSERT_TRUE(catalogue->record_entry({.key = {i, i}, .label = "x"}, kHalfLifeS));
-  }
-  std::string bytes = read_all(path());
-  ASSERT_GT(bytes.size(), 20000u);
-  for (std::size_t i = 8192; i < bytes.size(); ++i) bytes[i] = 'x';
-  write_file(bytes);
-  const auto catalogue = open();
-  ASSERT_TRUE(catalogue->warning());
-  EXPECT_TRUE(catalogue->entries()->empty());
-}
-
-// Whatever numbers a foreign or damaged file holds, none that cannot have been measured reaches a plan.
-TEST_F(CatalogueTest, RowsThatCannotHaveBeenMeasuredAreNotSeen) {
-  const auto put = [&](Catalogue& catalogue) {
-    ASSERT_TRUE(catalogue.record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.9}));
-    ASSERT_TRUE(catalogue.record_entry({.key = kFirst, .tokens = 5, .frequency = 1}, kHalfLifeS));
-    ASSERT_TRUE(catalogue.record_delay("disk", "", {.latency_s = 1, .read_bytes_per_s = 1, .samples = 1}));
-    ASSERT_TRUE(catalogue.record_decode("int8", 1e9));
-    ASSERT_TRUE(catalogue.record_prefill({.tokens = 5, .depth = 0, .seconds = 1}));
-  };
-  const auto seen = [&](const Catalogue& catalogue) {
-    return catalogue.qualities(kFirst)->size() + (catalogue.quality_for(kFirst, kKeydiff, 0.5) ? 1 : 0) +
-           (catalogue.entry(kFirst) ? 1 : 0) + catalogue.entries()->size() + (catalogue.delay("disk", "") ? 1 : 0) +
-           (catalogue.decode_bytes_per_s("int8") ? 1 : 0) + catalogue.prefills()->size();
-  };
-  put(*open());
-  ASSERT_EQ(seen(*open()), 7u);
-  struct Damage {
-    const char* sql;
-    std::size_t seen;
-  };
-  for (const auto& [sql, left] :
-       {Damage{"UPDATE quality SET agreement = 1.5", 5}, Damage{"UPDATE quality SET agreement = 9e999", 5},
-        Damage{"UPDATE quality SET keep = -0.5", 5}, Damage{"UPDATE quality SET kl = 'much'", 5},
-        Damage{"UPDATE quality SET questions = -1", 5}, Damage{"UPDATE entry SET frequency = 1e300", 5},
-        Damage{"UPDATE entry SET tokens = 4294967296", 5}, Damage{"UPDATE entry SET accesses = 'many'", 5},
-        Damage{"UPDATE entry SET recompute_s = -1", 5}, Damage{"UPDATE delay SET latency_s = -9e999", 6},
-        Damage{"UPDATE delay SET read_bytes_per_s = 1e30", 6}, Damage{"UPDATE decode SET bytes_per_s = -1", 6},
-        Damage{"UPDATE prefill SET seconds = x'00'", 6}}) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
-    put(*open());
-    ASSERT_TRUE(SqlDatabase::open(path(), 100)->execute(sql)) << sql;
-    EXPECT_EQ(seen(*open()), left) << sql;
-  }
-}
-
-TEST_F(CatalogueTest, TruncationToNothingBeginsAnew) {
-  open();
-  write_file("");
-  const auto catalogue = open();
-  EXPECT_FALSE(catalogue->warning());
-  EXPECT_TRUE(catalogue->record_entry({.key = kFirst}, kHalfLifeS));
-}
-
-TEST_F(CatalogueTest, AnotherVersionIsRefusedAndLeftAlone) {
-  ASSERT_TRUE(open()->record_entry({.key = kFirst}, kHalfLifeS));
-  {
-    const auto database = SqlDatabase::open(path(), 100);
-    ASSERT_TRUE(database->execute("PRAGMA user_version = 99; PRAGMA wal_checkpoint(TRUNCATE)"));
-  }
-  const auto refused = Catalogue::open(path(), kModel);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kMismatch);
-  EXPECT_NE(refused.error().message.find("version 99"), std::string::npos);
-  EXPECT_NE(refused.error().message.find(path().string()), std::string::npos);
-  ASSERT_TRUE(SqlDatabase::open(path(), 100)->execute("PRAGMA user_version = 1"));
-  EXPECT_TRUE(open()->entry(kFirst));
-}
-
-TEST_F(CatalogueTest, AnotherProgramsDatabaseIsRefused) {
-  ASSERT_TRUE(SqlDatabase::open(path(), 100)->execute("CREATE TABLE recipes (name TEXT)"));
-  const auto refused = Catalogue::open(path(), kModel);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kMismatch);
 }
 
 TEST_F(CatalogueTest, MissingFolderIsAnError) {
