@@ -63,15 +63,16 @@ TEST_F(DriftTest, TheSameQuestionsMeasureWhatTheProfileDid) {
 
 TEST_F(DriftTest, FallsBelowAProfileOfOtherQuestions) {
   profile({"what is it?"});
-  pretend(1.5);  // no question agrees so far
-  EXPECT_TRUE(check()->drifted);
-  DriftOptions patient;
-  patient.threshold = 2;
+  pretend(1);
+  DriftOptions strict, patient;
+  strict.threshold = -0.1;  // so that nothing agrees enough
+  EXPECT_TRUE(check(strict)->drifted);
+  patient.threshold = 1;
   EXPECT_FALSE(check(patient)->drifted);
   pretend(0);
   EXPECT_FALSE(check()->drifted);
   // Profiled again on the questions of the check, it holds again.
-  pretend(1.5);
+  pretend(1);
   profile(check()->questions);
   EXPECT_FALSE(check()->drifted);
 }

@@ -66,8 +66,10 @@ TEST_F(DriftWatchTest, LooksOnceEnoughDifferentThingsWereAsked) {
 }
 
 TEST_F(DriftWatchTest, ProfilesAgainWhatNoLongerHolds) {
-  profile(1.5);  // no question agrees so far
-  DriftWatch watch(options_, *bench_.engine);
+  profile(1);
+  DriftWatchOptions strict = options_;
+  strict.check.threshold = -0.1;  // nothing agrees enough
+  DriftWatch watch(strict, *bench_.engine);
   ask_several(watch, "why", 4);
   work_all(watch);
   EXPECT_EQ(watch.stats().drifted, 1u);
@@ -77,10 +79,11 @@ TEST_F(DriftWatchTest, ProfilesAgainWhatNoLongerHolds) {
     EXPECT_LE(row.agreement, 1) << row.method.text();
     EXPECT_EQ(row.questions, 4u);
   }
-  ask_several(watch, "how", 4);
-  work_all(watch);
-  EXPECT_EQ(watch.stats().checks, 2u);
-  EXPECT_EQ(watch.stats().drifted, 1u) << "it holds again";
+  DriftWatch later(options_, *bench_.engine);
+  ask_several(later, "how", 4);
+  work_all(later);
+  EXPECT_EQ(later.stats().checks, 1u);
+  EXPECT_EQ(later.stats().drifted, 0u) << "it holds again";
 }
 
 TEST_F(DriftWatchTest, ProfilesNewContextsWhereToldTo) {
@@ -99,7 +102,8 @@ TEST_F(DriftWatchTest, ProfilesNewContextsWhereToldTo) {
 }
 
 TEST_F(DriftWatchTest, StopsAndBeginsAnew) {
-  profile(1.5);
+  profile(1);
+  options_.check.threshold = -0.1;  // nothing agrees enough
   DriftWatch watch(options_, *bench_.engine);
   ask_several(watch, "why", 4);
   int looks = 0;
