@@ -63,8 +63,7 @@ inline Half scale_of(float largest) {
   return scale;
 }
 
-template <class Byte>
-void put_scale(const CachegenSide<Byte>& side, std::uint32_t token, Half scale) {
+inline void put_scale(const CachegenSide<std::byte>& side, std::uint32_t token, Half scale) {
   std::memcpy(side.scales + token * sizeof scale, &scale, sizeof scale);
 }
 
@@ -99,6 +98,7 @@ void encode_keys(const KvRows<const Half>& rows, Channels channels, const Cacheg
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const auto tile = hwy::AllocateAligned<float>(std::size_t{rows.head_dim} * kBlockTokens);
+  const auto anchors = hwy::AllocateAligned<float>(rows.head_dim * kGroups);
   HWY_ALIGN float largest[kBlockTokens] = {};
   for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
     prefetch(ahead + std::size_t{c} * 64);
@@ -117,18 +117,21 @@ void encode_keys(const KvRows<const Half>& rows, Channels channels, const Cacheg
     inverse[g] = 1 / scale[g];
     begins[kCachegenGroups[g]] = 1;
   }
+  for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
+    for (std::size_t g = 0; g < kGroups; ++g) {
+      const float x = tile[std::size_t{c} * kBlockTokens + kCachegenGroups[g]];
+      anchors[c * kGroups + g] = scale[g] * std::nearbyint(x * inverse[g]);
+    }
+  }
   for (std::size_t i = 0; i < kBlockTokens; i += lanes) {
-    const auto anchors = hn::Gt(hn::Load(d, begins + i), hn::Zero(d));
+    const auto begin = hn::Gt(hn::Load(d, begins + i), hn::Zero(d));
     const auto inverses = spread(d, i, inverse);
     auto within = hn::Eq(hn::Zero(d), hn::Zero(d));
     for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
-      const float* row = &tile[std::size_t{c} * kBlockTokens];
-      float anchor[kGroups];
-      for (std::size_t g = 0; g < kGroups; ++g)
-        anchor[g] = scale[g] * std::nearbyint(row[kCachegenGroups[g]] * inverse[g]);
-      const auto x = hn::Load(d, row + i);
-      const auto difference = difference_codes(d, x, spread(d, i, anchor), hn::Set(d, channels[c].width), within);
-      const auto code = hn::IfThenElse(anchors, hn::Round(hn::Mul(x, inverses)), difference);
+      const auto x = hn::Load(d, &tile[c * kBlockTokens + i]);
+      const auto anchor = spread(d, i, &anchors[c * kGroups]);
+      const auto difference = difference_codes(d, x, anchor, hn::Set(d, channels[c].width), within);
+      const auto code = hn::IfThenElse(begin, hn::Round(hn::Mul(x, inverses)), difference);
       store_codes(d, code, &side.code(static_cast<std::uint32_t>(i), c));
     }
     hn::Store(hn::IfThenZeroElse(within, hn::Set(d, 1.0f)), d, strays + i);
