@@ -1,14 +1,19 @@
-# shale_room(NAME [IN_PYTHON] ROOMS lower… LINK libraries…): the static library shale_NAME from src/NAME/*.cc; IN_PYTHON:
-# fit to become part of the Python module.
+# shale_room(NAME [IN_PYTHON] [ROOMS lower…] [LINK libraries…] [PRECOMPILED target]): the static library shale_NAME from
+# src/NAME/*.cc; IN_PYTHON: fit to become part of the Python module.
 function(shale_room name)
-  cmake_parse_arguments(ROOM "IN_PYTHON" "" "ROOMS;LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "IN_PYTHON" "PRECOMPILED" "ROOMS;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
   if(sources)
     add_library(shale_${name} STATIC ${sources})
     target_link_libraries(shale_${name} PRIVATE $<BUILD_INTERFACE:shale_warnings>)
-    if(ROOM_IN_PYTHON AND SHALE_PYTHON)
+    set(precompiled shale_headers)
+    if(ROOM_PRECOMPILED)
+      set(precompiled ${ROOM_PRECOMPILED})
+    elseif(ROOM_IN_PYTHON AND SHALE_PYTHON)
       set_target_properties(shale_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+      set(precompiled shale_headers_in_python)
     endif()
+    target_precompile_headers(shale_${name} REUSE_FROM ${precompiled})
     set(scope PUBLIC)
   else() # a room of headers only
     add_library(shale_${name} INTERFACE)
@@ -29,6 +34,7 @@ function(shale_room_tests name)
     target_link_libraries(${name}_test PRIVATE shale_${name} shale_warnings GTest::gmock GTest::gtest_main ${ARGN})
     target_include_directories(${name}_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     target_compile_options(${name}_test PRIVATE ${SHALE_QUICK_TO_COMPILE})
+    target_precompile_headers(${name}_test REUSE_FROM shale_test_headers)
     gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
   endif()
 endfunction()

@@ -1,5 +1,6 @@
 #include "cli/bench_traces.h"
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
 

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/cli11_fwd.h"
+#include "core/error.h"
 #include "trace/trace.h"
 
 namespace shale {

@@ -12,10 +12,12 @@ constexpr auto kCommands =
 
 }  // namespace
 
+CLI::App* add_command(CLI::App& parent, std::string name, std::string description) {
+  return parent.add_subcommand(std::move(name), std::move(description))->fallthrough();
+}
+
 CLI::App* add_group(CLI::App& parent, std::string name, std::string description) {
-  CLI::App* group = parent.add_subcommand(std::move(name), std::move(description));
-  group->require_subcommand(1)->fallthrough();
-  return group;
+  return add_command(parent, std::move(name), std::move(description))->require_subcommand(1);
 }
 
 void add_commands(CLI::App& app, Action& chosen) {

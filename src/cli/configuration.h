@@ -10,8 +10,9 @@
 // A key that no command has, or a value that the option refuses, is an error.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
+
+#include "cli/cli11_fwd.h"
 
 namespace shale {
 

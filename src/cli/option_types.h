@@ -1,11 +1,11 @@
 // Options with units, checked while the command line is read, so that a bad value is an error before any work starts.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "cli/cli11_fwd.h"
 #include "codec/method.h"
 #include "engine/page_budget.h"
 #include "tier/tiers.h"

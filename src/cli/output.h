@@ -1,11 +1,12 @@
 // What commands print: results on stdout, everything else on stderr.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "cli/cli11_fwd.h"
 
 namespace shale {
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cli11_fwd.h"
 #include "cli/output.h"
 #include "cli/serving.h"
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cli11_fwd.h"
 #include "cli/output.h"
 #include "codec/cachegen_tables.h"
 #include "engine/engine.h"

@@ -1,5 +1,6 @@
 #include "cli/stored_copies.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <set>
 #include <tuple>

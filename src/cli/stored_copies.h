@@ -9,6 +9,7 @@
 
 #include "cache/catalogue.h"
 #include "cache/stored.h"
+#include "cli/cli11_fwd.h"
 #include "cli/output.h"
 #include "cli/serving.h"
 

@@ -1,5 +1,7 @@
 #include "cli/trace_options.h"
 
+#include <CLI/CLI.hpp>
+
 #include "cli/interrupt.h"
 #include "cli/model_registry.h"
 #include "model/model.h"

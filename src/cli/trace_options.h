@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/cli11_fwd.h"
 #include "cli/output.h"
 #include "trace/trace_reader.h"
 

@@ -24,12 +24,12 @@ Hash128 sum_of(std::span<const std::byte> bytes) { return hash128(bytes.subspan(
 
 std::vector<std::byte> serialize_model_table(const ModelTableKind& kind, const Hash128& model,
                                              const ModelTable& table) {
-  std::vector<std::byte> bytes(sizeof(Header));
+  std::vector<std::byte> bytes(sizeof(Header) + table.numbers.size());
   Header header{.magic = {}, .checksum = {}, .model = {model.high, model.low}, .dimensions = {}, .reserved = 0};
   std::ranges::copy(kind.magic, header.magic);
   std::ranges::copy(table.dimensions, header.dimensions);
   std::memcpy(bytes.data(), &header, sizeof(header));
-  bytes.insert(bytes.end(), table.numbers.begin(), table.numbers.end());
+  std::ranges::copy(table.numbers, bytes.begin() + sizeof(header));
   const Hash128 checksum = sum_of(bytes);
   header.checksum[0] = checksum.high;
   header.checksum[1] = checksum.low;

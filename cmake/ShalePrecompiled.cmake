@@ -1,0 +1,22 @@
+# Headers that most files include, compiled once for all of them. They would hide an include that a file lacks, so the
+# preset `debug` compiles without them.
+
+# shale_precompile(NAME [LINK libraries…] [HEADERS headers…] [OPTIONS compiler options…]): NAME, for targets compiled
+# with the same options to reuse the headers from.
+function(shale_precompile name)
+  cmake_parse_arguments(PRECOMPILE "" "" "LINK;HEADERS;OPTIONS" ${ARGN})
+  set(source ${CMAKE_BINARY_DIR}/generated/${name}.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT "")
+  add_library(${name} OBJECT ${source})
+  target_link_libraries(${name} PRIVATE shale_warnings fmt::fmt ${PRECOMPILE_LINK})
+  target_compile_options(${name} PRIVATE ${PRECOMPILE_OPTIONS})
+  target_precompile_headers(${name} PRIVATE <algorithm> <array> <chrono> <cstdint> <expected> <filesystem> <functional>
+    <map> <memory> <optional> <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>
+    ${PRECOMPILE_HEADERS})
+endfunction()
+
+shale_precompile(shale_headers)
+if(SHALE_PYTHON)
+  shale_precompile(shale_headers_in_python)
+  set_target_properties(shale_headers_in_python PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endif()

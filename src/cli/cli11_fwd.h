@@ -1,0 +1,8 @@
+// CLI11's names, for headers that only mention them: whoever includes the library compiles for seconds.
+#pragma once
+
+namespace CLI {
+class App;
+class Option;
+class Validator;
+}  // namespace CLI
