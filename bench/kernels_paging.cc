@@ -106,9 +106,10 @@ class Scene {
     }
   }
 
-  // The pages that attend() reads, in its order, and nothing else.
-  void read_pages(Executor& executor) {
-    const std::size_t page_bytes = pool_->shape().page_bytes();
+  std::size_t page_bytes() const { return pool_->shape().page_bytes(); }
+
+  // The first `bytes` of the pages that attend() reads, in its order, and nothing else.
+  void read_pages(Executor& executor, std::size_t bytes) {
     std::vector<std::uint32_t> sums(std::size_t{heads_.layers} * heads_.kv * 16);
     for (const Sequence& sequence : sequences_) {
       executor.parallel_for(heads_.layers * heads_.kv, [&](std::size_t i) {
@@ -117,7 +118,7 @@ class Scene {
         for (std::size_t p = 0; p < table.pages.size(); ++p) {
           const PageSlot& ahead = table.pages[std::min(p + kPagesAhead, table.pages.size() - 1)];
           sums[i * 16] += HWY_DYNAMIC_DISPATCH(read_page)(pool_->bytes(table.pages[p].page).data(),
-                                                          pool_->bytes(ahead.page).data(), page_bytes);
+                                                          pool_->bytes(ahead.page).data(), bytes);
         }
       });
     }
@@ -181,22 +182,26 @@ double median(std::vector<double> values) {
 }
 
 // In turns, so that what else the machine does falls on all.
-void measure(const std::string& heads, const std::string& threads, Scene& scene, Executor& executor,
+void measure(const std::string& heads, const std::string& threads, bool halves, Scene& scene, Executor& executor,
              std::vector<KernelRow>& rows) {
   constexpr int kRounds = 9;
-  std::vector<double> reads, page_reads, attends;
+  const std::size_t page_bytes = scene.page_bytes();
+  std::vector<double> reads, page_reads, key_reads, attends;
   scene.attend(executor);
   for (int round = 0; round < kRounds; ++round) {
     reads.push_back(seconds_of([&] { scene.read(executor); }));
-    page_reads.push_back(seconds_of([&] { scene.read_pages(executor); }));
+    page_reads.push_back(seconds_of([&] { scene.read_pages(executor, page_bytes); }));
+    if (halves) key_reads.push_back(seconds_of([&] { scene.read_pages(executor, page_bytes / 2); }));
     attends.push_back(seconds_of([&] { scene.attend(executor); }));
   }
   const double read = median(reads);
-  const auto add = [&](std::string_view kernel, double seconds) {
-    rows.push_back({fmt::format("{} {}, {}", kernel, heads, threads), scene.bytes(), seconds, read / seconds});
+  const auto add = [&](std::string_view kernel, double seconds, double part = 1) {
+    rows.push_back(
+        {fmt::format("{} {}, {}", kernel, heads, threads), part * scene.bytes(), seconds, part * read / seconds});
   };
   add("read", read);
   add("read page by page", median(page_reads));
+  if (halves) add("read keys page by page", median(key_reads), 0.5);  // what comes first in a page
   add("decode attention", median(attends));
 }
 
@@ -217,7 +222,7 @@ std::vector<KernelRow> paging_rows(Executor& executor, std::string_view only, st
         const std::string threads = thread_count(*each);
         if (!fmt::format("decode attention {}, {}", name, threads).contains(only)) continue;
         if (!scene) scene.emplace(heads, element, depth, pool_bytes);
-        measure(name, threads, *scene, *each, rows);
+        measure(name, threads, !int8, *scene, *each, rows);
       }
     }
   }
