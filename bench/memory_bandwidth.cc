@@ -24,7 +24,7 @@ std::uint64_t read_words(const std::uint64_t* words, std::size_t count) {
     c = hn::Xor(c, hn::LoadU(d, words + i + 2 * lanes));
     e = hn::Xor(e, hn::LoadU(d, words + i + 3 * lanes));
   }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Xor(hn::Xor(a, b), hn::Xor(c, e))));
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Xor(hn::Xor(a, b), hn::Xor(c, e))));
 }
 
 }  // namespace shale::bench::HWY_NAMESPACE
