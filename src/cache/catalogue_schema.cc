@@ -71,10 +71,11 @@ Result<SqlDatabase> try_open(const std::filesystem::path& path) {
   return database;
 }
 
-// Held by whoever repairs what is in the folder.
-Result<FileDescriptor> lock_folder(const std::filesystem::path& folder) {
+// Shared by those who open a catalogue in the folder, alone (LOCK_EX) with whoever repairs one: SQLite finds a file's
+// log by its name, and would take one that belongs to what another process makes anew under that name meanwhile.
+Result<FileDescriptor> lock_folder(const std::filesystem::path& folder, int how) {
   FileDescriptor lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  while (lock && flock(lock.get(), LOCK_EX) != 0) {
+  while (lock && flock(lock.get(), how) != 0) {
     if (errno != EINTR) return system_failure(errno, "lock", folder);
   }
   if (!lock) return system_failure(errno, "open", folder);
@@ -94,13 +95,14 @@ Status move_aside(const std::filesystem::path& path, const std::filesystem::path
 
 Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path) {
   const std::string where = fmt::format("catalogue {}", path.string());
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  {
+    const auto shared = lock_folder(folder, LOCK_SH);  // where the file system has no such locks, without
+    if (Result<SqlDatabase> database = try_open(path)) return OpenedCatalogue{std::move(*database), std::nullopt};
+  }
+  // Of several processes that find damage, one repairs it; the others then find what it made.
+  SHALE_ASSIGN(const FileDescriptor alone, lock_folder(folder, LOCK_EX));
   Result<SqlDatabase> database = try_open(path);
-  if (database) return OpenedCatalogue{std::move(*database), std::nullopt};
-
-  // Of several processes that find damage, one repairs it; the others, and those that it disturbed, then find what it
-  // made.
-  SHALE_ASSIGN(const FileDescriptor lock, lock_folder(std::filesystem::absolute(path).parent_path()));
-  database = try_open(path);
   if (database) return OpenedCatalogue{std::move(*database), std::nullopt};
   if (database.error().code != ErrorCode::kCorrupt) return fail_in(where, database.error());
 
