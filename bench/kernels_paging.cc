@@ -44,14 +44,14 @@ std::uint32_t read_words(const std::uint32_t* words, std::size_t count) {
 // The same of a page, while one further on is asked for. `bytes` is a multiple of 64.
 std::uint32_t read_page(const std::byte* page, const std::byte* ahead, std::size_t bytes) {
   const hn::CappedTag<std::uint32_t, 16> d;
-  auto sum = hn::Zero(d);
+  auto folded = hn::Zero(d);
   for (std::size_t line = 0; line < bytes; line += 64) {
     prefetch(ahead + line);
     for (std::size_t i = line; i < line + 64; i += 4 * hn::Lanes(d)) {
-      sum = hn::Xor(sum, hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(page + i)));
+      folded = hn::Xor(folded, hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(page + i)));
     }
   }
-  return hn::GetLane(hn::MaxOfLanes(d, sum));
+  return hn::GetLane(hn::MaxOfLanes(d, folded));
 }
 
 }  // namespace shale::bench::HWY_NAMESPACE
@@ -107,7 +107,7 @@ class Scene {
     }
   }
 
-  std::size_t page_bytes() const { return pool_->shape().page_bytes(); }
+  const PageShape& shape() const { return pool_->shape(); }
 
   // The first `bytes` of the pages that attend() reads, in its order, and nothing else.
   void read_pages(Executor& executor, std::size_t bytes) {
@@ -183,10 +183,11 @@ double median(std::vector<double> values) {
 }
 
 // In turns, so that what else the machine does falls on all.
-void measure(const std::string& heads, const std::string& threads, bool halves, Scene& scene, Executor& executor,
+void measure(const std::string& heads, const std::string& threads, Scene& scene, Executor& executor,
              std::vector<KernelRow>& rows) {
   constexpr int kRounds = 9;
-  const std::size_t page_bytes = scene.page_bytes();
+  const std::size_t page_bytes = scene.shape().page_bytes();
+  const bool halves = scene.shape().element == PageElement::kHalf;  // whose keys lie first, in half of a page
   std::vector<double> reads, page_reads, key_reads, attends;
   scene.attend(executor);
   for (int round = 0; round < kRounds; ++round) {
@@ -202,7 +203,7 @@ void measure(const std::string& heads, const std::string& threads, bool halves, 
   };
   add("read", read);
   add("read page by page", median(page_reads));
-  if (halves) add("read keys page by page", median(key_reads), 0.5);  // what comes first in a page
+  if (halves) add("read keys page by page", median(key_reads), 0.5);
   add("decode attention", median(attends));
 }
 
@@ -223,7 +224,7 @@ std::vector<KernelRow> paging_rows(Executor& executor, std::string_view only, st
         const std::string threads = thread_count(*each);
         if (!fmt::format("decode attention {}, {}", name, threads).contains(only)) continue;
         if (!scene) scene.emplace(heads, element, depth, pool_bytes);
-        measure(name, threads, !int8, *scene, *each, rows);
+        measure(name, threads, *scene, *each, rows);
       }
     }
   }

@@ -14,6 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::bench::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// No sum of the lanes: g++ adds them as signed numbers, which overflow.
 std::uint64_t read_words(const std::uint64_t* words, std::size_t count) {
   const hn::ScalableTag<std::uint64_t> d;
   const std::size_t lanes = hn::Lanes(d);

@@ -1,11 +1,11 @@
-# Headers that most files include, compiled once for all of them. They would hide an include that a file lacks, so the
-# preset `debug` compiles without them.
+# Headers that many files include, compiled once for all with the same options. They hide an include that a file lacks,
+# so the preset `debug` compiles without them.
 
-# shale_precompile(NAME [LINK libraries…] [HEADERS headers…] [OPTIONS compiler options…]): NAME, for targets compiled
-# with the same options to reuse the headers from.
+# shale_precompile(NAME [LINK libraries…] [HEADERS headers…] [OPTIONS compiler options…]): the target NAME, whose
+# precompiled headers other targets reuse.
 function(shale_precompile name)
   cmake_parse_arguments(PRECOMPILE "" "" "LINK;HEADERS;OPTIONS" ${ARGN})
-  set(source ${CMAKE_BINARY_DIR}/generated/${name}.cc)
+  set(source ${CMAKE_BINARY_DIR}/generated/${name}.cc)  # a target needs one
   file(CONFIGURE OUTPUT ${source} CONTENT "")
   add_library(${name} OBJECT ${source})
   target_link_libraries(${name} PRIVATE shale_warnings fmt::fmt ${PRECOMPILE_LINK})
@@ -15,8 +15,8 @@ function(shale_precompile name)
     ${PRECOMPILE_HEADERS})
 endfunction()
 
-shale_precompile(shale_headers)
+shale_precompile(shale_precompiled)
 if(SHALE_PYTHON)
-  shale_precompile(shale_headers_in_python)
-  set_target_properties(shale_headers_in_python PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  shale_precompile(shale_precompiled_in_python)
+  set_target_properties(shale_precompiled_in_python PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endif()

@@ -19,16 +19,16 @@ namespace shale {
 using Action = std::function<Status()>;
 using AddCommand = void (*)(CLI::App& parent, Action& chosen);
 
-// Declares a command without options.
-CLI::App* add_command(CLI::App& parent, std::string name, std::string description);
+// Declares a command that does `action`.
+CLI::App* add_command(CLI::App& parent, Action& chosen, std::string name, std::string description, Action action);
 
 // Declares a command whose options are an `Options` and which runs `run(options)`. Returns both to add options to.
 template <class Options>
 std::pair<CLI::App*, Options*> add_command(CLI::App& parent, Action& chosen, std::string name, std::string description,
                                            Status (*run)(const Options&)) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(parent, std::move(name), std::move(description));
-  command->callback([options, run, &chosen] { chosen = [options, run] { return run(*options); }; });
+  CLI::App* command =
+      add_command(parent, chosen, std::move(name), std::move(description), [options, run] { return run(*options); });
   return {command, options.get()};
 }
 

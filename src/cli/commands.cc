@@ -12,12 +12,17 @@ constexpr auto kCommands =
 
 }  // namespace
 
-CLI::App* add_command(CLI::App& parent, std::string name, std::string description) {
-  return parent.add_subcommand(std::move(name), std::move(description))->fallthrough();
+CLI::App* add_command(CLI::App& parent, Action& chosen, std::string name, std::string description, Action action) {
+  CLI::App* command = parent.add_subcommand(std::move(name), std::move(description));
+  command->fallthrough();
+  command->callback([action = std::move(action), &chosen] { chosen = action; });
+  return command;
 }
 
 CLI::App* add_group(CLI::App& parent, std::string name, std::string description) {
-  return add_command(parent, std::move(name), std::move(description))->require_subcommand(1);
+  CLI::App* group = parent.add_subcommand(std::move(name), std::move(description));
+  group->require_subcommand(1)->fallthrough();
+  return group;
 }
 
 void add_commands(CLI::App& app, Action& chosen) {
