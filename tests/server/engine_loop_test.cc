@@ -142,7 +142,7 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   start({.watch = DriftWatchOptions{.profile_new = true, .questions_between = 2}});
   const auto watched = [&] { return loop_->figures().watch; };
   const auto idle_until = [&](const auto& reached) {
-    for (int i = 0; i < 4000 && !reached(); ++i) std::this_thread::sleep_for(5ms);
+    for (int i = 0; i < 24000 && !reached(); ++i) std::this_thread::sleep_for(5ms);
     ASSERT_TRUE(reached());
   };
   hear(loop_->submit(ask(1, 200, 1), true).value());
