@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
 
+#include "memory_bandwidth.h"
 #include "model/attention.h"
 #include "paging/page_tokens.h"
 #include "paging/sequence.h"
@@ -26,22 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::bench::HWY_NAMESPACE {
 using namespace shale::HWY_NAMESPACE;
 
-// A value of all the words, so that the read cannot be left out; no sum, for g++ adds lanes as signed numbers, which
-// overflow. `count` is a multiple of 256.
-std::uint32_t read_words(const std::uint32_t* words, std::size_t count) {
-  const hn::ScalableTag<std::uint32_t> d;
-  const std::size_t lanes = hn::Lanes(d);
-  auto a = hn::Zero(d), b = a, c = a, e = a;
-  for (std::size_t i = 0; i < count; i += 4 * lanes) {
-    a = hn::Xor(a, hn::LoadU(d, words + i));
-    b = hn::Xor(b, hn::LoadU(d, words + i + lanes));
-    c = hn::Xor(c, hn::LoadU(d, words + i + 2 * lanes));
-    e = hn::Xor(e, hn::LoadU(d, words + i + 3 * lanes));
-  }
-  return hn::GetLane(hn::MaxOfLanes(d, hn::Xor(hn::Xor(a, b), hn::Xor(c, e))));
-}
-
-// The same of a page, while one further on is asked for. `bytes` is a multiple of 64.
+// As bench::read_bytes, of a page, while one further on is asked for. `bytes` is a multiple of 64.
 std::uint32_t read_page(const std::byte* page, const std::byte* ahead, std::size_t bytes) {
   const hn::CappedTag<std::uint32_t, 16> d;
   auto folded = hn::Zero(d);
@@ -61,7 +45,6 @@ HWY_AFTER_NAMESPACE();
 namespace shale::bench {
 namespace {
 
-HWY_EXPORT(read_words);
 HWY_EXPORT(read_page);
 
 struct Heads {
@@ -128,12 +111,11 @@ class Scene {
 
   void read(Executor& executor) {
     constexpr std::size_t kPiece = std::size_t{1} << 20;
-    const auto* words = reinterpret_cast<const std::uint32_t*>(pool_->bytes(0).data());
+    const std::byte* bytes_of_pool = pool_->bytes(0).data();
     const std::size_t count = static_cast<std::size_t>(bytes()) / kPiece;
-    std::vector<std::uint32_t> sums(count * 16);
-    executor.parallel_for(count, [&](std::size_t i) {
-      sums[i * 16] = HWY_DYNAMIC_DISPATCH(read_words)(words + i * (kPiece / 4), kPiece / 4);
-    });
+    std::vector<std::uint64_t> sums(count * 8);
+    executor.parallel_for(count,
+                          [&](std::size_t i) { sums[i * 8] = read_bytes({bytes_of_pool + i * kPiece, kPiece}); });
     sum_ = sums[0];
   }
 
@@ -168,19 +150,8 @@ class Scene {
   std::unique_ptr<PagePool> pool_;
   std::vector<Sequence> sequences_;
   std::vector<float> queries_, output_;
-  volatile std::uint32_t sum_ = 0;
+  volatile std::uint64_t sum_ = 0;
 };
-
-double seconds_of(const std::function<void()>& pass) {
-  const auto start = std::chrono::steady_clock::now();
-  pass();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
-}
 
 // In turns, so that what else the machine does falls on all.
 void measure(const std::string& heads, const std::string& threads, Scene& scene, Executor& executor,
