@@ -156,6 +156,7 @@ const PagePool& Cache::pool() const { return state_->pool; }
 std::span<const std::unique_ptr<Tier>> Cache::tiers() const { return state_->tiers; }
 Catalogue* Cache::catalogue() { return state_->catalogue.get(); }
 const CostModel& Cache::costs() const { return state_->costs; }
+const Clock& Cache::clock() const { return state_->clock; }
 EntryIndex& Cache::index() { return state_->index; }
 const Candidates& Cache::candidates() const { return *state_->candidates; }
 const CacheOptions& Cache::options() const { return state_->options; }

@@ -3,7 +3,7 @@
 //   Cache ── owns ──> EntryIndex     what is known: entries and where their copies are
 //                 ──> Tier …         bytes, fast to slow
 //                 ──> PrefixTree     exact pages still in the pool
-//                 ──> Job queue      encoding, writing, moving: in bounded pieces, when nobody waits
+//                 ──> JobQueue       encoding, writing, moving: in bounded pieces
 //
 // An entry has one *placed* copy (the configuration that the planner chose) and, while the lowest tier has room beside
 // what is placed there, a *base*: the uncompressed object on the lowest tier, so that every loss can be undone.
@@ -65,6 +65,12 @@ struct Demand {
   bool named() const { return !exact && method && !method->is_full(); }
 };
 
+// What a request has before it when it begins.
+struct Backlog {
+  double compute_s = 0;    // until the engine could begin to compute its prompt
+  bool pool_only = false;  // no tier is asked
+};
+
 class Cache {
  public:
   // Scans the tiers (fast to slow, at least one) for objects of this fingerprint. Damaged objects are counted, and what
@@ -86,6 +92,7 @@ class Cache {
   std::span<const std::unique_ptr<Tier>> tiers() const;
   Catalogue* catalogue();
   const CostModel& costs() const;
+  const Clock& clock() const;  // of the tiers
   // The engine computed `tokens` on top of `depth` in this time.
   void note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds);
   // Decoding so many stored bytes took this time.
@@ -98,19 +105,27 @@ class Cache {
   // Fills the empty `sequence` with the longest prefix of `tokens` that is cheaper to fetch than to compute, and starts
   // reading. At least the last token is left to compute. Counts as an access of every entry along the prefix of which
   // the prompt holds at least half: sharing a template's head with a document is no use of it. Finding nothing is an
-  // empty retrieval.
-  Retrieval retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence);
+  // empty retrieval. Never waits.
+  Retrieval retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
+                     const Backlog& backlog = {});
   // After Retrieval::failure: counted, and not found again by this process; a damaged object is removed.
   void report_failure(Retrieval retrieval);
 
+  // Nobody waits for the retrieval any longer: counted, and tiers that still owe it bytes are not asked for a while.
+  void give_up(Retrieval retrieval);
+
   // How many tokens at the start of `tokens` lie in the pool. Touches nothing.
   std::uint32_t pool_prefix(std::span<const std::int32_t> tokens) const;
+  // Of the slabs that hold them, those that are not the pool's to evict now.
+  std::uint32_t pool_slabs_in_use(std::span<const std::int32_t> tokens) const;
   // The pages of an exact sequence become available to later requests.
   void remember(std::span<const std::int32_t> tokens, const Sequence& sequence);
   // Frees pool slabs by evicting from the prefix tree until `slabs` are free; false when it cannot.
   bool make_room(std::uint32_t slabs);
-  // Of the pool's slabs that are not free, those that make_room could have: kept for later requests alone.
+  // Of the pool's slabs that are not free, those that make_room could have: kept for later requests alone. And those
+  // that giving up storing would add.
   std::uint32_t slabs_evictable() const;
+  std::uint32_t slabs_waiting_to_be_stored() const;
 
   struct NewEntry {
     EntryKey parent;  // of the entry that ends at first_position; zero for a root
@@ -132,8 +147,8 @@ class Cache {
   Result<ScorerNeeds> needs(const Method& method) const;
   // What those needs lack of an entry, in words; empty where it can be ranked.
   std::string missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const;
-  // Those stored with an entry; empty when there are none.
-  Observations stored_observations(const EntryKey& key);
+  // Asks for those stored with an entry.
+  StoredObservations stored_observations(const EntryKey& key);
 
   // Compresses at once what `store` would later: for requests that name a method, and for profiling. `from` holds the
   // entry's tokens at first_position.
@@ -147,6 +162,9 @@ class Cache {
   void plan();
   // Does one bounded piece (about a millisecond a thread) of queued work; false when there is nothing to do now.
   bool work(Executor& executor);
+  // Gives up storing what is worth least of what waits for it, counted in stats().given_up: its pages are the pool's
+  // again. False where nothing waits that could be given up.
+  bool give_up_storing();
   // Works until nothing is queued or being written.
   void drain(Executor& executor);
   bool idle() const;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "cache/cache_state.h"
@@ -102,44 +101,6 @@ void Cache::State::forget_if_gone(Entry& entry) {
   planned.erase(entry.key);
   index.remove(entry.key);
 }
-
-bool Cache::work(Executor& executor) {
-  State& s = *state_;
-  if (s.jobs.empty()) {
-    if (!s.plan_due || s.clock.now_s() - s.planned_at_s < s.options.plan_interval_s) return false;
-    plan();
-    return !s.jobs.empty();
-  }
-  const Job::Progress progress = s.jobs.front()->step(executor);
-  if (progress == Job::Progress::kDeferred) {
-    s.jobs.push_back(std::move(s.jobs.front()));
-    s.jobs.pop_front();
-    return true;
-  }
-  if (progress != Job::Progress::kDone) return progress == Job::Progress::kWorked;
-  Entry& entry = s.jobs.front()->entry();
-  s.jobs.pop_front();
-  if (entry.pins == 0 && !entry.objects.empty()) {
-    // A copy that could not be made is not the entry's placement. What to do instead is seen at the next access: asked
-    // at once, the planner would only say the same again.
-    Configuration& placed = s.planned[entry.key];
-    if (placed.tier == kDropped || !entry.find(placed.method, placed.tier)) {
-      const auto fastest = std::ranges::min_element(entry.objects, {}, &StoredObject::tier);
-      placed = {fastest->method(), fastest->keep(), fastest->tier};
-    }
-  }
-  s.forget_if_gone(entry);
-  return true;
-}
-
-void Cache::drain(Executor& executor) {
-  using namespace std::chrono_literals;
-  while (!state_->jobs.empty()) {
-    if (!work(executor)) std::this_thread::sleep_for(200us);  // only I/O is left of the front job
-  }
-}
-
-bool Cache::idle() const { return state_->jobs.empty(); }
 
 Status Cache::remove(const EntryKey& key) {
   State& s = *state_;

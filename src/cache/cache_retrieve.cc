@@ -41,12 +41,14 @@ const StoredObject* Cache::State::choose_copy(const EntryIndex::Link& link, cons
   if (demand.named() && whole) {
     const auto named =
         std::ranges::find_if(entry.objects, [&](const StoredObject& object) { return serves(object, demand); });
-    return named == entry.objects.end() ? entry.full_copy() : &*named;
+    const StoredObject* object = named == entry.objects.end() ? entry.full_copy() : &*named;
+    return object && is_late(object->tier) ? nullptr : object;
   }
   const StoredObject* best = nullptr;
   double best_worth = 0;
   for (const StoredObject& object : entry.objects) {
     if ((demand.exact || !whole) && !object.method().is_full()) continue;
+    if (is_late(object.tier)) continue;
     const std::optional<double> known = quality(entry.key, object.method(), object.keep());
     if (!known) continue;  // never measured: no surprises
     const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
@@ -58,6 +60,14 @@ const StoredObject* Cache::State::choose_copy(const EntryIndex::Link& link, cons
     }
   }
   return best;
+}
+
+// Until the read that it owed is there, or it has had time to come back.
+bool Cache::State::is_late(std::uint32_t tier) const {
+  const LateTier& late = late_tiers[tier];
+  if (clock.now_s() >= late.until_s) return false;
+  const auto read = late.read.lock();
+  return read && !read->ready();
 }
 
 // Evicts from the prefix tree when the pool has no room.
@@ -72,8 +82,10 @@ Result<ObjectDecoder> Cache::State::start_decoder(const Manifest& manifest, doub
   return start();
 }
 
-// Entries from the first that the pool does not cover, as long as each loads faster than it computes.
-Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t> wanted, const Demand& demand) {
+// Entries from the first that the pool does not cover, as long as each is there before it would be computed, by its
+// turn behind what is being read and what is being computed.
+Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t> wanted, const Demand& demand,
+                                                   const Backlog& backlog) {
   const std::vector<EntryIndex::Link> chain = index.match(wanted);
   const double now_s = clock.now_s();
   for (const EntryIndex::Link& link : chain) {
@@ -90,6 +102,7 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
   for (const EntryIndex::Link& link : chain) {
     const std::uint32_t end = link.entry->first_position + link.matched;
     if (end <= in_pool) continue;
+    if (backlog.pool_only) break;
     const StoredObject* object = choose_copy(link, demand);
     if (!object) break;
     // What to read of a copy: what a request named, else all that is stored.
@@ -98,9 +111,11 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
     const Bits bits = as_named ? *object->serves(*demand.method, keep) : object->bits;
     const auto stored_tokens = static_cast<std::uint32_t>(link.entry->tokens.size());
     const double load_s = candidates->load_s(object->manifest->method_at(bits), keep, stored_tokens, object->tier);
-    const bool pays = named || options.load_always || load_s < costs.prefill_s(end - covered, covered);
+    const double compute_s = backlog.compute_s + costs.prefill_s(end - covered, covered);
+    const bool pays = named || options.load_always || sources.load_s + load_s < compute_s;
     if (!pays) break;
     sources.loads.push_back({link, object, keep, bits});
+    sources.load_s += load_s;
     covered = end;
   }
   // An entry is loaded from its first token on.
@@ -117,7 +132,7 @@ bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retr
                        .method = manifest.method_at(choice.bits),
                        .decoder = std::move(*decoder),
                        .reads = {},
-                       .loaded = std::vector<bool>(manifest.layer_groups())};
+                       .missing = std::vector<std::uint32_t>(manifest.layer_groups())};
   Tier& tier = *tiers[choice.object->tier];
   SourceUsed source{.where = tier.name(),
                     .kind = tier.kind(),
@@ -133,6 +148,7 @@ bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retr
     for (const std::uint32_t chunk : load.decoder.chunks()) {
       if (manifest.group_of(manifest.chunks[chunk]) != group) continue;
       load.reads[chunk] = tier.read({name, chunk});
+      ++load.missing[group];
       choice.link.entry->reads.emplace_back(load.reads[chunk]);
       source.bytes += manifest.chunks[chunk].bytes;
     }
@@ -144,7 +160,8 @@ bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retr
   return true;
 }
 
-Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence) {
+Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
+                          const Backlog& backlog) {
   assert(sequence.length() == 0);
   State& s = *state_;
   Retrieval retrieval;
@@ -154,7 +171,9 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   if (tokens.size() < 2) return retrieval;
 
   const auto wanted = tokens.first(tokens.size() - 1);
-  const State::Sources sources = s.choose_sources(wanted, demand);
+  const State::Sources sources = s.choose_sources(wanted, demand, backlog);
+  retrieval.begun_s_ = s.clock.now_s();
+  retrieval.expected_s_ = sources.load_s;
   s.tree->adopt(wanted.first(sources.pool_tokens), sequence, s.clock.now_s());  // of none, too: the request begins
   if (sources.pool_tokens > 0) {
     retrieval.tokens_ = sources.pool_tokens;
@@ -190,6 +209,16 @@ void Cache::report_failure(Retrieval retrieval) {
   s.plan_due = true;
 }
 
+void Cache::give_up(Retrieval retrieval) {
+  constexpr double kLeftAloneS = 10;
+  State& s = *state_;
+  ++s.stats.late_loads;
+  for (const Retrieval::Load& load : retrieval.loads_) {
+    const auto owed = std::ranges::find_if(load.reads, [](const auto& read) { return read && !read->ready(); });
+    if (owed != load.reads.end()) s.late_tiers[load.object.tier] = {*owed, s.clock.now_s() + kLeftAloneS};
+  }
+}
+
 void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence) {
   assert(!sequence.lossy());
   // Without room for the bookkeeping the pages are simply not shared.
@@ -197,6 +226,10 @@ void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& seque
 }
 
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
+
+std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens) const {
+  return state_->tree->in_use(tokens);
+}
 
 bool Cache::make_room(std::uint32_t slabs) { return state_->tree->make_room(slabs); }
 

@@ -1,11 +1,12 @@
 // The parts of a cache, shared by the files that implement it: cache.cc (opening), cache_retrieve.cc, cache_store.cc,
-// cache_plan.cc.
+// cache_plan.cc, cache_work.cc.
 #pragma once
 
 #include <deque>
 #include <unordered_map>
 
 #include "cache/cache.h"
+#include "cache/job_queue.h"
 
 namespace shale {
 
@@ -27,9 +28,15 @@ struct Cache::State {
   std::optional<JobContext> context = {};
   // What each entry's placed copy is, or will be once its jobs are done.
   std::unordered_map<EntryKey, Configuration> planned = {};
-  std::deque<std::unique_ptr<Job>> jobs = {};  // in order: what frees room comes before what takes it
-  std::deque<PrefillRecord> prefills = {};     // of this process, for the next one
+  JobQueue jobs = {};
+  std::deque<PrefillRecord> prefills = {};  // of this process, for the next one
   std::optional<Error> warning = {};
+  // A tier that a request gave up waiting for is left alone until what it owes has come, or for a while.
+  struct LateTier {
+    std::weak_ptr<TierRead> read;
+    double until_s = 0;
+  };
+  std::vector<LateTier> late_tiers = std::vector<LateTier>(tiers.size());
   bool plan_due = false;
   double planned_at_s = 0;
 
@@ -54,8 +61,10 @@ struct Cache::State {
   struct Sources {
     std::uint32_t pool_tokens;
     std::vector<LoadChoice> loads;
+    double load_s = 0;  // of all of them, as estimated
   };
-  Sources choose_sources(std::span<const std::int32_t> wanted, const Demand& demand);
+  Sources choose_sources(std::span<const std::int32_t> wanted, const Demand& demand, const Backlog& backlog);
+  bool is_late(std::uint32_t tier) const;
   const StoredObject* choose_copy(const EntryIndex::Link& link, const Demand& demand) const;
   bool start_load(const LoadChoice& choice, Sequence& sequence, Retrieval& retrieval);
   Result<ObjectDecoder> start_decoder(const Manifest& manifest, double keep, Bits bits, std::uint32_t tokens,
@@ -65,6 +74,9 @@ struct Cache::State {
   // cache_store.cc
   Result<ScorerNeeds> needs_of(const Method& method) const;
   Configuration place(Entry& entry);
+
+  // cache_work.cc
+  void settle(Entry& entry);
 
   // cache_plan.cc
   Problem problem() const;

@@ -90,12 +90,18 @@ std::string Cache::missing(const ScorerNeeds& needs, std::uint32_t tokens, const
   return missing_needs(needs, tokens, observations, state_->options.model);
 }
 
-Observations Cache::stored_observations(const EntryKey& key) {
-  const Entry* entry = state_->index.find(key);
+StoredObservations Cache::stored_observations(const EntryKey& key) {
+  State& s = *state_;
+  StoredObservations observations;
+  const Entry* entry = s.index.find(key);
   const StoredObject* full = entry ? entry->full_copy() : nullptr;
-  if (!full) return {};
-  const auto read = state_->tiers[full->tier]->read({full->name(), kObservationsPart});
-  return read_observations(read->take(), *full->manifest, state_->stats);
+  if (!full || s.is_late(full->tier)) return observations;
+  observations.read_ = s.tiers[full->tier]->read({full->name(), kObservationsPart});
+  observations.manifest_ = full->manifest;
+  observations.stats_ = &s.stats;
+  observations.clock_ = &s.clock;
+  observations.begun_s_ = s.clock.now_s();
+  return observations;
 }
 
 Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method, const Sequence& from,

@@ -23,6 +23,8 @@ struct CacheStats {
   std::uint64_t corrupt_observations = 0;  // the entry cannot be ranked by scorers that read them; nothing else is lost
   std::uint64_t failed_reads = 0, failed_writes = 0, refused_full = 0;
   std::uint64_t encoded_bytes = 0, copies = 0, presses = 0, drops = 0;
+  std::uint64_t late_loads = 0;  // that a request gave up waiting for
+  std::uint64_t given_up = 0;    // entries that were to be stored, and made room for requests instead
 };
 
 // What jobs work on; owned by the cache, which outlives its jobs.
@@ -63,6 +65,18 @@ class Job {
   // One piece: about a millisecond of work a thread, never waiting for I/O. kDeferred, at most once: the other jobs
   // come first.
   virtual Progress step(Executor& executor) = 0;
+  // What can be done before the job's turn comes, in pieces likewise; false when there is nothing, or no more.
+  virtual bool prepare(Executor&) { return false; }
+  // Whether there is: meanwhile the job keeps pages of the pool.
+  virtual bool unprepared() const { return false; }
+  // What its preparation made, held until it is written.
+  virtual std::uint64_t prepared_bytes() const { return 0; }
+  // Whether the job could be dropped for the pages that it keeps, without loss of what is stored; how many slabs would
+  // then be free, or the prefix tree's to evict.
+  virtual bool can_be_given_up() const { return false; }
+  virtual std::uint32_t slabs_kept() const { return 0; }
+  // Whether jobs behind it must wait for room that it will free on a tier.
+  virtual bool frees_room() const { return false; }
   Entry& entry() const { return *pin_.entry(); }
 
  protected:

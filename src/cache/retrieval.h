@@ -1,4 +1,5 @@
-// Loading under way: Cache::retrieve starts the reads; each layer is decoded just before its attention needs it.
+// Loading under way: Cache::retrieve starts the reads; what has come is decoded piece by piece, layers in the order in
+// which attention needs them.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "cache/cost_model.h"
 #include "cache/entry_index.h"
+#include "cache/job.h"
 #include "codec/object.h"
 #include "core/clock.h"
 #include "core/executor.h"
@@ -27,16 +29,49 @@ struct SourceUsed {
   EntryKey key;              // zero for the pool
 };
 
-// Movable; entries stay pinned while it lives. Not thread-safe.
+// How long after asking a tier for what should take `expected_s` a request waits for it.
+constexpr double late_after_s(double expected_s) { return 0.5 + 4 * expected_s; }
+
+// What was observed of a stored entry, on its way from a tier. Must not outlive its cache.
+class StoredObservations {
+ public:
+  // Whether there is nothing to wait for: it came, it is late, or there is none.
+  bool ready() const { return !read_ || read_->ready() || clock_->now_s() - begun_s_ > late_after_s(0); }
+  // What has come; empty where nothing has, or it is damaged, which is counted. Once.
+  Observations take();
+  // The same after waiting for it.
+  Observations wait();
+
+ private:
+  friend class Cache;
+
+  std::shared_ptr<TierRead> read_;  // null: there is nothing to read
+  std::shared_ptr<const Manifest> manifest_;
+  CacheStats* stats_ = nullptr;
+  const Clock* clock_ = nullptr;
+  double begun_s_ = 0;
+};
+
+// Movable; entries stay pinned while it lives. Dropping it leaves reads to end by themselves: nothing is written to the
+// sequence any more. Not thread-safe.
 class Retrieval {
  public:
   std::uint32_t tokens() const { return tokens_; }  // logical tokens that need not be computed
   bool lossy() const { return lossy_; }
   const std::vector<SourceUsed>& sources() const { return sources_; }
+  // Whether bytes are still to come, long after they should have: four times the estimate of when it began, which
+  // counts the reads ahead of it, and half a second. Who waits had better compute.
+  bool late() const;
 
-  // Returns once every page of `layer` is in place: waits for its chunks and decodes them on the executor. On an error
-  // the sequence must be dropped and the failure reported (Cache::report_failure).
-  Status ensure_layer(std::uint32_t layer, Executor& executor);
+  // Decodes chunks that have come, on the executor, until `budget_s` have passed (one chunk at least) or none is left.
+  // Never waits. True when it decoded anything. On an error the sequence must be dropped and the failure reported
+  // (Cache::report_failure).
+  Result<bool> poll(Executor& executor, double budget_s);
+  // Whether every page of `layer` is in place.
+  bool layer_loaded(std::uint32_t layer) const;
+  bool loaded() const;
+
+  // For callers that have nothing else to do: waits for what is missing, then decodes it. Errors as of `poll`.
   Status ensure_all(Executor& executor);
 
   // The object that could not be read.
@@ -56,13 +91,16 @@ class Retrieval {
     StoredObject object;
     Method method;  // that it is read as
     ObjectDecoder decoder;
-    std::vector<std::shared_ptr<TierRead>> reads;  // as the manifest's chunks; null for what is not wanted
-    std::vector<bool> loaded;                      // per layer group
+    std::vector<std::shared_ptr<TierRead>> reads;  // as the manifest's chunks; null for what is not wanted or decoded
+    std::vector<std::uint32_t> missing = {};       // chunks not yet decoded, per layer group
   };
-  Status load_group(Load& load, std::uint32_t group, Executor& executor);
+  Result<bool> decode_some(Executor& executor, double budget_s, bool wait);
+  Status decode(Load& load, std::uint32_t chunk, Executor& executor);
 
   std::uint32_t tokens_ = 0;
   bool lossy_ = false;
+  double begun_s_ = 0;
+  double expected_s_ = 0;  // from then to the last byte
   std::vector<SourceUsed> sources_;
   std::vector<Load> loads_;
   CostModel* costs_ = nullptr;

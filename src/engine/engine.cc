@@ -3,7 +3,6 @@
 
 #include "core/random.h"
 #include "engine/engine_state.h"
-#include "engine/repetition.h"
 
 namespace shale {
 
@@ -51,16 +50,21 @@ Cache& Engine::cache() { return state_->cache; }
 const EngineOptions& Engine::options() const { return state_->options; }
 EngineStats Engine::stats() const { return state_->stats; }
 std::uint32_t Engine::running() const {
-  return static_cast<std::uint32_t>(std::ranges::count_if(state_->running, [](const auto& run) { return !run->over; }));
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(state_->scheduler.running(), [](const auto& run) { return !run->over; }));
 }
-std::uint32_t Engine::waiting() const { return static_cast<std::uint32_t>(state_->waiting.size()); }
-std::uint32_t Engine::suspended() const { return static_cast<std::uint32_t>(state_->suspended.size()); }
+std::uint32_t Engine::loading() const {
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(state_->scheduler.running(), [](const auto& run) { return !run->over && run->loading(); }));
+}
+std::uint32_t Engine::waiting() const { return static_cast<std::uint32_t>(state_->scheduler.waiting()); }
+std::uint32_t Engine::suspended() const { return static_cast<std::uint32_t>(state_->scheduler.preempted().size()); }
 
 Occupancy Engine::occupancy() const {
   const PageShape& shape = state_->cache.pool().shape();
   Occupancy total;
   std::uint32_t budgets = 0;
-  for (const auto& run : state_->running) {
+  for (const auto& run : state_->scheduler.running()) {
     total.slots += std::uint64_t{run->sequence.pages()} * shape.page_tokens;
     for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
       total.tokens += run->sequence.resident(i / shape.kv_heads, i % shape.kv_heads);
@@ -73,31 +77,6 @@ Occupancy Engine::occupancy() const {
   return total;
 }
 
-// All its tokens, one slab more for a shared last slab that is copied, and while a method that the request names is
-// applied a second copy of the prompt, or before that its repetition.
-std::uint32_t Engine::State::slabs_for(const Run& run) const {
-  const PageShape& shape = cache.pool().shape();
-  const std::uint32_t whole =
-      shape.pages_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(run.tokens_max(), model.info().context_max))) +
-      1;
-  if (run.budget) {
-    const PageBudgetOptions& budget = run.budget->options();
-    const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
-    // Layers with a window keep the prompt until it is computed, and later what came between two looks behind it.
-    const std::uint32_t window = std::ranges::max(model.info().windows);
-    const std::uint32_t prefill = budget.prefill == BudgetPrefill::kWhole || window > 0
-                                      ? prompt
-                                      : std::min(prompt, run.budget->tokens() + options.chunk_tokens);
-    const std::uint32_t sliding = window > 0 ? window + kWindowInterval + shape.page_tokens : 0;
-    return std::min(whole, shape.pages_for(std::max({prefill, sliding, run.budget->decoding_max()})) + 2);
-  }
-  if (!run.request.demand.named()) return whole;
-  const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
-  const auto needs = cache.needs(*run.request.demand.method);
-  const std::uint32_t repeated = needs && needs->repeat_attention ? repetition_tokens_max(prompt) : 0;
-  return whole + shape.pages_for(std::max(prompt, repeated)) + 1;
-}
-
 Result<RequestId> Engine::submit(Request request) {
   State& s = *state_;
   auto run = std::make_unique<Run>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
@@ -106,8 +85,8 @@ Result<RequestId> Engine::submit(Request request) {
     ++s.stats.refused;
     return std::unexpected(Error{code, std::move(message)});
   };
-  if (s.waiting.size() >= s.options.waiting_max) {
-    return refuse(ErrorCode::kBusy, fmt::format("{} requests wait already: ask again later", s.waiting.size()));
+  if (s.scheduler.waiting() >= s.options.waiting_max) {
+    return refuse(ErrorCode::kBusy, fmt::format("{} requests wait already: ask again later", s.scheduler.waiting()));
   }
   if (run->request.segments.empty() || run->request.segments.back().tokens.empty()) {
     return refuse(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token after the context");
@@ -167,63 +146,15 @@ Result<RequestId> Engine::submit(Request request) {
   }
   run->needs = run->needs | s.cache.needs() | ScorerNeeds{.last_queries = s.options.query_window};
   run->needs.repeat_attention = false;  // asked of the segment's own pages, where they are there
-  if (const std::uint32_t slabs = s.slabs_for(*run); slabs > s.cache.pool().slabs_total()) {
+  if (const std::uint32_t slabs = s.blocks.blocks_max(*run); slabs > s.cache.pool().slabs_total()) {
     return refuse(
         ErrorCode::kFull,
         fmt::format("the request may need {} pages per head and the pool has {}: shorten it, lower max_tokens "
                     "or enlarge the pool",
                     slabs, s.cache.pool().slabs_total()));
   }
-  s.waiting.add(std::move(run));
+  s.scheduler.submit(std::move(run));
   return s.next_id++;
-}
-
-void Engine::State::begin(Run& run) {
-  run.started_s = clock.now_s();
-  run.response.queue_seconds = run.started_s - run.submitted_s;
-  Status status = fetch(run);
-  if (!status) run.retrieval.failure() ? retry(run) : finish(run, StopReason::kError, status.error());
-}
-
-// Starts over without the object that could not be read; each turn of the loop removes one.
-void Engine::State::retry(Run& run) {
-  Status status;
-  do {
-    ++stats.retried;
-    run.sequence.clear();
-    cache.report_failure(std::exchange(run.retrieval, Retrieval()));
-    status = fetch(run);
-  } while (!status && run.retrieval.failure());
-  if (!status) finish(run, StopReason::kError, status.error());
-}
-
-Status Engine::State::fetch(Run& run) {
-  const bool named = run.request.demand.named();
-  const auto stored = static_cast<std::size_t>(std::ranges::find_if(run.request.segments, &Segment::store) -
-                                               run.request.segments.begin());
-  // Exact KV past the segment that a method is applied to would be of no use.
-  const bool apply = named && stored + 1 < run.request.segments.size();
-  std::span<const Token> wanted = run.prompt;
-  if (apply) wanted = wanted.first(run.segment_end[stored] + 1);
-  Demand demand = run.request.demand;
-  if (run.budget) {
-    // Positions are known of exact pages alone, and a scorer's queries of computed tokens.
-    demand.exact = true;
-    const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
-    const std::uint32_t computed = run.budget->computed_min(prompt);
-    // Of what is asked for the last token is never fetched.
-    wanted = wanted.first(computed < prompt ? prompt - computed + 1 : 0);
-  }
-  if (run.request.use_cache && !wanted.empty()) run.retrieval = cache.retrieve(wanted, demand, run.sequence);
-
-  run.computed_from = run.sequence.length();
-  run.response.lossy = run.retrieval.lossy();
-  run.response.sources = run.retrieval.sources();
-  run.response.cached = {};
-  for (const SourceUsed& source : run.response.sources) run.response.cached.of(source.kind) += source.tokens;
-  if (apply && run.computed_from == run.segment_end[stored] && !run.sequence.lossy())
-    return compress_segment(run, stored);
-  return {};
 }
 
 void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> error) {
@@ -238,45 +169,14 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
     response.tpot_seconds = (run.last_token_s - run.first_token_s) / static_cast<double>(run.drawn.size() - 1);
   }
   response.lossy = response.lossy || run.sequence.lossy() || !exact_pages();
-  const bool exact = !run.sequence.lossy() && !run.sequence.parted();
-  if (reason != StopReason::kError && exact && run.sequence.length() > 0 && !run.prefilling()) {
-    // The last token drawn was never computed: the sequence ends before it.
-    std::vector<Token> tokens = run.prompt;
-    tokens.insert(tokens.end(), run.drawn.begin(), run.drawn.end());
-    tokens.resize(run.sequence.length());
-    if (run.request.remember) cache.remember(tokens, run.sequence);
-    if (run.request.store_answer && !run.drawn.empty()) {
-      // The last segment, grown by the answer.
-      Cache::NewEntry turn = entry_of(run, run.request.segments.size() - 1);
-      turn.tokens.assign(tokens.begin() + turn.first_position, tokens.end());
-      turn.observations = {};
-      turn.recompute_s = 0;
-      cache.store(std::move(turn), run.sequence);
-    }
-  }
+  if (reason != StopReason::kError) storing.answer_done(run);
+  unpark(run);
+  let_spilled_go(run);
+  run.stored_observations = StoredObservations();
   run.retrieval = Retrieval();
   run.sequence.clear();
   done.push_back(std::move(response));
   run.over = true;
-}
-
-void Engine::State::reap() {
-  std::erase_if(running, [](const auto& run) { return run->over; });
-  std::erase_if(suspended, [](const auto& run) { return run->over; });
-}
-
-bool Engine::run_once() {
-  State& s = *state_;
-  s.reap();
-  s.admit();
-  s.reap();
-  if (s.running.empty()) return s.cache.work(s.model.executor());
-  s.step();
-  s.reap();
-  const bool awaited =
-      s.waiting.size() > 0 || std::ranges::any_of(s.running, [](const auto& run) { return run->drawn.empty(); });
-  if (!awaited) s.cache.work(s.model.executor());
-  return true;
 }
 
 Response Engine::run(Request request) {
@@ -301,12 +201,12 @@ Response Engine::run(Request request) {
 // May be called from a request's own on_text: runs are freed by run_once alone.
 void Engine::cancel(RequestId id) {
   State& s = *state_;
-  for (const auto* runs : {&s.running, &s.suspended}) {
+  for (const auto* runs : {&s.scheduler.running(), &s.scheduler.preempted()}) {
     for (const auto& run : *runs) {
       if (run->id == id && !run->over) s.finish(*run, StopReason::kCancelled);
     }
   }
-  if (const auto waiting = s.waiting.withdraw(id)) s.finish(*waiting, StopReason::kCancelled);
+  if (const auto waiting = s.scheduler.withdraw(id)) s.finish(*waiting, StopReason::kCancelled);
 }
 
 std::vector<Response> Engine::finished() { return std::exchange(state_->done, {}); }

@@ -1,8 +1,8 @@
 // Requests to tokens: queue, batch, chunked prefill, decode.
 //
-// One thread owns the engine and calls `run_once` in a loop; everything that computes runs on the model's threads.
-// A first token never waits for background work: encoding and writing happen between decode steps in bounded pieces
-// and when idle.
+// One thread owns the engine and calls `run_once` in a loop; everything that computes runs on the model's threads. No
+// turn of the loop waits for a tier: what is read arrives while others compute, what is written goes on behind them.
+// Encoding and placing get a bounded share of every step and all idle time.
 #pragma once
 
 #include <cstdint>
@@ -86,11 +86,14 @@ struct EngineOptions {
   // long prompt does not hold up the answers of others; 0: chunks are always whole.
   double chunk_slowdown = 1.7;
   std::uint32_t query_window = 64;  // captured for scorers that read queries
+  double background_share = 0.1;    // of the time of steps, for encoding, writing and placing while there is any to do
 };
 
 struct EngineStats {
   std::uint64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, refused = 0, retried = 0;
   std::uint64_t preempted = 0, resumed = 0, computed_again = 0;  // runs that made room for others
+  double background_seconds = 0;                                 // spent encoding, writing and placing
+  double load_seconds = 0;                                       // spent decoding what was loaded
   PageBudgetStats budgets;                                       // of all requests
   double budget_seconds = 0;                                     // spent evicting and compacting
 };
@@ -112,7 +115,9 @@ class Engine {
   // kInvalidArgument (empty prompt, too long for the model's context, exact of an int8 pool), kFull (can never fit the
   // pool): refused with the reason and what to do. Otherwise queued.
   Result<RequestId> submit(Request request);
-  // One step of everything under way, or one piece of background work; false when there is nothing to do.
+  // One turn: what has been loaded is taken in, what can be computed goes one step further, background work gets its
+  // share. Where all that is under way waits for a tier, a pause of a millisecond at most. False when there is nothing
+  // to do.
   bool run_once();
   // Runs until this request is done.
   Response run(Request request);
@@ -120,8 +125,10 @@ class Engine {
   // Responses of finished requests, each returned once.
   std::vector<Response> finished();
 
-  // Requests that decode or prefill, wait to begin, and made room for others.
+  // Requests that have begun and have a place in the pool, those of them that wait for a tier; that wait to begin; and
+  // that were preempted.
   std::uint32_t running() const;
+  std::uint32_t loading() const;
   std::uint32_t waiting() const;
   std::uint32_t suspended() const;
 

@@ -1,5 +1,5 @@
-// The parts of an engine, shared by the files that implement it: engine.cc (requests in and out), engine_admission.cc
-// (who runs), engine_step.cc (forward steps), engine_segment.cc (segments become entries).
+// An engine's parts, and what joins them: engine.cc (requests in and out), engine_turn.cc (who begins, what is loaded,
+// whose place is taken), engine_step.cc (forward steps).
 #pragma once
 
 #include <functional>
@@ -8,14 +8,14 @@
 #include <span>
 #include <vector>
 
-#include "engine/chunk.h"
+#include "engine/batch.h"
+#include "engine/block_manager.h"
 #include "engine/engine.h"
 #include "engine/run.h"
-#include "engine/waiting_line.h"
+#include "engine/run_scheduler.h"
+#include "engine/storing.h"
 
 namespace shale {
-
-inline constexpr std::uint32_t kWindowInterval = 64;  // decoded tokens between two looks behind sliding windows
 
 struct Engine::State {
   EngineOptions options;
@@ -24,52 +24,56 @@ struct Engine::State {
   Cache& cache;
   const Clock& clock;
 
-  WaitingLine waiting{options.scheduler, options.scheduling, cache};
-  std::vector<std::unique_ptr<Run>> running = {};    // by priority, then as they began
-  std::vector<std::unique_ptr<Run>> suspended = {};  // likewise; what made room in the pool
+  RunScheduler scheduler{options.scheduler, options.scheduling, cache};
+  BlockManager blocks{cache, model.info(), options.chunk_tokens};
+  BatchBuilder batches{options.chunk_tokens, options.chunk_slowdown};
+  Storing storing{model, tokenizer, cache, options.chunk_tokens};
+
   std::vector<Response> done = {};
   EngineStats stats = {};
   RequestId next_id = 1;
-  std::uint64_t begun = 0;  // requests
-  Hash128 nonce = {};       // of this engine: names of what it spills
-  ChunkControl chunks{options.chunk_tokens};
+  Hash128 nonce = {};  // of this engine: names of what it spills
+  // A step of a run alone whose prefix is still being loaded, parked in front of a layer that has not come (model.h).
+  std::optional<BatchPart> parked = {};
+  std::vector<std::unique_ptr<SpilledSequence>> let_go = {};  // of cancelled runs, until they are written
+  double step_s = 0;                                          // of the last forward step
+  double background_s = 0;                                    // that background work may take now
+  double idle_since_s = -1;                                   // nothing came from a tier since; negative: something did
 
-  std::uint32_t slabs_for(const Run& run) const;
-  std::uint32_t slabs_to_begin(const Run& run) const;
-  std::uint32_t slabs_in_use(const Run& run) const;
-  bool fits(std::uint32_t slabs) const;
   // Whether what is computed is as with halves; of a pool of int8 no answer is.
   bool exact_pages() const { return cache.pool().shape().element == PageElement::kHalf; }
-  void admit();
-  void resume();
-  bool can_compute_again(const Run& run) const;
-  bool preempt(const Run& needy);
-  void make_way(Run& run);
-  Hash128 name_of(const Run& run) const;
-  void begin(Run& run);
-  Status fetch(Run& run);
+
+  // engine_turn.cc
+  bool admit();
+  void fetch(Run& run, bool pool_only);
+  void loaded(Run& run);
   void retry(Run& run);
-  bool append(Run& run, std::uint32_t tokens);
+  bool load();
+  bool bring_back(Run& run);
+  bool can_compute_again(const Run& run) const;
+  bool preempt_one(const Run& needy);
+  void preempt(Run& run);
+  void let_spilled_go(Run& run);
+  bool move_spilled();
+  void unpark(const Run& run);
+  bool work_behind();
+  void pause();
+
+  // engine_step.cc
+  bool step();
+  bool step_ahead_of_loading();
   bool reserve(Run& run, std::uint32_t tokens);
-  std::vector<Run*> choose_batch() const;
-  void step();
-  void recover(std::span<Run* const> batch, std::span<const std::uint32_t> lengths, const Error& error);
-  Capture* capture_for(Run& run) const;
+  bool run_batch(std::vector<BatchPart> parts, std::uint32_t decoding);
+  void finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds);
   void computed(Run& run, const Run::Stretch& stretch, double seconds);
+  void draw(Run& run, std::span<const float> logits);
   void cut_prompt(Run& run);
   void return_windows(Run& run);
-  void keep_budgets(std::span<Run* const> batch, double step_seconds);
+  void keep_budgets(std::span<const BatchPart> parts, double step_seconds);
   void in_budget(Run& run, const std::function<void()>& work);
-  Status end_segment(Run& run, std::size_t segment);
-  Status compress_segment(Run& run, std::size_t segment);
-  Result<bool> observe_segment(const Run& run, Cache::NewEntry& entry);
-  void compute_again(Run& run);
-  Cache::NewEntry entry_of(Run& run, std::size_t segment) const;
-  EntryKey parent_of(const Run& run, std::size_t segment) const;
-  void draw(Run& run, std::span<const float> logits);
-  void first_token(Run& run);
+
+  // engine.cc
   void finish(Run& run, StopReason reason, std::optional<Error> error = std::nullopt);
-  void reap();
 };
 
 }  // namespace shale

@@ -8,142 +8,181 @@ namespace shale {
 
 namespace {
 
-// Loading overlaps with computation: before each layer, what that layer needs.
-class LoadHooks final : public StepHooks {
+// The step of a run alone: each layer as soon as what it needs has come.
+class AsLoaded final : public StepHooks {
  public:
-  LoadHooks(std::span<Run* const> runs, Executor& executor) : runs_(runs), executor_(executor) {}
+  AsLoaded(Retrieval& retrieval, Executor& executor) : retrieval_(retrieval), executor_(executor) {}
 
-  Status before_attention(std::uint32_t layer) override {
-    for (Run* run : runs_) SHALE_TRY(run->retrieval.ensure_layer(layer, executor_));
-    return {};
+  bool ready(std::uint32_t layer) override {
+    while (!failed_ && !retrieval_.layer_loaded(layer)) {
+      const auto decoded = retrieval_.poll(executor_, 0);
+      failed_ = !decoded;
+      if (!decoded || !*decoded) return false;
+    }
+    return !failed_;
   }
+  bool failed() const { return failed_; }
 
  private:
-  std::span<Run* const> runs_;
+  Retrieval& retrieval_;
   Executor& executor_;
+  bool failed_ = false;
 };
 
 }  // namespace
 
-// Into free slabs; into single pages where no slab is whole.
-bool Engine::State::append(Run& run, std::uint32_t tokens) {
-  if (run.sequence.append(tokens)) return true;
-  const PageShape& shape = cache.pool().shape();
-  const bool scattered = cache.pool().pages_free() >= (shape.pages_for(tokens) + 1) * shape.pages_per_slab();
-  if (!scattered || run.sequence.parted() || run.sequence.has_strata()) return false;
-  run.sequence.part();
-  return run.sequence.append(tokens).has_value();
-}
-
-// Room for `tokens` more: free pages, then the prefix tree's, then what background work holds, then other runs'. False
-// where the run is the one to make room.
+// Room for `tokens` more, other runs' at last. False where the run is the one to make room.
 bool Engine::State::reserve(Run& run, std::uint32_t tokens) {
-  const std::uint32_t slabs = cache.pool().shape().pages_for(tokens) + 1;
-  if (append(run, tokens)) return true;
-  if (cache.make_room(slabs) && append(run, tokens)) return true;
-  cache.drain(model.executor());
-  static_cast<void>(cache.make_room(slabs));
-  while (!append(run, tokens)) {
-    if (!preempt(run)) return false;
-    static_cast<void>(cache.make_room(slabs));
+  while (!blocks.append(run, tokens)) {
+    if (!preempt_one(run)) return false;
   }
   return true;
 }
 
-// Every decoding run, and the first that is still prefilling.
-std::vector<Run*> Engine::State::choose_batch() const {
-  std::vector<Run*> batch;
-  const Run* prefilling = nullptr;
-  for (const auto& run : running) {
-    if (run->prefilling() && prefilling) continue;
-    if (run->prefilling()) prefilling = run.get();
-    batch.push_back(run.get());
-  }
-  return batch;
-}
-
-// Watches a segment that is to be stored while it is computed. Lossy pages are not stored.
-Capture* Engine::State::capture_for(Run& run) const {
-  if (!run.prefilling_prompt() || run.sequence.lossy()) return nullptr;
-  const std::size_t segment = run.segment_at(run.sequence.length());
-  if (!run.request.segments[segment].store) return nullptr;
-  std::unique_ptr<Capture>& capture = run.captures[segment];
-  if (!capture) {
-    const auto tokens = static_cast<std::uint32_t>(run.request.segments[segment].tokens.size());
-    capture = std::make_unique<Capture>(model.info(), run.segment_end[segment] - tokens, tokens, run.needs);
-  }
-  return capture.get();
-}
-
-void Engine::State::step() {
-  std::vector<Run*> batch;
-  std::vector<Capture*> captures;
-  std::vector<Run::Stretch> stretches;
-  std::vector<std::uint32_t> lengths;
-  const std::vector<Run*> chosen = choose_batch();
+bool Engine::State::step() {
+  const std::vector<Run*> chosen = BatchBuilder::choose(scheduler.running());
+  if (chosen.empty()) return step_ahead_of_loading();
+  if (parked) unpark(*parked->run);
   const auto decoding =
       static_cast<std::uint32_t>(std::ranges::count_if(chosen, [](const Run* run) { return !run->prefilling(); }));
-  const bool bounded = decoding > 0 && options.chunk_slowdown > 0;
-  // Beside those who decode there is less room in a step.
-  const std::uint32_t room = std::max(options.chunk_tokens, decoding + 1) - decoding;
-  const std::uint32_t chunk_tokens = bounded ? std::min(chunks.tokens(), room) : room;
+  const std::uint32_t chunk_tokens = batches.chunk_tokens(decoding);
+  std::vector<BatchPart> parts;
   for (Run* run : chosen) {
-    if (run->over) continue;
-    const bool gone = std::ranges::none_of(running, [run](const auto& each) { return each.get() == run; });
-    if (gone) continue;  // it made room for one before it
-    const std::uint32_t length = run->sequence.length();
-    Capture* capture = capture_for(*run);
-    Run::Stretch stretch = run->next(chunk_tokens);
-    if (!reserve(*run, static_cast<std::uint32_t>(stretch.tokens.size()))) {
-      make_way(*run);
-      continue;
+    if (run->over || !scheduler.is_running(run)) continue;  // it made room for one before it
+    BatchPart part{.run = run,
+                   .stretch = run->next(chunk_tokens),
+                   .length = run->sequence.length(),
+                   .capture = storing.capture_for(*run)};
+    if (reserve(*run, static_cast<std::uint32_t>(part.stretch.tokens.size()))) {
+      parts.push_back(std::move(part));
+    } else {
+      preempt(*run);
     }
-    batch.push_back(run);
-    captures.push_back(capture);
-    lengths.push_back(length);
-    stretches.push_back(std::move(stretch));
   }
-  if (batch.empty()) return;
+  return !parts.empty() && run_batch(std::move(parts), decoding);
+}
 
-  const ModelInfo& info = model.info();
-  std::vector<StepSequence> sequences(batch.size());
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    sequences[i] = {.sequence = &batch[i]->sequence,
-                    .tokens = stretches[i].tokens,
-                    .logits_all = false,
-                    .logits_none = !stretches[i].draws,
-                    .capture = captures[i],
-                    .live = batch[i]->budget ? batch[i]->budget->capture() : nullptr};
-  }
-  LoadHooks hooks(batch, model.executor());
+bool Engine::State::run_batch(std::vector<BatchPart> parts, std::uint32_t decoding) {
+  const std::vector<StepSequence> sequences = step_sequences(parts);
   const double start_s = clock.now_s();
-  const auto logits = model.step(sequences, &hooks);
-  const double seconds = clock.now_s() - start_s;
+  const auto logits = model.step(sequences);
+  step_s = clock.now_s() - start_s;
   ++stats.steps;
-  if (!logits) return recover(batch, lengths, logits.error());
-
-  const auto computed_here = static_cast<std::uint32_t>(batch.size());
-  if (batch.size() == decoding) {
-    chunks.decoded(decoding, seconds);
-  } else if (bounded && computed_here > 1) {
-    std::size_t tokens = 0;
-    for (const Run::Stretch& stretch : stretches) tokens += stretch.tokens.size();
-    chunks.mixed(computed_here - 1, static_cast<std::uint32_t>(tokens) - (computed_here - 1), seconds,
-                 options.chunk_slowdown);
+  if (!logits) {
+    for (const BatchPart& part : parts) finish(*part.run, StopReason::kError, logits.error());
+    return true;
   }
+  batches.took(parts, decoding, step_s);
+  finish_step(parts, *logits, step_s);
+  return true;
+}
 
+// While nobody else can be computed, the first that is loading begins with the layers that are there. Others that come
+// to be computed before its next layer has come put an end to it; what is watched for scorers would not bear that.
+bool Engine::State::step_ahead_of_loading() {
+  std::optional<AsLoaded> hooks;
+  Result<std::optional<std::span<const float>>> logits = std::nullopt;
+  if (parked) {
+    hooks.emplace(parked->run->retrieval, model.executor());
+    logits = model.resume(&*hooks);
+  } else {
+    const auto& running = scheduler.running();
+    const auto first = std::ranges::find_if(running, [](const auto& run) { return !run->over && run->loading(); });
+    if (first == running.end()) return false;
+    Run& run = **first;
+    if (run.compress_once_loaded || !run.retrieval.layer_loaded(0) || storing.capture_for(run)) return false;
+    parked = BatchPart{.run = &run, .stretch = run.next(batches.chunk_tokens(0)), .length = run.sequence.length()};
+    if (!blocks.append(run, static_cast<std::uint32_t>(parked->stretch.tokens.size()))) {
+      parked.reset();
+      return false;
+    }
+    hooks.emplace(run.retrieval, model.executor());
+    logits = model.begin(step_sequences({&*parked, 1}), &*hooks);
+  }
+  Run& run = *parked->run;
+  if (hooks->failed()) {
+    retry(run);
+    return true;
+  }
+  if (logits && !*logits) return false;
+  ++stats.steps;
+  const BatchPart part = *std::exchange(parked, std::nullopt);
+  if (logits) {
+    finish_step({&part, 1}, **logits, 0);
+  } else {
+    finish(run, StopReason::kError, logits.error());
+  }
+  return true;
+}
+
+// `seconds` of computing; 0 where loading took part.
+void Engine::State::finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds) {
+  const std::uint32_t vocabulary = model.info().vocabulary;
   std::size_t row = 0;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    Run& run = *batch[i];
-    const bool was_prompt = lengths[i] < run.prompt.size();
-    if (was_prompt) computed(run, stretches[i], batch.size() == 1 ? seconds : 0);
-    stats.decode_tokens += !was_prompt && stretches[i].draws;
-    if (!stretches[i].draws) continue;
-    const auto last = logits->subspan(row++ * info.vocabulary, info.vocabulary);
+  for (const BatchPart& part : parts) {
+    Run& run = *part.run;
+    const bool was_prompt = part.length < run.prompt.size();
+    if (was_prompt) computed(run, part.stretch, parts.size() == 1 ? seconds : 0);
+    stats.decode_tokens += !was_prompt && part.stretch.draws;
+    if (!part.stretch.draws) continue;
+    const auto last = logits.subspan(row++ * vocabulary, vocabulary);
     // Unless it failed, was cancelled by another's callback, or starts over.
     if (!run.over && !run.prefilling()) draw(run, last);
   }
-  keep_budgets(batch, seconds);
+  keep_budgets(parts, seconds);
+}
+
+// `seconds` of computing the stretch, 0 where other runs shared the step.
+void Engine::State::computed(Run& run, const Run::Stretch& stretch, double seconds) {
+  const auto count = static_cast<std::uint32_t>(stretch.tokens.size());
+  const std::uint32_t end = run.sequence.length();
+  const std::size_t segment = run.segment_at(end - count);
+  stats.prefill_tokens += count;
+  if (seconds > 0) {
+    run.segment_seconds[segment] += seconds;
+    cache.note_prefill(count, end - count, seconds);
+  }
+  if (end == run.segment_end[segment]) {
+    if (Status status = storing.segment_computed(run, segment); !status) {
+      finish(run, StopReason::kError, std::move(status).error());
+    }
+  }
+  // After the last chunk the first token goes out first.
+  if (run.prefilling() && !run.over) cut_prompt(run);
+}
+
+void Engine::State::draw(Run& run, std::span<const float> logits) {
+  const double now_s = clock.now_s();
+  const bool first = run.drawn.empty();
+  const Token token = run.sampler.sample(logits);
+  if (!first) run.response.gaps_seconds.push_back(static_cast<float>(now_s - run.last_token_s));
+  run.last_token_s = now_s;
+  if (first) run.first_token_s = now_s;
+  run.drawn.push_back(token);
+
+  std::optional<StopReason> stop;
+  if (tokenizer.ends_turn(token) && !run.request.ignore_end) {
+    stop = StopReason::kEndOfTurn;
+  } else {
+    run.response.tokens.push_back(token);
+    const std::string piece = run.stream.push(tokenizer.text({&token, 1}));
+    if (!piece.empty() && run.request.on_text) run.request.on_text(piece);
+    if (run.over) return;  // the callback cancelled it
+    if (run.stream.stopped()) {
+      stop = StopReason::kStopString;
+    } else if (run.response.tokens.size() >= run.request.max_tokens) {
+      stop = StopReason::kLength;
+    } else if (run.sequence.length() + 1 >= model.info().context_max) {
+      stop = StopReason::kContextFull;
+    }
+  }
+  if (first) {
+    run.retrieval = Retrieval();
+    storing.prompt_done(run);
+    cut_prompt(run);
+    return_windows(run);
+  }
+  if (stop) finish(run, *stop);
 }
 
 // What the budget takes of the prompt computed so far.
@@ -178,9 +217,10 @@ void Engine::State::return_windows(Run& run) {
 
 // Evicts and compacts where it is due, for about half of what the step took: the fullest runs first, the others after
 // the next steps.
-void Engine::State::keep_budgets(std::span<Run* const> batch, double step_seconds) {
+void Engine::State::keep_budgets(std::span<const BatchPart> parts, double step_seconds) {
   std::vector<Run*> due;
-  for (Run* run : batch) {
+  for (const BatchPart& part : parts) {
+    Run* run = part.run;
     if (!run->over && !run->prefilling()) return_windows(*run);
     const bool decodes = !run->over && run->budget && !run->prefilling() && !run->drawn.empty();
     if (decodes && run->budget->due(run->sequence)) due.push_back(run);
@@ -202,72 +242,6 @@ void Engine::State::in_budget(Run& run, const std::function<void()>& work) {
   stats.budget_seconds += clock.now_s() - start_s;
   stats.budgets += run.budget->stats() - before;
   run.response.budget = run.budget->stats();
-}
-
-// A failed load restarts its request without the damaged object; the others repeat the step.
-void Engine::State::recover(std::span<Run* const> batch, std::span<const std::uint32_t> lengths, const Error& error) {
-  const bool load_failed =
-      std::ranges::any_of(batch, [](const Run* run) { return run->retrieval.failure().has_value(); });
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    Run& run = *batch[i];
-    if (run.retrieval.failure()) {
-      retry(run);
-    } else if (load_failed) {
-      run.sequence.truncate(lengths[i]);
-    } else {
-      finish(run, StopReason::kError, error);
-    }
-  }
-}
-
-// `seconds` of computing the stretch, 0 where other runs shared the step.
-void Engine::State::computed(Run& run, const Run::Stretch& stretch, double seconds) {
-  const auto count = static_cast<std::uint32_t>(stretch.tokens.size());
-  const std::uint32_t end = run.sequence.length();
-  const std::size_t segment = run.segment_at(end - count);
-  stats.prefill_tokens += count;
-  // A step that waited for loading says nothing of computing.
-  if (seconds > 0 && (run.computed_from == 0 || end - count > run.computed_from)) {
-    run.segment_seconds[segment] += seconds;
-    cache.note_prefill(count, end - count, seconds);
-  }
-  if (end == run.segment_end[segment]) {
-    if (const auto capture = std::exchange(run.captures[segment], nullptr)) {
-      run.segment_observations[segment] = capture->take();
-    }
-    if (const Status status = end_segment(run, segment); !status) finish(run, StopReason::kError, status.error());
-  }
-  // After the last chunk the first token goes out first.
-  if (run.prefilling() && !run.over) cut_prompt(run);
-}
-
-void Engine::State::draw(Run& run, std::span<const float> logits) {
-  const double now_s = clock.now_s();
-  const bool first = run.drawn.empty();
-  const Token token = run.sampler.sample(logits);
-  if (!first) run.response.gaps_seconds.push_back(static_cast<float>(now_s - run.last_token_s));
-  run.last_token_s = now_s;
-  if (first) run.first_token_s = now_s;
-  run.drawn.push_back(token);
-
-  std::optional<StopReason> stop;
-  if (tokenizer.ends_turn(token) && !run.request.ignore_end) {
-    stop = StopReason::kEndOfTurn;
-  } else {
-    run.response.tokens.push_back(token);
-    const std::string piece = run.stream.push(tokenizer.text({&token, 1}));
-    if (!piece.empty() && run.request.on_text) run.request.on_text(piece);
-    if (run.over) return;  // the callback cancelled it
-    if (run.stream.stopped()) {
-      stop = StopReason::kStopString;
-    } else if (run.response.tokens.size() >= run.request.max_tokens) {
-      stop = StopReason::kLength;
-    } else if (run.sequence.length() + 1 >= model.info().context_max) {
-      stop = StopReason::kContextFull;
-    }
-  }
-  if (first) first_token(run);
-  if (stop) finish(run, *stop);
 }
 
 }  // namespace shale

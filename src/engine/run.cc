@@ -29,6 +29,16 @@ std::size_t Run::segment_at(std::uint32_t position) const {
   return static_cast<std::size_t>(std::ranges::upper_bound(segment_end, position) - segment_end.begin());
 }
 
+void Run::begin_again() {
+  retrieval = Retrieval();
+  stored_observations = StoredObservations();
+  compress_once_loaded.reset();
+  sequence.clear();
+  computed_from = 0;
+  response.cached = {};
+  response.sources.clear();
+}
+
 Run::Stretch Run::next(std::uint32_t chunk_tokens) const {
   if (!prefilling()) return {.tokens = {drawn.back()}, .draws = true};
   const std::uint32_t begin = sequence.length();

@@ -1,4 +1,11 @@
-// One request under way.
+// One request, from the queue to its last token.
+//
+//   waiting ──> loading ──> prefill ──> decode ──> over
+//                  ^  \________________/   |
+//                  |        preempted <────┘        its blocks made room for others
+//
+// Who waits and who was preempted is known by whose list holds it (engine/run_scheduler.h); the other states follow from
+// what the run has.
 #pragma once
 
 #include <memory>
@@ -26,11 +33,16 @@ class Run {
   // Decoding runs have one token.
   Stretch next(std::uint32_t chunk_tokens) const;
 
+  // Whether bytes that it asked a tier for are still to come: until then nothing is computed for it, unless it is
+  // alone.
+  bool loading() const { return !retrieval.loaded() || !stored_observations.ready(); }
   // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer whose
   // pages made room for others.
   bool prefilling() const { return sequence.length() < known(); }
   bool prefilling_prompt() const { return sequence.length() < prompt.size(); }
   std::size_t known() const { return prompt.size() + (drawn.empty() ? 0 : drawn.size() - 1); }
+  // Gives up all that it holds, and is computed from its first token.
+  void begin_again();
   // Positions still to come at most.
   std::uint64_t tokens_max() const { return std::uint64_t{prompt.size()} + request.max_tokens; }
   // Index of the segment that position `p` lies in.
@@ -42,6 +54,8 @@ class Run {
   std::vector<std::uint32_t> segment_end;  // positions
   Sequence sequence;
   Retrieval retrieval;
+  StoredObservations stored_observations;           // of the segment that a named method compresses
+  std::optional<std::size_t> compress_once_loaded;  // that segment, where its exact pages are being loaded
   Sampler sampler;
   TextStream stream;
 
@@ -49,6 +63,7 @@ class Run {
   Response response;
   double submitted_s;
   std::uint64_t turn = 0;  // how many began before it
+  bool begun = false;
   double started_s = 0;
   double first_token_s = 0;
   double last_token_s = 0;
@@ -60,7 +75,7 @@ class Run {
   std::vector<Observations> segment_observations;  // of each that was computed to its end
   std::unique_ptr<PageBudget> budget;              // null: none
   std::uint32_t windows_returned_at = 0;           // length when pages behind windows were last returned
-  std::optional<SpilledSequence> spilled;          // while it is suspended, unless it is to be computed again
+  std::unique_ptr<SpilledSequence> spilled;        // while it is preempted, unless it begins again
   bool over = false;                               // answered, refused or cancelled
 };
 

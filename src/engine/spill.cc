@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "cache/retrieval.h"
 
 namespace shale {
 namespace {
@@ -20,71 +23,102 @@ std::vector<PageId> pages_of(const Sequence& sequence) {
 
 std::size_t pages_per_part(const PageShape& shape) { return std::max<std::size_t>(1, kPartBytes / shape.page_bytes()); }
 
-Result<std::vector<Hash128>> write_parts(const Sequence& sequence, std::span<const PageId> pages, Tier& tier,
-                                         const Hash128& name) {
+}  // namespace
+
+SpilledSequence::SpilledSequence(const Sequence& sequence, std::span<const std::unique_ptr<Tier>> tiers,
+                                 const Hash128& name, const Clock& clock)
+    : outline_(sequence.outline()), next_tiers_(tiers), clock_(clock) {
+  const std::vector<PageId> pages = pages_of(sequence);
   const PageShape& shape = sequence.pool().shape();
   const std::size_t each = pages_per_part(shape), bytes = shape.page_bytes();
-  std::vector<Hash128> checksums;
-  std::vector<std::shared_ptr<TierWrite>> writes;
   for (std::size_t first = 0; first < pages.size(); first += each) {
     const std::size_t count = std::min(each, pages.size() - first);
     auto part = std::make_shared<AlignedBuffer>(count * bytes);
     for (std::size_t i = 0; i < count; ++i) {
       std::memcpy(part->data() + i * bytes, sequence.pool().bytes(pages[first + i]).data(), bytes);
     }
-    checksums.push_back(hash128(part->bytes()));
-    writes.push_back(tier.write({name, static_cast<std::uint32_t>(checksums.size() - 1)}, std::move(part)));
+    const BlobId id{name, static_cast<std::uint32_t>(parts_.size())};
+    parts_.push_back({.id = id, .checksum = hash128(part->bytes()), .bytes = std::move(part)});
   }
-  Status written;
-  for (const auto& write : writes) {
-    if (Status done = write->wait(); !done && written) written = std::move(done);
-  }
-  if (written) return checksums;
-  for (std::uint32_t part = 0; part < writes.size(); ++part) static_cast<void>(tier.remove({name, part}));
-  return std::unexpected(std::move(written).error());
+  write_parts();
 }
 
-}  // namespace
-
-Result<SpilledSequence> SpilledSequence::write(const Sequence& sequence, std::span<const std::unique_ptr<Tier>> tiers,
-                                               const Hash128& name) {
-  const std::vector<PageId> pages = pages_of(sequence);
-  for (const auto& tier : tiers) {
-    const auto checksums = write_parts(sequence, pages, *tier, name);
-    if (!checksums) continue;
-    SpilledSequence spilled(sequence.outline());
-    spilled.tier_ = tier.get();
-    for (std::uint32_t part = 0; part < checksums->size(); ++part) {
-      spilled.parts_.push_back({{name, part}, (*checksums)[part]});
-    }
-    return spilled;
-  }
-  return fail(ErrorCode::kFull, "no tier has room for the {} bytes of a sequence that should make room in the pool",
-              pages.size() * sequence.pool().shape().page_bytes());
-}
-
+// What is being written when it is removed would come back.
 SpilledSequence::~SpilledSequence() {
-  for (const Part& part : parts_) static_cast<void>(tier_->remove(part.id));
+  for (Part& part : parts_) {
+    if (part.write) static_cast<void>(part.write->wait());
+  }
+  remove_parts();
 }
 
-Status SpilledSequence::read(Sequence& sequence) const {
+void SpilledSequence::write_parts() {
+  stage_ = Stage::kInMemory;
+  if (next_tiers_.empty()) return;
+  stage_ = Stage::kWriting;
+  tier_ = next_tiers_.front().get();
+  next_tiers_ = next_tiers_.subspan(1);
+  for (Part& part : parts_) part.write = tier_->write(part.id, part.bytes);
+}
+
+void SpilledSequence::remove_parts() {
+  if (stage_ == Stage::kInMemory) return;
+  for (Part& part : parts_) static_cast<void>(tier_->remove(part.id));
+}
+
+bool SpilledSequence::poll() {
+  if (stage_ != Stage::kWriting) return false;
+  if (!std::ranges::all_of(parts_, [](const Part& part) { return part.write->ready(); })) return true;
+  bool stored = true;
+  for (Part& part : parts_) stored = std::exchange(part.write, nullptr)->wait() && stored;
+  if (!stored) {
+    remove_parts();
+    write_parts();
+    return stage_ == Stage::kWriting;
+  }
+  stage_ = Stage::kStored;
+  for (Part& part : parts_) {
+    if (!recalled_) part.bytes = nullptr;
+  }
+  return false;
+}
+
+void SpilledSequence::recall() {
+  if (std::exchange(recalled_, true)) return;
+  recalled_s_ = clock_.now_s();
+  for (Part& part : parts_) {
+    if (!part.bytes) part.read = tier_->read(part.id);
+  }
+}
+
+bool SpilledSequence::late() const {
+  if (!recalled_ || ready()) return false;
+  std::uint64_t bytes = 0;
+  for (const Part& part : parts_) bytes += tier_->stored_bytes(part.bytes ? 0 : kPartBytes);
+  const TierSpeed speed = tier_->speed();
+  return clock_.now_s() - recalled_s_ >
+         late_after_s(speed.latency_s + static_cast<double>(bytes) / speed.read_bytes_per_s);
+}
+
+bool SpilledSequence::ready() const {
+  return recalled_ &&
+         std::ranges::all_of(parts_, [](const Part& part) { return part.bytes || (part.read && part.read->ready()); });
+}
+
+Status SpilledSequence::restore(Sequence& sequence) {
+  for (Part& part : parts_) {
+    if (part.bytes) continue;
+    SHALE_ASSIGN(part.bytes, std::exchange(part.read, nullptr)->take());
+    if (hash128(part.bytes->bytes()) == part.checksum) continue;
+    return fail(ErrorCode::kCorrupt, "part {} of a sequence on the {} tier is damaged", part.id.part, tier_->name());
+  }
   SHALE_TRY(sequence.lay_out(outline_));
   const std::vector<PageId> pages = pages_of(sequence);
   PagePool& pool = sequence.pool();
-  const std::size_t bytes = pool.shape().page_bytes(), each = pages_per_part(pool.shape());
-  std::vector<std::shared_ptr<TierRead>> reads;
-  for (const Part& part : parts_) reads.push_back(tier_->read(part.id));
-  for (std::size_t p = 0; p < parts_.size(); ++p) {
-    const auto part = reads[p]->take();
-    const std::size_t count = std::min(each, pages.size() - p * each);
-    const bool whole = part && (*part)->size() == count * bytes && hash128((*part)->bytes()) == parts_[p].checksum;
-    if (!whole) {
-      sequence.clear();
-      if (!part) return std::unexpected(part.error());
-      return fail(ErrorCode::kCorrupt, "part {} of a sequence on the {} tier is damaged", p, tier_->name());
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(pool.writable_bytes(pages[p * each + i]).data(), (*part)->data() + i * bytes, bytes);
+  const std::size_t bytes = pool.shape().page_bytes();
+  std::size_t page = 0;
+  for (const Part& part : parts_) {
+    for (std::size_t at = 0; at < part.bytes->size(); at += bytes, ++page) {
+      std::memcpy(pool.writable_bytes(pages[page]).data(), part.bytes->data() + at, bytes);
     }
   }
   return {};

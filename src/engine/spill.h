@@ -1,8 +1,9 @@
-// A sequence's pages on a tier, while its run waits for room in the pool.
+// A sequence's pages on a tier, while its request waits for room in the pool. Nothing here waits for the tier.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,32 +13,55 @@
 
 namespace shale {
 
-// Removes what it wrote when it goes. The tiers outlive it.
+// Removes what it wrote when it goes, and waits until it is written: let go of it once poll() says that nothing is
+// being written. The tiers and the pool outlive it. Not thread-safe.
 class SpilledSequence {
  public:
-  // Copies the pages of a sequence without strata, with every token in place, to the first tier that has room, under a
-  // name that nobody else uses. kFull when none has: then nothing was written. The sequence is as it was.
-  static Result<SpilledSequence> write(const Sequence& sequence, std::span<const std::unique_ptr<Tier>> tiers,
-                                       const Hash128& name);
+  // Copies the pages of a sequence without strata, with every token in place, which may then be cleared, and starts to
+  // write them to the first tier that takes them, under a name that nobody else uses.
+  SpilledSequence(const Sequence& sequence, std::span<const std::unique_ptr<Tier>> tiers, const Hash128& name,
+                  const Clock& clock);
   ~SpilledSequence();
-  SpilledSequence(SpilledSequence&& other) noexcept = default;
-  SpilledSequence& operator=(SpilledSequence&&) = delete;
+  SpilledSequence(const SpilledSequence&) = delete;
+  SpilledSequence& operator=(const SpilledSequence&) = delete;
 
   // Pages that it will take.
   std::uint32_t pages() const { return outline_.pages(); }
-  // Fills an empty sequence with the same tables and the same bytes. kFull: the pool has no room yet, nothing changed;
-  // any other error, kCorrupt among them: the bytes are lost.
-  Status read(Sequence& sequence) const;
+
+  // Moves the writing along, from a tier that has no room to the next one; false once nothing is being written any
+  // more.
+  bool poll();
+  // Whether no tier took the bytes, which stay in memory.
+  bool in_memory() const { return stage_ == Stage::kInMemory; }
+  // The bytes are wanted: starts to read them where they are on a tier alone.
+  void recall();
+  // Whether the tier owes bytes long after they should have come.
+  bool late() const;
+  // Whether `restore` has what it needs.
+  bool ready() const;
+  // Fills an empty sequence with the same tables and the same bytes. Requires ready(). kFull: the pool has no room yet,
+  // nothing changed; any other error, kCorrupt among them: the bytes are lost.
+  Status restore(Sequence& sequence);
 
  private:
   struct Part {
     BlobId id;
     Hash128 checksum;
+    BlobBytes bytes = {};  // none while they are on the tier alone
+    std::shared_ptr<TierWrite> write = {};
+    std::shared_ptr<TierRead> read = {};
   };
-  explicit SpilledSequence(Sequence::Outline outline) : outline_(std::move(outline)) {}
+  enum class Stage { kWriting, kStored, kInMemory };
+  void write_parts();
+  void remove_parts();
 
   Sequence::Outline outline_;
+  std::span<const std::unique_ptr<Tier>> next_tiers_;  // to try where this one has no room
   Tier* tier_ = nullptr;
+  Stage stage_ = Stage::kInMemory;
+  bool recalled_ = false;
+  double recalled_s_ = 0;
+  const Clock& clock_;
   std::vector<Part> parts_;
 };
 

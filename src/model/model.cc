@@ -85,9 +85,18 @@ class GgufModel final : public Model {
   }
   Hash128 fingerprint() const override { return fingerprint_; }
   Executor& executor() override { return *threads_; }
-  Result<std::span<const float>> step(std::span<const StepSequence> batch, StepHooks* hooks) override;
+  Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override;
+  Result<std::optional<std::span<const float>>> resume(StepHooks* hooks) override;
 
  private:
+  // A step under way: `rows` are there once the layer's queries, keys and values are.
+  struct Step {
+    std::vector<StepSequence> batch;
+    std::uint32_t tokens, wanted;
+    std::uint32_t layer = 0;
+    std::optional<QkvRows> rows = {};
+  };
+
   Result<std::uint32_t> check_batch(std::span<const StepSequence> batch) const;
   // Fills the first segment's inputs and the rows whose logits are asked for; returns the number of those.
   std::uint32_t prepare(std::span<const StepSequence> batch, std::uint32_t tokens);
@@ -105,6 +114,7 @@ class GgufModel final : public Model {
   Graphs graphs_;
   Hash128 fingerprint_;
   ModelInfo info_;
+  std::optional<Step> step_;       // that is parked
   std::vector<HeadTable> tables_;  // of one layer, [sequence][KV head]
   std::vector<AttentionWork> works_;
   std::vector<float*> notes_;    // of one layer, [sequence][KV head]: where attention received is added
@@ -239,7 +249,8 @@ void GgufModel::attend(std::span<const StepSequence> batch, std::uint32_t layer,
   }
 }
 
-Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> batch, StepHooks* hooks) {
+Result<std::optional<std::span<const float>>> GgufModel::begin(std::span<const StepSequence> batch, StepHooks* hooks) {
+  step_.reset();
   SHALE_ASSIGN(const std::uint32_t tokens, check_batch(batch));
   if (tokens == 0) return std::span<const float>{};
   const std::uint32_t wanted = prepare(batch, tokens);
@@ -250,25 +261,56 @@ Result<std::span<const float>> GgufModel::step(std::span<const StepSequence> bat
     if (part.live) part.live->begin(count);
     log_sums_.resize(std::size_t{options_.batch_tokens_max} * hyper_.query_heads);
   }
-  const MatrixSet& matrices = weights_.for_tokens(tokens);
-  for (std::uint32_t layer = 0; layer < hyper_.layer_count(); ++layer) {
-    const QkvRows rows = graphs_.run_layer(matrices, layer, tokens);
-    capture_queries(batch, layer, rows);
+  step_.emplace(Step{.batch = {batch.begin(), batch.end()}, .tokens = tokens, .wanted = wanted});
+  return resume(hooks);
+}
+
+Result<std::optional<std::span<const float>>> GgufModel::resume(StepHooks* hooks) {
+  if (!step_) return fail(ErrorCode::kInvalidArgument, "no step is parked that could be resumed");
+  Step step = std::move(*step_);
+  step_.reset();
+  const MatrixSet& matrices = weights_.for_tokens(step.tokens);
+  for (; step.layer < hyper_.layer_count(); ++step.layer, step.rows.reset()) {
+    if (!step.rows) {
+      step.rows = graphs_.run_layer(matrices, step.layer, step.tokens);
+      capture_queries(step.batch, step.layer, *step.rows);
+    }
+    if (hooks && !hooks->ready(step.layer)) {
+      step_ = std::move(step);
+      return std::nullopt;
+    }
     // Earlier tokens' pages are filled first: the last of them is this step's first page too.
-    if (hooks) SHALE_TRY(hooks->before_attention(layer));
-    store_kv(batch, layer, rows);
-    attend(batch, layer, rows);
-    if (hooks) hooks->after_layer(layer);
+    if (hooks) SHALE_TRY(hooks->before_attention(step.layer));
+    store_kv(step.batch, step.layer, *step.rows);
+    attend(step.batch, step.layer, *step.rows);
+    if (hooks) hooks->after_layer(step.layer);
   }
-  for (const StepSequence& part : batch) {
+  for (const StepSequence& part : step.batch) {
     if (part.capture) part.capture->end();
     if (part.live) part.live->end();
   }
-  if (wanted == 0) return std::span<const float>{};
-  return graphs_.run_head(weights_.for_tokens(wanted), tokens, wanted);
+  if (step.wanted == 0) return std::span<const float>{};
+  return graphs_.run_head(weights_.for_tokens(step.wanted), step.tokens, step.wanted);
 }
 
 }  // namespace
+
+Result<std::span<const float>> Model::step(std::span<const StepSequence> batch, StepHooks* hooks) {
+  // Whoever calls this waits in `before_attention`.
+  class NeverLater final : public StepHooks {
+   public:
+    explicit NeverLater(StepHooks* each) : each_(each) {}
+    Status before_attention(std::uint32_t layer) override { return each_ ? each_->before_attention(layer) : Status(); }
+    void after_layer(std::uint32_t layer) override {
+      if (each_) each_->after_layer(layer);
+    }
+
+   private:
+    StepHooks* each_;
+  } never_later(hooks);
+  SHALE_ASSIGN(const auto logits, begin(batch, &never_later));
+  return *logits;
+}
 
 Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, const ModelOptions& options) try {
   SHALE_TRY(check(options));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,11 +67,13 @@ struct StepSequence {
   LiveCapture* live = nullptr;  // the same for scorers of a sequence that goes on (model/live_capture.h)
 };
 
-// Called around layers on the thread that runs the step. `before_attention(l)` returns once every page of layer l that
-// earlier tokens need is in place (this is where loading overlaps with computation). An error ends the step.
+// Called around layers on the thread that runs the step. Where earlier tokens are still being loaded, `ready(l)` says
+// whether layer l's are in place, in `begin` and `resume` alone; it never waits. An error of `before_attention` ends
+// the step.
 class StepHooks {
  public:
   virtual ~StepHooks() = default;
+  virtual bool ready(std::uint32_t /*layer*/) { return true; }
   virtual Status before_attention(std::uint32_t /*layer*/) { return {}; }
   virtual void after_layer(std::uint32_t /*layer*/) {}
 };
@@ -93,7 +96,16 @@ class Model {
   // Runs one step over all sequences together (their tokens are one batch). Returns logits, [rows][vocabulary], rows in
   // the order of sequences and tokens that asked for them; valid until the next call. The sequences lie in one pool, of
   // page_shape() or of its other element. Not thread-safe.
-  virtual Result<std::span<const float>> step(std::span<const StepSequence> batch, StepHooks* hooks = nullptr) = 0;
+  Result<std::span<const float>> step(std::span<const StepSequence> batch, StepHooks* hooks = nullptr);
+
+  // The same, but a layer that is not ready (StepHooks::ready) parks the step in front of that layer's attention:
+  // nothing is returned, and `resume` goes on from there, as often as it takes. Until then the sequences and tokens of
+  // the batch stay as they are. Beginning another step gives the parked one up: what it wrote of its tokens is
+  // undefined.
+  virtual Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch,
+                                                              StepHooks* hooks = nullptr) = 0;
+  // kInvalidArgument where no step is parked.
+  virtual Result<std::optional<std::span<const float>>> resume(StepHooks* hooks = nullptr) = 0;
 };
 
 // Text and tokens by libllama's vocabulary of the same file; chat template as the file gives it (Jinja).

@@ -155,6 +155,12 @@ PrefixTree::~PrefixTree() {
 
 std::uint32_t PrefixTree::match(std::span<const std::int32_t> tokens) const { return state_->find(tokens).tokens; }
 
+std::uint32_t PrefixTree::in_use(std::span<const std::int32_t> tokens) const {
+  const State::Match match = state_->find(tokens);
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      match.path, [this](NodeId node) { return state_->pool.references(state_->nodes[node].slab) > 1; }));
+}
+
 std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s) {
   const State::Match match = state_->find(tokens);
   std::vector<SlabId> slabs;

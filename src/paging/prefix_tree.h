@@ -27,6 +27,8 @@ class PrefixTree {
   std::uint32_t adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s = 0);
   // As `adopt`, without taking or touching anything.
   std::uint32_t match(std::span<const std::int32_t> tokens) const;
+  // Of the nodes that `adopt` would share, those whose slab somebody holds beside the tree.
+  std::uint32_t in_use(std::span<const std::int32_t> tokens) const;
   // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there. Tokens already present keep
   // their node. A leaf with fewer tokens that the new tokens extend takes them and their slab in place of its own.
   // kInvalidArgument, changing nothing, for a lossy sequence or one that diverges earlier.

@@ -1,5 +1,6 @@
 #include "profile/exact_context.h"
 
+#include <thread>
 #include <utility>
 
 #include "engine/chunk.h"
@@ -9,12 +10,21 @@
 namespace shale {
 namespace {
 
-// Exact pages of a prefix of the context; none where they cannot be read.
-void fetch(Engine& engine, std::span<const Token> context, Sequence& sequence) {
+// Exact pages of a prefix of the context; none where they cannot be read, or not in time.
+Status fetch(Engine& engine, std::span<const Token> context, Sequence& sequence, const Stop& stop) {
+  using namespace std::chrono_literals;
   Retrieval retrieval = engine.cache().retrieve(context, {.exact = true, .method = {}}, sequence);
-  if (retrieval.ensure_all(engine.model().executor())) return;
-  sequence.clear();
-  engine.cache().report_failure(std::move(retrieval));
+  while (!retrieval.loaded()) {
+    SHALE_TRY(check_stop(stop));
+    const auto worked = retrieval.poll(engine.model().executor(), 0);
+    if (!worked || retrieval.late()) {
+      sequence.clear();
+      worked ? engine.cache().give_up(std::move(retrieval)) : engine.cache().report_failure(std::move(retrieval));
+      return {};
+    }
+    if (!*worked) std::this_thread::sleep_for(100us);
+  }
+  return {};
 }
 
 // Computes what the sequence does not hold of the context. Returns how long that took.
@@ -62,14 +72,14 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   exact.entry.tokens.assign(context.begin(), context.end());
   exact.entry.label = label;
   Observations& observations = exact.entry.observations;
-  observations = cache.stored_observations(cache.key_of(exact.entry.parent, context));
+  observations = cache.stored_observations(cache.key_of(exact.entry.parent, context)).wait();
   const auto lacks = [&](const ScorerNeeds& some) { return !cache.missing(some, tokens, observations).empty(); };
 
   ScorerNeeds of_computing = needs;
   of_computing.repeat_attention = false;
   const bool watch = lacks(of_computing);
   const bool repeat = lacks({.repeat_attention = needs.repeat_attention});
-  if (!watch) fetch(engine, context, exact.sequence);
+  if (!watch) SHALE_TRY(fetch(engine, context, exact.sequence, stop));
   const bool whole = exact.sequence.length() == 0;
   Capture capture(model.info(), 0, tokens, watch ? of_computing : ScorerNeeds{});
   SHALE_ASSIGN(const double seconds, compute(engine, context, exact.sequence, capture, stop));

@@ -44,7 +44,7 @@ TEST_F(ObservingTest, EveryScorerRanksAStoredEntryAsItDidAtOnce) {
   drain();
   Cache::NewEntry entry;
   entry.tokens = document;
-  entry.observations = cache_->stored_observations(cache_->key_of({}, document));
+  entry.observations = cache_->stored_observations(cache_->key_of({}, document)).wait();
   ASSERT_TRUE(entry.observations.consistent());
   needs.repeat_attention = false;
   EXPECT_EQ(cache_->missing(needs, 300, entry.observations), "");
@@ -77,7 +77,7 @@ TEST_F(ObservingTest, EveryScorerRanksAStoredEntryAsItDidAtOnce) {
   Retrieval retrieval = cache_->retrieve(asked, {.exact = true, .method = {}}, loaded);
   ASSERT_TRUE(retrieval.ensure_all(model_->executor()));
   ASSERT_EQ(loaded.length(), 300u);
-  entry.observations = cache_->stored_observations(cache_->key_of({}, document));
+  entry.observations = cache_->stored_observations(cache_->key_of({}, document)).wait();
   const std::vector<Hash128> stored = compressed(entry, loaded);
   for (std::size_t i = 0; i < methods.size(); ++i) EXPECT_EQ(stored[i], at_once[i]) << methods[i].text();
 }
@@ -112,7 +112,7 @@ TEST_F(ObservingTest, EveryScorerMayBeNamedForAContextThatIsStored) {
 TEST_F(ObservingTest, NothingIsGatheredThatNobodyReads) {
   ASSERT_FALSE(engine_->run(ask(30, 200, 1)).error);
   drain();
-  const Observations seen = cache_->stored_observations(cache_->key_of({}, ask(30, 200, 1).segments[0].tokens));
+  const Observations seen = cache_->stored_observations(cache_->key_of({}, ask(30, 200, 1).segments[0].tokens)).wait();
   EXPECT_EQ(seen.window, 64u);
   EXPECT_TRUE(seen.attention_sums.empty() && seen.query_mean.empty() && seen.repeat_attention.empty());
 }

@@ -102,7 +102,7 @@ TEST_F(ProfileTest, EveryScorerIsMeasuredOnOneComputation) {
   ASSERT_EQ(one.rows.size(), options.methods.size() + 1);
   EXPECT_EQ(one.rows.front().agreement, 1);
   bench_.cache->drain(bench_.model->executor());
-  const Observations stored = bench_.cache->stored_observations(one.key);
+  const Observations stored = bench_.cache->stored_observations(one.key).wait();
   for (const ProfileRow& row : one.rows) {
     const ScorerNeeds of_row = bench_.cache->needs(row.method).value();
     EXPECT_EQ(bench_.cache->missing(of_row, one.tokens, stored), "") << row.method.text();

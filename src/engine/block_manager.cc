@@ -1,0 +1,89 @@
+#include "engine/block_manager.h"
+
+#include <algorithm>
+
+#include "engine/repetition.h"
+
+namespace shale {
+
+// All its tokens, one block more for a shared last block that is copied, and while a method that the request names is
+// applied a second copy of the prompt, or before that its repetition.
+std::uint32_t BlockManager::blocks_max(const Run& run) const {
+  const PageShape& shape = cache_.pool().shape();
+  const std::uint32_t whole =
+      shape.pages_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(run.tokens_max(), model_.context_max))) + 1;
+  const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
+  if (run.budget) {
+    const PageBudgetOptions& budget = run.budget->options();
+    // Layers with a window keep the prompt until it is computed, and later what came between two looks behind it.
+    const std::uint32_t window = std::ranges::max(model_.windows);
+    const std::uint32_t prefill = budget.prefill == BudgetPrefill::kWhole || window > 0
+                                      ? prompt
+                                      : std::min(prompt, run.budget->tokens() + chunk_tokens_);
+    const std::uint32_t sliding = window > 0 ? window + kWindowInterval + shape.page_tokens : 0;
+    return std::min(whole, shape.pages_for(std::max({prefill, sliding, run.budget->decoding_max()})) + 2);
+  }
+  if (!run.request.demand.named()) return whole;
+  const auto needs = cache_.needs(*run.request.demand.method);
+  const std::uint32_t repeated = needs && needs->repeat_attention ? repetition_tokens_max(prompt) : 0;
+  return whole + shape.pages_for(std::max(prompt, repeated)) + 1;
+}
+
+std::uint32_t BlockManager::blocks_to_begin(const Run& run) const {
+  if (run.spilled) return cache_.pool().shape().slabs_for_pages(run.spilled->pages());
+  if (run.budget || run.request.demand.named()) return blocks_max(run);
+  return cache_.pool().shape().pages_for(static_cast<std::uint32_t>(run.known())) + 1;
+}
+
+std::uint32_t BlockManager::blocks_held(const Run& run) const {
+  return cache_.pool().shape().slabs_for_pages(run.sequence.pages());
+}
+
+bool BlockManager::fits(const Run& run, std::span<const std::unique_ptr<Run>> running, std::uint32_t margin) const {
+  std::uint64_t needed = blocks_to_begin(run) + margin;
+  for (const auto& each : running) {
+    if (!each->over && each->prefilling()) {
+      needed += blocks_to_begin(*each) - std::min(blocks_to_begin(*each), blocks_held(*each));
+    }
+  }
+  // Decoding runs have the rest of their last block, and what is free when it is full.
+  const PagePool& pool = cache_.pool();
+  const std::uint32_t shared = run.spilled || !run.request.use_cache ? 0 : cache_.pool_slabs_in_use(run.prompt);
+  needed -= std::min<std::uint64_t>(needed, shared);
+  if (needed <= pool.slabs_free()) return true;
+  return needed <= std::uint64_t{pool.slabs_free()} + cache_.slabs_evictable() + cache_.slabs_waiting_to_be_stored();
+}
+
+bool BlockManager::may_load(const Run& run, std::span<const std::unique_ptr<Run>> running) const {
+  std::uint64_t loading = 0;
+  for (const auto& each : running) {
+    if (!each->over && each->loading()) loading += blocks_to_begin(*each);
+  }
+  return loading == 0 || 2 * (loading + blocks_to_begin(run)) <= cache_.pool().slabs_total();
+}
+
+// Into free blocks; into single pages where no block is whole.
+bool BlockManager::append_in_place(Run& run, std::uint32_t tokens) {
+  if (run.sequence.append(tokens)) return true;
+  const PagePool& pool = cache_.pool();
+  const bool scattered = pool.pages_free() >= (pool.shape().pages_for(tokens) + 1) * pool.shape().pages_per_slab();
+  if (!scattered || run.sequence.parted() || run.sequence.has_strata()) return false;
+  run.sequence.part();
+  return run.sequence.append(tokens).has_value();
+}
+
+bool BlockManager::append(Run& run, std::uint32_t tokens) {
+  if (append_in_place(run, tokens)) return true;
+  const std::uint32_t blocks = cache_.pool().shape().pages_for(tokens) + 1;
+  static_cast<void>(make_room(blocks));
+  return append_in_place(run, tokens);
+}
+
+bool BlockManager::make_room(std::uint32_t blocks) {
+  while (!cache_.make_room(blocks)) {
+    if (!cache_.give_up_storing()) return false;
+  }
+  return true;
+}
+
+}  // namespace shale

@@ -1,0 +1,50 @@
+// The block pool as requests see it: what each may need, what fits together, and how room is made without waiting.
+//
+//   free blocks  <  blocks of the prefix cache  <  blocks that wait to be stored  <  other requests' (Engine preempts)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/cache.h"
+#include "engine/run.h"
+#include "model/model.h"
+
+namespace shale {
+
+inline constexpr std::uint32_t kWindowInterval = 64;  // decoded tokens between two looks behind sliding windows
+
+// Not thread-safe. What it is made of outlives it.
+class BlockManager {
+ public:
+  BlockManager(Cache& cache, const ModelInfo& model, std::uint32_t chunk_tokens)
+      : cache_(cache), model_(model), chunk_tokens_(chunk_tokens) {}
+
+  // The most that the request may ever hold: more than the pool has can never be served.
+  std::uint32_t blocks_max(const Run& run) const;
+  // While its prompt is computed.
+  std::uint32_t blocks_to_begin(const Run& run) const;
+  // Whether a run that holds nothing yet could begin beside `running`, each of which is sure of its prompt's blocks.
+  // What it would share with them counts once. `margin`: blocks more.
+  bool fits(const Run& run, std::span<const std::unique_ptr<Run>> running, std::uint32_t margin) const;
+  // Whether its loading would keep what is being loaded within half of the pool, so that loads leave room to compute.
+  bool may_load(const Run& run, std::span<const std::unique_ptr<Run>> running) const;
+
+  // Appends room for `tokens` to the run's sequence; where the pool is full, evicts from the prefix cache, then gives
+  // up storing. False when that is not enough.
+  bool append(Run& run, std::uint32_t tokens);
+  // Frees blocks likewise.
+  bool make_room(std::uint32_t blocks);
+
+ private:
+  std::uint32_t blocks_held(const Run& run) const;
+  bool append_in_place(Run& run, std::uint32_t tokens);
+
+  Cache& cache_;
+  const ModelInfo& model_;
+  std::uint32_t chunk_tokens_;
+};
+
+}  // namespace shale

@@ -1,0 +1,266 @@
+// Around the forward steps: who begins, what has been loaded, who makes room for others. Nothing here waits for a tier.
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_state.h"
+
+namespace shale {
+namespace {
+
+constexpr std::uint32_t kResumeMargin = 8;  // blocks to grow into, so that a run that goes on does not stop at once
+// Decoding what was loaded takes so much of a step's time while others compute, and so long a turn while nobody does.
+constexpr double kLoadShare = 0.25;
+constexpr double kLoadAloneS = 0.01;
+constexpr double kBackgroundMaxS = 0.1;  // of background work saved up
+constexpr double kPauseMaxS = 0.001;
+
+}  // namespace
+
+bool Engine::State::admit() {
+  bool admitted = false;
+  while (scheduler.running().size() < options.sequences_max) {
+    Run* next = scheduler.next();
+    if (!next) break;
+    const auto& running = scheduler.running();
+    const bool back = next->begun;
+    const std::uint32_t margin = back ? kResumeMargin : 0;
+    if (!running.empty() && (!blocks.fits(*next, running, margin) || !blocks.may_load(*next, running))) break;
+    if (next->spilled && !bring_back(*next)) break;
+    scheduler.start_next();
+    stats.resumed += back;
+    admitted = true;
+    if (next->over || next->sequence.length() > 0) continue;
+    if (next->started_s == 0) {
+      next->started_s = clock.now_s();
+      next->response.queue_seconds = next->started_s - next->submitted_s;
+    }
+    fetch(*next, false);
+  }
+  return admitted;
+}
+
+// The bytes of a preempted run; false until they are there and there is room. One whose bytes are lost begins again.
+bool Engine::State::bring_back(Run& run) {
+  run.spilled->recall();
+  if (!run.spilled->ready()) return false;
+  static_cast<void>(blocks.make_room(blocks.blocks_to_begin(run)));
+  Status status = run.spilled->restore(run.sequence);
+  if (!status && status.error().code == ErrorCode::kFull && !scheduler.running().empty()) return false;
+  let_spilled_go(run);
+  if (status) return true;
+  if (can_compute_again(run)) {
+    ++stats.computed_again;
+    run.begin_again();
+  } else {
+    finish(run, StopReason::kError, std::move(status).error());
+  }
+  return true;
+}
+
+// Looks up the run's prefix; what lies on a tier is on its way then.
+void Engine::State::fetch(Run& run, bool pool_only) {
+  const bool named = run.request.demand.named();
+  const auto stored = static_cast<std::size_t>(std::ranges::find_if(run.request.segments, &Segment::store) -
+                                               run.request.segments.begin());
+  // Exact KV past the segment that a method is applied to would be of no use.
+  const bool apply = named && stored + 1 < run.request.segments.size();
+  std::span<const Token> wanted = run.prompt;
+  if (apply) wanted = wanted.first(run.segment_end[stored] + 1);
+  Demand demand = run.request.demand;
+  demand.exact = demand.exact || !run.drawn.empty();  // its answer goes on
+  if (run.budget) {
+    // Positions are known of exact pages alone, and a scorer's queries of computed tokens.
+    demand.exact = true;
+    const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
+    const std::uint32_t computed = run.budget->computed_min(prompt);
+    // Of what is asked for the last token is never fetched.
+    wanted = wanted.first(computed < prompt ? prompt - computed + 1 : 0);
+  }
+  if (run.request.use_cache && !wanted.empty()) {
+    Backlog backlog{.pool_only = pool_only};
+    for (const auto& each : scheduler.running()) {
+      if (each.get() == &run || each->over || each->loading() || !each->prefilling()) continue;
+      const std::uint32_t begin = each->sequence.length();
+      backlog.compute_s += cache.costs().prefill_s(static_cast<std::uint32_t>(each->known()) - begin, begin);
+    }
+    run.retrieval = cache.retrieve(wanted, demand, run.sequence, backlog);
+  }
+  if (named && stored < run.request.segments.size() && !pool_only) {
+    run.stored_observations = cache.stored_observations(storing.key_of(run, stored));
+  }
+
+  run.computed_from = run.sequence.length();
+  run.response.lossy = run.retrieval.lossy();
+  run.response.sources = run.retrieval.sources();
+  run.response.cached = {};
+  for (const SourceUsed& source : run.response.sources) run.response.cached.of(source.kind) += source.tokens;
+  const bool whole = apply && run.computed_from == run.segment_end[stored] && !run.sequence.lossy();
+  run.compress_once_loaded = whole ? std::optional(stored) : std::nullopt;
+  if (!run.loading()) loaded(run);
+}
+
+void Engine::State::loaded(Run& run) {
+  const auto segment = std::exchange(run.compress_once_loaded, std::nullopt);
+  if (!segment) return;
+  if (Status status = storing.compress(run, *segment); !status) {
+    finish(run, StopReason::kError, std::move(status).error());
+  }
+}
+
+// Looks up anew, without the object that could not be read.
+void Engine::State::retry(Run& run) {
+  ++stats.retried;
+  unpark(run);
+  run.sequence.clear();
+  cache.report_failure(std::exchange(run.retrieval, Retrieval()));
+  fetch(run, false);
+}
+
+// Takes in what has come, for those who began first before others. Who has waited too long computes instead.
+bool Engine::State::load() {
+  const bool others_compute = !BatchBuilder::choose(scheduler.running()).empty();
+  double left_s = others_compute ? kLoadShare * step_s : kLoadAloneS;
+  bool worked = false;
+  for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
+    Run& run = *scheduler.running()[i];
+    if (run.over || !run.loading()) continue;
+    const double begun_s = clock.now_s();
+    const auto decoded = run.retrieval.poll(model.executor(), left_s);
+    const double seconds = clock.now_s() - begun_s;
+    left_s -= seconds;
+    if (!decoded) {
+      retry(run);
+    } else if (*decoded) {
+      stats.load_seconds += seconds;
+    } else if (run.retrieval.late()) {
+      unpark(run);
+      run.sequence.clear();
+      cache.give_up(std::exchange(run.retrieval, Retrieval()));
+      fetch(run, true);
+    } else {
+      continue;
+    }
+    worked = true;
+    if (!run.over && !run.loading()) loaded(run);
+  }
+  return worked;
+}
+
+// What it drew depends on nothing but exact pages.
+bool Engine::State::can_compute_again(const Run& run) const {
+  return !run.budget && !run.sequence.lossy() && !run.response.lossy;
+}
+
+// The last of the runs after `needy` that can makes room; false when there is none.
+bool Engine::State::preempt_one(const Run& needy) {
+  const auto& running = scheduler.running();
+  for (std::size_t i = running.size(); i-- > 0 && running[i].get() != &needy;) {
+    Run& run = *running[i];
+    if (run.over || run.sequence.pages() == 0) continue;
+    if (!run.loading() && run.sequence.has_strata() && !run.drawn.empty()) continue;
+    preempt(run);
+    return true;
+  }
+  return false;
+}
+
+// The run leaves the pool until there is room again. The pages of one that is alone are what the pool cannot hold.
+void Engine::State::preempt(Run& run) {
+  unpark(run);
+  const bool alone = std::ranges::all_of(scheduler.running(), [&run](const auto& each) {
+    return each.get() == &run || each->over || each->sequence.pages() == 0;
+  });
+  // What has drawn nothing yet can be looked up again.
+  const bool only_found = run.loading() || (run.sequence.has_strata() && run.drawn.empty());
+  if (alone || (!only_found && run.sequence.has_strata())) {
+    return finish(run, StopReason::kError,
+                  Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool"});
+  }
+  ++stats.preempted;
+  if (only_found) {
+    run.begin_again();
+  } else {
+    const Hash128 name = Hasher().add("spilled").add(nonce).add(run.id).add(stats.preempted).finish();
+    run.spilled = std::make_unique<SpilledSequence>(run.sequence, cache.tiers(), name, cache.clock());
+    run.retrieval = Retrieval();
+    run.sequence.clear();
+  }
+  scheduler.preempt(run);
+}
+
+// Goes once nothing is being written any more, and nobody waits for that.
+void Engine::State::let_spilled_go(Run& run) {
+  if (run.spilled && run.spilled->poll()) let_go.push_back(std::move(run.spilled));
+  run.spilled = nullptr;
+}
+
+bool Engine::State::move_spilled() {
+  bool moving = false;
+  for (const auto& run : scheduler.preempted()) {
+    if (run->over || !run->spilled) continue;
+    moving = run->spilled->poll() || moving;
+    // Where no tier has room, computing it again costs no memory meanwhile; where one does not answer, no patience.
+    if ((!run->spilled->in_memory() && !run->spilled->late()) || !can_compute_again(*run)) continue;
+    ++stats.computed_again;
+    let_spilled_go(*run);
+    run->begin_again();
+  }
+  std::erase_if(let_go, [](const auto& spilled) { return !spilled->poll(); });
+  return moving || !let_go.empty();
+}
+
+// Gives up the parked step where it is the run's.
+void Engine::State::unpark(const Run& run) {
+  if (!parked || parked->run != &run) return;
+  if (!run.over && parked->run->sequence.length() > parked->length) parked->run->sequence.truncate(parked->length);
+  parked.reset();
+}
+
+// Its share of the last step; while nobody computes, piece after piece.
+bool Engine::State::work_behind() {
+  const bool others_compute = !BatchBuilder::choose(scheduler.running()).empty();
+  if (!others_compute) {
+    const double begun_s = clock.now_s();
+    const bool worked = cache.work(model.executor());
+    stats.background_seconds += worked ? clock.now_s() - begun_s : 0;
+    return worked;
+  }
+  background_s = std::min(background_s + options.background_share * step_s, kBackgroundMaxS);
+  bool worked = false;
+  while (background_s > 0) {
+    const double begun_s = clock.now_s();
+    if (!cache.work(model.executor())) break;
+    const double seconds = clock.now_s() - begun_s;
+    stats.background_seconds += seconds;
+    background_s -= seconds;
+    worked = true;
+  }
+  return worked;
+}
+
+// While all that is under way waits for a tier: a little longer, the longer nothing came.
+void Engine::State::pause() {
+  const double now_s = clock.now_s();
+  if (idle_since_s < 0) idle_since_s = now_s;
+  clock.sleep_until_s(now_s + std::clamp((now_s - idle_since_s) / 64, 5e-5, kPauseMaxS));
+}
+
+bool Engine::run_once() {
+  State& s = *state_;
+  s.scheduler.reap();
+  bool worked = s.admit();
+  worked = s.load() || worked;
+  worked = s.step() || worked;
+  worked = s.work_behind() || worked;
+  const bool moving = s.move_spilled();
+  s.scheduler.reap();
+  if (worked) {
+    s.idle_since_s = -1;
+    return true;
+  }
+  if (!s.scheduler.next() && s.scheduler.running().empty() && !moving) return false;
+  s.pause();
+  return true;
+}
+
+}  // namespace shale
