@@ -65,9 +65,12 @@ Result<StoredListing> list_stored(const TierChoice& choice) {
   StoredListing listing;
   SHALE_ASSIGN(listing.tiers, open_tiers(choice, false, clock));
   for (const auto& tier : listing.tiers) SHALE_TRY(scan(*tier, listing));
-  std::ranges::sort(listing.copies, {}, [](const StoredCopy& copy) {
+  const auto order_of = [&listing](const Tier* tier) {
+    return std::ranges::find(listing.tiers, tier, &std::unique_ptr<Tier>::get) - listing.tiers.begin();
+  };
+  std::ranges::sort(listing.copies, {}, [&](const StoredCopy& copy) {
     const Manifest& m = copy.manifest();
-    return std::tuple(m.fingerprint.model, m.fingerprint.hash, m.first_position, m.key, copy.tier->kind(), m.method);
+    return std::tuple(m.fingerprint.model, m.fingerprint.hash, m.first_position, m.key, order_of(copy.tier), m.method);
   });
   add_labels(catalogue_file(choice), listing);
   return listing;

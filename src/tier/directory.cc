@@ -17,7 +17,6 @@ Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& f
   files->remove_temporary(kAbandonedAfterSeconds);
   FileTierOptions tier;
   tier.name = "remote";
-  tier.kind = TierKind::kRemote;
   tier.capacity_bytes = capacity_bytes;
   tier.first_guess = {5e-3, 1e8, 1e8};
   tier.shared = true;

@@ -38,7 +38,6 @@ Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, con
   }
   FileTierOptions tier;
   tier.name = "disk";
-  tier.kind = TierKind::kDisk;
   tier.capacity_bytes = options.capacity_bytes;
   tier.first_guess = {1e-4, 1e9, 1e9};
   tier.read_only = !lock;

@@ -19,8 +19,9 @@ BlobBytes fitting(BlobBytes bytes) {
 class MemoryTier final : public Tier {
  public:
   MemoryTier(std::uint64_t capacity_bytes, const Clock& clock)
-      : Tier({"memory", TierKind::kMemory, capacity_bytes, {1e-6, 1e10, 1e10}}, clock) {}
+      : Tier({"memory", capacity_bytes, {1e-6, 1e10, 1e10}}, clock) {}
 
+  bool persistent() const override { return false; }
   std::string describe() const override { return "memory: encoded objects in host memory"; }
 
  private:
