@@ -24,19 +24,6 @@ std::string_view to_string(StopReason reason) {
   return "error";
 }
 
-std::uint32_t& CachedTokens::of(std::optional<TierKind> kind) {
-  if (!kind) return pool;
-  switch (*kind) {
-    case TierKind::kMemory:
-      return memory;
-    case TierKind::kDisk:
-      return disk;
-    case TierKind::kRemote:
-      return remote;
-  }
-  return remote;
-}
-
 Engine::Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock)
     : state_(new State{.options = options, .model = model, .tokenizer = tokenizer, .cache = cache, .clock = clock}) {
   state_->nonce = Hasher().add(random_number()).finish();
@@ -80,6 +67,7 @@ Occupancy Engine::occupancy() const {
 Result<RequestId> Engine::submit(Request request) {
   State& s = *state_;
   auto run = std::make_unique<Run>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
+  run->response.cached = CachedTokens(s.cache.tiers());
   const std::uint32_t context_max = s.model.info().context_max;
   const auto refuse = [&](ErrorCode code, std::string message) {
     ++s.stats.refused;

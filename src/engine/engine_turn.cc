@@ -92,11 +92,11 @@ void Engine::State::fetch(Run& run, bool pool_only) {
   run.computed_from = run.sequence.length();
   run.response.lossy = run.retrieval.lossy();
   run.response.sources = run.retrieval.sources();
-  run.response.cached = {};
-  for (const SourceUsed& source : run.response.sources) run.response.cached.of(source.kind) += source.tokens;
+  run.response.cached = CachedTokens(cache.tiers());
+  for (const SourceUsed& source : run.response.sources) run.response.cached.add(source.where, source.tokens);
   const bool whole = apply && run.computed_from == run.segment_end[stored] && !run.sequence.lossy();
   run.compress_once_loaded = whole ? std::optional(stored) : std::nullopt;
-  if (!run.loading()) loaded(run);
+  if (!run.bytes_missing()) loaded(run);
 }
 
 void Engine::State::loaded(Run& run) {
@@ -137,11 +137,11 @@ bool Engine::State::load() {
       run.sequence.clear();
       cache.give_up(std::exchange(run.retrieval, Retrieval()));
       fetch(run, true);
-    } else {
+    } else if (run.bytes_missing()) {
       continue;
     }
     worked = true;
-    if (!run.over && !run.loading()) loaded(run);
+    if (!run.over && !run.bytes_missing()) loaded(run);
   }
   return worked;
 }

@@ -35,7 +35,7 @@ void Run::begin_again() {
   compress_once_loaded.reset();
   sequence.clear();
   computed_from = 0;
-  response.cached = {};
+  response.cached = CachedTokens();
   response.sources.clear();
 }
 

@@ -4,8 +4,8 @@
 //                  ^  \________________/   |
 //                  |        preempted <────┘        its blocks made room for others
 //
-// Who waits and who was preempted is known by whose list holds it (engine/run_scheduler.h); the other states follow from
-// what the run has.
+// Who waits and who was preempted is known by whose list holds it (engine/run_scheduler.h); the other states follow
+// from what the run has.
 #pragma once
 
 #include <memory>
@@ -33,9 +33,10 @@ class Run {
   // Decoding runs have one token.
   Stretch next(std::uint32_t chunk_tokens) const;
 
-  // Whether bytes that it asked a tier for are still to come: until then nothing is computed for it, unless it is
-  // alone.
-  bool loading() const { return !retrieval.loaded() || !stored_observations.ready(); }
+  // Whether bytes that it asked a tier for are still to come.
+  bool bytes_missing() const { return !retrieval.loaded() || !stored_observations.ready(); }
+  // Until they are there, and what they are for is done, nothing is computed for it, unless it is alone.
+  bool loading() const { return compress_once_loaded || bytes_missing(); }
   // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer whose
   // pages made room for others.
   bool prefilling() const { return sequence.length() < known(); }

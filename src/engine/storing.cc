@@ -84,10 +84,10 @@ Status Storing::compress(Run& run, std::size_t segment) {
 
   // Kept where the next process finds it.
   const auto& tiers = cache_.tiers();
-  const auto disk = std::ranges::find_if(tiers, [](const auto& tier) { return tier->kind() == TierKind::kDisk; });
+  const auto kept = std::ranges::find_if(tiers, [](const auto& tier) { return tier->persistent(); });
   entry.placed_as = Configuration{.method = *demand.method,
                                   .keep = demand.keep,
-                                  .tier = disk == tiers.end() ? 0 : static_cast<std::uint32_t>(disk - tiers.begin())};
+                                  .tier = kept == tiers.end() ? 0 : static_cast<std::uint32_t>(kept - tiers.begin())};
   cache_.remember(std::span(run.prompt).first(run.sequence.length()), run.sequence);
   cache_.store(std::move(entry), run.sequence);
   run.sequence = std::move(compressed);

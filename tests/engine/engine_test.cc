@@ -16,14 +16,14 @@ TEST_F(EngineTest, AnswersAreTheSameComputedFromThePoolAndFromDisk) {
   EXPECT_GT(cold.ttft_seconds, 0);
 
   const Response warm = engine_->run(ask(1, 150, 1));
-  EXPECT_EQ(warm.cached.pool, 158u);  // the question as well, but for its last token
-  EXPECT_EQ(engine_->run(ask(1, 150, 2)).cached.pool, 150u);
+  EXPECT_EQ(warm.cached.from("pool"), 158u);  // the question as well, but for its last token
+  EXPECT_EQ(engine_->run(ask(1, 150, 2)).cached.from("pool"), 150u);
   EXPECT_EQ(engine_->run(ask(1, 150, 1)).tokens, cold.tokens);
   drain();
 
   open();
   const Response restarted = engine_->run(ask(1, 150, 1));
-  EXPECT_EQ(restarted.cached.disk, 150u);
+  EXPECT_EQ(restarted.cached.from("disk"), 150u);
   EXPECT_FALSE(restarted.lossy);
   EXPECT_EQ(restarted.tokens, cold.tokens);
   ASSERT_EQ(restarted.sources.size(), 1u);
@@ -87,7 +87,7 @@ TEST_F(EngineTest, AnAnswerBecomesPartOfTheNextTurnsPrefix) {
   second.segments.push_back({.tokens = random_tokens(6, 256, 77), .store = false, .label = ""});
   const Response next = engine_->run(std::move(second));
   // All but the last token of the answer, which was never computed.
-  EXPECT_EQ(next.cached.disk, 64 + 9 + answer.tokens.size() - 1);
+  EXPECT_EQ(next.cached.from("disk"), 64 + 9 + answer.tokens.size() - 1);
 }
 
 TEST_F(EngineTest, ManyRequestsShareTheStepsAndGiveEverythingBack) {
@@ -175,20 +175,22 @@ TEST_F(EngineTest, StreamsExactlyTheText) {
   EXPECT_EQ(cut.text, response.text.substr(0, response.text.find(response.text[2])));
 }
 
-TEST_F(EngineTest, AFirstTokenNeverWaitsForStoring) {
-  static_cast<void>(engine_->submit(ask(8, 150, 1)).value());
-  static_cast<void>(engine_->submit(ask(9, 150, 1)).value());
-  bool stored_before_first_tokens = false;
-  std::size_t answered = 0;
-  while (answered < 2) {
-    engine_->run_once();
-    answered += engine_->finished().size();
-    // Two prefills, one after the other: nothing is encoded while the second still waits for its first token.
-    if (engine_->stats().prefill_tokens < 2 * 159) stored_before_first_tokens |= cache_->stats().encoded_bytes > 0;
+// Whether a document was encoded before the last of those who came with it had its first token.
+TEST_F(EngineTest, StoringHasAShareOfStepsAndNoMore) {
+  for (const double share : {0.0, 0.5}) {
+    open();
+    Engine engine({.sequences_max = 4, .chunk_tokens = 32, .background_share = share}, *model_, tokenizer_, *cache_,
+                  slow_);
+    for (std::uint32_t i = 0; i < 8; ++i) ASSERT_TRUE(engine.submit(ask(8 + i, 150, 1)));
+    bool stored_meanwhile = false;
+    for (std::size_t answered = 0; answered < 8; answered += engine.finished().size()) {
+      engine.run_once();
+      if (engine.stats().prefill_tokens < 8 * 159) stored_meanwhile |= cache_->stats().encoded_bytes > 0;
+    }
+    EXPECT_EQ(stored_meanwhile, share > 0);
+    drain();
+    EXPECT_GT(cache_->stats().encoded_bytes, 0u);
   }
-  EXPECT_FALSE(stored_before_first_tokens);
-  drain();
-  EXPECT_GT(cache_->stats().encoded_bytes, 0u);
 }
 
 }  // namespace

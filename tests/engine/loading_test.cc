@@ -1,0 +1,122 @@
+// Requests whose prefix lies on a tier that takes its time, or never answers.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_fixture.h"
+#include "tier/pending.h"
+#include "tier/tier_wrapper.h"
+
+namespace shale {
+namespace {
+
+// Answers no read until told to.
+class SilentTier final : public TierWrapper {
+ public:
+  SilentTier(std::unique_ptr<Tier> inner, const bool& silent, const Clock& clock)
+      : TierWrapper(std::move(inner), {}, clock), silent_(silent) {}
+
+ private:
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
+    return silent_ ? std::make_shared<PendingRead>() : TierWrapper::read_impl(id, start_s);
+  }
+
+  const bool& silent_;
+};
+
+// The cache's time passes when the engine has nothing to do but to wait, and never while it computes.
+class LoadingTest : public testing::EngineTest {
+ protected:
+  LoadingTest() {
+    engine_.reset();
+    cache_.reset();
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(std::make_unique<SilentTier>(make_memory_tier(tier_bytes_, time_), silent_, time_));
+    CacheOptions options;
+    options.model = model_->info().traits();
+    options.load_always = true;
+    cache_ = Cache::open(std::move(options), {model_->fingerprint(), "tiny"}, *pool_, std::move(tiers), nullptr, time_)
+                 .value();
+    engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
+                                       *cache_, time_);
+  }
+
+  // The document's keys and values lie on the tier alone.
+  std::vector<Token> stored_answer(std::uint32_t document) {
+    const Response response = engine_->run(ask(document, 200, 1));
+    EXPECT_FALSE(response.error);
+    drain();
+    EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+    return response.tokens;
+  }
+
+  VirtualClock time_;
+  bool silent_ = false;
+};
+
+TEST_F(LoadingTest, OthersGoOnWhileATierIsSilent) {
+  static_cast<void>(stored_answer(1));
+  silent_ = true;
+  const RequestId stuck = engine_->submit(ask(1, 200, 2)).value();
+  const RequestId other = engine_->submit(generate(5, 40, 60)).value();
+  std::vector<RequestId> finished;
+  while (finished.empty()) {
+    ASSERT_TRUE(engine_->run_once());
+    for (const Response& response : engine_->finished()) finished.push_back(response.id);
+  }
+  EXPECT_THAT(finished, ::testing::ElementsAre(other));
+  EXPECT_EQ(engine_->loading(), 1u);
+  engine_->cancel(stuck);
+  ASSERT_EQ(engine_->finished().size(), 1u);
+  EXPECT_TRUE(cache_->make_room(pool_->slabs_total())) << "its pages are the pool's again";
+}
+
+TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
+  const std::vector<Token> expected = stored_answer(1);
+  silent_ = true;
+  const double begun_s = time_.now_s();
+  const Response response = engine_->run(ask(1, 200, 1));
+  EXPECT_FALSE(response.error);
+  EXPECT_EQ(response.tokens, expected);
+  EXPECT_EQ(response.cached.total(), 0u);
+  EXPECT_EQ(cache_->stats().late_loads, 1u);
+  EXPECT_LT(time_.now_s() - begun_s, 1.0) << "the estimate is of a memory tier";
+
+  // What is known to be silent is not asked again at once.
+  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_FALSE(engine_->run(ask(1, 200, 2)).error);
+  EXPECT_EQ(cache_->stats().late_loads, 1u);
+  drain();
+  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+}
+
+TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
+  static_cast<void>(stored_answer(1));
+  silent_ = true;
+  EXPECT_FALSE(engine_->run(ask(1, 200, 1)).error);
+  silent_ = false;
+  drain();
+  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  time_.advance(60);
+  EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 200u);
+}
+
+TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {
+  for (std::uint32_t document = 1; document <= 4; ++document) static_cast<void>(stored_answer(document));
+  silent_ = true;
+  pool_->check_integrity();
+  // A document takes 13 of the 256 slabs; a larger one would not leave half.
+  Request large = generate(9, 1800, 4);
+  large.remember = false;
+  for (std::uint32_t document = 1; document <= 4; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+  ASSERT_TRUE(engine_->submit(large));
+  for (int i = 0; i < 3; ++i) engine_->run_once();
+  EXPECT_LE(2 * (pool_->slabs_total() - pool_->slabs_free()), pool_->slabs_total());
+}
+
+}  // namespace
+}  // namespace shale
