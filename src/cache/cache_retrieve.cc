@@ -81,6 +81,7 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
 
   Sources sources{.pool_tokens = in_pool, .loads = {}};
   std::uint32_t covered = in_pool;
+  std::vector<std::uint64_t> asked_bytes(tiers.size());
   for (const EntryIndex::Link& link : chain) {
     const std::uint32_t end = link.entry->first_position + link.matched;
     if (end <= in_pool) continue;
@@ -92,12 +93,17 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
     const double keep = as_named ? demand.keep : object->keep();
     const Bits bits = as_named ? *object->serves(*demand.method, keep) : object->bits;
     const auto stored_tokens = static_cast<std::uint32_t>(link.entry->tokens.size());
-    const double load_s = candidates->load_s(object->manifest->method_at(bits), keep, stored_tokens, object->tier);
-    const double compute_s = backlog.compute_s + costs.prefill_s(end - covered, covered);
-    const bool pays = named || options.load_always || sources.load_s + load_s < compute_s;
+    const Method method = object->manifest->method_at(bits);
+    std::uint64_t& asked = asked_bytes[object->tier];
+    const std::uint64_t bytes = candidates->bytes(method, keep, stored_tokens);
+    const double arrives_s = std::max(sources.arrives_s, tiers[object->tier]->read_eta_s(asked + bytes)) +
+                             costs.decode_s(method.quantizer, bytes);
+    const double computed_s = std::max(sources.arrives_s, backlog.compute_s) + costs.prefill_s(end - covered, covered);
+    const bool pays = named || options.load_always || arrives_s < computed_s;
     if (!pays) break;
     sources.loads.push_back({link, object, keep, bits});
-    sources.load_s += load_s;
+    sources.arrives_s = arrives_s;
+    asked += bytes;
     covered = end;
   }
   // An entry is loaded from its first token on.
@@ -128,7 +134,7 @@ bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retr
   for (std::uint32_t group = 0; group < manifest.layer_groups(); ++group) {
     for (const std::uint32_t chunk : load.decoder.chunks()) {
       if (manifest.group_of(manifest.chunks[chunk]) != group) continue;
-      load.reads[chunk] = tier.read({name, chunk});
+      load.reads[chunk] = tier.read({name, chunk}, manifest.chunks[chunk].bytes);
       ++load.missing[group];
       choice.link.entry->reads.emplace_back(load.reads[chunk]);
       source.bytes += manifest.chunks[chunk].bytes;
@@ -154,7 +160,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   const auto wanted = tokens.first(tokens.size() - 1);
   const State::Sources sources = s.choose_sources(wanted, demand, backlog);
   retrieval.begun_s_ = s.clock.now_s();
-  retrieval.expected_s_ = sources.load_s;
+  retrieval.expected_s_ = sources.arrives_s;
   s.tree->adopt(wanted.first(sources.pool_tokens), sequence, s.clock.now_s());  // of none, too: the request begins
   if (sources.pool_tokens > 0) {
     retrieval.tokens_ = sources.pool_tokens;

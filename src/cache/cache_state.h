@@ -61,7 +61,7 @@ struct Cache::State {
   struct Sources {
     std::uint32_t pool_tokens;
     std::vector<LoadChoice> loads;
-    double load_s = 0;  // of all of them, as estimated
+    double arrives_s = 0;  // until all of them are there, as estimated
   };
   Sources choose_sources(std::span<const std::int32_t> wanted, const Demand& demand, const Backlog& backlog);
   bool is_late(std::uint32_t tier) const;

@@ -1,7 +1,6 @@
 #include "engine/spill.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "cache/retrieval.h"
@@ -15,8 +14,7 @@ std::vector<PageId> pages_of(const Sequence& sequence) {
   const PageShape& shape = sequence.pool().shape();
   std::vector<PageId> pages;
   for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
-    for (const PageSlot& slot : sequence.table(i / shape.kv_heads, i % shape.kv_heads).pages)
-      pages.push_back(slot.page);
+    for (const PageSlot slot : sequence.table(i / shape.kv_heads, i % shape.kv_heads).pages) pages.push_back(slot.page);
   }
   return pages;
 }
@@ -35,8 +33,9 @@ SpilledSequence::SpilledSequence(const Sequence& sequence, std::span<const std::
     const std::size_t count = std::min(each, pages.size() - first);
     auto part = std::make_shared<AlignedBuffer>(count * bytes);
     for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(part->data() + i * bytes, sequence.pool().bytes(pages[first + i]).data(), bytes);
+      sequence.pool().copy_out(pages[first + i], part->bytes().subspan(i * bytes, bytes));
     }
+    sequence.pool().fence();
     const BlobId id{name, static_cast<std::uint32_t>(parts_.size())};
     parts_.push_back({.id = id, .checksum = hash128(part->bytes()), .bytes = std::move(part)});
   }
@@ -84,20 +83,16 @@ bool SpilledSequence::poll() {
 
 void SpilledSequence::recall() {
   if (std::exchange(recalled_, true)) return;
-  recalled_s_ = clock_.now_s();
+  double expected_s = 0;
   for (Part& part : parts_) {
-    if (!part.bytes) part.read = tier_->read(part.id);
+    if (part.bytes) continue;
+    part.read = tier_->read(part.id, kPartBytes);
+    expected_s = tier_->read_eta_s(0);
   }
+  late_at_s_ = clock_.now_s() + late_after_s(expected_s);
 }
 
-bool SpilledSequence::late() const {
-  if (!recalled_ || ready()) return false;
-  std::uint64_t bytes = 0;
-  for (const Part& part : parts_) bytes += tier_->stored_bytes(part.bytes ? 0 : kPartBytes);
-  const TierSpeed speed = tier_->speed();
-  return clock_.now_s() - recalled_s_ >
-         late_after_s(speed.latency_s + static_cast<double>(bytes) / speed.read_bytes_per_s);
-}
+bool SpilledSequence::late() const { return recalled_ && !ready() && clock_.now_s() > late_at_s_; }
 
 bool SpilledSequence::ready() const {
   return recalled_ &&
@@ -118,8 +113,9 @@ Status SpilledSequence::restore(Sequence& sequence) {
   std::size_t page = 0;
   for (const Part& part : parts_) {
     for (std::size_t at = 0; at < part.bytes->size(); at += bytes, ++page) {
-      std::memcpy(pool.writable_bytes(pages[page]).data(), part.bytes->data() + at, bytes);
+      pool.copy_in(part.bytes->bytes().subspan(at, bytes), pages[page]);
     }
+    pool.fence();
   }
   return {};
 }

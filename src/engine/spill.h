@@ -60,7 +60,7 @@ class SpilledSequence {
   Tier* tier_ = nullptr;
   Stage stage_ = Stage::kInMemory;
   bool recalled_ = false;
-  double recalled_s_ = 0;
+  double late_at_s_ = 0;
   const Clock& clock_;
   std::vector<Part> parts_;
 };

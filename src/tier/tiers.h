@@ -44,7 +44,7 @@ struct TierSpec {
   std::vector<std::pair<std::string, bool>> flags = {};  // that differ from what the row says
 
   // Of a flag that the scheme has.
-  bool flag(std::string_view name) const;
+  bool flag(std::string_view wanted) const;
 };
 
 struct TierScheme {

@@ -20,8 +20,13 @@ class SilentTier final : public TierWrapper {
       : TierWrapper(std::move(inner), {}, clock), silent_(silent) {}
 
  private:
-  std::shared_ptr<TierRead> read_impl(const BlobId& id, double) override {
-    return silent_ ? std::make_shared<PendingRead>() : inner().read(id);
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
+    auto read = std::make_shared<PendingRead>();
+    if (silent_) return read;
+    Result<BlobBytes> bytes = inner().read(id)->take();
+    finished_read(start_s, 0, bytes);
+    read->complete(std::move(bytes), 0);
+    return read;
   }
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
     const std::uint64_t size = bytes->size();
