@@ -13,16 +13,29 @@
 namespace shale {
 namespace {
 
-// Answers no read until told to.
+// Answers no read while it is silent; what it then owes fails once it is not.
 class SilentTier final : public TierWrapper {
  public:
-  SilentTier(std::unique_ptr<Tier> inner, const bool& silent, const Clock& clock)
-      : TierWrapper(std::move(inner), {}, clock), silent_(silent) {}
+  SilentTier(std::unique_ptr<Tier> inner, const Clock& clock)
+      : TierWrapper(std::move(inner), {.latency_s = 1e-4, .read_bytes_per_s = 1e9, .write_bytes_per_s = 1e9}, clock) {}
+
+  void set_silent(bool silent) {
+    silent_ = silent;
+    if (silent_) return;
+    for (const auto& [read, start_s] : std::exchange(owed_, {})) {
+      Result<BlobBytes> lost = fail(ErrorCode::kIo, "the line is dead");
+      finished_read(start_s, 0, lost);
+      read->complete(std::move(lost), 0);
+    }
+  }
 
  private:
   std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
     auto read = std::make_shared<PendingRead>();
-    if (silent_) return read;
+    if (silent_) {
+      owed_.emplace_back(read, start_s);
+      return read;
+    }
     Result<BlobBytes> bytes = inner().read(id)->take();
     finished_read(start_s, 0, bytes);
     read->complete(std::move(bytes), 0);
@@ -35,7 +48,8 @@ class SilentTier final : public TierWrapper {
     return write;
   }
 
-  const bool& silent_;
+  bool silent_ = false;
+  std::vector<std::pair<std::shared_ptr<PendingRead>, double>> owed_;
 };
 
 // The cache's time passes when the engine has nothing to do but to wait, and never while it computes.
@@ -48,7 +62,9 @@ class LoadingTest : public testing::EngineTest {
     cache_.reset();
     pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
     std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(std::make_unique<SilentTier>(make_memory_tier(tier_bytes_, time_), silent_, time_));
+    auto tier = std::make_unique<SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
+    tier_ = tier.get();
+    tiers.push_back(std::move(tier));
     CacheOptions options;
     options.model = model_->info().traits();
     options.load_always = true;
@@ -68,12 +84,12 @@ class LoadingTest : public testing::EngineTest {
   }
 
   VirtualClock time_;
-  bool silent_ = false;
+  SilentTier* tier_ = nullptr;
 };
 
 TEST_F(LoadingTest, OthersGoOnWhileATierIsSilent) {
   static_cast<void>(stored_answer(1));
-  silent_ = true;
+  tier_->set_silent(true);
   const RequestId stuck = engine_->submit(ask(1, 200, 2)).value();
   const RequestId other = engine_->submit(generate(5, 40, 60)).value();
   std::vector<RequestId> finished;
@@ -90,7 +106,7 @@ TEST_F(LoadingTest, OthersGoOnWhileATierIsSilent) {
 
 TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
   const std::vector<Token> expected = stored_answer(1);
-  silent_ = true;
+  tier_->set_silent(true);
   const double begun_s = time_.now_s();
   const Response response = engine_->run(ask(1, 200, 1));
   EXPECT_FALSE(response.error);
@@ -103,6 +119,7 @@ TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
   EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
   EXPECT_FALSE(engine_->run(ask(1, 200, 2)).error);
   EXPECT_EQ(cache_->stats().late_loads, 1u);
+  tier_->set_silent(false);
   drain();
   EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
   EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
@@ -110,9 +127,9 @@ TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
 
 TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
   static_cast<void>(stored_answer(1));
-  silent_ = true;
+  tier_->set_silent(true);
   EXPECT_FALSE(engine_->run(ask(1, 200, 1)).error);
-  silent_ = false;
+  tier_->set_silent(false);
   drain();
   EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
   time_.advance(60);
@@ -122,7 +139,7 @@ TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
 TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {
   open_over_tier(60);  // a document and its question take 15
   for (std::uint32_t document = 1; document <= 4; ++document) static_cast<void>(stored_answer(document));
-  silent_ = true;
+  tier_->set_silent(true);
   for (std::uint32_t document = 1; document <= 4; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
   for (int i = 0; i < 3; ++i) engine_->run_once();
   EXPECT_EQ(engine_->loading(), 2u);
