@@ -89,7 +89,9 @@ TEST_F(CacheTest, EntriesChangePlacesBetweenFullTiers) {
   const Method int8{"", "int8"};
   const std::uint64_t room = pool_->shape().token_bytes() * 150 * 7 / 10;  // for one entry at 8 bits
   std::vector<std::unique_ptr<Tier>> tiers;
-  for (const std::uint64_t bytes : {room, room, kUnlimited}) tiers.push_back(make_memory_tier(bytes, clock_));
+  for (const auto& [name, bytes] : {std::pair{"near", room}, {"middle", room}, {"far", kUnlimited}}) {
+    tiers.push_back(make_memory_tier(bytes, clock_, name));
+  }
   cache_ = Cache::open({}, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers), nullptr, clock_).value();
   Entry& up = *cache_->index().find(store(tokens_of(1, 150)));
   Entry& down = *cache_->index().find(store(tokens_of(2, 150)));
