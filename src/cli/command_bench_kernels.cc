@@ -71,7 +71,9 @@ void add_bench_kernels(CLI::App& parent, Action& chosen) {
       ->check(CLI::Range(0, 1024))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--only", options->only, "Only kernels whose row has this in its name: knorm, int8, attention, fork …")
+  command
+      ->add_option("--only", options->only,
+                   "Only kernels whose row has this in its name: knorm, int8, attention, fork …")
       ->type_name("TEXT");
   command->add_flag("--tiny", options->tiny, "Small inputs, for a second: to see that it works");
   add_output_options(*command, options->output);
