@@ -42,4 +42,10 @@ std::vector<std::size_t> full_copies(const Problem& problem, std::span<const std
   return kept;
 }
 
+std::optional<std::uint32_t> dropped_candidate(const PlacedEntry& entry) {
+  const auto dropped = std::ranges::find(entry.candidates, kDropped, &Candidate::tier);
+  if (dropped == entry.candidates.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(dropped - entry.candidates.begin());
+}
+
 }  // namespace shale
