@@ -19,8 +19,8 @@ class PlacementBackend {
   // what frees room comes before what takes it. The state takes the move as made; an owner that finds it cannot be made
   // says so by `update`.
   virtual void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) = 0;
-  // The lowest tier has no room any more for the entry's full copy beside what is placed there. Before the moves. What
-  // the entry can then still become, its owner says by `update`.
+  // The lowest tier is bounded, and has no room any more for the entry's full copy beside what is placed there. Before
+  // the moves. What the entry can then still become, its owner says by `update`.
   virtual void drop_full_copy(PlacementSlot slot, const PlacedEntry& entry) = 0;
 };
 

@@ -34,6 +34,8 @@ std::uint64_t PlacementState::over_bytes(std::uint32_t tier) const {
   return used_[tier] > capacity ? used_[tier] - capacity : 0;
 }
 
+bool PlacementState::bounded(std::uint32_t tier) const { return tiers_[tier].capacity_bytes != kUnbounded; }
+
 bool PlacementState::over() const {
   for (std::uint32_t tier = 0; tier < tiers_.size(); ++tier) {
     if (over_bytes(tier) > 0) return true;
@@ -71,7 +73,7 @@ void PlacementState::weigh(PlacementSlot slot) {
 
 // Of the entry's full copy, while the lowest tier keeps one beside what is placed.
 std::uint64_t PlacementState::copy_bytes(PlacementSlot slot) const {
-  if (tiers_.empty() || tiers_.back().capacity_bytes == kUnbounded) return 0;
+  if (tiers_.empty() || !bounded(lowest())) return 0;
   return at(slot).tier < lowest() ? tracked_[slot].entry.full_copy_bytes : 0;
 }
 
@@ -93,6 +95,7 @@ void PlacementState::renew(PlacementSlot slot) {
 }
 
 PlacementSlot PlacementState::add(PlacedEntry entry, double now_s) {
+  show({.kind = PlacementEvent::Kind::kAdd, .value = now_s, .entry = entry});
   assert(entry.current < entry.candidates.size());
   const double scale_now = scale(advance(now_s));
   PlacementSlot slot = static_cast<PlacementSlot>(tracked_.size());
@@ -113,6 +116,7 @@ PlacementSlot PlacementState::add(PlacedEntry entry, double now_s) {
 }
 
 void PlacementState::update(PlacementSlot slot, PlacedEntry entry) {
+  show({.kind = PlacementEvent::Kind::kUpdate, .slot = slot, .entry = entry});
   assert(tracked_[slot].live && entry.current < entry.candidates.size());
   PlacedEntry& own = tracked_[slot].entry;
   uncount(slot);
@@ -125,6 +129,7 @@ void PlacementState::update(PlacementSlot slot, PlacedEntry entry) {
 }
 
 void PlacementState::remove(PlacementSlot slot) {
+  show({.kind = PlacementEvent::Kind::kRemove, .slot = slot});
   assert(tracked_[slot].live);
   uncount(slot);
   tracked_[slot] = {};
@@ -135,6 +140,7 @@ void PlacementState::remove(PlacementSlot slot) {
 }
 
 void PlacementState::access(PlacementSlot slot, double now_s) {
+  show({.kind = PlacementEvent::Kind::kAccess, .slot = slot, .value = now_s});
   Tracked& tracked = tracked_[slot];
   tracked.weight += scale(advance(now_s));
   ++tracked.entry.accesses;
@@ -144,6 +150,7 @@ void PlacementState::access(PlacementSlot slot, double now_s) {
 }
 
 void PlacementState::in_pool(PlacementSlot slot, double share) {
+  show({.kind = PlacementEvent::Kind::kInPool, .slot = slot, .value = share});
   if (tracked_[slot].pool_share == share) return;
   tracked_[slot].pool_share = share;
   weigh(slot);
@@ -151,10 +158,12 @@ void PlacementState::in_pool(PlacementSlot slot, double share) {
 }
 
 void PlacementState::pin(PlacementSlot slot, bool pinned) {
+  show({.kind = PlacementEvent::Kind::kPin, .slot = slot, .value = pinned ? 1.0 : 0.0});
   if (std::exchange(tracked_[slot].entry.pinned, pinned) != pinned) renew(slot);
 }
 
 void PlacementState::set_capacity(std::uint32_t tier, std::uint64_t bytes) {
+  show({.kind = PlacementEvent::Kind::kCapacity, .slot = tier, .amount = bytes});
   std::uint64_t& capacity = tiers_[tier].capacity_bytes;
   const std::uint64_t change = bytes > capacity ? bytes - capacity : capacity - bytes;
   if (change == 0) return;
@@ -190,35 +199,45 @@ void PlacementState::undo(std::size_t logged) {
   }
 }
 
-// Full copies that no longer fit beside what is placed on a bounded lowest tier go, the least used per byte first.
-void PlacementState::drop_copies() {
-  if (copied_ == 0 || copied_ <= free_bytes(lowest())) return;
-  make_copies();
-  std::vector<PlacementSlot> dropped;
-  while (copied_ > free_bytes(lowest())) {
-    const FullCopy* least = copies_.first(versions_);
-    assert(least);
-    dropped.push_back(least->slot);
-    copies_.drop_first();
-    copied_ -= copy_bytes(dropped.back());
-    tracked_[dropped.back()].entry.full_copy_bytes = 0;
-  }
-  for (const PlacementSlot slot : dropped) backend_.drop_full_copy(slot, tracked_[slot].entry);
+void PlacementState::drop_copy(PlacementSlot slot) {
+  copied_ -= copy_bytes(slot);
+  tracked_[slot].entry.full_copy_bytes = 0;
+  copies_dropped_.push_back(slot);
 }
 
-// Tells the backend of the call's net moves; of `silent`'s, if any, nothing.
+// Full copies that no longer fit beside what is placed on a bounded lowest tier go, the least used per byte first.
+void PlacementState::drop_copies() {
+  if (copied_ > 0 && copied_ > free_bytes(lowest())) {
+    make_copies();
+    while (copied_ > free_bytes(lowest())) {
+      const FullCopy* least = copies_.first(versions_);
+      assert(least);
+      drop_copy(least->slot);
+      copies_.drop_first();
+    }
+  }
+  for (const PlacementSlot slot : std::exchange(copies_dropped_, {})) {
+    backend_.drop_full_copy(slot, tracked_[slot].entry);
+  }
+}
+
+// Tells the backend of the call's net moves; of `silent`'s, if any, nothing. What is compressed on a bounded lowest
+// tier is compressed to save room there, and its full copy goes.
 bool PlacementState::commit(PlacementSlot silent) {
   struct Net {
     PlacementSlot slot;
     Candidate from, to;
   };
   std::vector<Net> moves;
-  std::vector<Logged> log = std::exchange(log_, {});
+  const std::vector<Logged> log = std::exchange(log_, {});
   for (const Logged& logged : log) {
     Tracked& tracked = tracked_[logged.slot];
     if (std::exchange(tracked.noted, true)) continue;
+    const Candidate& to = at(logged.slot);
+    const bool full = to.method == kFullMethod && to.keep == 1;
+    if (tracked.entry.full_copy_bytes > 0 && to.tier == lowest() && !full && bounded(lowest())) drop_copy(logged.slot);
     if (logged.from == tracked.entry.current || logged.slot == silent) continue;
-    moves.push_back({logged.slot, tracked.entry.candidates[logged.from], at(logged.slot)});
+    moves.push_back({logged.slot, tracked.entry.candidates[logged.from], to});
   }
   for (const Logged& logged : log) tracked_[logged.slot].noted = false;
   std::ranges::sort(moves, {}, [](const Net& move) {
@@ -228,6 +247,39 @@ bool PlacementState::commit(PlacementSlot silent) {
   drop_copies();
   for (const Net& move : moves) backend_.start_move(move.slot, tracked_[move.slot].entry, move.from, move.to);
   return !moves.empty();
+}
+
+void PlacementState::apply(const PlacementEvent& event) {
+  using Kind = PlacementEvent::Kind;
+  switch (event.kind) {
+    case Kind::kAdd:
+      add(event.entry, event.value);
+      return;
+    case Kind::kUpdate:
+      return update(event.slot, event.entry);
+    case Kind::kRemove:
+      return remove(event.slot);
+    case Kind::kAccess:
+      return access(event.slot, event.value);
+    case Kind::kInPool:
+      return in_pool(event.slot, event.value);
+    case Kind::kPin:
+      return pin(event.slot, event.value > 0);
+    case Kind::kCapacity:
+      return set_capacity(event.slot, event.amount);
+    case Kind::kPlace:
+      place(event.slot);
+      return;
+    case Kind::kSettle:
+      settle(static_cast<std::uint32_t>(event.amount));
+      return;
+    case Kind::kRelieve:
+      relieve();
+      return;
+    case Kind::kPromote:
+      promote(static_cast<std::uint32_t>(event.amount));
+      return;
+  }
 }
 
 Status PlacementState::check_integrity() const {

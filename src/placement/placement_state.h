@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "placement/placement.h"
@@ -41,6 +42,16 @@ struct PlacementOptions {
 // How many promotions a round of `settle` looks at on each tier.
 inline constexpr std::uint32_t kPromotionsARound = 4;
 inline constexpr std::uint32_t kAllPromotions = ~std::uint32_t{0};
+
+// A call of a PlacementState, as it can be made again on another.
+struct PlacementEvent {
+  enum class Kind { kAdd, kUpdate, kRemove, kAccess, kInPool, kPin, kCapacity, kPlace, kSettle, kRelieve, kPromote };
+  Kind kind = Kind::kSettle;
+  PlacementSlot slot = 0;    // or the tier, of a capacity
+  double value = 0;          // the time, the share in the pool, or 1 for pinned
+  std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at
+  PlacedEntry entry = {};    // of kAdd and kUpdate
+};
 
 class PlacementState {
  public:
@@ -80,6 +91,10 @@ class PlacementState {
   // Everything as planners would see it at once, frequencies as of now and without accesses that the pool answers; in
   // the order of slots.
   Problem problem(double now_s) const;
+
+  // Shows every call to `seen`, before it is made: a state that they are applied to, in order, decides the same.
+  void record(std::function<void(const PlacementEvent&)> seen) { seen_ = std::move(seen); }
+  void apply(const PlacementEvent& event);
 
   // The books are the sums that they should be, and no entry's next step is missing. Looks at everything.
   Status check_integrity() const;
@@ -130,6 +145,7 @@ class PlacementState {
   Terms terms() const { return {options_.alpha, tiers_}; }
   std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers_.size() - 1); }
   std::uint64_t over_bytes(std::uint32_t tier) const;
+  bool bounded(std::uint32_t tier) const;
   bool over() const;
   std::uint64_t free_bytes(std::uint32_t tier) const;
   double scale(double now_s) const;
@@ -143,6 +159,7 @@ class PlacementState {
   void renew(PlacementSlot slot);
   void shift(PlacementSlot slot, std::uint32_t to);
   void undo(std::size_t logged);
+  void drop_copy(PlacementSlot slot);
   void drop_copies();
   bool commit(PlacementSlot silent);
 
@@ -161,10 +178,16 @@ class PlacementState {
   const DemotionStep* least_demotion(std::uint32_t tier);
   bool make_room(std::uint32_t tier, const Limit& limit, double& dropped);
   bool make_room(const Limit& limit);
+  bool make_all_fit();
+  bool ascend_all(std::uint32_t promotions_max);
   void begin_round(std::uint32_t tier);
   void ascend(std::uint32_t tier, std::uint32_t looks);
   std::uint64_t bytes_that_may_pay(const PromotionStep& step, std::uint32_t tier);
   void look_at(const PromotionStep& step, std::uint32_t tier);
+
+  void show(const PlacementEvent& event) const {
+    if (seen_) seen_(event);
+  }
 
   const Planner& planner_;
   PlacementOptions options_;
@@ -186,7 +209,9 @@ class PlacementState {
   std::vector<Ascent> ascents_;
   StepHeap<FullCopy> copies_;
 
-  std::vector<Logged> log_;          // moves of the call at hand
+  std::function<void(const PlacementEvent&)> seen_;
+  std::vector<Logged> log_;  // moves of the call at hand
+  std::vector<PlacementSlot> copies_dropped_;
   std::uint64_t tried_ = 0;          // the version of the entry whose promotion is being tried
   std::vector<DemotionStep> taken_;  // demotions of the trial at hand, to be put back when it fails
 };

@@ -162,6 +162,11 @@ bool PlacementState::make_room(const Limit& limit) {
 }
 
 bool PlacementState::relieve() {
+  show({.kind = PlacementEvent::Kind::kRelieve});
+  return make_all_fit();
+}
+
+bool PlacementState::make_all_fit() {
   if (over()) {
     make_room({});
     taken_.clear();
@@ -171,6 +176,7 @@ bool PlacementState::relieve() {
 }
 
 std::uint32_t PlacementState::place(PlacementSlot slot) {
+  show({.kind = PlacementEvent::Kind::kPlace, .slot = slot});
   assert(tracked_[slot].live);
   shift(slot, planner_.insert(terms(), tracked_[slot].entry));
   offer_demotion(slot);
@@ -182,8 +188,9 @@ std::uint32_t PlacementState::place(PlacementSlot slot) {
 }
 
 bool PlacementState::settle(std::uint32_t promotions_max) {
-  if (relieve()) return true;
-  if (promote(promotions_max)) return true;
+  show({.kind = PlacementEvent::Kind::kSettle, .amount = promotions_max});
+  if (make_all_fit()) return true;
+  if (ascend_all(promotions_max)) return true;
   if (over()) return false;  // what is pinned passes its tier's capacity alone
   return std::ranges::any_of(ascents_, [&](Ascent& ascent) {
     return ascent.steps.first(versions_) || (!ascent.passed.empty() && ascent.round_began != changes_);
@@ -191,6 +198,11 @@ bool PlacementState::settle(std::uint32_t promotions_max) {
 }
 
 bool PlacementState::promote(std::uint32_t promotions_max) {
+  show({.kind = PlacementEvent::Kind::kPromote, .amount = promotions_max});
+  return ascend_all(promotions_max);
+}
+
+bool PlacementState::ascend_all(std::uint32_t promotions_max) {
   if (over()) return false;
   for (std::uint32_t tier = 0; tier < tiers_.size(); ++tier) make_demotions(tier);  // not while one is being tried
   for (std::uint32_t tier = 0; tier < tiers_.size(); ++tier) ascend(tier, promotions_max);
