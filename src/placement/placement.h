@@ -83,10 +83,6 @@ double utility(double alpha, double frequency, const Candidate& candidate);
 // Every entry's candidate after the plan.
 std::vector<std::uint32_t> placement_after(const Problem& problem, const Plan& plan);
 
-// Which entries' full copies the lowest tier has room for beside `placement` (a candidate index per entry): by
-// frequency per byte, largest first. Entries that are dropped or lie on the lowest tier need none. Indices, ascending.
-std::vector<std::size_t> full_copies(const Problem& problem, std::span<const std::uint32_t> placement);
-
 // The entry's dropped candidate, if it may be dropped.
 std::optional<std::uint32_t> dropped_candidate(const PlacedEntry& entry);
 
