@@ -8,6 +8,7 @@
 
 #include "codec/method.h"
 #include "placement/placement.h"
+#include "placement/placement_state.h"
 
 namespace shale::bench {
 namespace {
@@ -102,18 +103,131 @@ PlannerRow measure(const Problem& empty, const Planner& planner, const Clock& cl
   return row;
 }
 
+// A placement and the changes that it is put through.
+class Changes {
+ public:
+  Changes(const Problem& empty, const Planner& planner, const Clock& clock, std::uint64_t seed)
+      : clock_(clock),
+        random_(seed),
+        backend_(empty.tiers.size()),
+        state_(planner, {.alpha = empty.alpha}, empty.tiers, backend_),
+        entries_(empty.entries) {
+    row_.planner = planner.name();
+    row_.entries = entries_.size();
+    double sum = 0;
+    for (std::size_t rank = 0; rank < entries_.size(); ++rank)
+      popularity_.push_back(sum += 1 / static_cast<double>(1 + rank));
+  }
+
+  PlannerChangesRow insert() {
+    begin("insert");
+    for (const PlacedEntry& entry : entries_) {
+      PlacedEntry made = entry;
+      change([&] {
+        slots_.push_back(state_.add(std::move(made), now_s_));
+        state_.place(slots_.back());
+      });
+    }
+    return end();
+  }
+
+  PlannerChangesRow mixed() {
+    begin("mixed");
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      now_s_ += 0.1;
+      const std::size_t rank = popular();
+      PlacedEntry other;
+      switch (random_() % 20) {
+        case 0:  // it goes, and comes again
+          other = entries_[rank];
+          change([&] {
+            state_.remove(slots_[rank]);
+            slots_[rank] = state_.add(std::move(other), now_s_);
+            state_.place(slots_[rank]);
+          });
+          break;
+        case 1:  // its quality was measured anew
+          other = state_.entry(slots_[rank]);
+          for (Candidate& candidate : other.candidates) candidate.quality *= candidate.method == kFullMethod ? 1 : 0.98;
+          change([&] { state_.update(slots_[rank], std::move(other)); });
+          break;
+        case 2:
+        case 3: {
+          const double share = static_cast<double>(random_() % 2);
+          change([&] { state_.in_pool(slots_[rank], share); });
+          break;
+        }
+        default:
+          change([&] { state_.access(slots_[rank], now_s_); });
+      }
+    }
+    return end();
+  }
+
+ private:
+  template <class Call>
+  void change(const Call& call) {
+    seconds_.push_back(seconds_of(clock_, [&] {
+      call();
+      state_.settle();
+    }));
+  }
+
+  std::size_t popular() {
+    const double at = std::uniform_real_distribution<double>(0, popularity_.back())(random_);
+    const auto found = std::ranges::lower_bound(popularity_, at) - popularity_.begin();
+    return std::min(static_cast<std::size_t>(found), entries_.size() - 1);
+  }
+
+  void begin(std::string_view changes) {
+    row_.changes = changes;
+    row_.moves = backend_.moves();
+    seconds_.clear();
+  }
+
+  PlannerChangesRow end() {
+    const Problem problem = state_.problem(now_s_);
+    double held = 0, nothing = 0;
+    for (const PlacedEntry& entry : problem.entries) {
+      held += utility(problem.alpha, entry.frequency, entry.candidates[entry.current]);
+      nothing += utility(problem.alpha, entry.frequency, entry.candidates.back());
+    }
+    PlannerChangesRow row = row_;
+    row.count = seconds_.size();
+    row.moves = backend_.moves() - row_.moves;
+    row.share_of_bound = (held - nothing) / (utility_bound(problem) - nothing);
+    for (const double seconds : seconds_) row.mean_seconds += seconds / static_cast<double>(seconds_.size());
+    const auto p99 = seconds_.begin() + static_cast<std::ptrdiff_t>(seconds_.size() * 99 / 100);
+    std::ranges::nth_element(seconds_, p99);
+    row.p99_seconds = *p99;
+    return row;
+  }
+
+  const Clock& clock_;
+  std::mt19937_64 random_;
+  CountingBackend backend_;
+  PlacementState state_;
+  const std::vector<PlacedEntry>& entries_;  // by rank of popularity
+  std::vector<PlacementSlot> slots_;         // of each
+  std::vector<double> popularity_;           // summed up
+  std::vector<double> seconds_;
+  double now_s_ = 0;
+  PlannerChangesRow row_;
+};
+
+struct Contestant {
+  std::string_view planner, shown_as;
+  PlannerOptions options;
+};
+constexpr std::array<Contestant, 5> kContestants = {{{"shale", "shale", {}},
+                                                     {"shale", "shale undivided", {.divide_by_bytes = false}},
+                                                     {"lru", "lru", {}},
+                                                     {"lfu", "lfu", {}},
+                                                     {"fixed", "fixed", {.fixed_method_index = 2, .fixed_keep = 0.5}}}};
+
 }  // namespace
 
 std::vector<PlannerRow> planner_rows(const PlannerBenchOptions& options, const Clock& clock) {
-  struct Contestant {
-    std::string_view planner, shown_as;
-    PlannerOptions options;
-  };
-  const std::vector<Contestant> contestants = {{"shale", "shale", {}},
-                                               {"shale", "shale undivided", {.divide_by_bytes = false}},
-                                               {"lru", "lru", {}},
-                                               {"lfu", "lfu", {}},
-                                               {"fixed", "fixed", {.fixed_method_index = 2, .fixed_keep = 0.5}}};
   std::vector<PlannerRow> rows;
   for (const std::size_t entries : options.entries) {
     const Problem problem = make_problem(entries, options.seed);
@@ -124,7 +238,7 @@ std::vector<PlannerRow> planner_rows(const PlannerBenchOptions& options, const C
     }
     double bound = 0;
     const double bound_seconds = seconds_of(clock, [&] { bound = utility_bound(problem); });
-    for (const Contestant& contestant : contestants) {
+    for (const Contestant& contestant : kContestants) {
       PlannerRow row = measure(problem, *make_planner(contestant.planner, contestant.options).value(), clock);
       row.planner = contestant.shown_as;
       row.bound = bound;
@@ -132,6 +246,22 @@ std::vector<PlannerRow> planner_rows(const PlannerBenchOptions& options, const C
       row.share_of_bound = (row.utility - nothing) / (bound - nothing);
       row.distance_per_access = (bound - row.utility) / accesses;
       rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+std::vector<PlannerChangesRow> planner_changes_rows(const PlannerBenchOptions& options, const Clock& clock) {
+  std::vector<PlannerChangesRow> rows;
+  for (const std::size_t entries : options.entries) {
+    const Problem problem = make_problem(entries, options.seed);
+    for (const Contestant& contestant : kContestants) {
+      const auto planner = make_planner(contestant.planner, contestant.options).value();
+      Changes changes(problem, *planner, clock, options.seed);
+      for (PlannerChangesRow row : {changes.insert(), changes.mixed()}) {
+        row.planner = contestant.shown_as;
+        rows.push_back(std::move(row));
+      }
     }
   }
   return rows;

@@ -25,6 +25,18 @@ struct PlannerRow {
   double distance_per_access = 0;
 };
 
+// A placement kept up change by change.
+struct PlannerChangesRow {
+  std::string planner;
+  std::size_t entries = 0;
+  std::string changes;    // "insert": each entry comes and is placed; "mixed": accesses by a Zipf law, among them
+                          // removals with an insertion, new candidates and what the pool holds
+  std::size_t count = 0;  // of changes, each followed by one round of settling
+  double mean_seconds = 0, p99_seconds = 0;  // a change with its round
+  std::uint64_t moves = 0;
+  double share_of_bound = 0;  // of the placement after all
+};
+
 struct PlannerBenchOptions {
   std::vector<std::size_t> entries = {100, 1'000, 10'000, 100'000};
   std::uint64_t seed = 1;
@@ -34,5 +46,8 @@ struct PlannerBenchOptions {
 // the keep grid, and memory, disk and remote with room for 5, 20 and 40 % of the uncompressed bytes. The same seed
 // gives the same problems, so all but the seconds repeat.
 std::vector<PlannerRow> planner_rows(const PlannerBenchOptions& options, const Clock& clock);
+
+// Two rows for each size and planner, over the same contexts.
+std::vector<PlannerChangesRow> planner_changes_rows(const PlannerBenchOptions& options, const Clock& clock);
 
 }  // namespace shale::bench

@@ -65,7 +65,7 @@ void Cache::State::adopt_placements() {
   const double now_s = clock.now_s();
   for (Entry* entry : index.all()) {
     const auto placed = std::ranges::min_element(entry->objects, {}, &StoredObject::tier);
-    planned[entry->key] = {placed->method(), placed->keep(), placed->tier};
+    planned[entry->key].placed = {placed->method(), placed->keep(), placed->tier};
     entry->frequency.access(now_s);
     if (!catalogue) continue;
     if (const auto record = catalogue->entry(entry->key)) {
@@ -114,6 +114,7 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
   }
   s.context.emplace(
       JobContext{pool, s.tiers, s.fingerprint, s.options.scorers, s.options.model, s.options.tables, s.stats});
+  s.start_placement();
   s.recall_costs();
   for (std::uint32_t tier = 0; tier < s.tiers.size(); ++tier) SHALE_TRY(s.scan(tier));
   s.adopt_placements();

@@ -31,6 +31,7 @@
 #include "core/executor.h"
 #include "paging/prefix_tree.h"
 #include "placement/placement.h"
+#include "placement/placement_state.h"
 #include "scoring/observations.h"
 #include "tier/tier.h"
 
@@ -51,8 +52,9 @@ struct CacheOptions {
   // Load what is stored even where computing it again is estimated to be faster: for callers that cannot compute, and
   // for measurements.
   bool load_always = false;
-  std::uint32_t entry_tokens_min = 16;  // shorter segments are not stored
-  double plan_interval_s = 0.5;         // between two rounds of planning in idle moments
+  std::uint32_t entry_tokens_min = 16;                           // shorter segments are not stored
+  double plan_interval_s = 0.5;                                  // between two rounds of planning in idle moments
+  std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
 };
 
 // What a request accepts.

@@ -71,13 +71,14 @@ Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t>
   const std::vector<EntryIndex::Link> chain = index.match(wanted);
   const double now_s = clock.now_s();
   for (const EntryIndex::Link& link : chain) {
-    if (2 * std::size_t{link.matched} >= link.entry->tokens.size()) link.entry->access(now_s);
+    if (2 * std::size_t{link.matched} >= link.entry->tokens.size()) touch(*link.entry, now_s);
   }
 
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
   const StoredObject* first = chain.empty() || !demand.named() ? nullptr : choose_copy(chain.front(), demand);
   const bool named = first && serves(*first, demand);
   const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
+  if (!named) note_in_pool(chain, in_pool);
 
   Sources sources{.pool_tokens = in_pool, .loads = {}};
   std::uint32_t covered = in_pool;
@@ -209,7 +210,9 @@ void Cache::give_up(Retrieval retrieval) {
 void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence) {
   assert(!sequence.lossy());
   // Without room for the bookkeeping the pages are simply not shared.
-  static_cast<void>(state_->tree->insert(tokens, sequence));
+  if (state_->tree->insert(tokens, sequence)) {
+    state_->note_in_pool(state_->index.match(tokens), static_cast<std::uint32_t>(tokens.size()));
+  }
 }
 
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
@@ -218,7 +221,12 @@ std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens) con
   return state_->tree->in_use(tokens);
 }
 
-bool Cache::make_room(std::uint32_t slabs) { return state_->tree->make_room(slabs); }
+// What the pool gives up is worth more on a tier.
+bool Cache::make_room(std::uint32_t slabs) {
+  const bool made = state_->tree->make_room(slabs);
+  state_->plan_due = state_->plan_due || state_->tree->evictions() != state_->evictions_looked_at;
+  return made;
+}
 
 std::uint32_t Cache::slabs_evictable() const { return state_->tree->evictable(); }
 

@@ -1,5 +1,5 @@
 // The parts of a cache, shared by the files that implement it: cache.cc (opening), cache_retrieve.cc, cache_store.cc,
-// cache_plan.cc, cache_work.cc.
+// cache_plan.cc, cache_pool.cc, cache_work.cc.
 #pragma once
 
 #include <deque>
@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "cache/job_queue.h"
+#include "placement/placement_state.h"
 
 namespace shale {
 
@@ -26,8 +27,20 @@ struct Cache::State {
   ScorerNeeds needs = {};  // of the candidates' scorers
   std::unique_ptr<PrefixTree> tree = {};
   std::optional<JobContext> context = {};
-  // What each entry's placed copy is, or will be once its jobs are done.
-  std::unordered_map<EntryKey, Configuration> planned = {};
+  struct Planned {
+    Configuration placed = {};             // its placed copy, or what that will be once its jobs are done
+    std::optional<PlacementSlot> slot{};   // once the placement knows the entry
+    std::vector<std::uint64_t> held = {};  // by tier: bytes of its chunks
+    double pool_share = 0;                 // of its tokens, that the pool held when last looked
+  };
+  std::unordered_map<EntryKey, Planned> planned = {};
+  std::unique_ptr<PlacementBackend> mover = {};  // queues the jobs that carry out what the placement decides
+  std::unique_ptr<PlacementState> placement = {};
+  std::vector<Entry*> by_slot = {};
+  std::size_t revised = 0;                // the slot up to which candidates were looked at again
+  std::vector<std::uint64_t> held = {};   // by tier: of all entries
+  std::deque<EntryKey> pooled = {};       // whose pool_share is not 0
+  std::uint64_t evictions_looked_at = 0;  // of the pool, when last looked
   JobQueue jobs = {};
   std::deque<PrefillRecord> prefills = {};  // of this process, for the next one
   std::optional<Error> warning = {};
@@ -41,6 +54,7 @@ struct Cache::State {
   double planned_at_s = 0;
 
   std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers.size() - 1); }
+  bool keeps_everything() const { return tiers.back()->capacity_bytes() == kUnlimited; }
   std::optional<double> quality(const EntryKey& key, const Method& method, double keep) const;
   void forget_if_gone(Entry& entry);
 
@@ -78,13 +92,21 @@ struct Cache::State {
   void settle(Entry& entry);
 
   // cache_plan.cc
-  Problem problem() const;
+  class Mover;
+  void start_placement();
   bool has_source(const Entry& entry) const;
-  std::vector<const Entry*> planned_entries() const;
-  void apply(const Problem& problem, const Plan& plan, std::span<const Entry* const> entries);
+  void touch(Entry& entry, double now_s);
+  void catch_up();
+  void revise(Entry& entry, bool pinned);
+  void revise_some();
+  void note_capacities();
   void queue_move(Entry& entry, const Configuration& to);
-  void trim_bases(const Problem& problem, std::span<const std::uint32_t> placement,
-                  std::span<const Entry* const> entries);
+
+  // cache_pool.cc
+  double share_in_pool(const Entry& entry) const;
+  void note_in_pool(const Entry& entry, double share);
+  void note_in_pool(std::span<const EntryIndex::Link> chain, std::uint32_t tokens);
+  void look_at_pool();
 };
 
 }  // namespace shale

@@ -11,17 +11,16 @@ EntryKey Cache::key_of(const EntryKey& parent, std::span<const std::int32_t> tok
   return entry_key(state_->fingerprint, parent, tokens);
 }
 
-// The planner's choice for a new entry, after everybody else made room for it.
+// Where the new entry goes, after everybody else made room for it.
 Configuration Cache::State::place(Entry& entry) {
   const EntryPin source(entry);  // its pages are at hand: every configuration can be made
-  Problem all = problem();
-  const std::vector<const Entry*> entries = planned_entries();
-  PlacedEntry& self = all.entries[static_cast<std::size_t>(std::ranges::find(entries, &entry) - entries.begin())];
-  self.pinned = false;
-  self.current = planner->insert(all, self);
-  planned[entry.key] = candidates->configuration(self.candidates[self.current]);
-  apply(all, planner->relieve(all), entries);
-  return planned[entry.key];
+  Planned& own = planned[entry.key];
+  own.placed = {};
+  catch_up();
+  revise(entry, false);
+  note_in_pool(entry, share_in_pool(entry));
+  placement->place(*own.slot);
+  return candidates->configuration(placement->placed(*own.slot));
 }
 
 EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
@@ -41,7 +40,8 @@ EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
 
   // A forced placement stands.
   std::vector<CopyTarget> targets;
-  Configuration& placed = s.planned[key];
+  Configuration& placed = s.planned[key].placed;
+  bool base_fits = true;
   if (new_entry.placed_as) {
     s.candidates->know(new_entry.placed_as->method);
     placed = *new_entry.placed_as;
@@ -49,13 +49,17 @@ EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
     placed.tier = std::min<std::uint32_t>(placed.tier, s.lowest());
   } else if (!known || placed.tier == kDropped) {
     placed = s.place(entry);
+    base_fits = s.keeps_everything() || s.placement->entry(*s.planned[key].slot).full_copy_bytes > 0;
   }
+  entry.note_change();
   if (placed.tier != kDropped && !entry.find(placed.method, placed.tier)) {
     targets.push_back({placed.method, placed.keep, placed.tier});
   }
-  // The base: where the planner keeps nothing (the baseline `prefill`), there is none either.
+  // The base: where the planner keeps nothing (the baseline `prefill`), there is none either, nor where it has no room
+  // beside what is placed.
   const bool is_base = placed.method.is_full() && placed.tier == s.lowest();
-  if (placed.tier != kDropped && !is_base && !entry.full_copy()) targets.push_back({Method::full(), 1, s.lowest()});
+  if (placed.tier != kDropped && !is_base && base_fits && !entry.full_copy())
+    targets.push_back({Method::full(), 1, s.lowest()});
   const bool full_stays = entry.full_copy() && !new_entry.observations.empty();
   if (targets.empty() && !full_stays) {
     s.forget_if_gone(entry);

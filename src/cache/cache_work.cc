@@ -4,13 +4,18 @@
 #include "cache/cache_state.h"
 
 namespace shale {
+namespace {
+
+constexpr std::size_t kJobsPlannedBeside = 4;  // that may be queued while more moves are decided
+
+}  // namespace
 
 // After a job on the entry has ended.
 void Cache::State::settle(Entry& entry) {
   if (entry.pins == 0 && !entry.objects.empty()) {
     // A copy that could not be made is not the entry's placement. What to do instead is seen at the next access: asked
     // at once, the planner would only say the same again.
-    Configuration& placed = planned[entry.key];
+    Configuration& placed = planned[entry.key].placed;
     if (placed.tier == kDropped || !entry.find(placed.method, placed.tier)) {
       const auto fastest = std::ranges::min_element(entry.objects, {}, &StoredObject::tier);
       placed = {fastest->method(), fastest->keep(), fastest->tier};
@@ -21,10 +26,11 @@ void Cache::State::settle(Entry& entry) {
 
 bool Cache::work(Executor& executor) {
   State& s = *state_;
-  if (s.jobs.empty()) {
-    if (!s.plan_due || s.clock.now_s() - s.planned_at_s < s.options.plan_interval_s) return false;
+  const bool plans = s.plan_due && s.jobs.size() <= kJobsPlannedBeside &&
+                     s.clock.now_s() - s.planned_at_s >= s.options.plan_interval_s;
+  if (plans) {
     plan();
-    return !s.jobs.empty();
+    if (!s.jobs.empty()) return true;
   }
   return s.jobs.work(executor, [&s](Entry& entry) { s.settle(entry); });
 }

@@ -82,8 +82,13 @@ Entry& EntryIndex::add(const EntryKey& key, const EntryKey& parent, std::uint32_
   entry->parent = parent;
   entry->first_position = first_position;
   entry->tokens.assign(tokens.begin(), tokens.end());
+  entry->changes = changes_.get();
+  entry->note_change();
   children_[parent].emplace(entry->tokens, entry.get());
-  if (Entry* above = find(parent)) ++above->children;
+  if (Entry* above = find(parent)) {
+    ++above->children;
+    above->note_change();
+  }
   if (const auto own = children_.find(key); own != children_.end()) {
     entry->children = static_cast<std::uint32_t>(own->second.size());
   }
@@ -97,8 +102,18 @@ void EntryIndex::remove(const EntryKey& key) {
   const auto siblings = children_.find(entry.parent);
   siblings->second.erase(entry.tokens);
   if (siblings->second.empty()) children_.erase(siblings);
-  if (Entry* above = find(entry.parent)) --above->children;
+  if (Entry* above = find(entry.parent)) {
+    --above->children;
+    above->note_change();
+  }
   entries_.erase(at);
+}
+
+std::vector<EntryKey> EntryIndex::take_changes() {
+  for (const EntryKey& key : *changes_) {
+    if (Entry* entry = find(key)) entry->noted = false;
+  }
+  return std::exchange(*changes_, {});
 }
 
 std::vector<EntryIndex::Link> EntryIndex::match(std::span<const std::int32_t> tokens) {

@@ -49,7 +49,13 @@ struct Entry {
   std::uint32_t pins = 0;                      // reads, encodings and moves under way
   std::string label;                           // for people
   std::vector<std::weak_ptr<TierRead>> reads;  // of its objects, that requests started
+  std::vector<EntryKey>* changes = nullptr;    // of the index
+  bool noted = false;                          // among them
 
+  // What a planner may choose for the entry has changed: its pins, its copies, what continues it, or its use.
+  void note_change() {
+    if (changes && !std::exchange(noted, true)) changes->push_back(key);
+  }
   std::uint32_t end_position() const { return first_position + static_cast<std::uint32_t>(tokens.size()); }
   StoredObject* find(const Method& method, std::uint32_t tier);
   // The fastest uncompressed copy: every other configuration can be made from it. Null when there is none.
@@ -64,7 +70,10 @@ struct Entry {
 class EntryPin {
  public:
   EntryPin() = default;
-  explicit EntryPin(Entry& entry) : entry_(&entry) { ++entry.pins; }
+  explicit EntryPin(Entry& entry) : entry_(&entry) {
+    ++entry.pins;
+    entry.note_change();
+  }
   ~EntryPin() { release(); }
   EntryPin(EntryPin&& other) noexcept : entry_(std::exchange(other.entry_, nullptr)) {}
   EntryPin& operator=(EntryPin&& other) noexcept {
@@ -78,7 +87,9 @@ class EntryPin {
 
  private:
   void release() {
-    if (entry_) --entry_->pins;
+    if (!entry_) return;
+    --entry_->pins;
+    entry_->note_change();
     entry_ = nullptr;
   }
   Entry* entry_ = nullptr;
@@ -102,6 +113,9 @@ class EntryIndex {
   };
   std::vector<Link> match(std::span<const std::int32_t> tokens);
 
+  // Entries that changed since this was last asked, each once; of those removed since, only the key is left.
+  std::vector<EntryKey> take_changes();
+
   std::size_t size() const { return entries_.size(); }
   // In no particular order.
   std::vector<Entry*> all();
@@ -123,7 +137,8 @@ class EntryIndex {
   std::vector<Link> match_children(const EntryKey& parent, std::span<const std::int32_t> tokens) const;
 
   std::unordered_map<EntryKey, std::unique_ptr<Entry>> entries_;
-  std::unordered_map<EntryKey, Children> children_;  // by parent
+  std::unordered_map<EntryKey, Children> children_;                                             // by parent
+  std::unique_ptr<std::vector<EntryKey>> changes_ = std::make_unique<std::vector<EntryKey>>();  // stays where it is
 };
 
 }  // namespace shale

@@ -29,6 +29,13 @@ Json to_json(const bench::PlannerRow& row, const Machine& machine) {
           {"machine", machine.json()}};
 }
 
+Json to_json(const bench::PlannerChangesRow& row, const Machine& machine) {
+  return {{"test", "planner_changes"},      {"planner", row.planner}, {"entries", row.entries},
+          {"changes", row.changes},         {"count", row.count},     {"mean_seconds", row.mean_seconds},
+          {"p99_seconds", row.p99_seconds}, {"moves", row.moves},     {"share_of_bound", row.share_of_bound},
+          {"machine", machine.json()}};
+}
+
 Status run(const BenchPlannerOptions& options) {
   bench::PlannerBenchOptions bench_options;
   bench_options.seed = options.seed;
@@ -47,6 +54,20 @@ Status run(const BenchPlannerOptions& options) {
       fmt::print("{:<16} {:>8} {:>11} {:>11} {:>7.1f} % {:>18}\n", row.planner, row.entries,
                  format_duration(row.relieve_seconds), format_duration(row.promote_seconds), 100 * row.share_of_bound,
                  format_duration(row.distance_per_access));
+    }
+  }
+  const auto changes = bench::planner_changes_rows(bench_options, clock);
+  if (!options.output.json) {
+    fmt::print("\n{:<16} {:>8} {:<8} {:>11} {:>11} {:>9} {:>9}\n", "PLANNER", "ENTRIES", "CHANGES", "MEAN", "P99",
+               "MOVES", "OF BOUND");
+  }
+  for (const auto& row : changes) {
+    if (options.output.json) {
+      print_json(to_json(row, machine));
+    } else {
+      fmt::print("{:<16} {:>8} {:<8} {:>11} {:>11} {:>9} {:>7.2f} %\n", row.planner, row.entries, row.changes,
+                 format_duration(row.mean_seconds), format_duration(row.p99_seconds), row.moves,
+                 100 * row.share_of_bound);
     }
   }
   return {};

@@ -2,9 +2,9 @@
 #include <span>
 #include <vector>
 
-#include "placement/board.h"
 #include "placement/ellipsoid.h"
 #include "placement/hull.h"
+#include "placement/placement.h"
 
 namespace shale {
 namespace {
@@ -56,7 +56,7 @@ void Dual::add_choices(const Problem& problem, const PlacedEntry& entry,
     points_.clear();
     for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
       const Candidate& candidate = entry.candidates[c];
-      if (candidate.tier != tier || (dropped && !could_fit(problem, candidate))) continue;
+      if (candidate.tier != tier || (dropped && !Terms(problem).could_fit(candidate))) continue;
       points_.push_back({candidate.bytes, worth(candidate), c});
     }
     if (points_.empty()) continue;

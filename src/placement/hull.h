@@ -18,18 +18,35 @@ inline double drop_per_byte(const Point& from, const Point& to) {
   return (from.utility - to.utility) / static_cast<double>(from.bytes - to.bytes);
 }
 
-// The hull's next vertex after `from` towards fewer bytes: the point of least drop per byte. Among equals the one that
-// frees least, so that no more is given up than needed, then the first. nullptr when no point has fewer bytes. Walking
-// the whole hull costs O(points · vertices), and an entry has few vertices.
+// The hull's next vertex after `from` towards fewer bytes: the point of least drop per byte, over points shown one by
+// one. Among equals the one that frees least, so that no more is given up than needed, then the first.
+class NextVertex {
+ public:
+  explicit NextVertex(const Point& from) : from_(from) {}
+  // Whether the point is the best so far.
+  bool consider(const Point& point) {
+    if (point.bytes >= from_.bytes) return false;
+    const double drop = drop_per_byte(from_, point);
+    if (any_ && (drop > best_drop_ || (drop == best_drop_ && point.bytes <= best_.bytes))) return false;
+    any_ = true;
+    best_ = point;
+    best_drop_ = drop;
+    return true;
+  }
+  const Point* found() const { return any_ ? &best_ : nullptr; }  // nullptr when no point has fewer bytes
+
+ private:
+  Point from_, best_;
+  double best_drop_ = 0;
+  bool any_ = false;
+};
+
+// As an element of `points`. Walking the whole hull costs O(points · vertices), and an entry has few vertices.
 inline const Point* next_vertex(std::span<const Point> points, const Point& from) {
+  NextVertex next(from);
   const Point* best = nullptr;
-  double best_drop = 0;
   for (const Point& point : points) {
-    if (point.bytes >= from.bytes) continue;
-    const double drop = drop_per_byte(from, point);
-    if (best && (drop > best_drop || (drop == best_drop && point.bytes <= best->bytes))) continue;
-    best = &point;
-    best_drop = drop;
+    if (next.consider(point)) best = &point;
   }
   return best;
 }

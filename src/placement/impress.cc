@@ -6,7 +6,7 @@
 namespace shale {
 
 std::unique_ptr<Planner> make_impress_planner(const PlannerOptions& options) {
-  return std::make_unique<OrderedPlanner>("impress", options.fixed_method_index, options.fixed_keep, rarer);
+  return std::make_unique<OrderedPlanner>("impress", options.fixed_method_index, options.fixed_keep, rarest_first);
 }
 
 }  // namespace shale

@@ -4,7 +4,7 @@
 namespace shale {
 
 std::unique_ptr<Planner> make_lfu_planner(const PlannerOptions&) {
-  return std::make_unique<OrderedPlanner>("lfu", kFullMethod, 1.0, rarer);
+  return std::make_unique<OrderedPlanner>("lfu", kFullMethod, 1.0, rarest_first);
 }
 
 }  // namespace shale

@@ -11,36 +11,36 @@ namespace shale {
 
 class OrderedPlanner final : public Planner {
  public:
-  // True when `a` goes before `b`.
-  using Order = bool (*)(const PlacedEntry& a, const PlacedEntry& b);
+  // Of an entry: the least goes first.
+  using Order = StepOrder (*)(const PlacedEntry& entry);
 
   // Entries are kept by (method, keep) where they have such a candidate, and dropped where not.
-  OrderedPlanner(std::string_view name, std::uint32_t method, double keep, Order goes_first)
-      : name_(name), method_(method), keep_(keep), goes_first_(goes_first) {}
+  OrderedPlanner(std::string_view name, std::uint32_t method, double keep, Order order)
+      : name_(name), method_(method), keep_(keep), order_(order) {}
 
   std::string_view name() const override { return name_; }
-  std::uint32_t insert(const Problem& problem, const PlacedEntry& entry) const override;
-  // Pushes the first in order from each tier to the next that could hold it, or out.
-  Plan relieve(const Problem& problem) const override;
-  // Packs the tiers again from the top, last in order first. What is dropped stays dropped.
-  Plan promote(const Problem& problem) const override;
+  std::uint32_t insert(const Terms& terms, const PlacedEntry& entry) const override;
+  // To the next tier that could hold it, or out.
+  std::optional<Demotion> demotion(const Terms& terms, const PlacedEntry& entry) const override;
+  // The last in order first, over all that go before it: at rest, every entry lies on the first tier that has room
+  // beside those that come after it in order. What is dropped stays dropped.
+  std::optional<Promotion> promotion(const Terms& terms, const PlacedEntry& entry, std::uint32_t tier,
+                                     std::uint64_t bytes_below) const override;
 
  private:
-  // The entry's candidate on the first tier from `top` on that has `room[tier]` bytes for it; else dropped, if it may
-  // be.
-  std::optional<std::uint32_t> place(const Problem& problem, const PlacedEntry& entry, std::uint32_t top,
-                                     const std::vector<std::uint64_t>& room) const;
-  std::vector<std::size_t> in_order(const Problem& problem) const;
+  bool has_configuration(const Candidate& candidate) const;
+  // The entry's candidate on the first tier from `top` on that could hold it; else dropped, if it may be.
+  std::optional<std::uint32_t> place(const Terms& terms, const PlacedEntry& entry, std::uint32_t top) const;
 
   std::string_view name_;
   std::uint32_t method_;
   double keep_;
-  Order goes_first_;
+  Order order_;
 };
 
 // Least recently used first; of equals the less often used, then the larger id.
-bool older(const PlacedEntry& a, const PlacedEntry& b);
-// Least often used first; of equals the older.
-bool rarer(const PlacedEntry& a, const PlacedEntry& b);
+StepOrder oldest_first(const PlacedEntry& entry);
+// Least often used first; of equals the older, then the larger id.
+StepOrder rarest_first(const PlacedEntry& entry);
 
 }  // namespace shale

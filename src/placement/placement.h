@@ -1,21 +1,25 @@
-// Decides, for every entry, which method, how much to keep and which tier. Pure functions of their input: no clock, no
-// I/O, no locks, no randomness; the server and the simulator call the same code. Everything here may be called from any
-// thread.
+// Decides, for every entry, which method, how much to keep and which tier. A planner says what one entry would do next,
+// as a pure function of its input: no clock, no I/O, no locks, no randomness; PlacementState (placement_state.h) puts
+// the steps of all entries in order and keeps the placement, in the server, the simulator and replays alike. Everything
+// in this header may be called from any thread.
 //
 // The decision is a multiple-choice knapsack over several capacities, solved greedily as EvicPress (arXiv 2512.14946)
 // and AdaptCache (arXiv 2509.00105) do, and measured against its Lagrangian bound.
 //
 // Full copies on the lowest tier. By default the lowest tier also keeps every entry uncompressed, so that every loss
-// can be undone. Such a copy answers no request by itself and so has no utility: relief would give every one of them
+// can be undone. Such a copy answers no request by itself and so has no utility: demotion would give every one of them
 // up, at no loss, before it touched a placement. They can therefore stay out of the problem without changing any plan:
-// a candidate's `bytes` are those of the copy that answers, and `full_copies` says which of the others fit into the
-// room that the plan leaves. An entry whose full copy has gone is one whose caller no longer offers candidates better
-// than its current one. Whether entries may lie compressed on the lowest tier itself is the caller's choice, too, by
-// the candidates that it offers; where they may not, the last move is to drop.
+// a candidate's `bytes` are those of the copy that answers, and full copies take the room that the plan leaves, the
+// least used per byte going first. An entry whose full copy has gone is one whose caller no longer offers candidates
+// better than its current one. Whether entries may lie compressed on the lowest tier itself is the caller's choice,
+// too, by the candidates that it offers; where they may not, the last move is to drop.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -79,34 +83,85 @@ double utility(double alpha, double frequency, const Candidate& candidate);
 // Every entry's candidate after the plan.
 std::vector<std::uint32_t> placement_after(const Problem& problem, const Plan& plan);
 
-// Which entries' full copies the lowest tier has room for beside `placement` (a candidate index per entry): by
-// frequency per byte, largest first. Entries that are dropped or lie on the lowest tier need none. Indices, ascending.
-std::vector<std::size_t> full_copies(const Problem& problem, std::span<const std::uint32_t> placement);
+// The entry's dropped candidate, if it may be dropped.
+std::optional<std::uint32_t> dropped_candidate(const PlacedEntry& entry);
+
+// What every planner is told beside the entry.
+struct Terms {
+  Terms(double seconds_per_quality, std::span<const TierRoom> rooms) : alpha(seconds_per_quality), tiers(rooms) {}
+  Terms(const Problem& problem) : Terms(problem.alpha, problem.tiers) {}  // NOLINT: a problem has terms
+  double alpha;
+  std::span<const TierRoom> tiers;  // fast to slow
+
+  double utility(const PlacedEntry& entry, const Candidate& candidate) const {
+    return shale::utility(alpha, entry.frequency, candidate);
+  }
+  // Whether the candidate could lie on its tier at all, were the tier empty.
+  bool could_fit(const Candidate& candidate) const {
+    return candidate.tier == kDropped || candidate.bytes <= tiers[candidate.tier].capacity_bytes;
+  }
+};
+
+// In which order a tier's steps are taken, field by field; steps of equal order go by the entries' places in the state.
+struct StepOrder {
+  double first = 0, second = 0, third = 0;
+  auto operator<=>(const StepOrder&) const = default;
+};
+inline constexpr double kAnyDrop = std::numeric_limits<double>::infinity();
+inline constexpr StepOrder kAfterAll{kAnyDrop, kAnyDrop, kAnyDrop};
+
+// What an entry would give up next of its place, so that its tier gets room: a smaller form, a lower tier, or all.
+struct Demotion {
+  std::uint32_t to = 0;       // index into its candidates: of fewer bytes on this tier, or of a lower tier
+  StepOrder order;            // the least goes first
+  double drop = 0;            // utility given up
+  double floor_per_byte = 0;  // no demotion of a later order gives up less per byte freed; 0 where that is not known
+};
+
+// What an entry would rise to on a tier, and what others may give up for it.
+struct Promotion {
+  std::uint32_t to = 0;
+  StepOrder order;             // the greatest goes first
+  double drop_below = 0;       // all demotions that make its room together must drop less utility than this
+  StepOrder displaces_before;  // and each must be of an order before this
+};
 
 struct PlannerOptions {
-  bool divide_by_bytes = true;           // relief ranks offers by drop per byte freed (AdaptCache); false, `undivided`:
+  bool divide_by_bytes = true;           // demotion goes by drop per byte freed (AdaptCache); false, `undivided`:
                                          // by the drop alone (EvicPress)
   double hysteresis = 0.10;              // a promotion must win by this share over what it displaces
   std::uint32_t fixed_method_index = 0;  // for `fixed`, `impress`: the one method, as Candidate::method
   double fixed_keep = 1.0;               // for `fixed`, `impress`: the one keep
 };
 
+// An entry's `frequency` as planners see it is on the state's scale (placement_state.h): all entries' share one factor,
+// so that comparing and adding utilities means what it says and their size does not.
 class Planner {
  public:
   virtual ~Planner() = default;
   virtual std::string_view name() const = 0;
+  // False for planners that keep nothing on any tier, however much room there is.
+  virtual bool stores() const { return true; }
   // Where a new entry goes as if there were room: index into its candidates.
-  virtual std::uint32_t insert(const Problem& problem, const PlacedEntry& entry) const = 0;
+  virtual std::uint32_t insert(const Terms& terms, const PlacedEntry& entry) const = 0;
+  // Nothing where the entry, which is not pinned and lies on a tier, has nothing to give up.
+  virtual std::optional<Demotion> demotion(const Terms& terms, const PlacedEntry& entry) const = 0;
+  // The entry's best step to a configuration on `tier` of fewer than `bytes_below` bytes; nothing where it gains
+  // nothing there. The entry is not pinned. Requires that steps end: what displaced another is not displaced by it.
+  virtual std::optional<Promotion> promotion(const Terms& terms, const PlacedEntry& entry, std::uint32_t tier,
+                                             std::uint64_t bytes_below) const = 0;
+
+  // The whole problem at once, by a PlacementState made for it.
   // Moves after which no tier is over its capacity, top tier first.
-  virtual Plan relieve(const Problem& problem) const = 0;
+  Plan relieve(const Problem& problem) const;
   // Upgrades and moves up, into free room or at the cost of others, after which no tier is over its capacity. `shale`
   // never loses utility by it; the baselines follow their own order whatever it is worth. No moves when a tier is over
   // its capacity to begin with (relieve first), and none ever for planners that never promote.
-  virtual Plan promote(const Problem& problem) const = 0;
+  Plan promote(const Problem& problem) const;
 };
 
 // fixed, impress, lfu, lru, prefill, shale.
-//   shale    relief by least marginal utility drop, promotion with hysteresis (shale.cc)
+//   shale    demotion by least marginal utility drop, promotion with hysteresis (shale.cc)
 //   prefill  stores nothing: recompute always
 //   lru lfu  whole caches, uncompressed, the least recently or frequently used pushed down and out
 //   fixed    one method and keep for all, then as lru; impress: the scorer of that name and a keep, then as lfu

@@ -1,4 +1,3 @@
-#include "placement/board.h"
 #include "placement/planners.h"
 
 namespace shale {
@@ -7,21 +6,21 @@ namespace {
 class PrefillPlanner final : public Planner {
  public:
   std::string_view name() const override { return "prefill"; }
+  bool stores() const override { return false; }
 
-  std::uint32_t insert(const Problem&, const PlacedEntry& entry) const override {
+  std::uint32_t insert(const Terms&, const PlacedEntry& entry) const override {
     return dropped_candidate(entry).value_or(entry.current);
   }
 
-  Plan relieve(const Problem& problem) const override {
-    Board board(problem);
-    for (std::size_t e = 0; e < problem.entries.size(); ++e) {
-      const auto dropped = dropped_candidate(board.entry(e));
-      if (dropped && !board.entry(e).pinned && board.at(e).tier != kDropped) board.move(e, *dropped);
-    }
-    return board.plan();
+  std::optional<Demotion> demotion(const Terms&, const PlacedEntry& entry) const override {
+    const auto dropped = dropped_candidate(entry);
+    if (!dropped) return std::nullopt;
+    return Demotion{.to = *dropped, .order = {}};
   }
 
-  Plan promote(const Problem& problem) const override { return Board(problem).plan(); }
+  std::optional<Promotion> promotion(const Terms&, const PlacedEntry&, std::uint32_t, std::uint64_t) const override {
+    return std::nullopt;
+  }
 };
 
 }  // namespace

@@ -46,8 +46,8 @@ struct ReplayResult {
 };
 
 // Documents are met once, in order, each inserted as the planner says and the tiers relieved; then requests come. Each
-// is served from where its document lies (computed and inserted anew where it was dropped) and followed by one planning
-// round: relief, or promotion where nothing had to be relieved. Moves take no time. Deterministic.
+// is served from where its document lies (computed and inserted anew where it was dropped) and followed by one round of
+// PlacementState::settle, as in the cache. Moves take no time. Deterministic.
 ReplayResult replay(const ReplayWorkload& workload, const Planner& planner);
 
 }  // namespace shale

@@ -7,28 +7,26 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <utility>
 
+#include "placement/placement_state.h"
 #include "sim/contexts.h"
 
 namespace shale {
 namespace {
 
-constexpr double kFilledTo = 0.95;  // relief makes more room than needed, so that it is seldom needed
-constexpr std::uint64_t kRequestsBetweenPromotions = 100;
 constexpr std::uint64_t kRequestsBetweenLooks = 256;
 constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 
 // A context that is or was stored.
 struct Entry {
-  bool stored = false;
-  bool has_source = false;  // its uncompressed KV lies somewhere: it can become any configuration
+  std::optional<PlacementSlot> slot;  // while it is stored
+  bool has_source = false;            // its uncompressed KV lies somewhere: it can become any configuration
   std::uint32_t stored_children = 0;
-  Candidate current;
-  Frequency frequency{1};
-  std::uint64_t touched = 0;  // the last request that asked for it
 };
 
-class TieredRun {
+// Counts the bytes that the moves of its placement would take.
+class TieredRun final : public PlacementBackend {
  public:
   TieredRun(const Trace& trace, const TieredOptions& options, std::unique_ptr<Planner> planner,
             std::vector<std::string> methods)
@@ -38,7 +36,8 @@ class TieredRun {
         methods_(std::move(methods)),
         contexts_(trace),
         entries_(contexts_.all().size()),
-        used_(tiers().size()) {
+        state_(*planner_, {.alpha = options.alpha, .half_life_s = options.half_life_s}, rooms(options.hardware),
+               *this) {
     for (std::uint32_t i = 0; i < options_.servers; ++i) free_s_.push(0);
     result_.tokens_loaded.resize(tiers().size());
     result_.bytes_read.resize(tiers().size());
@@ -77,22 +76,27 @@ class TieredRun {
   void serve(const TraceRequest& request);
   double load(std::span<const ContextId> path, std::uint64_t prompt_tokens);
   void store(ContextId id);
-  void set(ContextId id, const Candidate& candidate);
+  void forget(ContextId id);
   PlacedEntry offer(ContextId id) const;
-  Problem problem(double filled_to) const;
-  void gather(Problem& problem, std::uint64_t touched_since);
-  void apply(const Problem& problem, const Plan& plan);
-  void relieve();
-  void promote();
+  void catch_up();
+  void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) override;
+  void drop_full_copy(PlacementSlot slot, const PlacedEntry& entry) override;
+
+  static std::vector<TierRoom> rooms(const Hardware& hardware) {
+    std::vector<TierRoom> rooms;
+    for (const SimulatedTier& tier : hardware.tiers) rooms.push_back({tier.capacity_bytes});
+    return rooms;
+  }
+  const Candidate& placed(ContextId id) const { return state_.placed(*entries_[id].slot); }
 
   const Trace& trace_;
   const TieredOptions& options_;
   std::unique_ptr<Planner> planner_;
   std::vector<std::string> methods_;  // by Candidate::method
   Contexts contexts_;
-  std::vector<Entry> entries_;      // by ContextId
-  std::vector<ContextId> members_;  // of the problem at hand
-  std::vector<std::uint64_t> used_;
+  std::vector<Entry> entries_;  // by ContextId
+  PlacementState state_;
+  std::vector<ContextId> changed_;  // whose candidates are others since the state was told
   double now_s_ = 0, quality_ = 0;
   std::priority_queue<double, std::vector<double>, std::greater<>> free_s_;  // when each server is free again
   double busy_s_ = 0, done_s_ = 0;
@@ -123,23 +127,22 @@ double TieredRun::decode_s(ContextId id, const Candidate& candidate) const {
 
 PlacedEntry TieredRun::offer(ContextId id) const {
   const Entry& entry = entries_[id];
+  const bool stored = entry.slot.has_value();
+  const Candidate current = stored ? placed(id) : Candidate{};
   PlacedEntry placed{.id = id,
-                     .frequency = entry.frequency.value(now_s_),
-                     .last_access_s = entry.frequency.last_access_s(),
-                     .accesses = entry.frequency.count(),
+                     .last_access_s = now_s_,
                      .candidates = {},
                      .full_copy_bytes = entry.has_source && !keeps_everything() ? full_bytes(id) : 0};
   const double recompute = recompute_s(id);
   const auto add = [&](std::uint32_t method, double keep, double share, double quality, double decode) {
-    const bool is_current = entry.stored && entry.current.method == method && entry.current.keep == keep;
-    const bool lower_keep = entry.current.method == method && keep < entry.current.keep;
-    if (entry.stored && !entry.has_source && !is_current && !lower_keep) return;
+    const bool is_current = stored && current.method == method && current.keep == keep;
+    const bool lower_keep = current.method == method && keep < current.keep;
+    if (stored && !entry.has_source && !is_current && !lower_keep) return;
     const auto bytes = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(full_bytes(id))));
     for (std::uint32_t tier = 0; tier < tiers().size(); ++tier) {
       const double load =
           tiers()[tier].latency_s + static_cast<double>(bytes) / tiers()[tier].read_bytes_per_s + decode;
-      if (is_current && entry.current.tier == tier)
-        placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+      if (is_current && current.tier == tier) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
       placed.candidates.push_back({method, keep, tier, bytes, quality, std::min(load, recompute)});
     }
   };
@@ -150,21 +153,17 @@ PlacedEntry TieredRun::offer(ContextId id) const {
         form.decode_s_per_full_byte * static_cast<double>(full_bytes(id)));
   }
   if (entry.stored_children == 0) {
-    if (!entry.stored) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+    if (!stored) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
     placed.candidates.push_back({kFullMethod, 1, kDropped, 0, 1, recompute});
   }
   return placed;
 }
 
-void TieredRun::set(ContextId id, const Candidate& candidate) {
-  Entry& entry = entries_[id];
+// Its parent may be dropped once nothing that continues it is stored.
+void TieredRun::forget(ContextId id) {
+  state_.remove(*std::exchange(entries_[id].slot, std::nullopt));
   const ContextId parent = contexts_.all()[id].parent;
-  if (entry.stored) used_[entry.current.tier] -= entry.current.bytes;
-  const bool stored = candidate.tier != kDropped;
-  if (stored) used_[candidate.tier] += candidate.bytes;
-  if (parent != kNoContext && stored != entry.stored) entries_[parent].stored_children += stored ? 1u : ~0u;
-  entry.stored = stored;
-  entry.current = candidate;
+  if (parent != kNoContext && --entries_[parent].stored_children == 0) changed_.push_back(parent);
 }
 
 // Seconds that loading takes; computes the rest and says so in the result.
@@ -175,25 +174,25 @@ double TieredRun::load(std::span<const ContextId> path, std::uint64_t prompt_tok
   for (const ContextId id : path) {
     Entry& entry = entries_[id];
     const std::uint64_t tokens = contexts_.all()[id].tokens;
-    missed = missed || !entry.stored;
+    missed = missed || !entry.slot;
     const double recompute = recompute_s(id);
     double loading = 0;
     if (!missed) {
-      const SimulatedTier& tier = tiers()[entry.current.tier];
-      loading = (used[entry.current.tier] ? 0 : tier.latency_s) +
-                static_cast<double>(entry.current.bytes) / tier.read_bytes_per_s + decode_s(id, entry.current);
+      const SimulatedTier& tier = tiers()[placed(id).tier];
+      loading = (used[placed(id).tier] ? 0 : tier.latency_s) +
+                static_cast<double>(placed(id).bytes) / tier.read_bytes_per_s + decode_s(id, placed(id));
     }
     if (missed || recompute <= loading) {
       seconds += recompute;
       weighted += static_cast<double>(tokens);
       result_.tokens_computed += tokens;
-      entry.has_source = true;
+      if (!std::exchange(entry.has_source, true) && entry.slot) changed_.push_back(id);
     } else {
-      used[entry.current.tier] = true;
+      used[placed(id).tier] = true;
       seconds += loading;
-      weighted += static_cast<double>(tokens) * entry.current.quality;
-      result_.tokens_loaded[entry.current.tier] += tokens;
-      result_.bytes_read[entry.current.tier] += entry.current.bytes;
+      weighted += static_cast<double>(tokens) * placed(id).quality;
+      result_.tokens_loaded[placed(id).tier] += tokens;
+      result_.bytes_read[placed(id).tier] += placed(id).bytes;
     }
   }
   quality_ += prompt_tokens > 0 ? weighted / static_cast<double>(prompt_tokens) : 1;
@@ -216,86 +215,64 @@ void TieredRun::serve(const TraceRequest& request) {
   result_.tokens += tokens;
   ++result_.requests;
   for (const ContextId id : path) {
-    Entry& entry = entries_[id];
-    if (!entry.stored) entry.frequency = Frequency(options_.half_life_s);
-    entry.frequency.access(now_s_);
-    entry.touched = result_.requests;
+    if (entries_[id].slot) state_.access(*entries_[id].slot, now_s_);
   }
   for (const ContextId id : path) {
-    if (!entries_[id].stored) store(id);
-    if (!entries_[id].stored) break;  // what follows could not be found again
+    if (!entries_[id].slot) store(id);
+    if (!entries_[id].slot) break;  // what follows could not be found again
   }
-  relieve();
-  if (result_.requests % kRequestsBetweenPromotions == 0) promote();
+  catch_up();
+  state_.settle();
+  catch_up();
 }
 
 void TieredRun::store(ContextId id) {
-  const PlacedEntry placed = offer(id);
-  const Candidate& chosen = placed.candidates[planner_->insert(problem(1), placed)];
-  if (chosen.tier == kDropped) return;
-  set(id, chosen);
-  result_.bytes_written[chosen.tier] += chosen.bytes;
-  if (keeps_everything() && chosen.tier != lowest()) result_.bytes_written[lowest()] += full_bytes(id);
-}
-
-Problem TieredRun::problem(double filled_to) const {
-  Problem problem{.alpha = options_.alpha, .tiers = {}, .entries = {}};
-  for (const SimulatedTier& tier : tiers()) {
-    const bool unlimited = tier.capacity_bytes == kUnlimited;
-    problem.tiers.push_back(
-        {unlimited ? kUnlimited : static_cast<std::uint64_t>(filled_to * static_cast<double>(tier.capacity_bytes))});
+  const PlacementSlot slot = state_.add(offer(id), now_s_);
+  entries_[id].slot = slot;
+  if (const ContextId parent = contexts_.all()[id].parent; parent != kNoContext) {
+    if (entries_[parent].stored_children++ == 0) changed_.push_back(parent);
   }
-  return problem;
-}
-
-// What lies on an unlimited lowest tier is in nobody's way, and joins only where it was asked for since.
-void TieredRun::gather(Problem& problem, std::uint64_t touched_since) {
-  members_.clear();
-  for (ContextId id = 0; id < entries_.size(); ++id) {
-    const Entry& entry = entries_[id];
-    if (!entry.stored) continue;
-    if (keeps_everything() && entry.current.tier == lowest() && entry.touched <= touched_since) continue;
-    members_.push_back(id);
-    problem.entries.push_back(offer(id));
+  catch_up();
+  state_.place(slot);
+  const Candidate chosen = placed(id);
+  if (chosen.tier == kDropped) {
+    forget(id);
+  } else {
+    result_.bytes_written[chosen.tier] += chosen.bytes;
+    if (keeps_everything() && chosen.tier != lowest()) result_.bytes_written[lowest()] += full_bytes(id);
   }
+  catch_up();
 }
 
-void TieredRun::apply(const Problem& problem, const Plan& plan) {
-  for (const Move& move : plan.moves) {
-    const ContextId id = members_[move.entry];
-    const Candidate& from = problem.entries[move.entry].candidates[move.from];
-    const Candidate& to = problem.entries[move.entry].candidates[move.to];
-    if (to.tier != kDropped && (to.tier != from.tier || to.bytes > from.bytes)) {
-      const bool from_source = to.bytes > from.bytes || to.method != from.method;
-      const std::uint32_t origin = from_source && from.method != kFullMethod ? lowest() : from.tier;
-      result_.bytes_read[origin] += origin == from.tier ? from.bytes : full_bytes(id);
-      result_.bytes_written[to.tier] += to.bytes;
+void TieredRun::start_move(PlacementSlot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) {
+  const auto id = static_cast<ContextId>(entry.id);
+  if (to.tier == kDropped || !entries_[id].has_source) changed_.push_back(id);
+  if (to.tier == kDropped || (to.tier == from.tier && to.bytes <= from.bytes)) return;
+  const bool from_source = to.bytes > from.bytes || to.method != from.method;
+  const std::uint32_t origin = from_source && from.method != kFullMethod ? lowest() : from.tier;
+  result_.bytes_read[origin] += origin == from.tier ? from.bytes : full_bytes(id);
+  result_.bytes_written[to.tier] += to.bytes;
+}
+
+void TieredRun::drop_full_copy(PlacementSlot, const PlacedEntry& entry) {
+  changed_.push_back(static_cast<ContextId>(entry.id));
+}
+
+// Tells the state what each changed context can become now; what it dropped is forgotten.
+void TieredRun::catch_up() {
+  while (!changed_.empty()) {
+    const ContextId id = changed_.back();
+    changed_.pop_back();
+    Entry& entry = entries_[id];
+    if (!entry.slot) continue;
+    if (placed(id).tier == kDropped) {
+      forget(id);
+      continue;
     }
-    set(id, to);
+    const bool whole = placed(id).method == kFullMethod;
+    if (!keeps_everything() && !whole && state_.entry(*entry.slot).full_copy_bytes == 0) entry.has_source = false;
+    state_.update(*entry.slot, offer(id));
   }
-  if (keeps_everything()) return;
-  const std::vector<std::uint32_t> placement = placement_after(problem, plan);
-  std::vector<bool> kept(problem.entries.size());
-  for (const std::size_t e : full_copies(problem, placement)) kept[e] = true;
-  for (std::size_t e = 0; e < kept.size(); ++e) {
-    Entry& entry = entries_[members_[e]];
-    entry.has_source = entry.stored && (entry.current.method == kFullMethod || kept[e]);
-  }
-}
-
-void TieredRun::relieve() {
-  bool over = false;
-  for (std::uint32_t tier = 0; tier < tiers().size(); ++tier) over |= used_[tier] > tiers()[tier].capacity_bytes;
-  if (!over) return;
-  Problem now = problem(kFilledTo);
-  gather(now, result_.requests);
-  apply(now, planner_->relieve(now));
-}
-
-void TieredRun::promote() {
-  Problem now = problem(1);
-  gather(now, result_.requests - kRequestsBetweenPromotions);
-  apply(now, planner_->promote(now));
 }
 
 Status check(const TieredOptions& options) {

@@ -8,8 +8,8 @@
 //
 // Loading does not overlap with computing. With `servers` a request first waits until one of them is free, which is
 // busy for its ttft, decoding running beside; without, requests do not wait for one another, so that the times compare
-// planners and are not a server's under load. Contexts that were computed become entries: the planner says where they
-// go, relieves tiers that overflow, and promotes at every hundredth request.
+// planners and are not a server's under load. Contexts that were computed become entries, placed by the
+// PlacementState that the cache itself has, with one round of it after each request.
 #pragma once
 
 #include <cstdint>

@@ -45,18 +45,18 @@ TEST(Shale, InsertsWhereUtilityIsHighest) {
 TEST(Shale, InsertsByAlpha) {
   const PlacedEntry example =
       entry({{1, 0.4, 0, 40, 0.82, 0.20}, {1, 0.5, 0, 50, 0.92, 0.24}, {0, 1, kDropped, 0, 1, 9}});
-  EXPECT_EQ(shale()->insert({.alpha = 0.39, .tiers = {{100}}, .entries = {}}, example), 0u);
-  EXPECT_EQ(shale()->insert({.alpha = 0.41, .tiers = {{100}}, .entries = {}}, example), 1u);
+  EXPECT_EQ(shale()->insert(Problem{.alpha = 0.39, .tiers = {{100}}, .entries = {}}, example), 0u);
+  EXPECT_EQ(shale()->insert(Problem{.alpha = 0.41, .tiers = {{100}}, .entries = {}}, example), 1u);
 }
 
 TEST(Shale, InsertsNothingThatTheWholeTierCouldNotHold) {
   const PlacedEntry big = entry({on(0, 500, 1), on(1, 500, 0.5), on(kDropped, 0, 0.1)});
-  EXPECT_EQ(shale()->insert({.tiers = {{100}, {1000}}, .entries = {}}, big), 1u);
+  EXPECT_EQ(shale()->insert(Problem{.tiers = {{100}, {1000}}, .entries = {}}, big), 1u);
 }
 
 TEST(Shale, OfEqualUtilityTheSmallerIsInserted) {
   const PlacedEntry tied = entry({on(0, 50, 1), on(0, 20, 1), on(kDropped, 0, 0.1)});
-  EXPECT_EQ(shale()->insert({.tiers = {{100}}, .entries = {}}, tied), 1u);
+  EXPECT_EQ(shale()->insert(Problem{.tiers = {{100}}, .entries = {}}, tied), 1u);
 }
 
 TEST(Shale, PressingAndMovingAreComparedPerByte) {

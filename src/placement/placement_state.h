@@ -1,0 +1,219 @@
+// Where every entry lies, kept up to date change by change: a change touches the entry that changed and those that have
+// to make room for it, never all.
+//
+//   owner ── add, update, remove, access, in_pool, pin, set_capacity ──> PlacementState ── start_move ──> backend
+//         ── place, settle ───────────────────────────────────────────>       │ asks
+//                                                                           Planner     what would this entry do next?
+//
+// Every entry that is not pinned has a standing demotion on its tier and at most one promotion to each tier, in a heap
+// a tier. A place is made by demotions in the planner's order, top tier first; a promotion is tried by making its
+// place, and taken back where others would have to give up more than the planner allows for it.
+//
+// Time. Frequencies decay together, with one half-life, so their ratios do not change and neither does any order of
+// steps; the state keeps frequencies as they would be counted at one moment in the past, and decay costs nothing.
+//
+// The pool is the nearest tier. A request that finds an entry in the block pool waits for no load and gets exact KV,
+// wherever else the entry lies: with probability p of that, the expected utility of a candidate is
+//   p · α + (1 − p) · (α · quality − ttft)   an access
+// so all differences between candidates shrink by 1 − p, and the pool counts as a smaller frequency. p is the share of
+// the entry that the pool holds now, times `pool_certainty`: what it holds now may be gone when the next request comes.
+//
+// Deterministic: the same calls give the same moves. Not thread-safe. Backend and planner must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "placement/placement.h"
+#include "placement/placement_backend.h"
+#include "placement/step_heap.h"
+
+namespace shale {
+
+struct PlacementOptions {
+  double alpha = 1;             // seconds per unit of quality
+  double half_life_s = 600;     // of the frequency of accesses; infinite: they are counted and do not decay
+  double pool_certainty = 0.9;  // that what the pool holds now it holds at the next access; [0, 1]
+};
+
+// How many promotions a round of `settle` looks at on each tier.
+inline constexpr std::uint32_t kPromotionsARound = 4;
+inline constexpr std::uint32_t kAllPromotions = ~std::uint32_t{0};
+
+// A call of a PlacementState, as it can be made again on another.
+struct PlacementEvent {
+  enum class Kind { kAdd, kUpdate, kRemove, kAccess, kInPool, kPin, kCapacity, kPlace, kSettle, kRelieve, kPromote };
+  Kind kind = Kind::kSettle;
+  PlacementSlot slot = 0;    // or the tier, of a capacity
+  double value = 0;          // the time, the share in the pool, or 1 for pinned
+  std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at
+  PlacedEntry entry = {};    // of kAdd and kUpdate
+};
+
+class PlacementState {
+ public:
+  PlacementState(const Planner& planner, const PlacementOptions& options, std::vector<TierRoom> tiers,
+                 PlacementBackend& backend);
+
+  // Entries. `frequency` is as of now. The entry lies where `current` says; nothing is moved until place or settle.
+  PlacementSlot add(PlacedEntry entry, double now_s);
+  // Other candidates, `current` among them, another full copy, pinned or not. What the state knows of its use stays.
+  void update(PlacementSlot slot, PlacedEntry entry);
+  void remove(PlacementSlot slot);
+
+  void access(PlacementSlot slot, double now_s);
+  // How much of the entry, [0, 1], the block pool holds.
+  void in_pool(PlacementSlot slot, double share);
+  // In use: keeps its place until it is unpinned.
+  void pin(PlacementSlot slot, bool pinned);
+  // Small changes cost nothing. After one by more than a sixteenth all steps are made again, once.
+  void set_capacity(std::uint32_t tier, std::uint64_t bytes);
+
+  // Puts the entry where the planner would insert it, and others make room, or it does itself. Its candidate then; for
+  // this entry no move is started.
+  std::uint32_t place(PlacementSlot slot);
+  // One round: where a tier is over its capacity, room is made; else promotions, at most so many looked at on each
+  // tier. False at rest: when nothing moved and there was nothing more to look at.
+  bool settle(std::uint32_t promotions_max = kPromotionsARound);
+  // The parts of a round; true when anything moved.
+  bool relieve();
+  bool promote(std::uint32_t promotions_max);
+
+  // Its `frequency` is on the state's own scale.
+  const PlacedEntry& entry(PlacementSlot slot) const { return tracked_[slot].entry; }
+  const Candidate& placed(PlacementSlot slot) const { return at(slot); }
+  std::size_t size() const { return live_; }
+  std::uint64_t used_bytes(std::uint32_t tier) const { return used_[tier]; }
+  std::uint64_t full_copy_bytes() const { return copied_; }  // on the lowest tier, where that is bounded
+  // Everything as planners would see it at once, frequencies as of now and without accesses that the pool answers; in
+  // the order of slots.
+  Problem problem(double now_s) const;
+
+  // Shows every call to `seen`, before it is made: a state that they are applied to, in order, decides the same.
+  void record(std::function<void(const PlacementEvent&)> seen) { seen_ = std::move(seen); }
+  void apply(const PlacementEvent& event);
+
+  // The books are the sums that they should be, and no entry's next step is missing. Looks at everything.
+  Status check_integrity() const;
+
+ private:
+  struct Tracked {
+    PlacedEntry entry;  // its frequency is weight × the share of accesses that miss the pool
+    double weight = 0;  // accesses, as counted at epoch_s_
+    double pool_share = 0;
+    bool live = false;
+    bool noted = false;  // while net moves are gathered
+  };
+  struct DemotionStep {
+    Demotion demotion;
+    PlacementSlot slot;
+    std::uint64_t version;
+    bool later_than(const DemotionStep& other) const;
+  };
+  struct PromotionStep {
+    Promotion promotion;
+    PlacementSlot slot;
+    std::uint64_t version;
+    bool later_than(const PromotionStep& other) const;
+  };
+  struct FullCopy {
+    double worth;  // frequency per byte
+    PlacementSlot slot;
+    std::uint64_t version;
+    bool later_than(const FullCopy& other) const;
+  };
+  struct Ascent {
+    StepHeap<PromotionStep> steps;
+    // Looked at in this round, and not possible. They are looked at again once something has changed.
+    std::vector<PlacementSlot> passed;
+    std::uint64_t round_began = 0;  // changes_ then
+  };
+  struct Logged {
+    PlacementSlot slot;
+    std::uint32_t from;
+    std::uint64_t version_before, version;
+  };
+  struct Limit {
+    double drop_below = kAnyDrop;
+    StepOrder displaces_before = kAfterAll;
+  };
+
+  const Candidate& at(PlacementSlot slot) const;
+  Terms terms() const { return {options_.alpha, tiers_}; }
+  std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers_.size() - 1); }
+  std::uint64_t over_bytes(std::uint32_t tier) const;
+  bool bounded(std::uint32_t tier) const;
+  bool over() const;
+  std::uint64_t free_bytes(std::uint32_t tier) const;
+  double scale(double now_s) const;
+  double advance(double now_s);
+
+  // placement_state.cc: books
+  std::uint64_t copy_bytes(PlacementSlot slot) const;
+  void count(PlacementSlot slot);
+  void uncount(PlacementSlot slot);
+  void weigh(PlacementSlot slot);
+  void renew(PlacementSlot slot);
+  void shift(PlacementSlot slot, std::uint32_t to);
+  void undo(std::size_t logged);
+  void drop_copy(PlacementSlot slot);
+  void drop_copies();
+  bool commit(PlacementSlot silent);
+
+  // placement_steps.cc
+  std::optional<DemotionStep> demotion_of(PlacementSlot slot) const;
+  std::optional<PromotionStep> promotion_of(PlacementSlot slot, std::uint32_t tier, std::uint64_t bytes_below) const;
+  FullCopy full_copy_of(PlacementSlot slot) const;
+  void offer(PlacementSlot slot);
+  void offer_demotion(PlacementSlot slot);
+  void offer_promotions(PlacementSlot slot);
+  void offer_moved(std::size_t logged);
+  void make_demotions(std::uint32_t tier);
+  void make_promotions(std::uint32_t tier);
+  void make_copies();
+  void unmake();
+  const DemotionStep* least_demotion(std::uint32_t tier);
+  bool make_room(std::uint32_t tier, const Limit& limit, double& dropped);
+  bool make_room(const Limit& limit);
+  bool make_all_fit();
+  bool ascend_all(std::uint32_t promotions_max);
+  void begin_round(std::uint32_t tier);
+  void ascend(std::uint32_t tier, std::uint32_t looks);
+  std::uint64_t bytes_that_may_pay(const PromotionStep& step, std::uint32_t tier);
+  void look_at(const PromotionStep& step, std::uint32_t tier);
+
+  void show(const PlacementEvent& event) const {
+    if (seen_) seen_(event);
+  }
+
+  const Planner& planner_;
+  PlacementOptions options_;
+  std::vector<TierRoom> tiers_;
+  PlacementBackend& backend_;
+
+  std::vector<Tracked> tracked_;         // by slot
+  std::vector<std::uint64_t> versions_;  // by slot: a new one at every change, 0 for none
+  std::vector<PlacementSlot> free_;
+  std::size_t live_ = 0;
+  std::uint64_t version_ = 0;  // the last one given
+  std::uint64_t changes_ = 0;  // so far; what was tried and taken back is none
+  double epoch_s_ = 0, now_s_ = 0;
+  bool started_ = false;  // epoch_s_ is the first moment seen
+
+  std::vector<std::uint64_t> used_;  // by tier
+  std::uint64_t copied_ = 0;         // full copies on a bounded lowest tier
+  std::vector<StepHeap<DemotionStep>> demotions_;
+  std::vector<Ascent> ascents_;
+  StepHeap<FullCopy> copies_;
+
+  std::function<void(const PlacementEvent&)> seen_;
+  std::vector<Logged> log_;  // moves of the call at hand
+  std::vector<PlacementSlot> copies_dropped_;
+  std::uint64_t tried_ = 0;          // the version of the entry whose promotion is being tried
+  std::vector<DemotionStep> taken_;  // demotions of the trial at hand, to be put back when it fails
+};
+
+}  // namespace shale

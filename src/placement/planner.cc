@@ -1,0 +1,53 @@
+// The whole problem at once.
+#include "placement/placement_state.h"
+
+namespace shale {
+namespace {
+
+// Slots of a state without removals are the order of adding.
+class MovesOf final : public PlacementBackend {
+ public:
+  MovesOf(const Problem& problem, const Planner& planner)
+      : problem_(problem), state_(planner, {.alpha = problem.alpha, .half_life_s = kAnyDrop}, problem.tiers, *this) {
+    for (const PlacedEntry& entry : problem.entries) state_.add(entry, 0);
+  }
+
+  PlacementState& state() { return state_; }
+
+  Plan plan() {
+    plan_.feasible = true;
+    for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
+      plan_.feasible = plan_.feasible && state_.used_bytes(tier) <= problem_.tiers[tier].capacity_bytes;
+    }
+    for (PlacementSlot slot = 0; slot < problem_.entries.size(); ++slot) {
+      plan_.utility += utility(problem_.alpha, problem_.entries[slot].frequency, state_.placed(slot));
+    }
+    return std::move(plan_);
+  }
+
+  void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate&, const Candidate&) override {
+    plan_.moves.push_back({slot, problem_.entries[slot].current, entry.current});
+  }
+  void drop_full_copy(PlacementSlot, const PlacedEntry&) override {}
+
+ private:
+  const Problem& problem_;
+  PlacementState state_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan Planner::relieve(const Problem& problem) const {
+  MovesOf moves(problem, *this);
+  moves.state().relieve();
+  return moves.plan();
+}
+
+Plan Planner::promote(const Problem& problem) const {
+  MovesOf moves(problem, *this);
+  moves.state().promote(kAllPromotions);
+  return moves.plan();
+}
+
+}  // namespace shale

@@ -1,0 +1,141 @@
+// A PlacementState's twin without its books: everything is looked at again at every step.
+#pragma once
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "placement/placement_state.h"
+
+namespace shale::testing {
+
+class NaivePlacement {
+ public:
+  NaivePlacement(const Planner& planner, const PlacementOptions& options, std::vector<TierRoom> tiers)
+      : planner_(planner), options_(options) {
+    problem_.alpha = options.alpha;
+    problem_.tiers = std::move(tiers);
+  }
+
+  Problem& problem() { return problem_; }
+  PlacedEntry& entry(std::size_t slot) { return problem_.entries[slot]; }
+  bool live(std::size_t slot) const { return slot < live_.size() && live_[slot]; }
+
+  void put(std::size_t slot, const PlacedEntry& entry) {
+    if (slot >= problem_.entries.size()) {
+      problem_.entries.resize(slot + 1);
+      live_.resize(slot + 1);
+      shares_.resize(slot + 1);
+      frequencies_.resize(slot + 1);
+    }
+    problem_.entries[slot] = entry;
+    live_[slot] = true;
+    shares_[slot] = 0;
+    frequencies_[slot] = entry.frequency;
+    weigh(slot);
+  }
+  void remove(std::size_t slot) { live_[slot] = false; }
+  void pass(double seconds) {
+    for (std::size_t slot = 0; slot < live_.size(); ++slot) {
+      frequencies_[slot] *= std::exp2(-seconds / options_.half_life_s);
+      weigh(slot);
+    }
+  }
+  void access(std::size_t slot, double now_s) {
+    frequencies_[slot] += 1;
+    entry(slot).last_access_s = now_s;
+    ++entry(slot).accesses;
+    weigh(slot);
+  }
+  void in_pool(std::size_t slot, double share) {
+    shares_[slot] = share;
+    weigh(slot);
+  }
+
+  std::uint64_t used(std::uint32_t tier) const {
+    std::uint64_t bytes = 0;
+    for (std::size_t slot = 0; slot < live_.size(); ++slot) {
+      if (live_[slot] && at(slot).tier == tier) bytes += at(slot).bytes;
+    }
+    return bytes;
+  }
+  const Candidate& at(std::size_t slot) const {
+    return problem_.entries[slot].candidates[problem_.entries[slot].current];
+  }
+
+  bool over() const {
+    for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
+      if (used(tier) > problem_.tiers[tier].capacity_bytes) return true;
+    }
+    return false;
+  }
+
+  void place(std::size_t slot) {
+    entry(slot).current = planner_.insert(problem_, entry(slot));
+    relieve();
+  }
+  void relieve() {
+    double dropped = 0;
+    for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) make_room(tier, std::nullopt, ~0u, dropped);
+  }
+
+  // Whether any promotion of any entry to any tier, in any form, would pay.
+  bool anything_pays() const {
+    for (std::size_t slot = 0; slot < live_.size(); ++slot) {
+      if (!live_[slot] || problem_.entries[slot].pinned) continue;
+      for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
+        std::uint64_t below = ~std::uint64_t{0};
+        while (const auto step = planner_.promotion(problem_, problem_.entries[slot], tier, below)) {
+          if (pays(slot, *step)) return true;
+          below = problem_.entries[slot].candidates[step->to].bytes;
+        }
+      }
+    }
+    return false;
+  }
+
+ private:
+  void weigh(std::size_t slot) {
+    entry(slot).frequency = frequencies_[slot] * (1 - options_.pool_certainty * shares_[slot]);
+  }
+
+  bool pays(std::size_t slot, const Promotion& step) const {
+    NaivePlacement trial = *this;
+    trial.entry(slot).current = step.to;
+    double dropped = 0;
+    for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
+      if (!trial.make_room(tier, step, slot, dropped)) return false;
+    }
+    return dropped < step.drop_below;
+  }
+
+  bool make_room(std::uint32_t tier, const std::optional<Promotion>& limit, std::size_t still, double& dropped) {
+    const std::uint64_t capacity = planner_.stores() ? problem_.tiers[tier].capacity_bytes : 0;
+    while (used(tier) > capacity) {
+      std::optional<Demotion> least;
+      std::size_t of = 0;
+      for (std::size_t slot = 0; slot < live_.size(); ++slot) {
+        if (!live_[slot] || slot == still || entry(slot).pinned || at(slot).tier != tier) continue;
+        const auto demotion = planner_.demotion(problem_, entry(slot));
+        if (!demotion || (least && !(demotion->order < least->order))) continue;
+        least = demotion;
+        of = slot;
+      }
+      if (!least) return false;
+      if (limit && (!(least->order < limit->displaces_before) || dropped + least->drop >= limit->drop_below)) {
+        return false;
+      }
+      dropped += least->drop;
+      entry(of).current = least->to;
+    }
+    return true;
+  }
+
+  const Planner& planner_;
+  PlacementOptions options_;
+  Problem problem_;
+  std::vector<bool> live_;
+  std::vector<double> shares_, frequencies_;
+};
+
+}  // namespace shale::testing
