@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cache/cache_state.h"
+#include "core/stopwatch.h"
 
 namespace shale {
 
@@ -85,6 +86,7 @@ void Cache::State::trim_bases(const Problem& problem, std::span<const std::uint3
 
 void Cache::plan() {
   State& s = *state_;
+  const Stopwatch planning(s.clock, s.stats.planning_seconds);
   s.plan_due = false;
   s.planned_at_s = s.clock.now_s();
   // What other processes measured meanwhile; without it the plan is merely older.
@@ -110,6 +112,7 @@ bool Cache::work(Executor& executor) {
     plan();
     return !s.jobs.empty();
   }
+  const Stopwatch background(s.clock, s.stats.background_seconds);
   const Job::Progress progress = s.jobs.front()->step(executor);
   if (progress == Job::Progress::kDeferred) {
     s.jobs.push_back(std::move(s.jobs.front()));

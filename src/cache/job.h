@@ -23,6 +23,8 @@ struct CacheStats {
   std::uint64_t corrupt_observations = 0;  // the entry cannot be ranked by scorers that read them; nothing else is lost
   std::uint64_t failed_reads = 0, failed_writes = 0, refused_full = 0;
   std::uint64_t encoded_bytes = 0, copies = 0, presses = 0, drops = 0;
+  double background_seconds = 0;  // encoding, writing and moving, as the engine's thread took part in it
+  double planning_seconds = 0;
 };
 
 // What jobs work on; owned by the cache, which outlives its jobs.

@@ -63,6 +63,7 @@ struct Response {
   std::vector<Token> tokens;  // generated, the end-of-turn token left out
   std::uint32_t prompt_tokens = 0;
   CachedTokens cached;
+  std::uint32_t computed_tokens() const { return prompt_tokens - cached.total(); }  // of the prompt
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per entry: tier, method, keep, bytes
   PageBudgetStats budget;           // what staying inside its page budget took
@@ -85,6 +86,9 @@ struct EngineOptions {
   // While others decode, a step with a chunk of a prompt takes about this many times as long as one without, so that a
   // long prompt does not hold up the answers of others; 0: chunks are always whole.
   double chunk_slowdown = 1.7;
+  // false: requests neither look up nor leave behind anything, in the pool or on tiers; for measuring what that is
+  // worth. A method in a request's demand is refused then.
+  bool prefix_cache = true;
   std::uint32_t query_window = 64;  // captured for scorers that read queries
 };
 

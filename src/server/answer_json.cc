@@ -37,6 +37,7 @@ Json usage_json(const Response& response) {
           {"total_tokens", response.prompt_tokens + response.tokens.size()},
           {"prompt_tokens_details",
            {{"cached_tokens", cached.total()},
+           {"computed_tokens", response.computed_tokens()},
             {"cached_from",
              {{"pool", cached.pool}, {"memory", cached.memory}, {"disk", cached.disk}, {"remote", cached.remote}}},
             {"lossy", response.lossy}}}};
