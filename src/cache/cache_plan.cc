@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "cache/cache_state.h"
+#include "core/stopwatch.h"
 
 namespace shale {
 
@@ -134,6 +135,7 @@ void Cache::State::queue_move(Entry& entry, const Configuration& to) {
 
 void Cache::plan() {
   State& s = *state_;
+  const Stopwatch planning(s.clock, s.stats.planning_seconds);
   s.planned_at_s = s.clock.now_s();
   // What other processes measured meanwhile; without it the plan is merely older.
   if (s.catalogue) static_cast<void>(s.catalogue->refresh());

@@ -3,6 +3,7 @@
 
 #include "cache/cache_state.h"
 #include "cache/stored_observations.h"
+#include "core/stopwatch.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -13,6 +14,7 @@ EntryKey Cache::key_of(const EntryKey& parent, std::span<const std::int32_t> tok
 
 // Where the new entry goes, after everybody else made room for it.
 Configuration Cache::State::place(Entry& entry) {
+  const Stopwatch planning(clock, stats.planning_seconds);
   const EntryPin source(entry);  // its pages are at hand: every configuration can be made
   Planned& own = planned[entry.key];
   own.placed = {};

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "cache/cache_state.h"
+#include "core/stopwatch.h"
 
 namespace shale {
 namespace {
@@ -32,6 +33,7 @@ bool Cache::work(Executor& executor) {
     plan();
     if (!s.jobs.empty()) return true;
   }
+  const Stopwatch background(s.clock, s.stats.background_seconds);
   return s.jobs.work(executor, [&s](Entry& entry) { s.settle(entry); });
 }
 

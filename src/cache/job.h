@@ -26,6 +26,8 @@ struct CacheStats {
   std::uint64_t encoded_bytes = 0, copies = 0, presses = 0, drops = 0;
   std::uint64_t late_loads = 0;  // that a request gave up waiting for
   std::uint64_t given_up = 0;    // entries that were to be stored, and made room for requests instead
+  double background_seconds = 0;  // encoding, writing and moving, as the engine's thread took part in it
+  double planning_seconds = 0;
 };
 
 // What jobs work on; owned by the cache, which outlives its jobs.

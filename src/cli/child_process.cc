@@ -16,27 +16,47 @@
 namespace shale {
 namespace {
 
-// Starts `command` with stdout going to `out` (-1: dropped).
-Result<pid_t> spawn(const std::vector<std::string>& command, int out, ChildErrors errors) {
+constexpr const char* kNowhere = "/dev/null";
+
+// Starts `command` with stdout and stderr going to files that are open here.
+Result<pid_t> spawn(const std::vector<std::string>& command, int out, int err) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  if (errors == ChildErrors::kDrop) posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  if (out >= 0) {
-    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-  } else {
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  }
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, kNowhere, O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
   pid_t pid = 0;
   const int error = posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error) return fail(ErrorCode::kIo, "cannot start {}: {}", command[0], std::strerror(error));
   return pid;
 }
+
+// Closed when it goes.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::filesystem::path& path)
+      : file_(open(path.empty() ? kNowhere : path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)),
+        error_(errno) {}
+  ~OpenFile() {
+    if (file_ >= 0) close(file_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  int get() const { return file_; }
+  Status check() const {
+    if (file_ < 0) return fail(ErrorCode::kIo, "cannot write what a program says: {}", std::strerror(error_));
+    return {};
+  }
+
+ private:
+  const int file_, error_;
+};
 
 int wait_for(pid_t pid) {
   int status = 0;
@@ -65,7 +85,8 @@ std::string read_to_end(int file, pid_t pid) {
 Result<std::string> run_child(const std::vector<std::string>& command, ChildErrors errors) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return fail(ErrorCode::kIo, "cannot make a pipe: {}", std::strerror(errno));
-  const auto pid = spawn(command, ends[1], errors);
+  const OpenFile nowhere({});
+  const auto pid = spawn(command, ends[1], errors == ChildErrors::kShow ? STDERR_FILENO : nowhere.get());
   close(ends[1]);
   std::string text = pid ? read_to_end(ends[0], *pid) : std::string();
   close(ends[0]);
@@ -79,8 +100,12 @@ Result<std::string> run_child(const std::vector<std::string>& command, ChildErro
   return text;
 }
 
-Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command) {
-  SHALE_ASSIGN(const pid_t pid, spawn(command, -1, ChildErrors::kDrop));
+Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command, const std::filesystem::path& out,
+                                         const std::filesystem::path& err) {
+  const OpenFile out_file(out), err_file(err);
+  SHALE_TRY(out_file.check());
+  SHALE_TRY(err_file.check());
+  SHALE_ASSIGN(const pid_t pid, spawn(command, out_file.get(), err_file.get()));
   return ChildProcess(pid);
 }
 
@@ -95,6 +120,10 @@ ChildProcess::~ChildProcess() {
   if (pid_ <= 0) return;
   kill(pid_, SIGTERM);
   wait_for(pid_);
+}
+
+void ChildProcess::send(int signal) const {
+  if (pid_ > 0) ::kill(pid_, signal);
 }
 
 bool ChildProcess::running() const {

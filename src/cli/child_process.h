@@ -22,12 +22,16 @@ Result<std::string> run_child(const std::vector<std::string>& command, ChildErro
 // A program in the background; asked to end, and waited for, when this is destroyed.
 class ChildProcess {
  public:
-  static Result<ChildProcess> start(const std::vector<std::string>& command);
+  // What it writes to stdout and stderr is lost, or goes into a file.
+  static Result<ChildProcess> start(const std::vector<std::string>& command, const std::filesystem::path& out = {},
+                                    const std::filesystem::path& err = {});
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;
 
   bool running() const;
+  // Returns at once. SIGTERM asks, SIGKILL does not.
+  void send(int signal) const;
 
  private:
   explicit ChildProcess(pid_t pid) : pid_(pid) {}

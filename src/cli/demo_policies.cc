@@ -156,13 +156,6 @@ DemoPolicy Replays::as_it_ran() const {
 
 }  // namespace
 
-double quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(values.size())));
-  return values[std::max<std::size_t>(rank, 1) - 1];
-}
-
 Result<std::vector<DemoPolicy>> compare_policies(DemoStack& stack, std::span<const MetDocument> documents,
                                                  std::span<const AnsweredRequest> requests) {
   const Replays replays(stack, documents, requests);

@@ -28,7 +28,4 @@ struct DemoPolicy {
 Result<std::vector<DemoPolicy>> compare_policies(DemoStack& stack, std::span<const MetDocument> documents,
                                                  std::span<const AnsweredRequest> requests);
 
-// The value that a share `q` of the values does not pass (nearest rank).
-double quantile(std::vector<double> values, double q);
-
 }  // namespace shale

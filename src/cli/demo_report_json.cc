@@ -1,4 +1,5 @@
 #include "cli/demo_report.h"
+#include "cli/quantile.h"
 
 namespace shale {
 namespace {

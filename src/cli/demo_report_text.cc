@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/demo_report.h"
+#include "cli/quantile.h"
 #include "core/units.h"
 
 namespace shale {

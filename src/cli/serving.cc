@@ -132,7 +132,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};
   std::vector<std::unique_ptr<Tier>> tiers;
   std::unique_ptr<Catalogue> catalogue;
-  if (options.store) {
+  if (options.store && options.engine.prefix_cache) {
     SHALE_ASSIGN(tiers, open_tiers(specs, serving->clock_));
     if (const auto file = catalogue_file(specs)) {
       SHALE_ASSIGN(catalogue, Catalogue::open(*file, fingerprint.hash));

@@ -6,6 +6,7 @@
 
 #include "cli/option_types.h"
 #include "cli/serving.h"
+#include "eviction/policies.h"
 
 namespace shale {
 namespace {
@@ -101,6 +102,20 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
   add_size(command, "--memory", options.tiers.memory_bytes, "Room of the memory tier; 0: none",
            "an eighth of memory, at most 1GiB")
       ->envname("SHALE_MEMORY")
+      ->group("Tiers");
+  command
+      .add_option("--prefix-cache", options.engine.prefix_cache,
+                  "off: every prompt is computed whole; neither pool nor tiers keep anything for later requests")
+      ->envname("SHALE_PREFIX_CACHE")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("on|off")
+      ->default_str("on")
+      ->group("Tiers");
+  command.add_option("--prefix-eviction", options.cache.eviction, "Which of the prefixes kept in the pool goes first")
+      ->envname("SHALE_PREFIX_EVICTION")
+      ->check(CLI::IsMember(strings(eviction_policy_names())))
+      ->type_name("NAME")
+      ->capture_default_str()
       ->group("Tiers");
   add_folders(command, options.tiers);
   add_throttle(command, "--throttle-disk", options.tiers.throttle_disk, "Emulate a slower disk: hdd, or 200MB/s,8ms")

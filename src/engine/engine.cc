@@ -66,6 +66,10 @@ Occupancy Engine::occupancy() const {
 
 Result<RequestId> Engine::submit(Request request) {
   State& s = *state_;
+  if (!s.options.prefix_cache) {
+    request.use_cache = request.remember = request.store_answer = false;
+    for (Segment& segment : request.segments) segment.store = false;
+  }
   auto run = std::make_unique<Run>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
   run->response.cached = CachedTokens(s.cache.tiers());
   const std::uint32_t context_max = s.model.info().context_max;
@@ -108,6 +112,12 @@ Result<RequestId> Engine::submit(Request request) {
                               demand.method->text(), demand.keep));
   }
   if (demand.named()) {
+    if (!s.options.prefix_cache) {
+      return refuse(ErrorCode::kInvalidArgument,
+                    fmt::format("method {} is applied to what is cached, and prefix caching is off: ask without, or "
+                                "turn it on",
+                                demand.method->text()));
+    }
     const auto needs = s.cache.needs(*demand.method);
     if (!needs) return refuse(needs.error().code, needs.error().message);
     // What no computing can make good.

@@ -55,7 +55,8 @@ struct Response {
   std::string text;
   std::vector<Token> tokens;  // generated, the end-of-turn token left out
   std::uint32_t prompt_tokens = 0;
-  CachedTokens cached;              // of the prompt
+  CachedTokens cached;  // of the prompt
+  std::uint32_t computed_tokens() const { return prompt_tokens - static_cast<std::uint32_t>(cached.total()); }
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per entry: tier, method, keep, bytes
   PageBudgetStats budget;           // what staying inside its page budget took
@@ -78,6 +79,9 @@ struct EngineOptions {
   // While others decode, a step with a chunk of a prompt takes about this many times as long as one without, so that a
   // long prompt does not hold up the answers of others; 0: chunks are always whole.
   double chunk_slowdown = 1.7;
+  // false: requests neither look up nor leave behind anything, in the pool or on tiers; for measuring what that is
+  // worth. A method in a request's demand is refused then.
+  bool prefix_cache = true;
   std::uint32_t query_window = 64;  // captured for scorers that read queries
   double background_share = 0.1;    // of the time of steps, for encoding, writing and placing while there is any to do
 };
@@ -85,7 +89,6 @@ struct EngineOptions {
 struct EngineStats {
   std::uint64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, refused = 0, retried = 0;
   std::uint64_t preempted = 0, resumed = 0, computed_again = 0;  // runs that made room for others
-  double background_seconds = 0;                                 // spent encoding, writing and placing
   double load_seconds = 0;                                       // spent decoding what was loaded
   PageBudgetStats budgets;                                       // of all requests
   double budget_seconds = 0;                                     // spent evicting and compacting

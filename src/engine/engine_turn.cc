@@ -219,20 +219,13 @@ void Engine::State::unpark(const Run& run) {
 // Its share of the last step; while nobody computes, piece after piece.
 bool Engine::State::work_behind() {
   const bool others_compute = !BatchBuilder::choose(scheduler.running()).empty();
-  if (!others_compute) {
-    const double begun_s = clock.now_s();
-    const bool worked = cache.work(model.executor());
-    stats.background_seconds += worked ? clock.now_s() - begun_s : 0;
-    return worked;
-  }
+  if (!others_compute) return cache.work(model.executor());
   background_s = std::min(background_s + options.background_share * step_s, kBackgroundMaxS);
   bool worked = false;
   while (background_s > 0) {
     const double begun_s = clock.now_s();
     if (!cache.work(model.executor())) break;
-    const double seconds = clock.now_s() - begun_s;
-    stats.background_seconds += seconds;
-    background_s -= seconds;
+    background_s -= clock.now_s() - begun_s;
     worked = true;
   }
   return worked;

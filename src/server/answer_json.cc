@@ -37,7 +37,10 @@ Json usage_json(const Response& response) {
           {"completion_tokens", response.tokens.size()},
           {"total_tokens", response.prompt_tokens + response.tokens.size()},
           {"prompt_tokens_details",
-           {{"cached_tokens", response.cached.total()}, {"cached_from", std::move(from)}, {"lossy", response.lossy}}}};
+           {{"cached_tokens", response.cached.total()},
+            {"computed_tokens", response.computed_tokens()},
+            {"cached_from", std::move(from)},
+            {"lossy", response.lossy}}}};
 }
 
 Json answer_json(const AnswerHead& head, const Response& response) {

@@ -21,6 +21,7 @@ void RequestFigures::finish(const Response& response, double seconds) {
   queue_seconds.observe(response.queue_seconds);
   total_seconds.observe(seconds);
   prompt_lengths.observe(response.prompt_tokens);
+  computed_lengths.observe(response.computed_tokens());
   answer_lengths.observe(static_cast<double>(response.tokens.size()));
   if (!response.tokens.empty()) ttft_seconds.observe(response.ttft_seconds);
   for (const float gap : response.gaps_seconds) gap_seconds.observe(gap);

@@ -55,6 +55,7 @@ struct RequestFigures {
   Histogram gap_seconds{kTokenSeconds};  // of tpot_seconds each one that its mean is of
   Histogram queue_seconds{kRequestSeconds}, total_seconds{kRequestSeconds};
   Histogram prompt_lengths{kRequestTokens}, answer_lengths{kRequestTokens};
+  Histogram computed_lengths{kRequestTokens};  // of a prompt, what no cache gave
 
   // `seconds`: from submission to the end.
   void finish(const Response& response, double seconds);

@@ -35,6 +35,10 @@ class Writer {
     head(name, "counter", help);
     sample(static_cast<double>(value));
   }
+  void seconds(std::string_view name, double value, const char* help) {
+    head(name, "counter", help);
+    sample(value);
+  }
   void histogram(std::string_view name, const Histogram& histogram, const char* help) {
     head(name, "histogram", help);
     std::uint64_t below = 0;
@@ -86,6 +90,8 @@ void write_requests(Writer& to, const Figures& figures) {
   to.histogram("vllm:e2e_request_latency_seconds", requests.total_seconds, "From submission to the end.");
   to.histogram("vllm:request_queue_time_seconds", requests.queue_seconds, "From submission to the first computation.");
   to.histogram("vllm:request_prompt_tokens", requests.prompt_lengths, "Tokens of a request's prompt.");
+  to.histogram("vllm:request_prefill_kv_computed_tokens", requests.computed_lengths,
+               "Tokens of a request's prompt that were computed, those from a cache left out.");
   to.histogram("vllm:request_generation_tokens", requests.answer_lengths, "Tokens of a request's answer.");
 }
 
@@ -101,8 +107,7 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.counter("shale_budget_slots_copied_total", budgets.paging.slots_copied, "Tokens of a head that compaction moved.");
   to.counter("shale_budget_pages_freed_total", budgets.paging.pages_freed, "Pages that page budgets gave back.");
   to.gauge("shale_budget_occupancy", occupancy.budget, "Share of their page budgets that requests hold now.");
-  to.head("shale_budget_seconds_total", "counter", "Seconds spent dropping and compacting.");
-  to.sample(engine.budget_seconds);
+  to.seconds("shale_budget_seconds_total", engine.budget_seconds, "Seconds spent dropping and compacting.");
 }
 
 void write_watch(Writer& to, const DriftWatchStats& watch) {
@@ -143,6 +148,10 @@ void write_cache(Writer& to, const Figures& figures) {
   to.gauge("shale_cache_entries", static_cast<double>(figures.entries), "Entries that are known.");
   to.counter("shale_cache_lookups_total", cache.lookups, "Look-ups of prefixes.");
   to.counter("shale_cache_hits_total", cache.hits, "Look-ups that found something.");
+  to.seconds("shale_cache_background_seconds_total", cache.background_seconds,
+             "Seconds that the engine's thread spent encoding, writing and moving.");
+  to.seconds("shale_cache_planning_seconds_total", cache.planning_seconds,
+             "Seconds that the engine's thread spent planning.");
   to.counter("shale_cache_encoded_bytes_total", cache.encoded_bytes, "Bytes of encoded objects.");
   to.counter("shale_cache_copies_total", cache.copies, "Copies made for the planner.");
   to.counter("shale_cache_presses_total", cache.presses, "Copies compressed harder by deleting parts.");

@@ -1,5 +1,4 @@
 // Seeded draws that are the same on every machine: the standard's engine without its distributions, which differ.
-// Private to the room.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Ranks 0 … n-1 with probability proportional to 1 / (rank + 1)^s, drawn in constant time and memory by
 // rejection-inversion (Hörmann and Derflinger 1996, "Rejection-inversion to generate variates from monotone discrete
-// distributions"). Private to the room.
+// distributions").
 #pragma once
 
 #include <cmath>

@@ -71,6 +71,18 @@ TEST_F(GenerateTest, NoCacheLeavesNothingBehind) {
   EXPECT_EQ(run(generate()).object()["tokens"], answer["tokens"]);
 }
 
+TEST_F(GenerateTest, WithoutPrefixCachingNothingIsLookedUpOrLeftBehind) {
+  const auto kept = run(generate()).object();
+  const auto stored = std::distance(std::filesystem::recursive_directory_iterator(kv()), {});
+  for (int process = 0; process < 2; ++process) {
+    const auto answer = run(generate({"--prefix-cache", "off", "--prefix-eviction", "hazard"})).object();
+    EXPECT_EQ(answer["tokens"], kept["tokens"]);
+    for (const auto& [source, tokens] : answer["cached_tokens"].items()) EXPECT_EQ(tokens, 0) << source;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::recursive_directory_iterator(kv()), {}), stored);
+  EXPECT_THAT(run(generate({"--prefix-cache", "off", "--method", "int8"})).err, HasSubstr("prefix caching is off"));
+}
+
 TEST_F(GenerateTest, ANamedMethodIsLossyAndExactIsNot) {
   const auto exact = run(generate()).object();
   for (int process = 0; process < 2; ++process) {

@@ -39,6 +39,30 @@ TEST_F(EngineTest, ARequestMayIgnoreTheCache) {
   EXPECT_EQ(again.tokens, cold.tokens);
 }
 
+TEST_F(EngineTest, WithoutPrefixCachingNothingIsFoundOrKept) {
+  const Response kept = engine_->run(ask(1, 150, 1));
+  engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .prefix_cache = false},
+                                     *model_, tokenizer_, *cache_, slow_);
+  const std::uint32_t evictable = cache_->slabs_evictable();
+  for (int turn = 0; turn < 2; ++turn) {
+    Request request = ask(1, 150, 1);
+    request.store_answer = true;
+    const Response response = engine_->run(std::move(request));
+    EXPECT_EQ(response.cached.total(), 0u);
+    EXPECT_EQ(response.computed_tokens(), 159u);
+    EXPECT_EQ(response.tokens, kept.tokens);
+    EXPECT_EQ(cache_->slabs_evictable(), evictable);
+  }
+  EXPECT_EQ(engine_->run(ask(2, 150, 1)).cached.total(), 0u);
+  drain();
+  EXPECT_EQ(cache_->index().size(), 1u) << "what was stored before alone";
+  Request named = ask(1, 150, 1);
+  named.demand.method = Method::parse("int8").value();
+  const auto refused = engine_->submit(std::move(named));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+}
+
 TEST_F(EngineTest, ANamedMethodIsLossyNowAndFromDiskWithTheSameAnswer) {
   expect_named_methods_restart();
   Request exact = ask(3, 200, 1);

@@ -31,6 +31,7 @@ TEST(AnswerJson, SaysWhatWasUsedAndWhereFrom) {
   EXPECT_EQ(usage["total_tokens"], 43);
   const Json& details = usage["prompt_tokens_details"];
   EXPECT_EQ(details["cached_tokens"], 28);
+  EXPECT_EQ(details["computed_tokens"], 12);
   EXPECT_EQ(details["cached_from"], (Json{{"pool", 16}, {"memory", 0}, {"disk", 10}, {"remote", 2}}));
   EXPECT_EQ(details["lossy"], true);
 }

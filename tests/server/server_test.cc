@@ -233,9 +233,14 @@ TEST_F(ServerTest, CountsWhatItDoes) {
   EXPECT_EQ(metric("vllm:time_to_first_token_seconds_count{model_name=\"tiny\"}"), 2);
   EXPECT_EQ(metric("shale_cached_tokens_total{model_name=\"tiny\",source=\"pool\"}"),
             second["usage"]["prompt_tokens_details"]["cached_tokens"]);
+  EXPECT_EQ(metric("vllm:request_prefill_kv_computed_tokens_sum{model_name=\"tiny\"}"),
+            second["usage"]["prompt_tokens"].get<int>() + 1)
+      << "all of the first prompt, the last token of the second";
   EXPECT_EQ(metric("vllm:num_requests_running{model_name=\"tiny\"}"), 0);
   EXPECT_TRUE(comes_to("shale_pool_bytes{model_name=\"tiny\",state=\"held\"}", 0));  // once all is stored
   EXPECT_GT(metric("shale_tier_capacity_bytes{model_name=\"tiny\",tier=\"memory\"}"), 0);
+  EXPECT_GT(metric("shale_cache_background_seconds_total{model_name=\"tiny\"}"), 0);
+  EXPECT_GT(metric("shale_cache_planning_seconds_total{model_name=\"tiny\"}"), 0);
 }
 
 TEST_F(BusyServerTest, AClientThatLeavesIsCancelledAndItsPagesComeBack) {

@@ -1,0 +1,63 @@
+// What clients ask of a server under measurement: when, about which context, which question. Pure, but for reading
+// files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "model/model.h"
+
+namespace shale {
+
+struct LoadContext {
+  std::string id;
+  std::vector<Token> tokens;  // of its text
+  std::vector<std::string> questions;
+};
+
+// Contexts with questions, as `shale quality` reads them, the first `contexts_max` of each file (0: all), each cut to
+// its first `context_tokens` (0: whole). kInvalidArgument where there are none.
+Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string> files, std::size_t contexts_max,
+                                                    std::uint32_t context_tokens, const Tokenizer& tokenizer);
+
+// The text of the first `tokens`, without half a character at its end.
+std::string text_of(const LoadContext& context, std::uint32_t tokens, const Tokenizer& tokenizer);
+
+// A request of a trace: when it came and how long it was.
+struct TraceArrival {
+  double at_s = 0;  // from the first
+  std::uint32_t input_tokens = 0, output_tokens = 0;
+};
+// The first `requests` of a trace in any format that `open_trace` reads. kInvalidArgument where it has fewer, or where
+// they all come at once: no rate could be told.
+Result<std::vector<TraceArrival>> read_arrivals(const std::filesystem::path& trace, std::size_t requests);
+// Requests a second.
+double rate_of(std::span<const TraceArrival> arrivals);
+
+struct LoadRequest {
+  double at_s = 0;  // planned, from the start of the load
+  std::size_t context = 0, question = 0;
+  std::uint32_t context_tokens = 0;  // of its beginning
+  std::uint32_t answer_tokens = 0;
+};
+
+struct LoadOptions {
+  std::size_t requests = 100;
+  double zipf = 1;  // a context of popularity rank r is asked about with probability proportional to 1 / r^zipf
+  std::uint32_t answer_tokens = 16;
+  std::uint64_t seed = 1;
+};
+
+// Requests at a rate of one a second on average; other rates are the same requests at other times (`at_rate`). The seed
+// says which context is how popular, who asks which question, and without `trace` when (a Poisson process); the same
+// on every machine. With a trace its requests' times and lengths: a context is cut to the prompt's length where it is
+// longer, and answers are as long as the trace's, `answer_tokens` at most.
+Result<std::vector<LoadRequest>> make_load(std::span<const LoadContext> contexts, std::span<const TraceArrival> trace,
+                                           const LoadOptions& options);
+std::vector<LoadRequest> at_rate(std::vector<LoadRequest> load, double requests_per_s);
+
+}  // namespace shale

@@ -1,0 +1,98 @@
+#include "cli/serve_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+
+namespace shale {
+
+void add_serve_options(CLI::App& command, ServeOptions& options) {
+  const char* group = "Server";
+  command.add_option("--host", options.server.host, "Address to listen on; 0.0.0.0: every one of this machine's")
+      ->envname("SHALE_HOST")
+      ->type_name("ADDRESS")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--port", options.server.port, "Port to listen on; 0: one that is free, as printed")
+      ->envname("SHALE_PORT")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--api-key", options.server.api.api_key, "Key that requests must bear (default: none)")
+      ->envname("SHALE_API_KEY")
+      ->type_name("KEY")
+      ->group(group);
+  command
+      .add_option("--queue", options.server.loop.queue_max,
+                  "Requests that may wait beside those under way; more are told to come again (429)")
+      ->envname("SHALE_QUEUE")
+      ->check(CLI::Range(0u, 1024u))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  EngineOptions& engine = options.serving.engine;
+  command.add_option("--sequences", engine.sequences_max, "Requests that are computed together at most")
+      ->envname("SHALE_SEQUENCES")
+      ->check(CLI::Range(1u, 1024u))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--scheduler", engine.scheduler, "Which of the waiting requests of a priority is next")
+      ->envname("SHALE_SCHEDULER")
+      ->check(CLI::IsMember(scheduler_names()))
+      ->type_name(fmt::format("{}", fmt::join(scheduler_names(), "|")))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--reuse-weight", engine.scheduling.alpha, "Scheduler reuse: weight of a page that lies in the pool")
+      ->type_name("WEIGHT")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--waiting-weight", engine.scheduling.beta, "Scheduler reuse: weight of a second of waiting")
+      ->type_name("WEIGHT")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-tokens", options.server.api.max_tokens,
+                  "Longest answer of a chat whose request does not say, in tokens")
+      ->envname("SHALE_MAX_TOKENS")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--grace", options.grace_s, "Longest wait for answers under way when told to end")
+      ->envname("SHALE_GRACE")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->group(group);
+  const char* profile = "Profile";
+  command
+      .add_option(
+          "--profile", options.profile,
+          "When there is nothing else to do: profile contexts again whose questions moved away, or new ones, too")
+      ->envname("SHALE_PROFILE")
+      ->check(CLI::IsMember({"never", "drifted", "all"}))
+      ->type_name("never|drifted|all")
+      ->capture_default_str()
+      ->group(profile);
+  command
+      .add_option("--drift-questions", options.watch.questions_between,
+                  "Different questions about a context after which its profile is checked")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(profile);
+  command
+      .add_option("--drift-threshold", options.watch.check.threshold, "How far agreement may fall below the profile")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->group(profile);
+  add_page_budget_options(command, options.budget);
+  add_serving_options(command, options.serving);
+  add_resident_option(command, options.serving.model);
+}
+
+}  // namespace shale

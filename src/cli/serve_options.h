@@ -1,0 +1,24 @@
+// The options of `shale serve`, for it and for what starts it.
+#pragma once
+
+#include <string>
+
+#include "cli/requests.h"
+#include "cli/serving.h"
+#include "server/server.h"
+
+namespace shale {
+
+struct ServeOptions {
+  ServingOptions serving;
+  ServerOptions server;
+  PageBudgetChoice budget;
+  std::string profile = "drifted";  // or "never", "all"
+  DriftWatchOptions watch;
+  double grace_s = 30;
+};
+
+// All but --json and --progress.
+void add_serve_options(CLI::App& command, ServeOptions& options);
+
+}  // namespace shale

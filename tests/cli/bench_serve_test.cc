@@ -1,0 +1,158 @@
+// `shale bench serve` against the built program: small loads whose sums must come out.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "cli/shale_program.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class BenchServeTest : public TinyProgram {
+ protected:
+  BenchServeTest() {
+    std::string contexts;
+    for (int i = 0; i < 3; ++i) {
+      nlohmann::json context = {{"id", i}, {"questions", {"What is it?", "How old is it?"}}};
+      context["id"] = std::to_string(i);
+      context["context"] = "Rock " + std::to_string(i) + ". " + std::string(300, static_cast<char>('a' + i));
+      contexts += context.dump() + "\n";
+    }
+    contexts_ = file("contexts.jsonl", contexts);
+    std::filesystem::create_directories(folder());
+    environment_.erase("SHALE_MAX_TOKENS");
+  }
+
+  std::filesystem::path folder() const { return home_.path() / "servers"; }
+
+  Outcome bench(Words more) {
+    Words words = {"bench", "serve", "--contexts", contexts_, "--folder", folder(), "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  }
+  static std::uint64_t cached(const nlohmann::json& row) {
+    std::uint64_t sum = 0;
+    for (const auto& [source, tokens] : row["cached_tokens"].items()) sum += tokens.get<std::uint64_t>();
+    return sum;
+  }
+
+  std::filesystem::path contexts_;
+};
+
+TEST_F(BenchServeTest, EveryPlannerGetsTheSameRequests) {
+  const auto requests = home_.path() / "requests.jsonl", page = home_.path() / "page.html";
+  const Outcome outcome = bench({"--rate",           "0.5x,40",
+                                 "--requests",       "9",
+                                 "--context-tokens", "200",
+                                 "--max-tokens",     "4",
+                                 "--planner",        "no-reuse,prefill,lru",
+                                 "--memory",         "8MB",
+                                 "--disk",           "32MB",
+                                 "--remote",         folder(),
+                                 "--sequences",      "3",
+                                 "--requests-out",   requests,
+                                 "--html",           page});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = outcome.objects();
+  ASSERT_EQ(rows.size(), 6u);
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.dump());
+    EXPECT_EQ(row["requests"], 9);
+    EXPECT_EQ(row["failed"], 0);
+    EXPECT_EQ(row["prompt_tokens"], rows[0]["prompt_tokens"]);
+    EXPECT_EQ(row["computed_tokens"].get<std::uint64_t>() + cached(row), row["prompt_tokens"]);
+    EXPECT_GT(row["ttft_p50"], 0);
+    EXPECT_GE(row["ttft_p99"], row["ttft_p50"]);
+    EXPECT_GE(row["e2e_p50"], row["ttft_p50"]);
+    EXPECT_GT(row["tokens_per_second"], 0);
+    EXPECT_EQ(row["lossy_requests"], 0);
+    if (row["planner"] == "no-reuse") {
+      EXPECT_EQ(cached(row), 0u);
+      EXPECT_EQ(row["pool_missed"], 9);
+    } else {
+      EXPECT_GT(row["cached_tokens"]["pool"], 0);
+      for (const char* tier : {"memory", "disk", "remote"}) {
+        EXPECT_TRUE(row["bytes_read"].contains(tier)) << tier;
+        EXPECT_TRUE(row["bytes_written"].contains(tier)) << tier;
+      }
+    }
+  }
+  EXPECT_NEAR(rows[0]["rate_to_prefill"], 0.5, 1e-9);
+  EXPECT_EQ(rows[3]["rate"], 40);
+
+  std::istringstream lines(read(requests));
+  std::map<std::string, std::vector<nlohmann::json>> asked;
+  for (std::string line; std::getline(lines, line);) {
+    const auto request = nlohmann::json::parse(line);
+    EXPECT_EQ(request["completion_tokens"], 4) << line;
+    asked[request["planner"]].push_back({request["rate"], request["arrival"], request["context"], request["question"]});
+  }
+  EXPECT_EQ(asked["no-reuse"].size(), 18u);
+  EXPECT_EQ(asked["no-reuse"], asked["lru"]);
+  EXPECT_EQ(asked["prefill"], asked["lru"]);
+  EXPECT_THAT(read(page), HasSubstr("<polyline"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder())) << "servers leave nothing";
+}
+
+TEST_F(BenchServeTest, CountsRequestsThatFail) {
+  const Outcome outcome = bench({"--rate", "2000", "--requests", "8", "--planner", "prefill", "--sequences", "1",
+                                 "--queue", "0", "--max-tokens", "20"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto row = outcome.object();
+  EXPECT_EQ(row["requests"], 8);
+  EXPECT_GE(row["failed"], 1);
+  EXPECT_LT(row["failed"], 8);
+  EXPECT_EQ(row["computed_tokens"].get<std::uint64_t>() + cached(row), row["prompt_tokens"]);
+}
+
+TEST_F(BenchServeTest, ATraceGivesTimesAndLengths) {
+  const auto trace = file("trace.csv",
+                          "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00.0,50,3\n"
+                          "2023-11-16 18:00:00.1,80,2\n2023-11-16 18:00:00.2,20,5\n");
+  const auto requests = home_.path() / "requests.jsonl";
+  const Outcome outcome = bench(
+      {"--arrivals", trace, "--requests", "3", "--planner", "prefill", "--seeds", "2", "--requests-out", requests});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = outcome.objects();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NEAR(rows[0]["rate"], 10, 1e-3);
+  EXPECT_EQ(rows[1]["seed"], 2);
+  std::istringstream lines(read(requests));
+  std::vector<int> tokens;
+  for (std::string line; std::getline(lines, line);) {
+    tokens.push_back(nlohmann::json::parse(line)["completion_tokens"]);
+  }
+  EXPECT_EQ(tokens, (std::vector<int>{3, 2, 5, 3, 2, 5}));
+}
+
+TEST_F(BenchServeTest, ServersThatDoNotStartSayWhy) {
+  const auto broken = file("broken.gguf", "no model");
+  const Outcome outcome = bench({"--rate", "1", "--calibration", "/nowhere.bin"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("/nowhere.bin"));
+  EXPECT_EQ(bench({"--rate", "1", "--model", broken}).status, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(folder()));
+}
+
+TEST_F(BenchServeTest, OptionsAreCheckedFirst) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--rate", "fast"}, "'fast'"},
+      {{"--rate", "0x"}, "'0x'"},
+      {{}, "--rate is needed"},
+      {{"--rate", "1", "--planner", "oracle"}, "oracle"},
+      {{"--rate", "1", "--sequences", "0"}, "--sequences"},
+      {{"--rate", "1", "--prefix-eviction", "belady"}, "hazard"},
+      {{"--rate", "1", "--arrivals", "/nowhere.csv"}, "/nowhere.csv"},
+  };
+  for (const auto& [words, expected] : cases) {
+    const Outcome outcome = bench(words);
+    EXPECT_NE(outcome.status, 0) << expected;
+    EXPECT_THAT(outcome.err, HasSubstr(expected));
+  }
+}
+
+}  // namespace
+}  // namespace shale::testing
