@@ -170,6 +170,7 @@ void EngineLoop::publish() {
                   .running = engine_.running(),
                   .waiting = engine_.waiting(),
                   .suspended = engine_.suspended(),
+                  .loading = engine_.loading(),
                   .occupancy = engine_.occupancy(),
                   .watch = watch_ ? watch_->stats() : DriftWatchStats{},
                   .cache = cache.stats(),

@@ -72,7 +72,7 @@ struct TierFigures {
 struct Figures {
   RequestFigures requests;
   EngineStats engine;
-  std::uint32_t running = 0, waiting = 0, suspended = 0;  // requests now
+  std::uint32_t running = 0, waiting = 0, suspended = 0, loading = 0;  // requests now; loading ones are running, too
   Occupancy occupancy;
   DriftWatchStats watch;
   CacheStats cache;

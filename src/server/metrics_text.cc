@@ -67,6 +67,7 @@ void write_requests(Writer& to, const Figures& figures) {
   const RequestFigures& requests = figures.requests;
   to.gauge("vllm:num_requests_running", figures.running, "Requests that are computed together now.");
   to.gauge("vllm:num_requests_waiting", figures.waiting, "Requests that wait for their turn.");
+  to.gauge("shale_requests_loading", figures.loading, "Of the running requests, those that wait for a tier.");
   to.gauge("shale_requests_suspended", figures.suspended, "Requests that made room for others and will go on.");
   to.counter("vllm:num_preemptions_total", figures.engine.preempted, "Times that a request made room for others.");
   to.counter("vllm:prompt_tokens_total", requests.prompt_tokens, "Tokens of the prompts of finished requests.");
@@ -159,6 +160,10 @@ void write_cache(Writer& to, const Figures& figures) {
   to.counter("shale_cache_corrupt_objects_total", cache.corrupt_objects, "Objects found damaged and not served.");
   to.counter("shale_cache_failed_reads_total", cache.failed_reads, "Reads of objects that failed.");
   to.counter("shale_cache_failed_writes_total", cache.failed_writes, "Writes of objects that failed.");
+  to.counter("shale_cache_late_loads_total", cache.late_loads,
+             "Loads that a request gave up waiting for, and computed.");
+  to.counter("shale_cache_given_up_total", cache.given_up,
+             "Entries that were to be stored, and were given up for the room that requests needed.");
   to.counter("shale_cache_refused_full_total", cache.refused_full, "Writes refused for lack of room.");
 }
 
