@@ -59,6 +59,11 @@ bool Tier::count_stored(const std::function<Result<std::uint64_t>()>& count) {
   return true;
 }
 
+void Tier::count_others(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  stored_bytes_ += bytes;
+}
+
 bool Tier::reserve(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > capacity_bytes_ || used_bytes_locked() > capacity_bytes_ - bytes) return false;
@@ -66,13 +71,13 @@ bool Tier::reserve(std::uint64_t bytes) {
   return true;
 }
 
-std::shared_ptr<TierRead> Tier::read(const BlobId& id) {
+std::shared_ptr<TierRead> Tier::read(const BlobId& id, const BlobRange& range) {
   const double start_s = clock_.now_s();
   {
     const std::lock_guard lock(mutex_);
     read_fit_.started(start_s);
   }
-  return read_impl(id, start_s);
+  return read_impl(id, range, start_s);
 }
 
 std::shared_ptr<TierWrite> Tier::write(const BlobId& id, BlobBytes bytes) {
@@ -116,9 +121,9 @@ Status Tier::remove(const BlobId& id) {
   return {};
 }
 
-void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>& result) {
+void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range) {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t bytes = result ? (*result)->size() : 0;
+  const std::uint64_t bytes = result ? std::min<std::uint64_t>((*result)->size(), range.bytes) : 0;
   read_fit_.finished(start_s + seconds, bytes);
   if (result) {
     ++stats_.reads;

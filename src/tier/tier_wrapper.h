@@ -17,6 +17,7 @@ class TierWrapper : public Tier {
   std::uint64_t stored_bytes(std::uint64_t bytes) const override { return inner_->stored_bytes(bytes); }
   std::string emulated() const override { return inner_->emulated(); }
   bool read_only() const override { return inner_->read_only(); }
+  void count_others(std::int64_t bytes) override { inner_->count_others(bytes); }
   std::string describe() const override { return inner_->describe(); }
   double untouched_s(const BlobId& id) const override { return inner_->untouched_s(id); }
 
