@@ -64,7 +64,6 @@ TEST(StoreProcesses, ASharedTierIsAskedBehindPending) {
   EXPECT_TRUE(within_seconds([&] { return other->lookup(keys).blocks == 150; }));
   EXPECT_EQ(other->stats().discovered_extents, 3u);
   EXPECT_EQ(load_all(*other, keys), 150u);
-  EXPECT_EQ(load_all(*open(), std::span(keys).first(0)), 0u);
 }
 
 TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
@@ -88,7 +87,7 @@ TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
   const auto store = open_on(folder, clock, kCapacity);
   std::mt19937 random(seed);
   for (;;) {
-    const auto keys = chain_number(random() % 40);
+    const auto keys = chain_number(static_cast<std::uint32_t>(random() % 40));
     if (random() % 3 != 0) (void)save_all(*store, keys);
     if (random() % 3 == 0) (void)load_all(*store, keys);
     if (random() % 8 == 0) (void)store->remove(keys);
