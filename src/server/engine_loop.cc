@@ -27,6 +27,7 @@ std::optional<Channel::Part> Answer::next(std::chrono::milliseconds wait) {
 EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const Clock& clock)
     : options_(options), engine_(engine), clock_(clock) {
   if (options.watch) watch_.emplace(*options.watch, engine);
+  requests_.cached = CachedTokens(engine.cache().tiers());
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -178,7 +179,8 @@ void EngineLoop::publish() {
                   .pages_evictable = std::uint64_t{cache.slabs_evictable()} * slab_pages,
                   .page_bytes = pool.shape().page_bytes()};
   for (const auto& tier : cache.tiers()) {
-    figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed()});
+    figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed(),
+                             tier->reads_queued(), tier->writes_queued()});
   }
   published_s_ = clock_.now_s();
   const std::lock_guard lock(mutex_);
