@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "store/index_fill.h"
 #include "store/store_fixture.h"
 
 namespace shale::testing {
@@ -412,6 +413,32 @@ TEST_F(StoreTest, LossyIsFoundByThoseWhoAcceptItAndLeavesALineage) {
   EXPECT_EQ(load_all(*store, keys), 40u);
 }
 
+TEST_F(StoreTest, RankedExtentsBringTheirRowsAndOnlyTheBytesOfTheirKeep) {
+  const auto store = open(tiers_of(memory_tier(clock_), disk_tier(folder_.path() / "disk", clock_)));
+  const auto keys = chain_of(1, 40);
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_TRUE(store->flush());
+  const std::uint64_t exact_bytes = store->stats().tiers[1].bytes;
+  EXPECT_EQ(store->remove(keys), 40u);
+  StoreHints hints;
+  hints.method = Method::parse("knorm").value();
+  hints.keep = 0.1;
+  const Status saved = save_all(*store, keys, hints);
+  ASSERT_TRUE(saved) << saved.error().message;
+  ASSERT_TRUE(store->flush());
+  EXPECT_LT(store->stats().tiers[1].bytes, exact_bytes / 2);
+  Kv kv(40);
+  StoreLoadOptions options;
+  options.needs = {.exact = false};
+  const auto load = store->load(keys, kv.view(), options).value();
+  ASSERT_TRUE(load->wait());
+  ASSERT_TRUE(load->failures().empty()) << load->failures()[0].error.message;
+  ASSERT_EQ(load->runs().size(), 1u);
+  EXPECT_EQ(load->runs()[0].keep, 0.1);
+  EXPECT_EQ(load->runs()[0].rows.size(), 6u);
+  for (const std::uint32_t rows : load->runs()[0].rows) EXPECT_EQ(rows, 16u) << "of 160 tokens";
+}
+
 // The same work on a clock that stands still, by the owner alone.
 TEST_F(StoreTest, AnOwnerWithoutThreadsDoesTheWorkItself) {
   const VirtualClock clock;
@@ -426,6 +453,19 @@ TEST_F(StoreTest, AnOwnerWithoutThreadsDoesTheWorkItself) {
   while (!save->done()) store->work(executor, 0);
   EXPECT_EQ(store->lookup(keys).blocks, 200u);
   EXPECT_EQ(load_all(*store, keys), 200u);
+}
+
+TEST_F(StoreTest, AFilledIndexIsFoundAndItsMissingBytesAreMisses) {
+  const auto keys = [](std::size_t chain) { return chain_of(static_cast<std::int32_t>(1000 * (chain + 1)), 150); };
+  fs::create_directories(folder_.path() / "disk");
+  ASSERT_TRUE(fill_index(small_options(), folder_.path() / "disk", 20, keys));
+  const auto store = open_both();
+  EXPECT_EQ(store->stats().extents, 60u);
+  EXPECT_EQ(store->stats().chunks, 20u * 38);
+  for (std::size_t chain = 0; chain < 20; ++chain) EXPECT_EQ(store->lookup(keys(chain)).blocks, 150u);
+  EXPECT_EQ(load_all(*store, keys(3)), 0u);
+  EXPECT_EQ(store->stats().stale_extents, 3u);
+  EXPECT_EQ(store->lookup(keys(3)).blocks, 0u);
 }
 
 TEST_F(StoreTest, RefusesWhatCannotBe) {
