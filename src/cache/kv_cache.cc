@@ -97,7 +97,7 @@ Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const KvCacheOptions& opti
 template <class Visit>
 void for_each_page_piece(const HeadTable& table, std::uint32_t first, const Visit& visit) {
   std::uint32_t row = 0;
-  for (const PageSlot& slot : table.pages) {
+  for (const PageSlot slot : table.pages) {
     const std::uint32_t skip = row < first ? std::min(first - row, slot.count) : 0;
     if (skip < slot.count) visit(slot.page, skip, row + skip, slot.count - skip);
     row += slot.count;
@@ -126,7 +126,7 @@ void KvCache::State::fill(const Sequence& sequence, std::uint32_t first, const K
       for_each_page_piece(sequence.table(layer, head), first,
                           [&](PageId id, std::uint32_t slot, std::uint32_t row, std::uint32_t count) {
                             source({layer, head, row, count, keys.data(), values.data()});
-                            const MutablePageView page = pool->writable_page(id);
+                            const MutablePageView page = pool->host_view().writable_page(id);
                             for (std::uint32_t t = 0; t < count; ++t) {
                               for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
                                 page.keys[c * shape.page_tokens + slot + t].bits = keys[t * shape.head_dim + c];
@@ -145,7 +145,7 @@ void KvCache::State::drain(const Sequence& sequence, KvFetched& fetched, const K
       const HeadTable table = sequence.table(layer, head);
       fetched.rows.push_back(table.tokens);
       for_each_page_piece(table, 0, [&](PageId id, std::uint32_t slot, std::uint32_t row, std::uint32_t count) {
-        const PageView page = pool->page(id);
+        const PageView page = pool->host_view().page(id);
         for (std::uint32_t t = 0; t < count; ++t) {
           for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
             keys[t * shape.head_dim + c] = page.keys[c * shape.page_tokens + slot + t].bits;
