@@ -62,11 +62,12 @@ Status Method::check() const {
   return {};
 }
 
+std::string Method::ranking() const { return budget.empty() ? scorer : budget + ":" + scorer; }
+
 std::string Method::text() const {
   if (is_full()) return "full";
   if (scorer.empty()) return quantizer;
-  const std::string ranked = budget.empty() ? scorer : budget + ":" + scorer;
-  return quantizer == "none" ? ranked : ranked + "+" + quantizer;
+  return quantizer == "none" ? ranking() : ranking() + "+" + quantizer;
 }
 
 Result<Method> Method::parse(std::string_view text) {

@@ -23,6 +23,8 @@ struct Method {
   auto operator<=>(const Method&) const = default;
   bool is_full() const { return scorer.empty() && quantizer == "none"; }
   std::string text() const;
+  // What orders its tokens, "scorer" or "budget:scorer"; empty without a scorer.
+  std::string ranking() const;
   std::string_view quantizer_of(std::uint32_t stratum) const;
   // What remains without the bits that refine others: layered2 for layered.
   Method coarsened() const;
@@ -34,7 +36,13 @@ struct Method {
   static Method full() { return {"", "none"}; }
 };
 
-// The keeps at which stored objects can be cut.
+// The bits of a tier: all of them, or, where the quantizer's nest, those that can be read alone and the finer ones.
+inline constexpr std::uint32_t kBasePlane = 0, kRefinementPlane = 1;
+
+// How much of what is stored is kept or read of its bits.
+enum class Bits { kAll, kBase };
+
+// The keeps at which what is stored can be cut.
 inline constexpr std::array<double, 5> kKeepGrid = {0.1, 0.25, 0.5, 0.75, 1.0};
 
 }  // namespace shale

@@ -36,9 +36,6 @@ using EntryKey = Hash128;
 // hash(2, fingerprint, parent's key, tokens); a root entry's parent key is all zero.
 EntryKey entry_key(const Fingerprint& fingerprint, const EntryKey& parent, std::span<const std::int32_t> tokens);
 
-// The bits of a stratum: all of them, or, where the quantizer's nest, those that can be read alone and the finer ones.
-inline constexpr std::uint32_t kBasePlane = 0, kRefinementPlane = 1;
-
 struct ChunkInfo {
   std::uint32_t stratum = 0;  // 0 is the most important
   std::uint32_t plane = kBasePlane;
@@ -47,9 +44,6 @@ struct ChunkInfo {
   std::uint64_t bytes = 0;
   Hash128 checksum;
 };
-
-// How much of an object's bits is stored or read.
-enum class Bits { kAll, kBase };
 
 struct Manifest {
   EntryKey key;

@@ -133,17 +133,20 @@ Status BlobFiles::check_footer(const BlobId& id, const OpenBlob& blob) const {
   return {};
 }
 
-Result<BlobBytes> BlobFiles::read(const BlobId& id, bool direct, BufferPool& buffers) const {
+Result<BlobBytes> BlobFiles::read(const BlobId& id, const BlobRange& range, bool direct, BufferPool& buffers) const {
   SHALE_ASSIGN(const OpenBlob blob, open_blob(id, direct));
-  const auto buffer = buffers.get(blob.file_bytes);
-  for (std::size_t done = 0; done < blob.file_bytes;) {
+  SHALE_ASSIGN(const std::uint64_t end, blocks_end(id, range, blob.file_bytes));
+  const std::uint64_t begin = first_block(range);
+  const auto buffer = buffers.get(end - begin);
+  for (std::size_t done = 0; done < buffer->size();) {
     const ssize_t count =
-        pread(blob.file.get(), buffer->data() + done, blob.file_bytes - done, static_cast<off_t>(done));
+        pread(blob.file.get(), buffer->data() + done, buffer->size() - done, static_cast<off_t>(begin + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return system_failure(errno, "read", path(id));
     if (count == 0) return fail(ErrorCode::kCorrupt, "{}: ends before its length", path(id).string());
     done += static_cast<std::size_t>(count);
   }
+  if (!range.whole()) return buffer;
   return unframe(id, buffer);
 }
 

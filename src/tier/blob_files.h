@@ -31,7 +31,8 @@ class BlobFiles {
   // kNotFound, kIo; kCorrupt where its length cannot be that of a blob or, being large, is not what its footer says: a
   // forged length must not decide how much memory a read takes.
   Result<OpenBlob> open_blob(const BlobId& id, bool direct) const;
-  Result<BlobBytes> read(const BlobId& id, bool direct, BufferPool& buffers) const;
+  // The blob, or the whole blocks that hold the range.
+  Result<BlobBytes> read(const BlobId& id, const BlobRange& range, bool direct, BufferPool& buffers) const;
 
   struct WriteMode {
     bool direct = false;

@@ -42,6 +42,16 @@ AlignedBuffer frame_tail(const BlobId& id, std::span<const std::byte> blob) {
   return tail;
 }
 
+Result<std::uint64_t> blocks_end(const BlobId& id, const BlobRange& range, std::uint64_t file_bytes) {
+  if (range.whole()) return file_bytes;
+  const std::uint64_t blob_bytes_max = file_bytes - std::min<std::uint64_t>(file_bytes, kBlobFooterBytes);
+  if (range.offset > blob_bytes_max || range.bytes > blob_bytes_max - range.offset) {
+    return fail(ErrorCode::kCorrupt, "{}: a file of {} bytes cannot hold {} bytes from {} on", to_string(id),
+                file_bytes, range.bytes, range.offset);
+  }
+  return round_up(std::max<std::uint64_t>(range.offset + range.bytes, first_block(range) + 1), kIoAlignment);
+}
+
 Result<std::uint64_t> framed_length(const BlobId& id, std::span<const std::byte> last_block, std::uint64_t file_bytes) {
   Footer footer;
   std::memcpy(&footer, last_block.last(sizeof footer).data(), sizeof footer);

@@ -18,6 +18,11 @@ inline constexpr std::size_t kBlobFooterBytes = 48;
 // Length of the file of a blob of `bytes`: a multiple of kIoAlignment.
 constexpr std::uint64_t framed_bytes(std::uint64_t bytes) { return round_up(bytes + kBlobFooterBytes, kIoAlignment); }
 
+// Where in the file the whole blocks begin and end that hold a range; the end is the file's where the range is all of
+// it. kCorrupt where a blob in a file of `file_bytes` cannot hold the range.
+constexpr std::uint64_t first_block(const BlobRange& range) { return range.offset / kIoAlignment * kIoAlignment; }
+Result<std::uint64_t> blocks_end(const BlobId& id, const BlobRange& range, std::uint64_t file_bytes);
+
 // The end of the file, 4 or 8 KiB: what is left of the blob after its last whole block, zeros, the footer.
 AlignedBuffer frame_tail(const BlobId& id, std::span<const std::byte> blob);
 

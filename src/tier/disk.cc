@@ -10,13 +10,17 @@
 namespace shale {
 namespace {
 
-// The writer's lock, held until closed; an empty descriptor where another tier holds it or nothing can be written.
-Result<FileDescriptor> lock_folder(const std::filesystem::path& folder) {
+// What one of several writers left unfinished for so long, it will not finish: on a local disk nothing takes minutes.
+constexpr double kLeftOverAfterSeconds = 600;
+
+// The writer's lock, or a share of it, held until closed; an empty descriptor where it cannot be had or nothing can be
+// written.
+Result<FileDescriptor> lock_folder(const std::filesystem::path& folder, bool several) {
   const std::filesystem::path path = folder / "lock";
   FileDescriptor lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock && errno == EROFS) return FileDescriptor();
   if (!lock) return system_failure(errno, "open", path);
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  if (flock(lock.get(), (several ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0) return lock;
   if (errno == EWOULDBLOCK) return FileDescriptor();
   return system_failure(errno, "lock", path);
 }
@@ -25,8 +29,10 @@ Result<FileDescriptor> lock_folder(const std::filesystem::path& folder) {
 
 Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, const Clock& clock) {
   SHALE_ASSIGN(auto files, BlobFiles::open(options.folder));
-  SHALE_ASSIGN(auto lock, lock_folder(files->folder()));
-  if (lock) {
+  SHALE_ASSIGN(auto lock, lock_folder(files->folder(), options.several_writers));
+  if (options.several_writers) {
+    files->remove_temporary(kLeftOverAfterSeconds);
+  } else if (lock) {
     files->remove_temporary(0);
     SHALE_TRY(files->remove_damaged());
   }
@@ -41,6 +47,8 @@ Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, con
   tier.capacity_bytes = options.capacity_bytes;
   tier.first_guess = {1e-4, 1e9, 1e9};
   tier.read_only = !lock;
+  tier.shared = options.several_writers;
+  tier.counts = !options.several_writers;
   tier.write_mode = {.direct = direct, .sync = options.sync, .drop_cached = false};
   tier.direct_reads = direct;
   tier.describe = fmt::format("{}: {}, {} I/O, reads by {}{}", options.name, files->folder().string(),

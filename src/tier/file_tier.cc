@@ -15,7 +15,7 @@ FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, Fi
       buffers_(std::move(buffers)),
       reader_(std::move(reader)),
       threads_(std::make_unique<IoThreads>(options_.threads)) {
-  count_stored([this] { return files_->total_bytes(); });
+  if (options_.counts) count_stored([this] { return files_->total_bytes(); });
 }
 
 // Operations under way end here, while all that they use still lives.
@@ -26,18 +26,18 @@ FileTier::~FileTier() {
 
 std::uint64_t FileTier::stored_bytes(std::uint64_t bytes) const { return framed_bytes(bytes); }
 
-std::shared_ptr<TierRead> FileTier::read_impl(const BlobId& id, double start_s) {
-  auto read = std::make_shared<PendingRead>();
-  const auto finish = [this, read, start_s](Result<BlobBytes> result) {
+std::shared_ptr<TierRead> FileTier::read_impl(const BlobId& id, const BlobRange& range, double start_s) {
+  auto read = std::make_shared<PendingRead>(first_block(range));
+  const auto finish = [this, read, range, start_s](Result<BlobBytes> result) {
     const double seconds = clock_.now_s() - start_s;
-    finished_read(start_s, seconds, result);
+    finished_read(start_s, seconds, result, range);
     read->complete(std::move(result), seconds);
   };
   if (reader_) {
-    reader_->read(id, finish);
+    reader_->read(id, range, finish);
   } else {
-    threads_->run([this, id, finish] {
-      finish(no_memory_is_an_error([&] { return files_->read(id, options_.direct_reads, *buffers_); }));
+    threads_->run([this, id, range, finish] {
+      finish(no_memory_is_an_error([&] { return files_->read(id, range, options_.direct_reads, *buffers_); }));
     });
   }
   return read;
@@ -60,7 +60,7 @@ double FileTier::untouched_s(const BlobId& id) const {
 }
 
 bool FileTier::count_again() {
-  return options_.shared && count_stored([this] { return files_->total_bytes(); });
+  return options_.shared && options_.counts && count_stored([this] { return files_->total_bytes(); });
 }
 
 }  // namespace shale

@@ -19,6 +19,7 @@ struct FileTierOptions {
   std::string describe;
   bool read_only = false;
   bool shared = false;  // other processes write too: what they occupy is counted again before refusing for lack of room
+  bool counts = true;   // what is stored; false: its owner says it by count_others()
   BlobFiles::WriteMode write_mode;
   bool direct_reads = false;
   unsigned threads = 8;  // a write of 256 KiB is mostly waiting
@@ -38,7 +39,7 @@ class FileTier final : public Tier {
   double untouched_s(const BlobId& id) const override;
 
  private:
-  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override;
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override;
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override;
   Result<std::uint64_t> remove_impl(const BlobId& id) override { return files_->remove(id); }
   Result<std::vector<BlobId>> list_impl() const override { return files_->list(); }

@@ -25,10 +25,10 @@ class MemoryTier final : public Tier {
   std::string describe() const override { return "memory: encoded objects in host memory"; }
 
  private:
-  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
-    Result<BlobBytes> result = find(id);
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
+    Result<BlobBytes> result = find(id, range);
     const double seconds = clock_.now_s() - start_s;
-    finished_read(start_s, seconds, result);
+    finished_read(start_s, seconds, result, range);
     auto read = std::make_shared<PendingRead>();
     read->complete(std::move(result), seconds);
     return read;
@@ -75,10 +75,15 @@ class MemoryTier final : public Tier {
     return blob == blobs_.end() ? 0 : stored_bytes(blob->second->size());
   }
 
-  Result<BlobBytes> find(const BlobId& id) const {
+  Result<BlobBytes> find(const BlobId& id, const BlobRange& range) const {
     const std::lock_guard lock(mutex_);
     const auto blob = blobs_.find(id);
     if (blob == blobs_.end()) return fail(ErrorCode::kNotFound, "{} is not in memory", to_string(id));
+    const std::uint64_t size = blob->second->size();
+    if (!range.whole() && (range.offset > size || range.bytes > size - range.offset)) {
+      return fail(ErrorCode::kCorrupt, "{} has {} bytes, {} from {} on were asked for", to_string(id), size,
+                  range.bytes, range.offset);
+    }
     return blob->second;
   }
 

@@ -51,12 +51,15 @@ class Promise {
 
 class PendingRead final : public TierRead {
  public:
+  explicit PendingRead(std::uint64_t first_byte = 0) : first_byte_(first_byte) {}
   bool ready() const override { return promise_.ready(); }
   Result<BlobBytes> take() override { return std::move(promise_.wait()); }
   double seconds() const override { return promise_.seconds(); }
+  std::uint64_t first_byte() const override { return first_byte_; }
   void complete(Result<BlobBytes> result, double seconds) { promise_.set(std::move(result), seconds); }
 
  private:
+  const std::uint64_t first_byte_;
   Promise<BlobBytes> promise_;
 };
 

@@ -77,24 +77,26 @@ class ThrottledTier final : public TierWrapper {
 
   class Read final : public TierRead {
    public:
-    Read(ThrottledTier& tier, Due<TierRead> due, std::uint64_t bytes)
-        : tier_(tier), due_(std::move(due)), bytes_(bytes) {}
+    Read(ThrottledTier& tier, Due<TierRead> due, const BlobRange& range, std::uint64_t bytes)
+        : tier_(tier), due_(std::move(due)), range_(range), bytes_(bytes) {}
     ~Read() override {
-      if (!taken_) tier_.finished_read(due_.start_s, due_.due_s - due_.start_s, dropped(), bytes_);
+      if (!taken_) tier_.finished_read(due_.start_s, due_.due_s - due_.start_s, dropped(), range_, bytes_);
     }
     bool ready() const override { return due_.ready(tier_.clock_); }
     double seconds() const override { return due_.seconds(); }
+    std::uint64_t first_byte() const override { return due_.operation->first_byte(); }
     Result<BlobBytes> take() override {
       taken_ = true;
       Result<BlobBytes> result = due_.operation->take();
       tier_.clock_.sleep_until_s(due_.due_s);
-      tier_.finished_read(due_.start_s, seconds(), result);
+      tier_.finished_read(due_.start_s, seconds(), result, range_);
       return result;
     }
 
    private:
     ThrottledTier& tier_;
     const Due<TierRead> due_;
+    const BlobRange range_;
     const std::uint64_t bytes_;
     bool taken_ = false;
   };
@@ -127,10 +129,11 @@ class ThrottledTier final : public TierWrapper {
 
   static std::unexpected<Error> dropped() { return fail(ErrorCode::kCancelled, "nobody waited for it"); }
 
-  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
-    const std::uint64_t bytes = inner().blob_bytes(id);
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
+    const std::uint64_t bytes = range.whole() ? inner().blob_bytes(id) : range.bytes;
     const double due_s = reads_.pass(start_s, bytes) + throttle_.latency_s;
-    return std::make_shared<Read>(*this, Due<TierRead>{inner().read(id, bytes), start_s, due_s}, bytes);
+    auto read = range.whole() ? inner().read(id, bytes) : inner().read(id, range);
+    return std::make_shared<Read>(*this, Due<TierRead>{std::move(read), start_s, due_s}, range, bytes);
   }
 
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {

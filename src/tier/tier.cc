@@ -47,6 +47,11 @@ bool Tier::count_stored(const std::function<Result<std::uint64_t>()>& count) {
   return true;
 }
 
+void Tier::count_others(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  stored_bytes_ += bytes;
+}
+
 bool Tier::reserve(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > capacity_bytes_ || used_bytes_locked() > capacity_bytes_ - bytes) return false;
@@ -78,7 +83,17 @@ std::shared_ptr<TierRead> Tier::read(const BlobId& id, std::uint64_t bytes_expec
     if (bytes_expected == 0 && stats_.reads > 0) bytes_expected = stats_.read_bytes / stats_.reads;
     reads_.start(start_s, bytes_expected);
   }
-  return read_impl(id, start_s);
+  return read_impl(id, {}, start_s);
+}
+
+std::shared_ptr<TierRead> Tier::read(const BlobId& id, const BlobRange& range) {
+  if (range.whole()) return read(id);
+  const double start_s = clock_.now_s();
+  {
+    const std::lock_guard lock(mutex_);
+    reads_.start(start_s, range.bytes);
+  }
+  return read_impl(id, range, start_s);
 }
 
 std::shared_ptr<TierWrite> Tier::write(const BlobId& id, BlobBytes bytes) {
@@ -122,10 +137,10 @@ Status Tier::remove(const BlobId& id) {
   return {};
 }
 
-void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>& result,
+void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range,
                          std::uint64_t bytes_cancelled) {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t bytes = result ? (*result)->size() : 0;
+  const std::uint64_t bytes = result ? std::min<std::uint64_t>((*result)->size(), range.bytes) : 0;
   const bool cancelled = !result && result.error().code == ErrorCode::kCancelled;
   reads_.finish(start_s, start_s + seconds, result ? bytes : bytes_cancelled, cancelled);
   if (result) {

@@ -39,6 +39,13 @@ struct BlobId {
 // "0123…cdef/3" or "0123…cdef/manifest", for messages.
 std::string to_string(const BlobId& id);
 
+// Bytes [offset, offset + bytes) of a blob; by default all of them.
+struct BlobRange {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = kUnlimited;
+  bool whole() const { return offset == 0 && bytes == kUnlimited; }
+};
+
 // A blob's bytes, shared between who wrote them, who reads them and the tier that keeps them in memory. `capacity()`
 // may exceed `size()` by more than padding: buffers are reused.
 using BlobBytes = std::shared_ptr<const AlignedBuffer>;
@@ -77,6 +84,9 @@ class TierRead {
   // Blocks until done; the bytes on success. kNotFound: no such blob. kCorrupt: it is shorter than it was written or
   // its frame is damaged. kIo: the device failed. Call once.
   virtual Result<BlobBytes> take() = 0;
+  // The blob's byte that the buffer begins with. A range may come within a buffer that holds more than it: the whole
+  // blob where memory has it, whole blocks where direct I/O reads it. Valid once ready.
+  virtual std::uint64_t first_byte() const { return 0; }
   // From start to completion; valid once ready.
   virtual double seconds() const = 0;
 };
@@ -119,6 +129,9 @@ class Tier {
   // overlap. The others ask the store and may block as long as its latency.
   // `bytes_expected`: of the blob, for `reads_queued`; 0 where the caller does not know.
   std::shared_ptr<TierRead> read(const BlobId& id, std::uint64_t bytes_expected = 0);
+  // Of a range only what lies in it is read, to whole blocks, and counted; a blob that cannot hold it is kCorrupt. Its
+  // frame is not verified.
+  std::shared_ptr<TierRead> read(const BlobId& id, const BlobRange& range);
   // kFull (without writing) when capacity would be passed, or when the device is full; nothing half-written is ever
   // visible. Writing a blob that exists is a success that changes nothing.
   std::shared_ptr<TierWrite> write(const BlobId& id, BlobBytes bytes);
@@ -134,6 +147,9 @@ class Tier {
   // For how many seconds nobody has written the blob or found it there when writing; 0 when absent. Infinite where
   // nobody but this tier can write: whatever is unfinished when it opens stays so.
   virtual double untouched_s(const BlobId&) const { return std::numeric_limits<double>::infinity(); }
+
+  // What others have stored here, or, negative, removed, that this tier has not counted: said by who knows.
+  virtual void count_others(std::int64_t bytes);
 
   TierStats stats() const;
   TierSpeed speed() const;
@@ -160,7 +176,7 @@ class Tier {
   Tier(Options options, const Clock& clock);
 
   // Each ends, on any thread, in exactly one call of `finished_read` or `finished_write` with the same `start_s`.
-  virtual std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) = 0;
+  virtual std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) = 0;
   virtual std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) = 0;
   // The bytes that this freed; 0 when there was no such blob.
   virtual Result<std::uint64_t> remove_impl(const BlobId& id) = 0;
@@ -172,7 +188,7 @@ class Tier {
 
   // kCancelled, for what nobody waited to see the end of, counts as nothing but for the time that its `bytes_cancelled`
   // took of the tier.
-  void finished_read(double start_s, double seconds, const Result<BlobBytes>& result,
+  void finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range,
                      std::uint64_t bytes_cancelled = 0);
   // `bytes` as written; `stored`: false when the blob was there already or the write failed, so that the room reserved
   // for it is given back.

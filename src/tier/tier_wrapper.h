@@ -18,6 +18,7 @@ class TierWrapper : public Tier {
   std::string emulated() const override { return inner_->emulated(); }
   bool persistent() const override { return inner_->persistent(); }
   bool read_only() const override { return inner_->read_only(); }
+  void count_others(std::int64_t bytes) override { inner_->count_others(bytes); }
   std::string describe() const override { return inner_->describe(); }
   double untouched_s(const BlobId& id) const override { return inner_->untouched_s(id); }
 

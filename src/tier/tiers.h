@@ -96,9 +96,13 @@ struct DiskTierOptions {
   bool sync = false;      // wait for the device before a write counts; without it, power loss may cost recent entries
   std::uint64_t spare_buffer_bytes = std::uint64_t{128} << 20;  // kept for reuse, so that reads fault no pages
   std::string name = "disk";
+  // Any number of tiers opened so may write to the folder at once, and none opened otherwise. What lies there is not
+  // counted when it is opened: whoever keeps an index of it says so (Tier::count_others).
+  bool several_writers = false;
 };
-// Bounded, survives restart and kill. One writer a folder: a second process, or a second tier in this one, opens it
-// read-only. kInvalidArgument where the folder belongs to somebody else; kIo. See docs/formats/disk.md.
+// Bounded, survives restart and kill. One writer a folder, but where all say `several_writers`: a second process, or a
+// second tier in this one, opens it read-only. kInvalidArgument where the folder belongs to somebody else; kIo. See
+// docs/formats/disk.md.
 Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, const Clock& clock);
 
 // Any mounted path as the remote tier, in the same format; many processes share it without locks, for blobs are

@@ -62,6 +62,7 @@ class UringReader::Loop {
   // A request without `done` ends the loop.
   struct Request {
     BlobId id;
+    BlobRange range;
     Done done;
   };
   void push(Request request) {
@@ -77,7 +78,8 @@ class UringReader::Loop {
     Request request;
     FileDescriptor file;
     std::shared_ptr<AlignedBuffer> buffer;
-    std::uint64_t next_offset = 0;  // of the first byte not asked for
+    std::uint64_t file_offset = 0;  // of the buffer's first byte
+    std::uint64_t next_offset = 0;  // in the buffer, of the first byte not asked for
     std::size_t pieces_in_flight = 0;
     Status status;
   };
@@ -144,7 +146,7 @@ class UringReader::Loop {
     while (!waiting_.empty()) {
       Request request = std::move(waiting_.front());
       waiting_.pop_front();
-      auto blob = no_memory_is_an_error([&] { return open(request.id); });
+      auto blob = no_memory_is_an_error([&] { return open(request); });
       if (!blob) {
         request.done(std::unexpected(blob.error()));
         continue;
@@ -156,10 +158,12 @@ class UringReader::Loop {
     return false;
   }
 
-  Result<std::shared_ptr<Blob>> open(const BlobId& id) {
-    SHALE_ASSIGN(auto opened, files_.open_blob(id, direct_));
+  Result<std::shared_ptr<Blob>> open(const Request& request) {
+    SHALE_ASSIGN(auto opened, files_.open_blob(request.id, direct_));
+    SHALE_ASSIGN(const std::uint64_t end, blocks_end(request.id, request.range, opened.file_bytes));
     auto blob = std::make_shared<Blob>();
-    blob->buffer = buffers_->get(opened.file_bytes);
+    blob->file_offset = first_block(request.range);
+    blob->buffer = buffers_->get(end - blob->file_offset);
     blob->file = std::move(opened.file);
     return blob;
   }
@@ -169,7 +173,7 @@ class UringReader::Loop {
     free_slots_.pop_back();
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // there are more entries than slots
     io_uring_prep_read(entry, piece.blob->file.get(), piece.blob->buffer->data() + piece.offset,
-                       static_cast<unsigned>(piece.bytes), piece.offset);
+                       static_cast<unsigned>(piece.bytes), piece.blob->file_offset + piece.offset);
     io_uring_sqe_set_data64(entry, slot);
     ++piece.blob->pieces_in_flight;
     pieces_[slot] = std::move(piece);
@@ -187,8 +191,13 @@ class UringReader::Loop {
       return;
     }
     if (blob.pieces_in_flight > 0 || blob.next_offset < blob.buffer->size()) return;
-    blob.request.done(blob.status ? unframe(blob.request.id, std::move(blob.buffer))
-                                  : std::unexpected(blob.status.error()));
+    if (!blob.status) {
+      blob.request.done(std::unexpected(blob.status.error()));
+    } else if (blob.request.range.whole()) {
+      blob.request.done(unframe(blob.request.id, std::move(blob.buffer)));
+    } else {
+      blob.request.done(std::move(blob.buffer));
+    }
   }
 
   const BlobFiles& files_;
@@ -220,6 +229,8 @@ Result<std::unique_ptr<UringReader>> UringReader::start(const BlobFiles& files, 
   return std::unique_ptr<UringReader>(new UringReader(std::move(loop)));
 }
 
-void UringReader::read(const BlobId& id, Done done) { loop_->push({id, std::move(done)}); }
+void UringReader::read(const BlobId& id, const BlobRange& range, Done done) {
+  loop_->push({id, range, std::move(done)});
+}
 
 }  // namespace shale

@@ -1,4 +1,4 @@
-// Reads whole blobs through io_uring: many requests in flight, one thread that sleeps in the kernel.
+// Reads blobs through io_uring: many requests in flight, one thread that sleeps in the kernel.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ class UringReader {
 
   // Thread-safe. `done` runs on the reader's thread and must not block or throw.
   using Done = std::function<void(Result<BlobBytes>)>;
-  void read(const BlobId& id, Done done);
+  void read(const BlobId& id, const BlobRange& range, Done done);  // of a range the whole blocks that hold it
 
  private:
   class Loop;

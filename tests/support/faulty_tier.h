@@ -42,13 +42,14 @@ class FaultyTier final : public TierWrapper {
  private:
   static bool hits(const std::function<bool(std::uint64_t)>& fault, std::uint64_t nth) { return fault && fault(nth); }
 
-  Result<BlobBytes> read_now(const BlobId& id, std::uint64_t nth) {
-    Result<BlobBytes> result = inner().read(id)->take();
+  Result<BlobBytes> read_now(TierRead& read, const BlobId& id, const BlobRange& range, std::uint64_t nth) {
+    Result<BlobBytes> result = read.take();
     if (hits(faults_.fail_read, nth)) return fail(ErrorCode::kIo, "{}: injected read error", to_string(id));
     if (!result || !hits(faults_.corrupt_read, nth) || (*result)->empty()) return result;
     auto flipped = std::make_shared<AlignedBuffer>((*result)->size());
     std::memcpy(flipped->data(), (*result)->data(), flipped->size());
-    flipped->data()[flipped->size() / 2] ^= std::byte{0x10};
+    const std::size_t middle = range.whole() ? flipped->size() / 2 : range.offset - read.first_byte() + range.bytes / 2;
+    flipped->data()[middle] ^= std::byte{0x10};
     return flipped;
   }
 
@@ -60,12 +61,13 @@ class FaultyTier final : public TierWrapper {
     return write->created();
   }
 
-  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
-    auto read = std::make_shared<PendingRead>();
-    Result<BlobBytes> result = read_now(id, ++reads_);
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
+    const auto inner_read = inner().read(id, range);
+    Result<BlobBytes> result = read_now(*inner_read, id, range, ++reads_);
+    auto read = std::make_shared<PendingRead>(inner_read->first_byte());
     clock_.sleep_until_s(start_s + faults_.delay_s);
     const double seconds = clock_.now_s() - start_s;
-    finished_read(start_s, seconds, result);
+    finished_read(start_s, seconds, result, range);
     read->complete(std::move(result), seconds);
     return read;
   }

@@ -83,6 +83,33 @@ TEST_P(TierConformance, ReadsBackWhatWasWrittenAtEverySize) {
   EXPECT_EQ(tier->stats().writes, part);
 }
 
+TEST_P(TierConformance, ReadsRangesAndCountsOnlyThem) {
+  const auto tier = open();
+  constexpr std::uint64_t kSize = 3000123;
+  const BlobId id = blob_id(1, 0);
+  const BlobBytes all = blob_bytes(id, kSize);
+  ASSERT_TRUE(tier->write(id, all)->wait());
+  std::uint64_t asked = 0;
+  for (const BlobRange& range :
+       {BlobRange{0, 1}, BlobRange{4095, 2}, BlobRange{4096, 4096}, BlobRange{1000000, 1500000},
+        BlobRange{kSize - 1, 1}, BlobRange{0, kSize}, BlobRange{700, 0}}) {
+    const auto read = tier->read(id, range);
+    const auto bytes = read->take();
+    ASSERT_TRUE(bytes) << bytes.error().message;
+    ASSERT_LE(read->first_byte(), range.offset);
+    const std::uint64_t begin = range.offset - read->first_byte();
+    ASSERT_LE(begin + range.bytes, (*bytes)->size());
+    EXPECT_EQ(std::memcmp((*bytes)->data() + begin, all->data() + range.offset, range.bytes), 0)
+        << range.bytes << " from " << range.offset;
+    asked += range.bytes;
+  }
+  EXPECT_EQ(tier->stats().read_bytes, asked);
+  for (const BlobRange& range : {BlobRange{0, kSize + 8192}, BlobRange{kSize + 8192, 1}, BlobRange{~0ull - 5, 10}}) {
+    EXPECT_EQ(code_of(tier->read(id, range)->take()), ErrorCode::kCorrupt);
+  }
+  EXPECT_EQ(code_of(tier->read(blob_id(1, 1), {0, 1})->take()), ErrorCode::kNotFound);
+}
+
 TEST_P(TierConformance, AbsentBlobsAreMissesAndRemovingThemSucceeds) {
   const auto tier = open();
   const BlobId id = blob_id(1, 2);

@@ -27,7 +27,7 @@ class CountingTier final : public Tier {
   std::function<void()> after_removing = [] {};
 
  private:
-  std::shared_ptr<TierRead> read_impl(const BlobId&, double) override { return nullptr; }
+  std::shared_ptr<TierRead> read_impl(const BlobId&, const BlobRange&, double) override { return nullptr; }
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
     blobs_[id] = stored_bytes(bytes->size());
     finished_write(start_s, 0, bytes->size(), true, {});

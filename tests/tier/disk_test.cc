@@ -112,6 +112,35 @@ TEST_F(DiskTest, ASecondOneReadsWhileTheFirstWrites) {
   EXPECT_FALSE(open().value()->read_only()) << "the lock went with the writer";
 }
 
+TEST_F(DiskTest, SeveralWritersShareAFolderThatEachOfThemOpensSo) {
+  DiskTierOptions several;
+  several.several_writers = true;
+  const auto one = open(several).value();
+  auto other = open(several).value();
+  ASSERT_FALSE(one->read_only());
+  ASSERT_FALSE(other->read_only());
+  EXPECT_TRUE(open().value()->read_only()) << "one that expects to be alone must not write";
+  ASSERT_TRUE(put(*one, id_, 300000));
+  ASSERT_TRUE(put(*other, blob_id(2, 0), 5000));
+  EXPECT_TRUE(same_bytes(**other->read(id_)->take(), *blob_bytes(id_, 300000)));
+  EXPECT_EQ(one->list()->size(), 2u);
+
+  EXPECT_EQ(one->used_bytes(), one->stored_bytes(300000)) << "its own";
+  one->count_others(static_cast<std::int64_t>(one->stored_bytes(5000)));
+  EXPECT_TRUE(one->check_integrity());
+  ASSERT_TRUE(one->remove(blob_id(2, 0)));
+  EXPECT_TRUE(one->check_integrity());
+  other = nullptr;
+  EXPECT_FALSE(open(several).value()->read_only());
+}
+
+TEST_F(DiskTest, OneOfSeveralWritersOnlyReadsWhereSomebodyExpectsToBeAlone) {
+  const auto alone = open().value();
+  DiskTierOptions several;
+  several.several_writers = true;
+  EXPECT_TRUE(open(several).value()->read_only());
+}
+
 TEST_F(DiskTest, ForeignAndTemporaryFilesAreNotListedAndLeftoversGo) {
   auto tier = open().value();
   ASSERT_TRUE(put(*tier, id_, 100));

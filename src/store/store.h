@@ -1,0 +1,285 @@
+// KV at rest: blocks of many requests in tiers, found by key, loaded into and saved from the memory of any engine.
+//
+//   auto store = Store::open(options, std::move(tiers), clock);
+//   StoreLookup found = store->lookup(keys);              // one key a block (block_keys.h)
+//   auto load = store->load(keys, view);                   // writes found.blocks blocks, layer by layer
+//   load->wait_layer(0);                                   // or poll() from a loop
+//   auto save = store->save(keys, view);                   // blocks that are there already are not stored again
+//
+//   Store ── owns ──> ExtentIndex    which blocks, on which tiers; in memory
+//                ──> StoreTier …     bytes, fast to slow; a folder beside a tier holds its index, leases and election
+//                ──> Staging         bound on bytes that are read or encoded and not yet where they belong
+//                ──> threads         encode, write, move, ask shared tiers; none where the owner calls work()
+//
+// The store knows no pool, no sequence and no model. It names *blocks* by the caller's keys, shares *chunks* (256
+// tokens by default) between all chains that begin alike, and reads, writes, moves and forgets *extents*: up to 16
+// chunks that were saved together.
+//
+// Thread-safe, all of it, and nothing blocks unless its name says so. A view is read only until StoreSave::released(),
+// and written only inside StoreLoad's poll() and wait…(). Everything handed in by reference must outlive the store;
+// every handle must be gone before it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codec/kv_view.h"
+#include "codec/method.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/executor.h"
+#include "core/hash.h"
+#include "scoring/observations.h"
+#include "scoring/scorer.h"
+#include "store/block_keys.h"
+#include "tier/tier.h"
+
+namespace shale {
+
+class CachegenTables;
+class StoreCore;
+
+// A tier and who else uses it.
+struct StoreTier {
+  std::unique_ptr<Tier> tier;
+  // Where the tier's index, leases and election lie: the folder of a disk or directory tier, on a file system with
+  // locks. Any number of stores, in this process and others, may name the same one. Empty: the tier is this store's
+  // alone (memory), or `shared`.
+  std::filesystem::path folder = {};
+  // Others write here and nothing tells of it (an object store, a remote folder): looked-up blocks that are unknown are
+  // asked for behind `pending`, and nothing is ever removed here to make room.
+  bool shared = false;
+};
+
+struct StoreOptions {
+  // Everything that must agree before KV may be used again, but the geometry: model and weights, numerics, RoPE, the
+  // hash of keys and its seed. KV of another namespace or geometry is never returned, and left alone.
+  std::string name_space;
+  KvGeometry geometry;
+  KvPacking packing = KvPacking::kTokensHeads;  // of exact extents: fastest where views lie likewise
+  std::uint32_t chunk_tokens = 256;             // a multiple of the block; what partial hits read is rounded up to it
+  // Bytes that may be read and not yet written to a view, or encoded and not yet on a tier. A load always has one read
+  // under way, and a save one extent, however full it is.
+  std::uint64_t staging_bytes = std::uint64_t{256} << 20;
+  std::uint64_t manifest_cache_bytes = std::uint64_t{32} << 20;  // of manifests kept parsed
+  double frequency_half_life_s = 600;                            // of accesses, by which extents are kept
+  // Threads of the store's own, for encoding, writing, moving and asking. 0: the owner calls work(), and bounds it.
+  unsigned threads = 1;
+  std::size_t events_max = 65536;  // kept until taken; older ones are dropped, and counted
+  // What lossy methods read beside keys and values, of the model that computes; what these refer to must outlive the
+  // store. Null tables: methods that need them are refused.
+  ScorerOptions scorers = {};
+  ModelTraits model = {};
+  const CachegenTables* tables = nullptr;
+  // Seconds since 1970, for what outlives a process: times to live. Empty: the system's.
+  std::function<double()> wall_clock = {};
+};
+
+// What a request accepts. Exact means bit for bit as it was saved.
+struct StoreNeeds {
+  bool exact = true;
+  double quality_min = 0;  // of lossy blocks, in [0, 1], as their saver said
+};
+
+struct StoreLookup {
+  std::uint32_t blocks = 0;        // leading ones that load() would bring
+  std::uint32_t exact_blocks = 0;  // leading ones of these that are exact
+  double quality = 1;              // the least of them
+  std::uint32_t tier = 0;          // the slowest that would be read
+  double ready_s = 0;              // until all are in the view, behind what is being read now
+  bool pending = false;            // shared tiers are being asked for more: look again
+};
+
+struct StoreLoadOptions {
+  StoreNeeds needs = {};
+  std::string tenant = {};
+  // Loads keys[first_block …) into the view, whose first block is that one: for reading from the back while the front
+  // is computed. Keys before it are only names.
+  std::uint32_t first_block = 0;
+  // The chain's tokens, from its first; compared with those that were saved, where both are known. Differing blocks
+  // fail as kMismatch.
+  std::span<const std::int32_t> tokens = {};
+};
+
+// One extent's part of what was loaded. Rows of lossy ones: `rows[layer][head]` tokens, in order of position, from the
+// run's first row on; the run's other rows are as they were.
+struct StoreRun {
+  std::uint32_t first_block = 0;  // within the view
+  std::uint32_t blocks = 0;
+  Method method;
+  double keep = 1;
+  std::vector<std::uint32_t> rows = {};  // [layers][kv_heads]; empty: all tokens
+};
+
+struct StoreFailure {
+  std::uint32_t first_block = 0,
+                blocks = 0;  // within the view: these were not brought, what the view holds is undefined
+  Error error;               // kNotFound: gone meanwhile; kCorrupt: damaged, and not served again; kIo
+};
+
+// Blocks on their way into a view. One thread may use it at a time; dropping it cancels.
+class StoreLoad {
+ public:
+  struct State;
+  ~StoreLoad();
+
+  // What was found when it was asked for: leading blocks from `first_block`. Those that fail are in failures().
+  std::uint32_t blocks() const;
+  // Decodes what has arrived into the view, over `executor`. True when nothing more will come.
+  bool poll(Executor& executor);
+  bool poll();  // on this thread
+  // Whether layers [0, layer] of all blocks that did not fail are in the view.
+  bool layer_ready(std::uint32_t layer) const;
+  // Poll until then, asleep between arrivals. kCancelled after cancel().
+  Status wait_layer(std::uint32_t layer);
+  // Until nothing more will come. An error only where no block came at all, the first of failures().
+  Status wait();
+  // The view is the caller's again at once. Reads under way end unseen.
+  void cancel();
+
+  bool done() const;
+  // Valid once done.
+  const std::vector<StoreFailure>& failures() const;
+  const std::vector<StoreRun>& runs() const;
+  // Zero while all that was loaded is exact; else what KV computed on top is to be saved under (lineage_keys).
+  Hash128 lineage() const;
+
+ private:
+  friend class Store;
+  explicit StoreLoad(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+struct StoreHints {
+  std::string tenant = {};
+  // The view's first block is keys[first_block]; blocks before it are named only, and must be there to be of use.
+  std::uint32_t first_block = 0;
+  // Blocks after which an extent ends: of a system prompt, a document, a turn. Ascending, within keys.
+  std::vector<std::uint32_t> boundaries = {};
+  Method method = Method::full();
+  double keep = 1;
+  double quality = 1;         // of that method at that keep, as measured or believed; for StoreNeeds
+  double recompute_s = 0;     // what computing these blocks cost; 0: unknown. What costs little makes way first
+  std::string label = {};     // for people
+  bool pin = false;           // as by pin()
+  double time_to_live_s = 0;  // since now; 0: none
+  std::span<const std::int32_t> tokens = {};  // the chain's, from its first; copied. Compared when loading
+  Observations observations = {};             // of the view's tokens, for scorers that read more than keys and values
+};
+
+// Blocks on their way into tiers. One thread may use it at a time. Dropping it cancels what has not been encoded.
+class StoreSave {
+ public:
+  struct State;
+  ~StoreSave();
+
+  // True once the view is not read any more, for whatever reason.
+  bool released() const;
+  // True once all blocks can be found, or an error is known. Lower tiers may still be written.
+  bool done() const;
+  // Blocks until then; without threads of the store's own, by doing the work.
+  Status wait_released();
+  // The first error: kFull where no tier has room, kIo, kCancelled.
+  Status wait();
+  // Blocks until the view is not being read, a millisecond; what is not yet encoded will not be stored.
+  void cancel();
+
+  // Blocks of the view that were there already and are not stored again.
+  std::uint32_t shared_blocks() const;
+
+ private:
+  friend class Store;
+  explicit StoreSave(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+struct StoreEvent {
+  enum class Kind : std::uint8_t { kStored, kRemoved, kLost };  // kLost: events were dropped; ask anew
+  Kind kind = Kind::kStored;
+  std::uint32_t tier = 0;
+  std::string tenant = {};
+  BlockKey parent = {};             // of the first block; zero for a chain's first
+  std::vector<BlockKey> keys = {};  // consecutive blocks of one chain
+  std::uint32_t block_tokens = 0;
+};
+
+struct StoreTenantStats {
+  std::string tenant;
+  std::uint64_t bytes = 0;  // at rest, on all tiers
+  std::uint64_t lookups = 0, blocks_asked = 0, blocks_found = 0, blocks_loaded = 0, blocks_saved = 0;
+};
+
+struct StoreTierStats {
+  std::string name;
+  std::uint64_t extents = 0, chunks = 0, bytes = 0, capacity_bytes = 0;
+  std::uint64_t blocks_loaded = 0, bytes_read = 0, bytes_written = 0, demoted = 0, removed = 0;
+};
+
+struct StoreStats {
+  std::vector<StoreTenantStats> tenants;
+  std::vector<StoreTierStats> tiers;
+  std::uint64_t extents = 0, chunks = 0, index_bytes = 0;  // index_bytes: memory that the index takes
+  std::uint64_t saves = 0, blocks_shared = 0;
+  std::uint64_t extents_failed = 0;  // to be stored
+  std::uint64_t damaged_chunks = 0, stale_extents = 0;
+  std::uint64_t expired_extents = 0, discovered_extents = 0, events_lost = 0;
+  std::uint64_t staged_bytes = 0;
+};
+
+class Store {
+ public:
+  // `tiers` fast to slow, one to eight, at least one that keeps or shares. Reads the index of every folder: its
+  // snapshot and logs, or, where those are damaged or missing, the manifests themselves. kInvalidArgument, kIo;
+  // kBusy where a program of another format holds a folder.
+  static Result<std::unique_ptr<Store>> open(StoreOptions options, std::vector<StoreTier> tiers, const Clock& clock);
+  // Ends the threads, drops what is not yet encoded, finishes writes under way and writes snapshots.
+  ~Store();
+
+  // Counts towards the tenant's look-ups, and starts asking shared tiers for what is unknown.
+  StoreLookup lookup(std::span<const BlockKey> keys, const StoreNeeds& needs = {}, std::string_view tenant = {});
+  // The view must stay until the load is done or cancelled, and holds at least the blocks that it may bring:
+  // keys.size() less first_block. Finding nothing is a load of no blocks. kInvalidArgument where the view's geometry is
+  // not the store's.
+  Result<std::unique_ptr<StoreLoad>> load(std::span<const BlockKey> keys, const MutableKvView& view,
+                                          const StoreLoadOptions& options = {});
+  // Stores those blocks of the view that are not there yet. The view must stay until released().
+  Result<std::unique_ptr<StoreSave>> save(std::span<const BlockKey> keys, const KvView& view, StoreHints hints = {});
+
+  // All of these are about the extents that hold the leading blocks of `keys` that are there; they return how many
+  // blocks that is.
+  std::uint32_t touch(std::span<const BlockKey> keys, std::string_view tenant = {});  // counts as a use
+  // Neither demoted out of the store nor expired until unpinned as often, by any process, or until this process ends.
+  std::uint32_t pin(std::span<const BlockKey> keys, std::string_view tenant = {});
+  std::uint32_t unpin(std::span<const BlockKey> keys, std::string_view tenant = {});
+  // Extents whose blocks are all among `keys` are forgotten at once and deleted behind that; pinned ones stay.
+  std::uint32_t remove(std::span<const BlockKey> keys, std::string_view tenant = {});
+
+  StoreStats stats() const;
+  // At most `max`, oldest first. Of this store's own doing: others tell of theirs.
+  std::vector<StoreEvent> take_events(std::size_t max);
+  // Readable (an eventfd, never blocking) after anything has arrived or ended for any handle, or an event waits.
+  // Reading it resets it. The store's; -1 where the system refuses one.
+  int event_fd() const;
+
+  // For owners without threads: encodes, writes, moves and asks, for about `budget_s`. False when there is nothing to
+  // do now. One caller at a time.
+  bool work(Executor& executor, double budget_s);
+  // Blocks until everything that was saved lies where it belongs and nothing is being moved.
+  Status flush();
+
+  // Index, tiers and folders agree, when idle. Blocks.
+  Status check_integrity();
+
+ private:
+  explicit Store(std::unique_ptr<StoreCore> core);
+  std::unique_ptr<StoreCore> core_;
+};
+
+}  // namespace shale
