@@ -4,12 +4,10 @@
 // them anew, for a new format version only.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <random>
 
+#include "codec/corpus_files.h"
 #include "codec/small_extent.h"
-#include "support/test_data.h"
 
 namespace shale {
 namespace {
@@ -21,11 +19,6 @@ constexpr std::array kMethods = {"full",           "opaque",
                                  "turboquant4",    "cachegen",
                                  "knorm+cachegen", "adakv:knorm+int8",
                                  "layered",        "global:knorm+cachegen"};
-
-std::string file_of(std::string method) {
-  for (const char special : {'/', ':'}) std::ranges::replace(method, special, '-');
-  return method;
-}
 
 bool is_refusal(ErrorCode code) { return code == ErrorCode::kCorrupt || code == ErrorCode::kMismatch; }
 
@@ -130,28 +123,19 @@ TEST(TierMap, RefusesTiersThatThereAreNotAndTokensBeyondItsOwn) {
   EXPECT_EQ(TierMap::parse(2, 70, bytes).error().code, ErrorCode::kCorrupt);
 }
 
-std::filesystem::path corpus() { return test_data() / "extents"; }
-
-std::vector<std::byte> read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
-
-void write(const std::string& name, std::span<const std::byte> bytes) {
-  std::ofstream(corpus() / name, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+const CorpusFiles& files() {
+  static const CorpusFiles files("extents");
+  return files;
 }
 
 TEST(ExtentCorpus, SoundExtentsDecode) {
   for (const std::string name : kMethods) {
     SCOPED_TRACE(name);
-    const auto manifest = ExtentManifest::parse(read(corpus() / (file_of(name) + ".manifest")));
+    const auto manifest = ExtentManifest::parse(files().read(CorpusFiles::file_of(name) + ".manifest"));
     ASSERT_TRUE(manifest) << manifest.error().message;
     std::vector<AlignedBuffer> parts;
     for (std::uint32_t i = 0; i < manifest->parts(); ++i) {
-      const auto bytes = read(corpus() / (file_of(name) + "." + std::to_string(i)));
+      const auto bytes = files().read(CorpusFiles::file_of(name) + "." + std::to_string(i));
       ASSERT_EQ(bytes.size(), manifest->part_bytes(i));
       std::ranges::copy(bytes, parts.emplace_back(bytes.size()).data());
     }
@@ -180,12 +164,12 @@ TEST(ExtentCorpus, SoundExtentsDecode) {
 
 TEST(ExtentCorpus, DamagedManifestsAreRefusedAsTheirNamesSay) {
   int seen = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(corpus())) {
+  for (const auto& entry : std::filesystem::directory_iterator(files().folder())) {
     const std::string name = entry.path().filename();
     const bool corrupt = name.starts_with("corrupt-"), mismatch = name.starts_with("mismatch-");
     if (!corrupt && !mismatch) continue;
     ++seen;
-    const auto manifest = ExtentManifest::parse(read(entry.path()));
+    const auto manifest = ExtentManifest::parse(files().read(entry.path()));
     ASSERT_FALSE(manifest) << name;
     EXPECT_EQ(manifest.error().code, corrupt ? ErrorCode::kCorrupt : ErrorCode::kMismatch) << name;
   }
@@ -202,18 +186,17 @@ TEST(ExtentCorpus, ObjectsOfOlderFormatsAreOfAnotherVersionAndTheOtherWayRound) 
 }
 
 TEST(ExtentCorpus, DISABLED_Write) {
-  std::filesystem::create_directories(corpus());
   for (const std::string name : kMethods) {
     const ExtentEncoder::Encoded extent = small_extent(name);
-    write(file_of(name) + ".manifest", extent.manifest.serialize().bytes());
+    files().write(CorpusFiles::file_of(name) + ".manifest", extent.manifest.serialize().bytes());
     for (std::size_t i = 0; i < extent.parts.size(); ++i) {
-      write(file_of(name) + "." + std::to_string(i), extent.parts[i].bytes());
+      files().write(CorpusFiles::file_of(name) + "." + std::to_string(i), extent.parts[i].bytes());
     }
   }
   const auto damaged = [&](std::string_view method, const std::string& name, const auto& change) {
     ExtentManifest manifest = small_extent(method).manifest;
     change(manifest);
-    write("corrupt-" + name + ".manifest", manifest.serialize().bytes());
+    files().write("corrupt-" + name + ".manifest", manifest.serialize().bytes());
   };
   using M = ExtentManifest;
   damaged("full", "keys", [](M& m) { m.keys.pop_back(); });
@@ -245,15 +228,15 @@ TEST(ExtentCorpus, DISABLED_Write) {
   damaged("knorm+layered", "refinement-missing",
           [](M& m) { std::erase_if(m.blobs, [](const BlobInfo& blob) { return blob.plane == kRefinementPlane; }); });
   AlignedBuffer bytes = small_extent("knorm+kivi2").manifest.serialize();
-  write("corrupt-truncated.manifest", bytes.bytes().first(bytes.size() / 2));
+  files().write("corrupt-truncated.manifest", bytes.bytes().first(bytes.size() / 2));
   bytes.data()[bytes.size() - 1] ^= std::byte{1};
-  write("corrupt-checksum.manifest", bytes.bytes());
+  files().write("corrupt-checksum.manifest", bytes.bytes());
   bytes.data()[8] = std::byte{99};
   reseal(bytes.bytes());
-  write("mismatch-version.manifest", bytes.bytes());
+  files().write("mismatch-version.manifest", bytes.bytes());
   bytes.data()[0] = std::byte{'X'};
   reseal(bytes.bytes());
-  write("corrupt-magic.manifest", bytes.bytes());
+  files().write("corrupt-magic.manifest", bytes.bytes());
 }
 
 }  // namespace

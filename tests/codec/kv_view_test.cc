@@ -57,7 +57,8 @@ TEST_P(View, RefusesWhatCannotBe) {
     EXPECT_EQ(code([&](MutableKvView& v) { v.keys.*stride += 1; }), ErrorCode::kInvalidArgument);
     EXPECT_EQ(code([&](MutableKvView& v) { v.keys.*stride = std::int64_t{1} << 62; }), ErrorCode::kInvalidArgument);
   }
-  EXPECT_EQ(code([](MutableKvView& v) { v.keys.block_stride = v.keys.token_stride; }), ErrorCode::kInvalidArgument) << "overlap";
+  EXPECT_EQ(code([](MutableKvView& v) { v.keys.block_stride = v.keys.token_stride; }), ErrorCode::kInvalidArgument)
+      << "overlap";
 }
 
 TEST_P(View, ReadsABlockTwiceButDoesNotWriteItTwice) {

@@ -60,13 +60,7 @@ Expected expected_head(const Context& context, const Method& method, std::uint32
         if (token / kChunkTokens == chunk) members.push_back(token);
       }
       if (members.empty()) continue;
-      HeadRows stored(static_cast<std::uint32_t>(members.size()), rows.head_dim);
-      for (std::uint32_t i = 0; i < stored.tokens; ++i) {
-        for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
-          stored.key(i, c) = rows.key(members[i], c);
-          stored.value(i, c) = rows.value(members[i], c);
-        }
-      }
+      const HeadRows stored = rows_at(rows, members);
       const std::string quantizer(method.quantizer_of(tier));
       const bool coarse = quantizer == "layered" && span.bits == Bits::kBase;
       const HeadRows bounds = quantizer_bounds(coarse ? "layered2" : quantizer, stored);
