@@ -7,10 +7,20 @@
 #include <new>
 #include <span>
 
+#include "core/hash.h"
+
 namespace shale {
 
 inline void check(bool holds) {
   if (!holds) __builtin_trap();
+}
+
+// Gives a manifest the checksum that it would have, so that damage is seen by the checks behind it.
+inline void seal(std::span<std::byte> manifest) {
+  if (manifest.size() < 16) return;
+  const Hash128 hash = hash128(manifest.first(manifest.size() - 16));
+  std::memcpy(manifest.data() + manifest.size() - 16, &hash.high, 8);
+  std::memcpy(manifest.data() + manifest.size() - 8, &hash.low, 8);
 }
 
 // A copy of a fuzzer's input, aligned for GGUF. Its memory ends with it, unlike an AlignedBuffer's, so that

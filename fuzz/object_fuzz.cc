@@ -7,14 +7,6 @@ namespace {
 
 using namespace shale;
 
-// Gives a manifest the checksum that it would have, so that damage is seen by the checks behind it.
-void seal(std::span<std::byte> manifest) {
-  if (manifest.size() < 16) return;
-  const Hash128 hash = hash128(manifest.first(manifest.size() - 16));
-  std::memcpy(manifest.data() + manifest.size() - 16, &hash.high, 8);
-  std::memcpy(manifest.data() + manifest.size() - 8, &hash.low, 8);
-}
-
 // Chunks are made of the input's bytes, over and over, with checksums that fit.
 void decode(Manifest manifest, std::span<const std::byte> bytes) {
   constexpr std::size_t kLimit = 1 << 22;

@@ -81,44 +81,44 @@ Status ExtentDecoder::State::decode_exact(const ExtentRange& range, std::span<co
 }
 
 void ExtentDecoder::State::decode_section(const CodedSection& section, std::uint32_t tier, std::uint32_t chunk,
-                                          const Codes<const std::byte>& codes) const {
+                                          const Codes<const std::byte>& codes, HalfBlock& block) const {
   const std::uint32_t layer = section.head / kv_heads(), head = section.head % kv_heads();
   const std::uint32_t first = chunk * manifest.chunk_tokens, end = end_of(chunk);
   const std::uint32_t first_row = rows_between(manifest, section.head, sight.first_token, first, sight.tiers);
-  const std::uint32_t wanted =
-      layout.ranked() ? manifest.tiers.count(section.head, first, end, tier, tier + 1) : end - first;
-  std::vector<PlacedRun> runs;  // `token` is here the number within the section
-  if (layout.ranked()) {
-    std::uint32_t number = 0;
-    for_each_run(manifest.tiers, section.head, first, end, tier, sight.tiers, [&](const PlacedRun& run) {
-      runs.push_back({number, first_row + run.row, run.count});
-      number += run.count;
-    });
-  } else {
-    runs.push_back({0, first_row, wanted});
+  const Quantizer& quantizer = layout.quantizer(tier).of_head(section.head);
+  const std::byte* const rows = block.raw();
+  if (!layout.ranked()) {
+    decode_blocks(quantizer, codes, section.tokens, 0, end - first, block.rows(),
+                  [&](std::uint32_t token, std::uint32_t count) {
+                    block.convert_to();
+                    tokens.copy(layer, head, first_row + token, count, rows, 0);
+                  });
+    return;
   }
-  HalfBlock block(view.geometry);
-  const std::byte* const const_raw = block.raw();
+  std::vector<PlacedRun> runs;  // `token` is the number within the section
+  std::uint32_t wanted = 0;
+  for_each_run(manifest.tiers, section.head, first, end, tier, sight.tiers, [&](const PlacedRun& run) {
+    runs.push_back({wanted, first_row + run.row, run.count});
+    wanted += run.count;
+  });
   auto run = runs.begin();
-  decode_blocks(layout.quantizer(tier).of_head(section.head), codes, section.tokens, 0, wanted, block.rows(),
+  decode_blocks(quantizer, codes, section.tokens, 0, wanted, block.rows(),
                 [&](std::uint32_t token, std::uint32_t count) {
                   block.convert_to();
-                  for (const std::uint32_t end_token = token + count; token < end_token;) {
+                  for (const std::uint32_t last = token + count; token < last;) {
                     const std::uint32_t done = token - run->token, left = run->count - done;
-                    const std::uint32_t part = std::min(left, end_token - token);
-                    tokens.copy(layer, head, run->row + done, part, const_raw, token % kBlockTokens);
+                    const std::uint32_t part = std::min(left, last - token);
+                    tokens.copy(layer, head, run->row + done, part, rows, token % kBlockTokens);
                     token += part;
                     if (part == left) ++run;
                   }
                 });
-  flush_stream();
 }
 
 Status ExtentDecoder::State::decode_lossy(const Source& base, const Source* refinement, const Source* unverified,
                                           Executor& executor) {
   const BlobInfo& info = blob(*base.range);
-  const std::uint32_t first_chunk = base.range->first_chunk, first_head = info.first_layer * kv_heads();
-  const std::uint32_t pieces = (info.end_layer - info.first_layer) * kv_heads() + 1;
+  const std::uint32_t first_chunk = base.range->first_chunk, pieces = info.end_layer - info.first_layer + 1;
   const auto codes = [&](const Source& source, const CodedSection& section, std::uint32_t chunk) {
     return part(*source.range, source.bytes, chunk).subspan(section.offset, section.bytes);
   };
@@ -130,14 +130,18 @@ Status ExtentDecoder::State::decode_lossy(const Source& base, const Source* refi
       if (unverified) sound[number] = is_sound(*unverified, chunk);
       return;
     }
-    const std::uint32_t head = first_head + piece - 1;
-    const CodedSection section = layout.section(info.tier, kBasePlane, chunk, head, info.first_layer);
-    Codes<const std::byte> in{codes(base, section, chunk), {}};
-    if (refinement) {
-      in.refinement =
-          codes(*refinement, layout.section(info.tier, kRefinementPlane, chunk, head, info.first_layer), chunk);
+    HalfBlock block(view.geometry);
+    const std::uint32_t first_head = (info.first_layer + piece - 1) * kv_heads();
+    for (std::uint32_t head = first_head; head < first_head + kv_heads(); ++head) {
+      const CodedSection section = layout.section(info.tier, kBasePlane, chunk, head, info.first_layer);
+      Codes<const std::byte> in{codes(base, section, chunk), {}};
+      if (refinement) {
+        const CodedSection finer = layout.section(info.tier, kRefinementPlane, chunk, head, info.first_layer);
+        in.refinement = codes(*refinement, finer, chunk);
+      }
+      decode_section(section, info.tier, chunk, in, block);
     }
-    decode_section(section, info.tier, chunk, in);
+    flush_stream();
   });
   return settle(*base.range, sound, ErrorCode::kCorrupt);
 }
@@ -159,8 +163,10 @@ Status ExtentDecoder::State::decode_packed(const Source& source, Executor& execu
       continue;
     }
     executor.parallel_for(sections.size(), [&](std::size_t i) {
+      HalfBlock block(view.geometry);
       decode_section(sections[i], info.tier, chunk,
-                     {unpacked->bytes().subspan(sections[i].offset, sections[i].bytes), {}});
+                     {unpacked->bytes().subspan(sections[i].offset, sections[i].bytes), {}}, block);
+      flush_stream();
     });
   }
   return settle(*source.range, sound, code);

@@ -89,7 +89,7 @@ struct ExtentDecoder::State {
   Status decode_nested(const Source& source, std::uint32_t partner, Executor& executor);
   // One head's codes of a chunk, as they were before packing.
   void decode_section(const CodedSection& section, std::uint32_t tier, std::uint32_t chunk,
-                      const Codes<const std::byte>& codes) const;
+                      const Codes<const std::byte>& codes, HalfBlock& block) const;
 };
 
 }  // namespace shale

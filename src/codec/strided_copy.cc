@@ -110,6 +110,8 @@ HWY_EXPORT(f32_of_halves);
 
 namespace {
 
+constexpr std::size_t kTileBytes = 16 << 10;
+
 // Whether `outer` goes on where `inner` ends, in both layouts.
 bool continues(const CopyDimension& inner, const CopyDimension& outer) {
   const auto extent = static_cast<std::int64_t>(inner.extent);
@@ -225,9 +227,17 @@ void StridedCopy::run_kernel(const std::byte* from, std::byte* to) const {
   const auto from_stride = static_cast<std::size_t>(rows_.from), to_stride = static_cast<std::size_t>(columns_.to);
   if (run_bytes_ == 4) return transpose_words(from, from_stride, to, to_stride, rows_.extent, columns_.extent);
   assert(run_bytes_ == 2);
-  HWY_DYNAMIC_DISPATCH(strided::transpose)
-  (reinterpret_cast<const std::int16_t*>(from), from_stride / 2, reinterpret_cast<std::int16_t*>(to), to_stride / 2,
-   rows_.extent, columns_.extent);
+  const auto transpose = [&](std::byte* into, std::size_t into_stride) {
+    HWY_DYNAMIC_DISPATCH(strided::transpose)
+    (reinterpret_cast<const std::int16_t*>(from), from_stride / 2, reinterpret_cast<std::int16_t*>(into),
+     into_stride / 2, rows_.extent, columns_.extent);
+  };
+  // Past the caches go whole rows: parts of many lines at a time would be written one by one.
+  alignas(64) std::byte tile[kTileBytes];
+  const std::size_t row_bytes = rows_.extent * 2;
+  if (to_ == CopyTo::kCache || row_bytes * columns_.extent > kTileBytes) return transpose(to, to_stride);
+  transpose(tile, row_bytes);
+  copy_runs(tile, {columns_.extent, static_cast<std::int64_t>(row_bytes), columns_.to}, to, row_bytes, true);
 }
 
 void StridedCopy::run(const std::byte* from, std::byte* to) const {

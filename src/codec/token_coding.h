@@ -23,11 +23,13 @@ void decode_blocks(const Quantizer& quantizer, const Codes<const std::byte>& cod
   const std::size_t refinement_step = quantizer.refinement_bytes(kBlockTokens, block.head_dim);
   for (std::uint32_t token = first; token < end; token += kBlockTokens) {
     block.tokens = std::min(kBlockTokens, tokens - token);
+    const bool whole = block.tokens == kBlockTokens;
     const std::size_t index = token / kBlockTokens;
-    Codes<const std::byte> in = {codes.base.subspan(index * step, quantizer.base_bytes(block.tokens, block.head_dim))};
+    Codes<const std::byte> in = {
+        codes.base.subspan(index * step, whole ? step : quantizer.base_bytes(block.tokens, block.head_dim))};
     if (!codes.refinement.empty()) {
-      in.refinement =
-          codes.refinement.subspan(index * refinement_step, quantizer.refinement_bytes(block.tokens, block.head_dim));
+      in.refinement = codes.refinement.subspan(
+          index * refinement_step, whole ? refinement_step : quantizer.refinement_bytes(block.tokens, block.head_dim));
     }
     quantizer.decode(in, block);
     visit(token, std::min(block.tokens, end - token));

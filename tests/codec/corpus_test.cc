@@ -3,32 +3,15 @@
 // makes them anew, for a new format version only.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
+#include "codec/corpus_files.h"
 #include "codec/small_object.h"
-#include "support/test_data.h"
 
 namespace shale {
 namespace {
 
-std::filesystem::path corpus() { return test_data() / "objects"; }
-
-std::vector<std::byte> read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
-
-void write(const std::string& name, std::span<const std::byte> bytes) {
-  std::ofstream(corpus() / name, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-}
-
-std::string file_of(std::string method) {
-  for (const char special : {'/', ':'}) std::ranges::replace(method, special, '-');
-  return method;
+const CorpusFiles& files() {
+  static const CorpusFiles files("objects");
+  return files;
 }
 
 constexpr std::array kSound = {"full",
@@ -48,7 +31,7 @@ TEST(Corpus, SoundObjectsDecode) {
   const Context context = small_context();
   for (const std::string name : kSound) {
     SCOPED_TRACE(name);
-    const auto manifest = Manifest::parse(read(corpus() / (file_of(name) + ".manifest")));
+    const auto manifest = Manifest::parse(files().read(CorpusFiles::file_of(name) + ".manifest"));
     ASSERT_TRUE(manifest) << manifest.error().message;
     const auto pool = make_pool(kSmallShape, 16);
     Sequence sequence(*pool);
@@ -56,7 +39,8 @@ TEST(Corpus, SoundObjectsDecode) {
     auto decoder = ObjectDecoder::start(*manifest, 1.0, kSmallTokens, sequence);
     ASSERT_TRUE(decoder);
     for (std::uint32_t i = 0; i < manifest->chunks.size(); ++i) {
-      const Status status = decoder->decode(i, read(corpus() / (file_of(name) + "." + std::to_string(i))), alone);
+      const Status status =
+          decoder->decode(i, files().read(CorpusFiles::file_of(name) + "." + std::to_string(i)), alone);
       ASSERT_TRUE(status) << status.error().message;
     }
     for (std::uint32_t layer = 0; layer < kSmallShape.layers; ++layer) {
@@ -79,12 +63,12 @@ TEST(Corpus, SoundObjectsDecode) {
 
 TEST(Corpus, DamagedManifestsAreRefusedAsTheirNamesSay) {
   int seen = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(corpus())) {
+  for (const auto& entry : std::filesystem::directory_iterator(files().folder())) {
     const std::string name = entry.path().filename();
     const bool corrupt = name.starts_with("corrupt-"), mismatch = name.starts_with("mismatch-");
     if (!corrupt && !mismatch) continue;
     ++seen;
-    const auto manifest = Manifest::parse(read(entry.path()));
+    const auto manifest = Manifest::parse(files().read(entry.path()));
     ASSERT_FALSE(manifest) << name;
     EXPECT_EQ(manifest.error().code, corrupt ? ErrorCode::kCorrupt : ErrorCode::kMismatch) << name;
   }
@@ -92,19 +76,18 @@ TEST(Corpus, DamagedManifestsAreRefusedAsTheirNamesSay) {
 }
 
 TEST(Corpus, DISABLED_Write) {
-  std::filesystem::create_directories(corpus());
   for (const std::string name : kSound) {
     const ObjectEncoder::Encoded object = small_object(name);
-    write(file_of(name) + ".manifest", object.manifest.serialize().bytes());
+    files().write(CorpusFiles::file_of(name) + ".manifest", object.manifest.serialize().bytes());
     for (std::size_t i = 0; i < object.chunks.size(); ++i) {
-      write(file_of(name) + "." + std::to_string(i), object.chunks[i].bytes());
+      files().write(CorpusFiles::file_of(name) + "." + std::to_string(i), object.chunks[i].bytes());
     }
   }
   const Manifest sound = small_object("knorm+kivi2").manifest;
   const auto damaged = [&](const std::string& name, const auto& change) {
     Manifest manifest = sound;
     change(manifest);
-    write(name, manifest.serialize().bytes());
+    files().write(name, manifest.serialize().bytes());
   };
   damaged("corrupt-key.manifest", [](Manifest& m) { m.key.low ^= 1; });
   damaged("corrupt-tokens.manifest", [](Manifest& m) { m.tokens.push_back(7); });
@@ -120,23 +103,23 @@ TEST(Corpus, DISABLED_Write) {
   damaged("corrupt-head-strata-unasked.manifest", [](Manifest& m) { m.head_strata.assign(10, 1); });
   Manifest budgeted = small_object("adakv:knorm+int8").manifest;
   ++budgeted.head_strata[0];
-  write("corrupt-head-strata-sum.manifest", budgeted.serialize().bytes());
+  files().write("corrupt-head-strata-sum.manifest", budgeted.serialize().bytes());
   --budgeted.head_strata[0];
   budgeted.head_strata.pop_back();
-  write("corrupt-head-strata-missing.manifest", budgeted.serialize().bytes());
+  files().write("corrupt-head-strata-missing.manifest", budgeted.serialize().bytes());
   AlignedBuffer bytes = sound.serialize();
-  write("corrupt-truncated.manifest", bytes.bytes().first(bytes.size() / 2));
+  files().write("corrupt-truncated.manifest", bytes.bytes().first(bytes.size() / 2));
   bytes.data()[bytes.size() - 1] ^= std::byte{1};
-  write("corrupt-checksum.manifest", bytes.bytes());
+  files().write("corrupt-checksum.manifest", bytes.bytes());
   bytes.data()[8] = std::byte{99};
   reseal(bytes.bytes());
-  write("mismatch-version.manifest", bytes.bytes());
+  files().write("mismatch-version.manifest", bytes.bytes());
   bytes.data()[0] = std::byte{'X'};
   reseal(bytes.bytes());
-  write("corrupt-magic.manifest", bytes.bytes());
+  files().write("corrupt-magic.manifest", bytes.bytes());
   Manifest nested = small_object("knorm+layered").manifest;
   std::erase_if(nested.chunks, [](const ChunkInfo& chunk) { return chunk.plane == kRefinementPlane; });
-  write("corrupt-refinement-missing.manifest", nested.serialize().bytes());
+  files().write("corrupt-refinement-missing.manifest", nested.serialize().bytes());
 }
 
 }  // namespace

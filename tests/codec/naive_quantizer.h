@@ -26,6 +26,18 @@ struct HeadRows {
   float value(std::size_t token, std::size_t c) const { return values[token * head_dim + c]; }
 };
 
+// The rows of some tokens.
+inline HeadRows rows_at(const HeadRows& rows, const std::vector<std::uint32_t>& tokens) {
+  HeadRows some(static_cast<std::uint32_t>(tokens.size()), rows.head_dim);
+  for (std::uint32_t i = 0; i < some.tokens; ++i) {
+    for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
+      some.key(i, c) = rows.key(tokens[i], c);
+      some.value(i, c) = rows.value(tokens[i], c);
+    }
+  }
+  return some;
+}
+
 // With an offset and a range per key channel, as real keys have; exact in binary16.
 inline HeadRows random_head(std::uint32_t tokens, std::uint32_t head_dim, std::uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -23,13 +23,9 @@ void expect_decoded(const Context& context, const Sequence& sequence, const Mani
     const std::uint32_t in_sight = window && logical >= window ? logical - window + 1 : 0;
     std::uint32_t at = 0;
     for (std::uint32_t s = 0; s < manifest.strata_for(keep); ++s) {
-      HeadRows stored(static_cast<std::uint32_t>(strata[s].size()), context.shape.head_dim);
-      for (std::uint32_t i = 0; i < stored.tokens; ++i) {
-        for (std::uint32_t c = 0; c < stored.head_dim; ++c) {
-          stored.key(i, c) = context.heads[index].key(first + strata[s][i], c);
-          stored.value(i, c) = context.heads[index].value(first + strata[s][i], c);
-        }
-      }
+      std::vector<std::uint32_t> members = strata[s];
+      for (std::uint32_t& token : members) token += first;
+      const HeadRows stored = rows_at(context.heads[index], members);
       const std::string quantizer(manifest.method.quantizer_of(s));
       const HeadRows bounds =
           quantizer_bounds(quantizer == "layered" && bits == Bits::kBase ? "layered2" : quantizer, stored);
