@@ -90,6 +90,7 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
                                          .catalogue = std::move(catalogue),
                                          .clock = clock});
   State& s = *state;
+  s.stats.cached = CachedTokens(s.tiers);
   s.planner = std::move(planner);
   s.tree = std::make_unique<PrefixTree>(pool, std::move(policy));
   SHALE_ASSIGN(s.candidates, Candidates::create(

@@ -14,24 +14,6 @@ bool serves(const StoredObject& object, const Demand& demand) {
 
 }  // namespace
 
-void Cache::State::count(const SourceUsed& source) {
-  if (!source.kind) {
-    stats.tokens_pool += source.tokens;
-    return;
-  }
-  switch (*source.kind) {
-    case TierKind::kMemory:
-      stats.tokens_memory += source.tokens;
-      return;
-    case TierKind::kDisk:
-      stats.tokens_disk += source.tokens;
-      return;
-    case TierKind::kRemote:
-      stats.tokens_remote += source.tokens;
-      return;
-  }
-}
-
 // The copy that serves this request best, by the planner's own measure; null when none is acceptable. A hit that ends
 // inside an entry takes exact copies only: over a lossy beginning, all that is computed next would be lossy too, and be
 // kept from being stored.
@@ -120,7 +102,6 @@ bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retr
                        .loaded = std::vector<bool>(manifest.layer_groups())};
   Tier& tier = *tiers[choice.object->tier];
   SourceUsed source{.where = tier.name(),
-                    .kind = tier.kind(),
                     .method = manifest.method_at(choice.bits),
                     .keep = manifest.strata_tokens.size() <= 1 ? 1 : kKeepGrid[load.decoder.strata() - 1],
                     .tokens = choice.link.matched,
@@ -159,13 +140,13 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   if (sources.pool_tokens > 0) {
     retrieval.tokens_ = sources.pool_tokens;
     SourceUsed& pool = retrieval.sources_.emplace_back();
-    pool.where = "pool";
+    pool.where = kPoolSource;
     pool.tokens = sources.pool_tokens;
   }
   for (const State::LoadChoice& choice : sources.loads) {
     if (!s.start_load(choice, sequence, retrieval)) break;
   }
-  for (const SourceUsed& source : retrieval.sources_) s.count(source);
+  for (const SourceUsed& source : retrieval.sources_) s.stats.cached.add(source.where, source.tokens);
   s.stats.hits += retrieval.tokens_ > 0;
   s.plan_due = true;
   return retrieval;

@@ -60,7 +60,6 @@ struct Cache::State {
   bool start_load(const LoadChoice& choice, Sequence& sequence, Retrieval& retrieval);
   Result<ObjectDecoder> start_decoder(const Manifest& manifest, double keep, Bits bits, std::uint32_t tokens,
                                       Sequence& into);
-  void count(const SourceUsed& source);
 
   // cache_store.cc
   Result<ScorerNeeds> needs_of(const Method& method) const;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/cached_tokens.h"
 #include "cache/entry_index.h"
 #include "cache/stored.h"
 #include "core/executor.h"
@@ -17,7 +18,7 @@ namespace shale {
 
 struct CacheStats {
   std::uint64_t lookups = 0, hits = 0;
-  std::uint64_t tokens_pool = 0, tokens_memory = 0, tokens_disk = 0, tokens_remote = 0;
+  CachedTokens cached = {};
   std::uint64_t corrupt_objects = 0;       // found damaged, never served, removed where that was possible
   std::uint64_t stuck_objects = 0;         // of those and of abandoned ones: could not be removed
   std::uint64_t corrupt_observations = 0;  // the entry cannot be ranked by scorers that read them; nothing else is lost

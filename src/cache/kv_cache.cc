@@ -299,12 +299,12 @@ KvResult<KvFetched> KvCache::fetch(std::span<const std::int32_t> tokens, std::sp
 
 KvCacheStats KvCache::stats() const {
   const std::lock_guard lock(state_->mutex);
-  const CacheStats stats = state_->cache->stats();
+  const CacheStats& stats = state_->cache->stats();
   return {.lookups = stats.lookups,
           .hits = stats.hits,
-          .tokens_memory = stats.tokens_memory,
-          .tokens_disk = stats.tokens_disk,
-          .tokens_shared = stats.tokens_remote,
+          .tokens_memory = stats.cached.from("memory"),
+          .tokens_disk = stats.cached.from("disk"),
+          .tokens_shared = stats.cached.from("remote"),
           .corrupt_objects = stats.corrupt_objects,
           .stored_bytes = stats.encoded_bytes};
 }

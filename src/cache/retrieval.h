@@ -18,8 +18,7 @@ namespace shale {
 
 // Where one stretch of the prefix came from.
 struct SourceUsed {
-  std::string where;             // "pool", or the tier's name
-  std::optional<TierKind> kind;  // nothing for the pool
+  std::string where;  // kPoolSource, or the tier's name
   Method method = Method::full();
   double keep = 1;
   std::uint32_t tokens = 0;  // logical

@@ -53,8 +53,8 @@ Status run(const DemoOptions& options) {
   for (const DemoDocument& document : documents) tokens += document.tokens;
 
   DemoHardware hardware;
-  SHALE_ASSIGN(hardware.disk, options.disk ? Result<Throttle>(*options.disk) : throttle_preset("hdd"));
-  SHALE_ASSIGN(hardware.remote, options.remote ? Result<Throttle>(*options.remote) : throttle_preset("s3-far"));
+  SHALE_ASSIGN(hardware.disk, options.disk ? Result<Throttle>(*options.disk) : parse_throttle("hdd"));
+  SHALE_ASSIGN(hardware.remote, options.remote ? Result<Throttle>(*options.remote) : parse_throttle("s3-far"));
   SHALE_ASSIGN(const auto stack, DemoStack::open(*model, *tokenizer, options.cache, hardware, tokens,
                                                  options.document_tokens + kPromptSlack));
   const auto report = options.output.json ? make_json_report() : make_text_report();

@@ -83,7 +83,7 @@ class FirstTokens {
 
   // Everything computed once, and kept where it is to be found later.
   Status warm_up() {
-    SHALE_TRY(measure("computed", *memory_, false, nullptr));
+    SHALE_TRY(measure("computed", *memory_, false));
     SHALE_TRY(disk_->ask(context_, question(), false));
     for (const LlamaServer& server : servers_) {
       let_threads_rest();
@@ -94,11 +94,11 @@ class FirstTokens {
   }
 
   Status round() {
-    SHALE_TRY(measure("pool", *memory_, true, &CachedTokens::pool));
+    SHALE_TRY(measure("pool", *memory_, true));
     memory_->forget_pool();
-    SHALE_TRY(measure("memory", *memory_, true, &CachedTokens::memory));
+    SHALE_TRY(measure("memory", *memory_, true));
     disk_->forget_pool();
-    SHALE_TRY(measure("disk", *disk_, true, &CachedTokens::disk));
+    SHALE_TRY(measure("disk", *disk_, true));
     for (const LlamaServer& server : servers_) {
       let_threads_rest();
       SHALE_ASSIGN(seconds_[name("same slot", server)].emplace_back(), server.first_token(prompt()));
@@ -157,12 +157,13 @@ class FirstTokens {
     return best;
   }
 
-  Status measure(const std::string& from, Bed& bed, bool use_cache, std::uint32_t CachedTokens::* where) {
+  // `from`: where the whole context has to come from when the cache may be used.
+  Status measure(const std::string& from, Bed& bed, bool use_cache) {
     let_threads_rest();
     SHALE_ASSIGN(const Response response, bed.ask(context_, question(), use_cache));
-    if (where && response.cached.*where != options_.context_tokens) {
-      return fail(ErrorCode::kInternal, "{} of {} tokens came from {}", response.cached.*where, options_.context_tokens,
-                  from);
+    const std::uint64_t cached = response.cached.from(from);
+    if (use_cache && cached != options_.context_tokens) {
+      return fail(ErrorCode::kInternal, "{} of {} tokens came from {}", cached, options_.context_tokens, from);
     }
     seconds_[from].push_back(response.ttft_seconds);
     return {};

@@ -5,10 +5,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 
 #include "codec/quantizer.h"
 #include "core/units.h"
 #include "scoring/scorer.h"
+#include "tier/tier_url.h"
 
 namespace shale {
 namespace {
@@ -25,14 +27,6 @@ CLI::Option* add_parsed(CLI::App& command, const std::string& name, Target& targ
         target = std::move(*value);
       },
       description);
-}
-
-Result<Throttle> parse_throttle(std::string_view text) {
-  const std::size_t comma = text.find(',');
-  if (comma == std::string_view::npos) return throttle_preset(text);
-  SHALE_ASSIGN(const double rate, parse_rate(text.substr(0, comma)));
-  SHALE_ASSIGN(const double latency, parse_duration(text.substr(comma + 1)));
-  return Throttle{std::string(text), latency, rate, rate};
 }
 
 }  // namespace
@@ -65,6 +59,22 @@ CLI::Option* add_budget_prefill(CLI::App& command, const std::string& name, Budg
                                    parse_budget_prefill)
       ->type_name("whole|chunked")
       ->default_str(std::string(to_string(value)));
+}
+
+CLI::Option* add_tiers(CLI::App& command, const std::string& name, std::vector<std::string>& urls,
+                       const std::string& description) {
+  return command
+      .add_option_function<std::vector<std::string>>(
+          name,
+          [&urls, name](const std::vector<std::string>& lists) {
+            std::vector<std::string_view> texts;
+            for (const std::string& list : lists) std::ranges::copy(split_tier_urls(list), std::back_inserter(texts));
+            if (const auto specs = parse_tiers(texts); !specs) throw CLI::ValidationError(name, specs.error().message);
+            urls.assign(texts.begin(), texts.end());
+          },
+          description)
+      ->allow_extra_args(false)
+      ->type_name("URL,...");
 }
 
 CLI::Option* add_throttle(CLI::App& command, const std::string& name, std::optional<Throttle>& value,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/cli11_fwd.h"
 #include "codec/method.h"
@@ -17,6 +18,10 @@ CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t&
                       const std::string& shown);
 CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<std::uint64_t>& value,
                       const std::string& description, const std::string& shown);
+
+// URLs of tiers, fast to slow, in one comma-separated text or several.
+CLI::Option* add_tiers(CLI::App& command, const std::string& name, std::vector<std::string>& urls,
+                       const std::string& description);
 
 // A preset's name, or BANDWIDTH,LATENCY: "hdd", "200MB/s,8ms".
 CLI::Option* add_throttle(CLI::App& command, const std::string& name, std::optional<Throttle>& value,

@@ -157,15 +157,15 @@ Result<Response> run_request(Engine& engine, Request request, const OutputOption
 }
 
 Json to_json(const Response& response, const Model& model) {
-  const CachedTokens& cached = response.cached;
+  Json cached = Json::object();
+  for (const auto& [name, tokens] : response.cached.sources()) cached[name] = tokens;
   Json sources = Json::array();
   for (const SourceUsed& source : response.sources) sources.push_back(to_json(source));
   return {{"text", response.text},
           {"tokens", response.tokens},
           {"completion_tokens", response.tokens.size()},
           {"prompt_tokens", response.prompt_tokens},
-          {"cached_tokens",
-           {{"pool", cached.pool}, {"memory", cached.memory}, {"disk", cached.disk}, {"remote", cached.remote}}},
+          {"cached_tokens", std::move(cached)},
           {"lossy", response.lossy},
           {"sources", std::move(sources)},
           {"page_budget", to_json(response.budget)},
@@ -177,15 +177,11 @@ Json to_json(const Response& response, const Model& model) {
 }
 
 std::string summary(const Response& response) {
-  const CachedTokens& cached = response.cached;
   std::string line = fmt::format("{} tokens of prompt:", response.prompt_tokens);
-  for (const auto& [where, tokens] : {std::pair{"the pool", cached.pool},
-                                      {"memory", cached.memory},
-                                      {"disk", cached.disk},
-                                      {"remote", cached.remote}}) {
-    if (tokens) line += fmt::format(" {} from {},", tokens, where);
+  for (const auto& [name, tokens] : response.cached.sources()) {
+    if (tokens) line += fmt::format(" {} from {}{},", tokens, name == kPoolSource ? "the " : "", name);
   }
-  line += fmt::format(" {} computed; first token {}", response.prompt_tokens - cached.total(),
+  line += fmt::format(" {} computed; first token {}", response.prompt_tokens - response.cached.total(),
                       format_duration(response.ttft_seconds));
   if (response.tokens.size() > 1) line += fmt::format(", then {} each", format_duration(response.tpot_seconds));
   return line + (response.lossy ? "; lossy" : "; exact");

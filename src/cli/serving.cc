@@ -20,9 +20,15 @@ std::uint64_t memory_share(std::uint64_t parts, std::uint64_t bytes_max) {
   return std::min(bytes / parts, bytes_max);
 }
 
-std::unique_ptr<Tier> throttled(std::unique_ptr<Tier> tier, const std::optional<Throttle>& throttle,
-                                const Clock& clock) {
-  return throttle ? make_throttled_tier(std::move(tier), *throttle, clock) : std::move(tier);
+// The name of an option that was given in short; empty where none was.
+std::string_view given_in_short(const TierChoice& choice) {
+  if (choice.memory_bytes) return "--memory";
+  if (choice.disk_bytes) return "--disk";
+  if (!choice.cache_dir.empty()) return "--cache-dir";
+  if (!choice.remote.empty()) return "--remote";
+  if (choice.remote_bytes) return "--remote-size";
+  if (choice.throttle_disk) return "--throttle-disk";
+  return choice.throttle_remote ? "--throttle-remote" : "";
 }
 
 Result<Calibration> read_calibration(const std::string& path, const ModelInfo& model) {
@@ -50,24 +56,55 @@ std::filesystem::path cache_folder(const TierChoice& choice) {
                                   : std::filesystem::path(choice.cache_dir);
 }
 
-std::filesystem::path catalogue_file(const TierChoice& choice) { return cache_folder(choice) / "catalogue.sqlite"; }
-
-Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const TierChoice& choice, bool memory, const Clock& clock) {
-  std::vector<std::unique_ptr<Tier>> tiers;
-  const std::uint64_t memory_bytes = choice.memory_bytes.value_or(memory_share(8, std::uint64_t{1} << 30));
-  if (memory && memory_bytes) tiers.push_back(make_memory_tier(memory_bytes, clock));
-  if (choice.disk_bytes) {
-    const auto folder = cache_folder(choice);
-    SHALE_ASSIGN(auto disk, make_disk_tier({.folder = folder, .capacity_bytes = choice.disk_bytes}, clock));
-    if (disk->read_only()) {
-      print_note(fmt::format("shale: another process writes to {}; reading only, nothing new is stored there",
-                             folder.string()));
+Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice) {
+  if (!choice.urls.empty()) {
+    if (const std::string_view option = given_in_short(choice); !option.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "--tiers names every tier: leave {} out, also of the environment and the configuration file, or say "
+                  "it as part of a URL",
+                  option);
     }
-    tiers.push_back(throttled(std::move(disk), choice.throttle_disk, clock));
+    return parse_tiers({choice.urls.begin(), choice.urls.end()});
+  }
+  std::vector<TierSpec> specs;
+  const std::uint64_t memory_bytes = choice.memory_bytes.value_or(memory_share(8, std::uint64_t{1} << 30));
+  if (memory_bytes)
+    specs.push_back({.scheme = "memory", .name = "memory", .capacity_bytes = memory_bytes, .place = {}});
+  if (const std::uint64_t disk_bytes = choice.disk_bytes.value_or(std::uint64_t{8} << 30)) {
+    specs.push_back({.scheme = "file",
+                     .name = "disk",
+                     .capacity_bytes = disk_bytes,
+                     .place = cache_folder(choice),
+                     .throttle = choice.throttle_disk});
   }
   if (!choice.remote.empty()) {
-    SHALE_ASSIGN(auto remote, make_directory_tier(choice.remote, choice.remote_bytes, clock));
-    tiers.push_back(throttled(std::move(remote), choice.throttle_remote, clock));
+    specs.push_back({.scheme = "dir",
+                     .name = "remote",
+                     .capacity_bytes = choice.remote_bytes.value_or(kUnlimited),
+                     .place = choice.remote,
+                     .throttle = choice.throttle_remote});
+  }
+  return specs;
+}
+
+std::optional<std::filesystem::path> catalogue_file(const std::vector<TierSpec>& specs) {
+  const std::vector<TierScheme> schemes = tier_schemes();
+  for (const TierSpec& spec : specs) {
+    const auto scheme = std::ranges::find(schemes, spec.scheme, &TierScheme::scheme);
+    if (scheme->local_folder) return std::filesystem::path(spec.place) / kCatalogueName;
+  }
+  return std::nullopt;
+}
+
+Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock) {
+  std::vector<std::unique_ptr<Tier>> tiers;
+  for (const TierSpec& spec : specs) {
+    SHALE_ASSIGN(auto tier, make_tier(spec, clock));
+    if (tier->read_only()) {
+      print_note(
+          fmt::format("shale: another process writes to {}; reading only, nothing new is stored there", spec.place));
+    }
+    tiers.push_back(std::move(tier));
   }
   return tiers;
 }
@@ -82,6 +119,7 @@ Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
 }
 
 Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, const OutputOptions& output) {
+  SHALE_ASSIGN(const std::vector<TierSpec> specs, tier_specs(options.tiers));
   Progress progress(output, "loading " + options.model.model);
   std::unique_ptr<Serving> serving(new Serving);
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
@@ -95,9 +133,9 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   std::vector<std::unique_ptr<Tier>> tiers;
   std::unique_ptr<Catalogue> catalogue;
   if (options.store) {
-    SHALE_ASSIGN(tiers, open_tiers(options.tiers, true, serving->clock_));
-    if (options.tiers.disk_bytes) {
-      SHALE_ASSIGN(catalogue, Catalogue::open(catalogue_file(options.tiers), fingerprint.hash));
+    SHALE_ASSIGN(tiers, open_tiers(specs, serving->clock_));
+    if (const auto file = catalogue_file(specs)) {
+      SHALE_ASSIGN(catalogue, Catalogue::open(*file, fingerprint.hash));
       if (catalogue->warning()) print_note("shale: " + catalogue->warning()->message);
     }
   }

@@ -2,7 +2,7 @@
 //
 //   Serving ── owns ──> Model, Tokenizer   weights and words of one GGUF file
 //                   ──> PagePool           attention's memory
-//                   ──> Cache              tiers: memory, disk, remote
+//                   ──> Cache              its tiers, fast to slow
 //                   ──> Engine             requests to tokens
 #pragma once
 
@@ -30,13 +30,14 @@ struct ModelChoice {
   std::string resident = "fp16";  // "fp16" or "int8": what pages hold while attention reads them
 };
 
-// Where stored objects lie.
+// Where stored objects lie: tiers by their URLs or, where there are none, what the other fields say in short.
 struct TierChoice {
-  std::optional<std::uint64_t> memory_bytes;          // 0: no memory tier; unset: an eighth of memory, at most 1 GiB
-  std::uint64_t disk_bytes = std::uint64_t{8} << 30;  // 0: no disk tier
-  std::string cache_dir;                              // empty: ${XDG_CACHE_HOME:-~/.cache}/shale/kv
-  std::string remote;                                 // empty: no remote tier
-  std::uint64_t remote_bytes = kUnlimited;
+  std::vector<std::string> urls;              // fast to slow
+  std::optional<std::uint64_t> memory_bytes;  // 0: no memory tier; unset: an eighth of memory, at most 1 GiB
+  std::optional<std::uint64_t> disk_bytes;    // 0: no disk tier; unset: 8 GiB
+  std::string cache_dir;                      // empty: ${XDG_CACHE_HOME:-~/.cache}/shale/kv
+  std::string remote;                         // empty: no remote tier
+  std::optional<std::uint64_t> remote_bytes;  // unset: unlimited
   std::optional<Throttle> throttle_disk, throttle_remote;
 };
 
@@ -54,16 +55,20 @@ struct ServingOptions {
 void add_model_options(CLI::App& command, ModelChoice& choice);
 // --resident, for commands that answer requests; the others need exact pages.
 void add_resident_option(CLI::App& command, ModelChoice& choice);
-// --cache-dir, --remote and their sizes.
+// --tiers, and in short --cache-dir, --remote and their sizes.
 void add_folder_options(CLI::App& command, TierChoice& choice);
 // All of them: model, pool, tiers, placement.
 void add_serving_options(CLI::App& command, ServingOptions& options);
 
+inline constexpr const char* kCatalogueName = "catalogue.sqlite";
+
 std::filesystem::path cache_folder(const TierChoice& choice);
-std::filesystem::path catalogue_file(const TierChoice& choice);
-// Memory (when `memory`), disk and remote, as chosen, fast to slow. Says on stderr when the folder is read-only because
-// another process writes to it.
-Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const TierChoice& choice, bool memory, const Clock& clock);
+// The tiers chosen, fast to slow; maybe none. kInvalidArgument where URLs and short options are given together.
+Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice);
+// In the first folder of this machine; nothing where no tier lies in one.
+std::optional<std::filesystem::path> catalogue_file(const std::vector<TierSpec>& specs);
+// Says on stderr when a folder is read-only because another process writes to it.
+Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock);
 
 Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice);
 

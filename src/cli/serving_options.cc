@@ -56,6 +56,11 @@ void add_resident_option(CLI::App& command, ModelChoice& choice) {
 
 void add_folder_options(CLI::App& command, TierChoice& choice) {
   const char* group = "Tiers";
+  add_tiers(command, "--tiers", choice.urls,
+            "All tiers, fast to slow, instead of the options that follow: memory:?size=1GiB, file:///folder?size=8GiB, "
+            "dir:///shared?throttle=nfs-1g (docs/reference/configuration.md)")
+      ->envname("SHALE_TIERS")
+      ->group(group);
   add_size(command, "--disk", choice.disk_bytes, "Room of the disk tier; 0: none", "8GiB")
       ->envname("SHALE_DISK")
       ->group(group);
@@ -82,11 +87,11 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
            "a quarter of memory, at most 2GiB")
       ->envname("SHALE_POOL")
       ->group("Tiers");
+  add_folder_options(command, options.tiers);
   add_size(command, "--memory", options.tiers.memory_bytes, "Room of the memory tier; 0: none",
            "an eighth of memory, at most 1GiB")
       ->envname("SHALE_MEMORY")
       ->group("Tiers");
-  add_folder_options(command, options.tiers);
   add_throttle(command, "--throttle-disk", options.tiers.throttle_disk, "Emulate a slower disk: hdd, or 200MB/s,8ms")
       ->envname("SHALE_THROTTLE_DISK")
       ->group("Tiers");

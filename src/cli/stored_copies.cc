@@ -63,13 +63,18 @@ void add_stored_options(CLI::App& command, StoredOptions& options) {
 Result<StoredListing> list_stored(const TierChoice& choice) {
   const static RealClock clock;
   StoredListing listing;
-  SHALE_ASSIGN(listing.tiers, open_tiers(choice, false, clock));
+  SHALE_ASSIGN(const std::vector<TierSpec> specs, tier_specs(choice));
+  SHALE_ASSIGN(listing.tiers, open_tiers(specs, clock));
+  std::erase_if(listing.tiers, [](const auto& tier) { return !tier->persistent(); });
   for (const auto& tier : listing.tiers) SHALE_TRY(scan(*tier, listing));
-  std::ranges::sort(listing.copies, {}, [](const StoredCopy& copy) {
+  const auto order_of = [&listing](const Tier* tier) {
+    return std::ranges::find(listing.tiers, tier, &std::unique_ptr<Tier>::get) - listing.tiers.begin();
+  };
+  std::ranges::sort(listing.copies, {}, [&](const StoredCopy& copy) {
     const Manifest& m = copy.manifest();
-    return std::tuple(m.fingerprint.model, m.fingerprint.hash, m.first_position, m.key, copy.tier->kind(), m.method);
+    return std::tuple(m.fingerprint.model, m.fingerprint.hash, m.first_position, m.key, order_of(copy.tier), m.method);
   });
-  add_labels(catalogue_file(choice), listing);
+  add_labels(catalogue_file(specs).value_or(cache_folder(choice) / kCatalogueName), listing);
   return listing;
 }
 

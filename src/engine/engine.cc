@@ -25,19 +25,6 @@ std::string_view to_string(StopReason reason) {
   return "error";
 }
 
-std::uint32_t& CachedTokens::of(std::optional<TierKind> kind) {
-  if (!kind) return pool;
-  switch (*kind) {
-    case TierKind::kMemory:
-      return memory;
-    case TierKind::kDisk:
-      return disk;
-    case TierKind::kRemote:
-      return remote;
-  }
-  return remote;
-}
-
 Engine::Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock)
     : state_(new State{.options = options, .model = model, .tokenizer = tokenizer, .cache = cache, .clock = clock}) {
   state_->nonce = Hasher().add(random_number()).finish();
@@ -101,6 +88,7 @@ std::uint32_t Engine::State::slabs_for(const Run& run) const {
 Result<RequestId> Engine::submit(Request request) {
   State& s = *state_;
   auto run = std::make_unique<Run>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
+  run->response.cached = CachedTokens(s.cache.tiers());
   const std::uint32_t context_max = s.model.info().context_max;
   const auto refuse = [&](ErrorCode code, std::string message) {
     ++s.stats.refused;
@@ -219,8 +207,8 @@ Status Engine::State::fetch(Run& run) {
   run.computed_from = run.sequence.length();
   run.response.lossy = run.retrieval.lossy();
   run.response.sources = run.retrieval.sources();
-  run.response.cached = {};
-  for (const SourceUsed& source : run.response.sources) run.response.cached.of(source.kind) += source.tokens;
+  run.response.cached = CachedTokens(cache.tiers());
+  for (const SourceUsed& source : run.response.sources) run.response.cached.add(source.where, source.tokens);
   if (apply && run.computed_from == run.segment_end[stored] && !run.sequence.lossy())
     return compress_segment(run, stored);
   return {};

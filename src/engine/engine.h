@@ -50,19 +50,12 @@ struct Request {
 enum class StopReason { kEndOfTurn, kStopString, kLength, kContextFull, kCancelled, kError };
 std::string_view to_string(StopReason reason);
 
-struct CachedTokens {
-  std::uint32_t pool = 0, memory = 0, disk = 0, remote = 0;
-  std::uint32_t total() const { return pool + memory + disk + remote; }
-  // No tier is the pool.
-  std::uint32_t& of(std::optional<TierKind> kind);
-};
-
 struct Response {
   RequestId id = 0;
   std::string text;
   std::vector<Token> tokens;  // generated, the end-of-turn token left out
   std::uint32_t prompt_tokens = 0;
-  CachedTokens cached;
+  CachedTokens cached;              // of the prompt
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per entry: tier, method, keep, bytes
   PageBudgetStats budget;           // what staying inside its page budget took

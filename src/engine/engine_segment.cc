@@ -55,7 +55,7 @@ void Engine::State::compute_again(Run& run) {
   run.retrieval = Retrieval();
   run.sequence.clear();
   run.computed_from = 0;
-  run.response.cached = {};
+  run.response.cached = CachedTokens(cache.tiers());
   run.response.sources.clear();
 }
 
@@ -78,10 +78,10 @@ Status Engine::State::compress_segment(Run& run, std::size_t segment) {
 
   // Kept where the next process finds it.
   const auto& tiers = cache.tiers();
-  const auto disk = std::ranges::find_if(tiers, [](const auto& tier) { return tier->kind() == TierKind::kDisk; });
+  const auto kept = std::ranges::find_if(tiers, [](const auto& tier) { return tier->persistent(); });
   entry.placed_as = Configuration{.method = *demand.method,
                                   .keep = demand.keep,
-                                  .tier = disk == tiers.end() ? 0 : static_cast<std::uint32_t>(disk - tiers.begin())};
+                                  .tier = kept == tiers.end() ? 0 : static_cast<std::uint32_t>(kept - tiers.begin())};
   cache.remember(std::span(run.prompt).first(run.sequence.length()), run.sequence);
   cache.store(std::move(entry), run.sequence);
   run.sequence = std::move(compressed);

@@ -31,15 +31,13 @@ Json chunk(const AnswerHead& head, Json choices) {
 }  // namespace
 
 Json usage_json(const Response& response) {
-  const CachedTokens& cached = response.cached;
+  Json from = Json::object();
+  for (const auto& [name, tokens] : response.cached.sources()) from[name] = tokens;
   return {{"prompt_tokens", response.prompt_tokens},
           {"completion_tokens", response.tokens.size()},
           {"total_tokens", response.prompt_tokens + response.tokens.size()},
           {"prompt_tokens_details",
-           {{"cached_tokens", cached.total()},
-            {"cached_from",
-             {{"pool", cached.pool}, {"memory", cached.memory}, {"disk", cached.disk}, {"remote", cached.remote}}},
-            {"lossy", response.lossy}}}};
+           {{"cached_tokens", response.cached.total()}, {"cached_from", std::move(from)}, {"lossy", response.lossy}}}};
 }
 
 Json answer_json(const AnswerHead& head, const Response& response) {

@@ -27,6 +27,7 @@ std::optional<Channel::Part> Answer::next(std::chrono::milliseconds wait) {
 EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const Clock& clock)
     : options_(options), engine_(engine), clock_(clock) {
   if (options.watch) watch_.emplace(*options.watch, engine);
+  requests_.cached = CachedTokens(engine.cache().tiers());
   publish();
   thread_ = std::thread([this] { run(); });
 }

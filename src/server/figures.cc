@@ -17,10 +17,7 @@ void RequestFigures::finish(const Response& response, double seconds) {
   lossy += response.lossy;
   prompt_tokens += response.prompt_tokens;
   generated_tokens += response.tokens.size();
-  cached.pool += response.cached.pool;
-  cached.memory += response.cached.memory;
-  cached.disk += response.cached.disk;
-  cached.remote += response.cached.remote;
+  cached.add(response.cached);
   queue_seconds.observe(response.queue_seconds);
   total_seconds.observe(seconds);
   prompt_lengths.observe(response.prompt_tokens);

@@ -135,12 +135,11 @@ void write_cache(Writer& to, const Figures& figures) {
   const CacheStats& cache = figures.cache;
   const CachedTokens& cached = figures.requests.cached;
   to.counter("vllm:prefix_cache_queries_total", figures.requests.prompt_tokens, "Tokens looked up in the pool.");
-  to.counter("vllm:prefix_cache_hits_total", cached.pool, "Tokens found in the pool.");
+  to.counter("vllm:prefix_cache_hits_total", cached.from(kPoolSource), "Tokens found in the pool.");
   to.head("shale_cached_tokens_total", "counter", "Tokens of prompts that were not computed, by where they came from.");
-  to.sample(cached.pool, "source=\"pool\"");
-  to.sample(cached.memory, "source=\"memory\"");
-  to.sample(cached.disk, "source=\"disk\"");
-  to.sample(cached.remote, "source=\"remote\"");
+  for (const auto& [name, tokens] : cached.sources()) {
+    to.sample(static_cast<double>(tokens), fmt::format("source=\"{}\"", name));
+  }
   to.gauge("shale_cache_entries", static_cast<double>(figures.entries), "Entries that are known.");
   to.counter("shale_cache_lookups_total", cache.lookups, "Look-ups of prefixes.");
   to.counter("shale_cache_hits_total", cache.hits, "Look-ups that found something.");

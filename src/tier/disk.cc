@@ -43,8 +43,7 @@ Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, con
     if (auto started = UringReader::start(*files, buffers, direct)) reader = std::move(*started);
   }
   FileTierOptions tier;
-  tier.name = "disk";
-  tier.kind = TierKind::kDisk;
+  tier.name = options.name;
   tier.capacity_bytes = options.capacity_bytes;
   tier.first_guess = {1e-4, 1e9, 1e9};
   tier.read_only = !lock;
@@ -52,11 +51,32 @@ Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, con
   tier.counts = !options.several_writers;
   tier.write_mode = {.direct = direct, .sync = options.sync, .drop_cached = false};
   tier.direct_reads = direct;
-  tier.describe = fmt::format("disk: {}, {} I/O, reads by {}{}", files->folder().string(),
+  tier.describe = fmt::format("{}: {}, {} I/O, reads by {}{}", options.name, files->folder().string(),
                               direct ? "direct" : "buffered", reader ? "io_uring" : "threads",
                               lock ? "" : ", read-only (another process holds its lock, or it cannot be written)");
   return std::make_unique<FileTier>(std::move(tier), std::move(files), std::move(lock), buffers, std::move(reader),
                                     clock);
+}
+
+TierScheme file_scheme() {
+  return {.name = "disk",
+          .meaning = "files in a folder of this machine, written by one process at a time",
+          .place = TierScheme::Place::kFolder,
+          .size_required = true,
+          .local_folder = true,
+          .flags = {{"direct_io", true, "past the page cache, where the file system can"},
+                    {"io_uring", true, "reads by io_uring, where the kernel lets it"},
+                    {"sync", false, "a write counts once the device has it"}},
+          .make = [](const TierSpec& spec, const Clock& clock) {
+            return make_disk_tier({.folder = spec.place,
+                                   .capacity_bytes = spec.capacity_bytes,
+                                   .direct_io = spec.flag("direct_io"),
+                                   .io_uring = spec.flag("io_uring"),
+                                   .sync = spec.flag("sync"),
+                                   .name = spec.name,
+                                   .several_writers = spec.several_writers},
+                                  clock);
+          }};
 }
 
 }  // namespace shale

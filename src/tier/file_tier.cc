@@ -8,7 +8,7 @@ namespace shale {
 
 FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, FileDescriptor lock,
                    std::shared_ptr<BufferPool> buffers, std::unique_ptr<UringReader> reader, const Clock& clock)
-    : Tier({options.name, options.kind, options.capacity_bytes, options.first_guess}, clock),
+    : Tier({options.name, options.capacity_bytes, options.first_guess}, clock),
       options_(std::move(options)),
       files_(std::move(files)),
       lock_(std::move(lock)),

@@ -14,7 +14,6 @@ namespace shale {
 
 struct FileTierOptions {
   std::string name;
-  TierKind kind = TierKind::kDisk;
   std::uint64_t capacity_bytes = kUnlimited;
   TierSpeed first_guess;
   std::string describe;
@@ -33,6 +32,7 @@ class FileTier final : public Tier {
            std::shared_ptr<BufferPool> buffers, std::unique_ptr<UringReader> reader, const Clock& clock);
   ~FileTier() override;
 
+  bool persistent() const override { return true; }
   bool read_only() const override { return options_.read_only; }
   std::string describe() const override { return options_.describe; }
   std::uint64_t stored_bytes(std::uint64_t bytes) const override;

@@ -18,9 +18,10 @@ BlobBytes fitting(BlobBytes bytes) {
 
 class MemoryTier final : public Tier {
  public:
-  MemoryTier(std::uint64_t capacity_bytes, const Clock& clock)
-      : Tier({"memory", TierKind::kMemory, capacity_bytes, {1e-6, 1e10, 1e10}}, clock) {}
+  MemoryTier(std::uint64_t capacity_bytes, const Clock& clock, std::string name)
+      : Tier({std::move(name), capacity_bytes, {1e-6, 1e10, 1e10}}, clock) {}
 
+  bool persistent() const override { return false; }
   std::string describe() const override { return "memory: encoded objects in host memory"; }
 
  private:
@@ -92,8 +93,17 @@ class MemoryTier final : public Tier {
 
 }  // namespace
 
-std::unique_ptr<Tier> make_memory_tier(std::uint64_t capacity_bytes, const Clock& clock) {
-  return std::make_unique<MemoryTier>(capacity_bytes, clock);
+std::unique_ptr<Tier> make_memory_tier(std::uint64_t capacity_bytes, const Clock& clock, std::string name) {
+  return std::make_unique<MemoryTier>(capacity_bytes, clock, std::move(name));
+}
+
+TierScheme memory_scheme() {
+  return {.name = "memory",
+          .meaning = "host memory, gone with the process",
+          .size_required = true,
+          .make = [](const TierSpec& spec, const Clock& clock) -> Result<std::unique_ptr<Tier>> {
+            return make_memory_tier(spec.capacity_bytes, clock, spec.name);
+          }};
 }
 
 }  // namespace shale

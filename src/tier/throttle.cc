@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/units.h"
 #include "tier/tier_wrapper.h"
 #include "tier/tiers.h"
 
@@ -135,7 +136,12 @@ std::unique_ptr<Tier> make_throttled_tier(std::unique_ptr<Tier> tier, const Thro
   return std::make_unique<ThrottledTier>(std::move(tier), throttle, clock);
 }
 
-Result<Throttle> throttle_preset(std::string_view name) {
+Result<Throttle> parse_throttle(std::string_view text) {
+  if (const std::size_t comma = text.find(','); comma != std::string_view::npos) {
+    SHALE_ASSIGN(const double rate, parse_rate(text.substr(0, comma)));
+    SHALE_ASSIGN(const double latency, parse_duration(text.substr(comma + 1)));
+    return Throttle{std::string(text), latency, rate, rate};
+  }
   // Round figures of hardware that people have: sequential bandwidth, latency of one request.
   static const std::array<Throttle, 7> presets = {{
       {"hdd", 8e-3, 160e6, 150e6},
@@ -148,10 +154,11 @@ Result<Throttle> throttle_preset(std::string_view name) {
   }};
   std::string names;
   for (const Throttle& preset : presets) {
-    if (preset.name == name) return preset;
+    if (preset.name == text) return preset;
     names += (names.empty() ? "" : ", ") + preset.name;
   }
-  return fail(ErrorCode::kInvalidArgument, "no throttle is called '{}'; there are {}", name, names);
+  return fail(ErrorCode::kInvalidArgument, "no throttle is called '{}'; there are {}, or write 200MB/s,8ms", text,
+              names);
 }
 
 }  // namespace shale

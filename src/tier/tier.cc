@@ -11,18 +11,6 @@
 
 namespace shale {
 
-std::string_view to_string(TierKind kind) {
-  switch (kind) {
-    case TierKind::kMemory:
-      return "memory";
-    case TierKind::kDisk:
-      return "disk";
-    case TierKind::kRemote:
-      return "remote";
-  }
-  return "unknown";
-}
-
 std::string to_string(const BlobId& id) {
   if (id.part == BlobId::kManifest) return id.object.hex() + "/manifest";
   return fmt::format("{}/{}", id.object.hex(), id.part);
@@ -31,7 +19,6 @@ std::string to_string(const BlobId& id) {
 Tier::Tier(Options options, const Clock& clock)
     : clock_(clock),
       name_(std::move(options.name)),
-      kind_(options.kind),
       capacity_bytes_(options.capacity_bytes),
       read_fit_(options.first_guess.latency_s, options.first_guess.read_bytes_per_s),
       write_fit_(options.first_guess.latency_s, options.first_guess.write_bytes_per_s) {}

@@ -49,9 +49,6 @@ struct BlobRange {
 // may exceed `size()` by more than padding: buffers are reused.
 using BlobBytes = std::shared_ptr<const AlignedBuffer>;
 
-enum class TierKind { kMemory, kDisk, kRemote };
-std::string_view to_string(TierKind kind);  // "memory", "disk", "remote"
-
 // Counted since construction. A write that found its blob present counts as a write of no bytes.
 struct TierStats {
   std::uint64_t reads = 0, read_bytes = 0, read_errors = 0, misses = 0;
@@ -101,8 +98,8 @@ class Tier {
   Tier(const Tier&) = delete;
   Tier& operator=(const Tier&) = delete;
 
-  const std::string& name() const { return name_; }  // "memory", "disk", "remote"
-  TierKind kind() const { return kind_; }
+  // What results, metrics and messages call it: "memory", "disk". Tiers of one cache have different names.
+  const std::string& name() const { return name_; }
   virtual std::uint64_t capacity_bytes() const { return capacity_bytes_; }  // kUnlimited for no bound
   // What stored blobs occupy, padding included, and what writes under way have reserved. Where other processes write to
   // the same store, as last counted; what was written meanwhile may count twice until counted again.
@@ -113,6 +110,8 @@ class Tier {
   virtual std::string emulated() const { return {}; }
   // Another process holds the store for writing: reads and lists work, whatever would change it is kBusy.
   virtual bool read_only() const { return false; }
+  // Whether what is stored outlives this process.
+  virtual bool persistent() const = 0;
   // One line for people: where the bytes lie and by which kind of I/O.
   virtual std::string describe() const { return name_; }
 
@@ -153,7 +152,6 @@ class Tier {
  protected:
   struct Options {
     std::string name;
-    TierKind kind = TierKind::kMemory;
     std::uint64_t capacity_bytes = kUnlimited;
     TierSpeed first_guess;
   };
@@ -187,7 +185,6 @@ class Tier {
   Status measure_reads_and_writes(Hash128 object, std::uint32_t blobs, std::uint64_t bytes);
 
   const std::string name_;
-  const TierKind kind_;
   const std::uint64_t capacity_bytes_;
   mutable std::mutex mutex_;         // guards what follows
   std::int64_t stored_bytes_ = 0;    // negative while a blob is gone whose write has not been counted yet

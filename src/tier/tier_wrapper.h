@@ -16,6 +16,7 @@ class TierWrapper : public Tier {
   std::uint64_t used_bytes() const override { return inner_->used_bytes(); }
   std::uint64_t stored_bytes(std::uint64_t bytes) const override { return inner_->stored_bytes(bytes); }
   std::string emulated() const override { return inner_->emulated(); }
+  bool persistent() const override { return inner_->persistent(); }
   bool read_only() const override { return inner_->read_only(); }
   void count_others(std::int64_t bytes) override { inner_->count_others(bytes); }
   std::string describe() const override { return inner_->describe(); }
@@ -23,7 +24,7 @@ class TierWrapper : public Tier {
 
  protected:
   TierWrapper(std::unique_ptr<Tier>&& inner, const TierSpeed& first_guess, const Clock& clock)
-      : Tier({inner->name(), inner->kind(), kUnlimited, first_guess}, clock), inner_(std::move(inner)) {}
+      : Tier({inner->name(), kUnlimited, first_guess}, clock), inner_(std::move(inner)) {}
 
   Tier& inner() { return *inner_; }
   const Tier& inner() const { return *inner_; }

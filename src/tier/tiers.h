@@ -1,17 +1,94 @@
-// How to make a tier: one function each. Their files: memory.cc, disk.cc, directory.cc, throttle.cc.
+// The tiers there are. Each is one file of this folder; adding one adds its file and its line here. Its row says what
+// its URLs may hold (tier_url.h), so that the command line, the messages and the conformance suite follow from it.
+//
+// A throttle is none: it goes around any of them, and so is an option of each.
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tier/tier.h"
 
+// Alphabetical, by scheme.
+#define SHALE_TIERS(X) \
+  X(dir)               \
+  X(file)              \
+  X(memory)
+
 namespace shale {
 
+// Emulates other hardware: each operation takes at least latency + bytes / bandwidth. Latencies of operations under way
+// together overlap; transfers of one direction share its bandwidth, in the order in which they started.
+struct Throttle {
+  std::string name;  // shown in every report: "hdd", "nfs-1g"
+  double latency_s = 0;
+  double read_bytes_per_s = 0;  // 0: as fast as the tier underneath
+  double write_bytes_per_s = 0;
+};
+std::unique_ptr<Tier> make_throttled_tier(std::unique_ptr<Tier> tier, const Throttle& throttle, const Clock& clock);
+// A preset's name, or BANDWIDTH,LATENCY: "hdd", "200MB/s,8ms". kInvalidArgument lists the presets.
+Result<Throttle> parse_throttle(std::string_view text);
+
+// What a URL says of a tier that exists, checked. Without one, as the options --memory, --disk and --remote make it.
+struct TierSpec {
+  std::string scheme;
+  std::string name;  // of the tier; of those of one cache no two have the same
+  std::uint64_t capacity_bytes = kUnlimited;
+  std::string place;  // a folder; empty where the scheme has none
+  std::optional<Throttle> throttle = {};
+  std::vector<std::pair<std::string, bool>> flags = {};  // that differ from what the row says
+  // Never from a URL: said by owners that index the folder together (DiskTierOptions::several_writers).
+  bool several_writers = false;
+
+  // Of a flag that the scheme has.
+  bool flag(std::string_view name) const;
+};
+
+struct TierScheme {
+  enum class Place { kNone, kFolder };
+  struct Flag {
+    std::string_view name;
+    bool unset;  // what holds where a URL does not give it
+    std::string_view meaning;
+  };
+
+  std::string_view scheme = {};  // filled in from the table
+  std::string_view name;         // of its tiers, where a URL gives none: "disk"
+  std::string_view meaning;      // a few words for the reference
+  Place place = Place::kNone;
+  bool size_required = false;  // of what this machine has little of, a URL says how much
+  bool local_folder = false;   // a folder of this machine, in which the metadata store may lie, too
+  std::vector<Flag> flags = {};
+  Result<std::unique_ptr<Tier>> (*make)(const TierSpec& spec, const Clock& clock) = nullptr;
+
+  std::string example() const;  // "file:///folder?size=8GiB"
+};
+
+// Defined by the tier's file: memory_scheme and so on.
+#define SHALE_DECLARE(name) TierScheme name##_scheme();
+SHALE_TIERS(SHALE_DECLARE)
+#undef SHALE_DECLARE
+
+std::vector<TierScheme> tier_schemes();
+
+// One tier a URL, in their order, which is fast to slow. Tiers that a URL does not name are called as their scheme has
+// it, the second of that name "disk2". kInvalidArgument: what tier_url.h refuses, a scheme or option that is none (with
+// those there are), a value that is none, a place that is missing or not wanted, a name or a place given twice.
+Result<std::vector<TierSpec>> parse_tiers(const std::vector<std::string_view>& urls);
+
+// Opens it, throttled where it is to be.
+Result<std::unique_ptr<Tier>> make_tier(const TierSpec& spec, const Clock& clock);
+Result<std::unique_ptr<Tier>> make_tier(std::string_view url, const Clock& clock);
+
+// The same by hand, for callers that have no text.
+
 // Encoded objects in host memory; gone with the process. A read hands out the stored bytes themselves, without a copy.
-std::unique_ptr<Tier> make_memory_tier(std::uint64_t capacity_bytes, const Clock& clock);
+std::unique_ptr<Tier> make_memory_tier(std::uint64_t capacity_bytes, const Clock& clock, std::string name = "memory");
 
 struct DiskTierOptions {
   std::filesystem::path folder;  // created, mode 0700
@@ -20,6 +97,7 @@ struct DiskTierOptions {
   bool io_uring = true;   // falls back to threads that block in pread where the kernel refuses it
   bool sync = false;      // wait for the device before a write counts; without it, power loss may cost recent entries
   std::uint64_t spare_buffer_bytes = std::uint64_t{128} << 20;  // kept for reuse, so that reads fault no pages
+  std::string name = "disk";
   // Any number of tiers opened so may write to the folder at once, and none opened otherwise. What lies there is not
   // counted when it is opened: whoever keeps an index of it says so (Tier::count_others).
   bool several_writers = false;
@@ -33,18 +111,6 @@ Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, con
 // immutable and named by content. Buffered I/O; a write counts once the file system has it (fsync). What other
 // processes store counts towards the capacity as of opening, and again before a write is refused.
 Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& folder, std::uint64_t capacity_bytes,
-                                                  const Clock& clock);
-
-// Emulates other hardware: each operation takes at least latency + bytes / bandwidth. Latencies of operations under way
-// together overlap; transfers of one direction share its bandwidth, in the order in which they started.
-struct Throttle {
-  std::string name;  // shown in every report: "hdd", "nfs-1g"
-  double latency_s = 0;
-  double read_bytes_per_s = 0;  // 0: as fast as the tier underneath
-  double write_bytes_per_s = 0;
-};
-std::unique_ptr<Tier> make_throttled_tier(std::unique_ptr<Tier> tier, const Throttle& throttle, const Clock& clock);
-// Named presets; kInvalidArgument lists them.
-Result<Throttle> throttle_preset(std::string_view name);
+                                                  const Clock& clock, std::string name = "remote");
 
 }  // namespace shale

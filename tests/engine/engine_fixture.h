@@ -96,7 +96,7 @@ class EngineTest : public ::testing::Test {
       open();
       const Response loaded = engine_->run(request);
       EXPECT_TRUE(loaded.lossy) << text;
-      EXPECT_EQ(loaded.cached.disk, 200u) << text;
+      EXPECT_EQ(loaded.cached.from("disk"), 200u) << text;
       EXPECT_EQ(loaded.tokens, first.tokens) << text;
       drain();
     }

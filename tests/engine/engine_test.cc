@@ -16,14 +16,14 @@ TEST_F(EngineTest, AnswersAreTheSameComputedFromThePoolAndFromDisk) {
   EXPECT_GT(cold.ttft_seconds, 0);
 
   const Response warm = engine_->run(ask(1, 150, 1));
-  EXPECT_EQ(warm.cached.pool, 158u);  // the question as well, but for its last token
-  EXPECT_EQ(engine_->run(ask(1, 150, 2)).cached.pool, 150u);
+  EXPECT_EQ(warm.cached.from("pool"), 158u);  // the question as well, but for its last token
+  EXPECT_EQ(engine_->run(ask(1, 150, 2)).cached.from("pool"), 150u);
   EXPECT_EQ(engine_->run(ask(1, 150, 1)).tokens, cold.tokens);
   drain();
 
   open();
   const Response restarted = engine_->run(ask(1, 150, 1));
-  EXPECT_EQ(restarted.cached.disk, 150u);
+  EXPECT_EQ(restarted.cached.from("disk"), 150u);
   EXPECT_FALSE(restarted.lossy);
   EXPECT_EQ(restarted.tokens, cold.tokens);
   ASSERT_EQ(restarted.sources.size(), 1u);
@@ -87,7 +87,7 @@ TEST_F(EngineTest, AnAnswerBecomesPartOfTheNextTurnsPrefix) {
   second.segments.push_back({.tokens = random_tokens(6, 256, 77), .store = false, .label = ""});
   const Response next = engine_->run(std::move(second));
   // All but the last token of the answer, which was never computed.
-  EXPECT_EQ(next.cached.disk, 64 + 9 + answer.tokens.size() - 1);
+  EXPECT_EQ(next.cached.from("disk"), 64 + 9 + answer.tokens.size() - 1);
 }
 
 TEST_F(EngineTest, ManyRequestsShareTheStepsAndGiveEverythingBack) {

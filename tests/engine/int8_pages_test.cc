@@ -30,12 +30,12 @@ TEST_F(Int8PagesTest, NoAnswerIsExactAndNoneMayBeAskedFor) {
 TEST_F(Int8PagesTest, PrefixesAreSharedAndComeBackFromDiskWithTheSameAnswer) {
   const Response cold = engine_->run(ask(1, 150, 1));
   const Response warm = engine_->run(ask(1, 150, 1));
-  EXPECT_EQ(warm.cached.pool, 158u);
+  EXPECT_EQ(warm.cached.from("pool"), 158u);
   EXPECT_EQ(warm.tokens, cold.tokens);
   drain();
   open();
   const Response restarted = engine_->run(ask(1, 150, 1));
-  EXPECT_EQ(restarted.cached.disk, 150u);
+  EXPECT_EQ(restarted.cached.from("disk"), 150u);
   EXPECT_EQ(restarted.tokens, cold.tokens);
   EXPECT_TRUE(restarted.lossy);
 }
@@ -53,12 +53,12 @@ TEST_F(Int8PagesTest, WhatIsStoredIsNeverTakenForExact) {
   drain();
   hold(PageElement::kInt8);
   const Response again = engine_->run(ask(1, 150, 1));
-  EXPECT_EQ(again.cached.disk, 150u);
+  EXPECT_EQ(again.cached.from("disk"), 150u);
   EXPECT_EQ(again.tokens, int8.tokens);
   drain();
   hold(PageElement::kHalf);
   const Response exact_again = engine_->run(exact);
-  EXPECT_EQ(exact_again.cached.disk, 150u);
+  EXPECT_EQ(exact_again.cached.from("disk"), 150u);
   EXPECT_EQ(exact_again.tokens, half.tokens);
 }
 

@@ -100,7 +100,7 @@ TEST_F(ObservingTest, EveryScorerMayBeNamedForAContextThatIsStored) {
     drain();
     open();
     const Response loaded = engine_->run(request);
-    EXPECT_EQ(loaded.cached.disk, 200u) << name;
+    EXPECT_EQ(loaded.cached.from("disk"), 200u) << name;
     EXPECT_EQ(loaded.tokens, answer.tokens) << name;
     // What was gathered for it is stored now: another keep that is not stored needs no computing.
     request.demand.keep = 0.75;

@@ -82,7 +82,7 @@ TEST_F(ProfileTest, IsTheSameAgainWithNothingComputedAnew) {
   options.keeps = {0.25};
   const ContextProfile one = profile(options, {"what is it?"});
   bench_.cache->drain(bench_.model->executor());
-  const auto fetched = [&] { return bench_.cache->stats().tokens_pool + bench_.cache->stats().tokens_memory; };
+  const auto fetched = [&] { return bench_.cache->stats().cached.total(); };
   EXPECT_EQ(fetched(), 0u);
   const ContextProfile other = profile(options, {"what is it?"});
   EXPECT_EQ(fetched(), one.tokens - 1) << "all but the last token";

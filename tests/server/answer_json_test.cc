@@ -12,7 +12,9 @@ Response answer() {
   response.text = "A rock.";
   response.tokens = {1, 2, 3};
   response.prompt_tokens = 40;
-  response.cached = {.pool = 16, .memory = 0, .disk = 10, .remote = 2};
+  for (const auto& [name, tokens] : {std::pair{"pool", 16}, {"memory", 0}, {"disk", 10}, {"remote", 2}}) {
+    response.cached.add(name, static_cast<std::uint64_t>(tokens));
+  }
   response.lossy = true;
   response.stop = StopReason::kEndOfTurn;
   return response;

@@ -1,4 +1,5 @@
-// What every tier promises, run over every one of them.
+// What every tier promises, run over every row of the table (tier/tiers.h): as its URL makes it by default, with each
+// of its flags the other way and with all of them, and throttled.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,55 +18,41 @@ namespace {
 
 struct Store {
   std::string name;
-  bool survives_restart = false;
   std::function<std::unique_ptr<Tier>(const std::filesystem::path&, std::uint64_t capacity, const Clock&)> open;
 };
 
 void PrintTo(const Store& store, std::ostream* out) { *out << store.name; }
 
-std::unique_ptr<Tier> open_disk(const std::filesystem::path& folder, std::uint64_t capacity, const Clock& clock,
-                                bool direct_io, bool io_uring) {
-  DiskTierOptions options;
-  options.folder = folder / "disk";
-  options.capacity_bytes = capacity;
-  options.direct_io = direct_io;
-  options.io_uring = io_uring;
-  return make_disk_tier(options, clock).value();
+// `flipped`: flags that are to be the other way than where a URL does not give them.
+Store store_of(const TierScheme& scheme, std::vector<TierScheme::Flag> flipped, bool throttled) {
+  std::string name(scheme.scheme), options;
+  for (const TierScheme::Flag& flag : flipped) {
+    name += fmt::format("_{}_{}", flag.unset ? "no" : "with", flag.name);
+    options += fmt::format("&{}={}", flag.name, flag.unset ? "off" : "on");
+  }
+  if (throttled) {
+    name += "_throttled";
+    options += "&throttle=2GB/s,100us";
+  }
+  return {name, [=](const std::filesystem::path& folder, std::uint64_t capacity, const Clock& clock) {
+            const std::string place =
+                scheme.place == TierScheme::Place::kFolder ? "//" + (folder / scheme.scheme).string() : "";
+            const std::string size = capacity == kUnlimited ? "unlimited" : std::to_string(capacity);
+            return make_tier(fmt::format("{}:{}?size={}{}", scheme.scheme, place, size, options), clock).value();
+          }};
 }
 
-const Throttle kQuick = {"quick", 1e-4, 2e9, 2e9};
-
 std::vector<Store> stores() {
-  using Path = std::filesystem::path;
-  const auto memory = [](const Path&, std::uint64_t capacity, const Clock& clock) {
-    return make_memory_tier(capacity, clock);
-  };
-  const auto disk = [](bool direct_io, bool io_uring) {
-    return [=](const Path& folder, std::uint64_t capacity, const Clock& clock) {
-      return open_disk(folder, capacity, clock, direct_io, io_uring);
-    };
-  };
-  const auto directory = [](const Path& folder, std::uint64_t capacity, const Clock& clock) {
-    return make_directory_tier(folder / "remote", capacity, clock).value();
-  };
-  const auto throttled = [](auto open) {
-    return [=](const Path& folder, std::uint64_t capacity, const Clock& clock) {
-      return make_throttled_tier(open(folder, capacity, clock), kQuick, clock);
-    };
-  };
-  const auto faultless = [=](const Path& folder, std::uint64_t capacity, const Clock& clock) -> std::unique_ptr<Tier> {
-    return std::make_unique<FaultyTier>(memory(folder, capacity, clock), Faults{}, clock);
-  };
-  return {{"memory", false, memory},
-          {"disk_direct_uring", true, disk(true, true)},
-          {"disk_direct_threads", true, disk(true, false)},
-          {"disk_buffered_uring", true, disk(false, true)},
-          {"disk_buffered_threads", true, disk(false, false)},
-          {"directory", true, directory},
-          {"throttled_memory", false, throttled(memory)},
-          {"throttled_disk", true, throttled(disk(true, true))},
-          {"throttled_directory", true, throttled(directory)},
-          {"faultless", false, faultless}};
+  std::vector<Store> stores;
+  for (const TierScheme& scheme : tier_schemes()) {
+    for (const bool throttled : {false, true}) stores.push_back(store_of(scheme, {}, throttled));
+    for (const TierScheme::Flag& flag : scheme.flags) stores.push_back(store_of(scheme, {flag}, false));
+    if (scheme.flags.size() > 1) stores.push_back(store_of(scheme, scheme.flags, false));
+  }
+  stores.push_back({"faultless", [](const auto&, std::uint64_t capacity, const Clock& clock) -> std::unique_ptr<Tier> {
+                      return std::make_unique<FaultyTier>(make_memory_tier(capacity, clock), Faults{}, clock);
+                    }});
+  return stores;
 }
 
 class TierConformance : public ::testing::TestWithParam<Store> {
@@ -239,7 +226,7 @@ TEST_P(TierConformance, DroppedOperationsStillHappen) {
     (void)tier->write(blob_id(8, part), blob_bytes(blob_id(8, part), 50000));
     (void)tier->read(blob_id(8, part));
   }
-  if (!GetParam().survives_restart) {
+  if (!tier->persistent()) {
     EXPECT_EQ(tier->list()->size(), 20u);
     return;
   }
@@ -324,7 +311,7 @@ TEST_P(TierConformance, AgreesWithAMapThroughRandomOperationsAndRestarts) {
         break;
       }
       case 4: {
-        if (random() % 3 != 0 || !GetParam().survives_restart) break;
+        if (random() % 3 != 0 || !tier->persistent()) break;
         tier.reset();
         tier = open(8 << 20);
         break;

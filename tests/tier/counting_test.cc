@@ -13,7 +13,7 @@ namespace {
 // Does in tests what other threads do: something while it counts, and counting while it removes.
 class CountingTier final : public Tier {
  public:
-  explicit CountingTier(const Clock& clock) : Tier({"counting", TierKind::kRemote, kUnlimited, {}}, clock) {}
+  explicit CountingTier(const Clock& clock) : Tier({"counting", kUnlimited, {}}, clock) {}
 
   void count(const std::function<void()>& meanwhile = [] {}) {
     EXPECT_TRUE(count_stored([&]() -> Result<std::uint64_t> {
@@ -23,6 +23,7 @@ class CountingTier final : public Tier {
       return found;
     }));
   }
+  bool persistent() const override { return false; }
   std::function<void()> after_removing = [] {};
 
  private:

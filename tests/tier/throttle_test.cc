@@ -99,13 +99,13 @@ TEST_F(ThrottleTest, RealTimeIsSleptNotSpun) {
 
 TEST(ThrottlePresets, AreNamedAndUnknownOnesListThem) {
   for (const char* name : {"hdd", "sata-ssd", "nvme", "nfs-1g", "s3"}) {
-    const auto preset = throttle_preset(name);
+    const auto preset = parse_throttle(name);
     ASSERT_TRUE(preset) << name;
     EXPECT_EQ(preset->name, name);
     EXPECT_GT(preset->latency_s, 0);
     EXPECT_GT(preset->read_bytes_per_s, 0);
   }
-  const auto unknown = throttle_preset("floppy");
+  const auto unknown = parse_throttle("floppy");
   EXPECT_EQ(code_of(unknown), ErrorCode::kInvalidArgument);
   EXPECT_THAT(unknown.error().message, ::testing::HasSubstr("nfs-1g"));
 }
