@@ -201,7 +201,9 @@ Status ObjectDecoder::State::decode_nested(std::uint32_t chunk, std::uint32_t pa
 Status ObjectDecoder::State::decode_packed(const ChunkInfo& chunk, std::span<const std::byte> bytes,
                                            Executor& executor) {
   SHALE_TRY(verified(chunk, bytes, executor, 0, {}));
-  SHALE_ASSIGN(const AlignedBuffer unpacked, unpack_chunk(layout, chunk, bytes, executor));
+  SHALE_ASSIGN(const AlignedBuffer unpacked,
+               unpack_chunk(layout.quantizer(chunk.stratum), shape().head_dim, layout.bitmap_bytes(),
+                            layout.sections(chunk), bytes, executor));
   return decode_sections(chunk, {unpacked.bytes()}, {}, executor);
 }
 

@@ -2,34 +2,17 @@
 #include <cassert>
 #include <cstring>
 
+#include "codec/encode_steps.h"
 #include "codec/entry_layer.h"
 #include "codec/layout.h"
 #include "codec/object.h"
 #include "codec/packed_chunk.h"
+#include "codec/tier_cut.h"
 #include "codec/token_coding.h"
 #include "codec/token_copy.h"
 #include "scoring/budget.h"
 
 namespace shale {
-namespace {
-
-// What one thread encodes or sums in about a millisecond.
-constexpr std::size_t kBytesPerStep = 4 << 20;
-constexpr std::size_t kPackingEffort = 16;  // packing a byte, in bytes summed
-
-// How many of the `left` equal pieces of work a step does.
-std::uint32_t pieces_per_step(std::size_t piece_bytes, std::size_t threads, std::uint32_t left) {
-  const std::size_t each = std::max<std::size_t>(1, kBytesPerStep / std::max<std::size_t>(1, piece_bytes));
-  return static_cast<std::uint32_t>(std::min<std::size_t>(left, each * threads));
-}
-
-void fill_padding(const Codes<std::byte>& rest) {
-  std::ranges::fill(rest.base, std::byte{0});
-  std::ranges::fill(rest.refinement, std::byte{0});
-}
-
-}  // namespace
-
 struct ObjectEncoder::State {
   EntryPages pages;
   ObjectLayout layout;
@@ -69,26 +52,22 @@ void ObjectEncoder::State::score_layer(std::uint32_t layer) {
   std::vector<float> of_layer(layer_scores);
   scorer->score(of_entry.kv(), of_layer);
   for (std::uint32_t head = 0; head < shape().kv_heads; ++head) {
-    const std::vector<std::uint32_t> order = ranking(std::span(of_layer).subspan(std::size_t{head} * n, n));
-    std::uint8_t* strata = &stratum_of[std::size_t{shape().page_index(layer, head)} * n];
-    std::uint32_t rank = 0;
-    for (std::uint32_t s = 0; s < layout.strata(); ++s) {
-      for (; rank < layout.strata_tokens()[s]; ++rank) strata[order[rank]] = static_cast<std::uint8_t>(s);
-    }
+    const std::size_t index = shape().page_index(layer, head);
+    cut_head(std::span(of_layer).subspan(std::size_t{head} * n, n), std::span(stratum_of).subspan(index * n, n));
   }
 }
 
 // The last stratum has all that is left.
 void ObjectEncoder::State::cut(std::uint32_t stratum) {
   if (stratum + 1 == layout.strata()) return lay_out();
-  cut_stratum(*budget, {shape().layers, shape().kv_heads, layout.tokens(), scores}, window, stratum, stratum_of);
+  cut_tier(*budget, {shape().layers, shape().kv_heads, layout.tokens(), scores}, window, stratum, stratum_of);
 }
 
 // Once it is known what each head has of each stratum.
 void ObjectEncoder::State::lay_out() {
   Manifest& manifest = encoded.manifest;
   if (budget) {
-    manifest.head_strata = count_strata(stratum_of, heads());
+    manifest.head_strata = count_tiers(stratum_of, heads());
     scores = {};
     layout = ObjectLayout::make(shape(), manifest.method, layout.tokens(), tables, manifest.head_strata).value();
   }
@@ -111,7 +90,8 @@ void ObjectEncoder::State::seal(std::uint32_t index) {
   ChunkInfo& chunk = encoded.manifest.chunks[index];
   AlignedBuffer& bytes = encoded.chunks[index];
   if (layout.packed(chunk.stratum)) {
-    bytes = pack_chunk(layout, chunk, bytes.bytes());
+    bytes = pack_chunk(layout.quantizer(chunk.stratum), shape().head_dim, layout.bitmap_bytes(), layout.sections(chunk),
+                       bytes.bytes());
     chunk.bytes = bytes.size();
   }
   chunk.checksum = hash128(bytes.bytes());
@@ -193,18 +173,7 @@ Result<ObjectEncoder> ObjectEncoder::start(const PagePool& pool, std::vector<Sla
   }
   std::unique_ptr<Scorer> scorer;
   if (layout.ranked()) {
-    SHALE_ASSIGN(scorer, make_scorer(identity.method.scorer, options));
-    const std::string missing = missing_needs(scorer->needs(), tokens, observations, model);
-    if (!missing.empty()) {
-      return fail(ErrorCode::kInvalidArgument, "{} needs {}; this was not gathered", identity.method.scorer, missing);
-    }
-    if (!observations.empty() &&
-        (!observations.consistent() || observations.layers != shape.layers || observations.tokens != tokens ||
-         observations.kv_heads != shape.kv_heads || observations.head_dim != shape.head_dim ||
-         observations.query_heads == 0 || observations.query_heads % shape.kv_heads != 0)) {
-      return fail(ErrorCode::kInvalidArgument, "what was observed is not of {} tokens, {} layers and {} KV heads",
-                  tokens, shape.layers, shape.kv_heads);
-    }
+    SHALE_ASSIGN(scorer, ready_scorer(identity.method.scorer, options, shape, tokens, observations, model));
   }
 
   identity.shape = shape;

@@ -1,6 +1,8 @@
-// One layer of an entry as scorers read it: its pages, and what is known beside them.
+// One layer as scorers read it: pages of halves, head by head, and what is known beside them.
 #pragma once
 
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "codec/entry_pages.h"
@@ -9,29 +11,21 @@
 
 namespace shale {
 
-// What it is made from must outlive it.
+// The scorer of that name, once it is sure that it can rank `tokens` tokens of `shape`: kInvalidArgument for a name
+// that is not known, needs that are not met, and observations of something else.
+Result<std::unique_ptr<Scorer>> ready_scorer(std::string_view name, const ScorerOptions& options,
+                                             const PageShape& shape, std::uint32_t tokens,
+                                             const Observations& observations, const ModelTraits& model);
+
+// What it is made from, pages that are no copies among it, must outlive it.
 class EntryLayer {
  public:
-  // The entry's first token stands at first_position.
+  // `heads` has each KV head's pages of `shape`, of halves. The first token stands at first_position.
+  EntryLayer(std::vector<HeadPages> heads, const PageShape& shape, std::uint32_t tokens, std::uint32_t layer,
+             std::uint32_t first_position, const ModelTraits& model, const Observations& observations);
   EntryLayer(const EntryPages& pages, std::uint32_t layer, std::uint32_t first_position, const ModelTraits& model,
-             const Observations& observations) {
-    const PageShape& shape = pages.shape();
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      heads_.push_back(pages.head(layer, head));
-      for (const PageView& page : heads_.back().pages) all_.push_back({page.keys, page.values});
-    }
-    kv_.tokens = pages.tokens();
-    kv_.kv_heads = shape.kv_heads;
-    kv_.head_dim = shape.head_dim;
-    kv_.page_tokens = shape.page_tokens;
-    kv_.layer = layer;
-    kv_.pages = all_;
-    kv_.first_position = first_position;
-    if (!model.windows.empty()) kv_.sliding_window = model.windows[layer];
-    if (!model.ropes.empty()) kv_.rope = model.ropes[layer];
-    kv_.calibration = model.calibration;
-    observations.hand_over(layer, kv_);
-  }
+             const Observations& observations)
+      : EntryLayer(pages.heads(layer), pages.shape(), pages.tokens(), layer, first_position, model, observations) {}
   EntryLayer(const EntryLayer&) = delete;
   EntryLayer& operator=(const EntryLayer&) = delete;
 

@@ -44,6 +44,12 @@ HeadPages EntryPages::head(std::uint32_t layer, std::uint32_t head) const {
   return result;
 }
 
+std::vector<HeadPages> EntryPages::heads(std::uint32_t layer) const {
+  std::vector<HeadPages> heads;
+  for (std::uint32_t h = 0; h < shape().kv_heads; ++h) heads.push_back(head(layer, h));
+  return heads;
+}
+
 void EntryPages::copy_pages(std::uint32_t layer, std::uint32_t head, std::span<std::byte> to,
                             std::size_t stride) const {
   const PageShape& shape = pool_->shape();

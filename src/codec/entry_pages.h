@@ -25,8 +25,9 @@ class EntryPages {
   std::uint32_t tokens() const { return tokens_; }
   // Of what `head` returns.
   const PageShape& shape() const { return halves_; }
-  // Both are thread-safe.
+  // These are thread-safe.
   HeadPages head(std::uint32_t layer, std::uint32_t head) const;
+  std::vector<HeadPages> heads(std::uint32_t layer) const;
   // A head's pages as the pool's element has them, `stride` bytes apart; slots beyond the entry's last token are zero.
   void copy_pages(std::uint32_t layer, std::uint32_t head, std::span<std::byte> to, std::size_t stride) const;
 

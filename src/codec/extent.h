@@ -191,9 +191,9 @@ class ExtentDecoder {
   const std::vector<ExtentRange>& ranges() const;
   const std::vector<ExtentManifest::Layers>& layer_groups() const;
 
-  // Verifies and decodes one range, each once, over the executor. kCorrupt or kMismatch (packed by other tables) when
-  // a chunk of it fails: the others of the range arrive all the same, and failed() says which did not. kInvalidArgument
-  // for a range that was decoded before, or other than its bytes.
+  // Verifies and decodes one range, each once, over the executor; its bytes begin at a multiple of 64. kCorrupt or
+  // kMismatch (packed by other tables) when a chunk of it fails: the others of the range arrive all the same, and
+  // failed() says which did not. kInvalidArgument for a range that was decoded before, or other than its bytes.
   Status decode(std::uint32_t range, std::span<const std::byte> bytes, Executor& executor);
   // Also for bytes that could not be read: the range's chunks fail.
   void skip(std::uint32_t range);

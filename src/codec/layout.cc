@@ -8,21 +8,6 @@
 
 namespace shale {
 
-void cut_stratum(const Budget& budget, const ModelScores& scores, std::uint32_t window, std::uint32_t stratum,
-                 std::span<std::uint8_t> stratum_of) {
-  const Kept kept = budget.select(scores, kKeepGrid[stratum], window);
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    if (kept[i] && stratum_of[i] == kKeepGrid.size() - 1) stratum_of[i] = static_cast<std::uint8_t>(stratum);
-  }
-}
-
-std::vector<std::uint32_t> count_strata(std::span<const std::uint8_t> stratum_of, std::size_t heads) {
-  std::vector<std::uint32_t> counts(kKeepGrid.size() * heads);
-  const std::size_t tokens = stratum_of.size() / heads;
-  for (std::size_t i = 0; i < stratum_of.size(); ++i) ++counts[stratum_of[i] * heads + i / tokens];
-  return counts;
-}
-
 Result<ObjectLayout> ObjectLayout::make(const PageShape& shape, const Method& method, std::uint32_t tokens,
                                         const CachegenTables* tables, std::span<const std::uint32_t> head_strata) {
   if (tokens == 0) return fail(ErrorCode::kInvalidArgument, "an entry without tokens has nothing to store");
@@ -86,6 +71,15 @@ ObjectLayout::Section ObjectLayout::section(std::uint32_t stratum, std::uint32_t
   }
   const std::vector<std::size_t>& from = section_starts_[2 * stratum + plane];
   return {from[index] - from[first], from[index + 1] - from[index]};
+}
+
+std::vector<CodedSection> ObjectLayout::sections(const ChunkInfo& chunk) const {
+  std::vector<CodedSection> sections;
+  for (std::uint32_t i = shape_.page_index(chunk.first_layer, 0); i < shape_.page_index(chunk.end_layer, 0); ++i) {
+    const auto [offset, bytes] = section(chunk.stratum, chunk.plane, chunk.first_layer, i);
+    sections.push_back({i, stratum_tokens(chunk.stratum, i), offset, bytes});
+  }
+  return sections;
 }
 
 std::size_t ObjectLayout::unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first,

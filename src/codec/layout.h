@@ -9,25 +9,13 @@
 #include <vector>
 
 #include "codec/object.h"
+#include "codec/packed_chunk.h"
 #include "paging/page_shape.h"
-#include "scoring/budget.h"
 
 namespace shale {
 
 // A section is what one (layer, KV head) has in one chunk; sections begin at multiples of it.
 inline constexpr std::size_t kSectionAlignment = 64;
-
-// Before the first section of a packed chunk: the hash of its tables, and where each section ends, u32.
-inline constexpr std::size_t packed_header_bytes(std::size_t sections) {
-  return sizeof(Hash128) + sections * sizeof(std::uint32_t);
-}
-
-// Puts into a stratum what the budget keeps at its keep (kKeepGrid) and no stratum before has. `stratum_of`, [layers]
-// [kv_heads][tokens], says the last stratum of tokens that are in none yet; `window` is the scorer's.
-void cut_stratum(const Budget& budget, const ModelScores& scores, std::uint32_t window, std::uint32_t stratum,
-                 std::span<std::uint8_t> stratum_of);
-// Manifest::head_strata of `heads` heads.
-std::vector<std::uint32_t> count_strata(std::span<const std::uint8_t> stratum_of, std::size_t heads);
 
 class ObjectLayout {
  public:
@@ -65,6 +53,8 @@ class ObjectLayout {
     std::size_t offset = 0, bytes = 0;
   };
   Section section(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first_layer, std::uint32_t index) const;
+  // All of a chunk's, in order.
+  std::vector<CodedSection> sections(const ChunkInfo& chunk) const;
   // Of layers [first, end); of packed strata, before packing: chunk_bytes() is then about what is left of it.
   std::size_t unpacked_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first, std::uint32_t end) const;
   std::size_t chunk_bytes(std::uint32_t stratum, std::uint32_t plane, std::uint32_t first, std::uint32_t end) const;

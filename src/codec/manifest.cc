@@ -1,96 +1,17 @@
 #include <algorithm>
-#include <bit>
-#include <cstring>
+#include <array>
 
 #include "codec/layout.h"
+#include "codec/manifest_frame.h"
 #include "codec/object.h"
 
 namespace shale {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "stored objects are little-endian");
-
-constexpr char kMagic[8] = {'S', 'H', 'A', 'L', 'E', 'O', 'B', 'J'};
-constexpr std::size_t kChecksumBytes = 16;
-constexpr std::size_t kPrologueBytes = sizeof kMagic + sizeof(std::uint32_t) + sizeof(std::uint64_t);
 // Bounds that no model comes near and that keep every product of sizes below 2^63.
 constexpr std::uint32_t kLayersMax = 1 << 10, kHeadsMax = 1 << 10, kHeadDimMax = 1 << 12, kTokensMax = 1 << 26;
-constexpr std::uint32_t kTextMax = 1 << 10;
 // Part of what keys are hashes of: entries keep their names, and their measurements, when the format changes.
 constexpr std::uint64_t kKeyVersion = 2;
-
-class Writer {
- public:
-  template <class T>
-  void number(T value) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), bytes, bytes + sizeof value);
-  }
-  void hash(const Hash128& hash) {
-    number(hash.high);
-    number(hash.low);
-  }
-  void text(std::string_view text) { array(std::span(text)); }
-  template <class T>
-  void array(std::span<const T> items) {
-    number(static_cast<std::uint32_t>(items.size()));
-    const auto bytes = std::as_bytes(items);
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  std::vector<std::byte>& bytes() { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-// Reads past the end yield zeros and are remembered.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  template <class T>
-  T number() {
-    T value{};
-    if (take(sizeof value)) std::memcpy(&value, bytes_.data() + at_ - sizeof value, sizeof value);
-    return value;
-  }
-  Hash128 hash() {
-    const auto high = number<std::uint64_t>();
-    return {high, number<std::uint64_t>()};
-  }
-  template <class T>
-  std::vector<T> array(std::size_t most) {
-    const auto count = number<std::uint32_t>();
-    if (count > most || !take(count * sizeof(T))) {
-      short_ = true;
-      return {};
-    }
-    std::vector<T> items(count);
-    if (count > 0) std::memcpy(items.data(), bytes_.data() + at_ - count * sizeof(T), count * sizeof(T));
-    return items;
-  }
-  std::string text() {
-    const std::vector<char> characters = array<char>(kTextMax);
-    return {characters.begin(), characters.end()};
-  }
-  bool ended_exactly() const { return !short_ && at_ == bytes_.size(); }
-
- private:
-  bool take(std::size_t count) {
-    if (short_ || bytes_.size() - at_ < count) {
-      short_ = true;
-      return false;
-    }
-    at_ += count;
-    return true;
-  }
-  std::span<const std::byte> bytes_;
-  std::size_t at_ = 0;
-  bool short_ = false;
-};
-
-std::unexpected<Error> corrupt(std::string_view what) {
-  return fail(ErrorCode::kCorrupt, "the manifest of a stored object is damaged: {}", what);
-}
 
 bool within(std::uint32_t value, std::uint32_t most) { return value >= 1 && value <= most; }
 
@@ -99,7 +20,7 @@ Status check_shape(const PageShape& shape) {
       shape.page_tokens == 8 || shape.page_tokens == 16 || shape.page_tokens == 32 || shape.page_tokens == 64;
   if (!within(shape.layers, kLayersMax) || !within(shape.kv_heads, kHeadsMax) || !within(shape.head_dim, kHeadDimMax) ||
       shape.head_dim % 8 != 0 || !page) {
-    return corrupt("no model has its shape");
+    return corrupt_manifest("no model has its shape");
   }
   return {};
 }
@@ -109,12 +30,12 @@ Status check_head_strata(const Manifest& manifest) {
   if (manifest.method.budget.empty() && manifest.head_strata.empty()) return {};
   const std::size_t heads = manifest.shape.pages_per_slab(), tokens = manifest.tokens.size();
   if (manifest.method.budget.empty() || manifest.head_strata.size() != heads * kKeepGrid.size()) {
-    return corrupt("what its heads keep does not fit its method");
+    return corrupt_manifest("what its heads keep does not fit its method");
   }
   for (std::size_t head = 0; head < heads; ++head) {
     std::uint64_t all = 0;
     for (std::size_t s = 0; s < kKeepGrid.size(); ++s) all += manifest.head_strata[s * heads + head];
-    if (all != tokens) return corrupt("what its heads keep does not fit its tokens");
+    if (all != tokens) return corrupt_manifest("what its heads keep does not fit its tokens");
   }
   return {};
 }
@@ -122,42 +43,22 @@ Status check_head_strata(const Manifest& manifest) {
 // Chunks must be those that the other fields ask for, in order.
 Status check_chunks(const Manifest& manifest, const ObjectLayout& layout) {
   if (!std::ranges::equal(manifest.strata_tokens, layout.strata_tokens()))
-    return corrupt("its strata do not fit its tokens");
+    return corrupt_manifest("its strata do not fit its tokens");
   const std::uint32_t layers = manifest.shape.layers;
   const std::uint32_t step = manifest.chunks.empty() ? 0 : manifest.chunks.front().end_layer;
-  if (!within(step, layers)) return corrupt("its layer groups do not fit its layers");
+  if (!within(step, layers)) return corrupt_manifest("its layer groups do not fit its layers");
   const std::vector<ChunkInfo> expected = layout.chunks(step);
-  if (manifest.chunks.size() != expected.size()) return corrupt("chunks are missing or too many");
+  if (manifest.chunks.size() != expected.size()) return corrupt_manifest("chunks are missing or too many");
   const auto same = [&](const ChunkInfo& a, const ChunkInfo& b) {
     return a.stratum == b.stratum && a.plane == b.plane && a.first_layer == b.first_layer &&
            a.end_layer == b.end_layer && layout.may_have(a);
   };
   if (std::ranges::equal(manifest.chunks, expected, same)) return {};
-  return corrupt("its table of chunks contradicts its shape, method or tokens");
+  return corrupt_manifest("its table of chunks contradicts its shape, method or tokens");
 }
 
 std::uint32_t version_of(PageElement element) {
   return element == PageElement::kInt8 ? kInt8ObjectFormatVersion : kObjectFormatVersion;
-}
-
-// The frame that every version shares: magic, version, size, … , checksum. Returns what lies between; `element` is what
-// the version says of the pages.
-Result<std::span<const std::byte>> unframe(std::span<const std::byte> bytes, PageElement& element) {
-  if (bytes.size() < kPrologueBytes + kChecksumBytes || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) {
-    return corrupt("it does not begin as one");
-  }
-  Reader prologue(bytes.subspan(sizeof kMagic));
-  const auto version = prologue.number<std::uint32_t>();
-  if (prologue.number<std::uint64_t>() != bytes.size()) return corrupt("its length is not what it says");
-  const auto covered = bytes.first(bytes.size() - kChecksumBytes);
-  if (Reader(bytes.last(kChecksumBytes)).hash() != hash128(covered)) return corrupt("its checksum is wrong");
-  for (const PageElement each : {PageElement::kHalf, PageElement::kInt8}) {
-    if (version != version_of(each)) continue;
-    element = each;
-    return covered.subspan(kPrologueBytes);
-  }
-  return fail(ErrorCode::kMismatch, "a stored object has format version {}, this program reads {} and {}", version,
-              kObjectFormatVersion, kInt8ObjectFormatVersion);
 }
 
 }  // namespace
@@ -205,14 +106,11 @@ bool Manifest::has_refinement() const {
 }
 
 AlignedBuffer Manifest::serialize() const {
-  Writer writer;
-  for (const char c : kMagic) writer.number(c);
-  writer.number(version_of(shape.element));
-  writer.number(std::uint64_t{0});  // the size, known at the end
+  ManifestWriter writer(version_of(shape.element));
   writer.hash(key);
   writer.hash(parent);
   writer.hash(fingerprint.hash);
-  writer.text(fingerprint.model.substr(0, kTextMax));
+  writer.text(fingerprint.model);
   for (const std::uint32_t number : {shape.layers, shape.kv_heads, shape.head_dim, shape.page_tokens, first_position}) {
     writer.number(number);
   }
@@ -229,19 +127,15 @@ AlignedBuffer Manifest::serialize() const {
     writer.number(chunk.bytes);
     writer.hash(chunk.checksum);
   }
-  std::vector<std::byte>& bytes = writer.bytes();
-  const std::uint64_t size = bytes.size() + kChecksumBytes;
-  std::memcpy(bytes.data() + kPrologueBytes - sizeof size, &size, sizeof size);
-  writer.hash(hash128(bytes));
-  AlignedBuffer buffer(bytes.size());
-  std::memcpy(buffer.data(), bytes.data(), bytes.size());
-  return buffer;
+  return writer.finish();
 }
 
 Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
   Manifest manifest;
-  SHALE_ASSIGN(const std::span<const std::byte> body, unframe(bytes, manifest.shape.element));
-  Reader reader(body);
+  SHALE_ASSIGN(const ManifestFrame frame,
+               unframe_manifest(bytes, std::array{kObjectFormatVersion, kInt8ObjectFormatVersion}));
+  manifest.shape.element = frame.version == version_of(PageElement::kInt8) ? PageElement::kInt8 : PageElement::kHalf;
+  ManifestReader reader(frame.body);
   manifest.key = reader.hash();
   manifest.parent = reader.hash();
   manifest.fingerprint.hash = reader.hash();
@@ -264,21 +158,21 @@ Result<Manifest> Manifest::parse(std::span<const std::byte> bytes) {
     chunk.bytes = reader.number<std::uint64_t>();
     chunk.checksum = reader.hash();
   }
-  if (!reader.ended_exactly()) return corrupt("its fields do not fill it");
+  if (!reader.ended_exactly()) return corrupt_manifest("its fields do not fill it");
   SHALE_TRY(check_shape(manifest.shape));
-  if (manifest.first_position > kTokensMax) return corrupt("its first position is beyond any context");
+  if (manifest.first_position > kTokensMax) return corrupt_manifest("its first position is beyond any context");
   if (manifest.key != entry_key(manifest.fingerprint, manifest.parent, manifest.tokens)) {
-    return corrupt("its key is not that of its tokens");
+    return corrupt_manifest("its key is not that of its tokens");
   }
   const auto parsed = Method::parse(method);
-  if (!parsed) return corrupt(parsed.error().message);
+  if (!parsed) return corrupt_manifest(parsed.error().message);
   manifest.method = *parsed;
-  if (manifest.method.text() != method) return corrupt("its method is not written as methods are");
+  if (manifest.method.text() != method) return corrupt_manifest("its method is not written as methods are");
   SHALE_TRY(check_head_strata(manifest));
   const auto layout =
       ObjectLayout::make(manifest.shape, manifest.method, static_cast<std::uint32_t>(manifest.tokens.size()), nullptr,
                          manifest.head_strata);
-  if (!layout) return corrupt(layout.error().message);
+  if (!layout) return corrupt_manifest(layout.error().message);
   SHALE_TRY(check_chunks(manifest, *layout));
   return manifest;
 }

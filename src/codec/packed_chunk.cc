@@ -4,34 +4,18 @@
 #include <cstring>
 
 namespace shale {
-namespace {
-
-// The head of the chunk's first section, which all of a layer's heads follow.
-std::uint32_t first_head(const ObjectLayout& layout, const ChunkInfo& chunk) {
-  return layout.shape().page_index(chunk.first_layer, 0);
-}
-
-std::uint32_t heads_of(const ObjectLayout& layout, const ChunkInfo& chunk) {
-  return (chunk.end_layer - chunk.first_layer) * layout.shape().kv_heads;
-}
-
-}  // namespace
-
-AlignedBuffer pack_chunk(const ObjectLayout& layout, const ChunkInfo& chunk, std::span<const std::byte> unpacked) {
-  const Quantizer& quantizer = layout.quantizer(chunk.stratum);
-  const std::uint32_t d = layout.shape().head_dim, first = first_head(layout, chunk);
-  const std::uint32_t sections = heads_of(layout, chunk);
-  const std::size_t bitmap = layout.bitmap_bytes();
+AlignedBuffer pack_chunk(const Quantizer& quantizer, std::uint32_t head_dim, std::size_t bitmap_bytes,
+                         std::span<const CodedSection> sections, std::span<const std::byte> unpacked) {
   const Hash128 tables = quantizer.tables();
-  std::vector<std::byte> packed(packed_header_bytes(sections));
+  std::vector<std::byte> packed(packed_header_bytes(sections.size()));
   std::memcpy(packed.data(), &tables.high, sizeof tables.high);
   std::memcpy(packed.data() + sizeof tables.high, &tables.low, sizeof tables.low);
-  for (std::uint32_t i = 0; i < sections; ++i) {
-    const auto [offset, bytes] = layout.section(chunk.stratum, kBasePlane, chunk.first_layer, first + i);
+  for (std::size_t i = 0; i < sections.size(); ++i) {
+    const auto [head, tokens, offset, bytes] = sections[i];
     const auto section = unpacked.subspan(offset, bytes);
-    const std::uint32_t tokens = layout.stratum_tokens(chunk.stratum, first + i);
-    packed.insert(packed.end(), section.begin(), section.begin() + static_cast<std::ptrdiff_t>(bitmap));
-    quantizer.of_head(first + i).pack(section.subspan(bitmap, quantizer.base_bytes(tokens, d)), tokens, d, packed);
+    const auto codes = section.subspan(bitmap_bytes, quantizer.base_bytes(tokens, head_dim));
+    packed.insert(packed.end(), section.begin(), section.begin() + static_cast<std::ptrdiff_t>(bitmap_bytes));
+    quantizer.of_head(head).pack(codes, tokens, head_dim, packed);
     const auto end = static_cast<std::uint32_t>(packed.size());
     std::memcpy(packed.data() + packed_header_bytes(i), &end, sizeof end);
   }
@@ -40,13 +24,11 @@ AlignedBuffer pack_chunk(const ObjectLayout& layout, const ChunkInfo& chunk, std
   return buffer;
 }
 
-Result<AlignedBuffer> unpack_chunk(const ObjectLayout& layout, const ChunkInfo& chunk,
-                                   std::span<const std::byte> packed, Executor& executor) {
-  const Quantizer& quantizer = layout.quantizer(chunk.stratum);
-  const std::uint32_t d = layout.shape().head_dim, head = first_head(layout, chunk);
-  const std::size_t sections = heads_of(layout, chunk), bitmap = layout.bitmap_bytes();
+Result<AlignedBuffer> unpack_chunk(const Quantizer& quantizer, std::uint32_t head_dim, std::size_t bitmap_bytes,
+                                   std::span<const CodedSection> sections, std::span<const std::byte> packed,
+                                   Executor& executor) {
   const auto corrupt = [] { return fail(ErrorCode::kCorrupt, "a packed chunk of a stored object cannot be unpacked"); };
-  if (packed.size() < packed_header_bytes(sections)) return corrupt();
+  if (packed.size() < packed_header_bytes(sections.size())) return corrupt();
   Hash128 tables;
   std::memcpy(&tables.high, packed.data(), sizeof tables.high);
   std::memcpy(&tables.low, packed.data() + sizeof tables.high, sizeof tables.low);
@@ -54,27 +36,23 @@ Result<AlignedBuffer> unpack_chunk(const ObjectLayout& layout, const ChunkInfo& 
     return fail(ErrorCode::kMismatch, "a stored object was packed by other tables of {} than are loaded",
                 quantizer.name());
   }
-  std::vector<std::uint32_t> ends(sections);
-  std::memcpy(ends.data(), packed.data() + packed_header_bytes(0), sections * sizeof(std::uint32_t));
-  AlignedBuffer unpacked(layout.unpacked_bytes(chunk.stratum, kBasePlane, chunk.first_layer, chunk.end_layer));
+  std::vector<std::uint32_t> ends(sections.size());
+  std::memcpy(ends.data(), packed.data() + packed_header_bytes(0), sections.size() * sizeof(std::uint32_t));
+  AlignedBuffer unpacked(sections.back().offset + sections.back().bytes);
   std::memset(unpacked.data(), 0, unpacked.size());
   std::atomic<bool> sound = ends.back() == packed.size();
-  executor.parallel_for(sections, [&](std::size_t i) {
-    const std::size_t first = i == 0 ? packed_header_bytes(sections) : ends[i - 1];
-    if (ends[i] < first || ends[i] > packed.size() || ends[i] - first < bitmap) {
+  executor.parallel_for(sections.size(), [&](std::size_t i) {
+    const std::size_t first = i == 0 ? packed_header_bytes(sections.size()) : ends[i - 1];
+    if (ends[i] < first || ends[i] > packed.size() || ends[i] - first < bitmap_bytes) {
       sound = false;
       return;
     }
     const auto from = packed.subspan(first, ends[i] - first);
-    const std::uint32_t index = head + static_cast<std::uint32_t>(i);
-    const auto [offset, bytes] = layout.section(chunk.stratum, kBasePlane, chunk.first_layer, index);
+    const auto [head, tokens, offset, bytes] = sections[i];
     const auto section = unpacked.bytes().subspan(offset, bytes);
-    const std::uint32_t tokens = layout.stratum_tokens(chunk.stratum, index);
-    std::memcpy(section.data(), from.data(), bitmap);
-    if (!quantizer.of_head(index).unpack(from.subspan(bitmap), tokens, d,
-                                         section.subspan(bitmap, quantizer.base_bytes(tokens, d)))) {
-      sound = false;
-    }
+    const auto codes = section.subspan(bitmap_bytes, quantizer.base_bytes(tokens, head_dim));
+    std::memcpy(section.data(), from.data(), bitmap_bytes);
+    if (!quantizer.of_head(head).unpack(from.subspan(bitmap_bytes), tokens, head_dim, codes)) sound = false;
   });
   if (!sound) return corrupt();
   return unpacked;

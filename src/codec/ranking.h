@@ -3,6 +3,7 @@
 // is at hand; extents of it can then be compressed at any time, in any quantizer, from their bytes alone.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -37,9 +38,9 @@ class TierMap {
   std::uint32_t tokens() const { return tokens_; }
   std::uint32_t tier(std::uint32_t head, std::uint32_t token) const;
   void set(std::uint32_t head, std::uint32_t token, std::uint32_t tier);
-  // Of `head`, the tokens in 64 · word and the 63 after it that are in `tier`, as bits; and those in tiers below `end`.
-  std::uint64_t in_tier(std::uint32_t head, std::uint32_t word, std::uint32_t tier) const;
-  std::uint64_t below(std::uint32_t head, std::uint32_t word, std::uint32_t end) const;
+  // Of `head`, the tokens 64 · word and the 63 after it that are among [first, last) and in tiers [tier, end), as bits.
+  std::uint64_t bits(std::uint32_t head, std::uint32_t word, std::uint32_t first, std::uint32_t last,
+                     std::uint32_t tier, std::uint32_t end) const;
   // How many of tokens [first, last) of `head` are in tiers [tier, end).
   std::uint32_t count(std::uint32_t head, std::uint32_t first, std::uint32_t last, std::uint32_t tier,
                       std::uint32_t end) const;
@@ -56,12 +57,34 @@ class TierMap {
   const std::uint64_t* planes(std::uint32_t head, std::uint32_t word) const {
     return &planes_[(std::size_t{head} * words() + word) * 3];
   }
-  // Of the word, the bits that stand for tokens of the map.
-  std::uint64_t within(std::uint32_t word) const;
-
   std::uint32_t heads_ = 0, tokens_ = 0;
   std::vector<std::uint64_t> planes_;
 };
+
+// Tokens of one tier that lie next to each other, and the first one's row among those that tiers below `end` keep.
+struct PlacedRun {
+  std::uint32_t token = 0, row = 0, count = 0;
+};
+
+// Cuts those of `head` in `tier` among tokens [first, last) into runs, in order; rows count from token `first`.
+template <class Visit>
+void for_each_run(const TierMap& map, std::uint32_t head, std::uint32_t first, std::uint32_t last, std::uint32_t tier,
+                  std::uint32_t end, const Visit& visit) {
+  std::uint32_t row = 0;
+  for (std::uint32_t word = first / 64; word * 64 < last; ++word) {
+    const std::uint64_t kept = map.bits(head, word, first, last, 0, end);
+    for (std::uint64_t bits = map.bits(head, word, first, last, tier, tier + 1); bits != 0;) {
+      const int from = std::countr_zero(bits), count = std::countr_one(bits >> from);
+      const std::uint64_t before = (std::uint64_t{1} << from) - 1;
+      visit(PlacedRun{word * 64 + static_cast<std::uint32_t>(from),
+                      row + static_cast<std::uint32_t>(std::popcount(kept & before)),
+                      static_cast<std::uint32_t>(count)});
+      if (from + count == 64) break;
+      bits &= ~std::uint64_t{0} << (from + count);
+    }
+    row += static_cast<std::uint32_t>(std::popcount(kept));
+  }
+}
 
 struct Ranking {
   std::string name;  // "scorer" or "budget:scorer", Method::ranking()

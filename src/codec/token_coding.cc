@@ -34,20 +34,10 @@ void encode_tokens(const Quantizer& quantizer, std::span<const PageView> pages, 
 void decode_tokens(const Quantizer& quantizer, const Codes<const std::byte>& codes, std::uint32_t tokens,
                    std::uint32_t first, std::uint32_t end, std::span<const std::span<std::byte>> pages,
                    const PageShape& shape) {
-  const std::size_t step = quantizer.base_bytes(kBlockTokens, shape.head_dim);
-  const std::size_t refinement_step = quantizer.refinement_bytes(kBlockTokens, shape.head_dim);
   BlockBuffer block(shape.head_dim);
-  for (std::uint32_t token = first; token < end; token += kBlockTokens) {
-    const std::uint32_t stored = std::min(kBlockTokens, tokens - token);
-    const std::size_t index = token / kBlockTokens;
-    Codes<const std::byte> in = {codes.base.subspan(index * step, quantizer.base_bytes(stored, shape.head_dim))};
-    if (!codes.refinement.empty()) {
-      in.refinement =
-          codes.refinement.subspan(index * refinement_step, quantizer.refinement_bytes(stored, shape.head_dim));
-    }
-    quantizer.decode(in, block.rows(stored));
-    scatter_tokens(block.const_rows(stored), 0, pages, shape, token - first, std::min(stored, end - token));
-  }
+  decode_blocks(quantizer, codes, tokens, first, end, block.rows(), [&](std::uint32_t token, std::uint32_t count) {
+    scatter_tokens(block.const_rows(count), 0, pages, shape, token - first, count);
+  });
   flush_stream();
 }
 

@@ -8,6 +8,7 @@
 
 #include "codec/entry_pages.h"
 #include "codec/layout.h"
+#include "codec/tier_cut.h"
 #include "codec/token_copy.h"
 #include "placement/allocation.h"
 #include "scoring/budget.h"
@@ -85,10 +86,10 @@ Result<Planner> Planner::make(const RankedContext& context, const Quantizers& qu
   planner.stratum_of_.assign(heads * planner.tokens_, kKeepGrid.size() - 1);
   const ModelScores scores{shape.layers, shape.kv_heads, planner.tokens_, context.scores};
   for (std::uint32_t s = 0; s + 1 < kKeepGrid.size(); ++s) {
-    cut_stratum(*across_heads, scores, context.scorer_window, s, planner.stratum_of_);
+    cut_tier(*across_heads, scores, context.scorer_window, s, planner.stratum_of_);
   }
   std::vector<std::uint32_t> counts;
-  if (budget != "uniform") counts = count_strata(planner.stratum_of_, heads);
+  if (budget != "uniform") counts = count_tiers(planner.stratum_of_, heads);
   for (const auto& quantizer : quantizers) {
     const Method method{context.scorer, std::string(quantizer->name()), budget == "uniform" ? "" : budget};
     SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(shape, method, planner.tokens_, context.tables, counts));

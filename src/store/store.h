@@ -36,10 +36,15 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/hash.h"
+#include "scoring/observations.h"
+#include "scoring/scorer.h"
 #include "store/block_keys.h"
 #include "tier/tier.h"
 
 namespace shale {
+
+class CachegenTables;
+class StoreCore;
 
 // A tier and who else uses it.
 struct StoreTier {
@@ -58,15 +63,21 @@ struct StoreOptions {
   // hash of keys and its seed. KV of another namespace or geometry is never returned, and left alone.
   std::string name_space;
   KvGeometry geometry;
-  std::uint32_t chunk_tokens = 256;  // a multiple of the block; what partial hits read is rounded up to it
+  KvPacking packing = KvPacking::kTokensHeads;  // of exact extents: fastest where views lie likewise
+  std::uint32_t chunk_tokens = 256;             // a multiple of the block; what partial hits read is rounded up to it
   // Bytes that may be read and not yet written to a view, or encoded and not yet on a tier. A load always has one read
-  // under way, however full it is; a save that does not fit is refused.
+  // under way, and a save one extent, however full it is.
   std::uint64_t staging_bytes = std::uint64_t{256} << 20;
   std::uint64_t manifest_cache_bytes = std::uint64_t{32} << 20;  // of manifests kept parsed
   double frequency_half_life_s = 600;                            // of accesses, by which extents are kept
   // Threads of the store's own, for encoding, writing, moving and asking. 0: the owner calls work(), and bounds it.
   unsigned threads = 1;
   std::size_t events_max = 65536;  // kept until taken; older ones are dropped, and counted
+  // What lossy methods read beside keys and values, of the model that computes; what these refer to must outlive the
+  // store. Null tables: methods that need them are refused.
+  ScorerOptions scorers = {};
+  ModelTraits model = {};
+  const CachegenTables* tables = nullptr;
   // Seconds since 1970, for what outlives a process: times to live. Empty: the system's.
   std::function<double()> wall_clock = {};
 };
@@ -116,6 +127,7 @@ struct StoreFailure {
 // Blocks on their way into a view. One thread may use it at a time; dropping it cancels.
 class StoreLoad {
  public:
+  struct State;
   ~StoreLoad();
 
   // What was found when it was asked for: leading blocks from `first_block`. Those that fail are in failures().
@@ -141,7 +153,6 @@ class StoreLoad {
 
  private:
   friend class Store;
-  struct State;
   explicit StoreLoad(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };
@@ -160,11 +171,13 @@ struct StoreHints {
   bool pin = false;           // as by pin()
   double time_to_live_s = 0;  // since now; 0: none
   std::span<const std::int32_t> tokens = {};  // the chain's, from its first; copied. Compared when loading
+  Observations observations = {};             // of the view's tokens, for scorers that read more than keys and values
 };
 
 // Blocks on their way into tiers. One thread may use it at a time. Dropping it cancels what has not been encoded.
 class StoreSave {
  public:
+  struct State;
   ~StoreSave();
 
   // True once the view is not read any more, for whatever reason.
@@ -173,7 +186,7 @@ class StoreSave {
   bool done() const;
   // Blocks until then; without threads of the store's own, by doing the work.
   Status wait_released();
-  // The first error: kFull where no tier has room, kBusy where staging has none (save() never waits), kIo, kCancelled.
+  // The first error: kFull where no tier has room, kIo, kCancelled.
   Status wait();
   // Blocks until the view is not being read, a millisecond; what is not yet encoded will not be stored.
   void cancel();
@@ -183,7 +196,6 @@ class StoreSave {
 
  private:
   friend class Store;
-  struct State;
   explicit StoreSave(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };
@@ -214,8 +226,9 @@ struct StoreStats {
   std::vector<StoreTenantStats> tenants;
   std::vector<StoreTierStats> tiers;
   std::uint64_t extents = 0, chunks = 0, index_bytes = 0;  // index_bytes: memory that the index takes
-  std::uint64_t saves = 0, saves_refused = 0, saves_failed = 0, blocks_shared = 0;
-  std::uint64_t damaged_chunks = 0, stale_extents = 0, mismatched_chunks = 0;
+  std::uint64_t saves = 0, blocks_shared = 0;
+  std::uint64_t extents_failed = 0;  // to be stored
+  std::uint64_t damaged_chunks = 0, stale_extents = 0;
   std::uint64_t expired_extents = 0, discovered_extents = 0, events_lost = 0;
   std::uint64_t staged_bytes = 0;
 };
@@ -237,8 +250,7 @@ class Store {
   Result<std::unique_ptr<StoreLoad>> load(std::span<const BlockKey> keys, const MutableKvView& view,
                                           const StoreLoadOptions& options = {});
   // Stores those blocks of the view that are not there yet. The view must stay until released().
-  Result<std::unique_ptr<StoreSave>> save(std::span<const BlockKey> keys, const KvView& view,
-                                          const StoreHints& hints = {});
+  Result<std::unique_ptr<StoreSave>> save(std::span<const BlockKey> keys, const KvView& view, StoreHints hints = {});
 
   // All of these are about the extents that hold the leading blocks of `keys` that are there; they return how many
   // blocks that is.
@@ -250,7 +262,7 @@ class Store {
   std::uint32_t remove(std::span<const BlockKey> keys, std::string_view tenant = {});
 
   StoreStats stats() const;
-  // At most `max`, oldest first. Of this store's own doing, and of what it found that others did.
+  // At most `max`, oldest first. Of this store's own doing: others tell of theirs.
   std::vector<StoreEvent> take_events(std::size_t max);
   // Readable (an eventfd, never blocking) after anything has arrived or ended for any handle, or an event waits.
   // Reading it resets it. The store's; -1 where the system refuses one.
@@ -266,9 +278,8 @@ class Store {
   Status check_integrity();
 
  private:
-  struct State;
-  explicit Store(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit Store(std::unique_ptr<StoreCore> core);
+  std::unique_ptr<StoreCore> core_;
 };
 
 }  // namespace shale

@@ -1,0 +1,196 @@
+#include "codec/extent_decoding.h"
+
+#include "codec/stream.h"
+#include "codec/token_coding.h"
+
+namespace shale {
+
+void ExtentDecoder::State::plan() {
+  for (std::uint32_t group = 0; group < layout.groups().size(); ++group) {
+    const std::uint32_t first = first_chunks[group];
+    if (first == sight.end_chunk) continue;
+    for (std::uint32_t tier = 0; tier < sight.tiers; ++tier) {
+      const std::uint32_t planes = sight.bits == Bits::kBase ? 1 : layout.planes(tier);
+      for (std::uint32_t plane = 0; plane < planes; ++plane) {
+        const std::uint32_t index = layout.blob(tier, plane, group);
+        const BlobChunk& begin = manifest.blobs[index].chunks[first];
+        const BlobChunk& last = manifest.blobs[index].chunks[sight.end_chunk - 1];
+        const std::uint64_t bytes = last.offset + last.bytes - begin.offset;
+        if (bytes > 0) ranges.push_back({index, group, first, sight.end_chunk, begin.offset, bytes});
+      }
+    }
+  }
+  progress.resize(ranges.size(), Progress::kWanted);
+  waiting.resize(ranges.size());
+}
+
+std::optional<std::uint32_t> ExtentDecoder::State::partner(std::uint32_t range) const {
+  for (std::uint32_t other = 0; other < ranges.size(); ++other) {
+    if (blob(ranges[other]).tier == blob(ranges[range]).tier && ranges[other].group == ranges[range].group &&
+        other != range) {
+      return other;
+    }
+  }
+  return std::nullopt;
+}
+
+// Notes the chunks of a range that failed.
+Status ExtentDecoder::State::settle(const ExtentRange& range, const Sound& sound, ErrorCode code) {
+  const auto bad = std::ranges::find(sound, 0);
+  if (bad == sound.end()) return {};
+  const std::lock_guard lock(mutex);
+  for (std::uint32_t i = 0; i < sound.size(); ++i) {
+    if (!sound[i]) failed[range.first_chunk + i] = true;
+  }
+  return fail(code, "chunk {} of an extent, layers {} to {}: {}", range.first_chunk + (bad - sound.begin()),
+              blob(range).first_layer, blob(range).end_layer,
+              code == ErrorCode::kMismatch ? "it was packed by other tables than are loaded" : "it is damaged");
+}
+
+void ExtentDecoder::State::copy_layer(const ExtentRange& range, std::uint32_t chunk, std::uint32_t layer,
+                                      std::span<const std::byte> bytes) {
+  const KvGeometry& geometry = manifest.geometry;
+  const std::uint32_t block_tokens = geometry.block_tokens, first = chunk * manifest.chunk_tokens;
+  const std::byte* from = bytes.data() + bytes.size() / (blob(range).end_layer - blob(range).first_layer) *
+                                             (layer - blob(range).first_layer);
+  for (std::uint32_t token = first; token < end_of(chunk); token += block_tokens, from += geometry.block_bytes()) {
+    const std::uint32_t count = std::min(block_tokens, end_of(chunk) - token);
+    blocks->copy(layer, (token - sight.first_token) / block_tokens, count, from);
+  }
+  flush_stream();
+}
+
+// Copies beside the check of the checksum: what is copied of damaged bytes is nonsense that nobody sees, for the chunk
+// fails.
+Status ExtentDecoder::State::decode_exact(const ExtentRange& range, std::span<const std::byte> bytes,
+                                          Executor& executor) {
+  const std::uint32_t layers = blob(range).end_layer - blob(range).first_layer;
+  Sound sound(range.end_chunk - range.first_chunk);
+  executor.parallel_for(sound.size() * (layers + 1), [&](std::size_t i) {
+    const auto number = static_cast<std::uint32_t>(i / (layers + 1)),
+               step = static_cast<std::uint32_t>(i % (layers + 1));
+    const std::uint32_t chunk = range.first_chunk + number;
+    const auto of_chunk = part(range, bytes, chunk);
+    if (step == 0) {
+      sound[number] = is_sound({&range, bytes}, chunk);
+    } else {
+      copy_layer(range, chunk, blob(range).first_layer + step - 1, of_chunk);
+    }
+  });
+  return settle(range, sound, ErrorCode::kCorrupt);
+}
+
+void ExtentDecoder::State::decode_section(const CodedSection& section, std::uint32_t tier, std::uint32_t chunk,
+                                          const Codes<const std::byte>& codes) const {
+  const std::uint32_t layer = section.head / kv_heads(), head = section.head % kv_heads();
+  const std::uint32_t first = chunk * manifest.chunk_tokens, end = end_of(chunk);
+  const std::uint32_t first_row = rows_between(manifest, section.head, sight.first_token, first, sight.tiers);
+  const std::uint32_t wanted =
+      layout.ranked() ? manifest.tiers.count(section.head, first, end, tier, tier + 1) : end - first;
+  std::vector<PlacedRun> runs;  // `token` is here the number within the section
+  if (layout.ranked()) {
+    std::uint32_t number = 0;
+    for_each_run(manifest.tiers, section.head, first, end, tier, sight.tiers, [&](const PlacedRun& run) {
+      runs.push_back({number, first_row + run.row, run.count});
+      number += run.count;
+    });
+  } else {
+    runs.push_back({0, first_row, wanted});
+  }
+  HalfBlock block(view.geometry);
+  const std::byte* const const_raw = block.raw();
+  auto run = runs.begin();
+  decode_blocks(layout.quantizer(tier).of_head(section.head), codes, section.tokens, 0, wanted, block.rows(),
+                [&](std::uint32_t token, std::uint32_t count) {
+                  block.convert_to();
+                  for (const std::uint32_t end_token = token + count; token < end_token;) {
+                    const std::uint32_t done = token - run->token, left = run->count - done;
+                    const std::uint32_t part = std::min(left, end_token - token);
+                    tokens.copy(layer, head, run->row + done, part, const_raw, token % kBlockTokens);
+                    token += part;
+                    if (part == left) ++run;
+                  }
+                });
+  flush_stream();
+}
+
+Status ExtentDecoder::State::decode_lossy(const Source& base, const Source* refinement, const Source* unverified,
+                                          Executor& executor) {
+  const BlobInfo& info = blob(*base.range);
+  const std::uint32_t first_chunk = base.range->first_chunk, first_head = info.first_layer * kv_heads();
+  const std::uint32_t pieces = (info.end_layer - info.first_layer) * kv_heads() + 1;
+  const auto codes = [&](const Source& source, const CodedSection& section, std::uint32_t chunk) {
+    return part(*source.range, source.bytes, chunk).subspan(section.offset, section.bytes);
+  };
+  Sound sound(base.range->end_chunk - first_chunk, 1);
+  executor.parallel_for(sound.size() * pieces, [&](std::size_t i) {
+    const auto number = static_cast<std::uint32_t>(i / pieces), piece = static_cast<std::uint32_t>(i % pieces);
+    const std::uint32_t chunk = first_chunk + number;
+    if (piece == 0) {
+      if (unverified) sound[number] = is_sound(*unverified, chunk);
+      return;
+    }
+    const std::uint32_t head = first_head + piece - 1;
+    const CodedSection section = layout.section(info.tier, kBasePlane, chunk, head, info.first_layer);
+    Codes<const std::byte> in{codes(base, section, chunk), {}};
+    if (refinement) {
+      in.refinement =
+          codes(*refinement, layout.section(info.tier, kRefinementPlane, chunk, head, info.first_layer), chunk);
+    }
+    decode_section(section, info.tier, chunk, in);
+  });
+  return settle(*base.range, sound, ErrorCode::kCorrupt);
+}
+
+Status ExtentDecoder::State::decode_packed(const Source& source, Executor& executor) {
+  const BlobInfo& info = blob(*source.range);
+  Sound sound(source.range->end_chunk - source.range->first_chunk, 1);
+  ErrorCode code = ErrorCode::kCorrupt;
+  for (std::uint32_t number = 0; number < sound.size(); ++number) {
+    const std::uint32_t chunk = source.range->first_chunk + number;
+    sound[number] = is_sound(source, chunk);
+    if (!sound[number]) continue;
+    const std::vector<CodedSection> sections = layout.sections(info, chunk);
+    const auto unpacked = unpack_chunk(layout.quantizer(info.tier), manifest.geometry.head_dim, 0, sections,
+                                       part(*source.range, source.bytes, chunk), executor);
+    sound[number] = unpacked.has_value();
+    if (!unpacked) {
+      code = unpacked.error().code;
+      continue;
+    }
+    executor.parallel_for(sections.size(), [&](std::size_t i) {
+      decode_section(sections[i], info.tier, chunk,
+                     {unpacked->bytes().subspan(sections[i].offset, sections[i].bytes), {}});
+    });
+  }
+  return settle(*source.range, sound, code);
+}
+
+// Nothing is decoded before a base and its refinement are both there and sound.
+Status ExtentDecoder::State::decode_nested(const Source& source, std::uint32_t partner, Executor& executor) {
+  const auto number = static_cast<std::uint32_t>(source.range - ranges.data());
+  AlignedBuffer other;
+  {
+    const std::lock_guard lock(mutex);
+    if (progress[partner] == Progress::kSkipped) return {};
+    if (progress[partner] == Progress::kWanted || progress[partner] == Progress::kTaken) {
+      waiting[number] = AlignedBuffer(source.bytes.size());
+      std::ranges::copy(source.bytes, waiting[number].data());
+      progress[number] = Progress::kWaiting;
+    } else {
+      other = std::move(waiting[partner]);
+    }
+  }
+  if (other.empty()) {
+    Sound sound(source.range->end_chunk - source.range->first_chunk);
+    executor.parallel_for(sound.size(), [&](std::size_t i) {
+      sound[i] = is_sound(source, source.range->first_chunk + static_cast<std::uint32_t>(i));
+    });
+    return settle(*source.range, sound, ErrorCode::kCorrupt);
+  }
+  const Source kept{&ranges[partner], other.bytes()};
+  const bool is_base = blob(*source.range).plane == kBasePlane;
+  return decode_lossy(is_base ? source : kept, is_base ? &kept : &source, &source, executor);
+}
+
+}  // namespace shale

@@ -1,0 +1,136 @@
+#include "store/extent_io.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "tier/blob_frame.h"
+
+namespace shale {
+namespace {
+
+constexpr std::uint32_t kManifestBit = 0x80000000u;
+
+}  // namespace
+
+Hash128 manifests_object(std::uint64_t tag) { return Hasher().add(std::string_view("chunk")).add(tag).finish(); }
+
+BlobId manifest_blob(std::uint64_t tag, const Hash128& extent) {
+  return {manifests_object(tag), kManifestBit | static_cast<std::uint32_t>(extent.low)};
+}
+
+bool is_manifest(const BlobId& id) { return (id.part & kManifestBit) != 0; }
+
+std::uint64_t bytes_at_rest(std::uint64_t blob_bytes) { return framed_bytes(blob_bytes); }
+
+std::vector<std::uint32_t> stored_parts(const ExtentManifest& manifest, double keep) {
+  std::vector<std::uint32_t> parts = manifest.blobs_for(keep);
+  for (auto part = static_cast<std::uint32_t>(manifest.blobs.size()); part < manifest.parts(); ++part) {
+    parts.push_back(part);
+  }
+  std::erase_if(parts, [&](std::uint32_t part) { return manifest.part_bytes(part) == 0; });
+  return parts;
+}
+
+std::uint64_t bytes_at_rest(const ExtentManifest& manifest, double keep, std::uint64_t manifest_bytes) {
+  std::uint64_t bytes = bytes_at_rest(manifest_bytes);
+  for (const std::uint32_t part : stored_parts(manifest, keep)) bytes += bytes_at_rest(manifest.part_bytes(part));
+  return bytes;
+}
+
+ExtentFacts facts_of(const ExtentManifest& manifest, const Hash128& realm, double keep, std::uint64_t bytes) {
+  ExtentFacts facts;
+  facts.name = manifest.name();
+  facts.method = manifest.method.text();
+  facts.exact = manifest.method.is_full();
+  facts.keep = static_cast<float>(keep);
+  facts.bytes = bytes;
+  name_chunks(manifest.keys, realm, manifest.chunk_tokens / manifest.geometry.block_tokens, facts);
+  return facts;
+}
+
+std::uint64_t ExtentBlobs::bytes() const {
+  std::uint64_t bytes = bytes_at_rest(manifest->size());
+  for (const BlobBytes& part : parts) bytes += part ? bytes_at_rest(part->size()) : 0;
+  return bytes;
+}
+
+ExtentWriter::ExtentWriter(Tier& tier, std::shared_ptr<const ExtentBlobs> blobs)
+    : tier_(tier), blobs_(std::move(blobs)) {
+  for (std::uint32_t part = 0; part < blobs_->parts.size(); ++part) {
+    const BlobBytes& bytes = blobs_->parts[part];
+    writes_.push_back(bytes ? tier_.write({blobs_->name, part}, bytes) : nullptr);
+  }
+}
+
+bool ExtentWriter::poll() {
+  const auto ready = [](const auto& write) { return !write || write->ready(); };
+  if (over_) return true;
+  if (!manifest_write_) {
+    if (!std::ranges::all_of(writes_, ready)) return false;
+    for (const auto& write : writes_) {
+      if (!write) continue;
+      if (Status written = write->wait(); !written && status_) status_ = std::move(written);
+    }
+    if (!status_) return settle();
+    manifest_write_ = tier_.write(manifest_blob(blobs_->tag, blobs_->name), blobs_->manifest);
+  }
+  if (!manifest_write_->ready()) return false;
+  status_ = manifest_write_->wait();
+  return settle();
+}
+
+// Takes back what a failed write made: parts that were there already are somebody's.
+bool ExtentWriter::settle() {
+  over_ = true;
+  if (status_) return true;
+  for (std::uint32_t part = 0; part < writes_.size(); ++part) {
+    if (writes_[part] && writes_[part]->created()) (void)tier_.remove({blobs_->name, part});
+  }
+  return true;
+}
+
+ExtentReader::ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep)
+    : tier_(tier),
+      keep_(keep),
+      blobs_(std::make_shared<ExtentBlobs>()),
+      manifest_read_(tier.read(manifest_blob(tag, name))) {
+  blobs_->name = name;
+  blobs_->tag = tag;
+}
+
+bool ExtentReader::poll() {
+  if (!status_) return true;
+  if (manifest_read_) {
+    if (!manifest_read_->ready()) return false;
+    Result<BlobBytes> bytes = std::exchange(manifest_read_, nullptr)->take();
+    auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
+    if (!manifest) {
+      status_ = std::unexpected(manifest.error());
+      return true;
+    }
+    blobs_->manifest = std::move(*bytes);
+    reads_.resize(manifest->parts());
+    for (const std::uint32_t part : stored_parts(*manifest, keep_)) reads_[part] = tier_.read({blobs_->name, part});
+  }
+  return std::ranges::all_of(reads_, [](const auto& read) { return !read || read->ready(); });
+}
+
+Result<std::shared_ptr<const ExtentBlobs>> ExtentReader::finish() {
+  SHALE_TRY(status_);
+  for (const auto& read : reads_) {
+    blobs_->parts.emplace_back();
+    if (!read) continue;
+    SHALE_ASSIGN(blobs_->parts.back(), read->take());
+  }
+  return std::shared_ptr<const ExtentBlobs>(blobs_);
+}
+
+Status remove_extent(Tier& tier, const Hash128& name, std::uint64_t tag) {
+  SHALE_TRY(tier.remove(manifest_blob(tag, name)));
+  SHALE_ASSIGN(const auto parts, tier.parts(name));
+  for (const std::uint32_t part : parts) SHALE_TRY(tier.remove({name, part}));
+  return {};
+}
+
+}  // namespace shale

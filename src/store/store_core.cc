@@ -1,0 +1,274 @@
+#include "store/store_core.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/sha256.h"
+
+namespace shale {
+namespace {
+
+constexpr double kMaintenanceEveryS = 0.2;
+constexpr double kThreadPieceS = 5e-3;
+constexpr auto kBusyNap = std::chrono::microseconds(300);  // while something is under way
+constexpr auto kIdleNap = std::chrono::milliseconds(100);
+
+double system_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+StoreOptions with_clock(StoreOptions options) {
+  if (!options.wall_clock) options.wall_clock = system_time;
+  return options;
+}
+
+}  // namespace
+
+StoreCore::StoreCore(StoreOptions asked_for, std::vector<StoreTier> with_tiers, const Clock& with_clock_)
+    : options(with_clock(std::move(asked_for))),
+      clock(with_clock_),
+      name_space(sha256(std::as_bytes(std::span(options.name_space)))),
+      staging(options.staging_bytes),
+      manifests(options.manifest_cache_bytes),
+      events(options.events_max) {
+  for (StoreTier& tier : with_tiers) {
+    tiers.emplace_back(std::move(tier), DemotionOrder(options.frequency_half_life_s));
+    tiers.back().counts.name = tiers.back().tier().name();
+    tiers.back().counts.capacity_bytes = tiers.back().tier().capacity_bytes();
+  }
+}
+
+Status StoreCore::open() {
+  for (std::uint32_t t = 0; t < tier_count(); ++t) {
+    if (!tiers[t].config.folder.empty()) SHALE_TRY(open_folder(t));
+  }
+  for (unsigned i = 0; i < options.threads; ++i) threads_.emplace_back([this] { run(); });
+  return {};
+}
+
+StoreCore::~StoreCore() {
+  {
+    const std::lock_guard lock(mutex);
+    closing_ = true;
+  }
+  wake_.notify_all();
+  threads_.clear();
+  InlineExecutor executor;
+  while (step_jobs(executor, clock.now_s() + kThreadPieceS) || !jobs.empty()) clock.sleep_until_s(clock.now_s() + 1e-4);
+  close_folders();
+}
+
+TenantState& StoreCore::tenant(std::string_view name) {
+  const auto known = tenants.find(name);
+  if (known != tenants.end()) return known->second;
+  const KvGeometry& geometry = options.geometry;
+  Hasher hasher;
+  hasher.add(std::span(name_space)).add(name);
+  for (const std::uint64_t number :
+       {std::uint64_t{static_cast<std::uint8_t>(geometry.element)}, std::uint64_t{geometry.layers},
+        std::uint64_t{geometry.kv_heads}, std::uint64_t{geometry.head_dim}, std::uint64_t{geometry.block_tokens},
+        std::uint64_t{geometry.opaque_bytes[0]}, std::uint64_t{geometry.opaque_bytes[1]},
+        std::uint64_t{options.chunk_tokens}}) {
+    hasher.add(number);
+  }
+  TenantState state;
+  state.realm = hasher.finish();
+  state.number = index.realm({state.realm, std::string(name)}).value_or(kNoRealm);
+  state.counts.tenant = name;
+  return tenants.emplace(std::string(name), std::move(state)).first->second;
+}
+
+void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
+  Extent& extent = index.at(id);
+  if (extent.on(tier)) return;
+  extent.tiers = static_cast<std::uint8_t>(extent.tiers | 1u << tier);
+  TierState& state = tiers[tier];
+  state.known_bytes += extent.bytes;
+  ++state.counts.extents;
+  state.counts.chunks += extent.chunks;
+  state.order.offer(id, extent);
+}
+
+void StoreCore::clear_on(ExtentId id, std::uint32_t tier) {
+  Extent& extent = index.at(id);
+  if (!extent.on(tier)) return;
+  extent.tiers = static_cast<std::uint8_t>(extent.tiers & ~(1u << tier));
+  TierState& state = tiers[tier];
+  state.known_bytes -= extent.bytes;
+  --state.counts.extents;
+  state.counts.chunks -= extent.chunks;
+  forget_unused(id);
+}
+
+void StoreCore::forget_unused(ExtentId id) {
+  const Extent& extent = index.at(id);
+  if (extent.uses == 0 && extent.tiers == 0) index.remove(id);
+}
+
+void StoreCore::unuse(ExtentId id) {
+  --index.at(id).uses;
+  forget_unused(id);
+}
+
+void StoreCore::access(ExtentId id, double share) {
+  Extent& extent = index.at(id);
+  const double now = wall_s();
+  const double age = std::max(0.0, now - extent.accessed_s);
+  extent.frequency = static_cast<float>(share + extent.frequency * std::exp2(-age / options.frequency_half_life_s));
+  extent.accessed_s = std::max(now, extent.accessed_s);
+  IndexRecord record;
+  record.type = IndexRecord::Type::kUsed;
+  record.name = extent.name;
+  record.frequency = extent.frequency;
+  for (std::uint32_t t = 0; t < tier_count(); ++t) {
+    if (extent.on(t)) log(t, record);
+  }
+}
+
+void StoreCore::add_job(std::shared_ptr<StoreJob> job) {
+  jobs.push_back(std::move(job));
+  wake_.notify_one();
+}
+
+void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed) {
+  const std::lock_guard lock(mutex);
+  const auto id = index.find(name);
+  if (error.code == ErrorCode::kNotFound) {
+    ++counts.stale_extents;
+    if (id && index.at(*id).on(tier)) remove_from(*id, tier);
+    return;
+  }
+  if (error.code != ErrorCode::kCorrupt && error.code != ErrorCode::kMismatch) return;
+  counts.damaged_chunks += static_cast<std::uint64_t>(std::popcount(chunks_failed));
+  if (!id || !index.at(*id).on(tier)) return;
+  // Where the extent lies somewhere else too, that copy is asked next; else its sound chunks stay.
+  const Extent& extent = index.at(*id);
+  const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
+  const std::uint32_t all = (1u << extent.chunks) - 1;
+  if (elsewhere || (chunks_failed & all) == all) return remove_from(*id, tier);
+  IndexRecord record;
+  record.type = IndexRecord::Type::kDamaged;
+  record.name = name;
+  for (std::uint32_t chunk = 0; chunk < extent.chunks; ++chunk) {
+    if ((chunks_failed >> chunk & 1) == 0) continue;
+    index.hide_chunk(*id, chunk);
+    record.chunk = chunk;
+    log(tier, record);
+  }
+}
+
+void StoreCore::log(std::uint32_t tier, IndexRecord record) {
+  if (tiers[tier].config.folder.empty()) return;
+  record.time_s = wall_s();
+  tiers[tier].unlogged.push_back(std::move(record));
+}
+
+void StoreCore::flush_log(std::uint32_t tier) {
+  if (tiers[tier].config.folder.empty()) return;
+  const std::lock_guard folder_lock(*tiers[tier].folder_mutex);
+  std::vector<IndexRecord> records;
+  {
+    const std::lock_guard lock(mutex);
+    records.swap(tiers[tier].unlogged);
+  }
+  for (const IndexRecord& record : records) tiers[tier].folder->append(record);
+  (void)tiers[tier].folder->flush();  // what others do not learn of, they find out
+}
+
+void StoreCore::signal() { events.signal(); }
+
+void StoreCore::add_load(LoadPump& load) {
+  const std::lock_guard lock(loads_mutex_);
+  loads_.push_back(&load);
+  load_count_ = loads_.size();
+  wake_.notify_one();
+}
+
+void StoreCore::remove_load(LoadPump& load) {
+  const std::lock_guard lock(loads_mutex_);
+  std::erase(loads_, &load);
+  load_count_ = loads_.size();
+}
+
+bool StoreCore::idle() const {
+  const std::lock_guard lock(mutex);
+  return jobs.empty() && jobs_out_ == 0;
+}
+
+void StoreCore::run() {
+  InlineExecutor executor;
+  for (;;) {
+    const bool worked = work(executor, kThreadPieceS);
+    std::unique_lock lock(mutex);
+    if (closing_) return;
+    if (worked) continue;
+    if (jobs.empty() && jobs_out_ == 0 && load_count_ == 0) {
+      wake_.wait_for(lock, kIdleNap);
+    } else {
+      wake_.wait_for(lock, kBusyNap);
+    }
+  }
+}
+
+bool StoreCore::work(Executor& executor, double budget_s) {
+  const double until_s = clock.now_s() + budget_s;
+  maintain();
+  const bool arrived = pump_loads();
+  return step_jobs(executor, until_s) || arrived;
+}
+
+// Jobs take turns; ends when all wait or the time is over. A clock that stands still ends it after one round.
+bool StoreCore::step_jobs(Executor& executor, double until_s) {
+  bool worked = false;
+  std::size_t waiting = 0;
+  for (;;) {
+    std::shared_ptr<StoreJob> job;
+    {
+      const std::lock_guard lock(mutex);
+      if (jobs.empty() || waiting >= jobs.size()) return worked;
+      job = std::move(jobs.front());
+      jobs.pop_front();
+      ++jobs_out_;
+    }
+    const StoreJob::Progress progress = job->step(executor);
+    {
+      const std::lock_guard lock(mutex);
+      --jobs_out_;
+      if (progress != StoreJob::Progress::kDone) jobs.push_back(std::move(job));
+    }
+    waiting = progress == StoreJob::Progress::kWaiting ? waiting + 1 : 0;
+    worked = worked || progress != StoreJob::Progress::kWaiting;
+    if (clock.now_s() >= until_s) return worked;
+  }
+}
+
+bool StoreCore::pump_loads() {
+  bool arrived = false;
+  {
+    const std::lock_guard lock(loads_mutex_);
+    for (LoadPump* load : loads_) arrived = load->pump() || arrived;
+  }
+  if (arrived) signal();
+  return arrived;
+}
+
+// Everything that time alone brings about. One thread at a time.
+void StoreCore::maintain() {
+  {
+    const std::lock_guard lock(mutex);
+    if (maintaining_ || clock.now_s() < next_maintenance_s_) return;
+    next_maintenance_s_ = clock.now_s() + kMaintenanceEveryS;
+    maintaining_ = true;
+  }
+  for (std::uint32_t t = 0; t < tier_count(); ++t) {
+    if (tiers[t].folder) maintain_folder(t);
+  }
+  const std::lock_guard lock(mutex);
+  expire();
+  renew_leases();
+  forget_asked();
+  maintaining_ = false;
+}
+
+}  // namespace shale

@@ -1,0 +1,240 @@
+// Work behind the calls that changes or asks tiers: removing, moving, discovering.
+#include <algorithm>
+#include <utility>
+
+#include "store/store_core.h"
+
+namespace shale {
+namespace {
+
+using Progress = StoreJob::Progress;
+using Type = IndexRecord::Type;
+
+IndexRecord record_of(Type type, const Hash128& name, std::uint64_t tag = 0, std::uint64_t bytes = 0) {
+  IndexRecord record;
+  record.type = type;
+  record.name = name;
+  record.tag = tag;
+  record.bytes = bytes;
+  return record;
+}
+
+class RemoveJob final : public StoreJob {
+ public:
+  RemoveJob(StoreCore& core, std::uint32_t tier, const Extent& extent)
+      : core_(core),
+        tier_(tier),
+        name_(extent.name),
+        tag_(extent.names[0]),
+        bytes_(extent.bytes),
+        tenant_(core.index.realms()[extent.realm].tenant) {
+    ++core.tiers[tier].changes;
+  }
+
+  Progress step(Executor&) override {
+    Tier& tier = core_.tiers[tier_].tier();
+    if (!manifest_read_ && core_.options.events_max > 0) manifest_read_ = tier.read(manifest_blob(tag_, name_));
+    if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
+    tell();
+    core_.flush_log(tier_);                  // that it is not to be found, before it goes
+    (void)remove_extent(tier, name_, tag_);  // what is left has no manifest, and is settled when this store has died
+    const std::lock_guard lock(core_.mutex);
+    core_.log(tier_, record_of(Type::kSettled, name_));
+    core_.tiers[tier_].leaving_bytes -= bytes_;
+    --core_.tiers[tier_].changes;
+    return Progress::kDone;
+  }
+
+ private:
+  void tell() {
+    const auto bytes = manifest_read_ ? manifest_read_->take() : fail(ErrorCode::kNotFound, "not asked for");
+    if (!bytes) return;
+    const auto manifest = ExtentManifest::parse((*bytes)->bytes());
+    if (!manifest) return;
+    core_.events.push({StoreEvent::Kind::kRemoved, tier_, tenant_, manifest->parent, manifest->keys,
+                       manifest->geometry.block_tokens});
+  }
+
+  StoreCore& core_;
+  const std::uint32_t tier_;
+  const Hash128 name_;
+  const std::uint64_t tag_, bytes_;
+  const std::string tenant_;
+  std::shared_ptr<TierRead> manifest_read_;
+};
+
+// A copy below, then the original goes. Holds a use of the extent.
+class MoveJob final : public StoreJob {
+ public:
+  MoveJob(StoreCore& core, ExtentId id, std::uint32_t from, std::uint32_t to)
+      : core_(core), id_(id), from_(from), to_(to), bytes_(core.index.at(id).bytes) {
+    core.use(id);
+    ++core.tiers[to].changes;
+  }
+
+  Progress step(Executor&) override {
+    if (!reader_) {
+      share_ = core_.staging.take(bytes_, core_.staging.used() == 0);
+      if (!share_) return Progress::kWaiting;
+      const std::lock_guard lock(core_.mutex);
+      const Extent& extent = core_.index.at(id_);
+      reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0], extent.keep);
+      return Progress::kWorked;
+    }
+    if (!writer_) {
+      if (!reader_->poll()) return Progress::kWaiting;
+      auto blobs = reader_->finish();
+      if (!blobs) return end(std::unexpected(blobs.error()));
+      {
+        const std::lock_guard lock(core_.mutex);
+        core_.log(to_, record_of(Type::kWriting, (*blobs)->name, (*blobs)->tag, bytes_));
+      }
+      core_.flush_log(to_);
+      writer_ = std::make_unique<ExtentWriter>(core_.tiers[to_].tier(), std::move(*blobs));
+    }
+    if (!writer_->poll()) return Progress::kWaiting;
+    return end(writer_->status());
+  }
+
+ private:
+  // Where there is no copy, the extent is gone for good unless it is pinned: the tier needs its room.
+  Progress end(Status moved) {
+    Hash128 name;
+    {
+      const std::lock_guard lock(core_.mutex);
+      name = core_.index.at(id_).name;
+      core_.tiers[from_].leaving_bytes -= bytes_;
+      --core_.tiers[to_].changes;
+      if (moved) {
+        core_.set_on(id_, to_);
+        core_.tiers[to_].counts.bytes_written += bytes_;
+        IndexRecord record;
+        record.type = Type::kStored;
+        record.facts = core_.index.facts(id_);
+        record.realm = core_.index.realms()[core_.index.at(id_).realm];
+        core_.log(to_, std::move(record));
+      } else if (writer_) {
+        core_.log(to_, record_of(Type::kSettled, name));
+      }
+      const Extent& extent = core_.index.at(id_);
+      const bool keep = !moved && moved.error().code != ErrorCode::kNotFound && extent.pinned(core_.wall_s());
+      if (extent.on(from_) && !keep) core_.remove_from(id_, from_);
+      if (extent.on(from_)) core_.tiers[from_].order.offer(id_, extent);
+      core_.unuse(id_);
+    }
+    core_.flush_log(to_);
+    return Progress::kDone;
+  }
+
+  StoreCore& core_;
+  const ExtentId id_;
+  const std::uint32_t from_, to_;
+  const std::uint64_t bytes_;
+  Staging::Share share_;
+  std::unique_ptr<ExtentReader> reader_;
+  std::unique_ptr<ExtentWriter> writer_;
+};
+
+// One listing finds the manifests of all extents that begin with a chunk; each step asks one tier of one chunk.
+class DiscoverJob final : public StoreJob {
+ public:
+  DiscoverJob(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block, const Hash128& realm,
+              std::uint16_t realm_number)
+      : core_(core), keys_(std::move(keys)), realm_(realm), realm_number_(realm_number), block_(first_block) {
+    core.asking.insert(tag());
+  }
+
+  Progress step(Executor&) override {
+    if (!reads_.empty()) {
+      const bool ready = std::ranges::all_of(reads_, [](const auto& read) { return read->ready(); });
+      if (!ready) return Progress::kWaiting;
+      for (const auto& read : std::exchange(reads_, {})) note(read->take());
+      ++tier_;
+      return Progress::kWorked;
+    }
+    while (tier_ < core_.tier_count() && !core_.tiers[tier_].config.shared) ++tier_;
+    if (tier_ == core_.tier_count()) return next_chunk();
+    Tier& tier = core_.tiers[tier_].tier();
+    const Hash128 object = manifests_object(tag());
+    if (const auto parts = tier.parts(object)) {
+      for (const std::uint32_t part : *parts) {
+        if (is_manifest({object, part})) reads_.push_back(tier.read({object, part}));
+      }
+    }
+    if (reads_.empty()) ++tier_;
+    return Progress::kWorked;
+  }
+
+ private:
+  std::uint64_t tag() const { return chunk_tag(keys_[block_], realm_); }
+
+  void note(const Result<BlobBytes>& bytes) {
+    auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
+    if (!manifest || manifest->tenant != realm_ || manifest->name_space != core_.name_space) return;
+    ExtentFacts facts = facts_of(*manifest, realm_, 1, 0);
+    if (facts.tags.front() != tag()) return;
+    // How much of a lossy extent lies there is told by which parts do.
+    if (!facts.exact) {
+      const auto there = core_.tiers[tier_].tier().parts(facts.name);
+      if (!there) return;
+      const auto whole = [&](double keep) {
+        const auto wanted = stored_parts(*manifest, keep);
+        return std::ranges::all_of(wanted, [&](auto part) { return std::ranges::find(*there, part) != there->end(); });
+      };
+      const auto keep = std::ranges::find_if(kKeepGrid.rbegin(), kKeepGrid.rend(), whole);
+      if (keep == kKeepGrid.rend()) return;
+      facts.keep = static_cast<float>(*keep);
+      facts.quality = 0;
+    }
+    facts.bytes = bytes_at_rest(*manifest, facts.keep, (*bytes)->size());
+    const std::lock_guard lock(core_.mutex);
+    facts.accessed_s = core_.wall_s();
+    const auto id = core_.index.add(facts, realm_number_);
+    if (!id || core_.index.at(*id).on(tier_)) return;
+    core_.set_on(*id, tier_);
+    ++core_.counts.discovered_extents;
+    core_.manifests.put(facts.name, std::make_shared<ExtentManifest>(std::move(*manifest)), (*bytes)->size());
+  }
+
+  Progress next_chunk() {
+    const std::lock_guard lock(core_.mutex);
+    core_.asking.erase(tag());
+    core_.asked[tag()] = core_.clock.now_s();
+    SegmentFilter anything;
+    anything.exact = false;
+    anything.wall_s = core_.wall_s();
+    const auto segments = core_.index.match(keys_, realm_, anything);
+    const std::uint32_t end = segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
+    core_.signal();
+    if (end <= block_ || end >= keys_.size()) return Progress::kDone;
+    block_ = end;
+    tier_ = 0;
+    if (core_.asked.contains(tag()) || !core_.asking.insert(tag()).second) return Progress::kDone;
+    return Progress::kWorked;
+  }
+
+  StoreCore& core_;
+  const std::vector<BlockKey> keys_;
+  const Hash128 realm_;
+  const std::uint16_t realm_number_;
+  std::uint32_t block_;
+  std::uint32_t tier_ = 0;
+  std::vector<std::shared_ptr<TierRead>> reads_;
+};
+
+}  // namespace
+
+std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const Extent& extent) {
+  return std::make_shared<RemoveJob>(core, tier, extent);
+}
+
+std::shared_ptr<StoreJob> make_move_job(StoreCore& core, ExtentId id, std::uint32_t from, std::uint32_t to) {
+  return std::make_shared<MoveJob>(core, id, from, to);
+}
+
+std::shared_ptr<StoreJob> make_discover_job(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block,
+                                            const Hash128& realm, std::uint16_t realm_number) {
+  return std::make_shared<DiscoverJob>(core, std::move(keys), first_block, realm, realm_number);
+}
+
+}  // namespace shale

@@ -1,0 +1,340 @@
+#include "store/store_load.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shale {
+namespace {
+
+// About one product of bandwidth and latency is asked for at a time, so that what is cancelled has cost little.
+constexpr std::uint64_t kReadingBytesMin = std::uint64_t{8} << 20;
+
+std::uint64_t reading_bytes_max(const Tier& tier) {
+  const TierSpeed speed = tier.speed();
+  return std::max(kReadingBytesMin, static_cast<std::uint64_t>(2 * speed.latency_s * speed.read_bytes_per_s));
+}
+
+}  // namespace
+
+StoreLoad::State::State(StoreCore& core_, std::vector<BlockKey> keys_, const MutableKvView& view_,
+                        const StoreLoadOptions& options)
+    : core(core_),
+      keys(std::move(keys_)),
+      tokens(options.tokens.begin(), options.tokens.end()),
+      view(view_),
+      first_block(options.first_block) {}
+
+StoreLoad::State::~State() { release(); }
+
+void StoreLoad::State::plan(const std::vector<Segment>& found, const Hash128& realm_, std::string_view tenant_) {
+  realm = realm_;
+  tenant = tenant_;
+  std::uint32_t end = 0;
+  for (const Segment& segment : found) {
+    // A part begins where a chunk does: chunks that begin before the view are left out.
+    const Extent& extent = core.index.at(segment.extent);
+    Segment where = segment;
+    while (where.blocks > 0 && where.first_block < first_block) {
+      const std::uint32_t skipped = std::min<std::uint32_t>(extent.chunk_blocks, where.blocks);
+      ++where.first_chunk;
+      where.first_block += skipped;
+      where.blocks -= skipped;
+    }
+    end = segment.first_block + segment.blocks;
+    if (where.blocks == 0) continue;
+    Part part;
+    part.where = where;
+    part.name = extent.name;
+    part.tag = extent.names[0];
+    part.tier = extent.fastest_tier();
+    part.bytes = extent.bytes * where.blocks / extent.blocks;
+    part.keep = extent.keep;
+    part.manifest = core.manifests.get(extent.name);
+    core.use(segment.extent);
+    core.access(segment.extent, static_cast<double>(where.blocks) / extent.blocks);
+    core.tiers[part.tier].asked_bytes += part.bytes;
+    parts.push_back(std::move(part));
+  }
+  blocks = end > first_block ? end - first_block : 0;
+  const std::uint32_t block_tokens = core.options.geometry.block_tokens;
+  for (Part& part : parts) part.tokens_after = (end - part.where.first_block - part.where.blocks) * block_tokens;
+}
+
+// Blocks of the view that lie before the first part are not brought.
+void StoreLoad::State::release() {
+  {
+    const std::lock_guard lock(mutex);
+    if (std::exchange(released, true)) return;
+    reads.clear();
+    queue.clear();
+  }
+  core.remove_load(*this);
+  const std::lock_guard lock(core.mutex);
+  for (const Part& part : parts) {
+    core.tiers[part.tier].asked_bytes -= part.bytes;
+    core.unuse(part.where.extent);
+  }
+}
+
+Status StoreLoad::State::check(const Part& part, const ExtentManifest& manifest) const {
+  const std::uint32_t block_tokens = core.options.geometry.block_tokens;
+  const std::size_t first = std::size_t{part.where.first_chunk} * (manifest.chunk_tokens / block_tokens);
+  const auto wanted = std::span(keys).subspan(part.where.first_block, part.where.blocks);
+  if (manifest.name_space != core.name_space || manifest.tenant != realm ||
+      manifest.geometry != core.options.geometry || manifest.name() != part.name) {
+    return fail(ErrorCode::kNotFound, "extent {}: its manifest is another one's", part.name.hex());
+  }
+  if (first + wanted.size() > manifest.keys.size() ||
+      !std::equal(wanted.begin(), wanted.end(), manifest.keys.begin() + static_cast<std::ptrdiff_t>(first))) {
+    return fail(ErrorCode::kNotFound, "extent {} holds other blocks, whose keys look alike", part.name.hex());
+  }
+  if (tokens.empty() || manifest.token_ids.empty()) return {};
+  const std::size_t from = std::size_t{part.where.first_block} * block_tokens;
+  const std::size_t count = std::min(wanted.size() * block_tokens, tokens.size() - std::min(tokens.size(), from));
+  const auto saved = std::span(manifest.token_ids).subspan(first * block_tokens, count);
+  if (count > 0 && !std::ranges::equal(std::span(tokens).subspan(from, count), saved)) {
+    return fail(ErrorCode::kMismatch,
+                "extent {} was saved for other tokens under the same keys; two programs make "
+                "keys differently",
+                part.name.hex());
+  }
+  return {};
+}
+
+void StoreLoad::State::fail_part(Part& part, Error error) {
+  part.failed = true;
+  if (!part.error) part.error = std::move(error);
+}
+
+void StoreLoad::State::prepare(Part& part) {
+  if (part.manifest_read) {
+    const auto bytes = std::exchange(part.manifest_read, nullptr)->take();
+    auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
+    if (!manifest) return fail_part(part, std::move(manifest).error());
+    part.manifest = std::make_shared<ExtentManifest>(std::move(*manifest));
+    core.manifests.put(part.name, part.manifest, 2 * (*bytes)->size());
+  }
+  if (Status sound = check(part, *part.manifest); !sound) return fail_part(part, std::move(sound).error());
+  const std::uint32_t block_tokens = core.options.geometry.block_tokens;
+  ExtentSpan span;
+  span.first_chunk = part.where.first_chunk;
+  span.tokens = part.where.blocks * block_tokens;
+  span.keep = part.keep;
+  span.tokens_after = part.tokens_after;
+  const std::uint32_t first = (part.where.first_block - first_block) * block_tokens;
+  auto decoder = ExtentDecoder::start(*part.manifest, span, view.part(first, span.tokens));
+  if (!decoder) return fail_part(part, std::move(decoder).error());
+  part.decoder.emplace(std::move(*decoder));
+  part.left_of_group.assign(part.decoder->layer_groups().size(), 0);
+  for (const ExtentRange& range : part.decoder->ranges()) ++part.left_of_group[range.group];
+  part.ranges_left = static_cast<std::uint32_t>(part.decoder->ranges().size());
+}
+
+// Layers of all parts before the next layers of any.
+void StoreLoad::State::queue_ranges() {
+  queued = true;
+  struct Wanted {
+    std::uint32_t layer, part, range;
+  };
+  std::vector<Wanted> wanted;
+  for (std::uint32_t p = 0; p < parts.size(); ++p) {
+    if (!parts[p].decoder) continue;
+    const auto& ranges = parts[p].decoder->ranges();
+    for (std::uint32_t r = 0; r < ranges.size(); ++r) {
+      wanted.push_back({parts[p].decoder->layer_groups()[ranges[r].group].first, p, r});
+    }
+  }
+  std::ranges::stable_sort(wanted, {}, &Wanted::layer);
+  for (const Wanted& range : wanted) queue.emplace_back(range.part, range.range);
+}
+
+void StoreLoad::State::issue() {
+  while (!queue.empty()) {
+    const auto [p, r] = queue.front();
+    const Part& part = parts[p];
+    const ExtentRange& range = part.decoder->ranges()[r];
+    Tier& tier = core.tiers[part.tier].tier();
+    if (!reads.empty() && reading_bytes + range.bytes > reading_bytes_max(tier)) return;
+    Staging::Share share = core.staging.take(range.bytes, reads.empty());
+    if (!share) return;
+    queue.pop_front();
+    reading_bytes += range.bytes;
+    reads.push_back(
+        {p, r, tier.read({part.name, range.blob}, {range.offset, range.bytes}), std::move(share), range.bytes});
+  }
+}
+
+bool StoreLoad::State::pump() {
+  const std::lock_guard lock(mutex);
+  if (released) return false;
+  bool all = true, arrived = false;
+  for (Part& part : parts) {
+    if (part.decoder || part.failed) continue;
+    if (!part.manifest && !part.manifest_read) {
+      part.manifest_read = core.tiers[part.tier].tier().read(manifest_blob(part.tag, part.name));
+    }
+    if (part.manifest_read && !part.manifest_read->ready()) {
+      all = false;
+    } else {
+      prepare(part);
+      arrived = true;
+    }
+  }
+  if (all && !queued) queue_ranges();
+  issue();
+  const auto ready =
+      static_cast<std::size_t>(std::ranges::count_if(reads, [](const Read& read) { return read.read->ready(); }));
+  arrived = arrived || ready > ready_seen;
+  ready_seen = ready;
+  return arrived;
+}
+
+void StoreLoad::State::take_ready(std::vector<Read>& ready) {
+  const auto first = std::ranges::stable_partition(reads, [](const Read& read) { return !read.read->ready(); });
+  std::ranges::move(first, std::back_inserter(ready));
+  reads.erase(first.begin(), first.end());
+  ready_seen = 0;
+}
+
+void StoreLoad::State::decode(Read& read, Executor& executor) {
+  Part& part = parts[read.part];
+  const ExtentRange& range = part.decoder->ranges()[read.range];
+  const auto bytes = read.read->take();
+  Status decoded;
+  if (bytes) {
+    const auto in_range = (*bytes)->bytes().subspan(range.offset - read.read->first_byte(), range.bytes);
+    decoded = part.decoder->decode(read.range, in_range, executor);
+  } else {
+    part.decoder->skip(read.range);
+    decoded = std::unexpected(bytes.error());
+  }
+  if (!decoded && !part.error) part.error = std::move(decoded).error();
+}
+
+bool StoreLoad::State::poll(Executor& executor) {
+  if (done) return true;
+  for (;;) {
+    pump();
+    std::vector<Read> ready;
+    {
+      const std::lock_guard lock(mutex);
+      take_ready(ready);
+    }
+    if (ready.empty()) break;
+    for (Read& read : ready) {
+      decode(read, executor);
+      const std::lock_guard lock(mutex);
+      Part& part = parts[read.part];
+      --part.left_of_group[part.decoder->ranges()[read.range].group];
+      --part.ranges_left;
+      reading_bytes -= read.bytes;
+      read.share = {};
+      issue();  // what comes next is on its way while this is decoded
+    }
+  }
+  const std::lock_guard lock(mutex);
+  const bool over = queued && std::ranges::all_of(parts, [](const Part& part) {
+                      return part.failed || (part.decoder && part.ranges_left == 0);
+                    });
+  if (over) finish();
+  return done;
+}
+
+// Says what came and what did not, and tells the store what is not as it should be.
+void StoreLoad::State::finish() {
+  done = true;
+  std::uint64_t brought = 0;
+  Hasher ancestors;
+  bool exact = true;
+  const std::uint32_t block_tokens = core.options.geometry.block_tokens;
+  std::uint32_t expected = first_block;
+  const auto note_gap = [&](std::uint32_t end) {
+    if (end <= expected) return;
+    Error error{ErrorCode::kNotFound, {}};
+    error.message = "their chunk begins before the view: load from its first block";
+    failures.push_back({expected - first_block, end - expected, std::move(error)});
+  };
+  for (Part& part : parts) {
+    note_gap(part.where.first_block);
+    expected = part.where.first_block + part.where.blocks;
+    const std::uint32_t first = part.where.first_block - first_block;
+    std::uint32_t failed_bits = 0;
+    brought += part.where.blocks;
+    const std::uint32_t chunk_blocks = core.chunk_blocks();
+    for (std::uint32_t b = 0; b < part.where.blocks; b += chunk_blocks) {
+      const std::uint32_t chunk = part.where.first_chunk + b / chunk_blocks;
+      if (!part.failed && !part.decoder->failed(chunk)) continue;
+      failed_bits |= 1u << chunk;
+      const std::uint32_t count = std::min(chunk_blocks, part.where.blocks - b);
+      const bool goes_on = !failures.empty() && failures.back().first_block + failures.back().blocks == first + b;
+      if (goes_on) {
+        failures.back().blocks += count;
+      } else {
+        failures.push_back({first + b, count, part.error.value_or(Error())});
+      }
+      brought -= count;
+    }
+    if (part.error) core.report(part.name, part.tier, *part.error, failed_bits);
+    if (part.failed) continue;
+    StoreRun run{first, part.where.blocks, part.manifest->method, part.keep, {}};
+    if (!run.method.is_full()) {
+      exact = false;
+      ancestors.add(part.name);
+    }
+    if (!run.method.scorer.empty()) {
+      const std::uint32_t heads = core.options.geometry.layers * core.options.geometry.kv_heads;
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        run.rows.push_back(part.decoder->rows(
+            head, part.where.first_chunk +
+                      (part.where.blocks * block_tokens + core.options.chunk_tokens - 1) / core.options.chunk_tokens));
+      }
+    }
+    runs.push_back(std::move(run));
+  }
+  note_gap(first_block + blocks);
+  if (!exact) lineage = ancestors.finish();
+  const std::lock_guard lock(core.mutex);
+  core.tenant(tenant).counts.blocks_loaded += brought;
+  for (const Part& part : parts) {
+    if (part.failed) continue;
+    core.tiers[part.tier].counts.blocks_loaded += part.where.blocks;
+    core.tiers[part.tier].counts.bytes_read += part.bytes;
+  }
+}
+
+bool StoreLoad::State::layer_ready(std::uint32_t layer) const {
+  if (done) return true;
+  const std::lock_guard lock(mutex);
+  return queued && std::ranges::all_of(parts, [&](const Part& part) {
+           if (part.failed) return true;
+           const auto& groups = part.decoder->layer_groups();
+           for (std::size_t g = 0; g < groups.size() && groups[g].first <= layer; ++g) {
+             if (part.left_of_group[g] > 0) return false;
+           }
+           return true;
+         });
+}
+
+// Asleep in the oldest read, which is the next that is needed. Its bytes stay with it until poll() takes them.
+void StoreLoad::State::wait_for_any() {
+  std::shared_ptr<TierRead> read;
+  {
+    const std::lock_guard lock(mutex);
+    const auto reading = std::ranges::find_if(parts, [](const Part& part) { return part.manifest_read != nullptr; });
+    if (reading != parts.end()) {
+      read = reading->manifest_read;
+    } else if (!reads.empty()) {
+      read = reads.front().read;
+    }
+  }
+  if (!read) return core.clock.sleep_until_s(core.clock.now_s() + 1e-4);  // there is no room to read now
+  while (!read->ready()) core.clock.sleep_until_s(core.clock.now_s() + 2e-5);
+}
+
+void StoreLoad::State::cancel() {
+  if (done) return release();
+  cancelled = done = true;
+  release();
+}
+
+}  // namespace shale

@@ -1,0 +1,96 @@
+// A save under way: extents are encoded one after the other and written while the next is.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "store/store_core.h"
+
+namespace shale {
+
+// What a caller and the work share.
+struct StoreSave::State {
+  explicit State(StoreCore& owner) : core(owner) {}
+
+  void set_released();
+  void set_done(Status status);
+  template <class Reached>
+  void wait_until(const Reached& reached);
+
+  StoreCore& core;
+  std::uint32_t shared_blocks = 0;
+  std::atomic<bool> cancelled = false;
+  std::mutex view_mutex;     // held while the view is read
+  mutable std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  bool released = false, done = false;
+  Status status;
+};
+
+class SaveJob final : public StoreJob {
+ public:
+  struct Plan {
+    std::vector<BlockKey> keys;  // of the chain
+    std::vector<std::int32_t> tokens;
+    KvView view;
+    std::uint32_t view_block = 0;  // of the chain, the view's first
+    StoreHints hints;
+    Hash128 realm;
+    std::uint16_t realm_number = 0;
+    struct Piece {
+      std::uint32_t first_block = 0, blocks = 0;  // of the chain
+    };
+    std::vector<Piece> pieces;  // extents to be
+  };
+
+  SaveJob(StoreCore& core, Plan plan, std::shared_ptr<StoreSave::State> handle);
+  ~SaveJob() override;
+
+  Progress step(Executor& executor) override;
+
+ private:
+  // An extent that is encoded and on its way to a tier, then perhaps to another.
+  struct Writing {
+    std::shared_ptr<const ExtentBlobs> blobs;
+    ExtentFacts facts;
+    Plan::Piece piece;
+    Staging::Share share;
+    std::uint32_t tier = 0;
+    double since_s = 0;  // when it began to wait for room
+    std::unique_ptr<ExtentWriter> writer;
+    std::optional<ExtentId> stored;  // on the first tier; used until the second has it
+    bool over = false;
+  };
+
+  bool encode(Executor& executor);
+  Status start_encoder();
+  void finish_encoder();
+  bool advance(Writing& writing);
+  bool begin(Writing& writing);
+  void stored(Writing& writing);
+  void begin_replica(Writing& writing);
+  void failed(Writing& writing, Status status);
+  void forget_saving(const Plan::Piece& piece);
+  void give_up(Status status);
+
+  StoreCore& core_;
+  Plan plan_;
+  const std::shared_ptr<StoreSave::State> handle_;
+  std::size_t next_ = 0;    // piece to encode
+  std::size_t placed_ = 0;  // pieces that can be found, or failed
+  std::optional<RunRanker> ranker_;
+  std::optional<Ranking> ranking_;
+  std::optional<ExtentEncoder> encoder_;
+  Staging::Share encoder_share_;
+  std::vector<Writing> writings_;
+  Status status_;  // the first error
+};
+
+// With the core's mutex held: cuts what is not there yet into extents, and notes that it is being saved.
+void plan_pieces(StoreCore& core, SaveJob::Plan& plan);
+
+}  // namespace shale

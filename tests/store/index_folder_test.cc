@@ -1,0 +1,301 @@
+// Snapshots and logs: what one store writes another reads, whatever ended it, and damage is noticed.
+#include "store/index_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "support/temporary_folder.h"
+
+namespace shale::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Type = IndexRecord::Type;
+
+IndexRecord stored(std::uint64_t name, double time_s = 1, std::uint32_t chunks = 2) {
+  IndexRecord record;
+  record.type = Type::kStored;
+  record.time_s = time_s;
+  record.realm = {{7, name % 3}, name % 3 == 0 ? "" : "tenant"};
+  record.facts.name = {name, ~name};
+  record.facts.method = "int8";
+  record.facts.exact = false;
+  record.facts.keep = 0.5f;
+  record.facts.quality = 0.25f;
+  record.facts.bytes = 4096 * name;
+  record.facts.recompute_s = 1.5f;
+  record.facts.accessed_s = 99;
+  record.facts.expires_s = 1e9;
+  record.facts.chunk_blocks = 2;
+  for (std::uint32_t c = 0; c < chunks; ++c) record.facts.tags.push_back(name * 10 + c);
+  for (std::uint32_t b = 0; b < 2 * chunks - 1; ++b) record.facts.prints.push_back(b);
+  return record;
+}
+
+IndexRecord about(Type type, std::uint64_t name, double time_s = 2) {
+  IndexRecord record;
+  record.type = type;
+  record.time_s = time_s;
+  record.name = {name, ~name};
+  record.tag = name * 10;
+  return record;
+}
+
+// What remains stored after all records.
+class Known {
+ public:
+  IndexFolder::Visit visit() {
+    return [this](const IndexRecord& record) {
+      if (record.type == Type::kStored) names_.insert(record.facts.name.high);
+      if (record.type == Type::kRemoved) names_.erase(record.name.high);
+    };
+  }
+  const std::set<std::uint64_t>& names() const { return names_; }
+
+ private:
+  std::set<std::uint64_t> names_;
+};
+
+class IndexFolderTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<IndexFolder> open() const { return IndexFolder::open(folder_.path()).value(); }
+  std::set<std::uint64_t> loaded() const {
+    Known known;
+    open()->load(known.visit());
+    return known.names();
+  }
+  std::vector<fs::path> files(std::string_view prefix) const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(folder_.path() / "store")) {
+      if (entry.path().filename().string().starts_with(prefix)) found.push_back(entry.path());
+    }
+    return found;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST(IndexRecords, EveryTypeComesBack) {
+  RecordWriter writer;
+  writer.add(stored(5));
+  writer.add(stored(6));
+  IndexRecord lease = about(Type::kLease, 5);
+  lease.until_s = 12;
+  lease.expires_s = 34;
+  writer.add(lease);
+  for (const Type type :
+       {Type::kWriting, Type::kRemoved, Type::kSettled, Type::kUsed, Type::kDamaged, Type::kConsumed, Type::kEnd}) {
+    writer.add(about(type, 9));
+  }
+  const auto bytes = writer.take();
+  std::span<const std::byte> rest = bytes;
+  RecordReader reader;
+  IndexRecord record;
+  std::vector<Type> types;
+  while (reader.next(rest, record).value()) {
+    types.push_back(record.type);
+    if (record.type == Type::kStored) {
+      const IndexRecord expected = stored(record.facts.name.high);
+      EXPECT_EQ(record.realm.hash, expected.realm.hash);
+      EXPECT_EQ(record.realm.tenant, expected.realm.tenant);
+      EXPECT_EQ(record.facts.tags, expected.facts.tags);
+      EXPECT_EQ(record.facts.prints, expected.facts.prints);
+      EXPECT_EQ(record.facts.method, "int8");
+      EXPECT_EQ(record.facts.bytes, expected.facts.bytes);
+      EXPECT_EQ(record.facts.expires_s, 1e9);
+      EXPECT_FALSE(record.facts.exact);
+    }
+    if (record.type == Type::kLease) EXPECT_EQ(record.expires_s, 34);
+    if (record.type == Type::kRemoved) EXPECT_EQ(record.tag, 90u);
+  }
+  EXPECT_EQ(types,
+            (std::vector{Type::kRealm, Type::kStored, Type::kRealm, Type::kStored, Type::kLease, Type::kWriting,
+                         Type::kRemoved, Type::kSettled, Type::kUsed, Type::kDamaged, Type::kConsumed, Type::kEnd}));
+  EXPECT_TRUE(rest.empty());
+}
+
+TEST(IndexRecords, EveryFlippedBitIsNoticedAndEveryCutWaitsForMore) {
+  RecordWriter writer;
+  writer.add(stored(5));
+  const auto bytes = writer.take();
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    auto damaged = bytes;
+    damaged[bit / 8] ^= std::byte{1} << (bit % 8);
+    std::span<const std::byte> rest = damaged;
+    RecordReader reader;
+    IndexRecord record;
+    int whole = 0;
+    for (auto read = reader.next(rest, record); read && *read; read = reader.next(rest, record)) ++whole;
+    EXPECT_LT(whole, 2) << "bit " << bit;
+  }
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    std::span<const std::byte> rest = std::span(bytes).first(length);
+    RecordReader reader;
+    IndexRecord record;
+    Result<bool> read = true;
+    while (read && *read) read = reader.next(rest, record);
+    EXPECT_TRUE(read.has_value()) << length;
+  }
+}
+
+// Sound frames around numbers that cannot be.
+TEST(IndexRecords, NumbersThatContradictThemselvesAreCorrupt) {
+  const auto refused = [](IndexRecord record) {
+    RecordWriter writer;
+    writer.add(record);
+    const auto bytes = writer.take();
+    std::span<const std::byte> rest = bytes;
+    RecordReader reader;
+    IndexRecord into;
+    Result<bool> read = true;
+    while (read && *read) read = reader.next(rest, into);
+    return !read;
+  };
+  IndexRecord record = stored(5);
+  EXPECT_FALSE(refused(record));
+  record.facts.chunk_blocks = 0;
+  EXPECT_TRUE(refused(record));
+  record = stored(5);
+  record.facts.tags.push_back(1);
+  EXPECT_TRUE(refused(record));
+  record = stored(5);
+  record.facts.quality = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(refused(record));
+  record = stored(5, 1, 17);
+  EXPECT_TRUE(refused(record)) << "an extent has 16 chunks at most";
+  record = stored(5);
+  record.facts.prints.clear();
+  EXPECT_TRUE(refused(record));
+}
+
+TEST_F(IndexFolderTest, WhatOneWritesAnotherFollows) {
+  const auto one = open();
+  Known known;
+  EXPECT_FALSE(one->load(known.visit())) << "there is no snapshot yet";
+  const auto other = open();
+  Known seen;
+  other->load(seen.visit());
+  one->append(stored(1));
+  ASSERT_TRUE(one->flush());
+  other->follow(seen.visit());
+  EXPECT_THAT(seen.names(), ::testing::ElementsAre(1));
+  one->append(about(Type::kRemoved, 1));
+  one->append(stored(2));
+  ASSERT_TRUE(one->flush());
+  other->follow(seen.visit());
+  EXPECT_THAT(seen.names(), ::testing::ElementsAre(2));
+}
+
+TEST_F(IndexFolderTest, LogsMergeByTimeAndOutliveTheirWriters) {
+  {
+    const auto one = open();
+    const auto other = open();
+    one->append(stored(1, 1));
+    other->append(about(Type::kRemoved, 1, 2));
+    one->append(stored(2, 3));
+    ASSERT_TRUE(one->flush());
+    ASSERT_TRUE(other->flush());
+  }
+  EXPECT_THAT(loaded(), ::testing::ElementsAre(2));
+}
+
+TEST_F(IndexFolderTest, OneLeadsUntilItGoes) {
+  auto one = open();
+  const auto other = open();
+  EXPECT_TRUE(one->lead());
+  EXPECT_TRUE(one->lead());
+  EXPECT_FALSE(other->lead());
+  one = nullptr;
+  EXPECT_TRUE(other->lead());
+}
+
+TEST_F(IndexFolderTest, TheLeaderFoldsDeadLogsAndNobodyAlivesAreLost) {
+  auto dead = open();
+  dead->append(stored(1));
+  dead->append(about(Type::kWriting, 8));
+  dead->append(about(Type::kWriting, 9));
+  ASSERT_TRUE(dead->flush());
+  const auto alive = open();
+  alive->append(stored(2));
+  alive->append(about(Type::kWriting, 9));
+  ASSERT_TRUE(alive->flush());
+  dead = nullptr;
+  const auto leader = open();
+  Known known;
+  leader->load(known.visit());
+  ASSERT_TRUE(leader->lead());
+  leader->follow(known.visit());
+  const auto unfinished = leader->unfinished_of_the_dead();
+  ASSERT_EQ(unfinished.size(), 1u) << "somebody is at 9";
+  EXPECT_EQ(unfinished[0].name.high, 8u);
+  EXPECT_EQ(unfinished[0].tag, 80u);
+  EXPECT_TRUE(unfinished[0].writing);
+  EXPECT_TRUE(leader->unfinished_of_the_dead().empty()) << "told once";
+  EXPECT_EQ(files("log-").size(), 3u);
+  ASSERT_TRUE(leader->write_snapshot([&](const IndexFolder::Visit& add) {
+    for (const std::uint64_t name : known.names()) add(stored(name));
+  }));
+  EXPECT_EQ(files("log-").size(), 2u);
+  alive->append(about(Type::kRemoved, 1, 5));
+  ASSERT_TRUE(alive->flush());
+  EXPECT_THAT(loaded(), ::testing::ElementsAre(2)) << "its log goes on behind the snapshot";
+}
+
+TEST_F(IndexFolderTest, ADamagedSnapshotOrLogIsNoIndex) {
+  {
+    const auto one = open();
+    ASSERT_TRUE(one->write_snapshot([&](const IndexFolder::Visit& add) { add(stored(1)); }));
+    one->append(stored(2));
+    ASSERT_TRUE(one->flush());
+  }
+  const fs::path snapshot = folder_.path() / "store" / "snapshot";
+  const auto whole = [&] { return open()->load([](const IndexRecord&) {}); };
+  ASSERT_TRUE(whole());
+  std::string bytes(fs::file_size(snapshot), '\0');
+  std::ifstream(snapshot, std::ios::binary).read(bytes.data(), std::ssize(bytes));
+  const auto store = [](const fs::path& file, const std::string& content) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc).write(content.data(), std::ssize(content));
+  };
+  for (std::size_t at = 0; at < bytes.size(); at += 5) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x20);
+    store(snapshot, damaged);
+    EXPECT_FALSE(whole()) << "byte " << at;
+  }
+  for (const std::size_t length : {std::size_t{0}, std::size_t{7}, bytes.size() - 1}) {
+    store(snapshot, bytes.substr(0, length));
+    EXPECT_FALSE(whole()) << length << " bytes left";
+  }
+  store(snapshot, bytes + "x");
+  EXPECT_FALSE(whole());
+  store(snapshot, bytes);
+  ASSERT_TRUE(whole());
+  for (const fs::path& log : files("log-")) {
+    if (fs::file_size(log) < 50) continue;
+    std::fstream file(log, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(40);
+    file.put('\x55');
+  }
+  EXPECT_FALSE(whole());
+}
+
+// What a kill leaves: a log that ends inside a record.
+TEST_F(IndexFolderTest, ATornLogTellsWhatCameBefore) {
+  {
+    const auto one = open();
+    ASSERT_TRUE(one->write_snapshot([](const IndexFolder::Visit&) {}));
+    one->append(stored(1));
+    ASSERT_TRUE(one->flush());
+    one->append(stored(2));
+    ASSERT_TRUE(one->flush());
+  }
+  for (const fs::path& log : files("log-")) fs::resize_file(log, fs::file_size(log) - 3);
+  Known known;
+  EXPECT_TRUE(open()->load(known.visit()));
+  EXPECT_THAT(known.names(), ::testing::ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace shale::testing

@@ -1,0 +1,158 @@
+// Failing devices, flipped bits, vanished files: a counted miss of what is concerned, never wrong bytes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "store/store_fixture.h"
+
+namespace shale::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StoreFaultsTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Store> open(std::vector<StoreTier> tiers) {
+    return Store::open(small_options(), std::move(tiers), clock_).value();
+  }
+  std::unique_ptr<Store> open_disk() { return open(tiers_of(disk_tier(folder_.path(), clock_))); }
+  StoreTier faulty(Faults faults, std::uint64_t capacity = kUnlimited) {
+    return {.tier = std::make_unique<FaultyTier>(make_memory_tier(capacity, clock_), std::move(faults), clock_)};
+  }
+  // Files of parts, not of manifests.
+  std::vector<fs::path> parts() const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path() / "objects")) {
+      if (entry.is_regular_file() && entry.path().filename().string().front() == '0') found.push_back(entry.path());
+    }
+    std::ranges::sort(found);
+    return found;
+  }
+  static void flip(const fs::path& path, std::uint64_t at) {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(static_cast<std::streamoff>(at));
+    const int byte = file.get();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ 1));
+  }
+
+  TemporaryFolder folder_;
+  RealClock clock_;
+};
+
+TEST_F(StoreFaultsTest, AFlippedBitCostsItsChunkAndIsNotServedAgain) {
+  const auto keys = chain_of(1, 16);  // one extent of four chunks
+  {
+    const auto store = open_disk();
+    ASSERT_TRUE(save_all(*store, keys));
+  }
+  ASSERT_FALSE(parts().empty());
+  flip(parts().front(), fs::file_size(parts().front()) / 3);
+  const auto store = open_disk();
+  EXPECT_EQ(store->lookup(keys).blocks, 16u);
+  Kv kv(16);
+  {
+    const auto load = store->load(keys, kv.view()).value();
+    ASSERT_TRUE(load->wait()) << "the others arrive";
+    ASSERT_EQ(load->failures().size(), 1u);
+    EXPECT_EQ(load->failures()[0].error.code, ErrorCode::kCorrupt);
+    EXPECT_EQ(load->failures()[0].blocks, 4u);
+    EXPECT_EQ(load->failures()[0].first_block % 4, 0u);
+    for (std::uint32_t b = 0; b < 16; ++b) {
+      const bool failed = b - load->failures()[0].first_block < 4;
+      if (!failed) EXPECT_TRUE(kv.holds(b, keys[b]));
+    }
+    EXPECT_EQ(store->lookup(keys).blocks, load->failures()[0].first_block);
+  }
+  EXPECT_EQ(store->stats().damaged_chunks, 1u);
+  ASSERT_TRUE(save_all(*store, keys));
+  EXPECT_EQ(load_all(*store, keys), 16u);
+}
+
+TEST_F(StoreFaultsTest, DamageIsRememberedByTheNextStore) {
+  const auto keys = chain_of(1, 16);
+  {
+    const auto store = open_disk();
+    ASSERT_TRUE(save_all(*store, keys));
+  }
+  flip(parts().front(), 10);
+  std::uint32_t left = 0;
+  {
+    const auto store = open_disk();
+    EXPECT_LT(left = load_all(*store, keys), 16u);
+  }
+  EXPECT_EQ(open_disk()->lookup(keys).blocks, left);
+}
+
+TEST_F(StoreFaultsTest, WhatVanishedIsAMissAndForgotten) {
+  const auto keys = chain_of(1, 16);
+  const auto store = open_disk();
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_TRUE(store->flush());
+  fs::remove_all(folder_.path() / "objects");
+  EXPECT_EQ(store->lookup(keys).blocks, 16u);
+  Kv kv(16);
+  const auto load = store->load(keys, kv.view()).value();
+  EXPECT_EQ(code_of(load->wait()), ErrorCode::kNotFound);
+  EXPECT_EQ(store->stats().stale_extents, 1u);
+  EXPECT_EQ(store->stats().damaged_chunks, 0u);
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+}
+
+TEST_F(StoreFaultsTest, AManifestThatIsDamagedCostsItsExtent) {
+  const auto keys = chain_of(1, 16);
+  {
+    const auto store = open_disk();
+    ASSERT_TRUE(save_all(*store, keys));
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(folder_.path() / "objects")) {
+    if (entry.is_regular_file() && entry.path().filename().string().front() != '0') flip(entry.path(), 100);
+  }
+  const auto store = open_disk();
+  EXPECT_EQ(load_all(*store, keys), 0u);
+  EXPECT_EQ(store->stats().damaged_chunks, 4u);
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  ASSERT_TRUE(store->flush());
+  ASSERT_TRUE(save_all(*store, keys));
+  EXPECT_EQ(load_all(*store, keys), 16u);
+}
+
+TEST_F(StoreFaultsTest, TheNextTierTakesWhatOneRefuses) {
+  for (const Faults& faults : {Faults{.fail_write = every(1)}, Faults{.full = every(1)}}) {
+    const auto store = open(tiers_of(faulty(faults), memory_tier(clock_)));
+    const auto keys = chain_of(1, 100);
+    ASSERT_TRUE(save_all(*store, keys));
+    EXPECT_EQ(store->lookup(keys).tier, 1u);
+    EXPECT_EQ(load_all(*store, keys), 100u);
+  }
+  const auto store = open(tiers_of(faulty({.fail_write = every(1)})));
+  EXPECT_EQ(code_of(save_all(*store, chain_of(1, 10))), ErrorCode::kIo);
+  EXPECT_EQ(store->lookup(chain_of(1, 10)).blocks, 0u);
+  EXPECT_EQ(store->stats().extents_failed, 1u);
+}
+
+// Whatever a device does, what comes back as loaded is right.
+TEST_F(StoreFaultsTest, ReadsThatFailNowAndThenNeverBringWrongBytes) {
+  for (const Faults& faults : {Faults{.fail_read = every(3)}, Faults{.corrupt_read = every(3)}}) {
+    const auto store = open(tiers_of(faulty(faults)));
+    std::uint32_t loaded = 0;
+    for (int round = 0; round < 12; ++round) {
+      const auto keys = chain_of(1000 * (round % 3 + 1), 80);
+      ASSERT_TRUE(save_all(*store, keys));
+      loaded += load_all(*store, keys);
+    }
+    EXPECT_GT(loaded, 0u);
+    const Status sound = store->check_integrity();
+    EXPECT_TRUE(sound) << sound.error().message;
+  }
+}
+
+TEST_F(StoreFaultsTest, WhatFitsNowhereIsRefused) {
+  const auto store = open(tiers_of(memory_tier(clock_, 8192)));
+  EXPECT_EQ(code_of(save_all(*store, chain_of(1, 100))), ErrorCode::kFull);
+}
+
+}  // namespace
+}  // namespace shale::testing

@@ -1,0 +1,145 @@
+// Several stores, in this process and others, on one folder and on one shared tier; processes that are killed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "store/store_fixture.h"
+
+namespace shale::testing {
+namespace {
+
+constexpr std::uint64_t kCapacity = 3 << 20;
+constexpr std::uint32_t kExtentBlocks = 64;
+
+std::vector<BlockKey> chain_number(std::uint32_t number) {
+  return chain_of(static_cast<std::int32_t>(1000 * (number + 1)), 8 + number % 5 * 16);
+}
+
+std::unique_ptr<Store> open_on(const std::filesystem::path& folder, const Clock& clock,
+                               std::uint64_t capacity = kUnlimited) {
+  return Store::open(small_options(), tiers_of(disk_tier(folder, clock, capacity)), clock).value();
+}
+
+// Until `reached`, two seconds at most; on a machine that is busy, ten times as long.
+bool within_seconds(const std::function<bool()>& reached) {
+  for (int i = 0; i < 4000; ++i) {
+    if (reached()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+TEST(StoreProcesses, WhatOneSavesAnotherThatWasThereBeforeFinds) {
+  const TemporaryFolder folder;
+  const RealClock clock;
+  const auto one = open_on(folder.path(), clock);
+  const auto other = open_on(folder.path(), clock);
+  const auto keys = chain_of(1, 100);
+  ASSERT_TRUE(save_all(*one, keys));
+  EXPECT_TRUE(within_seconds([&] { return other->lookup(keys).blocks == 100; }));
+  EXPECT_EQ(load_all(*other, keys), 100u);
+  (void)one->remove(keys);
+  EXPECT_TRUE(within_seconds([&] { return other->lookup(keys).blocks == 0; }));
+}
+
+TEST(StoreProcesses, ASharedTierIsAskedBehindPending) {
+  const TemporaryFolder folder;
+  const RealClock clock;
+  const auto open = [&] {
+    return Store::open(small_options(), tiers_of(memory_tier(clock), shared_tier(folder.path(), clock)), clock).value();
+  };
+  const auto one = open(), other = open();
+  const auto keys = chain_of(1, 150);
+  EXPECT_TRUE(other->lookup(keys).pending);
+  EXPECT_TRUE(within_seconds([&] { return !other->lookup(keys).pending; })) << "it is not there, and that is known";
+  ASSERT_TRUE(save_all(*one, keys));
+  ASSERT_TRUE(one->flush());
+  EXPECT_TRUE(within_seconds([&] { return other->lookup(keys).blocks == 150; }));
+  EXPECT_EQ(other->stats().discovered_extents, 3u);
+  EXPECT_EQ(load_all(*other, keys), 150u);
+  EXPECT_EQ(load_all(*open(), std::span(keys).first(0)), 0u);
+}
+
+TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
+  const TemporaryFolder folder;
+  const RealClock clock;
+  const auto leader = open_on(folder.path(), clock, kCapacity / 4);
+  const auto other = open_on(folder.path(), clock, kCapacity / 4);
+  const auto keys = chain_of(1, 16);
+  ASSERT_TRUE(save_all(*leader, keys));
+  ASSERT_TRUE(within_seconds([&] { return other->pin(keys) == 16; }));
+  ASSERT_TRUE(other->flush());
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  for (std::uint32_t c = 0; c < 30; ++c) ASSERT_TRUE(save_all(*leader, chain_number(c)));
+  EXPECT_GT(leader->stats().tiers[0].removed, 0u);
+  EXPECT_EQ(load_all(*leader, keys), 16u);
+}
+
+// Saves and loads until killed.
+[[noreturn]] void churn(const std::filesystem::path& folder, unsigned seed) {
+  const RealClock clock;
+  const auto store = open_on(folder, clock, kCapacity);
+  std::mt19937 random(seed);
+  for (;;) {
+    const auto keys = chain_number(random() % 40);
+    if (random() % 3 != 0) (void)save_all(*store, keys);
+    if (random() % 3 == 0) (void)load_all(*store, keys);
+    if (random() % 8 == 0) (void)store->remove(keys);
+    if (::testing::Test::HasFailure()) _exit(1);
+  }
+}
+
+pid_t start_churn(const std::filesystem::path& folder, unsigned seed) {
+  const pid_t child = fork();
+  if (child == 0) churn(folder, seed);
+  return child;
+}
+
+// Three at a time; SHALE_STORE_KILLS sets how many are killed, 100 for a long run.
+TEST(StoreProcesses, KilledAtRandomTheyLeaveNoWrongByteAndNoLostRoom) {
+  const char* asked = std::getenv("SHALE_STORE_KILLS");
+  const int kills = asked ? std::atoi(asked) : 9;
+  const TemporaryFolder folder;
+  std::mt19937 random(5);
+  std::vector<pid_t> children;
+  for (unsigned i = 0; i < 3; ++i) children.push_back(start_churn(folder.path(), i));
+  for (int kill_number = 0; kill_number < kills; ++kill_number) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 + random() % 250));
+    pid_t& child = children[random() % children.size()];
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, WNOHANG), 0) << "it found a wrong byte, or crashed";
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    child = start_churn(folder.path(), static_cast<unsigned>(100 + kill_number));
+  }
+  for (const pid_t child : children) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  const RealClock clock;
+  const auto store = open_on(folder.path(), clock, kCapacity);
+  Status sound;
+  EXPECT_TRUE(within_seconds([&] { return (sound = store->check_integrity()).has_value(); })) << sound.error().message;
+  std::uint32_t found = 0;
+  for (std::uint32_t number = 0; number < 40; ++number) {
+    const auto keys = chain_number(number);
+    const std::uint32_t blocks = store->lookup(keys).blocks;
+    EXPECT_EQ(load_all(*store, keys), blocks);
+    found += blocks;
+  }
+  EXPECT_GT(found, 0u);
+  EXPECT_EQ(store->stats().damaged_chunks, 0u);
+  EXPECT_EQ(store->stats().stale_extents, 0u);
+  const std::uint64_t extent_bytes = small_geometry().bytes(kExtentBlocks * kBlockTokens) + (64 << 10);
+  EXPECT_LE(store->stats().tiers[0].bytes, kCapacity + 3 * extent_bytes) << "by one extent a process at most";
+}
+
+}  // namespace
+}  // namespace shale::testing

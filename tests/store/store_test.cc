@@ -1,0 +1,445 @@
+// What a store promises its callers: look-up, load and save, sharing, tenants, room, pins, times to live, events.
+#include "store/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "store/store_fixture.h"
+
+namespace shale::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StoreTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Store> open(std::vector<StoreTier> tiers, StoreOptions options = small_options()) {
+    auto store = Store::open(std::move(options), std::move(tiers), clock_);
+    EXPECT_TRUE(store.has_value()) << store.error().message;
+    return std::move(*store);
+  }
+  std::unique_ptr<Store> open_both(std::uint64_t memory = kUnlimited, std::uint64_t disk = kUnlimited) {
+    return open(tiers_of(memory_tier(clock_, memory), disk_tier(folder_.path() / "disk", clock_, disk)));
+  }
+  static void expect_sound(Store& store) {
+    const Status sound = store.check_integrity();
+    EXPECT_TRUE(sound) << sound.error().message;
+  }
+
+  TemporaryFolder folder_;
+  RealClock clock_;
+};
+
+TEST_F(StoreTest, WhatIsSavedIsFoundAndLoadedBitForBitToTheBlock) {
+  for (const bool with_disk : {false, true}) {
+    const auto store =
+        with_disk ? open(tiers_of(disk_tier(folder_.path() / "disk", clock_))) : open(tiers_of(memory_tier(clock_)));
+    const auto keys = chain_of(1, 150);  // three extents, the last chunk is half one
+    EXPECT_EQ(store->lookup(keys).blocks, 0u);
+    EXPECT_EQ(load_all(*store, keys), 0u);
+    ASSERT_TRUE(save_all(*store, keys));
+    for (const std::size_t blocks : {1u, 2u, 3u, 4u, 5u, 64u, 65u, 127u, 149u, 150u}) {
+      const auto part = std::span(keys).first(blocks);
+      const StoreLookup found = store->lookup(part);
+      EXPECT_EQ(found.blocks, blocks);
+      EXPECT_EQ(found.exact_blocks, blocks);
+      EXPECT_EQ(found.quality, 1);
+      EXPECT_GT(found.ready_s, 0);
+      EXPECT_FALSE(found.pending);
+      EXPECT_EQ(load_all(*store, part), blocks);
+    }
+    EXPECT_EQ(store->stats().extents, 3u);
+    EXPECT_EQ(store->stats().chunks, 38u);
+    expect_sound(*store);
+  }
+}
+
+TEST_F(StoreTest, ChainsThatBeginAlikeShareTheirChunksWhereverTheyPart) {
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto one = chain_of(1, 30);
+  ASSERT_TRUE(save_all(*store, one));
+  std::vector<std::int32_t> numbers(30);
+  std::iota(numbers.begin(), numbers.end(), 1);
+  for (std::uint32_t parted = 1; parted < 30; ++parted) {
+    auto branch = numbers;
+    for (std::uint32_t b = parted; b < branch.size(); ++b) branch[b] += static_cast<std::int32_t>(1000 * parted);
+    const auto keys = chain_of(branch);
+    EXPECT_EQ(store->lookup(keys).blocks, parted);
+    const Kv kv(keys);
+    const auto save = store->save(keys, kv.readable()).value();
+    ASSERT_TRUE(save->wait());
+    EXPECT_EQ(save->shared_blocks(), parted);
+    EXPECT_EQ(load_all(*store, keys), 30u);
+  }
+  EXPECT_EQ(load_all(*store, one), 30u);
+  ASSERT_TRUE(save_all(*store, one));
+  EXPECT_EQ(store->stats().blocks_shared, 30u + 29 * 30 / 2);
+  expect_sound(*store);
+}
+
+TEST_F(StoreTest, TwoSavesOfTheSameAtOnceStoreItOnce) {
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto keys = chain_of(1, 200);
+  const Kv kv(keys);
+  const auto one = store->save(keys, kv.readable()).value();
+  const auto other = store->save(keys, kv.readable()).value();
+  ASSERT_TRUE(one->wait());
+  ASSERT_TRUE(other->wait());
+  EXPECT_EQ(one->shared_blocks() + other->shared_blocks(), 200u);
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(load_all(*store, keys), 200u);
+}
+
+TEST_F(StoreTest, ExtentsEndAtBoundaries) {
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto keys = chain_of(1, 20);
+  StoreHints hints;
+  hints.boundaries = {3, 11};
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  EXPECT_EQ(store->stats().extents, 3u);
+  EXPECT_EQ(store->stats().chunks, 1u + 2u + 3u);
+  EXPECT_EQ(load_all(*store, keys), 20u);
+}
+
+TEST_F(StoreTest, AViewMayHoldTheEndOfAChainOnly) {
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto keys = chain_of(1, 24);
+  ASSERT_TRUE(save_all(*store, std::span(keys).first(8)));
+  StoreHints rest;
+  rest.first_block = 6;
+  const Kv tail(std::span(keys).subspan(6));
+  const auto save = store->save(keys, tail.readable(), rest).value();
+  ASSERT_TRUE(save->wait());
+  EXPECT_EQ(save->shared_blocks(), 2u);
+  EXPECT_EQ(load_all(*store, keys), 24u);
+
+  // From the back: the front is computed meanwhile.
+  Kv back(16);
+  StoreLoadOptions options;
+  options.first_block = 8;
+  const auto load = store->load(keys, back.view(), options).value();
+  ASSERT_TRUE(load->wait());
+  EXPECT_EQ(load->blocks(), 16u);
+  EXPECT_TRUE(load->failures().empty());
+  for (std::uint32_t b = 0; b < 16; ++b) EXPECT_TRUE(back.holds(b, keys[8 + b]));
+
+  Kv inside(18);
+  options.first_block = 6;
+  const auto partial = store->load(keys, inside.view(), options).value();
+  ASSERT_TRUE(partial->wait());
+  ASSERT_EQ(partial->failures().size(), 1u) << "the chunk of blocks 4 to 7 begins before the view";
+  EXPECT_EQ(partial->failures()[0].blocks, 2u);
+  EXPECT_TRUE(inside.holds(2, keys[8]));
+}
+
+TEST_F(StoreTest, WhatIsOnDiskOutlivesTheStore) {
+  const auto keys = chain_of(1, 100);
+  {
+    const auto store = open_both();
+    ASSERT_TRUE(save_all(*store, keys));
+    ASSERT_TRUE(store->flush());
+  }
+  const auto store = open_both();
+  EXPECT_EQ(store->lookup(keys).blocks, 100u);
+  EXPECT_EQ(store->lookup(keys).tier, 1u);
+  EXPECT_EQ(load_all(*store, keys), 100u);
+  expect_sound(*store);
+}
+
+TEST_F(StoreTest, ADamagedSnapshotIsRebuiltByListing) {
+  const auto keys = chain_of(1, 40);
+  {
+    const auto store = open_both();
+    ASSERT_TRUE(save_all(*store, keys));
+    ASSERT_TRUE(store->flush());
+  }
+  for (const auto& entry : fs::directory_iterator(folder_.path() / "disk" / "store")) fs::resize_file(entry, 5);
+  {
+    const auto store = open_both();
+    EXPECT_EQ(load_all(*store, keys), 40u);
+    expect_sound(*store);
+  }
+  fs::remove_all(folder_.path() / "disk" / "store");
+  const auto store = open_both();
+  EXPECT_EQ(load_all(*store, keys), 40u);
+  expect_sound(*store);
+}
+
+TEST_F(StoreTest, NamespacesGeometriesAndTenantsAreApart) {
+  const auto keys = chain_of(1, 8);
+  const auto store = open_both();
+  StoreHints hints;
+  hints.tenant = "one";
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  EXPECT_EQ(store->lookup(keys, {}, "other").blocks, 0u);
+  EXPECT_EQ(store->lookup(keys, {}, "one").blocks, 8u);
+  StoreLoadOptions options;
+  options.tenant = "one";
+  EXPECT_EQ(load_all(*store, keys, options), 8u);
+  ASSERT_TRUE(store->flush());
+  const StoreStats stats = store->stats();
+  ASSERT_EQ(stats.tenants.size(), 3u);
+  EXPECT_EQ(stats.tenants[1].tenant, "one");
+  EXPECT_EQ(stats.tenants[1].bytes, stats.tiers[0].bytes + stats.tiers[1].bytes);
+  EXPECT_EQ(stats.tenants[1].blocks_saved, 8u);
+  EXPECT_EQ(stats.tenants[1].blocks_loaded, 8u);
+  EXPECT_EQ(stats.tenants[1].blocks_found, 8u);
+  EXPECT_EQ(stats.tenants[2].tenant, "other");
+  EXPECT_EQ(stats.tenants[2].bytes, 0u);
+
+  auto another = small_options();
+  another.name_space = "another model";
+  const auto stranger = open(tiers_of(disk_tier(folder_.path() / "disk", clock_)), another);
+  EXPECT_EQ(stranger->lookup(keys, {}, "one").blocks, 0u);
+  ASSERT_TRUE(save_all(*stranger, keys));
+  EXPECT_EQ(load_all(*stranger, keys), 8u);
+}
+
+TEST_F(StoreTest, LayersComeInOrderAndAreThereWhenItSaysSo) {
+  const Throttle slow = {"slow", 2e-3, 1e7, 0};
+  std::vector<StoreTier> tiers;
+  tiers.push_back({.tier = make_throttled_tier(make_memory_tier(kUnlimited, clock_), slow, clock_)});
+  const auto store = open(std::move(tiers));
+  const auto keys = chain_of(1, 64);
+  ASSERT_TRUE(save_all(*store, keys));
+  Kv kv(64);
+  const auto load = store->load(keys, kv.view()).value();
+  EXPECT_FALSE(load->done());
+  for (std::uint32_t layer = 0; layer < small_geometry().layers; ++layer) {
+    ASSERT_TRUE(load->wait_layer(layer));
+    for (std::uint32_t b = 0; b < 64; ++b) EXPECT_TRUE(kv.holds(b, keys[b], layer + 1)) << layer;
+  }
+  EXPECT_TRUE(load->wait());
+}
+
+TEST_F(StoreTest, NothingIsWrittenAfterACancel) {
+  const Throttle slow = {"slow", 20e-3, 0, 0};
+  std::vector<StoreTier> tiers;
+  tiers.push_back({.tier = make_throttled_tier(make_memory_tier(kUnlimited, clock_), slow, clock_)});
+  const auto store = open(std::move(tiers));
+  const auto keys = chain_of(1, 64);
+  ASSERT_TRUE(save_all(*store, keys));
+  Kv kv(64);
+  {
+    const auto load = store->load(keys, kv.view()).value();
+    load->poll();
+    load->cancel();
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    EXPECT_TRUE(load->poll()) << "nothing more will come";
+    EXPECT_EQ(code_of(load->wait()), ErrorCode::kCancelled);
+    (void)store->load(keys, kv.view()).value();  // dropped
+  }
+  EXPECT_TRUE(kv.untouched());
+  EXPECT_EQ(store->stats().staged_bytes, 0u);
+}
+
+TEST_F(StoreTest, ACancelledSaveLetsGoOfTheViewAtOnce) {
+  auto options = small_options();
+  options.threads = 0;
+  const auto store = open(tiers_of(memory_tier(clock_)), options);
+  const auto keys = chain_of(1, 300);
+  {
+    Kv kv(keys);
+    const auto save = store->save(keys, kv.readable()).value();
+    EXPECT_FALSE(save->released());
+    save->cancel();
+    EXPECT_TRUE(save->released());
+  }
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  ASSERT_TRUE(save_all(*store, keys)) << "nothing says that it is still being saved";
+  EXPECT_EQ(load_all(*store, keys), 300u);
+}
+
+TEST_F(StoreTest, AFullMemoryPushesDownWhatIsWorthLeast) {
+  const auto store = open_both(400 << 10);
+  std::vector<std::vector<BlockKey>> chains;
+  for (int c = 0; c < 10; ++c) {
+    chains.push_back(chain_of(1000 * (c + 1), 64));
+    StoreHints hints;
+    hints.recompute_s = c == 0 ? 100 : 1;
+    ASSERT_TRUE(save_all(*store, chains.back(), hints));
+  }
+  ASSERT_TRUE(store->flush());
+  for (const auto& keys : chains) EXPECT_EQ(load_all(*store, keys), 64u);
+  EXPECT_EQ(store->lookup(chains[0]).tier, 0u) << "it costs most";
+  EXPECT_EQ(store->lookup(chains[1]).tier, 1u);
+  const StoreStats stats = store->stats();
+  EXPECT_GT(stats.tiers[0].demoted, 0u);
+  EXPECT_LE(stats.tiers[0].bytes, 400u << 10);
+  expect_sound(*store);
+}
+
+TEST_F(StoreTest, AFullStoreForgetsWhatIsWorthLeastAndKeepsWhatIsPinned) {
+  const auto store = open_both(200 << 10, 800 << 10);
+  const auto pinned = chain_of(7, 32);
+  StoreHints hints;
+  hints.pin = true;
+  ASSERT_TRUE(save_all(*store, pinned, hints));
+  for (int c = 0; c < 40; ++c) {
+    const Status saved = save_all(*store, chain_of(1000 * (c + 1), 32));
+    ASSERT_TRUE(saved) << saved.error().message;
+    ASSERT_TRUE(store->flush());
+  }
+  EXPECT_EQ(load_all(*store, pinned), 32u);
+  EXPECT_EQ(load_all(*store, chain_of(40000, 32)), 32u) << "the last";
+  EXPECT_EQ(load_all(*store, chain_of(2000, 32)), 0u);
+  const StoreStats stats = store->stats();
+  EXPECT_LE(stats.tiers[0].bytes, 200u << 10);
+  EXPECT_LE(stats.tiers[1].bytes, 800u << 10);
+  EXPECT_GT(stats.tiers[1].removed, 0u);
+  expect_sound(*store);
+  EXPECT_EQ(store->unpin(pinned), 32u);
+  for (int c = 40; c < 80; ++c) ASSERT_TRUE(save_all(*store, chain_of(1000 * (c + 1), 32)));
+  EXPECT_EQ(store->lookup(pinned).blocks, 0u);
+}
+
+TEST_F(StoreTest, TimesToLiveEndAlsoInAnotherStore) {
+  double wall = 1e9;
+  auto options = small_options();
+  options.wall_clock = [&wall] { return wall; };
+  options.threads = 0;
+  const auto keys = chain_of(1, 8);
+  {
+    const auto store = open(tiers_of(disk_tier(folder_.path() / "disk", clock_)), options);
+    StoreHints hints;
+    hints.time_to_live_s = 60;
+    ASSERT_TRUE(save_all(*store, keys, hints));
+    EXPECT_EQ(store->lookup(keys).blocks, 8u);
+  }
+  const auto store = open(tiers_of(disk_tier(folder_.path() / "disk", clock_)), options);
+  wall += 59;
+  EXPECT_EQ(store->lookup(keys).blocks, 8u);
+  wall += 2;
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  InlineExecutor executor;
+  for (int i = 0; i < 50 && store->stats().tiers[0].bytes > 0; ++i) {
+    store->work(executor, 0.01);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(store->stats().expired_extents, 1u);
+  EXPECT_EQ(store->stats().tiers[0].bytes, 0u);
+}
+
+TEST_F(StoreTest, RemovedIsGoneAtOnceAndFromDisk) {
+  const auto store = open_both();
+  const auto keys = chain_of(1, 100);
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(store->remove(std::span(keys).first(70)), 64u) << "extents that lie among them";
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  EXPECT_EQ(store->remove(keys), 36u);
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(store->stats().tiers[1].bytes, 0u);
+  expect_sound(*store);
+}
+
+TEST_F(StoreTest, EventsTellWhatARouterNeeds) {
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto keys = chain_of(1, 70);
+  pollfd waiting = {store->event_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&waiting, 1, 0), 0);
+  StoreHints hints;
+  hints.tenant = "someone";
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  EXPECT_EQ(poll(&waiting, 1, 1000), 1);
+  auto events = store->take_events(100);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, StoreEvent::Kind::kStored);
+  EXPECT_EQ(events[0].tenant, "someone");
+  EXPECT_EQ(events[0].parent, BlockKey{});
+  EXPECT_TRUE(std::ranges::equal(events[0].keys, std::span(keys).first(64)));
+  EXPECT_EQ(events[1].parent, keys[63]);
+  EXPECT_EQ(events[1].block_tokens, kBlockTokens);
+  EXPECT_EQ(store->remove(keys, "someone"), 70u);
+  ASSERT_TRUE(store->flush());
+  events = store->take_events(1);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, StoreEvent::Kind::kRemoved);
+  EXPECT_EQ(store->take_events(100).size(), 1u);
+}
+
+TEST_F(StoreTest, TokensAreComparedWhereBothAreKnown) {
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto keys = chain_of(1, 8);
+  std::vector<std::int32_t> tokens(8 * kBlockTokens);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  StoreHints hints;
+  hints.tokens = tokens;
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  StoreLoadOptions options;
+  options.tokens = tokens;
+  EXPECT_EQ(load_all(*store, keys, options), 8u);
+  tokens[9] = -1;
+  Kv kv(8);
+  const auto load = store->load(keys, kv.view(), options).value();
+  EXPECT_EQ(code_of(load->wait()), ErrorCode::kMismatch);
+  EXPECT_TRUE(kv.untouched());
+}
+
+TEST_F(StoreTest, LossyIsFoundByThoseWhoAcceptItAndLeavesALineage) {
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto keys = chain_of(1, 40);
+  StoreHints hints;
+  hints.method = Method::parse("int8").value();
+  hints.quality = 0.9;
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  EXPECT_EQ(store->lookup(keys, {.exact = false, .quality_min = 0.95}).blocks, 0u);
+  const StoreLookup found = store->lookup(keys, {.exact = false, .quality_min = 0.9});
+  EXPECT_EQ(found.blocks, 40u);
+  EXPECT_EQ(found.exact_blocks, 0u);
+  EXPECT_FLOAT_EQ(static_cast<float>(found.quality), 0.9f);
+  Kv kv(40);
+  StoreLoadOptions options;
+  options.needs = {.exact = false};
+  const auto load = store->load(keys, kv.view(), options).value();
+  ASSERT_TRUE(load->wait());
+  EXPECT_TRUE(load->failures().empty());
+  EXPECT_EQ(load->runs().at(0).method.text(), "int8");
+  EXPECT_NE(load->lineage(), Hash128());
+  EXPECT_FALSE(kv.untouched());
+  ASSERT_TRUE(save_all(*store, keys)) << "exact beside it";
+  EXPECT_EQ(store->lookup(keys, {.exact = false}).exact_blocks, 40u);
+  EXPECT_EQ(load_all(*store, keys), 40u);
+}
+
+// The same work on a clock that stands still, by the owner alone.
+TEST_F(StoreTest, AnOwnerWithoutThreadsDoesTheWorkItself) {
+  const VirtualClock clock;
+  auto options = small_options();
+  options.threads = 0;
+  auto store = Store::open(options, tiers_of(memory_tier(clock)), clock).value();
+  const auto keys = chain_of(1, 200);
+  const Kv kv(keys);
+  const auto save = store->save(keys, kv.readable()).value();
+  EXPECT_FALSE(save->released());
+  InlineExecutor executor;
+  while (!save->done()) store->work(executor, 0);
+  EXPECT_EQ(store->lookup(keys).blocks, 200u);
+  EXPECT_EQ(load_all(*store, keys), 200u);
+}
+
+TEST_F(StoreTest, RefusesWhatCannotBe) {
+  auto options = small_options();
+  options.chunk_tokens = 6;
+  EXPECT_EQ(code_of(Store::open(options, tiers_of(memory_tier(clock_)), clock_)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(Store::open(small_options(), {}, clock_)), ErrorCode::kInvalidArgument);
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto keys = chain_of(1, 8);
+  Kv kv(7);
+  EXPECT_EQ(code_of(store->load(keys, kv.view())), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(store->save(keys, kv.readable())), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(store->save({}, kv.readable())), ErrorCode::kInvalidArgument);
+  auto view = kv.view();
+  view.geometry.block_tokens = 2;
+  EXPECT_FALSE(store->load(std::span(keys).first(1), view).has_value());
+}
+
+}  // namespace
+}  // namespace shale::testing
