@@ -15,7 +15,8 @@
 // docs/guides/embedding.md shows whole programs; store.hpp is the same in C++.
 //
 // Errors. What may fail returns a shale_code. Its message, one line fit for a user that says what was given, what is
-// allowed and what to do, is shale_error_message()'s on the same thread. Nothing throws, nothing aborts on bad input.
+// allowed and what to do, is shale_error_message()'s on the same thread. Nothing throws. Handles must be what these
+// calls gave; all else is checked.
 //
 // Zero is the default. Structures are meant to be initialised by name, as above; a field that is left out has the value
 // that its comment gives for 0.
@@ -223,14 +224,16 @@ typedef struct shale_run {
   double keep;
   const uint32_t* rows;
 } shale_run;
-// Once done. Both fill at most `max` of the array and return how many there are; pointers live as long as the load.
-size_t shale_load_failures(const shale_load* load, shale_failure* failures, size_t max);
-size_t shale_load_runs(const shale_load* load, shale_run* runs, size_t max);
+// Once done. Both fill at most `max` of the array, and `count` says how many there are; pointers live as long as the
+// load.
+shale_code shale_load_failures(const shale_load* load, shale_failure* failures, size_t max, size_t* count);
+shale_code shale_load_runs(shale_load* load, shale_run* runs, size_t max, size_t* count);
 
-// What KV computed on top of loaded blocks must be saved under: `keys` themselves (and false) where all that was loaded
-// is exact, else keys of that lineage (and true), which nobody who computed on exact blocks ever meets. `keys` and `to`
-// may be the same array.
-bool shale_load_lineage_keys(const shale_load* load, const shale_key* keys, size_t key_count, shale_key* to);
+// What KV computed on top of loaded blocks must be saved under: `keys` themselves where all that was loaded is exact,
+// else keys of its lineage, which nobody who computed on exact blocks ever meets. `lossy` (or NULL) says which. `keys`
+// and `to` may be the same array.
+shale_code shale_load_lineage_keys(const shale_load* load, const shale_key* keys, size_t key_count, shale_key* to,
+                                   bool* lossy);
 
 // Saving ----------------------------------------------------------------------------------------------------------
 
