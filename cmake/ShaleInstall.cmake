@@ -8,7 +8,7 @@ install(PROGRAMS tools/fetch_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale
 install(FILES tools/models.json tools/sentence_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/shale)
-set(exported core paging scoring codec tier eviction placement cache)
+set(exported core paging scoring codec tier eviction placement store cache)
 foreach(room ${exported})
   set_target_properties(shale_${room} PROPERTIES EXPORT_NAME ${room})
 endforeach()
