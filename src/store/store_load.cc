@@ -250,9 +250,8 @@ void StoreLoad::State::finish() {
   std::uint32_t expected = first_block;
   const auto note_gap = [&](std::uint32_t end) {
     if (end <= expected) return;
-    Error error{ErrorCode::kNotFound, {}};
-    error.message = "their chunk begins before the view: load from its first block";
-    failures.push_back({expected - first_block, end - expected, std::move(error)});
+    auto error = fail(ErrorCode::kNotFound, "the chunk of {} blocks begins before the view", end - expected);
+    failures.push_back({expected - first_block, end - expected, std::move(error).error()});
   };
   for (Part& part : parts) {
     note_gap(part.where.first_block);

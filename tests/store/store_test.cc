@@ -111,7 +111,7 @@ TEST_F(StoreTest, AViewMayHoldTheEndOfAChainOnly) {
   ASSERT_TRUE(save_all(*store, std::span(keys).first(8)));
   StoreHints rest;
   rest.first_block = 6;
-  const Kv tail(std::span(keys).subspan(6));
+  const Kv tail{std::span<const BlockKey>(keys).subspan(6)};
   const auto save = store->save(keys, tail.readable(), rest).value();
   ASSERT_TRUE(save->wait());
   EXPECT_EQ(save->shared_blocks(), 2u);
