@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "bench/fio.h"
-#include "tier/uring_reader.h"
 
 namespace shale::bench {
 namespace {
