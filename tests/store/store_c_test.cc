@@ -120,14 +120,16 @@ TEST(StoreInC, ALookUpALoadAndWhatIsSharedOnceSaved) {
   EXPECT_EQ(store.touch(keys).value(), 16u);
   EXPECT_EQ(store.remove(keys).value(), 16u);
   EXPECT_EQ(store.lookup(keys)->blocks, 0u);
-  EXPECT_TRUE(store.check_integrity());
+  const auto sound = store.check_integrity();
+  EXPECT_TRUE(sound) << sound.error().message;
 }
 
 TEST(StoreInC, LossyBlocksComeOnlyWhereTheyAreAccepted) {
   auto store = kv::Store::open(in_memory()).value();
   Arrays saved(64, 1);
   const auto keys = kv::block_keys(tokens_from(1, 64), kBlock).value();
-  ASSERT_TRUE(save_all(store, keys, saved, {.method = "keydiff+int8", .keep = 0.5, .quality = 0.9}));
+  const auto done = save_all(store, keys, saved, {.method = "keydiff+int8", .keep = 0.5, .quality = 0.9});
+  ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ(store.lookup(keys)->blocks, 0u);
   EXPECT_EQ(store.lookup(keys, {.lossy = true, .quality_min = 0.95})->blocks, 0u);
   const auto found = store.lookup(keys, {.lossy = true, .quality_min = 0.8});

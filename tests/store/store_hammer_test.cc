@@ -174,7 +174,7 @@ TEST(StoreHammer, EightThreadsOnOneStore) {
     std::vector<std::jthread> threads;
     for (unsigned t = 0; t < 8; ++t) {
       threads.emplace_back([&, t] {
-        const Hammered hammered = hammer(store, t, 60);
+        const Hammered hammered = hammer(store, t, 150);
         loaded += hammered.loaded;
         wrong += hammered.wrong;
       });
@@ -190,7 +190,7 @@ TEST(StoreHammer, EightThreadsOnOneStore) {
 int hammer_alone(const std::string& tiers, unsigned process) {
   auto store = open_store(tiers);
   if (!store) return 2;
-  const Hammered hammered = hammer(*store, 100 + process, 80);
+  const Hammered hammered = hammer(*store, 100 + process, 200);
   if (!store->flush()) return 3;
   return hammered.wrong ? 1 : 0;
 }
