@@ -80,6 +80,12 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
                                            std::vector<std::unique_ptr<Tier>> tiers,
                                            std::unique_ptr<Catalogue> catalogue, const Clock& clock) {
   if (tiers.empty()) return fail(ErrorCode::kInvalidArgument, "a cache needs at least one tier");
+  for (auto tier = tiers.begin(); tier != tiers.end(); ++tier) {
+    const auto same = [&](const auto& other) { return other->name() == (*tier)->name(); };
+    if (std::any_of(tiers.begin(), tier, same)) {
+      return fail(ErrorCode::kInvalidArgument, "two tiers are called '{}': give one another name", (*tier)->name());
+    }
+  }
   SHALE_ASSIGN(std::unique_ptr<Planner> planner, make_planner(options.planner, options.planner_options));
   SHALE_ASSIGN(std::unique_ptr<EvictionPolicy> policy,
                make_eviction_policy(options.eviction, {.capacity_blocks = pool.slabs_total()}));

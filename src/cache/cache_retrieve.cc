@@ -113,7 +113,7 @@ bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retr
   for (std::uint32_t group = 0; group < manifest.layer_groups(); ++group) {
     for (const std::uint32_t chunk : load.decoder.chunks()) {
       if (manifest.group_of(manifest.chunks[chunk]) != group) continue;
-      load.reads[chunk] = tier.read({name, chunk});
+      load.reads[chunk] = tier.read({name, chunk}, manifest.chunks[chunk].bytes);
       choice.link.entry->reads.emplace_back(load.reads[chunk]);
       source.bytes += manifest.chunks[chunk].bytes;
     }

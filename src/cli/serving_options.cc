@@ -12,6 +12,38 @@ namespace {
 
 std::vector<std::string> strings(const std::vector<std::string_view>& names) { return {names.begin(), names.end()}; }
 
+void add_tier_urls(CLI::App& command, TierChoice& choice) {
+  std::vector<std::string> examples;
+  for (const TierScheme& scheme : tier_schemes()) examples.push_back(scheme.example());
+  add_tiers(command, "--tiers", choice.urls,
+            fmt::format("Tiers by URL, fast to slow, any number of each, in place of the options below: {}",
+                        fmt::join(examples, ", ")))
+      ->envname("SHALE_TIERS")
+      ->group("Tiers");
+}
+
+void add_folders(CLI::App& command, TierChoice& choice) {
+  const char* group = "Tiers";
+  add_size(command, "--disk", choice.disk_bytes, "Room of the disk tier; 0: none", "8GiB")
+      ->envname("SHALE_DISK")
+      ->group(group);
+  command
+      .add_option("--cache-dir", choice.cache_dir,
+                  "Folder of the disk tier (default: shale/kv in $XDG_CACHE_HOME or ~/.cache)")
+      ->envname("SHALE_CACHE_DIR")
+      ->type_name("FOLDER")
+      ->group(group);
+  command
+      .add_option("--remote", choice.remote,
+                  "Folder of the remote tier: any mounted path, shared by many (default: none)")
+      ->envname("SHALE_REMOTE")
+      ->type_name("FOLDER")
+      ->group(group);
+  add_size(command, "--remote-size", choice.remote_bytes, "Room of the remote tier", "unlimited")
+      ->envname("SHALE_REMOTE_SIZE")
+      ->group(group);
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelChoice& choice) {
@@ -55,30 +87,8 @@ void add_resident_option(CLI::App& command, ModelChoice& choice) {
 }
 
 void add_folder_options(CLI::App& command, TierChoice& choice) {
-  const char* group = "Tiers";
-  add_tiers(command, "--tiers", choice.urls,
-            "All tiers, fast to slow, instead of the options that follow: memory:?size=1GiB, file:///folder?size=8GiB, "
-            "dir:///shared?throttle=nfs-1g (docs/reference/configuration.md)")
-      ->envname("SHALE_TIERS")
-      ->group(group);
-  add_size(command, "--disk", choice.disk_bytes, "Room of the disk tier; 0: none", "8GiB")
-      ->envname("SHALE_DISK")
-      ->group(group);
-  command
-      .add_option("--cache-dir", choice.cache_dir,
-                  "Folder of the disk tier (default: shale/kv in $XDG_CACHE_HOME or ~/.cache)")
-      ->envname("SHALE_CACHE_DIR")
-      ->type_name("FOLDER")
-      ->group(group);
-  command
-      .add_option("--remote", choice.remote,
-                  "Folder of the remote tier: any mounted path, shared by many (default: none)")
-      ->envname("SHALE_REMOTE")
-      ->type_name("FOLDER")
-      ->group(group);
-  add_size(command, "--remote-size", choice.remote_bytes, "Room of the remote tier", "unlimited")
-      ->envname("SHALE_REMOTE_SIZE")
-      ->group(group);
+  add_tier_urls(command, choice);
+  add_folders(command, choice);
 }
 
 void add_serving_options(CLI::App& command, ServingOptions& options) {
@@ -87,11 +97,12 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
            "a quarter of memory, at most 2GiB")
       ->envname("SHALE_POOL")
       ->group("Tiers");
-  add_folder_options(command, options.tiers);
+  add_tier_urls(command, options.tiers);
   add_size(command, "--memory", options.tiers.memory_bytes, "Room of the memory tier; 0: none",
            "an eighth of memory, at most 1GiB")
       ->envname("SHALE_MEMORY")
       ->group("Tiers");
+  add_folders(command, options.tiers);
   add_throttle(command, "--throttle-disk", options.tiers.throttle_disk, "Emulate a slower disk: hdd, or 200MB/s,8ms")
       ->envname("SHALE_THROTTLE_DISK")
       ->group("Tiers");

@@ -179,7 +179,8 @@ void EngineLoop::publish() {
                   .pages_evictable = std::uint64_t{cache.slabs_evictable()} * slab_pages,
                   .page_bytes = pool.shape().page_bytes()};
   for (const auto& tier : cache.tiers()) {
-    figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed()});
+    figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed(),
+                             tier->reads_queued(), tier->writes_queued()});
   }
   published_s_ = clock_.now_s();
   const std::lock_guard lock(mutex_);

@@ -63,8 +63,9 @@ struct RequestFigures {
 struct TierFigures {
   std::string name;
   std::uint64_t capacity_bytes = 0, used_bytes = 0;
-  TierStats stats;
-  TierSpeed speed;
+  TierStats stats = {};
+  TierSpeed speed = {};
+  TierQueue reads = {}, writes = {};  // under way now
 };
 
 struct Figures {

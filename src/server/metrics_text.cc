@@ -170,6 +170,18 @@ void write_tiers(Writer& to, const Figures& figures) {
        [](const Tier& tier) { return tier.speed.write_bytes_per_s; });
   each("shale_tier_read_latency_seconds", "gauge", "Latency of reads as measured.",
        [](const Tier& tier) { return tier.speed.latency_s; });
+  each("shale_tier_read_queue_bytes", "gauge", "Bytes that a read would wait for.",
+       [](const Tier& tier) { return tier.reads.bytes; });
+  each("shale_tier_write_queue_bytes", "gauge", "Bytes that a write would wait for.",
+       [](const Tier& tier) { return tier.writes.bytes; });
+  each("shale_tier_read_seconds_total", "counter", "Seconds from start to end, summed over reads.",
+       [](const Tier& tier) { return tier.stats.read_seconds; });
+  each("shale_tier_read_wait_seconds_total", "counter", "Of those, seconds behind other reads.",
+       [](const Tier& tier) { return tier.stats.read_wait_seconds; });
+  each("shale_tier_write_seconds_total", "counter", "Seconds from start to end, summed over writes.",
+       [](const Tier& tier) { return tier.stats.write_seconds; });
+  each("shale_tier_write_wait_seconds_total", "counter", "Of those, seconds behind other writes.",
+       [](const Tier& tier) { return tier.stats.write_wait_seconds; });
   each("shale_tier_reads_total", "counter", "Blobs read.", [](const Tier& tier) { return tier.stats.reads; });
   each("shale_tier_read_bytes_total", "counter", "Bytes read.", [](const Tier& tier) { return tier.stats.read_bytes; });
   each("shale_tier_read_errors_total", "counter", "Reads that failed.",

@@ -212,8 +212,13 @@ bool IndexFolder::load(const Visit& visit) {
 }
 
 void IndexFolder::follow(const Visit& visit) {
+  std::vector<IndexRecord> records;
   find_logs();
-  for (auto& [name, log] : logs_) read_log(log, visit);
+  for (auto& [name, log] : logs_) {
+    read_log(log, [&](const IndexRecord& record) { records.push_back(record); });
+  }
+  std::ranges::stable_sort(records, {}, &IndexRecord::time_s);
+  for (const IndexRecord& record : records) visit(record);
 }
 
 bool IndexFolder::lead() {

@@ -29,7 +29,7 @@ class IndexFolder {
   // Everything that snapshot and logs tell, logs merged by time. False where they are missing, damaged or of another
   // version: then what was visited is no whole index. Once, first.
   bool load(const Visit& visit);
-  // Records that others have appended since. Logs that turn out damaged are not followed any further.
+  // Records that others have appended since, by time. Logs that turn out damaged are not followed any further.
   void follow(const Visit& visit);
 
   // Adds to this store's log; with `flush` or when a good deal has gathered, others can read it.

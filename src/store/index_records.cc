@@ -163,6 +163,7 @@ void RecordWriter::frame(const IndexRecord& record) {
       break;
     case Type::kSettled:
       out.hash(record.name);
+      out.number(record.tag);
       break;
     case Type::kLease:
       out.hash(record.name);
@@ -222,6 +223,7 @@ Result<bool> RecordReader::next(std::span<const std::byte>& bytes, IndexRecord& 
       break;
     case Type::kSettled:
       in.hash(record.name);
+      in.number(record.tag);
       break;
     case Type::kLease:
       in.hash(record.name);

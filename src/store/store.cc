@@ -95,10 +95,10 @@ StoreLookup Store::lookup(std::span<const BlockKey> keys, const StoreNeeds& need
   for (std::uint32_t t = 0; t < core.tier_count(); ++t) {
     shares = shares || core.tiers[t].config.shared;
     if (bytes[t] == 0) continue;
-    const TierSpeed speed = core.tiers[t].tier().speed();
-    const auto ahead = static_cast<double>(bytes[t] + core.tiers[t].asked_bytes);
-    // Twice: the manifests are read first.
-    found.ready_s = std::max(found.ready_s, 2 * speed.latency_s + ahead / std::max(1.0, speed.read_bytes_per_s));
+    Tier& tier = core.tiers[t].tier();
+    // What is asked for and not yet read comes first, and manifests do.
+    const double eta_s = tier.speed().latency_s + tier.read_eta_s(bytes[t] + core.tiers[t].asked_bytes);
+    found.ready_s = std::max(found.ready_s, eta_s);
   }
   if (!shares || found.blocks >= keys.size() || tenant.number == kNoRealm) return found;
   const std::uint64_t next = chunk_tag(keys[found.blocks], tenant.realm);

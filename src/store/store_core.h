@@ -57,10 +57,11 @@ struct TierState {
   bool leads = false;  // of those that share the folder
   std::vector<IndexRecord> unlogged = {};
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
-  std::uint64_t known_bytes = 0;                                   // of the extents that the index has here
-  std::uint64_t leaving_bytes = 0;                                 // of extents that are being moved or removed
-  std::uint64_t asked_bytes = 0;                                   // of reads under way
-  unsigned changes = 0;                                            // writes and removals of this store's under way
+  std::unordered_set<Hash128> removing = {};  // by anybody: not to be written before that has ended
+  std::uint64_t known_bytes = 0;              // of the extents that the index has here
+  std::uint64_t leaving_bytes = 0;            // of extents that are being moved or removed
+  std::uint64_t asked_bytes = 0;              // of reads under way
+  unsigned changes = 0;                       // writes and removals of this store's under way
   StoreTierStats counts = {};
 
   Tier& tier() const { return *config.tier; }
@@ -154,6 +155,8 @@ class StoreCore {
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
   void maintain_folder(std::uint32_t tier);
   void settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished);
+  void look(std::uint32_t tier, const Hash128& name, std::uint64_t tag);
+  void adopt(std::uint32_t tier, const Hash128& name, std::uint64_t tag);
   Status write_snapshot(std::uint32_t tier);
   void close_folders();
 

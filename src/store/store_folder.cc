@@ -102,10 +102,14 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
       }
       return;
     case Type::kSettled:
+      state.removing.erase(record.name);
       if (const auto writing = state.others_writing.extract(record.name)) {
         state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
       }
       return;
+    case Type::kRemoved:
+      if (!opening) state.removing.insert(record.name);
+      break;
     default:
       break;
   }
@@ -143,6 +147,9 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
     for (const IndexRecord& record : records) apply(tier, record, false);
     state.leads = leads;
   }
+  for (const IndexRecord& record : records) {
+    if (record.type == Type::kSettled) look(tier, record.name, record.tag);
+  }
   if (leads) {
     for (const auto& unfinished : state.folder->unfinished_of_the_dead()) settle(tier, unfinished);
     if (state.folder->snapshot_due()) (void)write_snapshot(tier);
@@ -157,24 +164,48 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
   if (leads && capacity != kUnlimited) make_room(tier, std::min(kHeadroomMax, capacity / kHeadroomShare));
 }
 
-// What somebody was at when it died: whole extents are kept, all else goes.
+// What somebody was at when it died: whole extents are kept, all else goes. Others hear of it.
 void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished) {
   TierState& state = tiers[tier];
+  if (unfinished.writing) adopt(tier, unfinished.name, unfinished.tag);
   {
     const std::lock_guard lock(mutex);
     const auto id = index.find(unfinished.name);
     if (id && index.at(*id).on(tier)) return;
+    state.removing.erase(unfinished.name);
     if (const auto writing = state.others_writing.extract(unfinished.name)) {
       state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
     }
   }
-  const auto bytes = unfinished.writing ? state.tier().read(manifest_blob(unfinished.tag, unfinished.name))->take()
-                                        : fail(ErrorCode::kNotFound, "it was being removed");
-  const auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-  if (!manifest || manifest->name() != unfinished.name || !manifest->method.is_full()) {
-    (void)remove_extent(state.tier(), unfinished.name, unfinished.tag);
-    return;
+  (void)remove_extent(state.tier(), unfinished.name, unfinished.tag);
+  IndexRecord record;
+  record.type = Type::kSettled;
+  record.name = unfinished.name;
+  record.tag = unfinished.tag;
+  const std::lock_guard lock(mutex);
+  log(tier, std::move(record));
+}
+
+// Two processes that write and remove the same extent at once cannot both be right: the manifest says who was.
+void StoreCore::look(std::uint32_t tier, const Hash128& name, std::uint64_t tag) {
+  if (tiers[tier].tier().contains(manifest_blob(tag, name))) return adopt(tier, name, tag);
+  const std::lock_guard lock(mutex);
+  const auto id = index.find(name);
+  if (!id || !index.at(*id).on(tier)) return;
+  tiers[tier].tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
+  clear_on(*id, tier);
+}
+
+// Takes in an exact extent that is whole and that the index does not have.
+void StoreCore::adopt(std::uint32_t tier, const Hash128& name, std::uint64_t tag) {
+  {
+    const std::lock_guard lock(mutex);
+    const auto id = index.find(name);
+    if (id && index.at(*id).on(tier)) return;
   }
+  const auto bytes = tiers[tier].tier().read(manifest_blob(tag, name))->take();
+  const auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
+  if (!manifest || manifest->name() != name || !manifest->method.is_full()) return;
   IndexRecord record;
   record.type = Type::kStored;
   record.realm = {manifest->tenant, {}};

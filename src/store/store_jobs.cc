@@ -29,6 +29,7 @@ class RemoveJob final : public StoreJob {
         bytes_(extent.bytes),
         tenant_(core.index.realms()[extent.realm].tenant) {
     ++core.tiers[tier].changes;
+    core.tiers[tier].removing.insert(name_);
   }
 
   Progress step(Executor&) override {
@@ -39,7 +40,8 @@ class RemoveJob final : public StoreJob {
     core_.flush_log(tier_);                  // that it is not to be found, before it goes
     (void)remove_extent(tier, name_, tag_);  // what is left has no manifest, and is settled when this store has died
     const std::lock_guard lock(core_.mutex);
-    core_.log(tier_, record_of(Type::kSettled, name_));
+    core_.log(tier_, record_of(Type::kSettled, name_, tag_));
+    core_.tiers[tier_].removing.erase(name_);
     core_.tiers[tier_].leaving_bytes -= bytes_;
     --core_.tiers[tier_].changes;
     return Progress::kDone;
@@ -74,6 +76,7 @@ class MoveJob final : public StoreJob {
 
   Progress step(Executor&) override {
     if (!reader_) {
+      if (being_removed_below()) return Progress::kWaiting;
       share_ = core_.staging.take(bytes_, core_.staging.used() == 0);
       if (!share_) return Progress::kWaiting;
       const std::lock_guard lock(core_.mutex);
@@ -97,6 +100,11 @@ class MoveJob final : public StoreJob {
   }
 
  private:
+  bool being_removed_below() {
+    const std::lock_guard lock(core_.mutex);
+    return core_.tiers[to_].removing.contains(core_.index.at(id_).name);
+  }
+
   // Where there is no copy, the extent is gone for good unless it is pinned: the tier needs its room.
   Progress end(Status moved) {
     Hash128 name;
@@ -114,9 +122,10 @@ class MoveJob final : public StoreJob {
         record.realm = core_.index.realms()[core_.index.at(id_).realm];
         core_.log(to_, std::move(record));
       } else if (writer_) {
-        core_.log(to_, record_of(Type::kSettled, name));
+        core_.log(to_, record_of(Type::kSettled, name, core_.index.at(id_).names[0]));
       }
       const Extent& extent = core_.index.at(id_);
+      if (moved && !extent.on(from_)) core_.remove_from(id_, to_);  // somebody removed it meanwhile
       const bool keep = !moved && moved.error().code != ErrorCode::kNotFound && extent.pinned(core_.wall_s());
       if (extent.on(from_) && !keep) core_.remove_from(id_, from_);
       if (extent.on(from_)) core_.tiers[from_].order.offer(id_, extent);

@@ -48,43 +48,6 @@ void StoreSave::State::wait_until(const Reached& reached) {
   }
 }
 
-void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
-  const std::span<const BlockKey> keys = plan.keys;
-  const auto end = static_cast<std::uint32_t>(keys.size());
-  const std::uint32_t chunk = core.chunk_blocks();
-  SegmentFilter filter;
-  filter.exact = plan.hints.method.is_full();
-  filter.wall_s = core.wall_s();
-  // How many blocks from `block` on are there, or being saved.
-  const auto there = [&](std::uint32_t block) -> std::uint32_t {
-    if (core.saving.contains(chunk_tag(keys[block], plan.realm))) return std::min(chunk, end - block);
-    const auto segments = core.index.match(keys.subspan(block), plan.realm, filter);
-    return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
-  };
-  // From the chain's start, so that a view that begins inside a chunk that is there goes on where that ends.
-  std::uint32_t block = std::max(plan.view_block, there(0));
-  while (block < end) {
-    if (const std::uint32_t known = there(block); known > 0) {
-      block += known;
-      continue;
-    }
-    std::uint32_t stop = std::min(end, block + kChunksMax * chunk);
-    const auto boundary = std::ranges::upper_bound(plan.hints.boundaries, block);
-    if (boundary != plan.hints.boundaries.end()) stop = std::min(stop, *boundary);
-    SaveJob::Plan::Piece piece{block, std::min(chunk, stop - block)};
-    while (block + piece.blocks < stop && there(block + piece.blocks) == 0) {
-      piece.blocks = std::min(piece.blocks + chunk, stop - block);
-    }
-    plan.pieces.push_back(piece);
-    block += piece.blocks;
-  }
-  for (const auto& piece : plan.pieces) {
-    for (std::uint32_t b = 0; b < piece.blocks; b += chunk) {
-      core.saving.insert(chunk_tag(keys[piece.first_block + b], plan.realm));
-    }
-  }
-}
-
 SaveJob::SaveJob(StoreCore& core, Plan plan, std::shared_ptr<StoreSave::State> handle)
     : core_(core), plan_(std::move(plan)), handle_(std::move(handle)) {}
 
@@ -95,7 +58,12 @@ StoreJob::Progress SaveJob::step(Executor& executor) {
     give_up(fail(ErrorCode::kCancelled, "the save was cancelled"));
   }
   bool worked = false;
-  for (Writing& writing : writings_) worked = advance(writing) || worked;
+  for (Writing& writing : writings_) {
+    worked = advance(writing) || worked;
+    if (!writing.over || !writing.stored) continue;
+    const std::lock_guard lock(core_.mutex);
+    core_.unuse(*writing.stored);
+  }
   std::erase_if(writings_, [](const Writing& writing) { return writing.over; });
   worked = encode(executor) || worked;
   if (encoder_ || next_ < plan_.pieces.size() || !writings_.empty()) {
@@ -163,7 +131,7 @@ Status SaveJob::start_encoder() {
   identity.name_space = core_.name_space;
   identity.tenant = plan_.realm;
   identity.geometry = core_.options.geometry;
-  identity.packing = core_.options.packing;
+  if (method.is_full() && !identity.geometry.opaque()) identity.packing = core_.options.packing;
   identity.method = method;
   identity.chunk_tokens = core_.options.chunk_tokens;
   identity.tokens = piece.blocks * block_tokens;
@@ -230,6 +198,7 @@ bool SaveJob::advance(Writing& writing) {
       IndexRecord record;
       record.type = Type::kSettled;
       record.name = writing.facts.name;
+      record.tag = writing.blobs->tag;
       core_.log(tier, std::move(record));
     }
   }
@@ -241,10 +210,6 @@ bool SaveJob::advance(Writing& writing) {
     failed(writing, status);
   }
   core_.flush_log(tier);
-  if (writing.over && writing.stored) {
-    const std::lock_guard lock(core_.mutex);
-    core_.unuse(*writing.stored);
-  }
   return true;
 }
 
@@ -253,9 +218,19 @@ bool SaveJob::begin(Writing& writing) {
   std::unique_lock lock(core_.mutex);
   for (; writing.tier < core_.tier_count(); ++writing.tier, writing.since_s = core_.clock.now_s()) {
     TierState& state = core_.tiers[writing.tier];
+    const auto known = core_.index.find(writing.facts.name);
+    if (known && core_.index.at(*known).on(writing.tier)) {  // somebody else has saved the same
+      lock.unlock();
+      stored(writing);
+      return true;
+    }
     if (state.tier().read_only() || writing.facts.bytes > state.tier().capacity_bytes()) continue;
-    if (core_.make_room(writing.tier, writing.facts.bytes)) break;
     const bool in_time = core_.clock.now_s() < writing.since_s + kPatienceForRoomS;
+    if (state.removing.contains(writing.facts.name)) {
+      if (in_time) return false;
+      continue;
+    }
+    if (core_.make_room(writing.tier, writing.facts.bytes)) break;
     if (in_time && (state.leaving_bytes > 0 || (state.folder && !state.leads))) return false;
   }
   if (writing.tier == core_.tier_count()) {
@@ -286,6 +261,7 @@ void SaveJob::stored(Writing& writing) {
     lock.unlock();
     return failed(writing, fail(ErrorCode::kFull, "the index has no room for another extent"));
   }
+  const bool removed = !first && core_.index.at(*id).tiers == 0;  // while this copy was being written
   core_.set_on(*id, writing.tier);
   core_.tiers[writing.tier].counts.bytes_written += writing.facts.bytes;
   IndexRecord record;
@@ -306,6 +282,7 @@ void SaveJob::stored(Writing& writing) {
                      piece.first_block > 0 ? plan_.keys[piece.first_block - 1] : BlockKey{},
                      {keys.begin(), keys.end()},
                      core_.options.geometry.block_tokens});
+  if (removed) core_.remove_from(*id, writing.tier);
   lock.unlock();
   writing.over = !first;
   if (!first) return;
@@ -322,7 +299,8 @@ void SaveJob::begin_replica(Writing& writing) {
     const std::lock_guard lock(core_.mutex);
     TierState& state = core_.tiers[last];
     const bool wanted = last != writing.tier && !state.is_private() && !state.tier().read_only() &&
-                        !core_.index.at(*writing.stored).on(last) && core_.has_room(last, writing.facts.bytes);
+                        !core_.index.at(*writing.stored).on(last) && !state.removing.contains(writing.facts.name) &&
+                        core_.has_room(last, writing.facts.bytes);
     if (!wanted) return;
     IndexRecord record;
     record.type = Type::kWriting;

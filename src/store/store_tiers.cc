@@ -1,22 +1,33 @@
 #include "store/store_tiers.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "tier/tiers.h"
 
 namespace shale {
 
 Result<std::vector<StoreTier>> open_store_tiers(const std::vector<std::string_view>& urls, const Clock& clock) {
-  const std::vector<TierScheme> schemes = tier_schemes();
-  SHALE_ASSIGN(std::vector<TierSpec> specs, parse_tiers(urls));
+  SHALE_ASSIGN(const auto specs, parse_tiers(urls));
   std::vector<StoreTier> tiers;
-  for (TierSpec& spec : specs) {
-    const bool local = std::ranges::find(schemes, spec.scheme, &TierScheme::scheme)->local_folder;
-    spec.several_writers = local;
-    StoreTier& tier = tiers.emplace_back();
-    if (local) tier.folder = spec.place;
-    tier.shared = !local && !spec.place.empty();
-    SHALE_ASSIGN(tier.tier, make_tier(spec, clock));
+  for (const TierSpec& spec : specs) {
+    StoreTier opened;
+    if (spec.scheme == "file") {
+      DiskTierOptions disk;
+      disk.folder = spec.place;
+      disk.capacity_bytes = spec.capacity_bytes;
+      disk.direct_io = spec.flag("direct_io");
+      disk.io_uring = spec.flag("io_uring");
+      disk.sync = spec.flag("sync");
+      disk.name = spec.name;
+      disk.several_writers = true;
+      SHALE_ASSIGN(opened.tier, make_disk_tier(disk, clock));
+      if (spec.throttle) opened.tier = make_throttled_tier(std::move(opened.tier), *spec.throttle, clock);
+      opened.folder = spec.place;
+    } else {
+      SHALE_ASSIGN(opened.tier, make_tier(spec, clock));
+      opened.shared = spec.scheme != "memory";
+    }
+    tiers.push_back(std::move(opened));
   }
   return tiers;
 }

@@ -1,16 +1,17 @@
-// The tiers of a store, named by URLs.
+// Tiers of a store from text.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
+#include "core/clock.h"
+#include "core/error.h"
 #include "store/store.h"
 
 namespace shale {
 
-// One tier a URL, in their order, fast to slow (tier/tiers.h). Folders of this machine (file:) are indexed together
-// with every other store that opens them; mounted ones (dir:) are shared tiers; memory is the store's alone. `clock`
-// must outlive them. kInvalidArgument as parse_tiers(); kIo, kBusy.
+// One tier a URL (src/tier/tiers.h), fast to slow. Folders of this machine (file:) are shared with all stores that name
+// them; those of others (dir:) are asked, as is every scheme but memory:. kInvalidArgument, kIo.
 Result<std::vector<StoreTier>> open_store_tiers(const std::vector<std::string_view>& urls, const Clock& clock);
 
 }  // namespace shale

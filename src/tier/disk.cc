@@ -73,8 +73,7 @@ TierScheme file_scheme() {
                                    .direct_io = spec.flag("direct_io"),
                                    .io_uring = spec.flag("io_uring"),
                                    .sync = spec.flag("sync"),
-                                   .name = spec.name,
-                                   .several_writers = spec.several_writers},
+                                   .name = spec.name},
                                   clock);
           }};
 }

@@ -10,7 +10,9 @@ namespace {
 constexpr double kSmallBytesMax = 1 << 20;
 constexpr std::size_t kSamplesKept = 32;
 constexpr double kPeriodSecondsMax = 1.0;
-constexpr double kContrast = 2.0;  // bytes of a pair must differ by this factor to say anything about bandwidth
+constexpr std::size_t kGatheredMax = 128;
+constexpr double kLatencyShareMax = 0.8;  // of an operation's time, in telling whether the next one waited
+constexpr double kContrast = 2.0;         // bytes of a pair must differ by this factor to say anything about bandwidth
 constexpr double kTellingBytes = 128 << 10;  // what fewer bytes take is latency and noise
 
 double median(std::vector<double> values) {
@@ -37,35 +39,65 @@ double weighted_median(std::vector<std::pair<double, double>> values_and_weights
 
 SpeedFit::SpeedFit(double latency_s, double bytes_per_s) : guess_{latency_s, bytes_per_s, 0} {}
 
-void SpeedFit::started(double now_s) {
-  if (under_way_++ > 0) return;
-  period_start_s_ = period_end_s_ = now_s;
-  period_bytes_ = 0;
-}
-
-void SpeedFit::finished(double end_s, std::uint64_t bytes) {
+void SpeedFit::finished(double start_s, double end_s, std::uint64_t bytes, bool abandoned) {
   assert(under_way_ > 0);
   --under_way_;
-  period_end_s_ = std::max(period_end_s_, end_s);
-  period_bytes_ += bytes;
-  if (under_way_ == 0 || period_end_s_ - period_start_s_ > kPeriodSecondsMax) close_period();
+  if (bytes > 0) ended_.push_back({start_s, end_s, bytes});
+  if (under_way_ == 0) {
+    settle(ended_.size());
+    if (abandoned) return;
+    if (period_) emit_sample();
+    period_.reset();
+  } else if (ended_.size() >= kGatheredMax) {
+    settle(kGatheredMax / 2);  // the others may have been overtaken by one that is still to be reported
+  }
 }
 
-void SpeedFit::close_period() {
-  if (period_bytes_ > 0) {
-    const Sample sample{static_cast<double>(period_bytes_), period_end_s_ - period_start_s_};
-    Recent& recent = recent_[sample.bytes > kSmallBytesMax];
-    if (recent.samples.size() < kSamplesKept) {
-      recent.samples.push_back(sample);
-    } else {
-      recent.samples[recent.next] = sample;
-      recent.next = (recent.next + 1) % kSamplesKept;
-    }
-    ++samples_;
-    fitted_.reset();
+// The `operations` that started first.
+void SpeedFit::settle(std::size_t operations) {
+  std::ranges::sort(ended_, {}, [](const Operation& one) { return std::pair(one.start_s, one.end_s); });
+  const auto end = ended_.begin() + static_cast<std::ptrdiff_t>(operations);
+  std::for_each(ended_.begin(), end, [this](const Operation& operation) { take(operation); });
+  ended_.erase(ended_.begin(), end);
+}
+
+// While the latency is a guess it may be far too long, and would tear apart what was started together: of the shortest
+// operation a fifth at least is taken for its transfer.
+double SpeedFit::pipe_free_s() const {
+  return period_->end_s - std::min(fit().latency_s, kLatencyShareMax * period_->shortest_s);
+}
+
+void SpeedFit::take(const Operation& operation) {
+  const double seconds = operation.end_s - operation.start_s;
+  const double free_s = period_ ? pipe_free_s() : operation.start_s;
+  if (period_ && operation.start_s > free_s) {
+    emit_sample();
+    period_.reset();
   }
-  period_start_s_ = period_end_s_;
-  period_bytes_ = 0;
+  if (!period_) period_ = Period{operation.start_s, operation.end_s, 0, seconds, false};
+  waited_s_ += std::clamp(free_s - operation.start_s, 0.0, seconds);
+  period_->end_s = std::max(period_->end_s, operation.end_s);
+  period_->bytes += operation.bytes;
+  period_->shortest_s = std::min(period_->shortest_s, seconds);
+  if (period_->end_s - period_->start_s > kPeriodSecondsMax) {
+    emit_sample();
+    period_ = Period{period_->end_s, period_->end_s, 0, period_->shortest_s, true};
+  }
+}
+
+void SpeedFit::emit_sample() {
+  if (period_->bytes == 0) return;
+  Sample sample{static_cast<double>(period_->bytes), period_->end_s - period_->start_s};
+  if (period_->continued) sample.seconds += fit().latency_s;
+  Recent& recent = recent_[sample.bytes > kSmallBytesMax];
+  if (recent.samples.size() < kSamplesKept) {
+    recent.samples.push_back(sample);
+  } else {
+    recent.samples[recent.next] = sample;
+    recent.next = (recent.next + 1) % kSamplesKept;
+  }
+  ++samples_;
+  fitted_.reset();
 }
 
 SpeedFit::Line SpeedFit::fit() const {

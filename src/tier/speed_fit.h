@@ -9,11 +9,17 @@
 
 namespace shale {
 
-// Fits seconds = latency + bytes / bandwidth to recent work of one direction of one tier.
+// Fits seconds = latency + bytes / bandwidth to recent work of one direction of one tier, waiting left out.
 //
-// A sample is a *busy period*, from the start of an operation when none is under way to the end of the last one, and
-// its bytes: many operations started together are one sample, so that the fit says what loading that many bytes costs,
-// not how long each of them queued. A period that does not end is cut at a second.
+// The tier is taken for a pipe behind a delay: transfers pass one after the other, latencies overlap. So an operation
+// holds the pipe until `latency` before its end. One that starts later than that found the pipe free; one that starts
+// earlier waited, and belongs to the same *busy period*. A sample is a busy period, from the start of its first
+// operation to the end of its last, and its bytes: the fit says what loading that many bytes costs, not how long each
+// of them queued, nor how long the pipe lay idle while an answer was on its way. A period that does not end is cut at a
+// second; what follows has no latency of its own, and is given it.
+//
+// Operations may be reported long after they ended, in any order (nobody acts at the moment when an emulated one is
+// due): they are sorted by their starts once none is under way, or once many have gathered.
 //
 // Small (up to 1 MiB) and large periods are kept apart, the latest 32 of each, so that a long run of one size does not
 // forget the other, without which latency and bandwidth cannot be told apart. The slope is the weighted median of the
@@ -27,9 +33,13 @@ class SpeedFit {
  public:
   SpeedFit(double latency_s, double bytes_per_s);  // what holds until there are samples
 
-  void started(double now_s);
-  // Failed operations count with no bytes; a period without bytes is no sample.
-  void finished(double end_s, std::uint64_t bytes);
+  void started() { ++under_way_; }
+  // Ends one that started. Of one that failed: no bytes; it teaches nothing. `abandoned`: nobody waits for its end,
+  // which is still to come, and others may begin before it.
+  void finished(double start_s, double end_s, std::uint64_t bytes, bool abandoned = false);
+
+  // Sum over operations of the time in which the pipe was others', of those that are in the fit.
+  double waited_s() const { return waited_s_; }
 
   struct Line {
     double latency_s = 0;
@@ -47,7 +57,23 @@ class SpeedFit {
     std::vector<Sample> samples;
     std::size_t next = 0;
   };
-  void close_period();
+  struct Operation {
+    double start_s = 0;
+    double end_s = 0;
+    std::uint64_t bytes = 0;
+  };
+  // Operations of which each found the pipe held, but for the first.
+  struct Period {
+    double start_s = 0;
+    double end_s = 0;
+    std::uint64_t bytes = 0;
+    double shortest_s = 0;   // of its operations
+    bool continued = false;  // after a cut
+  };
+  void settle(std::size_t operations);
+  void take(const Operation& operation);
+  double pipe_free_s() const;
+  void emit_sample();
   Line fit_samples() const;
 
   Line guess_;
@@ -55,9 +81,9 @@ class SpeedFit {
   std::uint64_t samples_ = 0;
   mutable std::optional<Line> fitted_;
   std::uint64_t under_way_ = 0;
-  double period_start_s_ = 0;
-  double period_end_s_ = 0;
-  std::uint64_t period_bytes_ = 0;
+  std::vector<Operation> ended_;  // and not settled
+  std::optional<Period> period_;
+  double waited_s_ = 0;
 };
 
 }  // namespace shale

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <mutex>
 #include <utility>
 
@@ -20,16 +21,28 @@ class Pipe {
     if (bytes_per_s_ <= 0) return now_s;
     const std::lock_guard lock(mutex_);
     free_at_s_ = std::max(free_at_s_, now_s) + static_cast<double>(bytes) / bytes_per_s_;
+    passing_until_s_.push_back(free_at_s_);
     return free_at_s_;
+  }
+
+  // Transfers that have not passed, whether or not anybody has asked for those that have.
+  TierQueue queued(double now_s) {
+    const std::lock_guard lock(mutex_);
+    while (!passing_until_s_.empty() && passing_until_s_.front() <= now_s) passing_until_s_.pop_front();
+    if (passing_until_s_.empty()) return {};
+    return {passing_until_s_.size(), static_cast<std::uint64_t>((free_at_s_ - now_s) * bytes_per_s_)};
   }
 
  private:
   const double bytes_per_s_;
   std::mutex mutex_;
   double free_at_s_ = 0;
+  std::deque<double> passing_until_s_;  // ascending; each transfer's end
 };
 
 double or_inner(double throttled, double inner) { return throttled > 0 ? std::min(throttled, inner) : inner; }
+
+TierQueue longer(const TierQueue& a, const TierQueue& b) { return a.bytes < b.bytes ? b : a; }
 
 TierSpeed first_guess(const TierSpeed& inner, const Throttle& throttle) {
   return {std::max(inner.latency_s, throttle.latency_s), or_inner(throttle.read_bytes_per_s, inner.read_bytes_per_s),
@@ -45,6 +58,8 @@ class ThrottledTier final : public TierWrapper {
         writes_(throttle_.write_bytes_per_s) {}
 
   std::string emulated() const override { return throttle_.name; }
+  TierQueue reads_queued() const override { return longer(inner().reads_queued(), reads_.queued(clock_.now_s())); }
+  TierQueue writes_queued() const override { return longer(inner().writes_queued(), writes_.queued(clock_.now_s())); }
   std::string describe() const override { return fmt::format("{}, emulating {}", inner().describe(), throttle_.name); }
 
  private:
@@ -62,10 +77,10 @@ class ThrottledTier final : public TierWrapper {
 
   class Read final : public TierRead {
    public:
-    Read(ThrottledTier& tier, Due<TierRead> due, const BlobRange& range)
-        : tier_(tier), due_(std::move(due)), range_(range) {}
+    Read(ThrottledTier& tier, Due<TierRead> due, const BlobRange& range, std::uint64_t bytes)
+        : tier_(tier), due_(std::move(due)), range_(range), bytes_(bytes) {}
     ~Read() override {
-      if (!taken_) tier_.finished_read(due_.start_s, due_.due_s - due_.start_s, dropped(), range_);
+      if (!taken_) tier_.finished_read(due_.start_s, due_.due_s - due_.start_s, dropped(), range_, bytes_);
     }
     bool ready() const override { return due_.ready(tier_.clock_); }
     double seconds() const override { return due_.seconds(); }
@@ -82,6 +97,7 @@ class ThrottledTier final : public TierWrapper {
     ThrottledTier& tier_;
     const Due<TierRead> due_;
     const BlobRange range_;
+    const std::uint64_t bytes_;
     bool taken_ = false;
   };
 
@@ -116,7 +132,8 @@ class ThrottledTier final : public TierWrapper {
   std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
     const std::uint64_t bytes = range.whole() ? inner().blob_bytes(id) : range.bytes;
     const double due_s = reads_.pass(start_s, bytes) + throttle_.latency_s;
-    return std::make_shared<Read>(*this, Due<TierRead>{inner().read(id, range), start_s, due_s}, range);
+    auto read = range.whole() ? inner().read(id, bytes) : inner().read(id, range);
+    return std::make_shared<Read>(*this, Due<TierRead>{std::move(read), start_s, due_s}, range, bytes);
   }
 
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
@@ -126,8 +143,8 @@ class ThrottledTier final : public TierWrapper {
   }
 
   const Throttle throttle_;
-  Pipe reads_;
-  Pipe writes_;
+  mutable Pipe reads_;
+  mutable Pipe writes_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -20,8 +21,8 @@ Tier::Tier(Options options, const Clock& clock)
     : clock_(clock),
       name_(std::move(options.name)),
       capacity_bytes_(options.capacity_bytes),
-      read_fit_(options.first_guess.latency_s, options.first_guess.read_bytes_per_s),
-      write_fit_(options.first_guess.latency_s, options.first_guess.write_bytes_per_s) {}
+      reads_(options.first_guess.latency_s, options.first_guess.read_bytes_per_s),
+      writes_(options.first_guess.latency_s, options.first_guess.write_bytes_per_s) {}
 
 std::uint64_t Tier::used_bytes() const {
   const std::lock_guard lock(mutex_);
@@ -58,11 +59,39 @@ bool Tier::reserve(std::uint64_t bytes) {
   return true;
 }
 
-std::shared_ptr<TierRead> Tier::read(const BlobId& id, const BlobRange& range) {
+void Tier::Direction::start(double start_s, std::uint64_t bytes_expected) {
+  fit.started();
+  under_way.emplace(start_s, bytes_expected);
+  bytes_under_way += bytes_expected;
+}
+
+void Tier::Direction::finish(double start_s, double end_s, std::uint64_t bytes, bool cancelled) {
+  fit.finished(start_s, end_s, bytes, cancelled);
+  // Of several that started at one instant any may go first, but the one expected to be of this size.
+  const auto [first, last] = under_way.equal_range(start_s);
+  assert(first != last);
+  const auto same = std::find_if(first, last, [bytes](const auto& one) { return one.second == bytes; });
+  const auto ended = same != last ? same : first;
+  bytes_under_way -= ended->second;
+  under_way.erase(ended);
+}
+
+std::shared_ptr<TierRead> Tier::read(const BlobId& id, std::uint64_t bytes_expected) {
   const double start_s = clock_.now_s();
   {
     const std::lock_guard lock(mutex_);
-    read_fit_.started(start_s);
+    if (bytes_expected == 0 && stats_.reads > 0) bytes_expected = stats_.read_bytes / stats_.reads;
+    reads_.start(start_s, bytes_expected);
+  }
+  return read_impl(id, {}, start_s);
+}
+
+std::shared_ptr<TierRead> Tier::read(const BlobId& id, const BlobRange& range) {
+  if (range.whole()) return read(id);
+  const double start_s = clock_.now_s();
+  {
+    const std::lock_guard lock(mutex_);
+    reads_.start(start_s, range.bytes);
   }
   return read_impl(id, range, start_s);
 }
@@ -85,7 +114,7 @@ std::shared_ptr<TierWrite> Tier::write(const BlobId& id, BlobBytes bytes) {
   }
   {
     const std::lock_guard lock(mutex_);
-    write_fit_.started(start_s);
+    writes_.start(start_s, size);
   }
   return write_impl(id, std::move(bytes), start_s);
 }
@@ -108,22 +137,25 @@ Status Tier::remove(const BlobId& id) {
   return {};
 }
 
-void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range) {
+void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range,
+                         std::uint64_t bytes_cancelled) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t bytes = result ? std::min<std::uint64_t>((*result)->size(), range.bytes) : 0;
-  read_fit_.finished(start_s + seconds, bytes);
+  const bool cancelled = !result && result.error().code == ErrorCode::kCancelled;
+  reads_.finish(start_s, start_s + seconds, result ? bytes : bytes_cancelled, cancelled);
   if (result) {
     ++stats_.reads;
     stats_.read_bytes += bytes;
     stats_.read_seconds += seconds;
-  } else if (result.error().code != ErrorCode::kCancelled) {
+  } else if (!cancelled) {
     ++(result.error().code == ErrorCode::kNotFound ? stats_.misses : stats_.read_errors);
   }
 }
 
 void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status) {
   const std::lock_guard lock(mutex_);
-  write_fit_.finished(start_s + seconds, stored ? bytes : 0);
+  const bool cancelled = !status && status.error().code == ErrorCode::kCancelled;
+  writes_.finish(start_s, start_s + seconds, stored || cancelled ? bytes : 0, cancelled);
   const auto room = static_cast<std::int64_t>(stored_bytes(bytes));
   reserved_bytes_ -= room;
   if (stored) {
@@ -134,26 +166,50 @@ void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, b
     ++stats_.writes;
     stats_.written_bytes += stored ? bytes : 0;
     stats_.write_seconds += seconds;
-  } else if (status.error().code != ErrorCode::kCancelled) {
+  } else if (!cancelled) {
     ++(status.error().code == ErrorCode::kFull ? stats_.refused_full : stats_.write_errors);
   }
 }
 
 TierStats Tier::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  TierStats stats = stats_;
+  stats.read_wait_seconds = reads_.fit.waited_s();
+  stats.write_wait_seconds = writes_.fit.waited_s();
+  return stats;
 }
 
 TierSpeed Tier::speed() const {
   const std::lock_guard lock(mutex_);
-  const SpeedFit::Line reads = read_fit_.fit();
-  return {reads.latency_s, reads.bytes_per_s, write_fit_.fit().bytes_per_s, reads.samples};
+  const SpeedFit::Line reads = reads_.fit.fit();
+  return {reads.latency_s, reads.bytes_per_s, writes_.fit.fit().bytes_per_s, reads.samples};
+}
+
+TierQueue Tier::reads_queued() const {
+  const std::lock_guard lock(mutex_);
+  return {reads_.under_way.size(), reads_.bytes_under_way};
+}
+
+TierQueue Tier::writes_queued() const {
+  const std::lock_guard lock(mutex_);
+  return {writes_.under_way.size(), writes_.bytes_under_way};
+}
+
+double Tier::read_eta_s(std::uint64_t bytes) const {
+  const TierSpeed speed = this->speed();
+  return speed.latency_s + static_cast<double>(reads_queued().bytes + bytes) / speed.read_bytes_per_s;
+}
+
+double Tier::write_eta_s(std::uint64_t bytes) const {
+  const TierSpeed speed = this->speed();
+  return speed.latency_s + static_cast<double>(writes_queued().bytes + bytes) / speed.write_bytes_per_s;
 }
 
 void Tier::expect(const TierSpeed& speed) {
   const std::lock_guard lock(mutex_);
-  read_fit_ = SpeedFit(speed.latency_s, speed.read_bytes_per_s);
-  write_fit_ = SpeedFit(speed.latency_s, speed.write_bytes_per_s);
+  assert(reads_.under_way.empty() && writes_.under_way.empty());
+  reads_ = Direction(speed.latency_s, speed.read_bytes_per_s);
+  writes_ = Direction(speed.latency_s, speed.write_bytes_per_s);
 }
 
 Status Tier::measure() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -55,9 +56,18 @@ struct TierStats {
   std::uint64_t writes = 0, written_bytes = 0, write_errors = 0, removals = 0;
   std::uint64_t refused_full = 0;
   double read_seconds = 0, write_seconds = 0;  // sum over successful operations of start to completion
+  // Of those, what passed while the tier was busy with earlier ones of the same direction, by speed_fit.h.
+  double read_wait_seconds = 0, write_wait_seconds = 0;
 };
 
-// What an operation costs here, fitted to recent ones: seconds = latency + bytes / bandwidth (speed_fit.h).
+// What stands before an operation of one direction that would start now.
+struct TierQueue {
+  std::uint64_t operations = 0;
+  std::uint64_t bytes = 0;  // of a read whose size nobody told, as many as the mean of those before it
+};
+
+// What an operation costs here once its turn comes, fitted to recent ones: seconds = latency + bytes / bandwidth
+// (speed_fit.h).
 struct TierSpeed {
   double latency_s = 0;  // of a read
   double read_bytes_per_s = 0;
@@ -117,9 +127,11 @@ class Tier {
 
   // Thread-safe, all of them. `read` and `write` start an operation and return; reads of several blobs started together
   // overlap. The others ask the store and may block as long as its latency.
+  // `bytes_expected`: of the blob, for `reads_queued`; 0 where the caller does not know.
+  std::shared_ptr<TierRead> read(const BlobId& id, std::uint64_t bytes_expected = 0);
   // Of a range only what lies in it is read, to whole blocks, and counted; a blob that cannot hold it is kCorrupt. Its
   // frame is not verified.
-  std::shared_ptr<TierRead> read(const BlobId& id, const BlobRange& range = {});
+  std::shared_ptr<TierRead> read(const BlobId& id, const BlobRange& range);
   // kFull (without writing) when capacity would be passed, or when the device is full; nothing half-written is ever
   // visible. Writing a blob that exists is a success that changes nothing.
   std::shared_ptr<TierWrite> write(const BlobId& id, BlobBytes bytes);
@@ -141,6 +153,12 @@ class Tier {
 
   TierStats stats() const;
   TierSpeed speed() const;
+  virtual TierQueue reads_queued() const;
+  virtual TierQueue writes_queued() const;
+  // In how many seconds a read, or write, of `bytes` that started now would be done, those before it included:
+  // latency + (bytes queued + bytes) / bandwidth.
+  double read_eta_s(std::uint64_t bytes) const;
+  double write_eta_s(std::uint64_t bytes) const;
   // What an earlier process measured, in place of the first guess. Before the first operation.
   void expect(const TierSpeed& speed);
   // Writes, reads back and removes blobs of 256 KiB and 4 MiB to fill `speed()`; takes well under a second.
@@ -168,8 +186,10 @@ class Tier {
   // Called before a write is refused for lack of room; true when `count_stored` brought news.
   virtual bool count_again() { return false; }
 
-  // kCancelled, for what nobody waited to see the end of, counts as nothing.
-  void finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range);
+  // kCancelled, for what nobody waited to see the end of, counts as nothing but for the time that its `bytes_cancelled`
+  // took of the tier.
+  void finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range,
+                     std::uint64_t bytes_cancelled = 0);
   // `bytes` as written; `stored`: false when the blob was there already or the write failed, so that the room reserved
   // for it is given back.
   void finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status);
@@ -180,6 +200,16 @@ class Tier {
   const Clock& clock_;
 
  private:
+  // What is under way in one direction, and what such work costs.
+  struct Direction {
+    Direction(double latency_s, double bytes_per_s) : fit(latency_s, bytes_per_s) {}
+    void start(double start_s, std::uint64_t bytes_expected);
+    void finish(double start_s, double end_s, std::uint64_t bytes, bool cancelled);
+
+    SpeedFit fit;
+    std::multimap<double, std::uint64_t> under_way;  // bytes expected, by start
+    std::uint64_t bytes_under_way = 0;
+  };
   bool reserve(std::uint64_t bytes);
   std::uint64_t used_bytes_locked() const;
   Status measure_reads_and_writes(Hash128 object, std::uint32_t blobs, std::uint64_t bytes);
@@ -192,8 +222,8 @@ class Tier {
   std::int64_t written_bytes_ = 0;   // stored by all writes so far
   std::uint64_t counts_ = 0;         // of what is stored
   TierStats stats_;
-  SpeedFit read_fit_;
-  SpeedFit write_fit_;
+  Direction reads_;
+  Direction writes_;
 };
 
 }  // namespace shale

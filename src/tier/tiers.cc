@@ -147,12 +147,12 @@ Status check_distinct(const std::vector<TierSpec>& specs) {
 
 }  // namespace
 
-bool TierSpec::flag(std::string_view name) const {
-  const auto given = std::ranges::find(flags, name, &std::pair<std::string, bool>::first);
+bool TierSpec::flag(std::string_view wanted) const {
+  const auto given = std::ranges::find(flags, wanted, &std::pair<std::string, bool>::first);
   if (given != flags.end()) return given->second;
   const Result<TierScheme> row = find_scheme(scheme);
   assert(row);
-  const auto known = std::ranges::find(row->flags, name, &TierScheme::Flag::name);
+  const auto known = std::ranges::find(row->flags, wanted, &TierScheme::Flag::name);
   assert(known != row->flags.end());
   return known->unset;
 }

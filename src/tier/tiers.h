@@ -42,11 +42,9 @@ struct TierSpec {
   std::string place;  // a folder; empty where the scheme has none
   std::optional<Throttle> throttle = {};
   std::vector<std::pair<std::string, bool>> flags = {};  // that differ from what the row says
-  // Never from a URL: said by owners that index the folder together (DiskTierOptions::several_writers).
-  bool several_writers = false;
 
   // Of a flag that the scheme has.
-  bool flag(std::string_view name) const;
+  bool flag(std::string_view wanted) const;
 };
 
 struct TierScheme {

@@ -107,8 +107,11 @@ TEST(IndexRecords, EveryTypeComesBack) {
       EXPECT_EQ(record.facts.expires_s, 1e9);
       EXPECT_FALSE(record.facts.exact);
     }
-    if (record.type == Type::kLease) EXPECT_EQ(record.expires_s, 34);
-    if (record.type == Type::kRemoved) EXPECT_EQ(record.tag, 90u);
+    if (record.type == Type::kLease) {
+      EXPECT_EQ(record.expires_s, 34);
+    } else if (record.type == Type::kRemoved || record.type == Type::kSettled) {
+      EXPECT_EQ(record.tag, 90u);
+    }
   }
   EXPECT_EQ(types,
             (std::vector{Type::kRealm, Type::kStored, Type::kRealm, Type::kStored, Type::kLease, Type::kWriting,

@@ -98,18 +98,20 @@ TEST(StoreInC, ALookUpALoadAndWhatIsSharedOnceSaved) {
   EXPECT_EQ(store.lookup(keys)->blocks, 16u);
   EXPECT_EQ(store.lookup(keys, {}, "somebody else")->blocks, 0u) << "tenants do not see one another";
 
-  Arrays loaded(64);
-  auto load = store.load(keys, loaded.view()).value();
-  ASSERT_TRUE(load.wait());
-  EXPECT_TRUE(load.done());
-  EXPECT_EQ(loaded, saved);
-  EXPECT_TRUE(load.failures()->empty());
-  ASSERT_FALSE(load.runs()->empty());
-  EXPECT_STREQ(load.runs()->front().method, "full");
-  EXPECT_EQ(load.runs()->front().rows, nullptr);
-  EXPECT_TRUE(std::ranges::equal(load.lineage_keys(keys).value(), keys, [](const kv::Key& a, const kv::Key& b) {
-    return std::memcmp(&a, &b, sizeof a) == 0;
-  }));
+  {
+    Arrays loaded(64);
+    auto load = store.load(keys, loaded.view()).value();
+    ASSERT_TRUE(load.wait());
+    EXPECT_TRUE(load.done());
+    EXPECT_EQ(loaded, saved);
+    EXPECT_TRUE(load.failures()->empty());
+    ASSERT_FALSE(load.runs()->empty());
+    EXPECT_STREQ(load.runs()->front().method, "full");
+    EXPECT_EQ(load.runs()->front().rows, nullptr);
+    EXPECT_TRUE(std::ranges::equal(load.lineage_keys(keys).value(), keys, [](const kv::Key& a, const kv::Key& b) {
+      return std::memcmp(&a, &b, sizeof a) == 0;
+    }));
+  }
 
   auto again = store.save(keys, saved.view()).value();
   ASSERT_TRUE(again.wait());

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "store/store_fixture.h"
+#include "store/store_tiers.h"
 
 namespace shale::testing {
 namespace {
@@ -64,7 +65,26 @@ TEST(StoreProcesses, ASharedTierIsAskedBehindPending) {
   EXPECT_TRUE(within_seconds([&] { return other->lookup(keys).blocks == 150; }));
   EXPECT_EQ(other->stats().discovered_extents, 3u);
   EXPECT_EQ(load_all(*other, keys), 150u);
-  EXPECT_EQ(load_all(*open(), std::span(keys).first(0)), 0u);
+}
+
+TEST(StoreProcesses, UrlsNameTiersWithTheirSharing) {
+  const TemporaryFolder folder;
+  const RealClock clock;
+  const std::string file = "file://" + (folder.path() / "a").string() + "?size=10MB&throttle=1GB/s,1us&direct_io=off";
+  const std::string dir = "dir://" + (folder.path() / "b").string();
+  auto tiers = open_store_tiers({"memory:?size=1MB", file, dir}, clock);
+  ASSERT_TRUE(tiers.has_value()) << tiers.error().message;
+  ASSERT_EQ(tiers->size(), 3u);
+  EXPECT_TRUE((*tiers)[0].folder.empty() && !(*tiers)[0].shared);
+  EXPECT_EQ((*tiers)[1].folder, folder.path() / "a");
+  EXPECT_TRUE((*tiers)[2].shared);
+  const auto other = open_store_tiers({file}, clock);
+  ASSERT_TRUE(other.has_value());
+  EXPECT_FALSE((*other)[0].tier->read_only()) << "both may write";
+  const auto store = Store::open(small_options(), std::move(*tiers), clock).value();
+  ASSERT_TRUE(save_all(*store, chain_of(1, 20)));
+  EXPECT_EQ(load_all(*store, chain_of(1, 20)), 20u);
+  EXPECT_EQ(code_of(open_store_tiers({"nothing:"}, clock)), ErrorCode::kInvalidArgument);
 }
 
 TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
@@ -88,7 +108,7 @@ TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
   const auto store = open_on(folder, clock, kCapacity);
   std::mt19937 random(seed);
   for (;;) {
-    const auto keys = chain_number(random() % 40);
+    const auto keys = chain_number(static_cast<std::uint32_t>(random() % 40));
     if (random() % 3 != 0) (void)save_all(*store, keys);
     if (random() % 3 == 0) (void)load_all(*store, keys);
     if (random() % 8 == 0) (void)store->remove(keys);

@@ -264,8 +264,8 @@ TEST_F(StoreTest, AFullMemoryPushesDownWhatIsWorthLeast) {
     StoreHints hints;
     hints.recompute_s = c == 0 ? 100 : 1;
     ASSERT_TRUE(save_all(*store, chains.back(), hints));
+    ASSERT_TRUE(store->flush()) << "what is being copied to the disk stays in memory";
   }
-  ASSERT_TRUE(store->flush());
   for (const auto& keys : chains) EXPECT_EQ(load_all(*store, keys), 64u);
   EXPECT_EQ(store->lookup(chains[0]).tier, 0u) << "it costs most";
   EXPECT_EQ(store->lookup(chains[1]).tier, 1u);
@@ -295,7 +295,9 @@ TEST_F(StoreTest, AFullStoreForgetsWhatIsWorthLeastAndKeepsWhatIsPinned) {
   EXPECT_GT(stats.tiers[1].removed, 0u);
   expect_sound(*store);
   EXPECT_EQ(store->unpin(pinned), 32u);
-  for (int c = 40; c < 80; ++c) ASSERT_TRUE(save_all(*store, chain_of(1000 * (c + 1), 32)));
+  StoreHints dear;
+  dear.recompute_s = 10;
+  for (int c = 40; c < 80; ++c) ASSERT_TRUE(save_all(*store, chain_of(1000 * (c + 1), 32), dear));
   EXPECT_EQ(store->lookup(pinned).blocks, 0u);
 }
 
@@ -388,7 +390,8 @@ TEST_F(StoreTest, LossyIsFoundByThoseWhoAcceptItAndLeavesALineage) {
   StoreHints hints;
   hints.method = Method::parse("int8").value();
   hints.quality = 0.9;
-  ASSERT_TRUE(save_all(*store, keys, hints));
+  const Status saved = save_all(*store, keys, hints);
+  ASSERT_TRUE(saved) << saved.error().message;
   EXPECT_EQ(store->lookup(keys).blocks, 0u);
   EXPECT_EQ(store->lookup(keys, {.exact = false, .quality_min = 0.95}).blocks, 0u);
   const StoreLookup found = store->lookup(keys, {.exact = false, .quality_min = 0.9});

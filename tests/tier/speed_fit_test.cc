@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "tier/buffer_pool.h"
 
@@ -15,9 +18,10 @@ constexpr double kBandwidth = 1.5e9;
 class Feed {
  public:
   void one(double bytes, double factor = 1) {
-    fit.started(now_s);
+    const double start_s = now_s;
+    fit.started();
     now_s += (kLatency + bytes / kBandwidth) * factor;
-    fit.finished(now_s, static_cast<std::uint64_t>(bytes));
+    fit.finished(start_s, now_s, static_cast<std::uint64_t>(bytes));
     now_s += 0.01;  // idle between periods belongs to none
   }
   SpeedFit fit{1e-3, 1e8};
@@ -70,8 +74,8 @@ TEST(SpeedFitTest, FollowsADeviceThatBecomesSlower) {
 TEST(SpeedFitTest, OneSizeLeavesTheLatencyAtItsGuessOrBelow) {
   SpeedFit fit(1e-4, 1e8);
   for (int i = 0; i < 4; ++i) {
-    fit.started(i);
-    fit.finished(i + 0.0011, 1000000);
+    fit.started();
+    fit.finished(i, i + 0.0011, 1000000);
   }
   EXPECT_NEAR(fit.fit().latency_s, 1e-4, 1e-9);
   EXPECT_NEAR(fit.fit().bytes_per_s, 1e9, 1);
@@ -80,28 +84,66 @@ TEST(SpeedFitTest, OneSizeLeavesTheLatencyAtItsGuessOrBelow) {
 // One slow manifest on a busy machine must not make megabytes look slow.
 TEST(SpeedFitTest, SmallPeriodsAloneLeaveTheBandwidthAtItsGuess) {
   SpeedFit fit(1e-4, 1e9);
-  fit.started(0);
-  fit.finished(0.005, 8192);
-  fit.started(1);
-  fit.finished(1.001, 20000);
+  fit.started();
+  fit.finished(0, 0.005, 8192);
+  fit.started();
+  fit.finished(1, 1.001, 20000);
   EXPECT_EQ(fit.fit().bytes_per_s, 1e9);
   EXPECT_NEAR(fit.fit().latency_s, 0.005, 1e-4);
 }
 
 TEST(SpeedFitTest, OperationsTogetherAreOneSampleOfTheirSum) {
   SpeedFit fit(0, 1e8);
-  for (int i = 0; i < 10; ++i) fit.started(1.0);
-  for (int i = 1; i <= 10; ++i) fit.finished(1.0 + 0.01 * i, 10000000);
+  for (int i = 0; i < 10; ++i) fit.started();
+  for (int i = 1; i <= 10; ++i) fit.finished(1.0, 1.0 + 0.01 * i, 10000000);
   EXPECT_EQ(fit.fit().samples, 1u);
   EXPECT_NEAR(fit.fit().bytes_per_s, 1e9, 1e3);
 }
 
+// Far away, with much of the pipe idle though something is always under way.
+TEST(SpeedFitTest, LatenciesThatOverlapAreNoBusyPipe) {
+  SpeedFit fit(1e-2, 1e9);
+  constexpr double kFar = 0.1, kRate = 1e8;
+  for (int i = 0; i < 20; ++i) {  // learns it alone
+    fit.started();
+    const double seconds = kFar + (i % 2 ? 1e7 : 1e6) / kRate;
+    fit.finished(i, i + seconds, i % 2 ? 10000000 : 1000000);
+  }
+  for (int i = 0; i < 40; ++i) fit.started();
+  for (int i = 0; i < 40; ++i) fit.finished(100 + 0.09 * i, 100 + 0.09 * i + kFar + 1e6 / kRate, 1000000);
+  EXPECT_EQ(fit.fit().samples, 60u) << "each found the pipe free";
+  EXPECT_EQ(fit.waited_s(), 0);
+  EXPECT_NEAR(fit.fit().latency_s, kFar, 1e-3 * kFar);
+  EXPECT_NEAR(fit.fit().bytes_per_s, kRate, 1e-2 * kRate);
+}
+
+TEST(SpeedFitTest, TheOrderOfReportsDoesNotMatter) {
+  SpeedFit in_order(0.01, 1e8), reversed(0.01, 1e8);
+  std::vector<std::pair<double, double>> operations;
+  double free_s = 0;
+  for (int i = 0; i < 60; ++i) {
+    const double start_s = i * 0.02 + (i / 10) * 1.0;
+    free_s = std::max(free_s, start_s) + 0.03;
+    operations.emplace_back(start_s, free_s + 0.005);
+    in_order.started();
+    reversed.started();
+  }
+  for (const auto& [start_s, end_s] : operations) in_order.finished(start_s, end_s, 3000000);
+  std::ranges::reverse(operations);
+  for (const auto& [start_s, end_s] : operations) reversed.finished(start_s, end_s, 3000000);
+  EXPECT_EQ(in_order.fit().samples, reversed.fit().samples);
+  EXPECT_EQ(in_order.fit().bytes_per_s, reversed.fit().bytes_per_s);
+  EXPECT_EQ(in_order.waited_s(), reversed.waited_s());
+  EXPECT_GT(in_order.waited_s(), 0);
+  EXPECT_NEAR(in_order.fit().bytes_per_s, 1e8, 2e6);
+}
+
 TEST(SpeedFitTest, APeriodThatNeverEndsIsCut) {
   SpeedFit fit(0, 1e8);
-  fit.started(0);
-  for (int i = 0; i < 50; ++i) {
-    fit.started(0.1 * i);
-    fit.finished(0.1 * (i + 1), 50000000);
+  fit.started();  // and hangs
+  for (int i = 0; i < 200; ++i) {
+    fit.started();
+    fit.finished(0.1 * i, 0.1 * (i + 1), 50000000);
   }
   EXPECT_GE(fit.fit().samples, 4u);
   EXPECT_NEAR(fit.fit().bytes_per_s, 5e8, 1e3);
@@ -109,8 +151,8 @@ TEST(SpeedFitTest, APeriodThatNeverEndsIsCut) {
 
 TEST(SpeedFitTest, FailuresTeachNothing) {
   SpeedFit fit(1e-3, 1e8);
-  fit.started(0);
-  fit.finished(9, 0);
+  fit.started();
+  fit.finished(0, 9, 0);
   EXPECT_EQ(fit.fit().samples, 0u);
 }
 

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <random>
+
 #include "support/faulty_tier.h"
 #include "tier/blobs.h"
 #include "tier/tiers.h"
@@ -63,6 +66,86 @@ TEST_F(ThrottleTest, ItsSpeedIsWhatItEmulates) {
   EXPECT_NEAR(tier->speed().latency_s, 0.010, 1e-4);
   EXPECT_NEAR(tier->speed().read_bytes_per_s, slow_.read_bytes_per_s, 1e-3 * slow_.read_bytes_per_s);
   EXPECT_NEAR(tier->speed().write_bytes_per_s, slow_.write_bytes_per_s, 1e-3 * slow_.write_bytes_per_s);
+}
+
+TEST_F(ThrottleTest, AReadsEstimateIncludesThoseBeforeIt) {
+  const auto tier = make(slow_);
+  EXPECT_NEAR(tier->read_eta_s(kBytes), 0.020, 1e-9);
+  std::vector<std::shared_ptr<TierRead>> burst;
+  for (std::uint32_t i = 0; i < 20; ++i) burst.push_back(tier->read(blob_id(1, i % 8), kBytes));
+  EXPECT_EQ(tier->reads_queued().operations, 20u);
+  EXPECT_EQ(tier->reads_queued().bytes, 20 * kBytes);
+  EXPECT_EQ(tier->writes_queued().bytes, 0u);
+  const double estimate_s = tier->read_eta_s(kBytes);
+  const auto last = tier->read(blob_id(1, 0));
+  EXPECT_TRUE(last->take());
+  EXPECT_NEAR(last->seconds(), 0.010 + 21 * 0.010, 1e-9);
+  EXPECT_NEAR(estimate_s, last->seconds(), 1e-6);
+  EXPECT_EQ(tier->reads_queued().operations, 0u) << "the others have passed, though nobody has taken them";
+  EXPECT_NEAR(tier->read_eta_s(kBytes), 0.020, 1e-9);
+}
+
+TEST_F(ThrottleTest, HalfABurstLaterHalfOfItIsAhead) {
+  const auto tier = make(slow_);
+  std::vector<std::shared_ptr<TierWrite>> burst;
+  for (std::uint32_t i = 0; i < 20; ++i) burst.push_back(tier->write(blob_id(2, i), blob_bytes(blob_id(2, i), kBytes)));
+  EXPECT_NEAR(tier->write_eta_s(kBytes), 0.010 + 21 * 0.020, 1e-6);
+  clock_.advance(0.2);
+  EXPECT_EQ(tier->writes_queued().operations, 10u);
+  EXPECT_NEAR(tier->write_eta_s(kBytes), 0.010 + 11 * 0.020, 1e-6);
+}
+
+TEST_F(ThrottleTest, ABurstIsNoVerdictOnTheTier) {
+  const auto tier = make(slow_);
+  ASSERT_TRUE(tier->measure());
+  const TierSpeed before = tier->speed();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::shared_ptr<TierRead>> burst;
+    for (std::uint32_t i = 0; i < 20; ++i) burst.push_back(tier->read(blob_id(1, i % 8), kBytes));
+    clock_.advance(3);  // nobody comes for them
+    for (const auto& read : burst) EXPECT_TRUE(read->take());
+  }
+  EXPECT_GT(tier->speed().samples, before.samples);
+  EXPECT_NEAR(tier->speed().latency_s, before.latency_s, 0.02 * before.latency_s);
+  EXPECT_NEAR(tier->speed().read_bytes_per_s, before.read_bytes_per_s, 0.02 * before.read_bytes_per_s);
+  EXPECT_NEAR(tier->stats().read_wait_seconds, 3 * 0.010 * (19 * 20 / 2), 0.1);
+}
+
+// As an engine under load reads: chats arrive at random, each asks for some chunks at once and takes them when its turn
+// comes, so that on a far tier something is always under way.
+TEST_F(ThrottleTest, ReadsThatOverlapAndAreTakenLateLeaveItsSpeedAsItIs) {
+  const Throttle far = {"far", 0.120, 60e6, 40e6};
+  for (const double load : {0.2, 0.6, 0.95}) {
+    const auto tier = make(far);
+    std::mt19937 random(5);
+    std::exponential_distribution<double> pause(load * far.read_bytes_per_s / (2.5 * kBytes));
+    std::deque<std::pair<double, std::shared_ptr<TierRead>>> waiting;  // when each is taken
+    for (int chat = 0; chat < 400; ++chat) {
+      clock_.advance(pause(random));
+      const double turn_s = clock_.now_s() + 0.3 + 0.001 * static_cast<double>(random() % 700);
+      for (std::uint32_t chunk = 0; chunk < 1 + chat % 4u; ++chunk) {
+        waiting.emplace_back(turn_s, tier->read(blob_id(1, chunk), kBytes));
+      }
+      while (!waiting.empty() && waiting.front().first <= clock_.now_s()) {
+        EXPECT_TRUE(waiting.front().second->take());
+        waiting.pop_front();
+      }
+    }
+    for (const auto& [turn_s, read] : waiting) EXPECT_TRUE(read->take());
+    EXPECT_NEAR(tier->speed().latency_s, far.latency_s, 0.05 * far.latency_s) << load;
+    EXPECT_NEAR(tier->speed().read_bytes_per_s, far.read_bytes_per_s, 0.05 * far.read_bytes_per_s) << load;
+  }
+}
+
+TEST_F(ThrottleTest, DroppedReadsTookTheirTime) {
+  const auto tier = make(slow_);
+  ASSERT_TRUE(tier->measure());
+  for (int round = 0; round < 20; ++round) {
+    (void)tier->read(blob_id(1, 0));
+    EXPECT_TRUE(tier->read(blob_id(1, 1))->take());
+    clock_.advance(1);
+  }
+  EXPECT_NEAR(tier->speed().read_bytes_per_s, slow_.read_bytes_per_s, 0.02 * slow_.read_bytes_per_s);
 }
 
 TEST_F(ThrottleTest, DroppedOperationsCountAsNothingAndHoldNobodyUp) {

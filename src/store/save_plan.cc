@@ -1,0 +1,44 @@
+#include <algorithm>
+
+#include "store/store_save.h"
+
+namespace shale {
+
+void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
+  const std::span<const BlockKey> keys = plan.keys;
+  const auto end = static_cast<std::uint32_t>(keys.size());
+  const std::uint32_t chunk = core.chunk_blocks();
+  SegmentFilter filter;
+  filter.exact = plan.hints.method.is_full();
+  filter.wall_s = core.wall_s();
+  // How many blocks from `block` on are there, or being saved.
+  const auto there = [&](std::uint32_t block) -> std::uint32_t {
+    if (core.saving.contains(chunk_tag(keys[block], plan.realm))) return std::min(chunk, end - block);
+    const auto segments = core.index.match(keys.subspan(block), plan.realm, filter);
+    return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
+  };
+  // From the chain's start, so that a view that begins inside a chunk that is there goes on where that ends.
+  std::uint32_t block = std::max(plan.view_block, there(0));
+  while (block < end) {
+    if (const std::uint32_t known = there(block); known > 0) {
+      block += known;
+      continue;
+    }
+    std::uint32_t stop = std::min(end, block + kChunksMax * chunk);
+    const auto boundary = std::ranges::upper_bound(plan.hints.boundaries, block);
+    if (boundary != plan.hints.boundaries.end()) stop = std::min(stop, *boundary);
+    SaveJob::Plan::Piece piece{block, std::min(chunk, stop - block)};
+    while (block + piece.blocks < stop && there(block + piece.blocks) == 0) {
+      piece.blocks = std::min(piece.blocks + chunk, stop - block);
+    }
+    plan.pieces.push_back(piece);
+    block += piece.blocks;
+  }
+  for (const auto& piece : plan.pieces) {
+    for (std::uint32_t b = 0; b < piece.blocks; b += chunk) {
+      core.saving.insert(chunk_tag(keys[piece.first_block + b], plan.realm));
+    }
+  }
+}
+
+}  // namespace shale
