@@ -128,11 +128,11 @@ void add_bench_store(CLI::App& parent, Action& chosen) {
       ->check(CLI::ExistingDirectory);
   command->add_option("--methods", options->methods, "How KV is stored")
       ->delimiter(',')
-      ->type_name("METHOD[,METHOD]")
+      ->type_name("METHOD,...")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads that load, and that encode")
       ->delimiter(',')
-      ->type_name("N[,N]")
+      ->type_name("N,...")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_option("--chunks", options->chunks, "Chunks of the store that is opened and searched; 0: leave it out")
