@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import shale
 
-LAYERS, HEADS, DIM, BLOCK, TOKENS = 3, 2, 16, 8, 64
+LAYERS, HEADS, DIM, BLOCK, TOKENS = 3, 2, 32, 8, 64
 rng = np.random.default_rng(5)
 
 

@@ -125,7 +125,8 @@ void load_one(kv::Store& store, std::span<const kv::Key> keys, bool cancels, Ham
   }
   (void)load->wait();  // an error is that of the failures below
   std::vector<bool> came(load->blocks(), true);
-  for (const shale_failure& failure : load->failures().value()) {
+  const std::vector<shale_failure> failures = load->failures().value();
+  for (const shale_failure& failure : failures) {
     if (failure.code != SHALE_NOT_FOUND) ++hammered.wrong;  // removed meanwhile, or never damaged
     for (std::uint32_t b = 0; b < failure.blocks; ++b) came[failure.first_block + b] = false;
   }
