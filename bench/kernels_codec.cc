@@ -35,9 +35,9 @@ class Scene {
     fill();
     if (!sequence_.append(tokens_)) std::abort();  // the pool was made for it
     for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
-      for (const PageSlot& slot : sequence_.table(i / kShape.kv_heads, i % kShape.kv_heads).pages) {
-        heads_[i].push_back(pool_->page(slot.page));
-        writable_[i].push_back(pool_->writable_bytes(slot.page));
+      for (const PageSlot slot : sequence_.table(i / kShape.kv_heads, i % kShape.kv_heads).pages) {
+        heads_[i].push_back(pool_->host_view().page(slot.page));
+        writable_[i].push_back(pool_->host_view().writable_bytes(slot.page));
         layers_[i / kShape.kv_heads].push_back({heads_[i].back().keys, heads_[i].back().values});
       }
     }
@@ -47,7 +47,7 @@ class Scene {
   const Sequence& sequence() const { return sequence_; }
   double bytes() const { return static_cast<double>(pool_->slabs_total()) * static_cast<double>(kShape.slab_bytes()); }
   std::span<std::byte> memory() {
-    auto* first = reinterpret_cast<std::byte*>(pool_->writable_page(0).keys);
+    auto* first = reinterpret_cast<std::byte*>(pool_->host_view().writable_page(0).keys);
     return {first, static_cast<std::size_t>(bytes())};
   }
   const std::vector<PageView>& head(std::size_t i) const { return heads_[i]; }
@@ -83,7 +83,8 @@ class Scene {
     }
     std::vector<SlabId> slabs;
     while (const auto slab = pool_->allocate_slab()) {
-      std::memcpy(pool_->writable_page(pool_->page_of(*slab, 0)).keys, contents.data(), kShape.slab_bytes());
+      std::memcpy(pool_->host_view().writable_page(pool_->page_of(*slab, 0)).keys, contents.data(),
+                  kShape.slab_bytes());
       slabs.push_back(*slab);
     }
     std::ranges::shuffle(slabs, random);

@@ -47,6 +47,8 @@ namespace {
 
 HWY_EXPORT(read_page);
 
+constexpr std::uint32_t kForkTokens = 128000;
+
 struct Heads {
   std::uint32_t layers, query, kv, dim;
 };
@@ -95,14 +97,15 @@ class Scene {
   // The first `bytes` of the pages that attend() reads, in its order, and nothing else.
   void read_pages(Executor& executor, std::size_t bytes) {
     std::vector<std::uint32_t> sums(std::size_t{heads_.layers} * heads_.kv * 16);
+    const HostView view = pool_->host_view();
     for (const Sequence& sequence : sequences_) {
       executor.parallel_for(heads_.layers * heads_.kv, [&](std::size_t i) {
         const auto index = static_cast<std::uint32_t>(i);
         const HeadTable table = sequence.table(index / heads_.kv, index % heads_.kv);
         for (std::size_t p = 0; p < table.pages.size(); ++p) {
-          const PageSlot& ahead = table.pages[std::min(p + kPagesAhead, table.pages.size() - 1)];
-          sums[i * 16] += HWY_DYNAMIC_DISPATCH(read_page)(pool_->bytes(table.pages[p].page).data(),
-                                                          pool_->bytes(ahead.page).data(), bytes);
+          const PageSlot ahead = table.pages[std::min(p + kPagesAhead, table.pages.size() - 1)];
+          sums[i * 16] += HWY_DYNAMIC_DISPATCH(read_page)(view.bytes(table.pages[p].page).data(),
+                                                          view.bytes(ahead.page).data(), bytes);
         }
       });
     }
@@ -111,7 +114,7 @@ class Scene {
 
   void read(Executor& executor) {
     constexpr std::size_t kPiece = std::size_t{1} << 20;
-    const std::byte* bytes_of_pool = pool_->bytes(0).data();
+    const std::byte* bytes_of_pool = pool_->host_view().bytes(0).data();
     const std::size_t count = static_cast<std::size_t>(bytes()) / kPiece;
     std::vector<std::uint64_t> sums(count * 8);
     executor.parallel_for(count,
@@ -134,7 +137,7 @@ class Scene {
       const PageId first = pool_->page_of(*slab, 0);
       if (slabs.empty()) {
         for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
-          write_tokens(shape, pool_->writable_bytes(first + i), 0, shape.page_tokens,
+          write_tokens(shape, pool_->host_view().writable_bytes(first + i), 0, shape.page_tokens,
                        {rows.data(), rows.data() + shape.key_elements(), shape.head_dim});
         }
       } else {
@@ -178,6 +181,28 @@ void measure(const std::string& heads, const std::string& threads, Scene& scene,
   add("decode attention", median(attends));
 }
 
+// A fork of a long sequence, and its end. No page is touched, so the pool is address space.
+KernelRow fork_row(std::string_view name, std::size_t read_size) {
+  constexpr PageShape kShape{.layers = 32, .kv_heads = 8, .head_dim = 64};
+  constexpr int kRounds = 9, kForks = 100;
+  const std::uint32_t blocks = kShape.pages_for(kForkTokens);
+  const auto pool = PagePool::create(kShape, blocks * kShape.slab_bytes()).value();
+  Sequence sequence(*pool);
+  if (!sequence.append(kForkTokens)) std::abort();  // the pool was made for it
+  const std::vector<std::byte> memory(read_size, std::byte{1});
+  std::vector<double> reads, forks;
+  std::uint64_t sum = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    reads.push_back(seconds_of([&] { sum += read_bytes(memory); }));
+    forks.push_back(seconds_of([&] {
+      for (int i = 0; i < kForks; ++i) sum += sequence.fork().length();
+    }));
+  }
+  if (sum == 0) std::abort();  // it counted the forks' tokens
+  const double bytes = 2.0 * blocks * (sizeof(SlabId) + sizeof(std::uint32_t)), fork = median(forks) / kForks;
+  return {std::string(name), bytes, fork, bytes / fork / (static_cast<double>(read_size) / median(reads))};
+}
+
 }  // namespace
 
 std::vector<KernelRow> paging_rows(Executor& executor, std::string_view only, std::uint32_t depth,
@@ -199,6 +224,8 @@ std::vector<KernelRow> paging_rows(Executor& executor, std::string_view only, st
       }
     }
   }
+  const std::string fork = fmt::format("fork of {} tokens, 1 thread", kForkTokens);
+  if (fork.contains(only)) rows.push_back(fork_row(fork, pool_bytes));
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// How near decode attention comes to the memory's read bandwidth.
+// How near decode attention comes to the memory's read bandwidth, and what a fork takes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,9 @@ namespace shale::bench {
 // sequences of `depth` tokens through shuffled page tables, in the head shapes of SmolLM2-135M and Qwen2.5-0.5B; with
 // one thread and, where the executor has more, with all of them. `share_of_read_bandwidth` is against the plain read
 // with the same threads of the same pool, measured in turns with it. As many sequences as fill `pool_bytes`, so that no
-// cache holds them; takes a few seconds. Only where the name of the row of attention contains `only`.
+// cache holds them; takes a few seconds. Then a fork of 128,000 tokens of 32 layers and 8 KV heads: its bytes are the
+// block table and the blocks' counts, read and written. Only where the name of the row of attention, or of the fork,
+// contains `only`.
 std::vector<KernelRow> paging_rows(Executor& executor, std::string_view only = {}, std::uint32_t depth = 8192,
                                    std::size_t pool_bytes = std::size_t{512} << 20);
 

@@ -79,8 +79,8 @@ class Measurement {
         const auto layer = static_cast<std::uint32_t>(i);
         std::vector<LayerKv<Half>::Page> pages;
         for (std::uint32_t head = 0; head < info.kv_heads; ++head) {
-          for (const PageSlot& slot : sequence_.table(layer, head).pages) {
-            const PageView page = pool_.page(slot.page);
+          for (const PageSlot slot : sequence_.table(layer, head).pages) {
+            const PageView page = pool_.host_view().page(slot.page);
             pages.push_back({page.keys, page.values});
           }
         }

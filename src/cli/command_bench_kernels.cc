@@ -22,7 +22,7 @@ struct BenchKernelsOptions {
 
 constexpr char kExamples[] =
     "A kernel's share is of the bandwidth that the same run measures with as many threads: of a plain read, and for\n"
-    "encoding, decoding and loading of a plain copy.\n"
+    "encoding, decoding and loading of a plain copy. A fork copies a block table and counts its blocks.\n"
     "\n"
     "Examples:\n"
     "  shale bench kernels\n"
@@ -71,7 +71,7 @@ void add_bench_kernels(CLI::App& parent, Action& chosen) {
       ->check(CLI::Range(0, 1024))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--only", options->only, "Only kernels whose row has this in its name: knorm, int8, attention …")
+  command->add_option("--only", options->only, "Only kernels whose row has this in its name: knorm, int8, attention, fork …")
       ->type_name("TEXT");
   command->add_flag("--tiny", options->tiny, "Small inputs, for a second: to see that it works");
   add_output_options(*command, options->output);

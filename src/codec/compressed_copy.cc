@@ -58,11 +58,12 @@ Result<CompressedCopy> compressed_copy(PagePool& pool, const Sequence& context,
 
   CompressedCopy copy{Sequence(pool)};
   SHALE_ASSIGN(const Sequence::Stratum stratum, copy.sequence.append_stratum(counts));
+  const WritableHostView view = pool.host_view();
   std::atomic<std::uint64_t> bytes = 0;
   executor.parallel_for(kept.size(), [&](std::size_t i) {
     const auto index = static_cast<std::uint32_t>(i);
     std::vector<std::span<std::byte>> to;
-    for (const PageId page : stratum.pages[i]) to.push_back(pool.writable_bytes(page));
+    for (const PageId page : stratum.pages[i]) to.push_back(view.writable_bytes(page));
     const std::size_t bitmap = kept[i].size() < tokens ? (tokens + 7) / 8 : 0;
     bytes += bitmap + copy_head(pages.head(index / shape.kv_heads, index % shape.kv_heads), kept[i],
                                 quantizer ? &quantizer->of_head(index) : nullptr, to, shape);

@@ -122,7 +122,7 @@ Status ObjectDecoder::State::decode_full(const ChunkInfo& chunk, std::span<const
 
 std::span<std::byte> ObjectDecoder::State::page_of(std::size_t slab, std::uint32_t layer, std::uint32_t head) const {
   PagePool& pool = sequence->pool();
-  return pool.writable_bytes(pool.page_of(slabs[slab], shape().page_index(layer, head)));
+  return pool.host_view().writable_bytes(pool.page_of(slabs[slab], shape().page_index(layer, head)));
 }
 
 // Slabs [first, end) of the entry, each page of the group's layers as it is. Slots beyond the entry's last token are
@@ -254,8 +254,9 @@ Status ObjectDecoder::State::decode_sections(const ChunkInfo& chunk, const Codes
 void ObjectDecoder::State::slide(std::span<const PageId> run, std::uint32_t first, std::uint32_t end) {
   std::vector<std::span<const std::byte>> from;
   std::vector<std::span<std::byte>> to;
+  const WritableHostView view = sequence->pool().host_view();
   for (const PageId page : run) {
-    to.push_back(sequence->pool().writable_bytes(page));
+    to.push_back(view.writable_bytes(page));
     from.push_back(to.back());
   }
   copy_run(shape(), from, first, to, 0, end - first);
@@ -265,8 +266,9 @@ void ObjectDecoder::State::slide(std::span<const PageId> run, std::uint32_t firs
 void ObjectDecoder::State::decode_piece(std::uint32_t stratum, std::uint32_t index, const Codes<const std::byte>& codes,
                                         std::span<const PageId> to, std::uint32_t first, std::uint32_t end) {
   std::vector<std::span<std::byte>> pages_to;
+  const WritableHostView view = sequence->pool().host_view();
   for (std::uint32_t token = first; token < end; token += shape().page_tokens) {
-    pages_to.push_back(sequence->pool().writable_bytes(to[token / shape().page_tokens]));
+    pages_to.push_back(view.writable_bytes(to[token / shape().page_tokens]));
   }
   decode_tokens(layout.quantizer(stratum).of_head(index), codes, layout.stratum_tokens(stratum, index), first, end,
                 pages_to, shape());

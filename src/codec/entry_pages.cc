@@ -17,8 +17,9 @@ EntryPages::EntryPages(const PagePool& pool, std::vector<SlabId> slabs, std::uin
 }
 
 std::vector<std::span<const std::byte>> EntryPages::bytes_of(std::uint32_t layer, std::uint32_t head) const {
+  const HostView view = pool_->host_view();
   std::vector<std::span<const std::byte>> pages;
-  for (const SlabId slab : slabs_) pages.push_back(pool_->bytes(pool_->page_of(slab, shape().page_index(layer, head))));
+  for (const SlabId slab : slabs_) pages.push_back(view.bytes(pool_->page_of(slab, shape().page_index(layer, head))));
   return pages;
 }
 

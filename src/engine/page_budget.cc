@@ -192,7 +192,7 @@ void PageBudget::work(Sequence& sequence, Executor& executor) {
 }
 
 // Without the newest, while it has room.
-std::uint32_t PageBudget::full_pages(std::span<const PageSlot> table) const {
+std::uint32_t PageBudget::full_pages(const PageSlots& table) const {
   return static_cast<std::uint32_t>(table.size()) - (table.back().count < page_tokens_ ? 1 : 0);
 }
 
@@ -206,7 +206,7 @@ void PageBudget::note_pages(Sequence& sequence, Executor& executor) {
     const std::size_t pages = full_pages(table);
     std::vector<Half> memory(pool.shape().element == PageElement::kHalf ? 0 : 2 * pool.shape().key_elements());
     for (std::size_t p = noted_[i]; p < pages; ++p) {
-      const PageView halves = as_halves(pool.shape(), pool.bytes(table[p].page), table[p].count, memory);
+      const PageView halves = as_halves(pool.shape(), pool.host_view().bytes(table[p].page), table[p].count, memory);
       const LayerKv<Half>::Page page{halves.keys, halves.values};
       const LayerKv<Half> kv{.tokens = table[p].count,
                              .kv_heads = 1,

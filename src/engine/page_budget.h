@@ -100,7 +100,7 @@ class PageBudget {
   std::uint32_t resident_max(const Sequence& sequence) const;
   std::uint32_t resident_mean(const Sequence& sequence) const;
   void part(Sequence& sequence);
-  std::uint32_t full_pages(std::span<const PageSlot> table) const;
+  std::uint32_t full_pages(const PageSlots& table) const;
   void note_pages(Sequence& sequence, Executor& executor);
   void evict_pages(Sequence& sequence);
   void evict_tokens(Sequence& sequence, Executor& executor);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "paging/page_tokens.h"
 
@@ -23,14 +24,17 @@ ResidentLayer::ResidentLayer(Sequence& sequence, std::uint32_t layer, const Mode
 // A head's tokens in order, as halves: its own pages where they lie so, else a copy.
 void ResidentLayer::lay_out(std::uint32_t head, std::vector<LayerKv<Half>::Page>& pages,
                             std::vector<Half>& memory) const {
-  const PagePool& pool = sequence_.pool();
-  const PageShape& shape = pool.shape();
+  const HostView view = std::as_const(sequence_.pool()).host_view();
+  const PageShape& shape = view.shape();
   const std::span<const std::uint32_t> slots = slots_[head];
   const auto table = sequence_.table(layer_, head).pages;
   const bool in_place =
       shape.element == PageElement::kHalf && slots.back() == slots.size() - 1 && std::ranges::is_sorted(slots);
   if (in_place) {
-    for (const PageSlot& page : table) pages.push_back({pool.page(page.page).keys, pool.page(page.page).values});
+    for (const PageSlot slot : table) {
+      const PageView page = view.page(slot.page);
+      pages.push_back({page.keys, page.values});
+    }
     return;
   }
   memory.resize(std::size_t{shape.pages_for(static_cast<std::uint32_t>(slots.size()))} * 2 * shape.key_elements());
@@ -38,7 +42,7 @@ void ResidentLayer::lay_out(std::uint32_t head, std::vector<LayerKv<Half>::Page>
     Half* to = &memory[i / shape.page_tokens * 2 * shape.key_elements()];
     if (i % shape.page_tokens == 0) pages.push_back({to, to + shape.key_elements()});
     const std::size_t target = i % shape.page_tokens;
-    read_tokens(shape, pool.bytes(table[slots[i] / shape.page_tokens].page), slots[i] % shape.page_tokens, 1,
+    read_tokens(shape, view.bytes(table[slots[i] / shape.page_tokens].page), slots[i] % shape.page_tokens, 1,
                 to + target, shape.page_tokens, to + shape.key_elements() + target * shape.head_dim);
   }
 }

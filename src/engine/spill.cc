@@ -1,7 +1,6 @@
 #include "engine/spill.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace shale {
 namespace {
@@ -12,8 +11,7 @@ std::vector<PageId> pages_of(const Sequence& sequence) {
   const PageShape& shape = sequence.pool().shape();
   std::vector<PageId> pages;
   for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
-    for (const PageSlot& slot : sequence.table(i / shape.kv_heads, i % shape.kv_heads).pages)
-      pages.push_back(slot.page);
+    for (const PageSlot slot : sequence.table(i / shape.kv_heads, i % shape.kv_heads).pages) pages.push_back(slot.page);
   }
   return pages;
 }
@@ -30,8 +28,9 @@ Result<std::vector<Hash128>> write_parts(const Sequence& sequence, std::span<con
     const std::size_t count = std::min(each, pages.size() - first);
     auto part = std::make_shared<AlignedBuffer>(count * bytes);
     for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(part->data() + i * bytes, sequence.pool().bytes(pages[first + i]).data(), bytes);
+      sequence.pool().copy_out(pages[first + i], part->bytes().subspan(i * bytes, bytes));
     }
+    sequence.pool().fence();
     checksums.push_back(hash128(part->bytes()));
     writes.push_back(tier.write({name, static_cast<std::uint32_t>(checksums.size() - 1)}, std::move(part)));
   }
@@ -84,8 +83,9 @@ Status SpilledSequence::read(Sequence& sequence) const {
       return fail(ErrorCode::kCorrupt, "part {} of a sequence on the {} tier is damaged", p, tier_->name());
     }
     for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(pool.writable_bytes(pages[p * each + i]).data(), (*part)->data() + i * bytes, bytes);
+      pool.copy_in((*part)->bytes().subspan(i * bytes, bytes), pages[p * each + i]);
     }
+    pool.fence();
   }
   return {};
 }

@@ -32,8 +32,9 @@ struct Tile {
   const AttentionWork* work;
   std::uint32_t head;
   AttentionRows rows;
-  std::span<const PageSlot> slots;  // from the first that its first query sees to the last that its last one sees
-  std::uint32_t first_token;        // of the first slot
+  PageSlots slots;            // from the first that its first query sees to the last that its last one sees
+  std::size_t first_slot;     // of the table
+  std::uint32_t first_token;  // of the first slot
   std::uint32_t first_query;
   std::uint32_t splits;
   std::size_t partials;  // floats into the call's scratch, for tiles of several spans
@@ -50,7 +51,7 @@ struct Task {
 class Attention {
  public:
   Attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works)
-      : pool_(pool), shape_(shape), kernels_(attention_kernels()) {
+      : pool_(pool.host_view()), shape_(shape), kernels_(attention_kernels()) {
     for (const AttentionWork& work : works) {
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) add_tiles(work, head);
     }
@@ -102,8 +103,8 @@ class Attention {
       }
       const std::size_t partials = scratch_floats_;
       if (splits > 1) scratch_floats_ += splits * AttentionPartial::floats(rows.rows(), shape_.head_dim);
-      tiles_.push_back({&work, head, rows, table.pages.subspan(first_slot, slots - first_slot), first_token, first,
-                        splits, partials, scratch_floats_});
+      tiles_.push_back({&work, head, rows, table.pages.subspan(first_slot, slots - first_slot), first_slot, first_token,
+                        first, splits, partials, scratch_floats_});
       if (!work.received.empty()) {
         tiles_.back().rows.score_stride = table.tokens + kScorePadding;
         scratch_floats_ += group * tiles_.back().rows.score_stride;
@@ -131,7 +132,7 @@ class Attention {
     const std::size_t first = std::min(task.split * tile.slots_per_split(), tile.slots.size());
     const std::size_t count = std::min(tile.slots_per_split(), tile.slots.size() - first);
     std::uint32_t first_token = tile.first_token;
-    for (const PageSlot& slot : tile.slots.first(first)) first_token += slot.count;
+    for (const PageSlot slot : tile.slots.first(first)) first_token += slot.count;
     kernels_.attend(pool_, tile.rows, tile.slots.subspan(first, count), first_token, partials[task.split]);
     if (finished_[task.tile].fetch_add(1, std::memory_order_acq_rel) + 1 == tile.splits) {
       merge(tile, std::span(partials).first(tile.splits));
@@ -153,14 +154,13 @@ class Attention {
     if (tile.rows.scores) {
       AttentionRows rows = tile.rows;
       rows.scores += tile.first_token;
-      const auto first_slot = static_cast<std::size_t>(tile.slots.data() - work.tables[tile.head].pages.data());
       const std::uint32_t page_tokens = pool_.shape().page_tokens;
       kernels_.add_received(rows, log_sums, tile.slots, page_tokens,
-                            work.received[tile.head] + first_slot * page_tokens);
+                            work.received[tile.head] + tile.first_slot * page_tokens);
     }
   }
 
-  const PagePool& pool_;
+  HostView pool_;
   const AttentionShape& shape_;
   AttentionKernels kernels_;
   std::vector<Tile> tiles_;

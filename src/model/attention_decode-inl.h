@@ -53,17 +53,18 @@ struct DecodeBlock {
 
   // Takes pages off the front of `slots`, the first of them without its first `hidden` tokens; empty when there are
   // none.
-  void take(const PagePool& pool, std::span<const PageSlot>& slots, std::uint32_t hidden = 0) {
+  void take(const HostView& pool, PageSlots& slots, std::uint32_t hidden = 0) {
     page_count = tokens = 0;
     any_holes = false;
     while (!slots.empty() && page_count < kDecodePages && tokens + pool.shape().page_tokens <= kDecodeTokens) {
-      bytes[page_count] = pool.bytes(slots.front().page).data();
+      const PageSlot slot = slots.front();
+      slots.remove_prefix(1);
+      bytes[page_count] = pool.bytes(slot.page).data();
       pages[page_count] = behind(View::of(bytes[page_count], pool.shape()), hidden, pool.shape().head_dim);
-      holes[page_count] = slots.front().holes >> hidden;
+      holes[page_count] = slot.holes >> hidden;
       any_holes |= holes[page_count] != 0;
-      counts[page_count] = slots.front().count - hidden;
+      counts[page_count] = slot.count - hidden;
       tokens += counts[page_count++];
-      slots = slots.subspan(1);
       hidden = 0;
     }
   }
@@ -298,8 +299,8 @@ HWY_INLINE void add_values_block(const float* weights, const float* shrink, std:
 // `queries`: [head_dim][kHeads], scaled. The first slot's first `hidden` tokens are left out. Fills the kHeads rows of
 // the partial, and leaves the scores where `kept` points, rows kept_stride apart, unless it is null.
 template <class View, int kHeads>
-void decode_heads(const PagePool& pool, const float* queries, std::span<const PageSlot> slots, std::uint32_t hidden,
-                  float* kept, std::size_t kept_stride, AttentionPartial partial) {
+void decode_heads(const HostView& pool, const float* queries, PageSlots slots, std::uint32_t hidden, float* kept,
+                  std::size_t kept_stride, AttentionPartial partial) {
   const PageShape& shape = pool.shape();
   const bool narrow = shape.page_tokens < hn::MaxLanes(Wide());  // a vector would reach over a page's row
   HWY_ALIGN float scores[kHeads * kScoreStride];
@@ -348,7 +349,7 @@ void decode_heads(const PagePool& pool, const float* queries, std::span<const Pa
 }
 
 template <class View, int kHeads>
-void decode_heads_of(std::uint32_t heads, const PagePool& pool, const float* queries, std::span<const PageSlot> slots,
+void decode_heads_of(std::uint32_t heads, const HostView& pool, const float* queries, const PageSlots& slots,
                      std::uint32_t hidden, float* kept, std::size_t kept_stride, const AttentionPartial& partial) {
   if (heads == kHeads) return decode_heads<View, kHeads>(pool, queries, slots, hidden, kept, kept_stride, partial);
   if constexpr (kHeads > 1) {
@@ -358,7 +359,7 @@ void decode_heads_of(std::uint32_t heads, const PagePool& pool, const float* que
 
 // `queries`: [group][head_dim], scaled.
 template <class View>
-void decode(const PagePool& pool, const AttentionRows& rows, const float* queries, std::span<const PageSlot> slots,
+void decode(const HostView& pool, const AttentionRows& rows, const float* queries, const PageSlots& slots,
             std::uint32_t first_token, const AttentionPartial& partial) {
   const std::uint32_t hidden = std::max(rows.hidden(0), first_token) - first_token;
   thread_local AlignedBuffer memory;

@@ -33,8 +33,8 @@ const float* scaled_queries(const AttentionRows& rows) {
 }
 
 template <class View>
-void attend_pages(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots,
-                  std::uint32_t first_token, const AttentionPartial& partial) {
+void attend_pages(const HostView& pool, const AttentionRows& rows, const PageSlots& slots, std::uint32_t first_token,
+                  const AttentionPartial& partial) {
   const float* queries = scaled_queries(rows);
   if (rows.query_count == 1) {
     decode<View>(pool, rows, queries, slots, first_token, partial);
@@ -43,7 +43,7 @@ void attend_pages(const PagePool& pool, const AttentionRows& rows, std::span<con
   }
 }
 
-void attend(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots, std::uint32_t first_token,
+void attend(const HostView& pool, const AttentionRows& rows, const PageSlots& slots, std::uint32_t first_token,
             const AttentionPartial& partial) {
   const bool halves = pool.shape().element == PageElement::kHalf;
   (halves ? attend_pages<PageView> : attend_pages<Int8PageView>)(pool, rows, slots, first_token, partial);
@@ -75,8 +75,8 @@ void merge(const AttentionRows& rows, std::span<const AttentionPartial> partials
   }
 }
 
-void receive(const PagePool& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
-             std::span<const PageSlot> slots, std::uint32_t first_token, bool largest, float* received) {
+void receive(const HostView& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
+             const PageSlots& slots, std::uint32_t first_token, bool largest, float* received) {
   const bool halves = pool.shape().element == PageElement::kHalf;
   const auto run = largest ? (halves ? receive_slots<PageView, true> : receive_slots<Int8PageView, true>)
                            : (halves ? receive_slots<PageView, false> : receive_slots<Int8PageView, false>);
@@ -85,12 +85,12 @@ void receive(const PagePool& pool, const AttentionRows& rows, const float* log_s
 
 // A page's slots at once, a vector of them after the other; what is added beyond a page's last slot means nothing.
 template <class D>
-void add_received_pages(D d, const AttentionRows& rows, const float* log_sums, std::span<const PageSlot> slots,
+void add_received_pages(D d, const AttentionRows& rows, const float* log_sums, const PageSlots& slots,
                         std::uint32_t page_tokens, float* received) {
   const auto lanes = static_cast<std::uint32_t>(hn::Lanes(d));
   const auto share = hn::Set(d, 1 / static_cast<float>(rows.group));
   const float* scores = rows.scores;
-  for (const PageSlot& slot : slots) {
+  for (const PageSlot slot : slots) {
     for (std::uint32_t t = 0; t < slot.count; t += lanes) {
       auto sum = hn::Zero(d);
       for (std::uint32_t h = 0; h < rows.group; ++h) {
@@ -104,8 +104,8 @@ void add_received_pages(D d, const AttentionRows& rows, const float* log_sums, s
   }
 }
 
-void add_received(const AttentionRows& rows, const float* log_sums, std::span<const PageSlot> slots,
-                  std::uint32_t page_tokens, float* received) {
+void add_received(const AttentionRows& rows, const float* log_sums, const PageSlots& slots, std::uint32_t page_tokens,
+                  float* received) {
   if (page_tokens < hn::MaxLanes(Wide())) {
     add_received_pages(Eight(), rows, log_sums, slots, page_tokens, received);
   } else {

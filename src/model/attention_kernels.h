@@ -54,19 +54,19 @@ struct AttentionRows {
 struct AttentionKernels {
   // Fills `partial` from the tokens of `slots`, the first of which is token `first_token` of the table and in a page
   // that the first query's window reaches.
-  void (*attend)(const PagePool& pool, const AttentionRows& rows, std::span<const PageSlot> slots,
-                 std::uint32_t first_token, const AttentionPartial& partial);
+  void (*attend)(const HostView& pool, const AttentionRows& rows, const PageSlots& slots, std::uint32_t first_token,
+                 const AttentionPartial& partial);
   // Joins the partials of consecutive spans and writes [query_count][group][head_dim], rows output_stride apart; where
   // `log_sums` is not null also each row's log Σ e^score, [query_count][group], rows log_sum_stride apart.
   void (*merge)(const AttentionRows& rows, std::span<const AttentionPartial> partials, float* output,
                 std::size_t output_stride, float* log_sums, std::size_t log_sum_stride);
   // Writes what each token of `slots` receives of the rows' attention, whose log_sums are known: the sum over rows, or
   // the largest. The first of them is token `first_token` of the table.
-  void (*receive)(const PagePool& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
-                  std::span<const PageSlot> slots, std::uint32_t first_token, bool largest, float* received);
+  void (*receive)(const HostView& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
+                  const PageSlots& slots, std::uint32_t first_token, bool largest, float* received);
   // Adds to [slots][page_tokens] the mean over the rows of 2^score / Σ 2^score, of the scores that `attend` left (the
   // rows' log_sums are known). Reads up to 16 scores beyond the last slot.
-  void (*add_received)(const AttentionRows& rows, const float* log_sums, std::span<const PageSlot> slots,
+  void (*add_received)(const AttentionRows& rows, const float* log_sums, const PageSlots& slots,
                        std::uint32_t page_tokens, float* received);
   const char* target;
 };

@@ -74,8 +74,8 @@ void receive_block(const ReceivingRows& rows, float factor, const float* keys, s
 }
 
 template <class View, bool kLargest>
-void receive_slots(const PagePool& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
-                   std::span<const PageSlot> slots, std::uint32_t first_token, float* received) {
+void receive_slots(const HostView& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
+                   const PageSlots& slots, std::uint32_t first_token, float* received) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float factor = rows.scale * std::numbers::log2e_v<float>;
   thread_local AlignedBuffer memory;

@@ -13,28 +13,27 @@ constexpr std::uint32_t kSpanTokens = 256;  // of one task: several a thread, ea
 // Consecutive pages of one KV head.
 struct Span {
   std::uint32_t head;
-  std::span<const PageSlot> slots;
+  PageSlots slots;
   std::uint32_t first_token, tokens;
 };
 
 // The pages that hold tokens [first, end) of the table.
 void cut(std::uint32_t head, const HeadTable& table, std::uint32_t first, std::uint32_t end, std::vector<Span>& spans) {
+  const PageSlots& pages = table.pages;
+  std::size_t page = 0;
   std::uint32_t token = 0;
-  Span span{head, {}, 0, 0};
-  for (std::size_t i = 0; i < table.pages.size() && token < end; ++i) {
-    const std::uint32_t count = table.pages[i].count;
-    if (token + count > first) {
-      if (span.slots.empty()) span = {head, table.pages.subspan(i, 0), token, 0};
-      span.slots = {span.slots.data(), span.slots.size() + 1};
+  while (page < pages.size() && token + pages[page].count <= first) token += pages[page++].count;
+  while (page < pages.size() && token < end) {
+    const std::size_t first_page = page;
+    Span span{head, {}, token, 0};
+    while (page < pages.size() && token < end && span.tokens < kSpanTokens) {
+      const std::uint32_t count = pages[page++].count;
+      token += count;
       span.tokens += count;
-      if (span.tokens >= kSpanTokens) {
-        spans.push_back(span);
-        span.slots = {};
-      }
     }
-    token += count;
+    span.slots = pages.subspan(first_page, page - first_page);
+    spans.push_back(span);
   }
-  if (!span.slots.empty()) spans.push_back(span);
 }
 
 }  // namespace
@@ -45,6 +44,7 @@ void received_attention(const PagePool& pool, const AttentionShape& shape, const
   const std::uint32_t group = shape.query_heads / shape.kv_heads, end = to.first + to.tokens;
   const bool largest = to.kind == ReceivedAttention::Kind::kLargest;
   const AttentionKernels kernels = attention_kernels();
+  const HostView pages = pool.host_view();
   const auto rows_of = [&](std::uint32_t head) {
     return AttentionRows{.queries = work.queries + std::size_t{head} * group * shape.head_dim,
                          .query_stride = work.query_stride,
@@ -63,7 +63,7 @@ void received_attention(const PagePool& pool, const AttentionShape& shape, const
     const Span& span = spans[i];
     const AttentionRows rows = rows_of(span.head);
     std::vector<float> received(span.tokens);
-    kernels.receive(pool, rows, work.log_sums + std::size_t{span.head} * group, shape.query_heads, span.slots,
+    kernels.receive(pages, rows, work.log_sums + std::size_t{span.head} * group, shape.query_heads, span.slots,
                     span.first_token, largest, received.data());
     const std::uint32_t begin = std::max(span.first_token, to.first);
     float* sums = to.received + span.head * to.stride + (begin - to.first);

@@ -30,9 +30,9 @@ struct Token {
 
 std::vector<Token> tokens_of(const PagePool& pool, const HeadTable& table) {
   std::vector<Token> tokens;
-  for (const PageSlot& slot : table.pages) {
+  for (const PageSlot slot : table.pages) {
     for (std::uint32_t i = 0; i < slot.count; ++i) {
-      tokens.push_back({pool.bytes(slot.page).data(), i, (slot.holes >> i & 1) != 0});
+      tokens.push_back({pool.host_view().bytes(slot.page).data(), i, (slot.holes >> i & 1) != 0});
     }
   }
   return tokens;

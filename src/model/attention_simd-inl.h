@@ -27,7 +27,7 @@ template <class View>
 inline constexpr bool kScaled = std::is_same_v<View, Int8PageView>;
 
 template <class View>
-HWY_INLINE View view_of(const PagePool& pool, PageId page) {
+HWY_INLINE View view_of(const HostView& pool, PageId page) {
   return View::of(pool.bytes(page).data(), pool.shape());
 }
 

@@ -66,7 +66,7 @@ inline void multiply(const float* a, std::size_t a_stride, const float* b, std::
 template <class View>
 class TileBlock {
  public:
-  TileBlock(const PagePool& pool, std::span<const PageSlot> slots, float* keys, float* values)
+  TileBlock(const HostView& pool, const PageSlots& slots, float* keys, float* values)
       : pool_(pool), slots_(slots), keys_(keys), values_(values) {}
 
   const float* keys() const { return keys_; }
@@ -79,14 +79,15 @@ class TileBlock {
     tokens_ = 0;
     holes_ = 0;
     while (!slots_.empty() && tokens_ < kTileTokens) {
-      const std::uint32_t count = std::min(slots_.front().count - taken_, kTileTokens - tokens_);
-      convert(view_of<View>(pool_, slots_.front().page), taken_, count);
+      const PageSlot slot = slots_.front();
+      const std::uint32_t count = std::min(slot.count - taken_, kTileTokens - tokens_);
+      convert(view_of<View>(pool_, slot.page), taken_, count);
       const std::uint64_t first_count = count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
-      holes_ |= (slots_.front().holes >> taken_ & first_count) << tokens_;
+      holes_ |= (slot.holes >> taken_ & first_count) << tokens_;
       tokens_ += count;
       taken_ += count;
-      if (taken_ == slots_.front().count) {
-        slots_ = slots_.subspan(1);
+      if (taken_ == slot.count) {
+        slots_.remove_prefix(1);
         taken_ = 0;
       }
     }
@@ -143,8 +144,8 @@ class TileBlock {
     }
   }
 
-  const PagePool& pool_;
-  std::span<const PageSlot> slots_;
+  const HostView& pool_;
+  PageSlots slots_;
   float* keys_;
   float* values_;
   std::uint32_t taken_ = 0;  // tokens of the front slot
@@ -195,7 +196,7 @@ HWY_INLINE void soften_row(float* scores, std::size_t tokens, std::size_t hidden
 
 // `queries`: [padded rows][head_dim], scaled.
 template <class View>
-void attend_tile(const PagePool& pool, const AttentionRows& rows, const float* queries, std::span<const PageSlot> slots,
+void attend_tile(const HostView& pool, const AttentionRows& rows, const float* queries, const PageSlots& slots,
                  std::uint32_t first_token, const AttentionPartial& partial) {
   const std::size_t head_dim = rows.head_dim;
   const std::uint32_t padded = padded_rows(rows.rows());

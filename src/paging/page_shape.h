@@ -1,6 +1,7 @@
 // The shape of a page, and how its bytes lie.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -16,7 +17,13 @@ constexpr std::string_view name_of(PageElement element) { return element == Page
 // Channels of one token that share a scale where pages are int8; the last group of a head may be shorter.
 inline constexpr std::uint32_t kScaleChannels = 32;
 
-// A page holds `page_tokens` tokens of one (layer, KV head): keys, then values.
+// Where the tokens of a page lie: `rows` rows, `stride` bytes apart from byte `offset` of the page on, in each of which
+// a token has `token_bytes` bytes, slot by slot.
+struct PagePlane {
+  std::size_t offset, rows, stride, token_bytes;
+};
+
+// A head page holds `page_tokens` tokens of one (layer, KV head): keys, then values.
 //
 //   keys    [head_dim][page_tokens]   one row a channel, so that a SIMD lane is a token
 //   values  [page_tokens][head_dim]   one row a token
@@ -27,8 +34,8 @@ inline constexpr std::uint32_t kScaleChannels = 32;
 //
 // No byte belongs to two tokens, so either kind is written, moved and dropped token by token.
 //
-// A *slab* is the pages of all layers and KV heads of the same tokens, layer-major:
-// page (layer, head) is number layer · kv_heads + head of its slab.
+// A *block* (a slab, in names that other rooms use) is the pages of all layers and KV heads of the same tokens,
+// layer-major: page (layer, head) is number layer · kv_heads + head of its block.
 struct PageShape {
   std::uint32_t layers = 0;
   std::uint32_t kv_heads = 0;
@@ -43,6 +50,13 @@ struct PageShape {
   }
   std::size_t key_scales() const { return std::size_t{scale_groups()} * page_tokens; }
   std::size_t element_bytes() const { return element == PageElement::kInt8 ? 1 : sizeof(Half); }
+  // Scales, keys and values; halves have no rows of the first.
+  std::array<PagePlane, 3> planes() const {
+    const std::size_t scales = 2 * key_scales() * sizeof(Half), keys = key_elements() * element_bytes();
+    return {{{0, 2 * std::size_t{scale_groups()}, page_tokens * sizeof(Half), sizeof(Half)},
+             {scales, head_dim, page_tokens * element_bytes(), element_bytes()},
+             {scales + keys, 1, keys, head_dim * element_bytes()}}};
+  }
   std::size_t page_bytes() const { return 2 * (key_elements() * element_bytes() + key_scales() * sizeof(Half)); }
   std::uint32_t pages_per_slab() const { return layers * kv_heads; }
   std::size_t slab_bytes() const { return page_bytes() * pages_per_slab(); }

@@ -130,19 +130,11 @@ void copy_rows(const T* from, std::size_t from_stride, T* to, std::size_t to_str
 
 void copy_tokens(const PageShape& shape, std::span<const std::byte> from, std::uint32_t from_slot,
                  std::span<std::byte> to, std::uint32_t to_slot, std::uint32_t count) {
-  const std::size_t n = shape.page_tokens, d = shape.head_dim;
-  const auto copy = [&](const auto& source, const auto& target) {
-    copy_rows(source.keys + from_slot, n, target.keys + to_slot, n, d, count);
-    copy_rows(source.values + from_slot * d, 0, target.values + to_slot * d, 0, 1, count * d);
-  };
-  if (shape.element == PageElement::kHalf)
-    return copy(PageView::of(from.data(), shape), MutablePageView::of(to.data(), shape));
-  const auto source = Int8PageView::of(from.data(), shape);
-  const auto target = MutableInt8PageView::of(to.data(), shape);
-  copy(source, target);
-  // The value scales lie behind the key scales.
-  copy_rows(source.key_scales + from_slot, n, target.key_scales + to_slot, n, 2 * std::size_t{shape.scale_groups()},
-            count);
+  for (const PagePlane& plane : shape.planes()) {
+    copy_rows(from.data() + plane.offset + from_slot * plane.token_bytes, plane.stride,
+              to.data() + plane.offset + to_slot * plane.token_bytes, plane.stride, plane.rows,
+              count * plane.token_bytes);
+  }
 }
 
 void write_tokens(const PageShape& shape, std::span<std::byte> page, std::uint32_t slot, std::uint32_t count,

@@ -4,9 +4,11 @@
 #include <cassert>
 #include <utility>
 
+#include "paging/reserve_tightly.h"
+
 namespace shale {
 
-Sequence::Sequence(PagePool& pool) : pool_(&pool), tables_(pool.shape().pages_per_slab()) {}
+Sequence::Sequence(PagePool& pool) : pool_(&pool) {}
 
 Sequence::~Sequence() { clear(); }
 
@@ -16,8 +18,9 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
   if (this == &other) return *this;
   clear();
   pool_ = other.pool_;
+  blocks_ = std::exchange(other.blocks_, {});
   tables_ = std::exchange(other.tables_, {});
-  slabs_ = std::exchange(other.slabs_, {});
+  pages_in_use_ = std::exchange(other.pages_in_use_, {});
   length_ = std::exchange(other.length_, 0);
   prefix_tokens_ = std::exchange(other.prefix_tokens_, 0);
   tail_tokens_ = std::exchange(other.tail_tokens_, 0);
@@ -29,15 +32,16 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
 
 Sequence Sequence::fork() const {
   Sequence copy(*pool_);
+  copy.blocks_ = blocks_;
   copy.tables_ = tables_;
-  copy.slabs_ = slabs_;
+  copy.pages_in_use_ = pages_in_use_;
   copy.length_ = length_;
   copy.prefix_tokens_ = prefix_tokens_;
   copy.tail_tokens_ = tail_tokens_;
   copy.diverged_ = diverged_;
   copy.parted_ = parted_;
   copy.lossy_ = lossy_;
-  for (const HeldSlab& held : slabs_) pool_->retain_slab(held.slab);
+  pool_->retain_slabs(blocks_);
   for (const Table& table : tables_) {
     for (const PageSlot& slot : table.pages) {
       if (pool_->is_split(pool_->slab_of(slot.page))) pool_->retain_page(slot.page);
@@ -46,9 +50,20 @@ Sequence Sequence::fork() const {
   return copy;
 }
 
+BlockRun Sequence::before() const {
+  return {std::span(blocks_).first(pool_->shape().pages_for(prefix_tokens_)), prefix_tokens_};
+}
+
+BlockRun Sequence::after() const {
+  return {std::span(blocks_).last(pool_->shape().pages_for(tail_tokens_)), tail_tokens_};
+}
+
 HeadTable Sequence::table(std::uint32_t layer, std::uint32_t head) const {
-  const Table& table = tables_[pool_->shape().page_index(layer, head)];
-  return {table.pages, table.slots};
+  const PageShape& shape = pool_->shape();
+  const std::uint32_t index = shape.page_index(layer, head);
+  if (tables_.empty()) return {PageSlots({}, {}, after(), shape, index), tail_tokens_};
+  const Table& own = tables_[index];
+  return {PageSlots(before(), own.pages, after(), shape, index), prefix_tokens_ + own.slots + tail_tokens_};
 }
 
 std::uint32_t Sequence::pages_of(std::span<const Table> tables) {
@@ -57,89 +72,92 @@ std::uint32_t Sequence::pages_of(std::span<const Table> tables) {
   return static_cast<std::uint32_t>(pages);
 }
 
-std::uint32_t Sequence::pages() const { return pages_of(tables_); }
+std::uint32_t Sequence::pages() const {
+  const std::size_t blocks = before().blocks.size() + after().blocks.size();
+  return static_cast<std::uint32_t>(blocks) * pool_->shape().pages_per_slab() + pages_of(tables_);
+}
 
 std::uint32_t Sequence::resident(std::uint32_t layer, std::uint32_t head) const {
-  const Table& table = tables_[pool_->shape().page_index(layer, head)];
-  return table.slots - table.holes;
+  const std::uint32_t agreeing = prefix_tokens_ + tail_tokens_;
+  if (tables_.empty()) return agreeing;
+  const Table& own = tables_[pool_->shape().page_index(layer, head)];
+  return agreeing + own.slots - own.holes;
 }
 
-void Sequence::add_slots(SlabId slab, std::uint32_t count) {
-  slabs_.push_back({slab, pool_->shape().pages_per_slab()});
-  for (std::uint32_t i = 0; i < tables_.size(); ++i) {
-    tables_[i].pages.push_back({pool_->page_of(slab, i), count});
-    tables_[i].slots += count;
-  }
-  tail_tokens_ += count;
-  length_ += count;
-}
-
-void Sequence::own_last_slab(SlabId copy) {
-  pool_->copy_slab(slabs_.back().slab, copy);
-  pool_->release_slab(slabs_.back().slab);
-  slabs_.back().slab = copy;
-  for (std::uint32_t i = 0; i < tables_.size(); ++i) tables_[i].pages.back().page = pool_->page_of(copy, i);
+void Sequence::own_last_block() {
+  const SlabId copy = *pool_->allocate_slab();
+  pool_->copy_slab(blocks_.back(), copy);
+  pool_->release_slab(blocks_.back());
+  blocks_.back() = copy;
 }
 
 Status Sequence::append(std::uint32_t count) {
   if (parted_) return append_pages(count);
   const PageShape& shape = pool_->shape();
-  const std::uint32_t used = tail_tokens_ % shape.page_tokens;
-  const std::uint32_t fits = used == 0 ? 0 : std::min(count, shape.page_tokens - used);
-  const bool copies = fits > 0 && pool_->references(slabs_.back().slab) > 1;
-  const std::uint32_t needed = shape.pages_for(count - fits) + (copies ? 1 : 0);
+  const std::uint32_t fresh = shape.pages_for(tail_tokens_ + count) - shape.pages_for(tail_tokens_);
+  const bool writes_last = count > 0 && tail_tokens_ % shape.page_tokens != 0;
+  const bool copies = writes_last && pool_->references(blocks_.back()) > 1;
+  const std::uint32_t needed = fresh + (copies ? 1 : 0);
   if (pool_->slabs_free() < needed) {
-    return fail(ErrorCode::kFull, "{} more tokens need {} slabs of the page pool, {} are free", count, needed,
+    return fail(ErrorCode::kFull, "{} more tokens need {} blocks of the pool, {} are free", count, needed,
                 pool_->slabs_free());
   }
-  if (copies) own_last_slab(*pool_->allocate_slab());
-  if (fits > 0) {
-    for (Table& table : tables_) {
-      table.pages.back().count += fits;
-      table.slots += fits;
-    }
-    tail_tokens_ += fits;
-    length_ += fits;
-  }
-  for (std::uint32_t left = count - fits; left > 0;) {
-    const std::uint32_t slots = std::min(left, shape.page_tokens);
-    add_slots(*pool_->allocate_slab(), slots);
-    left -= slots;
-  }
+  if (copies) own_last_block();
+  reserve_tightly(blocks_, blocks_.size() + fresh);
+  for (std::uint32_t i = 0; i < fresh; ++i) blocks_.push_back(*pool_->allocate_slab());
+  tail_tokens_ += count;
+  length_ += count;
   return {};
 }
 
 Sequence::Place Sequence::appended(std::uint32_t layer, std::uint32_t head, std::uint32_t i,
                                    std::uint32_t count) const {
   assert(i < count && (parted_ || count <= tail_tokens_));
-  const std::vector<PageSlot>& pages = tables_[pool_->shape().page_index(layer, head)].pages;
+  const PageShape& shape = pool_->shape();
+  const std::uint32_t index = shape.page_index(layer, head);
+  if (!parted_) {
+    const std::uint32_t token = tail_tokens_ - count + i;
+    return {pool_->page_of(after().blocks[token / shape.page_tokens], index), token % shape.page_tokens};
+  }
   std::uint32_t from_end = count - i;
-  auto slot = pages.rbegin();
+  auto slot = tables_[index].pages.rbegin();
   for (; from_end > slot->count; ++slot) from_end -= slot->count;
   return {slot->page, slot->count - from_end};
 }
 
 void Sequence::adopt_prefix(std::span<const SlabId> slabs, std::uint32_t tokens) {
-  assert(length_ == 0 && slabs_.empty() && !diverged_ && !parted_);
+  assert(length_ == 0 && blocks_.empty() && !diverged_ && !parted_);
   assert(slabs.size() == pool_->shape().pages_for(tokens));
-  for (const SlabId slab : slabs) {
-    pool_->retain_slab(slab);
-    add_slots(slab, std::min(pool_->shape().page_tokens, tokens - length_));
+  pool_->retain_slabs(slabs);
+  blocks_.assign(slabs.begin(), slabs.end());
+  length_ = tail_tokens_ = tokens;
+}
+
+// Heads part behind what they agreed on after the last stratum.
+void Sequence::move_tail_to_tables() {
+  for (std::uint32_t i = 0; i < tables_.size(); ++i) {
+    const PageSlots tail({}, {}, after(), pool_->shape(), i);
+    tables_[i].pages.insert(tables_[i].pages.end(), tail.begin(), tail.end());
+    tables_[i].slots += tail_tokens_;
   }
+  tail_tokens_ = 0;
 }
 
 Result<Sequence::Stratum> Sequence::append_stratum(std::span<const std::uint32_t> kept) {
-  assert(kept.size() == tables_.size() && !parted_);
   const PageShape& shape = pool_->shape();
+  assert(kept.size() == shape.pages_per_slab() && !parted_);
   std::size_t needed = 0;
   for (const std::uint32_t tokens : kept) needed += shape.pages_for(tokens);
   if (pool_->pages_free() < needed) {
-    return fail(ErrorCode::kFull, "a stratum needs {} pages of the page pool, {} are free", needed,
-                pool_->pages_free());
+    return fail(ErrorCode::kFull, "a stratum needs {} pages of the pool, {} are free", needed, pool_->pages_free());
   }
-  if (!diverged_) prefix_tokens_ = tail_tokens_;
-  diverged_ = true;
-  tail_tokens_ = 0;
+  if (diverged_) {
+    move_tail_to_tables();
+  } else {
+    diverged_ = true;
+    prefix_tokens_ = std::exchange(tail_tokens_, 0);
+    tables_.resize(shape.pages_per_slab());
+  }
   Stratum stratum{std::vector<std::vector<PageId>>(tables_.size())};
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     for (std::uint32_t left = kept[i]; left > 0;) {
@@ -186,41 +204,33 @@ void Sequence::advance(std::uint32_t logical_tokens, bool lossy) {
 void Sequence::truncate(std::uint32_t length) {
   if (parted_) return truncate_pages(length);
   assert(length <= length_ && length_ - length <= tail_tokens_);
-  while (length_ > length) {
-    const std::uint32_t used = (tail_tokens_ - 1) % pool_->shape().page_tokens + 1;
-    const std::uint32_t drop = std::min(used, length_ - length);
-    for (Table& table : tables_) {
-      table.pages.back().count -= drop;
-      if (drop == used) table.pages.pop_back();
-      table.slots -= drop;
-    }
-    if (drop == used) {
-      pool_->release_slab(slabs_.back().slab);
-      slabs_.pop_back();
-    }
-    tail_tokens_ -= drop;
-    length_ -= drop;
-  }
+  const PageShape& shape = pool_->shape();
+  const std::uint32_t tail = tail_tokens_ - (length_ - length);
+  const std::span<const SlabId> dropped = after().blocks.subspan(shape.pages_for(tail));
+  pool_->release_slabs(dropped);
+  blocks_.resize(blocks_.size() - dropped.size());
+  tail_tokens_ = tail;
+  length_ = length;
 }
 
 void Sequence::clear() {
-  for (Table& table : tables_) {
+  for (const Table& table : tables_) {
     for (const PageSlot& slot : table.pages) {
       if (pool_->is_split(pool_->slab_of(slot.page))) pool_->release_page(slot.page);
     }
-    table = {};
   }
-  for (const HeldSlab& held : slabs_) pool_->release_slab(held.slab);
-  slabs_.clear();
+  pool_->release_slabs(blocks_);
+  blocks_ = {};
+  tables_ = {};
+  pages_in_use_ = {};
   length_ = prefix_tokens_ = tail_tokens_ = 0;
   diverged_ = parted_ = lossy_ = false;
 }
 
 std::vector<SlabId> Sequence::slabs(std::uint32_t tokens) const {
-  if (parted_ || tokens > (diverged_ ? prefix_tokens_ : tail_tokens_)) return {};
-  std::vector<SlabId> slabs;
-  for (std::uint32_t i = 0; i < pool_->shape().pages_for(tokens); ++i) slabs.push_back(slabs_[i].slab);
-  return slabs;
+  if (tokens > (diverged_ ? prefix_tokens_ : tail_tokens_)) return {};
+  const std::span<const SlabId> first = std::span(blocks_).first(pool_->shape().pages_for(tokens));
+  return {first.begin(), first.end()};
 }
 
 Sequence::Outline Sequence::outline() const {
@@ -228,20 +238,21 @@ Sequence::Outline Sequence::outline() const {
   Outline outline;
   outline.tables_ = tables_;
   outline.length_ = length_;
+  outline.pages_ = pages();
   outline.parted_ = parted_;
   outline.lossy_ = lossy_;
   return outline;
 }
 
 Status Sequence::lay_out(const Outline& outline) {
-  assert(length_ == 0 && slabs_.empty() && !parted_ && !diverged_);
+  assert(length_ == 0 && blocks_.empty() && !parted_ && !diverged_);
   if (!outline.parted_) {
     SHALE_TRY(append(outline.length_));
     lossy_ = outline.lossy_;
     return {};
   }
   if (pool_->pages_free() < outline.pages()) {
-    return fail(ErrorCode::kFull, "a sequence of {} pages does not fit the page pool, of which {} are free",
+    return fail(ErrorCode::kFull, "a sequence of {} pages does not fit the block pool, where {} are free",
                 outline.pages(), pool_->pages_free());
   }
   tables_ = outline.tables_;
@@ -254,53 +265,65 @@ Status Sequence::lay_out(const Outline& outline) {
   return {};
 }
 
-Status Sequence::check_integrity() const {
+Status Sequence::check_table(std::uint32_t index) const {
+  const Table& table = tables_[index];
   const std::uint32_t page_tokens = pool_->shape().page_tokens;
-  std::vector<std::uint32_t> slab_pages(slabs_.size());
-  for (std::uint32_t i = 0; i < tables_.size(); ++i) {
-    std::uint32_t slots = 0, holes = 0;
-    std::size_t whole = 0;
-    for (const PageSlot& slot : tables_[i].pages) {
-      if (slot.count == 0 || slot.count > page_tokens || slot.tokens() == 0) {
-        return fail(ErrorCode::kInternal, "table {}: page {} counts {} of {} tokens, {} of them there", i, slot.page,
-                    slot.count, page_tokens, slot.tokens());
-      }
-      if (pool_->page_references(slot.page) == 0)
-        return fail(ErrorCode::kInternal, "table {}: page {} is free", i, slot.page);
-      if (!pool_->is_split(pool_->slab_of(slot.page))) {
-        while (whole < slabs_.size() && slot.page != pool_->page_of(slabs_[whole].slab, i)) ++whole;
-        if (whole == slabs_.size()) {
-          return fail(ErrorCode::kInternal, "table {}: page {} is of no slab of the sequence", i, slot.page);
-        }
-        ++slab_pages[whole++];
-      }
-      slots += slot.count;
-      holes += slot.count - slot.tokens();
+  std::uint32_t slots = 0, holes = 0;
+  for (const PageSlot& slot : table.pages) {
+    if (slot.count == 0 || slot.count > page_tokens || slot.tokens() == 0) {
+      return fail(ErrorCode::kInternal, "table {}: page {} counts {} of {} tokens, {} of them there", index, slot.page,
+                  slot.count, page_tokens, slot.tokens());
     }
-    const Table& table = tables_[i];
-    if (slots != table.slots || holes != table.holes) {
-      return fail(ErrorCode::kInternal, "table {}: {} slots with {} holes, {} and {} counted", i, slots, holes,
-                  table.slots, table.holes);
-    }
-    if (!parted_ && holes > 0) return fail(ErrorCode::kInternal, "table {}: {} holes", i, holes);
-    if (!diverged_ && !parted_ && slots != length_)
-      return fail(ErrorCode::kInternal, "table {}: {} tokens of {}", i, slots, length_);
-    const std::size_t numbers = parted_ ? table.pages.size() * page_tokens : 0;
-    if (table.positions.size() != numbers || table.notes.size() != numbers) {
-      return fail(ErrorCode::kInternal, "table {}: {} positions for {} slots", i, table.positions.size(), numbers);
+    if (pool_->page_references(slot.page) == 0)
+      return fail(ErrorCode::kInternal, "table {}: page {} is free", index, slot.page);
+    slots += slot.count;
+    holes += slot.count - slot.tokens();
+  }
+  if (slots != table.slots || holes != table.holes) {
+    return fail(ErrorCode::kInternal, "table {}: {} slots with {} holes, {} and {} counted", index, slots, holes,
+                table.slots, table.holes);
+  }
+  if (!parted_ && holes > 0) return fail(ErrorCode::kInternal, "table {}: {} holes", index, holes);
+  const std::size_t numbers = parted_ ? table.pages.size() * page_tokens : 0;
+  if (table.positions.size() != numbers || table.notes.size() != numbers) {
+    return fail(ErrorCode::kInternal, "table {}: {} positions for {} slots", index, table.positions.size(), numbers);
+  }
+  return {};
+}
+
+// Every whole block is one of those that are held, in order, and every head uses as much of it as is counted.
+Status Sequence::check_blocks() const {
+  std::vector<std::uint32_t> pages_in_use(blocks_.size());
+  for (std::uint32_t i = 0; i < pool_->shape().pages_per_slab(); ++i) {
+    std::size_t block = 0;
+    for (const PageSlot slot : table(i / pool_->shape().kv_heads, i % pool_->shape().kv_heads).pages) {
+      if (pool_->is_split(pool_->slab_of(slot.page))) continue;
+      while (block < blocks_.size() && slot.page != pool_->page_of(blocks_[block], i)) ++block;
+      if (block == blocks_.size()) {
+        return fail(ErrorCode::kInternal, "table {}: page {} is of no block of the sequence", i, slot.page);
+      }
+      ++pages_in_use[block++];
     }
   }
-  for (std::size_t i = 0; i < slabs_.size(); ++i) {
-    if (slab_pages[i] != slabs_[i].pages || (!parted_ && slab_pages[i] != tables_.size())) {
-      return fail(ErrorCode::kInternal, "slab {}: {} pages, {} counted", slabs_[i].slab, slab_pages[i],
-                  slabs_[i].pages);
-    }
-  }
-  if (!parted_ && prefix_tokens_ + tail_tokens_ > length_) {
+  const std::vector<std::uint32_t> by_all(blocks_.size(), pool_->shape().pages_per_slab());
+  if (pages_in_use != (parted_ ? pages_in_use_ : by_all))
+    return fail(ErrorCode::kInternal, "heads use other pages of {} blocks than are counted", blocks_.size());
+  return {};
+}
+
+Status Sequence::check_integrity() const {
+  const PageShape& shape = pool_->shape();
+  if (tables_.size() != (diverged_ || parted_ ? shape.pages_per_slab() : 0))
+    return fail(ErrorCode::kInternal, "{} tables by head", tables_.size());
+  const std::uint32_t agreeing = prefix_tokens_ + tail_tokens_;
+  if (diverged_ ? agreeing > length_ : agreeing != (parted_ ? 0 : length_)) {
     return fail(ErrorCode::kInternal, "{} + {} agreeing tokens in a length of {}", prefix_tokens_, tail_tokens_,
                 length_);
   }
-  return {};
+  if (!diverged_ && !parted_ && blocks_.size() != shape.pages_for(length_))
+    return fail(ErrorCode::kInternal, "{} blocks for {} tokens", blocks_.size(), length_);
+  for (std::uint32_t i = 0; i < tables_.size(); ++i) SHALE_TRY(check_table(i));
+  return check_blocks();
 }
 
 }  // namespace shale

@@ -1,4 +1,9 @@
-// A sequence's page tables: for every (layer, KV head) the pages of its tokens, in order.
+// A sequence's tables: one block table while its heads agree, a table of pages for every (layer, KV head) where they do
+// not.
+//
+//   heads agree              blocks
+//   strata were appended     blocks of the prefix │ each head's own pages │ blocks of the tail
+//   parted                   each head's own pages, with positions beside them
 #pragma once
 
 #include <cstdint>
@@ -15,7 +20,7 @@ namespace shale {
 
 // What the attention kernel walks: the tokens of one (layer, KV head) in the order of the table.
 struct HeadTable {
-  std::span<const PageSlot> pages;
+  PageSlots pages;
   std::uint32_t tokens = 0;  // sum of the counts, holes included
 };
 
@@ -25,10 +30,10 @@ struct PagingWork {
   PagingWork& operator+=(const PagingWork& other);
 };
 
-// Heads that agree (the usual case) share slabs; a sequence that loaded tokens per head has pages of its own for that
-// stretch and agrees again after it. A sequence that drops tokens while it lives is *parted*: every head has single
-// pages, and their tokens' positions are known. Movable (moved from, it may be destroyed or assigned to); gives back
-// everything it holds when destroyed.
+// Heads that agree (the usual case) share blocks, and their table is four bytes a block. A sequence that loaded tokens
+// per head has pages of its own for that stretch and agrees again after it. A sequence that drops tokens while it lives
+// is *parted*: every head has single pages, and their tokens' positions are known. Movable (moved from, it may be
+// destroyed or assigned to); gives back everything it holds when destroyed. Names say slab for block.
 // Not thread-safe.
 class Sequence {
  public:
@@ -38,6 +43,7 @@ class Sequence {
   Sequence& operator=(Sequence&& other) noexcept;
 
   // Another sequence with the same tokens, sharing every page; whoever appends first copies the shared last slab.
+  // Copies the tables, a pass over the blocks while heads agree.
   Sequence fork() const;
 
   const PagePool& pool() const { return *pool_; }
@@ -127,6 +133,7 @@ class Sequence {
   Status check_integrity() const;
 
  private:
+  // The overlay: a head's own pages, where heads do not agree.
   struct Table {
     std::vector<PageSlot> pages;
     std::uint32_t slots = 0;  // sum of the counts
@@ -134,30 +141,30 @@ class Sequence {
     std::vector<std::uint32_t> positions;  // of a parted sequence, as are the notes
     std::vector<float> notes;
   };
-  // A whole slab of which this sequence holds one reference, and how many tables still use a page of it.
-  struct HeldSlab {
-    SlabId slab;
-    std::uint32_t pages;
-  };
 
   static std::uint32_t pages_of(std::span<const Table> tables);
-  void add_slots(SlabId slab, std::uint32_t count);  // a whole slab, whose reference the sequence takes over
-  void own_last_slab(SlabId copy);
+  // What all heads hold before the first stratum, and after the last or without one.
+  BlockRun before() const;
+  BlockRun after() const;
+  void move_tail_to_tables();
+  void own_last_block();
   Status append_pages(std::uint32_t count);
   void truncate_pages(std::uint32_t length);
   // Whether nobody else holds the page.
   bool owns(PageId page) const;
   void release(PageId page);
-  void split_own_slabs();
+  void split_own_blocks();
   void copy_slots(Table& table, const SlotCopy& copy);
-  Status check_parted() const;
+  Status check_table(std::uint32_t index) const;
+  Status check_blocks() const;
 
   PagePool* pool_;
-  std::vector<Table> tables_;    // layer · kv_heads + head
-  std::vector<HeldSlab> slabs_;  // in order
+  std::vector<SlabId> blocks_;               // whole ones, of each of which it holds a reference, in order
+  std::vector<Table> tables_;                // layer · kv_heads + head; empty while heads agree
+  std::vector<std::uint32_t> pages_in_use_;  // once parted: of every block, the tables that still use a page of it
   std::uint32_t length_ = 0;
   std::uint32_t prefix_tokens_ = 0;  // tokens before the first stratum, where heads agree
-  std::uint32_t tail_tokens_ = 0;    // tokens after the last stratum, where heads agree; the prefix itself without one
+  std::uint32_t tail_tokens_ = 0;    // tokens after the last stratum, where heads agree; all of them without one
   bool diverged_ = false;            // a stratum was appended
   bool parted_ = false;
   bool lossy_ = false;
@@ -166,12 +173,12 @@ class Sequence {
 class Sequence::Outline {
  public:
   std::uint32_t length() const { return length_; }
-  std::uint32_t pages() const { return pages_of(tables_); }  // of all tables
+  std::uint32_t pages() const { return pages_; }  // of all tables
 
  private:
   friend class Sequence;
-  std::vector<Table> tables_;
-  std::uint32_t length_ = 0;
+  std::vector<Table> tables_;  // of a parted sequence
+  std::uint32_t length_ = 0, pages_ = 0;
   bool parted_ = false, lossy_ = false;
 };
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "paging/page_tokens.h"
 #include "paging/sequence.h"
 
 namespace shale {
@@ -65,48 +64,62 @@ bool Sequence::owns(PageId page) const {
 }
 
 void Sequence::release(PageId page) {
-  const SlabId slab = pool_->slab_of(page);
-  if (pool_->is_split(slab)) return pool_->release_page(page);
-  const auto held = std::ranges::find(slabs_, slab, &HeldSlab::slab);
-  assert(held != slabs_.end());
-  if (--held->pages > 0) return;
-  pool_->release_slab(slab);
-  slabs_.erase(held);
+  const SlabId block = pool_->slab_of(page);
+  if (pool_->is_split(block)) return pool_->release_page(page);
+  const auto held = std::ranges::find(blocks_, block);
+  assert(held != blocks_.end());
+  const auto in_use = pages_in_use_.begin() + (held - blocks_.begin());
+  if (--*in_use > 0) return;
+  pool_->release_slab(block);
+  blocks_.erase(held);
+  pages_in_use_.erase(in_use);
 }
 
-// Slabs that nobody else holds any more become single pages; those that were dropped here meanwhile return.
-void Sequence::split_own_slabs() {
-  std::erase_if(slabs_, [this](const HeldSlab& held) {
-    if (pool_->references(held.slab) > 1) return false;
-    pool_->split_slab(held.slab);
-    for (std::uint32_t i = 0; held.pages < tables_.size() && i < tables_.size(); ++i) {
-      const PageId page = pool_->page_of(held.slab, i);
-      if (std::ranges::find(tables_[i].pages, page, &PageSlot::page) == tables_[i].pages.end()) {
-        pool_->release_page(page);
-      }
+// Blocks that nobody else holds any more become single pages; of those the ones that were dropped here return.
+void Sequence::split_own_blocks() {
+  std::size_t kept = 0;
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const SlabId block = blocks_[b];
+    if (pool_->references(block) > 1) {
+      blocks_[kept] = block;
+      pages_in_use_[kept++] = pages_in_use_[b];
+      continue;
     }
-    return true;
-  });
+    pool_->split_slab(block);
+    for (std::uint32_t i = 0; pages_in_use_[b] < tables_.size() && i < tables_.size(); ++i) {
+      const PageId page = pool_->page_of(block, i);
+      if (std::ranges::find(tables_[i].pages, page, &PageSlot::page) == tables_[i].pages.end())
+        pool_->release_page(page);
+    }
+  }
+  blocks_.resize(kept);
+  pages_in_use_.resize(kept);
 }
 
 void Sequence::part() {
   assert(!diverged_);
   if (parted_) return;
-  parted_ = true;
+  const std::size_t slots = blocks_.size() * pool_->shape().page_tokens;
+  tables_.resize(pool_->shape().pages_per_slab());
+  move_tail_to_tables();
   for (Table& table : tables_) {
     // All pages but the last are full.
-    table.positions.resize(table.pages.size() * pool_->shape().page_tokens);
+    table.positions.resize(slots);
     std::iota(table.positions.begin(), table.positions.end(), 0u);
-    table.notes.resize(table.positions.size());
+    table.notes.resize(slots);
   }
-  split_own_slabs();
+  parted_ = true;
+  pages_in_use_.assign(blocks_.size(), pool_->shape().pages_per_slab());
+  split_own_blocks();
 }
 
 std::span<const std::uint32_t> Sequence::positions(std::uint32_t layer, std::uint32_t head) const {
+  assert(parted_);
   return tables_[pool_->shape().page_index(layer, head)].positions;
 }
 
 std::span<float> Sequence::notes(std::uint32_t layer, std::uint32_t head) {
+  assert(parted_);
   return tables_[pool_->shape().page_index(layer, head)].notes;
 }
 
@@ -119,7 +132,7 @@ Status Sequence::append_pages(std::uint32_t count) {
   std::size_t needed = 0;
   for (const Table& table : tables_) needed += shape.pages_for(count - room(table));
   if (pool_->pages_free() < needed) {
-    return fail(ErrorCode::kFull, "{} more tokens need {} pages of the page pool, {} are free", count, needed,
+    return fail(ErrorCode::kFull, "{} more tokens need {} pages of the pool, {} are free", count, needed,
                 pool_->pages_free());
   }
   for (Table& table : tables_) {
@@ -188,16 +201,15 @@ PagingWork Sequence::drop(std::span<const std::vector<std::uint32_t>> slots, boo
     for (const PageId page : sweep(table, live, page_tokens)) release(page);
   }
   lossy_ = lossy_ || (visible && work.tokens_dropped > 0);
-  split_own_slabs();
+  split_own_blocks();
   work.pages_freed = pool_->pages_free() - free_before;
   return work;
 }
 
 void Sequence::copy_slots(Table& table, const SlotCopy& copy) {
-  const PageShape& shape = pool_->shape();
-  copy_tokens(shape, pool_->bytes(table.pages[copy.from / shape.page_tokens].page), copy.from % shape.page_tokens,
-              pool_->writable_bytes(table.pages[copy.to / shape.page_tokens].page), copy.to % shape.page_tokens,
-              copy.count);
+  const std::uint32_t page_tokens = pool_->shape().page_tokens;
+  pool_->copy_tokens(table.pages[copy.from / page_tokens].page, copy.from % page_tokens,
+                     table.pages[copy.to / page_tokens].page, copy.to % page_tokens, copy.count);
   std::memmove(&table.positions[copy.to], &table.positions[copy.from], copy.count * sizeof(std::uint32_t));
   std::memmove(&table.notes[copy.to], &table.notes[copy.from], copy.count * sizeof(float));
 }

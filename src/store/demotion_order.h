@@ -31,6 +31,7 @@ class DemotionOrder {
   }
   // Also again, after every use is not needed: a rank that has risen is noticed when it is taken.
   void offer(ExtentId id, const Extent& extent) { heap_.emplace(rank(extent), id); }
+  std::size_t size() const { return heap_.size(); }
   // The least worth one for which `fits(id)`; the others stay, those for which `gone(id)` do not.
   template <class Fits, class Gone>
   std::optional<ExtentId> take(const ExtentIndex& index, const Fits& fits, const Gone& gone) {

@@ -44,11 +44,11 @@ void name_chunks(std::span<const BlockKey> keys, const Hash128& realm, std::uint
 std::uint32_t Extent::fastest_tier() const { return static_cast<std::uint32_t>(std::countr_zero(tiers)); }
 
 std::optional<std::uint16_t> ExtentIndex::realm(const Realm& realm) {
-  const auto known = std::ranges::find(realms_, realm.hash, &Realm::hash);
-  if (known == realms_.end() && realms_.size() == kNumbersMax) return std::nullopt;
-  const auto number = static_cast<std::uint16_t>(known - realms_.begin());
-  if (known == realms_.end()) realms_.push_back(realm);
-  return number;
+  const auto known = realm_numbers_.find(realm.hash);
+  if (known != realm_numbers_.end()) return known->second;
+  if (realms_.size() == kNumbersMax) return std::nullopt;
+  realms_.push_back(realm);
+  return realm_numbers_[realm.hash] = static_cast<std::uint16_t>(realms_.size() - 1);
 }
 
 std::optional<std::uint16_t> ExtentIndex::method(const std::string& text) {

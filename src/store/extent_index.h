@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/error.h"
@@ -147,6 +148,7 @@ class ExtentIndex {
   std::uint64_t tag_of(std::uint32_t ref) const { return extents_[ref / kChunksMax].names[ref % kChunksMax]; }
 
   std::vector<Realm> realms_;
+  std::unordered_map<Hash128, std::uint16_t> realm_numbers_;
   std::vector<std::string> methods_;
   std::deque<Extent> extents_;
   std::vector<ExtentId> free_;

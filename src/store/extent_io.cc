@@ -23,8 +23,13 @@ bool is_manifest(const BlobId& id) { return (id.part & kManifestBit) != 0; }
 
 std::uint64_t bytes_at_rest(std::uint64_t blob_bytes) { return framed_bytes(blob_bytes); }
 
+double grid_keep(double keep) {
+  constexpr double kRounding = 1e-6;
+  return kKeepGrid[tiers_for(std::max(keep - kRounding, kRounding)) - 1];
+}
+
 std::vector<std::uint32_t> stored_parts(const ExtentManifest& manifest, double keep) {
-  std::vector<std::uint32_t> parts = manifest.blobs_for(keep);
+  std::vector<std::uint32_t> parts = manifest.blobs_for(grid_keep(keep));
   for (auto part = static_cast<std::uint32_t>(manifest.blobs.size()); part < manifest.parts(); ++part) {
     parts.push_back(part);
   }
@@ -43,7 +48,7 @@ ExtentFacts facts_of(const ExtentManifest& manifest, const Hash128& realm, doubl
   facts.name = manifest.name();
   facts.method = manifest.method.text();
   facts.exact = manifest.method.is_full();
-  facts.keep = static_cast<float>(keep);
+  facts.keep = static_cast<float>(grid_keep(keep));
   facts.bytes = bytes;
   name_chunks(manifest.keys, realm, manifest.chunk_tokens / manifest.geometry.block_tokens, facts);
   return facts;

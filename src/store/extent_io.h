@@ -25,6 +25,8 @@ std::uint64_t bytes_at_rest(std::uint64_t blob_bytes);
 
 // What the index is to know of an extent, but how often it is used.
 ExtentFacts facts_of(const ExtentManifest& manifest, const Hash128& realm, double keep, std::uint64_t bytes);
+// The keep of the grid that answers for `keep`, in (0, 1], which may have been rounded to a float.
+double grid_keep(double keep);
 // The parts that hold `keep`, and the rankings: all others are not stored. Ascending.
 std::vector<std::uint32_t> stored_parts(const ExtentManifest& manifest, double keep);
 // Of those parts and the serialized manifest.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,9 @@ constexpr std::string_view kSnapshotMagic = "SHALEIX1";
 constexpr std::string_view kLogMagic = "SHALELG1";
 constexpr std::size_t kLogHeaderBytes = 16;  // magic, session
 constexpr std::uint64_t kLogBytesMax = std::uint64_t{64} << 20;
+constexpr std::uint64_t kDeadLogsMax = 8;
+constexpr std::uint64_t kDeadBytesMax = std::uint64_t{4} << 20;
+constexpr double kLeftOverAfterSeconds = 600;  // files without a name that nobody will give one
 constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 
 Result<std::vector<std::byte>> read_from(int fd, std::uint64_t offset, const fs::path& path) {
@@ -57,6 +61,17 @@ FileDescriptor open_file(const fs::path& path, int flags) {
 }
 
 bool try_lock(const FileDescriptor& file) { return file && flock(file.get(), LOCK_EX | LOCK_NB) == 0; }
+
+void remove_left_over(const fs::path& folder) {
+  (void)for_each_entry(folder, [](const fs::directory_entry& entry) -> Status {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("new-") && !name.starts_with("snapshot-")) return {};
+    std::error_code error;
+    const auto age = fs::file_time_type::clock::now() - entry.last_write_time(error);
+    if (!error && std::chrono::duration<double>(age).count() > kLeftOverAfterSeconds) fs::remove(entry.path(), error);
+    return {};
+  });
+}
 
 Status write_snapshot_to(const fs::path& folder, const std::function<void(const IndexFolder::Visit& add)>& fill) {
   const fs::path temporary = folder / fmt::format("snapshot-{:016x}", random_number());
@@ -252,7 +267,12 @@ std::vector<IndexFolder::Unfinished> IndexFolder::unfinished_of_the_dead() {
 }
 
 bool IndexFolder::snapshot_due() {
-  return std::ranges::any_of(logs_, [&](const auto& log) { return log.second.dead; });
+  std::uint64_t logs = 0, bytes = 0;
+  for (const auto& [name, log] : logs_) {
+    logs += log.dead ? 1 : 0;
+    bytes += log.dead ? log.offset : 0;
+  }
+  return logs > kDeadLogsMax || bytes > kDeadBytesMax;
 }
 
 Status IndexFolder::write_snapshot(const std::function<void(const Visit& add)>& fill) {
@@ -275,6 +295,7 @@ Status IndexFolder::write_snapshot(const std::function<void(const Visit& add)>& 
     fill(add);
   }));
   for (const Log* log : dead) unlink(log->path.c_str());
+  remove_left_over(folder_);
   std::erase_if(logs_, [&](const auto& log) { return std::ranges::find(dead, &log.second) != dead.end(); });
   return {};
 }

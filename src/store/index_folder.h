@@ -47,7 +47,7 @@ class IndexFolder {
   };
   // Of logs whose writers have died, and that nobody alive is at. For the leader.
   std::vector<Unfinished> unfinished_of_the_dead();
-  // Whether there is a dead log, or this one's own has grown so long that a snapshot is due. For the leader.
+  // Whether the dead have left so much, in logs or in bytes, that a snapshot is due. For the leader.
   bool snapshot_due();
   // Replaces the snapshot by what `fill` adds, and removes the dead logs that are in it: those that load() or follow()
   // have read to their ends. For the leader, when what they left unfinished is settled.

@@ -102,7 +102,7 @@ StoreLookup Store::lookup(std::span<const BlockKey> keys, const StoreNeeds& need
   }
   if (!shares || found.blocks >= keys.size() || tenant.number == kNoRealm) return found;
   const std::uint64_t next = chunk_tag(keys[found.blocks], tenant.realm);
-  if (!core.asking.contains(next) && !core.asked.contains(next)) {
+  if (!core.recently_asked(next)) {
     core.add_job(make_discover_job(core, {keys.begin(), keys.end()}, found.blocks, tenant.realm, tenant.number));
   }
   found.pending = core.asking.contains(next);

@@ -59,12 +59,10 @@ StoreCore::~StoreCore() {
   close_folders();
 }
 
-TenantState& StoreCore::tenant(std::string_view name) {
-  const auto known = tenants.find(name);
-  if (known != tenants.end()) return known->second;
+Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {
   const KvGeometry& geometry = options.geometry;
   Hasher hasher;
-  hasher.add(std::span(name_space)).add(name);
+  hasher.add(std::string_view(options.name_space)).add(tenant);
   for (const std::uint64_t number :
        {std::uint64_t{static_cast<std::uint8_t>(geometry.element)}, std::uint64_t{geometry.layers},
         std::uint64_t{geometry.kv_heads}, std::uint64_t{geometry.head_dim}, std::uint64_t{geometry.block_tokens},
@@ -72,8 +70,14 @@ TenantState& StoreCore::tenant(std::string_view name) {
         std::uint64_t{options.chunk_tokens}}) {
     hasher.add(number);
   }
+  return hasher.finish();
+}
+
+TenantState& StoreCore::tenant(std::string_view name) {
+  const auto known = tenants.find(name);
+  if (known != tenants.end()) return known->second;
   TenantState state;
-  state.realm = hasher.finish();
+  state.realm = realm_of(options, name);
   state.number = index.realm({state.realm, std::string(name)}).value_or(kNoRealm);
   state.counts.tenant = name;
   return tenants.emplace(std::string(name), std::move(state)).first->second;
@@ -88,6 +92,7 @@ void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
   ++state.counts.extents;
   state.counts.chunks += extent.chunks;
   state.order.offer(id, extent);
+  if (extent.expires_s != 0) expiries.emplace(extent.expires_s, extent.name);
 }
 
 void StoreCore::clear_on(ExtentId id, std::uint32_t tier) {
@@ -268,6 +273,7 @@ void StoreCore::maintain() {
   expire();
   renew_leases();
   forget_asked();
+  tidy_orders();
   maintaining_ = false;
 }
 

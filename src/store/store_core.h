@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <queue>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -71,6 +72,9 @@ struct TierState {
 
 inline constexpr std::uint16_t kNoRealm = 0xffff;  // there are too many tenants
 
+// In which a tenant's blocks are named.
+Hash128 realm_of(const StoreOptions& options, std::string_view tenant);
+
 struct TenantState {
   Hash128 realm;
   std::uint16_t number = 0;  // in the index
@@ -92,6 +96,7 @@ class StoreCore {
   TenantState& tenant(std::string_view name);
   // The extent is (not) on the tier any more or now, in this store's eyes; one that is nowhere and unused is forgotten.
   void set_on(ExtentId id, std::uint32_t tier);
+  bool recently_asked(std::uint64_t tag) const;  // a shared tier, or it is being asked
   void clear_on(ExtentId id, std::uint32_t tier);
   void use(ExtentId id) { ++index.at(id).uses; }
   void unuse(ExtentId id);
@@ -135,6 +140,9 @@ class StoreCore {
   std::unordered_set<std::uint64_t> asking;
   std::deque<std::shared_ptr<StoreJob>> jobs;
   std::unordered_set<ExtentId> pinned;  // by this store's callers
+  // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
+  // comes.
+  std::priority_queue<std::pair<double, Hash128>, std::vector<std::pair<double, Hash128>>, std::greater<>> expiries;
   StoreStats counts = {};
 
  private:
@@ -148,6 +156,7 @@ class StoreCore {
   void expire();
   void renew_leases();
   void forget_asked();
+  void tidy_orders();
   // store_folder.cc
   Status open_folder(std::uint32_t tier);
   Status rebuild(std::uint32_t tier);

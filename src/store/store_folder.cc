@@ -122,6 +122,7 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
     case Type::kLease:
       extent.pinned_until_s = record.until_s;
       extent.expires_s = record.expires_s;
+      if (extent.expires_s != 0) expiries.emplace(extent.expires_s, extent.name);
       return;
     case Type::kUsed:
       extent.frequency = record.frequency;

@@ -218,7 +218,8 @@ class DiscoverJob final : public StoreJob {
     if (end <= block_ || end >= keys_.size()) return Progress::kDone;
     block_ = end;
     tier_ = 0;
-    if (core_.asked.contains(tag()) || !core_.asking.insert(tag()).second) return Progress::kDone;
+    if (core_.recently_asked(tag())) return Progress::kDone;
+    core_.asking.insert(tag());
     return Progress::kWorked;
   }
 

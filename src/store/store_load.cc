@@ -119,7 +119,7 @@ void StoreLoad::State::prepare(Part& part) {
   ExtentSpan span;
   span.first_chunk = part.where.first_chunk;
   span.tokens = part.where.blocks * block_tokens;
-  span.keep = part.keep;
+  span.keep = grid_keep(part.keep);
   span.tokens_after = part.tokens_after;
   const std::uint32_t first = (part.where.first_block - first_block) * block_tokens;
   auto decoder = ExtentDecoder::start(*part.manifest, span, view.part(first, span.tokens));
@@ -275,7 +275,7 @@ void StoreLoad::State::finish() {
     }
     if (part.error) core.report(part.name, part.tier, *part.error, failed_bits);
     if (part.failed) continue;
-    StoreRun run{first, part.where.blocks, part.manifest->method, part.keep, {}};
+    StoreRun run{first, part.where.blocks, part.manifest->method, grid_keep(part.keep), {}};
     if (!run.method.is_full()) {
       exact = false;
       ancestors.add(part.name);

@@ -11,6 +11,7 @@ using Type = IndexRecord::Type;
 constexpr double kExpireEveryS = 2;
 constexpr double kLeaseS = 60, kRenewEveryS = 20;  // a pin of a process that dies lapses
 constexpr double kAskAgainAfterS = 1;
+constexpr std::size_t kOffersMin = 4096;
 
 }  // namespace
 
@@ -74,13 +75,15 @@ void StoreCore::expire() {
   if (clock.now_s() < next_expiry_s_) return;
   next_expiry_s_ = clock.now_s() + kExpireEveryS;
   const double wall = wall_s();
-  std::vector<ExtentId> expired;
-  index.for_each([&](ExtentId id, const Extent& extent) {
-    if (extent.expires_s != 0 && extent.expires_s <= wall && extent.uses == 0 && !extent.pinned(wall)) {
-      expired.push_back(id);
+  std::vector<std::pair<double, Hash128>> later;  // in use, or pinned
+  for (; !expiries.empty() && expiries.top().first <= wall; expiries.pop()) {
+    const auto found = index.find(expiries.top().second);
+    if (!found || index.at(*found).expires_s == 0 || index.at(*found).expires_s > wall) continue;
+    const ExtentId id = *found;
+    if (index.at(id).uses > 0 || index.at(id).pinned(wall)) {
+      later.push_back(expiries.top());
+      continue;
     }
-  });
-  for (const ExtentId id : expired) {
     ++counts.expired_extents;
     use(id);
     for (std::uint32_t t = 0; t < tier_count(); ++t) {
@@ -89,6 +92,7 @@ void StoreCore::expire() {
     }
     unuse(id);
   }
+  for (const auto& expiry : later) expiries.push(expiry);
 }
 
 void StoreCore::pin(ExtentId id, bool on) {
@@ -126,9 +130,24 @@ void StoreCore::renew_leases() {
   }
 }
 
+bool StoreCore::recently_asked(std::uint64_t tag) const {
+  const auto question = asked.find(tag);
+  return asking.contains(tag) || (question != asked.end() && question->second + kAskAgainAfterS > clock.now_s());
+}
+
 void StoreCore::forget_asked() {
   const double now = clock.now_s();
   std::erase_if(asked, [&](const auto& question) { return question.second + kAskAgainAfterS < now; });
+}
+
+void StoreCore::tidy_orders() {
+  for (std::uint32_t t = 0; t < tier_count(); ++t) {
+    if (tiers[t].order.size() <= 2 * tiers[t].counts.extents + kOffersMin) continue;
+    tiers[t].order = DemotionOrder(options.frequency_half_life_s);
+    index.for_each([&](ExtentId id, const Extent& extent) {
+      if (extent.on(t)) tiers[t].order.offer(id, extent);
+    });
+  }
 }
 
 }  // namespace shale

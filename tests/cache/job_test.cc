@@ -23,7 +23,7 @@ class LateTier final : public TierWrapper {
   void let_reads_go() {
     for (auto& [id, read, start_s] : std::exchange(waiting_, {})) {
       Result<BlobBytes> result = inner().read(id)->take();
-      finished_read(start_s, clock_.now_s() - start_s, result, range);
+      finished_read(start_s, clock_.now_s() - start_s, result, {});
       read->complete(std::move(result), clock_.now_s() - start_s);
     }
     late_ = false;
@@ -36,7 +36,7 @@ class LateTier final : public TierWrapper {
     std::shared_ptr<PendingRead> read;
     double start_s;
   };
-  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange&, double start_s) override {
     auto read = std::make_shared<PendingRead>();
     waiting_.push_back({id, read, start_s});
     if (!late_) let_reads_go();

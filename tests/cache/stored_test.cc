@@ -37,7 +37,7 @@ class StoredTest : public CacheTest {
     const Tokens tokens = tokens_of(1, 200);
     Sequence sequence(*pool_);
     compute(tokens, 200, sequence);
-    if (other_rounding) pool_->writable_page(sequence.table(0, 0).pages[0].page).values[0].bits ^= 1;
+    if (other_rounding) pool_->host_view().writable_page(sequence.table(0, 0).pages[0].page).values[0].bits ^= 1;
     Cache::NewEntry entry;
     entry.tokens = tokens;
     return cache_->compress(entry, kStrata, sequence, executor_).value();

@@ -62,7 +62,7 @@ inline void append(Sequence& sequence, const Context& context, std::uint32_t fir
     for (std::uint32_t token = first; token < end; ++token) {
       const auto place = sequence.appended(i / shape.kv_heads, i % shape.kv_heads, token - first, end - first);
       const std::size_t row = std::size_t{token} * shape.head_dim;
-      write_tokens(sequence.pool().shape(), sequence.pool().writable_bytes(place.page), place.slot, 1,
+      write_tokens(sequence.pool().shape(), sequence.pool().host_view().writable_bytes(place.page), place.slot, 1,
                    {&context.heads[i].keys[row], &context.heads[i].values[row], shape.head_dim});
     }
   }
@@ -75,10 +75,10 @@ inline HeadRows held(const Sequence& sequence, std::uint32_t layer, std::uint32_
   HeadRows rows(table.tokens - skip, shape.head_dim);
   std::uint32_t token = 0;
   std::vector<Half> key(shape.head_dim), value(shape.head_dim);
-  for (const PageSlot& slot : table.pages) {
+  for (const PageSlot slot : table.pages) {
     for (std::uint32_t i = 0; i < slot.count; ++i, ++token) {
       if (token < skip) continue;
-      read_tokens(shape, sequence.pool().bytes(slot.page), i, 1, key.data(), 1, value.data());
+      read_tokens(shape, sequence.pool().host_view().bytes(slot.page), i, 1, key.data(), 1, value.data());
       for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
         rows.key(token - skip, c) = to_float(key[c]);
         rows.value(token - skip, c) = to_float(value[c]);

@@ -253,8 +253,8 @@ TEST(FullObject, RestoresSlabsBitForBitWithHeadsAgreeing) {
   ASSERT_EQ(to.size(), from.size());
   for (std::size_t i = 0; i + 1 < from.size(); ++i) {
     for (std::uint32_t page = 0; page < kShape.pages_per_slab(); ++page) {
-      EXPECT_EQ(std::memcmp(pool->page(pool->page_of(from[i], page)).keys,
-                            other_pool->page(other_pool->page_of(to[i], page)).keys, kShape.page_bytes()),
+      EXPECT_EQ(std::memcmp(pool->host_view().page(pool->page_of(from[i], page)).keys,
+                            other_pool->host_view().page(other_pool->page_of(to[i], page)).keys, kShape.page_bytes()),
                 0);
     }
   }

@@ -149,7 +149,7 @@ TEST_F(PageBudgetTest, OthersSeeNothingOfWhatIsDropped) {
 // The mean ‖v‖/‖k‖ of a page's tokens, in double.
 double mean_ratio(const PagePool& pool, const PageSlot& slot) {
   const PageShape& shape = pool.shape();
-  const PageView page = pool.page(slot.page);
+  const PageView page = pool.host_view().page(slot.page);
   double sum = 0;
   for_each_token(slot, 0, [&](std::uint32_t token) {
     double keys = 0, values = 0;
@@ -175,7 +175,7 @@ TEST_F(PageBudgetTest, EveryHeadDropsItsLowestPage) {
     for (std::uint32_t i = 0; i < shape.pages_per_slab() * count; ++i) {
       const std::uint32_t table = i / count;
       const auto place = sequence.appended(table / shape.kv_heads, table % shape.kv_heads, i % count, count);
-      const MutablePageView page = pool_->writable_page(place.page);
+      const MutablePageView page = pool_->host_view().writable_page(place.page);
       for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
         page.keys[c * shape.page_tokens + place.slot] = to_half(normal(random));
         page.values[place.slot * shape.head_dim + c] = to_half(normal(random));
@@ -212,7 +212,7 @@ TEST_F(PageBudgetTest, EveryHeadDropsItsLowestPage) {
     ++evictions;
     for (std::uint32_t table = 0; table < expected.size(); ++table) {
       std::vector<PageId> pages;
-      for (const PageSlot& slot : sequence.table(table / shape.kv_heads, table % shape.kv_heads).pages)
+      for (const PageSlot slot : sequence.table(table / shape.kv_heads, table % shape.kv_heads).pages)
         pages.push_back(slot.page);
       EXPECT_EQ(pages, expected[table]) << "table " << table << " at eviction " << evictions;
     }

@@ -36,7 +36,7 @@ class PrefixTreeWithPolicy : public testing::TestWithParam<std::string_view> {
     for (SlabId slab = 0; slab < pool_->slabs_total(); ++slab) references += pool_->references(slab);
     for (const Request& request : requests) {
       request.sequence.check();
-      for (const PageSlot& slot : request.sequence.sequence().table(0, 0).pages)
+      for (const PageSlot slot : request.sequence.sequence().table(0, 0).pages)
         held += !pool_->is_split(pool_->slab_of(slot.page));
     }
     ASSERT_EQ(references, held);

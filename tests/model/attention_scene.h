@@ -220,7 +220,7 @@ class Scene {
     const HeadTable& table = work.tables[head / (shape_.query_heads / shape_.kv_heads)];
     const float* row = work.queries + query * work.query_stride + std::size_t{head} * shape_.head_dim;
     std::vector<double> weights;
-    for (const PageSlot& slot : table.pages) {
+    for (const PageSlot slot : table.pages) {
       for (std::uint32_t t = 0; t < slot.count; ++t) {
         double dot = 0;
         for (std::uint32_t c = 0; c < shape_.head_dim; ++c) dot += double{row[c]} * key(slot.page, t, c);
@@ -243,8 +243,8 @@ class Scene {
   double key(PageId page, std::uint32_t slot, std::uint32_t c) const {
     const PageShape& shape = pool_->shape();
     const std::size_t at = c * shape.page_tokens + slot;
-    if (shape.element == PageElement::kHalf) return double{to_float(pool_->page(page).keys[at])};
-    const auto view = Int8PageView::of(pool_->bytes(page).data(), shape);
+    if (shape.element == PageElement::kHalf) return double{to_float(pool_->host_view().page(page).keys[at])};
+    const auto view = Int8PageView::of(pool_->host_view().bytes(page).data(), shape);
     return view.keys[at] * double{to_float(view.key_scales[c / kScaleChannels * shape.page_tokens + slot])};
   }
 
@@ -252,7 +252,7 @@ class Scene {
     const PageShape& shape = pool_->shape();
     std::vector<float> rows(2 * shape.key_elements());
     for (float& each : rows) each = normal_(random_);
-    write_tokens(shape, pool_->writable_bytes(slot.page), 0, slot.count,
+    write_tokens(shape, pool_->host_view().writable_bytes(slot.page), 0, slot.count,
                  {rows.data(), rows.data() + shape.key_elements(), shape.head_dim});
     spoil(slot.page, slot.count, shape.page_tokens - slot.count);
   }
@@ -260,7 +260,7 @@ class Scene {
   // Makes tokens of a page NaN.
   void spoil(PageId page, std::uint32_t slot, std::uint32_t count) {
     const std::vector<float> rows(pool_->shape().key_elements(), std::numeric_limits<float>::quiet_NaN());
-    write_tokens(pool_->shape(), pool_->writable_bytes(page), slot, count,
+    write_tokens(pool_->shape(), pool_->host_view().writable_bytes(page), slot, count,
                  {rows.data(), rows.data(), pool_->shape().head_dim});
   }
 

@@ -224,7 +224,7 @@ TEST_P(Attention, WritesRowsWhereTheTablesSay) {
       for (std::uint32_t i = 0; i < count; ++i) {
         const auto place = sequence.appended(1, 1, i, count);
         std::vector<Half> keys(shape.head_dim), values(shape.head_dim);
-        read_tokens(shape, pool->bytes(place.page), place.slot, 1, keys.data(), 1, values.data());
+        read_tokens(shape, pool->host_view().bytes(place.page), place.slot, 1, keys.data(), 1, values.data());
         for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
           const float key = rows[i * stride + c], value = rows[i * stride + shape.head_dim + c];
           if (element() == PageElement::kHalf) {

@@ -52,7 +52,7 @@ struct CaptureBench {
     std::vector<double> weights(position + 1);
     double sum = 0;
     for (std::uint32_t i = window ? position - std::min(position, window - 1) : 0; i <= position; ++i) {
-      const PageView page = sequence.pool().page(table.pages[i / shape.page_tokens].page);
+      const PageView page = sequence.pool().host_view().page(table.pages[i / shape.page_tokens].page);
       double dot = 0;
       for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
         dot += double{query[c]} * double{to_float(page.keys[c * shape.page_tokens + i % shape.page_tokens])};

@@ -138,8 +138,9 @@ class NaiveSequence {
     for (std::uint32_t i = 0; i < heads_.size(); ++i) {
       const HeadTable table = sequence_.table(layer(i), head(i));
       ASSERT_EQ(table.tokens, heads_[i].size());
+      ASSERT_EQ(sequence_.resident(layer(i), head(i)), heads_[i].size());
       std::size_t token = 0;
-      for (const PageSlot& slot : table.pages) {
+      for (const PageSlot slot : table.pages) {
         for (std::uint32_t s = 0; s < slot.count; ++s, ++token) check_token(slot.page, s, heads_[i][token]);
       }
     }
@@ -157,18 +158,30 @@ class NaiveSequence {
     return static_cast<std::uint16_t>((seed * 2654435761u + token * 40503u + i * 977u) >> 8);
   }
 
+  // Through the pool alone, wherever it lies.
+  std::vector<std::byte> bytes_of(PageId page) const {
+    std::vector<std::byte> bytes(pool_->shape().page_bytes());
+    pool_->copy_out(page, bytes);
+    pool_->fence();
+    return bytes;
+  }
+
   void write(PageId page, std::uint32_t slot, std::uint16_t value) {
     const PageShape& shape = pool_->shape();
-    const MutablePageView view = pool_->writable_page(page);
+    std::vector<std::byte> bytes = bytes_of(page);
+    const auto view = MutablePageView::of(bytes.data(), shape);
     for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
       view.keys[c * shape.page_tokens + slot].bits = value;
       view.values[slot * shape.head_dim + c].bits = static_cast<std::uint16_t>(~value);
     }
+    pool_->copy_in(bytes, page);
+    pool_->fence();
   }
 
   void check_token(PageId page, std::uint32_t slot, std::uint16_t value) const {
     const PageShape& shape = pool_->shape();
-    const PageView view = pool_->page(page);
+    const std::vector<std::byte> bytes = bytes_of(page);
+    const auto view = PageView::of(bytes.data(), shape);
     for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
       ASSERT_EQ(view.keys[c * shape.page_tokens + slot].bits, value);
       ASSERT_EQ(view.values[slot * shape.head_dim + c].bits, static_cast<std::uint16_t>(~value));

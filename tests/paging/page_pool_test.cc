@@ -37,7 +37,7 @@ TEST(PagePool, PagesLieApartAndAligned) {
     const auto pool = make_pool(2, shape);
     std::set<const Half*> starts;
     for (PageId page = 0; page < 2 * shape.pages_per_slab(); ++page) {
-      const PageView view = pool->page(page);
+      const PageView view = pool->host_view().page(page);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.keys) % 64, 0);
       EXPECT_EQ(view.values - view.keys, static_cast<std::ptrdiff_t>(shape.key_elements()));
       starts.insert(view.keys);
@@ -92,14 +92,14 @@ TEST(PagePool, CopiesBytes) {
   const auto pool = make_pool(2);
   const SlabId from = *pool->allocate_slab(), to = *pool->allocate_slab();
   for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
-    pool->writable_page(pool->page_of(from, i)).values[5].bits = static_cast<std::uint16_t>(100 + i);
+    pool->host_view().writable_page(pool->page_of(from, i)).values[5].bits = static_cast<std::uint16_t>(100 + i);
   }
   pool->copy_slab(from, to);
   for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
-    EXPECT_EQ(pool->page(pool->page_of(to, i)).values[5].bits, 100 + i);
+    EXPECT_EQ(pool->host_view().page(pool->page_of(to, i)).values[5].bits, 100 + i);
   }
   pool->copy_page(pool->page_of(from, 1), pool->page_of(to, 2));
-  EXPECT_EQ(pool->page(pool->page_of(to, 2)).values[5].bits, 101);
+  EXPECT_EQ(pool->host_view().page(pool->page_of(to, 2)).values[5].bits, 101);
 }
 
 // Random allocations, retains and releases against plain maps of counts.

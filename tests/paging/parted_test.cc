@@ -1,4 +1,5 @@
 // Sequences that drop tokens: beside a plain copy of what every head should still hold.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "paging/prefix_tree.h"
+#include "paging/queueing_device.h"
 #include "paging/sequence.h"
 
 namespace shale {
@@ -17,9 +19,10 @@ constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .page_toke
 constexpr std::uint32_t kHeads = 4;
 constexpr std::uint32_t kTables[kHeads] = {0, 1, 2, 3};
 
-std::unique_ptr<PagePool> make_pool(std::uint32_t slabs, PageElement element = PageElement::kHalf) {
+std::unique_ptr<PagePool> make_pool(std::uint32_t slabs, PageElement element = PageElement::kHalf,
+                                    const Device& device = HostDevice()) {
   const PageShape shape = kShape.with(element);
-  return std::move(PagePool::create(shape, slabs * shape.slab_bytes())).value();
+  return PagePool::create(shape, slabs * shape.slab_bytes(), device).value();
 }
 
 // What a token of a head is written as: of the sequence's number when it was appended, its position and the head.
@@ -27,20 +30,33 @@ std::uint16_t value_of(std::uint32_t seed, std::uint32_t position, std::uint32_t
   return static_cast<std::uint16_t>((seed * 2654435761u + position * 40503u + table * 977u) >> 8);
 }
 
-// Writes every byte of one token.
+std::vector<std::byte> bytes_of(const PagePool& pool, PageId id) {
+  std::vector<std::byte> bytes(pool.shape().page_bytes());
+  pool.copy_out(id, bytes);
+  pool.fence();
+  return bytes;
+}
+
+// Writes every byte of one token, through the pool alone, wherever it lies.
 void write_token(PagePool& pool, PageId id, std::uint32_t slot, std::uint16_t value) {
   const auto rest = static_cast<std::uint16_t>(~value);
+  std::vector<std::byte> bytes = bytes_of(pool, id);
   const auto write = [&](const auto& page, auto key, auto number) {
     for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
       page.keys[c * kShape.page_tokens + slot] = key;
       page.values[slot * kShape.head_dim + c] = number;
     }
   };
-  if (pool.shape().element == PageElement::kHalf) return write(pool.writable_page(id), Half{value}, Half{rest});
-  const auto page = MutableInt8PageView::of(pool.writable_bytes(id).data(), pool.shape());
-  write(page, static_cast<std::int8_t>(value), static_cast<std::int8_t>(rest));
-  page.key_scales[slot] = Half{value};
-  page.value_scales[slot] = Half{rest};
+  if (pool.shape().element == PageElement::kHalf) {
+    write(MutablePageView::of(bytes.data(), pool.shape()), Half{value}, Half{rest});
+  } else {
+    const auto page = MutableInt8PageView::of(bytes.data(), pool.shape());
+    write(page, static_cast<std::int8_t>(value), static_cast<std::int8_t>(rest));
+    page.key_scales[slot] = Half{value};
+    page.value_scales[slot] = Half{rest};
+  }
+  pool.copy_in(bytes, id);
+  pool.fence();
 }
 
 // What was written, from every byte of it; nothing where they disagree.
@@ -53,14 +69,15 @@ std::optional<std::uint16_t> read_token(const PagePool& pool, PageId id, std::ui
     }
     return same;
   };
+  const std::vector<std::byte> bytes = bytes_of(pool, id);
   std::uint16_t value = 0;
   bool same = false;
   if (pool.shape().element == PageElement::kHalf) {
-    const PageView page = pool.page(id);
+    const auto page = PageView::of(bytes.data(), pool.shape());
     value = page.keys[slot].bits;
     same = agree(page, Half{value}, Half{static_cast<std::uint16_t>(~value)});
   } else {
-    const auto page = Int8PageView::of(pool.bytes(id).data(), pool.shape());
+    const auto page = Int8PageView::of(bytes.data(), pool.shape());
     value = page.key_scales[slot].bits;
     same = page.value_scales[slot].bits == static_cast<std::uint16_t>(~value) &&
            agree(page, static_cast<std::int8_t>(value), static_cast<std::int8_t>(~value));
@@ -272,16 +289,22 @@ TEST(PartedSequence, AnOutlineRemembersLoss) {
 }
 
 // Random forks, appends, drops, compactions and truncations of several sequences, some of whose prompts a tree shares.
-class PartedSequences : public ::testing::TestWithParam<PageElement> {};
-INSTANTIATE_TEST_SUITE_P(Elements, PartedSequences, ::testing::Values(PageElement::kHalf, PageElement::kInt8),
-                         [](const auto& each) { return std::string(name_of(each.param)); });
+class PartedSequences : public ::testing::TestWithParam<std::tuple<PageElement, std::shared_ptr<const Device>>> {};
+INSTANTIATE_TEST_SUITE_P(Pools, PartedSequences,
+                         ::testing::Combine(::testing::Values(PageElement::kHalf, PageElement::kInt8),
+                                            ::testing::Values(std::make_shared<HostDevice>(),
+                                                              std::make_shared<QueueingDevice>())),
+                         [](const auto& each) {
+                           return fmt::format("{}_{}", name_of(std::get<0>(each.param)),
+                                              std::get<1>(each.param)->name());
+                         });
 
 TEST_P(PartedSequences, AgreeWithANaiveModel) {
   InlineExecutor executor;
   for (const std::uint32_t slabs : {8u, 60u}) {
     std::mt19937 engine(slabs);
     const auto random = [&engine] { return static_cast<std::uint32_t>(engine()); };
-    const auto pool = make_pool(slabs, GetParam());
+    const auto pool = make_pool(slabs, std::get<0>(GetParam()), *std::get<1>(GetParam()));
     std::vector<Parted> sequences;
     for (int i = 0; i < 4; ++i) sequences.emplace_back(*pool);
     for (std::uint32_t step = 0; step < 3000; ++step) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "paging/naive_sequence.h"
+#include "paging/queueing_device.h"
 
 namespace shale {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .page_tokens = 8};
 constexpr std::uint32_t kHeads = 4;  // layers · kv_heads
 
-std::unique_ptr<PagePool> make_pool(std::uint32_t slabs) {
-  return std::move(PagePool::create(kShape, slabs * kShape.slab_bytes())).value();
+std::unique_ptr<PagePool> make_pool(std::uint32_t slabs, const Device& device = HostDevice()) {
+  return PagePool::create(kShape, slabs * kShape.slab_bytes(), device).value();
 }
 
 TEST(Sequence, AppendsWholeSlabsAndCountsSlots) {
@@ -109,11 +110,16 @@ TEST(Sequence, ShrinkingAStratumGivesPagesBack) {
 }
 
 // Random forks, appends, truncations and strata; contents against a naive model after every step.
-TEST(Sequence, AgreesWithANaiveModel) {
+template <class AnyDevice>
+class Sequences : public ::testing::Test {};
+using AllDevices = ::testing::Types<HostDevice, QueueingDevice>;
+TYPED_TEST_SUITE(Sequences, AllDevices);
+
+TYPED_TEST(Sequences, AgreeWithANaiveModel) {
   for (const std::uint32_t slabs : {6u, 40u}) {
     std::mt19937 engine(slabs);
     const auto random = [&engine] { return static_cast<std::uint32_t>(engine()); };
-    const auto pool = make_pool(slabs);
+    const auto pool = make_pool(slabs, TypeParam());
     std::vector<NaiveSequence> sequences;
     for (int i = 0; i < 3; ++i) sequences.emplace_back(*pool);
     for (int step = 0; step < 3000; ++step) {

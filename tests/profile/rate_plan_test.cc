@@ -22,7 +22,7 @@ class RatePlanTest : public ::testing::Test {
     for (std::uint32_t head = 0; head < kShape.pages_per_slab(); ++head) {
       for (std::uint32_t token = 0; token < kTokens; ++token) {
         const auto place = sequence_.appended(head / 2, head % 2, token, kTokens);
-        const MutablePageView page = pool_->writable_page(place.page);
+        const MutablePageView page = pool_->host_view().writable_page(place.page);
         for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
           const float key = normal(random_) * static_cast<float>(1 + head);
           page.keys[std::size_t{c} * kShape.page_tokens + place.slot] = to_half(key);
@@ -55,7 +55,7 @@ class RatePlanTest : public ::testing::Test {
     for (std::uint32_t head = 0; head < kShape.pages_per_slab(); ++head) {
       for (std::uint32_t token = 0; token < kTokens; ++token) {
         const auto place = sequence_.appended(head / 2, head % 2, token, kTokens);
-        const PageView page = pool_->page(place.page);
+        const PageView page = pool_->host_view().page(place.page);
         float squares = 0;
         for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
           const float key = to_float(page.keys[std::size_t{c} * kShape.page_tokens + place.slot]);

@@ -159,4 +159,23 @@ inline std::uint32_t load_all(Store& store, std::span<const BlockKey> keys, Stor
 
 inline ErrorCode code_of(const auto& result) { return result ? ErrorCode::kInternal : result.error().code; }
 
+class StoreTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Store> open(std::vector<StoreTier> tiers, StoreOptions options = small_options()) {
+    auto store = Store::open(std::move(options), std::move(tiers), clock_);
+    EXPECT_TRUE(store.has_value()) << store.error().message;
+    return std::move(*store);
+  }
+  std::unique_ptr<Store> open_both(std::uint64_t memory = kUnlimited, std::uint64_t disk = kUnlimited) {
+    return open(tiers_of(memory_tier(clock_, memory), disk_tier(folder_.path() / "disk", clock_, disk)));
+  }
+  static void expect_sound(Store& store) {
+    const Status sound = store.check_integrity();
+    EXPECT_TRUE(sound) << sound.error().message;
+  }
+
+  TemporaryFolder folder_;
+  RealClock clock_;
+};
+
 }  // namespace shale::testing

@@ -14,7 +14,7 @@ namespace {
 std::vector<BlockKey> some_chain(std::mt19937& random) {
   std::vector<std::int32_t> blocks(1 + random() % 60);
   std::iota(blocks.begin(), blocks.end(), static_cast<std::int32_t>(1000 * (random() % 6)));
-  const std::uint32_t parts = random() % 60;
+  const auto parts = static_cast<std::uint32_t>(random() % 60);
   for (std::uint32_t b = parts; b < blocks.size(); ++b) blocks[b] += static_cast<std::int32_t>(100000 * (random() % 3));
   return chain_of(blocks);
 }

@@ -58,7 +58,7 @@ class CacheTest : public ::testing::Test {
       for (std::uint32_t head = 0; head < kShape.kv_heads; ++head) {
         for (std::uint32_t i = 0; i < count; ++i) {
           const auto place = sequence.appended(layer, head, i, count);
-          const MutablePageView page = pool_->writable_page(place.page);
+          const MutablePageView page = pool_->host_view().writable_page(place.page);
           const std::uint32_t plane = 2 * kShape.page_index(layer, head);
           for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
             page.keys[c * kShape.page_tokens + place.slot] = to_half(element(tokens, end - count + i, plane, c));
@@ -77,8 +77,8 @@ class CacheTest : public ::testing::Test {
         ASSERT_EQ(table.tokens, sequence.length());
         const std::uint32_t plane = 2 * kShape.page_index(layer, head);
         std::uint32_t position = 0;
-        for (const PageSlot& slot : table.pages) {
-          const PageView page = pool_->page(slot.page);
+        for (const PageSlot slot : table.pages) {
+          const PageView page = pool_->host_view().page(slot.page);
           for (std::uint32_t t = 0; t < slot.count; ++t, ++position) {
             for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
               ASSERT_EQ(page.keys[c * kShape.page_tokens + t], to_half(element(tokens, position, plane, c)));

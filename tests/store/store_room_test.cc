@@ -1,0 +1,174 @@
+// What a store promises its callers: tenants, room, pins, times to live, events.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "store/index_fill.h"
+#include "store/store.h"
+#include "store/store_fixture.h"
+
+namespace shale::testing {
+namespace {
+
+namespace fs = std::filesystem;
+class StoreRoomTest : public StoreTest {};
+
+TEST_F(StoreRoomTest, NamespacesGeometriesAndTenantsAreApart) {
+  const auto keys = chain_of(1, 8);
+  const auto store = open_both();
+  StoreHints hints;
+  hints.tenant = "one";
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  EXPECT_EQ(store->lookup(keys, {}, "other").blocks, 0u);
+  EXPECT_EQ(store->lookup(keys, {}, "one").blocks, 8u);
+  StoreLoadOptions options;
+  options.tenant = "one";
+  EXPECT_EQ(load_all(*store, keys, options), 8u);
+  ASSERT_TRUE(store->flush());
+  const StoreStats stats = store->stats();
+  ASSERT_EQ(stats.tenants.size(), 3u);
+  EXPECT_EQ(stats.tenants[1].tenant, "one");
+  EXPECT_EQ(stats.tenants[1].bytes, stats.tiers[0].bytes + stats.tiers[1].bytes);
+  EXPECT_EQ(stats.tenants[1].blocks_saved, 8u);
+  EXPECT_EQ(stats.tenants[1].blocks_loaded, 8u);
+  EXPECT_EQ(stats.tenants[1].blocks_found, 8u);
+  EXPECT_EQ(stats.tenants[2].tenant, "other");
+  EXPECT_EQ(stats.tenants[2].bytes, 0u);
+
+  auto another = small_options();
+  another.name_space = "another model";
+  const auto stranger = open(tiers_of(disk_tier(folder_.path() / "disk", clock_)), another);
+  EXPECT_EQ(stranger->lookup(keys, {}, "one").blocks, 0u);
+  ASSERT_TRUE(save_all(*stranger, keys));
+  EXPECT_EQ(load_all(*stranger, keys), 8u);
+}
+
+TEST_F(StoreRoomTest, AFullMemoryPushesDownWhatIsWorthLeast) {
+  const auto store = open_both(400 << 10);
+  std::vector<std::vector<BlockKey>> chains;
+  for (int c = 0; c < 10; ++c) {
+    chains.push_back(chain_of(1000 * (c + 1), 64));
+    StoreHints hints;
+    hints.recompute_s = c == 0 ? 100 : 1;
+    ASSERT_TRUE(save_all(*store, chains.back(), hints));
+    ASSERT_TRUE(store->flush()) << "what is being copied to the disk stays in memory";
+  }
+  for (const auto& keys : chains) EXPECT_EQ(load_all(*store, keys), 64u);
+  EXPECT_EQ(store->lookup(chains[0]).tier, 0u) << "it costs most";
+  EXPECT_EQ(store->lookup(chains[1]).tier, 1u);
+  const StoreStats stats = store->stats();
+  EXPECT_GT(stats.tiers[0].demoted, 0u);
+  EXPECT_LE(stats.tiers[0].bytes, 400u << 10);
+  expect_sound(*store);
+}
+
+TEST_F(StoreRoomTest, AFullStoreForgetsWhatIsWorthLeastAndKeepsWhatIsPinned) {
+  const auto store = open_both(200 << 10, 800 << 10);
+  const auto pinned = chain_of(7, 32);
+  StoreHints hints;
+  hints.pin = true;
+  ASSERT_TRUE(save_all(*store, pinned, hints));
+  for (int c = 0; c < 40; ++c) {
+    const Status saved = save_all(*store, chain_of(1000 * (c + 1), 32));
+    ASSERT_TRUE(saved) << saved.error().message;
+    ASSERT_TRUE(store->flush());
+  }
+  EXPECT_EQ(load_all(*store, pinned), 32u);
+  EXPECT_EQ(load_all(*store, chain_of(40000, 32)), 32u) << "the last";
+  EXPECT_EQ(load_all(*store, chain_of(2000, 32)), 0u);
+  const StoreStats stats = store->stats();
+  EXPECT_LE(stats.tiers[0].bytes, 200u << 10);
+  EXPECT_LE(stats.tiers[1].bytes, 800u << 10);
+  EXPECT_GT(stats.tiers[1].removed, 0u);
+  expect_sound(*store);
+  EXPECT_EQ(store->unpin(pinned), 32u);
+  StoreHints dear;
+  dear.recompute_s = 10;
+  for (int c = 40; c < 80; ++c) ASSERT_TRUE(save_all(*store, chain_of(1000 * (c + 1), 32), dear));
+  EXPECT_EQ(store->lookup(pinned).blocks, 0u);
+}
+
+TEST_F(StoreRoomTest, TimesToLiveEndAlsoInAnotherStore) {
+  double wall = 1e9;
+  auto options = small_options();
+  options.wall_clock = [&wall] { return wall; };
+  options.threads = 0;
+  const auto keys = chain_of(1, 8);
+  {
+    const auto store = open(tiers_of(disk_tier(folder_.path() / "disk", clock_)), options);
+    StoreHints hints;
+    hints.time_to_live_s = 60;
+    ASSERT_TRUE(save_all(*store, keys, hints));
+    EXPECT_EQ(store->lookup(keys).blocks, 8u);
+  }
+  const auto store = open(tiers_of(disk_tier(folder_.path() / "disk", clock_)), options);
+  wall += 59;
+  EXPECT_EQ(store->lookup(keys).blocks, 8u);
+  wall += 2;
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  InlineExecutor executor;
+  for (int i = 0; i < 50 && store->stats().tiers[0].bytes > 0; ++i) {
+    store->work(executor, 0.01);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(store->stats().expired_extents, 1u);
+  EXPECT_EQ(store->stats().tiers[0].bytes, 0u);
+}
+
+TEST_F(StoreRoomTest, RemovedIsGoneAtOnceAndFromDisk) {
+  const auto store = open_both();
+  const auto keys = chain_of(1, 100);
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(store->remove(std::span(keys).first(70)), 64u) << "extents that lie among them";
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  EXPECT_EQ(store->remove(keys), 36u);
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(store->stats().tiers[1].bytes, 0u);
+  expect_sound(*store);
+}
+
+TEST_F(StoreRoomTest, EventsTellWhatARouterNeeds) {
+  const auto store = open(tiers_of(memory_tier(clock_)));
+  const auto keys = chain_of(1, 70);
+  pollfd waiting = {store->event_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&waiting, 1, 0), 0);
+  StoreHints hints;
+  hints.tenant = "someone";
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  EXPECT_EQ(poll(&waiting, 1, 1000), 1);
+  auto events = store->take_events(100);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, StoreEvent::Kind::kStored);
+  EXPECT_EQ(events[0].tenant, "someone");
+  EXPECT_EQ(events[0].parent, BlockKey{});
+  EXPECT_TRUE(std::ranges::equal(events[0].keys, std::span(keys).first(64)));
+  EXPECT_EQ(events[1].parent, keys[63]);
+  EXPECT_EQ(events[1].block_tokens, kBlockTokens);
+  EXPECT_EQ(store->remove(keys, "someone"), 70u);
+  ASSERT_TRUE(store->flush());
+  events = store->take_events(1);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, StoreEvent::Kind::kRemoved);
+  EXPECT_EQ(store->take_events(100).size(), 1u);
+}
+
+TEST_F(StoreRoomTest, AFilledIndexIsFoundAndItsMissingBytesAreMisses) {
+  const auto keys = [](std::size_t chain) { return chain_of(static_cast<std::int32_t>(1000 * (chain + 1)), 150); };
+  fs::create_directories(folder_.path() / "disk");
+  ASSERT_TRUE(fill_index(small_options(), folder_.path() / "disk", 20, keys));
+  const auto store = open_both();
+  EXPECT_EQ(store->stats().extents, 60u);
+  EXPECT_EQ(store->stats().chunks, 20u * 38);
+  for (std::size_t chain = 0; chain < 20; ++chain) EXPECT_EQ(store->lookup(keys(chain)).blocks, 150u);
+  EXPECT_EQ(load_all(*store, keys(3)), 0u);
+  EXPECT_EQ(store->stats().stale_extents, 3u);
+  EXPECT_EQ(store->lookup(keys(3)).blocks, 0u);
+}
+
+}  // namespace
+}  // namespace shale::testing
