@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
+
+#include "bench/fio.h"
 
 namespace shale::bench {
 namespace {
@@ -126,54 +125,19 @@ class TierIo {
   std::vector<BlobBytes> buffers_;
 };
 
-struct FioJob {
-  std::string mode;  // fio's rw
-  std::uint64_t unit_bytes = 0;
-  std::uint64_t requests = 0;  // in flight
-  std::uint64_t total_bytes = 0;
-};
-struct FioFigures {
-  double bytes_per_s = 0;
-  double median_s = 0;
-};
-
-std::string quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-Result<FioFigures> run_fio(const std::filesystem::path& file, const FioJob& job) {
-  const std::string command = fmt::format(
-      "fio --name=shale --filename={} --rw={} --bs={} --size={} --iodepth={} --direct=1 --ioengine=io_uring "
-      "--output-format=json 2>/dev/null",
-      quoted(file.string()), job.mode, job.unit_bytes, job.total_bytes, job.requests);
-  std::string output;
-  std::FILE* const pipe = popen(command.c_str(), "r");
-  if (!pipe) return fail(ErrorCode::kIo, "cannot start fio");
-  std::array<char, 4096> piece;
-  while (const std::size_t bytes = std::fread(piece.data(), 1, piece.size(), pipe)) output.append(piece.data(), bytes);
-  const int status = pclose(pipe);
-  const auto json = nlohmann::json::parse(output, nullptr, false);
-  if (status != 0 || json.is_discarded() || !json.contains("jobs") || json["jobs"].empty()) {
-    return fail(ErrorCode::kUnsupported, "fio does not run in {}", file.parent_path().string());
-  }
-  const auto& figures = json["jobs"][0][job.mode == "write" ? "write" : "read"];
-  return FioFigures{figures.value("bw_bytes", 0.0),
-                    figures.value("/clat_ns/percentile/50.000000"_json_pointer, 0.0) * 1e-9};
-}
-
 // The three operations of one unit, fio's way.
 Result<std::vector<TierIoRow>> fio_round(const std::filesystem::path& folder, std::uint64_t unit,
                                          const TierIoOptions& options) {
   const std::filesystem::path file = folder / fmt::format("fio-{}", getpid());
   const std::unique_ptr<const std::filesystem::path, void (*)(const std::filesystem::path*)> cleanup(
       &file, [](const std::filesystem::path* path) { unlink(path->c_str()); });
-  const std::uint64_t requests = std::max<std::uint64_t>(options.in_flight_bytes / unit, 1);
   const std::uint64_t total = std::max(options.total_bytes / unit, std::uint64_t{kAlone}) * unit;
+  const std::uint64_t asked = std::max<std::uint64_t>(options.in_flight_bytes / unit, 1);
   std::vector<TierIoRow> rows;
   for (const auto& [mode, operation] : {std::pair{"write", "write"}, {"read", "read"}, {"randread", "random read"}}) {
-    SHALE_ASSIGN(const FioFigures together, run_fio(file, {mode, unit, requests, total}));
+    const bool writes = std::string_view(mode) == "write";
+    SHALE_ASSIGN(const FioFigures together, run_fio(file, writes ? like_disk_writes(unit, asked, total)
+                                                                 : like_disk_reads(mode, unit, asked, total)));
     SHALE_ASSIGN(const FioFigures alone, run_fio(file, {mode, unit, 1, kAlone * unit}));
     rows.push_back({"fio", unit, operation, together.bytes_per_s, alone.median_s});
   }
@@ -196,8 +160,6 @@ std::vector<TierIoRow> medians(const std::vector<std::vector<TierIoRow>>& rounds
 }
 
 }  // namespace
-
-bool fio_installed() { return std::system("fio --version >/dev/null 2>&1") == 0; }
 
 Result<std::vector<TierIoRow>> measure_tier_io(Tier& tier, const Clock& clock, const TierIoOptions& options) {
   std::vector<TierIoRow> rows, fio_rows;

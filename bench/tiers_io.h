@@ -26,13 +26,11 @@ struct TierIoOptions {
   std::uint64_t in_flight_bytes = 32 << 20;  // asked for before the first is waited for
   int rounds = 3;                            // every figure is the median of as many
   // Where fio measures what the device can do, turn and turn about with the tier, so that whatever else the machine is
-  // doing disturbs both: the same units and bytes, as many requests in flight, direct I/O by io_uring on one file.
+  // doing disturbs both: the same bytes, as many requests in flight of the size that the tier makes, direct I/O
+  // (fio.h).
   // Empty: no fio.
   std::filesystem::path fio_folder;
 };
-
-// Whether there is an fio to compare with.
-bool fio_installed();
 
 // Writes, reads and removes blobs of names of its own; whatever it reads is compared with what it wrote (a word of
 // every 4 KiB). Bytes are the blobs', frames and padding not counted. Rows of the tier, then those of "fio". kCorrupt

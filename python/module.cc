@@ -1,5 +1,5 @@
-// The Python module `shale`: scorers, budgets and quantizers on numpy arrays. Arrays are read where they lie; keys are
-// then laid out in pages, as the engine holds them.
+// The Python module `shale`: scorers, budgets and quantizers on numpy arrays, and the store (store.h). Arrays are read
+// where they lie; keys are then laid out in pages, as the engine holds them.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -15,6 +15,7 @@
 #include "scoring/budget.h"
 #include "scoring/row_layer.h"
 #include "scoring/scorer.h"
+#include "store.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -187,4 +188,5 @@ NB_MODULE(_shale, module) {
              "Which tokens are kept: bool [layers, KV heads, tokens] of float32 scores of that shape.");
   module.def("_encode", &encode, "quantizer"_a, "keys"_a, "values"_a);
   module.def("_decode", &decode, "quantizer"_a, "codes"_a, "tokens"_a, "head_dim"_a);
+  bind_store(module);
 }

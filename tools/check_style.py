@@ -16,6 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE_FOLDERS = ("src", "include", "tests", "bench", "fuzz", "examples")
+SOURCE_SUFFIXES = (".h", ".hpp", ".cc", ".c")
 LINES_MAX = 400
 LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
@@ -23,7 +24,7 @@ LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 def sources():
     for folder in SOURCE_FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".h", ".cc"):
+            if path.suffix in SOURCE_SUFFIXES:
                 yield path
 
 
@@ -53,7 +54,7 @@ def check_layering():
 def check_text():
     for path in sources():
         name, text = path.relative_to(ROOT), path.read_text()
-        if path.suffix == ".h" and "-inl.h" not in path.name and "#pragma once" not in text:
+        if path.suffix in (".h", ".hpp") and "-inl.h" not in path.name and "#pragma once" not in text:
             yield f"{name}: no #pragma once"
         if not text.endswith("\n") or text.endswith("\n\n"):
             yield f"{name}: does not end in one newline"

@@ -1,4 +1,4 @@
-"""Shale's scorers, budgets and quantizers on numpy arrays.
+"""Shale's scorers, budgets and quantizers on numpy arrays, and its store for KV in any engine's memory.
 
 Keys are as a model caches them (after RoPE), tokens in order of position; scores are higher = keep. The code is the one
 that the engine runs; docs/methods of the project defines each method.
@@ -8,8 +8,10 @@ import numpy as _np
 
 from . import _shale
 from ._shale import budgets, keep, quantizers, ranking, score, scorers
+from .store import Event, Failure, Load, Lookup, Run, Save, Store, StoreError, View, block_keys
 
-__all__ = ["budgets", "decode", "encode", "keep", "quantizers", "ranking", "score", "scorers"]
+__all__ = ["Event", "Failure", "Load", "Lookup", "Run", "Save", "Store", "StoreError", "View", "block_keys", "budgets",
+           "decode", "encode", "keep", "quantizers", "ranking", "score", "scorers"]
 
 
 def encode(quantizer, keys, values):

@@ -3,9 +3,9 @@
 namespace shale {
 
 void add_bench(CLI::App& parent, Action& chosen) {
-  CLI::App* group =
-      add_group(parent, "bench",
-                "Measure this machine: the engine, its kernels, scorers, page budgets, tiers, server, planner and simulator");
+  CLI::App* group = add_group(parent, "bench",
+                              "Measure this machine: the engine, its kernels, scorers, page budgets, tiers, store, "
+                              "server, planner and simulator");
   group->footer(
       "Examples:\n"
       "  shale bench engine --peer ~/llama.cpp/build/bin --json\n"
@@ -16,6 +16,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
   add_bench_scoring(*group, chosen);
   add_bench_tiers(*group, chosen);
   add_bench_serve(*group, chosen);
+  add_bench_store(*group, chosen);
   add_bench_paging(*group, chosen);
   add_bench_paging_quality(*group, chosen);
   add_bench_planner(*group, chosen);

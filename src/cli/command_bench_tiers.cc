@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "bench/fio.h"
 #include "bench/tiers_io.h"
 #include "cli/bench_machine.h"
 #include "cli/child_process.h"

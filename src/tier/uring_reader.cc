@@ -18,8 +18,8 @@
 namespace shale {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
-constexpr std::size_t kPiecesInFlight = 32;
+constexpr std::uint64_t kPieceBytes = UringReader::kPieceBytes;
+constexpr std::size_t kPiecesInFlight = UringReader::kPiecesInFlight;
 constexpr std::uint64_t kWakeTag = kPiecesInFlight;  // user_data of the read that new requests complete
 
 }  // namespace

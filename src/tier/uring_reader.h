@@ -1,6 +1,8 @@
 // Reads blobs through io_uring: many requests in flight, one thread that sleeps in the kernel.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -17,6 +19,9 @@ Result<std::uint64_t> bytes_in_place(int result, bool direct);
 // asked. Blobs are read in pieces, those of a blob and of blobs started after it in flight together.
 class UringReader {
  public:
+  static constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
+  static constexpr std::size_t kPiecesInFlight = 32;
+
   // kUnsupported where the kernel or a sandbox refuses io_uring.
   static Result<std::unique_ptr<UringReader>> start(const BlobFiles& files, std::shared_ptr<BufferPool> buffers,
                                                     bool direct);

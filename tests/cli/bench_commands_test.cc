@@ -1,4 +1,5 @@
 // Benchmarks run tiny, so that they never rot; their figures mean nothing here.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -58,6 +59,25 @@ TEST_F(BenchCommandsTest, TiersMovesBytesAndFirstTokens) {
     }
   }
   EXPECT_EQ(sources, (std::vector<std::string>{"computed", "pool", "memory", "disk"}));
+}
+
+TEST_F(BenchCommandsTest, StoreSavesLoadsAndOpens) {
+  const Outcome outcome = run({"bench", "store", "--tiny", "--threads", "2", "--folder", home_.path(), "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::vector<std::string> io;
+  for (const auto& row : outcome.objects()) {
+    if (row["test"] == "index") {
+      EXPECT_EQ(row["chunks"], 1024);
+      EXPECT_EQ(row["chunks_after_kill"], 1024);
+      EXPECT_GT(row["index_bytes_per_chunk"], 0);
+    } else {
+      EXPECT_GT(row["bytes_per_second"], 0);
+      io.push_back(fmt::format("{} {} {}", row["tier"].get<std::string>(), row["operation"].get<std::string>(),
+                               row["method"].get<std::string>()));
+    }
+  }
+  EXPECT_EQ(io.size(), 12u) << "two tiers, three methods, two operations";
+  EXPECT_THAT(io, ::testing::IsSupersetOf({"memory save full", "memory load kivi4", "disk load int8"}));
 }
 
 TEST_F(BenchCommandsTest, PlannerComparesPlanners) {

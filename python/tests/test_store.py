@@ -1,0 +1,179 @@
+"""The store on numpy arrays and raw memory."""
+
+import asyncio
+import os
+import select
+
+import numpy as np
+import pytest
+import shale
+
+LAYERS, HEADS, DIM, BLOCK, TOKENS = 3, 2, 32, 8, 64
+rng = np.random.default_rng(5)
+
+
+def open_store(tiers="memory:?size=64MiB", **more):
+    return shale.Store("test", tiers, layers=LAYERS, kv_heads=HEADS, head_dim=DIM, block_tokens=BLOCK, chunk_tokens=16,
+                       **more)
+
+
+def plain():
+    return [rng.standard_normal((LAYERS, HEADS, TOKENS, DIM)).astype(np.float16) for _ in range(2)]
+
+
+def view_of(arrays):
+    return shale.View(*arrays, block_tokens=BLOCK)
+
+
+def keys_of(first):
+    return shale.block_keys(np.arange(first, first + TOKENS), BLOCK)
+
+
+def same_bytes(a, b):
+    return all(np.array_equal(x.view(np.uint16), y.view(np.uint16)) for x, y in zip(a, b))
+
+
+def test_what_is_saved_comes_back_into_blocks_of_another_layout():
+    saved, keys = plain(), keys_of(0)
+    with open_store() as store:
+        assert store.lookup(keys).blocks == 0
+        store.save(keys, view_of(saved), tokens=np.arange(TOKENS)).wait()
+        found = store.lookup(keys)
+        assert (found.blocks, found.exact_blocks, found.quality) == (8, 8, 1)
+
+        # vLLM's blocks: [layers][2][blocks][tokens][heads][channels], in any order of blocks.
+        pool = np.zeros((LAYERS, 2, 20, BLOCK, HEADS, DIM), np.float16)
+        table = [3, 19, 0, 7, 11, 2, 5, 13]
+        view = shale.View(pool[:, 0], pool[:, 1], "LBTHD", block_tokens=BLOCK, block_table=table)
+        load = store.load(keys, view, tokens=np.arange(TOKENS))
+        for layer in range(LAYERS):
+            load.wait_layer(layer)
+            assert load.layer_ready(layer)
+        load.wait()
+        assert load.done and load.blocks == 8 and load.failures == []
+        assert [run.method for run in load.runs] == ["full"] and load.runs[0].rows is None
+        assert np.array_equal(load.lineage_keys(keys), keys)
+        for side in range(2):
+            back = pool[:, side][:, table].transpose(0, 3, 1, 2, 4).reshape(LAYERS, HEADS, TOKENS, DIM)
+            assert same_bytes([back], [saved[side]])
+
+
+def test_addresses_are_views_too():
+    saved, loaded, keys = plain(), [np.zeros((LAYERS, HEADS, TOKENS, DIM), np.float16) for _ in range(2)], keys_of(0)
+    with open_store() as store:
+        store.save(keys, view_of(saved)).wait()
+        addresses = [[array[layer].ctypes.data for layer in range(LAYERS)] for array in loaded]
+        view = shale.View.from_addresses(*addresses, strides=(BLOCK * DIM * 2, DIM * 2, TOKENS * DIM * 2, 2),
+                                         tokens=TOKENS, block_tokens=BLOCK)
+        store.load(list(map(bytes, keys)), view).wait()
+        assert same_bytes(loaded, saved)
+
+
+def test_tensors_are_views_too():
+    torch = pytest.importorskip("torch")
+    saved = [torch.randn(LAYERS, HEADS, TOKENS, DIM).to(torch.bfloat16) for _ in range(2)]
+    loaded = [torch.zeros_like(array) for array in saved]
+    with open_store(element="bf16") as store:
+        store.save(keys_of(0), view_of(saved)).wait()
+        store.load(keys_of(0), view_of(loaded)).wait()
+        assert all(torch.equal(a, b) for a, b in zip(saved, loaded))
+
+
+def test_lossy_blocks_come_only_where_they_are_accepted():
+    saved, loaded, keys = plain(), plain(), keys_of(0)
+    with open_store() as store:
+        store.save(keys, view_of(saved), method="keydiff+int8", keep=0.5, quality=0.9).wait()
+        assert store.lookup(keys).blocks == 0
+        assert store.lookup(keys, lossy=True, quality_min=0.95).blocks == 0
+        load = store.load(keys, view_of(loaded), lossy=True)
+        load.wait()
+        (run,) = load.runs
+        assert (run.method, run.keep) == ("keydiff+int8", 0.5)
+        assert run.rows.shape == (LAYERS, HEADS) and (run.rows == TOKENS // 2).all()
+        assert not np.array_equal(load.lineage_keys(keys), keys)
+
+
+def test_a_folder_is_found_again(tmp_path):
+    saved, loaded, keys = plain(), plain(), keys_of(0)
+    tiers = f"file://{tmp_path}?size=64MiB"
+    with open_store(tiers) as store:
+        store.save(keys, view_of(saved), tenant="a").wait()
+    with open_store(tiers) as store:
+        assert store.lookup(keys, tenant="b").blocks == 0
+        store.load(keys, view_of(loaded), tenant="a").wait()
+        stats = store.stats()
+    assert same_bytes(saved, loaded)
+    assert stats["tenants"]["a"]["blocks_loaded"] == 8 and stats["tiers"]["disk"]["chunks"] == 4
+
+
+def test_futures_wake_by_the_event_fd():
+    saved, keys = plain(), keys_of(0)
+
+    async def through(store):
+        save = await asyncio.wait_for(store.future(store.save(keys, view_of(saved))), 60)
+        assert save.done and save.released
+        loads = [plain() for _ in range(3)]
+        done = await asyncio.wait_for(
+            asyncio.gather(*(store.future(store.load(keys, view_of(arrays))) for arrays in loads)), 60)
+        assert all(load.done for load in done)
+        assert all(same_bytes(saved, arrays) for arrays in loads)
+
+    with open_store() as store:
+        asyncio.run(through(store))
+        (event,) = store.take_events()
+        assert event.kind == "stored" and np.array_equal(event.keys, keys)
+
+
+def test_the_event_fd_is_for_any_loop():
+    with open_store() as store:
+        save = store.save(keys_of(0), view_of(plain()))
+        while not save.done:
+            assert select.select([store.event_fd], [], [], 60)[0], "nothing tells that the save has ended"
+            os.read(store.event_fd, 8)
+
+
+def test_pins_and_removals():
+    keys = keys_of(0)
+    with open_store() as store:
+        first = store.save(keys, view_of(plain()))
+        first.wait()
+        again = store.save(keys, view_of(plain()))
+        again.wait()
+        assert (first.shared_blocks, again.shared_blocks) == (0, 8)
+        assert store.pin(keys) == 8 and store.remove(keys) == 0
+        assert store.unpin(keys) == 8 and store.touch(keys) == 8 and store.remove(keys) == 8
+        assert store.lookup(keys).blocks == 0
+
+
+def test_a_load_outlives_its_store_and_a_closed_one_says_so():
+    loaded, saved, keys = plain(), plain(), keys_of(0)
+    store = open_store()
+    store.save(keys, view_of(saved)).wait()
+    load = store.load(keys, view_of(loaded))
+    store.close()
+    load.wait()
+    assert same_bytes(saved, loaded)
+    with pytest.raises(ValueError, match="closed"):
+        store.lookup(keys)
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("call, part", [
+    (lambda store: shale.Store("test", "tape:", layers=1, kv_heads=1, head_dim=8), "tape"),
+    (lambda store: shale.Store("test", "memory:?size=1MiB", layers=1, kv_heads=1, head_dim=8, element="fp8"), "fp8"),
+    (lambda store: store.lookup(np.zeros((2, 31), np.uint8)), "32"),
+    (lambda store: store.lookup([b"short"]), "32"),
+    (lambda store: store.load(keys_of(0), view_of([read_only(array) for array in plain()])), "read-only"),
+    (lambda store: store.load(keys_of(0), view_of([array[:2] for array in plain()])), "layers"),
+    (lambda store: store.save(keys_of(0), view_of(plain()), method="nothing"), "nothing"),
+    (lambda store: store.save(keys_of(0), view_of([array[:, :, ::-1] for array in plain()])), "stride"),
+    (lambda store: shale.View(*plain(), "LTD"), "dims"),
+    (lambda store: shale.View(*plain(), "LBTHD"), "dimensions"),
+])
+def test_bad_input_is_named(call, part):
+    with open_store() as store, pytest.raises(ValueError, match=part):
+        call(store)

@@ -1,0 +1,210 @@
+// The store through its C interface, from C and, by its C++ face, from C++.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <shale/store.hpp>
+
+#include "store/store_in_c.h"
+#include "support/temporary_folder.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kBlock = 4;
+constexpr kv::Geometry kSmall = {
+    .element = SHALE_F16, .layers = 2, .kv_heads = 2, .head_dim = 32, .block_tokens = kBlock};
+
+kv::Options in_memory() {
+  return {.name_space = "test model", .geometry = kSmall, .tiers = "memory:?size=64MiB", .chunk_tokens = 16};
+}
+
+std::vector<std::int32_t> tokens_from(std::int32_t first, std::size_t count) {
+  std::vector<std::int32_t> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// Plain arrays for some tokens.
+struct Arrays {
+  explicit Arrays(std::size_t tokens, std::uint16_t first = 0)
+      : tokens(static_cast<std::uint32_t>(tokens)), keys(tokens * 2 * 2 * 32), values(keys.size()) {
+    if (first == 0) return;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      keys[i] = static_cast<std::uint16_t>(0x3000 + (first + i * 7) % 0xC00);
+      values[i] = static_cast<std::uint16_t>(0x3000 + (first + i * 11) % 0xC00);
+    }
+  }
+  kv::View view() { return shale_plain_view(&kSmall, keys.data(), values.data(), tokens); }
+  bool operator==(const Arrays&) const = default;
+
+  std::uint32_t tokens;
+  std::vector<std::uint16_t> keys, values;
+};
+
+kv::Result<void> save_all(kv::Store& store, std::span<const kv::Key> keys, Arrays& arrays,
+                          const kv::SaveHints& hints = {}) {
+  auto save = store.save(keys, arrays.view(), hints);
+  if (!save) return std::unexpected(save.error());
+  return save->wait();
+}
+
+TEST(StoreInC, CompilesAndServesInC) {
+  const TemporaryFolder folder;
+  const char* const wrong = store_in_c(folder.path().c_str());
+  EXPECT_EQ(wrong, nullptr) << wrong;
+}
+
+TEST(StoreInC, SaysWhatIsWrong) {
+  auto options = in_memory();
+  options.tiers = "tape:?size=1GiB";
+  auto opened = kv::Store::open(options);
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, SHALE_INVALID_ARGUMENT);
+  EXPECT_THAT(opened.error().message, HasSubstr("tape"));
+  options = in_memory();
+  options.name_space = nullptr;
+  EXPECT_THAT(kv::Store::open(options).error().message, HasSubstr("name_space"));
+  options = in_memory();
+  options.geometry.layers = 0;
+  EXPECT_EQ(kv::Store::open(options).error().code, SHALE_INVALID_ARGUMENT);
+  EXPECT_EQ(kv::block_keys(tokens_from(0, 4), 0).error().code, SHALE_INVALID_ARGUMENT);
+
+  auto store = kv::Store::open(in_memory()).value();
+  Arrays arrays(16, 1);
+  const auto keys = kv::block_keys(tokens_from(1, 16), kBlock).value();
+  EXPECT_THAT(store.save(keys, arrays.view(), {.method = "no such method"}).error().message, HasSubstr("no such"));
+  const shale_observations observations = {.query_heads = 3};
+  EXPECT_THAT(store.save(keys, arrays.view(), {.observations = &observations}).error().message, HasSubstr("3 query"));
+  const std::uint32_t table[] = {0, 1, 2, 9};
+  auto view = arrays.view();
+  view.block_table = table;
+  EXPECT_EQ(store.load(keys, view).error().code, SHALE_INVALID_ARGUMENT) << "there is no physical block 9";
+}
+
+TEST(StoreInC, ALookUpALoadAndWhatIsSharedOnceSaved) {
+  auto store = kv::Store::open(in_memory()).value();
+  Arrays saved(64, 1);
+  const auto tokens = tokens_from(1, 64);
+  const auto keys = kv::block_keys(tokens, kBlock).value();
+  EXPECT_EQ(store.lookup(keys)->blocks, 0u);
+  ASSERT_TRUE(save_all(store, keys, saved, {.tokens = tokens.data(), .token_count = tokens.size()}));
+  EXPECT_EQ(store.lookup(keys)->blocks, 16u);
+  EXPECT_EQ(store.lookup(keys, {}, "somebody else")->blocks, 0u) << "tenants do not see one another";
+
+  {
+    Arrays loaded(64);
+    auto load = store.load(keys, loaded.view()).value();
+    ASSERT_TRUE(load.wait());
+    EXPECT_TRUE(load.done());
+    EXPECT_EQ(loaded, saved);
+    EXPECT_TRUE(load.failures()->empty());
+    ASSERT_FALSE(load.runs()->empty());
+    EXPECT_STREQ(load.runs()->front().method, "full");
+    EXPECT_EQ(load.runs()->front().rows, nullptr);
+    EXPECT_TRUE(std::ranges::equal(load.lineage_keys(keys).value(), keys, [](const kv::Key& a, const kv::Key& b) {
+      return std::memcmp(&a, &b, sizeof a) == 0;
+    }));
+  }
+
+  auto again = store.save(keys, saved.view()).value();
+  ASSERT_TRUE(again.wait());
+  EXPECT_EQ(again.shared_blocks(), 16u);
+  EXPECT_EQ(store.pin(keys).value(), 16u);
+  EXPECT_EQ(store.remove(keys).value(), 0u) << "pinned";
+  EXPECT_EQ(store.unpin(keys).value(), 16u);
+  EXPECT_EQ(store.touch(keys).value(), 16u);
+  EXPECT_EQ(store.remove(keys).value(), 16u);
+  EXPECT_EQ(store.lookup(keys)->blocks, 0u);
+  const auto sound = store.check_integrity();
+  EXPECT_TRUE(sound) << sound.error().message;
+}
+
+TEST(StoreInC, LossyBlocksComeOnlyWhereTheyAreAccepted) {
+  auto store = kv::Store::open(in_memory()).value();
+  Arrays saved(64, 1);
+  const auto keys = kv::block_keys(tokens_from(1, 64), kBlock).value();
+  const auto done = save_all(store, keys, saved, {.method = "keydiff+int8", .keep = 0.5, .quality = 0.9});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(store.lookup(keys)->blocks, 0u);
+  EXPECT_EQ(store.lookup(keys, {.lossy = true, .quality_min = 0.95})->blocks, 0u);
+  const auto found = store.lookup(keys, {.lossy = true, .quality_min = 0.8});
+  EXPECT_EQ(found->blocks, 16u);
+  EXPECT_EQ(found->exact_blocks, 0u);
+  EXPECT_FLOAT_EQ(static_cast<float>(found->quality), 0.9f);
+
+  Arrays loaded(64);
+  auto load = store.load(keys, loaded.view(), {.needs = {.lossy = true}}).value();
+  ASSERT_TRUE(load.wait());
+  const auto runs = load.runs().value();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_STREQ(runs[0].method, "keydiff+int8");
+  ASSERT_NE(runs[0].rows, nullptr);
+  EXPECT_EQ(std::accumulate(runs[0].rows, runs[0].rows + 4, 0u), 4 * 32u) << "half of 64 tokens, four heads";
+  const auto lineage = load.lineage_keys(keys).value();
+  EXPECT_NE(std::memcmp(&lineage[0], keys.data(), sizeof(kv::Key)), 0);
+}
+
+TEST(StoreInC, TheEventFdWakesWhoeverWaits) {
+  auto store = kv::Store::open(in_memory()).value();
+  Arrays saved(64, 1);
+  const auto keys = kv::block_keys(tokens_from(1, 64), kBlock).value();
+  const int fd = store.event_fd();
+  ASSERT_GE(fd, 0);
+  auto save = store.save(keys, saved.view()).value();
+  while (!save.done()) {
+    pollfd waited{.fd = fd, .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&waited, 1, 60'000), 1) << "nothing tells that the save has ended";
+    std::uint64_t count = 0;
+    ASSERT_EQ(read(fd, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  }
+  const auto events = store.take_events(100).value();
+  ASSERT_EQ(events->count, 1u);
+  EXPECT_EQ(events->events[0].kind, SHALE_STORED);
+  EXPECT_EQ(events->events[0].key_count, 16u);
+  EXPECT_EQ(std::memcmp(events->events[0].keys, keys.data(), 16 * sizeof(kv::Key)), 0);
+}
+
+TEST(StoreInC, FiguresByTenantAndTier) {
+  auto store = kv::Store::open(in_memory()).value();
+  Arrays saved(32, 1);
+  const auto keys = kv::block_keys(tokens_from(1, 32), kBlock).value();
+  ASSERT_TRUE(save_all(store, keys, saved, {.tenant = "team a"}));
+  (void)store.lookup(keys, {}, "team a");
+  const auto stats = store.stats().value();
+  ASSERT_EQ(stats->tier_count, 1u);
+  EXPECT_STREQ(stats->tiers[0].name, "memory");
+  EXPECT_EQ(stats->tiers[0].chunks, 2u);
+  EXPECT_EQ(stats->tiers[0].capacity_bytes, std::uint64_t{64} << 20);
+  const auto* const end = stats->tenants + stats->tenant_count;
+  const auto* const tenant =
+      std::find_if(stats->tenants, end, [](const auto& row) { return std::string_view(row.tenant) == "team a"; });
+  ASSERT_NE(tenant, end);
+  EXPECT_EQ(tenant->blocks_saved, 8u);
+  EXPECT_EQ(tenant->blocks_found, 8u);
+  EXPECT_GE(tenant->bytes, 2 * 2 * 32 * 2 * 32u * 2);
+}
+
+TEST(StoreInC, WithoutThreadsTheOwnerDoesTheWork) {
+  auto options = in_memory();
+  options.threads = -1;
+  auto store = kv::Store::open(options).value();
+  Arrays saved(32, 1);
+  const auto keys = kv::block_keys(tokens_from(1, 32), kBlock).value();
+  auto save = store.save(keys, saved.view()).value();
+  EXPECT_FALSE(save.released());
+  while (store.work(1e-3).value()) {
+  }
+  EXPECT_TRUE(save.released());
+  EXPECT_TRUE(save.done());
+  EXPECT_EQ(store.lookup(keys)->blocks, 8u);
+}
+
+}  // namespace
+}  // namespace shale::testing
