@@ -24,8 +24,8 @@ struct CacheStats {
   std::uint64_t corrupt_observations = 0;  // the entry cannot be ranked by scorers that read them; nothing else is lost
   std::uint64_t failed_reads = 0, failed_writes = 0, refused_full = 0;
   std::uint64_t encoded_bytes = 0, copies = 0, presses = 0, drops = 0;
-  std::uint64_t late_loads = 0;  // that a request gave up waiting for
-  std::uint64_t given_up = 0;    // entries that were to be stored, and made room for requests instead
+  std::uint64_t late_loads = 0;   // that a request gave up waiting for
+  std::uint64_t given_up = 0;     // entries that were to be stored, and made room for requests instead
   double background_seconds = 0;  // encoding, writing and moving, as the engine's thread took part in it
   double planning_seconds = 0;
 };
