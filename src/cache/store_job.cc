@@ -3,6 +3,7 @@
 
 #include "cache/copy_changes.h"
 #include "cache/job.h"
+#include "cache/stored_observations.h"
 
 namespace shale {
 namespace {
