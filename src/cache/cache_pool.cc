@@ -40,8 +40,8 @@ void Cache::State::note_in_pool(const Entry& entry, double share) {
 void Cache::State::note_in_pool(std::span<const EntryIndex::Link> chain, std::uint32_t tokens) {
   for (const EntryIndex::Link& link : chain) {
     const std::uint32_t first = link.entry->first_position;
-    const std::uint32_t held = tokens > first ? std::min(tokens - first, link.matched) : 0;
-    note_in_pool(*link.entry, static_cast<double>(held) / static_cast<double>(link.entry->tokens.size()));
+    const std::uint32_t covered = tokens > first ? std::min(tokens - first, link.matched) : 0;
+    note_in_pool(*link.entry, static_cast<double>(covered) / static_cast<double>(link.entry->tokens.size()));
   }
 }
 

@@ -201,6 +201,8 @@ class ServeBench {
       words.push_back("--planner=" + planner);
     }
     words.push_back("--cache-dir=" + (folder.path() / "kv").string());
+    const std::size_t waiting_max = std::min<std::size_t>(options_.serve.server.loop.queue_max, options_.requests);
+    words.push_back(fmt::format("--queue={}", waiting_max));
     std::optional<ScratchFolder> remote;
     if (!options_.remote.empty()) {
       SHALE_ASSIGN(ScratchFolder created, ScratchFolder::create(options_.remote));
@@ -259,10 +261,13 @@ void add_passed_on(CLI::App& command, Options& options) {
   options.serve.server.api.max_tokens = 16;
   options.serve.server.loop.queue_max = 1024;  // an open loop does not come again
   add_serve_options(command, options.serve);
-  options.max_tokens = command.get_option("--max-tokens");
+  CLI::Option* max_tokens = command.get_option("--max-tokens");
+  max_tokens->description("Tokens of every answer; with --arrivals FILE, where given, at most");
+  options.max_tokens = max_tokens;
   for (const char* name : kOwn) command.remove_option(command.get_option(name));
   for (const CLI::Option* option : std::as_const(command).get_options()) {
-    if (option != command.get_help_ptr()) options.passed_on.push_back(option);
+    const bool own = option == command.get_help_ptr() || option == command.get_option("--queue");
+    if (!own) options.passed_on.push_back(option);
   }
 }
 
