@@ -63,6 +63,8 @@ class StoreIo {
     }
   }
 
+  ~StoreIo() { remove_folder(); }
+
   Result<std::vector<StoreIoRow>> run(bool disk) {
     std::vector<StoreIoRow> rows;
     for (const std::string& method : options_.methods) {
@@ -78,6 +80,12 @@ class StoreIo {
   }
 
  private:
+  std::filesystem::path folder() const { return options_.folder / "store"; }
+  void remove_folder() const {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder(), ignored);
+  }
+
   static void fill(std::span<std::byte> bytes, std::uint32_t seed) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
@@ -111,10 +119,8 @@ class StoreIo {
   }
 
   Result<Timed> measure(bool disk, const std::string& method, unsigned threads) {
-    const std::filesystem::path folder = options_.folder / "store";
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    SHALE_ASSIGN(StoreTier tier, open_tier(disk, folder));
+    remove_folder();
+    SHALE_ASSIGN(StoreTier tier, open_tier(disk));
     Tier& inside = *tier.tier;
     StoreOptions options;
     options.name_space = "bench";
@@ -144,14 +150,14 @@ class StoreIo {
     return timed;
   }
 
-  Result<StoreTier> open_tier(bool disk, const std::filesystem::path& folder) const {
+  Result<StoreTier> open_tier(bool disk) const {
     StoreTier tier;
     if (!disk) {
       tier.tier = make_memory_tier(kUnlimited, clock_);
       return tier;
     }
     DiskTierOptions options;
-    options.folder = tier.folder = folder;
+    options.folder = tier.folder = folder();
     options.several_writers = true;
     SHALE_ASSIGN(tier.tier, make_disk_tier(options, clock_));
     return tier;
