@@ -16,7 +16,8 @@ std::vector<double> gaps_of(const ServedAnswer& answer) {
 }
 
 ServeFigures figures_of(const ServeRow& row) {
-  ServeFigures figures{.requests = row.answers.size()};
+  ServeFigures figures;
+  figures.requests = row.answers.size();
   std::vector<double> ttft, itl, e2e, missed;
   double last_s = 0, tokens = 0;
   for (std::size_t i = 0; i < row.answers.size(); ++i) {

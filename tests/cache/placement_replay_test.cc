@@ -63,7 +63,7 @@ TEST_P(PlacementReplay, ARecordedRunReplaysToTheSamePlacements) {
   std::mt19937 random(3);
   std::vector<EntryKey> keys;
   for (int round = 0; round < 120; ++round) {
-    time_.sleep_until_s(time_.now_s() + 1 + random() % 30);
+    time_.sleep_until_s(time_.now_s() + 1 + static_cast<double>(random() % 30));
     const Tokens tokens = tokens_of(static_cast<int>(random() % 14), 150);
     const auto kind = random() % 8;
     if (kind < 3) {
@@ -85,7 +85,10 @@ TEST_P(PlacementReplay, ARecordedRunReplaysToTheSamePlacements) {
       compute(tokens, 150, computed);
       cache_->remember(tokens, computed);
     } else {
-      if (kind == 6) ASSERT_TRUE(cache_->make_room(pool_->shape().pages_for(150) * 38 * (random() % 2)));
+      if (kind == 6) {
+        const auto rooms_of = static_cast<std::uint32_t>(random() % 2);
+        ASSERT_TRUE(cache_->make_room(pool_->shape().pages_for(150) * 38 * rooms_of));
+      }
       Sequence sequence(*pool_);
       ASSERT_TRUE(cache_->retrieve(asked(tokens), {}, sequence).ensure_all(executor_));
     }

@@ -22,22 +22,22 @@ class SilentTier final : public TierWrapper {
   void set_silent(bool silent) {
     silent_ = silent;
     if (silent_) return;
-    for (const auto& [read, start_s] : std::exchange(owed_, {})) {
+    for (const auto& [read, range, start_s] : std::exchange(owed_, {})) {
       Result<BlobBytes> lost = fail(ErrorCode::kIo, "the line is dead");
-      finished_read(start_s, 0, lost);
+      finished_read(start_s, 0, lost, range);
       read->complete(std::move(lost), 0);
     }
   }
 
  private:
-  std::shared_ptr<TierRead> read_impl(const BlobId& id, double start_s) override {
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
     auto read = std::make_shared<PendingRead>();
     if (silent_) {
-      owed_.emplace_back(read, start_s);
+      owed_.push_back({read, range, start_s});
       return read;
     }
-    Result<BlobBytes> bytes = inner().read(id)->take();
-    finished_read(start_s, 0, bytes);
+    Result<BlobBytes> bytes = inner().read(id, range)->take();
+    finished_read(start_s, 0, bytes, range);
     read->complete(std::move(bytes), 0);
     return read;
   }
@@ -49,7 +49,12 @@ class SilentTier final : public TierWrapper {
   }
 
   bool silent_ = false;
-  std::vector<std::pair<std::shared_ptr<PendingRead>, double>> owed_;
+  struct Owed {
+    std::shared_ptr<PendingRead> read;
+    BlobRange range;
+    double start_s;
+  };
+  std::vector<Owed> owed_;
 };
 
 // The cache's time passes when the engine has nothing to do but to wait, and never while it computes.

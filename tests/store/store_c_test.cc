@@ -33,8 +33,8 @@ std::vector<std::int32_t> tokens_from(std::int32_t first, std::size_t count) {
 
 // Plain arrays for some tokens.
 struct Arrays {
-  explicit Arrays(std::size_t tokens, std::uint16_t first = 0)
-      : tokens(static_cast<std::uint32_t>(tokens)), keys(tokens * 2 * 2 * 32), values(keys.size()) {
+  explicit Arrays(std::size_t count, std::uint16_t first = 0)
+      : tokens(static_cast<std::uint32_t>(count)), keys(count * 2 * 2 * 32), values(keys.size()) {
     if (first == 0) return;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       keys[i] = static_cast<std::uint16_t>(0x3000 + (first + i * 7) % 0xC00);
