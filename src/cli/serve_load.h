@@ -43,6 +43,8 @@ struct LoadRequest {
   std::size_t context = 0, question = 0;
   std::uint32_t context_tokens = 0;  // of its beginning
   std::uint32_t answer_tokens = 0;
+
+  bool operator==(const LoadRequest&) const = default;
 };
 
 struct LoadOptions {
