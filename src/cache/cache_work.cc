@@ -29,10 +29,7 @@ bool Cache::work(Executor& executor) {
   State& s = *state_;
   const bool plans = s.plan_due && s.jobs.size() <= kJobsPlannedBeside &&
                      s.clock.now_s() - s.planned_at_s >= s.options.plan_interval_s;
-  if (plans) {
-    plan();
-    if (!s.jobs.empty()) return true;
-  }
+  if (plans) plan();
   const Stopwatch background(s.clock, s.stats.background_seconds);
   return s.jobs.work(executor, [&s](Entry& entry) { s.settle(entry); });
 }
@@ -51,8 +48,10 @@ std::uint32_t Cache::slabs_waiting_to_be_stored() const { return state_->jobs.sl
 
 void Cache::drain(Executor& executor) {
   using namespace std::chrono_literals;
-  while (!state_->jobs.empty()) {
-    if (!work(executor)) std::this_thread::sleep_for(200us);  // only I/O is left
+  State& s = *state_;
+  const auto settle = [&s](Entry& entry) { s.settle(entry); };
+  while (!s.jobs.empty()) {
+    if (!s.jobs.work(executor, settle)) std::this_thread::sleep_for(200us);  // only I/O is left
   }
 }
 

@@ -21,8 +21,8 @@ class PlacementReplay : public CacheTest, public ::testing::WithParamInterface<c
 
   void open_on_virtual_clock() {
     std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(make_memory_tier(3 * entry_bytes_, time_));
-    tiers.push_back(make_memory_tier(7 * entry_bytes_, time_));
+    tiers.push_back(make_memory_tier(3 * entry_bytes_, time_, "near"));
+    tiers.push_back(make_memory_tier(7 * entry_bytes_, time_, "far"));
     CacheOptions options;
     options.planner = GetParam();
     options.methods = {"knorm", "int8"};
