@@ -132,7 +132,8 @@ TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
   EXPECT_GE(share(in_one_step.exact), 0.96);
   EXPECT_GE(share(by_token.exact), 0.93);
   EXPECT_GE(share(in_file.exact), share(theirs.exact) - 0.03);
-  EXPECT_LT(in_one_step.furthest, 0.5);
+  // Where q8_0 is measured to be faster than bf16, what it multiplies is rounded as libllama rounds it.
+  EXPECT_LT(in_one_step.furthest, std::max(0.5f, theirs.furthest));
   for (const Choices& ours : {in_file, by_token}) EXPECT_LT(ours.furthest, 2);
 }
 
