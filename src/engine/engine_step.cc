@@ -40,9 +40,9 @@ bool Engine::State::reserve(Run& run, std::uint32_t tokens) {
 }
 
 bool Engine::State::step() {
-  std::vector<BatchPart> chosen = batches.choose(scheduler.running());
-  if (chosen.empty()) return step_ahead_of_loading();
+  if (!BatchBuilder::any(scheduler.running())) return step_ahead_of_loading();
   if (parked) unpark(*parked->run);
+  std::vector<BatchPart> chosen = batches.choose(scheduler.running());
   std::vector<BatchPart> parts;
   for (BatchPart& part : chosen) {
     Run& run = *part.run;
