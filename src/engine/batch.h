@@ -1,4 +1,8 @@
-// What one forward step computes: a token of everyone who decodes, and a chunk of the first prompt that is not done.
+// What one forward step computes: a token of everyone who decodes, and chunks of prompts that are not done.
+//
+// Which prompts: those of the highest priority; among them the one with the least left to compute first, so that a
+// prompt whose prefix was cached does not wait for a whole one, but one that came earlier is owed for its wait
+// (kWaitWorth). A step has one prompt's chunk, or what is left of several short ones.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/cost_model.h"
 #include "engine/chunk.h"
 #include "engine/run.h"
 #include "model/model.h"
@@ -18,30 +23,42 @@ struct BatchPart {
   Run::Stretch stretch;
   std::uint32_t length = 0;    // of its sequence before the step
   Capture* capture = nullptr;  // what is stored of the prompt is watched
+
+  bool prefills() const { return length < run->known(); }
 };
 
 // As the model takes them; views of the parts, which stay where they are meanwhile.
 std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts);
 
+// A prompt is overtaken by those that came after it within 1 / kWaitWorth of the time that it takes itself, no others.
+inline constexpr double kWaitWorth = 0.25;
+
+// Not thread-safe. The costs outlive it.
 class BatchBuilder {
  public:
-  // `chunk_slowdown`: EngineOptions.
-  BatchBuilder(std::uint32_t chunk_tokens, double chunk_slowdown)
-      : chunk_tokens_(chunk_tokens), slowdown_(chunk_slowdown), chunks_(chunk_tokens) {}
+  // `chunk_slowdown`, `chunk_step_s`: EngineOptions.
+  BatchBuilder(std::uint32_t chunk_tokens, double chunk_slowdown, double chunk_step_s, const CostModel& costs)
+      : chunk_tokens_(chunk_tokens),
+        bounds_(chunk_slowdown > 0),
+        chunks_(chunk_tokens, chunk_slowdown, chunk_step_s),
+        costs_(costs) {}
 
-  // Of those under way, in their order, who takes part next: none that is loading.
-  static std::vector<Run*> choose(std::span<const std::unique_ptr<Run>> running);
-  // Tokens of a prompt in a step in which so many decode.
+  // Whether anybody under way can be computed: is not loading.
+  static bool any(std::span<const std::unique_ptr<Run>> running);
+  // Shares of those under way, in their order. Room for them is not made yet, and nothing is watched.
+  std::vector<BatchPart> choose(std::span<const std::unique_ptr<Run>> running) const;
+  // Tokens of prompts in a step in which so many decode.
   std::uint32_t chunk_tokens(std::uint32_t decoding) const;
-  // Learns from a step what the next may hold.
-  void took(std::span<const BatchPart> parts, std::uint32_t decoding, double seconds);
+  // Learns from a step what the next may hold. Seconds that computing prompts took of it, as far as can be told.
+  double took(std::span<const BatchPart> parts, double seconds);
 
  private:
-  bool bounded(std::uint32_t decoding) const { return decoding > 0 && slowdown_ > 0; }
+  double turn(const Run& run) const;
 
   std::uint32_t chunk_tokens_;
-  double slowdown_;
+  bool bounds_;
   ChunkControl chunks_;
+  const CostModel& costs_;
 };
 
 }  // namespace shale

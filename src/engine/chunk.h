@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <map>
 
 namespace shale {
 
@@ -14,30 +16,37 @@ inline std::uint32_t next_chunk(std::uint32_t left, std::uint32_t chunk_tokens) 
   return left > count && left < count + last_min ? left - last_min : count;
 }
 
-// Sizes the chunks of a prompt that are computed in one step with others' decoding, so that such a step takes about
-// `slowdown` times as long as one of decoding alone: grown or shrunk by what the last steps took.
+// Sizes the chunks of prompts that are computed in one step with others' decoding, by what the last steps took: such a
+// step is to take `slowdown` times as long as one of decoding alone, or `step_s`, whichever is longer.
 class ChunkControl {
  public:
-  explicit ChunkControl(std::uint32_t chunk_tokens) : largest_(std::max(chunk_tokens, kSmallest)) {}
+  ChunkControl(std::uint32_t chunk_tokens, double slowdown, double step_s)
+      : largest_(std::max(chunk_tokens, kSmallest)), slowdown_(slowdown), step_s_(step_s) {}
   // Of a step that only decoded, for `sequences`.
   void decoded(std::uint32_t sequences, double seconds) {
-    const double each = seconds / sequences;
-    decode_s_ = decode_s_ > 0 ? decode_s_ + (each - decode_s_) / 8 : each;
+    const auto [at, fresh] = decode_s_.emplace(sequences, seconds);
+    if (!fresh) at->second += (seconds - at->second) / 8;
   }
-  // Of a step that decoded for `sequences` and computed a chunk of `tokens`.
-  void mixed(std::uint32_t sequences, std::uint32_t tokens, double seconds, double slowdown) {
-    if (decode_s_ == 0 || tokens < this->tokens()) return;  // the rest of a prompt says nothing of whole chunks
-    const double scale = std::clamp(slowdown * decode_s_ * sequences / seconds, 0.5, 1.5);
+  // Of a step that decoded for `sequences` and computed `tokens` of prompts.
+  void mixed(std::uint32_t sequences, std::uint32_t tokens, double seconds) {
+    const double target_s = std::max(slowdown_ * decode_s(sequences), step_s_);
+    if (target_s <= 0 || tokens < this->tokens()) return;  // the rest of a prompt says nothing of whole chunks
+    const double scale = std::clamp(target_s / seconds, 0.5, 1.5);
     // Halfway, as one step's time says little.
     tokens_ = std::clamp(tokens_ * (1 + scale) / 2, double{kSmallest}, largest_);
   }
   // In few sizes: the model prepares for each that it meets first.
   std::uint32_t tokens() const { return static_cast<std::uint32_t>(tokens_) / kSmallest * kSmallest; }
+  // What decoding for so many sequences takes: as measured, or for the most below as many, which it is no less than.
+  double decode_s(std::uint32_t sequences) const {
+    const auto above = decode_s_.upper_bound(sequences);
+    return above == decode_s_.begin() ? 0 : std::prev(above)->second;
+  }
 
  private:
   static constexpr std::uint32_t kSmallest = 8;
-  double largest_;
-  double decode_s_ = 0;  // of a step, per sequence; smoothed
+  double largest_, slowdown_, step_s_;
+  std::map<std::uint32_t, double> decode_s_;  // of a step, by sequences; smoothed
   double tokens_ = kSmallest;
 };
 

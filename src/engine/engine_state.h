@@ -26,7 +26,7 @@ struct Engine::State {
 
   RunScheduler scheduler{options.scheduler, options.scheduling, cache};
   BlockManager blocks{cache, model.info(), options.chunk_tokens};
-  BatchBuilder batches{options.chunk_tokens, options.chunk_slowdown};
+  BatchBuilder batches{options.chunk_tokens, options.chunk_slowdown, options.chunk_step_s, cache.costs()};
   Storing storing{model, tokenizer, cache, options.chunk_tokens};
 
   std::vector<Response> done = {};
@@ -65,9 +65,9 @@ struct Engine::State {
   bool step();
   bool step_ahead_of_loading();
   bool reserve(Run& run, std::uint32_t tokens);
-  bool run_batch(std::vector<BatchPart> parts, std::uint32_t decoding);
+  bool run_batch(std::vector<BatchPart> parts);
   void finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds);
-  void computed(Run& run, const Run::Stretch& stretch, double seconds);
+  void computed(Run& run, std::uint32_t count, double seconds);
   void draw(Run& run, std::span<const float> logits);
   void cut_prompt(Run& run);
   void return_windows(Run& run);

@@ -40,29 +40,24 @@ bool Engine::State::reserve(Run& run, std::uint32_t tokens) {
 }
 
 bool Engine::State::step() {
-  const std::vector<Run*> chosen = BatchBuilder::choose(scheduler.running());
-  if (chosen.empty()) return step_ahead_of_loading();
+  if (!BatchBuilder::any(scheduler.running())) return step_ahead_of_loading();
   if (parked) unpark(*parked->run);
-  const auto decoding =
-      static_cast<std::uint32_t>(std::ranges::count_if(chosen, [](const Run* run) { return !run->prefilling(); }));
-  const std::uint32_t chunk_tokens = batches.chunk_tokens(decoding);
+  std::vector<BatchPart> chosen = batches.choose(scheduler.running());
   std::vector<BatchPart> parts;
-  for (Run* run : chosen) {
-    if (run->over || !scheduler.is_running(run)) continue;  // it made room for one before it
-    BatchPart part{.run = run,
-                   .stretch = run->next(chunk_tokens),
-                   .length = run->sequence.length(),
-                   .capture = storing.capture_for(*run)};
-    if (reserve(*run, static_cast<std::uint32_t>(part.stretch.tokens.size()))) {
+  for (BatchPart& part : chosen) {
+    Run& run = *part.run;
+    if (run.over || !scheduler.is_running(&run)) continue;  // it made room for one before it
+    part.capture = storing.capture_for(run);
+    if (reserve(run, static_cast<std::uint32_t>(part.stretch.tokens.size()))) {
       parts.push_back(std::move(part));
     } else {
-      preempt(*run);
+      preempt(run);
     }
   }
-  return !parts.empty() && run_batch(std::move(parts), decoding);
+  return !parts.empty() && run_batch(std::move(parts));
 }
 
-bool Engine::State::run_batch(std::vector<BatchPart> parts, std::uint32_t decoding) {
+bool Engine::State::run_batch(std::vector<BatchPart> parts) {
   const std::vector<StepSequence> sequences = step_sequences(parts);
   const double start_s = clock.now_s();
   const auto logits = model.step(sequences);
@@ -72,8 +67,7 @@ bool Engine::State::run_batch(std::vector<BatchPart> parts, std::uint32_t decodi
     for (const BatchPart& part : parts) finish(*part.run, StopReason::kError, logits.error());
     return true;
   }
-  batches.took(parts, decoding, step_s);
-  finish_step(parts, *logits, step_s);
+  finish_step(parts, *logits, batches.took(parts, step_s));
   return true;
 }
 
@@ -116,33 +110,36 @@ bool Engine::State::step_ahead_of_loading() {
   return true;
 }
 
-// `seconds` of computing; 0 where loading took part.
+// `seconds` of computing prompts; 0 where loading took part.
 void Engine::State::finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds) {
   const std::uint32_t vocabulary = model.info().vocabulary;
+  std::size_t prompt_tokens = 0;
+  for (const BatchPart& part : parts) prompt_tokens += part.prefills() ? part.stretch.tokens.size() : 0;
+  const double token_s = seconds / static_cast<double>(std::max<std::size_t>(1, prompt_tokens));
   std::size_t row = 0;
   for (const BatchPart& part : parts) {
     Run& run = *part.run;
     const bool was_prompt = part.length < run.prompt.size();
-    if (was_prompt) computed(run, part.stretch, parts.size() == 1 ? seconds : 0);
+    if (was_prompt) {
+      const auto tokens = static_cast<std::uint32_t>(part.stretch.tokens.size());
+      if (parts.size() == 1 && seconds > 0) cache.note_prefill(tokens, part.length, seconds);
+      computed(run, tokens, token_s * tokens);
+    }
     stats.decode_tokens += !was_prompt && part.stretch.draws;
     if (!part.stretch.draws) continue;
     const auto last = logits.subspan(row++ * vocabulary, vocabulary);
     // Unless it failed, was cancelled by another's callback, or starts over.
     if (!run.over && !run.prefilling()) draw(run, last);
   }
-  keep_budgets(parts, seconds);
+  keep_budgets(parts, step_s);
 }
 
-// `seconds` of computing the stretch, 0 where other runs shared the step.
-void Engine::State::computed(Run& run, const Run::Stretch& stretch, double seconds) {
-  const auto count = static_cast<std::uint32_t>(stretch.tokens.size());
+// `count` tokens of the prompt, in so many seconds.
+void Engine::State::computed(Run& run, std::uint32_t count, double seconds) {
   const std::uint32_t end = run.sequence.length();
   const std::size_t segment = run.segment_at(end - count);
   stats.prefill_tokens += count;
-  if (seconds > 0) {
-    run.segment_seconds[segment] += seconds;
-    cache.note_prefill(count, end - count, seconds);
-  }
+  run.segment_seconds[segment] += seconds;
   if (segment < run.segment_end.size() && end == run.segment_end[segment]) {
     if (Status status = storing.segment_computed(run, segment); !status) {
       finish(run, StopReason::kError, std::move(status).error());

@@ -11,7 +11,6 @@ constexpr std::uint32_t kResumeMargin = 8;  // blocks to grow into, so that a ru
 // Decoding what was loaded takes so much of a step's time while others compute, and so long a turn while nobody does.
 constexpr double kLoadShare = 0.25;
 constexpr double kLoadAloneS = 0.01;
-constexpr double kBackgroundMaxS = 0.1;  // of background work saved up
 constexpr double kPauseMaxS = 0.001;
 constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
 
@@ -146,7 +145,7 @@ double Engine::State::compress(Run& run, double budget_s) {
 
 // Takes in what has come, for those who began first before others. Who has waited too long computes instead.
 bool Engine::State::load() {
-  const bool others_compute = !BatchBuilder::choose(scheduler.running()).empty();
+  const bool others_compute = BatchBuilder::any(scheduler.running());
   double left_s = others_compute ? kLoadShare * step_s : kLoadAloneS;
   bool worked = false;
   for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
@@ -249,11 +248,12 @@ void Engine::State::unpark(const Run& run) {
   parked.reset();
 }
 
-// Its share of the last step; while nobody computes, piece after piece.
+// Its share of the last step, less what it took too much before: what it did not need is not saved up, or others would
+// wait for all of it at once. While nobody computes, piece after piece.
 bool Engine::State::work_behind() {
-  const bool others_compute = !BatchBuilder::choose(scheduler.running()).empty();
+  const bool others_compute = BatchBuilder::any(scheduler.running());
   if (!others_compute) return cache.work(model.executor());
-  background_s = std::min(background_s + options.background_share * step_s, kBackgroundMaxS);
+  background_s = std::min(background_s, 0.0) + options.background_share * step_s;
   bool worked = false;
   while (background_s > 0) {
     const double begun_s = clock.now_s();

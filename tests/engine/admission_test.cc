@@ -210,17 +210,37 @@ TEST_F(AdmissionTest, CancelsWhatWaitsOnATier) {
 }
 
 TEST(ChunkControl, AimsAtTheSlowdown) {
-  ChunkControl control(512);
+  ChunkControl control(512, 2.0, 0);
   for (int i = 0; i < 50; ++i) control.decoded(8, 0.024);
   // A chunk's token costs 2 ms beside 24 ms of decoding: twice as long is a chunk of 12.
   for (int i = 0; i < 50; ++i) {
     const std::uint32_t tokens = control.tokens();
-    control.mixed(8, tokens, 0.024 + 0.002 * tokens, 2.0);
+    control.mixed(8, tokens, 0.024 + 0.002 * tokens);
   }
   EXPECT_LE(control.tokens(), 16u);  // in eights
   // A faster machine takes larger chunks, up to whole ones.
-  for (int i = 0; i < 100; ++i) control.mixed(8, control.tokens(), 0.024 + 1e-5 * control.tokens(), 2.0);
+  for (int i = 0; i < 100; ++i) control.mixed(8, control.tokens(), 0.024 + 1e-5 * control.tokens());
   EXPECT_EQ(control.tokens(), 512u);
+}
+
+// Where decoding is fast, a multiple of it is a chunk too small to be worth its step.
+TEST(ChunkControl, LetsAStepTakeItsTime) {
+  ChunkControl control(512, 2.0, 0.05);
+  for (int i = 0; i < 50; ++i) control.decoded(1, 0.004);
+  for (int i = 0; i < 100; ++i) control.mixed(1, control.tokens(), 0.004 + 0.0005 * control.tokens());
+  EXPECT_GE(control.tokens(), 72u);  // 46 ms beside 4 ms of decoding
+  EXPECT_LE(control.tokens(), 96u);
+}
+
+// Many decode in little more time than one: a step with a chunk is not to take many times as long.
+TEST(ChunkControl, KnowsWhatManyTake) {
+  ChunkControl control(512, 2.0, 0);
+  control.decoded(1, 0.010);
+  control.decoded(8, 0.016);
+  EXPECT_EQ(control.decode_s(1), 0.010);
+  EXPECT_EQ(control.decode_s(7), 0.010);
+  EXPECT_EQ(control.decode_s(16), 0.016);
+  EXPECT_EQ(ChunkControl(512, 2.0, 0).decode_s(4), 0);
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+// Which prompts a step computes, and how much of each.
+#include "engine/batch.h"
+
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <vector>
+
+#include "support/model_runner.h"
+
+namespace shale {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::random_tokens;
+
+class BatchTest : public ::testing::Test {
+ protected:
+  BatchTest() {
+    for (int i = 0; i < 8; ++i) costs_.prefill(512, 0, 0.512);  // a millisecond a token
+  }
+
+  void add(std::size_t prompt_tokens, double submitted_s, int priority = 0) {
+    Request request;
+    request.segments.push_back({.tokens = random_tokens(prompt_tokens, 256, 1), .store = false, .label = ""});
+    request.priority = priority;
+    runs_.push_back(std::make_unique<shale::Run>(runs_.size(), std::move(request), *pool_, submitted_s));
+  }
+
+  // One that waits for its next token.
+  void add_decoding() {
+    add(16, 0);
+    ASSERT_TRUE(runs_.back()->sequence.append(16));
+    runs_.back()->drawn.push_back(7);
+  }
+
+  // Tokens of each run in the next step.
+  std::vector<std::size_t> shares(const BatchBuilder& builder) const {
+    std::vector<std::size_t> shares(runs_.size());
+    for (const BatchPart& part : builder.choose(runs_)) shares[part.run->id] = part.stretch.tokens.size();
+    return shares;
+  }
+
+  const PageShape shape_{.layers = 1, .kv_heads = 1, .head_dim = 64};
+  std::unique_ptr<PagePool> pool_ = PagePool::create(shape_, 64 * shape_.slab_bytes()).value();
+  CostModel costs_;
+  std::vector<std::unique_ptr<shale::Run>> runs_;
+};
+
+TEST_F(BatchTest, TheLeastLeftGoesFirst) {
+  add(2000, 0);
+  add(50, 0.1);
+  EXPECT_THAT(shares(BatchBuilder(512, 0, 0, costs_)), ElementsAre(0, 50));
+}
+
+TEST_F(BatchTest, ShortOnesGoTogether) {
+  add(20, 0);
+  add(30, 0);
+  add(40, 0);
+  EXPECT_THAT(shares(BatchBuilder(512, 0, 0, costs_)), ElementsAre(20, 30, 0));
+}
+
+TEST_F(BatchTest, NobodyIsOvertakenForLong) {
+  add(2000, 0);
+  add(50, 7.7);  // within four times what the first takes more than itself: 7.8 s
+  add(50, 7.9);
+  EXPECT_THAT(shares(BatchBuilder(128, 0, 0, costs_)), ElementsAre(0, 50, 0));
+}
+
+TEST_F(BatchTest, PriorityComesBeforeLength) {
+  add(50, 0);
+  add(2000, 0, 1);
+  EXPECT_THAT(shares(BatchBuilder(128, 0, 0, costs_)), ElementsAre(0, 128));
+}
+
+TEST_F(BatchTest, WhoDecodesIsAlwaysThere) {
+  add(2000, 0);
+  add_decoding();
+  add_decoding();
+  EXPECT_THAT(shares(BatchBuilder(128, 0, 0, costs_)), ElementsAre(126, 1, 1));
+}
+
+// What a step takes beyond decoding is what prompts take of it.
+TEST_F(BatchTest, TellsWhatPromptsTook) {
+  BatchBuilder builder(128, 2, 0.05, costs_);
+  add_decoding();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(builder.took(builder.choose(runs_), 0.01), 0);
+  add(2000, 0);
+  EXPECT_NEAR(builder.took(builder.choose(runs_), 0.04), 0.03, 1e-6);
+}
+
+}  // namespace
+}  // namespace shale
