@@ -65,6 +65,10 @@ struct CacheOptions {
   // for measurements.
   bool load_always = false;
   std::uint32_t chunk_tokens = 256;                              // StoreOptions
+  // Compute a prefix from its front while chunks of it are loaded from the back (meeting.h), where nobody else waits to
+  // be computed and the first token comes sooner so. Not for requests that demand exact KV: how a prompt is cut still
+  // shows in the last bits.
+  bool meet = true;
   std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
 };
 
@@ -91,6 +95,7 @@ struct CacheStats {
   CachedTokens cached = {};
   std::uint64_t failed_loads = 0;  // of which not every block came: damaged, gone or unreadable
   std::uint64_t late_loads = 0;    // that a request gave up waiting for
+  std::uint64_t meetings = 0;      // prefixes computed from the front and loaded from the back
   std::uint64_t given_up = 0;      // runs that were to be stored, and made room for requests instead
   double background_seconds = 0;   // encoding, writing and moving, as the engine's thread took part in it
 };

@@ -24,6 +24,9 @@ StoreNeeds store_needs(const Demand& demand, bool measured) {
   return needs;
 }
 
+// A meeting is worth its trouble where it takes so much of the time that is taken without.
+constexpr double kMeetingGain = 0.8;
+
 std::uint32_t end_of(const StoreLookup::Segment& segment) { return segment.first_block + segment.blocks; }
 
 }  // namespace
@@ -79,6 +82,16 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     const bool again = &segment != &found.segments.front() && (&segment - 1)->run == segment.run;
     if (!again) use(segment.run);
   }
+  const bool may_meet = options.meet && !options.load_always && !demand.exact && !demand.named() &&
+                        !backlog.pool_only && backlog.compute_s == 0;
+  const std::uint32_t exact = found.exact_blocks * block_tokens();
+  const double rest_s = exact > covered ? costs.prefill_s(exact - covered, covered) : 0;
+  if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s)) {
+    store->touch(keys.first(found.exact_blocks));
+    choice.segments.clear();
+    choice.meets = found;
+    return choice;
+  }
   if (choice.segments.empty()) {
     store->touch(keys.first(found.blocks));
     return choice;
@@ -91,6 +104,25 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.pool_tokens = choice.first_block * block_tokens();
   store->touch(keys.first(choice.first_block));
   return choice;
+}
+
+// Not of models with sliding windows, whose layers are loaded only in part.
+bool Cache::State::meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const {
+  const std::uint32_t computed = (covered + block_tokens() - 1) / block_tokens();
+  const std::uint32_t two_chunks = 2 * options.chunk_tokens / block_tokens();
+  if (found.exact_blocks < computed + two_chunks) return false;
+  if (std::ranges::any_of(options.model.windows, [](std::uint32_t window) { return window > 0; })) return false;
+  return Meeting::estimate_s(costs, found, computed, block_tokens()) < kMeetingGain * otherwise_s;
+}
+
+Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs) {
+  return {.store = *store,
+          .pool = pool,
+          .tiers = tiers,
+          .costs = costs,
+          .clock = clock,
+          .needs = {.exact = true, .tiers_excluded = needs.tiers_excluded},
+          .chunk_blocks = options.chunk_tokens / block_tokens()};
 }
 
 // Evicts from the prefix tree when the pool has no room.
@@ -159,7 +191,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
     saving.uses += std::ranges::any_of(keys, [&](const BlockKey& key) { return run_name(key) == saving.run; });
   }
   Retrieval retrieval;
-  retrieval.state_ = std::make_unique<Retrieval::State>(sequence, s.costs, s.clock);
+  retrieval.state_ = std::make_unique<Retrieval::State>(sequence, s.costs, s.clock, s.stats, s.tiers);
   Retrieval::State& found = *retrieval.state_;
   found.begun_s = s.clock.now_s();
   found.tokens = choice.pool_tokens;
@@ -171,6 +203,11 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
     s.note_in_pool(wanted.first(choice.pool_tokens));
   }
   if (!choice.segments.empty()) s.load(wanted, keys, choice, sequence, retrieval);
+  if (choice.meets) {
+    const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
+    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs), keys, wanted, *choice.meets, computed);
+    ++s.stats.meetings;
+  }
   for (const SourceUsed& source : found.sources) s.stats.cached.add(source.where, source.tokens);
   s.stats.hits += found.tokens > 0;
   return retrieval;

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "cache/cache.h"
+#include "cache/meeting.h"
 
 namespace shale {
 
@@ -77,10 +78,13 @@ struct Cache::State {
     std::uint32_t pool_tokens = 0;
     std::uint32_t first_block = 0, end_block = 0;  // that are loaded
     double arrives_s = 0;                          // until all of them are there, as estimated
+    std::optional<StoreLookup> meets;              // loaded from the back instead, as far as it pays
   };
   Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Demand& demand,
                 const Backlog& backlog);
   StoreLookup look_up(std::span<const BlockKey> keys, StoreNeeds& needs);
+  bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
+  Meeting::Context meeting_context(const StoreNeeds& needs);
   std::uint8_t tiers_left_alone() const;
   Status append(Sequence& sequence, std::uint32_t tokens);
   void load(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Choice& choice,
@@ -98,6 +102,8 @@ struct Retrieval::State {
   Sequence& sequence;
   CostModel& costs;
   const Clock& clock;
+  CacheStats& stats;
+  std::span<Tier* const> tiers;  // the store's
   std::uint32_t tokens = 0, tokens_loaded = 0;
   bool lossy = false;
   std::vector<SourceUsed> sources = {};
@@ -108,7 +114,9 @@ struct Retrieval::State {
   std::unique_ptr<StoreLoad> load{};  // null: nothing is left to come
   bool planned = false;               // the sequence holds the pages that will be written, and no others
   std::optional<Failure> failure = {};
+  std::unique_ptr<Meeting> meeting{};  // in place of the load
 
+  bool meet(Executor& executor, double budget_s);
   bool note_plan();
   void note_end();
 };

@@ -54,9 +54,36 @@ void Retrieval::State::note_end() {
   load.reset();
 }
 
+// Once the front reaches what came, that becomes the sequence's.
+bool Retrieval::State::meet(Executor& executor, double budget_s) {
+  const std::uint32_t block_tokens = sequence.pool().shape().page_tokens;
+  if (meeting->late()) {
+    ++stats.late_loads;
+    meeting->give_up();
+  }
+  const std::uint32_t computed = (sequence.length() + block_tokens - 1) / block_tokens;
+  const bool worked = meeting->poll(executor, budget_s, computed);
+  if (sequence.length() < meeting->limit() * block_tokens || !meeting->arrived()) return worked;
+  meeting->join(sequence);
+  for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
+    const std::uint32_t loaded_tokens = meeting->blocks_from()[tier] * block_tokens;
+    if (loaded_tokens == 0) continue;
+    SourceUsed& source = sources.emplace_back();
+    source.where = tiers[tier]->name();
+    source.tokens = loaded_tokens;
+    source.bytes = meeting->bytes_from()[tier];
+    stats.cached.add(source.where, loaded_tokens);
+    tokens += loaded_tokens;
+  }
+  tokens_loaded = sequence.length();
+  meeting.reset();
+  return true;
+}
+
 Result<bool> Retrieval::poll(Executor& executor, double budget_s) {
   if (loaded()) return false;
   State& s = *state_;
+  if (s.meeting) return s.meet(executor, budget_s);
   const std::uint64_t decoded_before = s.load->decoded_bytes();
   const double start_s = s.clock.now_s();
   const bool done = s.load->poll(executor, budget_s);
@@ -71,15 +98,25 @@ Result<bool> Retrieval::poll(Executor& executor, double budget_s) {
 
 bool Retrieval::layer_loaded(std::uint32_t layer) const {
   if (loaded()) return true;
+  if (state_->meeting) return false;
   // What failed is known at the end: the last layer is not there before.
   const bool last = layer + 1 == state_->sequence.pool().shape().layers;
   return !last && state_->planned && state_->load->layer_ready(layer);
 }
 
-bool Retrieval::loaded() const { return !state_ || !state_->load; }
+bool Retrieval::loaded() const { return !state_ || (!state_->load && !state_->meeting); }
+
+std::uint32_t Retrieval::compute_until() const {
+  return state_ && state_->meeting ? state_->meeting->limit() * state_->sequence.pool().shape().page_tokens : 0;
+}
+
+std::uint32_t Retrieval::blocks_held() const {
+  return state_ && state_->meeting ? state_->meeting->blocks_held() : 0;
+}
 
 bool Retrieval::late() const {
-  if (loaded() || state_->clock.now_s() - state_->begun_s < late_after_s(state_->expected_s)) return false;
+  if (loaded() || state_->meeting) return false;
+  if (state_->clock.now_s() - state_->begun_s < late_after_s(state_->expected_s)) return false;
   return state_->load->owing() != 0;
 }
 

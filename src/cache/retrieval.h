@@ -52,6 +52,11 @@ class Retrieval {
   // waits. True when it decoded anything. On an error nothing may be computed on the sequence before
   // Cache::keep_what_came.
   Result<bool> poll(Executor& executor, double budget_s);
+  // Where the prefix is loaded from its back (meeting.h): positions before this may be computed meanwhile, and what is
+  // behind joins the sequence when it has been computed up to here. Falls as more is asked for. Else 0.
+  std::uint32_t compute_until() const;
+  // Blocks of the pool that it holds beside the sequence.
+  std::uint32_t blocks_held() const;
   // Whether every page of `layer` is in place.
   bool layer_loaded(std::uint32_t layer) const;
   bool loaded() const;

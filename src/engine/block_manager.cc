@@ -36,7 +36,7 @@ std::uint32_t BlockManager::blocks_to_begin(const Run& run) const {
 }
 
 std::uint32_t BlockManager::blocks_held(const Run& run) const {
-  return cache_.pool().shape().slabs_for_pages(run.sequence.pages());
+  return cache_.pool().shape().slabs_for_pages(run.sequence.pages()) + run.retrieval.blocks_held();
 }
 
 bool BlockManager::fits(const Run& run, std::span<const std::unique_ptr<Run>> running, std::uint32_t margin) const {
@@ -57,7 +57,7 @@ bool BlockManager::fits(const Run& run, std::span<const std::unique_ptr<Run>> ru
 bool BlockManager::may_load(const Run& run, std::span<const std::unique_ptr<Run>> running) const {
   std::uint64_t loading = 0;
   for (const auto& each : running) {
-    if (!each->over && each->loading()) loading += blocks_to_begin(*each);
+    if (!each->over && each->fetching()) loading += blocks_to_begin(*each);
   }
   return loading == 0 || 2 * (loading + blocks_to_begin(run)) <= cache_.pool().slabs_total();
 }

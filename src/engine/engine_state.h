@@ -47,6 +47,7 @@ struct Engine::State {
   bool admit();
   void fetch(Run& run, bool pool_only);
   void found(Run& run);
+  void note_sources(Run& run);
   void loaded(Run& run);
   void retry(Run& run);
   double compress(Run& run, double budget_s);

@@ -96,6 +96,10 @@ void Engine::State::found(Run& run) {
   run.computed_from = run.sequence.length();
   run.from_tiers = run.retrieval.tokens_loaded() > 0;
   run.response.lossy = run.retrieval.lossy();
+  note_sources(run);
+}
+
+void Engine::State::note_sources(Run& run) {
   run.response.sources = run.retrieval.sources();
   run.response.cached = CachedTokens(cache.tiers());
   for (const SourceUsed& source : run.response.sources) run.response.cached.add(source.where, source.tokens);
@@ -150,12 +154,13 @@ bool Engine::State::load() {
   bool worked = false;
   for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
     Run& run = *scheduler.running()[i];
-    if (run.over || !run.loading()) continue;
+    if (run.over || !run.fetching()) continue;
     if (run.compression) {
       left_s -= compress(run, left_s);
       worked = true;
       continue;
     }
+    const bool meets = run.retrieval.compute_until() > 0;
     const double begun_s = clock.now_s();
     const auto decoded = run.retrieval.poll(model.executor(), left_s);
     const double seconds = clock.now_s() - begun_s;
@@ -173,6 +178,7 @@ bool Engine::State::load() {
       continue;
     }
     worked = true;
+    if (meets && !run.bytes_missing()) note_sources(run);
     if (!run.over && !run.bytes_missing()) loaded(run);
   }
   return worked;
@@ -189,7 +195,7 @@ bool Engine::State::preempt_one(const Run& needy) {
   for (std::size_t i = running.size(); i-- > 0 && running[i].get() != &needy;) {
     Run& run = *running[i];
     if (run.over || run.sequence.pages() == 0) continue;
-    if (!run.loading() && run.sequence.has_strata() && !run.drawn.empty()) continue;
+    if (!run.fetching() && run.sequence.has_strata() && !run.drawn.empty()) continue;
     preempt(run);
     return true;
   }
@@ -203,7 +209,7 @@ void Engine::State::preempt(Run& run) {
     return each.get() == &run || each->over || each->sequence.pages() == 0;
   });
   // What has drawn nothing yet can be looked up again.
-  const bool only_found = run.loading() || (run.sequence.has_strata() && run.drawn.empty());
+  const bool only_found = run.fetching() || (run.sequence.has_strata() && run.drawn.empty());
   if (alone || (!only_found && run.sequence.has_strata())) {
     return finish(run, StopReason::kError,
                   Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool"});

@@ -6,6 +6,11 @@
 #include "engine/chunk.h"
 
 namespace shale {
+namespace {
+
+constexpr std::uint32_t kMeetingChunkTokens = 256;  // so that what a load has left to bring is looked at in time
+
+}  // namespace
 
 Run::Run(RequestId request_id, Request new_request, PagePool& pool, double now_s)
     : id(request_id),
@@ -52,7 +57,11 @@ Run::Stretch Run::next(std::uint32_t chunk_tokens) const {
     return {.tokens = {first, first + count}, .draws = false};
   }
   const std::size_t segment = segment_at(begin);
-  const auto end = segment < segment_end.size() ? segment_end[segment] : static_cast<std::uint32_t>(prompt.size());
+  auto end = segment < segment_end.size() ? segment_end[segment] : static_cast<std::uint32_t>(prompt.size());
+  if (const std::uint32_t until = retrieval.compute_until(); until > begin) {
+    end = std::min(end, until);
+    chunk_tokens = std::min(chunk_tokens, kMeetingChunkTokens);
+  }
   const std::uint32_t count = next_chunk(end - begin, chunk_tokens);
   return {.tokens = {prompt.begin() + begin, prompt.begin() + begin + count},
           .draws = begin + count == prompt.size() && drawn.empty()};

@@ -36,8 +36,10 @@ class Run {
 
   // Whether bytes that it asked a tier for are still to come.
   bool bytes_missing() const { return !retrieval.loaded(); }
-  // Until they are there, and what they are for is done, nothing is computed for it, unless it is alone.
-  bool loading() const { return compress_once_loaded || compression || bytes_missing(); }
+  // Until they are there, and what they are for is done.
+  bool fetching() const { return compress_once_loaded || compression || bytes_missing(); }
+  // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.
+  bool loading() const { return fetching() && sequence.length() >= retrieval.compute_until(); }
   // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer whose
   // pages made room for others.
   bool prefilling() const { return sequence.length() < known(); }

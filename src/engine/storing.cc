@@ -40,7 +40,8 @@ void Storing::remember(Run& run, std::span<const Token> tokens) {
 }
 
 Capture* Storing::capture_for(Run& run) const {
-  if (!run.prefilling_prompt() || run.sequence.lossy()) return nullptr;
+  const bool meets = run.retrieval.compute_until() > 0;  // what is watched is watched whole
+  if (!run.prefilling_prompt() || run.sequence.lossy() || meets) return nullptr;
   const std::size_t segment = run.segment_at(run.sequence.length());
   if (segment == run.request.segments.size() || !run.request.segments[segment].store) return nullptr;
   std::unique_ptr<Capture>& capture = run.captures[segment];

@@ -1,0 +1,166 @@
+#include "cache/meeting.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/retrieval.h"
+#include "codec/sequence_view.h"
+
+namespace shale {
+namespace {
+
+// Asked for ahead of what is being read: enough to keep a tier busy, little to be read in vain.
+constexpr std::size_t kAskedAhead = 2;
+
+}  // namespace
+
+Meeting::Meeting(const Context& context, std::span<const BlockKey> keys, std::span<const std::int32_t> tokens,
+                 const StoreLookup& found, std::uint32_t computed)
+    : context_(context),
+      keys_(keys.begin(), keys.end()),
+      tokens_(tokens.begin(), tokens.end()),
+      end_block_(computed),
+      blocks_from_(context.tiers.size()),
+      bytes_from_(context.tiers.size()) {
+  for (const StoreLookup::Segment& segment : found.segments) {
+    if (!segment.exact) break;
+    const std::uint32_t end = segment.first_block + segment.blocks;
+    for (std::uint32_t first = segment.first_block; first < end; first += context_.chunk_blocks) {
+      if (first < computed) continue;
+      const std::uint32_t blocks = std::min(context_.chunk_blocks, end - first);
+      pieces_.push_back({.first_block = first,
+                         .blocks = blocks,
+                         .tier = segment.tier,
+                         .bytes = segment.bytes * blocks / segment.blocks});
+    }
+    end_block_ = std::max(end_block_, end);
+  }
+  asked_ = pieces_.size();
+}
+
+// Both go on at their own speed, so together they take 1 / (1/a + 1/b).
+double Meeting::estimate_s(const CostModel& costs, const StoreLookup& found, std::uint32_t computed,
+                           std::uint32_t block_tokens) {
+  const double compute_s =
+      costs.prefill_s((found.exact_blocks - computed) * block_tokens, computed * block_tokens);
+  double load_s = 0;
+  for (const StoreLookup::Segment& segment : found.segments) {
+    if (!segment.exact) break;
+    load_s = std::max(load_s, segment.ready_s);
+  }
+  return compute_s * load_s / (compute_s + load_s);
+}
+
+bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed) {
+  const double until_s = context_.clock.now_s() + budget_s;
+  bool worked = false;
+  std::size_t under_way = 0;
+  for (std::size_t i = pieces_.size(); i-- > asked_;) {
+    Piece& piece = pieces_[i];
+    if (!piece.load) continue;
+    ++under_way;
+    const bool done = piece.load->poll(executor, std::max(0.0, until_s - context_.clock.now_s()));
+    if (done) {
+      --under_way;
+      worked = true;
+      const bool came = piece.load->blocks() == piece.blocks && piece.load->failures().empty();
+      piece.load.reset();
+      if (!came) {
+        lose(i);
+        break;
+      }
+      blocks_from_[piece.tier] += piece.blocks;
+      bytes_from_[piece.tier] += piece.bytes;
+    }
+    if (context_.clock.now_s() > until_s) break;
+  }
+  while (!ended_ && asked_ > 0 && under_way < kAskedAhead && pays(pieces_[asked_ - 1], computed)) {
+    if (!ask(pieces_[asked_ - 1])) {
+      ended_ = true;
+      break;
+    }
+    --asked_;
+    ++under_way;
+    worked = true;
+  }
+  return worked;
+}
+
+// Whether it comes before computing would have passed it.
+bool Meeting::pays(const Piece& piece, std::uint32_t computed) const {
+  if (piece.first_block < computed) return false;
+  const std::uint32_t block = context_.pool.shape().page_tokens;
+  const double comes_s = context_.tiers[piece.tier]->read_eta_s(piece.bytes);
+  const std::uint32_t tokens = (piece.first_block + piece.blocks - computed) * block;
+  return comes_s < context_.costs.prefill_s(tokens, computed * block);
+}
+
+bool Meeting::ask(Piece& piece) {
+  const std::uint32_t block = context_.pool.shape().page_tokens;
+  auto pages = std::make_unique<Sequence>(context_.pool);
+  if (!pages->append(piece.blocks * block)) return false;
+  StoreLoadOptions options;
+  options.needs = context_.needs;
+  options.first_block = piece.first_block;
+  options.end_block = piece.first_block + piece.blocks;
+  options.tokens = tokens_;
+  const double expected_s = context_.tiers[piece.tier]->read_eta_s(piece.bytes);
+  auto load = context_.store.load(std::span(keys_).first(options.end_block),
+                                  view_of(*pages, 0, piece.blocks * block), options);
+  if (!load) return false;
+  piece.pages = std::move(pages);
+  piece.load = std::move(*load);
+  piece.late_at_s = context_.clock.now_s() + late_after_s(expected_s);
+  return true;
+}
+
+// It is computed, and so is all before it: what was asked for there is in vain.
+void Meeting::lose(std::size_t piece) {
+  for (std::size_t i = asked_; i <= piece; ++i) {
+    pieces_[i].load.reset();
+    pieces_[i].pages.reset();
+  }
+  asked_ = piece + 1;
+  ended_ = true;
+}
+
+std::uint32_t Meeting::limit() const { return asked_ < pieces_.size() ? pieces_[asked_].first_block : end_block_; }
+
+bool Meeting::arrived() const {
+  return std::all_of(pieces_.begin() + static_cast<std::ptrdiff_t>(asked_), pieces_.end(),
+                     [](const Piece& piece) { return !piece.load; });
+}
+
+bool Meeting::late() const {
+  return std::any_of(pieces_.begin() + static_cast<std::ptrdiff_t>(asked_), pieces_.end(), [&](const Piece& piece) {
+    return piece.load && context_.clock.now_s() > piece.late_at_s;
+  });
+}
+
+void Meeting::give_up() {
+  for (std::size_t i = pieces_.size(); i-- > asked_;) {
+    if (pieces_[i].load) return lose(i);
+  }
+  ended_ = true;
+}
+
+std::uint32_t Meeting::join(Sequence& sequence) {
+  const std::uint32_t block = context_.pool.shape().page_tokens;
+  std::uint32_t blocks = 0;
+  for (std::size_t i = asked_; i < pieces_.size(); ++i) {
+    sequence.append_blocks(pieces_[i].pages->slabs(pieces_[i].blocks * block));
+    blocks += pieces_[i].blocks;
+    pieces_[i].pages.reset();
+  }
+  pieces_.clear();
+  asked_ = 0;
+  return blocks;
+}
+
+std::uint32_t Meeting::blocks_held() const {
+  std::uint32_t blocks = 0;
+  for (const Piece& piece : pieces_) blocks += piece.pages ? piece.blocks : 0;
+  return blocks;
+}
+
+}  // namespace shale
