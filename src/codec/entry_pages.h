@@ -5,17 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "core/aligned_buffer.h"
+#include "codec/view_pages.h"
 #include "paging/page_pool.h"
 
 namespace shale {
-
-// One head's pages as halves, all full but the last. Where the entry begins inside a page, or the pool is not of
-// halves, they are copies.
-struct HeadPages {
-  std::vector<PageView> pages;
-  AlignedBuffer copies;
-};
 
 class EntryPages {
  public:
