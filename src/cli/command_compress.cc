@@ -24,7 +24,7 @@ struct CompressOptions {
 };
 
 constexpr char kExamples[] =
-    "The best (keep, bits, spread over heads) of one stored object within the budget, and what choosing for every\n"
+    "The best (keep, bits, spread over heads) within the budget, and what choosing for every\n"
     "head alone would be worth beyond it. Distortion is the squared error of attention's output over the spread of\n"
     "the values it averages: 0 for nothing lost, 1 for everything. Nothing is measured on answers: see shale profile.\n"
     "\n"

@@ -30,7 +30,7 @@ struct ModelChoice {
   std::string resident = "fp16";  // "fp16" or "int8": what pages hold while attention reads them
 };
 
-// Where stored objects lie: tiers by their URLs or, where there are none, what the other fields say in short.
+// Where bytes lie: tiers by their URLs or, where there are none, what the other fields say in short.
 struct TierChoice {
   std::vector<std::string> urls;              // fast to slow
   std::optional<std::uint64_t> memory_bytes;  // 0: no memory tier; unset: an eighth of memory, at most 1 GiB

@@ -1,5 +1,5 @@
 // What attention would see of a context if it were compressed, for any choice of tokens per head: in the pool, without
-// a stored object.
+// anything at rest.
 #pragma once
 
 #include <cstdint>

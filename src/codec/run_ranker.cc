@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cassert>
 
-#include "codec/entry_layer.h"
 #include "codec/ranking.h"
 #include "codec/tier_cut.h"
+#include "codec/view_layer.h"
 #include "codec/view_pages.h"
 
 namespace shale {
@@ -29,8 +29,8 @@ struct RunRanker::State {
 };
 
 void RunRanker::State::score(std::uint32_t index) {
-  const EntryLayer layer(pages.heads(layers[index]), shape(), tokens(), layers[index], first_position, model,
-                         *observations);
+  const ViewLayer layer(pages.heads(layers[index]), shape(), tokens(), layers[index], first_position, model,
+                        *observations);
   if (budget) return scorer->score(layer.kv(), std::span(scores).subspan(index * layer_size(), layer_size()));
   std::vector<float> of_layer(layer_size());
   scorer->score(layer.kv(), of_layer);

@@ -1,6 +1,6 @@
 #include "profile/context_scores.h"
 
-#include "codec/entry_layer.h"
+#include "codec/view_layer.h"
 #include "codec/sequence_pages.h"
 
 namespace shale {
@@ -22,7 +22,7 @@ Result<std::vector<float>> score_context(Engine& engine, const ExactContext& con
   std::vector<float> scores(shape.layers * per_layer);
   executor.parallel_for(shape.layers, [&](std::size_t i) {
     const auto layer = static_cast<std::uint32_t>(i);
-    const EntryLayer of_context(pages->heads(layer), shape, tokens, layer, context.run.first, model, observations);
+    const ViewLayer of_context(pages->heads(layer), shape, tokens, layer, context.run.first, model, observations);
     scorer->score(of_context.kv(), std::span(scores).subspan(i * per_layer, per_layer));
   });
   return scores;

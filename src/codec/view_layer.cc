@@ -1,4 +1,4 @@
-#include "codec/entry_layer.h"
+#include "codec/view_layer.h"
 
 namespace shale {
 
@@ -20,8 +20,8 @@ Result<std::unique_ptr<Scorer>> ready_scorer(std::string_view name, const Scorer
   return scorer;
 }
 
-EntryLayer::EntryLayer(std::vector<HeadPages> heads, const PageShape& shape, std::uint32_t tokens, std::uint32_t layer,
-                       std::uint32_t first_position, const ModelTraits& model, const Observations& observations)
+ViewLayer::ViewLayer(std::vector<HeadPages> heads, const PageShape& shape, std::uint32_t tokens, std::uint32_t layer,
+                     std::uint32_t first_position, const ModelTraits& model, const Observations& observations)
     : heads_(std::move(heads)) {
   for (const HeadPages& head : heads_) {
     for (const PageView& page : head.pages) all_.push_back({page.keys, page.values});

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "codec/entry_pages.h"
+#include "codec/view_pages.h"
 #include "scoring/observations.h"
 #include "scoring/scorer.h"
 
@@ -18,16 +18,13 @@ Result<std::unique_ptr<Scorer>> ready_scorer(std::string_view name, const Scorer
                                              const Observations& observations, const ModelTraits& model);
 
 // What it is made from, pages that are no copies among it, must outlive it.
-class EntryLayer {
+class ViewLayer {
  public:
   // `heads` has each KV head's pages of `shape`, of halves. The first token stands at first_position.
-  EntryLayer(std::vector<HeadPages> heads, const PageShape& shape, std::uint32_t tokens, std::uint32_t layer,
-             std::uint32_t first_position, const ModelTraits& model, const Observations& observations);
-  EntryLayer(const EntryPages& pages, std::uint32_t layer, std::uint32_t first_position, const ModelTraits& model,
-             const Observations& observations)
-      : EntryLayer(pages.heads(layer), pages.shape(), pages.tokens(), layer, first_position, model, observations) {}
-  EntryLayer(const EntryLayer&) = delete;
-  EntryLayer& operator=(const EntryLayer&) = delete;
+  ViewLayer(std::vector<HeadPages> heads, const PageShape& shape, std::uint32_t tokens, std::uint32_t layer,
+            std::uint32_t first_position, const ModelTraits& model, const Observations& observations);
+  ViewLayer(const ViewLayer&) = delete;
+  ViewLayer& operator=(const ViewLayer&) = delete;
 
   const LayerKv<Half>& kv() const { return kv_; }
 
