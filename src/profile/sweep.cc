@@ -242,10 +242,11 @@ Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, 
     whole.questions.insert(whole.questions.end(), written.begin(), written.end());
     sweep.probe_s = clock.now_s() - start_s;
   }
+  sweep.tokens = static_cast<std::uint32_t>(whole.tokens.size());
   SHALE_TRY(keep_whole_blocks(whole, engine.cache().block_tokens()));
   const auto asked = std::span(whole.questions).first(questions), probe = std::span(whole.questions).subspan(questions);
-  sweep.tokens = static_cast<std::uint32_t>(whole.tokens.size());
-  sweep.full_bytes = sweep.tokens * engine.model().page_shape().token_bytes();
+  const auto tokens = static_cast<std::uint32_t>(whole.tokens.size());
+  sweep.full_bytes = tokens * engine.model().page_shape().token_bytes();
   SHALE_ASSIGN(
       const ExactContext exact,
       exact_context(engine, whole.tokens, options.question_seen ? ScorerNeeds{} : needs, options.label, options.stop));
@@ -269,7 +270,7 @@ Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, 
       both.insert(both.end(), asked[group].begin(), asked[group].end());
       SHALE_ASSIGN(seen, exact_context(engine, both, needs, options.label, options.stop));
     }
-    Sweeper sweeper(engine, options, seen ? *seen : exact, sweep.tokens, std::span(references).subspan(first, count),
+    Sweeper sweeper(engine, options, seen ? *seen : exact, tokens, std::span(references).subspan(first, count),
                     asked.subspan(first, count));
     std::vector<Predicted> predicted;
     if (options.predict) {

@@ -54,9 +54,9 @@ struct SweepRow {
 };
 
 struct ContextSweep {
-  std::uint32_t tokens = 0;          // of the context, as asked: whole blocks; the rest goes in front of questions
+  std::uint32_t tokens = 0;          // of the context, as asked
   std::uint32_t tokens_cut = 0;      // left out of its middle
-  std::uint64_t full_bytes = 0;      // of its KV as computed
+  std::uint64_t full_bytes = 0;      // of its whole blocks' KV as computed: what is compressed
   std::vector<std::string> answers;  // the full cache's, one per question
   std::vector<SweepRow> rows;        // one a configuration and question
   // What all rows took, each with ranking the tokens and without computing the context: asking; context signals;
