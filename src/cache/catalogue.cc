@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 #include <utility>
 
 #include "cache/catalogue_schema.h"
@@ -36,6 +37,7 @@ struct Catalogue::State {
   std::string path;
   std::string model;
   WallClock wall_s;
+  std::mutex table_mutex;  // guards the table
   QualityTable table;
   bool in_transaction = false;
   std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
@@ -138,16 +140,19 @@ Status Catalogue::State::prepare_all() {
 }
 
 Status Catalogue::State::load_table() {
-  table.clear();
-  return named(all_qualities->each(
+  QualityTable fresh;
+  SHALE_TRY(named(all_qualities->each(
       [&](const SqlRow& row) {
         const auto key = Hash128::parse(row.text(0));
         const auto method = Method::parse(row.text(1));
         if (key && method) {
-          table.record(*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4)));
+          fresh.record(*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4)));
         }
       },
-      model));
+      model)));
+  const std::lock_guard lock(table_mutex);
+  table = std::move(fresh);
+  return {};
 }
 
 double Catalogue::system_wall_s() {
@@ -202,6 +207,7 @@ Status Catalogue::record_quality(const QualityRecord& record) {
   State& s = *state_;
   SHALE_TRY(s.run(*s.put_quality, s.model, record.key.hex(), record.method.text(), record.keep, record.agreement,
                   record.kl, record.questions, s.wall_s()));
+  const std::lock_guard lock(s.table_mutex);
   s.table.record(record.key, record.method, record.keep, record.agreement, record.questions);
   return {};
 }
@@ -222,6 +228,7 @@ Result<std::vector<QualityRecord>> Catalogue::qualities(const Hash128& key) cons
 }
 
 std::optional<Quality> Catalogue::quality_for(const Hash128& key, const Method& method, double keep) const {
+  const std::lock_guard lock(state_->table_mutex);
   return state_->table.quality_for(key, method, keep);
 }
 
@@ -277,7 +284,10 @@ Status Catalogue::forget(const Hash128& key) {
     }
     return {};
   });
-  if (forgotten) s.table.forget(key);
+  if (forgotten) {
+    const std::lock_guard lock(s.table_mutex);
+    s.table.forget(key);
+  }
   return forgotten;
 }
 

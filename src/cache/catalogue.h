@@ -93,8 +93,8 @@ class Catalogue {
   Status record_quality(const QualityRecord& record);
   // Of one entry, by method and keep.
   Result<std::vector<QualityRecord>> qualities(const Hash128& key) const;
-  // From memory, fast enough for every candidate of every plan. Nothing when neither this entry nor any other of the
-  // model was measured at (method, keep).
+  // From memory, fast enough for every candidate of every plan; thread-safe, as nothing else here. Nothing when neither
+  // this entry nor any other of the model was measured at (method, keep).
   std::optional<Quality> quality_for(const Hash128& key, const Method& method, double keep) const;
   // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new.
   Status refresh();

@@ -62,6 +62,8 @@ struct ExtentManifest {
 
   NamespaceHash name_space = {};
   Hash128 tenant;
+  Hash128 run;        // of the tokens that were saved together: whatever the caller likes, as the next
+  std::string label;  // for people; at most 1,024 bytes are kept
   KvGeometry geometry;
   KvPacking packing = KvPacking::kHeadPages;  // of exact extents; opaque blocks and lossy methods have none
   Method method = Method::full();
@@ -91,6 +93,8 @@ struct ExtentManifest {
   // Parts of the extent on a tier: blobs by number, then rankings, one after another. A part of no bytes is not stored.
   std::uint32_t parts() const { return static_cast<std::uint32_t>(blobs.size() + rankings.size()); }
   std::uint64_t part_bytes(std::uint32_t part) const;
+  // kCorrupt unless these are the part's bytes, by their size and the checksum of every chunk.
+  Status check_part(std::uint32_t part, std::span<const std::byte> bytes) const;
   // Blobs that hold `keep` at those bits, ascending: what must lie on a tier. All others can be deleted.
   std::vector<std::uint32_t> blobs_for(double keep, Bits bits = Bits::kAll) const;
   // Of those blobs' chunks [first_chunk, end_chunk).
@@ -102,7 +106,8 @@ struct ExtentManifest {
   Method method_at(Bits bits) const { return bits == Bits::kAll ? method : method.coarsened(); }
 
   // Of the parts on any tier: hash(namespace, tenant, parent, keys, method, checksums of all parts). Two saves that
-  // rank or round differently are two extents, whose blobs never meet; one that was cut keeps its name.
+  // rank or round differently are two extents, whose blobs never meet; one that was cut keeps its name. Run and label
+  // are not in it: blocks saved in two runs are stored once.
   Hash128 name() const;
 
   AlignedBuffer serialize() const;

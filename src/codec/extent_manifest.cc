@@ -72,6 +72,20 @@ std::uint64_t ExtentManifest::part_bytes(std::uint32_t part) const {
   return part < blobs.size() ? blobs[part].bytes() : rankings[part - blobs.size()].bytes;
 }
 
+Status ExtentManifest::check_part(std::uint32_t part, std::span<const std::byte> bytes) const {
+  bool sound = bytes.size() >= part_bytes(part);
+  if (sound && part >= blobs.size()) {
+    const RankingInfo& ranking = rankings[part - blobs.size()];
+    sound = hash128(bytes.first(ranking.bytes)) == ranking.checksum;
+  } else if (sound) {
+    sound = std::ranges::all_of(blobs[part].chunks, [&](const BlobChunk& chunk) {
+      return hash128(bytes.subspan(chunk.offset, chunk.bytes)) == chunk.checksum;
+    });
+  }
+  if (!sound) return fail(ErrorCode::kCorrupt, "part {} of extent {} is damaged", part, name().hex());
+  return {};
+}
+
 std::vector<std::uint32_t> ExtentManifest::blobs_for(double keep, Bits bits) const {
   std::vector<std::uint32_t> wanted;
   const std::uint32_t end = tiers_for(keep);
@@ -109,6 +123,8 @@ AlignedBuffer ExtentManifest::serialize() const {
   ManifestWriter writer(kExtentFormatVersion);
   writer.raw(name_space);
   writer.hash(tenant);
+  writer.hash(run);
+  writer.text(label);
   writer.number(geometry.element);
   writer.number(packing);
   for (const std::uint32_t number :
@@ -192,6 +208,8 @@ Result<ExtentManifest> ExtentManifest::parse(std::span<const std::byte> bytes) {
   ExtentManifest manifest;
   manifest.name_space = read_array<32>(reader);
   manifest.tenant = reader.hash();
+  manifest.run = reader.hash();
+  manifest.label = reader.text();
   manifest.geometry.element = reader.number<KvElement>();
   manifest.packing = reader.number<KvPacking>();
   KvGeometry& geometry = manifest.geometry;

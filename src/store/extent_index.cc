@@ -41,7 +41,9 @@ void name_chunks(std::span<const BlockKey> keys, const Hash128& realm, std::uint
   }
 }
 
-std::uint32_t Extent::fastest_tier() const { return static_cast<std::uint32_t>(std::countr_zero(tiers)); }
+std::uint32_t Extent::fastest_tier(std::uint8_t excluded) const {
+  return static_cast<std::uint32_t>(std::countr_zero(static_cast<unsigned>(tiers & ~excluded)));
+}
 
 std::optional<std::uint16_t> ExtentIndex::realm(const Realm& realm) {
   const auto known = realm_numbers_.find(realm.hash);
@@ -51,11 +53,11 @@ std::optional<std::uint16_t> ExtentIndex::realm(const Realm& realm) {
   return realm_numbers_[realm.hash] = static_cast<std::uint16_t>(realms_.size() - 1);
 }
 
-std::optional<std::uint16_t> ExtentIndex::method(const std::string& text) {
-  const auto known = std::ranges::find(methods_, text);
-  if (known == methods_.end() && methods_.size() == kNumbersMax) return std::nullopt;
-  const auto number = static_cast<std::uint16_t>(known - methods_.begin());
-  if (known == methods_.end()) methods_.push_back(text);
+std::optional<std::uint16_t> ExtentIndex::text(const std::string& text) {
+  const auto known = std::ranges::find(texts_, text);
+  if (known == texts_.end() && texts_.size() == kNumbersMax) return std::nullopt;
+  const auto number = static_cast<std::uint16_t>(known - texts_.begin());
+  if (known == texts_.end()) texts_.push_back(text);
   return number;
 }
 
@@ -75,8 +77,9 @@ std::optional<ExtentId> ExtentIndex::add(const ExtentFacts& facts, std::uint16_t
       chunks != (blocks + facts.chunk_blocks - 1) / facts.chunk_blocks) {
     return std::nullopt;
   }
-  const auto method_number = method(facts.method);
-  if (!method_number || (free_.empty() && extents_.size() >= IdTable::kRefEnd / kChunksMax)) return std::nullopt;
+  const auto method_number = text(facts.method), rankings_number = text(facts.rankings);
+  if (!method_number || !rankings_number || (free_.empty() && extents_.size() >= IdTable::kRefEnd / kChunksMax))
+    return std::nullopt;
   if (free_.empty()) {
     free_.push_back(static_cast<ExtentId>(extents_.size()));
     extents_.emplace_back();
@@ -85,6 +88,9 @@ std::optional<ExtentId> ExtentIndex::add(const ExtentFacts& facts, std::uint16_t
   free_.pop_back();
   Extent& extent = extents_[id];
   extent.name = facts.name;
+  extent.run = facts.run;
+  if (!facts.label.empty()) extent.label = std::make_unique<std::string>(facts.label);
+  extent.first_block = facts.first_block;
   extent.bytes = facts.bytes;
   extent.expires_s = facts.expires_s;
   extent.accessed_s = facts.accessed_s;
@@ -94,6 +100,7 @@ std::optional<ExtentId> ExtentIndex::add(const ExtentFacts& facts, std::uint16_t
   extent.keep = facts.keep;
   extent.realm = realm;
   extent.method = *method_number;
+  extent.rankings = *rankings_number;
   extent.blocks = static_cast<std::uint16_t>(blocks);
   extent.chunk_blocks = static_cast<std::uint16_t>(std::min<std::uint32_t>(facts.chunk_blocks, kBlocksMax));
   extent.chunks = static_cast<std::uint8_t>(chunks);
@@ -114,7 +121,11 @@ ExtentFacts ExtentIndex::facts(ExtentId id) const {
   const Extent& extent = extents_[id];
   ExtentFacts facts;
   facts.name = extent.name;
-  facts.method = methods_[extent.method];
+  facts.run = extent.run;
+  if (extent.label) facts.label = *extent.label;
+  facts.first_block = extent.first_block;
+  facts.method = texts_[extent.method];
+  facts.rankings = texts_[extent.rankings];
   facts.keep = extent.keep;
   facts.quality = extent.quality;
   facts.exact = extent.exact;
@@ -145,32 +156,52 @@ void ExtentIndex::remove(ExtentId id) {
   free_.push_back(id);
 }
 
-bool ExtentIndex::usable(const Extent& extent, const SegmentFilter& filter) const {
-  if (extent.tiers == 0) return false;
+bool ExtentIndex::usable(const Extent& extent, std::uint32_t end_block, const SegmentFilter& filter) const {
+  if ((extent.tiers & ~filter.tiers_excluded) == 0) return false;
   if (extent.expires_s != 0 && extent.expires_s <= filter.wall_s) return false;
-  return extent.exact || (!filter.exact && extent.quality >= filter.quality_min);
+  if (extent.exact) return true;
+  if (end_block > filter.exact_after) return false;
+  return filter.names(extent) || (!filter.exact && extent.quality >= filter.quality_min);
 }
 
-std::optional<ExtentIndex::Match> ExtentIndex::longest(std::span<const BlockKey> keys, const Hash128& realm,
-                                                       const SegmentFilter& filter) const {
-  const std::uint64_t tag = chunk_tag(keys.front(), realm);
+// From keys[first] on.
+std::optional<ExtentIndex::Match> ExtentIndex::longest(std::span<const BlockKey> keys, std::uint32_t first,
+                                                       const Hash128& realm, const SegmentFilter& filter) const {
+  const std::span<const BlockKey> from = keys.subspan(first);
+  const std::uint64_t tag = chunk_tag(from.front(), realm);
   std::optional<Match> best;
   const auto better = [&](const Match& match) {
     if (!best || match.blocks != best->blocks) return !best || match.blocks > best->blocks;
     const Extent &a = extents_[match.extent], &b = extents_[best->extent];
+    if (filter.names(a) != filter.names(b)) return filter.names(a);
+    if (filter.worth) return filter.worth(a) > filter.worth(b);
     if (a.exact != b.exact) return a.exact;
-    return a.fastest_tier() < b.fastest_tier();
+    return a.fastest_tier(filter.tiers_excluded) < b.fastest_tier(filter.tiers_excluded);
   };
   by_tag_.find(tag, [&](std::uint32_t ref) {
     const Extent& extent = extents_[ref / kChunksMax];
     const std::uint32_t chunk = ref % kChunksMax;
-    if (extent.names[chunk] != tag || !usable(extent, filter)) return false;
+    if (extent.names[chunk] != tag) return false;
     const std::uint32_t* prints = extent.prints() + std::size_t{chunk} * extent.chunk_blocks;
-    const Match match{ref / kChunksMax, chunk, matching(keys, prints, extent.blocks_of(chunk))};
-    if (match.blocks > 0 && better(match)) best = match;
+    const Match match{ref / kChunksMax, chunk, matching(from, prints, extent.blocks_of(chunk))};
+    if (match.blocks > 0 && usable(extent, first + match.blocks, filter) && better(match)) best = match;
     return false;
   });
   return best;
+}
+
+std::vector<ExtentId> ExtentIndex::beginning(std::span<const BlockKey> keys, const Hash128& realm) const {
+  std::vector<ExtentId> found;
+  const std::uint64_t tag = chunk_tag(keys.front(), realm);
+  by_tag_.find(tag, [&](std::uint32_t ref) {
+    const Extent& extent = extents_[ref / kChunksMax];
+    if (ref % kChunksMax == 0 && extent.names[0] == tag && extent.tiers != 0 &&
+        matching(keys, extent.prints(), extent.blocks) == extent.blocks) {
+      found.push_back(ref / kChunksMax);
+    }
+    return false;
+  });
+  return found;
 }
 
 std::vector<Segment> ExtentIndex::match(std::span<const BlockKey> keys, const Hash128& realm,
@@ -195,10 +226,10 @@ std::vector<Segment> ExtentIndex::match(std::span<const BlockKey> keys, const Ha
   std::uint32_t end = 0, longest_chunk = 1;
   while (end < keys.size()) {
     std::uint32_t first = end;
-    auto found = longest(keys.subspan(first), realm, filter);
+    auto found = longest(keys, first, realm, filter);
     // A chunk that ends inside another one may have a successor that the longer one has not: look back.
     while (!found && first > 0 && end - first + 1 < longest_chunk) {
-      found = longest(keys.subspan(--first), realm, filter);
+      found = longest(keys, --first, realm, filter);
       if (found && first + found->blocks <= end) found.reset();
     }
     if (!found) break;
@@ -223,7 +254,7 @@ Status ExtentIndex::check_integrity() const {
     ++extents;
     chunks += extent.chunks - static_cast<std::size_t>(std::popcount(extent.damaged));
     if (find(extent.name) != id) return fail(ErrorCode::kInternal, "extent {} is not found", extent.name.hex());
-    if (extent.tiers == 0 && extent.writing == 0) {
+    if (extent.tiers == 0 && extent.uses == 0) {
       return fail(ErrorCode::kInternal, "extent {} lies nowhere", extent.name.hex());
     }
   }

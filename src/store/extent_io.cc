@@ -46,7 +46,11 @@ std::uint64_t bytes_at_rest(const ExtentManifest& manifest, double keep, std::ui
 ExtentFacts facts_of(const ExtentManifest& manifest, const Hash128& realm, double keep, std::uint64_t bytes) {
   ExtentFacts facts;
   facts.name = manifest.name();
+  facts.run = manifest.run;
+  facts.label = manifest.label;
+  facts.first_block = manifest.first_position / manifest.geometry.block_tokens;
   facts.method = manifest.method.text();
+  for (const RankingInfo& ranking : manifest.rankings) facts.rankings += ranking.name + ",";
   facts.exact = manifest.method.is_full();
   facts.keep = static_cast<float>(grid_keep(keep));
   facts.bytes = bytes;
@@ -58,6 +62,17 @@ std::uint64_t ExtentBlobs::bytes() const {
   std::uint64_t bytes = bytes_at_rest(manifest->size());
   for (const BlobBytes& part : parts) bytes += part ? bytes_at_rest(part->size()) : 0;
   return bytes;
+}
+
+std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vector<AlignedBuffer> parts, double keep) {
+  auto blobs = std::make_shared<ExtentBlobs>();
+  blobs->name = manifest.name();
+  blobs->manifest = std::make_shared<AlignedBuffer>(manifest.serialize());
+  blobs->parts.resize(parts.size());
+  for (const std::uint32_t part : stored_parts(manifest, keep)) {
+    blobs->parts[part] = std::make_shared<AlignedBuffer>(std::move(parts[part]));
+  }
+  return blobs;
 }
 
 ExtentWriter::ExtentWriter(Tier& tier, std::shared_ptr<const ExtentBlobs> blobs)
@@ -129,6 +144,17 @@ Result<std::shared_ptr<const ExtentBlobs>> ExtentReader::finish() {
     SHALE_ASSIGN(blobs_->parts.back(), read->take());
   }
   return std::shared_ptr<const ExtentBlobs>(blobs_);
+}
+
+Status verify_extent(Tier& tier, const Hash128& name, std::uint64_t tag, double keep) {
+  SHALE_ASSIGN(const BlobBytes serialized, tier.read(manifest_blob(tag, name))->take());
+  SHALE_ASSIGN(const ExtentManifest manifest, ExtentManifest::parse(serialized->bytes()));
+  if (manifest.name() != name) return fail(ErrorCode::kCorrupt, "extent {}: its manifest is another one's", name.hex());
+  for (const std::uint32_t part : stored_parts(manifest, keep)) {
+    SHALE_ASSIGN(const BlobBytes bytes, tier.read({name, part})->take());
+    SHALE_TRY(manifest.check_part(part, bytes->bytes()));
+  }
+  return {};
 }
 
 Status remove_extent(Tier& tier, const Hash128& name, std::uint64_t tag) {

@@ -41,6 +41,9 @@ struct ExtentBlobs {
   std::uint64_t bytes() const;   // at rest
 };
 
+// Of what an encoder made, those that hold `keep`; the manifest serialized. Its tag is the caller's to say.
+std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vector<AlignedBuffer> parts, double keep);
+
 // Writes an extent to a tier. One thread at a time.
 class ExtentWriter {
  public:
@@ -78,6 +81,9 @@ class ExtentReader {
   std::vector<std::shared_ptr<TierRead>> reads_;
   Status status_;
 };
+
+// Blocks. Whether manifest and parts lie there as they were written: kNotFound, kCorrupt, kIo.
+Status verify_extent(Tier& tier, const Hash128& name, std::uint64_t tag, double keep);
 
 // Blocks. What is not there is no error.
 Status remove_extent(Tier& tier, const Hash128& name, std::uint64_t tag);

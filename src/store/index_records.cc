@@ -78,12 +78,16 @@ class In {
 
 void write_facts(Out& out, const ExtentFacts& facts) {
   out.hash(facts.name);
+  out.hash(facts.run);
+  out.text(facts.label);
   out.text(facts.method);
+  out.text(facts.rankings);
   out.number(static_cast<std::uint8_t>(facts.exact));
   for (const float value : {facts.keep, facts.quality, facts.recompute_s, facts.frequency}) out.number(value);
   out.number(facts.bytes);
   out.number(facts.accessed_s);
   out.number(facts.expires_s);
+  out.number(facts.first_block);
   out.number(facts.chunk_blocks);
   out.number(static_cast<std::uint32_t>(facts.prints.size()));
   out.raw(std::as_bytes(std::span(facts.tags)));
@@ -103,12 +107,16 @@ bool read_facts(In& in, ExtentFacts& facts) {
   std::uint8_t exact = 0;
   std::uint32_t blocks = 0;
   in.hash(facts.name);
+  in.hash(facts.run);
+  in.text(facts.label);
   in.text(facts.method);
+  in.text(facts.rankings);
   in.number(exact);
   for (float* value : {&facts.keep, &facts.quality, &facts.recompute_s, &facts.frequency}) in.number(*value);
   in.number(facts.bytes);
   in.number(facts.accessed_s);
   in.number(facts.expires_s);
+  in.number(facts.first_block);
   in.number(facts.chunk_blocks);
   in.number(blocks);
   if (!in.good() || exact > 1 || !sensible(facts) || blocks == 0 || blocks > kBlocksMax || facts.chunk_blocks == 0 ||

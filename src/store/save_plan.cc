@@ -9,8 +9,11 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   const auto end = static_cast<std::uint32_t>(keys.size());
   const std::uint32_t chunk = core.chunk_blocks();
   SegmentFilter filter;
-  filter.exact = plan.hints.method.is_full();
   filter.wall_s = core.wall_s();
+  if (!plan.hints.method.is_full()) {  // exact blocks do as well
+    filter.method = core.index.text(plan.hints.method.text());
+    filter.keep = static_cast<float>(grid_keep(plan.hints.keep));
+  }
   // How many blocks from `block` on are there, or being saved.
   const auto there = [&](std::uint32_t block) -> std::uint32_t {
     if (core.saving.contains(chunk_tag(keys[block], plan.realm))) return std::min(chunk, end - block);

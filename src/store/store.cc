@@ -1,7 +1,7 @@
 #include "store/store.h"
 
 #include <algorithm>
-#include <bit>
+#include <limits>
 #include <utility>
 
 #include "store/store_load.h"
@@ -48,16 +48,6 @@ Status check_view(const StoreOptions& options, const KvView& view, std::size_t b
   return {};
 }
 
-std::uint32_t end_of(const std::vector<Segment>& segments) {
-  return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
-}
-
-SegmentFilter filter_of(const StoreNeeds& needs, double wall_s) {
-  return {needs.exact, static_cast<float>(needs.quality_min), wall_s};
-}
-
-SegmentFilter anything(double wall_s) { return {.exact = false, .quality_min = 0, .wall_s = wall_s}; }
-
 }  // namespace
 
 Store::Store(std::unique_ptr<StoreCore> core) : core_(std::move(core)) {}
@@ -72,34 +62,13 @@ Result<std::unique_ptr<Store>> Store::open(StoreOptions options, std::vector<Sto
 
 StoreLookup Store::lookup(std::span<const BlockKey> keys, const StoreNeeds& needs, std::string_view tenant_name) {
   StoreCore& core = *core_;
-  StoreLookup found;
   const std::lock_guard lock(core.mutex);
   TenantState& tenant = core.tenant(tenant_name);
-  const auto segments = core.index.match(keys, tenant.realm, filter_of(needs, core.wall_s()));
-  found.blocks = end_of(segments);
+  StoreLookup found = core.describe(core.index.match(keys, tenant.realm, core.filter(needs)), needs);
   ++tenant.counts.lookups;
   tenant.counts.blocks_asked += keys.size();
   tenant.counts.blocks_found += found.blocks;
-  std::array<std::uint64_t, kStoreTiersMax> bytes = {};
-  bool exact = true;
-  for (const Segment& segment : segments) {
-    const Extent& extent = core.index.at(segment.extent);
-    exact = exact && extent.exact;
-    if (exact) found.exact_blocks = segment.first_block + segment.blocks;
-    found.quality = std::min<double>(found.quality, extent.quality);
-    const std::uint32_t tier = extent.fastest_tier();
-    found.tier = std::max(found.tier, tier);
-    bytes[tier] += extent.bytes * segment.blocks / extent.blocks;
-  }
-  bool shares = false;
-  for (std::uint32_t t = 0; t < core.tier_count(); ++t) {
-    shares = shares || core.tiers[t].config.shared;
-    if (bytes[t] == 0) continue;
-    Tier& tier = core.tiers[t].tier();
-    // What is asked for and not yet read comes first, and manifests do.
-    const double eta_s = tier.speed().latency_s + tier.read_eta_s(bytes[t] + core.tiers[t].asked_bytes);
-    found.ready_s = std::max(found.ready_s, eta_s);
-  }
+  const bool shares = std::ranges::any_of(core.tiers, [](const TierState& tier) { return tier.config.shared; });
   if (!shares || found.blocks >= keys.size() || tenant.number == kNoRealm) return found;
   const std::uint64_t next = chunk_tag(keys[found.blocks], tenant.realm);
   if (!core.recently_asked(next)) {
@@ -112,6 +81,7 @@ StoreLookup Store::lookup(std::span<const BlockKey> keys, const StoreNeeds& need
 Result<std::unique_ptr<StoreLoad>> Store::load(std::span<const BlockKey> keys, const MutableKvView& view,
                                                const StoreLoadOptions& options) {
   StoreCore& core = *core_;
+  if (options.end_block > 0) keys = keys.first(std::min<std::size_t>(keys.size(), options.end_block));
   if (options.first_block > keys.size()) {
     return fail(ErrorCode::kInvalidArgument, "first_block {} lies beyond {} keys", options.first_block, keys.size());
   }
@@ -120,7 +90,7 @@ Result<std::unique_ptr<StoreLoad>> Store::load(std::span<const BlockKey> keys, c
   {
     const std::lock_guard lock(core.mutex);
     const TenantState& tenant = core.tenant(options.tenant);
-    const auto found = core.index.match(keys, tenant.realm, filter_of(options.needs, core.wall_s()));
+    const auto found = core.index.match(keys, tenant.realm, core.filter(options.needs));
     state->plan(found, tenant.realm, options.tenant);
   }
   state->pump();
@@ -149,6 +119,10 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
   plan.view = view.part(0, (end - hints.first_block) * core.options.geometry.block_tokens);
   plan.view_block = hints.first_block;
   hints.tokens = {};
+  if (hints.run == Hash128()) {
+    const BlockKey parent = hints.first_block > 0 ? keys[hints.first_block - 1] : BlockKey{};
+    hints.run = Hasher().add(parent).add(keys.back()).finish();
+  }
   plan.hints = std::move(hints);
   {
     const std::lock_guard lock(core.mutex);
@@ -171,84 +145,6 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
   return std::unique_ptr<StoreSave>(new StoreSave(std::move(state)));
 }
 
-namespace {
-
-// Calls visit(id) for each extent that holds leading blocks; how many blocks that is.
-template <class Visit>
-std::uint32_t for_prefix(StoreCore& core, std::span<const BlockKey> keys, std::string_view tenant, const Visit& visit) {
-  const std::lock_guard lock(core.mutex);
-  const auto segments = core.index.match(keys, core.tenant(tenant).realm, anything(core.wall_s()));
-  for (const Segment& segment : segments) visit(segment);
-  return end_of(segments);
-}
-
-}  // namespace
-
-std::uint32_t Store::touch(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) {
-    core_->access(segment.extent, static_cast<double>(segment.blocks) / core_->index.at(segment.extent).blocks);
-  });
-}
-
-std::uint32_t Store::pin(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) { core_->pin(segment.extent, true); });
-}
-
-std::uint32_t Store::unpin(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) { core_->pin(segment.extent, false); });
-}
-
-// Of several variants one is found at a time, and what follows a removed extent is not found from the chain's start.
-std::uint32_t Store::remove(std::span<const BlockKey> keys, std::string_view tenant) {
-  StoreCore& core = *core_;
-  const std::lock_guard lock(core.mutex);
-  const double wall = core.wall_s();
-  const Hash128 realm = core.tenant(tenant).realm;
-  std::uint32_t blocks = 0;
-  for (std::uint32_t first = 0; first < keys.size();) {
-    const auto segments = core.index.match(keys.subspan(first), realm, anything(wall));
-    const auto whole = std::ranges::find_if(segments, [&](const Segment& segment) {
-      const Extent& extent = core.index.at(segment.extent);
-      return segment.first_chunk == 0 && segment.blocks == extent.blocks && !extent.pinned(wall);
-    });
-    if (whole == segments.end()) {
-      first += std::max(1u, end_of(segments));
-      continue;
-    }
-    blocks += whole->blocks;
-    core.use(whole->extent);
-    for (std::uint32_t t = 0; t < core.tier_count(); ++t) {
-      if (core.index.at(whole->extent).on(t)) core.remove_from(whole->extent, t);
-    }
-    core.unuse(whole->extent);
-  }
-  return blocks;
-}
-
-StoreStats Store::stats() const {
-  StoreCore& core = *core_;
-  const std::lock_guard lock(core.mutex);
-  StoreStats stats = core.counts;
-  std::vector<std::uint64_t> bytes(core.index.realms().size());
-  core.index.for_each([&](ExtentId, const Extent& extent) {
-    bytes[extent.realm] += extent.bytes * static_cast<std::uint64_t>(std::popcount(extent.tiers));
-  });
-  for (const auto& [name, tenant] : core.tenants) {
-    stats.tenants.push_back(tenant.counts);
-    if (tenant.number != kNoRealm) stats.tenants.back().bytes = bytes[tenant.number];
-  }
-  for (const TierState& tier : core.tiers) {
-    stats.tiers.push_back(tier.counts);
-    stats.tiers.back().bytes = tier.known_bytes;
-  }
-  stats.extents = core.index.extents();
-  stats.chunks = core.index.chunks();
-  stats.index_bytes = core.index.bytes();
-  stats.events_lost = core.events.lost();
-  stats.staged_bytes = core.staging.used();
-  return stats;
-}
-
 std::vector<StoreEvent> Store::take_events(std::size_t max) { return core_->events.take(max); }
 int Store::event_fd() const { return core_->events.fd(); }
 bool Store::work(Executor& executor, double budget_s) { return core_->work(executor, budget_s); }
@@ -268,6 +164,7 @@ Status Store::check_integrity() {
   for (std::uint32_t t = 0; t < core.tier_count(); ++t) core.follow_folder(t);
   const std::lock_guard lock(core.mutex);
   SHALE_TRY(core.index.check_integrity());
+  SHALE_TRY(core.placer.check_integrity());
   for (std::uint32_t t = 0; t < core.tier_count(); ++t) {
     const TierState& tier = core.tiers[t];
     std::uint64_t bytes = 0;
@@ -284,11 +181,15 @@ Status Store::check_integrity() {
 StoreLoad::StoreLoad(std::shared_ptr<State> state) : state_(std::move(state)) {}
 StoreLoad::~StoreLoad() { state_->cancel(); }
 std::uint32_t StoreLoad::blocks() const { return state_->blocks; }
-bool StoreLoad::poll(Executor& executor) { return state_->poll(executor); }
+bool StoreLoad::poll(Executor& executor) { return state_->poll(executor, std::numeric_limits<double>::infinity()); }
+bool StoreLoad::poll(Executor& executor, double budget_s) {
+  return state_->poll(executor, state_->core.clock.now_s() + budget_s);
+}
 bool StoreLoad::poll() {
   InlineExecutor executor;
-  return state_->poll(executor);
+  return poll(executor);
 }
+bool StoreLoad::planned() { return state_->planned(); }
 bool StoreLoad::layer_ready(std::uint32_t layer) const { return state_->layer_ready(layer); }
 Status StoreLoad::wait_layer(std::uint32_t layer) {
   while (!poll() && !state_->layer_ready(layer)) state_->wait_for_any();

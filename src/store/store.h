@@ -9,6 +9,7 @@
 //   Store ── owns ──> ExtentIndex    which blocks, on which tiers; in memory
 //                ──> StoreTier …     bytes, fast to slow; a folder beside a tier holds its index, leases and election
 //                ──> Staging         bound on bytes that are read or encoded and not yet where they belong
+//                ──> placement       which variant of what lies where (store_placement.h)
 //                ──> threads         encode, write, move, ask shared tiers; none where the owner calls work()
 //
 // The store knows no pool, no sequence and no model. It names *blocks* by the caller's keys, shares *chunks* (256
@@ -39,6 +40,7 @@
 #include "scoring/observations.h"
 #include "scoring/scorer.h"
 #include "store/block_keys.h"
+#include "store/store_placement.h"
 #include "tier/tier.h"
 
 namespace shale {
@@ -70,7 +72,9 @@ struct StoreOptions {
   std::uint64_t staging_bytes = std::uint64_t{256} << 20;
   std::uint64_t manifest_cache_bytes = std::uint64_t{32} << 20;  // of manifests kept parsed
   double frequency_half_life_s = 600;                            // of accesses, by which extents are kept
-  // Threads of the store's own, for encoding, writing, moving and asking. 0: the owner calls work(), and bounds it.
+  StorePlacement placement = {};
+  // Threads of the store's own, for encoding, writing, moving and asking. 0: the owner calls work(), and bounds it; one
+  // thread, which never computes, then does what may block: listing, removing, and all that the folders need.
   unsigned threads = 1;
   std::size_t events_max = 65536;  // kept until taken; older ones are dropped, and counted
   // What lossy methods read beside keys and values, of the model that computes; what these refer to must outlive the
@@ -82,19 +86,39 @@ struct StoreOptions {
   std::function<double()> wall_clock = {};
 };
 
-// What a request accepts. Exact means bit for bit as it was saved.
+// What a request accepts, and from where. Exact means bit for bit as it was saved. Of several variants that are
+// accepted, the one with the most α · quality − seconds to load is taken.
 struct StoreNeeds {
   bool exact = true;
   double quality_min = 0;  // of lossy blocks, in [0, 1], as their saver said
+  // This variant is taken wherever it is there, at that keep or a larger one, and read at that keep; elsewhere what the
+  // fields above accept.
+  std::optional<Method> method = std::nullopt;
+  double keep = 1;
+  std::uint32_t exact_after = ~std::uint32_t{0};  // chunks that reach beyond so many blocks of the chain must be exact
+  std::uint8_t tiers_excluded = 0;                // bit by tier: not asked
 };
 
 struct StoreLookup {
-  std::uint32_t blocks = 0;        // leading ones that load() would bring
-  std::uint32_t exact_blocks = 0;  // leading ones of these that are exact
-  double quality = 1;              // the least of them
-  std::uint32_t tier = 0;          // the slowest that would be read
-  double ready_s = 0;              // until all are in the view, behind what is being read now
-  bool pending = false;            // shared tiers are being asked for more: look again
+  // Part of one extent, fast to read in one go: where loading no longer pays is found by these.
+  struct Segment {
+    std::uint32_t first_block = 0, blocks = 0;  // of the chain
+    std::uint32_t tier = 0;
+    Method method;
+    double keep = 1;
+    double quality = 1;
+    std::uint64_t bytes = 0;  // to be read
+    Hash128 run;
+    bool exact = true;
+    double ready_s = 0;  // until it and all before it are in the view
+  };
+  std::vector<Segment> segments = {};  // in order
+  std::uint32_t blocks = 0;            // leading ones that load() would bring
+  std::uint32_t exact_blocks = 0;      // leading ones of these that are exact
+  double quality = 1;                  // the least of them
+  std::uint32_t tier = 0;              // the slowest that would be read
+  double ready_s = 0;                  // until all are in the view, behind what is being read now
+  bool pending = false;                // shared tiers are being asked for more: look again
 };
 
 struct StoreLoadOptions {
@@ -103,6 +127,7 @@ struct StoreLoadOptions {
   // Loads keys[first_block …) into the view, whose first block is that one: for reading from the back while the front
   // is computed. Keys before it are only names.
   std::uint32_t first_block = 0;
+  std::uint32_t end_block = 0;  // loads what is there before keys[end_block]; 0: all
   // The chain's tokens, from its first; compared with those that were saved, where both are known. Differing blocks
   // fail as kMismatch.
   std::span<const std::int32_t> tokens = {};
@@ -135,6 +160,10 @@ class StoreLoad {
   // Decodes what has arrived into the view, over `executor`. True when nothing more will come.
   bool poll(Executor& executor);
   bool poll();  // on this thread
+  // Likewise for about `budget_s`, one read at a time; at least one that has arrived is decoded.
+  bool poll(Executor& executor, double budget_s);
+  // Whether all manifests are known: from then on runs() says how many rows each head gets, before any byte is written.
+  bool planned();
   // Whether layers [0, layer] of all blocks that did not fail are in the view.
   bool layer_ready(std::uint32_t layer) const;
   // Poll until then, asleep between arrivals. kCancelled after cancel().
@@ -147,6 +176,7 @@ class StoreLoad {
   bool done() const;
   // Valid once done.
   const std::vector<StoreFailure>& failures() const;
+  // Valid once planned; once done, without those of which nothing came.
   const std::vector<StoreRun>& runs() const;
   // Zero while all that was loaded is exact; else what KV computed on top is to be saved under (lineage_keys).
   Hash128 lineage() const;
@@ -165,6 +195,12 @@ struct StoreHints {
   std::vector<std::uint32_t> boundaries = {};
   Method method = Method::full();
   double keep = 1;
+  // The tokens that are saved together and that qualities are known of (StorePlacement). Zero: made from the parent of
+  // the view's first block and the last key.
+  Hash128 run = {};
+  // Rankings ("scorer" or "budget:scorer") kept beside exact extents, of the whole view, so that they can be compressed
+  // when observations are gone. Those whose needs are not met are left out.
+  std::vector<std::string> rankings = {};
   double quality = 1;         // of that method at that keep, as measured or believed; for StoreNeeds
   double recompute_s = 0;     // what computing these blocks cost; 0: unknown. What costs little makes way first
   std::string label = {};     // for people
@@ -210,6 +246,24 @@ struct StoreEvent {
   std::uint32_t block_tokens = 0;
 };
 
+// An extent as it lies in the store: one variant of some blocks.
+struct StoreExtent {
+  Hash128 name, run;
+  std::string tenant = {};
+  Method method;
+  double keep = 1;
+  double quality = 1;
+  bool exact = true;
+  std::uint32_t first_block = 0, blocks = 0;  // of its chain
+  std::uint64_t bytes = 0;                    // on each of its tiers
+  std::vector<std::uint32_t> tiers = {};      // where it lies, fast to slow
+  std::string label = {};
+  double frequency = 0;   // of accesses, decayed to now
+  double accessed_s = 0;  // seconds since 1970, as the next
+  double expires_s = 0;   // 0: never
+  bool pinned = false;
+};
+
 struct StoreTenantStats {
   std::string tenant;
   std::uint64_t bytes = 0;  // at rest, on all tiers
@@ -219,7 +273,10 @@ struct StoreTenantStats {
 struct StoreTierStats {
   std::string name;
   std::uint64_t extents = 0, chunks = 0, bytes = 0, capacity_bytes = 0;
-  std::uint64_t blocks_loaded = 0, bytes_read = 0, bytes_written = 0, demoted = 0, removed = 0;
+  std::uint64_t blocks_loaded = 0, bytes_read = 0, bytes_written = 0;
+  // Moves that were made: extents that left for a lower tier, that came from one, that became another method or fewer
+  // importance tiers here, and that were given up here for good or because they lie elsewhere.
+  std::uint64_t demoted = 0, promoted = 0, compressed = 0, removed = 0;
 };
 
 struct StoreStats {
@@ -227,7 +284,11 @@ struct StoreStats {
   std::vector<StoreTierStats> tiers;
   std::uint64_t extents = 0, chunks = 0, index_bytes = 0;  // index_bytes: memory that the index takes
   std::uint64_t saves = 0, blocks_shared = 0;
-  std::uint64_t extents_failed = 0;  // to be stored
+  std::uint64_t dropped_extents = 0;                // given up everywhere, to make room
+  std::uint64_t encoded_bytes = 0;                  // at rest
+  double encode_seconds = 0, planning_seconds = 0;  // of work; ranking and compressing later count as encoding
+  std::uint64_t full_copy_bytes = 0;                // on the lowest tier, of what is placed above
+  std::uint64_t extents_failed = 0;                 // to be stored
   std::uint64_t damaged_chunks = 0, stale_extents = 0;
   std::uint64_t expired_extents = 0, discovered_extents = 0, events_lost = 0;
   std::uint64_t staged_bytes = 0;
@@ -260,6 +321,22 @@ class Store {
   std::uint32_t unpin(std::span<const BlockKey> keys, std::string_view tenant = {});
   // Extents whose blocks are all among `keys` are forgotten at once and deleted behind that; pinned ones stay.
   std::uint32_t remove(std::span<const BlockKey> keys, std::string_view tenant = {});
+  // Likewise all extents of a run that are not pinned; how many there were.
+  std::uint32_t remove_run(const Hash128& run);
+
+  // The owner's own memory holds the leading `blocks` of the chain, and answers for them before the store does: they
+  // are worth less on a tier. Said anew when that changes.
+  void in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, std::string_view tenant = {});
+
+  // What lies in the store along a chain: every variant of every extent whose first block is among the keys, in order
+  // of blocks.
+  std::vector<StoreExtent> inspect(std::span<const BlockKey> keys, std::string_view tenant = {}) const;
+  // Everything that the store knows of, of all tenants and namespaces, as it was when this was called. `visit` may call
+  // the store.
+  void for_each_extent(const std::function<void(const StoreExtent&)>& visit) const;
+  // Reads one extent where it lies and verifies every byte of it. Blocks. The first error: kNotFound where it is not
+  // there (any more), kCorrupt, kIo. Nothing is removed.
+  Status verify(const Hash128& extent, std::uint32_t tier);
 
   StoreStats stats() const;
   // At most `max`, oldest first. Of this store's own doing: others tell of theirs.
@@ -273,6 +350,8 @@ class Store {
   bool work(Executor& executor, double budget_s);
   // Blocks until everything that was saved lies where it belongs and nothing is being moved.
   Status flush();
+  // Every entry of the placement and what it may become, as planners see it at once, now.
+  Problem problem() const;
 
   // Index, tiers and folders agree, when idle. Blocks.
   Status check_integrity();

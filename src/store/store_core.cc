@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/sha256.h"
+#include "core/stopwatch.h"
 
 namespace shale {
 namespace {
@@ -13,6 +14,7 @@ constexpr double kMaintenanceEveryS = 0.2;
 constexpr double kThreadPieceS = 5e-3;
 constexpr auto kBusyNap = std::chrono::microseconds(300);  // while something is under way
 constexpr auto kIdleNap = std::chrono::milliseconds(100);
+constexpr auto kKeeperNap = std::chrono::milliseconds(20);
 
 double system_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -33,17 +35,21 @@ StoreCore::StoreCore(StoreOptions asked_for, std::vector<StoreTier> with_tiers, 
       manifests(options.manifest_cache_bytes),
       events(options.events_max) {
   for (StoreTier& tier : with_tiers) {
-    tiers.emplace_back(std::move(tier), DemotionOrder(options.frequency_half_life_s));
+    tiers.emplace_back(std::move(tier));
     tiers.back().counts.name = tiers.back().tier().name();
     tiers.back().counts.capacity_bytes = tiers.back().tier().capacity_bytes();
   }
 }
 
 Status StoreCore::open() {
+  SHALE_TRY(placer.open());
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
     if (!tiers[t].config.folder.empty()) SHALE_TRY(open_folder(t));
   }
+  has_keeper_ = options.threads == 0 &&
+                std::ranges::any_of(tiers, [](const TierState& tier) { return tier.tier().persistent(); });
   for (unsigned i = 0; i < options.threads; ++i) threads_.emplace_back([this] { run(); });
+  if (has_keeper_) threads_.emplace_back([this] { keep(); });
   return {};
 }
 
@@ -53,9 +59,15 @@ StoreCore::~StoreCore() {
     closing_ = true;
   }
   wake_.notify_all();
+  keeper_wake_.notify_all();
   threads_.clear();
+  has_keeper_ = false;
+  std::ranges::move(errands, std::back_inserter(jobs));
+  errands.clear();
   InlineExecutor executor;
-  while (step_jobs(executor, clock.now_s() + kThreadPieceS) || !jobs.empty()) clock.sleep_until_s(clock.now_s() + 1e-4);
+  while (step_jobs(jobs, executor, clock.now_s() + kThreadPieceS) || !jobs.empty()) {
+    clock.sleep_until_s(clock.now_s() + 1e-4);
+  }
   close_folders();
 }
 
@@ -91,7 +103,7 @@ void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
   state.known_bytes += extent.bytes;
   ++state.counts.extents;
   state.counts.chunks += extent.chunks;
-  state.order.offer(id, extent);
+  placer.changed(id);
   if (extent.expires_s != 0) expiries.emplace(extent.expires_s, extent.name);
 }
 
@@ -103,12 +115,15 @@ void StoreCore::clear_on(ExtentId id, std::uint32_t tier) {
   state.known_bytes -= extent.bytes;
   --state.counts.extents;
   state.counts.chunks -= extent.chunks;
+  placer.changed(id);
   forget_unused(id);
 }
 
 void StoreCore::forget_unused(ExtentId id) {
   const Extent& extent = index.at(id);
-  if (extent.uses == 0 && extent.tiers == 0) index.remove(id);
+  if (extent.uses > 0 || extent.tiers != 0) return;
+  placer.forget(id);
+  index.remove(id);
 }
 
 void StoreCore::unuse(ExtentId id) {
@@ -122,6 +137,7 @@ void StoreCore::access(ExtentId id, double share) {
   const double age = std::max(0.0, now - extent.accessed_s);
   extent.frequency = static_cast<float>(share + extent.frequency * std::exp2(-age / options.frequency_half_life_s));
   extent.accessed_s = std::max(now, extent.accessed_s);
+  placer.access(id);
   IndexRecord record;
   record.type = IndexRecord::Type::kUsed;
   record.name = extent.name;
@@ -132,6 +148,11 @@ void StoreCore::access(ExtentId id, double share) {
 }
 
 void StoreCore::add_job(std::shared_ptr<StoreJob> job) {
+  if (has_keeper_ && job->may_block()) {
+    errands.push_back(std::move(job));
+    keeper_wake_.notify_one();
+    return;
+  }
   jobs.push_back(std::move(job));
   wake_.notify_one();
 }
@@ -145,13 +166,14 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
     return;
   }
   if (error.code != ErrorCode::kCorrupt && error.code != ErrorCode::kMismatch) return;
+  if (id) chunks_failed &= (1u << index.at(*id).chunks) - 1;
   counts.damaged_chunks += static_cast<std::uint64_t>(std::popcount(chunks_failed));
   if (!id || !index.at(*id).on(tier)) return;
   // Where the extent lies somewhere else too, that copy is asked next; else its sound chunks stay.
   const Extent& extent = index.at(*id);
   const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
   const std::uint32_t all = (1u << extent.chunks) - 1;
-  if (elsewhere || (chunks_failed & all) == all) return remove_from(*id, tier);
+  if (elsewhere || chunks_failed == all) return remove_from(*id, tier);
   IndexRecord record;
   record.type = IndexRecord::Type::kDamaged;
   record.name = name;
@@ -167,18 +189,35 @@ void StoreCore::log(std::uint32_t tier, IndexRecord record) {
   if (tiers[tier].config.folder.empty()) return;
   record.time_s = wall_s();
   tiers[tier].unlogged.push_back(std::move(record));
+  ++tiers[tier].logged;
 }
 
 void StoreCore::flush_log(std::uint32_t tier) {
   if (tiers[tier].config.folder.empty()) return;
   const std::lock_guard folder_lock(*tiers[tier].folder_mutex);
   std::vector<IndexRecord> records;
+  std::uint64_t logged = 0;
   {
     const std::lock_guard lock(mutex);
     records.swap(tiers[tier].unlogged);
+    logged = tiers[tier].logged;
   }
   for (const IndexRecord& record : records) tiers[tier].folder->append(record);
   (void)tiers[tier].folder->flush();  // what others do not learn of, they find out
+  const std::lock_guard lock(mutex);
+  tiers[tier].flushed = logged;
+}
+
+std::uint64_t StoreCore::flush_soon(std::uint32_t tier) {
+  if (!has_keeper_) flush_log(tier);
+  const std::lock_guard lock(mutex);
+  keeper_wake_.notify_one();
+  return tiers[tier].logged;
+}
+
+bool StoreCore::flushed(std::uint32_t tier, std::uint64_t records) const {
+  const std::lock_guard lock(mutex);
+  return !has_keeper_ || tiers[tier].config.folder.empty() || tiers[tier].flushed >= records;
 }
 
 void StoreCore::signal() { events.signal(); }
@@ -198,7 +237,7 @@ void StoreCore::remove_load(LoadPump& load) {
 
 bool StoreCore::idle() const {
   const std::lock_guard lock(mutex);
-  return jobs.empty() && jobs_out_ == 0;
+  return jobs.empty() && errands.empty() && jobs_out_ == 0 && !placer.due();
 }
 
 void StoreCore::run() {
@@ -216,31 +255,57 @@ void StoreCore::run() {
   }
 }
 
+// The thread of a store whose owner does the work: all that may wait for a tier or a folder, and nothing that computes.
+void StoreCore::keep() {
+  InlineExecutor executor;
+  for (;;) {
+    maintain();
+    for (std::uint32_t t = 0; t < tier_count(); ++t) flush_log(t);
+    const bool worked = step_jobs(errands, executor, clock.now_s());
+    std::unique_lock lock(mutex);
+    if (closing_) return;
+    if (worked || logs_wait()) continue;
+    keeper_wake_.wait_for(lock, errands.empty() ? kKeeperNap : kBusyNap);
+  }
+}
+
+bool StoreCore::logs_wait() const {
+  return std::ranges::any_of(tiers, [](const TierState& tier) { return !tier.unlogged.empty(); });
+}
+
 bool StoreCore::work(Executor& executor, double budget_s) {
   const double until_s = clock.now_s() + budget_s;
-  maintain();
+  if (!has_keeper_) maintain();
   const bool arrived = pump_loads();
-  return step_jobs(executor, until_s) || arrived;
+  const bool decided = settle();
+  return step_jobs(jobs, executor, until_s) || arrived || decided;
+}
+
+bool StoreCore::settle() {
+  const std::lock_guard lock(mutex);
+  if (!placer.due()) return false;
+  const Stopwatch planning(clock, counts.planning_seconds);
+  return placer.settle();
 }
 
 // Jobs take turns; ends when all wait or the time is over. A clock that stands still ends it after one round.
-bool StoreCore::step_jobs(Executor& executor, double until_s) {
+bool StoreCore::step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor& executor, double until_s) {
   bool worked = false;
   std::size_t waiting = 0;
   for (;;) {
     std::shared_ptr<StoreJob> job;
     {
       const std::lock_guard lock(mutex);
-      if (jobs.empty() || waiting >= jobs.size()) return worked;
-      job = std::move(jobs.front());
-      jobs.pop_front();
+      if (queue.empty() || waiting >= queue.size()) return worked;
+      job = std::move(queue.front());
+      queue.pop_front();
       ++jobs_out_;
     }
     const StoreJob::Progress progress = job->step(executor);
     {
       const std::lock_guard lock(mutex);
       --jobs_out_;
-      if (progress != StoreJob::Progress::kDone) jobs.push_back(std::move(job));
+      if (progress != StoreJob::Progress::kDone) queue.push_back(std::move(job));
     }
     waiting = progress == StoreJob::Progress::kWaiting ? waiting + 1 : 0;
     worked = worked || progress != StoreJob::Progress::kWaiting;
@@ -273,7 +338,7 @@ void StoreCore::maintain() {
   expire();
   renew_leases();
   forget_asked();
-  tidy_orders();
+  placer.look_at_some();
   maintaining_ = false;
 }
 

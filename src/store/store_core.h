@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "codec/extent.h"
-#include "store/demotion_order.h"
 #include "store/event_queue.h"
 #include "store/extent_index.h"
 #include "store/extent_io.h"
+#include "store/extent_placer.h"
 #include "store/index_folder.h"
 #include "store/manifest_cache.h"
 #include "store/staging.h"
@@ -33,8 +33,10 @@ class StoreJob {
  public:
   virtual ~StoreJob() = default;
   enum class Progress { kWorked, kWaiting, kDone };
-  // A bounded piece, about a millisecond, but for system calls on local files.
+  // A bounded piece, about a millisecond.
   virtual Progress step(Executor& executor) = 0;
+  // Whether step() waits for a tier.
+  virtual bool may_block() const { return false; }
 };
 
 // A load under way, as the store's threads see it.
@@ -45,8 +47,14 @@ class LoadPump {
   virtual bool pump() = 0;
 };
 
+// Whose blobs: an extent's name and the tag of its first chunk.
+struct BlobOwner {
+  Hash128 name;
+  std::uint64_t tag = 0;
+};
+
 struct TierState {
-  TierState(StoreTier with, DemotionOrder by) : config(std::move(with)), order(std::move(by)) {}
+  explicit TierState(StoreTier with) : config(std::move(with)), placed_capacity(config.tier->capacity_bytes()) {}
 
   StoreTier config;
   std::unique_ptr<IndexFolder> folder;  // null where there is none; guarded by folder_mutex
@@ -54,15 +62,20 @@ struct TierState {
 
   // Guarded by the core's mutex:
 
-  DemotionOrder order;
   bool leads = false;  // of those that share the folder
   std::vector<IndexRecord> unlogged = {};
+  std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
   std::unordered_set<Hash128> removing = {};  // by anybody: not to be written before that has ended
-  std::uint64_t known_bytes = 0;              // of the extents that the index has here
-  std::uint64_t leaving_bytes = 0;            // of extents that are being moved or removed
-  std::uint64_t asked_bytes = 0;              // of reads under way
-  unsigned changes = 0;                       // writes and removals of this store's under way
+  std::unordered_set<Hash128> writing =
+      {};                                // by this store: not to be removed, or written twice, before that has ended
+  std::vector<BlobOwner> doubtful = {};  // in the folder; changed by two stores at once, perhaps
+  std::uint64_t known_bytes = 0;         // of the extents that the index has here
+  std::uint64_t leaving_bytes = 0;       // of extents that are being removed
+  std::uint64_t uncounted_bytes = 0;     // that the placement does not know of, when last looked at
+  std::uint64_t placed_capacity;         // as the placement was told
+  std::uint64_t asked_bytes = 0;         // of reads under way
+  unsigned changes = 0;                  // writes and removals of this store's under way
   StoreTierStats counts = {};
 
   Tier& tier() const { return *config.tier; }
@@ -101,13 +114,27 @@ class StoreCore {
   void use(ExtentId id) { ++index.at(id).uses; }
   void unuse(ExtentId id);
   void access(ExtentId id, double share);
+  SegmentFilter filter(const StoreNeeds& needs);
+  const Method& method_of(const Extent& extent);
+  double load_s(const Method& method, std::uint64_t bytes, std::uint32_t tier) const;  // behind nothing else
+  // What a request with these needs reads of the extent.
+  float keep_read(const Extent& extent, const StoreNeeds& needs);
+  static std::uint64_t bytes_read(const Extent& extent, std::uint32_t blocks, float keep);  // about
+  StoreLookup describe(const std::vector<Segment>& segments, const StoreNeeds& needs);
+  StoreExtent describe(const Extent& extent);
   void add_job(std::shared_ptr<StoreJob> job);
   // Has a job remove it there: it is not found any more from now on.
   void remove_from(ExtentId id, std::uint32_t tier);
+  void remove_everywhere(ExtentId id);
+  // Writing an extent's blobs there may begin, and has been logged: not while they are being written or removed.
+  // Whoever began ends it, with whether all blobs are there now.
+  bool begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
+  void end_write(std::uint32_t tier, const BlobOwner& owner, bool written);
   // For the folder's log, if the tier has one: written by flush_log, or before long.
   void log(std::uint32_t tier, IndexRecord record);
-  // Room for `bytes` more on a tier: lets what is worth least go, or begin to go. True where there is room now.
-  bool make_room(std::uint32_t tier, std::uint64_t bytes);
+  // It has other importance tiers now.
+  void resize(ExtentId id, float keep, std::uint64_t bytes);
+  void log_stored(ExtentId id, std::uint32_t tier);
   bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
   void pin(ExtentId id, bool on);
 
@@ -116,12 +143,16 @@ class StoreCore {
   // What a load found wrong: kNotFound (the extent is gone there), kCorrupt (of those chunks).
   void report(const Hash128& extent, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed);
   void flush_log(std::uint32_t tier);
+  // Likewise, by the keeper where there is one; how many records there are now, which are flushed when flushed() says.
+  std::uint64_t flush_soon(std::uint32_t tier);
+  bool flushed(std::uint32_t tier, std::uint64_t records) const;
   void follow_folder(std::uint32_t tier);  // what others did
   void signal();                           // events or arrivals
   void add_load(LoadPump& load);
   void remove_load(LoadPump& load);
   bool work(Executor& executor, double budget_s);
   bool idle() const;
+  bool closing() const { return closing_; }
 
   const StoreOptions options;
   const Clock& clock;
@@ -139,24 +170,29 @@ class StoreCore {
   std::unordered_map<std::uint64_t, double> asked;
   std::unordered_set<std::uint64_t> asking;
   std::deque<std::shared_ptr<StoreJob>> jobs;
-  std::unordered_set<ExtentId> pinned;  // by this store's callers
+  std::deque<std::shared_ptr<StoreJob>> errands;  // jobs that may block, where there is a keeper
+  std::unordered_set<ExtentId> pinned;            // by this store's callers
   // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
   // comes.
   std::priority_queue<std::pair<double, Hash128>, std::vector<std::pair<double, Hash128>>, std::greater<>> expiries;
   StoreStats counts = {};
+  ExtentPlacer placer{*this};
+  std::atomic<double> encode_seconds = 0;  // guarded by nothing, as the next
+  std::atomic<std::uint64_t> encoded_bytes = 0;
 
  private:
   void run();
-  bool step_jobs(Executor& executor, double until_s);
+  void keep();
+  bool step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor& executor, double until_s);
   bool pump_loads();
   void maintain();
+  bool settle();
+  bool logs_wait() const;  // with the mutex held
   void forget_unused(ExtentId id);
   // store_room.cc
-  void demote(std::uint32_t tier, ExtentId id);
   void expire();
   void renew_leases();
   void forget_asked();
-  void tidy_orders();
   // store_folder.cc
   Status open_folder(std::uint32_t tier);
   Status rebuild(std::uint32_t tier);
@@ -164,11 +200,13 @@ class StoreCore {
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
   void maintain_folder(std::uint32_t tier);
   void settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished);
-  void look(std::uint32_t tier, const Hash128& name, std::uint64_t tag);
-  void adopt(std::uint32_t tier, const Hash128& name, std::uint64_t tag);
+  void look(std::uint32_t tier, const BlobOwner& owner);
+  std::optional<IndexRecord> whole(std::uint32_t tier, const BlobOwner& owner) const;
+  void adopt(std::uint32_t tier, IndexRecord stored);
   Status write_snapshot(std::uint32_t tier);
   void close_folders();
 
+  std::deque<Method> methods_;  // by number
   std::condition_variable wake_;
   unsigned jobs_out_ = 0;  // being stepped
   double next_maintenance_s_ = 0, next_expiry_s_ = 0, next_renewal_s_ = 0;
@@ -176,14 +214,15 @@ class StoreCore {
   std::vector<LoadPump*> loads_;
   std::atomic<std::size_t> load_count_ = 0;
   bool maintaining_ = false;
-  bool closing_ = false;
+  std::atomic<bool> closing_ = false;
+  bool has_keeper_ = false;
+  std::condition_variable keeper_wake_;
   std::vector<std::jthread> threads_;
 };
 
 // The jobs there are. Each has been given what it needs and holds `use`s of its extents.
 // Removes blobs of an extent that the index has forgotten there.
 std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const Extent& extent);
-std::shared_ptr<StoreJob> make_move_job(StoreCore& core, ExtentId id, std::uint32_t from, std::uint32_t to);
 // Asks shared tiers what begins with keys[first_block], and goes on where that ends.
 std::shared_ptr<StoreJob> make_discover_job(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block,
                                             const Hash128& realm, std::uint16_t realm_number);

@@ -10,9 +10,23 @@ using Type = IndexRecord::Type;
 
 constexpr std::size_t kManifestsAtOnce = 64;
 constexpr std::size_t kExtentsAtOnce = 1000;  // told to a snapshot while the mutex is held
-// A leader keeps so much free, so that those who may not make room find some.
-constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
-constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
+
+// What is to be logged of an extent of which those parts are there; nothing where it is not whole at any keep. Nobody
+// but its saver knows the quality of a lossy one.
+template <class IsThere>
+std::optional<IndexRecord> stored_record(const ExtentManifest& manifest, std::uint64_t manifest_bytes, double now_s,
+                                         const IsThere& is_there) {
+  const auto whole = [&](double keep) { return std::ranges::all_of(stored_parts(manifest, keep), is_there); };
+  const auto keep = std::ranges::find_if(kKeepGrid.rbegin(), kKeepGrid.rend(), whole);
+  if (keep == kKeepGrid.rend()) return std::nullopt;
+  IndexRecord record;
+  record.type = Type::kStored;
+  record.realm = {manifest.tenant, {}};
+  record.facts = facts_of(manifest, manifest.tenant, *keep, bytes_at_rest(manifest, *keep, manifest_bytes));
+  record.facts.quality = record.facts.exact ? 1.0f : 0.0f;
+  record.facts.accessed_s = now_s;
+  return record;
+}
 
 }  // namespace
 
@@ -53,21 +67,12 @@ Status StoreCore::rebuild(std::uint32_t tier) {
       const auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
       if (!manifest) continue;
       const Hash128 name = manifest->name();
-      const auto whole = [&](double keep) {
-        return std::ranges::all_of(stored_parts(*manifest, keep), [&](auto part) { return is_there(name, part); });
-      };
-      const auto keep = std::ranges::find_if(kKeepGrid.rbegin(), kKeepGrid.rend(), whole);
-      if (keep == kKeepGrid.rend()) continue;
-      IndexRecord record;
-      record.type = Type::kStored;
-      record.realm = {manifest->tenant, {}};
-      record.facts = facts_of(*manifest, manifest->tenant, *keep, 0);
-      record.facts.bytes = bytes_at_rest(*manifest, *keep, (*bytes)->size());
-      record.facts.quality = record.facts.exact ? 1.0f : 0.0f;
-      record.facts.accessed_s = wall_s();
+      const auto record = stored_record(*manifest, (*bytes)->size(), wall_s(),
+                                        [&](std::uint32_t part) { return is_there(name, part); });
+      if (!record) continue;
       found.insert(name);
       const std::lock_guard lock(mutex);
-      apply(tier, record, true);
+      apply(tier, *record, true);
     }
   }
   const std::lock_guard lock(mutex);
@@ -82,9 +87,15 @@ Status StoreCore::rebuild(std::uint32_t tier) {
 void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening) {
   const auto realm = index.realm(record.realm);
   const auto id = realm ? index.add(record.facts, *realm) : std::nullopt;
-  if (!id || index.at(*id).on(tier)) return;
+  if (!id) return;
+  const Extent& extent = index.at(*id);
+  if (extent.on(tier)) {
+    if (extent.bytes == record.facts.bytes) return;
+    if (!opening) tiers[tier].tier().count_others(static_cast<std::int64_t>(record.facts.bytes - extent.bytes));
+    return resize(*id, record.facts.keep, record.facts.bytes);
+  }
   if (!opening && tiers[tier].others_writing.erase(record.facts.name) == 0) {
-    tiers[tier].tier().count_others(static_cast<std::int64_t>(index.at(*id).bytes));
+    tiers[tier].tier().count_others(static_cast<std::int64_t>(extent.bytes));
   }
   set_on(*id, tier);
 }
@@ -143,14 +154,17 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
   std::vector<IndexRecord> records;
   state.folder->follow([&](const IndexRecord& record) { records.push_back(record); });
   const bool leads = !state.tier().read_only() && state.folder->lead();
+  std::vector<BlobOwner> doubtful;
   {
     const std::lock_guard lock(mutex);
     for (const IndexRecord& record : records) apply(tier, record, false);
     state.leads = leads;
+    doubtful = std::exchange(state.doubtful, {});
   }
   for (const IndexRecord& record : records) {
-    if (record.type == Type::kSettled) look(tier, record.name, record.tag);
+    if (record.type == Type::kSettled) doubtful.push_back({record.name, record.tag});
   }
+  for (const BlobOwner& owner : doubtful) look(tier, owner);
   if (leads) {
     for (const auto& unfinished : state.folder->unfinished_of_the_dead()) settle(tier, unfinished);
     if (state.folder->snapshot_due()) (void)write_snapshot(tier);
@@ -161,14 +175,13 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
     for (const auto& [name, bytes] : state.others_writing) there += bytes;
     state.tier().count_others(static_cast<std::int64_t>(there) - static_cast<std::int64_t>(state.tier().used_bytes()));
   }
-  const std::uint64_t capacity = state.tier().capacity_bytes();
-  if (leads && capacity != kUnlimited) make_room(tier, std::min(kHeadroomMax, capacity / kHeadroomShare));
 }
 
 // What somebody was at when it died: whole extents are kept, all else goes. Others hear of it.
 void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished) {
   TierState& state = tiers[tier];
-  if (unfinished.writing) adopt(tier, unfinished.name, unfinished.tag);
+  const BlobOwner owner{unfinished.name, unfinished.tag};
+  if (auto stored = unfinished.writing ? whole(tier, owner) : std::nullopt) adopt(tier, std::move(*stored));
   {
     const std::lock_guard lock(mutex);
     const auto id = index.find(unfinished.name);
@@ -187,34 +200,48 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
   log(tier, std::move(record));
 }
 
-// Two processes that write and remove the same extent at once cannot both be right: the manifest says who was.
-void StoreCore::look(std::uint32_t tier, const Hash128& name, std::uint64_t tag) {
-  if (tiers[tier].tier().contains(manifest_blob(tag, name))) return adopt(tier, name, tag);
-  const std::lock_guard lock(mutex);
-  const auto id = index.find(name);
-  if (!id || !index.at(*id).on(tier)) return;
-  tiers[tier].tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
-  clear_on(*id, tier);
+// Two stores that write and remove the same extent at once cannot both be right: its blobs say who was. What is not
+// whole is known no more, and the leader removes it.
+void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
+  TierState& state = tiers[tier];
+  const bool there = state.tier().contains(manifest_blob(owner.tag, owner.name));
+  std::optional<IndexRecord> stored = there ? whole(tier, owner) : std::nullopt;
+  std::unique_lock lock(mutex);
+  if (state.writing.contains(owner.name) || state.removing.contains(owner.name)) {
+    state.doubtful.push_back(owner);  // until that has ended
+    return;
+  }
+  const auto id = index.find(owner.name);
+  if (id && index.at(*id).on(tier)) {
+    if (stored) return;
+    if (state.leads) return remove_from(*id, tier);
+    state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
+    return clear_on(*id, tier);
+  }
+  const bool leads = state.leads;
+  lock.unlock();
+  if (stored) return adopt(tier, std::move(*stored));
+  if (there && leads) (void)remove_extent(state.tier(), owner.name, owner.tag);
 }
 
-// Takes in an exact extent that is whole and that the index does not have.
-void StoreCore::adopt(std::uint32_t tier, const Hash128& name, std::uint64_t tag) {
-  {
-    const std::lock_guard lock(mutex);
-    const auto id = index.find(name);
-    if (id && index.at(*id).on(tier)) return;
-  }
-  const auto bytes = tiers[tier].tier().read(manifest_blob(tag, name))->take();
+// What is to be logged of an extent whose blobs are all there.
+std::optional<IndexRecord> StoreCore::whole(std::uint32_t tier, const BlobOwner& owner) const {
+  const Tier& from = tiers[tier].tier();
+  const auto bytes = tiers[tier].tier().read(manifest_blob(owner.tag, owner.name))->take();
   const auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-  if (!manifest || manifest->name() != name || !manifest->method.is_full()) return;
-  IndexRecord record;
-  record.type = Type::kStored;
-  record.realm = {manifest->tenant, {}};
-  record.facts = facts_of(*manifest, manifest->tenant, 1, bytes_at_rest(*manifest, 1, (*bytes)->size()));
+  const auto there = from.parts(owner.name);
+  if (!manifest || manifest->name() != owner.name || !there) return std::nullopt;
+  return stored_record(*manifest, (*bytes)->size(), wall_s(),
+                       [&](std::uint32_t part) { return std::ranges::find(*there, part) != there->end(); });
+}
+
+// Takes in an extent that is whole and that the index does not have.
+void StoreCore::adopt(std::uint32_t tier, IndexRecord stored) {
   const std::lock_guard lock(mutex);
-  record.facts.accessed_s = wall_s();
-  apply(tier, record, false);
-  log(tier, std::move(record));
+  const auto id = index.find(stored.facts.name);
+  if (id && index.at(*id).on(tier)) return;
+  apply(tier, stored, false);
+  log(tier, std::move(stored));
 }
 
 // With the folder's mutex held, or while opening. Extents that change meanwhile are in logs that are not folded yet.

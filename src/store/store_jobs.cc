@@ -1,4 +1,4 @@
-// Work behind the calls that changes or asks tiers: removing, moving, discovering.
+// Work behind the calls that waits for tiers: removing, discovering.
 #include <algorithm>
 #include <utility>
 
@@ -32,8 +32,10 @@ class RemoveJob final : public StoreJob {
     core.tiers[tier].removing.insert(name_);
   }
 
+  bool may_block() const override { return true; }
   Progress step(Executor&) override {
     Tier& tier = core_.tiers[tier_].tier();
+    if (being_written()) return Progress::kWaiting;
     if (!manifest_read_ && core_.options.events_max > 0) manifest_read_ = tier.read(manifest_blob(tag_, name_));
     if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
     tell();
@@ -43,11 +45,17 @@ class RemoveJob final : public StoreJob {
     core_.log(tier_, record_of(Type::kSettled, name_, tag_));
     core_.tiers[tier_].removing.erase(name_);
     core_.tiers[tier_].leaving_bytes -= bytes_;
+    if (core_.tiers[tier_].folder) core_.tiers[tier_].doubtful.push_back({name_, tag_});
     --core_.tiers[tier_].changes;
     return Progress::kDone;
   }
 
  private:
+  bool being_written() const {
+    const std::lock_guard lock(core_.mutex);
+    return core_.tiers[tier_].writing.contains(name_);
+  }
+
   void tell() {
     const auto bytes = manifest_read_ ? manifest_read_->take() : fail(ErrorCode::kNotFound, "not asked for");
     if (!bytes) return;
@@ -65,85 +73,6 @@ class RemoveJob final : public StoreJob {
   std::shared_ptr<TierRead> manifest_read_;
 };
 
-// A copy below, then the original goes. Holds a use of the extent.
-class MoveJob final : public StoreJob {
- public:
-  MoveJob(StoreCore& core, ExtentId id, std::uint32_t from, std::uint32_t to)
-      : core_(core), id_(id), from_(from), to_(to), bytes_(core.index.at(id).bytes) {
-    core.use(id);
-    ++core.tiers[to].changes;
-  }
-
-  Progress step(Executor&) override {
-    if (!reader_) {
-      if (being_removed_below()) return Progress::kWaiting;
-      share_ = core_.staging.take(bytes_, core_.staging.used() == 0);
-      if (!share_) return Progress::kWaiting;
-      const std::lock_guard lock(core_.mutex);
-      const Extent& extent = core_.index.at(id_);
-      reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0], extent.keep);
-      return Progress::kWorked;
-    }
-    if (!writer_) {
-      if (!reader_->poll()) return Progress::kWaiting;
-      auto blobs = reader_->finish();
-      if (!blobs) return end(std::unexpected(blobs.error()));
-      {
-        const std::lock_guard lock(core_.mutex);
-        core_.log(to_, record_of(Type::kWriting, (*blobs)->name, (*blobs)->tag, bytes_));
-      }
-      core_.flush_log(to_);
-      writer_ = std::make_unique<ExtentWriter>(core_.tiers[to_].tier(), std::move(*blobs));
-    }
-    if (!writer_->poll()) return Progress::kWaiting;
-    return end(writer_->status());
-  }
-
- private:
-  bool being_removed_below() {
-    const std::lock_guard lock(core_.mutex);
-    return core_.tiers[to_].removing.contains(core_.index.at(id_).name);
-  }
-
-  // Where there is no copy, the extent is gone for good unless it is pinned: the tier needs its room.
-  Progress end(Status moved) {
-    Hash128 name;
-    {
-      const std::lock_guard lock(core_.mutex);
-      name = core_.index.at(id_).name;
-      core_.tiers[from_].leaving_bytes -= bytes_;
-      --core_.tiers[to_].changes;
-      if (moved) {
-        core_.set_on(id_, to_);
-        core_.tiers[to_].counts.bytes_written += bytes_;
-        IndexRecord record;
-        record.type = Type::kStored;
-        record.facts = core_.index.facts(id_);
-        record.realm = core_.index.realms()[core_.index.at(id_).realm];
-        core_.log(to_, std::move(record));
-      } else if (writer_) {
-        core_.log(to_, record_of(Type::kSettled, name, core_.index.at(id_).names[0]));
-      }
-      const Extent& extent = core_.index.at(id_);
-      if (moved && !extent.on(from_)) core_.remove_from(id_, to_);  // somebody removed it meanwhile
-      const bool keep = !moved && moved.error().code != ErrorCode::kNotFound && extent.pinned(core_.wall_s());
-      if (extent.on(from_) && !keep) core_.remove_from(id_, from_);
-      if (extent.on(from_)) core_.tiers[from_].order.offer(id_, extent);
-      core_.unuse(id_);
-    }
-    core_.flush_log(to_);
-    return Progress::kDone;
-  }
-
-  StoreCore& core_;
-  const ExtentId id_;
-  const std::uint32_t from_, to_;
-  const std::uint64_t bytes_;
-  Staging::Share share_;
-  std::unique_ptr<ExtentReader> reader_;
-  std::unique_ptr<ExtentWriter> writer_;
-};
-
 // One listing finds the manifests of all extents that begin with a chunk; each step asks one tier of one chunk.
 class DiscoverJob final : public StoreJob {
  public:
@@ -153,6 +82,7 @@ class DiscoverJob final : public StoreJob {
     core.asking.insert(tag());
   }
 
+  bool may_block() const override { return true; }
   Progress step(Executor&) override {
     if (!reads_.empty()) {
       const bool ready = std::ranges::all_of(reads_, [](const auto& read) { return read->ready(); });
@@ -236,10 +166,6 @@ class DiscoverJob final : public StoreJob {
 
 std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const Extent& extent) {
   return std::make_shared<RemoveJob>(core, tier, extent);
-}
-
-std::shared_ptr<StoreJob> make_move_job(StoreCore& core, ExtentId id, std::uint32_t from, std::uint32_t to) {
-  return std::make_shared<MoveJob>(core, id, from, to);
 }
 
 std::shared_ptr<StoreJob> make_discover_job(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block,

@@ -22,7 +22,8 @@ StoreLoad::State::State(StoreCore& core_, std::vector<BlockKey> keys_, const Mut
       keys(std::move(keys_)),
       tokens(options.tokens.begin(), options.tokens.end()),
       view(view_),
-      first_block(options.first_block) {}
+      first_block(options.first_block),
+      needs(options.needs) {}
 
 StoreLoad::State::~State() { release(); }
 
@@ -46,9 +47,9 @@ void StoreLoad::State::plan(const std::vector<Segment>& found, const Hash128& re
     part.where = where;
     part.name = extent.name;
     part.tag = extent.names[0];
-    part.tier = extent.fastest_tier();
-    part.bytes = extent.bytes * where.blocks / extent.blocks;
-    part.keep = extent.keep;
+    part.tier = extent.fastest_tier(needs.tiers_excluded);
+    part.keep = core.keep_read(extent, needs);
+    part.bytes = core.bytes_read(extent, where.blocks, part.keep);
     part.manifest = core.manifests.get(extent.name);
     core.use(segment.extent);
     core.access(segment.extent, static_cast<double>(where.blocks) / extent.blocks);
@@ -189,11 +190,13 @@ bool StoreLoad::State::pump() {
   return arrived;
 }
 
-void StoreLoad::State::take_ready(std::vector<Read>& ready) {
-  const auto first = std::ranges::stable_partition(reads, [](const Read& read) { return !read.read->ready(); });
-  std::ranges::move(first, std::back_inserter(ready));
-  reads.erase(first.begin(), first.end());
-  ready_seen = 0;
+std::optional<StoreLoad::State::Read> StoreLoad::State::take_ready() {
+  const auto first = std::ranges::find_if(reads, [](const Read& read) { return read.read->ready(); });
+  if (first == reads.end()) return std::nullopt;
+  std::optional<Read> ready(std::move(*first));
+  reads.erase(first);
+  ready_seen -= std::min<std::size_t>(ready_seen, 1);
+  return ready;
 }
 
 void StoreLoad::State::decode(Read& read, Executor& executor) {
@@ -211,33 +214,61 @@ void StoreLoad::State::decode(Read& read, Executor& executor) {
   if (!decoded && !part.error) part.error = std::move(decoded).error();
 }
 
-bool StoreLoad::State::poll(Executor& executor) {
+bool StoreLoad::State::planned() {
+  if (!done) pump();
+  const std::lock_guard lock(mutex);
+  if (queued) note_runs();
+  return queued || done;
+}
+
+// Decodes until nothing more has arrived, or the time has passed: at least one read.
+bool StoreLoad::State::poll(Executor& executor, double until_s) {
   if (done) return true;
-  for (;;) {
+  for (bool in_time = true; in_time;) {
     pump();
-    std::vector<Read> ready;
+    std::optional<Read> ready;
     {
       const std::lock_guard lock(mutex);
-      take_ready(ready);
+      ready = take_ready();
     }
-    if (ready.empty()) break;
-    for (Read& read : ready) {
-      decode(read, executor);
-      const std::lock_guard lock(mutex);
-      Part& part = parts[read.part];
-      --part.left_of_group[part.decoder->ranges()[read.range].group];
-      --part.ranges_left;
-      reading_bytes -= read.bytes;
-      read.share = {};
-      issue();  // what comes next is on its way while this is decoded
-    }
+    if (!ready) break;
+    decode(*ready, executor);
+    in_time = core.clock.now_s() < until_s;
+    const std::lock_guard lock(mutex);
+    Part& part = parts[ready->part];
+    --part.left_of_group[part.decoder->ranges()[ready->range].group];
+    --part.ranges_left;
+    reading_bytes -= ready->bytes;
+    ready->share = {};
+    issue();  // what comes next is on its way while more is decoded
   }
   const std::lock_guard lock(mutex);
+  if (queued) note_runs();
   const bool over = queued && std::ranges::all_of(parts, [](const Part& part) {
                       return part.failed || (part.decoder && part.ranges_left == 0);
                     });
   if (over) finish();
   return done;
+}
+
+StoreRun StoreLoad::State::run_of(const Part& part) const {
+  StoreRun run{
+      part.where.first_block - first_block, part.where.blocks, part.manifest->method, grid_keep(part.keep), {}};
+  if (run.method.scorer.empty()) return run;
+  const std::uint32_t heads = core.options.geometry.layers * core.options.geometry.kv_heads;
+  const std::uint32_t loaded = part.where.blocks * core.options.geometry.block_tokens;
+  const std::uint32_t end_chunk =
+      part.where.first_chunk + (loaded + core.options.chunk_tokens - 1) / core.options.chunk_tokens;
+  for (std::uint32_t head = 0; head < heads; ++head) run.rows.push_back(part.decoder->rows(head, end_chunk));
+  return run;
+}
+
+// With all manifests known.
+void StoreLoad::State::note_runs() {
+  if (std::exchange(runs_noted, true)) return;
+  for (const Part& part : parts) {
+    if (!part.failed) runs.push_back(run_of(part));
+  }
 }
 
 // Says what came and what did not, and tells the store what is not as it should be.
@@ -246,7 +277,7 @@ void StoreLoad::State::finish() {
   std::uint64_t brought = 0;
   Hasher ancestors;
   bool exact = true;
-  const std::uint32_t block_tokens = core.options.geometry.block_tokens;
+  runs.clear();
   std::uint32_t expected = first_block;
   const auto note_gap = [&](std::uint32_t end) {
     if (end <= expected) return;
@@ -275,20 +306,11 @@ void StoreLoad::State::finish() {
     }
     if (part.error) core.report(part.name, part.tier, *part.error, failed_bits);
     if (part.failed) continue;
-    StoreRun run{first, part.where.blocks, part.manifest->method, grid_keep(part.keep), {}};
-    if (!run.method.is_full()) {
+    if (!part.manifest->method.is_full()) {
       exact = false;
       ancestors.add(part.name);
     }
-    if (!run.method.scorer.empty()) {
-      const std::uint32_t heads = core.options.geometry.layers * core.options.geometry.kv_heads;
-      for (std::uint32_t head = 0; head < heads; ++head) {
-        run.rows.push_back(part.decoder->rows(
-            head, part.where.first_chunk +
-                      (part.where.blocks * block_tokens + core.options.chunk_tokens - 1) / core.options.chunk_tokens));
-      }
-    }
-    runs.push_back(std::move(run));
+    runs.push_back(run_of(part));
   }
   note_gap(first_block + blocks);
   if (!exact) lineage = ancestors.finish();

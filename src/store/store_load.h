@@ -19,7 +19,8 @@ struct StoreLoad::State final : LoadPump {
   void plan(const std::vector<Segment>& found, const Hash128& realm, std::string_view tenant);
 
   bool pump() override;
-  bool poll(Executor& executor);
+  bool poll(Executor& executor, double until_s);
+  bool planned();
   bool layer_ready(std::uint32_t layer) const;
   void wait_for_any();  // of the reads under way
   void cancel();
@@ -53,9 +54,11 @@ struct StoreLoad::State final : LoadPump {
   void fail_part(Part& part, Error error);
   void queue_ranges();
   void issue();
-  void take_ready(std::vector<Read>& ready);
+  std::optional<Read> take_ready();
 
   void decode(Read& read, Executor& executor);
+  StoreRun run_of(const Part& part) const;
+  void note_runs();
   void finish();
   void release();
 
@@ -64,13 +67,14 @@ struct StoreLoad::State final : LoadPump {
   const std::vector<std::int32_t> tokens;
   const MutableKvView view;
   const std::uint32_t first_block;  // the view's, in the chain
+  const StoreNeeds needs;
   std::string tenant;
   Hash128 realm;
   std::uint32_t blocks = 0;
 
   // The caller's thread alone:
 
-  bool done = false, cancelled = false;
+  bool done = false, cancelled = false, runs_noted = false;
   std::vector<StoreFailure> failures;
   std::vector<StoreRun> runs;
   Hash128 lineage;

@@ -1,4 +1,4 @@
-// Room on tiers: what goes where when one is full, what expires, what is pinned.
+// Room on tiers: what is written and removed there, what expires, what is pinned.
 #include <algorithm>
 
 #include "store/store_core.h"
@@ -11,7 +11,6 @@ using Type = IndexRecord::Type;
 constexpr double kExpireEveryS = 2;
 constexpr double kLeaseS = 60, kRenewEveryS = 20;  // a pin of a process that dies lapses
 constexpr double kAskAgainAfterS = 1;
-constexpr std::size_t kOffersMin = 4096;
 
 }  // namespace
 
@@ -21,39 +20,22 @@ bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) const {
   return capacity == kUnlimited || (bytes <= capacity && to.used_bytes() <= capacity - bytes);
 }
 
-bool StoreCore::make_room(std::uint32_t tier, std::uint64_t bytes) {
-  if (has_room(tier, bytes)) return true;
-  TierState& state = tiers[tier];
-  const std::uint64_t capacity = state.tier().capacity_bytes();
-  if (bytes > capacity || state.config.shared || (state.folder && !state.leads)) return false;
-  const double wall = wall_s();
-  const auto gone = [&](ExtentId id) { return !index.at(id).on(tier); };
-  const auto movable = [&](ExtentId id) {
-    const Extent& extent = index.at(id);
-    const bool stays = tier + 1 < tier_count() || (extent.tiers & ~(1u << tier)) != 0;
-    return extent.uses == 0 && (stays || !extent.pinned(wall));
-  };
-  while (state.tier().used_bytes() + bytes > capacity + state.leaving_bytes) {
-    const auto victim = state.order.take(index, movable, gone);
-    if (!victim) break;
-    demote(tier, *victim);
+void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {
+  Extent& extent = index.at(id);
+  for (std::uint32_t t = 0; t < tier_count(); ++t) {
+    if (extent.on(t)) tiers[t].known_bytes += bytes - extent.bytes;
   }
-  return has_room(tier, bytes);
+  extent.keep = keep;
+  extent.bytes = bytes;
+  if (extent.tiers != 0) placer.changed(id);
 }
 
-// To the next tier below that will have it, unless it lies on another one already; out of the store where there is
-// none.
-void StoreCore::demote(std::uint32_t tier, ExtentId id) {
-  const Extent& extent = index.at(id);
-  ++tiers[tier].counts.demoted;
-  if ((extent.tiers & ~(1u << tier)) != 0) return remove_from(id, tier);
-  for (std::uint32_t below = tier + 1; below < tier_count(); ++below) {
-    if (tiers[below].tier().read_only() || !make_room(below, extent.bytes)) continue;
-    tiers[tier].leaving_bytes += extent.bytes;
-    return add_job(make_move_job(*this, id, tier, below));
-  }
-  if (!extent.pinned(wall_s())) return remove_from(id, tier);
-  tiers[tier].order.offer(id, extent);
+void StoreCore::log_stored(ExtentId id, std::uint32_t tier) {
+  IndexRecord record;
+  record.type = Type::kStored;
+  record.realm = index.realms()[index.at(id).realm];
+  record.facts = index.facts(id);
+  log(tier, std::move(record));
 }
 
 void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
@@ -69,6 +51,31 @@ void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   state.leaving_bytes += extent.bytes;
   add_job(make_remove_job(*this, tier, extent));
   clear_on(id, tier);
+}
+
+bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
+  TierState& state = tiers[tier];
+  if (state.removing.contains(owner.name) || !state.writing.insert(owner.name).second) return false;
+  ++state.changes;
+  IndexRecord record;
+  record.type = Type::kWriting;
+  record.name = owner.name;
+  record.tag = owner.tag;
+  record.bytes = bytes;
+  log(tier, std::move(record));
+  return true;
+}
+
+void StoreCore::end_write(std::uint32_t tier, const BlobOwner& owner, bool written) {
+  TierState& state = tiers[tier];
+  state.writing.erase(owner.name);
+  --state.changes;
+  if (written) return;
+  IndexRecord record;
+  record.type = Type::kSettled;
+  record.name = owner.name;
+  record.tag = owner.tag;
+  log(tier, std::move(record));
 }
 
 void StoreCore::expire() {
@@ -104,6 +111,7 @@ void StoreCore::pin(ExtentId id, bool on) {
   } else {
     pinned.erase(id);
   }
+  placer.changed(id);
   IndexRecord record;
   record.type = Type::kLease;
   record.name = extent.name;
@@ -138,16 +146,6 @@ bool StoreCore::recently_asked(std::uint64_t tag) const {
 void StoreCore::forget_asked() {
   const double now = clock.now_s();
   std::erase_if(asked, [&](const auto& question) { return question.second + kAskAgainAfterS < now; });
-}
-
-void StoreCore::tidy_orders() {
-  for (std::uint32_t t = 0; t < tier_count(); ++t) {
-    if (tiers[t].order.size() <= 2 * tiers[t].counts.extents + kOffersMin) continue;
-    tiers[t].order = DemotionOrder(options.frequency_half_life_s);
-    index.for_each([&](ExtentId id, const Extent& extent) {
-      if (extent.on(t)) tiers[t].order.offer(id, extent);
-    });
-  }
 }
 
 }  // namespace shale

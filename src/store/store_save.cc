@@ -49,7 +49,15 @@ void StoreSave::State::wait_until(const Reached& reached) {
 }
 
 SaveJob::SaveJob(StoreCore& core, Plan plan, std::shared_ptr<StoreSave::State> handle)
-    : core_(core), plan_(std::move(plan)), handle_(std::move(handle)) {}
+    : core_(core), plan_(std::move(plan)), handle_(std::move(handle)) {
+  if (!plan_.hints.method.scorer.empty()) {
+    to_rank_.push_back(plan_.hints.method.ranking());
+  } else if (plan_.hints.method.is_full() && !core.options.geometry.opaque()) {
+    to_rank_ = plan_.hints.rankings;
+    std::ranges::sort(to_rank_);
+    to_rank_.erase(std::ranges::unique(to_rank_).begin(), to_rank_.end());
+  }
+}
 
 SaveJob::~SaveJob() = default;
 
@@ -60,9 +68,9 @@ StoreJob::Progress SaveJob::step(Executor& executor) {
   bool worked = false;
   for (Writing& writing : writings_) {
     worked = advance(writing) || worked;
-    if (!writing.over || !writing.stored) continue;
+    if (!writing.over || !writing.id) continue;
     const std::lock_guard lock(core_.mutex);
-    core_.unuse(*writing.stored);
+    core_.unuse(*writing.id);
   }
   std::erase_if(writings_, [](const Writing& writing) { return writing.over; });
   worked = encode(executor) || worked;
@@ -89,7 +97,7 @@ void SaveJob::give_up(Status status) {
 // True when it did something.
 bool SaveJob::encode(Executor& executor) {
   if (next_ == plan_.pieces.size()) return false;
-  if (!encoder_ && !ranker_) {
+  if (!encoder_share_) {
     if (writings_.size() >= kWritingMax) return false;
     const auto& piece = plan_.pieces[next_];
     encoder_share_ = core_.staging.take(
@@ -101,35 +109,50 @@ bool SaveJob::encode(Executor& executor) {
   {
     const std::lock_guard reading(handle_->view_mutex);
     if (handle_->cancelled) return true;
-    if (!encoder_) started = start_encoder();
+    const double since_s = core_.clock.now_s();
+    if (!encoder_ && !ranker_) started = start_next();
     if (started) more = encoder_ ? encoder_->step(executor) : ranker_->step(executor);
+    core_.encode_seconds += core_.clock.now_s() - since_s;
   }
   if (!started) {
     give_up(std::move(started));
   } else if (!more && encoder_) {
     finish_encoder();
   } else if (!more) {
-    ranking_ = ranker_->finish();
+    rankings_.push_back(ranker_->finish());
+    ranker_.reset();
   }
   return true;
 }
 
-// Methods with a scorer rank the whole view first, what is there already with it.
-Status SaveJob::start_encoder() {
+// What is ranked, is ranked as a whole first, what is there already with it. A ranking to be kept that cannot be made
+// is left out.
+Status SaveJob::start_ranker() {
+  const std::string ranking = std::move(to_rank_.back());
+  to_rank_.pop_back();
+  auto ranker = RunRanker::start(plan_.view, ranking, plan_.view_block * core_.options.geometry.block_tokens,
+                                 core_.options.scorers, plan_.hints.observations, core_.options.model);
+  if (ranker) {
+    ranker_.emplace(std::move(*ranker));
+  } else if (!plan_.hints.method.is_full()) {
+    return std::unexpected(std::move(ranker).error());
+  }
+  return {};
+}
+
+// The next ranker, or else encoder.
+Status SaveJob::start_next() {
+  while (!to_rank_.empty() && !ranker_) SHALE_TRY(start_ranker());
+  if (ranker_) return {};
   const std::uint32_t block_tokens = core_.options.geometry.block_tokens;
   const Method& method = plan_.hints.method;
-  if (!method.scorer.empty() && !ranking_) {
-    if (!ranker_) {
-      SHALE_ASSIGN(ranker_, RunRanker::start(plan_.view, method.ranking(), plan_.view_block * block_tokens,
-                                             core_.options.scorers, plan_.hints.observations, core_.options.model));
-    }
-    return {};
-  }
   const auto& piece = plan_.pieces[next_];
   const auto first = static_cast<std::ptrdiff_t>(piece.first_block);
   ExtentManifest identity;
   identity.name_space = core_.name_space;
   identity.tenant = plan_.realm;
+  identity.run = plan_.hints.run;
+  identity.label = plan_.hints.label;
   identity.geometry = core_.options.geometry;
   if (method.is_full() && !identity.geometry.opaque()) identity.packing = core_.options.packing;
   identity.method = method;
@@ -145,11 +168,11 @@ Status SaveJob::start_encoder() {
   }
   identity.windows.assign(core_.options.model.windows.begin(), core_.options.model.windows.end());
   std::vector<Ranking> rankings;
-  if (ranking_) {
-    const std::uint32_t in_view = (piece.first_block - plan_.view_block) * block_tokens;
-    rankings.push_back({ranking_->name, ranking_->tiers.part(in_view, identity.tokens)});
+  const std::uint32_t in_view = (piece.first_block - plan_.view_block) * block_tokens;
+  for (const Ranking& ranking : rankings_) {
+    rankings.push_back({ranking.name, ranking.tiers.part(in_view, identity.tokens)});
   }
-  const KvView part = plan_.view.part((piece.first_block - plan_.view_block) * block_tokens, identity.tokens);
+  const KvView part = plan_.view.part(in_view, identity.tokens);
   SHALE_ASSIGN(encoder_, ExtentEncoder::start(part, std::move(identity), std::move(rankings), core_.options.tables));
   return {};
 }
@@ -158,22 +181,16 @@ void SaveJob::finish_encoder() {
   ExtentEncoder::Encoded encoded = encoder_->finish();
   encoder_.reset();
   const double keep = plan_.hints.keep;
-  auto blobs = std::make_shared<ExtentBlobs>();
-  blobs->manifest = std::make_shared<AlignedBuffer>(encoded.manifest.serialize());
-  blobs->parts.resize(encoded.parts.size());
-  for (const std::uint32_t part : stored_parts(encoded.manifest, keep)) {
-    blobs->parts[part] = std::make_shared<AlignedBuffer>(std::move(encoded.parts[part]));
-  }
+  auto blobs = blobs_of(encoded.manifest, std::move(encoded.parts), keep);
   Writing writing;
-  writing.facts = facts_of(encoded.manifest, plan_.realm, keep, 0);
-  writing.facts.bytes = bytes_at_rest(encoded.manifest, keep, blobs->manifest->size());
+  writing.facts = facts_of(encoded.manifest, plan_.realm, keep, blobs->bytes());
+  core_.encoded_bytes += writing.facts.bytes;
   writing.facts.quality = static_cast<float>(writing.facts.exact ? 1 : plan_.hints.quality);
   writing.piece = plan_.pieces[next_];
   const auto all = plan_.pieces.back().first_block + plan_.pieces.back().blocks - plan_.pieces.front().first_block;
   writing.facts.recompute_s = static_cast<float>(plan_.hints.recompute_s * writing.piece.blocks / all);
   writing.facts.accessed_s = core_.wall_s();
   if (plan_.hints.time_to_live_s > 0) writing.facts.expires_s = core_.wall_s() + plan_.hints.time_to_live_s;
-  blobs->name = writing.facts.name;
   blobs->tag = writing.facts.tags.front();
   core_.manifests.put(blobs->name, std::make_shared<ExtentManifest>(std::move(encoded.manifest)),
                       2 * blobs->manifest->size());
@@ -186,93 +203,95 @@ void SaveJob::finish_encoder() {
 
 // True when it did something.
 bool SaveJob::advance(Writing& writing) {
-  if (!writing.writer) return begin(writing);
+  if (!writing.writer) return writing.begun ? start_writing(writing) : begin(writing);
   if (!writing.writer->poll()) return false;
   const Status status = writing.writer->status();
   writing.writer.reset();
+  writing.begun = false;
   const std::uint32_t tier = writing.tier;
-  {
-    const std::lock_guard lock(core_.mutex);
-    --core_.tiers[tier].changes;
-    if (!status) {
-      IndexRecord record;
-      record.type = Type::kSettled;
-      record.name = writing.facts.name;
-      record.tag = writing.blobs->tag;
-      core_.log(tier, std::move(record));
+  std::unique_lock lock(core_.mutex);
+  core_.end_write(tier, {writing.facts.name, writing.blobs->tag}, status.has_value());
+  if (status) core_.tiers[tier].counts.bytes_written += writing.facts.bytes;
+  if (status) {
+    stored(writing, std::move(lock));
+  } else {
+    lock.unlock();
+    if (writing.stored) {
+      writing.over = true;  // it lies on the first tier
+    } else {
+      failed(writing, status);
     }
   }
-  if (status) {
-    stored(writing);
-  } else if (writing.stored) {
-    writing.over = true;  // it lies on the first tier
-  } else {
-    failed(writing, status);
-  }
-  core_.flush_log(tier);
+  core_.flush_soon(tier);
   return true;
 }
 
-// On the fastest tier that has room, or will have it soon.
+// Where the placement wants it, once there is room; on the next tier where that takes too long.
 bool SaveJob::begin(Writing& writing) {
   std::unique_lock lock(core_.mutex);
-  for (; writing.tier < core_.tier_count(); ++writing.tier, writing.since_s = core_.clock.now_s()) {
-    TierState& state = core_.tiers[writing.tier];
-    const auto known = core_.index.find(writing.facts.name);
-    if (known && core_.index.at(*known).on(writing.tier)) {  // somebody else has saved the same
+  if (!writing.id) {
+    writing.id = core_.index.add(writing.facts, plan_.realm_number);
+    if (!writing.id) {
       lock.unlock();
-      stored(writing);
+      failed(writing, fail(ErrorCode::kFull, "the index has no room for another extent"));
       return true;
     }
-    if (state.tier().read_only() || writing.facts.bytes > state.tier().capacity_bytes()) continue;
-    const bool in_time = core_.clock.now_s() < writing.since_s + kPatienceForRoomS;
-    if (state.removing.contains(writing.facts.name)) {
-      if (in_time) return false;
-      continue;
+    core_.use(*writing.id);
+    if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
+      writing.tier = extent.fastest_tier();
+      stored(writing, std::move(lock));
+      return true;
     }
-    if (core_.make_room(writing.tier, writing.facts.bytes)) break;
-    if (in_time && (state.leaving_bytes > 0 || (state.folder && !state.leads))) return false;
+    writing.tier = core_.placer.place_new(*writing.id);
+    if (writing.tier == kDropped) {
+      lock.unlock();
+      writing.tier = core_.tier_count();
+      failed(writing,
+             fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", writing.facts.bytes));
+      return true;
+    }
+  }
+  for (; writing.tier < core_.tier_count(); ++writing.tier, writing.since_s = core_.clock.now_s()) {
+    if (core_.index.at(*writing.id).on(writing.tier)) {
+      stored(writing, std::move(lock));
+      return true;
+    }
+    const Tier& tier = core_.tiers[writing.tier].tier();
+    if (tier.read_only() || writing.facts.bytes > tier.capacity_bytes()) continue;
+    if (core_.has_room(writing.tier, writing.facts.bytes) &&
+        core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) {
+      break;
+    }
+    if (core_.clock.now_s() < writing.since_s + kPatienceForRoomS && !core_.closing()) return false;
   }
   if (writing.tier == core_.tier_count()) {
     lock.unlock();
     failed(writing, fail(ErrorCode::kFull, "no tier has room for {} bytes more", writing.facts.bytes));
     return true;
   }
-  const std::uint32_t tier = writing.tier;
-  IndexRecord record;
-  record.type = Type::kWriting;
-  record.name = writing.facts.name;
-  record.tag = writing.blobs->tag;
-  record.bytes = writing.facts.bytes;
-  core_.log(tier, std::move(record));
-  ++core_.tiers[tier].changes;
   lock.unlock();
-  core_.flush_log(tier);
-  writing.writer = std::make_unique<ExtentWriter>(core_.tiers[tier].tier(), writing.blobs);
+  writing.begun = true;
+  writing.logged = core_.flush_soon(writing.tier);
   return true;
 }
 
-void SaveJob::stored(Writing& writing) {
+bool SaveJob::start_writing(Writing& writing) {
+  if (!core_.flushed(writing.tier, writing.logged)) return false;
+  writing.writer = std::make_unique<ExtentWriter>(core_.tiers[writing.tier].tier(), writing.blobs);
+  return true;
+}
+
+// The extent lies on the tier: still, or since just now.
+void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   const Plan::Piece& piece = writing.piece;
-  const bool first = !writing.stored.has_value();
-  std::unique_lock lock(core_.mutex);
-  const auto id = core_.index.add(writing.facts, plan_.realm_number);
-  if (!id) {
-    lock.unlock();
-    return failed(writing, fail(ErrorCode::kFull, "the index has no room for another extent"));
-  }
-  const bool removed = !first && core_.index.at(*id).tiers == 0;  // while this copy was being written
-  core_.set_on(*id, writing.tier);
-  core_.tiers[writing.tier].counts.bytes_written += writing.facts.bytes;
-  IndexRecord record;
-  record.type = Type::kStored;
-  record.realm = {plan_.realm, plan_.hints.tenant};
-  record.facts = writing.facts;
-  core_.log(writing.tier, std::move(record));
+  const bool first = !std::exchange(writing.stored, true);
+  const ExtentId id = *writing.id;
+  const bool removed = !first && core_.index.at(id).tiers == 0;  // while this copy was being written
+  core_.set_on(id, writing.tier);
+  core_.log_stored(id, writing.tier);
+  core_.placer.written(id);
   if (first) {
-    writing.stored = *id;
-    core_.use(*id);
-    if (plan_.hints.pin) core_.pin(*id, true);
+    if (plan_.hints.pin) core_.pin(id, true);
     core_.tenant(plan_.hints.tenant).counts.blocks_saved += piece.blocks;
   }
   const auto keys = std::span(plan_.keys).subspan(piece.first_block, piece.blocks);
@@ -282,7 +301,7 @@ void SaveJob::stored(Writing& writing) {
                      piece.first_block > 0 ? plan_.keys[piece.first_block - 1] : BlockKey{},
                      {keys.begin(), keys.end()},
                      core_.options.geometry.block_tokens});
-  if (removed) core_.remove_from(*id, writing.tier);
+  if (removed) core_.remove_from(id, writing.tier);
   lock.unlock();
   writing.over = !first;
   if (!first) return;
@@ -299,21 +318,13 @@ void SaveJob::begin_replica(Writing& writing) {
     const std::lock_guard lock(core_.mutex);
     TierState& state = core_.tiers[last];
     const bool wanted = last != writing.tier && !state.is_private() && !state.tier().read_only() &&
-                        !core_.index.at(*writing.stored).on(last) && !state.removing.contains(writing.facts.name) &&
-                        core_.has_room(last, writing.facts.bytes);
-    if (!wanted) return;
-    IndexRecord record;
-    record.type = Type::kWriting;
-    record.name = writing.facts.name;
-    record.tag = writing.blobs->tag;
-    record.bytes = writing.facts.bytes;
-    core_.log(last, std::move(record));
-    ++state.changes;
+                        !core_.index.at(*writing.id).on(last) && core_.has_room(last, writing.facts.bytes);
+    if (!wanted || !core_.begin_write(last, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) return;
   }
   writing.over = false;
   writing.tier = last;
-  core_.flush_log(last);
-  writing.writer = std::make_unique<ExtentWriter>(core_.tiers[last].tier(), writing.blobs);
+  writing.begun = true;
+  writing.logged = core_.flush_soon(last);
 }
 
 // The next tier is tried; where there is none, the extent is lost.
@@ -324,6 +335,10 @@ void SaveJob::failed(Writing& writing, Status status) {
     return;
   }
   writing.over = true;
+  if (writing.id) {
+    const std::lock_guard lock(core_.mutex);
+    core_.placer.written(*writing.id);
+  }
   if (status_) status_ = std::move(status);
   forget_saving(writing.piece);
   {

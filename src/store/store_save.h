@@ -62,16 +62,21 @@ class SaveJob final : public StoreJob {
     std::uint32_t tier = 0;
     double since_s = 0;  // when it began to wait for room
     std::unique_ptr<ExtentWriter> writer;
-    std::optional<ExtentId> stored;  // on the first tier; used until the second has it
+    std::optional<ExtentId> id;  // used until it is over
+    bool stored = false;         // on the first tier
+    bool begun = false;          // logged, as the so-many-th record of the tier
+    std::uint64_t logged = 0;
     bool over = false;
   };
 
   bool encode(Executor& executor);
-  Status start_encoder();
+  Status start_next();
+  Status start_ranker();
   void finish_encoder();
   bool advance(Writing& writing);
   bool begin(Writing& writing);
-  void stored(Writing& writing);
+  bool start_writing(Writing& writing);
+  void stored(Writing& writing, std::unique_lock<std::mutex> lock);
   void begin_replica(Writing& writing);
   void failed(Writing& writing, Status status);
   void forget_saving(const Plan::Piece& piece);
@@ -80,10 +85,11 @@ class SaveJob final : public StoreJob {
   StoreCore& core_;
   Plan plan_;
   const std::shared_ptr<StoreSave::State> handle_;
-  std::size_t next_ = 0;    // piece to encode
-  std::size_t placed_ = 0;  // pieces that can be found, or failed
+  std::size_t next_ = 0;              // piece to encode
+  std::size_t placed_ = 0;            // pieces that can be found, or failed
+  std::vector<std::string> to_rank_;  // the next one last
   std::optional<RunRanker> ranker_;
-  std::optional<Ranking> ranking_;
+  std::vector<Ranking> rankings_;  // of the whole view
   std::optional<ExtentEncoder> encoder_;
   Staging::Share encoder_share_;
   std::vector<Writing> writings_;

@@ -97,7 +97,10 @@ TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
   ASSERT_TRUE(within_seconds([&] { return other->pin(keys) == 16; }));
   ASSERT_TRUE(other->flush());
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
-  for (std::uint32_t c = 0; c < 30; ++c) ASSERT_TRUE(save_all(*leader, chain_number(c)));
+  for (std::uint32_t c = 0; c < 30; ++c) {
+    const Status saved = save_all(*leader, chain_number(c));
+    ASSERT_TRUE(saved || saved.error().code == ErrorCode::kFull) << "others may be worth more";
+  }
   EXPECT_GT(leader->stats().tiers[0].removed, 0u);
   EXPECT_EQ(load_all(*leader, keys), 16u);
 }

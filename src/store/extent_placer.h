@@ -1,0 +1,150 @@
+// Which variant of every extent lies on which tier: the store's side of a PlacementState.
+//
+//   StoreCore ── changed, access, place_new ──> ExtentPlacer ── add, update, access, place, settle ──> PlacementState
+//        <── jobs that copy, encode and cut ──┘      <── start_move, drop_full_copy ──────────────────┘
+//
+// Extents of the same blocks are a *group*, an entry of the state. A group's present variant is the one that answers
+// requests best; the exact extent on the lowest tier that lies beside it is its full copy.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "codec/method.h"
+#include "store/extent_index.h"
+#include "store/store_placement.h"
+
+namespace shale {
+
+class StoreCore;
+class StoreJob;
+
+using GroupId = std::uint32_t;
+
+// How a group's blocks lie, or should: a method by its number, a keep of the grid, a tier or kDropped.
+struct Variant {
+  std::uint32_t method = kFullMethod;
+  double keep = 1;
+  std::uint32_t tier = kDropped;
+  bool operator==(const Variant&) const = default;
+};
+
+// Everything with the core's mutex held.
+class ExtentPlacer final : public PlacementBackend {
+ public:
+  explicit ExtentPlacer(StoreCore& core) : core_(core) {}
+  // kInvalidArgument for unknown planners and methods.
+  Status open();
+
+  // The extent was added to the index, or lies elsewhere, or is pinned or not: its group is looked at again.
+  void changed(ExtentId id);
+  // It is about to leave the index.
+  void forget(ExtentId id);
+  void access(ExtentId id);
+  void in_pool(ExtentId id, double share);
+  // Where a new extent of the group goes, which is about to be written; kDropped: others are worth more. The group
+  // keeps its place until written() says how it ended.
+  std::uint32_t place_new(ExtentId id);
+  void written(ExtentId id);
+
+  // A round: looks again at what has changed, makes room and promotes a few. True where there is more to do at once.
+  bool settle();
+  // Looks at a few groups of which nothing was noted; now and then.
+  void look_at_some();
+  bool due() const;  // whether a round would do anything
+  Problem problem() const;
+  Status check_integrity() const;
+  // Whether this store may delete there.
+  bool may_remove(std::uint32_t tier) const;
+  std::uint64_t full_copy_bytes() const { return state_->full_copy_bytes(); }
+
+  const Method& method(std::uint32_t number) const { return methods_[number]; }
+  // The member that lies, at that keep or a larger one, as the variant would; the fastest. Nothing where there is none.
+  std::optional<ExtentId> holder(GroupId group, std::uint32_t method, double keep) const;
+  // The exact member from which all others can be made.
+  std::optional<ExtentId> exact(GroupId group) const { return holder(group, kFullMethod, 1); }
+  // A job has ended. Where the group is now as the variant says, what it gives up is removed.
+  void finish(GroupId group, const Variant& made, bool done);
+  // Whether what the group would give up is being read.
+  bool being_read(GroupId group, const Variant& made) const;
+  // Removes what the group gives up on the variant's own tier, or everywhere, whose bytes a job has in hand. True where
+  // there was any.
+  bool make_way(GroupId group, const Variant& made, bool everywhere);
+
+  void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) override;
+  void drop_full_copy(PlacementSlot slot, const PlacedEntry& entry) override;
+
+ private:
+  struct Group {
+    std::uint64_t hash = 0;
+    std::vector<ExtentId> members;
+    std::optional<PlacementSlot> slot;
+    std::optional<Variant> wanted;  // while a save or a job makes it, and nothing else is decided
+    Variant from;                   // of the job's
+    bool job = false;
+    bool queued = false;        // to be looked at again
+    bool no_full_copy = false;  // the job at hand is to give it up
+    double quiet_until_s = 0;   // after a job failed
+  };
+  // A way for a group to lie, before tiers.
+  struct Form {
+    std::uint32_t method = kFullMethod;
+    double keep = 1;
+    double quality = 1;
+    std::uint64_t bytes = 0;
+    bool offered = true;
+  };
+
+  GroupId join(ExtentId id);
+  void queue(GroupId group);
+  void revise(GroupId group);
+  void revise_some();
+  void note_capacities();
+  void drop_copies();
+  void remove_spares(std::uint32_t tier);
+  std::vector<std::pair<ExtentId, std::uint32_t>> given_up(const Group& group, const Variant& made) const;
+  void count_move(const Variant& from, const Variant& to);
+
+  // extent_candidates.cc
+  PlacedEntry offer(const Group& group, const std::optional<ExtentId>& only);
+  std::vector<Form> forms(const Group& group, const std::optional<ExtentId>& only);
+  std::optional<Variant> present(const Group& group) const;
+  bool can_become(const Extent& exact, std::uint32_t method) const;
+  std::uint32_t number_of(const Extent& extent);
+  std::uint64_t estimated_bytes(std::uint32_t method, double keep, const Extent& like);
+
+  StoreCore& core_;
+  std::unique_ptr<Planner> planner_;
+  std::unique_ptr<PlacementState> state_;
+  std::vector<Method> methods_;         // full first; those that were saved otherwise after those that were asked for
+  std::vector<bool> needs_no_ranking_;  // by method: its scorer, if any, reads what the exact extent has
+  std::unordered_map<std::uint16_t, std::uint32_t> numbers_;  // of the index's texts
+  std::deque<Group> groups_;
+  std::vector<GroupId> free_;
+  std::unordered_map<std::uint64_t, GroupId> by_hash_;
+  std::vector<GroupId> by_slot_;
+  std::deque<GroupId> queue_;
+  std::multimap<double, GroupId> quiet_;
+  std::set<GroupId> spares_;             // have variants beside their present one and its full copy
+  std::vector<GroupId> copies_dropped_;  // by the state's call at hand
+  std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
+  std::size_t revised_ = 0;  // the group that was looked at last though nothing was noted
+  unsigned moving_ = 0;
+  bool more_ = false;  // the state has more to look at
+};
+
+// A copy, or an encoding by another method, of what the group has, then the rest goes.
+std::shared_ptr<StoreJob> make_place_job(StoreCore& core, GroupId group, const Variant& to);
+// Importance tiers beyond the variant's keep are deleted where the extent lies.
+std::shared_ptr<StoreJob> make_trim_job(StoreCore& core, GroupId group, ExtentId id, const Variant& to);
+
+}  // namespace shale

@@ -1,0 +1,398 @@
+// What the placement decides, carried out: copies, encodings by other methods, deletions of importance tiers.
+#include <algorithm>
+#include <utility>
+
+#include "store/extent_io.h"
+#include "store/store_core.h"
+
+namespace shale {
+namespace {
+
+using Progress = StoreJob::Progress;
+using Type = IndexRecord::Type;
+
+constexpr double kPatienceS = 3;  // for room, and for those who read what is to go
+
+// Reads what the variant can be made of, makes it, writes it, and then lets go of what the group gives up.
+class PlaceJob final : public StoreJob {
+ public:
+  PlaceJob(StoreCore& core, GroupId group, const Variant& to)
+      : core_(core), group_(group), to_(to), method_(core.placer.method(to.method)), since_s_(core.clock.now_s()) {}
+
+  Progress step(Executor& executor) override {
+    if (core_.closing() && phase_ != Phase::kWrite) return end(false);
+    switch (phase_) {
+      case Phase::kStart:
+        return start();
+      case Phase::kRead:
+        return read();
+      case Phase::kDecode:
+        return timed([&] { return decode(executor); });
+      case Phase::kRank:
+        return timed([&] { return rank(executor); });
+      case Phase::kEncode:
+        return timed([&] { return encode(executor); });
+      case Phase::kBegin:
+        return begin();
+      case Phase::kWrite:
+        return write();
+      case Phase::kCut:
+        return cut();
+    }
+    return Progress::kDone;
+  }
+
+ private:
+  enum class Phase { kStart, kRead, kDecode, kRank, kEncode, kBegin, kWrite, kCut };
+
+  Progress go_on(Phase next) {
+    phase_ = next;
+    since_s_ = core_.clock.now_s();
+    return Progress::kWorked;
+  }
+  bool in_time() const { return core_.clock.now_s() < since_s_ + kPatienceS; }
+  template <class Work>
+  Progress timed(const Work& work) {
+    const double began_s = core_.clock.now_s();
+    const Progress progress = work();
+    core_.encode_seconds += core_.clock.now_s() - began_s;
+    return progress;
+  }
+
+  Progress end(bool made) {
+    const std::lock_guard lock(core_.mutex);
+    let_go();
+    core_.placer.finish(group_, to_, made);
+    return Progress::kDone;
+  }
+  void let_go() {
+    if (source_) core_.unuse(*std::exchange(source_, std::nullopt));
+  }
+
+  Progress start() {
+    std::unique_lock lock(core_.mutex);
+    if (to_.tier == kDropped) return go_on(Phase::kCut);
+    const auto same = core_.placer.holder(group_, to_.method, to_.keep);
+    if (same && core_.index.at(*same).on(to_.tier)) return go_on(Phase::kCut);
+    const auto source = same ? same : core_.placer.exact(group_);
+    if (!source) {
+      lock.unlock();
+      return end(false);
+    }
+    as_is_ = same.has_value();
+    const Extent& extent = core_.index.at(*source);
+    const std::uint64_t needed = as_is_ ? extent.bytes : 3 * extent.bytes;  // read, decoded and encoded
+    share_ = core_.staging.take(needed, core_.staging.used() == 0);
+    if (!share_) return Progress::kWaiting;
+    source_ = source;
+    core_.use(*source);
+    from_ = extent.fastest_tier();
+    facts_ = core_.index.facts(*source);
+    realm_ = extent.realm;
+    const double keep = as_is_ ? to_.keep : 1;
+    reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0], keep);
+    return go_on(Phase::kRead);
+  }
+
+  Progress read() {
+    if (!reader_->poll()) return Progress::kWaiting;
+    auto blobs = reader_->finish();
+    if (!blobs) return lose(blobs.error());
+    blobs_ = std::move(*blobs);
+    auto manifest = ExtentManifest::parse(blobs_->manifest->bytes());
+    if (!manifest) return lose(manifest.error());
+    manifest_ = std::move(*manifest);
+    if (as_is_) {
+      facts_.keep = static_cast<float>(to_.keep);
+      facts_.bytes = bytes_at_rest(manifest_, to_.keep, blobs_->manifest->size());
+      return go_on(Phase::kBegin);
+    }
+    if (manifest_.name_space != core_.name_space || manifest_.geometry != core_.options.geometry) return end(false);
+    // Whoever loads less of the extent needs what a window hides from what follows all of it.
+    ExtentManifest unhidden = manifest_;
+    for (std::uint32_t& window : unhidden.windows) window = window == 0 ? 0 : kNoWindow;
+    decoded_ = AlignedBuffer(manifest_.geometry.bytes(manifest_.tokens));
+    auto view = packed_view(manifest_.geometry, KvPacking::kTokensHeads, decoded_.data(), manifest_.tokens);
+    auto decoder = ExtentDecoder::start(unhidden, {.tokens = manifest_.tokens}, view, core_.options.tables);
+    if (!decoder) return end(false);
+    decoder_.emplace(std::move(*decoder));
+    return go_on(Phase::kDecode);
+  }
+
+  // What was read is not as it was written, or not there.
+  Progress lose(const Error& error) {
+    Hash128 name;
+    {
+      const std::lock_guard lock(core_.mutex);
+      name = core_.index.at(*source_).name;
+    }
+    core_.report(name, from_, error, ~0u);  // all of its chunks
+    return end(false);
+  }
+
+  KvView view() {
+    const std::byte* bytes = decoded_.data();
+    return packed_view(manifest_.geometry, KvPacking::kTokensHeads, bytes, manifest_.tokens);
+  }
+
+  Progress decode(Executor& executor) {
+    if (range_ < decoder_->ranges().size()) {
+      const ExtentRange& range = decoder_->ranges()[range_];
+      const auto bytes = blobs_->parts[range.blob]->bytes().subspan(range.offset, range.bytes);
+      const Status decoded = decoder_->decode(range_++, bytes, executor);
+      return decoded ? Progress::kWorked : lose(decoded.error());
+    }
+    decoder_.reset();
+    if (method_.scorer.empty()) return start_encoder({});
+    if (auto kept = kept_ranking()) return start_encoder({std::move(*kept)});
+    auto ranker = RunRanker::start(view(), method_.ranking(), manifest_.first_position, core_.options.scorers,
+                                   Observations(), core_.options.model);
+    if (!ranker) return end(false);
+    ranker_.emplace(std::move(*ranker));
+    return go_on(Phase::kRank);
+  }
+
+  std::optional<Ranking> kept_ranking() const {
+    const auto kept = std::ranges::find(manifest_.rankings, method_.ranking(), &RankingInfo::name);
+    if (kept == manifest_.rankings.end()) return std::nullopt;
+    const auto part = manifest_.blobs.size() + static_cast<std::size_t>(kept - manifest_.rankings.begin());
+    const BlobBytes& bytes = blobs_->parts[part];
+    if (!bytes || !manifest_.check_part(static_cast<std::uint32_t>(part), bytes->bytes())) return std::nullopt;
+    const KvGeometry& geometry = manifest_.geometry;
+    auto tiers =
+        TierMap::parse(geometry.layers * geometry.kv_heads, manifest_.tokens, bytes->bytes().first(kept->bytes));
+    if (!tiers) return std::nullopt;
+    return Ranking{kept->name, std::move(*tiers)};
+  }
+
+  Progress rank(Executor& executor) {
+    if (ranker_->step(executor)) return Progress::kWorked;
+    Ranking ranking = ranker_->finish();
+    ranker_.reset();
+    return start_encoder({std::move(ranking)});
+  }
+
+  Progress start_encoder(std::vector<Ranking> rankings) {
+    ExtentManifest identity = manifest_;
+    identity.packing = KvPacking::kHeadPages;
+    identity.method = method_;
+    identity.tiers = {};
+    identity.rankings = {};
+    identity.blobs = {};
+    auto encoder = ExtentEncoder::start(view(), std::move(identity), std::move(rankings), core_.options.tables);
+    if (!encoder) return end(false);
+    encoder_.emplace(std::move(*encoder));
+    return go_on(Phase::kEncode);
+  }
+
+  Progress encode(Executor& executor) {
+    if (encoder_->step(executor)) return Progress::kWorked;
+    ExtentEncoder::Encoded encoded = encoder_->finish();
+    encoder_.reset();
+    decoded_ = AlignedBuffer();
+    manifest_ = std::move(encoded.manifest);
+    auto blobs = blobs_of(manifest_, std::move(encoded.parts), to_.keep);
+    const ExtentFacts source = std::move(facts_);
+    facts_ = facts_of(manifest_, manifest_.tenant, to_.keep, blobs->bytes());
+    facts_.recompute_s = source.recompute_s;
+    facts_.frequency = source.frequency;
+    facts_.accessed_s = source.accessed_s;
+    facts_.expires_s = source.expires_s;
+    facts_.tags = source.tags;
+    blobs->tag = source.tags.front();
+    core_.encoded_bytes += facts_.bytes;
+    blobs_ = std::move(blobs);
+    return go_on(Phase::kBegin);
+  }
+
+  Progress begin() {
+    std::unique_lock lock(core_.mutex);
+    if (!core_.has_room(to_.tier, facts_.bytes)) {
+      if (std::exchange(waited_for_room_, true) && !in_time()) return no_room(std::move(lock));
+      made_way_ = core_.placer.make_way(group_, to_, gives_up_its_place()) || made_way_;
+      return Progress::kWaiting;
+    }
+    if (!core_.begin_write(to_.tier, {blobs_->name, blobs_->tag}, facts_.bytes)) {
+      if (in_time()) return Progress::kWaiting;
+      lock.unlock();
+      return end(false);
+    }
+    lock.unlock();
+    logged_ = core_.flush_soon(to_.tier);
+    return go_on(Phase::kWrite);
+  }
+
+  // Two extents that change places between full tiers each wait for the other's room: the one that goes down, whose
+  // bytes are at hand, lets go of its place first, at once where that outlives no process.
+  bool gives_up_its_place() const {
+    const Extent& source = core_.index.at(*source_);
+    if (to_.tier <= from_ || source.pinned(core_.wall_s())) return false;
+    return !core_.tiers[from_].tier().persistent() || core_.clock.now_s() > since_s_ + kPatienceS / 3;
+  }
+
+  // What nobody makes room for below is gone for good unless it is pinned: the tier above needs its room.
+  Progress no_room(std::unique_lock<std::mutex> lock) {
+    const Extent& source = core_.index.at(*source_);
+    if (to_.tier > from_ && source.on(from_) && !source.pinned(core_.wall_s())) core_.remove_from(*source_, from_);
+    if (core_.index.at(*source_).tiers == 0) ++core_.counts.dropped_extents;
+    lock.unlock();
+    return end(false);
+  }
+
+  Progress write() {
+    if (!writer_ && !core_.flushed(to_.tier, logged_)) return Progress::kWaiting;
+    if (!writer_) writer_ = std::make_unique<ExtentWriter>(core_.tiers[to_.tier].tier(), blobs_);
+    if (!writer_->poll()) return Progress::kWaiting;
+    const Status written = writer_->status();
+    {
+      const std::lock_guard lock(core_.mutex);
+      core_.end_write(to_.tier, {blobs_->name, blobs_->tag}, written.has_value());
+      if (written) stored();
+    }
+    core_.flush_soon(to_.tier);
+    if (!written) return end(false);
+    share_ = {};
+    blobs_.reset();
+    return go_on(Phase::kCut);
+  }
+
+  void stored() {
+    core_.tiers[to_.tier].counts.bytes_written += facts_.bytes;
+    const bool removed = !made_way_ && core_.index.at(*source_).tiers == 0;  // meanwhile, by somebody
+    if (const auto& quality = core_.options.placement.quality; quality && !facts_.exact) {
+      facts_.quality = static_cast<float>(quality(facts_.run, method_, to_.keep).value_or(0));
+    }
+    const auto id = core_.index.add(facts_, realm_);
+    if (!id) return;
+    core_.use(*id);
+    core_.resize(*id, facts_.keep, facts_.bytes);
+    core_.set_on(*id, to_.tier);
+    core_.log_stored(*id, to_.tier);
+    if (removed) core_.remove_from(*id, to_.tier);
+    core_.unuse(*id);
+  }
+
+  Progress cut() {
+    const std::lock_guard lock(core_.mutex);
+    let_go();
+    if (core_.placer.being_read(group_, to_) && in_time() && !core_.closing()) return Progress::kWaiting;
+    core_.placer.finish(group_, to_, true);
+    return Progress::kDone;
+  }
+
+  static constexpr std::uint32_t kNoWindow = 1u << 30;
+
+  StoreCore& core_;
+  const GroupId group_;
+  const Variant to_;
+  const Method method_;
+  Phase phase_ = Phase::kStart;
+  double since_s_;  // when the phase began
+  bool as_is_ = false, waited_for_room_ = false, made_way_ = false;
+  std::optional<ExtentId> source_;  // used until it has been read and its copy written
+  std::uint32_t from_ = 0;
+  std::uint16_t realm_ = 0;
+  ExtentFacts facts_;  // of the source, then of what is made
+  Staging::Share share_;
+  std::unique_ptr<ExtentReader> reader_;
+  std::shared_ptr<const ExtentBlobs> blobs_;
+  ExtentManifest manifest_;
+  AlignedBuffer decoded_;
+  std::optional<ExtentDecoder> decoder_;
+  std::uint32_t range_ = 0;
+  std::optional<RunRanker> ranker_;
+  std::optional<ExtentEncoder> encoder_;
+  std::uint64_t logged_ = 0;  // in the tier's log when the writing was
+  std::unique_ptr<ExtentWriter> writer_;
+};
+
+// Deletes the importance tiers beyond a keep, on every tier where the extent lies and that this store may change.
+class TrimJob final : public StoreJob {
+ public:
+  TrimJob(StoreCore& core, GroupId group, ExtentId id, const Variant& to)
+      : core_(core), group_(group), id_(id), to_(to), since_s_(core.clock.now_s()) {
+    core.use(id);
+  }
+  bool may_block() const override { return true; }
+
+  Progress step(Executor&) override {
+    if (!manifest_) return read();
+    {
+      const std::lock_guard lock(core_.mutex);
+      const bool others_read = core_.index.at(id_).uses > 1;
+      if (others_read && core_.clock.now_s() < since_s_ + kPatienceS && !core_.closing()) return Progress::kWaiting;
+      if (core_.index.at(id_).tiers == 0) return end(false);
+      name_ = core_.index.at(id_).name;
+      old_keep_ = core_.index.at(id_).keep;
+      core_.resize(id_, static_cast<float>(to_.keep), bytes_at_rest(*manifest_, to_.keep, manifest_bytes_));
+      for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
+        if (!core_.index.at(id_).on(t) || !core_.placer.may_remove(t)) continue;
+        core_.log_stored(id_, t);
+        ++core_.tiers[t].changes;
+        tiers_.push_back(t);
+      }
+    }
+    for (const std::uint32_t t : tiers_) {
+      core_.flush_log(t);  // that it has fewer, before they go
+      delete_parts(core_.tiers[t].tier());
+    }
+    const std::lock_guard lock(core_.mutex);
+    for (const std::uint32_t t : tiers_) --core_.tiers[t].changes;
+    return end(true);
+  }
+
+ private:
+  Progress read() {
+    const std::lock_guard lock(core_.mutex);
+    const Extent& extent = core_.index.at(id_);
+    if (!manifest_read_) {
+      Tier& tier = core_.tiers[extent.tiers == 0 ? 0 : extent.fastest_tier()].tier();
+      manifest_read_ = tier.read(manifest_blob(extent.names[0], extent.name));
+    }
+    if (!manifest_read_->ready()) return Progress::kWaiting;
+    const auto bytes = manifest_read_->take();
+    auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
+    if (!manifest) return end(false);
+    manifest_ = std::move(*manifest);
+    manifest_bytes_ = (*bytes)->size();
+    return Progress::kWorked;
+  }
+
+  void delete_parts(Tier& tier) {
+    const auto kept = stored_parts(*manifest_, to_.keep);
+    for (const std::uint32_t part : stored_parts(*manifest_, old_keep_)) {
+      if (!std::ranges::binary_search(kept, part)) (void)tier.remove({name_, part});
+    }
+  }
+
+  // With the core's mutex held.
+  Progress end(bool done) {
+    core_.unuse(id_);
+    core_.placer.finish(group_, to_, done);
+    return Progress::kDone;
+  }
+
+  StoreCore& core_;
+  const GroupId group_;
+  const ExtentId id_;
+  const Variant to_;
+  const double since_s_;
+  std::shared_ptr<TierRead> manifest_read_;
+  std::optional<ExtentManifest> manifest_;
+  std::uint64_t manifest_bytes_ = 0;
+  Hash128 name_;
+  double old_keep_ = 1;
+  std::vector<std::uint32_t> tiers_;
+};
+
+}  // namespace
+
+std::shared_ptr<StoreJob> make_place_job(StoreCore& core, GroupId group, const Variant& to) {
+  return std::make_shared<PlaceJob>(core, group, to);
+}
+
+std::shared_ptr<StoreJob> make_trim_job(StoreCore& core, GroupId group, ExtentId id, const Variant& to) {
+  return std::make_shared<TrimJob>(core, group, id, to);
+}
+
+}  // namespace shale

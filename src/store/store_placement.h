@@ -1,0 +1,42 @@
+// What decides which variant of every extent lies on which tier: a planner, how much time quality is worth, and what
+// the owner knows of qualities and costs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codec/method.h"
+#include "core/hash.h"
+#include "placement/placement_state.h"
+
+namespace shale {
+
+// All variants of the same blocks are one entry of a PlacementState: what a full tier gives up, and what is promoted,
+// is a variant on a tier. Beside what is placed above, the lowest tier keeps the exact extent while it has room, so
+// that every loss can be undone.
+//
+// The functions are called with the store locked, by any of its threads: they must be quick and never call the store.
+struct StorePlacement {
+  std::string planner = "shale";  // placement.h, planner_names()
+  PlannerOptions options = {};    // fixed_method_index: 0 is full, i + 1 is methods[i]
+  double alpha = 1;               // seconds per unit of quality
+  // Beside full, what extents may become. One with a scorer can be made of extents that keep its ranking
+  // (StoreHints::rankings), or where its scorer reads keys and values alone.
+  std::vector<Method> methods = {};
+  // What that method at that keep is worth for a run of tokens, [0, 1] against the full cache; nothing where it was not
+  // measured, and then no extent of the run becomes it. Empty: nothing is known, and all that is saved stays as it is.
+  std::function<std::optional<double>(const Hash128& run, const Method& method, double keep)> quality = {};
+  // Seconds that computing so many tokens from that position on takes, where StoreHints::recompute_s said nothing.
+  // Empty: more than any load.
+  std::function<double(std::uint32_t tokens, std::uint32_t first_position)> recompute_s = {};
+  // Seconds that decoding so many bytes at rest takes. Empty: none.
+  std::function<double(std::string_view quantizer, std::uint64_t bytes)> decode_s = {};
+  // Every call of the placement state, before it is made: a state that they are applied to decides the same.
+  std::function<void(const PlacementEvent&)> on_event = {};
+};
+
+}  // namespace shale

@@ -1,0 +1,264 @@
+// What can be asked of a store beside loading and saving: what is there, by chain, by run or all of it, and what to do
+// with it.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "store/store.h"
+#include "store/store_core.h"
+
+namespace shale {
+
+SegmentFilter StoreCore::filter(const StoreNeeds& needs) {
+  SegmentFilter filter;
+  filter.exact = needs.exact;
+  filter.quality_min = static_cast<float>(needs.quality_min);
+  filter.wall_s = wall_s();
+  filter.exact_after = needs.exact_after;
+  filter.tiers_excluded = needs.tiers_excluded;
+  if (needs.method) {
+    filter.method = index.text(needs.method->text());
+    filter.keep = static_cast<float>(grid_keep(needs.keep));
+  }
+  if (needs.exact && !needs.method) return filter;
+  filter.worth = [this, excluded = needs.tiers_excluded](const Extent& extent) {
+    return options.placement.alpha * extent.quality -
+           load_s(method_of(extent), extent.bytes, extent.fastest_tier(excluded));
+  };
+  return filter;
+}
+
+const Method& StoreCore::method_of(const Extent& extent) {
+  for (std::size_t m = methods_.size(); m < index.texts().size(); ++m) {
+    const std::string& text = index.texts()[m];
+    methods_.push_back(Method::parse(text).value_or(Method{.scorer = {}, .quantizer = text}));
+  }
+  return methods_[extent.method];
+}
+
+double StoreCore::load_s(const Method& method, std::uint64_t bytes, std::uint32_t tier) const {
+  const TierSpeed speed = tiers[tier].tier().speed();
+  const auto& decode_s = options.placement.decode_s;
+  const double read_s = speed.read_bytes_per_s > 0 ? static_cast<double>(bytes) / speed.read_bytes_per_s : 0;
+  return speed.latency_s + read_s + (decode_s && !method.is_full() ? decode_s(method.quantizer, bytes) : 0);
+}
+
+float StoreCore::keep_read(const Extent& extent, const StoreNeeds& needs) {
+  if (!needs.method || method_of(extent) != *needs.method) return extent.keep;
+  return std::min(extent.keep, static_cast<float>(grid_keep(needs.keep)));
+}
+
+std::uint64_t StoreCore::bytes_read(const Extent& extent, std::uint32_t blocks, float keep) {
+  const std::uint64_t bytes = extent.bytes * blocks / extent.blocks;
+  return keep < extent.keep ? static_cast<std::uint64_t>(static_cast<double>(bytes) * keep / extent.keep) : bytes;
+}
+
+StoreLookup StoreCore::describe(const std::vector<Segment>& segments, const StoreNeeds& needs) {
+  StoreLookup found;
+  std::array<std::uint64_t, kStoreTiersMax> bytes = {};
+  bool exact = true;
+  for (const Segment& segment : segments) {
+    const Extent& extent = index.at(segment.extent);
+    const float keep = keep_read(extent, needs);
+    const std::uint32_t tier = extent.fastest_tier(needs.tiers_excluded);
+    const std::uint64_t own_bytes = bytes_read(extent, segment.blocks, keep);
+    exact = exact && extent.exact;
+    found.blocks = segment.first_block + segment.blocks;
+    if (exact) found.exact_blocks = found.blocks;
+    found.quality = std::min<double>(found.quality, extent.quality);
+    found.tier = std::max(found.tier, tier);
+    // What is asked for and not yet read comes first, and manifests do.
+    const Tier& from = tiers[tier].tier();
+    bytes[tier] += own_bytes;
+    const double eta_s = from.speed().latency_s + from.read_eta_s(bytes[tier] + tiers[tier].asked_bytes);
+    found.ready_s = std::max(found.ready_s, eta_s);
+    found.segments.push_back({segment.first_block, segment.blocks, tier, method_of(extent), grid_keep(keep),
+                              extent.quality, own_bytes, extent.run, extent.exact, found.ready_s});
+  }
+  return found;
+}
+
+void StoreCore::remove_everywhere(ExtentId id) {
+  use(id);
+  for (std::uint32_t t = 0; t < tier_count(); ++t) {
+    if (index.at(id).on(t)) remove_from(id, t);
+  }
+  unuse(id);
+}
+
+StoreExtent StoreCore::describe(const Extent& extent) {
+  const double now = wall_s(), age = std::max(0.0, now - extent.accessed_s);
+  StoreExtent told;
+  told.name = extent.name;
+  told.run = extent.run;
+  told.tenant = index.realms()[extent.realm].tenant;
+  told.method = method_of(extent);
+  told.keep = grid_keep(extent.keep);
+  told.quality = extent.quality;
+  told.exact = extent.exact;
+  told.first_block = extent.first_block;
+  told.blocks = extent.blocks;
+  told.bytes = extent.bytes;
+  for (std::uint32_t t = 0; t < tier_count(); ++t) {
+    if (extent.on(t)) told.tiers.push_back(t);
+  }
+  if (extent.label) told.label = *extent.label;
+  told.frequency = extent.frequency * std::exp2(-age / options.frequency_half_life_s);
+  told.accessed_s = extent.accessed_s;
+  told.expires_s = extent.expires_s;
+  told.pinned = extent.pinned(now);
+  return told;
+}
+
+namespace {
+
+std::uint32_t end_of(const std::vector<Segment>& segments) {
+  return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
+}
+
+}  // namespace
+
+namespace {
+
+// Calls visit(id) for each extent that holds leading blocks; how many blocks that is.
+template <class Visit>
+std::uint32_t for_prefix(StoreCore& core, std::span<const BlockKey> keys, std::string_view tenant, const Visit& visit) {
+  const std::lock_guard lock(core.mutex);
+  const auto segments = core.index.match(keys, core.tenant(tenant).realm, core.filter({.exact = false}));
+  for (const Segment& segment : segments) visit(segment);
+  return end_of(segments);
+}
+
+}  // namespace
+
+std::uint32_t Store::touch(std::span<const BlockKey> keys, std::string_view tenant) {
+  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) {
+    core_->access(segment.extent, static_cast<double>(segment.blocks) / core_->index.at(segment.extent).blocks);
+  });
+}
+
+std::uint32_t Store::pin(std::span<const BlockKey> keys, std::string_view tenant) {
+  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) { core_->pin(segment.extent, true); });
+}
+
+std::uint32_t Store::unpin(std::span<const BlockKey> keys, std::string_view tenant) {
+  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) { core_->pin(segment.extent, false); });
+}
+
+// Of several variants one is found at a time, and what follows a removed extent is not found from the chain's start.
+std::uint32_t Store::remove(std::span<const BlockKey> keys, std::string_view tenant) {
+  StoreCore& core = *core_;
+  const std::lock_guard lock(core.mutex);
+  const double wall = core.wall_s();
+  const Hash128 realm = core.tenant(tenant).realm;
+  std::uint32_t blocks = 0;
+  for (std::uint32_t first = 0; first < keys.size();) {
+    const auto segments = core.index.match(keys.subspan(first), realm, core.filter({.exact = false}));
+    const auto whole = std::ranges::find_if(segments, [&](const Segment& segment) {
+      const Extent& extent = core.index.at(segment.extent);
+      return segment.first_chunk == 0 && segment.blocks == extent.blocks && !extent.pinned(wall);
+    });
+    if (whole == segments.end()) {
+      first += std::max(1u, end_of(segments));
+      continue;
+    }
+    blocks += whole->blocks;
+    core.remove_everywhere(whole->extent);
+  }
+  return blocks;
+}
+
+StoreStats Store::stats() const {
+  StoreCore& core = *core_;
+  const std::lock_guard lock(core.mutex);
+  StoreStats stats = core.counts;
+  std::vector<std::uint64_t> bytes(core.index.realms().size());
+  core.index.for_each([&](ExtentId, const Extent& extent) {
+    bytes[extent.realm] += extent.bytes * static_cast<std::uint64_t>(std::popcount(extent.tiers));
+  });
+  for (const auto& [name, tenant] : core.tenants) {
+    stats.tenants.push_back(tenant.counts);
+    if (tenant.number != kNoRealm) stats.tenants.back().bytes = bytes[tenant.number];
+  }
+  for (const TierState& tier : core.tiers) {
+    stats.tiers.push_back(tier.counts);
+    stats.tiers.back().bytes = tier.known_bytes;
+  }
+  stats.extents = core.index.extents();
+  stats.chunks = core.index.chunks();
+  stats.index_bytes = core.index.bytes();
+  stats.events_lost = core.events.lost();
+  stats.staged_bytes = core.staging.used();
+  stats.encode_seconds = core.encode_seconds;
+  stats.encoded_bytes = core.encoded_bytes;
+  stats.full_copy_bytes = core.placer.full_copy_bytes();
+  return stats;
+}
+
+std::uint32_t Store::remove_run(const Hash128& run) {
+  StoreCore& core = *core_;
+  const std::lock_guard lock(core.mutex);
+  const double wall = core.wall_s();
+  std::vector<ExtentId> found;
+  core.index.for_each([&](ExtentId id, const Extent& extent) {
+    if (extent.run == run && extent.tiers != 0 && !extent.pinned(wall)) found.push_back(id);
+  });
+  for (const ExtentId id : found) core.remove_everywhere(id);
+  return static_cast<std::uint32_t>(found.size());
+}
+
+void Store::in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, std::string_view tenant) {
+  for_prefix(*core_, keys, tenant, [&](const Segment& segment) {
+    const Extent& extent = core_->index.at(segment.extent);
+    const std::uint32_t held = blocks > extent.first_block ? blocks - extent.first_block : 0;
+    core_->placer.in_pool(segment.extent, std::min(1.0, static_cast<double>(held) / extent.blocks));
+  });
+}
+
+Problem Store::problem() const {
+  const std::lock_guard lock(core_->mutex);
+  return core_->placer.problem();
+}
+
+std::vector<StoreExtent> Store::inspect(std::span<const BlockKey> keys, std::string_view tenant) const {
+  StoreCore& core = *core_;
+  const std::lock_guard lock(core.mutex);
+  const Hash128 realm = core.tenant(tenant).realm;
+  std::vector<StoreExtent> extents;
+  for (std::uint32_t first = 0; first < keys.size(); ++first) {
+    for (const ExtentId id : core.index.beginning(keys.subspan(first), realm)) {
+      extents.push_back(core.describe(core.index.at(id)));
+    }
+  }
+  return extents;
+}
+
+void Store::for_each_extent(const std::function<void(const StoreExtent&)>& visit) const {
+  std::vector<StoreExtent> extents;
+  {
+    const std::lock_guard lock(core_->mutex);
+    core_->index.for_each([&](ExtentId, const Extent& extent) {
+      if (extent.tiers != 0) extents.push_back(core_->describe(extent));
+    });
+  }
+  for (const StoreExtent& extent : extents) visit(extent);
+}
+
+Status Store::verify(const Hash128& name, std::uint32_t tier) {
+  StoreCore& core = *core_;
+  std::uint64_t tag = 0;
+  double keep = 1;
+  {
+    const std::lock_guard lock(core.mutex);
+    const auto id = core.index.find(name);
+    if (!id || tier >= core.tier_count() || !core.index.at(*id).on(tier)) {
+      return fail(ErrorCode::kNotFound, "extent {} does not lie there", name.hex());
+    }
+    tag = core.index.at(*id).names[0];
+    keep = core.index.at(*id).keep;
+  }
+  return verify_extent(core.tiers[tier].tier(), name, tag, keep);
+}
+
+}  // namespace shale
