@@ -1,0 +1,76 @@
+// A store whose owner does the work: nothing that the owner calls waits for a tier or a folder.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "store/store_fixture.h"
+
+namespace shale::testing {
+namespace {
+
+class StoreOwnerTest : public StoreTest {
+ protected:
+  StoreOwnerTest() {
+    options_.threads = 0;
+    StoreTier disk = disk_tier(folder_.path() / "disk", clock_);
+    disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), Faults{.open = &open_}, clock_);
+    store_ = open(tiers_of(memory_tier(clock_), std::move(disk)), options_);
+  }
+  ~StoreOwnerTest() override {
+    open_shutter();
+    store_.reset();
+  }
+  void open_shutter() {
+    open_ = true;
+    open_.notify_all();
+  }
+
+  std::atomic<bool> open_ = false;
+  StoreOptions options_ = small_options();
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(StoreOwnerTest, WhatATierKeepsWaitingDoesNotKeepTheOwnerWaiting) {
+  const auto keys = chain_of(1, 64);
+  ASSERT_TRUE(save_all(*store_, keys));
+  InlineExecutor executor;
+  const auto on_disk = [&] { return store_->lookup(keys, {.tiers_excluded = 1}).blocks == 64; };
+  for (int i = 0; i < 2000 && !on_disk(); ++i) {
+    store_->work(executor, 1e-3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_TRUE(on_disk());
+  EXPECT_EQ(store_->remove(keys), 64u);
+  for (int i = 0; i < 50; ++i) store_->work(executor, 1e-3);  // would not return if it removed by itself
+  EXPECT_EQ(store_->lookup(keys).blocks, 0u);
+  ASSERT_TRUE(save_all(*store_, chain_of(1000, 64))) << "others go on";
+  EXPECT_EQ(load_all(*store_, chain_of(1000, 64)), 64u);
+  open_shutter();
+  ASSERT_TRUE(store_->flush());
+  EXPECT_EQ(store_->stats().tiers[1].bytes, store_->stats().tiers[0].bytes) << "the second chain's";
+}
+
+TEST_F(StoreOwnerTest, TheOwnersWorkStoresFindsAndRemoves) {
+  open_shutter();
+  for (int round = 0; round < 3; ++round) {
+    const auto keys = chain_of(1000 * (round + 1), 200);
+    const Kv kv(keys);
+    const auto save = store_->save(keys, kv.readable()).value();
+    EXPECT_FALSE(save->released());
+    ASSERT_TRUE(save->wait());
+    ASSERT_TRUE(store_->flush());
+    EXPECT_EQ(load_all(*store_, keys), 200u);
+  }
+  EXPECT_EQ(store_->remove(chain_of(1000, 200)), 200u);
+  ASSERT_TRUE(store_->flush());
+  expect_sound(*store_);
+  store_.reset();
+  store_ = open(tiers_of(disk_tier(folder_.path() / "disk", clock_)), options_);
+  EXPECT_EQ(load_all(*store_, chain_of(2000, 200)), 200u);
+  EXPECT_EQ(load_all(*store_, chain_of(1000, 200)), 0u);
+}
+
+}  // namespace
+}  // namespace shale::testing
