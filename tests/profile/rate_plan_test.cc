@@ -42,7 +42,7 @@ class RatePlanTest : public ::testing::Test {
   }
   // What storing what was planned takes, ranked by knorm.
   std::uint64_t stored_bytes(const RatePlan& planned) {
-    const KvView view = view_of(sequence_, 0, kTokens);
+    const KvView view = readable(view_of(sequence_, 0, kTokens));
     const Observations nothing;
     auto ranker = RunRanker::start(view, planned.method.ranking(), 0, {}, nothing, {}).value();
     while (ranker.step(executor_)) {
