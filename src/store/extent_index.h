@@ -98,7 +98,7 @@ struct Extent {
 };
 
 // Consecutive chunks of one extent that hold consecutive blocks of a chain.
-struct Segment {
+struct ChainSegment {
   ExtentId extent = 0;
   std::uint32_t first_chunk = 0;
   std::uint32_t first_block = 0;  // of the chain
@@ -145,7 +145,8 @@ class ExtentIndex {
 
   // The leading blocks of `keys`, a chain from its first, that are there, as few chunks as a walk along the longest
   // ones finds.
-  std::vector<Segment> match(std::span<const BlockKey> keys, const Hash128& realm, const SegmentFilter& filter) const;
+  std::vector<ChainSegment> match(std::span<const BlockKey> keys, const Hash128& realm,
+                                  const SegmentFilter& filter) const;
   // Extents that hold keys[0], keys[1], … from their first block to their last, and keys.size() blocks or fewer.
   std::vector<ExtentId> beginning(std::span<const BlockKey> keys, const Hash128& realm) const;
 

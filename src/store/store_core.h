@@ -120,7 +120,7 @@ class StoreCore {
   // What a request with these needs reads of the extent.
   float keep_read(const Extent& extent, const StoreNeeds& needs);
   static std::uint64_t bytes_read(const Extent& extent, std::uint32_t blocks, float keep);  // about
-  StoreLookup describe(const std::vector<Segment>& segments, const StoreNeeds& needs);
+  StoreLookup describe(const std::vector<ChainSegment>& segments, const StoreNeeds& needs);
   StoreExtent describe(const Extent& extent);
   void add_job(std::shared_ptr<StoreJob> job);
   // Has a job remove it there: it is not found any more from now on.

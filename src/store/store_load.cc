@@ -27,14 +27,14 @@ StoreLoad::State::State(StoreCore& core_, std::vector<BlockKey> keys_, const Mut
 
 StoreLoad::State::~State() { release(); }
 
-void StoreLoad::State::plan(const std::vector<Segment>& found, const Hash128& realm_, std::string_view tenant_) {
+void StoreLoad::State::plan(const std::vector<ChainSegment>& found, const Hash128& realm_, std::string_view tenant_) {
   realm = realm_;
   tenant = tenant_;
   std::uint32_t end = 0;
-  for (const Segment& segment : found) {
+  for (const ChainSegment& segment : found) {
     // A part begins where a chunk does: chunks that begin before the view are left out.
     const Extent& extent = core.index.at(segment.extent);
-    Segment where = segment;
+    ChainSegment where = segment;
     while (where.blocks > 0 && where.first_block < first_block) {
       const std::uint32_t skipped = std::min<std::uint32_t>(extent.chunk_blocks, where.blocks);
       ++where.first_chunk;

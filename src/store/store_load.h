@@ -16,7 +16,7 @@ struct StoreLoad::State final : LoadPump {
   ~State() override;
 
   // With the core's mutex held: what to load. Uses the extents until the load ends.
-  void plan(const std::vector<Segment>& found, const Hash128& realm, std::string_view tenant);
+  void plan(const std::vector<ChainSegment>& found, const Hash128& realm, std::string_view tenant);
 
   bool pump() override;
   bool poll(Executor& executor, double until_s);
@@ -27,7 +27,7 @@ struct StoreLoad::State final : LoadPump {
   std::uint32_t owing() const;
 
   struct Part {  // of the load: consecutive chunks of one extent
-    Segment where;
+    ChainSegment where;
     Hash128 name;
     std::uint64_t tag = 0;
     std::uint32_t tier = 0;
