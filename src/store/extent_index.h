@@ -117,6 +117,7 @@ struct SegmentFilter {
   float keep = 1;
   // Of those that hold equally many blocks, the one worth most is taken. Empty: exact ones first, then the fastest.
   std::function<double(const Extent&)> worth = {};
+  bool only_named = false;  // no other variant will do, nor exact ones
 
   bool names(const Extent& extent) const { return method && extent.method == *method && extent.keep >= keep; }
 };

@@ -24,6 +24,7 @@ struct StoreLoad::State final : LoadPump {
   bool layer_ready(std::uint32_t layer) const;
   void wait_for_any();  // of the reads under way
   void cancel();
+  std::uint32_t owing() const;
 
   struct Part {  // of the load: consecutive chunks of one extent
     ChainSegment where;
@@ -78,6 +79,7 @@ struct StoreLoad::State final : LoadPump {
   std::vector<StoreFailure> failures;
   std::vector<StoreRun> runs;
   Hash128 lineage;
+  std::uint64_t decoded_bytes = 0;
 
   mutable std::mutex mutex;  // guards what follows; taken before the core's
   std::vector<Part> parts;
