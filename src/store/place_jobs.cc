@@ -244,12 +244,19 @@ class PlaceJob final : public StoreJob {
     if (!writer_) writer_ = std::make_unique<ExtentWriter>(core_.tiers[to_.tier].tier(), blobs_);
     if (!writer_->poll()) return Progress::kWaiting;
     const Status written = writer_->status();
+    bool taken = false;
     {
       const std::lock_guard lock(core_.mutex);
       core_.end_write(to_.tier, {blobs_->name, blobs_->tag}, written.has_value());
       if (written) stored();
+      taken = !written && written.error().code == ErrorCode::kFull && !core_.has_room(to_.tier, facts_.bytes);
     }
     core_.flush_soon(to_.tier);
+    if (taken && in_time()) {  // others were faster
+      writer_.reset();
+      phase_ = Phase::kBegin;
+      return Progress::kWaiting;
+    }
     if (!written) return end(false);
     share_ = {};
     blobs_.reset();

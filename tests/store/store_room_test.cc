@@ -68,7 +68,10 @@ TEST_F(StoreRoomTest, AFullMemoryPushesDownWhatIsWorthLeast) {
 }
 
 TEST_F(StoreRoomTest, AFullStoreForgetsWhatIsWorthLeastAndKeepsWhatIsPinned) {
-  const auto store = open_both(200 << 10, 800 << 10);
+  auto options = small_options();
+  options.frequency_half_life_s = 0.02;  // what was used last is worth most
+  const auto store =
+      open(tiers_of(memory_tier(clock_, 200 << 10), disk_tier(folder_.path() / "disk", clock_, 800 << 10)), options);
   const auto pinned = chain_of(7, 32);
   StoreHints hints;
   hints.pin = true;
@@ -117,7 +120,7 @@ TEST_F(StoreRoomTest, TimesToLiveEndAlsoInAnotherStore) {
   wall += 2;
   EXPECT_EQ(store->lookup(keys).blocks, 0u);
   InlineExecutor executor;
-  for (int i = 0; i < 50 && store->stats().tiers[0].bytes > 0; ++i) {
+  for (int i = 0; i < 1000 && store->stats().tiers[0].bytes > 0; ++i) {
     store->work(executor, 0.01);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
