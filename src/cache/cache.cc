@@ -1,23 +1,28 @@
+#include "cache/cache.h"
+
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "cache/cache_state.h"
+#include "codec/sequence_view.h"
 #include "eviction/policies.h"
 
 namespace shale {
-
 namespace {
 
 constexpr std::size_t kPrefillsRemembered = 32;
 
 }  // namespace
 
-std::optional<double> Cache::State::quality(const EntryKey& key, const Method& method, double keep) const {
-  if (method.is_full()) return 1.0;
-  if (!catalogue) return std::nullopt;
-  const auto known = catalogue->quality_for(key, method, keep);
-  return known ? std::optional(known->expected) : std::nullopt;
+Hash128 run_name(const BlockKey& last) {
+  Hash128 name;
+  static_assert(sizeof name <= sizeof last);
+  std::memcpy(&name, last.data(), sizeof name);
+  return name;
 }
+
+std::string name_space_of(const Fingerprint& fingerprint) { return "shale " + fingerprint.hash.hex(); }
 
 void Cache::State::recall_costs() {
   if (!catalogue) return;
@@ -27,97 +32,86 @@ void Cache::State::recall_costs() {
   for (const std::string_view quantizer : quantizer_names()) {
     if (const auto rate = catalogue->decode_bytes_per_s(quantizer)) costs.expect_decode(quantizer, *rate);
   }
-  for (const auto& tier : tiers) {
+  for (Tier* tier : tiers) {
     const auto delay = catalogue->delay(tier->name(), tier->emulated());
     if (delay) tier->expect({delay->latency_s, delay->read_bytes_per_s, delay->write_bytes_per_s});
   }
 }
 
-void Cache::State::skip_unusable(Tier& tier, const StoredManifest& stored) {
-  stats.corrupt_objects += stored.error->code == ErrorCode::kCorrupt;
-  if (!stored.abandoned || tier.read_only()) return;
-  if (Status removed = remove_object(tier, stored.object); !removed) {
-    ++stats.stuck_objects;
-    if (!warning) warning = std::move(removed).error();
-  }
-}
-
-Status Cache::State::scan(std::uint32_t tier_index) {
-  Tier& tier = *tiers[tier_index];
-  SHALE_ASSIGN(const std::vector<StoredManifest> found, scan_objects(tier));
-  for (const StoredManifest& stored : found) {
-    if (stored.error) {
-      skip_unusable(tier, stored);
-      continue;
-    }
-    const Manifest& manifest = *stored.manifest;
-    if (manifest.fingerprint.hash != fingerprint.hash || manifest.shape != pool.shape()) continue;
-    Entry& entry = index.add(manifest.key, manifest.parent, manifest.first_position, manifest.tokens);
-    entry.frequency = entry.accesses_here = Frequency(options.frequency_half_life_s);
-    entry.objects.push_back({tier_index, stored.manifest, stored.strata, stored.bits});
-    candidates->know(manifest.method);
+Status Cache::State::choose_methods() {
+  for (const std::string& text : options.methods) {
+    SHALE_ASSIGN(const Method method, Method::parse(text));
+    SHALE_TRY(method.check());
+    if (std::ranges::find(methods, method) != methods.end()) continue;
+    SHALE_ASSIGN(const ScorerNeeds reads, needs_of(method));
+    const std::string missing =
+        missing_needs({.rope = reads.rope, .calibration = reads.calibration}, options.model.given());
+    if (!missing.empty()) return fail(ErrorCode::kInvalidArgument, "{} needs {}", method.text(), missing);
+    scorer_needs = scorer_needs | reads;
+    methods.push_back(method);
+    const bool ranked = std::ranges::find(rankings, method.ranking()) != rankings.end();
+    if (catalogue && !missing_needs(reads, ScorerNeeds{}).empty() && !ranked) rankings.push_back(method.ranking());
   }
   return {};
 }
 
-// The placed copy of each entry found: the fastest that is not merely the base.
-void Cache::State::adopt_placements() {
-  const double now_s = clock.now_s();
-  for (Entry* entry : index.all()) {
-    const auto placed = std::ranges::min_element(entry->objects, {}, &StoredObject::tier);
-    planned[entry->key].placed = {placed->method(), placed->keep(), placed->tier};
-    entry->frequency.access(now_s);
-    if (!catalogue) continue;
-    if (const auto record = catalogue->entry(entry->key)) {
-      entry->recompute_s = record->recompute_s;
-      entry->label = record->label;
-      entry->frequency.resume(record->frequency, now_s - record->age_s, record->accesses);
+Status Cache::State::open_store(std::vector<StoreTier> with) {
+  for (const StoreTier& tier : with) {
+    const auto same = [&](const Tier* other) { return other->name() == tier.tier->name(); };
+    if (std::ranges::any_of(tiers, same)) {
+      return fail(ErrorCode::kInvalidArgument, "two tiers are called '{}': give one another name", tier.tier->name());
     }
+    tiers.push_back(tier.tier.get());
   }
+  left_alone_until_s.resize(tiers.size());
+  StoreOptions store_options;
+  store_options.name_space = name_space_of(fingerprint);
+  store_options.geometry = geometry_of(pool.shape());
+  store_options.packing = KvPacking::kHeadPages;
+  store_options.chunk_tokens = options.chunk_tokens;
+  store_options.frequency_half_life_s = options.frequency_half_life_s;
+  store_options.threads = 0;
+  store_options.events_max = 0;
+  store_options.scorers = options.scorers;
+  store_options.model = options.model;
+  store_options.tables = options.tables;
+  StorePlacement& placement = store_options.placement;
+  placement.planner = options.planner;
+  placement.options = options.planner_options;
+  placement.alpha = options.alpha;
+  placement.on_event = options.on_placement;
+  placement.recompute_s = [this](std::uint32_t tokens, std::uint32_t first) { return costs.prefill_s(tokens, first); };
+  placement.decode_s = [this](std::string_view quantizer, std::uint64_t bytes) {
+    return costs.decode_s(quantizer, bytes);
+  };
+  if (catalogue && !store_options.geometry.opaque()) {
+    placement.methods.assign(methods.begin() + 1, methods.end());
+    placement.quality = [this](const Hash128& run, const Method& method, double keep) -> std::optional<double> {
+      const auto known = catalogue->quality_for(run, method, keep);
+      return known ? std::optional(known->expected) : std::nullopt;
+    };
+  }
+  SHALE_ASSIGN(store, Store::open(std::move(store_options), std::move(with), clock));
+  return {};
 }
 
 Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
-                                           std::vector<std::unique_ptr<Tier>> tiers,
-                                           std::unique_ptr<Catalogue> catalogue, const Clock& clock) {
+                                           std::vector<StoreTier> tiers, std::unique_ptr<Catalogue> catalogue,
+                                           const Clock& clock) {
   if (tiers.empty()) return fail(ErrorCode::kInvalidArgument, "a cache needs at least one tier");
-  for (auto tier = tiers.begin(); tier != tiers.end(); ++tier) {
-    const auto same = [&](const auto& other) { return other->name() == (*tier)->name(); };
-    if (std::any_of(tiers.begin(), tier, same)) {
-      return fail(ErrorCode::kInvalidArgument, "two tiers are called '{}': give one another name", (*tier)->name());
-    }
-  }
-  SHALE_ASSIGN(std::unique_ptr<Planner> planner, make_planner(options.planner, options.planner_options));
   SHALE_ASSIGN(std::unique_ptr<EvictionPolicy> policy,
                make_eviction_policy(options.eviction, {.capacity_blocks = pool.slabs_total()}));
   std::unique_ptr<State> state(new State{.options = std::move(options),
                                          .fingerprint = std::move(fingerprint),
                                          .pool = pool,
-                                         .tiers = std::move(tiers),
                                          .catalogue = std::move(catalogue),
                                          .clock = clock});
   State& s = *state;
-  s.stats.cached = CachedTokens(s.tiers);
-  s.planner = std::move(planner);
   s.tree = std::make_unique<PrefixTree>(pool, std::move(policy));
-  SHALE_ASSIGN(s.candidates, Candidates::create(
-                                 s.options.methods, pool.shape(), s.tiers, s.costs,
-                                 [&s](const EntryKey& key, const Method& method, double keep) {
-                                   return s.quality(key, method, keep);
-                                 },
-                                 s.options.tables));
-  for (const Method& method : s.candidates->methods()) {
-    SHALE_ASSIGN(const ScorerNeeds needs, s.needs_of(method));
-    const std::string missing =
-        missing_needs({.rope = needs.rope, .calibration = needs.calibration}, s.options.model.given());
-    if (!missing.empty()) return fail(ErrorCode::kInvalidArgument, "{} needs {}", method.text(), missing);
-    s.needs = s.needs | needs;
-  }
-  s.context.emplace(
-      JobContext{pool, s.tiers, s.fingerprint, s.options.scorers, s.options.model, s.options.tables, s.stats});
-  s.start_placement();
+  SHALE_TRY(s.choose_methods());
+  SHALE_TRY(s.open_store(std::move(tiers)));
+  s.stats.cached = CachedTokens(s.tiers);
   s.recall_costs();
-  for (std::uint32_t tier = 0; tier < s.tiers.size(); ++tier) SHALE_TRY(s.scan(tier));
-  s.adopt_placements();
   return std::unique_ptr<Cache>(new Cache(std::move(state)));
 }
 
@@ -125,8 +119,9 @@ Cache::Cache(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 // What a catalogue that cannot be written does not learn is advice: nothing else is lost.
 Cache::~Cache() {
-  state_->jobs.clear();
+  state_->saving.clear();
   if (state_->catalogue) static_cast<void>(state_->catalogue->together([&] { return state_->remember(); }));
+  state_->store.reset();
 }
 
 Status Cache::State::remember() {
@@ -134,7 +129,7 @@ Status Cache::State::remember() {
   for (const auto& [quantizer, bytes_per_s] : costs.decode_rates()) {
     SHALE_TRY(catalogue->record_decode(quantizer, bytes_per_s));
   }
-  for (const auto& tier : tiers) {
+  for (const Tier* tier : tiers) {
     const TierSpeed speed = tier->speed();
     if (speed.samples == 0) continue;
     SHALE_TRY(
@@ -142,32 +137,44 @@ Status Cache::State::remember() {
                                 {speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples}));
   }
   const double now_s = clock.now_s();
-  for (const Entry* entry : std::as_const(index).all()) {
-    const Frequency& here = entry->accesses_here;
-    if (here.count() == 0) continue;
-    SHALE_TRY(catalogue->record_entry({.key = entry->key,
-                                       .tokens = static_cast<std::uint32_t>(entry->tokens.size()),
-                                       .frequency = here.value(here.last_access_s()),
-                                       .accesses = here.count(),
-                                       .age_s = now_s - here.last_access_s(),
-                                       .recompute_s = entry->recompute_s,
-                                       .label = entry->label},
-                                      options.frequency_half_life_s));
+  for (const auto& [run, here] : used) {
+    EntryRecord record{.key = run,
+                       .tokens = here.tokens,
+                       .frequency = here.accesses.value(here.accesses.last_access_s()),
+                       .accesses = here.accesses.count(),
+                       .age_s = now_s - here.accesses.last_access_s(),
+                       .recompute_s = here.recompute_s,
+                       .label = here.label};
+    // What was used and not stored here was described by whoever stored it.
+    if (here.label.empty() || here.recompute_s == 0) {
+      if (const auto known = catalogue->entry(run)) {
+        if (here.label.empty()) record.label = known->label;
+        if (here.recompute_s == 0) record.recompute_s = known->recompute_s;
+      }
+    }
+    SHALE_TRY(catalogue->record_entry(record, options.frequency_half_life_s));
   }
   return {};
 }
 
-const std::optional<Error>& Cache::warning() const { return state_->warning; }
+Cache::State::Used& Cache::State::use(const Hash128& run) {
+  Used& here = used.try_emplace(run, Frequency(options.frequency_half_life_s)).first->second;
+  here.accesses.access(clock.now_s());
+  return here;
+}
+
 const Fingerprint& Cache::fingerprint() const { return state_->fingerprint; }
 PagePool& Cache::pool() { return state_->pool; }
 const PagePool& Cache::pool() const { return state_->pool; }
-std::span<const std::unique_ptr<Tier>> Cache::tiers() const { return state_->tiers; }
+Store& Cache::store() { return *state_->store; }
+const Store& Cache::store() const { return *state_->store; }
+std::span<Tier* const> Cache::tiers() const { return state_->tiers; }
 Catalogue* Cache::catalogue() { return state_->catalogue.get(); }
+CostModel& Cache::costs() { return state_->costs; }
 const CostModel& Cache::costs() const { return state_->costs; }
 const Clock& Cache::clock() const { return state_->clock; }
-EntryIndex& Cache::index() { return state_->index; }
-const Candidates& Cache::candidates() const { return *state_->candidates; }
 const CacheOptions& Cache::options() const { return state_->options; }
+const std::vector<Method>& Cache::methods() const { return state_->methods; }
 const CacheStats& Cache::stats() const { return state_->stats; }
 
 void Cache::note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds) {
@@ -176,8 +183,27 @@ void Cache::note_prefill(std::uint32_t tokens, std::uint32_t depth, double secon
   state_->prefills.push_back({tokens, depth, seconds});
 }
 
-void Cache::note_decode(std::string_view quantizer, std::uint64_t bytes, double seconds) {
-  state_->costs.decoded(quantizer, bytes, seconds);
+std::vector<BlockKey> Cache::State::keys_of(std::span<const std::int32_t> tokens) const {
+  return block_keys("", tokens, block_tokens());
+}
+
+std::uint32_t Cache::block_tokens() const { return state_->block_tokens(); }
+
+std::uint32_t Cache::whole_blocks(std::size_t tokens) const {
+  return static_cast<std::uint32_t>(tokens - tokens % block_tokens());
+}
+
+std::vector<BlockKey> Cache::keys_of(std::span<const std::int32_t> tokens) const { return state_->keys_of(tokens); }
+
+Hash128 Cache::run_of(std::span<const std::int32_t> tokens) const {
+  const std::vector<BlockKey> keys = keys_of(tokens);
+  return keys.empty() ? Hash128{} : run_name(keys.back());
+}
+
+Status Cache::check_integrity() {
+  SHALE_TRY(state_->store->check_integrity());
+  SHALE_TRY(state_->tree->check_integrity());
+  return state_->pool.check_integrity();
 }
 
 }  // namespace shale

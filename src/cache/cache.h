@@ -1,12 +1,13 @@
-// Where placement, tiers, codec and pages meet: look up, retrieve, store, manage.
+// Where pool and store meet: an engine's prefixes, in blocks that attention reads now and in extents at rest.
 //
-//   Cache ── owns ──> EntryIndex     what is known: entries and where their copies are
-//                 ──> Tier …         bytes, fast to slow
-//                 ──> PrefixTree     exact pages still in the pool
-//                 ──> JobQueue       encoding, writing, moving: in bounded pieces
+//   Cache ── owns ──> PrefixTree   exact blocks that still lie in the pool
+//                ──> Store         everything at rest: index, tiers, placement, encoding
+//                ──> Catalogue     what was measured: quality of every configuration, costs of this machine
+//                ──> CostModel     what computing and decoding take
 //
-// An entry has one *placed* copy (the configuration that the planner chose) and, while the lowest tier has room beside
-// what is placed there, a *base*: the uncompressed object on the lowest tier, so that every loss can be undone.
+// What is stored are whole blocks of a prompt's tokens, named by a chain of hashes over all tokens before them, so that
+// prompts that begin alike share what they share, wherever a prompt was cut and whoever stored it. The blocks of one
+// segment, which are stored together, are a *run*; its name stands for its tokens and for everything before them.
 //
 // Not thread-safe: the engine's loop owns it. I/O completes on the tiers' own threads. The pool, the clock and every
 // Sequence handed in must outlive it; every Retrieval must be gone before it.
@@ -20,22 +21,33 @@
 #include <string>
 #include <vector>
 
-#include "cache/candidates.h"
+#include "cache/cached_tokens.h"
 #include "cache/catalogue.h"
+#include "cache/compressed_run.h"
 #include "cache/cost_model.h"
-#include "cache/entry_index.h"
-#include "cache/job.h"
 #include "cache/retrieval.h"
-#include "codec/object.h"
 #include "core/clock.h"
 #include "core/executor.h"
 #include "paging/prefix_tree.h"
 #include "placement/placement.h"
 #include "placement/placement_state.h"
 #include "scoring/observations.h"
-#include "tier/tier.h"
+#include "store/store.h"
 
 namespace shale {
+
+// Name of the run that ends with this block.
+Hash128 run_name(const BlockKey& last);
+
+// Everything that must agree before stored bytes may be read: weights, tokenizer, RoPE settings. Two fingerprints are
+// compared by `hash` alone; geometry, element and block are the store's to compare.
+struct Fingerprint {
+  Hash128 hash;
+  std::string model;  // for people
+};
+
+// The namespace in which a store keeps what that model computed (StoreOptions).
+std::string name_space_of(const Fingerprint& fingerprint);
 
 struct CacheOptions {
   std::string planner = "shale";
@@ -52,8 +64,7 @@ struct CacheOptions {
   // Load what is stored even where computing it again is estimated to be faster: for callers that cannot compute, and
   // for measurements.
   bool load_always = false;
-  std::uint32_t entry_tokens_min = 16;                           // shorter segments are not stored
-  double plan_interval_s = 0.5;                                  // between two rounds of planning in idle moments
+  std::uint32_t chunk_tokens = 256;                              // StoreOptions
   std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
 };
 
@@ -73,46 +84,77 @@ struct Backlog {
   bool pool_only = false;  // no tier is asked
 };
 
+// Since the cache was opened. What the store counts, such as damage, bytes by tier and what was compressed or dropped,
+// is in Store::stats().
+struct CacheStats {
+  std::uint64_t lookups = 0, hits = 0;
+  CachedTokens cached = {};
+  std::uint64_t failed_loads = 0;  // of which not every block came: damaged, gone or unreadable
+  std::uint64_t late_loads = 0;    // that a request gave up waiting for
+  std::uint64_t given_up = 0;      // runs that were to be stored, and made room for requests instead
+  double background_seconds = 0;   // encoding, writing and moving, as the engine's thread took part in it
+};
+
+// Tokens that were computed together and are to be found again. Of runs without a whole block nothing is stored.
+struct NewRun {
+  std::vector<std::int32_t> tokens;  // of the chain: from the prompt's first to the run's last
+  std::uint32_t first = 0;           // position of the run's first token; what is stored begins with the block it is in
+  // What scorers may read beside pages, of the run's whole blocks: from the beginning of the block that `first` is in
+  // to the end of the last whole one. May be empty.
+  Observations observations = {};
+  double recompute_s = 0;             // what computing it just cost; 0 when it was not computed
+  std::string label = {};             // for people: a file name, the first words
+  std::optional<Method> method = {};  // store it in this form too, which a request named, at `keep`
+  double keep = 1;
+};
+
 class Cache {
  public:
-  // Scans the tiers (fast to slow, at least one) for objects of this fingerprint. Damaged objects are counted, and what
-  // is abandoned (stored.h) is removed; what cannot be removed is skipped and the first one's error is `warning`. Other
-  // models' are left alone. `catalogue` may be null: then nothing is known of quality and only uncompressed copies are
-  // placed. kInvalidArgument for unknown names, and for candidate methods that need more of the model than it gives.
+  // `tiers` fast to slow, at least one; no two have the same name. Objects of other models are left alone. `catalogue`
+  // may be null: then nothing is known of quality and the planner places uncompressed copies only. kInvalidArgument for
+  // unknown names, and for candidate methods that need more of the model than it gives; errors of Store::open.
   static Result<std::unique_ptr<Cache>> open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
-                                             std::vector<std::unique_ptr<Tier>> tiers,
-                                             std::unique_ptr<Catalogue> catalogue, const Clock& clock);
-  // Remembers in the catalogue how often entries were used and what things cost here. Does not wait for queued work:
-  // call drain first.
+                                             std::vector<StoreTier> tiers, std::unique_ptr<Catalogue> catalogue,
+                                             const Clock& clock);
+  // Remembers in the catalogue how often runs were used and what things cost here. What waits to be encoded is given
+  // up: call drain first.
   ~Cache();
-
-  const std::optional<Error>& warning() const;
 
   const Fingerprint& fingerprint() const;
   PagePool& pool();
   const PagePool& pool() const;
-  std::span<const std::unique_ptr<Tier>> tiers() const;
+  Store& store();
+  const Store& store() const;
+  std::span<Tier* const> tiers() const;  // the store's, fast to slow
   Catalogue* catalogue();
+  CostModel& costs();
   const CostModel& costs() const;
   const Clock& clock() const;  // of the tiers
+  const CacheOptions& options() const;
+  // What the planner chooses from; the first is `full`.
+  const std::vector<Method>& methods() const;
+  const CacheStats& stats() const;
   // The engine computed `tokens` on top of `depth` in this time.
   void note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds);
-  // Decoding so many stored bytes took this time.
-  void note_decode(std::string_view quantizer, std::uint64_t bytes, double seconds);
-  EntryIndex& index();
-  const Candidates& candidates() const;
-  const CacheOptions& options() const;
-  const CacheStats& stats() const;
+
+  std::uint32_t block_tokens() const;
+  // Of `tokens`, those in whole blocks: what of a prefix can be stored.
+  std::uint32_t whole_blocks(std::size_t tokens) const;
+  // Names of the whole blocks of a chain, for calls of store().
+  std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens) const;
+  // Name of the run that ends with the last whole block of a chain, by which qualities, questions and labels are kept;
+  // zero where there is none.
+  Hash128 run_of(std::span<const std::int32_t> tokens) const;
 
   // Fills the empty `sequence` with the longest prefix of `tokens` that is cheaper to fetch than to compute, and starts
-  // reading. At least the last token is left to compute. Counts as an access of every entry along the prefix of which
-  // the prompt holds at least half: sharing a template's head with a document is no use of it. Finding nothing is an
-  // empty retrieval. Never waits.
+  // reading. At least the last token is left to compute. Of the pool, token by token; from tiers in whole blocks. A hit
+  // that ends inside a stored run takes exact blocks of it. Counts as a use of every extent along the prefix. Finding
+  // nothing is an empty retrieval. Never waits.
   Retrieval retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
                      const Backlog& backlog = {});
-  // After Retrieval::failure: counted, and not found again by this process; a damaged object is removed.
-  void report_failure(Retrieval retrieval);
-
+  // After Retrieval::failure: counted, and not found again. What came before the first block that did not stays in the
+  // sequence where it is exact; all else is dropped. Returns the retrieval of what stays.
+  Retrieval keep_what_came(Retrieval retrieval, Sequence& sequence);
   // Nobody waits for the retrieval any longer: counted, and tiers that still owe it bytes are not asked for a while.
   void give_up(Retrieval retrieval);
 
@@ -129,52 +171,37 @@ class Cache {
   std::uint32_t slabs_evictable() const;
   std::uint32_t slabs_waiting_to_be_stored() const;
 
-  struct NewEntry {
-    EntryKey parent;  // of the entry that ends at first_position; zero for a root
-    std::uint32_t first_position = 0;
-    std::vector<std::int32_t> tokens;
-    Observations observations;               // what scorers may read beside its pages; may be empty
-    double recompute_s = 0;                  // what computing it just cost; 0 when it was not computed
-    std::string label;                       // for people: a file name, the first words
-    std::optional<Configuration> placed_as;  // method and keep that a request forced, instead of the planner's choice
-  };
-  EntryKey key_of(const EntryKey& parent, std::span<const std::int32_t> tokens) const;
-  // Queues the entry, whose tokens an exact `sequence` holds at first_position, for storing; its pages stay in the pool
-  // until encoded. Of entries that are stored already, observations are kept that were not stored with them; nothing
-  // happens for those too short. Returns its key.
-  EntryKey store(NewEntry entry, const Sequence& sequence);
+  // Stores the whole blocks of the run that are not at rest yet, of an exact `sequence` that holds its chain; their
+  // pages stay in the pool until they are encoded. Returns its name.
+  Hash128 store(NewRun run, const Sequence& sequence);
 
   // What the scorers of the candidate methods read, and what one method's reads: nothing where it has no scorer.
   const ScorerNeeds& needs() const;
   Result<ScorerNeeds> needs(const Method& method) const;
-  // What those needs lack of an entry, in words; empty where it can be ranked.
+  // What those needs lack of a run, in words; empty where it can be ranked.
   std::string missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const;
-  // Asks for those stored with an entry.
-  StoredObservations stored_observations(const EntryKey& key);
 
-  // Compresses at once what `store` would later: for requests that name a method, and for profiling. `from` holds the
-  // entry's tokens at first_position.
-  Result<ObjectBytes> compress(const NewEntry& entry, const Method& method, const Sequence& from, Executor& executor);
-  // Appends the object's tokens at `keep` to `into`.
-  Status decompress(const ObjectBytes& object, double keep, Sequence& into, Executor& executor);
+  // What compressing in memory goes by (compressed_run.h), so that the result is what the store would keep. Refers to
+  // the options.
+  RunCodec codec() const;
+  // Compresses the run's whole blocks at once, for profiling. `from` holds the run's chain.
+  Result<CompressedRun> compress(const NewRun& run, const Method& method, const Sequence& from, Executor& executor);
+  // Appends the run's tokens at `keep` to `into` (RunExpander), evicting from the prefix tree where the pool has no
+  // room: begins to, and at once.
+  Result<RunExpander> expand(const CompressedRun& run, double keep, Sequence& into);
+  Status decompress(const CompressedRun& run, double keep, Sequence& into, Executor& executor);
 
-  // Everything that the planner would see now, placements as they will be once queued work is done.
-  Problem problem() const;
-  // The planner's turn; its moves are queued.
-  void plan();
   // Does one bounded piece (about a millisecond a thread) of queued work; false when there is nothing to do now.
   bool work(Executor& executor);
   // Gives up storing what is worth least of what waits for it, counted in stats().given_up: its pages are the pool's
   // again. False where nothing waits that could be given up.
   bool give_up_storing();
-  // Works until nothing is queued or being written.
+  // Works until nothing is queued or being written. Blocks.
   void drain(Executor& executor);
   bool idle() const;
 
-  // Removes an entry and everything stored of it. kNotFound; kBusy while it is being read or written.
-  Status remove(const EntryKey& key);
-
-  Status check_integrity() const;
+  // Blocks until nothing is queued.
+  Status check_integrity();
 
  private:
   struct State;

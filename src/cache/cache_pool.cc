@@ -1,68 +1,61 @@
-// The block pool, as the placement counts it: which entries' tokens it holds.
+// The block pool: what it holds of prefixes, and what the placement is told of that.
 #include <algorithm>
+#include <cassert>
 
 #include "cache/cache_state.h"
 
 namespace shale {
-
 namespace {
 
-constexpr std::size_t kPooledLookedAtARound = 32;
+constexpr std::size_t kPooledMax = 256;  // chains; of older ones the store believes what it was told last
+constexpr std::size_t kPooledLookedAtARound = 8;
 
 }  // namespace
 
-// Of the entry's tokens, that lie in the pool; none where what it continues is not known.
-double Cache::State::share_in_pool(const Entry& entry) const {
-  std::vector<const Entry*> chain = {&entry};
-  while (chain.back()->first_position > 0) {
-    const Entry* above = index.find(chain.back()->parent);
-    if (!above || above->end_position() != chain.back()->first_position) return 0;
-    chain.push_back(above);
+// What the pool holds is worth less on a tier.
+void Cache::State::note_in_pool(std::span<const std::int32_t> tokens) {
+  std::vector<BlockKey> keys = keys_of(tokens);
+  if (keys.empty()) return;
+  const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.keys.back() == keys.back(); });
+  const auto blocks = static_cast<std::uint32_t>(keys.size());
+  if (same != pooled.end() && same->blocks == blocks) return;
+  store->in_pool(keys, blocks);
+  if (same != pooled.end()) {
+    same->blocks = blocks;
+    return;
   }
-  std::vector<std::int32_t> tokens;
-  for (auto each = chain.rbegin(); each != chain.rend(); ++each) {
-    tokens.insert(tokens.end(), (*each)->tokens.begin(), (*each)->tokens.end());
-  }
-  const std::uint32_t matched = tree->match(tokens);
-  if (matched <= entry.first_position) return 0;
-  return static_cast<double>(matched - entry.first_position) / static_cast<double>(entry.tokens.size());
+  if (pooled.size() == kPooledMax) pooled.pop_front();
+  pooled.push_back({{tokens.begin(), tokens.end()}, std::move(keys), blocks});
 }
 
-void Cache::State::note_in_pool(const Entry& entry, double share) {
-  const auto at = planned.find(entry.key);
-  if (at == planned.end() || !at->second.slot) return;
-  if (at->second.pool_share == 0 && share > 0) pooled.push_back(entry.key);
-  at->second.pool_share = share;
-  placement->in_pool(*at->second.slot, share);
-}
-
-// The pool holds so many tokens of the chain.
-void Cache::State::note_in_pool(std::span<const EntryIndex::Link> chain, std::uint32_t tokens) {
-  for (const EntryIndex::Link& link : chain) {
-    const std::uint32_t first = link.entry->first_position;
-    const std::uint32_t covered = tokens > first ? std::min(tokens - first, link.matched) : 0;
-    note_in_pool(*link.entry, static_cast<double>(covered) / static_cast<double>(link.entry->tokens.size()));
-  }
-}
-
-// What the pool has evicted since, it holds no more; a few entries a round.
+// What the pool has evicted since, it holds no more; a few chains a round.
 void Cache::State::look_at_pool() {
   if (tree->evictions() == evictions_looked_at) return;
-  const std::size_t pooled_before = pooled.size();
-  for (std::size_t i = 0; i < std::min(kPooledLookedAtARound, pooled_before); ++i) {
-    const EntryKey key = pooled.front();
+  const std::size_t before = pooled.size();
+  for (std::size_t i = 0; i < std::min(kPooledLookedAtARound, before); ++i) {
+    Pooled chain = std::move(pooled.front());
     pooled.pop_front();
-    const Entry* entry = index.find(key);
-    const auto at = planned.find(key);
-    if (!entry || at == planned.end()) continue;
-    const double share = share_in_pool(*entry);
-    if (share > 0) pooled.push_back(key);
-    if (share != at->second.pool_share) {
-      at->second.pool_share = share;
-      if (at->second.slot) placement->in_pool(*at->second.slot, share);
-    }
+    const std::uint32_t blocks = tree->match(chain.tokens) / block_tokens();
+    if (blocks != chain.blocks) store->in_pool(chain.keys, blocks);
+    chain.blocks = blocks;
+    if (blocks > 0) pooled.push_back(std::move(chain));
   }
-  if (pooled_before <= kPooledLookedAtARound) evictions_looked_at = tree->evictions();
+  if (before <= kPooledLookedAtARound) evictions_looked_at = tree->evictions();
 }
+
+void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence) {
+  assert(!sequence.lossy());
+  // Without room for the bookkeeping the pages are simply not shared.
+  if (state_->tree->insert(tokens, sequence)) state_->note_in_pool(tokens);
+}
+
+std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
+
+std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens) const {
+  return state_->tree->in_use(tokens);
+}
+
+bool Cache::make_room(std::uint32_t slabs) { return state_->tree->make_room(slabs); }
+std::uint32_t Cache::slabs_evictable() const { return state_->tree->evictable(); }
 
 }  // namespace shale

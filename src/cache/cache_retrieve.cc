@@ -1,233 +1,210 @@
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <utility>
 
 #include "cache/cache_state.h"
+#include "codec/sequence_view.h"
 
 namespace shale {
-
 namespace {
 
-bool serves(const StoredObject& object, const Demand& demand) {
-  return demand.named() && object.serves(*demand.method, demand.keep);
+constexpr double kLeftAloneS = 10;
+// Of what was never measured nobody knows what it does to answers: it is saved as worth nothing.
+constexpr double kMeasured = 1e-6;
+
+StoreNeeds store_needs(const Demand& demand, bool measured) {
+  StoreNeeds needs;
+  needs.exact = demand.exact || (!measured && !demand.named());
+  needs.quality_min = measured ? kMeasured : std::numeric_limits<double>::infinity();
+  if (demand.named()) {
+    needs.method = demand.method;
+    needs.keep = demand.keep;
+  }
+  return needs;
 }
+
+std::uint32_t end_of(const StoreLookup::Segment& segment) { return segment.first_block + segment.blocks; }
 
 }  // namespace
 
-// The copy that serves this request best, by the planner's own measure; null when none is acceptable. A hit that ends
-// inside an entry takes exact copies only: over a lossy beginning, all that is computed next would be lossy too, and be
-// kept from being stored.
-const StoredObject* Cache::State::choose_copy(const EntryIndex::Link& link, const Demand& demand) const {
-  const Entry& entry = *link.entry;
-  const bool whole = link.matched == entry.tokens.size();
-  if (demand.named() && whole) {
-    const auto named =
-        std::ranges::find_if(entry.objects, [&](const StoredObject& object) { return serves(object, demand); });
-    const StoredObject* object = named == entry.objects.end() ? entry.full_copy() : &*named;
-    return object && is_late(object->tier) ? nullptr : object;
+std::uint8_t Cache::State::tiers_left_alone() const {
+  std::uint8_t bits = 0;
+  for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
+    if (clock.now_s() < left_alone_until_s[tier]) bits = static_cast<std::uint8_t>(bits | 1u << tier);
   }
-  const StoredObject* best = nullptr;
-  double best_worth = 0;
-  for (const StoredObject& object : entry.objects) {
-    if ((demand.exact || !whole) && !object.method().is_full()) continue;
-    if (is_late(object.tier)) continue;
-    const std::optional<double> known = quality(entry.key, object.method(), object.keep());
-    if (!known) continue;  // never measured: no surprises
-    const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
-    const double worth =
-        options.alpha * *known - candidates->load_s(object.method(), object.keep(), tokens, object.tier);
-    if (!best || worth > best_worth) {
-      best = &object;
-      best_worth = worth;
-    }
-  }
-  return best;
+  return bits;
 }
 
-// Until the read that it owed is there, or it has had time to come back.
-bool Cache::State::is_late(std::uint32_t tier) const {
-  const LateTier& late = late_tiers[tier];
-  if (clock.now_s() >= late.until_s) return false;
-  const auto read = late.read.lock();
-  return read && !read->ready();
+// A hit that ends inside a run takes exact blocks of it: over a lossy beginning, all that is computed next would be
+// lossy too, and be kept from being stored.
+StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, StoreNeeds& needs) {
+  StoreLookup found = store->lookup(keys, needs);
+  const auto ends = [&](const StoreLookup::Segment& segment) {
+    return std::ranges::any_of(keys.subspan(end_of(segment) - 1),
+                               [&](const BlockKey& key) { return run_name(key) == segment.run; });
+  };
+  const auto cut = std::ranges::find_if(
+      found.segments, [&](const StoreLookup::Segment& segment) { return !segment.exact && !ends(segment); });
+  if (cut == found.segments.end()) return found;
+  needs.exact_after = cut->first_block;
+  return store->lookup(keys, needs);
+}
+
+// Extents from the first that the pool does not cover, as long as each is there before it would be computed, by its
+// turn behind what is being read and what is being computed.
+Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys,
+                                          const Demand& demand, const Backlog& backlog) {
+  Choice choice;
+  choice.needs = store_needs(demand, catalogue != nullptr);
+  choice.needs.tiers_excluded = tiers_left_alone();
+  const StoreLookup found = look_up(keys, choice.needs);
+  const bool named = demand.named() && !found.segments.empty() && found.segments.front().method == *demand.method;
+  // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
+  const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
+  choice.pool_tokens = in_pool;
+  std::uint32_t covered = in_pool;
+  for (const StoreLookup::Segment& segment : found.segments) {
+    const std::uint32_t end = end_of(segment) * block_tokens();
+    if (end <= in_pool) continue;
+    if (backlog.pool_only) break;
+    const double computed_s = std::max(choice.arrives_s, backlog.compute_s) + costs.prefill_s(end - covered, covered);
+    if (!named && !options.load_always && segment.ready_s >= computed_s) break;
+    choice.segments.push_back(segment);
+    choice.arrives_s = segment.ready_s;
+    choice.end_block = end_of(segment);
+    covered = end;
+  }
+  for (const StoreLookup::Segment& segment : found.segments) {
+    const bool again = &segment != &found.segments.front() && (&segment - 1)->run == segment.run;
+    if (!again) use(segment.run);
+  }
+  if (choice.segments.empty()) {
+    store->touch(keys.first(found.blocks));
+    return choice;
+  }
+  // From where a chunk begins: the pool's share of that one is read again.
+  const StoreLookup::Segment& first = choice.segments.front();
+  const std::uint32_t chunk = options.chunk_tokens / block_tokens(), pool_blocks = in_pool / block_tokens();
+  choice.first_block = std::max(first.first_block, pool_blocks);
+  choice.first_block -= (choice.first_block - first.first_block) % chunk;
+  choice.pool_tokens = choice.first_block * block_tokens();
+  store->touch(keys.first(choice.first_block));
+  return choice;
 }
 
 // Evicts from the prefix tree when the pool has no room.
-Result<ObjectDecoder> Cache::State::start_decoder(const Manifest& manifest, double keep, Bits bits,
-                                                  std::uint32_t tokens, Sequence& into) {
-  const auto start = [&] {
-    return ObjectDecoder::start(manifest, keep, tokens, into, bits, options.model.windows, options.tables);
-  };
-  auto decoder = start();
-  const std::uint32_t slabs = pool.shape().pages_for(static_cast<std::uint32_t>(manifest.tokens.size())) + 1;
-  if (decoder || decoder.error().code != ErrorCode::kFull || !tree->make_room(slabs)) return decoder;
-  return start();
+Status Cache::State::append(Sequence& sequence, std::uint32_t tokens) {
+  Status appended = sequence.append(tokens);
+  if (appended || !tree->make_room(pool.shape().pages_for(tokens))) return appended;
+  return sequence.append(tokens);
 }
 
-// Entries from the first that the pool does not cover, as long as each is there before it would be computed, by its
-// turn behind what is being read and what is being computed.
-Cache::State::Sources Cache::State::choose_sources(std::span<const std::int32_t> wanted, const Demand& demand,
-                                                   const Backlog& backlog) {
-  const std::vector<EntryIndex::Link> chain = index.match(wanted);
-  const double now_s = clock.now_s();
-  for (const EntryIndex::Link& link : chain) {
-    if (2 * std::size_t{link.matched} >= link.entry->tokens.size()) touch(*link.entry, now_s);
-  }
-
-  // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
-  const StoredObject* first = chain.empty() || !demand.named() ? nullptr : choose_copy(chain.front(), demand);
-  const bool named = first && serves(*first, demand);
-  const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
-  if (!named) note_in_pool(chain, in_pool);
-
-  Sources sources{.pool_tokens = in_pool, .loads = {}};
-  std::uint32_t covered = in_pool;
-  std::vector<std::uint64_t> asked_bytes(tiers.size());
-  for (const EntryIndex::Link& link : chain) {
-    const std::uint32_t end = link.entry->first_position + link.matched;
-    if (end <= in_pool) continue;
-    if (backlog.pool_only) break;
-    const StoredObject* object = choose_copy(link, demand);
-    if (!object) break;
-    // What to read of a copy: what a request named, else all that is stored.
-    const bool as_named = serves(*object, demand);
-    const double keep = as_named ? demand.keep : object->keep();
-    const Bits bits = as_named ? *object->serves(*demand.method, keep) : object->bits;
-    const auto stored_tokens = static_cast<std::uint32_t>(link.entry->tokens.size());
-    const Method method = object->manifest->method_at(bits);
-    std::uint64_t& asked = asked_bytes[object->tier];
-    const std::uint64_t bytes = candidates->bytes(method, keep, stored_tokens);
-    const double arrives_s = std::max(sources.arrives_s, tiers[object->tier]->read_eta_s(asked + bytes)) +
-                             costs.decode_s(method.quantizer, bytes);
-    const double computed_s = std::max(sources.arrives_s, backlog.compute_s) + costs.prefill_s(end - covered, covered);
-    const bool pays = named || options.load_always || arrives_s < computed_s;
-    if (!pays) break;
-    sources.loads.push_back({link, object, keep, bits});
-    sources.arrives_s = arrives_s;
-    asked += bytes;
-    covered = end;
-  }
-  // An entry is loaded from its first token on.
-  if (!sources.loads.empty()) sources.pool_tokens = sources.loads.front().link.entry->first_position;
-  return sources;
-}
-
-bool Cache::State::start_load(const LoadChoice& choice, Sequence& sequence, Retrieval& retrieval) {
-  const Manifest& manifest = *choice.object->manifest;
-  auto decoder = start_decoder(manifest, choice.keep, choice.bits, choice.link.matched, sequence);
-  if (!decoder) return false;
-  Retrieval::Load load{.pin = EntryPin(*choice.link.entry),
-                       .object = *choice.object,
-                       .method = manifest.method_at(choice.bits),
-                       .decoder = std::move(*decoder),
-                       .reads = {},
-                       .missing = std::vector<std::uint32_t>(manifest.layer_groups())};
-  Tier& tier = *tiers[choice.object->tier];
-  SourceUsed source{.where = tier.name(),
-                    .method = manifest.method_at(choice.bits),
-                    .keep = manifest.strata_tokens.size() <= 1 ? 1 : kKeepGrid[load.decoder.strata() - 1],
-                    .tokens = choice.link.matched,
-                    .key = manifest.key};
-  const Hash128 name = choice.object->name();
-  choice.link.entry->being_read();  // forgets reads that have ended
-  // The group that computation needs first is asked for first.
-  load.reads.resize(manifest.chunks.size());
-  for (std::uint32_t group = 0; group < manifest.layer_groups(); ++group) {
-    for (const std::uint32_t chunk : load.decoder.chunks()) {
-      if (manifest.group_of(manifest.chunks[chunk]) != group) continue;
-      load.reads[chunk] = tier.read({name, chunk}, manifest.chunks[chunk].bytes);
-      ++load.missing[group];
-      choice.link.entry->reads.emplace_back(load.reads[chunk]);
-      source.bytes += manifest.chunks[chunk].bytes;
+void Cache::State::load(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Choice& choice,
+                        Sequence& sequence, Retrieval& retrieval) {
+  const std::uint32_t block = block_tokens(), count = (choice.end_block - choice.first_block) * block;
+  if (!append(sequence, count)) return;
+  StoreLoadOptions load_options;
+  load_options.needs = choice.needs;
+  load_options.first_block = choice.first_block;
+  load_options.end_block = choice.end_block;
+  load_options.tokens = wanted;
+  auto load = store->load(keys, view_of(sequence, choice.pool_tokens, count), load_options);
+  // Another may have had it removed meanwhile.
+  const std::uint32_t blocks = load ? (*load)->blocks() : 0;
+  sequence.truncate(choice.pool_tokens + blocks * block);
+  if (blocks == 0) return;
+  Retrieval::State& loading = *retrieval.state_;
+  loading.load = std::move(*load);
+  loading.first_token = choice.pool_tokens;
+  loading.tokens = loading.tokens_loaded = choice.pool_tokens + blocks * block;
+  loading.expected_s = choice.arrives_s;
+  loading.quantizer = choice.segments.front().method.quantizer;
+  for (const StoreLookup::Segment& segment : choice.segments) {
+    const std::uint32_t first = std::max(segment.first_block, choice.first_block);
+    const std::uint32_t end = std::min(end_of(segment), choice.first_block + blocks);
+    if (first >= end) continue;
+    loading.lossy = loading.lossy || !segment.exact;
+    if (segment.method.quantizer != loading.quantizer) loading.quantizer.clear();
+    const std::uint64_t bytes = segment.bytes * (end - first) / segment.blocks;
+    const std::string& where = tiers[segment.tier]->name();
+    SourceUsed* last = loading.sources.empty() ? nullptr : &loading.sources.back();
+    const bool goes_on = last && last->run == segment.run && last->where == where && last->method == segment.method &&
+                         last->keep == segment.keep;
+    if (goes_on) {
+      last->tokens += (end - first) * block;
+      last->bytes += bytes;
+    } else {
+      loading.sources.push_back({.where = where,
+                                 .method = segment.method,
+                                 .keep = segment.keep,
+                                 .tokens = (end - first) * block,
+                                 .bytes = bytes,
+                                 .run = segment.run});
     }
   }
-  retrieval.tokens_ += choice.link.matched;
-  retrieval.lossy_ = retrieval.lossy_ || !manifest.method.is_full();
-  retrieval.sources_.push_back(std::move(source));
-  retrieval.loads_.push_back(std::move(load));
-  return true;
+  loading.note_plan();
 }
 
 Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
                           const Backlog& backlog) {
   assert(sequence.length() == 0);
   State& s = *state_;
-  Retrieval retrieval;
-  retrieval.costs_ = &s.costs;
-  retrieval.clock_ = &s.clock;
   ++s.stats.lookups;
-  if (tokens.size() < 2) return retrieval;
-
+  if (tokens.size() < 2) return {};
   const auto wanted = tokens.first(tokens.size() - 1);
-  const State::Sources sources = s.choose_sources(wanted, demand, backlog);
-  retrieval.begun_s_ = s.clock.now_s();
-  retrieval.expected_s_ = sources.arrives_s;
-  s.tree->adopt(wanted.first(sources.pool_tokens), sequence, s.clock.now_s());  // of none, too: the request begins
-  if (sources.pool_tokens > 0) {
-    retrieval.tokens_ = sources.pool_tokens;
-    SourceUsed& pool = retrieval.sources_.emplace_back();
+  const std::vector<BlockKey> keys = s.keys_of(wanted);
+  const State::Choice choice = s.choose(wanted, keys, demand, backlog);
+  for (State::Saving& saving : s.saving) {
+    saving.uses += std::ranges::any_of(keys, [&](const BlockKey& key) { return run_name(key) == saving.run; });
+  }
+  Retrieval retrieval;
+  retrieval.state_ = std::make_unique<Retrieval::State>(sequence, s.costs, s.clock);
+  Retrieval::State& found = *retrieval.state_;
+  found.begun_s = s.clock.now_s();
+  found.tokens = choice.pool_tokens;
+  s.tree->adopt(wanted.first(choice.pool_tokens), sequence, s.clock.now_s());  // of none, too: the request begins
+  if (choice.pool_tokens > 0) {
+    SourceUsed& pool = found.sources.emplace_back();
     pool.where = kPoolSource;
-    pool.tokens = sources.pool_tokens;
+    pool.tokens = choice.pool_tokens;
+    s.note_in_pool(wanted.first(choice.pool_tokens));
   }
-  for (const State::LoadChoice& choice : sources.loads) {
-    if (!s.start_load(choice, sequence, retrieval)) break;
-  }
-  for (const SourceUsed& source : retrieval.sources_) s.stats.cached.add(source.where, source.tokens);
-  s.stats.hits += retrieval.tokens_ > 0;
-  s.plan_due = true;
+  if (!choice.segments.empty()) s.load(wanted, keys, choice, sequence, retrieval);
+  for (const SourceUsed& source : found.sources) s.stats.cached.add(source.where, source.tokens);
+  s.stats.hits += found.tokens > 0;
   return retrieval;
 }
 
-void Cache::report_failure(Retrieval retrieval) {
-  if (!retrieval.failure()) return;
-  const Retrieval::Failure failure = *retrieval.failure();
-  retrieval = Retrieval();
-  State& s = *state_;
-  // Forgotten by this process in any case; what only could not be read now may be sound, and others may read it.
-  if (failure.error.code == ErrorCode::kCorrupt) {
-    ++s.stats.corrupt_objects;
-    if (!remove_object(*s.tiers[failure.tier], failure.object)) ++s.stats.stuck_objects;
-  } else {
-    ++s.stats.failed_reads;
+Retrieval Cache::keep_what_came(Retrieval retrieval, Sequence& sequence) {
+  if (!retrieval.failure()) return retrieval;
+  ++state_->stats.failed_loads;
+  Retrieval::State& came = *retrieval.state_;
+  const std::uint32_t tokens = came.failure->block * state_->block_tokens();
+  if (came.lossy || tokens == 0) {
+    sequence.clear();
+    return {};
   }
-  if (Entry* entry = s.index.find(failure.key)) {
-    entry->forget(failure.object, failure.tier);
-    s.forget_if_gone(*entry);
+  sequence.truncate(tokens);
+  came.failure.reset();
+  came.tokens = came.tokens_loaded = tokens;
+  std::uint32_t left = tokens;
+  for (SourceUsed& source : came.sources) {
+    source.tokens = std::min(source.tokens, left);
+    left -= source.tokens;
   }
-  s.plan_due = true;
+  std::erase_if(came.sources, [](const SourceUsed& source) { return source.tokens == 0; });
+  return retrieval;
 }
 
 void Cache::give_up(Retrieval retrieval) {
-  constexpr double kLeftAloneS = 10;
   State& s = *state_;
   ++s.stats.late_loads;
-  for (const Retrieval::Load& load : retrieval.loads_) {
-    const auto owed = std::ranges::find_if(load.reads, [](const auto& read) { return read && !read->ready(); });
-    if (owed != load.reads.end()) s.late_tiers[load.object.tier] = {*owed, s.clock.now_s() + kLeftAloneS};
+  if (retrieval.loaded()) return;
+  const std::uint32_t owing = retrieval.state_->load->owing();
+  for (std::size_t tier = 0; tier < s.tiers.size(); ++tier) {
+    if (owing >> tier & 1) s.left_alone_until_s[tier] = s.clock.now_s() + kLeftAloneS;
   }
 }
-
-void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence) {
-  assert(!sequence.lossy());
-  // Without room for the bookkeeping the pages are simply not shared.
-  if (state_->tree->insert(tokens, sequence)) {
-    state_->note_in_pool(state_->index.match(tokens), static_cast<std::uint32_t>(tokens.size()));
-  }
-}
-
-std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
-
-std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens) const {
-  return state_->tree->in_use(tokens);
-}
-
-// What the pool gives up is worth more on a tier.
-bool Cache::make_room(std::uint32_t slabs) {
-  const bool made = state_->tree->make_room(slabs);
-  state_->plan_due = state_->plan_due || state_->tree->evictions() != state_->evictions_looked_at;
-  return made;
-}
-
-std::uint32_t Cache::slabs_evictable() const { return state_->tree->evictable(); }
 
 }  // namespace shale

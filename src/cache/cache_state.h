@@ -1,13 +1,12 @@
 // The parts of a cache, shared by the files that implement it: cache.cc (opening), cache_retrieve.cc, cache_store.cc,
-// cache_plan.cc, cache_pool.cc, cache_work.cc.
+// cache_pool.cc.
 #pragma once
 
 #include <deque>
+#include <list>
 #include <unordered_map>
 
 #include "cache/cache.h"
-#include "cache/job_queue.h"
-#include "placement/placement_state.h"
 
 namespace shale {
 
@@ -15,98 +14,103 @@ struct Cache::State {
   CacheOptions options;
   Fingerprint fingerprint;
   PagePool& pool;
-  std::vector<std::unique_ptr<Tier>> tiers;
   std::unique_ptr<Catalogue> catalogue;
   const Clock& clock;
 
-  EntryIndex index = {};
   CostModel costs = {};
   CacheStats stats = {};
-  std::unique_ptr<Planner> planner = {};
-  std::optional<Candidates> candidates = {};
-  ScorerNeeds needs = {};  // of the candidates' scorers
+  std::vector<Method> methods = {Method::full()};
+  ScorerNeeds scorer_needs = {};           // of the candidates' scorers
+  std::vector<std::string> rankings = {};  // of those that read what only computing shows
   std::unique_ptr<PrefixTree> tree = {};
-  std::optional<JobContext> context = {};
-  struct Planned {
-    Configuration placed = {};             // its placed copy, or what that will be once its jobs are done
-    std::optional<PlacementSlot> slot{};   // once the placement knows the entry
-    std::vector<std::uint64_t> held = {};  // by tier: bytes of its chunks
-    double pool_share = 0;                 // of its tokens, that the pool held when last looked
-  };
-  std::unordered_map<EntryKey, Planned> planned = {};
-  std::unique_ptr<PlacementBackend> mover = {};  // queues the jobs that carry out what the placement decides
-  std::unique_ptr<PlacementState> placement = {};
-  std::vector<Entry*> by_slot = {};
-  std::size_t revised = 0;                // the slot up to which candidates were looked at again
-  std::vector<std::uint64_t> held = {};   // by tier: of all entries
-  std::deque<EntryKey> pooled = {};       // whose pool_share is not 0
-  std::uint64_t evictions_looked_at = 0;  // of the pool, when last looked
-  JobQueue jobs = {};
+  std::vector<Tier*> tiers = {};  // the store's
+  std::unique_ptr<Store> store = {};
   std::deque<PrefillRecord> prefills = {};  // of this process, for the next one
-  std::optional<Error> warning = {};
-  // A tier that a request gave up waiting for is left alone until what it owes has come, or for a while.
-  struct LateTier {
-    std::weak_ptr<TierRead> read;
-    double until_s = 0;
-  };
-  std::vector<LateTier> late_tiers = std::vector<LateTier>(tiers.size());
-  bool plan_due = false;
-  double planned_at_s = 0;
+  double refreshed_at_s = 0;                // the catalogue
 
-  std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers.size() - 1); }
-  bool keeps_everything() const { return tiers.back()->capacity_bytes() == kUnlimited; }
-  std::optional<double> quality(const EntryKey& key, const Method& method, double keep) const;
-  void forget_if_gone(Entry& entry);
+  // Runs on their way into the store, whose pages stay in the pool until they are encoded.
+  struct Saving {
+    std::unique_ptr<StoreSave> save;
+    Sequence held;
+    Hash128 run;
+    double recompute_s;
+    std::uint32_t uses = 1;  // since it was handed over
+  };
+  std::list<Saving> saving = {};
+
+  // Of each run that was used or stored here, what the catalogue is told of it.
+  struct Used {
+    Frequency accesses;
+    std::uint32_t tokens = 0;
+    double recompute_s = 0;
+    std::string label = {};
+  };
+  std::unordered_map<Hash128, Used> used = {};
+
+  // A tier that a request gave up waiting for is left alone until then.
+  std::vector<double> left_alone_until_s = {};
+
+  // Chains of which the pool holds something, as the store was told.
+  struct Pooled {
+    std::vector<std::int32_t> tokens;
+    std::vector<BlockKey> keys;
+    std::uint32_t blocks = 0;
+  };
+  std::deque<Pooled> pooled = {};
+  std::uint64_t evictions_looked_at = 0;  // of the pool, when last looked
+
+  std::uint32_t block_tokens() const { return pool.shape().page_tokens; }
+  std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens) const;
 
   // cache.cc
+  Status choose_methods();
+  Result<ScorerNeeds> needs_of(const Method& method) const;
+  Status open_store(std::vector<StoreTier> tiers);
   void recall_costs();
-  Status scan(std::uint32_t tier);
-  void skip_unusable(Tier& tier, const StoredManifest& stored);
-  void adopt_placements();
   Status remember();
+  Used& use(const Hash128& run);
 
   // cache_retrieve.cc
-  struct LoadChoice {
-    EntryIndex::Link link;
-    const StoredObject* object;
-    double keep;
-    Bits bits;
+  struct Choice {
+    StoreNeeds needs;
+    std::vector<StoreLookup::Segment> segments;  // that are loaded, the first of which may begin before first_block
+    std::uint32_t pool_tokens = 0;
+    std::uint32_t first_block = 0, end_block = 0;  // that are loaded
+    double arrives_s = 0;                          // until all of them are there, as estimated
   };
-  struct Sources {
-    std::uint32_t pool_tokens;
-    std::vector<LoadChoice> loads;
-    double arrives_s = 0;  // until all of them are there, as estimated
-  };
-  Sources choose_sources(std::span<const std::int32_t> wanted, const Demand& demand, const Backlog& backlog);
-  bool is_late(std::uint32_t tier) const;
-  const StoredObject* choose_copy(const EntryIndex::Link& link, const Demand& demand) const;
-  bool start_load(const LoadChoice& choice, Sequence& sequence, Retrieval& retrieval);
-  Result<ObjectDecoder> start_decoder(const Manifest& manifest, double keep, Bits bits, std::uint32_t tokens,
-                                      Sequence& into);
+  Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Demand& demand,
+                const Backlog& backlog);
+  StoreLookup look_up(std::span<const BlockKey> keys, StoreNeeds& needs);
+  std::uint8_t tiers_left_alone() const;
+  Status append(Sequence& sequence, std::uint32_t tokens);
+  void load(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Choice& choice,
+            Sequence& sequence, Retrieval& retrieval);
 
   // cache_store.cc
-  Result<ScorerNeeds> needs_of(const Method& method) const;
-  Configuration place(Entry& entry);
-
-  // cache_work.cc
-  void settle(Entry& entry);
-
-  // cache_plan.cc
-  class Mover;
-  void start_placement();
-  bool has_source(const Entry& entry) const;
-  void touch(Entry& entry, double now_s);
-  void catch_up();
-  void revise(Entry& entry, bool pinned);
-  void revise_some();
-  void note_capacities();
-  void queue_move(Entry& entry, const Configuration& to);
+  bool release_saved();
 
   // cache_pool.cc
-  double share_in_pool(const Entry& entry) const;
-  void note_in_pool(const Entry& entry, double share);
-  void note_in_pool(std::span<const EntryIndex::Link> chain, std::uint32_t tokens);
+  void note_in_pool(std::span<const std::int32_t> tokens);
   void look_at_pool();
+};
+
+struct Retrieval::State {
+  Sequence& sequence;
+  CostModel& costs;
+  const Clock& clock;
+  std::uint32_t tokens = 0, tokens_loaded = 0;
+  bool lossy = false;
+  std::vector<SourceUsed> sources = {};
+  std::uint32_t first_token = 0;  // that is loaded
+  std::string quantizer = {};     // of all that is loaded; empty where it is of several
+  double begun_s = 0;
+  double expected_s = 0;              // from then to the last byte
+  std::unique_ptr<StoreLoad> load{};  // null: nothing is left to come
+  bool planned = false;               // the sequence holds the pages that will be written, and no others
+  std::optional<Failure> failure = {};
+
+  bool note_plan();
+  void note_end();
 };
 
 }  // namespace shale

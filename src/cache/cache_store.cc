@@ -1,80 +1,64 @@
+// Runs into the store: behind the engine's loop, and at once.
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "cache/cache_state.h"
-#include "cache/stored_observations.h"
+#include "codec/sequence_view.h"
 #include "core/stopwatch.h"
 #include "scoring/scorer.h"
 
 namespace shale {
+namespace {
 
-EntryKey Cache::key_of(const EntryKey& parent, std::span<const std::int32_t> tokens) const {
-  return entry_key(state_->fingerprint, parent, tokens);
-}
+constexpr double kPieceS = 1e-3;
+constexpr double kRefreshEveryS = 0.5;
 
-// Where the new entry goes, after everybody else made room for it.
-Configuration Cache::State::place(Entry& entry) {
-  const Stopwatch planning(clock, stats.planning_seconds);
-  const EntryPin source(entry);  // its pages are at hand: every configuration can be made
-  Planned& own = planned[entry.key];
-  own.placed = {};
-  catch_up();
-  revise(entry, false);
-  note_in_pool(entry, share_in_pool(entry));
-  placement->place(*own.slot);
-  return candidates->configuration(placement->placed(*own.slot));
-}
+}  // namespace
 
-EntryKey Cache::store(NewEntry new_entry, const Sequence& sequence) {
+Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   State& s = *state_;
-  const EntryKey key = key_of(new_entry.parent, new_entry.tokens);
-  const auto tokens = static_cast<std::uint32_t>(new_entry.tokens.size());
-  const bool known = s.index.find(key) != nullptr;
-  if (sequence.lossy() || (!known && tokens < s.options.entry_tokens_min)) return key;
+  const std::uint32_t block = s.block_tokens();
+  const std::vector<BlockKey> keys = s.keys_of(run.tokens);
+  const auto end = static_cast<std::uint32_t>(keys.size());
+  if (end == 0) return {};
+  const Hash128 name = run_name(keys.back());
+  StoreHints hints;
+  hints.first_block = run.first / block;
+  if (sequence.lossy() || sequence.parted() || hints.first_block >= end) return name;
 
-  Entry& entry = s.index.add(key, new_entry.parent, new_entry.first_position, new_entry.tokens);
-  if (!known) {
-    entry.frequency = entry.accesses_here = Frequency(s.options.frequency_half_life_s);
-    entry.access(s.clock.now_s());
-  }
-  if (new_entry.recompute_s > 0) entry.recompute_s = new_entry.recompute_s;
-  if (!new_entry.label.empty()) entry.label = new_entry.label;
-
-  // A forced placement stands.
-  std::vector<CopyTarget> targets;
-  Configuration& placed = s.planned[key].placed;
-  bool base_fits = true;
-  if (new_entry.placed_as) {
-    s.candidates->know(new_entry.placed_as->method);
-    placed = *new_entry.placed_as;
-    placed.keep = placed.method.scorer.empty() ? 1.0 : *std::ranges::lower_bound(kKeepGrid, std::min(placed.keep, 1.0));
-    placed.tier = std::min<std::uint32_t>(placed.tier, s.lowest());
-  } else if (!known || placed.tier == kDropped) {
-    placed = s.place(entry);
-    base_fits = s.keeps_everything() || s.placement->entry(*s.planned[key].slot).full_copy_bytes > 0;
-  }
-  entry.note_change();
-  if (placed.tier != kDropped && !entry.find(placed.method, placed.tier)) {
-    targets.push_back({placed.method, placed.keep, placed.tier});
-  }
-  // The base: where the planner keeps nothing (the baseline `prefill`), there is none either, nor where it has no room
-  // beside what is placed.
-  const bool is_base = placed.method.is_full() && placed.tier == s.lowest();
-  if (placed.tier != kDropped && !is_base && base_fits && !entry.full_copy())
-    targets.push_back({Method::full(), 1, s.lowest()});
-  const bool full_stays = entry.full_copy() && !new_entry.observations.empty();
-  if (targets.empty() && !full_stays) {
-    s.forget_if_gone(entry);
-    return key;
-  }
-  if (full_stays) s.jobs.push_back(make_observe_job(*s.context, entry, new_entry.observations));
-  if (targets.empty()) return key;
-
+  State::Used& used = s.use(name);
+  used.tokens = end * block - hints.first_block * block;
+  if (run.recompute_s > 0) used.recompute_s = run.recompute_s;
+  if (!run.label.empty()) used.label = run.label;
   Sequence held = sequence.fork();
-  held.truncate(new_entry.first_position + tokens);
-  s.jobs.push_back(make_store_job(*s.context, entry, std::move(held), new_entry.first_position,
-                                  std::move(new_entry.observations), std::move(targets)));
-  return key;
+  held.truncate(end * block);
+  hints.run = name;
+  hints.recompute_s = run.recompute_s;
+  hints.label = std::move(run.label);
+  hints.tokens = run.tokens;
+  hints.rankings = s.rankings;
+  hints.observations = run.observations;
+  const KvView view = view_of(std::as_const(held), run.first / block * block, used.tokens);
+  const double recompute_s =
+      run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(used.tokens, hints.first_block * block);
+  const auto save = [&](StoreHints with, Sequence pages) {
+    auto saving = s.store->save(keys, view, std::move(with));
+    // What has no place in the store is computed again.
+    if (saving && !(*saving)->released()) s.saving.push_back({std::move(*saving), std::move(pages), name, recompute_s});
+  };
+  if (run.method && !run.method->is_full() && !view.geometry.opaque()) {
+    StoreHints named = hints;
+    named.method = *run.method;
+    named.keep = run.method->scorer.empty() ? 1 : run.keep;
+    const auto known = s.catalogue ? s.catalogue->quality_for(name, named.method, named.keep) : std::nullopt;
+    named.quality = known ? known->expected : 0;
+    named.rankings = {};
+    named.observations = std::move(run.observations);
+    save(std::move(named), held.fork());
+  }
+  save(std::move(hints), std::move(held));
+  return name;
 }
 
 Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {
@@ -89,59 +73,96 @@ Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {
   return scorer->needs();
 }
 
-const ScorerNeeds& Cache::needs() const { return state_->needs; }
+const ScorerNeeds& Cache::needs() const { return state_->scorer_needs; }
 Result<ScorerNeeds> Cache::needs(const Method& method) const { return state_->needs_of(method); }
 
 std::string Cache::missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const {
   return missing_needs(needs, tokens, observations, state_->options.model);
 }
 
-StoredObservations Cache::stored_observations(const EntryKey& key) {
-  State& s = *state_;
-  StoredObservations observations;
-  const Entry* entry = s.index.find(key);
-  const StoredObject* full = entry ? entry->full_copy() : nullptr;
-  if (!full || s.is_late(full->tier)) return observations;
-  observations.read_ = s.tiers[full->tier]->read({full->name(), kObservationsPart});
-  observations.manifest_ = full->manifest;
-  observations.stats_ = &s.stats;
-  observations.clock_ = &s.clock;
-  observations.begun_s_ = s.clock.now_s();
-  return observations;
+RunCodec Cache::codec() const {
+  const CacheOptions& options = state_->options;
+  return {options.chunk_tokens, options.scorers, options.model, options.tables};
 }
 
-Result<ObjectBytes> Cache::compress(const NewEntry& entry, const Method& method, const Sequence& from,
-                                    Executor& executor) {
-  State& s = *state_;
-  const std::uint32_t page_tokens = s.pool.shape().page_tokens;
-  std::vector<SlabId> slabs = from.slabs(entry.first_position + static_cast<std::uint32_t>(entry.tokens.size()));
-  slabs.erase(slabs.begin(), slabs.begin() + std::min<std::size_t>(slabs.size(), entry.first_position / page_tokens));
-  Manifest identity;
-  identity.key = key_of(entry.parent, entry.tokens);
-  identity.parent = entry.parent;
-  identity.fingerprint = s.fingerprint;
-  identity.shape = s.pool.shape();
-  identity.first_position = entry.first_position;
-  identity.tokens = entry.tokens;
-  identity.method = method;
-  SHALE_ASSIGN(ObjectEncoder encoder,
-               ObjectEncoder::start(s.pool, std::move(slabs), entry.first_position % page_tokens, std::move(identity),
-                                    s.options.scorers, entry.observations, s.options.model, s.options.tables));
-  while (encoder.step(executor)) {
+Result<CompressedRun> Cache::compress(const NewRun& run, const Method& method, const Sequence& from,
+                                      Executor& executor) {
+  const std::uint32_t first = whole_blocks(run.first), end = whole_blocks(run.tokens.size());
+  if (end <= first) return fail(ErrorCode::kInvalidArgument, "there is no whole block to compress");
+  SHALE_ASSIGN(RunCompressor compressor,
+               RunCompressor::start(codec(), from, first, end - first, method, run.observations));
+  for (bool more = true; more;) {
+    SHALE_ASSIGN(more, compressor.step(executor));
   }
-  const auto encoded = std::make_shared<const ObjectEncoder::Encoded>(encoder.finish());
-  return object_bytes(encoded, static_cast<std::uint32_t>(encoded->manifest.strata_tokens.size()));
+  return compressor.finish();
 }
 
-Status Cache::decompress(const ObjectBytes& object, double keep, Sequence& into, Executor& executor) {
-  State& s = *state_;
-  const Manifest& manifest = *object.manifest;
-  SHALE_ASSIGN(ObjectDecoder decoder,
-               s.start_decoder(manifest, keep, object.bits, static_cast<std::uint32_t>(manifest.tokens.size()), into));
-  for (std::size_t i = 0; i < decoder.chunks().size(); ++i) {
-    SHALE_TRY(decoder.decode(decoder.chunks()[i], object.chunks[i]->bytes(), executor));
+Result<RunExpander> Cache::expand(const CompressedRun& run, double keep, Sequence& into) {
+  auto expander = RunExpander::start(codec(), run, keep, into);
+  const bool full = !expander && expander.error().code == ErrorCode::kFull;
+  if (!full || !make_room(state_->pool.shape().pages_for(run.tokens))) return expander;
+  return RunExpander::start(codec(), run, keep, into);
+}
+
+Status Cache::decompress(const CompressedRun& run, double keep, Sequence& into, Executor& executor) {
+  SHALE_ASSIGN(RunExpander expander, expand(run, keep, into));
+  for (bool more = true; more;) {
+    SHALE_ASSIGN(more, expander.step(executor));
   }
   return {};
 }
+
+// Gives back the pages of what is encoded.
+bool Cache::State::release_saved() {
+  return std::erase_if(saving, [](const Saving& each) { return each.save->released(); }) > 0;
+}
+
+bool Cache::work(Executor& executor) {
+  State& s = *state_;
+  const Stopwatch background(s.clock, s.stats.background_seconds);
+  if (s.catalogue && s.clock.now_s() - s.refreshed_at_s >= kRefreshEveryS) {
+    s.refreshed_at_s = s.clock.now_s();
+    // What other processes measured meanwhile; without it decisions are merely older.
+    static_cast<void>(s.catalogue->refresh());
+  }
+  s.look_at_pool();
+  const bool worked = s.store->work(executor, kPieceS);
+  return s.release_saved() || worked;
+}
+
+bool Cache::give_up_storing() {
+  State& s = *state_;
+  s.release_saved();
+  const auto least =
+      std::ranges::min_element(s.saving, {}, [](const State::Saving& each) { return each.recompute_s * each.uses; });
+  if (least == s.saving.end()) return false;
+  least->save->cancel();
+  s.saving.erase(least);
+  ++s.stats.given_up;
+  return true;
+}
+
+// Of each run, slabs that nobody but the prefix tree holds beside it.
+std::uint32_t Cache::slabs_waiting_to_be_stored() const {
+  constexpr std::uint32_t kOwnAndTrees = 2;
+  const State& s = *state_;
+  std::uint32_t slabs = 0;
+  for (const State::Saving& each : s.saving) {
+    if (each.save->released()) continue;
+    slabs += static_cast<std::uint32_t>(std::ranges::count_if(
+        each.held.slabs(each.held.length()), [&](SlabId slab) { return s.pool.references(slab) <= kOwnAndTrees; }));
+  }
+  return slabs;
+}
+
+void Cache::drain(Executor& executor) {
+  using namespace std::chrono_literals;
+  while (!idle()) {
+    if (!work(executor)) std::this_thread::sleep_for(200us);  // only I/O is left
+  }
+  static_cast<void>(state_->store->flush());
+}
+
+bool Cache::idle() const { return state_->saving.empty() && state_->store->idle(); }
 
 }  // namespace shale

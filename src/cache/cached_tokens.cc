@@ -4,9 +4,9 @@
 
 namespace shale {
 
-CachedTokens::CachedTokens(std::span<const std::unique_ptr<Tier>> tiers) {
+CachedTokens::CachedTokens(std::span<Tier* const> tiers) {
   sources_.push_back({std::string(kPoolSource), 0});
-  for (const auto& tier : tiers) sources_.push_back({tier->name(), 0});
+  for (const Tier* tier : tiers) sources_.push_back({tier->name(), 0});
 }
 
 std::uint64_t CachedTokens::total() const {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,7 +20,7 @@ class CachedTokens {
   // Of no source yet: they appear in the order in which they are counted.
   CachedTokens() = default;
   // Zero for the pool and for each tier, so that reports name sources that gave nothing, too.
-  explicit CachedTokens(std::span<const std::unique_ptr<Tier>> tiers);
+  explicit CachedTokens(std::span<Tier* const> tiers);
 
   struct Source {
     std::string name;

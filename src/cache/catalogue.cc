@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 #include <utility>
 
 #include "cache/catalogue_schema.h"
@@ -36,6 +37,7 @@ struct Catalogue::State {
   std::string path;
   std::string model;
   WallClock wall_s;
+  std::mutex table_mutex;  // guards the table
   QualityTable table;
   bool in_transaction = false;
   std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
@@ -79,9 +81,9 @@ struct Catalogue::State {
   Status load_table();
 
   // Prepared once, in `prepare_all`.
-  std::optional<SqlStatement> put_quality, get_qualities, all_qualities, put_entry, get_entry, all_entries,
-      forget_entry, forget_qualities, forget_questions, put_question, trim_questions, get_questions, put_delay,
-      get_delay, put_decode, get_decode, put_prefill, trim_prefills, get_prefills, data_version;
+  std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_entry, get_entry,
+      all_entries, forget_entry, forget_qualities, forget_questions, put_question, trim_questions, get_questions,
+      put_delay, get_delay, put_decode, get_decode, put_prefill, trim_prefills, get_prefills, data_version;
   Status prepare_all();
 };
 
@@ -91,6 +93,8 @@ Status Catalogue::State::prepare_all() {
     statement.emplace(std::move(prepared));
     return {};
   };
+  SHALE_TRY(prepare(put_model, "INSERT OR REPLACE INTO model VALUES (?1, ?2)"));
+  SHALE_TRY(prepare(all_models, "SELECT model, name FROM model ORDER BY name, model"));
   SHALE_TRY(prepare(put_quality, "INSERT OR REPLACE INTO quality VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
   SHALE_TRY(
       prepare(get_qualities, fmt::format("SELECT method, keep, agreement, kl, questions, measured_at FROM quality "
@@ -136,16 +140,19 @@ Status Catalogue::State::prepare_all() {
 }
 
 Status Catalogue::State::load_table() {
-  table.clear();
-  return named(all_qualities->each(
+  QualityTable fresh;
+  SHALE_TRY(named(all_qualities->each(
       [&](const SqlRow& row) {
         const auto key = Hash128::parse(row.text(0));
         const auto method = Method::parse(row.text(1));
         if (key && method) {
-          table.record(*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4)));
+          fresh.record(*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4)));
         }
       },
-      model));
+      model)));
+  const std::lock_guard lock(table_mutex);
+  table = std::move(fresh);
+  return {};
 }
 
 double Catalogue::system_wall_s() {
@@ -180,6 +187,19 @@ Status Catalogue::refresh() {
   return {};
 }
 
+Status Catalogue::record_model(std::string_view name) {
+  State& s = *state_;
+  return s.run(*s.put_model, s.model, name);
+}
+
+Result<std::vector<ModelRecord>> Catalogue::models() const {
+  State& s = *state_;
+  const auto read = [](const SqlRow& row) {
+    return ModelRecord{Hash128::parse(row.text(0)).value_or(Hash128{}), row.text(1)};
+  };
+  return s.all<ModelRecord>(*s.all_models, read);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Quality
 
@@ -187,6 +207,7 @@ Status Catalogue::record_quality(const QualityRecord& record) {
   State& s = *state_;
   SHALE_TRY(s.run(*s.put_quality, s.model, record.key.hex(), record.method.text(), record.keep, record.agreement,
                   record.kl, record.questions, s.wall_s()));
+  const std::lock_guard lock(s.table_mutex);
   s.table.record(record.key, record.method, record.keep, record.agreement, record.questions);
   return {};
 }
@@ -207,6 +228,7 @@ Result<std::vector<QualityRecord>> Catalogue::qualities(const Hash128& key) cons
 }
 
 std::optional<Quality> Catalogue::quality_for(const Hash128& key, const Method& method, double keep) const {
+  const std::lock_guard lock(state_->table_mutex);
   return state_->table.quality_for(key, method, keep);
 }
 
@@ -262,7 +284,10 @@ Status Catalogue::forget(const Hash128& key) {
     }
     return {};
   });
-  if (forgotten) s.table.forget(key);
+  if (forgotten) {
+    const std::lock_guard lock(s.table_mutex);
+    s.table.forget(key);
+  }
   return forgotten;
 }
 

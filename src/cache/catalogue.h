@@ -60,6 +60,11 @@ struct PrefillRecord {
   double seconds = 0;
 };
 
+struct ModelRecord {
+  Hash128 fingerprint;
+  std::string name;  // for people
+};
+
 // Errors of every call: kBusy (another process wrote for two seconds), kFull, kIo, kCorrupt; kNotFound as said.
 // Not thread-safe. Any number of processes may have the same file open: each write is one transaction, readers never
 // wait.
@@ -80,12 +85,16 @@ class Catalogue {
 
   const std::optional<Error>& warning() const;
 
+  // What people call this model, and every model that the catalogue was opened for with its name.
+  Status record_model(std::string_view name);
+  Result<std::vector<ModelRecord>> models() const;
+
   // Replaces what was measured for the same (key, method, keep).
   Status record_quality(const QualityRecord& record);
   // Of one entry, by method and keep.
   Result<std::vector<QualityRecord>> qualities(const Hash128& key) const;
-  // From memory, fast enough for every candidate of every plan. Nothing when neither this entry nor any other of the
-  // model was measured at (method, keep).
+  // From memory, fast enough for every candidate of every plan; thread-safe, as nothing else here. Nothing when neither
+  // this entry nor any other of the model was measured at (method, keep).
   std::optional<Quality> quality_for(const Hash128& key, const Method& method, double keep) const;
   // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new.
   Status refresh();

@@ -16,6 +16,7 @@ double attended(double tokens, double depth) { return tokens * (depth + tokens /
 
 void CostModel::prefill(std::uint32_t tokens, std::uint32_t depth, double seconds) {
   if (tokens == 0 || seconds <= 0) return;
+  const std::lock_guard lock(mutex_);
   // Relative errors count alike for short and long prefills.
   const double weight = 1 / (seconds * seconds);
   const double n = tokens;
@@ -29,6 +30,7 @@ void CostModel::prefill(std::uint32_t tokens, std::uint32_t depth, double second
 }
 
 double CostModel::prefill_s(std::uint32_t tokens, std::uint32_t depth) const {
+  const std::lock_guard lock(mutex_);
   if (!known_) return tokens / kGuessTokensPerS;
   const double determinant = nn_ * aa_ - na_ * na_;
   double per_token = nt_ / nn_;
@@ -47,18 +49,31 @@ double CostModel::prefill_s(std::uint32_t tokens, std::uint32_t depth) const {
   return per_token * tokens + per_attended * attended(tokens, depth);
 }
 
+bool CostModel::knows_prefill() const {
+  const std::lock_guard lock(mutex_);
+  return known_;
+}
+
+std::unordered_map<std::string, double> CostModel::decode_rates() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_per_s_;
+}
+
 void CostModel::decoded(std::string_view quantizer, std::uint64_t bytes, double seconds) {
   if (bytes == 0 || seconds <= 0) return;
+  const std::lock_guard lock(mutex_);
   const double rate = static_cast<double>(bytes) / seconds;
   const auto [at, inserted] = bytes_per_s_.emplace(quantizer, rate);
   if (!inserted) at->second += 0.2 * (rate - at->second);
 }
 
 void CostModel::expect_decode(std::string_view quantizer, double bytes_per_s) {
+  const std::lock_guard lock(mutex_);
   if (bytes_per_s > 0) bytes_per_s_.insert_or_assign(std::string(quantizer), bytes_per_s);
 }
 
 double CostModel::decode_s(std::string_view quantizer, std::uint64_t bytes) const {
+  const std::lock_guard lock(mutex_);
   const auto at = bytes_per_s_.find(std::string(quantizer));
   return static_cast<double>(bytes) / (at == bytes_per_s_.end() ? kGuessDecodeBytesPerS : at->second);
 }

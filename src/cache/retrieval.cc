@@ -1,81 +1,94 @@
 #include "cache/retrieval.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <thread>
 #include <utility>
+
+#include "cache/cache_state.h"
 
 namespace shale {
 
-Observations StoredObservations::take() { return read_ && read_->ready() ? wait() : Observations{}; }
+Retrieval::Retrieval() = default;
+Retrieval::~Retrieval() = default;
+Retrieval::Retrieval(Retrieval&&) noexcept = default;
+Retrieval& Retrieval::operator=(Retrieval&&) noexcept = default;
 
-Observations StoredObservations::wait() {
-  if (!read_) return {};
-  return read_observations(std::exchange(read_, nullptr)->take(), *manifest_, *stats_);
+std::uint32_t Retrieval::tokens() const { return state_ ? state_->tokens : 0; }
+std::uint32_t Retrieval::tokens_loaded() const { return state_ ? state_->tokens_loaded : 0; }
+bool Retrieval::lossy() const { return state_ && state_->lossy; }
+
+const std::vector<SourceUsed>& Retrieval::sources() const {
+  static const std::vector<SourceUsed> kNone;
+  return state_ ? state_->sources : kNone;
 }
 
-Status Retrieval::decode(Load& load, std::uint32_t chunk, Executor& executor) {
-  const Manifest& manifest = *load.object.manifest;
-  const auto decoded = [&]() -> Status {
-    SHALE_ASSIGN(const BlobBytes bytes, std::exchange(load.reads[chunk], nullptr)->take());
-    const double start_s = clock_->now_s();
-    SHALE_TRY(load.decoder.decode(chunk, bytes->bytes(), executor));
-    costs_->decoded(load.method.quantizer, bytes->size(), clock_->now_s() - start_s);
-    --load.missing[manifest.group_of(manifest.chunks[chunk])];
-    return {};
-  };
-  Status status = decoded();
-  if (status) return status;
-  failure_ = Failure{manifest.key, load.object.name(), load.object.tier, status.error()};
-  return fail_in(fmt::format("entry {} ({})", manifest.key.hex(), manifest.method.text()), std::move(status).error());
+const std::optional<Retrieval::Failure>& Retrieval::failure() const {
+  static const std::optional<Failure> kNone;
+  return state_ ? state_->failure : kNone;
 }
 
-// By layers over all loads; with `wait` whether or not a chunk has come.
-Result<bool> Retrieval::decode_some(Executor& executor, double budget_s, bool wait) {
-  const double start_s = clock_ ? clock_->now_s() : 0;
-  bool worked = false;
-  std::size_t groups = 0;
-  for (const Load& load : loads_) groups = std::max(groups, load.missing.size());
-  for (std::uint32_t group = 0; group < groups; ++group) {
-    for (Load& load : loads_) {
-      if (group >= load.missing.size() || load.missing[group] == 0) continue;
-      const Manifest& manifest = *load.object.manifest;
-      for (const std::uint32_t chunk : load.decoder.chunks()) {
-        if (manifest.group_of(manifest.chunks[chunk]) != group || !load.reads[chunk]) continue;
-        if (!wait && !load.reads[chunk]->ready()) continue;
-        SHALE_TRY(decode(load, chunk, executor));
-        worked = true;
-        if (clock_->now_s() - start_s >= budget_s) return true;
-      }
-    }
+// Once it is known what each head gets, pages that nothing is written to go back to the pool.
+bool Retrieval::State::note_plan() {
+  if (planned || !load->planned()) return false;
+  planned = true;
+  const std::uint32_t block_tokens = sequence.pool().shape().page_tokens;
+  for (const StoreRun& run : load->runs()) {
+    if (run.method.is_full()) continue;
+    lossy = true;
+    sequence.mark_lossy();
+    if (run.rows.empty()) continue;
+    sequence.keep_rows(first_token + run.first_block * block_tokens, run.blocks * block_tokens, run.rows);
   }
-  return worked;
+  return true;
 }
 
-Result<bool> Retrieval::poll(Executor& executor, double budget_s) { return decode_some(executor, budget_s, false); }
+void Retrieval::State::note_end() {
+  const std::vector<StoreFailure>& failures = load->failures();
+  const auto first = std::ranges::min_element(failures, {}, &StoreFailure::first_block);
+  if (first != failures.end()) {
+    const std::uint32_t block_tokens = sequence.pool().shape().page_tokens;
+    failure = Failure{first_token / block_tokens + first->first_block, first->error};
+  }
+  load.reset();
+}
+
+Result<bool> Retrieval::poll(Executor& executor, double budget_s) {
+  if (loaded()) return false;
+  State& s = *state_;
+  const std::uint64_t decoded_before = s.load->decoded_bytes();
+  const double start_s = s.clock.now_s();
+  const bool done = s.load->poll(executor, budget_s);
+  const bool worked = s.note_plan();
+  const std::uint64_t decoded = s.load->decoded_bytes() - decoded_before;
+  if (decoded > 0 && !s.quantizer.empty()) s.costs.decoded(s.quantizer, decoded, s.clock.now_s() - start_s);
+  if (!done) return worked || decoded > 0;
+  s.note_end();
+  if (s.failure) return std::unexpected(s.failure->error);
+  return true;
+}
 
 bool Retrieval::layer_loaded(std::uint32_t layer) const {
-  return std::ranges::all_of(loads_, [layer](const Load& load) {
-    const std::vector<ChunkInfo>& chunks = load.object.manifest->chunks;
-    const auto chunk = std::ranges::find_if(chunks, [&](const ChunkInfo& each) { return layer < each.end_layer; });
-    return load.missing[load.object.manifest->group_of(*chunk)] == 0;
-  });
+  if (loaded()) return true;
+  // What failed is known at the end: the last layer is not there before.
+  const bool last = layer + 1 == state_->sequence.pool().shape().layers;
+  return !last && state_->planned && state_->load->layer_ready(layer);
 }
 
-bool Retrieval::loaded() const {
-  return std::ranges::all_of(loads_, [](const Load& load) {
-    return std::ranges::all_of(load.missing, [](std::uint32_t missing) { return missing == 0; });
-  });
-}
+bool Retrieval::loaded() const { return !state_ || !state_->load; }
 
 bool Retrieval::late() const {
-  if (loads_.empty() || clock_->now_s() - begun_s_ < late_after_s(expected_s_)) return false;
-  return std::ranges::any_of(loads_, [](const Load& load) {
-    return std::ranges::any_of(load.reads, [](const auto& read) { return read && !read->ready(); });
-  });
+  if (loaded() || state_->clock.now_s() - state_->begun_s < late_after_s(state_->expected_s)) return false;
+  return state_->load->owing() != 0;
 }
 
 Status Retrieval::ensure_all(Executor& executor) {
-  SHALE_TRY(decode_some(executor, std::numeric_limits<double>::infinity(), true));
+  using namespace std::chrono_literals;
+  while (!loaded()) {
+    SHALE_ASSIGN(const bool worked, poll(executor, std::numeric_limits<double>::infinity()));
+    if (!worked) std::this_thread::sleep_for(50us);
+  }
   return {};
 }
 

@@ -14,7 +14,7 @@ namespace shale {
 struct ChatMessage {
   std::string role, content;
   std::vector<Token> tokens = {};  // of `content`; empty: the content is tokenised
-  bool last_uncomputed = false;    // the last of `tokens` was drawn and not computed, so that no entry holds it
+  bool last_uncomputed = false;    // the last of `tokens` was drawn and not computed, so that no pages hold it
 };
 
 // The model's answer as a message of the chat so far.
@@ -23,8 +23,8 @@ ChatMessage spoken(const Response& response);
 // The prompt that asks for the next answer: a stored segment for the system message, one for each turn up to the end of
 // its answer, and last, not stored, what follows up to where the answer begins. Messages are rendered by the model's
 // own template, or as paragraphs where it has none; control tokens are recognised in the template's text alone. What is
-// shorter than `segment_tokens_min`, and would not be stored alone (CacheOptions::entry_tokens_min), begins the next
-// segment. kInvalidArgument with the template's own error.
+// shorter than `segment_tokens_min`, about a block, which alone is not stored, begins the next segment.
+// kInvalidArgument with the template's own error.
 Result<std::vector<Segment>> chat_prompt(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                          std::size_t segment_tokens_min = 16);
 

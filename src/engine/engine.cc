@@ -170,7 +170,7 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
   if (reason != StopReason::kError) storing.answer_done(run);
   unpark(run);
   let_spilled_go(run);
-  run.stored_observations = StoredObservations();
+  run.compression.reset();
   run.retrieval = Retrieval();
   run.sequence.clear();
   done.push_back(std::move(response));

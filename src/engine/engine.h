@@ -22,8 +22,9 @@ namespace shale {
 
 using RequestId = std::uint64_t;
 
-// A stretch of the prompt that is cached as one entry. Prefill never lets a chunk span two segments, so that a request
-// computes the same shapes whether or not earlier segments came from the cache.
+// A stretch of the prompt that is stored as one run: its whole blocks, its last tokens being part of what follows it.
+// Prefill never lets a chunk span two segments, cut so, so that a request computes the same shapes whether or not
+// earlier segments came from a tier.
 struct Segment {
   std::vector<Token> tokens;
   bool store = false;
@@ -37,7 +38,7 @@ struct Request {
   std::vector<std::string> stop;  // text that ends the answer and is not part of it
   Demand demand;
   bool use_cache = true;      // false: compute everything, look at nothing (still stored when segments say so)
-  bool store_answer = false;  // the last segment and the answer become an entry too (a chat turn)
+  bool store_answer = false;  // the last segment and the answer are stored as a run too (a chat turn)
   // Stays inside so many pages, which makes the answer lossy once a token was dropped. Not with a method in `demand`.
   std::optional<PageBudgetOptions> budget;
   bool remember = true;     // its exact pages may serve later requests
@@ -58,7 +59,7 @@ struct Response {
   CachedTokens cached;  // of the prompt
   std::uint32_t computed_tokens() const { return prompt_tokens - static_cast<std::uint32_t>(cached.total()); }
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
-  std::vector<SourceUsed> sources;  // per entry: tier, method, keep, bytes
+  std::vector<SourceUsed> sources;  // per run: tier, method, keep, bytes
   PageBudgetStats budget;           // what staying inside its page budget took
   StopReason stop = StopReason::kLength;
   double queue_seconds = 0;

@@ -46,8 +46,10 @@ struct Engine::State {
   // engine_turn.cc
   bool admit();
   void fetch(Run& run, bool pool_only);
+  void found(Run& run);
   void loaded(Run& run);
   void retry(Run& run);
+  double compress(Run& run, double budget_s);
   bool load();
   bool bring_back(Run& run);
   bool can_compute_again(const Run& run) const;

@@ -90,7 +90,8 @@ bool Engine::State::step_ahead_of_loading() {
     const auto first = std::ranges::find_if(running, [](const auto& run) { return !run->over && run->loading(); });
     if (first == running.end()) return false;
     Run& run = **first;
-    if (run.compress_once_loaded || !run.retrieval.layer_loaded(0) || storing.capture_for(run)) return false;
+    if (run.compress_once_loaded || run.compression) return false;
+    if (!run.retrieval.layer_loaded(0) || storing.capture_for(run)) return false;
     parked = BatchPart{.run = &run, .stretch = run.next(batches.chunk_tokens(0)), .length = run.sequence.length()};
     if (!blocks.append(run, static_cast<std::uint32_t>(parked->stretch.tokens.size()))) {
       parked.reset();
@@ -142,7 +143,7 @@ void Engine::State::computed(Run& run, const Run::Stretch& stretch, double secon
     run.segment_seconds[segment] += seconds;
     cache.note_prefill(count, end - count, seconds);
   }
-  if (end == run.segment_end[segment]) {
+  if (segment < run.segment_end.size() && end == run.segment_end[segment]) {
     if (Status status = storing.segment_computed(run, segment); !status) {
       finish(run, StopReason::kError, std::move(status).error());
     }

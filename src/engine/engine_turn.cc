@@ -13,6 +13,7 @@ constexpr double kLoadShare = 0.25;
 constexpr double kLoadAloneS = 0.01;
 constexpr double kBackgroundMaxS = 0.1;  // of background work saved up
 constexpr double kPauseMaxS = 0.001;
+constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
 
 }  // namespace
 
@@ -65,7 +66,7 @@ void Engine::State::fetch(Run& run, bool pool_only) {
   // Exact KV past the segment that a method is applied to would be of no use.
   const bool apply = named && stored + 1 < run.request.segments.size();
   std::span<const Token> wanted = run.prompt;
-  if (apply) wanted = wanted.first(run.segment_end[stored] + 1);
+  if (apply) wanted = wanted.first(std::min<std::size_t>(run.segment_end[stored] + 1, wanted.size()));
   Demand demand = run.request.demand;
   demand.exact = demand.exact || !run.drawn.empty();  // its answer goes on
   if (run.budget) {
@@ -85,18 +86,20 @@ void Engine::State::fetch(Run& run, bool pool_only) {
     }
     run.retrieval = cache.retrieve(wanted, demand, run.sequence, backlog);
   }
-  if (named && stored < run.request.segments.size() && !pool_only) {
-    run.stored_observations = cache.stored_observations(storing.key_of(run, stored));
-  }
+  found(run);
+  const bool whole = apply && run.computed_from == run.segment_end[stored] && !run.retrieval.lossy();
+  run.compress_once_loaded = whole ? std::optional(stored) : std::nullopt;
+  if (!run.bytes_missing()) loaded(run);
+}
 
+// What the run holds of its prompt, or will once its bytes are there.
+void Engine::State::found(Run& run) {
   run.computed_from = run.sequence.length();
+  run.from_tiers = run.retrieval.tokens_loaded() > 0;
   run.response.lossy = run.retrieval.lossy();
   run.response.sources = run.retrieval.sources();
   run.response.cached = CachedTokens(cache.tiers());
   for (const SourceUsed& source : run.response.sources) run.response.cached.add(source.where, source.tokens);
-  const bool whole = apply && run.computed_from == run.segment_end[stored] && !run.sequence.lossy();
-  run.compress_once_loaded = whole ? std::optional(stored) : std::nullopt;
-  if (!run.bytes_missing()) loaded(run);
 }
 
 void Engine::State::loaded(Run& run) {
@@ -107,13 +110,38 @@ void Engine::State::loaded(Run& run) {
   }
 }
 
-// Looks up anew, without the object that could not be read.
+// Goes on from the first block that did not come. Where that is none, because what came is lossy or the first failed,
+// looks up anew, without what could not be read; not for ever.
 void Engine::State::retry(Run& run) {
   ++stats.retried;
   unpark(run);
-  run.sequence.clear();
-  cache.report_failure(std::exchange(run.retrieval, Retrieval()));
-  fetch(run, false);
+  run.compress_once_loaded.reset();
+  run.retrieval = cache.keep_what_came(std::move(run.retrieval), run.sequence);
+  if (run.sequence.length() == 0) {
+    fetch(run, ++run.retries > kRetriesMax);
+  } else {
+    found(run);
+  }
+}
+
+// Applies the method that the request names, for so long at most. Returns how long it took.
+double Engine::State::compress(Run& run, double budget_s) {
+  const double begun_s = clock.now_s();
+  double seconds = 0;
+  do {
+    const auto more = run.compression->step(model.executor());
+    seconds = clock.now_s() - begun_s;
+    if (!more) {
+      run.compression.reset();
+      finish(run, StopReason::kError, more.error());
+      break;
+    }
+    if (!*more) {
+      storing.compressed(run);
+      break;
+    }
+  } while (seconds < budget_s);
+  return seconds;
 }
 
 // Takes in what has come, for those who began first before others. Who has waited too long computes instead.
@@ -124,6 +152,11 @@ bool Engine::State::load() {
   for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
     Run& run = *scheduler.running()[i];
     if (run.over || !run.loading()) continue;
+    if (run.compression) {
+      left_s -= compress(run, left_s);
+      worked = true;
+      continue;
+    }
     const double begun_s = clock.now_s();
     const auto decoded = run.retrieval.poll(model.executor(), left_s);
     const double seconds = clock.now_s() - begun_s;

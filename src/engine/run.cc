@@ -14,12 +14,15 @@ Run::Run(RequestId request_id, Request new_request, PagePool& pool, double now_s
       sampler(request.sampling),
       stream(request.stop),
       submitted_s(now_s),
-      segment_seconds(request.segments.size()),
+      segment_seconds(request.segments.size() + 1),
       captures(request.segments.size()),
       segment_observations(request.segments.size()) {
+  const std::uint32_t block_tokens = pool.shape().page_tokens;
   for (const Segment& segment : request.segments) {
     prompt.insert(prompt.end(), segment.tokens.begin(), segment.tokens.end());
-    segment_end.push_back(static_cast<std::uint32_t>(prompt.size()));
+    const auto end = static_cast<std::uint32_t>(prompt.size());
+    const bool whole = &segment != &request.segments.back() || segment.store;
+    segment_end.push_back(whole ? end - end % block_tokens : end);
   }
   response.id = id;
   response.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
@@ -31,10 +34,11 @@ std::size_t Run::segment_at(std::uint32_t position) const {
 
 void Run::begin_again() {
   retrieval = Retrieval();
-  stored_observations = StoredObservations();
   compress_once_loaded.reset();
+  compression.reset();
   sequence.clear();
   computed_from = 0;
+  from_tiers = false;
   response.cached = CachedTokens();
   response.sources.clear();
 }
@@ -47,7 +51,9 @@ Run::Stretch Run::next(std::uint32_t chunk_tokens) const {
     const auto first = drawn.begin() + static_cast<std::ptrdiff_t>(begin - prompt.size());
     return {.tokens = {first, first + count}, .draws = false};
   }
-  const std::uint32_t count = next_chunk(segment_end[segment_at(begin)] - begin, chunk_tokens);
+  const std::size_t segment = segment_at(begin);
+  const auto end = segment < segment_end.size() ? segment_end[segment] : static_cast<std::uint32_t>(prompt.size());
+  const std::uint32_t count = next_chunk(end - begin, chunk_tokens);
   return {.tokens = {prompt.begin() + begin, prompt.begin() + begin + count},
           .draws = begin + count == prompt.size() && drawn.empty()};
 }

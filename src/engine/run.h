@@ -14,6 +14,7 @@
 
 #include "cache/cache.h"
 #include "engine/engine.h"
+#include "engine/segment_compression.h"
 #include "engine/spill.h"
 #include "engine/text_stream.h"
 #include "model/capture.h"
@@ -29,14 +30,14 @@ class Run {
     std::vector<Token> tokens;
     bool draws = false;  // its last token's logits give the next token of the answer
   };
-  // A stretch never spans two segments, so that a segment's shapes depend on nothing before it (engine/chunk.h).
-  // Decoding runs have one token.
+  // A stretch never spans two parts (segment_end), so that a part's shapes depend on nothing before it
+  // (engine/chunk.h). Decoding runs have one token.
   Stretch next(std::uint32_t chunk_tokens) const;
 
   // Whether bytes that it asked a tier for are still to come.
-  bool bytes_missing() const { return !retrieval.loaded() || !stored_observations.ready(); }
+  bool bytes_missing() const { return !retrieval.loaded(); }
   // Until they are there, and what they are for is done, nothing is computed for it, unless it is alone.
-  bool loading() const { return compress_once_loaded || bytes_missing(); }
+  bool loading() const { return compress_once_loaded || compression || bytes_missing(); }
   // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer whose
   // pages made room for others.
   bool prefilling() const { return sequence.length() < known(); }
@@ -46,17 +47,23 @@ class Run {
   void begin_again();
   // Positions still to come at most.
   std::uint64_t tokens_max() const { return std::uint64_t{prompt.size()} + request.max_tokens; }
-  // Index of the segment that position `p` lies in.
+  // Index of the part that position `p` lies in: of a segment, or, for tokens after the last one's, their number.
   std::size_t segment_at(std::uint32_t position) const;
+  // Position of the part's first token.
+  std::uint32_t segment_begin(std::size_t segment) const { return segment == 0 ? 0 : segment_end[segment - 1]; }
 
   const RequestId id;
   const Request request;
-  std::vector<Token> prompt;               // all segments
-  std::vector<std::uint32_t> segment_end;  // positions
+  std::vector<Token> prompt;  // all segments
+  // Positions at which the parts end that are computed, stored and compressed each by itself. What is stored are whole
+  // blocks: of each segment the tokens up to its last whole block, the rest of it being the next one's first. A last
+  // segment that is not stored ends with the prompt.
+  std::vector<std::uint32_t> segment_end;
   Sequence sequence;
   Retrieval retrieval;
-  StoredObservations stored_observations;           // of the segment that a named method compresses
-  std::optional<std::size_t> compress_once_loaded;  // that segment, where its exact pages are being loaded
+  std::optional<std::size_t> compress_once_loaded;  // the segment, where its exact pages are being loaded
+  std::unique_ptr<SegmentCompression> compression;  // of a segment, by the method that the request names
+  std::uint32_t retries = 0;                        // loads of which not everything came
   Sampler sampler;
   TextStream stream;
 
@@ -70,7 +77,8 @@ class Run {
   double last_token_s = 0;
 
   std::uint32_t computed_from = 0;                 // prompt tokens before came from the cache
-  std::vector<double> segment_seconds;             // of computing each segment, 0 where none of it was
+  bool from_tiers = false;                         // some of them from a tier
+  std::vector<double> segment_seconds;             // of computing each part, 0 where none of it was
   ScorerNeeds needs;                               // what stored segments are watched for
   std::vector<std::unique_ptr<Capture>> captures;  // of each stored segment while it is computed
   std::vector<Observations> segment_observations;  // of each that was computed to its end

@@ -23,8 +23,8 @@ std::size_t pages_per_part(const PageShape& shape) { return std::max<std::size_t
 
 }  // namespace
 
-SpilledSequence::SpilledSequence(const Sequence& sequence, std::span<const std::unique_ptr<Tier>> tiers,
-                                 const Hash128& name, const Clock& clock)
+SpilledSequence::SpilledSequence(const Sequence& sequence, std::span<Tier* const> tiers, const Hash128& name,
+                                 const Clock& clock)
     : outline_(sequence.outline()), next_tiers_(tiers), clock_(clock) {
   const std::vector<PageId> pages = pages_of(sequence);
   const PageShape& shape = sequence.pool().shape();
@@ -54,7 +54,7 @@ void SpilledSequence::write_parts() {
   stage_ = Stage::kInMemory;
   if (next_tiers_.empty()) return;
   stage_ = Stage::kWriting;
-  tier_ = next_tiers_.front().get();
+  tier_ = next_tiers_.front();
   next_tiers_ = next_tiers_.subspan(1);
   for (Part& part : parts_) part.write = tier_->write(part.id, part.bytes);
 }

@@ -19,8 +19,7 @@ class SpilledSequence {
  public:
   // Copies the pages of a sequence without strata, with every token in place, which may then be cleared, and starts to
   // write them to the first tier that takes them, under a name that nobody else uses.
-  SpilledSequence(const Sequence& sequence, std::span<const std::unique_ptr<Tier>> tiers, const Hash128& name,
-                  const Clock& clock);
+  SpilledSequence(const Sequence& sequence, std::span<Tier* const> tiers, const Hash128& name, const Clock& clock);
   ~SpilledSequence();
   SpilledSequence(const SpilledSequence&) = delete;
   SpilledSequence& operator=(const SpilledSequence&) = delete;
@@ -56,7 +55,7 @@ class SpilledSequence {
   void remove_parts();
 
   Sequence::Outline outline_;
-  std::span<const std::unique_ptr<Tier>> next_tiers_;  // to try where this one has no room
+  std::span<Tier* const> next_tiers_;  // to try where this one has no room
   Tier* tier_ = nullptr;
   Stage stage_ = Stage::kInMemory;
   bool recalled_ = false;

@@ -7,35 +7,46 @@
 
 namespace shale {
 
-EntryKey Storing::parent_of(const Run& run, std::size_t segment) const {
-  EntryKey key;
-  for (std::size_t i = 0; i < segment; ++i) key = cache_.key_of(key, run.request.segments[i].tokens);
-  return key;
+Storing::Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::uint32_t chunk_tokens)
+    : model_(model),
+      tokenizer_(tokenizer),
+      cache_(cache),
+      chunk_tokens_(chunk_tokens),
+      windows_(std::ranges::any_of(model.info().windows, [](std::uint32_t window) { return window > 0; })) {}
+
+NewRun Storing::new_run(Run& run, std::size_t segment) const {
+  NewRun part;
+  part.first = run.segment_begin(segment);
+  part.tokens.assign(run.prompt.begin(), run.prompt.begin() + run.segment_end[segment]);
+  part.observations = std::move(run.segment_observations[segment]);
+  if (run.computed_from <= part.first) part.recompute_s = run.segment_seconds[segment];
+  part.label = run.request.segments[segment].label;
+  return part;
 }
 
-EntryKey Storing::key_of(const Run& run, std::size_t segment) const {
-  return cache_.key_of(parent_of(run, segment), run.request.segments[segment].tokens);
+// Of what came from tiers, a layer with a window has only what the window shows to those who come after it.
+bool Storing::has_hidden_tokens(const Run& run) const { return windows_ && run.from_tiers; }
+
+void Storing::store(Run& run, NewRun part) {
+  if (has_hidden_tokens(run) && part.first < run.computed_from) {
+    part.first = run.computed_from;
+    part.observations = {};
+  }
+  cache_.store(std::move(part), run.sequence);
 }
 
-Cache::NewEntry Storing::entry_of(Run& run, std::size_t segment) const {
-  Cache::NewEntry entry;
-  entry.parent = parent_of(run, segment);
-  entry.first_position = segment == 0 ? 0 : run.segment_end[segment - 1];
-  entry.tokens = run.request.segments[segment].tokens;
-  entry.observations = std::move(run.segment_observations[segment]);
-  if (run.computed_from <= entry.first_position) entry.recompute_s = run.segment_seconds[segment];
-  entry.label = run.request.segments[segment].label;
-  return entry;
+void Storing::remember(Run& run, std::span<const Token> tokens) {
+  if (run.request.remember && !has_hidden_tokens(run)) cache_.remember(tokens, run.sequence);
 }
 
 Capture* Storing::capture_for(Run& run) const {
   if (!run.prefilling_prompt() || run.sequence.lossy()) return nullptr;
   const std::size_t segment = run.segment_at(run.sequence.length());
-  if (!run.request.segments[segment].store) return nullptr;
+  if (segment == run.request.segments.size() || !run.request.segments[segment].store) return nullptr;
   std::unique_ptr<Capture>& capture = run.captures[segment];
   if (!capture) {
-    const auto tokens = static_cast<std::uint32_t>(run.request.segments[segment].tokens.size());
-    capture = std::make_unique<Capture>(model_.info(), run.segment_end[segment] - tokens, tokens, run.needs);
+    const std::uint32_t begin = run.segment_begin(segment);
+    capture = std::make_unique<Capture>(model_.info(), begin, run.segment_end[segment] - begin, run.needs);
   }
   return capture.get();
 }
@@ -49,58 +60,51 @@ Status Storing::segment_computed(Run& run, std::size_t segment) {
 }
 
 // Gathers what the request's method reads of a segment whose exact pages are in place: what was seen while computing
-// it, what was stored with it, and what the model can be asked for now. False where the segment has to be computed
-// again for the rest.
-Result<bool> Storing::observe(Run& run, Cache::NewEntry& entry) {
+// it, and what the model can be asked for now. False where the segment has to be computed again for the rest.
+Result<bool> Storing::observe(Run& run, NewRun& part) {
   SHALE_ASSIGN(const ScorerNeeds needs, cache_.needs(*run.request.demand.method));
   ScorerNeeds of_computing = needs;
   of_computing.repeat_attention = false;
-  const auto tokens = static_cast<std::uint32_t>(entry.tokens.size());
-  const auto lacks = [&](const ScorerNeeds& some) { return !cache_.missing(some, tokens, entry.observations).empty(); };
-  if (lacks(needs)) entry.observations.merge(run.stored_observations.take());
-  if (lacks(of_computing)) return run.computed_from <= entry.first_position;
+  const auto tokens = std::span<const Token>(part.tokens).subspan(part.first);
+  const auto lacks = [&](const ScorerNeeds& some) {
+    return !cache_.missing(some, static_cast<std::uint32_t>(tokens.size()), part.observations).empty();
+  };
+  if (lacks(of_computing)) return run.computed_from <= part.first;
   if (lacks(needs)) {
-    SHALE_ASSIGN(Observations repeated,
-                 observe_repetition(model_, tokenizer_, run.sequence, entry.tokens, chunk_tokens_));
-    entry.observations.merge(std::move(repeated));
+    SHALE_ASSIGN(Observations repeated, observe_repetition(model_, tokenizer_, run.sequence, tokens, chunk_tokens_));
+    part.observations.merge(std::move(repeated));
   }
   return true;
 }
 
 Status Storing::compress(Run& run, std::size_t segment) {
-  const Demand& demand = run.request.demand;
-  Cache::NewEntry entry = entry_of(run, segment);
-  SHALE_ASSIGN(const bool observed, observe(run, entry));
+  NewRun part = new_run(run, segment);
+  if (part.first == part.tokens.size()) return {};  // it has no whole block
+  SHALE_ASSIGN(const bool observed, observe(run, part));
   if (!observed) {
     run.begin_again();
     return {};
   }
-  SHALE_ASSIGN(const ObjectBytes object, cache_.compress(entry, *demand.method, run.sequence, model_.executor()));
-  Sequence compressed(cache_.pool());
-  if (entry.first_position > 0) {
-    compressed.adopt_prefix(run.sequence.slabs(entry.first_position), entry.first_position);
-  }
-  SHALE_TRY(cache_.decompress(object, demand.keep, compressed, model_.executor()));
-
-  // Kept where the next process finds it.
-  const auto& tiers = cache_.tiers();
-  const auto kept = std::ranges::find_if(tiers, [](const auto& tier) { return tier->persistent(); });
-  entry.placed_as = Configuration{.method = *demand.method,
-                                  .keep = demand.keep,
-                                  .tier = kept == tiers.end() ? 0 : static_cast<std::uint32_t>(kept - tiers.begin())};
-  cache_.remember(std::span(run.prompt).first(run.sequence.length()), run.sequence);
-  cache_.store(std::move(entry), run.sequence);
-  run.sequence = std::move(compressed);
-  run.response.lossy = true;
+  part.method = run.request.demand.method;
+  part.keep = run.request.demand.keep;
+  remember(run, std::span(run.prompt).first(run.sequence.length()));
+  SHALE_ASSIGN(run.compression, SegmentCompression::start(cache_, std::move(part), run.sequence));
   return {};
+}
+
+void Storing::compressed(Run& run) {
+  const std::unique_ptr<SegmentCompression> done = std::move(run.compression);
+  store(run, std::move(done->run()));
+  run.sequence = std::move(done->result());
+  run.response.lossy = true;
 }
 
 void Storing::prompt_done(Run& run) {
   if (run.sequence.lossy()) return;
-  if (run.request.remember) cache_.remember(run.prompt, run.sequence);
+  remember(run, run.prompt);
   for (std::size_t segment = 0; segment < run.request.segments.size(); ++segment) {
     const bool computed_here = run.computed_from < run.segment_end[segment];
-    if (run.request.segments[segment].store && computed_here) cache_.store(entry_of(run, segment), run.sequence);
+    if (run.request.segments[segment].store && computed_here) store(run, new_run(run, segment));
   }
 }
 
@@ -111,14 +115,14 @@ void Storing::answer_done(Run& run) {
   std::vector<Token> tokens = run.prompt;
   tokens.insert(tokens.end(), run.drawn.begin(), run.drawn.end());
   tokens.resize(run.sequence.length());
-  if (run.request.remember) cache_.remember(tokens, run.sequence);
+  remember(run, tokens);
   if (!run.request.store_answer || run.drawn.empty()) return;
   // The last segment, grown by the answer.
-  Cache::NewEntry turn = entry_of(run, run.request.segments.size() - 1);
-  turn.tokens.assign(tokens.begin() + turn.first_position, tokens.end());
+  NewRun turn = new_run(run, run.request.segments.size() - 1);
+  turn.tokens = std::move(tokens);
   turn.observations = {};
   turn.recompute_s = 0;
-  cache_.store(std::move(turn), run.sequence);
+  store(run, std::move(turn));
 }
 
 }  // namespace shale

@@ -14,33 +14,36 @@ namespace shale {
 // Not thread-safe. What it is made of outlives it.
 class Storing {
  public:
-  Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::uint32_t chunk_tokens)
-      : model_(model), tokenizer_(tokenizer), cache_(cache), chunk_tokens_(chunk_tokens) {}
+  Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::uint32_t chunk_tokens);
 
-  EntryKey key_of(const Run& run, std::size_t segment) const;
   // Watches the segment at the end of the run's sequence while it is computed, where it is to be stored: null where it
   // is not, or its pages are lossy, which is not stored.
   Capture* capture_for(Run& run) const;
   // The segment's exact pages are in place, all of them: what was seen while computing it is kept, and where the
   // request names a method, that is applied. On an error the run cannot go on.
   Status segment_computed(Run& run, std::size_t segment);
-  // The method that the request names, applied to a segment that is exact so far; what follows attends to the result.
-  // Where its scorer lacks what only computing it shows, the run begins again with nothing.
+  // Begins to apply the method that the request names to a segment that is exact so far; what follows attends to the
+  // result. Where its scorer lacks what only computing it shows, the run begins again with nothing.
   Status compress(Run& run, std::size_t segment);
+  // That is done: the result takes the place of the exact pages, and both are stored.
+  void compressed(Run& run);
   // Nobody waits for a first token any more: the prompt's pages are shared, its segments queued for storing.
   void prompt_done(Run& run);
   // The whole sequence of a run that ends well.
   void answer_done(Run& run);
 
  private:
-  EntryKey parent_of(const Run& run, std::size_t segment) const;
-  Cache::NewEntry entry_of(Run& run, std::size_t segment) const;
-  Result<bool> observe(Run& run, Cache::NewEntry& entry);
+  NewRun new_run(Run& run, std::size_t segment) const;
+  void store(Run& run, NewRun part);
+  void remember(Run& run, std::span<const Token> tokens);
+  bool has_hidden_tokens(const Run& run) const;
+  Result<bool> observe(Run& run, NewRun& part);
 
   Model& model_;
   const Tokenizer& tokenizer_;
   Cache& cache_;
   std::uint32_t chunk_tokens_;
+  bool windows_;  // of some layer
 };
 
 }  // namespace shale

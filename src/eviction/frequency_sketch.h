@@ -18,7 +18,7 @@ class FrequencySketch {
   explicit FrequencySketch(std::uint64_t capacity)
       : words_(std::bit_ceil(std::max<std::uint64_t>(capacity, 8))), period_(10 * capacity + 1) {}
 
-  void add(BlockKey key) {
+  void add(NodeKey key) {
     for (unsigned row = 0; row < kRows; ++row) {
       const auto [word, shift] = counter(key, row);
       if ((words_[word] >> shift & 15) < 15) words_[word] += std::uint64_t{1} << shift;
@@ -26,7 +26,7 @@ class FrequencySketch {
     if (++additions_ == period_) halve();
   }
 
-  unsigned estimate(BlockKey key) const {
+  unsigned estimate(NodeKey key) const {
     unsigned least = 15;
     for (unsigned row = 0; row < kRows; ++row) {
       const auto [word, shift] = counter(key, row);
@@ -43,7 +43,7 @@ class FrequencySketch {
   };
 
   // A row is four of the sixteen counters of every word.
-  Counter counter(BlockKey key, unsigned row) const {
+  Counter counter(NodeKey key, unsigned row) const {
     static constexpr std::uint64_t kOdd[kRows] = {0xC3A5C85C97CB3127u, 0xB492B66FBE98F273u, 0x9AE16A3B2F90404Fu,
                                                   0xCBF29CE484222325u};
     std::uint64_t mixed = (key + kOdd[row]) * kOdd[row];

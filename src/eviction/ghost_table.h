@@ -24,15 +24,15 @@ class GhostTable {
   std::uint64_t size() const { return size_; }
 
   // Forgets the key; what was remembered of it.
-  std::optional<Value> take(BlockKey key) {
+  std::optional<Value> take(NodeKey key) {
     const std::uint32_t at = *find(key);
     if (at == kNone) return std::nullopt;
     return erase(at);
   }
-  bool contains(BlockKey key) { return *find(key) != kNone; }
+  bool contains(NodeKey key) { return *find(key) != kNone; }
 
   // As the youngest, in place of what was remembered of the key before.
-  void remember(BlockKey key, Value value) {
+  void remember(NodeKey key, Value value) {
     if (capacity_ == 0) return;
     take(key);
     if (size_ == capacity_) forget_oldest();
@@ -62,18 +62,18 @@ class GhostTable {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
   struct Entry {
-    BlockKey key = 0;
+    NodeKey key = 0;
     std::uint32_t older = kNone, younger = kNone;  // of an unused entry `younger` is the next unused one
     std::uint32_t next = kNone;                    // of its chain
     [[no_unique_address]] Value value = {};
   };
 
   // Keys may be small numbers: their bits are spread (Fibonacci hashing).
-  std::size_t chain_of(BlockKey key) const {
+  std::size_t chain_of(NodeKey key) const {
     return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> (64 - std::countr_zero(chains_.size())));
   }
   // The link to the key's entry, or the one that ends its chain.
-  std::uint32_t* find(BlockKey key) {
+  std::uint32_t* find(NodeKey key) {
     std::uint32_t* link = &chains_[chain_of(key)];
     while (*link != kNone && entries_[*link].key != key) link = &entries_[*link].next;
     return link;

@@ -73,7 +73,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>, NodeFields{.keys = true
   }
 
   Before recall(NodeId found) { return recall(blocks_[found], last_tick(found)); }
-  Before recall(NodeId inserted, BlockKey key) {
+  Before recall(NodeId inserted, NodeKey key) {
     if (inserted >= blocks_.size()) resize_tightly(blocks_, inserted + std::size_t{1});
     const auto ghost = ghosts_.take(key);
     blocks_[inserted] = ghost ? ghost->block : Block();

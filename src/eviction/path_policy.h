@@ -127,7 +127,7 @@ class PathPolicy : public EvictionPolicy {
   {
     return depths_[id];
   }
-  BlockKey key(NodeId id) const
+  NodeKey key(NodeId id) const
     requires(kFields.keys)
   {
     return keys_[id];
@@ -195,7 +195,7 @@ class PathPolicy : public EvictionPolicy {
   Leaves leaves_;
   std::vector<State> states_;  // these by NodeId
   std::vector<std::uint32_t> last_ticks_, visits_, depths_;
-  std::vector<BlockKey> keys_;
+  std::vector<NodeKey> keys_;
   std::vector<Newcomer> newcomers_;  // deepest first
   std::vector<NodeId> passed_over_;
   std::uint64_t tick_ = 0, serial_ = 0;

@@ -14,12 +14,12 @@ inline constexpr NodeId kNoNode = ~NodeId{0};
 
 // Names a block by its tokens and all tokens before it: the same tokens after the same prefix have the same key in
 // every life of their node, so that a policy can remember what it evicted.
-using BlockKey = std::uint64_t;
+using NodeKey = std::uint64_t;
 
 // One request's visit, root side first.
 struct PathAccess {
   std::span<const NodeId> path;     // each the child of the one before it
-  std::span<const BlockKey> keys;   // of the path's nodes; a hit leaf whose key differs from before has grown
+  std::span<const NodeKey> keys;    // of the path's nodes; a hit leaf whose key differs from before has grown
   std::size_t inserted_from = 0;    // path[inserted_from …] are new nodes, the nodes before it are hits
   bool counts = true;               // false for a look-up of hits alone: when they were used is renewed, not how often
   bool last_is_partial = false;     // the last block is not full: as long as it stays so, nothing can follow it

@@ -22,7 +22,7 @@ using Children = std::map<std::vector<std::int32_t>, NodeId, TokensBefore>;
 struct Node {
   NodeId parent = kNoNode;
   SlabId slab = 0;
-  BlockKey key = 0;
+  NodeKey key = 0;
   Children children;
   const std::vector<std::int32_t>* tokens = nullptr;  // its place among the parent's children; null while unused
 };
@@ -56,7 +56,7 @@ struct PrefixTree::State {
   Match find(Tokens tokens) const;
   std::pair<NodeId, std::uint32_t> closest_child(NodeId parent, Tokens tokens) const;
 
-  BlockKey key(NodeId parent, Tokens tokens) const {
+  NodeKey key(NodeId parent, Tokens tokens) const {
     return hash64(std::as_bytes(tokens), parent == kNoNode ? 0 : nodes[parent].key);
   }
   NodeId add(NodeId parent, Tokens tokens, SlabId slab);
@@ -137,7 +137,7 @@ void PrefixTree::State::remove(NodeId leaf) {
 }
 
 void PrefixTree::State::tell_policy(std::span<const NodeId> path, std::size_t inserted_from) {
-  std::vector<BlockKey> keys;
+  std::vector<NodeKey> keys;
   for (const NodeId node : path) keys.push_back(nodes[node].key);
   policy->access({.path = path,
                   .keys = keys,

@@ -134,13 +134,65 @@ void Sequence::adopt_prefix(std::span<const SlabId> slabs, std::uint32_t tokens)
 }
 
 // Heads part behind what they agreed on after the last stratum.
-void Sequence::move_tail_to_tables() {
+void Sequence::move_tail_to_tables(std::uint32_t tokens) {
+  const std::span<const SlabId> blocks = after().blocks.first(pool_->shape().pages_for(tokens));
   for (std::uint32_t i = 0; i < tables_.size(); ++i) {
-    const PageSlots tail({}, {}, after(), pool_->shape(), i);
-    tables_[i].pages.insert(tables_[i].pages.end(), tail.begin(), tail.end());
-    tables_[i].slots += tail_tokens_;
+    const PageSlots moved({}, {}, {blocks, tokens}, pool_->shape(), i);
+    tables_[i].pages.insert(tables_[i].pages.end(), moved.begin(), moved.end());
+    tables_[i].slots += tokens;
   }
-  tail_tokens_ = 0;
+  tail_tokens_ -= tokens;
+}
+
+void Sequence::append_blocks(std::span<const SlabId> slabs) {
+  const std::uint32_t page_tokens = pool_->shape().page_tokens;
+  assert(!parted_ && tail_tokens_ % page_tokens == 0);
+  pool_->retain_slabs(slabs);
+  reserve_tightly(blocks_, blocks_.size() + slabs.size());
+  blocks_.insert(blocks_.end(), slabs.begin(), slabs.end());
+  const auto tokens = static_cast<std::uint32_t>(slabs.size()) * page_tokens;
+  tail_tokens_ += tokens;
+  length_ += tokens;
+}
+
+std::span<const SlabId> Sequence::last_slabs(std::uint32_t first, std::uint32_t tokens) const {
+  const std::uint32_t begin = length_ - tail_tokens_, page_tokens = pool_->shape().page_tokens;
+  assert(!parted_ && first >= begin && (first - begin) % page_tokens == 0 && first + tokens <= length_);
+  return after().blocks.subspan((first - begin) / page_tokens, pool_->shape().pages_for(tokens));
+}
+
+void Sequence::keep_rows(std::uint32_t first_token, std::uint32_t tokens, std::span<const std::uint32_t> rows) {
+  const PageShape& shape = pool_->shape();
+  assert(rows.size() == shape.pages_per_slab() && tokens % shape.page_tokens == 0);
+  const std::span<const SlabId> slabs = last_slabs(first_token, tokens);
+  const std::vector<SlabId> blocks(slabs.begin(), slabs.end());
+  const std::uint32_t agreed = first_token - (length_ - tail_tokens_);
+  lossy_ = true;
+  if (diverged_) {
+    move_tail_to_tables(agreed);
+  } else {
+    diverged_ = true;
+    prefix_tokens_ = agreed;
+    tail_tokens_ -= agreed;
+    tables_.resize(shape.pages_per_slab());
+  }
+  for (const SlabId block : blocks) pool_->split_slab(block);
+  for (std::uint32_t i = 0; i < tables_.size(); ++i) {
+    assert(rows[i] <= tokens);
+    for (std::uint32_t b = 0; b < blocks.size(); ++b) {
+      const PageId page = pool_->page_of(blocks[b], i);
+      const std::uint32_t before = b * shape.page_tokens;
+      if (before >= rows[i]) {
+        pool_->release_page(page);
+      } else {
+        tables_[i].pages.push_back({page, std::min(shape.page_tokens, rows[i] - before)});
+      }
+    }
+    tables_[i].slots += rows[i];
+  }
+  const auto first = blocks_.end() - static_cast<std::ptrdiff_t>(after().blocks.size());
+  blocks_.erase(first, first + static_cast<std::ptrdiff_t>(blocks.size()));
+  tail_tokens_ -= tokens;
 }
 
 Result<Sequence::Stratum> Sequence::append_stratum(std::span<const std::uint32_t> kept) {
@@ -152,7 +204,7 @@ Result<Sequence::Stratum> Sequence::append_stratum(std::span<const std::uint32_t
     return fail(ErrorCode::kFull, "a stratum needs {} pages of the pool, {} are free", needed, pool_->pages_free());
   }
   if (diverged_) {
-    move_tail_to_tables();
+    move_tail_to_tables(tail_tokens_);
   } else {
     diverged_ = true;
     prefix_tokens_ = std::exchange(tail_tokens_, 0);

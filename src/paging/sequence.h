@@ -74,6 +74,17 @@ class Sequence {
   // Takes shared references to the first `tokens` tokens held by `slabs` (all full but the last). Requires an empty
   // sequence. The last slab is shared too and copied on the next append.
   void adopt_prefix(std::span<const SlabId> slabs, std::uint32_t tokens);
+  // Takes shared references to full slabs, whose tokens come next. Requires a sequence that is not parted and ends with
+  // a full slab.
+  void append_blocks(std::span<const SlabId> slabs);
+
+  // Of tokens [first_token, + tokens), whole slabs of this sequence alone in the last stretch in which heads agree,
+  // each head keeps the first `rows[layer · kv_heads + head]` slots: which of the tokens these are is the caller's to
+  // see to. Pages beyond return to the pool, the others stay where they are. The sequence is lossy from now on, and its
+  // length is as it was. For several stretches: in ascending order.
+  void keep_rows(std::uint32_t first_token, std::uint32_t tokens, std::span<const std::uint32_t> rows);
+  // All tokens are there, with changed values.
+  void mark_lossy() { lossy_ = true; }
 
   // Stratum: fresh single pages for `kept[layer · kv_heads + head]` tokens per head, starting on a page of their own.
   // The caller fills the pages (table order) and calls `advance` after the last stratum of an entry. kFull leaves the
@@ -98,6 +109,8 @@ class Sequence {
 
   // The slabs of the first `tokens` tokens while all heads agree there; empty otherwise, and once parted.
   std::vector<SlabId> slabs(std::uint32_t tokens) const;
+  // Those of tokens [first, + tokens), `first` the first of a slab, of the last stretch in which heads agree.
+  std::span<const SlabId> last_slabs(std::uint32_t first, std::uint32_t tokens) const;
 
   // Gives every head a page table of its own, for as long as the sequence lives. Slabs that nobody else holds become
   // single pages; of those that others share, a page stays shared until it is dropped here. Requires that no stratum
@@ -146,7 +159,8 @@ class Sequence {
   // What all heads hold before the first stratum, and after the last or without one.
   BlockRun before() const;
   BlockRun after() const;
-  void move_tail_to_tables();
+  // The first `tokens` of the tail, whole blocks or all of it.
+  void move_tail_to_tables(std::uint32_t tokens);
   void own_last_block();
   Status append_pages(std::uint32_t count);
   void truncate_pages(std::uint32_t length);

@@ -101,7 +101,7 @@ void Sequence::part() {
   if (parted_) return;
   const std::size_t slots = blocks_.size() * pool_->shape().page_tokens;
   tables_.resize(pool_->shape().pages_per_slab());
-  move_tail_to_tables();
+  move_tail_to_tables(tail_tokens_);
   for (Table& table : tables_) {
     // All pages but the last are full.
     table.positions.resize(slots);

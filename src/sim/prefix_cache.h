@@ -65,9 +65,9 @@ class PrefixCache final : public PrefixLookup {
   NodeId unused_ = kNoNode;
   std::uint64_t resident_blocks_ = 0, evictions_ = 0, tick_ = 0;
   double time_s_ = 0;
-  BlockKey next_nameless_;
+  NodeKey next_nameless_;
   std::vector<NodeId> path_;  // of the request at hand, with its keys
-  std::vector<BlockKey> keys_;
+  std::vector<NodeKey> keys_;
 };
 
 }  // namespace shale

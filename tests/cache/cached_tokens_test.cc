@@ -7,8 +7,8 @@ namespace shale::testing {
 namespace {
 
 TEST_F(CacheTest, TiersOfOneNameAreRefused) {
-  std::vector<std::unique_ptr<Tier>> tiers;
-  for (int i = 0; i < 2; ++i) tiers.push_back(make_memory_tier(1 << 20, clock_));
+  std::vector<StoreTier> tiers(2);
+  for (StoreTier& tier : tiers) tier.tier = make_memory_tier(1 << 20, clock_);
   const auto cache = Cache::open({}, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers), nullptr, clock_);
   ASSERT_FALSE(cache);
   EXPECT_EQ(cache.error().code, ErrorCode::kInvalidArgument);
@@ -22,13 +22,13 @@ TEST_F(CacheTest, CountsTokensByTheTiersThatThereAre) {
   drain();
   open();  // nothing of the pool or of memory is left
   Sequence sequence(*pool_);
-  ASSERT_EQ(cache_->retrieve(asked(tokens), {}, sequence).tokens(), 100u);
+  ASSERT_EQ(cache_->retrieve(asked(tokens), {}, sequence).tokens(), 96u);
   const CachedTokens& cached = cache_->stats().cached;
   ASSERT_EQ(cached.sources().size(), 3u);
   EXPECT_EQ(cached.sources()[0].name, kPoolSource);
   EXPECT_EQ(cached.sources()[1].name, "memory");
-  EXPECT_EQ(cached.from("disk"), 100u);
-  EXPECT_EQ(cached.total(), 100u);
+  EXPECT_EQ(cached.from("disk"), 96u);
+  EXPECT_EQ(cached.total(), 96u);
   EXPECT_EQ(cached.from("remote"), 0u);
 }
 

@@ -14,22 +14,24 @@ TEST_F(CacheTest, ProcessesAddTheirAccessesToOneAnothers) {
   const auto use = [&](Cache& cache, int times) {
     for (int i = 0; i < times; ++i) {
       Sequence sequence(*pool_);
-      EXPECT_EQ(cache.retrieve(asked(tokens), {}, sequence).tokens(), 200u);
+      EXPECT_EQ(cache.retrieve(asked(tokens), {}, sequence).tokens(), 192u);
     }
   };
   open();
-  const EntryKey key = store(tokens);
+  const Hash128 run = store(tokens);
   drain();
   auto first = std::move(cache_);
-  open();  // reads what the first one holds the lock of
+  open();
   use(*first, 2);
   use(*cache_, 3);
   cache_.reset();
   first.reset();
-  const auto known = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value()->entry(key);
+  const auto known = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value()->entry(run);
   ASSERT_TRUE(known);
   EXPECT_EQ(known->accesses, 1u + 2u + 3u);
   EXPECT_NEAR(known->frequency, 6, 0.1);
+  EXPECT_EQ(known->label, "a document") << "of who stored it, whoever used it last";
+  EXPECT_EQ(known->recompute_s, 5);
 }
 
 TEST_F(CacheTest, WhatThingsCostIsRememberedForTheNextProcess) {
@@ -39,7 +41,8 @@ TEST_F(CacheTest, WhatThingsCostIsRememberedForTheNextProcess) {
   drain();
   open();
   Sequence sequence(*pool_);
-  ASSERT_TRUE(cache_->retrieve(asked(tokens), {}, sequence).ensure_all(executor_));
+  EXPECT_EQ(fetch(asked(tokens), sequence), 192u);
+  sequence.clear();
   cache_.reset();
   auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
   const auto delay = catalogue->delay("disk", "");

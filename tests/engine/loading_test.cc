@@ -66,10 +66,10 @@ class LoadingTest : public testing::EngineTest {
     engine_.reset();
     cache_.reset();
     pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
-    std::vector<std::unique_ptr<Tier>> tiers;
+    std::vector<StoreTier> tiers(1);
     auto tier = std::make_unique<SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
     tier_ = tier.get();
-    tiers.push_back(std::move(tier));
+    tiers[0].tier = std::move(tier);
     CacheOptions options;
     options.model = model_->info().traits();
     options.load_always = true;
@@ -138,7 +138,7 @@ TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
   drain();
   EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
   time_.advance(60);
-  EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 200u);
+  EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
 }
 
 TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {

@@ -55,6 +55,29 @@ TEST_F(WindowTest, PagesBehindEveryWindowComeBackAndTheAnswerStays) {
   EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
 }
 
+// What a window hides from those who come after a hit is not read, and not passed on to those who come before its end.
+TEST_F(WindowTest, WhatCameFromATierAnswersAsIfComputed) {
+  cache_options_.chunk_tokens = 32;
+  cache_options_.load_always = true;
+  open();
+  const Response cold = engine_->run(ask(5, 200, 1));
+  ASSERT_FALSE(cold.error) << cold.error->message;
+  drain();
+  open();
+  for (int turn = 0; turn < 2; ++turn) {
+    const Response loaded = engine_->run(ask(5, 200, 1));
+    EXPECT_EQ(loaded.cached.from("disk") + loaded.cached.from("memory"), 192u);
+    EXPECT_EQ(loaded.tokens, cold.tokens);
+  }
+  Request shorter = ask(5, 200, 2);
+  shorter.segments[0].tokens.resize(100);
+  const Response answer = engine_->run(shorter);
+  EXPECT_GT(answer.cached.total(), 0u);
+  shorter.use_cache = false;
+  EXPECT_EQ(answer.tokens, engine_->run(shorter).tokens);
+  drain();
+}
+
 TEST_F(WindowTest, FullLayersAreEvictedOnlyByName) {
   Request request = generate(false);
   request.budget = PageBudgetOptions{.tokens = 64};

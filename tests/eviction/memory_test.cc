@@ -16,10 +16,10 @@ TEST(GhostTable, AgreesWithANaiveList) {
   for (const std::size_t capacity : {0, 1, 7, 300}) {
     std::mt19937 random(1);
     GhostTable<int> table(capacity);
-    std::deque<std::pair<BlockKey, int>> list;  // oldest first
+    std::deque<std::pair<NodeKey, int>> list;  // oldest first
     for (int step = 0; step < 20000; ++step) {
-      const BlockKey key = random() % (2 * capacity + 3);
-      const auto known = std::ranges::find(list, key, &std::pair<BlockKey, int>::first);
+      const NodeKey key = random() % (2 * capacity + 3);
+      const auto known = std::ranges::find(list, key, &std::pair<NodeKey, int>::first);
       ASSERT_EQ(table.contains(key), known != list.end());
       switch (random() % 8) {
         case 0:
@@ -49,9 +49,9 @@ TEST(GhostTable, AgreesWithANaiveList) {
 TEST(FrequencySketch, CountsRoughlyAndForgetsWithTime) {
   std::mt19937 random(2);
   FrequencySketch sketch(1000);
-  std::map<BlockKey, unsigned> counts;
+  std::map<NodeKey, unsigned> counts;
   for (int i = 0; i < 5000; ++i) {
-    const BlockKey key = random() % 2 ? random() % 20 : random() % 2000;
+    const NodeKey key = random() % 2 ? random() % 20 : random() % 2000;
     sketch.add(key);
     ++counts[key];
   }
@@ -62,7 +62,7 @@ TEST(FrequencySketch, CountsRoughlyAndForgetsWithTime) {
   }
   EXPECT_LT(wrong, static_cast<int>(counts.size() / 20));
   const unsigned before = sketch.estimate(7);
-  for (BlockKey key = 10000; key < 15002; ++key) sketch.add(key);  // the ten thousandth addition halves
+  for (NodeKey key = 10000; key < 15002; ++key) sketch.add(key);  // the ten thousandth addition halves
   EXPECT_EQ(sketch.estimate(7), before / 2);
 }
 

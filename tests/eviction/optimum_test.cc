@@ -77,7 +77,7 @@ struct Load {
       while (hits < path.size() && (resident >> path[hits] & 1) != 0) ++hits;
       found += hits;
       for (const std::uint32_t block : path) resident |= 1u << block;
-      const std::vector<BlockKey> keys(path.begin(), path.end());
+      const std::vector<NodeKey> keys(path.begin(), path.end());
       policy->access({.path = path, .keys = keys, .inserted_from = hits, .tick = ++tick});
       while (static_cast<std::size_t>(std::popcount(resident)) > capacity) {
         const NodeId leaf = policy->victim();

@@ -144,7 +144,7 @@ TEST_P(EvictionPolicyTest, OneRequestIsOneVisit) {
     const auto labels = random_path(random);
     tree.serve(labels);
     const Tree::Visit visit = same.serve(labels);
-    std::vector<BlockKey> keys;
+    std::vector<NodeKey> keys;
     for (const NodeId id : visit.path) keys.push_back(same.node(id).key);
     twice->access({.path = visit.path, .keys = keys, .inserted_from = visit.path.size(), .tick = same.tick()});
     while (tree.size() > kBlocks) {
@@ -161,7 +161,7 @@ TEST(LookUps, RenewTheLastAccessAndCountForNothingElse) {
     Tree tree(*policy);
     const NodeId nodes[] = {tree.serve({1}).path[0], tree.serve({2}).path[0], tree.serve({3}).path[0]};
     tree.serve({2});
-    const BlockKey key = tree.node(nodes[0]).key;
+    const NodeKey key = tree.node(nodes[0]).key;
     policy->access({.path = {nodes, 1}, .keys = {&key, 1}, .inserted_from = 1, .counts = false, .tick = tree.tick()});
     EXPECT_EQ(policy->victim(), nodes[2]) << name;  // the oldest, and the newest of those visited once
     tree.evict(nodes[2]);

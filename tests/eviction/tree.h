@@ -16,7 +16,7 @@ class Tree {
 
   struct Node {
     NodeId parent = kNoNode;
-    BlockKey key = 0;
+    NodeKey key = 0;
     std::map<int, NodeId> children = {};
     std::uint64_t last_access = 0, visits = 0, inserted = 0;  // `inserted`: a serial number
     std::uint64_t depth = 0;
@@ -37,7 +37,7 @@ class Tree {
   Visit serve(const std::vector<int>& labels, bool last_is_partial = false) {
     ++tick_;
     Visit visit;
-    std::vector<BlockKey> keys;
+    std::vector<NodeKey> keys;
     std::map<int, NodeId>* children = &roots_;
     for (const int label : labels) {
       const auto [child, fresh] = children->try_emplace(label, kNoNode);
@@ -47,7 +47,7 @@ class Tree {
         if (!unused_.empty()) unused_.pop_back();
         nodes_[child->second] = {
             .parent = parent,
-            .key = 1000003 * (parent == kNoNode ? 7 : node(parent).key) + static_cast<BlockKey>(label),
+            .key = 1000003 * (parent == kNoNode ? 7 : node(parent).key) + static_cast<NodeKey>(label),
             .inserted = ++inserted_,
             .depth = visit.path.size() + 1};
       } else {

@@ -31,8 +31,8 @@ class Twin {
     return leaf == ids.end() ? kNoNode : *leaf;
   }
   // Takes the key out of the ghosts; whether it was there.
-  static bool take(std::deque<BlockKey>& ghosts, BlockKey key) { return std::erase(ghosts, key) > 0; }
-  static void remember(std::deque<BlockKey>& ghosts, BlockKey key, std::size_t at_most) {
+  static bool take(std::deque<NodeKey>& ghosts, NodeKey key) { return std::erase(ghosts, key) > 0; }
+  static void remember(std::deque<NodeKey>& ghosts, NodeKey key, std::size_t at_most) {
     ghosts.push_back(key);
     if (ghosts.size() > at_most) ghosts.pop_front();
   }
@@ -64,7 +64,7 @@ class LruKTwin final : public Twin {
   using Twin::Twin;
   bool newcomers_wait() const override { return false; }
   void arrive(NodeId id) override {
-    const BlockKey key = tree_.node(id).key;
+    const NodeKey key = tree_.node(id).key;
     visits_[id] = {};
     if (take(ghosts_, key)) visits_[id].push_back(last_visit_[key]);
     hit(id);
@@ -89,8 +89,8 @@ class LruKTwin final : public Twin {
 
  private:
   std::map<NodeId, std::vector<std::uint64_t>> visits_;
-  std::map<BlockKey, std::uint64_t> last_visit_;
-  std::deque<BlockKey> ghosts_;
+  std::map<NodeKey, std::uint64_t> last_visit_;
+  std::deque<NodeKey> ghosts_;
 };
 
 class FifoTwin final : public Twin {
@@ -207,14 +207,14 @@ class S3FifoTwin final : public Twin {
   std::map<NodeId, int> visits_;
   std::map<NodeId, bool> to_main_;
   bool full_ = false;
-  std::deque<BlockKey> ghosts_;
+  std::deque<NodeKey> ghosts_;
 };
 
 class ArcTwin final : public Twin {
  public:
   using Twin::Twin;
   void arriving(NodeId id) override {
-    const BlockKey key = tree_.node(id).key;
+    const NodeKey key = tree_.node(id).key;
     const double b1 = static_cast<double>(b1_.size()), b2 = static_cast<double>(b2_.size());
     in_b2_ = false;
     ghost_[id] = true;
@@ -257,7 +257,7 @@ class ArcTwin final : public Twin {
 
  private:
   Ids t1_, t2_;
-  std::deque<BlockKey> b1_, b2_;
+  std::deque<NodeKey> b1_, b2_;
   std::map<NodeId, bool> ghost_;
   double p_ = 0;
   bool in_b2_ = false;

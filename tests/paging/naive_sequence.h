@@ -68,6 +68,44 @@ class NaiveSequence {
     diverged_ = true;
   }
 
+  // Of a random stretch of whole blocks at the end that nobody shares, each head keeps a random number of rows.
+  void keep_rows(std::uint32_t random) {
+    const std::uint32_t page_tokens = pool_->shape().page_tokens, blocks = tail_ / page_tokens;
+    if (blocks == 0) return;
+    const std::uint32_t first = random % blocks, count = 1 + random / 7 % (blocks - first);
+    const std::uint32_t at = length_ - tail_ + first * page_tokens, tokens = count * page_tokens;
+    const auto slabs = sequence_.last_slabs(at, tokens);
+    if (std::ranges::any_of(slabs, [&](SlabId slab) { return pool_->references(slab) > 1; })) return;
+    const auto before = pool_->pages_free();
+    std::uint32_t freed = 0;
+    std::vector<std::uint32_t> rows(heads_.size());
+    for (std::uint32_t i = 0; i < heads_.size(); ++i) {
+      rows[i] = (random / 31 + i * 5) % (tokens + 1);
+      freed += pool_->shape().pages_for(tokens) - pool_->shape().pages_for(rows[i]);
+      const auto begin = heads_[i].end() - tail_ + first * page_tokens;
+      heads_[i].erase(begin + rows[i], begin + tokens);
+    }
+    sequence_.keep_rows(at, tokens, rows);
+    EXPECT_EQ(pool_->pages_free(), before + freed);
+    if (!diverged_) prefix_ = first * page_tokens;
+    tail_ -= first * page_tokens + tokens;
+    diverged_ = true;
+  }
+
+  // Shares the whole blocks that another one begins with, where this one ends with one.
+  void append_blocks_of(const NaiveSequence& other, std::uint32_t random) {
+    const std::uint32_t page_tokens = pool_->shape().page_tokens;
+    if (this == &other || tail_ % page_tokens != 0) return;
+    const std::uint32_t tokens = random % (other.prefix_ / page_tokens + 1) * page_tokens;
+    sequence_.append_blocks(other.sequence_.slabs(tokens));
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+      heads_[i].insert(heads_[i].end(), other.heads_[i].begin(), other.heads_[i].begin() + tokens);
+    }
+    tail_ += tokens;
+    length_ += tokens;
+    if (!diverged_) prefix_ += tokens;
+  }
+
   void truncate(std::uint32_t random) {
     const std::uint32_t drop = random % (tail_ + 1);
     sequence_.truncate(length_ - drop);

@@ -36,7 +36,7 @@ class LowestLeaf final : public EvictionPolicy {
 
   struct Visit {
     std::size_t hits = 0;
-    std::vector<BlockKey> keys;
+    std::vector<NodeKey> keys;
     bool last_is_partial = false;
     double time_s = 0;
   };

@@ -109,6 +109,45 @@ TEST(Sequence, ShrinkingAStratumGivesPagesBack) {
   ASSERT_TRUE(pool->check_integrity());
 }
 
+TEST(Sequence, HeadsKeepTheirFirstRowsWhereTheyLie) {
+  const auto pool = make_pool(8);
+  Sequence sequence(*pool);
+  ASSERT_TRUE(sequence.append(40));
+  const std::vector<SlabId> blocks = sequence.slabs(40);
+  sequence.keep_rows(8, 16, std::vector<std::uint32_t>{0, 3, 9, 16});
+  EXPECT_TRUE(sequence.lossy());
+  EXPECT_EQ(sequence.length(), 40u);
+  EXPECT_EQ(pool->pages_free(), 3u * kHeads + 2 + 1);
+  EXPECT_EQ(sequence.table(0, 0).tokens, 24u);
+  EXPECT_EQ(sequence.table(1, 1).tokens, 40u);
+  EXPECT_EQ(sequence.table(1, 0).pages[2].page, pool->page_of(blocks[2], 2));
+  EXPECT_EQ(sequence.table(1, 0).pages[2].count, 1u);
+  EXPECT_THAT(sequence.slabs(8), testing::ElementsAre(blocks[0]));
+  EXPECT_THAT(sequence.last_slabs(24, 16), testing::ElementsAre(blocks[3], blocks[4]));
+  sequence.keep_rows(32, 8, std::vector<std::uint32_t>(kHeads, 2));
+  EXPECT_EQ(sequence.table(0, 1).tokens, 8u + 3 + 8 + 2);
+  ASSERT_TRUE(sequence.append(3));
+  EXPECT_EQ(sequence.table(0, 1).tokens, 8u + 3 + 8 + 2 + 3);
+  ASSERT_TRUE(sequence.check_integrity());
+  ASSERT_TRUE(pool->check_integrity());
+}
+
+TEST(Sequence, WholeBlocksOfAnotherFollow) {
+  const auto pool = make_pool(4);
+  Sequence loaded(*pool);
+  ASSERT_TRUE(loaded.append(16));
+  Sequence sequence(*pool);
+  ASSERT_TRUE(sequence.append(8));
+  sequence.append_blocks(loaded.slabs(16));
+  EXPECT_EQ(sequence.length(), 24u);
+  EXPECT_EQ(pool->slabs_free(), 1u);
+  const std::vector<SlabId> blocks = loaded.slabs(16);
+  loaded.clear();
+  EXPECT_EQ(sequence.table(0, 0).pages[1].page, pool->page_of(blocks[0], 0));
+  ASSERT_TRUE(sequence.append(1));
+  ASSERT_TRUE(sequence.check_integrity());
+}
+
 // Random forks, appends, truncations and strata; contents against a naive model after every step.
 template <class AnyDevice>
 class Sequences : public ::testing::Test {};
@@ -124,7 +163,7 @@ TYPED_TEST(Sequences, AgreeWithANaiveModel) {
     for (int i = 0; i < 3; ++i) sequences.emplace_back(*pool);
     for (int step = 0; step < 3000; ++step) {
       NaiveSequence& sequence = sequences[random() % sequences.size()];
-      switch (random() % 8) {
+      switch (random() % 10) {
         case 0:
         case 1:
         case 2:
@@ -150,6 +189,12 @@ TYPED_TEST(Sequences, AgreeWithANaiveModel) {
           break;
         case 7:
           sequence.become_prefix_of(sequences[random() % sequences.size()], random());
+          break;
+        case 8:
+          sequence.keep_rows(random());
+          break;
+        case 9:
+          sequence.append_blocks_of(sequences[random() % sequences.size()], random());
           break;
       }
       for (const NaiveSequence& each : sequences) each.check();

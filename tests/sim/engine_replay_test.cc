@@ -28,8 +28,8 @@ class Recorder final : public EvictionPolicy {
   Recorder(std::unique_ptr<EvictionPolicy> policy, Record& record) : policy_(std::move(policy)), record_(record) {}
 
   void access(const PathAccess& visit) override {
-    const std::vector<BlockKey> keys(record_.request.begin(),
-                                     record_.request.begin() + static_cast<std::ptrdiff_t>(visit.path.size()));
+    const std::vector<NodeKey> keys(record_.request.begin(),
+                                    record_.request.begin() + static_cast<std::ptrdiff_t>(visit.path.size()));
     for (std::size_t i = 0; i < keys.size(); ++i) blocks_[visit.path[i]] = record_.request[i];
     PathAccess renamed = visit;
     renamed.keys = keys;

@@ -73,5 +73,58 @@ TEST_F(StoreOwnerTest, TheOwnersWorkStoresFindsAndRemoves) {
   EXPECT_EQ(load_all(*store_, chain_of(1000, 200)), 0u);
 }
 
+// As the segments of one prompt are: the second begins inside what would be the first one's chunk.
+TEST_F(StoreOwnerTest, StretchesOfOneChainThatAreSavedAtOnceAreAllStored) {
+  open_shutter();
+  const auto keys = chain_of(1, 7);
+  const std::span<const BlockKey> after = std::span(keys).subspan(2);
+  const Kv kv(keys), rest(after);
+  const auto first = store_->save(std::span(keys).first(2), kv.readable()).value();
+  StoreHints hints;
+  hints.first_block = 2;
+  const auto second = store_->save(keys, rest.readable(), hints).value();
+  EXPECT_EQ(second->shared_blocks(), 0u);
+  ASSERT_TRUE(first->wait());
+  ASSERT_TRUE(second->wait());
+  EXPECT_EQ(load_all(*store_, keys), 7u);
+}
+
+TEST_F(StoreOwnerTest, AFormThatIsAskedForIsStoredBesideTheExactOne) {
+  open_shutter();
+  const auto keys = chain_of(1, 10);
+  const Kv kv(keys);
+  StoreHints hints;
+  hints.method = Method::parse("int8").value();
+  hints.quality = 0;  // nobody measured it
+  for (const bool exact_first : {true, false}) {
+    const auto one = store_->save(keys, kv.readable(), exact_first ? StoreHints() : hints).value();
+    const auto other = store_->save(keys, kv.readable(), exact_first ? hints : StoreHints()).value();
+    ASSERT_TRUE(one->wait());
+    ASSERT_TRUE(other->wait());
+    ASSERT_TRUE(store_->flush());
+    EXPECT_EQ(store_->inspect(keys).size(), 2u);
+    EXPECT_EQ(store_->lookup(keys).exact_blocks, 10u);
+    const StoreLookup named = store_->lookup(keys, {.method = hints.method});
+    EXPECT_EQ(named.blocks, 10u);
+    EXPECT_EQ(named.exact_blocks, 0u);
+    while (store_->remove(keys) > 0) continue;
+    ASSERT_TRUE(store_->flush());
+  }
+}
+
+TEST_F(StoreOwnerTest, ALoadTellsWhoOwesItBytesAndHowManyItHas) {
+  open_shutter();
+  const auto keys = chain_of(1, 64);
+  ASSERT_TRUE(save_all(*store_, keys));
+  ASSERT_TRUE(store_->flush());
+  EXPECT_TRUE(store_->idle());
+  Kv kv(64);
+  const auto load = store_->load(keys, kv.view()).value();
+  EXPECT_EQ(load->decoded_bytes(), 0u);
+  ASSERT_TRUE(load->wait());
+  EXPECT_EQ(load->owing(), 0u);
+  EXPECT_GE(load->decoded_bytes(), small_geometry().bytes(64 * kBlockTokens));
+}
+
 }  // namespace
 }  // namespace shale::testing

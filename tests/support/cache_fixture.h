@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <vector>
@@ -21,18 +23,31 @@ class CacheTest : public ::testing::Test {
 
   CacheTest() { pool_ = PagePool::create(kShape, 400 * kShape.slab_bytes()).value(); }
 
+  StoreTier disk_tier(std::uint64_t bytes = kUnlimited) {
+    StoreTier tier;
+    tier.folder = folder_.path() / "disk";
+    DiskTierOptions disk{.folder = tier.folder, .capacity_bytes = bytes};
+    disk.several_writers = true;
+    tier.tier = make_disk_tier(disk, clock_).value();
+    return tier;
+  }
+
+  std::unique_ptr<Cache> open_another(std::uint64_t memory_bytes, std::uint64_t disk_bytes, CacheOptions options) {
+    std::vector<StoreTier> tiers(1);
+    tiers[0].tier = make_memory_tier(memory_bytes, clock_);
+    tiers.push_back(disk_tier(disk_bytes));
+    auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+    auto cache = Cache::open(std::move(options), {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers),
+                             std::move(catalogue), clock_)
+                     .value();
+    // Computing is slow enough here that loading always pays.
+    for (int i = 0; i < 3; ++i) cache->note_prefill(100, 0, 10.0);
+    return cache;
+  }
+
   void open(std::uint64_t memory_bytes = 64 << 20, std::uint64_t disk_bytes = kUnlimited, CacheOptions options = {}) {
     cache_.reset();
-    std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(make_memory_tier(memory_bytes, clock_));
-    tiers.push_back(make_disk_tier({.folder = folder_.path() / "disk", .capacity_bytes = disk_bytes}, clock_).value());
-    auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
-    options.plan_interval_s = 0;
-    cache_ =
-        Cache::open(options, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers), std::move(catalogue), clock_)
-            .value();
-    // Computing is slow enough here that loading always pays.
-    for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10.0);
+    cache_ = open_another(memory_bytes, disk_bytes, std::move(options));
   }
 
   static Tokens tokens_of(int seed, std::size_t count) {
@@ -90,18 +105,38 @@ class CacheTest : public ::testing::Test {
     }
   }
 
-  EntryKey store(const Tokens& tokens, const EntryKey& parent = {}, std::uint32_t first = 0,
-                 std::optional<Configuration> placed_as = std::nullopt) {
+  // The run of tokens [first, …), and, where a method is given, that form of it too.
+  Hash128 store(const Tokens& tokens, std::uint32_t first = 0, std::optional<Method> method = std::nullopt,
+                double keep = 1) {
     Sequence sequence(*pool_);
     compute(tokens, static_cast<std::uint32_t>(tokens.size()), sequence);
-    Cache::NewEntry entry;
-    entry.parent = parent;
-    entry.first_position = first;
-    entry.tokens.assign(tokens.begin() + first, tokens.end());
-    entry.recompute_s = 5;
-    entry.label = "a document";
-    entry.placed_as = placed_as;
-    return cache_->store(std::move(entry), sequence);
+    NewRun run{.tokens = tokens, .first = first, .recompute_s = 5, .label = "a document", .method = std::move(method)};
+    run.keep = keep;
+    return cache_->store(std::move(run), sequence);
+  }
+
+  // What lies in the store of a chain's runs.
+  std::vector<StoreExtent> stored(const Tokens& tokens) { return cache_->store().inspect(cache_->keys_of(tokens)); }
+
+  // A byte in the middle of whatever is large on the disk.
+  void damage_middle_of_blobs() {
+    for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path() / "disk")) {
+      if (!file.is_regular_file() || file.file_size() < 16384) continue;
+      std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+      const auto middle = static_cast<std::streamoff>(file.file_size() / 2);
+      bytes.seekg(middle);
+      const char byte = static_cast<char>(bytes.get() ^ 1);
+      bytes.seekp(middle);
+      bytes.put(byte);
+    }
+  }
+
+  // Loads what there is of the prompt; how many tokens.
+  std::uint32_t fetch(const Tokens& prompt, Sequence& sequence, const Demand& demand = {}) {
+    Retrieval retrieval = cache_->retrieve(prompt, demand, sequence);
+    EXPECT_TRUE(retrieval.ensure_all(executor_));
+    EXPECT_EQ(retrieval.tokens(), sequence.length());
+    return retrieval.tokens();
   }
 
   void drain() {

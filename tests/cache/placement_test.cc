@@ -1,0 +1,94 @@
+// What the planner makes of a cache: runs pressed where room is short, by what was measured of them.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+
+#include "support/cache_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::CacheTest;
+using testing::Tokens;
+
+const std::uint64_t kRunBytes = 160 * PageShape{.layers = 3, .kv_heads = 2, .head_dim = 32}.token_bytes();
+
+class PlacedRunsTest : public CacheTest {
+ protected:
+  void measured(const Hash128& run, const Method& method, double keep, double agreement) {
+    ASSERT_TRUE(cache_->catalogue()->record_quality(
+        {.key = run, .method = method, .keep = keep, .agreement = agreement, .kl = 0, .questions = 2}));
+  }
+  bool in_memory(const Tokens& tokens) {
+    const auto extents = stored(tokens);
+    return std::ranges::any_of(extents, [](const StoreExtent& extent) { return extent.tiers.front() == 0; });
+  }
+};
+
+TEST_F(PlacedRunsTest, AProfiledRunIsPressedWhereRoomIsShort) {
+  CacheOptions options;
+  options.methods = {"knorm"};
+  open(2 * kRunBytes, kUnlimited, options);
+  for (int i = 0; i < 4; ++i) {
+    const Hash128 run = store(tokens_of(200 + i, 150));
+    for (const double keep : kKeepGrid) measured(run, {.scorer = "knorm", .quantizer = "none"}, keep, 1);
+    drain();
+  }
+  for (int i = 0; i < 4; ++i) {
+    Sequence sequence(*pool_);
+    fetch(asked(tokens_of(200 + i, 150)), sequence);
+    drain();
+  }
+  std::size_t near = 0;
+  for (int i = 0; i < 4; ++i) near += in_memory(tokens_of(200 + i, 150));
+  EXPECT_GE(near, 3u) << "where two whole ones fit";
+  EXPECT_LE(cache_->tiers()[0]->used_bytes(), 2 * kRunBytes);
+}
+
+TEST_F(PlacedRunsTest, RandomTrafficKeepsEveryBookInOrder) {
+  std::mt19937 random(11);
+  open(3 * kRunBytes, 9 * kRunBytes);
+  std::vector<Hash128> runs;
+  for (int round = 0; round < 150; ++round) {
+    const Tokens tokens = tokens_of(static_cast<int>(random() % 14), 120 + random() % 2 * 30);
+    switch (random() % 8) {
+      case 0:
+      case 1:
+      case 2:
+        runs.push_back(store(tokens));
+        break;
+      case 3:
+        if (!runs.empty()) {
+          const double keep = std::array{0.25, 0.5, 1.0}[random() % 3];
+          measured(runs[random() % runs.size()], {.scorer = "knorm", .quantizer = "none"}, keep, 0.5 + 0.5 * keep);
+        }
+        break;
+      case 4:
+        if (!runs.empty()) cache_->store().remove_run(runs[random() % runs.size()]);
+        break;
+      case 5:
+        if (random() % 4 == 0) {
+          drain();
+          open(3 * kRunBytes, 9 * kRunBytes);
+        }
+        break;
+      default: {
+        Sequence sequence(*pool_);
+        Retrieval retrieval = cache_->retrieve(asked(tokens), exact(random() % 2 == 0), sequence);
+        if (!retrieval.ensure_all(executor_)) {  // removed meanwhile
+          retrieval = cache_->keep_what_came(std::move(retrieval), sequence);
+        }
+        if (!sequence.lossy()) expect_exact(tokens, sequence);
+      }
+    }
+    for (int i = 0; i < 5; ++i) cache_->work(executor_);
+    if (round % 10 == 0) drain();
+    ASSERT_TRUE(pool_->check_integrity());
+  }
+  drain();
+  EXPECT_LE(cache_->tiers()[0]->used_bytes(), 3 * kRunBytes);
+}
+
+}  // namespace
+}  // namespace shale
