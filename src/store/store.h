@@ -226,7 +226,7 @@ class StoreSave {
   bool done() const;
   // Blocks until then; without threads of the store's own, by doing the work.
   Status wait_released();
-  // The first error: kFull where no tier has room, kIo, kCancelled.
+  // The first error: kFull where no tier has room, or what is there is worth more; kIo; kCancelled.
   Status wait();
   // Blocks until the view is not being read, a millisecond; what is not yet encoded will not be stored.
   void cancel();

@@ -215,12 +215,13 @@ bool SaveJob::advance(Writing& writing) {
   if (status) {
     stored(writing, std::move(lock));
   } else {
+    const bool taken = status.error().code == ErrorCode::kFull && !core_.has_room(tier, writing.facts.bytes);
     lock.unlock();
     if (writing.stored) {
       writing.over = true;  // it lies on the first tier
-    } else {
+    } else if (!taken) {
       failed(writing, status);
-    }
+    }  // else others were faster: begin() waits for room again
   }
   core_.flush_soon(tier);
   return true;

@@ -16,6 +16,7 @@ class StoreOwnerTest : public StoreTest {
     options_.threads = 0;
     StoreTier disk = disk_tier(folder_.path() / "disk", clock_);
     disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), Faults{.open = &open_}, clock_);
+    disk.tier->expect({.latency_s = 1e-3, .read_bytes_per_s = 1e9, .write_bytes_per_s = 1e9});
     store_ = open(tiers_of(memory_tier(clock_), std::move(disk)), options_);
   }
   ~StoreOwnerTest() override {
