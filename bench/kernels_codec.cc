@@ -9,8 +9,9 @@
 #include <numeric>
 #include <random>
 
-#include "codec/object.h"
-#include "codec/token_coding.h"
+#include "codec/extent.h"
+#include "codec/sequence_view.h"
+#include "codec/view_copy.h"
 #include "memory_bandwidth.h"
 #include "paging/sequence.h"
 #include "scoring/calibration.h"
@@ -36,22 +37,20 @@ class Scene {
     if (!sequence_.append(tokens_)) std::abort();  // the pool was made for it
     for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
       for (const PageSlot slot : sequence_.table(i / kShape.kv_heads, i % kShape.kv_heads).pages) {
-        heads_[i].push_back(pool_->host_view().page(slot.page));
-        writable_[i].push_back(pool_->host_view().writable_bytes(slot.page));
-        layers_[i / kShape.kv_heads].push_back({heads_[i].back().keys, heads_[i].back().values});
+        const PageView page = pool_->host_view().page(slot.page);
+        layers_[i / kShape.kv_heads].push_back({page.keys, page.values});
       }
     }
   }
 
   std::uint32_t tokens() const { return tokens_; }
-  const Sequence& sequence() const { return sequence_; }
+  KvView view() const { return view_of(sequence_, 0, tokens_); }
+  MutableKvView mutable_view() { return view_of(sequence_, 0, tokens_); }
   double bytes() const { return static_cast<double>(pool_->slabs_total()) * static_cast<double>(kShape.slab_bytes()); }
   std::span<std::byte> memory() {
     auto* first = reinterpret_cast<std::byte*>(pool_->host_view().writable_page(0).keys);
     return {first, static_cast<std::size_t>(bytes())};
   }
-  const std::vector<PageView>& head(std::size_t i) const { return heads_[i]; }
-  const std::vector<std::span<std::byte>>& writable_head(std::size_t i) const { return writable_[i]; }
 
   LayerKv<Half> layer(std::uint32_t l) const {
     LayerKv<Half> layer;
@@ -94,8 +93,6 @@ class Scene {
   std::unique_ptr<PagePool> pool_;
   Sequence sequence_;
   std::uint32_t tokens_;
-  std::vector<std::vector<PageView>> heads_{kShape.pages_per_slab()};
-  std::vector<std::vector<std::span<std::byte>>> writable_{kShape.pages_per_slab()};
   std::vector<std::vector<LayerKv<Half>::Page>> layers_{kShape.layers};
   std::vector<float> queries_ = std::vector<float>(std::size_t{kQueryHeads} * kWindow * kShape.head_dim);
   std::vector<float> query_covariance_ =
@@ -132,28 +129,27 @@ class Bench {
         });
   }
 
+  // Extents by a quantizer, from the pool's blocks to bytes at rest and back, checksums and all.
   void quantizer(std::string_view name) {
-    const auto quantizer = std::move(make_quantizer(name).value());
-    const std::size_t base_bytes = quantizer->base_bytes(scene_.tokens(), kShape.head_dim);
-    const std::size_t head_bytes = base_bytes + quantizer->refinement_bytes(scene_.tokens(), kShape.head_dim);
-    const std::size_t heads = kShape.pages_per_slab();
-    AlignedBuffer codes(head_bytes * heads);
-    std::memset(codes.data(), 1, codes.size());
-    const double bytes = scene_.bytes() + static_cast<double>(codes.size());
+    const Method method{"", std::string(name)};
+    std::vector<ExtentEncoder::Encoded> extents;
     const auto copy_pages = [&] { copy(scene_.memory(), copy_.bytes()); };
-    compare(fmt::format("encode {}", name), bytes, 2 * scene_.bytes(), copy_pages, [&] {
-      executor_.parallel_for(heads, [&](std::size_t i) {
-        const auto out = codes.bytes().subspan(i * head_bytes, head_bytes);
-        encode_tokens(*quantizer, scene_.head(i), kShape, scene_.tokens(),
-                      {out.first(base_bytes), out.subspan(base_bytes)});
-      });
-    });
-    compare(fmt::format("decode {}", name), bytes, 2 * scene_.bytes(), copy_pages, [&] {
-      executor_.parallel_for(heads, [&](std::size_t i) {
-        const auto in = std::as_const(codes).bytes().subspan(i * head_bytes, head_bytes);
-        decode_tokens(*quantizer, {in.first(base_bytes), in.subspan(base_bytes)}, scene_.tokens(), 0, scene_.tokens(),
-                      scene_.writable_head(i), kShape);
-      });
+    const auto encode = [&] {
+      extents.clear();
+      for (std::uint32_t first = 0; first < scene_.tokens(); first += kExtentTokens) {
+        extents.push_back(encoded(method, scene_.view().part(first, extent_tokens(first))));
+      }
+    };
+    encode();
+    double bytes = scene_.bytes();
+    for (const auto& extent : extents) bytes += static_cast<double>(extent.manifest.bytes_for(1));
+    const std::string what = method.is_full() ? "full" : std::string(name);
+    compare(fmt::format("encode {}", what), bytes, 2 * scene_.bytes(), copy_pages, encode);
+    compare(fmt::format("decode {}", what), bytes, 2 * scene_.bytes(), copy_pages, [&] {
+      for (std::size_t i = 0; i < extents.size(); ++i) {
+        const auto first = static_cast<std::uint32_t>(i) * kExtentTokens;
+        decode(extents[i], scene_.mutable_view().part(first, extent_tokens(first)));
+      }
     });
   }
 
@@ -166,7 +162,7 @@ class Bench {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < codes.size(); ++i) {
       codes[i].resize(head_bytes);
-      encode_tokens(*quantizer, scene_.head(i), kShape, scene_.tokens(), {codes[i]});
+      encode_head(*quantizer, i, {codes[i]});
       quantizer->pack(codes[i], scene_.tokens(), kShape.head_dim, packed[i]);
       bytes += codes[i].size() + packed[i].size();
     }
@@ -184,33 +180,46 @@ class Bench {
     });
   }
 
-  // Encodes the context as a full object and loads it into a pool of its own, over and over.
-  void load_full() {
-    Manifest identity;
-    identity.tokens.resize(scene_.tokens());
-    identity.method = Method::full();
-    const Observations nothing;
-    const auto encoder = std::make_unique<ObjectEncoder>(
-        std::move(ObjectEncoder::start(scene_.sequence().pool(), scene_.sequence().slabs(scene_.tokens()), 0,
-                                       std::move(identity), {}, nothing, {})
-                      .value()));
-    while (encoder->step(executor_)) {
-    }
-    const ObjectEncoder::Encoded object = encoder->finish();
-    const auto pool = std::move(PagePool::create(kShape, scene_.memory().size()).value());
-    compare(
-        "load full", 2 * scene_.bytes(), 2 * scene_.bytes(), [&] { copy(scene_.memory(), copy_.bytes()); },
-        [&] {
-          Sequence sequence(*pool);
-          auto decoder = ObjectDecoder::start(object.manifest, 1.0, scene_.tokens(), sequence);
-          for (std::uint32_t i = 0; i < object.chunks.size(); ++i) {
-            if (!decoder->decode(i, object.chunks[i].bytes(), executor_)) std::abort();
-          }
-        });
-  }
-
  private:
   static constexpr std::size_t kPiece = std::size_t{1} << 20;
+  static constexpr std::uint32_t kExtentTokens = 256 * kExtentChunksMax;
+
+  std::uint32_t extent_tokens(std::uint32_t first) const { return std::min(kExtentTokens, scene_.tokens() - first); }
+
+  ExtentEncoder::Encoded encoded(const Method& method, const KvView& view) {
+    ExtentManifest identity;
+    identity.geometry = view.geometry;
+    identity.method = method;
+    identity.tokens = view.tokens;
+    identity.keys.resize(view.blocks());
+    auto encoder = ExtentEncoder::start(view, std::move(identity));
+    while (encoder->step(executor_)) {
+    }
+    return encoder->finish();
+  }
+
+  void decode(const ExtentEncoder::Encoded& extent, const MutableKvView& view) {
+    auto decoder = ExtentDecoder::start(extent.manifest, {.tokens = view.tokens}, view);
+    for (std::uint32_t i = 0; i < decoder->ranges().size(); ++i) {
+      const ExtentRange& range = decoder->ranges()[i];
+      const auto bytes = extent.parts[range.blob].bytes().subspan(range.offset, range.bytes);
+      if (!decoder->decode(i, bytes, executor_)) std::abort();
+    }
+  }
+
+  // All tokens of one head, into the first bytes of `out`.
+  void encode_head(const Quantizer& quantizer, std::size_t head, Codes<std::byte> out) {
+    const KvView view = scene_.view();
+    const TokenCopies<const std::byte> copies(view);
+    HalfBlock block(view.geometry);
+    const auto layer = static_cast<std::uint32_t>(head / kShape.kv_heads);
+    for (std::uint32_t first = 0; first < view.tokens; first += kBlockTokens) {
+      const std::uint32_t count = std::min(kBlockTokens, view.tokens - first);
+      const auto rows =
+          read_tokens(copies, layer, static_cast<std::uint32_t>(head % kShape.kv_heads), first, count, block);
+      quantizer.encode(rows, take_codes(quantizer, count, kShape.head_dim, out));
+    }
+  }
 
   void read() {
     const auto memory = scene_.memory();
@@ -265,7 +274,6 @@ std::vector<KernelRow> codec_rows(Executor& executor, std::string_view only, std
     for (const std::string_view name : scorer_names()) bench.scorer(name);
     for (const std::string_view name : quantizer_names()) bench.quantizer(name);
     for (const std::string_view name : quantizer_names()) bench.packing(name);
-    bench.load_full();
   }
   return rows;
 }

@@ -15,9 +15,9 @@ namespace shale::bench {
 // with one thread and, where the executor has more, with all of them:
 //
 //   every scorer that reads keys, as a share of a plain read of the pool; bytes are the keys (and values) that its
-//   passes must read, keydiff and snapkv twice; every quantizer's encoding and decoding, pages to codes and back, as a
-//   share of a plain copy of the pool; bytes are those read and those written, of the copy too; loading a full object,
-//   checksum and all, against the same copy.
+//   passes must read, keydiff and snapkv twice; every quantizer's extents, from the pool's blocks to bytes at rest and
+//   back, checksums and all, and exact ones likewise, as a share of a plain copy of the pool; bytes are those read and
+//   those written, of the copy too.
 //
 // Each kernel is measured in turns with what it is compared with. Takes about a minute; only what has `only` in its
 // name is measured.

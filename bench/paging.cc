@@ -54,8 +54,8 @@ struct Bench {
   Status open(Model& model, const Tokenizer& tokenizer, std::uint32_t slabs, const EngineOptions& options_of_engine) {
     const PageShape shape = model.page_shape();
     SHALE_ASSIGN(pool, PagePool::create(shape, slabs * shape.slab_bytes()));
-    std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(make_memory_tier(kUnlimited, clock));
+    std::vector<StoreTier> tiers;
+    tiers.push_back({make_memory_tier(kUnlimited, clock)});
     CacheOptions options;
     options.model = model.info().traits();
     options.methods = {};

@@ -81,9 +81,9 @@ struct Catalogue::State {
   Status load_table();
 
   // Prepared once, in `prepare_all`.
-  std::optional<SqlStatement> put_quality, get_qualities, all_qualities, put_entry, get_entry, all_entries,
-      forget_entry, forget_qualities, forget_questions, put_question, trim_questions, get_questions, put_delay,
-      get_delay, put_decode, get_decode, put_prefill, trim_prefills, get_prefills, data_version;
+  std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_entry, get_entry,
+      all_entries, forget_entry, forget_qualities, forget_questions, put_question, trim_questions, get_questions,
+      put_delay, get_delay, put_decode, get_decode, put_prefill, trim_prefills, get_prefills, data_version;
   Status prepare_all();
 };
 
@@ -93,6 +93,8 @@ Status Catalogue::State::prepare_all() {
     statement.emplace(std::move(prepared));
     return {};
   };
+  SHALE_TRY(prepare(put_model, "INSERT OR REPLACE INTO model VALUES (?1, ?2)"));
+  SHALE_TRY(prepare(all_models, "SELECT model, name FROM model ORDER BY name, model"));
   SHALE_TRY(prepare(put_quality, "INSERT OR REPLACE INTO quality VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
   SHALE_TRY(
       prepare(get_qualities, fmt::format("SELECT method, keep, agreement, kl, questions, measured_at FROM quality "
@@ -183,6 +185,19 @@ Status Catalogue::refresh() {
   SHALE_TRY(s.load_table());
   s.version_seen = *version;
   return {};
+}
+
+Status Catalogue::record_model(std::string_view name) {
+  State& s = *state_;
+  return s.run(*s.put_model, s.model, name);
+}
+
+Result<std::vector<ModelRecord>> Catalogue::models() const {
+  State& s = *state_;
+  const auto read = [](const SqlRow& row) {
+    return ModelRecord{Hash128::parse(row.text(0)).value_or(Hash128{}), row.text(1)};
+  };
+  return s.all<ModelRecord>(*s.all_models, read);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

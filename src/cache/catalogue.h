@@ -60,6 +60,11 @@ struct PrefillRecord {
   double seconds = 0;
 };
 
+struct ModelRecord {
+  Hash128 fingerprint;
+  std::string name;  // for people
+};
+
 // Errors of every call: kBusy (another process wrote for two seconds), kFull, kIo, kCorrupt; kNotFound as said.
 // Not thread-safe. Any number of processes may have the same file open: each write is one transaction, readers never
 // wait.
@@ -79,6 +84,10 @@ class Catalogue {
   ~Catalogue();
 
   const std::optional<Error>& warning() const;
+
+  // What people call this model, and every model that the catalogue was opened for with its name.
+  Status record_model(std::string_view name);
+  Result<std::vector<ModelRecord>> models() const;
 
   // Replaces what was measured for the same (key, method, keep).
   Status record_quality(const QualityRecord& record);

@@ -33,6 +33,10 @@ constexpr std::string_view kTables = R"(
   CREATE INDEX prefill_of_model ON prefill (model, id);
 )";
 
+// Files from before it had a name for models have all else.
+constexpr std::string_view kModelTable =
+    "CREATE TABLE IF NOT EXISTS model (model TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;";
+
 Status check_version(const SqlDatabase& database) {
   SHALE_ASSIGN(const std::int64_t application, database.integer("PRAGMA application_id"));
   if (application != kApplicationId) {
@@ -64,6 +68,7 @@ Status create_or_check(const SqlDatabase& database) {
 Result<SqlDatabase> try_open(const std::filesystem::path& path) {
   SHALE_ASSIGN(SqlDatabase database, SqlDatabase::open(path, kBusyTimeoutMs));
   SHALE_TRY(create_or_check(database));
+  SHALE_TRY(database.execute(std::string(kModelTable)));
   SHALE_ASSIGN(SqlStatement check, database.prepare("PRAGMA quick_check(1)"));
   std::string verdict;
   SHALE_TRY(check.each([&](const SqlRow& row) { verdict = row.text(0); }));

@@ -1,4 +1,4 @@
-// The commands of `shale cache`, one file each. They read stored objects of every model and load no weights.
+// The commands of `shale cache`, one file each. They read what is stored of every model and load no weights.
 #pragma once
 
 #include "cli/command.h"

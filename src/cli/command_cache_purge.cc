@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/command_cache.h"
-#include "cli/stored_copies.h"
+#include "cli/stored_runs.h"
 #include "core/units.h"
 
 namespace shale {
@@ -14,25 +14,25 @@ struct PurgeOptions {
 
 Status run(const PurgeOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
-  std::vector<const StoredCopy*> doomed;
-  for (const StoredCopy& copy : listing.copies) {
-    if (options.model.empty() || copy.manifest().fingerprint.model == options.model) doomed.push_back(&copy);
+  std::vector<const StoredVariant*> doomed;
+  for (const StoredVariant& variant : listing.variants) {
+    if (options.model.empty() || variant.model == options.model) doomed.push_back(&variant);
   }
   Progress progress(options.stored.output, "removing");
-  SHALE_ASSIGN(Removed removed, remove_copies(listing, doomed, progress));
+  SHALE_ASSIGN(Removed removed, remove_variants(listing, doomed, progress));
   if (options.model.empty()) {  // whose the rest was, nobody can tell; what another process is writing now stays
     for (const auto* rest : {&listing.broken, &listing.unfinished}) {
-      for (const BrokenObject& object : *rest) {
-        if (rest == &listing.unfinished && !object.abandoned) continue;
-        SHALE_TRY(remove_object(*object.tier, object.object));
-        ++removed.objects;
+      for (const BrokenExtent& broken : *rest) {
+        if (rest == &listing.unfinished && !is_abandoned(*broken.tier->tier, *broken.extent)) continue;
+        SHALE_TRY(remove_scanned(*broken.tier->tier, broken.tier->folder.get(), *broken.extent));
+        ++removed.extents;
       }
     }
   }
   if (options.stored.output.json) {
-    print_json({{"removed_objects", removed.objects}, {"removed_bytes", removed.bytes}});
+    print_json({{"removed_extents", removed.extents}, {"removed_bytes", removed.bytes}});
   } else {
-    fmt::print("removed {} objects, {}\n", removed.objects, format_bytes(removed.bytes));
+    fmt::print("removed {} extents, {}\n", removed.extents, format_bytes(removed.bytes));
   }
   return {};
 }
@@ -41,9 +41,10 @@ Status run(const PurgeOptions& options) {
 
 void add_cache_purge(CLI::App& parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "purge", "Remove every entry, or every entry of one model", run);
+      add_command(parent, chosen, "purge", "Remove everything that is stored, or all of one model", run);
   command
-      ->add_option("--model", options->model, "Only entries of the model with this name, as `shale cache ls` shows it")
+      ->add_option("--model", options->model,
+                   "Only what belongs to the model with this name, as `shale cache ls` shows it")
       ->type_name("NAME")
       ->configurable(false);
   add_stored_options(*command, options->stored);

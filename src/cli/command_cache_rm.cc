@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/command_cache.h"
-#include "cli/stored_copies.h"
+#include "cli/stored_runs.h"
 #include "core/units.h"
 
 namespace shale {
@@ -9,19 +9,19 @@ namespace {
 
 struct RmOptions {
   StoredOptions stored;
-  std::string key;
+  std::string name;
 };
 
 Status run(const RmOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
-  SHALE_ASSIGN(const auto copies, find_entry(listing, options.key));
-  const auto doomed = with_descendants(listing, copies[0]->manifest().key);
+  SHALE_ASSIGN(const auto variants, find_run(listing, options.name));
+  const auto doomed = with_descendants(listing, variants);
   Progress progress(options.stored.output, "removing");
-  SHALE_ASSIGN(const Removed removed, remove_copies(listing, doomed, progress));
+  SHALE_ASSIGN(const Removed removed, remove_variants(listing, doomed, progress));
   if (options.stored.output.json) {
-    print_json({{"removed_objects", removed.objects}, {"removed_bytes", removed.bytes}});
+    print_json({{"removed_extents", removed.extents}, {"removed_bytes", removed.bytes}});
   } else {
-    fmt::print("removed {} objects, {}\n", removed.objects, format_bytes(removed.bytes));
+    fmt::print("removed {} extents, {}\n", removed.extents, format_bytes(removed.bytes));
   }
   return {};
 }
@@ -29,9 +29,8 @@ Status run(const RmOptions& options) {
 }  // namespace
 
 void add_cache_rm(CLI::App& parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "rm", "Remove an entry and what was computed on top of it", run);
-  command->add_option("KEY", options->key, "The entry's key, or its first digits")->required()->configurable(false);
+  auto [command, options] = add_command(parent, chosen, "rm", "Remove a run and what was computed on top of it", run);
+  command->add_option("RUN", options->name, "The run's name, or its first digits")->required()->configurable(false);
   add_stored_options(*command, options->stored);
 }
 

@@ -2,7 +2,7 @@
 
 #include "cli/command_cache.h"
 #include "cli/model_registry.h"
-#include "cli/stored_copies.h"
+#include "cli/stored_runs.h"
 #include "core/units.h"
 
 namespace shale {
@@ -10,59 +10,84 @@ namespace {
 
 struct ShowOptions {
   StoredOptions stored;
-  std::string key, model;
+  std::string name, model;
 };
 
-// The entry's words, by the vocabulary of the named model's file.
-Result<std::string> entry_text(const Manifest& manifest, const std::string& model) {
+// The run's words, by the vocabulary of the named model's file. Empty where its tokens are not known.
+Result<std::string> run_text(const StoredVariant& variant, const std::string& model) {
   SHALE_ASSIGN(const auto path, resolve_model(model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(path));
-  return tokenizer->text(manifest.tokens, true);
-}
-
-Json chunks_json(const StoredCopy& copy) {
-  Json chunks = Json::array();
-  const auto present = copy.manifest().chunks_for(copy.stored.strata, copy.stored.bits);
-  for (std::uint32_t i = 0; i < copy.manifest().chunks.size(); ++i) {
-    const ChunkInfo& chunk = copy.manifest().chunks[i];
-    chunks.push_back({{"stratum", chunk.stratum},
-                      {"plane", chunk.plane == kBasePlane ? "base" : "refinement"},
-                      {"first_layer", chunk.first_layer},
-                      {"end_layer", chunk.end_layer},
-                      {"bytes", chunk.bytes},
-                      {"present", std::ranges::binary_search(present, i)}});
+  std::vector<Token> tokens;
+  for (const ScannedExtent* extent : variant.extents) {
+    tokens.insert(tokens.end(), extent->manifest->token_ids.begin(), extent->manifest->token_ids.end());
   }
-  return chunks;
+  return tokenizer->text(tokens, true);
 }
 
-void print_copy(const StoredCopy& copy) {
-  const Manifest& m = copy.manifest();
-  fmt::print("  {} on {}: keep {}, {} in {} chunks\n", copy.object().method().text(), copy.tier->name(),
-             copy.object().keep(), format_bytes(copy.object().bytes()),
-             m.chunks_for(copy.stored.strata, copy.stored.bits).size());
+Json blobs_json(const ScannedExtent& extent) {
+  Json blobs = Json::array();
+  const ExtentManifest& m = *extent.manifest;
+  const auto present = m.blobs_for(extent.keep);
+  for (std::uint32_t i = 0; i < m.blobs.size(); ++i) {
+    const BlobInfo& blob = m.blobs[i];
+    blobs.push_back({{"importance", blob.tier},
+                     {"plane", blob.plane == kBasePlane ? "base" : "refinement"},
+                     {"first_layer", blob.first_layer},
+                     {"end_layer", blob.end_layer},
+                     {"bytes", blob.bytes()},
+                     {"present", std::ranges::binary_search(present, i)}});
+  }
+  return blobs;
+}
+
+Json extents_json(const StoredVariant& variant) {
+  Json extents = Json::array();
+  for (const ScannedExtent* extent : variant.extents) {
+    const ExtentManifest& m = *extent->manifest;
+    Json rankings = Json::array();
+    for (const RankingInfo& ranking : m.rankings) rankings.push_back(ranking.name);
+    extents.push_back({{"name", extent->name.hex()},
+                       {"first_position", m.first_position},
+                       {"tokens", m.tokens},
+                       {"chunks", m.chunks()},
+                       {"bytes", extent->bytes},
+                       {"rankings", std::move(rankings)},
+                       {"blobs", blobs_json(*extent)}});
+  }
+  return extents;
+}
+
+void print_variant(const StoredVariant& variant) {
+  fmt::print("  {} on {}: keep {}, {}\n", variant.first().method.text(), variant.tier->tier->name(), variant.keep(),
+             format_bytes(variant.bytes()));
+  for (const ScannedExtent* extent : variant.extents) {
+    const ExtentManifest& m = *extent->manifest;
+    fmt::print("    extent {}: tokens {} to {}, {} chunks in {} blobs\n", extent->name.hex().substr(0, 12),
+               m.first_position, m.first_position + m.tokens, m.chunks(), m.blobs_for(extent->keep).size());
+  }
 }
 
 Status run(const ShowOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
-  SHALE_ASSIGN(const auto copies, find_entry(listing, options.key));
-  const Manifest& m = copies[0]->manifest();
+  SHALE_ASSIGN(const auto variants, find_run(listing, options.name));
+  const StoredVariant& first = *variants[0];
   std::string text;
   if (!options.model.empty()) {
-    SHALE_ASSIGN(text, entry_text(m, options.model));
+    SHALE_ASSIGN(text, run_text(first, options.model));
   }
   if (options.stored.output.json) {
-    for (const StoredCopy* copy : copies) {
-      Json json = to_json(*copy);
-      json["chunks"] = chunks_json(*copy);
+    for (const StoredVariant* variant : variants) {
+      Json json = to_json(*variant);
+      json["extents"] = extents_json(*variant);
       if (!options.model.empty()) json["text"] = text;
       print_json(json);
     }
     return {};
   }
-  fmt::print("{}\n  {} ({})\n  tokens {} to {}{}\n", m.key.hex(), m.fingerprint.model, m.fingerprint.hash.hex(),
-             m.first_position, m.first_position + m.tokens.size(),
-             m.parent == EntryKey{} ? "" : ", after " + m.parent.hex());
-  for (const StoredCopy* copy : copies) print_copy(*copy);
+  fmt::print("{}\n  {}\n  tokens {} to {}{}\n", first.run().hex(), first.model, first.first().first_position,
+             first.first().first_position + first.tokens(),
+             first.parent == Hash128{} ? "" : ", after " + first.parent.hex());
+  for (const StoredVariant* variant : variants) print_variant(*variant);
   if (!text.empty()) fmt::print("\n{}\n", text);
   return {};
 }
@@ -71,8 +96,8 @@ Status run(const ShowOptions& options) {
 
 void add_cache_show(CLI::App& parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "show", "Show one entry, its copies and, with --model, its text", run);
-  command->add_option("KEY", options->key, "The entry's key, or its first digits")->required()->configurable(false);
+      add_command(parent, chosen, "show", "Show one run, its extents and, with --model, its text", run);
+  command->add_option("RUN", options->name, "The run's name, or its first digits")->required()->configurable(false);
   command->add_option("--model", options->model, "Show the text by this model's vocabulary")
       ->type_name("NAME|PATH")
       ->configurable(false);

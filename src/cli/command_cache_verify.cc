@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
-#include "cache/stored_observations.h"
 #include "cli/command_cache.h"
 #include "cli/interrupt.h"
-#include "cli/stored_copies.h"
+#include "cli/stored_runs.h"
 #include "core/units.h"
 
 namespace shale {
@@ -14,54 +13,51 @@ struct VerifyOptions {
   bool keep_broken = false;
 };
 
-struct Verified {
-  std::size_t objects = 0;
-  std::uint64_t bytes = 0;
-  std::vector<BrokenObject> faults;
+struct Fault {
+  BrokenExtent where;
+  std::string what;
+  bool damaged = false;  // for good
 };
 
-bool removed_meanwhile(const StoredCopy& copy) { return !copy.tier->contains({copy.stored.object, BlobId::kManifest}); }
+struct Verified {
+  std::size_t extents = 0;
+  std::uint64_t bytes = 0;
+  std::vector<Fault> faults;
+};
 
-// The observations that lie beside an object, where it has some.
-Status verify_observations(const StoredCopy& copy) {
-  const BlobId id{copy.stored.object, kObservationsPart};
-  if (!copy.tier->contains(id)) return {};
-  SHALE_ASSIGN(const BlobBytes bytes, copy.tier->read(id)->take());
-  const auto observations = parse_observations(bytes->bytes());
-  if (!observations && observations.error().code != ErrorCode::kMismatch) return std::unexpected(observations.error());
-  return {};
-}
-
-Status verify(const StoredCopy& copy) {
-  SHALE_TRY(verify_object(*copy.tier, copy.stored));
-  return verify_observations(copy);
-}
-
-Result<Verified> verify_all(StoredListing& listing, const OutputOptions& output) {
+// Read back, one by one; what a running program removes meanwhile is no fault.
+Result<Verified> verify_all(const StoredListing& listing, const OutputOptions& output) {
   Progress progress(output, "verifying");
   Verified verified;
-  verified.faults = std::move(listing.broken);
-  for (const StoredCopy& copy : listing.copies) {
-    SHALE_TRY(check_interrupt());
-    if (const Status status = verify(copy); !status) {
-      const bool damaged = status.error().code == ErrorCode::kCorrupt;
-      if (!damaged && removed_meanwhile(copy)) continue;
-      verified.faults.push_back({copy.tier, copy.stored.object, status.error().message, damaged});
-    } else {
-      ++verified.objects;
-      verified.bytes += copy.object().bytes();
+  for (const BrokenExtent& broken : listing.broken) {
+    const Error& error = *broken.extent->error;
+    if (error.code == ErrorCode::kMismatch) continue;  // another version's
+    verified.faults.push_back({broken, error.message, error.code == ErrorCode::kCorrupt});
+  }
+  for (const StoredVariant& variant : listing.variants) {
+    Tier& tier = *variant.tier->tier;
+    for (const ScannedExtent* extent : variant.extents) {
+      SHALE_TRY(check_interrupt());
+      const Status status = verify_extent(tier, *extent);
+      if (status) {
+        ++verified.extents;
+        verified.bytes += extent->bytes;
+      } else if (tier.contains(extent->blobs.front())) {
+        const bool damaged = status.error().code != ErrorCode::kIo;
+        verified.faults.push_back({{variant.tier, extent}, status.error().message, damaged});
+      }
     }
-    progress(verified.objects + verified.faults.size(), listing.copies.size());
+    progress(verified.extents + verified.faults.size(), 0);
   }
   return verified;
 }
 
-// Damaged objects and those that nobody will finish. How many went; what cannot be removed is said and left.
-std::size_t remove_abandoned(const std::vector<BrokenObject>& objects) {
+// What cannot be removed is said and left. How many went.
+std::size_t remove_all(const std::vector<BrokenExtent>& extents) {
   std::size_t removed = 0;
-  for (const BrokenObject& broken : objects) {
-    if (!broken.abandoned || broken.tier->read_only()) continue;
-    if (const Status status = remove_object(*broken.tier, broken.object); !status) {
+  for (const BrokenExtent& broken : extents) {
+    if (broken.tier->tier->read_only()) continue;
+    if (const Status status = remove_scanned(*broken.tier->tier, broken.tier->folder.get(), *broken.extent); !status) {
       print_note("shale: " + status.error().message);
     } else {
       ++removed;
@@ -70,32 +66,49 @@ std::size_t remove_abandoned(const std::vector<BrokenObject>& objects) {
   return removed;
 }
 
+std::vector<BrokenExtent> abandoned(const StoredListing& listing) {
+  std::vector<BrokenExtent> found;
+  for (const BrokenExtent& unfinished : listing.unfinished) {
+    if (is_abandoned(*unfinished.tier->tier, *unfinished.extent)) found.push_back(unfinished);
+  }
+  return found;
+}
+
+std::vector<BrokenExtent> damaged(const Verified& verified) {
+  std::vector<BrokenExtent> found;
+  for (const Fault& fault : verified.faults) {
+    if (fault.damaged) found.push_back(fault.where);
+  }
+  return found;
+}
+
 void print_result(const Verified& verified, bool json) {
   Json faults = Json::array();
-  for (const BrokenObject& fault : verified.faults) {
-    faults.push_back({{"tier", fault.tier->name()}, {"object", fault.object.hex()}, {"what", fault.what}});
-    if (!json) fmt::print("{}: {}\n", fault.tier->name(), fault.what);
+  for (const Fault& fault : verified.faults) {
+    const std::string& tier = fault.where.tier->tier->name();
+    faults.push_back({{"tier", tier}, {"extent", fault.where.extent->name.hex()}, {"what", fault.what}});
+    if (!json) fmt::print("{}: {}\n", tier, fault.what);
   }
   if (json) {
-    print_json({{"objects", verified.objects}, {"bytes", verified.bytes}, {"faults", std::move(faults)}});
+    print_json({{"extents", verified.extents}, {"bytes", verified.bytes}, {"faults", std::move(faults)}});
   } else {
-    fmt::print("{} objects, {}: sound\n", verified.objects, format_bytes(verified.bytes));
+    fmt::print("{} extents, {}: sound\n", verified.extents, format_bytes(verified.bytes));
   }
 }
 
 Status run(const VerifyOptions& options) {
-  SHALE_ASSIGN(StoredListing listing, list_stored(options.stored.tiers));
+  SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
   SHALE_ASSIGN(const Verified verified, verify_all(listing, options.stored.output));
   print_result(verified, options.stored.output.json);
   std::size_t removed = 0;
   if (!options.keep_broken) {
-    removed = remove_abandoned(verified.faults);
-    remove_abandoned(listing.unfinished);
+    removed = remove_all(damaged(verified));
+    remove_all(abandoned(listing));
   }
   if (verified.faults.empty()) return {};
   return fail(
       ErrorCode::kCorrupt,
-      "{} objects are damaged or cannot be used; {} of them have been removed and are computed again when needed",
+      "{} extents are damaged or cannot be read; {} of them have been removed and are computed again when needed",
       verified.faults.size(), removed);
 }
 

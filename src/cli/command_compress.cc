@@ -24,7 +24,7 @@ struct CompressOptions {
 };
 
 constexpr char kExamples[] =
-    "The best (keep, bits, spread over heads) of one stored object within the budget, and what choosing for every\n"
+    "The best (keep, bits, spread over heads) within the budget, and what choosing for every\n"
     "head alone would be worth beyond it. Distortion is the squared error of attention's output over the spread of\n"
     "the values it averages: 0 for nothing lost, 1 for everything. Nothing is measured on answers: see shale profile.\n"
     "\n"
@@ -101,7 +101,7 @@ void print_tables(const RatePlan& plan) {
   print_choice(fmt::format("{}, keep {}", plan.method.text(), plan.keep), plan.object, plan.full_bytes);
   print_choice("tokens and bits by head", plan.per_head, plan.full_bytes);
   fmt::print(
-      "\nSquared error over the square, coded in order of position, and of position within strata of importance:\n");
+      "\nSquared error over the square, coded in order of position, and of position within tiers of importance:\n");
   fmt::print("{:<12}  {:>5}  {:>10}  {:>10}  {:>10}  {:>10}\n", "QUANTIZER", "BITS", "KEYS", "KEYS", "VALUES",
              "VALUES");
   for (const QuantizerError& error : plan.errors) {
@@ -118,18 +118,19 @@ Status run(const CompressOptions& options) {
   }
   SHALE_ASSIGN(const std::string text, read_text(options.context));
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
-  SHALE_ASSIGN(const PromptParts parts, make_prompt(serving->tokenizer(), text, "?"));
+  SHALE_ASSIGN(AskedContext context, ask(serving->tokenizer(), text, {}));
+  SHALE_TRY(keep_whole_blocks(context, serving->cache().block_tokens()));
   SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, options.serving.cache.scorers));
   ScorerNeeds needs = scorer->needs();
   needs.last_queries = std::max(needs.last_queries, kQueryWindow);
-  SHALE_ASSIGN(const ExactContext seen, exact_context(serving->engine(), parts.context, needs,
+  SHALE_ASSIGN(const ExactContext seen, exact_context(serving->engine(), context.tokens, needs,
                                                       std::filesystem::path(options.context).filename()));
   SHALE_ASSIGN(const std::vector<float> scores,
                score_context(serving->engine(), seen, method.scorer, options.serving.cache.scorers));
   const std::uint32_t tokens = seen.sequence.length();
   SHALE_ASSIGN(const std::uint64_t budget,
                budget_bytes(options.budget, tokens * serving->pool().shape().token_bytes()));
-  const Observations& observed = seen.entry.observations;
+  const Observations& observed = seen.run.observations;
   SHALE_ASSIGN(const RatePlan plan,
                plan_rate({&seen.sequence, method.scorer, scores, observed.queries, observed.query_heads,
                           observed.window, options.serving.cache.scorers.window, serving->cache().options().tables},

@@ -66,16 +66,16 @@ Status run(const GenerateOptions& options) {
   if (!options.output.json) request.on_text = print_piece;
 
   const Result<Response> response = run_request(serving->engine(), std::move(request), options.output);
-  const std::uint64_t corrupt = serving->cache().stats().corrupt_objects;
+  const std::uint64_t damaged = serving->cache().store().stats().damaged_chunks;
   if (response && options.output.json) {
     Json json = to_json(*response, serving->model());
-    json["corrupt_objects"] = corrupt;
+    json["damaged_chunks"] = damaged;
     print_json(json);
   } else if (response) {
     fmt::print("\n");
     print_note(summary(*response));
   }
-  if (corrupt) print_note(fmt::format("shale: {} stored objects were damaged and not used", corrupt));
+  if (damaged) print_note(fmt::format("shale: {} stored chunks were damaged and not used", damaged));
   const Status stored = serving->finish_background(options.output);  // of a request that failed halfway, too
   return response ? stored : std::unexpected(response.error());
 }

@@ -69,7 +69,7 @@ Json to_json(const ContextProfile& profile, std::uint64_t kv_bytes_per_token) {
                     {"decode_seconds", row.decode_s},
                     {"bytes", row.bytes}});
   }
-  return {{"key", profile.key.hex()},
+  return {{"run", profile.run.hex()},
           {"tokens", profile.tokens},
           {"full_bytes", profile.tokens * kv_bytes_per_token},
           {"questions", profile.questions},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "codec/extent_layout.h"
+#include "codec/sequence_view.h"
 #include "profile/replay.h"
 
 namespace shale {
@@ -46,14 +48,16 @@ double Replays::read_s(const ProfileRow& row, std::size_t tier, Hardware hardwar
 // shows.
 double Replays::served_s(const MetDocument& met, const ProfileRow& row, double read_s) const {
   const PageShape shape = stack_.engine().model().page_shape();
-  const double groups = std::ceil(shape.layers / static_cast<double>(layers_per_group(shape, row.method, met.tokens)));
+  const double groups = std::ceil(
+      shape.layers / static_cast<double>(
+                         suitable_layers_per_group(geometry_of(shape), row.method, met.tokens).value_or(shape.layers)));
   const double compute_s = row.decode_s + met.pool_s;
   return std::max(read_s, compute_s) + std::min(read_s, compute_s) / groups;
 }
 
 // What the planner goes by.
 double Replays::expected_quality(const MetDocument& met, const ProfileRow& row) const {
-  const auto known = stack_.cache().catalogue()->quality_for(met.profile.key, row.method, row.keep);
+  const auto known = stack_.cache().catalogue()->quality_for(met.profile.run, row.method, row.keep);
   return known ? known->expected : row.agreement;
 }
 
@@ -146,7 +150,7 @@ DemoPolicy Replays::as_it_ran() const {
     const auto tier = std::ranges::find(stack_.tiers(), request.from, &DemoTier::name) - stack_.tiers().begin();
     ++(request.from == "computed" ? policy.computed : policy.hits[static_cast<std::size_t>(tier)]);
   }
-  const Problem problem = stack_.cache().problem();
+  const Problem problem = stack_.cache().store().problem();
   for (const PlacedEntry& entry : problem.entries) {
     const Candidate& placed = entry.candidates[entry.current];
     if (placed.tier != kDropped) policy.bytes_held[placed.tier] += placed.bytes;

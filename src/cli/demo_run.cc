@@ -66,7 +66,6 @@ Result<MetDocument> meet_document(DemoStack& stack, const DemoDocument& document
   SHALE_ASSIGN(met.profile, profile_context(stack.engine(), document.text, document.profiling, options, progress));
   met.tokens = met.profile.tokens;
   met.bytes = met.profile.rows.front().bytes;
-  stack.cache().plan();
   SHALE_TRY(stack.settle());
   return met;
 }

@@ -53,27 +53,28 @@ Result<std::unique_ptr<DemoStack>> DemoStack::open(Model& model, const Tokenizer
 
   const std::uint64_t bytes = tokens * shape.token_bytes();
   const Clock& clock = stack->clock_;
-  std::vector<std::unique_ptr<Tier>> tiers;
-  const auto take = [&](std::unique_ptr<Tier> tier, const Throttle& throttle, std::unique_ptr<Tier> probe) -> Status {
+  std::vector<StoreTier> tiers;
+  const auto take = [&](StoreTier opened, const Throttle& throttle, std::unique_ptr<Tier> probe) -> Status {
     SHALE_ASSIGN(const TierSpeed own, own_speed(std::move(probe)));
-    stack->tiers_.push_back({tier->name(), throttle.name, tier->capacity_bytes(), own});
-    tiers.push_back(throttle.name.empty() ? std::move(tier) : make_throttled_tier(std::move(tier), throttle, clock));
+    stack->tiers_.push_back({opened.tier->name(), throttle.name, opened.tier->capacity_bytes(), own});
+    if (!throttle.name.empty()) opened.tier = make_throttled_tier(std::move(opened.tier), throttle, clock);
+    tiers.push_back(std::move(opened));
     return {};
   };
   const std::uint64_t memory_bytes = share_of(bytes, hardware.memory_share);
-  SHALE_TRY(take(make_memory_tier(memory_bytes, clock), {}, make_memory_tier(kUnlimited, clock)));
+  SHALE_TRY(take({make_memory_tier(memory_bytes, clock)}, {}, make_memory_tier(kUnlimited, clock)));
   const std::uint64_t disk_bytes = share_of(bytes, hardware.disk_share);
-  SHALE_ASSIGN(auto disk, make_disk_tier({.folder = path / "disk", .capacity_bytes = disk_bytes}, clock));
+  SHALE_ASSIGN(auto disk,
+               make_disk_tier({.folder = path / "disk", .capacity_bytes = disk_bytes, .several_writers = true}, clock));
   SHALE_ASSIGN(auto disk_probe, make_disk_tier({.folder = path / "probe"}, clock));
-  SHALE_TRY(take(std::move(disk), hardware.disk, std::move(disk_probe)));
+  SHALE_TRY(take({std::move(disk), path / "disk"}, hardware.disk, std::move(disk_probe)));
   SHALE_ASSIGN(auto remote, make_directory_tier(path / "remote", kUnlimited, clock));
   SHALE_ASSIGN(auto remote_probe, make_directory_tier(path / "remote-probe", kUnlimited, clock));
-  SHALE_TRY(take(std::move(remote), hardware.remote, std::move(remote_probe)));
+  SHALE_TRY(take({.tier = std::move(remote), .shared = true}, hardware.remote, std::move(remote_probe)));
 
   const Fingerprint fingerprint{model.fingerprint(), model.info().name};
   SHALE_ASSIGN(auto catalogue, Catalogue::open(path / "catalogue.sqlite", fingerprint.hash));
   options.model = model.info().traits();
-  options.plan_interval_s = 0;  // a planning round after every request
   SHALE_ASSIGN(stack->cache_, Cache::open(std::move(options), fingerprint, *stack->pool_, std::move(tiers),
                                           std::move(catalogue), clock));
   stack->engine_ = std::make_unique<Engine>(EngineOptions{}, model, tokenizer, *stack->cache_, clock);

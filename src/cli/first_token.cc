@@ -23,11 +23,11 @@ void let_threads_rest() { std::this_thread::sleep_for(std::chrono::seconds(1)); 
 class Bed {
  public:
   static Result<std::unique_ptr<Bed>> create(Model& model, const Tokenizer& tokenizer, std::uint32_t tokens,
-                                             std::unique_ptr<Tier> tier, const Clock& clock) {
+                                             StoreTier tier, const Clock& clock) {
     auto bed = std::unique_ptr<Bed>(new Bed);
     const PageShape shape = model.page_shape();
     SHALE_ASSIGN(bed->pool_, PagePool::create(shape, shape.token_bytes() * (2 * tokens + 64 * shape.page_tokens)));
-    std::vector<std::unique_ptr<Tier>> tiers;
+    std::vector<StoreTier> tiers;
     tiers.push_back(std::move(tier));
     SHALE_ASSIGN(bed->cache_, Cache::open({}, {model.fingerprint(), model.info().name}, *bed->pool_, std::move(tiers),
                                           nullptr, clock));
@@ -66,9 +66,11 @@ class FirstTokens {
 
   Status set_up(const std::filesystem::path& model_file) {
     const std::uint32_t tokens = options_.context_tokens + 2 * options_.question_tokens;
-    SHALE_ASSIGN(memory_, Bed::create(model_, tokenizer_, tokens, make_memory_tier(kUnlimited, clock_), clock_));
-    SHALE_ASSIGN(auto disk_tier, make_disk_tier({.folder = options_.scratch / "kv"}, clock_));
-    SHALE_ASSIGN(disk_, Bed::create(model_, tokenizer_, tokens, std::move(disk_tier), clock_));
+    SHALE_ASSIGN(memory_,
+                 Bed::create(model_, tokenizer_, tokens, StoreTier{make_memory_tier(kUnlimited, clock_)}, clock_));
+    SHALE_ASSIGN(auto disk_tier, make_disk_tier({.folder = options_.scratch / "kv", .several_writers = true}, clock_));
+    SHALE_ASSIGN(disk_, Bed::create(model_, tokenizer_, tokens,
+                                    StoreTier{std::move(disk_tier), options_.scratch / "kv"}, clock_));
     if (options_.peer.empty()) return {};
     for (const bool flash : {false, true}) {
       const auto slots = options_.scratch / (flash ? "slots-flash" : "slots");

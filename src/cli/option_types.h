@@ -38,7 +38,7 @@ CLI::Option* add_method(CLI::App& command, const std::string& name, std::optiona
 // kInvalidArgument lists the scorers or quantizers that exist.
 Result<Method> parse_known_method(std::string_view text);
 
-// A keep at which stored objects can be cut (kKeepGrid).
+// A keep at which what is stored can be cut (kKeepGrid).
 CLI::Validator keep_on_grid();
 // As parse_known_method, for options that take several.
 CLI::Validator known_method();

@@ -19,7 +19,7 @@ Json to_json(const SourceUsed& source) {
                {"keep", source.keep},
                {"tokens", source.tokens},
                {"bytes", source.bytes}};
-  if (source.key != EntryKey{}) json["key"] = source.key.hex();
+  if (source.run != Hash128{}) json["run"] = source.run.hex();
   return json;
 }
 

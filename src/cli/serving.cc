@@ -10,6 +10,7 @@
 #include "cli/model_registry.h"
 #include "cli/text_file.h"
 #include "core/units.h"
+#include "store/store_tiers.h"
 
 namespace shale {
 namespace {
@@ -96,15 +97,11 @@ std::optional<std::filesystem::path> catalogue_file(const std::vector<TierSpec>&
   return std::nullopt;
 }
 
-Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock) {
-  std::vector<std::unique_ptr<Tier>> tiers;
-  for (const TierSpec& spec : specs) {
-    SHALE_ASSIGN(auto tier, make_tier(spec, clock));
-    if (tier->read_only()) {
-      print_note(
-          fmt::format("shale: another process writes to {}; reading only, nothing new is stored there", spec.place));
-    }
-    tiers.push_back(std::move(tier));
+Result<std::vector<StoreTier>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock) {
+  SHALE_ASSIGN(std::vector<StoreTier> tiers, open_store_tiers(specs, clock));
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    if (!tiers[i].tier->read_only()) continue;
+    print_note(fmt::format("shale: another program holds {} for itself; nothing new is stored there", specs[i].place));
   }
   return tiers;
 }
@@ -130,16 +127,17 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   const std::uint64_t pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30));
   SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
   const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};
-  std::vector<std::unique_ptr<Tier>> tiers;
+  std::vector<StoreTier> tiers;
   std::unique_ptr<Catalogue> catalogue;
   if (options.store && options.engine.prefix_cache) {
     SHALE_ASSIGN(tiers, open_tiers(specs, serving->clock_));
     if (const auto file = catalogue_file(specs)) {
       SHALE_ASSIGN(catalogue, Catalogue::open(*file, fingerprint.hash));
       if (catalogue->warning()) print_note("shale: " + catalogue->warning()->message);
+      SHALE_TRY(catalogue->record_model(fingerprint.model));
     }
   }
-  if (tiers.empty()) tiers.push_back(make_memory_tier(0, serving->clock_));  // the cache wants one; this has no room
+  if (tiers.empty()) tiers.push_back({make_memory_tier(0, serving->clock_)});  // the cache wants one; this has no room
   CacheOptions cache_options = options.cache;
   cache_options.model = serving->model_->info().traits();
   if (!options.calibration.empty()) {
@@ -152,9 +150,6 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   }
   SHALE_ASSIGN(serving->cache_, Cache::open(std::move(cache_options), fingerprint, *serving->pool_, std::move(tiers),
                                             std::move(catalogue), serving->clock_));
-  if (const auto& warning = serving->cache_->warning()) {
-    print_note("shale: an unusable object stays where it is and is not used: " + warning->message);
-  }
   serving->engine_ = std::make_unique<Engine>(options.engine, *serving->model_, *serving->tokenizer_, *serving->cache_,
                                               serving->clock_);
   return serving;

@@ -30,7 +30,7 @@ struct ModelChoice {
   std::string resident = "fp16";  // "fp16" or "int8": what pages hold while attention reads them
 };
 
-// Where stored objects lie: tiers by their URLs or, where there are none, what the other fields say in short.
+// Where bytes lie: tiers by their URLs or, where there are none, what the other fields say in short.
 struct TierChoice {
   std::vector<std::string> urls;              // fast to slow
   std::optional<std::uint64_t> memory_bytes;  // 0: no memory tier; unset: an eighth of memory, at most 1 GiB
@@ -67,8 +67,8 @@ std::filesystem::path cache_folder(const TierChoice& choice);
 Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice);
 // In the first folder of this machine; nothing where no tier lies in one.
 std::optional<std::filesystem::path> catalogue_file(const std::vector<TierSpec>& specs);
-// Says on stderr when a folder is read-only because another process writes to it.
-Result<std::vector<std::unique_ptr<Tier>>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock);
+// Says on stderr when a folder is read-only because a program of another format holds it.
+Result<std::vector<StoreTier>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock);
 
 Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice);
 

@@ -1,5 +1,5 @@
 // What attention would see of a context if it were compressed, for any choice of tokens per head: in the pool, without
-// a stored object.
+// anything at rest.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct CompressedCopy {
 };
 
 // Copies, within the pool, the tokens `kept[layer · kv_heads + head]` (positions, ascending, at least one) of a context
-// whose heads agree, as the quantizer gives them back; null: as computed. Groups that share a scale are of tokens that
-// follow each other among those kept. kFull when the pool has no room; kUnsupported for a head dimension that the
-// quantizer cannot take.
+// of whole blocks whose heads agree, as the quantizer gives them back; null: as computed. Groups that share a scale are
+// of tokens that follow each other among those kept. kFull when the pool has no room; kUnsupported for a head dimension
+// that the quantizer cannot take.
 Result<CompressedCopy> compressed_copy(PagePool& pool, const Sequence& context,
                                        std::span<const std::vector<std::uint32_t>> kept, const Quantizer* quantizer,
                                        Executor& executor);

@@ -155,7 +155,7 @@ Status ExtentDecoder::State::decode_packed(const Source& source, Executor& execu
     sound[number] = is_sound(source, chunk);
     if (!sound[number]) continue;
     const std::vector<CodedSection> sections = layout.sections(info, chunk);
-    const auto unpacked = unpack_chunk(layout.quantizer(info.tier), manifest.geometry.head_dim, 0, sections,
+    const auto unpacked = unpack_chunk(layout.quantizer(info.tier), manifest.geometry.head_dim, sections,
                                        part(*source.range, source.bytes, chunk), executor);
     sound[number] = unpacked.has_value();
     if (!unpacked) {

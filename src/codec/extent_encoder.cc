@@ -134,7 +134,7 @@ void ExtentEncoder::State::seal(std::uint32_t index, std::uint32_t chunk) {
   std::span<const std::byte> bytes = chunk_of(index, chunk);
   if (layout.packed(blob.tier)) {
     AlignedBuffer& buffer = packed[index * chunks() + chunk];
-    buffer = pack_chunk(layout.quantizer(blob.tier), view.geometry.head_dim, 0, layout.sections(blob, chunk), bytes);
+    buffer = pack_chunk(layout.quantizer(blob.tier), view.geometry.head_dim, layout.sections(blob, chunk), bytes);
     bytes = buffer.bytes();
   }
   blob.chunks[chunk].checksum = hash128(bytes);

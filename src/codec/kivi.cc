@@ -1,5 +1,5 @@
 // kivi2, kivi4 (Liu et al. 2024, arXiv 2402.02750): 2 and 4 bits, asymmetric; keys per channel in groups of 32 tokens,
-// values per token in groups of 32 channels; minimum and scale in binary16. A stored object has no uncompressed
+// values per token in groups of 32 channels; minimum and scale in binary16. What is stored has no uncompressed
 // residue.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/kivi.cc"

@@ -39,7 +39,7 @@ Result<ManifestFrame> unframe_manifest(std::span<const std::byte> bytes, std::sp
     return corrupt_manifest("its checksum is wrong");
   }
   if (std::ranges::count(versions, version) > 0) return ManifestFrame{version, covered.subspan(kPrologueBytes)};
-  return fail(ErrorCode::kMismatch, "a stored object has format version {}, this reader knows {}", version,
+  return fail(ErrorCode::kMismatch, "what is stored has format version {}, this reader knows {}", version,
               fmt::join(versions, " and "));
 }
 

@@ -23,7 +23,7 @@ namespace shale {
 static_assert(std::endian::native == std::endian::little, "what is stored is little-endian");
 
 inline std::unexpected<Error> corrupt_manifest(std::string_view what) {
-  return fail(ErrorCode::kCorrupt, "the manifest of a stored object is damaged: {}", what);
+  return fail(ErrorCode::kCorrupt, "the manifest of an extent is damaged: {}", what);
 }
 
 class ManifestWriter {

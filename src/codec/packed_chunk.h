@@ -13,7 +13,7 @@
 
 namespace shale {
 
-// What one (layer, KV head) has in a chunk: positions where they are stored there, codes, padding.
+// What one (layer, KV head) has in a chunk: codes, padding.
 struct CodedSection {
   std::uint32_t head = 0;  // layer · kv_heads + head
   std::uint32_t tokens = 0;
@@ -26,13 +26,13 @@ inline constexpr std::size_t packed_header_bytes(std::size_t sections) {
   return sizeof(Hash128) + sections * sizeof(std::uint32_t);
 }
 
-// Packs a chunk's sections, each of which begins with `bitmap_bytes` of positions, kept as they are.
-AlignedBuffer pack_chunk(const Quantizer& quantizer, std::uint32_t head_dim, std::size_t bitmap_bytes,
-                         std::span<const CodedSection> sections, std::span<const std::byte> unpacked);
+// Packs a chunk's sections.
+AlignedBuffer pack_chunk(const Quantizer& quantizer, std::uint32_t head_dim, std::span<const CodedSection> sections,
+                         std::span<const std::byte> unpacked);
 
 // The reverse, over the executor. kMismatch for a chunk of other tables than the quantizer's, kCorrupt for one that
 // cannot have been packed; any bytes do one or the other or unpack.
-Result<AlignedBuffer> unpack_chunk(const Quantizer& quantizer, std::uint32_t head_dim, std::size_t bitmap_bytes,
+Result<AlignedBuffer> unpack_chunk(const Quantizer& quantizer, std::uint32_t head_dim,
                                    std::span<const CodedSection> sections, std::span<const std::byte> packed,
                                    Executor& executor);
 

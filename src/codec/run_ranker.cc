@@ -1,18 +1,15 @@
 #include <algorithm>
 #include <cassert>
 
-#include "codec/entry_layer.h"
 #include "codec/ranking.h"
 #include "codec/tier_cut.h"
-#include "codec/view_copy.h"
+#include "codec/view_layer.h"
+#include "codec/view_pages.h"
 
 namespace shale {
 
 struct RunRanker::State {
-  KvView view;
-  TokenCopies<const std::byte> copies;
-  PageShape shape;  // of the pages that scorers read
-  bool in_place;    // whether the view's own blocks are such pages
+  ViewPages pages;
   std::string name;
   std::unique_ptr<Scorer> scorer;
   std::unique_ptr<Budget> budget;  // null where all heads keep as many tokens
@@ -25,60 +22,21 @@ struct RunRanker::State {
   std::vector<std::uint8_t> tier_of;  // likewise
   std::uint32_t layers_scored = 0, tiers_cut = 0;
 
-  std::size_t layer_size() const { return std::size_t{shape.kv_heads} * view.tokens; }
-  HeadPages pages(std::uint32_t layer, std::uint32_t head) const;
+  const PageShape& shape() const { return pages.shape(); }
+  std::uint32_t tokens() const { return pages.tokens(); }
+  std::size_t layer_size() const { return std::size_t{shape().kv_heads} * tokens(); }
   void score(std::uint32_t index);
 };
 
-namespace {
-
-// Whether a view's blocks are head pages of halves.
-bool holds_pages(const KvView& view) {
-  const KvGeometry& geometry = view.geometry;
-  constexpr std::int64_t kHalf = sizeof(Half);
-  const std::int64_t row = kHalf * geometry.head_dim, column = kHalf * geometry.block_tokens;
-  const std::uint32_t n = geometry.block_tokens;
-  return geometry.element == KvElement::kF16 && (n == 8 || n == 16 || n == 32 || n == 64) &&
-         view.keys.token_stride == kHalf && view.keys.channel_stride == column && view.values.token_stride == row &&
-         view.values.channel_stride == kHalf;
-}
-
-}  // namespace
-
-HeadPages RunRanker::State::pages(std::uint32_t layer, std::uint32_t head) const {
-  HeadPages result;
-  const auto at = [&](const KvArray<const std::byte>& array, std::uint32_t block) {
-    const std::int64_t offset = static_cast<std::int64_t>(view.physical(block)) * array.block_stride;
-    return reinterpret_cast<const Half*>(array.layers[layer] + offset + head * array.head_stride);
-  };
-  if (in_place) {
-    for (std::uint32_t block = 0; block < view.blocks(); ++block) {
-      result.pages.push_back({at(view.keys, block), at(view.values, block)});
-    }
-    return result;
-  }
-  assert(shape.page_tokens == kBlockTokens);  // so that a page is laid out as a block of rows is
-  result.copies = AlignedBuffer(shape.pages_for(view.tokens) * shape.page_bytes());
-  HalfBlock block(view.geometry);
-  std::byte* copy = result.copies.data();
-  for (std::uint32_t first = 0; first < view.tokens; first += kBlockTokens, copy += shape.page_bytes()) {
-    const std::uint32_t count = std::min(kBlockTokens, view.tokens - first);
-    std::memcpy(copy, read_tokens(copies, layer, head, first, count, block).keys, shape.page_bytes());
-    result.pages.push_back(PageView::of(copy, shape));
-  }
-  return result;
-}
-
 void RunRanker::State::score(std::uint32_t index) {
-  std::vector<HeadPages> heads;
-  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) heads.push_back(pages(layers[index], head));
-  const EntryLayer layer(std::move(heads), shape, view.tokens, layers[index], first_position, model, *observations);
+  const ViewLayer layer(pages.heads(layers[index]), shape(), tokens(), layers[index], first_position, model,
+                        *observations);
   if (budget) return scorer->score(layer.kv(), std::span(scores).subspan(index * layer_size(), layer_size()));
   std::vector<float> of_layer(layer_size());
   scorer->score(layer.kv(), of_layer);
-  for (std::size_t first = 0; first < of_layer.size(); first += view.tokens) {
-    cut_head(std::span(of_layer).subspan(first, view.tokens),
-             std::span(tier_of).subspan(index * layer_size() + first, view.tokens));
+  for (std::size_t first = 0; first < of_layer.size(); first += tokens()) {
+    cut_head(std::span(of_layer).subspan(first, tokens()),
+             std::span(tier_of).subspan(index * layer_size() + first, tokens()));
   }
 }
 
@@ -105,11 +63,7 @@ Result<RunRanker> RunRanker::start(KvView run, std::string_view ranking, std::ui
   if (method.ranking() != ranking || method.scorer.empty()) {
     return fail(ErrorCode::kInvalidArgument, "'{}' is not a ranking: scorer or budget:scorer, such as snapkv", ranking);
   }
-  const bool in_place = holds_pages(run);
-  const PageShape shape = {.layers = geometry.layers,
-                           .kv_heads = geometry.kv_heads,
-                           .head_dim = geometry.head_dim,
-                           .page_tokens = in_place ? geometry.block_tokens : kBlockTokens};
+  const PageShape shape = {.layers = geometry.layers, .kv_heads = geometry.kv_heads, .head_dim = geometry.head_dim};
   SHALE_ASSIGN(std::unique_ptr<Scorer> scorer,
                ready_scorer(method.scorer, options, shape, run.tokens, observations, model));
   std::unique_ptr<Budget> budget;
@@ -120,10 +74,7 @@ Result<RunRanker> RunRanker::start(KvView run, std::string_view ranking, std::ui
   for (std::uint32_t layer = 0; layer < geometry.layers; ++layer) {
     if (model.windows.empty() || model.windows[layer] == 0) layers.push_back(layer);
   }
-  auto state = std::unique_ptr<State>(new State{.view = std::move(run),
-                                                .copies = {},
-                                                .shape = shape,
-                                                .in_place = in_place,
+  auto state = std::unique_ptr<State>(new State{.pages = ViewPages(std::move(run)),
                                                 .name = std::string(ranking),
                                                 .scorer = std::move(scorer),
                                                 .budget = std::move(budget),
@@ -134,7 +85,6 @@ Result<RunRanker> RunRanker::start(KvView run, std::string_view ranking, std::ui
                                                 .layers = std::move(layers),
                                                 .scores = {},
                                                 .tier_of = {}});
-  state->copies = TokenCopies(state->view);
   const std::size_t size = state->layers.size() * state->layer_size();
   state->tier_of.assign(size, kImportanceTiers - 1);
   if (state->budget) state->scores.resize(size);
@@ -149,19 +99,19 @@ bool RunRanker::step(Executor& executor) {
     executor.parallel_for(count, [&](std::size_t i) { s.score(s.layers_scored + static_cast<std::uint32_t>(i)); });
     s.layers_scored += static_cast<std::uint32_t>(count);
   } else if (s.budget && layers > 0 && s.tiers_cut + 1 < kImportanceTiers) {
-    cut_tier(*s.budget, {layers, s.shape.kv_heads, s.view.tokens, s.scores}, s.scorer_window, s.tiers_cut++, s.tier_of);
+    cut_tier(*s.budget, {layers, s.shape().kv_heads, s.tokens(), s.scores}, s.scorer_window, s.tiers_cut++, s.tier_of);
   }
   return s.layers_scored < layers || (s.budget && layers > 0 && s.tiers_cut + 1 < kImportanceTiers);
 }
 
 Ranking RunRanker::finish() {
   State& s = *state_;
-  Ranking ranking{std::move(s.name), TierMap(s.shape.pages_per_slab(), s.view.tokens)};
+  Ranking ranking{std::move(s.name), TierMap(s.shape().pages_per_slab(), s.tokens())};
   std::size_t at = 0;
   for (const std::uint32_t layer : s.layers) {
-    for (std::uint32_t head = 0; head < s.shape.kv_heads; ++head) {
-      for (std::uint32_t token = 0; token < s.view.tokens; ++token) {
-        ranking.tiers.set(s.shape.page_index(layer, head), token, s.tier_of[at++]);
+    for (std::uint32_t head = 0; head < s.shape().kv_heads; ++head) {
+      for (std::uint32_t token = 0; token < s.tokens(); ++token) {
+        ranking.tiers.set(s.shape().page_index(layer, head), token, s.tier_of[at++]);
       }
     }
   }

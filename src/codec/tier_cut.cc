@@ -21,11 +21,4 @@ void cut_tier(const Budget& budget, const ModelScores& scores, std::uint32_t win
   }
 }
 
-std::vector<std::uint32_t> count_tiers(std::span<const std::uint8_t> tier_of, std::size_t heads) {
-  std::vector<std::uint32_t> counts(kKeepGrid.size() * heads);
-  const std::size_t tokens = tier_of.size() / heads;
-  for (std::size_t i = 0; i < tier_of.size(); ++i) ++counts[tier_of[i] * heads + i / tokens];
-  return counts;
-}
-
 }  // namespace shale

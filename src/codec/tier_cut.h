@@ -1,4 +1,4 @@
-// Scores to importance tiers, which old objects call strata: cuts at the keeps of kKeepGrid.
+// Scores to importance tiers: cuts at the keeps of kKeepGrid.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,5 @@ void cut_head(std::span<const float> scores, std::span<std::uint8_t> tier_of);
 // says the last tier of tokens that are in none yet; `window` is the scorer's.
 void cut_tier(const Budget& budget, const ModelScores& scores, std::uint32_t window, std::uint32_t tier,
               std::span<std::uint8_t> tier_of);
-// How many tokens each head has of each tier, [tiers][heads].
-std::vector<std::uint32_t> count_tiers(std::span<const std::uint8_t> tier_of, std::size_t heads);
 
 }  // namespace shale

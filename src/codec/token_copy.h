@@ -55,33 +55,6 @@ inline void gather_tokens(std::span<const PageView> pages, const PageShape& shap
   }
 }
 
-// Tokens that lie next to each other in one page of either of two runs of pages.
-struct TokenRun {
-  std::uint32_t from_page, from_slot, to_page, to_slot, count;
-};
-
-// Cuts `count` tokens, from token `first` of one run of pages to token `to_first` of another, at the borders of pages.
-template <class Visit>
-void for_each_run(std::uint32_t first, std::uint32_t to_first, std::uint32_t count, std::uint32_t page_tokens,
-                  const Visit& visit) {
-  while (count > 0) {
-    const std::uint32_t slot = first % page_tokens, to_slot = to_first % page_tokens;
-    const std::uint32_t run = std::min(count, page_tokens - std::max(slot, to_slot));
-    visit(TokenRun{first / page_tokens, slot, to_first / page_tokens, to_slot, run});
-    first += run;
-    to_first += run;
-    count -= run;
-  }
-}
-
-// Copies tokens byte for byte, in order: where the runs are the same, to no later a token than from.
-inline void copy_run(const PageShape& shape, std::span<const std::span<const std::byte>> from, std::uint32_t first,
-                     std::span<const std::span<std::byte>> to, std::uint32_t to_first, std::uint32_t count) {
-  for_each_run(first, to_first, count, shape.page_tokens, [&](const TokenRun& run) {
-    copy_tokens(shape, from[run.from_page], run.from_slot, to[run.to_page], run.to_slot, run.count);
-  });
-}
-
 // The reverse of gather_tokens: tokens [from_first, …) of `from` to tokens [first, first + count) of a run of pages of
 // either element; halves past the caches: flush_stream() when all is written.
 inline void scatter_tokens(const KvRows<const Half>& from, std::uint32_t from_first,

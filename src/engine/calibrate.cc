@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "codec/entry_pages.h"
+#include "codec/sequence_pages.h"
 #include "codec/token_copy.h"
 #include "engine/chunk.h"
 #include "model/capture.h"
@@ -68,12 +68,12 @@ Result<CachegenTables> calibrate_cachegen(Model& model, std::span<const Token> t
   for (const std::size_t pass : {0, 1}) {
     const auto add = [&](const Sequence& sequence, const Observations&) {
       const std::uint32_t count = sequence.length();
-      const EntryPages pages(sequence.pool(), sequence.slabs(count), 0, count);
+      const SequencePages pages(sequence, count, model.executor());
       model.executor().parallel_for(shape.pages_per_slab(), [&](std::size_t i) {
         const auto index = static_cast<std::uint32_t>(i);
         std::vector<Half> keys(std::size_t{shape.head_dim} * count), values(keys.size());
         const KvRows<Half> rows{keys.data(), values.data(), count, count, shape.head_dim};
-        gather_tokens(pages.head(index / shape.kv_heads, index % shape.kv_heads).pages, shape, 0, count, rows, 0);
+        gather_tokens(pages->head(index / shape.kv_heads, index % shape.kv_heads).pages, shape, 0, count, rows, 0);
         const KvRows<const Half> read{keys.data(), values.data(), count, count, shape.head_dim};
         pass == 0 ? calibrator.add_spread(index, read) : calibrator.add_codes(index, read);
       });

@@ -1,6 +1,7 @@
 #include "profile/context_scores.h"
 
-#include "codec/entry_layer.h"
+#include "codec/sequence_pages.h"
+#include "codec/view_layer.h"
 
 namespace shale {
 
@@ -8,20 +9,20 @@ Result<std::vector<float>> score_context(Engine& engine, const ExactContext& con
                                          const ScorerOptions& options) {
   const Cache& cache = engine.cache();
   const ModelTraits& model = cache.options().model;
-  const Observations& observations = context.entry.observations;
+  const Observations& observations = context.run.observations;
   const std::uint32_t tokens = context.sequence.length();
   SHALE_ASSIGN(const auto scorer, make_scorer(name, options));
   if (const std::string missing = missing_needs(scorer->needs(), tokens, observations, model); !missing.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the context cannot be ranked by {} without {}", name, missing);
   }
-  const PagePool& pool = context.sequence.pool();
-  const PageShape& shape = pool.shape();
-  const EntryPages pages(pool, context.sequence.slabs(tokens), 0, tokens);
+  Executor& executor = engine.model().executor();
+  const SequencePages pages(context.sequence, tokens, executor);
+  const PageShape& shape = pages->shape();
   const std::size_t per_layer = std::size_t{shape.kv_heads} * tokens;
   std::vector<float> scores(shape.layers * per_layer);
-  engine.model().executor().parallel_for(shape.layers, [&](std::size_t i) {
+  executor.parallel_for(shape.layers, [&](std::size_t i) {
     const auto layer = static_cast<std::uint32_t>(i);
-    const EntryLayer of_context(pages, layer, context.entry.first_position, model, observations);
+    const ViewLayer of_context(pages->heads(layer), shape, tokens, layer, context.run.first, model, observations);
     scorer->score(of_context.kv(), std::span(scores).subspan(i * per_layer, per_layer));
   });
   return scores;

@@ -4,14 +4,15 @@
 #include <cassert>
 
 #include "codec/distortion.h"
-#include "codec/entry_pages.h"
+#include "codec/sequence_pages.h"
 #include "codec/token_copy.h"
 
 namespace shale {
 namespace {
 
-HeadDistortion distortion_of(const EntryPages& pages, const PageShape& shape, std::uint32_t index, std::uint32_t tokens,
-                             const Observations& observed) {
+HeadDistortion distortion_of(const ViewPages& pages, std::uint32_t index, const Observations& observed) {
+  const PageShape& shape = pages.shape();
+  const std::uint32_t tokens = pages.tokens();
   const std::uint32_t layer = index / shape.kv_heads, head = index % shape.kv_heads;
   const std::size_t d = shape.head_dim, group = observed.query_heads / shape.kv_heads;
   std::vector<Half> keys(d * tokens), values(keys.size());
@@ -30,16 +31,14 @@ HeadDistortion distortion_of(const EntryPages& pages, const PageShape& shape, st
 
 std::vector<ContextSignals> context_signals(const ExactContext& context, std::uint32_t tokens,
                                             std::span<const SignalConfiguration> configurations, Executor& executor) {
-  const Observations& observed = context.entry.observations;
+  const Observations& observed = context.run.observations;
   assert(observed.window > 0);
-  const PagePool& pool = context.sequence.pool();
-  const PageShape& shape = pool.shape();
-  const EntryPages pages(pool, context.sequence.slabs(tokens), 0, tokens);
-  const std::size_t heads = shape.pages_per_slab();
+  const SequencePages pages(context.sequence, tokens, executor);
+  const std::size_t heads = pages->shape().pages_per_slab();
   std::vector<std::vector<ContextSignals>> of_heads(heads, std::vector<ContextSignals>(configurations.size()));
   executor.parallel_for(heads, [&](std::size_t i) {
     const auto index = static_cast<std::uint32_t>(i);
-    const HeadDistortion distortion = distortion_of(pages, shape, index, tokens, observed);
+    const HeadDistortion distortion = distortion_of(*pages, index, observed);
     for (std::size_t c = 0; c < configurations.size(); ++c) {
       const auto marks = std::span(configurations[c].kept).subspan(i * tokens, tokens);
       std::vector<std::uint32_t> kept, dropped;

@@ -22,7 +22,7 @@ std::vector<QualityRecord> sample(std::vector<QualityRecord> rows, std::uint32_t
 
 void log_question(Cache& cache, std::span<const Token> context, std::string_view question) {
   if (!cache.catalogue() || question.empty() || question.size() > kLoggedBytesMax) return;
-  static_cast<void>(cache.catalogue()->record_question(cache.key_of({}, context), {std::string(question), false}));
+  static_cast<void>(cache.catalogue()->record_question(cache.run_of(context), {std::string(question), false}));
 }
 
 Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const DriftOptions& options) {
@@ -30,7 +30,7 @@ Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const D
   std::vector<std::string> questions;
   if (catalogue) {
     SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
-    SHALE_ASSIGN(const auto asked, catalogue->questions(engine.cache().key_of({}, prompt.context)));
+    SHALE_ASSIGN(const auto asked, catalogue->questions(engine.cache().run_of(prompt.context)));
     for (const QuestionRecord& question : asked) {
       if (!question.by_model && questions.size() < options.questions_max) questions.push_back(question.text);
     }
@@ -46,7 +46,7 @@ Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, cons
   const double start_s = clock.now_s();
   const Catalogue* catalogue = engine.cache().catalogue();
   if (!catalogue) return fail(ErrorCode::kNotFound, "without a catalogue nothing is known of the context");
-  SHALE_ASSIGN(std::vector<QualityRecord> known, catalogue->qualities(engine.cache().key_of({}, context.tokens)));
+  SHALE_ASSIGN(std::vector<QualityRecord> known, catalogue->qualities(engine.cache().run_of(context.tokens)));
   const std::vector<QualityRecord> rows = sample(std::move(known), options.configurations);
   if (rows.empty()) return fail(ErrorCode::kNotFound, "the context was never profiled");
   if (context.questions.empty()) return fail(ErrorCode::kNotFound, "no user asked anything about the context yet");

@@ -19,10 +19,10 @@ void DriftWatch::on_request(const Request& request) {
       question.tokens.size() > kQuestionTokensMax) {
     return;
   }
-  const EntryKey key = engine_.cache().key_of({}, context.tokens);
-  const auto known = std::ranges::find(contexts_, key, &Context::key);
+  const Hash128 run = engine_.cache().run_of(context.tokens);
+  const auto known = std::ranges::find(contexts_, run, &Context::run);
   if (known == contexts_.end()) {
-    contexts_.push_front({.key = key, .asked = {.tokens = context.tokens}, .label = context.label});
+    contexts_.push_front({.run = run, .asked = {.tokens = context.tokens}, .label = context.label});
     if (contexts_.size() > options_.contexts_max) contexts_.pop_back();
   } else {
     contexts_.splice(contexts_.begin(), contexts_, known);
@@ -75,7 +75,7 @@ Status DriftWatch::look(Context& context, const Stop& stop) {
 }
 
 void DriftWatch::plan_profile(Context& context) const {
-  for (const Method& method : engine_.cache().candidates().methods()) {
+  for (const Method& method : engine_.cache().methods()) {
     if (!method.is_full()) context.unprofiled.push_back(method.text());
   }
 }

@@ -47,7 +47,7 @@ class DriftWatch {
 
  private:
   struct Context {
-    EntryKey key;
+    Hash128 run;
     AskedContext asked;
     std::string label;
     std::uint32_t new_questions = 0;           // since the last look

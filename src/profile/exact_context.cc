@@ -10,19 +10,23 @@
 namespace shale {
 namespace {
 
-// Exact pages of a prefix of the context; none where they cannot be read, or not in time.
+// Exact blocks of a prefix of the context; none where they do not come in time.
 Status fetch(Engine& engine, std::span<const Token> context, Sequence& sequence, const Stop& stop) {
   using namespace std::chrono_literals;
-  Retrieval retrieval = engine.cache().retrieve(context, {.exact = true, .method = {}}, sequence);
+  Cache& cache = engine.cache();
+  Retrieval retrieval = cache.retrieve(context, {.exact = true, .method = {}}, sequence);
   while (!retrieval.loaded()) {
     SHALE_TRY(check_stop(stop));
     const auto worked = retrieval.poll(engine.model().executor(), 0);
-    if (!worked || retrieval.late()) {
+    if (!worked) {
+      retrieval = cache.keep_what_came(std::move(retrieval), sequence);
+    } else if (retrieval.late()) {
+      cache.give_up(std::move(retrieval));
       sequence.clear();
-      worked ? engine.cache().give_up(std::move(retrieval)) : engine.cache().report_failure(std::move(retrieval));
       return {};
+    } else if (!*worked) {
+      std::this_thread::sleep_for(100us);
     }
-    if (!*worked) std::this_thread::sleep_for(100us);
   }
   return {};
 }
@@ -69,23 +73,19 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   Cache& cache = engine.cache();
   const auto tokens = static_cast<std::uint32_t>(context.size());
   ExactContext exact{Sequence(cache.pool()), {}};
-  exact.entry.tokens.assign(context.begin(), context.end());
-  exact.entry.label = label;
-  Observations& observations = exact.entry.observations;
-  observations = cache.stored_observations(cache.key_of(exact.entry.parent, context)).wait();
-  const auto lacks = [&](const ScorerNeeds& some) { return !cache.missing(some, tokens, observations).empty(); };
-
+  exact.run.tokens.assign(context.begin(), context.end());
+  exact.run.label = label;
+  Observations& observations = exact.run.observations;
   ScorerNeeds of_computing = needs;
   of_computing.repeat_attention = false;
-  const bool watch = lacks(of_computing);
-  const bool repeat = lacks({.repeat_attention = needs.repeat_attention});
+  const bool watch = !cache.missing(of_computing, tokens, observations).empty();
   if (!watch) SHALE_TRY(fetch(engine, context, exact.sequence, stop));
   const bool whole = exact.sequence.length() == 0;
   Capture capture(model.info(), 0, tokens, watch ? of_computing : ScorerNeeds{});
   SHALE_ASSIGN(const double seconds, compute(engine, context, exact.sequence, capture, stop));
-  if (whole) exact.entry.recompute_s = seconds;
-  observations.merge(capture.take());
-  if (repeat) {
+  if (whole) exact.run.recompute_s = seconds;
+  observations = capture.take();
+  if (needs.repeat_attention) {
     SHALE_ASSIGN(Observations repeated,
                  observe_repetition(model, engine.tokenizer(), exact.sequence, context, kStepTokens));
     observations.merge(std::move(repeated));
@@ -93,7 +93,7 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   if (const std::string missing = cache.missing(needs, tokens, observations); !missing.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the context cannot be ranked without {}", missing);
   }
-  cache.store(exact.entry, exact.sequence);
+  if (cache.whole_blocks(tokens) == tokens) cache.store(exact.run, exact.sequence);
   return exact;
 }
 

@@ -27,7 +27,7 @@ class Profiler {
   std::vector<double> keeps(const Method& method) const {
     return method.scorer.empty() ? std::vector<double>{1.0} : options_.keeps;
   }
-  Status add(const ObjectBytes& object, double keep, ProfileRow& row, std::span<Divergence> results);
+  Status add(const CompressedRun& run, double keep, ProfileRow& row, std::span<Divergence> results);
   void average(ProfileRow& row, std::span<const Divergence> results) const;
 
   Engine& engine_;
@@ -41,19 +41,19 @@ class Profiler {
 
 // Decodes one configuration and has it asked with the batch; where the pool is too small for more, the batch runs
 // first.
-Status Profiler::add(const ObjectBytes& object, double keep, ProfileRow& row, std::span<Divergence> results) {
+Status Profiler::add(const CompressedRun& run, double keep, ProfileRow& row, std::span<Divergence> results) {
   Cache& cache = engine_.cache();
   Executor& executor = engine_.model().executor();
   const RealClock clock;
   for (;;) {
     Sequence sequence(cache.pool());
     const double start_s = clock.now_s();
-    Status status = cache.decompress(object, keep, sequence, executor);
+    Status status = cache.decompress(run, keep, sequence, executor);
     row.decode_s = clock.now_s() - start_s;
     if (status && !cache.make_room(batch_.slabs_needed())) {
       status =
           fail(ErrorCode::kFull, "the page pool is too small to ask questions of a compressed context of {} tokens",
-               exact_.entry.tokens.size());
+               exact_.run.tokens.size());
     }
     if (status) {
       batch_.add(sequence, results);
@@ -83,16 +83,15 @@ Result<std::vector<ProfileRow>> Profiler::run(const std::function<void(std::size
     for (const double keep : keeps(method)) rows.push_back({.method = method, .keep = keep, .held_out = {}});
   }
   std::vector<std::vector<Divergence>> results(rows.size(), std::vector<Divergence>(references_.size()));
-  ObjectBytes object;
+  CompressedRun run;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     SHALE_TRY(check_stop(options_.stop));
     ProfileRow& row = rows[i];
     if (i == 0 || row.method != rows[i - 1].method) {
-      SHALE_ASSIGN(object,
-                   engine_.cache().compress(exact_.entry, row.method, exact_.sequence, engine_.model().executor()));
+      SHALE_ASSIGN(run, engine_.cache().compress(exact_.run, row.method, exact_.sequence, engine_.model().executor()));
     }
-    row.bytes = object.manifest->bytes_for(row.keep);
-    SHALE_TRY(add(object, row.keep, row, results[i]));
+    row.bytes = run.bytes_for(row.keep);
+    SHALE_TRY(add(run, row.keep, row, results[i]));
     if (batch_.full()) SHALE_TRY(batch_.run());
     if (progress) progress(i + 1, rows.size());
   }
@@ -107,11 +106,11 @@ Result<std::vector<Method>> methods_to_measure(const Cache& cache, const std::ve
     SHALE_ASSIGN(Method method, Method::parse(text));
     if (!method.is_full()) methods.push_back(std::move(method));
   }
-  if (named.empty()) methods = cache.candidates().methods();
+  if (named.empty()) methods = cache.methods();
   return methods;
 }
 
-// The entry's own questions, or new ones by the model, of which there are `by_model`, the first.
+// The context's own questions, or new ones by the model, of which there are `by_model`, the first.
 struct Chosen {
   std::vector<std::string> questions;
   std::uint32_t by_model = 0;
@@ -122,7 +121,7 @@ Result<Chosen> choose_questions(Engine& engine, std::string_view context, std::v
   const Catalogue* catalogue = engine.cache().catalogue();
   if (chosen.questions.empty() && catalogue) {
     SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
-    SHALE_ASSIGN(const auto known, catalogue->questions(engine.cache().key_of({}, prompt.context)));
+    SHALE_ASSIGN(const auto known, catalogue->questions(engine.cache().run_of(prompt.context)));
     for (const QuestionRecord& question : known) chosen.questions.push_back(question.text);
   }
   if (chosen.questions.empty()) {
@@ -137,7 +136,7 @@ Result<Chosen> choose_questions(Engine& engine, std::string_view context, std::v
 Status record_questions(Cache& cache, const ContextProfile& profile) {
   Catalogue* catalogue = cache.catalogue();
   for (std::size_t i = 0; catalogue && i < profile.questions.size(); ++i) {
-    SHALE_TRY(catalogue->record_question(profile.key, {profile.questions[i], i < profile.questions_by_model}));
+    SHALE_TRY(catalogue->record_question(profile.run, {profile.questions[i], i < profile.questions_by_model}));
   }
   return {};
 }
@@ -146,9 +145,9 @@ Status record_rows(Cache& cache, const ContextProfile& profile) {
   Catalogue* catalogue = cache.catalogue();
   if (!catalogue) return {};
   for (const ProfileRow& row : profile.rows) {
-    cache.note_decode(row.method.quantizer, row.bytes, row.decode_s);
+    cache.costs().decoded(row.method.quantizer, row.bytes, row.decode_s);
     if (row.method.is_full()) continue;  // what quality is measured against
-    SHALE_TRY(catalogue->record_quality({.key = profile.key,
+    SHALE_TRY(catalogue->record_quality({.key = profile.run,
                                          .method = row.method,
                                          .keep = row.keep,
                                          .agreement = row.agreement,
@@ -165,14 +164,15 @@ Result<ContextProfile> measure(Engine& engine, const AskedContext& context, std:
   const RealClock clock;
   const double start_s = clock.now_s();
   Cache& cache = engine.cache();
+  AskedContext whole = context;
+  SHALE_TRY(keep_whole_blocks(whole, cache.block_tokens()));
   SHALE_ASSIGN(const std::vector<Method> methods, methods_to_measure(cache, options.methods));
   SHALE_ASSIGN(const ScorerNeeds needs, needs_of(cache, methods));
-  SHALE_ASSIGN(ExactContext exact, exact_context(engine, context.tokens, needs, options.label, options.stop));
+  SHALE_ASSIGN(ExactContext exact, exact_context(engine, whole.tokens, needs, options.label, options.stop));
   SHALE_ASSIGN(const std::vector<Reference> references,
-               answer_questions(engine.model(), engine.tokenizer(), exact.sequence, context.questions,
+               answer_questions(engine.model(), engine.tokenizer(), exact.sequence, whole.questions,
                                 std::max(options.answer_tokens, 1U), options.stop));
-  ContextProfile profile{.key = cache.key_of({}, context.tokens),
-                         .tokens = static_cast<std::uint32_t>(context.tokens.size())};
+  ContextProfile profile{.run = cache.run_of(whole.tokens), .tokens = static_cast<std::uint32_t>(whole.tokens.size())};
   for (std::size_t i = counted; i < references.size(); ++i) {
     profile.held_out_answers.push_back(engine.tokenizer().text(references[i].answer));
   }

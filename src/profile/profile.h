@@ -3,7 +3,7 @@
 // All answers are teacher-forced: the question and the full cache's own greedy answer are fed, and at each token of
 // that answer the compressed cache's prediction is compared with what the full cache predicts there *in a step of the
 // same shape*. So differences of batch shape, or of weight types between prefill and decoding, do not count as loss,
-// and `full`, read back from its stored object, agrees in every position.
+// and `full`, read back from its bytes at rest, agrees in every position.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct ProfileOptions {
   std::uint32_t questions_max = 4;                     // more are left unasked; as many are written when there are none
   // Asked too, but kept out of the means and of the catalogue: to see how well a profile predicts.
   std::vector<std::string> held_out = {};
-  std::string label = {};  // of the entry, for people
+  std::string label = {};  // for people
   Stop stop = {};
 };
 
@@ -37,14 +37,14 @@ struct ProfileRow {
   double agreement = 0;  // share of positions whose arg max is the reference's token; mean over questions
   double kl = 0;         // mean KL(full ‖ compressed) over positions, nats; mean over questions
   std::uint32_t questions = 0;
-  std::uint64_t bytes = 0;           // of the stored object at this keep
-  double decode_s = 0;               // from the object's bytes to pages, without reading
+  std::uint64_t bytes = 0;           // at rest, at this keep
+  double decode_s = 0;               // from those bytes to blocks, without reading
   std::vector<Divergence> held_out;  // one per held-out question
 };
 
 struct ContextProfile {
-  EntryKey key;
-  std::uint32_t tokens = 0;
+  Hash128 run;                              // its name
+  std::uint32_t tokens = 0;                 // of its whole blocks, which are what is compressed
   std::vector<std::string> questions = {};  // that were asked, without the held-out ones
   std::uint32_t questions_by_model = 0;     // of these the model wrote so many for this purpose; the rest are generic
   std::vector<std::string> held_out_answers = {};  // the full cache's, one per held-out question

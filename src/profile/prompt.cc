@@ -60,6 +60,18 @@ Result<PromptParts> make_prompt(const Tokenizer& tokenizer, std::string_view con
                      frame.templated};
 }
 
+Status keep_whole_blocks(AskedContext& context, std::uint32_t block_tokens) {
+  if (context.tokens.size() < block_tokens) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a context of {} tokens is less than a block of {}: nothing of it is stored", context.tokens.size(),
+                block_tokens);
+  }
+  const auto rest = context.tokens.end() - static_cast<std::ptrdiff_t>(context.tokens.size() % block_tokens);
+  for (auto& question : context.questions) question.insert(question.begin(), rest, context.tokens.end());
+  context.tokens.erase(rest, context.tokens.end());
+  return {};
+}
+
 Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions) {
   SHALE_ASSIGN(const Frame frame, frame_of(tokenizer, {}));
   AskedContext asked{std::string(context), context_tokens(tokenizer, frame, context), {}};

@@ -2,6 +2,7 @@
 // own so that what is stored does not depend on the question.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,10 @@ struct AskedContext {
   std::vector<Token> tokens;
   std::vector<std::vector<Token>> questions = {};
 };
+
+// Leaves the context's last tokens, those that fill no whole block, to the front of every question: only whole blocks
+// are stored, and compressed. kInvalidArgument for a context that has none.
+Status keep_whole_blocks(AskedContext& context, std::uint32_t block_tokens);
 
 // As make_prompt puts them.
 Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions);

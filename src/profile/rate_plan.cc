@@ -6,8 +6,8 @@
 #include <numeric>
 #include <optional>
 
-#include "codec/entry_pages.h"
-#include "codec/layout.h"
+#include "codec/extent_layout.h"
+#include "codec/sequence_pages.h"
 #include "codec/tier_cut.h"
 #include "codec/token_copy.h"
 #include "placement/allocation.h"
@@ -24,12 +24,53 @@ struct HeadCosts {
 };
 
 using Quantizers = std::vector<std::unique_ptr<Quantizer>>;
+using TierBytes = std::vector<std::uint64_t>;  // by importance
+
+// Tokens of one importance, over all heads; all of them where nothing ranks them.
+std::uint64_t tokens_of(const ExtentManifest& extent, std::uint32_t tier) {
+  const std::uint32_t heads = extent.geometry.layers * extent.geometry.kv_heads;
+  if (extent.tiers.empty()) return std::uint64_t{heads} * extent.tokens;
+  std::uint64_t tokens = 0;
+  for (std::uint32_t head = 0; head < heads; ++head) {
+    tokens += extent.tiers.count(head, 0, extent.tokens, tier, tier + 1);
+  }
+  return tokens;
+}
+
+// What the extents of `tokens` tokens take at rest: exactly, but for packed quantizers, about. `tiers` of all tokens,
+// for a method with a scorer.
+Result<TierBytes> tier_bytes(const KvGeometry& geometry, const Method& method, std::uint32_t tokens,
+                             const TierMap& tiers, const CachegenTables* tables) {
+  TierBytes bytes;
+  ExtentManifest extent;
+  extent.geometry = geometry;
+  extent.method = method;
+  const std::uint32_t extent_tokens = extent.chunk_tokens * kExtentChunksMax;
+  for (std::uint32_t first = 0; first < tokens; first += extent_tokens) {
+    extent.tokens = std::min(extent_tokens, tokens - first);
+    if (!tiers.empty()) extent.tiers = tiers.part(first, extent.tokens);
+    SHALE_ASSIGN(extent.layers_per_group, suitable_layers_per_group(geometry, method, extent.tokens));
+    SHALE_ASSIGN(const ExtentLayout layout, ExtentLayout::make(extent, tables));
+    bytes.resize(layout.tiers());
+    for (const BlobInfo& blob : layout.blobs()) {
+      if (layout.packed(blob.tier)) continue;
+      for (const BlobChunk& chunk : blob.chunks) bytes[blob.tier] += chunk.bytes;
+    }
+    for (std::uint32_t tier = 0; tier < layout.tiers(); ++tier) {
+      if (!layout.packed(tier)) continue;
+      const double elements = 2.0 * geometry.head_dim * static_cast<double>(tokens_of(extent, tier));
+      bytes[tier] += static_cast<std::uint64_t>(elements * layout.quantizer(tier).bits() / 8);
+    }
+  }
+  return bytes;
+}
 
 // Under one budget across heads.
 class Planner {
  public:
-  static Result<Planner> make(const RankedContext& context, const Quantizers& quantizers, const std::string& budget,
-                              Executor& executor);
+  // `pages` are the context's, and outlive it.
+  static Result<Planner> make(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers,
+                              const std::string& budget, Executor& executor);
 
   // The same bits and the same share of tokens for all heads, as the budget spreads them.
   struct Object {
@@ -42,13 +83,13 @@ class Planner {
   std::vector<QuantizerError> errors() const;
 
  private:
-  Planner(const RankedContext& context, const Quantizers& quantizers, Executor& executor)
+  Planner(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers, Executor& executor)
       : context_(context),
+        pages_(pages),
         quantizers_(quantizers),
         executor_(executor),
-        tokens_(context.sequence->length()),
-        shape_(context.sequence->pool().shape()),
-        pages_(context.sequence->pool(), context.sequence->slabs(tokens_), 0, tokens_) {
+        tokens_(pages.tokens()),
+        shape_(pages.shape()) {
     Precision none;
     list_precisions(none);
   }
@@ -58,28 +99,28 @@ class Planner {
   std::vector<std::vector<std::uint32_t>> strata_of(std::uint32_t head) const;
   HeadCosts costs_of(std::uint32_t head) const;
   double distortion_of(const HeadCosts& costs, const Precision& precision) const;
-  std::uint64_t object_bytes(const Precision& precision) const;
+  std::uint64_t bytes_of(const Precision& precision) const;
   // Of heads that have chosen these of precisions_.
   RateChoice choice_of(std::uint64_t bytes, std::span<const std::uint32_t> chosen) const;
   Method method_of(const Precision& precision) const;
 
   const RankedContext& context_;
+  const ViewPages& pages_;
   const Quantizers& quantizers_;
   Executor& executor_;
   std::uint32_t tokens_;
   PageShape shape_;
-  EntryPages pages_;
   std::string budget_;
   std::vector<std::uint8_t> stratum_of_;  // [layers · kv_heads][tokens]
-  std::vector<ObjectLayout> layouts_;     // by quantizer
+  std::vector<TierBytes> bytes_;          // by quantizer
   std::vector<Precision> precisions_;     // all there are
   std::vector<HeadCosts> costs_;          // by head
 };
 
-Result<Planner> Planner::make(const RankedContext& context, const Quantizers& quantizers, const std::string& budget,
-                              Executor& executor) {
+Result<Planner> Planner::make(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers,
+                              const std::string& budget, Executor& executor) {
   SHALE_ASSIGN(const auto across_heads, make_budget(budget));
-  Planner planner(context, quantizers, executor);
+  Planner planner(context, pages, quantizers, executor);
   planner.budget_ = budget;
   const PageShape& shape = planner.shape_;
   const std::size_t heads = shape.pages_per_slab();
@@ -88,12 +129,16 @@ Result<Planner> Planner::make(const RankedContext& context, const Quantizers& qu
   for (std::uint32_t s = 0; s + 1 < kKeepGrid.size(); ++s) {
     cut_tier(*across_heads, scores, context.scorer_window, s, planner.stratum_of_);
   }
-  std::vector<std::uint32_t> counts;
-  if (budget != "uniform") counts = count_tiers(planner.stratum_of_, heads);
+  TierMap tiers(static_cast<std::uint32_t>(heads), planner.tokens_);
+  for (std::uint32_t head = 0; head < heads; ++head) {
+    for (std::uint32_t token = 0; token < planner.tokens_; ++token) {
+      tiers.set(head, token, planner.stratum_of_[std::size_t{head} * planner.tokens_ + token]);
+    }
+  }
   for (const auto& quantizer : quantizers) {
     const Method method{context.scorer, std::string(quantizer->name()), budget == "uniform" ? "" : budget};
-    SHALE_ASSIGN(ObjectLayout layout, ObjectLayout::make(shape, method, planner.tokens_, context.tables, counts));
-    planner.layouts_.push_back(std::move(layout));
+    SHALE_ASSIGN(TierBytes bytes, tier_bytes(pages.view().geometry, method, planner.tokens_, tiers, context.tables));
+    planner.bytes_.push_back(std::move(bytes));
   }
   planner.costs_.resize(heads);
   executor.parallel_for(
@@ -156,9 +201,9 @@ double Planner::distortion_of(const HeadCosts& costs, const Precision& precision
   return distortion;
 }
 
-std::uint64_t Planner::object_bytes(const Precision& precision) const {
+std::uint64_t Planner::bytes_of(const Precision& precision) const {
   std::uint64_t bytes = 0;
-  for (std::uint32_t s = 0; s < precision.size(); ++s) bytes += layouts_[precision[s]].stratum_bytes(s);
+  for (std::uint32_t s = 0; s < precision.size(); ++s) bytes += bytes_[precision[s]][s];
   return bytes;
 }
 
@@ -208,8 +253,8 @@ std::vector<QuantizerError> Planner::errors() const {
   for (std::size_t q = 0; q < quantizers_.size(); ++q) {
     QuantizerError& mean = means.emplace_back();
     mean.name = quantizers_[q]->name();
-    const auto layout = ObjectLayout::make(shape_, {"", mean.name}, tokens_, context_.tables).value();
-    mean.bits = static_cast<double>(layout.stratum_bytes(0)) * 8 / elements;
+    const TierBytes bytes = tier_bytes(pages_.view().geometry, {"", mean.name}, tokens_, {}, context_.tables).value();
+    mean.bits = static_cast<double>(bytes.front()) * 8 / elements;
     for (const auto& errors : of_heads) {
       const auto add = [&](HeadDistortion::Error& sum, const HeadDistortion::Error& one) {
         sum.keys += one.keys / static_cast<double>(of_heads.size());
@@ -226,7 +271,7 @@ std::optional<Planner::Object> Planner::best_object(std::uint64_t bytes) const {
   std::optional<Object> best;
   std::uint64_t bytes_of_best = 0;
   for (std::uint32_t i = 0; i < precisions_.size(); ++i) {
-    const std::uint64_t needed = object_bytes(precisions_[i]);
+    const std::uint64_t needed = bytes_of(precisions_[i]);
     if (needed > bytes) continue;
     double distortion = 0;
     for (const HeadCosts& head : costs_) distortion += distortion_of(head, precisions_[i]);
@@ -241,12 +286,12 @@ std::optional<Planner::Object> Planner::best_object(std::uint64_t bytes) const {
 void Planner::take_object(std::uint32_t precision, RatePlan& plan) const {
   plan.method = method_of(precisions_[precision]);
   plan.keep = kKeepGrid[precisions_[precision].size() - 1];
-  plan.object = choice_of(object_bytes(precisions_[precision]), std::vector<std::uint32_t>(costs_.size(), precision));
+  plan.object = choice_of(bytes_of(precisions_[precision]), std::vector<std::uint32_t>(costs_.size(), precision));
 }
 
 Status Planner::take_best_per_head(std::uint64_t bytes, RatePlan& plan) const {
   std::vector<std::uint64_t> head_bytes;  // on average, by precision
-  for (const Precision& precision : precisions_) head_bytes.push_back(object_bytes(precision) / costs_.size());
+  for (const Precision& precision : precisions_) head_bytes.push_back(bytes_of(precision) / costs_.size());
   std::vector<std::vector<Point>> points;
   for (const HeadCosts& head : costs_) {
     auto& of_head = points.emplace_back();
@@ -268,7 +313,12 @@ Status Planner::take_best_per_head(std::uint64_t bytes, RatePlan& plan) const {
 
 Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::string> quantizers,
                            std::span<const std::string> budgets, std::uint64_t budget_bytes, Executor& executor) {
+  const std::uint32_t tokens = context.sequence->length();
   const PageShape& shape = context.sequence->pool().shape();
+  if (tokens == 0 || tokens % shape.page_tokens != 0) {
+    return fail(ErrorCode::kInvalidArgument, "{} tokens are no whole blocks of {}; only those are stored", tokens,
+                shape.page_tokens);
+  }
   const std::size_t query_elements = std::size_t{shape.layers} * context.query_heads * context.window * shape.head_dim;
   if (query_elements == 0 || context.queries.size() != query_elements || context.query_heads % shape.kv_heads != 0) {
     return fail(ErrorCode::kInvalidArgument,
@@ -281,12 +331,13 @@ Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::st
     made.push_back(std::move(quantizer));
   }
   RatePlan plan;
-  plan.full_bytes = std::uint64_t{shape.pages_for(context.sequence->length())} * shape.slab_bytes();
+  const SequencePages pages(*context.sequence, tokens, executor);
+  plan.full_bytes = pages->view().geometry.bytes(tokens);
   std::vector<Planner> planners;
   std::size_t best_planner = 0;
   std::optional<Planner::Object> best;
   for (const std::string& budget : budgets) {
-    SHALE_ASSIGN(Planner planner, Planner::make(context, made, budget, executor));
+    SHALE_ASSIGN(Planner planner, Planner::make(context, *pages, made, budget, executor));
     const auto object = planner.best_object(budget_bytes);
     if (object && (!best || object->distortion < best->distortion)) {
       best = object;
@@ -296,7 +347,7 @@ Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::st
   }
   SHALE_TRY(planners.front().take_best_per_head(budget_bytes, plan));
   plan.errors = planners.front().errors();
-  if (!best) return fail(ErrorCode::kInvalidArgument, "no object of the context takes {} bytes or less", budget_bytes);
+  if (!best) return fail(ErrorCode::kInvalidArgument, "nothing of the context takes {} bytes or less", budget_bytes);
   planners[best_planner].take_object(best->precision, plan);
   return plan;
 }

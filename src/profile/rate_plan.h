@@ -1,6 +1,6 @@
 // For a budget of bytes: how many tokens of one context to keep, spread over heads by which budget, at how many bits,
 // jointly. Every (head, stratum, quantizer) is coded once a budget and its distortion predicted (codec/distortion.h);
-// bytes are those of stored objects.
+// bytes are those of extents at rest.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace shale {
 
-// What is known of the context, whose pages are exact.
+// What is known of the context: whole blocks, exact.
 struct RankedContext {
   const Sequence* sequence = nullptr;
   std::string scorer;              // the name of what ranked it
@@ -45,11 +45,11 @@ struct QuantizerError {
 
 struct RatePlan {
   std::uint64_t full_bytes = 0;
-  // The best that one stored object can be: the optimum of all (keep, bits, budget).
+  // The best that can be stored: the optimum of all (keep, bits, budget).
   Method method;
   double keep = 1;
   RateChoice object;
-  // Tokens and bits chosen for each head alone, what that would be worth beyond it. No stored object holds this.
+  // Tokens and bits chosen for each head alone, what that would be worth beyond it. No extent holds this.
   std::vector<Precision> heads;  // [layers · kv_heads]
   RateChoice per_head;
   std::vector<QuantizerError> errors;
@@ -57,9 +57,9 @@ struct RatePlan {
 
 // `quantizers` from finest to coarsest, without repetition; at least one of `budgets` across heads (budget.h), of which
 // the first also gives `per_head` and `errors`. kInvalidArgument for unknown names, for quantizers that lack tables,
-// for bytes that nothing meets, or a context without queries; kUnsupported for a head dimension that a quantizer cannot
-// take. Takes about as long as encoding the context once a quantizer and budget, and needs a few copies of one head's
-// KV a thread.
+// for bytes that nothing meets, a context without queries, or one that is no whole blocks; kUnsupported for a head
+// dimension that a quantizer cannot take. Takes about as long as encoding the context once a quantizer and budget, and
+// needs a few copies of one head's KV a thread.
 Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::string> quantizers,
                            std::span<const std::string> budgets, std::uint64_t budget_bytes, Executor& executor);
 

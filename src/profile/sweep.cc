@@ -213,24 +213,22 @@ Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std
 
 Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, const SweepOptions& options,
                                    const std::function<void(std::size_t, std::size_t)>& progress) {
-  const std::vector<std::vector<Token>>& asked = context.questions;
-  std::vector<Token> tokens = context.tokens;
+  AskedContext whole{.tokens = context.tokens, .questions = context.questions};
+  const std::size_t questions = context.questions.size();
   std::size_t longest = 0;
-  for (const auto& question : asked) longest = std::max(longest, question.size());
+  for (const auto& question : context.questions) longest = std::max(longest, question.size());
   const std::size_t beside = longest + options.answer_tokens + 1, room = engine.model().info().context_max;
-  if (asked.empty() || beside >= room) {
+  if (questions == 0 || beside >= room) {
     return fail(ErrorCode::kInvalidArgument, "questions of up to {} tokens do not fit the model's context of {}",
                 longest, room);
   }
   std::size_t most = room - beside;
   if (options.context_tokens_max > 0) most = std::min<std::size_t>(most, options.context_tokens_max);
   ContextSweep sweep;
-  if (tokens.size() > most) {
-    sweep.tokens_cut = static_cast<std::uint32_t>(tokens.size() - most);
-    tokens = without_middle(tokens, most);
+  if (whole.tokens.size() > most) {
+    sweep.tokens_cut = static_cast<std::uint32_t>(whole.tokens.size() - most);
+    whole.tokens = without_middle(whole.tokens, most);
   }
-  sweep.tokens = static_cast<std::uint32_t>(tokens.size());
-  sweep.full_bytes = sweep.tokens * engine.model().page_shape().token_bytes();
 
   std::vector<Method> methods;
   for (const SweepConfiguration& configuration : options.configurations) methods.push_back(configuration.method);
@@ -238,14 +236,20 @@ Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, 
   if (needs.last_queries > 0) needs.last_queries = std::max(needs.last_queries, options.window);
   if (options.predict) needs.last_queries = std::max(needs.last_queries, kSignalQueries);
   const RealClock clock;
-  std::vector<std::vector<Token>> probe;
   if (options.predict) {
     const double start_s = clock.now_s();
-    SHALE_ASSIGN(probe, write_probe(engine, context.text));
+    SHALE_ASSIGN(const auto written, write_probe(engine, context.text));
+    whole.questions.insert(whole.questions.end(), written.begin(), written.end());
     sweep.probe_s = clock.now_s() - start_s;
   }
-  SHALE_ASSIGN(const ExactContext exact, exact_context(engine, tokens, options.question_seen ? ScorerNeeds{} : needs,
-                                                       options.label, options.stop));
+  sweep.tokens = static_cast<std::uint32_t>(whole.tokens.size());
+  SHALE_TRY(keep_whole_blocks(whole, engine.cache().block_tokens()));
+  const auto asked = std::span(whole.questions).first(questions), probe = std::span(whole.questions).subspan(questions);
+  const auto tokens = static_cast<std::uint32_t>(whole.tokens.size());
+  sweep.full_bytes = tokens * engine.model().page_shape().token_bytes();
+  SHALE_ASSIGN(
+      const ExactContext exact,
+      exact_context(engine, whole.tokens, options.question_seen ? ScorerNeeds{} : needs, options.label, options.stop));
   const double answering_s = clock.now_s();
   SHALE_ASSIGN(const auto references, answer_questions(engine.model(), engine.tokenizer(), exact.sequence, asked,
                                                        options.answer_tokens, options.stop));
@@ -262,12 +266,12 @@ Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, 
     const std::size_t first = group, count = options.question_seen ? 1 : asked.size();
     std::optional<ExactContext> seen;
     if (options.question_seen) {
-      std::vector<Token> both = tokens;
+      std::vector<Token> both = whole.tokens;
       both.insert(both.end(), asked[group].begin(), asked[group].end());
       SHALE_ASSIGN(seen, exact_context(engine, both, needs, options.label, options.stop));
     }
-    Sweeper sweeper(engine, options, seen ? *seen : exact, sweep.tokens, std::span(references).subspan(first, count),
-                    std::span(asked).subspan(first, count));
+    Sweeper sweeper(engine, options, seen ? *seen : exact, tokens, std::span(references).subspan(first, count),
+                    asked.subspan(first, count));
     std::vector<Predicted> predicted;
     if (options.predict) {
       SHALE_ASSIGN(predicted, sweeper.predict(probe, sweep));

@@ -32,7 +32,7 @@ struct SweepOptions {
   bool question_seen = false;            // the question stands behind the context while it is ranked
   std::uint32_t window = 64;             // queries that scorers of the last queries observe
   bool predict = false;                  // predict agreement in cheaper ways, too
-  std::string label = "quality";         // of the entry, where it is stored
+  std::string label = "quality";         // where it is stored
   Stop stop = {};
 };
 
@@ -56,7 +56,7 @@ struct SweepRow {
 struct ContextSweep {
   std::uint32_t tokens = 0;          // of the context, as asked
   std::uint32_t tokens_cut = 0;      // left out of its middle
-  std::uint64_t full_bytes = 0;      // of its KV as computed
+  std::uint64_t full_bytes = 0;      // of its whole blocks' KV as computed: what is compressed
   std::vector<std::string> answers;  // the full cache's, one per question
   std::vector<SweepRow> rows;        // one a configuration and question
   // What all rows took, each with ranking the tokens and without computing the context: asking; context signals;

@@ -174,7 +174,7 @@ void EngineLoop::publish() {
                   .occupancy = engine_.occupancy(),
                   .watch = watch_ ? watch_->stats() : DriftWatchStats{},
                   .cache = cache.stats(),
-                  .entries = engine_.cache().index().size(),
+                  .store = cache.store().stats(),
                   .pages_total = std::uint64_t{pool.slabs_total()} * slab_pages,
                   .pages_free = pool.pages_free(),
                   .pages_evictable = std::uint64_t{cache.slabs_evictable()} * slab_pages,
@@ -188,7 +188,7 @@ void EngineLoop::publish() {
   figures_ = std::move(figures);
 }
 
-// Until somebody leaves something, or writes under way and the planner's interval may have made work.
+// Until somebody leaves something, or what is under way may have made work.
 void EngineLoop::wait_for_work() {
   publish();
   std::unique_lock lock(mutex_);

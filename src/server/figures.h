@@ -76,7 +76,7 @@ struct Figures {
   Occupancy occupancy;
   DriftWatchStats watch;
   CacheStats cache;
-  std::uint64_t entries = 0;
+  StoreStats store;
   // Of the pool: evictable ones are only kept for later requests.
   std::uint64_t pages_total = 0, pages_free = 0, pages_evictable = 0, page_bytes = 0;
   std::vector<TierFigures> tiers = {};

@@ -100,7 +100,7 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.counter("shale_engine_steps_total", engine.steps, "Forward steps.");
   to.counter("shale_engine_prefill_tokens_total", engine.prefill_tokens, "Tokens of prompts that were computed.");
   to.counter("shale_engine_decode_tokens_total", engine.decode_tokens, "Tokens of answers that were computed.");
-  to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an object was unreadable.");
+  to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an extent was unreadable.");
   const PageBudgetStats& budgets = engine.budgets;
   to.counter("shale_budget_evictions_total", budgets.evictions, "Passes that dropped tokens of a page budget.");
   to.counter("shale_budget_compactions_total", budgets.compactions, "Passes that closed holes.");
@@ -146,25 +146,40 @@ void write_cache(Writer& to, const Figures& figures) {
   for (const auto& [name, tokens] : cached.sources()) {
     to.sample(static_cast<double>(tokens), fmt::format("source=\"{}\"", name));
   }
-  to.gauge("shale_cache_entries", static_cast<double>(figures.entries), "Entries that are known.");
+  const StoreStats& store = figures.store;
+  to.gauge("shale_cache_extents", static_cast<double>(store.extents), "Extents that are known, on any tier.");
+  to.gauge("shale_cache_index_bytes", static_cast<double>(store.index_bytes), "Memory that knowing them takes.");
   to.counter("shale_cache_lookups_total", cache.lookups, "Look-ups of prefixes.");
   to.counter("shale_cache_hits_total", cache.hits, "Look-ups that found something.");
   to.seconds("shale_cache_background_seconds_total", cache.background_seconds,
              "Seconds that the engine's thread spent encoding, writing and moving.");
-  to.seconds("shale_cache_planning_seconds_total", cache.planning_seconds,
-             "Seconds that the engine's thread spent planning.");
-  to.counter("shale_cache_encoded_bytes_total", cache.encoded_bytes, "Bytes of encoded objects.");
-  to.counter("shale_cache_copies_total", cache.copies, "Copies made for the planner.");
-  to.counter("shale_cache_presses_total", cache.presses, "Copies compressed harder by deleting parts.");
-  to.counter("shale_cache_drops_total", cache.drops, "Copies given up.");
-  to.counter("shale_cache_corrupt_objects_total", cache.corrupt_objects, "Objects found damaged and not served.");
-  to.counter("shale_cache_failed_reads_total", cache.failed_reads, "Reads of objects that failed.");
-  to.counter("shale_cache_failed_writes_total", cache.failed_writes, "Writes of objects that failed.");
+  to.seconds("shale_cache_encode_seconds_total", store.encode_seconds, "Of those, seconds spent ranking and encoding.");
+  to.seconds("shale_cache_planning_seconds_total", store.planning_seconds, "Seconds spent planning.");
+  to.counter("shale_cache_encoded_bytes_total", store.encoded_bytes, "Bytes at rest of what was encoded.");
+  to.counter("shale_cache_shared_blocks_total", store.blocks_shared,
+             "Blocks that were to be stored and were there already.");
+  to.gauge("shale_cache_full_copy_bytes", static_cast<double>(store.full_copy_bytes),
+           "On the lowest tier, of exact extents beside what is placed above.");
+  to.counter("shale_cache_dropped_extents_total", store.dropped_extents, "Extents given up everywhere, to make room.");
+  to.counter("shale_cache_damaged_chunks_total", store.damaged_chunks, "Chunks found damaged and not served.");
+  to.counter("shale_cache_stale_extents_total", store.stale_extents, "Extents that were not there any more.");
+  to.counter("shale_cache_failed_extents_total", store.extents_failed, "Extents that could not be stored.");
+  to.counter("shale_cache_failed_loads_total", cache.failed_loads, "Loads of which not every block came.");
   to.counter("shale_cache_late_loads_total", cache.late_loads,
              "Loads that a request gave up waiting for, and computed.");
   to.counter("shale_cache_given_up_total", cache.given_up,
-             "Entries that were to be stored, and were given up for the room that requests needed.");
-  to.counter("shale_cache_refused_full_total", cache.refused_full, "Writes refused for lack of room.");
+             "Runs that were to be stored, and were given up for the room that requests needed.");
+  to.head("shale_cache_moves_total", "counter",
+          "Extents that changed their place or form, by the tier where they lay.");
+  for (const StoreTierStats& tier : store.tiers) {
+    const auto move = [&](std::string_view what, std::uint64_t count) {
+      to.sample(static_cast<double>(count), fmt::format("tier=\"{}\",move=\"{}\"", tier.name, what));
+    };
+    move("demoted", tier.demoted);
+    move("promoted", tier.promoted);
+    move("compressed", tier.compressed);
+    move("removed", tier.removed);
+  }
 }
 
 void write_tiers(Writer& to, const Figures& figures) {

@@ -102,7 +102,10 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
     if ((only == id || extent.tiers != 0) && !known(form.method, form.keep)) forms.push_back(form);
     if (extent.exact && extent.tiers != 0 && extent.damaged == 0) exact = &extent;
   }
-  if (only || !quality_of) return forms;
+  // What is pinned stays what it is.
+  const double wall = core_.wall_s();
+  const bool pinned = std::ranges::any_of(group.members, [&](ExtentId id) { return core_.index.at(id).pinned(wall); });
+  if (only || pinned || !quality_of) return forms;
   const std::size_t there = forms.size();
   for (std::uint32_t method = 1; method < methods_.size(); ++method) {
     const bool ranked = !methods_[method].scorer.empty();

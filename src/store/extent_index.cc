@@ -159,6 +159,7 @@ void ExtentIndex::remove(ExtentId id) {
 bool ExtentIndex::usable(const Extent& extent, std::uint32_t end_block, const SegmentFilter& filter) const {
   if ((extent.tiers & ~filter.tiers_excluded) == 0) return false;
   if (extent.expires_s != 0 && extent.expires_s <= filter.wall_s) return false;
+  if (filter.only_named) return filter.names(extent);
   if (extent.exact) return true;
   if (end_block > filter.exact_after) return false;
   return filter.names(extent) || (!filter.exact && extent.quality >= filter.quality_min);
@@ -204,15 +205,15 @@ std::vector<ExtentId> ExtentIndex::beginning(std::span<const BlockKey> keys, con
   return found;
 }
 
-std::vector<Segment> ExtentIndex::match(std::span<const BlockKey> keys, const Hash128& realm,
-                                        const SegmentFilter& filter) const {
-  std::vector<Segment> segments;
-  const auto end_of = [](const Segment& segment) { return segment.first_block + segment.blocks; };
+std::vector<ChainSegment> ExtentIndex::match(std::span<const BlockKey> keys, const Hash128& realm,
+                                             const SegmentFilter& filter) const {
+  std::vector<ChainSegment> segments;
+  const auto end_of = [](const ChainSegment& segment) { return segment.first_block + segment.blocks; };
   // Takes the chunk in from its first block on; what was found before ends there.
   const auto take = [&](std::uint32_t first_block, const Match& match) {
     while (!segments.empty() && segments.back().first_block >= first_block) segments.pop_back();
     if (!segments.empty()) {
-      Segment& last = segments.back();
+      ChainSegment& last = segments.back();
       last.blocks = first_block - last.first_block;
       const Extent& extent = extents_[match.extent];
       if (last.extent == match.extent && last.blocks % extent.chunk_blocks == 0 &&

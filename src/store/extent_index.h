@@ -98,7 +98,7 @@ struct Extent {
 };
 
 // Consecutive chunks of one extent that hold consecutive blocks of a chain.
-struct Segment {
+struct ChainSegment {
   ExtentId extent = 0;
   std::uint32_t first_chunk = 0;
   std::uint32_t first_block = 0;  // of the chain
@@ -117,6 +117,7 @@ struct SegmentFilter {
   float keep = 1;
   // Of those that hold equally many blocks, the one worth most is taken. Empty: exact ones first, then the fastest.
   std::function<double(const Extent&)> worth = {};
+  bool only_named = false;  // no other variant will do, nor exact ones
 
   bool names(const Extent& extent) const { return method && extent.method == *method && extent.keep >= keep; }
 };
@@ -144,7 +145,8 @@ class ExtentIndex {
 
   // The leading blocks of `keys`, a chain from its first, that are there, as few chunks as a walk along the longest
   // ones finds.
-  std::vector<Segment> match(std::span<const BlockKey> keys, const Hash128& realm, const SegmentFilter& filter) const;
+  std::vector<ChainSegment> match(std::span<const BlockKey> keys, const Hash128& realm,
+                                  const SegmentFilter& filter) const;
   // Extents that hold keys[0], keys[1], … from their first block to their last, and keys.size() blocks or fewer.
   std::vector<ExtentId> beginning(std::span<const BlockKey> keys, const Hash128& realm) const;
 

@@ -304,12 +304,20 @@ std::vector<std::pair<ExtentId, std::uint32_t>> ExtentPlacer::given_up(const Gro
   const std::uint32_t lowest = core_.tier_count() - 1;
   for (const ExtentId id : group.members) {
     const Extent& extent = core_.index.at(id);
+    const std::size_t before = given.size();
+    bool stays = false;
     for (std::uint32_t t = 0; t <= lowest; ++t) {
+      if (!extent.on(t)) continue;
       const bool is_made =
           t == made.tier && numbers_.at(extent.method) == made.method && extent.keep > made.keep - 1e-6;
       const bool full_copy = extent.exact && t == lowest && made.tier < lowest && !group.no_full_copy;
-      if (extent.on(t) && !is_made && !full_copy && may_remove(t)) given.emplace_back(id, t);
+      if (is_made || full_copy || !may_remove(t)) {
+        stays = true;
+      } else {
+        given.emplace_back(id, t);
+      }
     }
+    if (!stays && extent.pinned(core_.wall_s())) given.resize(before);
   }
   return given;
 }

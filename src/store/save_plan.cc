@@ -4,19 +4,26 @@
 
 namespace shale {
 
+std::uint64_t SaveJob::Plan::tag(std::uint32_t block) const {
+  const std::uint64_t tag = chunk_tag(keys[block], realm);
+  return hints.method.is_full() ? tag : tag ^ Hasher().add(hints.method.text()).finish().low;
+}
+
 void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   const std::span<const BlockKey> keys = plan.keys;
   const auto end = static_cast<std::uint32_t>(keys.size());
   const std::uint32_t chunk = core.chunk_blocks();
   SegmentFilter filter;
   filter.wall_s = core.wall_s();
-  if (!plan.hints.method.is_full()) {  // exact blocks do as well
+  if (!plan.hints.method.is_full()) {
+    filter.only_named = true;
     filter.method = core.index.text(plan.hints.method.text());
     filter.keep = static_cast<float>(grid_keep(plan.hints.keep));
   }
   // How many blocks from `block` on are there, or being saved.
   const auto there = [&](std::uint32_t block) -> std::uint32_t {
-    if (core.saving.contains(chunk_tag(keys[block], plan.realm))) return std::min(chunk, end - block);
+    const auto saving = core.saving.find(plan.tag(block));
+    if (saving != core.saving.end()) return std::min(saving->second, end - block);
     const auto segments = core.index.match(keys.subspan(block), plan.realm, filter);
     return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
   };
@@ -39,7 +46,7 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   }
   for (const auto& piece : plan.pieces) {
     for (std::uint32_t b = 0; b < piece.blocks; b += chunk) {
-      core.saving.insert(chunk_tag(keys[piece.first_block + b], plan.realm));
+      core.saving[plan.tag(piece.first_block + b)] = std::min(chunk, piece.blocks - b);
     }
   }
 }

@@ -147,6 +147,7 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
 
 std::vector<StoreEvent> Store::take_events(std::size_t max) { return core_->events.take(max); }
 int Store::event_fd() const { return core_->events.fd(); }
+bool Store::idle() const { return core_->idle(); }
 bool Store::work(Executor& executor, double budget_s) { return core_->work(executor, budget_s); }
 
 Status Store::flush() {
@@ -205,6 +206,8 @@ Status StoreLoad::wait() {
   return {};
 }
 void StoreLoad::cancel() { state_->cancel(); }
+std::uint32_t StoreLoad::owing() const { return state_->owing(); }
+std::uint64_t StoreLoad::decoded_bytes() const { return state_->decoded_bytes; }
 bool StoreLoad::done() const { return state_->done; }
 const std::vector<StoreFailure>& StoreLoad::failures() const { return state_->failures; }
 const std::vector<StoreRun>& StoreLoad::runs() const { return state_->runs; }

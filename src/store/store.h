@@ -173,6 +173,10 @@ class StoreLoad {
   // The view is the caller's again at once. Reads under way end unseen.
   void cancel();
 
+  // Tiers that were asked for bytes which have not arrived, a bit each.
+  std::uint32_t owing() const;
+  // At rest, that were decoded or found damaged so far.
+  std::uint64_t decoded_bytes() const;
   bool done() const;
   // Valid once done.
   const std::vector<StoreFailure>& failures() const;
@@ -222,7 +226,7 @@ class StoreSave {
   bool done() const;
   // Blocks until then; without threads of the store's own, by doing the work.
   Status wait_released();
-  // The first error: kFull where no tier has room, kIo, kCancelled.
+  // The first error: kFull where no tier has room, or what is there is worth more; kIo; kCancelled.
   Status wait();
   // Blocks until the view is not being read, a millisecond; what is not yet encoded will not be stored.
   void cancel();
@@ -348,6 +352,8 @@ class Store {
   // For owners without threads: encodes, writes, moves and asks, for about `budget_s`. False when there is nothing to
   // do now. One caller at a time.
   bool work(Executor& executor, double budget_s);
+  // Whether nothing is queued, being moved or being written.
+  bool idle() const;
   // Blocks until everything that was saved lies where it belongs and nothing is being moved.
   Status flush();
   // Every entry of the placement and what it may become, as planners see it at once, now.

@@ -165,6 +165,7 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
     if (id && index.at(*id).on(tier)) remove_from(*id, tier);
     return;
   }
+  if (error.code == ErrorCode::kIo && id) clear_on(*id, tier);  // it may be sound: others may read it there
   if (error.code != ErrorCode::kCorrupt && error.code != ErrorCode::kMismatch) return;
   if (id) chunks_failed &= (1u << index.at(*id).chunks) - 1;
   counts.damaged_chunks += static_cast<std::uint64_t>(std::popcount(chunks_failed));

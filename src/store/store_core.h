@@ -120,7 +120,7 @@ class StoreCore {
   // What a request with these needs reads of the extent.
   float keep_read(const Extent& extent, const StoreNeeds& needs);
   static std::uint64_t bytes_read(const Extent& extent, std::uint32_t blocks, float keep);  // about
-  StoreLookup describe(const std::vector<Segment>& segments, const StoreNeeds& needs);
+  StoreLookup describe(const std::vector<ChainSegment>& segments, const StoreNeeds& needs);
   StoreExtent describe(const Extent& extent);
   void add_job(std::shared_ptr<StoreJob> job);
   // Has a job remove it there: it is not found any more from now on.
@@ -165,7 +165,8 @@ class StoreCore {
   std::vector<TierState> tiers;
   ExtentIndex index;
   std::map<std::string, TenantState, std::less<>> tenants;
-  std::unordered_set<std::uint64_t> saving;  // tags of chunks that are being saved
+  std::unordered_map<std::uint64_t, std::uint32_t>
+      saving;  // chunks that are being saved, by SaveJob::Plan::tag: blocks
   // When a shared tier was last asked for a chunk, and what is being asked now.
   std::unordered_map<std::uint64_t, double> asked;
   std::unordered_set<std::uint64_t> asking;

@@ -32,7 +32,7 @@ class RemoveJob final : public StoreJob {
     core.tiers[tier].removing.insert(name_);
   }
 
-  bool may_block() const override { return true; }
+  bool may_block() const override { return core_.tiers[tier_].tier().persistent(); }
   Progress step(Executor&) override {
     Tier& tier = core_.tiers[tier_].tier();
     if (being_written()) return Progress::kWaiting;

@@ -27,14 +27,14 @@ StoreLoad::State::State(StoreCore& core_, std::vector<BlockKey> keys_, const Mut
 
 StoreLoad::State::~State() { release(); }
 
-void StoreLoad::State::plan(const std::vector<Segment>& found, const Hash128& realm_, std::string_view tenant_) {
+void StoreLoad::State::plan(const std::vector<ChainSegment>& found, const Hash128& realm_, std::string_view tenant_) {
   realm = realm_;
   tenant = tenant_;
   std::uint32_t end = 0;
-  for (const Segment& segment : found) {
+  for (const ChainSegment& segment : found) {
     // A part begins where a chunk does: chunks that begin before the view are left out.
     const Extent& extent = core.index.at(segment.extent);
-    Segment where = segment;
+    ChainSegment where = segment;
     while (where.blocks > 0 && where.first_block < first_block) {
       const std::uint32_t skipped = std::min<std::uint32_t>(extent.chunk_blocks, where.blocks);
       ++where.first_chunk;
@@ -203,6 +203,7 @@ void StoreLoad::State::decode(Read& read, Executor& executor) {
   Part& part = parts[read.part];
   const ExtentRange& range = part.decoder->ranges()[read.range];
   const auto bytes = read.read->take();
+  decoded_bytes += range.bytes;
   Status decoded;
   if (bytes) {
     const auto in_range = (*bytes)->bytes().subspan(range.offset - read.read->first_byte(), range.bytes);
@@ -350,6 +351,18 @@ void StoreLoad::State::wait_for_any() {
   }
   if (!read) return core.clock.sleep_until_s(core.clock.now_s() + 1e-4);  // there is no room to read now
   while (!read->ready()) core.clock.sleep_until_s(core.clock.now_s() + 2e-5);
+}
+
+std::uint32_t StoreLoad::State::owing() const {
+  const std::lock_guard lock(mutex);
+  std::uint32_t tiers = 0;
+  for (const Part& part : parts) {
+    if (part.manifest_read && !part.manifest_read->ready()) tiers |= 1u << part.tier;
+  }
+  for (const Read& read : reads) {
+    if (!read.read->ready()) tiers |= 1u << parts[read.part].tier;
+  }
+  return tiers;
 }
 
 void StoreLoad::State::cancel() {

@@ -16,7 +16,7 @@ struct StoreLoad::State final : LoadPump {
   ~State() override;
 
   // With the core's mutex held: what to load. Uses the extents until the load ends.
-  void plan(const std::vector<Segment>& found, const Hash128& realm, std::string_view tenant);
+  void plan(const std::vector<ChainSegment>& found, const Hash128& realm, std::string_view tenant);
 
   bool pump() override;
   bool poll(Executor& executor, double until_s);
@@ -24,9 +24,10 @@ struct StoreLoad::State final : LoadPump {
   bool layer_ready(std::uint32_t layer) const;
   void wait_for_any();  // of the reads under way
   void cancel();
+  std::uint32_t owing() const;
 
   struct Part {  // of the load: consecutive chunks of one extent
-    Segment where;
+    ChainSegment where;
     Hash128 name;
     std::uint64_t tag = 0;
     std::uint32_t tier = 0;
@@ -78,6 +79,7 @@ struct StoreLoad::State final : LoadPump {
   std::vector<StoreFailure> failures;
   std::vector<StoreRun> runs;
   Hash128 lineage;
+  std::uint64_t decoded_bytes = 0;
 
   mutable std::mutex mutex;  // guards what follows; taken before the core's
   std::vector<Part> parts;

@@ -54,11 +54,11 @@ std::uint64_t StoreCore::bytes_read(const Extent& extent, std::uint32_t blocks, 
   return keep < extent.keep ? static_cast<std::uint64_t>(static_cast<double>(bytes) * keep / extent.keep) : bytes;
 }
 
-StoreLookup StoreCore::describe(const std::vector<Segment>& segments, const StoreNeeds& needs) {
+StoreLookup StoreCore::describe(const std::vector<ChainSegment>& segments, const StoreNeeds& needs) {
   StoreLookup found;
   std::array<std::uint64_t, kStoreTiersMax> bytes = {};
   bool exact = true;
-  for (const Segment& segment : segments) {
+  for (const ChainSegment& segment : segments) {
     const Extent& extent = index.at(segment.extent);
     const float keep = keep_read(extent, needs);
     const std::uint32_t tier = extent.fastest_tier(needs.tiers_excluded);
@@ -113,7 +113,7 @@ StoreExtent StoreCore::describe(const Extent& extent) {
 
 namespace {
 
-std::uint32_t end_of(const std::vector<Segment>& segments) {
+std::uint32_t end_of(const std::vector<ChainSegment>& segments) {
   return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
 }
 
@@ -126,24 +126,24 @@ template <class Visit>
 std::uint32_t for_prefix(StoreCore& core, std::span<const BlockKey> keys, std::string_view tenant, const Visit& visit) {
   const std::lock_guard lock(core.mutex);
   const auto segments = core.index.match(keys, core.tenant(tenant).realm, core.filter({.exact = false}));
-  for (const Segment& segment : segments) visit(segment);
+  for (const ChainSegment& segment : segments) visit(segment);
   return end_of(segments);
 }
 
 }  // namespace
 
 std::uint32_t Store::touch(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) {
+  return for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) {
     core_->access(segment.extent, static_cast<double>(segment.blocks) / core_->index.at(segment.extent).blocks);
   });
 }
 
 std::uint32_t Store::pin(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) { core_->pin(segment.extent, true); });
+  return for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) { core_->pin(segment.extent, true); });
 }
 
 std::uint32_t Store::unpin(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const Segment& segment) { core_->pin(segment.extent, false); });
+  return for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) { core_->pin(segment.extent, false); });
 }
 
 // Of several variants one is found at a time, and what follows a removed extent is not found from the chain's start.
@@ -155,7 +155,7 @@ std::uint32_t Store::remove(std::span<const BlockKey> keys, std::string_view ten
   std::uint32_t blocks = 0;
   for (std::uint32_t first = 0; first < keys.size();) {
     const auto segments = core.index.match(keys.subspan(first), realm, core.filter({.exact = false}));
-    const auto whole = std::ranges::find_if(segments, [&](const Segment& segment) {
+    const auto whole = std::ranges::find_if(segments, [&](const ChainSegment& segment) {
       const Extent& extent = core.index.at(segment.extent);
       return segment.first_chunk == 0 && segment.blocks == extent.blocks && !extent.pinned(wall);
     });
@@ -209,7 +209,7 @@ std::uint32_t Store::remove_run(const Hash128& run) {
 }
 
 void Store::in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, std::string_view tenant) {
-  for_prefix(*core_, keys, tenant, [&](const Segment& segment) {
+  for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) {
     const Extent& extent = core_->index.at(segment.extent);
     const std::uint32_t held = blocks > extent.first_block ? blocks - extent.first_block : 0;
     core_->placer.in_pool(segment.extent, std::min(1.0, static_cast<double>(held) / extent.blocks));

@@ -215,12 +215,13 @@ bool SaveJob::advance(Writing& writing) {
   if (status) {
     stored(writing, std::move(lock));
   } else {
+    const bool taken = status.error().code == ErrorCode::kFull && !core_.has_room(tier, writing.facts.bytes);
     lock.unlock();
     if (writing.stored) {
       writing.over = true;  // it lies on the first tier
-    } else {
+    } else if (!taken) {
       failed(writing, status);
-    }
+    }  // else others were faster: begin() waits for room again
   }
   core_.flush_soon(tier);
   return true;
@@ -243,6 +244,8 @@ bool SaveJob::begin(Writing& writing) {
       return true;
     }
     writing.tier = core_.placer.place_new(*writing.id);
+    // A form that was asked for lies beside what has the blocks' place, until room is short.
+    if (writing.tier == kDropped && !writing.facts.exact) writing.tier = core_.tier_count() - 1;
     if (writing.tier == kDropped) {
       lock.unlock();
       writing.tier = core_.tier_count();
@@ -351,7 +354,7 @@ void SaveJob::failed(Writing& writing, Status status) {
 void SaveJob::forget_saving(const Plan::Piece& piece) {
   const std::lock_guard lock(core_.mutex);
   for (std::uint32_t b = 0; b < piece.blocks; b += core_.chunk_blocks()) {
-    core_.saving.erase(chunk_tag(plan_.keys[piece.first_block + b], plan_.realm));
+    core_.saving.erase(plan_.tag(piece.first_block + b));
   }
 }
 

@@ -45,6 +45,9 @@ class SaveJob final : public StoreJob {
       std::uint32_t first_block = 0, blocks = 0;  // of the chain
     };
     std::vector<Piece> pieces;  // extents to be
+
+    // Of a chunk that is being saved by the method.
+    std::uint64_t tag(std::uint32_t block) const;
   };
 
   SaveJob(StoreCore& core, Plan plan, std::shared_ptr<StoreSave::State> handle);

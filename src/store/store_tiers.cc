@@ -2,12 +2,14 @@
 
 #include <utility>
 
-#include "tier/tiers.h"
-
 namespace shale {
 
 Result<std::vector<StoreTier>> open_store_tiers(const std::vector<std::string_view>& urls, const Clock& clock) {
   SHALE_ASSIGN(const auto specs, parse_tiers(urls));
+  return open_store_tiers(specs, clock);
+}
+
+Result<std::vector<StoreTier>> open_store_tiers(const std::vector<TierSpec>& specs, const Clock& clock) {
   std::vector<StoreTier> tiers;
   for (const TierSpec& spec : specs) {
     StoreTier opened;

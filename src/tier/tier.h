@@ -1,4 +1,4 @@
-// A tier stores immutable blobs: manifests and chunks of stored objects.
+// A tier stores immutable blobs: manifests and parts of extents.
 //
 // The base class counts, checks capacity and measures; an implementation writes only the `…_impl` functions. Tiers that
 // wrap another one (throttle) derive from TierWrapper.

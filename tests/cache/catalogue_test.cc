@@ -36,6 +36,18 @@ TEST_F(CatalogueTest, RemembersEntriesAcrossRestart) {
   EXPECT_EQ(found->label, record.label);
 }
 
+TEST_F(CatalogueTest, KnowsModelsByName) {
+  ASSERT_TRUE(open()->record_model("one"));
+  ASSERT_TRUE(open(kOtherModel)->record_model("another"));
+  ASSERT_TRUE(open()->record_model("the one"));
+  const auto models = open()->models();
+  ASSERT_TRUE(models);
+  ASSERT_EQ(models->size(), 2u);
+  EXPECT_EQ((*models)[0].name, "another");
+  EXPECT_EQ((*models)[1].name, "the one");
+  EXPECT_EQ((*models)[1].fingerprint, kModel);
+}
+
 // Three accesses now and two a half-life ago are four; who writes later adds to what the other wrote.
 TEST_F(CatalogueTest, AccessesOfSeveralProcessesAddUp) {
   const auto one = open(), other = open();

@@ -25,21 +25,26 @@ TEST_F(CacheCommandsTest, LsListsWhatIsStored) {
   EXPECT_EQ(entries[0]["tier"], "disk");
   EXPECT_EQ(entries[0]["method"], "full");
   EXPECT_EQ(entries[0]["label"], "context.txt");
+  EXPECT_EQ(entries[0]["model"], "tiny");
   EXPECT_TRUE(entries[0]["parent"].is_null());
+  EXPECT_EQ(entries[0]["tokens"].get<int>() % 16, 0);
+  EXPECT_GT(entries[0]["frequency"], 0);
   EXPECT_GT(entries[0]["bytes"], 0);
   const std::string table = run({"cache", "ls"}).out;
-  EXPECT_THAT(table, HasSubstr(entries[0]["key"].get<std::string>().substr(0, 12)));
+  EXPECT_THAT(table, HasSubstr(entries[0]["run"].get<std::string>().substr(0, 12)));
+  EXPECT_THAT(table, HasSubstr(" tiny "));
   EXPECT_THAT(table, HasSubstr("context.txt"));
 }
 
 TEST_F(CacheCommandsTest, ShowGivesTheTextWithAModel) {
-  const std::string key = list()[0]["key"];
-  const auto bare = run({"cache", "show", key.substr(0, 8), "--json"}).object();
-  EXPECT_EQ(bare["key"], key);
-  EXPECT_FALSE(bare["chunks"].empty());
+  const std::string name = list()[0]["run"];
+  const auto bare = run({"cache", "show", name.substr(0, 8), "--json"}).object();
+  EXPECT_EQ(bare["run"], name);
+  ASSERT_FALSE(bare["extents"].empty());
+  for (const auto& blob : bare["extents"][0]["blobs"]) EXPECT_TRUE(blob["present"]);
   EXPECT_FALSE(bare.contains("text"));
-  const auto full = run({"cache", "show", key, "--model", model_, "--json"}).object();
-  EXPECT_THAT(full["text"].get<std::string>(), HasSubstr(read(context_)));
+  const auto full = run({"cache", "show", name, "--model", model_, "--json"}).object();
+  EXPECT_THAT(full["text"].get<std::string>(), HasSubstr(read(context_).substr(0, 1000)));
 }
 
 TEST_F(CacheCommandsTest, VerifyFindsDamageOnce) {
@@ -70,17 +75,41 @@ TEST_F(CacheCommandsTest, OnASharedFolderVerifyAndPurgeLeaveWhatIsBeingWritten) 
   EXPECT_TRUE(std::filesystem::exists(young));
 }
 
-TEST_F(CacheCommandsTest, RmRemovesOneEntry) {
-  const std::string key = list()[0]["key"];
-  const Outcome removed = run({"cache", "rm", key, "--json"});
-  EXPECT_EQ(removed.status, 0) << removed.err;
-  EXPECT_GT(removed.object()["removed_bytes"], 0);
-  for (const auto& entry : list()) EXPECT_NE(entry["key"], key);
-  EXPECT_EQ(run({"cache", "rm", key}).status, 1);
+TEST_F(CacheCommandsTest, VerifyLeavesOtherVersionsAlone) {
+  const auto object = kv() / "objects/ab" / ("ab" + std::string(30, '0'));
+  std::filesystem::create_directories(object);
+  for (const char* part : {"manifest", "00000000"}) std::ofstream(object / part) << std::string(4096, '\0');
+  EXPECT_EQ(run({"cache", "verify"}).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(object / "00000000"));
+  EXPECT_EQ(run({"cache", "purge"}).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(object / "00000000"));
 }
 
-TEST_F(CacheCommandsTest, PurgeRemovesAModelsEntries) {
-  EXPECT_EQ(run({"cache", "purge", "--model", "another", "--json"}).object()["removed_objects"], 0);
+// Two documents that begin alike: the second run's blocks follow the first's.
+TEST_F(CacheCommandsTest, RmTakesWhatStandsOnARunWithIt) {
+  const auto longer = file("longer.txt", read(context_) + " And there is more to be said of shale, and of slate.");
+  environment_["SHALE_MODEL"] = model_;
+  ASSERT_EQ(run({"generate", "--context", longer, "--prompt", "What is it?", "--json"}).status, 0);
+  const auto entries = list();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[1]["label"], "longer.txt");
+  EXPECT_EQ(entries[1]["parent"], entries[0]["run"]);
+  EXPECT_LT(entries[1]["tokens"], entries[0]["tokens"]) << "what they share is stored once";
+  ASSERT_EQ(run({"cache", "rm", entries[0]["run"].get<std::string>()}).status, 0);
+  EXPECT_TRUE(list().empty());
+}
+
+TEST_F(CacheCommandsTest, RmRemovesOneRun) {
+  const std::string name = list()[0]["run"];
+  const Outcome removed = run({"cache", "rm", name, "--json"});
+  EXPECT_EQ(removed.status, 0) << removed.err;
+  EXPECT_GT(removed.object()["removed_bytes"], 0);
+  for (const auto& entry : list()) EXPECT_NE(entry["run"], name);
+  EXPECT_EQ(run({"cache", "rm", name}).status, 1);
+}
+
+TEST_F(CacheCommandsTest, PurgeRemovesWhatAModelHas) {
+  EXPECT_EQ(run({"cache", "purge", "--model", "another", "--json"}).object()["removed_extents"], 0);
   EXPECT_FALSE(list().empty());
   EXPECT_EQ(run({"cache", "purge", "--json"}).status, 0);
   EXPECT_TRUE(list().empty());

@@ -129,18 +129,20 @@ TEST_F(GenerateTest, RefusesAContextThatDoesNotFit) {
   EXPECT_THAT(cramped.err, HasSubstr("pool"));
 }
 
-TEST_F(GenerateTest, AFlippedByteCostsTheEntryAndNotTheAnswer) {
+TEST_F(GenerateTest, AFlippedByteCostsItsChunkAndNotTheAnswer) {
   const auto first = run(generate()).object();
   flip_a_byte(stored_chunk());
 
   const auto second = run(generate()).object();
   EXPECT_EQ(second["tokens"], first["tokens"]);
   EXPECT_EQ(second["cached_tokens"]["disk"], 0);
-  EXPECT_EQ(second["corrupt_objects"], 1);
+  EXPECT_EQ(second["damaged_chunks"], 1);
   const auto third = run(generate()).object();  // stored anew
   EXPECT_EQ(third["tokens"], first["tokens"]);
   EXPECT_GT(third["cached_tokens"]["disk"], 0);
+  EXPECT_EQ(run({"cache", "verify", "--json"}).object()["faults"].size(), 1u);
   EXPECT_EQ(run({"cache", "verify"}).status, 0);
+  EXPECT_GT(run(generate()).object()["cached_tokens"]["disk"], 0);
 }
 
 TEST_F(GenerateTest, CtrlCStopsItAndLeavesTheFolderWhole) {

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "codec/cachegen_tables.h"
-#include "codec/small_object.h"
+#include "codec/small_extent.h"
 
 namespace shale {
 namespace {
@@ -190,15 +190,14 @@ TEST(CachegenTables, DamagedOrForeignOnesAreRefused) {
 }
 
 TEST(CachegenTables, OfAnotherCalibrationDoNotDecode) {
-  const ObjectEncoder::Encoded object = small_object("cachegen");
-  CachegenCalibrator calibrator(kSmallShape.layers, kSmallShape.kv_heads, kSmallShape.head_dim);
+  const ExtentEncoder::Encoded extent = small_extent("cachegen");
+  CachegenCalibrator calibrator(kSmallGeometry.layers, kSmallGeometry.kv_heads, kSmallGeometry.head_dim);
   calibrator.set_widths();
   const CachegenTables tables = calibrator.finish();
-  const auto pool = make_pool(kSmallShape, 4);
-  Sequence sequence(*pool);
+  const OwnedView sink = make_view(kSmallGeometry, Layout::kSlabs, kSmallExtentTokens, 1);
   InlineExecutor alone;
-  auto decoder = ObjectDecoder::start(object.manifest, 1, kSmallTokens, sequence, Bits::kAll, {}, &tables).value();
-  const Status status = decoder.decode(0, object.chunks[0].bytes(), alone);
+  auto decoder = ExtentDecoder::start(extent.manifest, {.tokens = kSmallExtentTokens}, sink.view, &tables).value();
+  const Status status = decode_ranges(decoder, extent.parts, alone);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
 }

@@ -176,15 +176,6 @@ TEST(ExtentCorpus, DamagedManifestsAreRefusedAsTheirNamesSay) {
   EXPECT_GE(seen, 24);
 }
 
-TEST(ExtentCorpus, ObjectsOfOlderFormatsAreOfAnotherVersionAndTheOtherWayRound) {
-  const auto older = ExtentManifest::parse(small_object("full").manifest.serialize().bytes());
-  ASSERT_FALSE(older);
-  EXPECT_EQ(older.error().code, ErrorCode::kMismatch);
-  const auto newer = Manifest::parse(small_extent("full").manifest.serialize().bytes());
-  ASSERT_FALSE(newer);
-  EXPECT_EQ(newer.error().code, ErrorCode::kMismatch);
-}
-
 TEST(ExtentCorpus, DISABLED_Write) {
   for (const std::string name : kMethods) {
     const ExtentEncoder::Encoded extent = small_extent(name);

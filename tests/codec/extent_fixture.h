@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "codec/context_fixture.h"
 #include "codec/extent.h"
-#include "codec/object_fixture.h"
 
 namespace shale {
 

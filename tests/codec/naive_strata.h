@@ -1,11 +1,11 @@
-// Which tokens belong to which stratum of a stored object, by the scorers and budgets over whole heads.
+// Which tokens are of which importance, by the scorers and budgets over whole heads.
 #pragma once
 
 #include <set>
 #include <string>
 #include <vector>
 
-#include "codec/object_fixture.h"
+#include "codec/context_fixture.h"
 #include "scoring/budget.h"
 
 namespace shale {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "codec/extent_fixture.h"
-#include "codec/small_object.h"
+#include "core/hash.h"
 
 namespace shale {
 
@@ -59,6 +59,13 @@ inline ExtentEncoder::Encoded small_extent(std::string_view method) {
   auto extent = encode_extent(source.readable(), std::move(identity), alone, std::move(rankings));
   EXPECT_TRUE(extent) << extent.error().message;
   return std::move(*extent);
+}
+
+// Makes the checksum of a manifest's bytes right again.
+inline void reseal(std::span<std::byte> manifest) {
+  const Hash128 hash = hash128(manifest.first(manifest.size() - 16));
+  std::memcpy(manifest.data() + manifest.size() - 16, &hash.high, 8);
+  std::memcpy(manifest.data() + manifest.size() - 8, &hash.low, 8);
 }
 
 // Decodes an extent but for its last token, which opaque blocks cannot leave out, into a fresh view, if that is small.

@@ -20,8 +20,8 @@ class DriftTest : public ::testing::Test {
   Catalogue& catalogue() { return *bench_.cache->catalogue(); }
   // Says of every profiled configuration that it agreed so far.
   void pretend(double agreement) {
-    const EntryKey key = bench_.cache->key_of({}, tokens());
-    const std::vector<QualityRecord> rows = catalogue().qualities(key).value();
+    const Hash128 run = bench_.cache->run_of(tokens());
+    const std::vector<QualityRecord> rows = catalogue().qualities(run).value();
     for (QualityRecord row : rows) {
       row.agreement = agreement;
       ASSERT_TRUE(catalogue().record_quality(row));
@@ -85,7 +85,7 @@ TEST_F(DriftTest, LogsTheNewestQuestionsAlone) {
   for (int i = 0; i < 50; ++i) log_question(*bench_.cache, context, "question " + std::to_string(i) + "?");
   log_question(*bench_.cache, context, "");
   log_question(*bench_.cache, context, std::string(kLoggedBytesMax + 1, 'x'));
-  const auto logged = catalogue().questions(bench_.cache->key_of({}, context)).value();
+  const auto logged = catalogue().questions(bench_.cache->run_of(context)).value();
   ASSERT_EQ(logged.size(), Catalogue::kQuestionsMax);
   EXPECT_EQ(logged.front().text, "question 49?");
   DriftOptions two;
@@ -94,9 +94,9 @@ TEST_F(DriftTest, LogsTheNewestQuestionsAlone) {
 }
 
 TEST_F(DriftTest, AsksNoQuestionsThatTheModelWrote) {
-  const EntryKey key = bench_.cache->key_of({}, tokens());
+  const Hash128 run = bench_.cache->run_of(tokens());
   profile({"what is it?"});
-  ASSERT_TRUE(catalogue().record_question(key, {"what is it?", true}));
+  ASSERT_TRUE(catalogue().record_question(run, {"what is it?", true}));
   EXPECT_EQ(check().error().code, ErrorCode::kNotFound);
 }
 

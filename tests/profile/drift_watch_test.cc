@@ -28,7 +28,7 @@ class DriftWatchTest : public ::testing::Test {
     for (std::uint32_t i = 0; i < count; ++i) watch.on_request(ask(what + std::to_string(i)));
   }
   Catalogue& catalogue() { return *bench_.cache->catalogue(); }
-  std::vector<QualityRecord> profiled() { return catalogue().qualities(bench_.cache->key_of({}, context_)).value(); }
+  std::vector<QualityRecord> profiled() { return catalogue().qualities(bench_.cache->run_of(context_)).value(); }
   // Says of the context that every configuration agreed so far.
   void profile(double agreement) {
     const AskedContext asked{{}, context_, {bench_.tokenizer->tokenize("what?", false)}};
@@ -99,7 +99,7 @@ TEST_F(DriftWatchTest, ProfilesNewContextsWhereToldTo) {
   work_all(all);
   EXPECT_EQ(all.stats().checks, 0u);
   EXPECT_EQ(all.stats().profiled, 1u);
-  EXPECT_THAT(profiled(), ::testing::SizeIs(::testing::Ge(bench_.cache->candidates().methods().size() - 1)));
+  EXPECT_THAT(profiled(), ::testing::SizeIs(::testing::Ge(bench_.cache->methods().size() - 1)));
 }
 
 TEST_F(DriftWatchTest, StopsAndBeginsAnew) {

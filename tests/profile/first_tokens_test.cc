@@ -29,11 +29,11 @@ class FirstTokens : public ::testing::Test {
           "water under a {} rock and we ate what was left of the bread. ",
           i, i * 7 % 5 + 1, i * 3 + 4, i % 4 + 1, i % 2 ? "red" : "black");
     }
-    for (const char* question : {"How far did they walk on day three?", "What did they eat?"}) {
-      PromptParts parts = make_prompt(*bench_.tokenizer, text, question).value();
-      tokens_ = std::move(parts.context);
-      questions_.push_back(std::move(parts.question));
-    }
+    const std::vector<std::string> questions = {"How far did they walk on day three?", "What did they eat?"};
+    AskedContext asked = ask(*bench_.tokenizer, text, questions).value();
+    ASSERT_TRUE(keep_whole_blocks(asked, bench_.cache->block_tokens()));
+    tokens_ = std::move(asked.tokens);
+    questions_ = std::move(asked.questions);
     exact_.emplace(exact_context(*bench_.engine, tokens_, needs, "test").value());
     references_ = answer_questions(*bench_.model, *bench_.tokenizer, exact_->sequence, questions_, 12).value();
   }
@@ -75,7 +75,7 @@ class FirstTokens : public ::testing::Test {
 TEST_F(FirstTokens, AreWhatVkRatioLacksOnSmolLm2) {
   open("smollm2-135m", {.attention_sums = true});
   if (IsSkipped()) return;
-  const std::vector<float>& sums = exact_->entry.observations.attention_sums;
+  const std::vector<float>& sums = exact_->run.observations.attention_sums;
   double first = 0;
   for (std::size_t at = 0; at < sums.size(); at += tokens_.size()) {
     first = std::accumulate(&sums[at], &sums[at + kSinks], first);

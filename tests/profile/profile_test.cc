@@ -69,11 +69,15 @@ TEST_F(ProfileTest, FullAgreesWithItselfAndRowsAreRecorded) {
   EXPECT_LT(result->rows.back().kl, result->rows[2].kl) << "int8 loses less than dropping nine tokens of ten";
 
   const Catalogue& catalogue = *bench_.cache->catalogue();
-  EXPECT_EQ(catalogue.qualities(result->key).value().size(), 5u) << "all but full";
-  EXPECT_EQ(catalogue.quality_for(result->key, result->rows[1].method, 0.5).value().quality, result->rows[1].agreement);
-  EXPECT_EQ(catalogue.questions(result->key).value().size(), 2u);
-  ASSERT_NE(bench_.cache->index().find(result->key), nullptr) << "the context was stored";
-  EXPECT_EQ(bench_.cache->index().find(result->key)->label, "a test");
+  EXPECT_EQ(catalogue.qualities(result->run).value().size(), 5u) << "all but full";
+  EXPECT_EQ(catalogue.quality_for(result->run, result->rows[1].method, 0.5).value().quality, result->rows[1].agreement);
+  EXPECT_EQ(catalogue.questions(result->run).value().size(), 2u);
+  bench_.cache->drain(bench_.model->executor());
+  std::vector<StoreExtent> stored;
+  bench_.cache->store().for_each_extent([&](const StoreExtent& extent) { stored.push_back(extent); });
+  ASSERT_FALSE(stored.empty()) << "the context was stored";
+  EXPECT_EQ(stored.front().run, result->run);
+  EXPECT_EQ(stored.front().label, "a test");
 }
 
 TEST_F(ProfileTest, IsTheSameAgainWithNothingComputedAnew) {
@@ -85,8 +89,8 @@ TEST_F(ProfileTest, IsTheSameAgainWithNothingComputedAnew) {
   const auto fetched = [&] { return bench_.cache->stats().cached.total(); };
   EXPECT_EQ(fetched(), 0u);
   const ContextProfile other = profile(options, {"what is it?"});
-  EXPECT_EQ(fetched(), one.tokens - 1) << "all but the last token";
-  EXPECT_EQ(one.key, other.key);
+  EXPECT_EQ(fetched(), one.tokens - bench_.cache->block_tokens()) << "all but the last block";
+  EXPECT_EQ(one.run, other.run);
   EXPECT_EQ(one.rows[1].agreement, other.rows[1].agreement);
   EXPECT_NEAR(one.rows[1].kl, other.rows[1].kl, 1e-4 + 0.02 * one.rows[1].kl);
 }
@@ -101,12 +105,6 @@ TEST_F(ProfileTest, EveryScorerIsMeasuredOnOneComputation) {
   const ContextProfile one = profile(options, {"what is it?"});
   ASSERT_EQ(one.rows.size(), options.methods.size() + 1);
   EXPECT_EQ(one.rows.front().agreement, 1);
-  bench_.cache->drain(bench_.model->executor());
-  const Observations stored = bench_.cache->stored_observations(one.key).wait();
-  for (const ProfileRow& row : one.rows) {
-    const ScorerNeeds of_row = bench_.cache->needs(row.method).value();
-    EXPECT_EQ(bench_.cache->missing(of_row, one.tokens, stored), "") << row.method.text();
-  }
 }
 
 TEST_F(ProfileTest, PoolPagesAreGivenBack) {
@@ -148,7 +146,7 @@ TEST_F(ProfileTest, HeldOutQuestionsAreMeasuredButNotRecorded) {
     ASSERT_EQ(row.held_out.size(), 2u);
   }
   EXPECT_EQ(result.rows.front().held_out[1].agreement, 1);
-  EXPECT_EQ(bench_.cache->catalogue()->questions(result.key).value().size(), 1u);
+  EXPECT_EQ(bench_.cache->catalogue()->questions(result.run).value().size(), 1u);
 }
 
 // A random model writes no question: the generic ones stand in, are said to, and are found again the next time.

@@ -51,5 +51,15 @@ TEST(Prompt, WithoutAContextTheQuestionStandsAlone) {
   EXPECT_EQ(whole(tokenizer, make_prompt(tokenizer, "", "why?").value()), "system:be briefuser:|why?assistant:");
 }
 
+TEST(Prompt, WhatFillsNoBlockGoesInFrontOfTheQuestions) {
+  AskedContext context{.tokens = {1, 2, 3, 4, 5, 6, 7}, .questions = {{8}, {}}};
+  ASSERT_TRUE(keep_whole_blocks(context, 3));
+  EXPECT_EQ(context.tokens, (std::vector<Token>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(context.questions, (std::vector<std::vector<Token>>{{7, 8}, {7}}));
+  ASSERT_TRUE(keep_whole_blocks(context, 6));
+  EXPECT_EQ(context.questions[1], (std::vector<Token>{7}));
+  EXPECT_EQ(keep_whole_blocks(context, 16).error().code, ErrorCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace shale

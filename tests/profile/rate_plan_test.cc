@@ -5,7 +5,8 @@
 #include <cmath>
 #include <random>
 
-#include "codec/object.h"
+#include "codec/extent.h"
+#include "codec/sequence_view.h"
 
 namespace shale {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 class RatePlanTest : public ::testing::Test {
  protected:
   static constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
-  static constexpr std::uint32_t kTokens = 200, kQueryHeads = 4, kWindow = 3;
+  static constexpr std::uint32_t kTokens = 208, kQueryHeads = 4, kWindow = 3;
 
   RatePlanTest() : pool_(std::move(*PagePool::create(kShape, 20 * kShape.slab_bytes()))), sequence_(*pool_) {
     std::normal_distribution<float> normal;
@@ -39,13 +40,19 @@ class RatePlanTest : public ::testing::Test {
     return plan_rate({&sequence_, "knorm", scores_, queries_, kQueryHeads, kWindow}, quantizers_, budgets, bytes,
                      executor_);
   }
-  // What storing the planned object takes, ranked by `scores_`.
+  // What storing what was planned takes, ranked by knorm.
   std::uint64_t stored_bytes(const RatePlan& planned) {
-    Manifest manifest;
-    manifest.method = planned.method;
-    manifest.tokens.resize(kTokens);
+    const KvView view = readable(view_of(sequence_, 0, kTokens));
     const Observations nothing;
-    auto encoder = ObjectEncoder::start(*pool_, sequence_.slabs(kTokens), 0, manifest, {}, nothing, {}).value();
+    auto ranker = RunRanker::start(view, planned.method.ranking(), 0, {}, nothing, {}).value();
+    while (ranker.step(executor_)) {
+    }
+    ExtentManifest identity;
+    identity.geometry = view.geometry;
+    identity.method = planned.method;
+    identity.tokens = kTokens;
+    identity.keys.resize(view.blocks());
+    auto encoder = ExtentEncoder::start(view, identity, {ranker.finish()}).value();
     while (encoder.step(executor_)) {
     }
     return encoder.finish().manifest.bytes_for(planned.keep);
@@ -91,7 +98,7 @@ TEST_F(RatePlanTest, SpendsItsBudgetAndBudgetsByHeadSpendItBetter) {
   }
 }
 
-TEST_F(RatePlanTest, BytesAreThoseOfTheStoredObject) {
+TEST_F(RatePlanTest, BytesAreThoseOfWhatIsStored) {
   const auto planned = plan(kTokens * kShape.token_bytes() / 5);
   ASSERT_TRUE(planned);
   EXPECT_EQ(stored_bytes(*planned), planned->object.bytes);
@@ -128,6 +135,11 @@ TEST_F(RatePlanTest, KeepsEverythingWhereThereIsRoom) {
   ASSERT_EQ(planned->errors.size(), 4u);
   EXPECT_EQ(planned->errors[0].position.keys, 0);
   EXPECT_LT(planned->errors[1].position.keys, planned->errors[3].position.keys);
+}
+
+TEST_F(RatePlanTest, TakesWholeBlocksAlone) {
+  sequence_.truncate(kTokens - 1);
+  EXPECT_EQ(plan(1 << 20).error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST_F(RatePlanTest, SaysWhatIsMissing) {

@@ -153,8 +153,8 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   EXPECT_EQ(watched().failed, 0u);
   EXPECT_EQ(watched().questions, 2u);
   loop_->stop(0ms);
-  const EntryKey key = cache_->key_of({}, ask(1, 200, 1).segments[0].tokens);
-  EXPECT_FALSE(cache_->catalogue()->qualities(key)->empty());
+  const Hash128 run = cache_->run_of(ask(1, 200, 1).segments[0].tokens);
+  EXPECT_FALSE(cache_->catalogue()->qualities(run)->empty());
   expect_pages_back();
 }
 

@@ -239,6 +239,9 @@ TEST_F(ServerTest, CountsWhatItDoes) {
   EXPECT_EQ(metric("vllm:num_requests_running{model_name=\"tiny\"}"), 0);
   EXPECT_TRUE(comes_to("shale_pool_bytes{model_name=\"tiny\",state=\"held\"}", 0));  // once all is stored
   EXPECT_GT(metric("shale_tier_capacity_bytes{model_name=\"tiny\",tier=\"memory\"}"), 0);
+  EXPECT_GT(metric("shale_cache_extents{model_name=\"tiny\"}"), 0);
+  EXPECT_GT(metric("shale_cache_encoded_bytes_total{model_name=\"tiny\"}"), 0);
+  EXPECT_EQ(metric("shale_cache_moves_total{model_name=\"tiny\",tier=\"memory\",move=\"removed\"}"), 0);
   EXPECT_GT(metric("shale_cache_background_seconds_total{model_name=\"tiny\"}"), 0);
   EXPECT_GT(metric("shale_cache_planning_seconds_total{model_name=\"tiny\"}"), 0);
 }

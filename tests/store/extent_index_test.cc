@@ -37,7 +37,7 @@ class IndexTest : public ::testing::Test {
   std::uint32_t found(std::span<const BlockKey> keys, const SegmentFilter& filter = {}) const {
     const auto segments = index_.match(keys, kRealm, filter);
     std::uint32_t end = 0;
-    for (const Segment& segment : segments) {
+    for (const ChainSegment& segment : segments) {
       EXPECT_EQ(segment.first_block, end) << "segments follow one another";
       EXPECT_GT(segment.blocks, 0u);
       end += segment.blocks;

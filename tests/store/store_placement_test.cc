@@ -240,6 +240,39 @@ TEST_F(StorePlacementTest, RankingsKeptWithAnExtentLetItBeCompressedLater) {
   }
 }
 
+TEST_F(StorePlacementTest, WhatIsPinnedStaysExact) {
+  const auto store = open(tiers_of(memory_tier(clock_, kRoomForThree)), with_methods({"int8"}));
+  StoreHints pinned;
+  pinned.pin = true;
+  save_chains(*store, 1, pinned);
+  save_chains(*store, 4, {}, 1);
+  EXPECT_EQ(load_all(*store, chain_number(0)), kBlocks);
+  EXPECT_EQ(found(*store, 4), 4 * kBlocks);
+  EXPECT_EQ(store->unpin(chain_number(0)), kBlocks);
+  expect_sound(*store);
+}
+
+TEST_F(StorePlacementTest, BaselinesFollowTheirOwnOrder) {
+  for (const char* planner : {"lru", "lfu"}) {
+    StoreOptions options = small_options();
+    options.placement.planner = planner;
+    const auto store = open(tiers_of(memory_tier(clock_, kRoomForThree)), options);
+    save_chains(*store, 3);
+    for (int use = 0; use < 2; ++use) store->touch(chain_number(0));
+    store->touch(chain_number(2));
+    ASSERT_TRUE(save_all(*store, chain_number(3)));
+    ASSERT_TRUE(store->flush());
+    EXPECT_EQ(store->lookup(chain_number(1)).blocks, 0u) << planner;
+    EXPECT_EQ(found(*store, 4, {}), 3 * kBlocks);
+    expect_sound(*store);
+  }
+  StoreOptions options = small_options();
+  options.placement.planner = "prefill";
+  const auto store = open(tiers_of(memory_tier(clock_)), options);
+  EXPECT_EQ(code_of(save_all(*store, chain_number(0))), ErrorCode::kFull) << "it keeps nothing";
+  EXPECT_EQ(store->lookup(chain_number(0)).blocks, 0u);
+}
+
 TEST_F(StorePlacementTest, RefusesPlannersAndMethodsThatThereAreNot) {
   StoreOptions options = small_options();
   options.placement.planner = "nobody";

@@ -30,8 +30,8 @@ struct EngineBench {
     pool = PagePool::create(model->page_shape(), pool_bytes).value();
     const Fingerprint fingerprint{model->fingerprint(), model->info().name};
     options.model = model->info().traits();
-    std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(make_memory_tier(std::uint64_t{256} << 20, clock));
+    std::vector<StoreTier> tiers;
+    tiers.push_back({make_memory_tier(std::uint64_t{256} << 20, clock)});
     auto catalogue = Catalogue::open(folder.path() / "catalogue.sqlite", fingerprint.hash).value();
     cache = Cache::open(std::move(options), fingerprint, *pool, std::move(tiers), std::move(catalogue), clock).value();
     engine = std::make_unique<Engine>(EngineOptions{}, *model, *tokenizer, *cache, clock);

@@ -21,7 +21,8 @@ struct Faults {
   std::function<bool(std::uint64_t nth)> full = {};          // kFull; nothing is stored
   std::function<bool(std::uint64_t nth)> fail_remove = {};   // kIo; nothing is removed
   std::function<bool(std::uint64_t nth)> fail_list = {};     // kIo
-  double delay_s = 0;  // every read and write takes at least as long, before it returns
+  double delay_s = 0;                       // every read and write takes at least as long, before it returns
+  const std::atomic<bool>* open = nullptr;  // removing and listing parts wait until it is true
 };
 
 inline std::function<bool(std::uint64_t)> only(std::uint64_t n) {
@@ -82,13 +83,23 @@ class FaultyTier final : public TierWrapper {
   }
 
   Result<std::uint64_t> remove_impl(const BlobId& id) override {
+    wait_until_open();
     if (hits(faults_.fail_remove, ++removals_)) return fail(ErrorCode::kIo, "{}: injected failure", to_string(id));
     return TierWrapper::remove_impl(id);
+  }
+
+  Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override {
+    wait_until_open();
+    return TierWrapper::parts_impl(object);
   }
 
   Result<std::vector<BlobId>> list_impl() const override {
     if (hits(faults_.fail_list, ++lists_)) return fail(ErrorCode::kIo, "{}: injected list error", name());
     return TierWrapper::list_impl();
+  }
+
+  void wait_until_open() const {
+    if (faults_.open) faults_.open->wait(false);
   }
 
   const Faults faults_;

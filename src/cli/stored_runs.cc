@@ -1,0 +1,244 @@
+#include "cli/stored_runs.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "cache/cache.h"
+#include "cli/interrupt.h"
+#include "core/sha256.h"
+#include "store/store_tiers.h"
+
+namespace shale {
+namespace {
+
+constexpr std::size_t kPrefixDigitsMin = 4;
+
+using Frequencies = std::unordered_map<Hash128, double>;  // by extent
+// Names are of one namespace and tenant.
+using KeyOfTenant = std::tuple<NamespaceHash, Hash128, BlockKey>;
+
+bool is_name_prefix(std::string_view text) {
+  return text.size() >= kPrefixDigitsMin && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+KeyOfTenant parent_key(const StoredVariant& variant) {
+  return {variant.first().name_space, variant.first().tenant, variant.first().parent};
+}
+
+std::string hex(const NamespaceHash& hash) {
+  std::string text;
+  for (const std::byte byte : hash) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return text;
+}
+
+Result<std::unique_ptr<StoredTier>> open_tier(StoreTier opened) {
+  auto tier = std::make_unique<StoredTier>();
+  tier->tier = std::move(opened.tier);
+  if (!opened.folder.empty() && !tier->tier->read_only()) {
+    SHALE_ASSIGN(tier->folder, IndexFolder::open(opened.folder));
+  }
+  return tier;
+}
+
+// As the indexes beside the tiers have it.
+Frequencies frequencies_of(const StoredListing& listing) {
+  Frequencies frequencies;
+  for (const auto& tier : listing.tiers) {
+    if (!tier->folder) continue;
+    static_cast<void>(tier->folder->load([&](const IndexRecord& record) {
+      if (record.type == IndexRecord::Type::kStored) frequencies[record.facts.name] = record.facts.frequency;
+      if (record.type == IndexRecord::Type::kUsed) frequencies[record.name] = record.frequency;
+    }));
+  }
+  return frequencies;
+}
+
+// Names of models are a help for people: a catalogue that cannot be read gives none.
+std::map<NamespaceHash, std::string> model_names(const std::filesystem::path& file, StoredListing& listing) {
+  std::map<NamespaceHash, std::string> names;
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return names;
+  const auto any = Catalogue::open(file, {});
+  const auto models = any ? (*any)->models() : std::unexpected(any.error());
+  if (!models) return names;
+  for (const ModelRecord& model : *models) {
+    const std::string name_space = name_space_of({model.fingerprint, model.name});
+    names[sha256(std::as_bytes(std::span(name_space)))] = model.name;
+    if (auto catalogue = Catalogue::open(file, model.fingerprint)) listing.catalogues.push_back(std::move(*catalogue));
+  }
+  return names;
+}
+
+// Every block that is there, and its run.
+void find_parents(std::vector<StoredVariant>& variants) {
+  std::map<KeyOfTenant, Hash128> runs;
+  for (const StoredVariant& variant : variants) {
+    for (const ScannedExtent* extent : variant.extents) {
+      const ExtentManifest& m = *extent->manifest;
+      for (const BlockKey& key : m.keys) runs[{m.name_space, m.tenant, key}] = m.run;
+    }
+  }
+  for (StoredVariant& variant : variants) {
+    const auto parent = runs.find(parent_key(variant));
+    if (parent != runs.end()) variant.parent = parent->second;
+  }
+}
+
+// Sorts what was scanned into runs, and what cannot be used.
+void sort_out(StoredListing& listing, const std::map<NamespaceHash, std::string>& names) {
+  const Frequencies frequencies = frequencies_of(listing);
+  using Order = std::tuple<std::string, Hash128, Hash128, std::size_t, Method, double>;  // model, tenant, run, tier, …
+  std::map<Order, StoredVariant> variants;
+  for (std::size_t t = 0; t < listing.tiers.size(); ++t) {
+    StoredTier* const tier = listing.tiers[t].get();
+    for (const ScannedExtent& extent : listing.scanned[t]) {
+      if (extent.error) {
+        const bool unfinished = extent.error->code == ErrorCode::kNotFound;
+        (unfinished ? listing.unfinished : listing.broken).push_back({tier, &extent});
+        continue;
+      }
+      const ExtentManifest& m = *extent.manifest;
+      const auto known = names.find(m.name_space);
+      const std::string model = known == names.end() ? hex(m.name_space).substr(0, 12) : known->second;
+      StoredVariant& variant = variants[{model, m.tenant, m.run, t, m.method, extent.keep}];
+      variant.tier = tier;
+      variant.model = model;
+      variant.extents.push_back(&extent);
+      const auto frequency = frequencies.find(extent.name);
+      if (frequency != frequencies.end()) variant.frequency = std::max(variant.frequency, frequency->second);
+    }
+  }
+  for (auto& [order, variant] : variants) {
+    std::ranges::sort(variant.extents, {},
+                      [](const ScannedExtent* extent) { return extent->manifest->first_position; });
+    listing.variants.push_back(std::move(variant));
+  }
+  std::ranges::stable_sort(listing.variants, {}, [](const StoredVariant& variant) {
+    return std::tuple(variant.model, variant.first().first_position, variant.run());
+  });
+  find_parents(listing.variants);
+}
+
+}  // namespace
+
+std::uint32_t StoredVariant::tokens() const {
+  return std::accumulate(extents.begin(), extents.end(), 0u,
+                         [](std::uint32_t sum, const ScannedExtent* extent) { return sum + extent->manifest->tokens; });
+}
+
+std::uint64_t StoredVariant::bytes() const {
+  return std::accumulate(extents.begin(), extents.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const ScannedExtent* extent) { return sum + extent->bytes; });
+}
+
+void add_stored_options(CLI::App& command, StoredOptions& options) {
+  add_folder_options(command, options.tiers);
+  add_output_options(command, options.output);
+}
+
+Result<StoredListing> list_stored(const TierChoice& choice) {
+  const static RealClock clock;
+  StoredListing listing;
+  SHALE_ASSIGN(const std::vector<TierSpec> specs, tier_specs(choice));
+  SHALE_ASSIGN(std::vector<StoreTier> tiers, open_store_tiers(specs, clock));
+  for (StoreTier& opened : tiers) {
+    if (!opened.tier->persistent()) continue;
+    SHALE_ASSIGN(auto tier, open_tier(std::move(opened)));
+    SHALE_ASSIGN(auto extents, scan_extents(*tier->tier));
+    listing.tiers.push_back(std::move(tier));
+    listing.scanned.push_back(std::move(extents));
+  }
+  sort_out(listing, model_names(catalogue_file(specs).value_or(cache_folder(choice) / kCatalogueName), listing));
+  return listing;
+}
+
+Result<std::vector<const StoredVariant*>> find_run(const StoredListing& listing, std::string_view prefix) {
+  if (!is_name_prefix(prefix)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "'{}' is no run: give {} or more of its hexadecimal digits, as `shale cache ls` shows them", prefix,
+                kPrefixDigitsMin);
+  }
+  std::vector<const StoredVariant*> found;
+  for (const StoredVariant& variant : listing.variants) {
+    if (variant.run().hex().starts_with(prefix)) found.push_back(&variant);
+  }
+  if (found.empty()) return fail(ErrorCode::kNotFound, "no stored run has a name that begins with {}", prefix);
+  const auto same = [&](const StoredVariant* variant) {
+    return variant->run() == found[0]->run() && variant->model == found[0]->model;
+  };
+  if (!std::ranges::all_of(found, same)) {
+    return fail(ErrorCode::kInvalidArgument, "several runs have names that begin with {}; give more digits", prefix);
+  }
+  return found;
+}
+
+std::vector<const StoredVariant*> with_descendants(const StoredListing& listing,
+                                                   std::vector<const StoredVariant*> variants) {
+  std::set<const StoredVariant*> chosen(variants.begin(), variants.end());
+  for (bool grew = true; grew;) {
+    grew = false;
+    std::set<KeyOfTenant> gone, there;
+    for (const StoredVariant& variant : listing.variants) {
+      for (const ScannedExtent* extent : variant.extents) {
+        const ExtentManifest& m = *extent->manifest;
+        for (const BlockKey& key : m.keys)
+          (chosen.contains(&variant) ? gone : there).insert({m.name_space, m.tenant, key});
+      }
+    }
+    for (const StoredVariant& variant : listing.variants) {
+      const KeyOfTenant parent = parent_key(variant);
+      if (chosen.contains(&variant) || !gone.contains(parent) || there.contains(parent)) continue;
+      chosen.insert(&variant);
+      variants.push_back(&variant);
+      grew = true;
+    }
+  }
+  return variants;
+}
+
+Result<Removed> remove_variants(const StoredListing& listing, const std::vector<const StoredVariant*>& variants,
+                                Progress& progress) {
+  Removed removed;
+  std::set<Hash128> left;  // runs of which something stays
+  for (const StoredVariant& variant : listing.variants) {
+    if (std::ranges::find(variants, &variant) == variants.end()) left.insert(variant.run());
+  }
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    for (const ScannedExtent* extent : variants[i]->extents) {
+      SHALE_TRY(check_interrupt());
+      SHALE_TRY(remove_scanned(*variants[i]->tier->tier, variants[i]->tier->folder.get(), *extent));
+      ++removed.extents;
+      removed.bytes += extent->bytes;
+    }
+    if (!left.contains(variants[i]->run())) {
+      for (const auto& catalogue : listing.catalogues) SHALE_TRY(catalogue->forget(variants[i]->run()));
+    }
+    progress(i + 1, variants.size());
+  }
+  return removed;
+}
+
+Json to_json(const StoredVariant& variant) {
+  const ExtentManifest& m = variant.first();
+  return {{"run", variant.run().hex()},
+          {"parent", variant.parent == Hash128{} ? Json() : Json(variant.parent.hex())},
+          {"label", m.label},
+          {"model", variant.model},
+          {"namespace", hex(m.name_space)},
+          {"first_position", m.first_position},
+          {"tokens", variant.tokens()},
+          {"extents", variant.extents.size()},
+          {"method", m.method.text()},
+          {"keep", variant.keep()},
+          {"tier", variant.tier->tier->name()},
+          {"bytes", variant.bytes()},
+          {"frequency", variant.frequency}};
+}
+
+}  // namespace shale
