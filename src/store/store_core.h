@@ -165,7 +165,8 @@ class StoreCore {
   std::vector<TierState> tiers;
   ExtentIndex index;
   std::map<std::string, TenantState, std::less<>> tenants;
-  std::unordered_map<std::uint64_t, std::uint32_t> saving;  // chunks that are being saved, by SaveJob::Plan::tag: blocks
+  std::unordered_map<std::uint64_t, std::uint32_t>
+      saving;  // chunks that are being saved, by SaveJob::Plan::tag: blocks
   // When a shared tier was last asked for a chunk, and what is being asked now.
   std::unordered_map<std::uint64_t, double> asked;
   std::unordered_set<std::uint64_t> asking;
