@@ -113,6 +113,7 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
       }
       return;
     case Type::kSettled:
+      if (opening) state.doubtful.push_back({record.name, record.tag});  // whoever would have looked may be dead
       state.removing.erase(record.name);
       if (const auto writing = state.others_writing.extract(record.name)) {
         state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
@@ -181,11 +182,16 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
 void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished) {
   TierState& state = tiers[tier];
   const BlobOwner owner{unfinished.name, unfinished.tag};
-  if (auto stored = unfinished.writing ? whole(tier, owner) : std::nullopt) adopt(tier, std::move(*stored));
+  auto stored = whole(tier, owner);
+  const bool is_whole = stored.has_value();
+  if (is_whole && unfinished.writing) adopt(tier, std::move(*stored));
   {
     const std::lock_guard lock(mutex);
     const auto id = index.find(unfinished.name);
-    if (id && index.at(*id).on(tier)) return;
+    if (id && index.at(*id).on(tier)) {
+      if (is_whole) return;
+      clear_on(*id, tier);
+    }
     state.removing.erase(unfinished.name);
     if (const auto writing = state.others_writing.extract(unfinished.name)) {
       state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
@@ -201,7 +207,7 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
 }
 
 // Two stores that write and remove the same extent at once cannot both be right: its blobs say who was. What is not
-// whole is known no more, and the leader removes it.
+// whole is known no more, and the leader removes it. With the folder's mutex held.
 void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
   TierState& state = tiers[tier];
   const bool there = state.tier().contains(manifest_blob(owner.tag, owner.name));
@@ -221,7 +227,17 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
   const bool leads = state.leads;
   lock.unlock();
   if (stored) return adopt(tier, std::move(*stored));
-  if (there && leads) (void)remove_extent(state.tier(), owner.name, owner.tag);
+  if (!there || !leads) return;
+  IndexRecord record;  // so that another leader ends it where this one dies
+  record.type = Type::kRemoved;
+  record.name = owner.name;
+  record.tag = owner.tag;
+  record.time_s = wall_s();
+  state.folder->append(record);
+  (void)state.folder->flush();
+  (void)remove_extent(state.tier(), owner.name, owner.tag);
+  record.type = Type::kSettled;
+  state.folder->append(record);
 }
 
 // What is to be logged of an extent whose blobs are all there.
