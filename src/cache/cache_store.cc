@@ -1,6 +1,5 @@
 // Runs into the store: behind the engine's loop, and at once.
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "cache/cache_state.h"
@@ -11,6 +10,7 @@
 namespace shale {
 namespace {
 
+constexpr double kNapS = 2e-4;  // while only tiers are busy
 constexpr double kPieceS = 1e-3;
 constexpr double kRefreshEveryS = 0.5;
 
@@ -156,9 +156,8 @@ std::uint32_t Cache::slabs_waiting_to_be_stored() const {
 }
 
 void Cache::drain(Executor& executor) {
-  using namespace std::chrono_literals;
   while (!idle()) {
-    if (!work(executor)) std::this_thread::sleep_for(200us);  // only I/O is left
+    if (!work(executor)) state_->clock.sleep_until_s(state_->clock.now_s() + kNapS);  // only I/O is left
   }
   static_cast<void>(state_->store->flush());
 }

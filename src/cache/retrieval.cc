@@ -1,14 +1,17 @@
 #include "cache/retrieval.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "cache/cache_state.h"
 
 namespace shale {
+namespace {
+
+constexpr double kNapS = 5e-5;  // while what is missing is on its way
+
+}  // namespace
 
 Retrieval::Retrieval() = default;
 Retrieval::~Retrieval() = default;
@@ -121,10 +124,9 @@ bool Retrieval::late() const {
 }
 
 Status Retrieval::ensure_all(Executor& executor) {
-  using namespace std::chrono_literals;
   while (!loaded()) {
     SHALE_ASSIGN(const bool worked, poll(executor, std::numeric_limits<double>::infinity()));
-    if (!worked) std::this_thread::sleep_for(50us);
+    if (!worked) state_->clock.sleep_until_s(state_->clock.now_s() + kNapS);
   }
   return {};
 }

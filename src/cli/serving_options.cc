@@ -155,6 +155,14 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->envname("SHALE_LOAD_ALWAYS")
       ->group(group);
   command
+      .add_option("--load-and-compute", options.cache.meet,
+                  "on: a prefix is computed from its front while it is loaded from its back, where that is sooner")
+      ->envname("SHALE_LOAD_AND_COMPUTE")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("on|off")
+      ->default_str("on")
+      ->group(group);
+  command
       .add_option("--methods", options.cache.methods, "Compression methods that the planner may choose besides full")
       ->envname("SHALE_METHODS")
       ->check(known_method())

@@ -167,6 +167,8 @@ void write_cache(Writer& to, const Figures& figures) {
   to.counter("shale_cache_failed_loads_total", cache.failed_loads, "Loads of which not every block came.");
   to.counter("shale_cache_late_loads_total", cache.late_loads,
              "Loads that a request gave up waiting for, and computed.");
+  to.counter("shale_cache_meetings_total", cache.meetings,
+             "Prefixes computed from the front while they were loaded from the back.");
   to.counter("shale_cache_given_up_total", cache.given_up,
              "Runs that were to be stored, and were given up for the room that requests needed.");
   to.head("shale_cache_moves_total", "counter",
