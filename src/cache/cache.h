@@ -64,7 +64,7 @@ struct CacheOptions {
   // Load what is stored even where computing it again is estimated to be faster: for callers that cannot compute, and
   // for measurements.
   bool load_always = false;
-  std::uint32_t chunk_tokens = 256;                              // StoreOptions
+  std::uint32_t chunk_tokens = 256;  // StoreOptions
   // Compute a prefix from its front while chunks of it are loaded from the back (meeting.h), where nobody else waits to
   // be computed and the first token comes sooner so. Not for requests that demand exact KV: how a prompt is cut still
   // shows in the last bits.

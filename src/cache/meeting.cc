@@ -41,8 +41,7 @@ Meeting::Meeting(const Context& context, std::span<const BlockKey> keys, std::sp
 // Both go on at their own speed, so together they take 1 / (1/a + 1/b).
 double Meeting::estimate_s(const CostModel& costs, const StoreLookup& found, std::uint32_t computed,
                            std::uint32_t block_tokens) {
-  const double compute_s =
-      costs.prefill_s((found.exact_blocks - computed) * block_tokens, computed * block_tokens);
+  const double compute_s = costs.prefill_s((found.exact_blocks - computed) * block_tokens, computed * block_tokens);
   double load_s = 0;
   for (const StoreLookup::Segment& segment : found.segments) {
     if (!segment.exact) break;
@@ -105,8 +104,8 @@ bool Meeting::ask(Piece& piece) {
   options.end_block = piece.first_block + piece.blocks;
   options.tokens = tokens_;
   const double expected_s = context_.tiers[piece.tier]->read_eta_s(piece.bytes);
-  auto load = context_.store.load(std::span(keys_).first(options.end_block),
-                                  view_of(*pages, 0, piece.blocks * block), options);
+  auto load =
+      context_.store.load(std::span(keys_).first(options.end_block), view_of(*pages, 0, piece.blocks * block), options);
   if (!load) return false;
   piece.pages = std::move(pages);
   piece.load = std::move(*load);
@@ -132,9 +131,8 @@ bool Meeting::arrived() const {
 }
 
 bool Meeting::late() const {
-  return std::any_of(pieces_.begin() + static_cast<std::ptrdiff_t>(asked_), pieces_.end(), [&](const Piece& piece) {
-    return piece.load && context_.clock.now_s() > piece.late_at_s;
-  });
+  return std::any_of(pieces_.begin() + static_cast<std::ptrdiff_t>(asked_), pieces_.end(),
+                     [&](const Piece& piece) { return piece.load && context_.clock.now_s() > piece.late_at_s; });
 }
 
 void Meeting::give_up() {

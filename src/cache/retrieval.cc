@@ -113,9 +113,7 @@ std::uint32_t Retrieval::compute_until() const {
   return state_ && state_->meeting ? state_->meeting->limit() * state_->sequence.pool().shape().page_tokens : 0;
 }
 
-std::uint32_t Retrieval::blocks_held() const {
-  return state_ && state_->meeting ? state_->meeting->blocks_held() : 0;
-}
+std::uint32_t Retrieval::blocks_held() const { return state_ && state_->meeting ? state_->meeting->blocks_held() : 0; }
 
 bool Retrieval::late() const {
   if (loaded() || state_->meeting) return false;
