@@ -67,7 +67,7 @@ bool BlockManager::append_in_place(Run& run, std::uint32_t tokens) {
   if (run.sequence.append(tokens)) return true;
   const PagePool& pool = cache_.pool();
   const bool scattered = pool.pages_free() >= (pool.shape().pages_for(tokens) + 1) * pool.shape().pages_per_slab();
-  if (!scattered || run.sequence.parted() || run.sequence.has_strata()) return false;
+  if (!scattered || run.sequence.parted() || run.sequence.ragged()) return false;
   run.sequence.part();
   return run.sequence.append(tokens).has_value();
 }

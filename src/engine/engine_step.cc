@@ -199,7 +199,7 @@ void Engine::State::return_windows(Run& run) {
   const std::uint32_t length = run.sequence.length();
   const bool windowed =
       std::ranges::any_of(windows, [length](std::uint32_t each) { return each > 0 && each <= length; });
-  if (!windowed || run.request.store_answer || run.sequence.has_strata()) return;
+  if (!windowed || run.request.store_answer || run.sequence.ragged()) return;
   if (length < run.windows_returned_at + kWindowInterval) return;
   run.windows_returned_at = length;
   run.sequence.part();

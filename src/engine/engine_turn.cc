@@ -190,7 +190,7 @@ bool Engine::State::preempt_one(const Run& needy) {
   for (std::size_t i = running.size(); i-- > 0 && running[i].get() != &needy;) {
     Run& run = *running[i];
     if (run.over || run.sequence.pages() == 0) continue;
-    if (!run.loading() && run.sequence.has_strata() && !run.drawn.empty()) continue;
+    if (!run.loading() && run.sequence.ragged() && !run.drawn.empty()) continue;
     preempt(run);
     return true;
   }
@@ -204,8 +204,8 @@ void Engine::State::preempt(Run& run) {
     return each.get() == &run || each->over || each->sequence.pages() == 0;
   });
   // What has drawn nothing yet can be looked up again.
-  const bool only_found = run.loading() || (run.sequence.has_strata() && run.drawn.empty());
-  if (alone || (!only_found && run.sequence.has_strata())) {
+  const bool only_found = run.loading() || (run.sequence.ragged() && run.drawn.empty());
+  if (alone || (!only_found && run.sequence.ragged())) {
     return finish(run, StopReason::kError,
                   Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool"});
   }

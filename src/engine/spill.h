@@ -17,8 +17,8 @@ namespace shale {
 // being written. The tiers and the pool outlive it. Not thread-safe.
 class SpilledSequence {
  public:
-  // Copies the pages of a sequence without strata, with every token in place, which may then be cleared, and starts to
-  // write them to the first tier that takes them, under a name that nobody else uses.
+  // Copies the pages of a sequence that is not ragged, with every token in place, which may then be cleared, and starts
+  // to write them to the first tier that takes them, under a name that nobody else uses.
   SpilledSequence(const Sequence& sequence, std::span<Tier* const> tiers, const Hash128& name, const Clock& clock);
   ~SpilledSequence();
   SpilledSequence(const SpilledSequence&) = delete;

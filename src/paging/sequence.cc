@@ -133,7 +133,7 @@ void Sequence::adopt_prefix(std::span<const SlabId> slabs, std::uint32_t tokens)
   length_ = tail_tokens_ = tokens;
 }
 
-// Heads part behind what they agreed on after the last stratum.
+// Heads part behind what they agreed on.
 void Sequence::move_tail_to_tables(std::uint32_t tokens) {
   const std::span<const SlabId> blocks = after().blocks.first(pool_->shape().pages_for(tokens));
   for (std::uint32_t i = 0; i < tables_.size(); ++i) {
@@ -193,64 +193,6 @@ void Sequence::keep_rows(std::uint32_t first_token, std::uint32_t tokens, std::s
   const auto first = blocks_.end() - static_cast<std::ptrdiff_t>(after().blocks.size());
   blocks_.erase(first, first + static_cast<std::ptrdiff_t>(blocks.size()));
   tail_tokens_ -= tokens;
-}
-
-Result<Sequence::Stratum> Sequence::append_stratum(std::span<const std::uint32_t> kept) {
-  const PageShape& shape = pool_->shape();
-  assert(kept.size() == shape.pages_per_slab() && !parted_);
-  std::size_t needed = 0;
-  for (const std::uint32_t tokens : kept) needed += shape.pages_for(tokens);
-  if (pool_->pages_free() < needed) {
-    return fail(ErrorCode::kFull, "a stratum needs {} pages of the pool, {} are free", needed, pool_->pages_free());
-  }
-  if (diverged_) {
-    move_tail_to_tables(tail_tokens_);
-  } else {
-    diverged_ = true;
-    prefix_tokens_ = std::exchange(tail_tokens_, 0);
-    tables_.resize(shape.pages_per_slab());
-  }
-  Stratum stratum{std::vector<std::vector<PageId>>(tables_.size())};
-  for (std::size_t i = 0; i < tables_.size(); ++i) {
-    for (std::uint32_t left = kept[i]; left > 0;) {
-      const std::uint32_t count = std::min(left, shape.page_tokens);
-      const PageId page = *pool_->allocate_page();
-      tables_[i].pages.push_back({page, count});
-      stratum.pages[i].push_back(page);
-      left -= count;
-    }
-    tables_[i].slots += kept[i];
-  }
-  return stratum;
-}
-
-void Sequence::shrink_stratum(Stratum& stratum, std::uint32_t layer, std::uint32_t head, std::uint32_t kept) {
-  const PageShape& shape = pool_->shape();
-  const std::uint32_t index = shape.page_index(layer, head);
-  std::vector<PageId>& pages = stratum.pages[index];
-  if (pages.empty()) return;
-  Table& table = tables_[index];
-  const auto first = std::ranges::find(table.pages, pages.front(), &PageSlot::page);
-  assert(first != table.pages.end());
-  const auto end = first + static_cast<std::ptrdiff_t>(pages.size());
-  std::uint32_t left = kept;
-  for (auto slot = first; slot != end; ++slot) {
-    const std::uint32_t count = std::min(left, slot->count);
-    table.slots -= slot->count - count;
-    left -= count;
-    slot->count = count;
-    if (count == 0) pool_->release_page(slot->page);
-  }
-  assert(left == 0);
-  const std::uint32_t remaining = shape.pages_for(kept);
-  table.pages.erase(first + remaining, end);
-  pages.resize(remaining);
-}
-
-void Sequence::advance(std::uint32_t logical_tokens, bool lossy) {
-  assert(logical_tokens == 0 || (diverged_ && tail_tokens_ == 0));
-  length_ += logical_tokens;
-  lossy_ = lossy_ || lossy;
 }
 
 void Sequence::truncate(std::uint32_t length) {

@@ -2,7 +2,7 @@
 // not.
 //
 //   heads agree              blocks
-//   strata were appended     blocks of the prefix │ each head's own pages │ blocks of the tail
+//   heads kept rows          blocks of the prefix │ each head's own pages │ blocks of the tail
 //   parted                   each head's own pages, with positions beside them
 #pragma once
 
@@ -31,10 +31,10 @@ struct PagingWork {
 };
 
 // Heads that agree (the usual case) share blocks, and their table is four bytes a block. A sequence that loaded tokens
-// per head has pages of its own for that stretch and agrees again after it. A sequence that drops tokens while it lives
-// is *parted*: every head has single pages, and their tokens' positions are known. Movable (moved from, it may be
-// destroyed or assigned to); gives back everything it holds when destroyed. Names say slab for block.
-// Not thread-safe.
+// per head is *ragged*: its heads have pages of their own for that stretch and agree again after it. A sequence that
+// drops tokens while it lives is *parted*: every head has single pages, and their tokens' positions are known. Movable
+// (moved from, it may be destroyed or assigned to); gives back everything it holds when destroyed. Names say slab for
+// block. Not thread-safe.
 class Sequence {
  public:
   explicit Sequence(PagePool& pool);
@@ -86,23 +86,8 @@ class Sequence {
   // All tokens are there, with changed values.
   void mark_lossy() { lossy_ = true; }
 
-  // Stratum: fresh single pages for `kept[layer · kv_heads + head]` tokens per head, starting on a page of their own.
-  // The caller fills the pages (table order) and calls `advance` after the last stratum of an entry. kFull leaves the
-  // sequence as it was.
-  struct Stratum {
-    std::vector<std::vector<PageId>> pages;  // per layer · kv_heads + head
-  };
-  Result<Stratum> append_stratum(std::span<const std::uint32_t> kept);
-  // Lowers what one head holds of a stratum of this sequence to its first `kept` tokens (no more than it holds) and
-  // gives back the pages that are not needed, in the table and in `stratum.pages`. For a decoder that learns only from
-  // the stored positions how many tokens lie below a hit's end. Any stratum, in any order, before or after `advance`.
-  void shrink_stratum(Stratum& stratum, std::uint32_t layer, std::uint32_t head, std::uint32_t kept);
-  // After the last stratum of an entry: the entry's logical tokens. `lossy`: some head keeps fewer, or changed values.
-  // After an `append` whose tokens were restored with changed values: `advance(0, true)`.
-  void advance(std::uint32_t logical_tokens, bool lossy);
-
   // Drops the tokens at and after `length` (speculative or cancelled work). Only within the last stretch in which heads
-  // agree: no stratum is cut. Once parted only what was appended since tokens were last dropped
+  // agree. Once parted only what was appended since tokens were last dropped
   // or compacted.
   void truncate(std::uint32_t length);
   void clear();
@@ -113,8 +98,8 @@ class Sequence {
   std::span<const SlabId> last_slabs(std::uint32_t first, std::uint32_t tokens) const;
 
   // Gives every head a page table of its own, for as long as the sequence lives. Slabs that nobody else holds become
-  // single pages; of those that others share, a page stays shared until it is dropped here. Requires that no stratum
-  // was appended.
+  // single pages; of those that others share, a page stays shared until it is dropped here. Requires that no
+  // head kept rows of its own.
   void part();
   bool parted() const { return parted_; }
   // Of a parted sequence, a number a slot, [pages of the table][page_tokens]; those of holes and of unused slots mean
@@ -134,9 +119,9 @@ class Sequence {
   // `newest` are the newest round (for hole_fill).
   PagingWork compact(Compaction how, std::uint32_t newest, std::span<const std::uint32_t> tables, Executor& executor);
 
-  // Whether a stratum was appended: tokens of one head whose positions are not known here.
-  bool has_strata() const { return diverged_; }
-  // What is left of a sequence without strata when the bytes of its pages, in the order of its tables, were copied
+  // Whether heads kept rows of their own: tokens whose positions are not known here.
+  bool ragged() const { return diverged_; }
+  // What is left of a sequence that is not ragged when the bytes of its pages, in the order of its tables, were copied
   // elsewhere: enough to lay them out again.
   class Outline;
   Outline outline() const;
@@ -156,7 +141,7 @@ class Sequence {
   };
 
   static std::uint32_t pages_of(std::span<const Table> tables);
-  // What all heads hold before the first stratum, and after the last or without one.
+  // What all heads hold before the first stretch of which they kept rows, and after the last or without one.
   BlockRun before() const;
   BlockRun after() const;
   // The first `tokens` of the tail, whole blocks or all of it.
@@ -177,9 +162,9 @@ class Sequence {
   std::vector<Table> tables_;                // layer · kv_heads + head; empty while heads agree
   std::vector<std::uint32_t> pages_in_use_;  // once parted: of every block, the tables that still use a page of it
   std::uint32_t length_ = 0;
-  std::uint32_t prefix_tokens_ = 0;  // tokens before the first stratum, where heads agree
-  std::uint32_t tail_tokens_ = 0;    // tokens after the last stratum, where heads agree; all of them without one
-  bool diverged_ = false;            // a stratum was appended
+  std::uint32_t prefix_tokens_ = 0;  // tokens before the first of those, where heads agree
+  std::uint32_t tail_tokens_ = 0;    // tokens after the last, where heads agree; all of them without one
+  bool diverged_ = false;            // heads kept rows of their own
   bool parted_ = false;
   bool lossy_ = false;
 };

@@ -117,7 +117,7 @@ TEST_P(Attention, PrefillsEveryGrouping) {
   }
 }
 
-// Strata leave pages in the middle partly filled, and heads with different numbers of tokens.
+// Rows that heads keep leave pages in the middle partly filled, and heads with different numbers of tokens.
 TEST_P(Attention, SkipsWhatPartlyFilledPagesDoNotHold) {
   for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
     for (const std::uint32_t queries : {1u, 2u, 9u, 40u}) {

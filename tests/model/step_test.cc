@@ -57,24 +57,24 @@ TEST_F(StepTest, CallsHooksAroundEveryLayer) {
 }
 
 TEST_F(StepTest, RotatesByLogicalPosition) {
-  // A sequence to which an entry of 40 tokens was restored goes on behind them.
+  // A sequence whose heads kept 5 of 48 tokens goes on behind them.
   ModelRunner runner(path_);
   const Token token = 7;
   const ModelInfo& info = runner.model().info();
-  std::vector<float> at_0, at_40;
+  std::vector<float> at_0, at_48;
   Sequence fresh = runner.sequence(), later = runner.sequence();
-  ASSERT_TRUE(later.append_stratum(std::vector<std::uint32_t>(info.layers * info.kv_heads, 40)));
-  later.advance(40, false);
+  later.append(48).value();
+  later.keep_rows(0, 48, std::vector<std::uint32_t>(info.layers * info.kv_heads, 5));
   for (auto* sequence : {&fresh, &later}) {
     Capture capture(info, sequence->length(), 1, {.last_queries = 1});
     sequence->append(1).value();
     const StepSequence part{.sequence = sequence, .tokens = {&token, 1}, .capture = &capture};
     ASSERT_TRUE(runner.model().step({&part, 1}));
-    (sequence == &fresh ? at_0 : at_40) = capture.take().queries;
+    (sequence == &fresh ? at_0 : at_48) = capture.take().queries;
   }
-  // The first layer's first head: the same query, its first pair of channels turned by 40 radians.
-  EXPECT_NEAR(at_40[0], at_0[0] * std::cos(40.0) - at_0[1] * std::sin(40.0), 1e-3);
-  EXPECT_NEAR(at_40[1], at_0[0] * std::sin(40.0) + at_0[1] * std::cos(40.0), 1e-3);
+  // The first layer's first head: the same query, its first pair of channels turned by 48 radians.
+  EXPECT_NEAR(at_48[0], at_0[0] * std::cos(48.0) - at_0[1] * std::sin(48.0), 1e-3);
+  EXPECT_NEAR(at_48[1], at_0[0] * std::sin(48.0) + at_0[1] * std::cos(48.0), 1e-3);
 }
 
 TEST_F(StepTest, RefusesWhatItCannotRun) {

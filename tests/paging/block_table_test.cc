@@ -103,9 +103,9 @@ TEST_F(LongSequence, HasAnOverlayOfWhatHeadsHoldByThemselves) {
   ASSERT_TRUE(sequence.append(kTokens));
   const std::size_t bytes = bytes_of([&] {
     Sequence fork = sequence.fork();
-    EXPECT_TRUE(fork.append_stratum(std::vector<std::uint32_t>(kLong.pages_per_slab(), 16)));
-    fork.advance(16, true);
-    EXPECT_EQ(fork.table(0, 0).tokens, kTokens + 16);
+    EXPECT_TRUE(fork.append(kLong.page_tokens));
+    fork.keep_rows(kTokens, kLong.page_tokens, std::vector<std::uint32_t>(kLong.pages_per_slab(), 7));
+    EXPECT_EQ(fork.table(0, 0).tokens, kTokens + 7);
     return fork;
   });
   // A table and room for a page each.
@@ -134,43 +134,42 @@ TEST(BlockTable, PagesAreComputedFromBlocks) {
   EXPECT_TRUE(Sequence(*pool).table(0, 1).pages.empty());
 }
 
-// Blocks before the strata and after them stay blocks; what lies between strata becomes each head's own.
-TEST(BlockTable, StrataLieBetweenBlocks) {
+// Blocks before and after stay blocks; what lies between stretches of which heads kept rows becomes each head's own.
+TEST(BlockTable, RowsThatHeadsKeepLieBetweenBlocks) {
   const auto pool = make_pool(kShape, 16);
   Sequence sequence(*pool);
-  ASSERT_TRUE(sequence.append(11));
-  const std::vector<SlabId> prefix = sequence.slabs(11);
-  ASSERT_TRUE(sequence.append_stratum(std::vector<std::uint32_t>{0, 3, 9, 16}));
-  sequence.advance(20, true);
+  ASSERT_TRUE(sequence.append(24));
+  const std::vector<SlabId> prefix = sequence.slabs(8);
+  sequence.keep_rows(8, 16, std::vector<std::uint32_t>{0, 3, 9, 16});
   ASSERT_TRUE(sequence.append(10));
-  EXPECT_THAT(counts_of(sequence.table(0, 0).pages), ElementsAre(8, 3, 8, 2));
-  EXPECT_THAT(counts_of(sequence.table(0, 1).pages), ElementsAre(8, 3, 3, 8, 2));
-  EXPECT_THAT(counts_of(sequence.table(1, 0).pages), ElementsAre(8, 3, 8, 1, 8, 2));
-  EXPECT_THAT(counts_of(sequence.table(1, 1).pages.subspan(1, 4)), ElementsAre(3, 8, 8, 8));
-  EXPECT_EQ(sequence.table(0, 0).pages[1].page, pool->page_of(prefix[1], 0));
-  EXPECT_EQ(sequence.table(1, 1).pages[1].page, pool->page_of(prefix[1], 3));
-  EXPECT_EQ(sequence.pages(), 4u * 4 + 0 + 1 + 2 + 2);
-  EXPECT_EQ(sequence.resident(1, 0), 30u);
+  EXPECT_THAT(counts_of(sequence.table(0, 0).pages), ElementsAre(8, 8, 2));
+  EXPECT_THAT(counts_of(sequence.table(0, 1).pages), ElementsAre(8, 3, 8, 2));
+  EXPECT_THAT(counts_of(sequence.table(1, 0).pages), ElementsAre(8, 8, 1, 8, 2));
+  EXPECT_THAT(counts_of(sequence.table(1, 1).pages.subspan(1, 3)), ElementsAre(8, 8, 8));
+  EXPECT_EQ(sequence.table(0, 0).pages[0].page, pool->page_of(prefix[0], 0));
+  EXPECT_EQ(sequence.table(1, 1).pages[0].page, pool->page_of(prefix[0], 3));
+  EXPECT_EQ(sequence.pages(), 3u * 4 + 0 + 1 + 2 + 2);
+  EXPECT_EQ(sequence.resident(1, 0), 27u);
   const auto place = sequence.appended(1, 0, 9, 10);
   EXPECT_EQ(place.page, sequence.table(1, 0).pages.back().page);
   EXPECT_EQ(place.slot, 1u);
 
-  ASSERT_TRUE(sequence.append_stratum(std::vector<std::uint32_t>{1, 1, 1, 1}));
-  sequence.advance(1, true);
+  ASSERT_TRUE(sequence.append(6));
+  sequence.keep_rows(32, 8, std::vector<std::uint32_t>{1, 1, 1, 1});
   ASSERT_TRUE(sequence.append(4));
-  EXPECT_THAT(counts_of(sequence.table(0, 1).pages), ElementsAre(8, 3, 3, 8, 2, 1, 4));
+  EXPECT_THAT(counts_of(sequence.table(0, 1).pages), ElementsAre(8, 3, 8, 1, 4));
   ASSERT_TRUE(sequence.check_integrity());
-  EXPECT_EQ(sequence.slabs(11), prefix);
-  EXPECT_TRUE(sequence.slabs(12).empty());
+  EXPECT_EQ(sequence.slabs(8), prefix);
+  EXPECT_TRUE(sequence.slabs(9).empty());
 
   // A fork appends to a copy of the last block; neither sees the other's tokens, and neither loses what both have.
   Sequence fork = sequence.fork();
   ASSERT_TRUE(fork.append(3));
   EXPECT_NE(fork.table(0, 1).pages.back().page, sequence.table(0, 1).pages.back().page);
-  EXPECT_THAT(counts_of(sequence.table(0, 1).pages), ElementsAre(8, 3, 3, 8, 2, 1, 4));
-  EXPECT_THAT(counts_of(fork.table(0, 1).pages), ElementsAre(8, 3, 3, 8, 2, 1, 7));
+  EXPECT_THAT(counts_of(sequence.table(0, 1).pages), ElementsAre(8, 3, 8, 1, 4));
+  EXPECT_THAT(counts_of(fork.table(0, 1).pages), ElementsAre(8, 3, 8, 1, 7));
   fork.truncate(fork.length() - 7);
-  EXPECT_THAT(counts_of(fork.table(0, 1).pages), ElementsAre(8, 3, 3, 8, 2, 1));
+  EXPECT_THAT(counts_of(fork.table(0, 1).pages), ElementsAre(8, 3, 8, 1));
   sequence.clear();
   ASSERT_TRUE(fork.check_integrity());
   fork.clear();

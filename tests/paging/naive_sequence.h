@@ -43,31 +43,6 @@ class NaiveSequence {
     return true;
   }
 
-  // Appends a stratum of `kept` tokens per head and shrinks it to `shrunk`.
-  void append_stratum(const std::vector<std::uint32_t>& kept, const std::vector<std::uint32_t>& shrunk,
-                      std::uint32_t seed) {
-    const auto before = pool_->pages_free();
-    auto stratum = sequence_.append_stratum(kept);
-    if (!stratum) {
-      EXPECT_EQ(stratum.error().code, ErrorCode::kFull);
-      EXPECT_EQ(pool_->pages_free(), before);
-      return;
-    }
-    const std::uint32_t page_tokens = pool_->shape().page_tokens;
-    for (std::uint32_t i = 0; i < heads_.size(); ++i) {
-      sequence_.shrink_stratum(*stratum, layer(i), head(i), shrunk[i]);
-      EXPECT_EQ(stratum->pages[i].size(), pool_->shape().pages_for(shrunk[i]));
-      for (std::uint32_t token = 0; token < shrunk[i]; ++token) {
-        write(stratum->pages[i][token / page_tokens], token % page_tokens, value_of(seed, token, i));
-        heads_[i].push_back(value_of(seed, token, i));
-      }
-    }
-    sequence_.advance(20, true);
-    length_ += 20;
-    tail_ = 0;
-    diverged_ = true;
-  }
-
   // Of a random stretch of whole blocks at the end that nobody shares, each head keeps a random number of rows.
   void keep_rows(std::uint32_t random) {
     const std::uint32_t page_tokens = pool_->shape().page_tokens, blocks = tail_ / page_tokens;

@@ -277,7 +277,7 @@ TEST(PartedSequence, AnOutlineRemembersLoss) {
   const auto pool = make_pool(6);
   Sequence lossy(*pool);
   ASSERT_TRUE(lossy.append(20));
-  lossy.advance(0, true);
+  lossy.mark_lossy();
   Sequence whole(*pool), parted(*pool);
   ASSERT_TRUE(whole.lay_out(lossy.outline()));
   EXPECT_TRUE(whole.lossy());

@@ -148,11 +148,11 @@ TEST_F(PrefixTreeTest, AGrownLeafHasAnotherKey) {
 TEST_F(PrefixTreeTest, OnlyExactAgreeingTokensAreTaken) {
   Sequence sequence(*pool_);
   ASSERT_TRUE(sequence.append(4));
-  ASSERT_TRUE(sequence.append_stratum(std::vector<std::uint32_t>(2, 4)));
-  sequence.advance(4, false);
-  EXPECT_EQ(tree_.insert(tokens(0, 8), sequence).error().code, ErrorCode::kInvalidArgument);
   EXPECT_TRUE(tree_.insert(tokens(0, 4), sequence));
-  sequence.advance(0, true);
+  Sequence parted = sequence.fork();
+  parted.part();
+  EXPECT_EQ(tree_.insert(tokens(0, 4), parted).error().code, ErrorCode::kInvalidArgument);
+  sequence.mark_lossy();
   EXPECT_EQ(tree_.insert(tokens(0, 4), sequence).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(tree_.nodes(), 1);
   check();

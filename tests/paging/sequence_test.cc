@@ -43,10 +43,9 @@ TEST(Sequence, FullLeavesEverythingAsItWas) {
   Sequence sequence(*pool);
   ASSERT_TRUE(sequence.append(9));
   EXPECT_EQ(sequence.append(8).error().code, ErrorCode::kFull);
-  EXPECT_EQ(sequence.append_stratum(std::vector<std::uint32_t>(kHeads, 1)).error().code, ErrorCode::kFull);
   EXPECT_EQ(sequence.length(), 9);
   EXPECT_EQ(sequence.table(0, 0).tokens, 9);
-  EXPECT_TRUE(sequence.append(7));  // no stratum was begun: the last slab is still open
+  EXPECT_TRUE(sequence.append(7));  // into the last slab
   Sequence fork = sequence.fork();
   fork.truncate(15);
   EXPECT_EQ(fork.append(1).error().code, ErrorCode::kFull);  // the copy of the shared slab has no room
@@ -65,48 +64,6 @@ TEST(Sequence, TheCopyIsMadeByWhoAppends) {
   EXPECT_NE(first.table(0, 0).pages[0].page, second.table(0, 0).pages[0].page);
   ASSERT_TRUE(first.append(1));  // its only holder again: written in place
   EXPECT_EQ(pool->slabs_free(), 1);
-}
-
-TEST(Sequence, AStratumStartsOnItsOwnPageAndSoDoesWhatFollows) {
-  const auto pool = make_pool(8);
-  Sequence sequence(*pool);
-  ASSERT_TRUE(sequence.append(3));
-  const auto stratum = sequence.append_stratum(std::vector<std::uint32_t>{0, 1, 9, 16});
-  ASSERT_TRUE(stratum);
-  EXPECT_THAT(stratum->pages,
-              testing::ElementsAre(testing::SizeIs(0), testing::SizeIs(1), testing::SizeIs(2), testing::SizeIs(2)));
-  sequence.advance(20, true);
-  EXPECT_TRUE(sequence.lossy());
-  EXPECT_EQ(sequence.length(), 23);
-  ASSERT_TRUE(sequence.append(2));
-  EXPECT_EQ(sequence.length(), 25);
-  EXPECT_EQ(sequence.table(0, 0).tokens, 5);
-  EXPECT_EQ(sequence.table(0, 0).pages.size(), 2);  // the open slab of 3 tokens is not filled further
-  EXPECT_EQ(sequence.table(1, 0).tokens, 14);
-  EXPECT_EQ(sequence.slabs(3).size(), 1);
-  EXPECT_TRUE(sequence.slabs(4).empty());
-  sequence.truncate(23);
-  EXPECT_EQ(sequence.table(1, 1).tokens, 19);
-  ASSERT_TRUE(sequence.check_integrity());
-}
-
-TEST(Sequence, ShrinkingAStratumGivesPagesBack) {
-  const auto pool = make_pool(8);
-  Sequence sequence(*pool);
-  auto first = sequence.append_stratum(std::vector<std::uint32_t>(kHeads, 20));
-  auto second = sequence.append_stratum(std::vector<std::uint32_t>(kHeads, 4));
-  ASSERT_TRUE(first && second);
-  const std::uint32_t free_before = pool->pages_free();
-  sequence.shrink_stratum(*first, 0, 1, 8);
-  sequence.shrink_stratum(*second, 0, 1, 0);
-  sequence.shrink_stratum(*second, 0, 1, 0);
-  sequence.advance(24, true);
-  EXPECT_EQ(pool->pages_free(), free_before + 3);
-  EXPECT_EQ(sequence.table(0, 1).tokens, 8);
-  EXPECT_THAT(first->pages[1], testing::SizeIs(1));
-  EXPECT_EQ(sequence.table(0, 0).tokens, 24);
-  ASSERT_TRUE(sequence.check_integrity());
-  ASSERT_TRUE(pool->check_integrity());
 }
 
 TEST(Sequence, HeadsKeepTheirFirstRowsWhereTheyLie) {
@@ -148,7 +105,7 @@ TEST(Sequence, WholeBlocksOfAnotherFollow) {
   ASSERT_TRUE(sequence.check_integrity());
 }
 
-// Random forks, appends, truncations and strata; contents against a naive model after every step.
+// Random forks, appends, truncations and rows kept; contents against a naive model after every step.
 template <class AnyDevice>
 class Sequences : public ::testing::Test {};
 using AllDevices = ::testing::Types<HostDevice, QueueingDevice>;
@@ -163,7 +120,7 @@ TYPED_TEST(Sequences, AgreeWithANaiveModel) {
     for (int i = 0; i < 3; ++i) sequences.emplace_back(*pool);
     for (int step = 0; step < 3000; ++step) {
       NaiveSequence& sequence = sequences[random() % sequences.size()];
-      switch (random() % 10) {
+      switch (random() % 9) {
         case 0:
         case 1:
         case 2:
@@ -172,15 +129,9 @@ TYPED_TEST(Sequences, AgreeWithANaiveModel) {
         case 3:
           sequence.truncate(random());
           break;
-        case 4: {
-          std::vector<std::uint32_t> kept(kHeads), shrunk(kHeads);
-          for (std::uint32_t i = 0; i < kHeads; ++i) {
-            kept[i] = random() % 20;
-            shrunk[i] = random() % 2 ? kept[i] : random() % (kept[i] + 1);
-          }
-          sequence.append_stratum(kept, shrunk, random());
+        case 4:
+          sequence.keep_rows(random());
           break;
-        }
         case 5:
           sequences[random() % sequences.size()].become_fork_of(sequence);
           break;
@@ -191,9 +142,6 @@ TYPED_TEST(Sequences, AgreeWithANaiveModel) {
           sequence.become_prefix_of(sequences[random() % sequences.size()], random());
           break;
         case 8:
-          sequence.keep_rows(random());
-          break;
-        case 9:
           sequence.append_blocks_of(sequences[random() % sequences.size()], random());
           break;
       }
