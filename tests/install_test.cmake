@@ -11,4 +11,4 @@ endif()
 run(${CMAKE_COMMAND} -G Ninja -S ${EXAMPLE} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix
   -DCMAKE_CXX_COMPILER=${CXX} ${flags})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
-run(${WORK}/build/example)
+run(${WORK}/build/example ${WORK}/kv-store)

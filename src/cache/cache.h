@@ -86,6 +86,7 @@ struct Demand {
 struct Backlog {
   double compute_s = 0;    // until the engine could begin to compute its prompt
   bool pool_only = false;  // no tier is asked
+  bool meet = false;       // the caller computes up to Retrieval::compute_until() while the rest is loaded
 };
 
 // Since the cache was opened. What the store counts, such as damage, bytes by tier and what was compressed or dropped,

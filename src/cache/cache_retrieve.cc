@@ -82,7 +82,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     const bool again = &segment != &found.segments.front() && (&segment - 1)->run == segment.run;
     if (!again) use(segment.run);
   }
-  const bool may_meet = options.meet && !options.load_always && !demand.exact && !demand.named() &&
+  const bool may_meet = options.meet && backlog.meet && !options.load_always && !demand.exact && !demand.named() &&
                         !backlog.pool_only && backlog.compute_s == 0;
   const std::uint32_t exact = found.exact_blocks * block_tokens();
   const double rest_s = exact > covered ? costs.prefill_s(exact - covered, covered) : 0;

@@ -77,7 +77,7 @@ void Engine::State::fetch(Run& run, bool pool_only) {
     wanted = wanted.first(computed < prompt ? prompt - computed + 1 : 0);
   }
   if (run.request.use_cache && !wanted.empty()) {
-    Backlog backlog{.pool_only = pool_only};
+    Backlog backlog{.pool_only = pool_only, .meet = true};
     for (const auto& each : scheduler.running()) {
       if (each.get() == &run || each->over || each->loading() || !each->prefilling()) continue;
       const std::uint32_t begin = each->sequence.length();

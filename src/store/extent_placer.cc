@@ -356,7 +356,12 @@ void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   group.job = false;
   if (done) {
     count_move(group.from, made);
-    for (const auto& [id, tier] : given_up(group, made)) core_.remove_from(id, tier);
+    for (const auto& [id, tier] : given_up(group, made)) {
+      // A form that was asked for lies beside what has the blocks' place, until room is short.
+      const Extent& extent = core_.index.at(id);
+      const bool asked_for = !extent.exact && numbers_.at(extent.method) != group.from.method;
+      if (made.tier == kDropped || !asked_for) core_.remove_from(id, tier);
+    }
   } else {
     group.quiet_until_s = core_.clock.now_s() + kQuietS;
   }

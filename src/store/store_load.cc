@@ -123,7 +123,7 @@ void StoreLoad::State::prepare(Part& part) {
   span.keep = grid_keep(part.keep);
   span.tokens_after = part.tokens_after;
   const std::uint32_t first = (part.where.first_block - first_block) * block_tokens;
-  auto decoder = ExtentDecoder::start(*part.manifest, span, view.part(first, span.tokens));
+  auto decoder = ExtentDecoder::start(*part.manifest, span, view.part(first, span.tokens), core.options.tables);
   if (!decoder) return fail_part(part, std::move(decoder).error());
   part.decoder.emplace(std::move(*decoder));
   part.left_of_group.assign(part.decoder->layer_groups().size(), 0);
