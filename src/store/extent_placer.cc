@@ -349,6 +349,12 @@ void ExtentPlacer::count_move(const Variant& from, const Variant& to) {
   if (to.method != kFullMethod && (from.method != to.method || from.keep > to.keep)) ++counts.compressed;
 }
 
+// Whether it is known what answers over the extent are worth: what a planner may have chosen.
+bool ExtentPlacer::measured(const Extent& extent) const {
+  const auto& quality = core_.options.placement.quality;
+  return extent.exact || (quality && quality(extent.run, core_.method_of(extent), grid_keep(extent.keep)).has_value());
+}
+
 void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
   --moving_;
@@ -357,9 +363,8 @@ void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   if (done) {
     count_move(group.from, made);
     for (const auto& [id, tier] : given_up(group, made)) {
-      // A form that was asked for lies beside what has the blocks' place, until room is short.
-      const Extent& extent = core_.index.at(id);
-      const bool asked_for = !extent.exact && numbers_.at(extent.method) != group.from.method;
+      // A form that nobody measured was asked for: it lies beside what has the blocks' place, until room is short.
+      const bool asked_for = !measured(core_.index.at(id));
       if (made.tier == kDropped || !asked_for) core_.remove_from(id, tier);
     }
   } else {
