@@ -13,8 +13,7 @@
 namespace shale {
 
 // Only the first `count` slots hold tokens, and those that are `holes` (bit s for slot s < count) were dropped: nobody
-// attends to them. Pages in the middle of a table may be partly filled, where heads kept
-// rows of their own.
+// attends to them. Pages in the middle of a table may be partly filled, where heads kept rows of their own.
 struct PageSlot {
   PageId page = 0;
   std::uint32_t count = 0;

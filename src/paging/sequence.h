@@ -87,8 +87,7 @@ class Sequence {
   void mark_lossy() { lossy_ = true; }
 
   // Drops the tokens at and after `length` (speculative or cancelled work). Only within the last stretch in which heads
-  // agree. Once parted only what was appended since tokens were last dropped
-  // or compacted.
+  // agree. Once parted only what was appended since tokens were last dropped or compacted.
   void truncate(std::uint32_t length);
   void clear();
 
@@ -98,8 +97,8 @@ class Sequence {
   std::span<const SlabId> last_slabs(std::uint32_t first, std::uint32_t tokens) const;
 
   // Gives every head a page table of its own, for as long as the sequence lives. Slabs that nobody else holds become
-  // single pages; of those that others share, a page stays shared until it is dropped here. Requires that no
-  // head kept rows of its own.
+  // single pages; of those that others share, a page stays shared until it is dropped here. Requires that no head
+  // kept rows of its own.
   void part();
   bool parted() const { return parted_; }
   // Of a parted sequence, a number a slot, [pages of the table][page_tokens]; those of holes and of unused slots mean
