@@ -37,7 +37,10 @@ double weighted_median(std::vector<std::pair<double, double>> values_and_weights
 
 }  // namespace
 
-SpeedFit::SpeedFit(double latency_s, double bytes_per_s) : guess_{latency_s, bytes_per_s, 0} {}
+void SpeedFit::expect(double latency_s, double bytes_per_s) {
+  guess_ = {latency_s, bytes_per_s, 0};
+  fitted_.reset();
+}
 
 void SpeedFit::finished(double start_s, double end_s, std::uint64_t bytes, bool abandoned) {
   assert(under_way_ > 0);

@@ -31,7 +31,9 @@ namespace shale {
 // Not thread-safe.
 class SpeedFit {
  public:
-  SpeedFit(double latency_s, double bytes_per_s);  // what holds until there are samples
+  SpeedFit(double latency_s, double bytes_per_s) { expect(latency_s, bytes_per_s); }
+  // What holds until there are samples.
+  void expect(double latency_s, double bytes_per_s);
 
   void started() { ++under_way_; }
   // Ends one that started. Of one that failed: no bytes; it teaches nothing. `abandoned`: nobody waits for its end,

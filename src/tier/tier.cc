@@ -207,9 +207,8 @@ double Tier::write_eta_s(std::uint64_t bytes) const {
 
 void Tier::expect(const TierSpeed& speed) {
   const std::lock_guard lock(mutex_);
-  assert(reads_.under_way.empty() && writes_.under_way.empty());
-  reads_ = Direction(speed.latency_s, speed.read_bytes_per_s);
-  writes_ = Direction(speed.latency_s, speed.write_bytes_per_s);
+  reads_.fit.expect(speed.latency_s, speed.read_bytes_per_s);
+  writes_.fit.expect(speed.latency_s, speed.write_bytes_per_s);
 }
 
 Status Tier::measure() {

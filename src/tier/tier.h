@@ -159,7 +159,7 @@ class Tier {
   // latency + (bytes queued + bytes) / bandwidth.
   double read_eta_s(std::uint64_t bytes) const;
   double write_eta_s(std::uint64_t bytes) const;
-  // What an earlier process measured, in place of the first guess. Before the first operation.
+  // What an earlier process measured, in place of the first guess.
   void expect(const TierSpeed& speed);
   // Writes, reads back and removes blobs of 256 KiB and 4 MiB to fill `speed()`; takes well under a second.
   Status measure();

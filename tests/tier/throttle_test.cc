@@ -85,6 +85,17 @@ TEST_F(ThrottleTest, AReadsEstimateIncludesThoseBeforeIt) {
   EXPECT_NEAR(tier->read_eta_s(kBytes), 0.020, 1e-9);
 }
 
+// A store may have begun to look at a folder before its owner recalls what was measured.
+TEST_F(ThrottleTest, WhatIsExpectedOfItLeavesReadsUnderWay) {
+  const auto tier = make(slow_);
+  const auto read = tier->read(blob_id(1, 0), kBytes);
+  tier->expect({1, 1e6, 1e6});
+  EXPECT_EQ(tier->reads_queued().bytes, kBytes);
+  EXPECT_TRUE(read->take());
+  EXPECT_EQ(tier->reads_queued().operations, 0u);
+  EXPECT_EQ(tier->reads_queued().bytes, 0u);
+}
+
 TEST_F(ThrottleTest, HalfABurstLaterHalfOfItIsAhead) {
   const auto tier = make(slow_);
   std::vector<std::shared_ptr<TierWrite>> burst;
