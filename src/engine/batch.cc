@@ -1,6 +1,8 @@
 #include "engine/batch.h"
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 namespace shale {
@@ -35,40 +37,35 @@ double BatchBuilder::turn(const Run& run) const {
 }
 
 std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Run>> running) const {
-  struct Share {
-    std::size_t place;
-    double turn;
-    std::uint32_t tokens;
-  };
-  std::vector<Share> shares, prompts;
+  std::vector<std::optional<Run::Stretch>> stretches(running.size());
+  std::vector<std::tuple<int, double, std::size_t>> prompts;  // whose turn it is first comes first
+  std::uint32_t decoding = 0;
   for (std::size_t i = 0; i < running.size(); ++i) {
-    if (running[i]->over || running[i]->loading()) continue;
-    if (running[i]->prefilling()) {
-      prompts.push_back({i, turn(*running[i]), 0});
+    const Run& run = *running[i];
+    if (run.over || run.loading()) continue;
+    if (run.prefilling()) {
+      prompts.emplace_back(-run.request.priority, turn(run), i);
     } else {
-      shares.push_back({i, 0, 1});
+      stretches[i] = run.next(1);
+      ++decoding;
     }
   }
-  std::ranges::sort(prompts, [&](const Share& a, const Share& b) {
-    const int first = running[a.place]->request.priority, second = running[b.place]->request.priority;
-    return first != second ? first > second : std::pair(a.turn, a.place) < std::pair(b.turn, b.place);
-  });
-  const std::uint32_t room = chunk_tokens(static_cast<std::uint32_t>(shares.size()));
+  std::ranges::sort(prompts);
+  const std::uint32_t room = chunk_tokens(decoding);
   std::uint32_t taken = 0;
-  for (Share& prompt : prompts) {
-    const Run& run = *running[prompt.place];
+  for (const auto& [priority, turn, i] : prompts) {
+    const Run& run = *running[i];
     const auto left = static_cast<std::uint32_t>(run.known()) - run.sequence.length();
     if (taken > 0 && taken + left > std::min(room, kTogetherMax)) break;
-    prompt.tokens = room - taken;
-    taken += static_cast<std::uint32_t>(run.next(prompt.tokens).tokens.size());
-    shares.push_back(prompt);
+    stretches[i] = run.next(room - taken);
+    taken += static_cast<std::uint32_t>(stretches[i]->tokens.size());
   }
-  std::ranges::sort(shares, {}, &Share::place);
 
   std::vector<BatchPart> parts;
-  for (const Share& share : shares) {
-    Run& run = *running[share.place];
-    parts.push_back({.run = &run, .stretch = run.next(share.tokens), .length = run.sequence.length()});
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    if (!stretches[i]) continue;
+    Run& run = *running[i];
+    parts.push_back({.run = &run, .stretch = std::move(*stretches[i]), .length = run.sequence.length()});
   }
   return parts;
 }
@@ -76,17 +73,14 @@ std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Run>
 // Beside those who decode there is less room in a step.
 std::uint32_t BatchBuilder::chunk_tokens(std::uint32_t decoding) const {
   const std::uint32_t room = std::max(chunk_tokens_, decoding + 1) - decoding;
-  return bounds_ && decoding > 0 ? std::min(chunks_.tokens(), room) : room;
+  return bounds_ && decoding > 0 ? std::min(chunks_.tokens(decoding), room) : room;
 }
 
 double BatchBuilder::took(std::span<const BatchPart> parts, double seconds) {
   std::uint32_t decoding = 0, tokens = 0;
   for (const BatchPart& part : parts) {
-    if (part.prefills()) {
-      tokens += static_cast<std::uint32_t>(part.stretch.tokens.size());
-    } else {
-      ++decoding;
-    }
+    tokens += part.prompt_tokens();
+    decoding += !part.prefills();
   }
   if (tokens == 0) {
     chunks_.decoded(decoding, seconds);

@@ -25,6 +25,7 @@ struct BatchPart {
   Capture* capture = nullptr;  // what is stored of the prompt is watched
 
   bool prefills() const { return length < run->known(); }
+  std::uint32_t prompt_tokens() const { return prefills() ? static_cast<std::uint32_t>(stretch.tokens.size()) : 0; }
 };
 
 // As the model takes them; views of the parts, which stay where they are meanwhile.
@@ -49,6 +50,8 @@ class BatchBuilder {
   std::vector<BatchPart> choose(std::span<const std::unique_ptr<Run>> running) const;
   // Tokens of prompts in a step in which so many decode.
   std::uint32_t chunk_tokens(std::uint32_t decoding) const;
+  // What was done since the last step takes of the next one's time.
+  void between(double seconds) { chunks_.between(seconds); }
   // Learns from a step what the next may hold. Seconds that computing prompts took of it, as far as can be told.
   double took(std::span<const BatchPart> parts, double seconds);
 

@@ -77,10 +77,10 @@ struct EngineOptions {
   std::string scheduler = "fifo";
   SchedulerOptions scheduling = {};
   std::uint32_t chunk_tokens = 512;  // tokens a step, of a prompt and of those who decode
-  // While others decode, a step with chunks of prompts takes about `chunk_slowdown` times as long as one without, or
-  // `chunk_step_s`, whichever is longer: so a long prompt does not hold up the answers of others for longer, and does
-  // not wait behind them for long in chunks that are too small to be computed well. A slowdown of 0: chunks are always
-  // whole.
+  // While others decode, a step with chunks of prompts, and what is loaded and stored before it, takes about
+  // `chunk_slowdown` times as long as a step without, or `chunk_step_s`, whichever is longer: so a long prompt does not
+  // hold up the answers of others for longer, and does not wait behind them for long in chunks that are too small to be
+  // computed well. A slowdown of 0: chunks are always whole.
   double chunk_slowdown = 1.7;
   double chunk_step_s = 0.05;
   // false: requests neither look up nor leave behind anything, in the pool or on tiers; for measuring what that is

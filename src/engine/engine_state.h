@@ -36,7 +36,8 @@ struct Engine::State {
   // A step of a run alone whose prefix is still being loaded, parked in front of a layer that has not come (model.h).
   std::optional<BatchPart> parked = {};
   std::vector<std::unique_ptr<SpilledSequence>> let_go = {};  // of cancelled runs, until they are written
-  double step_s = 0;                                          // of the last forward step
+  double step_s = 0;                                          // that the last forward step took
+  double stepped_s = 0;                                       // when it ended
   double background_s = 0;                                    // that background work may take now
   double idle_since_s = -1;                                   // nothing came from a tier since; negative: something did
 

@@ -42,6 +42,7 @@ bool Engine::State::reserve(Run& run, std::uint32_t tokens) {
 bool Engine::State::step() {
   if (!BatchBuilder::any(scheduler.running())) return step_ahead_of_loading();
   if (parked) unpark(*parked->run);
+  batches.between(clock.now_s() - stepped_s);
   std::vector<BatchPart> chosen = batches.choose(scheduler.running());
   std::vector<BatchPart> parts;
   for (BatchPart& part : chosen) {
@@ -61,7 +62,8 @@ bool Engine::State::run_batch(std::vector<BatchPart> parts) {
   const std::vector<StepSequence> sequences = step_sequences(parts);
   const double start_s = clock.now_s();
   const auto logits = model.step(sequences);
-  step_s = clock.now_s() - start_s;
+  stepped_s = clock.now_s();
+  step_s = stepped_s - start_s;
   ++stats.steps;
   if (!logits) {
     for (const BatchPart& part : parts) finish(*part.run, StopReason::kError, logits.error());
@@ -113,9 +115,9 @@ bool Engine::State::step_ahead_of_loading() {
 // `seconds` of computing prompts; 0 where loading took part.
 void Engine::State::finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds) {
   const std::uint32_t vocabulary = model.info().vocabulary;
-  std::size_t prompt_tokens = 0;
-  for (const BatchPart& part : parts) prompt_tokens += part.prefills() ? part.stretch.tokens.size() : 0;
-  const double token_s = seconds / static_cast<double>(std::max<std::size_t>(1, prompt_tokens));
+  std::uint32_t prompt_tokens = 0;
+  for (const BatchPart& part : parts) prompt_tokens += part.prompt_tokens();
+  const double token_s = seconds / std::max(1u, prompt_tokens);
   std::size_t row = 0;
   for (const BatchPart& part : parts) {
     Run& run = *part.run;

@@ -214,22 +214,40 @@ TEST(ChunkControl, AimsAtTheSlowdown) {
   for (int i = 0; i < 50; ++i) control.decoded(8, 0.024);
   // A chunk's token costs 2 ms beside 24 ms of decoding: twice as long is a chunk of 12.
   for (int i = 0; i < 50; ++i) {
-    const std::uint32_t tokens = control.tokens();
+    const std::uint32_t tokens = control.tokens(8);
     control.mixed(8, tokens, 0.024 + 0.002 * tokens);
   }
-  EXPECT_LE(control.tokens(), 16u);  // in eights
+  EXPECT_LE(control.tokens(8), 16u);  // in eights
   // A faster machine takes larger chunks, up to whole ones.
-  for (int i = 0; i < 100; ++i) control.mixed(8, control.tokens(), 0.024 + 1e-5 * control.tokens());
-  EXPECT_EQ(control.tokens(), 512u);
+  for (int i = 0; i < 100; ++i) control.mixed(8, control.tokens(8), 0.024 + 1e-5 * control.tokens(8));
+  EXPECT_EQ(control.tokens(8), 512u);
 }
 
 // Where decoding is fast, a multiple of it is a chunk too small to be worth its step.
 TEST(ChunkControl, LetsAStepTakeItsTime) {
   ChunkControl control(512, 2.0, 0.05);
   for (int i = 0; i < 50; ++i) control.decoded(1, 0.004);
-  for (int i = 0; i < 100; ++i) control.mixed(1, control.tokens(), 0.004 + 0.0005 * control.tokens());
-  EXPECT_GE(control.tokens(), 72u);  // 46 ms beside 4 ms of decoding
-  EXPECT_LE(control.tokens(), 96u);
+  for (int i = 0; i < 100; ++i) control.mixed(1, control.tokens(1), 0.004 + 0.0005 * control.tokens(1));
+  EXPECT_GE(control.tokens(1), 72u);  // 46 ms beside 4 ms of decoding
+  EXPECT_LE(control.tokens(1), 96u);
+}
+
+// What is loaded and stored between two steps is part of the gap between two tokens.
+TEST(ChunkControl, LeavesTimeForWhatIsDoneBetweenSteps) {
+  ChunkControl control(512, 2.0, 0.05);
+  for (int i = 0; i < 50; ++i) control.decoded(4, 0.01);
+  const auto step_s = [&] { return 0.01 + 0.0005 * control.tokens(4); };
+  for (int i = 0; i < 100; ++i) control.mixed(4, control.tokens(4), step_s());
+  const std::uint32_t alone = control.tokens(4);
+  for (int i = 0; i < 100; ++i) {
+    control.between(i % 2 == 0 ? 0.02 : 0);
+    EXPECT_LE((i % 2 == 0 ? 0.02 : 0) + step_s(), 0.055);
+    control.mixed(4, control.tokens(4), step_s());
+  }
+  control.between(0);
+  EXPECT_NEAR(control.tokens(4), alone, 8);
+  control.between(1);
+  EXPECT_EQ(control.tokens(4), 8u) << "a prompt goes on nevertheless";
 }
 
 // Many decode in little more time than one: a step with a chunk is not to take many times as long.
