@@ -210,6 +210,7 @@ class Cache {
   Status check_integrity();
 
  private:
+  friend class Retrieval;
   struct State;
   explicit Cache(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -39,6 +39,13 @@ std::uint8_t Cache::State::tiers_left_alone() const {
   return bits;
 }
 
+void Cache::State::leave_alone(std::uint32_t tier_bits) {
+  ++stats.late_loads;
+  for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
+    if (tier_bits >> tier & 1) left_alone_until_s[tier] = clock.now_s() + kLeftAloneS;
+  }
+}
+
 // A hit that ends inside a run takes exact blocks of it: over a lossy beginning, all that is computed next would be
 // lossy too, and be kept from being stored.
 StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, StoreNeeds& needs) {
@@ -191,7 +198,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
     saving.uses += std::ranges::any_of(keys, [&](const BlockKey& key) { return run_name(key) == saving.run; });
   }
   Retrieval retrieval;
-  retrieval.state_ = std::make_unique<Retrieval::State>(sequence, s.costs, s.clock, s.stats, s.tiers);
+  retrieval.state_ = std::make_unique<Retrieval::State>(s, sequence);
   Retrieval::State& found = *retrieval.state_;
   found.begun_s = s.clock.now_s();
   found.tokens = choice.pool_tokens;
@@ -235,13 +242,7 @@ Retrieval Cache::keep_what_came(Retrieval retrieval, Sequence& sequence) {
 }
 
 void Cache::give_up(Retrieval retrieval) {
-  State& s = *state_;
-  ++s.stats.late_loads;
-  if (retrieval.loaded()) return;
-  const std::uint32_t owing = retrieval.state_->load->owing();
-  for (std::size_t tier = 0; tier < s.tiers.size(); ++tier) {
-    if (owing >> tier & 1) s.left_alone_until_s[tier] = s.clock.now_s() + kLeftAloneS;
-  }
+  state_->leave_alone(retrieval.loaded() ? 0 : retrieval.state_->load->owing());
 }
 
 }  // namespace shale

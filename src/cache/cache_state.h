@@ -86,6 +86,7 @@ struct Cache::State {
   bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
   Meeting::Context meeting_context(const StoreNeeds& needs);
   std::uint8_t tiers_left_alone() const;
+  void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
   Status append(Sequence& sequence, std::uint32_t tokens);
   void load(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Choice& choice,
             Sequence& sequence, Retrieval& retrieval);
@@ -99,11 +100,8 @@ struct Cache::State {
 };
 
 struct Retrieval::State {
+  Cache::State& cache;
   Sequence& sequence;
-  CostModel& costs;
-  const Clock& clock;
-  CacheStats& stats;
-  std::span<Tier* const> tiers;  // the store's
   std::uint32_t tokens = 0, tokens_loaded = 0;
   bool lossy = false;
   std::vector<SourceUsed> sources = {};

@@ -16,12 +16,7 @@ constexpr std::size_t kAskedAhead = 2;
 
 Meeting::Meeting(const Context& context, std::span<const BlockKey> keys, std::span<const std::int32_t> tokens,
                  const StoreLookup& found, std::uint32_t computed)
-    : context_(context),
-      keys_(keys.begin(), keys.end()),
-      tokens_(tokens.begin(), tokens.end()),
-      end_block_(computed),
-      blocks_from_(context.tiers.size()),
-      bytes_from_(context.tiers.size()) {
+    : context_(context), keys_(keys.begin(), keys.end()), tokens_(tokens.begin(), tokens.end()), end_block_(computed) {
   for (const StoreLookup::Segment& segment : found.segments) {
     if (!segment.exact) break;
     const std::uint32_t end = segment.first_block + segment.blocks;
@@ -68,8 +63,6 @@ bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed) 
         lose(i);
         break;
       }
-      blocks_from_[piece.tier] += piece.blocks;
-      bytes_from_[piece.tier] += piece.bytes;
     }
     if (context_.clock.now_s() > until_s) break;
   }
@@ -103,6 +96,7 @@ bool Meeting::ask(Piece& piece) {
   options.first_block = piece.first_block;
   options.end_block = piece.first_block + piece.blocks;
   options.tokens = tokens_;
+  options.counts = false;  // the whole prefix was, when it was found
   const double expected_s = context_.tiers[piece.tier]->read_eta_s(piece.bytes);
   auto load =
       context_.store.load(std::span(keys_).first(options.end_block), view_of(*pages, 0, piece.blocks * block), options);
@@ -130,9 +124,12 @@ bool Meeting::arrived() const {
                      [](const Piece& piece) { return !piece.load; });
 }
 
-bool Meeting::late() const {
-  return std::any_of(pieces_.begin() + static_cast<std::ptrdiff_t>(asked_), pieces_.end(),
-                     [&](const Piece& piece) { return piece.load && context_.clock.now_s() > piece.late_at_s; });
+std::uint32_t Meeting::overdue() const {
+  std::uint32_t tiers = 0;
+  for (std::size_t i = asked_; i < pieces_.size(); ++i) {
+    if (pieces_[i].load && context_.clock.now_s() > pieces_[i].late_at_s) tiers |= 1u << pieces_[i].tier;
+  }
+  return tiers;
 }
 
 void Meeting::give_up() {
@@ -142,17 +139,17 @@ void Meeting::give_up() {
   ended_ = true;
 }
 
-std::uint32_t Meeting::join(Sequence& sequence) {
-  const std::uint32_t block = context_.pool.shape().page_tokens;
-  std::uint32_t blocks = 0;
+std::vector<Meeting::Brought> Meeting::join(Sequence& sequence) {
+  std::vector<Brought> brought(context_.tiers.size());
   for (std::size_t i = asked_; i < pieces_.size(); ++i) {
-    sequence.append_blocks(pieces_[i].pages->slabs(pieces_[i].blocks * block));
-    blocks += pieces_[i].blocks;
-    pieces_[i].pages.reset();
+    const std::uint32_t tokens = pieces_[i].blocks * context_.pool.shape().page_tokens;
+    sequence.append_blocks(pieces_[i].pages->slabs(tokens));
+    brought[pieces_[i].tier].tokens += tokens;
+    brought[pieces_[i].tier].bytes += pieces_[i].bytes;
   }
   pieces_.clear();
   asked_ = 0;
-  return blocks;
+  return brought;
 }
 
 std::uint32_t Meeting::blocks_held() const {

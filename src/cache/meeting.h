@@ -47,25 +47,27 @@ class Meeting {
   std::uint32_t limit() const;
   // Whether everything from the limit on has come.
   bool arrived() const;
-  // Whether a chunk is long overdue.
-  bool late() const;
+  // Bits: the tiers from which a chunk is long overdue.
+  std::uint32_t overdue() const;
   // Gives up what has not come: computing goes up to the first block behind which all is there.
   void give_up();
-  // Appends what came to a sequence that ends at the limit, once. Requires arrived(). Blocks it brought.
-  std::uint32_t join(Sequence& sequence);
+  // What a tier brought: logical tokens, and about the bytes read for them.
+  struct Brought {
+    std::uint32_t tokens = 0;
+    std::uint64_t bytes = 0;
+  };
+  // Appends what came to a sequence that ends at the limit, once. Requires arrived(). By tier.
+  std::vector<Brought> join(Sequence& sequence);
 
   // Of the pool, that it holds.
   std::uint32_t blocks_held() const;
-  // What came, by tier.
-  const std::vector<std::uint32_t>& blocks_from() const { return blocks_from_; }
-  const std::vector<std::uint64_t>& bytes_from() const { return bytes_from_; }
 
  private:
   struct Piece {
     std::uint32_t first_block = 0, blocks = 0, tier = 0;
     std::uint64_t bytes = 0;
-    std::unique_ptr<Sequence> pages = nullptr;  // while it is being loaded, and after
-    std::unique_ptr<StoreLoad> load = nullptr;  // null once it is there
+    std::unique_ptr<Sequence> pages = {};  // while it is being loaded, and after
+    std::unique_ptr<StoreLoad> load = {};  // null once it is there
     double late_at_s = 0;
   };
 
@@ -80,8 +82,6 @@ class Meeting {
   std::size_t asked_;          // pieces [asked_, …) were asked for
   bool ended_ = false;         // no more are asked for
   std::uint32_t end_block_ = 0;
-  std::vector<std::uint32_t> blocks_from_;
-  std::vector<std::uint64_t> bytes_from_;
 };
 
 }  // namespace shale

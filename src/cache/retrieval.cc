@@ -60,23 +60,22 @@ void Retrieval::State::note_end() {
 // Once the front reaches what came, that becomes the sequence's.
 bool Retrieval::State::meet(Executor& executor, double budget_s) {
   const std::uint32_t block_tokens = sequence.pool().shape().page_tokens;
-  if (meeting->late()) {
-    ++stats.late_loads;
+  if (const std::uint32_t overdue = meeting->overdue(); overdue != 0) {
+    cache.leave_alone(overdue);
     meeting->give_up();
   }
   const std::uint32_t computed = (sequence.length() + block_tokens - 1) / block_tokens;
   const bool worked = meeting->poll(executor, budget_s, computed);
   if (sequence.length() < meeting->limit() * block_tokens || !meeting->arrived()) return worked;
-  meeting->join(sequence);
-  for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
-    const std::uint32_t loaded_tokens = meeting->blocks_from()[tier] * block_tokens;
-    if (loaded_tokens == 0) continue;
+  const std::vector<Meeting::Brought> brought = meeting->join(sequence);
+  for (std::size_t tier = 0; tier < brought.size(); ++tier) {
+    if (brought[tier].tokens == 0) continue;
     SourceUsed& source = sources.emplace_back();
-    source.where = tiers[tier]->name();
-    source.tokens = loaded_tokens;
-    source.bytes = meeting->bytes_from()[tier];
-    stats.cached.add(source.where, loaded_tokens);
-    tokens += loaded_tokens;
+    source.where = cache.tiers[tier]->name();
+    source.tokens = brought[tier].tokens;
+    source.bytes = brought[tier].bytes;
+    cache.stats.cached.add(source.where, source.tokens);
+    tokens += source.tokens;
   }
   tokens_loaded = sequence.length();
   meeting.reset();
@@ -88,11 +87,11 @@ Result<bool> Retrieval::poll(Executor& executor, double budget_s) {
   State& s = *state_;
   if (s.meeting) return s.meet(executor, budget_s);
   const std::uint64_t decoded_before = s.load->decoded_bytes();
-  const double start_s = s.clock.now_s();
+  const double start_s = s.cache.clock.now_s();
   const bool done = s.load->poll(executor, budget_s);
   const bool worked = s.note_plan();
   const std::uint64_t decoded = s.load->decoded_bytes() - decoded_before;
-  if (decoded > 0 && !s.quantizer.empty()) s.costs.decoded(s.quantizer, decoded, s.clock.now_s() - start_s);
+  if (decoded > 0 && !s.quantizer.empty()) s.cache.costs.decoded(s.quantizer, decoded, s.cache.clock.now_s() - start_s);
   if (!done) return worked || decoded > 0;
   s.note_end();
   if (s.failure) return std::unexpected(s.failure->error);
@@ -117,14 +116,15 @@ std::uint32_t Retrieval::blocks_held() const { return state_ && state_->meeting 
 
 bool Retrieval::late() const {
   if (loaded() || state_->meeting) return false;
-  if (state_->clock.now_s() - state_->begun_s < late_after_s(state_->expected_s)) return false;
+  if (state_->cache.clock.now_s() - state_->begun_s < late_after_s(state_->expected_s)) return false;
   return state_->load->owing() != 0;
 }
 
 Status Retrieval::ensure_all(Executor& executor) {
   while (!loaded()) {
     SHALE_ASSIGN(const bool worked, poll(executor, std::numeric_limits<double>::infinity()));
-    if (!worked) state_->clock.sleep_until_s(state_->clock.now_s() + kNapS);
+    const Clock& clock = state_->cache.clock;
+    if (!worked) clock.sleep_until_s(clock.now_s() + kNapS);
   }
   return {};
 }

@@ -131,6 +131,7 @@ struct StoreLoadOptions {
   // The chain's tokens, from its first; compared with those that were saved, where both are known. Differing blocks
   // fail as kMismatch.
   std::span<const std::int32_t> tokens = {};
+  bool counts = true;  // as a use of what it reads; false where that was told already (Store::touch)
 };
 
 // One extent's part of what was loaded. Rows of lossy ones: `rows[layer][head]` tokens, in order of position, from the

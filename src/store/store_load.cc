@@ -23,6 +23,7 @@ StoreLoad::State::State(StoreCore& core_, std::vector<BlockKey> keys_, const Mut
       tokens(options.tokens.begin(), options.tokens.end()),
       view(view_),
       first_block(options.first_block),
+      counts(options.counts),
       needs(options.needs) {}
 
 StoreLoad::State::~State() { release(); }
@@ -52,7 +53,7 @@ void StoreLoad::State::plan(const std::vector<ChainSegment>& found, const Hash12
     part.bytes = core.bytes_read(extent, where.blocks, part.keep);
     part.manifest = core.manifests.get(extent.name);
     core.use(segment.extent);
-    core.access(segment.extent, static_cast<double>(where.blocks) / extent.blocks);
+    if (counts) core.access(segment.extent, static_cast<double>(where.blocks) / extent.blocks);
     core.tiers[part.tier].asked_bytes += part.bytes;
     parts.push_back(std::move(part));
   }

@@ -68,6 +68,7 @@ struct StoreLoad::State final : LoadPump {
   const std::vector<std::int32_t> tokens;
   const MutableKvView view;
   const std::uint32_t first_block;  // the view's, in the chain
+  const bool counts;
   const StoreNeeds needs;
   std::string tenant;
   Hash128 realm;

@@ -84,8 +84,12 @@ class MeetingTest : public ::testing::Test {
       clock_.advance(kTickS);
       if (clock_.now_s() > begun_s + 60) break;
     }
-    loaded_ = meeting.join(sequence);
+    const std::uint32_t computed = sequence.length();
+    const std::vector<Meeting::Brought> brought = meeting.join(sequence);
+    EXPECT_EQ(brought.size(), 1u);
+    EXPECT_EQ(computed + brought[0].tokens, tokens_.size());
     EXPECT_EQ(sequence.length(), tokens_.size());
+    loaded_ = brought[0].tokens / shape_.page_tokens;
     return clock_.now_s() - begun_s;
   }
 
