@@ -37,6 +37,12 @@ std::vector<std::uint32_t> stored_parts(const ExtentManifest& manifest, double k
   return parts;
 }
 
+std::optional<double> keep_there(const ExtentManifest& manifest, const std::function<bool(std::uint32_t)>& is_there) {
+  const auto whole = [&](double keep) { return std::ranges::all_of(stored_parts(manifest, keep), is_there); };
+  const auto keep = std::ranges::find_if(kKeepGrid.rbegin(), kKeepGrid.rend(), whole);
+  return keep == kKeepGrid.rend() ? std::nullopt : std::optional(*keep);
+}
+
 std::uint64_t bytes_at_rest(const ExtentManifest& manifest, double keep, std::uint64_t manifest_bytes) {
   std::uint64_t bytes = bytes_at_rest(manifest_bytes);
   for (const std::uint32_t part : stored_parts(manifest, keep)) bytes += bytes_at_rest(manifest.part_bytes(part));
@@ -146,15 +152,23 @@ Result<std::shared_ptr<const ExtentBlobs>> ExtentReader::finish() {
   return std::shared_ptr<const ExtentBlobs>(blobs_);
 }
 
+Status verify_parts(Tier& tier, const ExtentManifest& manifest, double keep) {
+  const Hash128 name = manifest.name();
+  for (const std::uint32_t part : stored_parts(manifest, keep)) {
+    SHALE_ASSIGN(const BlobBytes bytes, tier.read({name, part})->take());
+    if (bytes->size() != manifest.part_bytes(part)) {
+      return fail(ErrorCode::kCorrupt, "the length of part {} of extent {} is damaged", part, name.hex());
+    }
+    SHALE_TRY(manifest.check_part(part, bytes->bytes()));
+  }
+  return {};
+}
+
 Status verify_extent(Tier& tier, const Hash128& name, std::uint64_t tag, double keep) {
   SHALE_ASSIGN(const BlobBytes serialized, tier.read(manifest_blob(tag, name))->take());
   SHALE_ASSIGN(const ExtentManifest manifest, ExtentManifest::parse(serialized->bytes()));
   if (manifest.name() != name) return fail(ErrorCode::kCorrupt, "extent {}: its manifest is another one's", name.hex());
-  for (const std::uint32_t part : stored_parts(manifest, keep)) {
-    SHALE_ASSIGN(const BlobBytes bytes, tier.read({name, part})->take());
-    SHALE_TRY(manifest.check_part(part, bytes->bytes()));
-  }
-  return {};
+  return verify_parts(tier, manifest, keep);
 }
 
 Status remove_extent(Tier& tier, const Hash128& name, std::uint64_t tag) {

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +31,8 @@ ExtentFacts facts_of(const ExtentManifest& manifest, const Hash128& realm, doubl
 double grid_keep(double keep);
 // The parts that hold `keep`, and the rankings: all others are not stored. Ascending.
 std::vector<std::uint32_t> stored_parts(const ExtentManifest& manifest, double keep);
+// The largest keep of the grid all of whose parts are there; nothing where the extent is not whole at any.
+std::optional<double> keep_there(const ExtentManifest& manifest, const std::function<bool(std::uint32_t)>& is_there);
 // Of those parts and the serialized manifest.
 std::uint64_t bytes_at_rest(const ExtentManifest& manifest, double keep, std::uint64_t manifest_bytes);
 
@@ -82,7 +86,8 @@ class ExtentReader {
   Status status_;
 };
 
-// Blocks. Whether manifest and parts lie there as they were written: kNotFound, kCorrupt, kIo.
+// These block. Whether the parts, or manifest and parts, lie there as they were written: kNotFound, kCorrupt, kIo.
+Status verify_parts(Tier& tier, const ExtentManifest& manifest, double keep);
 Status verify_extent(Tier& tier, const Hash128& name, std::uint64_t tag, double keep);
 
 // Blocks. What is not there is no error.

@@ -266,6 +266,7 @@ void ExtentPlacer::start_move(PlacementSlot slot, const PlacedEntry&, const Cand
   group.from = {from.method, from.keep, from.tier};
   group.job = true;
   ++moving_;
+  if (from.tier != kDropped) ++core_.tiers[from.tier].changes;
   state_->pin(slot, true);
   const auto held = wanted.tier == kDropped ? std::nullopt : holder(number, wanted.method, wanted.keep);
   const bool there = held && core_.index.at(*held).on(wanted.tier);
@@ -358,6 +359,7 @@ bool ExtentPlacer::measured(const Extent& extent) const {
 void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
   --moving_;
+  if (group.from.tier != kDropped) --core_.tiers[group.from.tier].changes;
   group.wanted.reset();
   group.job = false;
   if (done) {

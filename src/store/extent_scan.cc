@@ -18,13 +18,6 @@ constexpr std::size_t kManifestsAtOnce = 64;
 
 using Parts = std::map<Hash128, std::vector<BlobId>>;  // by object
 
-// Every part that this keep needs is among the object's.
-bool has_parts(const ExtentManifest& manifest, double keep, const std::vector<BlobId>& there) {
-  return std::ranges::all_of(stored_parts(manifest, keep), [&](std::uint32_t part) {
-    return std::ranges::find(there, part, &BlobId::part) != there.end();
-  });
-}
-
 ScannedExtent unusable(const BlobId& id, Error error) {
   ScannedExtent extent;
   extent.name = id.object;
@@ -46,18 +39,20 @@ std::optional<ScannedExtent> take_extent(Tier& tier, const BlobId& id, TierRead&
   }
   extent.blobs = {id};
   std::vector<BlobId> there = parts[extent.name];
-  const auto whole = [&](double keep) { return has_parts(*manifest, keep, there); };
-  auto keep = std::ranges::find_if(kKeepGrid.rbegin(), kKeepGrid.rend(), whole);
-  if (keep == kKeepGrid.rend()) {  // parts that were written between the listing of theirs and of the manifest
+  const auto is_there = [&](std::uint32_t part) {
+    return std::ranges::find(there, part, &BlobId::part) != there.end();
+  };
+  auto keep = keep_there(*manifest, is_there);
+  if (!keep) {  // parts that were written between the listing of theirs and of the manifest
     if (auto now = tier.parts(extent.name)) {
       there.clear();
       for (const std::uint32_t part : *now) there.push_back({extent.name, part});
     }
-    keep = std::ranges::find_if(kKeepGrid.rbegin(), kKeepGrid.rend(), whole);
+    keep = keep_there(*manifest, is_there);
   }
   parts.erase(extent.name);
   extent.blobs.insert(extent.blobs.end(), there.begin(), there.end());
-  if (keep == kKeepGrid.rend()) {
+  if (!keep) {
     if (!tier.contains(id)) return std::nullopt;
     extent.error = {ErrorCode::kCorrupt, fmt::format("extent {} has lost parts", extent.name.hex())};
     return extent;
@@ -117,23 +112,7 @@ bool is_abandoned(const Tier& tier, const ScannedExtent& extent) {
 }
 
 Status verify_extent(Tier& tier, const ScannedExtent& extent) {
-  const ExtentManifest& manifest = *extent.manifest;
-  for (const std::uint32_t part : stored_parts(manifest, extent.keep)) {
-    SHALE_ASSIGN(const BlobBytes bytes, tier.read({extent.name, part})->take());
-    const auto wrong = [&](std::string_view what) {
-      return fail(ErrorCode::kCorrupt, "{} of part {} of extent {} is damaged", what, part, extent.name.hex());
-    };
-    if (bytes->size() != manifest.part_bytes(part)) return wrong("the length");
-    if (part >= manifest.blobs.size()) {
-      const RankingInfo& ranking = manifest.rankings[part - manifest.blobs.size()];
-      if (hash128(bytes->bytes()) != ranking.checksum) return wrong("the ranking");
-      continue;
-    }
-    for (const BlobChunk& chunk : manifest.blobs[part].chunks) {
-      if (hash128(bytes->bytes().subspan(chunk.offset, chunk.bytes)) != chunk.checksum) return wrong("a chunk");
-    }
-  }
-  return {};
+  return verify_parts(tier, *extent.manifest, extent.keep);
 }
 
 Status remove_scanned(Tier& tier, IndexFolder* folder, const ScannedExtent& extent) {

@@ -10,8 +10,6 @@ namespace {
 
 using Progress = StoreJob::Progress;
 
-constexpr double kPatienceS = 3;  // for room, and for those who read what is to go
-
 // Reads what the variant can be made of, makes it, writes it, and then lets go of what the group gives up.
 class PlaceJob final : public StoreJob {
  public:
@@ -65,6 +63,7 @@ class PlaceJob final : public StoreJob {
     return Progress::kDone;
   }
   void let_go() {
+    if (lent_ > 0) core_.tiers[from_].tier().count_others(static_cast<std::int64_t>(std::exchange(lent_, 0)));
     if (source_) core_.unuse(*std::exchange(source_, std::nullopt));
   }
 
@@ -208,6 +207,7 @@ class PlaceJob final : public StoreJob {
     std::unique_lock lock(core_.mutex);
     if (!core_.has_room(to_.tier, facts_.bytes)) {
       if (std::exchange(waited_for_room_, true) && !in_time()) return no_room(std::move(lock));
+      lend_place();
       made_way_ = core_.placer.make_way(group_, to_, gives_up_its_place()) || made_way_;
       return Progress::kWaiting;
     }
@@ -221,19 +221,30 @@ class PlaceJob final : public StoreJob {
     return go_on(Phase::kWrite);
   }
 
-  // Two extents that change places between full tiers each wait for the other's room: the one that goes down, whose
-  // bytes are at hand, lets go of its place first, at once where that outlives no process.
-  bool gives_up_its_place() const {
+  // Two extents that change places between full tiers each wait for the other's room: the one that goes down lets go
+  // of its place first. In memory only its room goes to others, beside the copy that the job holds in any case: there
+  // it is read until it lies below. What lies in files is not beyond a tier's capacity, and goes.
+  bool goes_down() const { return to_.tier > from_ && !core_.index.at(*source_).pinned(core_.wall_s()); }
+  void lend_place() {
     const Extent& source = core_.index.at(*source_);
-    if (to_.tier <= from_ || source.pinned(core_.wall_s())) return false;
-    return !core_.tiers[from_].tier().persistent() || core_.clock.now_s() > since_s_ + kPatienceS / 3;
+    Tier& from = core_.tiers[from_].tier();
+    if (lent_ > 0 || from.persistent() || !goes_down() || !source.on(from_)) return;
+    lent_ = source.bytes;
+    from.count_others(-static_cast<std::int64_t>(lent_));
+  }
+  bool gives_up_its_place() const {
+    return goes_down() && core_.tiers[from_].tier().persistent() && core_.clock.now_s() > since_s_ + kPatienceS / 3;
   }
 
-  // What nobody makes room for below is gone for good unless it is pinned: the tier above needs its room.
+  // What nobody makes room for below stays where it is, unless others have its room there.
   Progress no_room(std::unique_lock<std::mutex> lock) {
-    const Extent& source = core_.index.at(*source_);
-    if (to_.tier > from_ && source.on(from_) && !source.pinned(core_.wall_s())) core_.remove_from(*source_, from_);
-    if (core_.index.at(*source_).tiers == 0) ++core_.counts.dropped_extents;
+    const ExtentId source = *source_;
+    const bool goes = lent_ > 0 && goes_down();
+    core_.use(source);
+    let_go();
+    if (goes && core_.index.at(source).on(from_) && !core_.has_room(from_, 0)) core_.remove_from(source, from_);
+    if (core_.index.at(source).tiers == 0) ++core_.counts.dropped_extents;
+    core_.unuse(source);
     lock.unlock();
     return end(false);
   }
@@ -248,10 +259,10 @@ class PlaceJob final : public StoreJob {
       const std::lock_guard lock(core_.mutex);
       core_.end_write(to_.tier, {blobs_->name, blobs_->tag}, written.has_value());
       if (written) stored();
-      taken = !written && written.error().code == ErrorCode::kFull && !core_.has_room(to_.tier, facts_.bytes);
+      taken = !written && written.error().code == ErrorCode::kFull && ++refusals_ < kRefusalsMax;
     }
     core_.flush_soon(to_.tier);
-    if (taken && in_time()) {  // others were faster
+    if (taken) {  // others were faster
       writer_.reset();
       phase_ = Phase::kBegin;
       return Progress::kWaiting;
@@ -297,6 +308,7 @@ class PlaceJob final : public StoreJob {
   bool as_is_ = false, waited_for_room_ = false, made_way_ = false;
   std::optional<ExtentId> source_;  // used until it has been read and its copy written
   std::uint32_t from_ = 0;
+  std::uint64_t lent_ = 0;  // of the room that the source takes there
   std::uint16_t realm_ = 0;
   ExtentFacts facts_;  // of the source, then of what is made
   Staging::Share share_;
@@ -310,6 +322,7 @@ class PlaceJob final : public StoreJob {
   std::optional<ExtentEncoder> encoder_;
   std::uint64_t logged_ = 0;  // in the tier's log when the writing was
   std::unique_ptr<ExtentWriter> writer_;
+  unsigned refusals_ = 0;  // of writes for which there had been room
 };
 
 }  // namespace

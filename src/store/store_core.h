@@ -84,6 +84,8 @@ struct TierState {
 };
 
 inline constexpr std::uint16_t kNoRealm = 0xffff;  // there are too many tenants
+inline constexpr double kPatienceS = 3;            // for room on a tier, and for those who read what is to go
+inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there was room before others took it
 
 // In which a tenant's blocks are named.
 Hash128 realm_of(const StoreOptions& options, std::string_view tenant);

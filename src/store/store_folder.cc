@@ -13,12 +13,10 @@ constexpr std::size_t kExtentsAtOnce = 1000;  // told to a snapshot while the mu
 
 // What is to be logged of an extent of which those parts are there; nothing where it is not whole at any keep. Nobody
 // but its saver knows the quality of a lossy one.
-template <class IsThere>
 std::optional<IndexRecord> stored_record(const ExtentManifest& manifest, std::uint64_t manifest_bytes, double now_s,
-                                         const IsThere& is_there) {
-  const auto whole = [&](double keep) { return std::ranges::all_of(stored_parts(manifest, keep), is_there); };
-  const auto keep = std::ranges::find_if(kKeepGrid.rbegin(), kKeepGrid.rend(), whole);
-  if (keep == kKeepGrid.rend()) return std::nullopt;
+                                         const std::function<bool(std::uint32_t)>& is_there) {
+  const auto keep = keep_there(manifest, is_there);
+  if (!keep) return std::nullopt;
   IndexRecord record;
   record.type = Type::kStored;
   record.realm = {manifest.tenant, {}};

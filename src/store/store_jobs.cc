@@ -116,12 +116,9 @@ class DiscoverJob final : public StoreJob {
     if (!facts.exact) {
       const auto there = core_.tiers[tier_].tier().parts(facts.name);
       if (!there) return;
-      const auto whole = [&](double keep) {
-        const auto wanted = stored_parts(*manifest, keep);
-        return std::ranges::all_of(wanted, [&](auto part) { return std::ranges::find(*there, part) != there->end(); });
-      };
-      const auto keep = std::ranges::find_if(kKeepGrid.rbegin(), kKeepGrid.rend(), whole);
-      if (keep == kKeepGrid.rend()) return;
+      const auto keep =
+          keep_there(*manifest, [&](std::uint32_t part) { return std::ranges::find(*there, part) != there->end(); });
+      if (!keep) return;
       facts.keep = static_cast<float>(*keep);
       facts.quality = 0;
     }

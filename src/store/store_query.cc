@@ -117,10 +117,6 @@ std::uint32_t end_of(const std::vector<ChainSegment>& segments) {
   return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
 }
 
-}  // namespace
-
-namespace {
-
 // Calls visit(id) for each extent that holds leading blocks; how many blocks that is.
 template <class Visit>
 std::uint32_t for_prefix(StoreCore& core, std::span<const BlockKey> keys, std::string_view tenant, const Visit& visit) {

@@ -9,8 +9,7 @@ namespace {
 
 using Type = IndexRecord::Type;
 
-constexpr std::size_t kWritingMax = 4;   // extents of a save, so that encoding and writing overlap
-constexpr double kPatienceForRoomS = 3;  // while a tier is being emptied, before the next one is tried
+constexpr std::size_t kWritingMax = 4;  // extents of a save, so that encoding and writing overlap
 
 }  // namespace
 
@@ -215,7 +214,7 @@ bool SaveJob::advance(Writing& writing) {
   if (status) {
     stored(writing, std::move(lock));
   } else {
-    const bool taken = status.error().code == ErrorCode::kFull && !core_.has_room(tier, writing.facts.bytes);
+    const bool taken = status.error().code == ErrorCode::kFull && ++writing.refusals < kRefusalsMax;
     lock.unlock();
     if (writing.stored) {
       writing.over = true;  // it lies on the first tier
@@ -265,7 +264,7 @@ bool SaveJob::begin(Writing& writing) {
         core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) {
       break;
     }
-    if (core_.clock.now_s() < writing.since_s + kPatienceForRoomS && !core_.closing()) return false;
+    if (core_.clock.now_s() < writing.since_s + kPatienceS && !core_.closing()) return false;
   }
   if (writing.tier == core_.tier_count()) {
     lock.unlock();

@@ -64,6 +64,7 @@ class SaveJob final : public StoreJob {
     Staging::Share share;
     std::uint32_t tier = 0;
     double since_s = 0;  // when it began to wait for room
+    unsigned refusals = 0;
     std::unique_ptr<ExtentWriter> writer;
     std::optional<ExtentId> id;  // used until it is over
     bool stored = false;         // on the first tier

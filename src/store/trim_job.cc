@@ -10,8 +10,6 @@ namespace {
 
 using Progress = StoreJob::Progress;
 
-constexpr double kPatienceS = 3;  // for those who read what is to go
-
 // Deletes the importance tiers beyond a keep, on every tier where the extent lies and that this store may change.
 class TrimJob final : public StoreJob {
  public:
