@@ -45,6 +45,13 @@ void add_folders(CLI::App& command, TierChoice& choice) {
       ->group(group);
 }
 
+CLI::Option* add_switch(CLI::App& command, const char* name, bool& value, const char* text) {
+  return command.add_option(name, value, text)
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("on|off")
+      ->default_str(value ? "on" : "off");
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelChoice& choice) {
@@ -103,13 +110,9 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
            "an eighth of memory, at most 1GiB")
       ->envname("SHALE_MEMORY")
       ->group("Tiers");
-  command
-      .add_option("--prefix-cache", options.engine.prefix_cache,
-                  "off: every prompt is computed whole; neither pool nor tiers keep anything for later requests")
+  add_switch(command, "--prefix-cache", options.engine.prefix_cache,
+             "off: every prompt is computed whole; neither pool nor tiers keep anything for later requests")
       ->envname("SHALE_PREFIX_CACHE")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->type_name("on|off")
-      ->default_str("on")
       ->group("Tiers");
   command.add_option("--prefix-eviction", options.cache.eviction, "Which of the prefixes kept in the pool goes first")
       ->envname("SHALE_PREFIX_EVICTION")
@@ -154,13 +157,9 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
   command.add_flag("--load-always", options.cache.load_always, "Load what is stored even where computing seems faster")
       ->envname("SHALE_LOAD_ALWAYS")
       ->group(group);
-  command
-      .add_option("--load-and-compute", options.cache.meet,
-                  "on: a prefix is computed from its front while it is loaded from its back, where that is sooner")
+  add_switch(command, "--load-and-compute", options.cache.meet,
+             "on: a prefix is computed from its front while it is loaded from its back, where that is sooner")
       ->envname("SHALE_LOAD_AND_COMPUTE")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->type_name("on|off")
-      ->default_str("on")
       ->group(group);
   command
       .add_option("--methods", options.cache.methods, "Compression methods that the planner may choose besides full")
