@@ -1,7 +1,7 @@
 // Time is handed in, so that the server and the simulator differ only in the clock they construct.
 #pragma once
 
-#include <algorithm>
+#include <atomic>
 
 namespace shale {
 
@@ -21,15 +21,17 @@ class RealClock final : public Clock {
   void sleep_until_s(double time_s) const override;
 };
 
-// Stands still until told or waited on. Not thread-safe.
+// Stands still until told or waited on.
 class VirtualClock final : public Clock {
  public:
   double now_s() const override { return now_s_; }
-  void sleep_until_s(double time_s) const override { now_s_ = std::max(now_s_, time_s); }
+  void sleep_until_s(double time_s) const override {
+    for (double now = now_s_; now < time_s && !now_s_.compare_exchange_weak(now, time_s);) continue;
+  }
   void advance(double seconds) { now_s_ += seconds; }
 
  private:
-  mutable double now_s_ = 0;
+  mutable std::atomic<double> now_s_ = 0;
 };
 
 }  // namespace shale

@@ -156,6 +156,9 @@ void write_cache(Writer& to, const Figures& figures) {
   to.seconds("shale_cache_encode_seconds_total", store.encode_seconds, "Of those, seconds spent ranking and encoding.");
   to.seconds("shale_cache_planning_seconds_total", store.planning_seconds, "Seconds spent planning.");
   to.counter("shale_cache_encoded_bytes_total", store.encoded_bytes, "Bytes at rest of what was encoded.");
+  to.counter("shale_cache_saves_total", store.saves, "Runs handed over to be stored.");
+  to.gauge("shale_cache_saving_chunks", static_cast<double>(store.chunks_saving),
+           "Chunks that are still to be stored.");
   to.counter("shale_cache_shared_blocks_total", store.blocks_shared,
              "Blocks that were to be stored and were there already.");
   to.gauge("shale_cache_full_copy_bytes", static_cast<double>(store.full_copy_bytes),

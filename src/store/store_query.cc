@@ -183,6 +183,7 @@ StoreStats Store::stats() const {
   }
   stats.extents = core.index.extents();
   stats.chunks = core.index.chunks();
+  stats.chunks_saving = core.saving.size();
   stats.index_bytes = core.index.bytes();
   stats.events_lost = core.events.lost();
   stats.staged_bytes = core.staging.used();

@@ -103,6 +103,19 @@ TEST_F(StoreRoomTest, AFullStoreForgetsWhatIsWorthLeastAndKeepsWhatIsPinned) {
   EXPECT_EQ(store->lookup(pinned).blocks, 0u);
 }
 
+TEST_F(StoreRoomTest, WhatIsStillToBeStoredIsCounted) {
+  auto options = small_options();
+  options.threads = 0;
+  const auto store = open(tiers_of(memory_tier(clock_)), options);
+  const auto keys = chain_of(1, 64);
+  const Kv kv(keys);
+  const auto save = store->save(keys, kv.readable()).value();
+  EXPECT_EQ(store->stats().chunks_saving, 16u);
+  ASSERT_TRUE(save->wait());
+  EXPECT_EQ(store->stats().chunks_saving, 0u);
+  EXPECT_EQ(store->stats().saves, 1u);
+}
+
 TEST_F(StoreRoomTest, TimesToLiveEndAlsoInAnotherStore) {
   double wall = 1e9;
   auto options = small_options();
