@@ -102,6 +102,9 @@ class RunRanker {
   static Result<RunRanker> start(KvView run, std::string_view ranking, std::uint32_t first_position,
                                  const ScorerOptions& options, const Observations& observations,
                                  const ModelTraits& model);
+  static Result<RunRanker> start(KvView run, std::string_view ranking, std::uint32_t first_position,
+                                 const ScorerOptions& options, const Observations&& observations,
+                                 const ModelTraits& model) = delete;
   ~RunRanker();
   RunRanker(RunRanker&&) noexcept;
   RunRanker& operator=(RunRanker&&) noexcept;

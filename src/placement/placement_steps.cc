@@ -125,8 +125,10 @@ const PlacementState::DemotionStep* PlacementState::least_demotion(std::uint32_t
   while (const DemotionStep* least = heap.peek()) {
     const DemotionStep step = *least;
     const bool is_void = step.version != versions_[step.slot];
-    const Candidate& to = tracked_[step.slot].entry.candidates[is_void ? 0 : step.demotion.to];
-    if (!is_void && (to.tier == tier || terms().could_fit(to))) return least;
+    if (!is_void) {
+      const Candidate& to = tracked_[step.slot].entry.candidates[step.demotion.to];
+      if (to.tier == tier || terms().could_fit(to)) return least;
+    }
     heap.drop_first();
     if (step.version == tried_) taken_.push_back(step);
     if (!is_void) offer_demotion(step.slot);

@@ -144,7 +144,7 @@ class PlaceJob final : public StoreJob {
     if (method_.scorer.empty()) return start_encoder({});
     if (auto kept = kept_ranking()) return start_encoder({std::move(*kept)});
     auto ranker = RunRanker::start(view(), method_.ranking(), manifest_.first_position, core_.options.scorers,
-                                   Observations(), core_.options.model);
+                                   nothing_observed_, core_.options.model);
     if (!ranker) return end(false);
     ranker_.emplace(std::move(*ranker));
     return go_on(Phase::kRank);
@@ -318,6 +318,7 @@ class PlaceJob final : public StoreJob {
   AlignedBuffer decoded_;
   std::optional<ExtentDecoder> decoder_;
   std::uint32_t range_ = 0;
+  const Observations nothing_observed_ = {};  // of what was stored long ago
   std::optional<RunRanker> ranker_;
   std::optional<ExtentEncoder> encoder_;
   std::uint64_t logged_ = 0;  // in the tier's log when the writing was
