@@ -219,7 +219,7 @@ void Engine::State::preempt(Run& run) {
     run.begin_again();
   } else {
     const Hash128 name = Hasher().add("spilled").add(nonce).add(run.id).add(stats.preempted).finish();
-    run.spilled = std::make_unique<SpilledSequence>(run.sequence, cache.tiers(), name, cache.clock());
+    run.spilled = std::make_unique<SpilledSequence>(run.sequence, cache, name);
     run.retrieval = Retrieval();
     run.sequence.clear();
   }

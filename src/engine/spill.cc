@@ -23,9 +23,8 @@ std::size_t pages_per_part(const PageShape& shape) { return std::max<std::size_t
 
 }  // namespace
 
-SpilledSequence::SpilledSequence(const Sequence& sequence, std::span<Tier* const> tiers, const Hash128& name,
-                                 const Clock& clock)
-    : outline_(sequence.outline()), next_tiers_(tiers), clock_(clock) {
+SpilledSequence::SpilledSequence(const Sequence& sequence, Cache& cache, const Hash128& name)
+    : outline_(sequence.outline()), cache_(cache), name_(name) {
   const std::vector<PageId> pages = pages_of(sequence);
   const PageShape& shape = sequence.pool().shape();
   const std::size_t each = pages_per_part(shape), bytes = shape.page_bytes();
@@ -52,16 +51,18 @@ SpilledSequence::~SpilledSequence() {
 
 void SpilledSequence::write_parts() {
   stage_ = Stage::kInMemory;
-  if (next_tiers_.empty()) return;
+  if (tier_ == cache_.tiers().size()) return;
   stage_ = Stage::kWriting;
-  tier_ = next_tiers_.front();
-  next_tiers_ = next_tiers_.subspan(1);
-  for (Part& part : parts_) part.write = tier_->write(part.id, part.bytes);
+  std::uint64_t bytes = 0;
+  for (const Part& part : parts_) bytes += part.bytes->size();
+  cache_.store().begin_own(tier_, name_, bytes);
+  for (Part& part : parts_) part.write = tier().write(part.id, part.bytes);
 }
 
 void SpilledSequence::remove_parts() {
   if (stage_ == Stage::kInMemory) return;
-  for (Part& part : parts_) static_cast<void>(tier_->remove(part.id));
+  for (Part& part : parts_) static_cast<void>(tier().remove(part.id));
+  cache_.store().end_own(tier_, name_);
 }
 
 bool SpilledSequence::poll() {
@@ -71,6 +72,7 @@ bool SpilledSequence::poll() {
   for (Part& part : parts_) stored = std::exchange(part.write, nullptr)->wait() && stored;
   if (!stored) {
     remove_parts();
+    ++tier_;
     write_parts();
     return stage_ == Stage::kWriting;
   }
@@ -86,13 +88,13 @@ void SpilledSequence::recall() {
   double expected_s = 0;
   for (Part& part : parts_) {
     if (part.bytes) continue;
-    part.read = tier_->read(part.id, kPartBytes);
-    expected_s = tier_->read_eta_s(0);
+    part.read = tier().read(part.id, kPartBytes);
+    expected_s = tier().read_eta_s(0);
   }
-  late_at_s_ = clock_.now_s() + late_after_s(expected_s);
+  late_at_s_ = cache_.clock().now_s() + late_after_s(expected_s);
 }
 
-bool SpilledSequence::late() const { return recalled_ && !ready() && clock_.now_s() > late_at_s_; }
+bool SpilledSequence::late() const { return recalled_ && !ready() && cache_.clock().now_s() > late_at_s_; }
 
 bool SpilledSequence::ready() const {
   return recalled_ &&
@@ -104,7 +106,7 @@ Status SpilledSequence::restore(Sequence& sequence) {
     if (part.bytes) continue;
     SHALE_ASSIGN(part.bytes, std::exchange(part.read, nullptr)->take());
     if (hash128(part.bytes->bytes()) == part.checksum) continue;
-    return fail(ErrorCode::kCorrupt, "part {} of a sequence on the {} tier is damaged", part.id.part, tier_->name());
+    return fail(ErrorCode::kCorrupt, "part {} of a sequence on the {} tier is damaged", part.id.part, tier().name());
   }
   SHALE_TRY(sequence.lay_out(outline_));
   const std::vector<PageId> pages = pages_of(sequence);

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
+#include "cache/cache.h"
 #include "core/hash.h"
 #include "paging/sequence.h"
 #include "tier/tier.h"
@@ -14,12 +14,12 @@
 namespace shale {
 
 // Removes what it wrote when it goes, and waits until it is written: let go of it once poll() says that nothing is
-// being written. The tiers and the pool outlive it. Not thread-safe.
+// being written. The cache outlives it. Not thread-safe.
 class SpilledSequence {
  public:
   // Copies the pages of a sequence that is not ragged, with every token in place, which may then be cleared, and starts
   // to write them to the first tier that takes them, under a name that nobody else uses.
-  SpilledSequence(const Sequence& sequence, std::span<Tier* const> tiers, const Hash128& name, const Clock& clock);
+  SpilledSequence(const Sequence& sequence, Cache& cache, const Hash128& name);
   ~SpilledSequence();
   SpilledSequence(const SpilledSequence&) = delete;
   SpilledSequence& operator=(const SpilledSequence&) = delete;
@@ -54,13 +54,15 @@ class SpilledSequence {
   void write_parts();
   void remove_parts();
 
+  Tier& tier() const { return *cache_.tiers()[tier_]; }
+
   Sequence::Outline outline_;
-  std::span<Tier* const> next_tiers_;  // to try where this one has no room
-  Tier* tier_ = nullptr;
+  Cache& cache_;
+  const Hash128 name_;
+  std::uint32_t tier_ = 0;  // where it is; none where it is beyond the last
   Stage stage_ = Stage::kInMemory;
   bool recalled_ = false;
   double late_at_s_ = 0;
-  const Clock& clock_;
   std::vector<Part> parts_;
 };
 

@@ -66,12 +66,12 @@ struct TierState {
   std::vector<IndexRecord> unlogged = {};
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
+  std::unordered_map<Hash128, std::uint64_t> owners = {};          // bytes of objects of the owner's own
   std::unordered_set<Hash128> removing = {};  // by anybody: not to be written before that has ended
   std::unordered_set<Hash128> writing =
       {};                                // by this store: not to be removed, or written twice, before that has ended
   std::vector<BlobOwner> doubtful = {};  // in the folder; changed by two stores at once, perhaps
   std::uint64_t known_bytes = 0;         // of the extents that the index has here
-  std::uint64_t leaving_bytes = 0;       // of extents that are being removed
   std::uint64_t uncounted_bytes = 0;     // that the placement does not know of, when last looked at
   std::uint64_t placed_capacity;         // as the placement was told
   std::uint64_t asked_bytes = 0;         // of reads under way
@@ -130,6 +130,8 @@ class StoreCore {
   void remove_everywhere(ExtentId id);
   // Writing an extent's blobs there may begin, and has been logged: not while they are being written or removed.
   // Whoever began ends it, with whether all blobs are there now.
+  void log_writing(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
+  void log_settled(std::uint32_t tier, const BlobOwner& owner);
   bool begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
   void end_write(std::uint32_t tier, const BlobOwner& owner, bool written);
   // For the folder's log, if the tier has one: written by flush_log, or before long.

@@ -172,6 +172,7 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
   if (state.changes == 0) {  // what was counted twice, or not at all, is put right
     std::uint64_t there = state.known_bytes;
     for (const auto& [name, bytes] : state.others_writing) there += bytes;
+    for (const auto& [name, bytes] : state.owners) there += bytes;
     state.tier().count_others(static_cast<std::int64_t>(there) - static_cast<std::int64_t>(state.tier().used_bytes()));
   }
 }
@@ -196,12 +197,8 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
     }
   }
   (void)remove_extent(state.tier(), unfinished.name, unfinished.tag);
-  IndexRecord record;
-  record.type = Type::kSettled;
-  record.name = unfinished.name;
-  record.tag = unfinished.tag;
   const std::lock_guard lock(mutex);
-  log(tier, std::move(record));
+  log_settled(tier, owner);
 }
 
 // Two stores that write and remove the same extent at once cannot both be right: its blobs say who was. What is not

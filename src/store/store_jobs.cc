@@ -8,16 +8,6 @@ namespace shale {
 namespace {
 
 using Progress = StoreJob::Progress;
-using Type = IndexRecord::Type;
-
-IndexRecord record_of(Type type, const Hash128& name, std::uint64_t tag = 0, std::uint64_t bytes = 0) {
-  IndexRecord record;
-  record.type = type;
-  record.name = name;
-  record.tag = tag;
-  record.bytes = bytes;
-  return record;
-}
 
 class RemoveJob final : public StoreJob {
  public:
@@ -26,7 +16,6 @@ class RemoveJob final : public StoreJob {
         tier_(tier),
         name_(extent.name),
         tag_(extent.names[0]),
-        bytes_(extent.bytes),
         tenant_(core.index.realms()[extent.realm].tenant) {
     ++core.tiers[tier].changes;
     core.tiers[tier].removing.insert(name_);
@@ -42,9 +31,8 @@ class RemoveJob final : public StoreJob {
     core_.flush_log(tier_);                  // that it is not to be found, before it goes
     (void)remove_extent(tier, name_, tag_);  // what is left has no manifest, and is settled when this store has died
     const std::lock_guard lock(core_.mutex);
-    core_.log(tier_, record_of(Type::kSettled, name_, tag_));
+    core_.log_settled(tier_, {name_, tag_});
     core_.tiers[tier_].removing.erase(name_);
-    core_.tiers[tier_].leaving_bytes -= bytes_;
     if (core_.tiers[tier_].folder) core_.tiers[tier_].doubtful.push_back({name_, tag_});
     --core_.tiers[tier_].changes;
     return Progress::kDone;
@@ -68,7 +56,7 @@ class RemoveJob final : public StoreJob {
   StoreCore& core_;
   const std::uint32_t tier_;
   const Hash128 name_;
-  const std::uint64_t tag_, bytes_;
+  const std::uint64_t tag_;
   const std::string tenant_;
   std::shared_ptr<TierRead> manifest_read_;
 };

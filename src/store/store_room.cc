@@ -1,6 +1,7 @@
 // Room on tiers: what is written and removed there, what expires, what is pinned.
 #include <algorithm>
 
+#include "store/store.h"
 #include "store/store_core.h"
 
 namespace shale {
@@ -48,21 +49,32 @@ void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   record.bytes = extent.bytes;
   log(tier, std::move(record));
   ++state.counts.removed;
-  state.leaving_bytes += extent.bytes;
   add_job(make_remove_job(*this, tier, extent));
   clear_on(id, tier);
 }
 
-bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
-  TierState& state = tiers[tier];
-  if (state.removing.contains(owner.name) || !state.writing.insert(owner.name).second) return false;
-  ++state.changes;
+void StoreCore::log_writing(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
   IndexRecord record;
   record.type = Type::kWriting;
   record.name = owner.name;
   record.tag = owner.tag;
   record.bytes = bytes;
   log(tier, std::move(record));
+}
+
+void StoreCore::log_settled(std::uint32_t tier, const BlobOwner& owner) {
+  IndexRecord record;
+  record.type = Type::kSettled;
+  record.name = owner.name;
+  record.tag = owner.tag;
+  log(tier, std::move(record));
+}
+
+bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
+  TierState& state = tiers[tier];
+  if (state.removing.contains(owner.name) || !state.writing.insert(owner.name).second) return false;
+  ++state.changes;
+  log_writing(tier, owner, bytes);
   return true;
 }
 
@@ -70,12 +82,25 @@ void StoreCore::end_write(std::uint32_t tier, const BlobOwner& owner, bool writt
   TierState& state = tiers[tier];
   state.writing.erase(owner.name);
   --state.changes;
-  if (written) return;
-  IndexRecord record;
-  record.type = Type::kSettled;
-  record.name = owner.name;
-  record.tag = owner.tag;
-  log(tier, std::move(record));
+  if (!written) log_settled(tier, owner);
+}
+
+void Store::begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t bytes) {
+  {
+    const std::lock_guard lock(core_->mutex);
+    core_->tiers[tier].owners[object] = bytes;
+    core_->log_writing(tier, {object, 0}, bytes);
+  }
+  core_->flush_soon(tier);
+}
+
+void Store::end_own(std::uint32_t tier, const Hash128& object) {
+  {
+    const std::lock_guard lock(core_->mutex);
+    if (core_->tiers[tier].owners.erase(object) == 0) return;
+    core_->log_settled(tier, {object, 0});
+  }
+  core_->flush_soon(tier);
 }
 
 void StoreCore::expire() {

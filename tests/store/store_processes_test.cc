@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -103,6 +104,43 @@ TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
   }
   EXPECT_GT(leader->stats().tiers[0].removed, 0u);
   EXPECT_EQ(load_all(*leader, keys), 16u);
+}
+
+// An engine's own blobs, such as the pages of a request that waits for room.
+TEST(StoreProcesses, WhatTheOwnerKeptThereGoesWhenItDies) {
+  const TemporaryFolder folder;
+  const RealClock clock;
+  const Hash128 object{1, 2};
+  const auto open = [&](Tier*& disk) {
+    auto tiers = tiers_of(disk_tier(folder.path(), clock, kCapacity));
+    disk = tiers[0].tier.get();
+    return Store::open(small_options(), std::move(tiers), clock).value();
+  };
+  int wire[2];
+  ASSERT_EQ(pipe(wire), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    Tier* disk = nullptr;
+    const auto store = open(disk);
+    char told = 0;
+    while (read(wire[0], &told, 1) != 1) continue;
+    store->begin_own(0, object, 3 << 16);
+    for (std::uint32_t part = 0; part < 3; ++part) {
+      (void)disk->write({object, part}, std::make_shared<AlignedBuffer>(1 << 16))->wait();
+    }
+    for (;;) pause();
+  }
+  Tier* disk = nullptr;
+  const auto store = open(disk);
+  ASSERT_EQ(write(wire[1], "!", 1), 1);
+  EXPECT_TRUE(within_seconds([&] { return disk->parts(object).value().size() == 3; }));
+  EXPECT_TRUE(within_seconds([&] { return disk->used_bytes() == 3 << 16; }));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  for (const int end : wire) close(end);
+  EXPECT_TRUE(within_seconds([&] { return disk->parts(object).value().empty() && disk->used_bytes() == 0; }));
+  const Status sound = store->check_integrity();
+  EXPECT_TRUE(sound) << sound.error().message;
 }
 
 // Saves and loads until killed.
