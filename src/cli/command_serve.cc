@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "cli/command.h"
@@ -24,15 +26,30 @@ constexpr char kExamples[] =
     "  shale serve\n"
     "  curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
     "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'\n"
-    "  SHALE_API_KEY=… shale serve --host 0.0.0.0 --port 80";
+    "  SHALE_API_KEY=… shale serve --host 0.0.0.0 --port 443 --tls-cert cert.pem --tls-key key.pem";
 
-bool loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+// An empty key would be none, which nobody means who gives one: CLI11 passes over variables that are set to nothing.
+Status check_key(const std::optional<std::string>& key) {
+  const char* variable = std::getenv("SHALE_API_KEY");
+  if (key ? !key->empty() : variable == nullptr) return {};
+  return fail(ErrorCode::kInvalidArgument, "{} is empty: give a key, or leave it out",
+              key ? "--api-key" : "SHALE_API_KEY");
+}
+
+std::string url_of(const HttpOptions& http, std::uint16_t port) {
+  if (http.host.starts_with("unix:")) return http.host;
+  const bool six = http.host.contains(':');
+  return fmt::format("{}://{}{}{}:{}", http.tls_certificate.empty() ? "http" : "https", six ? "[" : "", http.host,
+                     six ? "]" : "", port);
+}
 
 Status run(const Options& all) {
   const ServeOptions& options = all.serve;
+  SHALE_TRY(check_key(options.api_key));
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
+  server_options.api.api_key = options.api_key.value_or("");
   server_options.api.budget = options.budget.chosen();
   // Without a cache there are no contexts to profile.
   if (options.profile != "never" && options.serving.engine.prefix_cache) {
@@ -40,16 +57,13 @@ Status run(const Options& all) {
     server_options.loop.watch->profile_new = options.profile == "all";
   }
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
-  const std::string address = fmt::format("http://{}:{}", options.server.host, server->port());
+  const std::string url = url_of(server_options.http, server->port());
   if (all.output.json) {
-    print_json({{"url", address}, {"model", server_options.api.model_name}});
+    print_json({{"url", url}, {"model", server_options.api.model_name}});
   } else {
-    fmt::print("{} at {}/v1\n", server_options.api.model_name, address);
+    fmt::print("{} at {}{}\n", server_options.api.model_name, url, server->port() ? "/v1" : "");
   }
   std::fflush(stdout);
-  if (!loopback(options.server.host) && options.server.api.api_key.empty()) {
-    print_note("shale: others on the network can use this server: give it a key with --api-key");
-  }
 
   while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   print_note("shale: answering what is under way");

@@ -9,19 +9,42 @@ namespace shale {
 
 void add_serve_options(CLI::App& command, ServeOptions& options) {
   const char* group = "Server";
-  command.add_option("--host", options.server.host, "Address to listen on; 0.0.0.0: every one of this machine's")
+  HttpOptions& http = options.server.http;
+  command
+      .add_option("--host", http.host,
+                  "Address to listen on; 0.0.0.0: every one of this machine's; unix:/PATH: a Unix socket")
       ->envname("SHALE_HOST")
       ->type_name("ADDRESS")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--port", options.server.port, "Port to listen on; 0: one that is free, as printed")
+  command.add_option("--port", http.port, "Port to listen on; 0: one that is free, as printed")
       ->envname("SHALE_PORT")
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--api-key", options.server.api.api_key, "Key that requests must bear (default: none)")
+  command.add_option("--api-key", options.api_key, "Key that requests must bear (default: none)")
       ->envname("SHALE_API_KEY")
       ->type_name("KEY")
+      ->group(group);
+  command
+      .add_flag("--no-auth", options.server.no_auth,
+                "Serve others on the network without a key; otherwise it does not start")
+      ->group(group);
+  command
+      .add_option("--allow-host", http.allowed_hosts,
+                  "Names, beside localhost, that a server on this machine alone may be called by requests and by the "
+                  "pages that send them")
+      ->envname("SHALE_ALLOW_HOST")
+      ->delimiter(',')
+      ->type_name("NAME,…")
+      ->group(group);
+  command.add_option("--tls-cert", http.tls_certificate, "Encrypt, with this certificate and those that sign it (PEM)")
+      ->envname("SHALE_TLS_CERT")
+      ->type_name("FILE")
+      ->group(group);
+  command.add_option("--tls-key", http.tls_key, "Key of the certificate (PEM)")
+      ->envname("SHALE_TLS_KEY")
+      ->type_name("FILE")
       ->group(group);
   command
       .add_option("--queue", options.server.loop.queue_max,

@@ -1,6 +1,7 @@
 // The options of `shale serve`, for it and for what starts it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/requests.h"
@@ -12,6 +13,7 @@ namespace shale {
 struct ServeOptions {
   ServingOptions serving;
   ServerOptions server;
+  std::optional<std::string> api_key;  // empty: refused
   PageBudgetChoice budget;
   std::string profile = "drifted";  // or "never", "all"
   DriftWatchOptions watch;

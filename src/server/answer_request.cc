@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kDepthMax = 32;
+constexpr std::size_t kMessagesMax = 2048;  // as OpenAI has it; templates take a tenth of a millisecond for each
 constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024;
 constexpr int kPriorityMax = 1 << 20;
 constexpr std::uint32_t kTokensMax = std::uint32_t{1} << 24;
@@ -123,6 +123,9 @@ std::optional<std::string> content_text(const Json& content) {
 void read_messages(JsonFields& fields, std::vector<ChatMessage>& messages) {
   const Json* field = fields.find("messages");
   if (!field || !field->is_array() || field->empty()) return fields.fail("messages", "must be a list of messages");
+  if (field->size() > kMessagesMax) {
+    return fields.fail("messages", fmt::format("has {} messages, at most {} are read", field->size(), kMessagesMax));
+  }
   for (const Json& message : *field) {
     const Json role = message.is_object() ? message.value("role", Json()) : Json();
     const auto known = std::ranges::find_if(kRoles, [&](const auto& pair) { return role == pair.first; });
@@ -140,7 +143,7 @@ void read_messages(JsonFields& fields, std::vector<ChatMessage>& messages) {
 }
 
 void read_prompt(JsonFields& fields, AnswerRequest& request) {
-  fields.text("context", request.context);
+  fields.text("context", request.context, std::string::npos);
   const Json* field = fields.find("prompt");
   if (field && field->is_array() && field->size() == 1 && !field->front().is_number()) field = &field->front();
   if (field && field->is_string()) {
@@ -162,7 +165,7 @@ void read_prompt(JsonFields& fields, AnswerRequest& request) {
 
 ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_view body,
                                               const AnswerDefaults& defaults) {
-  auto object = parse_json(body, kDepthMax);
+  auto object = parse_json(body);
   if (!object) return std::unexpected(std::move(object).error());
   if (!object->is_object()) return std::unexpected(ApiError{.message = "the body must be a JSON object"});
 

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "model/model.h"
 #include "server/answer_json.h"
@@ -15,28 +17,24 @@
 
 namespace shale {
 
-// Thread-safe: HttpServer calls its handlers on many threads. What it is given must outlive it.
-class Api {
+// Thread-safe. What it is given must outlive it.
+class Api final : public HttpService {
  public:
   Api(ApiOptions options, EngineLoop& loop, const ModelInfo& model, const Tokenizer& tokenizer);
 
-  void add_to(HttpServer& http);
-  // Returns once no answer is being streamed.
-  void wait_for_streams() const;
+  std::optional<HttpResponse> answer_head(const HttpRequest& head) override;
+  HttpAnswer answer(const HttpRequest& request, HttpWake wake) override;
+  HttpResponse refusal(const HttpFailure& failure) override;
 
  private:
-  struct Stream;
-
-  httplib::Server::HandlerResponse check(const httplib::Request& request, httplib::Response& response) const;
-  void answer(Endpoint endpoint, const httplib::Request& request, httplib::Response& response);
+  std::optional<ApiError> check_key(const HttpRequest& head) const;
+  HttpResponse get(const HttpRequest& head) const;
   ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body) const;
+  std::optional<ApiError> check_prompt(const AnswerRequest& request) const;
   ApiResult<std::vector<Segment>> prompt_of(AnswerRequest& request) const;
+  ApiError too_long(const AnswerRequest& request, std::string_view what) const;
   AnswerHead head_of(Endpoint endpoint);
-  void answer_whole(const AnswerHead& head, Answer answer, httplib::Response& response);
-  void answer_stream(AnswerHead head, Answer answer, bool include_usage, httplib::Response& response);
-  void said(const AnswerHead& head, const Response& response);
-  void models(httplib::Response& response) const;
-  void model(const std::string& name, httplib::Response& response) const;
+  HttpResponse model(std::string_view name) const;
   Json model_json() const;
 
   const ApiOptions options_;
@@ -46,7 +44,6 @@ class Api {
   const std::int64_t started_;   // Unix time
   const std::uint64_t process_;  // in the ids of answers, so that they differ from those of other processes
   std::atomic<std::uint64_t> answers_ = 0;
-  std::atomic<std::uint32_t> streams_ = 0;
   SaidAnswers said_{std::size_t{16} << 20};
 };
 

@@ -9,6 +9,12 @@ const char* type_of(int status) {
   return status == 401 ? "authentication_error" : "invalid_request_error";
 }
 
+// Messages repeat what a client sent: not all of it.
+std::string shown(const std::string& message) {
+  constexpr std::size_t kBytesMax = 500;
+  return message.size() <= kBytesMax ? message : message.substr(0, kBytesMax) + "…";
+}
+
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 }  // namespace
@@ -34,7 +40,7 @@ ApiError failure(const Error& error) {
 
 Json to_json(const ApiError& error) {
   return {{"error",
-           {{"message", error.message},
+           {{"message", shown(error.message)},
             {"type", type_of(error.status)},
             {"param", text_or_null(error.param)},
             {"code", text_or_null(error.code)}}}};

@@ -27,7 +27,7 @@ ApiError refusal(const Error& error);
 // What befell a request under way: 503 where the pool ran out, so that clients try again, else 500.
 ApiError failure(const Error& error);
 
-// {"error": {"message", "type", "param", "code"}}; the type follows from the status.
+// {"error": {"message", "type", "param", "code"}}; the type follows from the status. Long messages are cut.
 Json to_json(const ApiError& error);
 
 }  // namespace shale

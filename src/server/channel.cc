@@ -4,23 +4,43 @@
 
 namespace shale {
 
+void Channel::begin(Status taken) {
+  {
+    const std::lock_guard lock(mutex_);
+    taken_ = std::move(taken);
+  }
+  tell();
+}
+
 bool Channel::push(std::string_view piece) {
-  const std::lock_guard lock(mutex_);
-  if (abandoned_ || text_.size() + piece.size() > text_bytes_max_) return false;
-  text_ += piece;
-  came_.notify_one();
+  {
+    const std::lock_guard lock(mutex_);
+    if (abandoned_ || text_.size() + piece.size() > text_bytes_max_) return false;
+    text_ += piece;
+  }
+  tell();
   return true;
 }
 
 void Channel::finish(Response response) {
-  const std::lock_guard lock(mutex_);
-  response_ = std::move(response);
+  {
+    const std::lock_guard lock(mutex_);
+    response_ = std::move(response);
+  }
+  tell();
+}
+
+void Channel::tell() {
   came_.notify_one();
+  if (on_news_) on_news_();
 }
 
 std::optional<Channel::Part> Channel::next(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  if (!came_.wait_for(lock, wait, [this] { return !text_.empty() || response_; })) return std::nullopt;
+  if (!came_.wait_for(lock, wait, [this] { return taken_ || !text_.empty() || response_; })) return std::nullopt;
+  if (const auto taken = std::exchange(taken_, std::nullopt)) {
+    return *taken ? Part() : Part{.refused = taken->error()};
+  }
   return Part{std::exchange(text_, {}), std::exchange(response_, std::nullopt)};
 }
 

@@ -1,10 +1,11 @@
-// The way of one answer from the thread that owns the engine to the one that serves its client: text as it comes, then
-// the response.
+// The way of one answer from the thread that owns the engine to the one that serves its client: whether the engine
+// takes the request, text as it comes, then the response.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,26 +19,35 @@ namespace shale {
 // joined, and more than `text_bytes_max` of them end the channel, for its reader is too slow.
 class Channel {
  public:
-  explicit Channel(std::size_t text_bytes_max) : text_bytes_max_(text_bytes_max) {}
+  // `on_news` is called by the writer after each of its calls, so that the reader need not wait in `next`.
+  explicit Channel(std::size_t text_bytes_max, std::function<void()> on_news = {})
+      : text_bytes_max_(text_bytes_max), on_news_(std::move(on_news)) {}
 
-  // Writer. False: nobody wants it any more.
+  // Writer. First whether the request is taken: the rest follows only if it is.
+  void begin(Status taken);
+  // False: nobody wants it any more.
   bool push(std::string_view piece);
   void finish(Response response);
 
   // Reader. What has come since the last call, with the response once that was the end; nothing where nothing has come
-  // within `wait`.
+  // within `wait`. The first part says no more than that the request was taken; one with `refused` is the only one.
   struct Part {
-    std::string text;
-    std::optional<Response> response;
+    std::string text = {};
+    std::optional<Response> response = {};
+    std::optional<Error> refused = {};
   };
   std::optional<Part> next(std::chrono::milliseconds wait);
   // The reader leaves.
   void abandon();
 
  private:
+  void tell();
+
   const std::size_t text_bytes_max_;
+  const std::function<void()> on_news_;
   std::mutex mutex_;
   std::condition_variable came_;
+  std::optional<Status> taken_;
   std::string text_;
   std::optional<Response> response_;
   bool abandoned_ = false;

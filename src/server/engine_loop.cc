@@ -15,12 +15,12 @@ constexpr double kPublishEveryS = 0.1;
 Answer::~Answer() {
   if (!channel_) return;
   channel_->abandon();
-  loop_->cancel(id_);
+  loop_->cancel(std::move(channel_));
 }
 
 std::optional<Channel::Part> Answer::next(std::chrono::milliseconds wait) {
   auto part = channel_->next(wait);
-  if (part && part->response) channel_ = nullptr;
+  if (part && (part->response || part->refused)) channel_ = nullptr;
   return part;
 }
 
@@ -34,30 +34,25 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const C
 
 EngineLoop::~EngineLoop() { stop(std::chrono::milliseconds(0)); }
 
-Result<Answer> EngineLoop::submit(Request request, bool streamed) {
-  auto channel = std::make_shared<Channel>(options_.text_bytes_max);
-  std::future<Result<RequestId>> taken;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return fail(ErrorCode::kCancelled, "the server is shutting down");
-    const std::uint32_t in_flight_max = engine_.options().sequences_max + options_.queue_max;
-    if (in_flight_ >= in_flight_max) {
-      ++overloaded_;
-      return fail(ErrorCode::kBusy, "{} requests are under way or waiting, which is as many as this server takes",
-                  in_flight_);
-    }
-    ++in_flight_;
-    submissions_.push_back({std::move(request), streamed, channel, {}});
-    taken = submissions_.back().taken.get_future();
-    news_.notify_one();
+Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<void()> on_news) {
+  auto channel = std::make_shared<Channel>(options_.text_bytes_max, std::move(on_news));
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return fail(ErrorCode::kCancelled, "the server is shutting down");
+  const std::uint32_t in_flight_max = engine_.options().sequences_max + options_.queue_max;
+  if (in_flight_ >= in_flight_max) {
+    ++overloaded_;
+    return fail(ErrorCode::kBusy, "{} requests are under way or waiting, which is as many as this server takes",
+                in_flight_);
   }
-  SHALE_ASSIGN(const RequestId id, taken.get());
-  return Answer(*this, id, std::move(channel));
+  ++in_flight_;
+  submissions_.push_back({std::move(request), streamed, channel});
+  news_.notify_one();
+  return Answer(*this, std::move(channel));
 }
 
-void EngineLoop::cancel(RequestId id) {
+void EngineLoop::cancel(std::shared_ptr<const Channel> channel) {
   const std::lock_guard lock(mutex_);
-  cancellations_.push_back(id);
+  cancellations_.push_back(std::move(channel));
   news_.notify_one();
 }
 
@@ -96,7 +91,7 @@ void EngineLoop::run() {
 // What others left between two steps; false when this was the last time.
 bool EngineLoop::take_inbox() {
   std::vector<Submission> submissions;
-  std::vector<RequestId> cancellations;
+  std::vector<std::shared_ptr<const Channel>> cancellations;
   bool stopping = false, grace_over = false;
   {
     const std::lock_guard lock(mutex_);
@@ -106,32 +101,35 @@ bool EngineLoop::take_inbox() {
     grace_over = std::chrono::steady_clock::now() >= cancel_at_;
   }
   for (Submission& submission : submissions) take(std::move(submission));
-  if (grace_over) {
-    for (const auto& [id, unused] : under_way_) cancellations.push_back(id);
+  bool cancelled = false;
+  for (const auto& [id, under_way] : under_way_) {
+    if (!grace_over && std::ranges::find(cancellations, under_way.channel) == cancellations.end()) continue;
+    engine_.cancel(id);
+    cancelled = true;
   }
-  for (const RequestId id : cancellations) engine_.cancel(id);
-  if (!cancellations.empty()) deliver();
+  if (cancelled) deliver();
   return !stopping || !under_way_.empty();
 }
 
 void EngineLoop::take(Submission submission) {
-  const auto own_id = std::make_shared<RequestId>();
   if (submission.streamed) {
-    submission.request.on_text = [this, own_id, channel = submission.channel](std::string_view piece) {
-      if (!channel->push(piece)) cancel(*own_id);
+    submission.request.on_text = [this, channel = submission.channel](std::string_view piece) {
+      if (!channel->push(piece)) cancel(channel);
     };
   }
   if (watch_) watch_->on_request(submission.request);
-  auto id = engine_.submit(std::move(submission.request));
+  const auto id = engine_.submit(std::move(submission.request));
   if (id) {
-    *own_id = *id;
-    under_way_.emplace(*id, UnderWay{std::move(submission.channel), clock_.now_s()});
+    under_way_.emplace(*id, UnderWay{submission.channel, clock_.now_s()});
+    submission.channel->begin({});
   } else {
     ++requests_.refused;
-    const std::lock_guard lock(mutex_);
-    --in_flight_;
+    {
+      const std::lock_guard lock(mutex_);
+      --in_flight_;
+    }
+    submission.channel->begin(std::unexpected(id.error()));
   }
-  submission.taken.set_value(std::move(id));
 }
 
 void EngineLoop::deliver() {

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <future>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -35,17 +35,16 @@ class Answer {
   // Cancels what has not ended.
   ~Answer();
 
-  // What has come since the last call: text, of streamed requests alone, and at the end the response. Nothing where
-  // nothing has come within `wait`. An answer that is read too slowly is cancelled.
+  // What has come since the last call: that the engine took or refused the request, then text, of streamed requests
+  // alone, and at the end the response. Nothing where nothing has come within `wait`. An answer that is read too slowly
+  // is cancelled.
   std::optional<Channel::Part> next(std::chrono::milliseconds wait);
 
  private:
   friend class EngineLoop;
-  Answer(EngineLoop& loop, RequestId id, std::shared_ptr<Channel> channel)
-      : loop_(&loop), id_(id), channel_(std::move(channel)) {}
+  Answer(EngineLoop& loop, std::shared_ptr<Channel> channel) : loop_(&loop), channel_(std::move(channel)) {}
 
   EngineLoop* loop_;
-  RequestId id_;
   std::shared_ptr<Channel> channel_;  // null once moved from or ended
 };
 
@@ -63,9 +62,10 @@ class EngineLoop {
 
   // The rest is thread-safe.
 
-  // Returns once the engine has taken the request, which is after the step under way. The engine's refusals; kBusy when
-  // the queue is full, kCancelled once the loop stops. `streamed`: text is passed on as it comes.
-  Result<Answer> submit(Request request, bool streamed);
+  // Does not wait for the engine: whether it takes the request is the first part of the answer. kBusy when the queue is
+  // full, kCancelled once the loop stops. `streamed`: text is passed on as it comes. `on_news`: called by the engine's
+  // thread whenever the answer has a part.
+  Result<Answer> submit(Request request, bool streamed, std::function<void()> on_news = {});
   // In how many seconds a place in the queue should be free: by what requests took so far, 1 to 60.
   std::uint32_t retry_after_s() const;
   // At most a tenth of a second old while the engine runs, and never older than the last answer.
@@ -80,14 +80,13 @@ class EngineLoop {
     Request request;
     bool streamed = false;
     std::shared_ptr<Channel> channel;
-    std::promise<Result<RequestId>> taken;
   };
   struct UnderWay {
     std::shared_ptr<Channel> channel;
     double submitted_s = 0;
   };
 
-  void cancel(RequestId id);
+  void cancel(std::shared_ptr<const Channel> channel);
   void run();
   bool take_inbox();
   void take(Submission submission);
@@ -109,7 +108,7 @@ class EngineLoop {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable news_;
   std::vector<Submission> submissions_;
-  std::vector<RequestId> cancellations_;
+  std::vector<std::shared_ptr<const Channel>> cancellations_;
   std::uint32_t in_flight_ = 0;  // submitted and not ended
   std::uint64_t overloaded_ = 0;
   bool stopping_ = false;

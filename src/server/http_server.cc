@@ -1,139 +1,203 @@
 #include "server/http_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
+#include <asio/executor_work_guard.hpp>
+#include <asio/generic/stream_protocol.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <asio/post.hpp>
+#include <asio/ssl/context.hpp>
+#include <asio/steady_timer.hpp>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "server/http_connection.h"
+#include "server/http_hub.h"
+#include "server/http_transport.h"
 
 namespace shale {
 namespace {
 
-constexpr int kKeepAliveMs = 5'000, kLingerMs = 200;
-constexpr int kReadMs = 10'000, kWriteMs = 10'000;  // that a client may take for its next bytes
+using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
+using Endpoint = asio::generic::stream_protocol::endpoint;
 
-bool wait_for(int socket, short events, int milliseconds) {
-  pollfd wanted{.fd = socket, .events = events, .revents = 0};
-  int ready = 0;
-  do {
-    ready = poll(&wanted, 1, milliseconds);
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0 && (wanted.revents & events) != 0;
+constexpr int kBacklog = 1024;
+constexpr std::chrono::milliseconds kPause(50);  // before trying again to accept when it failed
+constexpr std::string_view kUnix = "unix:";
+constexpr rlim_t kOtherFiles = 256;  // that a process needs beside its connections
+
+// As many connections as there may be open files for; the process's limit is raised as far as it may.
+std::uint32_t affordable(std::uint32_t connections) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return connections;
+  const rlim_t wanted = connections + kOtherFiles;
+  if (files.rlim_cur < wanted) {
+    files.rlim_cur = std::min(wanted, files.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  const rlim_t left = files.rlim_cur > 2 * kOtherFiles ? files.rlim_cur - kOtherFiles : files.rlim_cur / 2;
+  return static_cast<std::uint32_t>(std::min<rlim_t>(connections, left));
 }
 
-using GetName = int (*)(int, sockaddr*, socklen_t*);
-
-void address_of(int socket, GetName get_name, std::string& ip, int& port) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  char text[INET6_ADDRSTRLEN] = "";
-  if (get_name(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return;
-  if (address.ss_family == AF_INET) {
-    const auto* four = reinterpret_cast<const sockaddr_in*>(&address);
-    inet_ntop(AF_INET, &four->sin_addr, text, sizeof text);
-    port = ntohs(four->sin_port);
-  } else if (address.ss_family == AF_INET6) {
-    const auto* six = reinterpret_cast<const sockaddr_in6*>(&address);
-    inet_ntop(AF_INET6, &six->sin6_addr, text, sizeof text);
-    port = ntohs(six->sin6_port);
+// Whom connections are counted for: an address, of IPv6 its network's; all of a Unix socket's are alike.
+std::string address_of(const HttpSocket& socket) {
+  std::error_code error;
+  const Endpoint remote = socket.remote_endpoint(error);
+  if (error || remote.protocol().family() == AF_UNIX) return {};
+  if (remote.protocol().family() == AF_INET) {
+    const auto* four = reinterpret_cast<const sockaddr_in*>(remote.data());
+    return {reinterpret_cast<const char*>(&four->sin_addr), sizeof four->sin_addr};
   }
-  ip = text;
+  const auto* six = reinterpret_cast<const sockaddr_in6*>(remote.data());
+  const char* bytes = reinterpret_cast<const char*>(&six->sin6_addr);
+  return IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? std::string(bytes + 12, 4) : std::string(bytes, 8);
 }
 
-class Connection final : public httplib::Stream {
- public:
-  explicit Connection(int socket) : socket_(socket) {}
-
-  bool is_readable() const override { return begin_ < end_ || wait_for(socket_, POLLIN, kReadMs); }
-  bool is_writable() const override { return !gone() && wait_for(socket_, POLLOUT, kWriteMs); }
-  ssize_t read(char* to, std::size_t size) override {
-    if (begin_ == end_) {
-      if (!is_readable()) return -1;
-      const ssize_t got = recv(socket_, buffer_.data(), buffer_.size(), 0);
-      if (got <= 0) return got;
-      begin_ = 0;
-      end_ = static_cast<std::size_t>(got);
-    }
-    const std::size_t count = std::min(size, end_ - begin_);
-    std::memcpy(to, buffer_.data() + begin_, count);
-    begin_ += count;
-    return static_cast<ssize_t>(count);
+Result<asio::ip::tcp::endpoint> resolve(asio::io_context& loop, const std::string& host, std::uint16_t port) {
+  std::error_code error;
+  asio::ip::tcp::resolver resolver(loop);
+  const auto found = resolver.resolve(host, std::to_string(port), asio::ip::resolver_base::passive, error);
+  if (error || found.empty()) {
+    return fail(ErrorCode::kIo, "cannot listen on {}: {}", host, error ? error.message() : "it has no address");
   }
-  ssize_t write(const char* from, std::size_t size) override {
-    return is_writable() ? send(socket_, from, size, MSG_NOSIGNAL) : -1;
-  }
-  void get_remote_ip_and_port(std::string& ip, int& port) const override { address_of(socket_, getpeername, ip, port); }
-  void get_local_ip_and_port(std::string& ip, int& port) const override { address_of(socket_, getsockname, ip, port); }
-  socket_t socket() const override { return socket_; }
+  const auto four = std::ranges::find_if(found, [](const auto& one) { return one.endpoint().address().is_v4(); });
+  return four == found.end() ? found.begin()->endpoint() : four->endpoint();
+}
 
-  bool awaits_request(int milliseconds) const { return begin_ < end_ || wait_for(socket_, POLLIN, milliseconds); }
-  bool gone() const {
-    pollfd state{.fd = socket_, .events = POLLRDHUP, .revents = 0};
-    return poll(&state, 1, 0) > 0;
-  }
-
-  bool close_after = false;
-
- private:
-  const int socket_;
-  std::array<char, 4096> buffer_;
-  std::size_t begin_ = 0, end_ = 0;
-};
-
-thread_local Connection* served = nullptr;
-
-// Says that nothing more comes, and reads on for a moment: closing at once with bytes unread would reset the
-// connection before the client has read its answer.
-void close_gently(int socket) {
-  shutdown(socket, SHUT_WR);
-  std::array<char, 4096> ignored;
-  for (int reads = 0; reads < 256 && wait_for(socket, POLLIN, kLingerMs); ++reads) {
-    if (recv(socket, ignored.data(), ignored.size(), 0) <= 0) break;
-  }
-  close(socket);
+// A socket's file that a process left behind is in the way; that of one that still listens is not touched.
+void remove_stale(asio::io_context& loop, const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_socket(path, error)) return;
+  asio::local::stream_protocol::socket probe(loop);
+  probe.connect(asio::local::stream_protocol::endpoint(path), error);
+  if (error == asio::error::connection_refused) std::filesystem::remove(path, error);
 }
 
 }  // namespace
 
-HttpServer::HttpServer(std::size_t threads) {
-  new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
-  // The library's own would let two servers share a port.
-  set_socket_options([](socket_t socket) {
-    const int on = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  });
-  set_tcp_nodelay(true);
-}
+struct HttpServer::State {
+  explicit State(const HttpOptions& options) : hub(options), acceptor(hub.loop), pause(hub.loop) {}
 
-bool HttpServer::client_gone() { return served->gone(); }
+  Status bind(const HttpOptions& options);
+  Status bind(const Endpoint& endpoint, const std::string& where, const std::string& file);
+  void accept();
+  void accepted(std::error_code error, HttpSocket socket);
 
-void HttpServer::close_after(httplib::Response& response) {
-  response.set_header("Connection", "close");
-  served->close_after = true;
-}
+  HttpHub hub;
+  std::shared_ptr<asio::ssl::context> tls;
+  Acceptor acceptor;
+  asio::steady_timer pause;
+  std::string socket_file;  // of a Unix socket, once it is ours
+  std::uint16_t port = 0;
+  bool local = true;
+  std::thread thread;
+};
 
-bool HttpServer::process_and_close_socket(socket_t socket) {
-  Connection connection(socket);
-  served = &connection;
-  bool well = true, closed = false;
-  for (int waited_ms = 0; well && !closed && !connection.close_after && waited_ms < kKeepAliveMs;) {
-    constexpr int kSliceMs = 100;  // between looks at whether the server still runs
-    if (svr_sock_ == INVALID_SOCKET) break;
-    if (!connection.awaits_request(kSliceMs)) {
-      waited_ms += kSliceMs;
-      continue;
+Status HttpServer::State::bind(const HttpOptions& options) {
+  if (options.host.starts_with(kUnix)) {
+    const std::string path = options.host.substr(kUnix.size());
+    if (path.empty() || path.size() >= sizeof(sockaddr_un::sun_path)) {
+      return fail(ErrorCode::kInvalidArgument, "a Unix socket's path has 1 to {} bytes, as in unix:/run/shale.sock",
+                  sizeof(sockaddr_un::sun_path) - 1);
     }
-    waited_ms = 0;
-    well = process_request(connection, false, closed, nullptr);
+    remove_stale(hub.loop, path);
+    return bind(asio::local::stream_protocol::endpoint(path), options.host, path);
   }
-  served = nullptr;
-  close_gently(socket);
-  return well;
+  SHALE_ASSIGN(const auto endpoint, resolve(hub.loop, options.host, options.port));
+  local = hub.refuses_foreign = endpoint.address().is_loopback();
+  SHALE_TRY(bind(endpoint, fmt::format("{} port {}", options.host, options.port), {}));
+  std::error_code error;
+  const Endpoint bound = acceptor.local_endpoint(error);
+  port = ntohs(endpoint.address().is_v4() ? reinterpret_cast<const sockaddr_in*>(bound.data())->sin_port
+                                          : reinterpret_cast<const sockaddr_in6*>(bound.data())->sin6_port);
+  return {};
+}
+
+Status HttpServer::State::bind(const Endpoint& endpoint, const std::string& where, const std::string& file) {
+  std::error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error && !file.empty()) {  // before it listens, so that nobody else gets in meanwhile
+    socket_file = file;
+    if (chmod(file.c_str(), 0600) != 0) error = std::error_code(errno, std::generic_category());
+  }
+  if (!error) acceptor.listen(kBacklog, error);
+  if (!error) return {};
+  return fail(ErrorCode::kIo, "cannot listen on {} ({}): is it taken, is the address this machine's own?", where,
+              error.message());
+}
+
+void HttpServer::State::accept() {
+  acceptor.async_accept([this](std::error_code error, HttpSocket socket) { accepted(error, std::move(socket)); });
+}
+
+void HttpServer::State::accepted(std::error_code error, HttpSocket socket) {
+  if (hub.finishing) return;
+  if (error) {  // out of open files, say
+    pause.expires_after(kPause);
+    pause.async_wait([this](std::error_code cancelled) {
+      if (!cancelled) accept();
+    });
+    return;
+  }
+  std::string address = address_of(socket);
+  if (hub.make_room(address)) {
+    std::error_code ignored;  // a Unix socket has no such option
+    socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    auto transport = tls ? make_tls_transport(std::move(socket), *tls) : make_plain_transport(std::move(socket));
+    hub.add(std::make_shared<HttpConnection>(hub, std::move(transport), std::move(address)));
+  }
+  accept();
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& options) {
+  auto state = std::make_unique<State>(options);
+  HttpLimits& limits = state->hub.limits;
+  limits.connections = affordable(limits.connections);
+  if (options.tls_certificate.empty() != options.tls_key.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "TLS takes both a certificate and its key");
+  }
+  if (!options.tls_certificate.empty()) {
+    SHALE_ASSIGN(state->tls, make_tls_context(options.tls_certificate, options.tls_key));
+  }
+  SHALE_TRY(state->bind(options));
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+HttpServer::~HttpServer() { stop(); }
+
+std::uint16_t HttpServer::port() const { return state_->port; }
+
+bool HttpServer::local() const { return state_->local; }
+
+void HttpServer::serve(HttpService& service) {
+  state_->hub.service = &service;
+  state_->accept();
+  state_->thread = std::thread([this] { state_->hub.loop.run(); });
+}
+
+void HttpServer::stop() {
+  if (state_->thread.joinable()) {
+    asio::post(state_->hub.loop, [state = state_.get()] {
+      std::error_code ignored;
+      state->acceptor.close(ignored);
+      state->pause.cancel();
+      state->hub.finish();
+    });
+    state_->thread.join();  // the loop ends when nothing is left to be done
+  }
+  if (!state_->socket_file.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove(std::exchange(state_->socket_file, {}), ignored);
+  }
 }
 
 }  // namespace shale

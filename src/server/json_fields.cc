@@ -2,43 +2,67 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "core/utf8.h"
 
 namespace shale {
 namespace {
 
-// Of brackets outside strings, well-formed or not.
-std::size_t depth_of(std::string_view bytes) {
-  std::size_t depth = 0, deepest = 0;
+// What the body breaks, counted by its punctuation outside strings, well-formed or not. No tree of it has more nodes.
+std::optional<ApiError> check_shape(std::string_view bytes, const JsonBounds& bounds) {
+  std::vector<std::size_t> fields;  // of each object or list that is open
+  std::size_t nodes = 1;
   bool in_string = false;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const char c = bytes[i];
     if (in_string) {
       if (c == '\\') ++i;
       in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
-    } else if ((c == ']' || c == '}') && depth > 0) {
-      --depth;
+      continue;
+    }
+    switch (c) {
+      case '"':
+        in_string = true;
+        break;
+      case '[':
+      case '{':
+        if (fields.size() == bounds.depth_max) {
+          return ApiError{.message = fmt::format("the body is nested deeper than {} levels", bounds.depth_max)};
+        }
+        fields.push_back(0);
+        ++nodes;
+        break;
+      case ']':
+      case '}':
+        if (!fields.empty()) fields.pop_back();
+        break;
+      case ',':
+        ++nodes;
+        break;
+      case ':':
+        if (!fields.empty() && ++fields.back() > bounds.fields_max) {
+          return ApiError{.message = fmt::format("the body has an object of more than {} fields", bounds.fields_max)};
+        }
+        break;
+      default:
+        break;
+    }
+    if (nodes > bounds.nodes_max) {
+      return ApiError{.message = fmt::format("the body has more than {} values", bounds.nodes_max)};
     }
   }
-  return deepest;
+  return std::nullopt;
 }
 
 }  // namespace
 
-ApiResult<Json> parse_json(std::string_view bytes, std::size_t depth_max) {
+ApiResult<Json> parse_json(std::string_view bytes, const JsonBounds& bounds) {
   if (const std::size_t at = find_invalid_utf8(bytes); at != std::string_view::npos) {
     return std::unexpected(ApiError{.message = fmt::format("the body is not UTF-8 at byte {}", at)});
   }
-  if (depth_of(bytes) > depth_max) {
-    return std::unexpected(ApiError{.message = fmt::format("the body is nested deeper than {} levels", depth_max)});
-  }
+  if (auto error = check_shape(bytes, bounds)) return std::unexpected(std::move(*error));
   try {
     return Json::parse(bytes);
   } catch (const Json::exception& error) {
@@ -55,11 +79,13 @@ const Json* JsonFields::find(const char* name) const {
   return field == object_.end() || field->is_null() ? nullptr : &*field;
 }
 
-void JsonFields::text(const char* name, std::string& value) {
+void JsonFields::text(const char* name, std::string& value, std::size_t bytes_max) {
   const Json* field = find(name);
   if (!field) return;
   if (!field->is_string()) return fail(name, "must be a string");
-  value = field->get<std::string>();
+  const auto& text = field->get_ref<const std::string&>();
+  if (text.size() > bytes_max) return fail(name, fmt::format("must be at most {} bytes long", bytes_max));
+  value = text;
 }
 
 void JsonFields::flag(const char* name, bool& value) {

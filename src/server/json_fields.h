@@ -11,8 +11,16 @@
 
 namespace shale {
 
-// Parses bytes of any origin. What is nested deeper than `depth_max`, or is no JSON, is an error with its place.
-ApiResult<Json> parse_json(std::string_view bytes, std::size_t depth_max);
+// What a tree is bounded by before it is made: it takes many times as much memory as its text, and looking for a field
+// takes time linear in those of its object.
+struct JsonBounds {
+  std::size_t depth_max = 32;
+  std::size_t nodes_max = std::size_t{1} << 18;  // a list of tokens has one each
+  std::size_t fields_max = 256;                  // of one object
+};
+
+// Parses bytes of any origin. What is beyond the bounds, or is no JSON, is an error; its place is told.
+ApiResult<Json> parse_json(std::string_view bytes, const JsonBounds& bounds = {});
 
 // A field that is absent or null leaves its place as it was. The first field that is wrong is the error, and what is
 // read after it changes nothing. The object must outlive the reader.
@@ -22,7 +30,7 @@ class JsonFields {
 
   // Null where there is no such field, it is null, or an error came before.
   const Json* find(const char* name) const;
-  void text(const char* name, std::string& value);
+  void text(const char* name, std::string& value, std::size_t bytes_max = 256);
   void flag(const char* name, bool& value);
   void number(const char* name, float& value, double min, double max);
   void number(const char* name, double& value, double min, double max);

@@ -1,63 +1,55 @@
 #include "server/server.h"
 
-#include <fmt/format.h>
-
-#include <thread>
+#include <algorithm>
 #include <utility>
 
 #include "server/api.h"
-#include "server/http_server.h"
 
 namespace shale {
 namespace {
 
-constexpr std::size_t kThreadsBesideRequests = 8;  // for health, metrics, refusals, and connections that are kept open
+constexpr std::uint32_t kConnectionsBesideRequests =
+    256;  // for health, metrics, refusals, and those that are kept open
 
 }  // namespace
 
 struct Server::State {
-  State(const ServerOptions& options, Engine& engine, const Clock& clock)
+  State(const ServerOptions& options, std::unique_ptr<HttpServer> listening, Engine& engine, const Clock& clock)
       : loop(options.loop, engine, clock),
         api(options.api, loop, engine.model().info(), engine.tokenizer()),
-        http(engine.options().sequences_max + options.loop.queue_max + kThreadsBesideRequests) {
-    api.add_to(http);
+        http(std::move(listening)) {
+    http->serve(api);
   }
 
   EngineLoop loop;
   Api api;
-  HttpServer http;
-  int port = 0;
-  std::thread listener = {};
+  std::unique_ptr<HttpServer> http;
 };
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Engine& engine, const Clock& clock) {
-  auto state = std::make_unique<State>(options, engine, clock);
-  HttpServer& http = state->http;
-  if (options.port == 0) {
-    state->port = http.bind_to_any_port(options.host);
-  } else if (http.bind_to_port(options.host, options.port)) {
-    state->port = options.port;
+  HttpOptions http = options.http;
+  const std::uint32_t requests = engine.options().sequences_max + options.loop.queue_max;
+  http.limits.connections = std::max(http.limits.connections, requests + kConnectionsBesideRequests);
+  SHALE_ASSIGN(auto listening, HttpServer::listen(http));
+  if (!listening->local() && options.api.api_key.empty() && !options.no_auth) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "others on the network could use a server at {}: give it a key with --api-key, or let everybody in with "
+        "--no-auth",
+        http.host);
   }
-  if (state->port <= 0) {
-    return fail(ErrorCode::kIo, "cannot listen on {} port {}: is the port taken, the address this machine's own?",
-                options.host, options.port);
-  }
-  state->listener = std::thread([&http] { http.listen_after_bind(); });
-  while (!http.is_running()) std::this_thread::yield();
-  return std::unique_ptr<Server>(new Server(std::move(state)));
+  return std::unique_ptr<Server>(new Server(std::make_unique<State>(options, std::move(listening), engine, clock)));
 }
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Server::~Server() { stop(std::chrono::milliseconds(0)); }
 
-std::uint16_t Server::port() const { return static_cast<std::uint16_t>(state_->port); }
+std::uint16_t Server::port() const { return state_->http->port(); }
 
 void Server::stop(std::chrono::milliseconds grace) {
   state_->loop.stop(grace);
-  state_->api.wait_for_streams();
-  state_->http.stop();
-  if (state_->listener.joinable()) state_->listener.join();
+  state_->http->stop();
 }
 
 }  // namespace shale

@@ -2,7 +2,7 @@
 //
 //   Server ── owns ──> EngineLoop   the thread that calls the engine
 //                  ──> Api          what requests mean
-//                  ──> HttpServer   connections: a thread each while they are served
+//                  ──> HttpServer   connections (http_server.h)
 #pragma once
 
 #include <chrono>
@@ -13,6 +13,7 @@
 #include <string>
 
 #include "server/engine_loop.h"
+#include "server/http_server.h"
 
 namespace shale {
 
@@ -21,12 +22,11 @@ struct ApiOptions {
   std::string api_key = {};                      // that requests must bear, but for /health; empty: none
   std::uint32_t max_tokens = 1024;               // of a chat's answer where its request says nothing
   std::optional<PageBudgetOptions> budget = {};  // of requests that do not say
-  std::size_t body_bytes_max = 16u << 20;        // of a request
 };
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 8000;  // 0: any that is free
+  HttpOptions http = {};
+  bool no_auth = false;  // others on the network may use a server without a key
   EngineLoopOptions loop = {};
   ApiOptions api = {};
 };
@@ -34,11 +34,12 @@ struct ServerOptions {
 class Server {
  public:
   // Serves when it returns. Until the server is stopped nobody else may call the engine; it and the clock must outlive
-  // the server. kIo where the address cannot be bound.
+  // the server. kIo where the address cannot be bound, kInvalidArgument where others could reach a server without a
+  // key.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Engine& engine, const Clock& clock);
   ~Server();  // stops without grace
 
-  std::uint16_t port() const;
+  std::uint16_t port() const;  // 0 of a Unix socket
   // Refuses new requests, answers those under way (EngineLoop::stop), and returns when every connection is closed.
   void stop(std::chrono::milliseconds grace);
 

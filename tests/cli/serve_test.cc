@@ -71,5 +71,16 @@ TEST_F(ServeTest, ATakenPortIsAnError) {
   EXPECT_EQ(finish(first).status, 0);
 }
 
+TEST_F(ServeTest, ServesNobodyWithoutAKeyByMistake) {
+  const Outcome empty = run({"serve", "--port", "0", "--api-key", ""});
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_THAT(empty.err, HasSubstr("--api-key is empty"));
+  const Outcome open = run({"serve", "--port", "0", "--host", "0.0.0.0", "--disk", "0"});
+  EXPECT_EQ(open.status, 2);
+  EXPECT_THAT(open.err, HasSubstr("--no-auth"));
+  environment_["SHALE_API_KEY"] = "";
+  EXPECT_THAT(run({"serve", "--port", "0"}).err, HasSubstr("SHALE_API_KEY is empty"));
+}
+
 }  // namespace
 }  // namespace shale::testing

@@ -17,13 +17,15 @@ class EngineLoopTest : public EngineTest {
   struct Heard {
     std::string streamed;
     std::optional<Response> response;
+    std::optional<Error> refused;
   };
 
   static Heard hear(Answer answer) {
     Heard heard;
-    while (!heard.response) {
+    while (!heard.response && !heard.refused) {
       auto part = answer.next(1000ms);
       if (!part) continue;
+      heard.refused = part->refused;
       heard.streamed += part->text;
       heard.response = std::move(part->response);
     }
@@ -94,6 +96,7 @@ TEST_F(BusyEngineLoopTest, ADroppedAnswerIsCancelledAndItsPagesComeBack) {
   start();
   {
     Answer answer = loop_->submit(endless(1), true).value();
+    ASSERT_TRUE(answer.next(10s));  // it is taken
     ASSERT_TRUE(answer.next(10s));
     Answer unread = loop_->submit(endless(2), false).value();
   }
@@ -116,9 +119,9 @@ TEST_F(BusyEngineLoopTest, AReaderThatIsTooSlowIsCancelled) {
 TEST_F(EngineLoopTest, RefusesWhatTheEngineRefusesAndGoesOn) {
   start({.queue_max = 0});
   for (int i = 0; i < 10; ++i) {
-    const auto refused = loop_->submit(Request{}, true);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    const Heard heard = hear(loop_->submit(Request{}, true).value());
+    ASSERT_TRUE(heard.refused);
+    EXPECT_EQ(heard.refused->code, ErrorCode::kInvalidArgument);
   }
   EXPECT_EQ(hear(loop_->submit(ask(1, 40, 1), true).value()).response->error, std::nullopt);
 }

@@ -1,97 +1,16 @@
 // The server over real connections, as a client sees it.
-#include "server/server.h"
-
 #include <gmock/gmock.h>
-#include <httplib.h>
 
-#include <atomic>
-#include <sstream>
-
-#include "engine/engine_fixture.h"
-#include "server/api_error.h"
+#include "server/server_fixture.h"
 
 namespace shale {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::BusyServerTest;
 using ::testing::HasSubstr;
+using testing::ServerTest;
 using ::testing::StartsWith;
-
-class ServerTest : public testing::EngineTest {
- protected:
-  explicit ServerTest(const testing::TinyModel& tiny = {}) : EngineTest(tiny) {}
-
-  void start(ServerOptions options = {}) {
-    options.port = 0;
-    options.api.model_name = "tiny";
-    server_ = Server::start(options, *engine_, clock_).value();
-  }
-
-  httplib::Client client() {
-    httplib::Client client("127.0.0.1", server_->port());
-    client.set_read_timeout(60);
-    return client;
-  }
-
-  httplib::Result post(const std::string& path, const Json& body) {
-    return client().Post(path, body.dump(), "application/json");
-  }
-  Json posted(const std::string& path, const Json& body) {
-    const auto result = post(path, body);
-    EXPECT_TRUE(result);
-    EXPECT_EQ(result->status, 200) << result->body;
-    return Json::parse(result->body);
-  }
-
-  // The objects of a stream's events; its end must have come.
-  std::vector<Json> streamed(const std::string& path, Json body) {
-    body["stream"] = true;
-    const auto result = post(path, body);
-    EXPECT_TRUE(result);
-    EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
-    std::vector<Json> events;
-    std::istringstream lines(result->body);
-    std::string line, last;
-    while (std::getline(lines, line)) {
-      if (line.starts_with("data: {")) events.push_back(Json::parse(line.substr(6)));
-      if (!line.empty()) last = line;
-    }
-    EXPECT_EQ(last, "data: [DONE]");
-    return events;
-  }
-
-  double metric(const std::string& sample) {
-    const auto result = client().Get("/metrics");
-    EXPECT_TRUE(result);
-    const std::size_t at = result->body.find(sample + " ");
-    EXPECT_NE(at, std::string::npos) << sample;
-    return at == std::string::npos ? -1 : std::stod(result->body.substr(at + sample.size() + 1));
-  }
-  bool comes_to(const std::string& sample, double value) {
-    for (int i = 0; i < 1000; ++i) {
-      if (metric(sample) == value) return true;
-      std::this_thread::sleep_for(10ms);
-    }
-    return false;
-  }
-
-  static Json chat(const std::string& question, Json more = Json::object()) {
-    Json body = {{"model", "tiny"}, {"temperature", 0}, {"max_tokens", 12}};
-    body["messages"] = {{{"role", "system"}, {"content", "You know all about sedimentary rocks, and say so."}},
-                        {{"role", "user"}, {"content", question}}};
-    body.update(more);
-    return body;
-  }
-  static Json endless() { return chat("Go on.", {{"max_tokens", 700}}); }
-
-  std::unique_ptr<Server> server_;
-};
-
-// Whose answers take so long that something happens meanwhile.
-class BusyServerTest : public ServerTest {
- protected:
-  BusyServerTest() : ServerTest(testing::slow_model()) {}
-};
 
 TEST_F(ServerTest, AnswersAChatAndKnowsItAgain) {
   start();
@@ -184,6 +103,7 @@ TEST_F(ServerTest, ErrorsAreOpenAIs) {
   EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"n", 2}})), 400)["param"], "n");
   EXPECT_EQ(error(post("/v1/chat/completions", chat(std::string(3000, 'x'))), 400)["code"], "context_length_exceeded");
   EXPECT_EQ(error(post("/v1/completions", {{"prompt", {100000}}}), 400)["type"], "invalid_request_error");
+  EXPECT_EQ(error(client().Get("/v1/completions"), 405)["type"], "invalid_request_error");
   EXPECT_EQ(error(client().Get("/v2"), 404)["type"], "invalid_request_error");
   EXPECT_EQ(error(client().Post("/v1/completions", "prompt=x", "application/x-www-form-urlencoded"), 415)["code"],
             nullptr);
@@ -195,7 +115,7 @@ TEST_F(ServerTest, ErrorsAreOpenAIs) {
 }
 
 TEST_F(ServerTest, RefusesBodiesThatAreTooLong) {
-  start({.api = {.body_bytes_max = 1000}});
+  start({.http = {.limits = {.body_bytes = 1000}}});
   const auto result = post("/v1/completions", {{"prompt", std::string(2000, 'x')}});
   ASSERT_TRUE(result);
   EXPECT_EQ(result->status, 413);
@@ -301,7 +221,7 @@ TEST_F(BusyServerTest, AnswersWhatIsUnderWayBeforeItStops) {
 
 TEST_F(ServerTest, SaysWhenItCannotListen) {
   start();
-  const auto second = Server::start({.port = server_->port()}, *engine_, clock_);
+  const auto second = Server::start({.http = {.port = server_->port()}}, *engine_, clock_);
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message, HasSubstr("cannot listen on 127.0.0.1"));
 }

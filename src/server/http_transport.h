@@ -1,0 +1,48 @@
+// A client's socket, plain or encrypted.
+#pragma once
+
+#include <asio/generic/stream_protocol.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace asio::ssl {
+class context;
+}
+
+namespace shale {
+
+using HttpSocket = asio::generic::stream_protocol::socket;
+
+// At most one handshake, read and write each at a time; what they are given must live until `done`, which is called by
+// the thread that runs the socket's loop. Destroying it closes the socket.
+class HttpTransport {
+ public:
+  using Done = std::function<void(std::error_code, std::size_t bytes)>;
+
+  virtual ~HttpTransport() = default;
+  // First; a plain socket needs none and is done at once.
+  virtual void handshake(Done done) = 0;
+  // Some bytes.
+  virtual void read(std::span<char> to, Done done) = 0;
+  // All of them.
+  virtual void write(std::string_view from, Done done) = 0;
+  // Tells the client that nothing more comes; what it still sends can be read.
+  virtual void end_writing() = 0;
+  // Ends what is under way with an error.
+  virtual void close() = 0;
+};
+
+std::unique_ptr<HttpTransport> make_plain_transport(HttpSocket socket);
+std::unique_ptr<HttpTransport> make_tls_transport(HttpSocket socket, asio::ssl::context& context);
+
+// TLS 1.2 or later with a certificate and its key from PEM files. kInvalidArgument where they cannot be used.
+Result<std::shared_ptr<asio::ssl::context>> make_tls_context(const std::string& certificate, const std::string& key);
+
+}  // namespace shale

@@ -1,0 +1,93 @@
+// What clients that mean no good can make the server do.
+#include <gmock/gmock.h>
+
+#include "server/raw_client.h"
+#include "server/server_fixture.h"
+
+namespace shale {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using testing::ServerTest;
+
+// Each of these took seconds or minutes, and hundreds of megabytes, some of them for good.
+TEST_F(ServerTest, RefusesCostlyRequestsSoonAndGivesTheirMemoryBack) {
+  start();
+  constexpr std::size_t kBytes = std::size_t{12} << 20;
+  const auto repeated = [](std::string_view piece) {
+    std::string text;
+    while (text.size() < kBytes) text += piece;
+    return text;
+  };
+  std::string keys = "{";
+  for (int i = 0; keys.size() < kBytes; ++i) keys += fmt::format("\"{}\":0,", i);
+  const std::string tiny = R"({"role":"user","content":"a"},)";
+  const auto refused = [&](const char* path, const std::string& body) {
+    const auto result = client().Post(path, body, "application/json");
+    ASSERT_TRUE(result);
+    EXPECT_EQ(result->status, 400);
+    EXPECT_LT(result->body.size(), 1000u);
+  };
+  const auto all = [&] {
+    refused("/v1/chat/completions", "{\"messages\":[" + repeated(tiny) + "0]}");
+    refused("/v1/chat/completions", "{\"messages\":[" + repeated(tiny).substr(0, tiny.size() * 5000) + "0]}");
+    refused("/v1/chat/completions", keys + "\"x\":0}");
+    refused("/v1/completions", "{\"prompt\":[" + repeated("[],") + "0]}");
+    refused("/v1/completions", "{\"prompt\":\"" + repeated("<turn>") + "\"}");
+    refused("/v1/completions", "{\"context\":\"" + repeated(" ") + "\",\"prompt\":\"x\"}");
+    refused("/v1/completions", "{\"model\":\"" + repeated("m") + "\"}");
+    refused("/v1/completions", "{\"prompt\":\"" + repeated("p"));
+  };
+  all();
+  const std::size_t before = testing::resident_bytes();
+  const auto begin = std::chrono::steady_clock::now();
+  all();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 60s);
+  for (int i = 0; i < 200 && testing::resident_bytes() > before + (1 << 20); ++i) std::this_thread::sleep_for(10ms);
+#ifndef __SANITIZE_ADDRESS__  // which keeps what is freed for a while
+  EXPECT_LT(testing::resident_bytes(), before + (8 << 20));
+#endif
+}
+
+TEST_F(ServerTest, ConnectionsThatDribbleHoldNobodyUp) {
+  start();
+  std::vector<testing::RawClient> dribbling;
+  for (int i = 0; i < 100; ++i) {
+    dribbling.emplace_back(server_->port());
+    dribbling.back().send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n");
+    if (i % 2) dribbling.back().send("Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
+  }
+  httplib::Client waiting = client();
+  waiting.set_read_timeout(4);
+  const auto health = waiting.Get("/health");
+  ASSERT_TRUE(health);
+  EXPECT_EQ(health->status, 200);
+  EXPECT_EQ(posted("/v1/completions", {{"prompt", "Shale"}})["object"], "text_completion");
+}
+
+TEST_F(ServerTest, WithoutAKeyItServesThisMachineAlone) {
+  const auto started = [&](ServerOptions options) {
+    options.http.host = "0.0.0.0";
+    options.http.port = 0;
+    return Server::start(options, *engine_, clock_);
+  };
+  const auto open = started({});
+  ASSERT_FALSE(open);
+  EXPECT_EQ(open.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(open.error().message, HasSubstr("--no-auth"));
+  EXPECT_TRUE(started({.api = {.api_key = "secret"}}));
+  EXPECT_TRUE(started({.no_auth = true}));
+}
+
+TEST_F(ServerTest, AnswersNoForeignPages) {
+  start();
+  const auto foreign = client().Get("/v1/models", {{"Host", "rebound.example"}});
+  EXPECT_EQ(foreign->status, 403);
+  EXPECT_THAT(Json::parse(foreign->body)["error"]["message"].get<std::string>(), HasSubstr("rebound.example"));
+  EXPECT_EQ(client().Get("/v1/models", {{"Origin", "https://evil.example"}})->status, 403);
+  EXPECT_EQ(client().Get("/v1/models", {{"Origin", "http://localhost:3000"}})->status, 200);
+}
+
+}  // namespace
+}  // namespace shale
