@@ -10,7 +10,8 @@ using namespace shale;
 
 void check_error(const ApiError& error) {
   check(error.status == 400 && !error.message.empty());
-  check(Json::parse(dump(to_json(error)))["error"]["message"].is_string());
+  const std::string reply = dump(to_json(error));
+  check(Json::parse(reply)["error"]["message"].is_string() && reply.size() < 4096);
 }
 
 void check_request(const AnswerRequest& request) {
