@@ -77,15 +77,15 @@ std::size_t HttpParser::feed(std::string_view bytes) {
 
 // Moves bytes into the line; true once it is whole, without its end.
 bool HttpParser::read_line(std::string_view& bytes) {
-  const std::size_t end = bytes.find('\n');
-  const std::string_view piece = bytes.substr(0, end == bytes.npos ? end : end + 1);
-  const std::size_t room = limits_.head_bytes - std::min(head_bytes_, limits_.head_bytes);
-  if (piece.size() > room) return fail(431, fmt::format("the head is longer than {} bytes", limits_.head_bytes));
+  const bool of_chunk = stage_ == Stage::kBody && part_ != Part::kTrailer;  // which is bounded by itself
+  const std::size_t room = of_chunk ? kChunkLineMax - line_.size() : limits_.head_bytes - head_bytes_;
+  const std::size_t end = bytes.substr(0, room).find('\n');
+  const bool whole = end != std::string_view::npos;
+  const std::string_view piece = bytes.substr(0, whole ? end + 1 : room);
   bytes.remove_prefix(piece.size());
-  head_bytes_ += piece.size();
+  of_chunk ? framing_bytes_ += piece.size() : head_bytes_ += piece.size();
   const std::size_t old = line_.size();
   line_ += piece;
-  const bool whole = end != std::string_view::npos;
   if (whole && !line_.ends_with("\r\n")) return fail(400, "a line ends without CR");
   const std::size_t text = line_.size() - (whole ? 2 : line_.ends_with('\r') ? 1 : 0);
   // A CR that ended what came before was looked at as a line's end that may come.
@@ -93,7 +93,12 @@ bool HttpParser::read_line(std::string_view& bytes) {
     const auto c = static_cast<unsigned char>(line_[i]);
     if ((c < ' ' && c != '\t') || c == 0x7f) return fail(400, "the head holds control characters");
   }
-  if (whole) line_.resize(line_.size() - 2);
+  if (whole) {
+    line_.resize(line_.size() - 2);
+  } else if (!bytes.empty()) {
+    if (of_chunk) return fail(400, "a chunk's first line is too long");
+    return fail(431, fmt::format("the head is longer than {} bytes", limits_.head_bytes));
+  }
   return whole;
 }
 
@@ -211,17 +216,9 @@ void HttpParser::read_chunked(std::string_view& bytes) {
       if (body_left_ == 0) part_ = Part::kDataEnd;
       continue;
     }
-    if (part_ != Part::kTrailer) head_bytes_ = 0;  // a chunk's line is bounded by itself
-    const std::size_t before = bytes.size();
-    const bool whole = read_line(bytes);
-    framing_bytes_ += before - bytes.size();
-    if (stage_ == Stage::kFailed) return;
+    if (!read_line(bytes)) return;
     if (framing_bytes_ > limits_.body_bytes) {
       fail(413, "the body's chunks are too small");
-    } else if (part_ != Part::kTrailer && line_.size() > kChunkLineMax) {
-      fail(400, "a chunk's first line is too long");
-    } else if (!whole) {
-      return;
     } else if (part_ == Part::kSize) {
       chunk_size();
     } else if (part_ == Part::kDataEnd) {

@@ -162,6 +162,7 @@ TEST(HttpParser, BoundsEveryPart) {
   EXPECT_EQ(status_of(get("X: " + std::string(100, 'x') + "\r\n"), limits), 200);
   EXPECT_EQ(status_of(get("X: " + std::string(200, 'x') + "\r\n"), limits), 431);
   EXPECT_EQ(status_of(std::string(500, 'G'), limits), 431);
+  EXPECT_EQ(status_of(get("X: \x01" + std::string(200, 'x') + "\r\n"), limits), 400) << "whichever comes first";
   EXPECT_EQ(status_of(get("A: 1\r\nB: 1\r\nC: 1\r\n"), limits), 200);
   EXPECT_EQ(status_of(get("A: 1\r\nB: 1\r\nC: 1\r\nD: 1\r\n"), limits), 431);
   EXPECT_EQ(status_of(post("Content-Length: 10\r\n", "0123456789"), limits), 200);
