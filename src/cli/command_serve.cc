@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -46,6 +47,9 @@ std::string url_of(const HttpOptions& http, std::uint16_t port) {
 Status run(const Options& all) {
   const ServeOptions& options = all.serve;
   SHALE_TRY(check_key(options.api_key));
+  // One heap for all threads, so that what a costly request took can be returned to the system: of the heaps that glibc
+  // makes for others, it keeps tens of megabytes each.
+  mallopt(M_ARENA_MAX, 1);
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();

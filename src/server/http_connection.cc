@@ -2,7 +2,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <asio/executor_work_guard.hpp>
@@ -30,13 +29,6 @@ bool lists(std::string_view list, std::string_view token) {
     if (same_ignoring_case(item, token)) return true;
   }
   return false;
-}
-
-// Frees a body, and returns to the system what was made of it.
-void give_back(std::string body) {
-  const bool trim = body.size() >= kTrimFrom;
-  std::string().swap(body);
-  if (trim) malloc_trim(0);
 }
 
 HttpAnswer answer_of(HttpService& service, const HttpRequest& request, HttpWake wake) {
@@ -139,10 +131,10 @@ void HttpConnection::hold_body(std::size_t bytes) {
   if (grown != 0) hub_.hold_bodies(grown);
 }
 
-// Of a request that is refused.
+// It is answered, or its request refused.
 void HttpConnection::drop_body() {
-  if (body_bytes_ > 0)
-    hub_.workers.add([body = std::move(parser_->request().body)]() mutable { give_back(std::move(body)); });
+  if (body_bytes_ >= kTrimFrom) hub_.trim_soon();
+  std::string().swap(parser_->request().body);
   hold_body(0);
 }
 
@@ -221,7 +213,7 @@ void HttpConnection::work() {
                     request = std::move(parser_->request())]() mutable {
     HttpAnswer answer;
     if (self->wanted_) answer = answer_of(*self->hub_.service, request, std::move(wake));
-    give_back(std::move(request.body));
+    std::string().swap(request.body);
     asio::post(busy.get_executor(),
                [self = std::move(self), answer = std::move(answer)]() mutable { self->answered(std::move(answer)); });
   });
@@ -229,7 +221,7 @@ void HttpConnection::work() {
 
 void HttpConnection::answered(HttpAnswer answer) {
   working_ = false;
-  hold_body(0);
+  drop_body();
   if (stage_ == Stage::kClosed) return;
   if (const auto* response = std::get_if<HttpResponse>(&answer)) return respond(*response);
   source_ = std::move(std::get<std::unique_ptr<HttpSource>>(answer));

@@ -1,11 +1,19 @@
 #include "server/http_hub.h"
 
+#include <malloc.h>
+
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "server/http_connection.h"
 
 namespace shale {
+namespace {
+
+constexpr std::chrono::milliseconds kTrimAfter(100);
+
+}  // namespace
 
 HttpHub::HttpHub(const HttpOptions& options)
     : limits(options.limits), allowed_hosts(options.allowed_hosts), workers(options.workers) {}
@@ -51,8 +59,19 @@ void HttpHub::hold_bodies(std::ptrdiff_t bytes) {
   }
 }
 
+// By a worker: the allocator looks through all that is free.
+void HttpHub::trim_soon() {
+  if (std::exchange(trims_soon_, true) || finishing) return;
+  trim_timer_.expires_after(kTrimAfter);
+  trim_timer_.async_wait([this](std::error_code cancelled) {
+    trims_soon_ = false;
+    if (!cancelled) workers.add([] { malloc_trim(0); });
+  });
+}
+
 void HttpHub::finish() {
   finishing = true;
+  trim_timer_.cancel();
   const auto connections = connections_;  // those that close leave the list
   for (const auto& connection : connections) connection->finish();
 }

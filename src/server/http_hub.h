@@ -2,6 +2,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -28,6 +29,8 @@ class HttpHub {
   void remove(const HttpConnection& connection);
   // Bodies have grown or gone. Where they are too many bytes together, the one that has been coming longest is refused.
   void hold_bodies(std::ptrdiff_t bytes);
+  // Much was freed: it is returned to the system, soon and once for all that is freed until then.
+  void trim_soon();
   // Connections close as soon as they are answered.
   void finish();
 
@@ -45,6 +48,8 @@ class HttpHub {
 
   std::list<std::shared_ptr<HttpConnection>> connections_;
   std::size_t bodies_bytes_ = 0;
+  asio::steady_timer trim_timer_{loop};
+  bool trims_soon_ = false;
 
  public:
   HttpWorkers workers;  // last: they end first
