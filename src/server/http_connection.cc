@@ -122,6 +122,7 @@ void HttpConnection::next_request() {
   waits_since_ = std::chrono::steady_clock::now();
   wait_at_most(hub_.limits.idle);
   parse();
+  if (client_done_ && stage_ == Stage::kReading) return close();  // the rest of a request does not come
   read();
 }
 

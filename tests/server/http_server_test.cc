@@ -127,6 +127,15 @@ TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
                                 "HTTP/1.1 200 OK\r\n.*\r\n\r\nwellHTTP/1.1 200 OK\r\n.*\r\n\r\n5"));
 }
 
+TEST_F(HttpServerTest, AnswersAClientThatHasSaidAll) {
+  start();
+  RawClient one = client();
+  one.send(get("/health", "") + get("/health", "") + "GET /he");
+  one.end_sending();
+  const std::string all = one.receive_all();
+  EXPECT_THAT(all, MatchesRegex("HTTP/1.1 200 OK\r\n.*wellHTTP/1.1 200 OK\r\n.*well"));
+}
+
 TEST_F(HttpServerTest, StreamsToOldClientsUntilItCloses) {
   start();
   EXPECT_THAT(ask("POST /numbers/3 HTTP/1.0\r\n\r\n"), ::testing::EndsWith("\r\n\r\n222221111100000"));
