@@ -6,6 +6,7 @@
 #include "model/gguf_file.h"
 #include "model/library_log.h"
 #include "model/model.h"
+#include "model/special_texts.h"
 #include "model/vocabulary_check.h"
 
 namespace shale {
@@ -14,18 +15,23 @@ namespace {
 class LlamaTokenizer final : public Tokenizer {
  public:
   explicit LlamaTokenizer(llama_model_ptr model)
-      : model_(std::move(model)), vocabulary_(llama_model_get_vocab(model_.get())) {}
+      : model_(std::move(model)), vocabulary_(llama_model_get_vocab(model_.get())) {
+    find_special_texts();
+  }
 
   std::vector<Token> tokenize(std::string_view text, bool special) const override try {
-    // No token is shorter than a byte, but a prefix space may be added.
-    std::vector<Token> tokens(text.size() + 2);
-    for (;;) {
-      const std::int32_t count =
-          llama_tokenize(vocabulary_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
-                         static_cast<std::int32_t>(tokens.size()), /*add_special=*/false, special);
-      tokens.resize(static_cast<std::size_t>(std::abs(count)));
-      if (count >= 0) return tokens;
+    const SpecialTexts& taken_out = special ? all_special_ : user_defined_;
+    std::vector<Token> tokens;
+    while (text.size() > kPartBytes) {
+      const std::size_t end = taken_out.cut_after(text, kPartBytes);
+      if (end == std::string_view::npos) break;
+      const std::vector<Token> part = tokenize_part(text.substr(0, end), special);
+      tokens.insert(tokens.end(), part.begin(), part.end());
+      text.remove_prefix(end);
     }
+    const std::vector<Token> rest = tokenize_part(text, special);
+    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    return tokens;
   } catch (const std::exception&) {
     return {};  // a vocabulary without bytes for this text
   }
@@ -67,8 +73,38 @@ class LlamaTokenizer final : public Tokenizer {
   }
 
  private:
+  static constexpr std::size_t kPartBytes = std::size_t{8} << 10;
+
+  std::vector<Token> tokenize_part(std::string_view text, bool special) const {
+    // No token is shorter than a byte, but a prefix space may be added.
+    std::vector<Token> tokens(text.size() + 2);
+    for (;;) {
+      const std::int32_t count =
+          llama_tokenize(vocabulary_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
+                         static_cast<std::int32_t>(tokens.size()), /*add_special=*/false, special);
+      tokens.resize(static_cast<std::size_t>(std::abs(count)));
+      if (count >= 0) return tokens;
+    }
+  }
+
+  // Those that libllama takes out of every text, and those that it takes out where control tokens are recognised. Of
+  // other kinds of vocabulary it is not known that their parts are apart.
+  void find_special_texts() {
+    const auto type = llama_vocab_type(vocabulary_);
+    if (type != LLAMA_VOCAB_TYPE_BPE && type != LLAMA_VOCAB_TYPE_SPM) return;
+    for (Token token = 0; token < llama_vocab_n_tokens(vocabulary_); ++token) {
+      const llama_token_attr kind = llama_vocab_get_attr(vocabulary_, token);
+      const bool user = kind & LLAMA_TOKEN_ATTR_USER_DEFINED;
+      if (!user && !(kind & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN))) continue;
+      const bool cuts = !(kind & (LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP | LLAMA_TOKEN_ATTR_UNKNOWN));
+      all_special_.add(llama_vocab_get_text(vocabulary_, token), cuts);
+      if (user) user_defined_.add(llama_vocab_get_text(vocabulary_, token), cuts);
+    }
+  }
+
   llama_model_ptr model_;
   const llama_vocab* vocabulary_;
+  SpecialTexts all_special_, user_defined_;
   std::optional<ChatTemplate> template_;
 };
 

@@ -12,8 +12,8 @@
 namespace shale {
 namespace {
 
-// Text is read in time linear in its length but for control tokens, and no language's has so many bytes a token: what
-// is longer is refused before it is tokenized.
+// No language's text has so many bytes a token: what is longer is refused before it is tokenized, which takes about a
+// second for a megabyte.
 constexpr std::size_t kTokenBytesMax = 8;
 constexpr std::size_t kTextBytesMin = std::size_t{64} << 10;  // that every model reads
 

@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <llama-cpp.h>
 
+#include <random>
+
+#include "model/special_texts.h"
 #include "support/byte_vocabulary.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
@@ -42,6 +46,61 @@ TEST_F(TokenizerTest, RecognisesControlTokensOnlyWhenAsked) {
   const std::vector<Token> tokens = {kTurnEnd, 'a'};
   EXPECT_EQ(tokenizer->text(tokens, false), "a");
   EXPECT_EQ(tokenizer->text(tokens, true), "<|im_end|>a");
+}
+
+// A part of a text is at most some kilobytes, cut where it makes no difference; libllama sees each of these whole.
+void expect_as_a_whole(const std::filesystem::path& path, const std::vector<std::string>& pieces) {
+  const auto tokenizer = Tokenizer::load(path).value();
+  llama_model_params params = llama_model_default_params();
+  params.vocab_only = true;
+  const llama_model_ptr model(llama_model_load_from_file(path.c_str(), params));
+  const llama_vocab* vocabulary = llama_model_get_vocab(model.get());
+  std::mt19937 random(1);
+  for (int round = 0; round < 8; ++round) {
+    std::string text;
+    while (text.size() < 25'000) text += pieces[random() % (round % 2 ? pieces.size() : 4)];
+    for (const bool special : {true, false}) {
+      std::vector<Token> whole(text.size() + 2);
+      whole.resize(
+          static_cast<std::size_t>(llama_tokenize(vocabulary, text.data(), static_cast<int>(text.size()), whole.data(),
+                                                  static_cast<int>(whole.size()), false, special)));
+      EXPECT_TRUE(tokenizer->tokenize(text, special) == whole) << round << special;
+    }
+  }
+}
+
+const std::vector<std::string> kPieces = {
+    "<|im_end|>", "<|im_start|>",     " a b",          "<|pad|>x",    "<|im_", "end|>",        "\n\n",
+    "   ",        "Layers of rock. ", "<|endoftext|>", "<repo_name>", "<",     "na\xc3\xafve "};
+
+TEST_F(TokenizerTest, TokenizesLongTextsInPartsAsAWhole) {
+  load();
+  expect_as_a_whole(folder_.path() / "tiny.gguf", kPieces);
+  if (const char* folder = std::getenv("SHALE_MODEL_DIR")) {
+    for (const char* name : {"smollm2-135m.gguf", "qwen2.5-coder-0.5b.gguf", "gemma3-270m.gguf"}) {
+      const auto path = std::filesystem::path(folder) / name;
+      if (std::filesystem::exists(path)) expect_as_a_whole(path, kPieces);
+    }
+  }
+}
+
+TEST(SpecialTexts, CutsWhereNothingOverlaps) {
+  SpecialTexts texts;
+  texts.add("<a>", true);
+  texts.add("<a><b>", true);
+  texts.add("<c>", false);
+  texts.add("aaa", true);
+  texts.add("", true);
+  const auto npos = std::string_view::npos;
+  EXPECT_EQ(texts.cut_after("x<a>y", 0), 4u);
+  EXPECT_EQ(texts.cut_after("x<a>y", 2), npos);
+  EXPECT_EQ(texts.cut_after("<a><b>y<a>", 0), 10u) << "a shorter one begins the longer";
+  EXPECT_EQ(texts.cut_after("<c>x<a>", 0), 7u);
+  EXPECT_EQ(texts.cut_after("aaaa", 0), npos) << "overlaps itself";
+  EXPECT_EQ(texts.cut_after("baaab", 0), 4u);
+  EXPECT_EQ(texts.cut_after("<a", 0), npos);
+  EXPECT_EQ(texts.cut_after("", 0), npos);
+  EXPECT_EQ(SpecialTexts().cut_after("<a>", 0), npos);
 }
 
 TEST_F(TokenizerTest, KnowsSpecialTokens) {
