@@ -73,7 +73,7 @@ class LlamaTokenizer final : public Tokenizer {
   }
 
  private:
-  static constexpr std::size_t kPartBytes = std::size_t{8} << 10;
+  static constexpr std::size_t kPartBytes = 1024;
 
   std::vector<Token> tokenize_part(std::string_view text, bool special) const {
     // No token is shorter than a byte, but a prefix space may be added.

@@ -48,7 +48,7 @@ TEST_F(TokenizerTest, RecognisesControlTokensOnlyWhenAsked) {
   EXPECT_EQ(tokenizer->text(tokens, true), "<|im_end|>a");
 }
 
-// A part of a text is at most some kilobytes, cut where it makes no difference; libllama sees each of these whole.
+// A part of a text is about a kilobyte, cut where it makes no difference; libllama sees each of these whole.
 void expect_as_a_whole(const std::filesystem::path& path, const std::vector<std::string>& pieces) {
   const auto tokenizer = Tokenizer::load(path).value();
   llama_model_params params = llama_model_default_params();
