@@ -153,6 +153,7 @@ Status Cache::State::remember() {
       }
     }
     SHALE_TRY(catalogue->record_entry(record, options.frequency_half_life_s));
+    if (const auto kind = catalogue->kind(run)) SHALE_TRY(catalogue->record_kind(run, *kind));
   }
   return {};
 }

@@ -112,6 +112,7 @@ struct NewRun {
   std::string label = {};             // for people: a file name, the first words
   std::optional<Method> method = {};  // store it in this form too, which a request named, at `keep`
   double keep = 1;
+  std::optional<ContextKind> kind = {};  // what the text of these tokens is like; nothing: not looked at
 };
 
 class Cache {

@@ -93,6 +93,7 @@ struct Cache::State {
 
   // cache_store.cc
   bool release_saved();
+  void describe(const Hash128& name, const NewRun& run, const Sequence& held, std::uint32_t tokens);
 
   // cache_pool.cc
   void note_in_pool(std::span<const std::int32_t> tokens);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cache/cache_state.h"
+#include "cache/near_lossless.h"
 #include "codec/sequence_view.h"
 #include "core/stopwatch.h"
 #include "scoring/scorer.h"
@@ -33,6 +34,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   if (!run.label.empty()) used.label = run.label;
   Sequence held = sequence.fork();
   held.truncate(end * block);
+  if (s.catalogue) s.describe(name, run, held, used.tokens);
   hints.run = name;
   hints.recompute_s = run.recompute_s;
   hints.label = std::move(run.label);
@@ -59,6 +61,20 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   }
   save(std::move(hints), std::move(held));
   return name;
+}
+
+// What quality is expected by, of the last `tokens` tokens of what is held. Of what no answer tells, how far coding
+// alone moves attention.
+void Cache::State::describe(const Hash128& name, const NewRun& run, const Sequence& held, std::uint32_t tokens) {
+  if (run.kind) catalogue->describe(name, *run.kind, tokens);
+  for (const Method& method : methods) {
+    const bool coded_alone = method.scorer.empty() && !method.is_full() && !method.quantizer.contains('/');
+    if (!coded_alone || catalogue->quality_for(name, method, 1)) continue;
+    const auto quantizer = make_quantizer(method.quantizer, options.tables);
+    if (!quantizer) continue;
+    const auto error = coding_error(held, held.length() - tokens, tokens, run.observations, **quantizer);
+    if (error) catalogue->bound_error(name, method, *error);
+  }
 }
 
 Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <mutex>
 #include <utility>
 
-#include "cache/catalogue_schema.h"
+#include "cache/catalogue_state.h"
 
 namespace shale {
 namespace {
@@ -28,65 +27,6 @@ constexpr std::string_view kSoundPrefill =
 
 }  // namespace
 
-struct Catalogue::State {
-  State(SqlDatabase opened, std::string place, const Hash128& fingerprint, WallClock wall_clock)
-      : database(std::move(opened)), path(std::move(place)), model(fingerprint.hex()), wall_s(wall_clock) {}
-
-  SqlDatabase database;
-  std::optional<Error> warning;
-  std::string path;
-  std::string model;
-  WallClock wall_s;
-  std::mutex table_mutex;  // guards the table
-  QualityTable table;
-  bool in_transaction = false;
-  std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
-
-  // In error messages, where: which catalogue.
-  template <class T>
-  Result<T> named(Result<T> result) const {
-    if (!result) return fail_in(path, std::move(result).error());
-    return result;
-  }
-
-  // Within another one: part of it.
-  Status atomically(const std::function<Status()>& body) {
-    if (std::exchange(in_transaction, true)) return body();
-    Status status = named(database.atomically(body));
-    in_transaction = false;
-    return status;
-  }
-
-  template <class... Values>
-  Status run(SqlStatement& statement, const Values&... values) const {
-    return named(statement.run(values...));
-  }
-
-  // The last row's value; kNotFound without rows.
-  template <class T, class Read, class... Values>
-  Result<T> one(SqlStatement& statement, std::string_view what, const Read& read, const Values&... values) const {
-    std::optional<T> found;
-    SHALE_TRY(named(statement.each([&](const SqlRow& row) { found = read(row); }, values...)));
-    if (!found) return fail(ErrorCode::kNotFound, "{}: nothing known of {}", path, what);
-    return std::move(*found);
-  }
-
-  template <class T, class Read, class... Values>
-  Result<std::vector<T>> all(SqlStatement& statement, const Read& read, const Values&... values) const {
-    std::vector<T> rows;
-    SHALE_TRY(named(statement.each([&](const SqlRow& row) { rows.push_back(read(row)); }, values...)));
-    return rows;
-  }
-
-  Status load_table();
-
-  // Prepared once, in `prepare_all`.
-  std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_entry, get_entry,
-      all_entries, forget_entry, forget_qualities, forget_questions, put_question, trim_questions, get_questions,
-      put_delay, get_delay, put_decode, get_decode, put_prefill, trim_prefills, get_prefills, data_version;
-  Status prepare_all();
-};
-
 Status Catalogue::State::prepare_all() {
   const auto prepare = [&](std::optional<SqlStatement>& statement, std::string_view sql) -> Status {
     SHALE_ASSIGN(SqlStatement prepared, named(database.prepare(sql)));
@@ -103,6 +43,8 @@ Status Catalogue::State::prepare_all() {
   SHALE_TRY(prepare(all_qualities, fmt::format("SELECT key, method, keep, agreement, questions FROM quality "
                                                "WHERE model = ?1 AND {}",
                                                kSoundQuality)));
+  SHALE_TRY(prepare(put_kind, "INSERT OR REPLACE INTO kind VALUES (?1, ?2, ?3)"));
+  SHALE_TRY(prepare(all_kinds, "SELECT key, kind FROM kind WHERE model = ?1"));
   SHALE_TRY(prepare(put_entry, "INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
   SHALE_TRY(prepare(get_entry,
                     fmt::format("SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "
@@ -113,6 +55,7 @@ Status Catalogue::State::prepare_all() {
                                 "WHERE model = ?1 AND {} ORDER BY accessed_at DESC, key",
                                 kSoundEntry)));
   SHALE_TRY(prepare(forget_entry, "DELETE FROM entry WHERE model = ?1 AND key = ?2"));
+  SHALE_TRY(prepare(forget_kind, "DELETE FROM kind WHERE model = ?1 AND key = ?2"));
   SHALE_TRY(prepare(forget_qualities, "DELETE FROM quality WHERE model = ?1 AND key = ?2"));
   SHALE_TRY(prepare(forget_questions, "DELETE FROM question WHERE model = ?1 AND key = ?2"));
   SHALE_TRY(
@@ -139,22 +82,6 @@ Status Catalogue::State::prepare_all() {
   return {};
 }
 
-Status Catalogue::State::load_table() {
-  QualityTable fresh;
-  SHALE_TRY(named(all_qualities->each(
-      [&](const SqlRow& row) {
-        const auto key = Hash128::parse(row.text(0));
-        const auto method = Method::parse(row.text(1));
-        if (key && method) {
-          fresh.record(*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4)));
-        }
-      },
-      model)));
-  const std::lock_guard lock(table_mutex);
-  table = std::move(fresh);
-  return {};
-}
-
 double Catalogue::system_wall_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -168,6 +95,15 @@ Result<std::unique_ptr<Catalogue>> Catalogue::open(const std::filesystem::path& 
   auto state = std::make_unique<State>(std::move(opened.database), fmt::format("catalogue {}", path.string()), model,
                                        wall_clock);
   state->warning = std::move(opened.warning);
+  return begin(std::move(state));
+}
+
+Result<std::unique_ptr<Catalogue>> Catalogue::open_in_memory(const Hash128& model, WallClock wall_clock) {
+  SHALE_ASSIGN(SqlDatabase database, open_catalogue_in_memory());
+  return begin(std::make_unique<State>(std::move(database), "catalogue in memory", model, wall_clock));
+}
+
+Result<std::unique_ptr<Catalogue>> Catalogue::begin(std::unique_ptr<State> state) {
   SHALE_TRY(state->prepare_all());
   std::unique_ptr<Catalogue> catalogue(new Catalogue(std::move(state)));
   SHALE_TRY(catalogue->refresh());
@@ -175,17 +111,6 @@ Result<std::unique_ptr<Catalogue>> Catalogue::open(const std::filesystem::path& 
 }
 
 const std::optional<Error>& Catalogue::warning() const { return state_->warning; }
-
-Status Catalogue::refresh() {
-  State& s = *state_;
-  const auto version =
-      s.one<std::int64_t>(*s.data_version, "its version", [](const SqlRow& row) { return row.integer(0); });
-  if (!version) return std::unexpected(version.error());
-  if (*version == s.version_seen) return {};
-  SHALE_TRY(s.load_table());
-  s.version_seen = *version;
-  return {};
-}
 
 Status Catalogue::record_model(std::string_view name) {
   State& s = *state_;
@@ -198,38 +123,6 @@ Result<std::vector<ModelRecord>> Catalogue::models() const {
     return ModelRecord{Hash128::parse(row.text(0)).value_or(Hash128{}), row.text(1)};
   };
   return s.all<ModelRecord>(*s.all_models, read);
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Quality
-
-Status Catalogue::record_quality(const QualityRecord& record) {
-  State& s = *state_;
-  SHALE_TRY(s.run(*s.put_quality, s.model, record.key.hex(), record.method.text(), record.keep, record.agreement,
-                  record.kl, record.questions, s.wall_s()));
-  const std::lock_guard lock(s.table_mutex);
-  s.table.record(record.key, record.method, record.keep, record.agreement, record.questions);
-  return {};
-}
-
-Result<std::vector<QualityRecord>> Catalogue::qualities(const Hash128& key) const {
-  State& s = *state_;
-  const double now_s = s.wall_s();
-  const auto read = [&](const SqlRow& row) {
-    return QualityRecord{.key = key,
-                         .method = Method::parse(row.text(0)).value_or(Method::full()),
-                         .keep = row.real(1),
-                         .agreement = row.real(2),
-                         .kl = row.real(3),
-                         .questions = static_cast<std::uint32_t>(row.integer(4)),
-                         .age_s = now_s - row.real(5)};
-  };
-  return s.all<QualityRecord>(*s.get_qualities, read, s.model, key.hex());
-}
-
-std::optional<Quality> Catalogue::quality_for(const Hash128& key, const Method& method, double keep) const {
-  const std::lock_guard lock(state_->table_mutex);
-  return state_->table.quality_for(key, method, keep);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -279,7 +172,7 @@ Result<std::vector<EntryRecord>> Catalogue::entries() const {
 Status Catalogue::forget(const Hash128& key) {
   State& s = *state_;
   const Status forgotten = s.atomically([&]() -> Status {
-    for (auto* statement : {&s.forget_entry, &s.forget_qualities, &s.forget_questions}) {
+    for (auto* statement : {&s.forget_entry, &s.forget_kind, &s.forget_qualities, &s.forget_questions}) {
       SHALE_TRY((*statement)->run(s.model, key.hex()));
     }
     return {};

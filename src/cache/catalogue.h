@@ -81,6 +81,8 @@ class Catalogue {
   // `warning` then says. kMismatch for another version, or a database that is not a catalogue: it is left alone.
   static Result<std::unique_ptr<Catalogue>> open(const std::filesystem::path& path, const Hash128& model,
                                                  WallClock wall_clock = system_wall_s);
+  // The same for as long as it lives and for this process alone, where there is no folder to keep it in.
+  static Result<std::unique_ptr<Catalogue>> open_in_memory(const Hash128& model, WallClock wall_clock = system_wall_s);
   ~Catalogue();
 
   const std::optional<Error>& warning() const;
@@ -93,9 +95,16 @@ class Catalogue {
   Status record_quality(const QualityRecord& record);
   // Of one entry, by method and keep.
   Result<std::vector<QualityRecord>> qualities(const Hash128& key) const;
-  // From memory, fast enough for every candidate of every plan; thread-safe, as nothing else here. Nothing when neither
-  // this entry nor any other of the model was measured at (method, keep).
+  // From memory, fast enough for every candidate of every plan; thread-safe, as nothing else here. Nothing where
+  // neither this entry nor enough others of the model were measured at (method, keep), nor near lossless.
   std::optional<Quality> quality_for(const Hash128& key, const Method& method, double keep) const;
+
+  // What the entry's text is like, for quality_for. Known to this process alone until it is recorded.
+  void describe(const Hash128& key, ContextKind kind, std::uint32_t tokens);
+  Status record_kind(const Hash128& key, ContextKind kind);
+  std::optional<ContextKind> kind(const Hash128& key) const;
+  // How far a quantizer moves attention's output over the entry (near_lossless.h). Known to this process alone.
+  void bound_error(const Hash128& key, const Method& method, double error);
   // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new.
   Status refresh();
 
@@ -104,7 +113,7 @@ class Catalogue {
   Status record_entry(const EntryRecord& record, double half_life_s);
   Result<EntryRecord> entry(const Hash128& key) const;  // kNotFound
   Result<std::vector<EntryRecord>> entries() const;     // by last access, newest first
-  // The entry with its qualities and questions. Not an error when it is unknown.
+  // The entry with its kind, qualities and questions. Not an error when it is unknown.
   Status forget(const Hash128& key);
 
   // A question asked again becomes the newest.
@@ -126,6 +135,7 @@ class Catalogue {
  private:
   struct State;
   explicit Catalogue(std::unique_ptr<State> state);
+  static Result<std::unique_ptr<Catalogue>> begin(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -33,9 +33,11 @@ constexpr std::string_view kTables = R"(
   CREATE INDEX prefill_of_model ON prefill (model, id);
 )";
 
-// Files from before it had a name for models have all else.
-constexpr std::string_view kModelTable =
-    "CREATE TABLE IF NOT EXISTS model (model TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;";
+// Files from before these tables have all else.
+constexpr std::string_view kLaterTables =
+    "CREATE TABLE IF NOT EXISTS model (model TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS kind (model TEXT NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, "
+    "PRIMARY KEY (model, key)) WITHOUT ROWID;";
 
 Status check_version(const SqlDatabase& database) {
   SHALE_ASSIGN(const std::int64_t application, database.integer("PRAGMA application_id"));
@@ -68,7 +70,7 @@ Status create_or_check(const SqlDatabase& database) {
 Result<SqlDatabase> try_open(const std::filesystem::path& path) {
   SHALE_ASSIGN(SqlDatabase database, SqlDatabase::open(path, kBusyTimeoutMs));
   SHALE_TRY(create_or_check(database));
-  SHALE_TRY(database.execute(std::string(kModelTable)));
+  SHALE_TRY(database.execute(std::string(kLaterTables)));
   SHALE_ASSIGN(SqlStatement check, database.prepare("PRAGMA quick_check(1)"));
   std::string verdict;
   SHALE_TRY(check.each([&](const SqlRow& row) { verdict = row.text(0); }));
@@ -118,6 +120,13 @@ Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path) {
   return OpenedCatalogue{std::move(*fresh), Error{ErrorCode::kCorrupt,
                                                   fmt::format("{}: {}; it was moved to {} and measurements begin anew",
                                                               where, database.error().message, aside.string())}};
+}
+
+Result<SqlDatabase> open_catalogue_in_memory() {
+  SHALE_ASSIGN(SqlDatabase database, SqlDatabase::open_in_memory());
+  SHALE_TRY(create_or_check(database));
+  SHALE_TRY(database.execute(std::string(kLaterTables)));
+  return database;
 }
 
 }  // namespace shale

@@ -15,5 +15,7 @@ struct OpenedCatalogue {
 
 // With tables of kCatalogueVersion. See Catalogue::open.
 Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path);
+// The same tables, empty, that end with the database.
+Result<SqlDatabase> open_catalogue_in_memory();
 
 }  // namespace shale

@@ -5,45 +5,130 @@
 
 namespace shale {
 
+void QualityTable::Sums::add(double quality, double sign) {
+  count += sign;
+  sum += sign * quality;
+  squares += sign * quality * quality;
+}
+
+void QualityTable::Sums::add(const Sums& other) {
+  count += other.count;
+  sum += other.sum;
+  squares += other.squares;
+}
+
+double QualityTable::Sums::variance() const {
+  return count < 2 ? 0 : std::max(0.0, (squares - sum * sum / count) / (count - 1));
+}
+
 QualityTable::Key QualityTable::key_of(const Method& method, double keep) {
   return {method.text(), std::llround(keep * 1e6)};
+}
+
+std::size_t QualityTable::place(const Hash128& entry) const {
+  const auto known = described_.find(entry);
+  return known == described_.end() ? kContextKinds : static_cast<std::size_t>(known->second.kind);
+}
+
+void QualityTable::describe(const Hash128& entry, ContextKind kind, std::uint32_t tokens) {
+  const std::size_t before = place(entry);
+  Described& described = described_[entry];
+  described.kind = kind;
+  if (tokens > 0) described.tokens = tokens;
+  const std::size_t now = place(entry);
+  if (before == now) return;
+  for (auto& [key, measured] : measured_) {
+    const auto own = measured.of_entry.find(entry);
+    if (own == measured.of_entry.end()) continue;
+    measured.by_kind[before].add(own->second.quality, -1);
+    measured.by_kind[now].add(own->second.quality, 1);
+  }
+}
+
+std::optional<ContextKind> QualityTable::kind(const Hash128& entry) const {
+  const auto known = described_.find(entry);
+  return known == described_.end() ? std::nullopt : std::optional(known->second.kind);
+}
+
+void QualityTable::bound_error(const Hash128& entry, const Method& method, double error) {
+  auto& errors = errors_[entry];
+  const std::string text = method.text();
+  const auto known = std::ranges::find(errors, text, [](const auto& each) { return each.first; });
+  if (known == errors.end()) {
+    errors.emplace_back(text, error);
+  } else {
+    known->second = error;
+  }
 }
 
 void QualityTable::record(const Hash128& entry, const Method& method, double keep, double quality,
                           std::uint32_t questions) {
   Measured& measured = measured_[key_of(method, keep)];
-  OfEntry& own = measured.of_entry[entry];
-  measured.sum += quality - own.quality;
-  own = {quality, std::max(1.0, static_cast<double>(questions))};
+  const auto [own, is_new] = measured.of_entry.try_emplace(entry);
+  Sums& sums = measured.by_kind[place(entry)];
+  if (!is_new) sums.add(own->second.quality, -1);
+  own->second = {quality, std::max(1.0, static_cast<double>(questions))};
+  sums.add(quality, 1);
 }
 
 void QualityTable::forget(const Hash128& entry) {
   for (auto at = measured_.begin(); at != measured_.end();) {
     Measured& measured = at->second;
     if (const auto own = measured.of_entry.find(entry); own != measured.of_entry.end()) {
-      measured.sum -= own->second.quality;
+      measured.by_kind[place(entry)].add(own->second.quality, -1);
       measured.of_entry.erase(own);
     }
     at = measured.of_entry.empty() ? measured_.erase(at) : std::next(at);
   }
+  described_.erase(entry);
+  errors_.erase(entry);
+}
+
+QualityTable::Prior QualityTable::prior_of(const Measured& measured, const Hash128& entry) const {
+  auto by_kind = measured.by_kind;
+  if (const auto own = measured.of_entry.find(entry); own != measured.of_entry.end()) {
+    by_kind[place(entry)].add(own->second.quality, -1);
+  }
+  Sums all;
+  for (const Sums& sums : by_kind) all.add(sums);
+  Prior prior{.entries = static_cast<std::uint32_t>(std::llround(all.count))};
+  if (prior.entries == 0) return prior;
+  const std::size_t place = this->place(entry);
+  const Sums kind = place == kContextKinds ? Sums{} : by_kind[place];
+  prior.mean = (kind.sum + kKindEntries * all.mean()) / (kind.count + kKindEntries);
+  prior.variance = (kind.count * kind.variance() + kKindEntries * all.variance()) / (kind.count + kKindEntries);
+  return prior;
+}
+
+std::optional<Quality> QualityTable::near_lossless(const Hash128& entry, const Method& method) const {
+  const auto known = errors_.find(entry);
+  if (known == errors_.end()) return std::nullopt;
+  const auto error = std::ranges::find(known->second, method.text(), [](const auto& each) { return each.first; });
+  if (error == known->second.end() || !(error->second <= kNearLossless)) return std::nullopt;
+  const double quality = 1 - error->second;
+  return Quality{quality, quality, error->second, QualitySource::kBound, 0};
 }
 
 std::optional<Quality> QualityTable::quality_for(const Hash128& entry, const Method& method, double keep) const {
   if (method.is_full()) return Quality{.quality = 1, .expected = 1};
   const auto at = measured_.find(key_of(method, keep));
-  if (at == measured_.end()) return std::nullopt;
-  const Measured& measured = at->second;
-  const auto entries = static_cast<std::uint32_t>(measured.of_entry.size());
-  const auto found = measured.of_entry.find(entry);
-  if (found == measured.of_entry.end()) {
-    const double mean = measured.sum / entries;
-    return Quality{.quality = mean, .expected = mean, .prior = true, .entries = entries};
+  if (at == measured_.end()) return near_lossless(entry, method);
+  const Prior prior = prior_of(at->second, entry);
+  const bool says = prior.entries >= kPriorEntriesMin;
+  const auto found = at->second.of_entry.find(entry);
+  if (found == at->second.of_entry.end()) {
+    const auto described = described_.find(entry);
+    const bool short_one = described != described_.end() && described->second.tokens > 0 &&
+                           described->second.tokens < kPriorTokensMin && !method.scorer.empty();
+    if (!says || short_one) return near_lossless(entry, method);
+    return Quality{prior.mean, prior.mean, std::sqrt(prior.variance), QualitySource::kPrior, prior.entries};
   }
   const OfEntry& own = found->second;
-  if (entries == 1) return Quality{.quality = own.quality, .expected = own.quality};
-  const double others = (measured.sum - own.quality) / (entries - 1);
-  const double expected = (own.questions * own.quality + kPriorQuestions * others) / (own.questions + kPriorQuestions);
-  return Quality{.quality = own.quality, .expected = expected};
+  if (prior.entries == 0) return Quality{.quality = own.quality, .expected = own.quality};
+  const double weight = own.questions / (own.questions + kPriorQuestions);
+  return Quality{.quality = own.quality,
+                 .expected = weight * own.quality + (1 - weight) * prior.mean,
+                 .spread = std::sqrt((1 - weight) * prior.variance)};
 }
 
 }  // namespace shale

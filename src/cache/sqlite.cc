@@ -106,6 +106,17 @@ Result<SqlDatabase> SqlDatabase::open(const std::filesystem::path& path, int bus
   return database;
 }
 
+Result<SqlDatabase> SqlDatabase::open_in_memory() {
+  sqlite3* opened = nullptr;
+  const int result = sqlite3_open_v2(":memory:", &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  SqlDatabase database;
+  database.database_.reset(opened);
+  if (!opened) return fail(ErrorCode::kIo, "SQLite is out of memory");
+  if (result != SQLITE_OK) return failed(opened);
+  sqlite3_extended_result_codes(opened, 1);
+  return database;
+}
+
 Result<SqlStatement> SqlDatabase::prepare(std::string_view sql) const {
   sqlite3_stmt* statement = nullptr;
   const int result = sqlite3_prepare_v3(database_.get(), sql.data(), static_cast<int>(sql.size()),

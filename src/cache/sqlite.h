@@ -69,6 +69,8 @@ class SqlDatabase {
   // Reads and writes; creates the file, private to its owner (0600), when it is absent. Waits up to `busy_timeout_ms`
   // for another process's write, then kBusy. kCorrupt when the file is no database or damaged.
   static Result<SqlDatabase> open(const std::filesystem::path& path, int busy_timeout_ms);
+  // One that no file holds and nobody else sees.
+  static Result<SqlDatabase> open_in_memory();
 
   Result<SqlStatement> prepare(std::string_view sql) const;
   Status execute(const std::string& sql) const;  // one or more statements without parameters

@@ -1,13 +1,17 @@
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <iostream>
+#include <thread>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/requests.h"
 #include "core/utf8.h"
 #include "engine/conversation.h"
+#include "profile/drift_watch.h"
 
 namespace shale {
 namespace {
@@ -29,17 +33,35 @@ constexpr char kExamples[] =
     "  shale chat --system \"You are a patient teacher.\"\n"
     "  printf 'Hello.\\nWhat did I say?\\n' | shale chat --json";
 
-// The next message; nothing at the end of input, after /quit or Ctrl-C. Skips empty lines.
-std::optional<std::string> next_message(bool prompt) {
+bool typed() {
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return poll(&input, 1, 0) != 0;
+}
+
+// What a server does while it is idle: the last turn is stored, and quality measured, until a line was typed.
+void use_idle_time(Engine& engine, DriftWatch& watch) {
+  while (!typed() && !interrupted()) {
+    if (engine.run_once()) continue;
+    const bool worked = engine.cache().idle() && watch.work([] { return typed() || interrupted(); });
+    if (!worked) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+// The next message; nothing at the end of input, after /quit or Ctrl-C. Skips empty lines. A terminal hands over lines
+// one by one, so that nothing typed waits unseen in a buffer.
+std::optional<std::string> next_message(bool terminal, Engine& engine, DriftWatch& watch) {
   std::string line;
   for (;;) {
-    if (prompt) fmt::print(stderr, "> ");
+    if (terminal) {
+      fmt::print(stderr, "> ");
+      use_idle_time(engine, watch);
+    }
     if (interrupted() || !std::getline(std::cin, line) || line == "/quit") return std::nullopt;
     if (!line.empty()) return line;
   }
 }
 
-Result<Response> answer(Serving& serving, Conversation& conversation, const std::string& message,
+Result<Response> answer(Serving& serving, DriftWatch& watch, Conversation& conversation, const std::string& message,
                         const ChatOptions& options) {
   if (find_invalid_utf8(message) != std::string::npos) {
     return fail(ErrorCode::kInvalidArgument, "that message is not UTF-8 text");
@@ -51,6 +73,7 @@ Result<Response> answer(Serving& serving, Conversation& conversation, const std:
   request.store_answer = true;
   if (!options.output.json) request.on_text = print_piece;
 
+  watch.on_request(request);
   SHALE_ASSIGN(Response response, run_request(serving.engine(), std::move(request), options.output));
   conversation.answered(response);
   return response;
@@ -70,8 +93,9 @@ Status run(const ChatOptions& options) {
   Conversation conversation(serving->tokenizer(), options.system);
   const bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
 
-  while (const auto message = next_message(terminal)) {
-    if (const auto response = answer(*serving, conversation, *message, options)) {
+  DriftWatch watch({}, serving->engine());
+  while (const auto message = next_message(terminal, serving->engine(), watch)) {
+    if (const auto response = answer(*serving, watch, conversation, *message, options)) {
       print_answer(*response, serving->model(), options.output.json);
     } else if (response.error().code == ErrorCode::kCancelled) {
       break;

@@ -124,7 +124,7 @@ Status run(const CompressOptions& options) {
   ScorerNeeds needs = scorer->needs();
   needs.last_queries = std::max(needs.last_queries, kQueryWindow);
   SHALE_ASSIGN(const ExactContext seen, exact_context(serving->engine(), context.tokens, needs,
-                                                      std::filesystem::path(options.context).filename()));
+                                                      {std::filesystem::path(options.context).filename()}));
   SHALE_ASSIGN(const std::vector<float> scores,
                score_context(serving->engine(), seen, method.scorer, options.serving.cache.scorers));
   const std::uint32_t tokens = seen.sequence.length();

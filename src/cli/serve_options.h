@@ -15,7 +15,7 @@ struct ServeOptions {
   ServerOptions server;
   std::optional<std::string> api_key;  // empty: refused
   PageBudgetChoice budget;
-  std::string profile = "drifted";  // or "never", "all"
+  std::string profile = "all";  // or "never", "drifted"
   DriftWatchOptions watch;
   double grace_s = 30;
 };

@@ -135,6 +135,8 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
       SHALE_ASSIGN(catalogue, Catalogue::open(*file, fingerprint.hash));
       if (catalogue->warning()) print_note("shale: " + catalogue->warning()->message);
       SHALE_TRY(catalogue->record_model(fingerprint.model));
+    } else {
+      SHALE_ASSIGN(catalogue, Catalogue::open_in_memory(fingerprint.hash));
     }
   }
   if (tiers.empty()) tiers.push_back({make_memory_tier(0, serving->clock_)});  // the cache wants one; this has no room

@@ -7,6 +7,12 @@
 
 namespace shale {
 
+ContextKind kind_of(const Tokenizer& tokenizer, std::span<const Token> tokens) {
+  constexpr std::size_t kSample = 384;
+  const std::size_t sample = std::min(kSample, tokens.size());
+  return kind_of(tokenizer.text(tokens.subspan((tokens.size() - sample) / 2, sample)));
+}
+
 Storing::Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::uint32_t chunk_tokens)
     : model_(model),
       tokenizer_(tokenizer),
@@ -21,6 +27,7 @@ NewRun Storing::new_run(Run& run, std::size_t segment) const {
   part.observations = std::move(run.segment_observations[segment]);
   if (run.computed_from <= part.first) part.recompute_s = run.segment_seconds[segment];
   part.label = run.request.segments[segment].label;
+  part.kind = kind_of(tokenizer_, std::span<const Token>(part.tokens).subspan(part.first));
   return part;
 }
 

@@ -11,6 +11,9 @@
 
 namespace shale {
 
+// What sort of text these tokens are, by some from their middle.
+ContextKind kind_of(const Tokenizer& tokenizer, std::span<const Token> tokens);
+
 // Not thread-safe. What it is made of outlives it.
 class Storing {
  public:

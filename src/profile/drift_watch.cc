@@ -3,17 +3,27 @@
 #include <algorithm>
 #include <utility>
 
-#include "profile/profile.h"
+#include "profile/questions.h"
 
 namespace shale {
 namespace {
 
 constexpr std::size_t kQuestionTokensMax = 512;  // longer ones are no questions
+constexpr double kNothingKnown = 0.5;            // spread of a quality of which nothing is known
 
 }  // namespace
 
+DriftWatch::DriftWatch(const DriftWatchOptions& options, Engine& engine)
+    : options_(options),
+      engine_(engine),
+      able_(engine.cache().catalogue() != nullptr && engine.cache().pool().shape().element == PageElement::kHalf) {
+  if (able_ && options.prior) prior_.emplace(engine, PriorOptions{.answer_tokens = options.check.answer_tokens});
+}
+
 void DriftWatch::on_request(const Request& request) {
-  if (request.segments.size() != 2 || !engine_.cache().catalogue()) return;
+  if (prior_) prior_->let_go();
+  if (profiling_) profiling_->let_go();
+  if (request.segments.size() != 2 || !able_) return;
   const Segment &context = request.segments[0], &question = request.segments[1];
   if (!context.store || question.store || context.tokens.size() < options_.context_tokens_min ||
       question.tokens.size() > kQuestionTokensMax) {
@@ -22,12 +32,16 @@ void DriftWatch::on_request(const Request& request) {
   const Hash128 run = engine_.cache().run_of(context.tokens);
   const auto known = std::ranges::find(contexts_, run, &Context::run);
   if (known == contexts_.end()) {
-    contexts_.push_front({.run = run, .asked = {.tokens = context.tokens}, .label = context.label});
+    contexts_.push_front({.run = run,
+                          .asked = {.tokens = context.tokens},
+                          .label = context.label,
+                          .accesses = Frequency(engine_.cache().options().frequency_half_life_s)});
     if (contexts_.size() > options_.contexts_max) contexts_.pop_back();
   } else {
     contexts_.splice(contexts_.begin(), contexts_, known);
   }
   Context& now = contexts_.front();
+  now.accesses.access(engine_.cache().clock().now_s());
   auto& questions = now.asked.questions;
   const bool again = std::erase(questions, question.tokens) > 0;
   questions.push_back(question.tokens);
@@ -38,57 +52,151 @@ void DriftWatch::on_request(const Request& request) {
 }
 
 bool DriftWatch::work(const Stop& stop) {
-  const auto waits = [&](const Context& context) {
-    return !context.unprofiled.empty() || context.new_questions >= options_.questions_between;
-  };
-  const auto next = std::ranges::find_if(contexts_, waits);
-  if (next == contexts_.end()) return false;
-  const Status done = next->unprofiled.empty() ? look(*next, stop) : profile(*next, stop);
+  if (!able_) return false;
+  Context* context = nullptr;
+  Status done;
+  if (Result<bool> worked = measure_prior(stop); !worked) {
+    done = std::unexpected(std::move(worked).error());
+  } else if (*worked) {
+    return true;
+  } else if (profiling_) {
+    done = go_on(stop);
+  } else if ((context = context_to_check())) {
+    done = look(*context, stop);
+  } else if ((context = context_to_profile())) {
+    const bool asked_enough = context->asked.questions.size() + context->written.size() >= options_.check.questions_max;
+    done = asked_enough ? begin(*context) : write(*context, stop);
+  } else {
+    return false;
+  }
   if (done) return true;
   if (done.error().code == ErrorCode::kCancelled) {
     ++stats_.interrupted;
-  } else {  // would fail again, until something else was asked
-    ++stats_.failed;
-    next->new_questions = 0;
-    next->unprofiled.clear();
+    if (prior_) prior_->let_go();
+    if (profiling_) profiling_->let_go();
+    return true;
+  }
+  ++stats_.failed;
+  profiling_.reset();
+  if (context) {  // would fail again, until something else was asked
+    context->new_questions = 0;
+    context->profiled = true;
   }
   return true;
+}
+
+Result<bool> DriftWatch::measure_prior(const Stop& stop) {
+  if (!prior_) return false;
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  auto more = prior_->step(stop);
+  stats_.prior_seconds += clock.now_s() - start_s;
+  stats_.prior_texts = prior_->measured();
+  if (more && !*more) prior_.reset();
+  return more;
+}
+
+// Profiles of a few questions are checked once enough was asked; of those that were never profiled there is nothing to
+// check.
+DriftWatch::Context* DriftWatch::context_to_check() {
+  for (Context& context : contexts_) {
+    if (context.new_questions < options_.questions_between) continue;
+    if (is_profiled(context)) return &context;
+    if (!options_.profile_new) context.new_questions = 0;
+  }
+  return nullptr;
+}
+
+DriftWatch::Context* DriftWatch::context_to_profile() {
+  Context* best = nullptr;
+  double best_worth = 0;
+  for (Context& context : contexts_) {
+    if (!options_.profile_new || is_profiled(context)) continue;
+    const double worth = this->worth(context);
+    if (best && worth <= best_worth) continue;
+    best = &context;
+    best_worth = worth;
+  }
+  return best;
+}
+
+bool DriftWatch::is_profiled(Context& context) const {
+  if (!context.profiled) {
+    const auto rows = engine_.cache().catalogue()->qualities(context.run);
+    context.profiled = rows && !rows->empty();
+  }
+  return *context.profiled;
+}
+
+double DriftWatch::worth(const Context& context) const {
+  const Cache& cache = engine_.cache();
+  double spread = 0;
+  std::size_t configurations = 0;
+  for (const Method& method : cache.methods()) {
+    for (const double keep : kKeepGrid) {
+      if (method.is_full() || (method.scorer.empty() && keep != 1)) continue;
+      const auto known = engine_.cache().catalogue()->quality_for(context.run, method, keep);
+      spread += known ? known->spread : kNothingKnown;
+      ++configurations;
+    }
+  }
+  if (configurations == 0) return 0;
+  return context.accesses.value(cache.clock().now_s()) * static_cast<double>(context.asked.tokens.size()) * spread /
+         static_cast<double>(configurations);
 }
 
 Status DriftWatch::look(Context& context, const Stop& stop) {
   DriftOptions options = options_.check;
   options.stop = stop;
-  const auto check = check_drift(engine_, context.asked, options);
-  if (!check && check.error().code != ErrorCode::kNotFound) return std::unexpected(check.error());
+  SHALE_ASSIGN(const DriftCheck check, check_drift(engine_, context.asked, options));
   context.new_questions = 0;
-  if (!check) {  // never profiled
-    if (options_.profile_new) plan_profile(context);
-    return {};
-  }
   ++stats_.checks;
-  stats_.check_seconds += check->seconds;
-  if (check->drifted) {
-    ++stats_.drifted;
-    plan_profile(context);
+  stats_.check_seconds += check.seconds;
+  if (!check.drifted) return {};
+  ++stats_.drifted;
+  return begin(context);
+}
+
+// Questions beside those that were asked, so that a profile does not stand on one.
+Status DriftWatch::write(Context& context, const Stop& stop) {
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  const auto asked = static_cast<std::uint32_t>(context.asked.questions.size());
+  const std::string text = engine_.tokenizer().text(context.asked.tokens);
+  const auto written = write_questions(engine_, text, options_.check.questions_max - asked, stop);
+  stats_.profile_seconds += clock.now_s() - start_s;
+  if (!written) return std::unexpected(written.error());
+  for (const std::string& question : written->questions) {
+    context.written.push_back(phrase_like(engine_.tokenizer(), context.asked.questions.back(), question));
   }
+  stats_.written += written->by_model;
+  return begin(context);
+}
+
+Status DriftWatch::begin(Context& context) {
+  AskedContext asked = context.asked;
+  for (const auto& question : context.written) {
+    if (asked.questions.size() < options_.check.questions_max) asked.questions.push_back(question);
+  }
+  ProfileOptions options{
+      .methods = {}, .answer_tokens = options_.check.answer_tokens, .label = context.label, .stop = {}};
+  const std::size_t questions = asked.questions.size();
+  SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(asked), questions, std::move(options)));
+  context.profiled = true;
+  context.new_questions = 0;
   return {};
 }
 
-void DriftWatch::plan_profile(Context& context) const {
-  for (const Method& method : engine_.cache().methods()) {
-    if (!method.is_full()) context.unprofiled.push_back(method.text());
+Status DriftWatch::go_on(const Stop& stop) {
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  const auto more = profiling_->step(stop);
+  stats_.profile_seconds += clock.now_s() - start_s;
+  if (!more) return std::unexpected(more.error());
+  if (!*more) {
+    ++stats_.profiled;
+    profiling_.reset();
   }
-}
-
-Status DriftWatch::profile(Context& context, const Stop& stop) {
-  const ProfileOptions options{.methods = {context.unprofiled.back()},
-                               .answer_tokens = options_.check.answer_tokens,
-                               .label = context.label,
-                               .stop = stop};
-  SHALE_ASSIGN(const ContextProfile profile, profile_context(engine_, context.asked, options));
-  stats_.profile_seconds += profile.seconds;
-  context.unprofiled.pop_back();
-  if (context.unprofiled.empty()) ++stats_.profiled;
   return {};
 }
 

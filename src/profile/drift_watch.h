@@ -1,8 +1,11 @@
-// Keeps profiles true while an engine serves.
+// What an engine measures of answers' quality while it has nothing else to do, in pieces that end when a request comes.
 //
-// What requests ask about a context is remembered; when the engine has nothing to do, contexts about which enough was
-// asked since the last look are looked at: where a profile no longer holds (drift.h), the context is profiled again on
-// these questions, method by method, so that little is lost when the next request comes.
+//   1. The prior of its model, once (prior.h).
+//   2. What requests ask about a context is remembered; where enough was asked since the last look, whether its profile
+//      still holds (drift.h). Where it does not, the context is profiled again on these questions.
+//   3. Contexts that were never profiled, those first whose profile is worth most: how often they are asked, times how
+//      little is known of them, times how much of the tiers they take. On what was asked about them and, up to a few
+//      questions, on what the model itself asks.
 //
 // A context is what a request stores in front of what it asks: a chat's system message, a completion's context. Turns
 // of a longer chat are none.
@@ -10,15 +13,19 @@
 
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "placement/placement.h"
 #include "profile/drift.h"
+#include "profile/prior.h"
 
 namespace shale {
 
 struct DriftWatchOptions {
-  bool profile_new = false;             // contexts that were never profiled, too
+  bool prior = true;                    // measure the prior
+  bool profile_new = true;              // contexts that were never profiled, too
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
   std::uint32_t questions_between = 4;  // different ones, since the last look
   std::uint32_t context_tokens_min = 128;
@@ -26,22 +33,24 @@ struct DriftWatchOptions {
 };
 
 struct DriftWatchStats {
-  std::uint64_t questions = 0;                // remembered
+  std::uint64_t questions = 0, written = 0;   // remembered; written by the model where too few were asked
+  std::uint64_t prior_texts = 0;              // measured for the prior
   std::uint64_t checks = 0, drifted = 0;      // looked at; of these, where the profile no longer held
   std::uint64_t profiled = 0;                 // contexts profiled, drifted or new
   std::uint64_t interrupted = 0, failed = 0;  // pieces of work that a request ended, or an error
-  double check_seconds = 0, profile_seconds = 0;
+  double prior_seconds = 0, check_seconds = 0, profile_seconds = 0;
 };
 
 // For the thread that owns the engine.
 class DriftWatch {
  public:
-  DriftWatch(const DriftWatchOptions& options, Engine& engine) : options_(options), engine_(engine) {}
+  // Does nothing where the engine's cache has no catalogue, or pages of int8.
+  DriftWatch(const DriftWatchOptions& options, Engine& engine);
 
-  // Remembers what is asked.
+  // Remembers what is asked, and gives back all pages. To be called before the engine takes the request.
   void on_request(const Request& request);
-  // A piece of work, where there is some: a check, or profiling with one method. False where there is none. Ends within
-  // a forward step, or an encoding, once `stop` says so. Only while no request is under way.
+  // A piece of work, where there is some. False where there is none. Ends within a forward step, or an encoding, once
+  // `stop` says so; what it had found out so far it keeps. Only while no request is under way.
   bool work(const Stop& stop);
   const DriftWatchStats& stats() const { return stats_; }
 
@@ -50,17 +59,29 @@ class DriftWatch {
     Hash128 run;
     AskedContext asked;
     std::string label;
-    std::uint32_t new_questions = 0;           // since the last look
-    std::vector<std::string> unprofiled = {};  // methods that are still to be measured
+    Frequency accesses;
+    std::uint32_t new_questions = 0;               // since the last look
+    std::optional<bool> profiled = {};             // nothing: not looked at
+    std::vector<std::vector<Token>> written = {};  // by the model
   };
 
+  Context* context_to_check();
+  Context* context_to_profile();
+  bool is_profiled(Context& context) const;
+  double worth(const Context& context) const;
+
+  Result<bool> measure_prior(const Stop& stop);
+  Status go_on(const Stop& stop);
   Status look(Context& context, const Stop& stop);
-  Status profile(Context& context, const Stop& stop);
-  void plan_profile(Context& context) const;
+  Status write(Context& context, const Stop& stop);
+  Status begin(Context& context);
 
   const DriftWatchOptions options_;
   Engine& engine_;
+  const bool able_;
   std::list<Context> contexts_;  // asked last first
+  std::optional<PriorMeasurement> prior_;
+  std::optional<ContextProfiling> profiling_;
   DriftWatchStats stats_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "engine/chunk.h"
 #include "engine/repetition.h"
+#include "engine/storing.h"
 #include "model/capture.h"
 
 namespace shale {
@@ -68,13 +69,14 @@ Result<ScorerNeeds> needs_of(const Cache& cache, std::span<const Method> methods
 }
 
 Result<ExactContext> exact_context(Engine& engine, std::span<const Token> context, const ScorerNeeds& needs,
-                                   const std::string& label, const Stop& stop) {
+                                   const ExactContextOptions& options, const Stop& stop) {
   Model& model = engine.model();
   Cache& cache = engine.cache();
   const auto tokens = static_cast<std::uint32_t>(context.size());
   ExactContext exact{Sequence(cache.pool()), {}};
   exact.run.tokens.assign(context.begin(), context.end());
-  exact.run.label = label;
+  exact.run.label = options.label;
+  exact.run.kind = kind_of(engine.tokenizer(), context);
   Observations& observations = exact.run.observations;
   ScorerNeeds of_computing = needs;
   of_computing.repeat_attention = false;
@@ -93,7 +95,7 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   if (const std::string missing = cache.missing(needs, tokens, observations); !missing.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the context cannot be ranked without {}", missing);
   }
-  if (cache.whole_blocks(tokens) == tokens) cache.store(exact.run, exact.sequence);
+  if (options.store && cache.whole_blocks(tokens) == tokens) cache.store(exact.run, exact.sequence);
   return exact;
 }
 

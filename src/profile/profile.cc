@@ -1,54 +1,53 @@
 #include "profile/profile.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
-#include "profile/exact_context.h"
-#include "profile/teacher.h"
+#include "engine/storing.h"
 
 namespace shale {
 namespace {
 
-class Profiler {
+// One method at all keeps.
+class MethodProfiler {
  public:
-  Profiler(Engine& engine, const ProfileOptions& options, std::span<const Method> methods, ExactContext exact,
-           std::span<const Reference> references, std::size_t counted)
+  MethodProfiler(Engine& engine, const ProfileOptions& options, ExactContext& exact,
+                 std::span<const Reference> references, std::size_t counted, const Stop& stop)
       : engine_(engine),
-        options_(options),
-        methods_(methods),
-        exact_(std::move(exact)),
+        exact_(exact),
         references_(references),
         counted_(counted),
-        batch_(engine.model(), references, options.stop) {}
+        stop_(stop),
+        batch_(engine.model(), references, stop) {
+    keeps_ = options.keeps;
+  }
 
-  Result<std::vector<ProfileRow>> run(const std::function<void(std::size_t, std::size_t)>& progress);
+  Result<std::vector<ProfileRow>> run(const Method& method, const std::function<void()>& on_row);
 
  private:
-  std::vector<double> keeps(const Method& method) const {
-    return method.scorer.empty() ? std::vector<double>{1.0} : options_.keeps;
-  }
-  Status add(const CompressedRun& run, double keep, ProfileRow& row, std::span<Divergence> results);
+  Status add(const CompressedRun& run, ProfileRow& row, std::span<Divergence> results);
   void average(ProfileRow& row, std::span<const Divergence> results) const;
 
   Engine& engine_;
-  const ProfileOptions& options_;
-  std::span<const Method> methods_;
-  ExactContext exact_;
+  ExactContext& exact_;
   std::span<const Reference> references_;
   std::size_t counted_;  // references whose results make the means; the rest are held out
+  const Stop& stop_;
+  std::vector<double> keeps_;
   ForcedBatch batch_;
 };
 
 // Decodes one configuration and has it asked with the batch; where the pool is too small for more, the batch runs
 // first.
-Status Profiler::add(const CompressedRun& run, double keep, ProfileRow& row, std::span<Divergence> results) {
+Status MethodProfiler::add(const CompressedRun& run, ProfileRow& row, std::span<Divergence> results) {
   Cache& cache = engine_.cache();
   Executor& executor = engine_.model().executor();
   const RealClock clock;
   for (;;) {
     Sequence sequence(cache.pool());
     const double start_s = clock.now_s();
-    Status status = cache.decompress(run, keep, sequence, executor);
+    Status status = cache.decompress(run, row.keep, sequence, executor);
     row.decode_s = clock.now_s() - start_s;
     if (status && !cache.make_room(batch_.slabs_needed())) {
       status =
@@ -65,7 +64,7 @@ Status Profiler::add(const CompressedRun& run, double keep, ProfileRow& row, std
   }
 }
 
-void Profiler::average(ProfileRow& row, std::span<const Divergence> results) const {
+void MethodProfiler::average(ProfileRow& row, std::span<const Divergence> results) const {
   for (const Divergence& one : results.first(counted_)) {
     row.agreement += one.agreement;
     row.kl += one.kl;
@@ -77,23 +76,19 @@ void Profiler::average(ProfileRow& row, std::span<const Divergence> results) con
   row.held_out.assign(held_out.begin(), held_out.end());
 }
 
-Result<std::vector<ProfileRow>> Profiler::run(const std::function<void(std::size_t, std::size_t)>& progress) {
+Result<std::vector<ProfileRow>> MethodProfiler::run(const Method& method, const std::function<void()>& on_row) {
+  const std::vector<double> keeps = method.scorer.empty() ? std::vector<double>{1.0} : keeps_;
+  std::vector<std::vector<Divergence>> results(keeps.size(), std::vector<Divergence>(references_.size()));
   std::vector<ProfileRow> rows;
-  for (const Method& method : methods_) {
-    for (const double keep : keeps(method)) rows.push_back({.method = method, .keep = keep, .held_out = {}});
-  }
-  std::vector<std::vector<Divergence>> results(rows.size(), std::vector<Divergence>(references_.size()));
-  CompressedRun run;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    SHALE_TRY(check_stop(options_.stop));
-    ProfileRow& row = rows[i];
-    if (i == 0 || row.method != rows[i - 1].method) {
-      SHALE_ASSIGN(run, engine_.cache().compress(exact_.run, row.method, exact_.sequence, engine_.model().executor()));
-    }
+  SHALE_ASSIGN(const CompressedRun run,
+               engine_.cache().compress(exact_.run, method, exact_.sequence, engine_.model().executor()));
+  for (std::size_t i = 0; i < keeps.size(); ++i) {
+    SHALE_TRY(check_stop(stop_));
+    ProfileRow& row = rows.emplace_back(ProfileRow{.method = method, .keep = keeps[i], .held_out = {}});
     row.bytes = run.bytes_for(row.keep);
-    SHALE_TRY(add(run, row.keep, row, results[i]));
+    SHALE_TRY(add(run, row, results[i]));
     if (batch_.full()) SHALE_TRY(batch_.run());
-    if (progress) progress(i + 1, rows.size());
+    on_row();
   }
   SHALE_TRY(batch_.run());
   for (std::size_t i = 0; i < rows.size(); ++i) average(rows[i], results[i]);
@@ -141,49 +136,104 @@ Status record_questions(Cache& cache, const ContextProfile& profile) {
   return {};
 }
 
-Status record_rows(Cache& cache, const ContextProfile& profile) {
-  Catalogue* catalogue = cache.catalogue();
-  if (!catalogue) return {};
-  for (const ProfileRow& row : profile.rows) {
-    cache.costs().decoded(row.method.quantizer, row.bytes, row.decode_s);
-    if (row.method.is_full()) continue;  // what quality is measured against
-    SHALE_TRY(catalogue->record_quality({.key = profile.run,
-                                         .method = row.method,
-                                         .keep = row.keep,
-                                         .agreement = row.agreement,
-                                         .kl = row.kl,
-                                         .questions = row.questions}));
+// The last of the context's questions, from `counted` on, are held out.
+Result<ContextProfile> measure(Engine& engine, AskedContext context, std::size_t counted, const ProfileOptions& options,
+                               const std::function<void(std::size_t, std::size_t)>& progress) {
+  SHALE_ASSIGN(ContextProfiling profiling, ContextProfiling::begin(engine, std::move(context), counted, options));
+  for (bool more = true; more;) {
+    SHALE_ASSIGN(more, profiling.step({}, progress));
+  }
+  return profiling.profile();
+}
+
+}  // namespace
+
+ContextProfiling::ContextProfiling(Engine& engine, AskedContext context, std::size_t counted, ProfileOptions options)
+    : engine_(&engine), context_(std::move(context)), counted_(counted), options_(std::move(options)) {}
+
+Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext context, std::size_t counted,
+                                                 ProfileOptions options) {
+  Cache& cache = engine.cache();
+  ContextProfiling profiling(engine, std::move(context), counted, std::move(options));
+  AskedContext& whole = profiling.context_;
+  SHALE_TRY(keep_whole_blocks(whole, cache.block_tokens()));
+  SHALE_ASSIGN(profiling.methods_, methods_to_measure(cache, profiling.options_.methods));
+  SHALE_ASSIGN(profiling.needs_, needs_of(cache, profiling.methods_));
+  profiling.profile_.run = cache.run_of(whole.tokens);
+  profiling.profile_.tokens = static_cast<std::uint32_t>(whole.tokens.size());
+  return profiling;
+}
+
+std::size_t ContextProfiling::configurations(const Method& method) const {
+  return method.scorer.empty() ? 1 : options_.keeps.size();
+}
+
+// The context, and the full cache's answers where they are not known yet.
+Status ContextProfiling::prepare(const Stop& stop) {
+  SHALE_ASSIGN(exact_, exact_context(*engine_, context_.tokens, needs_, {options_.label, options_.store}, stop));
+  if (!references_.empty()) return {};
+  std::uint32_t slabs = 0;
+  for (const auto& question : context_.questions) {
+    const std::size_t tokens = question.size() + options_.answer_tokens;
+    slabs += engine_->cache().pool().shape().pages_for(static_cast<std::uint32_t>(tokens)) + 1;
+  }
+  static_cast<void>(engine_->cache().make_room(slabs));
+  SHALE_ASSIGN(references_, answer_questions(engine_->model(), engine_->tokenizer(), exact_->sequence,
+                                             context_.questions, std::max(options_.answer_tokens, 1U), stop));
+  for (std::size_t i = counted_; i < references_.size(); ++i) {
+    profile_.held_out_answers.push_back(engine_->tokenizer().text(references_[i].answer));
   }
   return {};
 }
 
-// The last of the context's questions, from `counted` on, are held out.
-Result<ContextProfile> measure(Engine& engine, const AskedContext& context, std::size_t counted,
-                               const ProfileOptions& options,
-                               const std::function<void(std::size_t, std::size_t)>& progress) {
-  const RealClock clock;
-  const double start_s = clock.now_s();
-  Cache& cache = engine.cache();
-  AskedContext whole = context;
-  SHALE_TRY(keep_whole_blocks(whole, cache.block_tokens()));
-  SHALE_ASSIGN(const std::vector<Method> methods, methods_to_measure(cache, options.methods));
-  SHALE_ASSIGN(const ScorerNeeds needs, needs_of(cache, methods));
-  SHALE_ASSIGN(ExactContext exact, exact_context(engine, whole.tokens, needs, options.label, options.stop));
-  SHALE_ASSIGN(const std::vector<Reference> references,
-               answer_questions(engine.model(), engine.tokenizer(), exact.sequence, whole.questions,
-                                std::max(options.answer_tokens, 1U), options.stop));
-  ContextProfile profile{.run = cache.run_of(whole.tokens), .tokens = static_cast<std::uint32_t>(whole.tokens.size())};
-  for (std::size_t i = counted; i < references.size(); ++i) {
-    profile.held_out_answers.push_back(engine.tokenizer().text(references[i].answer));
-  }
-  Profiler profiler(engine, options, methods, std::move(exact), references, counted);
-  SHALE_ASSIGN(profile.rows, profiler.run(progress));
-  SHALE_TRY(record_rows(cache, profile));
-  profile.seconds = clock.now_s() - start_s;
-  return profile;
+Status ContextProfiling::record(std::span<const ProfileRow> rows) {
+  Cache& cache = engine_->cache();
+  Catalogue* catalogue = cache.catalogue();
+  if (!catalogue) return {};
+  return catalogue->together([&]() -> Status {
+    SHALE_TRY(catalogue->record_kind(profile_.run, kind_of(engine_->tokenizer(), context_.tokens)));
+    for (const ProfileRow& row : rows) {
+      cache.costs().decoded(row.method.quantizer, row.bytes, row.decode_s);
+      if (row.method.is_full()) continue;  // what quality is measured against
+      SHALE_TRY(catalogue->record_quality({.key = profile_.run,
+                                           .method = row.method,
+                                           .keep = row.keep,
+                                           .agreement = row.agreement,
+                                           .kl = row.kl,
+                                           .questions = row.questions}));
+    }
+    return {};
+  });
 }
 
-}  // namespace
+Status ContextProfiling::measure(const Method& method, const Stop& stop,
+                                 const std::function<void(std::size_t, std::size_t)>& progress) {
+  std::size_t total = 0, done = done_;
+  for (const Method& each : methods_) total += configurations(each);
+  MethodProfiler profiler(*engine_, options_, *exact_, references_, counted_, stop);
+  SHALE_ASSIGN(std::vector<ProfileRow> rows, profiler.run(method, [&] {
+    if (progress) progress(++done, total);
+  }));
+  SHALE_TRY(record(rows));
+  done_ += rows.size();
+  std::ranges::move(rows, std::back_inserter(profile_.rows));
+  return {};
+}
+
+Result<bool> ContextProfiling::step(const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress) {
+  const Stop either = [&] { return (stop && stop()) || (options_.stop && options_.stop()); };
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  SHALE_TRY(check_stop(either));
+  const bool first = references_.empty();
+  if (!exact_) SHALE_TRY(prepare(either));
+  if (!first) {
+    SHALE_TRY(measure(methods_[next_method_], either, progress));
+    ++next_method_;
+  }
+  profile_.seconds += clock.now_s() - start_s;
+  return next_method_ < methods_.size();
+}
 
 Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,
                                        const ProfileOptions& options,

@@ -8,15 +8,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "profile/divergence.h"
+#include "profile/exact_context.h"
 #include "profile/feed.h"
 #include "profile/prompt.h"
 #include "profile/questions.h"
+#include "profile/teacher.h"
 
 namespace shale {
 
@@ -28,6 +31,7 @@ struct ProfileOptions {
   // Asked too, but kept out of the means and of the catalogue: to see how well a profile predicts.
   std::vector<std::string> held_out = {};
   std::string label = {};  // for people
+  bool store = true;       // the context is stored where it had to be computed
   Stop stop = {};
 };
 
@@ -63,5 +67,40 @@ Result<ContextProfile> profile_context(Engine& engine, std::string_view context,
 
 // The same of what was tokenised already, on its questions, which are not recorded.
 Result<ContextProfile> profile_context(Engine& engine, const AskedContext& context, const ProfileOptions& options);
+
+// The same in pieces, for an engine that has nothing else to do: between two pieces the engine may be used by others.
+class ContextProfiling {
+ public:
+  // Asks all questions of the context, of which there is at least one; the last ones, from `counted` on, are held out.
+  // kInvalidArgument for unknown methods, and for a context of less than a block.
+  static Result<ContextProfiling> begin(Engine& engine, AskedContext context, std::size_t counted,
+                                        ProfileOptions options);
+
+  // The next piece: the full cache's answers, or one method at all keeps, which is then recorded. False
+  // when all is done. Other errors end the profile, but kCancelled, once `stop` or the options' says so, the piece
+  // alone: it begins again with the next call.
+  Result<bool> step(const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress = {});
+  // Gives back the pages that it holds between pieces. The next piece begins with computing the context again.
+  void let_go() { exact_.reset(); }
+  const ContextProfile& profile() const { return profile_; }
+
+ private:
+  ContextProfiling(Engine& engine, AskedContext context, std::size_t counted, ProfileOptions options);
+  Status prepare(const Stop& stop);
+  Status measure(const Method& method, const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress);
+  Status record(std::span<const ProfileRow> rows);
+  std::size_t configurations(const Method& method) const;
+
+  Engine* engine_;
+  AskedContext context_;
+  std::size_t counted_;
+  ProfileOptions options_;
+  std::vector<Method> methods_;
+  ScorerNeeds needs_;
+  std::optional<ExactContext> exact_;
+  std::vector<Reference> references_;
+  std::size_t next_method_ = 0, done_ = 0;  // methods, configurations
+  ContextProfile profile_;
+};
 
 }  // namespace shale

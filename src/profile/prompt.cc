@@ -1,6 +1,10 @@
 #include "profile/prompt.h"
 
+#include <algorithm>
+#include <ranges>
 #include <string>
+
+#include "engine/chat_prompt.h"
 
 namespace shale {
 namespace {
@@ -70,6 +74,25 @@ Status keep_whole_blocks(AskedContext& context, std::uint32_t block_tokens) {
   for (auto& question : context.questions) question.insert(question.begin(), rest, context.tokens.end());
   context.tokens.erase(rest, context.tokens.end());
   return {};
+}
+
+std::vector<Token> phrase_like(const Tokenizer& tokenizer, std::span<const Token> asked, std::string_view question) {
+  // What follows a system message.
+  const auto turn = [&](std::string_view said) {
+    const std::vector<ChatMessage> messages = {{.role = "system", .content = "Context."},
+                                               {.role = "user", .content = std::string(said)}};
+    const auto segments = chat_prompt(tokenizer, messages, 0);
+    return segments && segments->size() == 2 ? segments->back().tokens : std::vector<Token>();
+  };
+  const std::vector<Token> one = turn("What?"), other = turn("A few more words");
+  const auto head = std::ranges::mismatch(one, other).in1 - one.begin();
+  const auto tail = std::ranges::mismatch(one | std::views::reverse, other | std::views::reverse).in1 - one.rbegin();
+  const auto begins = std::span(one).first(static_cast<std::size_t>(head));
+  const auto ends = std::span(one).last(static_cast<std::size_t>(tail));
+  const bool is_turn = !one.empty() && asked.size() >= begins.size() + ends.size() &&
+                       std::ranges::equal(asked.first(begins.size()), begins) &&
+                       std::ranges::equal(asked.last(ends.size()), ends);
+  return is_turn ? turn(question) : tokenizer.tokenize("\n\n" + std::string(question) + "\n", false);
 }
 
 Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions) {

@@ -35,6 +35,10 @@ struct AskedContext {
 // are stored, and compressed. kInvalidArgument for a context that has none.
 Status keep_whole_blocks(AskedContext& context, std::uint32_t block_tokens);
 
+// A question as the tokens of `asked` were one that followed a stored context: a user's turn of the model's chat
+// template where that was one, else text behind an empty line.
+std::vector<Token> phrase_like(const Tokenizer& tokenizer, std::span<const Token> asked, std::string_view question);
+
 // As make_prompt puts them.
 Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions);
 

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "profile/prompt.h"
+#include "profile/teacher.h"
 
 namespace shale {
 namespace {
@@ -126,19 +127,48 @@ std::vector<std::string_view> pick_paragraphs(std::string_view text, std::size_t
   return picked;
 }
 
-Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count) {
+namespace {
+
+// What the model writes about each paragraph, as many together as the pool has room for.
+Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std::string_view> paragraphs,
+                                             const Stop& stop) {
+  Cache& cache = engine.cache();
+  const PageShape shape = cache.pool().shape();
+  const Sequence nothing(cache.pool());
+  std::vector<std::string> written;
+  for (std::size_t first = 0; first < paragraphs.size();) {
+    std::vector<std::vector<Token>> prompts;
+    std::uint32_t slabs = 0;
+    for (std::size_t i = first; i < paragraphs.size(); ++i) {
+      const std::string paragraph = single_spaced(shortened(paragraphs[i], kParagraphBytesMax));
+      SHALE_ASSIGN(PromptParts prompt, make_prompt(engine.tokenizer(), paragraph, kRequest));
+      prompt.context.insert(prompt.context.end(), prompt.question.begin(), prompt.question.end());
+      slabs += shape.pages_for(static_cast<std::uint32_t>(prompt.context.size()) + kTokensMax) + 1;
+      if (!cache.make_room(slabs) && !prompts.empty()) break;
+      prompts.push_back(std::move(prompt.context));
+    }
+    std::vector<Asked> asked;
+    for (const auto& prompt : prompts) asked.push_back({&nothing, prompt});
+    SHALE_ASSIGN(auto answers, greedy_answers(engine.model(), engine.tokenizer(), asked, kTokensMax, stop));
+    for (auto& answer : answers) {
+      if (engine.tokenizer().ends_turn(answer.back())) answer.pop_back();
+      written.push_back(engine.tokenizer().text(answer));
+    }
+    first += prompts.size();
+  }
+  return written;
+}
+
+}  // namespace
+
+Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count,
+                                         const Stop& stop) {
+  const std::vector<std::string_view> paragraphs = pick_paragraphs(context, count);
+  SHALE_ASSIGN(const std::vector<std::string> texts, write_about(engine, paragraphs, stop));
   WrittenQuestions written;
-  for (std::string_view paragraph : pick_paragraphs(context, count)) {
-    SHALE_ASSIGN(const PromptParts prompt,
-                 make_prompt(engine.tokenizer(), single_spaced(shortened(paragraph, kParagraphBytesMax)), kRequest));
-    Request request;
-    request.segments = {{prompt.context, false, {}}, {prompt.question, false, {}}};
-    request.max_tokens = kTokensMax;
-    request.use_cache = false;
-    const Response response = engine.run(std::move(request));
-    if (response.error) return std::unexpected(*response.error);
-    std::string question = first_question(response.text);
-    if (is_about(question, paragraph)) written.by_model += add_if_new(written.questions, std::move(question));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    std::string question = first_question(texts[i]);
+    if (is_about(question, paragraphs[i])) written.by_model += add_if_new(written.questions, std::move(question));
   }
   for (std::string_view generic : kGenericQuestions) {
     if (written.questions.size() < count) add_if_new(written.questions, std::string(generic));

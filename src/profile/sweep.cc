@@ -247,9 +247,9 @@ Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, 
   const auto asked = std::span(whole.questions).first(questions), probe = std::span(whole.questions).subspan(questions);
   const auto tokens = static_cast<std::uint32_t>(whole.tokens.size());
   sweep.full_bytes = tokens * engine.model().page_shape().token_bytes();
-  SHALE_ASSIGN(
-      const ExactContext exact,
-      exact_context(engine, whole.tokens, options.question_seen ? ScorerNeeds{} : needs, options.label, options.stop));
+  SHALE_ASSIGN(const ExactContext exact,
+               exact_context(engine, whole.tokens, options.question_seen ? ScorerNeeds{} : needs, {options.label},
+                             options.stop));
   const double answering_s = clock.now_s();
   SHALE_ASSIGN(const auto references, answer_questions(engine.model(), engine.tokenizer(), exact.sequence, asked,
                                                        options.answer_tokens, options.stop));
@@ -268,7 +268,7 @@ Result<ContextSweep> sweep_context(Engine& engine, const AskedContext& context, 
     if (options.question_seen) {
       std::vector<Token> both = whole.tokens;
       both.insert(both.end(), asked[group].begin(), asked[group].end());
-      SHALE_ASSIGN(seen, exact_context(engine, both, needs, options.label, options.stop));
+      SHALE_ASSIGN(seen, exact_context(engine, both, needs, {options.label}, options.stop));
     }
     Sweeper sweeper(engine, options, seen ? *seen : exact, tokens, std::span(references).subspan(first, count),
                     asked.subspan(first, count));

@@ -113,12 +113,15 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
 
 void write_watch(Writer& to, const DriftWatchStats& watch) {
   to.counter("shale_profile_questions_total", watch.questions, "Questions remembered about contexts.");
+  to.counter("shale_profile_questions_written_total", watch.written, "Questions that the model wrote for profiles.");
+  to.counter("shale_prior_texts_total", watch.prior_texts, "Texts measured for the prior of the model.");
   to.counter("shale_drift_checks_total", watch.checks, "Profiles that were checked on what was asked since.");
   to.counter("shale_drift_found_total", watch.drifted, "Profiles that no longer held.");
   to.counter("shale_contexts_profiled_total", watch.profiled, "Contexts that were profiled.");
   to.counter("shale_profile_interrupted_total", watch.interrupted, "Checks and profiles that a request interrupted.");
   to.counter("shale_profile_failed_total", watch.failed, "Checks and profiles that failed.");
   to.head("shale_profile_seconds_total", "counter", "Seconds spent on contexts while no request was under way.");
+  to.sample(watch.prior_seconds, "work=\"prior\"");
   to.sample(watch.check_seconds, "work=\"check\"");
   to.sample(watch.profile_seconds, "work=\"profile\"");
 }

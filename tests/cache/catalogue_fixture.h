@@ -11,9 +11,9 @@
 namespace shale {
 
 inline constexpr Hash128 kModel{1, 1}, kOtherModel{2, 2};
-inline constexpr Hash128 kFirst{3, 3}, kSecond{4, 4}, kUnknown{5, 5};
+inline constexpr Hash128 kFirst{3, 3}, kSecond{4, 4}, kUnknown{5, 5}, kThird{6, 6};
 inline constexpr double kHalfLifeS = 600;
-inline const Method kKeydiff{"keydiff", "none"};
+inline const Method kKeydiff{"keydiff", "none"}, kInt8{"", "int8"};
 
 inline double wall_s = 0;
 inline double test_wall_s() { return wall_s; }

@@ -105,20 +105,22 @@ TEST_F(CatalogueTest, QualityIsTheEntrysOwnElseAFlaggedMeanElseUnknown) {
   const auto catalogue = open();
   ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
   ASSERT_TRUE(catalogue->record_quality({.key = kSecond, .method = kKeydiff, .keep = 0.5, .agreement = 0.6}));
+  EXPECT_FALSE(catalogue->quality_for(kUnknown, kKeydiff, 0.5)) << "two say nothing about others";
+  ASSERT_TRUE(catalogue->record_quality({.key = kThird, .method = kKeydiff, .keep = 0.5, .agreement = 0.7}));
   const auto own = catalogue->quality_for(kFirst, kKeydiff, 0.5);
   EXPECT_EQ(own->quality, 0.8);
-  EXPECT_FALSE(own->prior);
+  EXPECT_FALSE(own->prior());
   const auto prior = catalogue->quality_for(kUnknown, kKeydiff, 0.5);
-  EXPECT_DOUBLE_EQ(prior->quality, 0.7);
-  EXPECT_TRUE(prior->prior);
-  EXPECT_EQ(prior->entries, 2u);
+  EXPECT_NEAR(prior->quality, 0.7, 1e-12);
+  EXPECT_TRUE(prior->prior());
+  EXPECT_EQ(prior->entries, 3u);
   EXPECT_FALSE(catalogue->quality_for(kFirst, kKeydiff, 0.25));
   EXPECT_FALSE(catalogue->quality_for(kFirst, Method{"keydiff", "int8"}, 0.5));
   EXPECT_EQ(catalogue->quality_for(kUnknown, Method::full(), 1)->quality, 1);
 
   // Measured again: replaced, in the mean too.
   ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.4}));
-  EXPECT_DOUBLE_EQ(catalogue->quality_for(kUnknown, kKeydiff, 0.5)->quality, 0.5);
+  EXPECT_DOUBLE_EQ(catalogue->quality_for(kUnknown, kKeydiff, 0.5)->quality, 1.7 / 3);
   EXPECT_EQ(catalogue->qualities(kFirst)->size(), 1u);
 }
 
@@ -134,7 +136,6 @@ TEST_F(CatalogueTest, ExpectedQualityIsDrawnTowardOtherEntriesByFewQuestions) {
     EXPECT_DOUBLE_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->expected, 0.7);
     EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.9);
     EXPECT_NEAR(catalogue->quality_for(kSecond, kKeydiff, 0.5)->expected, 0.6, 0.01) << "many questions stand";
-    EXPECT_DOUBLE_EQ(catalogue->quality_for(kUnknown, kKeydiff, 0.5)->expected, 0.75);
     catalogue.reset();
     catalogue = open();
   }
@@ -153,6 +154,48 @@ TEST_F(CatalogueTest, QualitySurvivesRestartWithEverythingMeasured) {
   EXPECT_EQ(rows->at(0).kl, 0.3);
   EXPECT_EQ(rows->at(0).questions, 4u);
   EXPECT_DOUBLE_EQ(rows->at(0).age_s, 5);
+}
+
+TEST_F(CatalogueTest, KindsOfContextsSurviveRestart) {
+  {
+    const auto catalogue = open();
+    ASSERT_TRUE(catalogue->record_kind(kFirst, ContextKind::kCode));
+    catalogue->describe(kSecond, ContextKind::kDialogue, 500);
+    EXPECT_EQ(catalogue->kind(kSecond), ContextKind::kDialogue);
+  }
+  const auto catalogue = open();
+  EXPECT_EQ(catalogue->kind(kFirst), ContextKind::kCode);
+  EXPECT_FALSE(catalogue->kind(kSecond)) << "known to that process alone";
+  ASSERT_TRUE(catalogue->forget(kFirst));
+  EXPECT_FALSE(catalogue->kind(kFirst));
+  EXPECT_FALSE(open()->kind(kFirst));
+}
+
+// What another process records does not lose what this one knows of its contexts.
+TEST_F(CatalogueTest, RefreshingKeepsWhatContextsAreLike) {
+  const auto one = open(), other = open();
+  one->describe(kUnknown, ContextKind::kCode, 1000);
+  one->bound_error(kUnknown, kInt8, 0.01);
+  for (const Hash128& key : {kFirst, kSecond, kThird}) {
+    ASSERT_TRUE(other->record_quality({.key = key, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
+  }
+  ASSERT_TRUE(one->refresh());
+  EXPECT_EQ(one->kind(kUnknown), ContextKind::kCode);
+  EXPECT_EQ(one->quality_for(kUnknown, kKeydiff, 0.5)->source, QualitySource::kPrior);
+  EXPECT_EQ(one->quality_for(kUnknown, kInt8, 1)->source, QualitySource::kBound);
+}
+
+TEST(CatalogueInMemory, KnowsTheSameUntilItEnds) {
+  {
+    const auto catalogue = Catalogue::open_in_memory(kModel).value();
+    ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
+    ASSERT_TRUE(catalogue->record_entry({.key = kFirst, .tokens = 7}, kHalfLifeS));
+    ASSERT_TRUE(catalogue->refresh());
+    EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.8);
+    EXPECT_EQ(catalogue->entry(kFirst)->tokens, 7u);
+  }
+  const auto next = Catalogue::open_in_memory(kModel).value();
+  EXPECT_FALSE(next->quality_for(kFirst, kKeydiff, 0.5));
 }
 
 TEST_F(CatalogueTest, ModelsDoNotSeeEachOther) {
@@ -179,7 +222,7 @@ TEST_F(CatalogueTest, ForgetsAllOfAnEntry) {
   EXPECT_FALSE(catalogue->entry(kFirst));
   EXPECT_TRUE(catalogue->qualities(kFirst)->empty());
   EXPECT_TRUE(catalogue->questions(kFirst)->empty());
-  EXPECT_TRUE(catalogue->quality_for(kFirst, kKeydiff, 0.5)->prior);
+  EXPECT_FALSE(catalogue->quality_for(kFirst, kKeydiff, 0.5));
   EXPECT_TRUE(catalogue->entry(kSecond));
   EXPECT_EQ(catalogue->questions(kSecond)->size(), 1u);
 }

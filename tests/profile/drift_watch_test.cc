@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "profile/prior_texts.h"
 #include "profile/profile.h"
 #include "support/engine_bench.h"
 
@@ -17,6 +18,8 @@ class DriftWatchTest : public ::testing::Test {
     bench_.open_tiny();
     context_ = bench_.tokenizer->tokenize(testing::sentences(200), false);
     options_.check.answer_tokens = 8;
+    options_.prior = false;
+    options_.profile_new = false;
   }
 
   Request ask(const std::string& question) {
@@ -90,16 +93,80 @@ TEST_F(DriftWatchTest, ProfilesAgainWhatNoLongerHolds) {
 TEST_F(DriftWatchTest, ProfilesNewContextsWhereToldTo) {
   DriftWatch drifted_alone(options_, *bench_.engine);
   ask_several(drifted_alone, "why", 4);
-  EXPECT_EQ(work_all(drifted_alone), 1);
+  EXPECT_FALSE(drifted_alone.work(kNever));
   EXPECT_THAT(profiled(), ::testing::IsEmpty());
 
   options_.profile_new = true;
   DriftWatch all(options_, *bench_.engine);
-  ask_several(all, "why", 4);
+  ask_several(all, "why", 1);
   work_all(all);
   EXPECT_EQ(all.stats().checks, 0u);
-  EXPECT_EQ(all.stats().profiled, 1u);
+  EXPECT_EQ(all.stats().profiled, 1u) << "one question is enough";
+  EXPECT_EQ(all.stats().failed, 0u);
   EXPECT_THAT(profiled(), ::testing::SizeIs(::testing::Ge(bench_.cache->methods().size() - 1)));
+  for (const QualityRecord& row : profiled()) EXPECT_EQ(row.questions, options_.check.questions_max);
+  EXPECT_FALSE(all.work(kNever));
+}
+
+// Two contexts alike but for how often they are asked: the one asked more is profiled first.
+TEST_F(DriftWatchTest, BeginsWhereAProfileIsWorthMost) {
+  options_.profile_new = true;
+  DriftWatch watch(options_, *bench_.engine);
+  const std::vector<Token> rare = context_;
+  watch.on_request(ask("who"));
+  context_.front() = 7;
+  for (int i = 0; i < 3; ++i) watch.on_request(ask("who"));
+  std::swap(context_.front(), const_cast<Token&>(rare.front()));
+  watch.on_request(ask("who"));  // the last one asked
+  const Hash128 often = [&] {
+    auto tokens = context_;
+    tokens.front() = 7;
+    return bench_.cache->run_of(tokens);
+  }();
+  while (watch.stats().profiled == 0) ASSERT_TRUE(watch.work(kNever));
+  EXPECT_FALSE(catalogue().qualities(often)->empty());
+  EXPECT_TRUE(profiled().empty());
+  work_all(watch);
+  EXPECT_EQ(watch.stats().profiled, 2u);
+}
+
+TEST_F(DriftWatchTest, MeasuresThePriorFirstAndOnce) {
+  options_.prior = true;
+  options_.profile_new = true;
+  DriftWatch watch(options_, *bench_.engine);
+  ask_several(watch, "why", 1);
+  const auto knorm = Method::parse("knorm").value();
+  const Hash128 unknown{1, 2};
+  EXPECT_FALSE(catalogue().quality_for(unknown, knorm, 0.5));
+  while (watch.stats().profiled == 0) ASSERT_TRUE(watch.work(kNever));
+  EXPECT_EQ(watch.stats().prior_texts, prior_texts().size());
+  EXPECT_EQ(watch.stats().failed, 0u);
+  EXPECT_GT(watch.stats().prior_seconds, 0);
+  const auto expected = catalogue().quality_for(unknown, knorm, 0.5);
+  ASSERT_TRUE(expected);
+  EXPECT_EQ(expected->source, QualitySource::kPrior);
+  EXPECT_EQ(expected->entries, prior_texts().size() + 1);
+  bench_.cache->drain(bench_.model->executor());
+  std::size_t stored = 0;
+  bench_.cache->store().for_each_extent([&](const StoreExtent& extent) { stored += extent.run != unknown; });
+  EXPECT_EQ(stored, 1u) << "the context, and none of the texts";
+
+  DriftWatch later(options_, *bench_.engine);
+  EXPECT_FALSE(later.work(kNever)) << "the catalogue knows the prior";
+}
+
+// However little time there is between two requests, as long as it is enough for a piece.
+TEST_F(DriftWatchTest, ThePriorSurvivesInterruptions) {
+  options_.prior = true;
+  DriftWatch watch(options_, *bench_.engine);
+  int looks = 0;
+  for (int patience = 0; watch.stats().prior_texts < 1; ++patience) {
+    ASSERT_LT(++looks, 1000);
+    watch.work([&, left = patience % 50]() mutable { return left-- <= 0; });
+    ask_several(watch, "why", 1);
+  }
+  EXPECT_GT(watch.stats().interrupted, 10u);
+  EXPECT_EQ(watch.stats().failed, 0u);
 }
 
 TEST_F(DriftWatchTest, StopsAndBeginsAnew) {
@@ -135,12 +202,14 @@ TEST_F(DriftWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {
   EXPECT_EQ(watch.stats().questions, 0u);
 
   options_.contexts_max = 2;
+  options_.profile_new = true;
   DriftWatch two(options_, *bench_.engine);
   for (Token first = 0; first < 5; ++first) {
     context_.front() = first;
     two.on_request(ask("why"));
   }
-  EXPECT_EQ(work_all(two), 2);
+  work_all(two);
+  EXPECT_EQ(two.stats().profiled, 2u);
 }
 
 TEST_F(DriftWatchTest, GivesUpWhatFails) {

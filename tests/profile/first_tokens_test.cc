@@ -34,7 +34,7 @@ class FirstTokens : public ::testing::Test {
     ASSERT_TRUE(keep_whole_blocks(asked, bench_.cache->block_tokens()));
     tokens_ = std::move(asked.tokens);
     questions_ = std::move(asked.questions);
-    exact_.emplace(exact_context(*bench_.engine, tokens_, needs, "test").value());
+    exact_.emplace(exact_context(*bench_.engine, tokens_, needs, {"test"}).value());
     references_ = answer_questions(*bench_.model, *bench_.tokenizer, exact_->sequence, questions_, 12).value();
   }
 

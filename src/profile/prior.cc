@@ -1,0 +1,63 @@
+#include "profile/prior.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "profile/prior_texts.h"
+
+namespace shale {
+
+Result<AskedContext> prior_text(const Tokenizer& tokenizer, std::size_t index) {
+  const PriorText& text = prior_texts()[index];
+  const std::vector<std::string> questions(text.questions.begin(), text.questions.end());
+  return ask(tokenizer, text.text, questions);
+}
+
+PriorMeasurement::PriorMeasurement(Engine& engine, PriorOptions options)
+    : engine_(engine), options_(std::move(options)) {
+  if (!options_.methods.empty()) return;
+  for (const Method& method : engine.cache().methods()) {
+    if (!method.is_full()) options_.methods.push_back(method.text());
+  }
+}
+
+Result<std::vector<std::string>> PriorMeasurement::lacking(const AskedContext& text) const {
+  Cache& cache = engine_.cache();
+  SHALE_ASSIGN(const auto rows, cache.catalogue()->qualities(cache.run_of(text.tokens)));
+  std::vector<std::string> methods = options_.methods;
+  std::erase_if(methods, [&](const std::string& method) {
+    return std::ranges::any_of(rows, [&](const QualityRecord& row) { return row.method.text() == method; });
+  });
+  return methods;
+}
+
+// Begins with the text; nothing where the catalogue lacks nothing of it.
+Status PriorMeasurement::begin(std::size_t index) {
+  SHALE_ASSIGN(AskedContext text, prior_text(engine_.tokenizer(), index));
+  SHALE_ASSIGN(std::vector<std::string> methods, lacking(text));
+  if (methods.empty()) return {};
+  const std::size_t questions = text.questions.size();
+  ProfileOptions options{
+      .methods = std::move(methods), .answer_tokens = options_.answer_tokens, .label = {}, .store = false, .stop = {}};
+  SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(text), questions, std::move(options)));
+  return {};
+}
+
+Result<bool> PriorMeasurement::step(const Stop& stop) {
+  while (!profiling_) {
+    if (next_ == prior_texts().size()) return false;
+    SHALE_TRY(begin(next_++));
+  }
+  auto more = profiling_->step(stop);
+  if (!more && more.error().code == ErrorCode::kCancelled) return more;
+  if (!more || !*more) profiling_.reset();
+  if (!more) return more;
+  measured_ += !*more;
+  return true;
+}
+
+void PriorMeasurement::let_go() {
+  if (profiling_) profiling_->let_go();
+}
+
+}  // namespace shale
