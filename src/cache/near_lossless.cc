@@ -40,17 +40,17 @@ std::optional<double> coding_error(const Sequence& sequence, std::uint32_t first
   std::vector<Half> keys(std::size_t{shape.head_dim} * sample), values(keys.size());
   std::vector<std::uint32_t> all(sample);
   std::iota(all.begin(), all.end(), 0);
-  double worst = 0;
+  double squared = 0;
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
     const std::uint32_t head = layer % shape.kv_heads;
     gather_tokens(pages.head(layer, head).pages, shape, tokens - sample, sample,
                   {keys.data(), values.data(), sample, sample, shape.head_dim}, 0);
     const HeadDistortion distortion({keys.data(), values.data(), sample, sample, shape.head_dim},
                                     queries_of(observations, layer, head));
-    const double squared = distortion.coded(all, quantizer.of_head(layer * shape.kv_heads + head));
-    worst = std::max(worst, squared);
+    const HeadDistortion::Coded coded{all, &quantizer.of_head(layer * shape.kv_heads + head)};
+    squared += distortion.measured({&coded, 1});
   }
-  return std::sqrt(worst);
+  return std::sqrt(squared / shape.layers);
 }
 
 }  // namespace shale
