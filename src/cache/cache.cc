@@ -88,7 +88,8 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
     placement.methods.assign(methods.begin() + 1, methods.end());
     placement.quality = [this](const Hash128& run, const Method& method, double keep) -> std::optional<double> {
       const auto known = catalogue->quality_for(run, method, keep);
-      return known ? std::optional(known->expected) : std::nullopt;
+      if (!known || known->expected < options.quality_floor) return std::nullopt;
+      return known->expected;
     };
   }
   SHALE_ASSIGN(store, Store::open(std::move(store_options), std::move(with), clock));

@@ -55,6 +55,9 @@ struct CacheOptions {
   std::string eviction = "lru";  // of the pool's prefix tree
   double alpha = 1.0;            // seconds of waiting that one unit of quality is worth
   double frequency_half_life_s = 600;
+  // Where less is expected of answers, in agreement, the planner compresses nothing so far. A method that a request
+  // names is not its choice.
+  double quality_floor = 0;
   // What the planner may choose from, besides `full`.
   std::vector<std::string> methods = {"knorm", "keydiff", "snapkv", "int8", "kivi4", "keydiff+int8", "snapkv+int8"};
   ScorerOptions scorers;

@@ -9,15 +9,18 @@
 #include <map>
 #include <tuple>
 
+#include "cache/context_kind.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_registry.h"
+#include "cli/prediction_report.h"
 #include "cli/quality_contexts.h"
 #include "cli/quality_report.h"
 #include "cli/serving.h"
 #include "cli/text_file.h"
 #include "codec/quantizer.h"
 #include "model/sentence_encoder.h"
+#include "profile/prior_texts.h"
 #include "profile/sweep.h"
 #include "profile/text_metrics.h"
 #include "scoring/scorer.h"
@@ -25,6 +28,7 @@
 namespace shale {
 namespace {
 
+constexpr std::size_t kKindBytes = 8192;  // of a context, to tell its kind by
 constexpr char kEncoder[] = "all-minilm-l6-v2";
 
 struct QualityOptions {
@@ -185,6 +189,7 @@ class QualityRun {
     QualityRow row;
     row.model = options_.serving.model.model;
     row.dataset = context.dataset;
+    row.kind = name_of(kind_of(std::string_view(context.text).substr(0, kKindBytes)));
     row.context = context.id;
     row.question = question;
     row.question_seen = options_.sweep.question_seen;
@@ -257,6 +262,21 @@ Status QualityRun::measure(const QualityContext& context, std::span<const SweepC
   return file_.add(std::move(rows));
 }
 
+// What the prior of a model is made of, to see how well it predicts; as of one more file.
+std::vector<QualityContext> shipped_texts(std::size_t contexts_max, std::size_t questions_max) {
+  std::vector<QualityContext> contexts;
+  for (const PriorText& text : prior_texts()) {
+    if (contexts_max > 0 && contexts.size() == contexts_max) break;
+    QualityContext& context =
+        contexts.emplace_back(std::string(kPriorDataset), std::string(text.name), std::string(text.text));
+    for (const std::string_view question : text.questions) {
+      if (context.questions.size() < questions_max) context.questions.emplace_back(question);
+    }
+    context.answers.resize(context.questions.size());
+  }
+  return contexts;
+}
+
 Status report(const QualityOptions& options, std::span<const QualityRow> rows) {
   const auto tables = quality_tables(rows);
   if (!options.output.json) fmt::print("{}", to_markdown(tables));
@@ -285,6 +305,9 @@ Status run(const QualityOptions& options) {
   for (const std::string& path : options.contexts) {
     SHALE_ASSIGN(auto some, read_quality_contexts(path, options.contexts_max, options.questions_max));
     std::ranges::move(some, std::back_inserter(contexts));
+  }
+  if (options.sweep.predict) {
+    std::ranges::move(shipped_texts(options.contexts_max, options.questions_max), std::back_inserter(contexts));
   }
   ServingOptions serving_options = options.serving;
   serving_options.store = false;

@@ -220,17 +220,20 @@ ReportTable winners(const Rows& rows) {
 }
 
 ReportTable predictions(const Rows& rows) {
-  ReportTable table{"Agreement predicted",
-                    "rank correlation with measured agreement over a context's configurations, and seconds for all of "
-                    "them, means over contexts; each includes ranking the tokens, none computing the context",
-                    {"by", "contexts", "rank correlation", "seconds", "of measuring"},
-                    {}};
+  ReportTable table{
+      "Agreement predicted",
+      "rank correlation with measured agreement over a context's configurations, and seconds for all of "
+      "them, means over contexts; each includes ranking the tokens, none computing the context; \"between\": over "
+      "contexts at one configuration, mean over configurations",
+      {"by", "contexts", "rank correlation", "between", "seconds", "of measuring"},
+      {}};
   const std::vector<PredictionSkill> skills = prediction_skills(rows);
   for (const PredictionSkill& skill : skills) {
     if (skill.contexts == 0) continue;
-    table.rows.push_back({skill.predictor, fmt::format("{}", skill.contexts),
-                          fmt::format("{:.3f}", skill.rank_correlation), fmt::format("{:.2f}", skill.seconds),
-                          fmt::format("{:.0f} %", 100 * skill.seconds / skills.front().seconds)});
+    table.rows.push_back(
+        {skill.predictor, fmt::format("{}", skill.contexts), fmt::format("{:.3f}", skill.rank_correlation),
+         skill.between ? fmt::format("{:.3f}", *skill.between) : "", fmt::format("{:.2f}", skill.seconds),
+         fmt::format("{:.0f} %", 100 * skill.seconds / skills.front().seconds)});
   }
   return table;
 }
@@ -270,14 +273,17 @@ std::vector<ReportTable> quality_tables(std::span<const QualityRow> rows) {
   std::vector<ReportTable> tables;
   if (rows.empty()) return tables;
   for (const auto& [block, group] : blocks_of(rows)) {
+    // The shipped texts are there to predict others.
+    Rows asked = where(group, [](const QualityRow& row) { return row.dataset != kPriorDataset; });
+    if (asked.empty()) asked = group;
     std::size_t questions = 0;
-    const auto contexts = grouped(group, context_of);
+    const auto contexts = grouped(asked, context_of);
     for (const auto& [context, same] : contexts)
       questions += grouped(same, [](const QualityRow& row) { return row.question; }).size();
     const std::string about =
-        fmt::format("{} contexts, {} questions, {} data sets", contexts.size(), questions, datasets_of(group).size());
-    for (ReportTable table : {by_keep(group), by_dataset(group), by_configuration(group), by_answer(group),
-                              winners(group), predictions(group)}) {
+        fmt::format("{} contexts, {} questions, {} data sets", contexts.size(), questions, datasets_of(asked).size());
+    for (ReportTable table : {by_keep(asked), by_dataset(asked), by_configuration(asked), by_answer(asked),
+                              winners(asked), predictions(group)}) {
       if (table.rows.empty()) continue;
       table.title = fmt::format("{}: {}", heading(block), table.title);
       table.note = table.note.empty() ? about : about + "; " + table.note;

@@ -25,6 +25,7 @@ QualityRow from_json(const Json& json) {
   read("agreement", row.agreement);
   // JSON has no infinity.
   row.kl = json.at("kl").is_null() ? INFINITY : json.at("kl").get<double>();
+  if (json.contains("kind")) read("kind", row.kind);
   if (json.contains("answer")) read("answer", row.answer);
   if (json.contains("text")) read("text", row.text);
   if (json.contains("predicted")) read("predicted", row.predicted);
@@ -49,6 +50,7 @@ Json to_json(const QualityRow& row) {
                {"full_bytes", row.full_bytes},
                {"agreement", row.agreement},
                {"kl", row.kl}};
+  if (!row.kind.empty()) json["kind"] = row.kind;
   if (!row.answer.empty()) {
     json["answer"] = row.answer;
     json["text"] = row.text;

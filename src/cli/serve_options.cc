@@ -90,6 +90,16 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);
+  options.serving.cache.quality_floor = 0.95;
+  command
+      .add_option("--quality-floor", options.serving.cache.quality_floor,
+                  "Expected agreement with the full cache's answers below which nothing is compressed; 0: as the "
+                  "planner sees fit")
+      ->envname("SHALE_QUALITY_FLOOR")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->group("Placement");
   const char* profile = "Profile";
   command
       .add_option("--profile", options.profile,

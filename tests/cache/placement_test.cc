@@ -46,6 +46,41 @@ TEST_F(PlacedRunsTest, AProfiledRunIsPressedWhereRoomIsShort) {
   EXPECT_LE(cache_->tiers()[0]->used_bytes(), 2 * kRunBytes);
 }
 
+// Nobody profiled what is stored: others were.
+class UnprofiledRunsTest : public PlacedRunsTest {
+ protected:
+  // Opens with room for two runs, stores four, and says how many lie in memory.
+  std::size_t near(double prior, double floor) {
+    CacheOptions options;
+    options.methods = {"knorm"};
+    options.quality_floor = floor;
+    open(2 * kRunBytes, kUnlimited, options);
+    for (std::uint64_t other = 1; other <= kPriorEntriesMin; ++other) {
+      for (const double keep : kKeepGrid)
+        measured({other, other}, {.scorer = "knorm", .quantizer = "none"}, keep, prior);
+    }
+    for (int i = 0; i < 4; ++i) store(tokens_of(300 + i, 150));
+    drain();
+    for (int i = 0; i < 4; ++i) {
+      Sequence sequence(*pool_);
+      fetch(asked(tokens_of(300 + i, 150)), sequence);
+      drain();
+    }
+    std::size_t near = 0;
+    for (int i = 0; i < 4; ++i) near += in_memory(tokens_of(300 + i, 150));
+    return near;
+  }
+};
+
+TEST_F(UnprofiledRunsTest, ArePressedByThePrior) { EXPECT_GE(near(1, 0.95), 3u) << "where two whole ones fit"; }
+
+TEST_F(UnprofiledRunsTest, ArePressedNoFurtherThanTheFloor) {
+  EXPECT_LE(near(0.9, 0.95), 2u);
+  for (int i = 0; i < 4; ++i) {
+    for (const StoreExtent& extent : stored(tokens_of(300 + i, 150))) EXPECT_TRUE(extent.method.is_full());
+  }
+}
+
 TEST_F(PlacedRunsTest, RandomTrafficKeepsEveryBookInOrder) {
   std::mt19937 random(11);
   open(3 * kRunBytes, 9 * kRunBytes);

@@ -47,6 +47,24 @@ TEST(NearLossless, WithoutQueriesNothingIsKnown) {
   EXPECT_FALSE(coding_error(context.sequence, 0, context.sequence.length(), {}, *int8));
 }
 
+TEST(NearLossless, WhatRequestsStoreIsMeasuredWhileNoPriorIsKnown) {
+  testing::EngineBench bench;
+  bench.open_tiny();
+  const std::vector<Token> tokens = bench.tokenizer->tokenize(testing::sentences(600), false);
+  Request request;
+  request.segments = {{tokens, true, "doc"}, {bench.tokenizer->tokenize("what?", false), false, {}}};
+  request.max_tokens = 2;
+  ASSERT_FALSE(bench.engine->run(std::move(request)).error);
+  const Hash128 run = bench.cache->run_of(tokens);
+  const Catalogue& catalogue = *bench.cache->catalogue();
+  EXPECT_EQ(catalogue.kind(run), kind_of(testing::sentences(600)));
+  const auto known = catalogue.quality_for(run, Method::parse("int8").value(), 1);
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->source, QualitySource::kBound);
+  EXPECT_GT(known->expected, 1 - kNearLossless);
+  EXPECT_FALSE(catalogue.quality_for(run, Method::parse("knorm").value(), 0.75)) << "dropping tokens is no coding";
+}
+
 // Of eight bits answers cannot tell; of two they can.
 TEST(NearLosslessRealModel, TellsBitsThatAnswersDoNotMissFromThoseThatTheyDo) {
   const auto path = testing::real_model("smollm2-135m");
