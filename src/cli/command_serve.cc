@@ -1,17 +1,15 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <string_view>
 #include <thread>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/serve_options.h"
+#include "placement/placement.h"
 
 namespace shale {
 namespace {
@@ -31,9 +29,6 @@ constexpr char kExamples[] =
     "  curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
     "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'\n"
     "  SHALE_API_KEY=… shale serve --host 0.0.0.0 --port 443 --tls-cert cert.pem --tls-key key.pem";
-
-// Planners that keep what was computed as it is: none of them asks what compressing it would be worth.
-constexpr std::array<std::string_view, 3> kUncompressed = {"lfu", "lru", "prefill"};
 
 // An empty key would be none, which nobody means who gives one: CLI11 passes over variables that are set to nothing.
 Status check_key(const std::optional<std::string>& key) {
@@ -61,12 +56,12 @@ Status run(const Options& all) {
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
   server_options.api.api_key = options.api_key.value_or("");
   server_options.api.budget = options.budget.chosen();
-  // Without a cache there are no contexts to profile, and planners that keep what was computed ask for no quality.
-  const bool compresses = std::ranges::find(kUncompressed, options.serving.cache.planner) == kUncompressed.end();
+  SHALE_ASSIGN(const auto planner, make_planner(options.serving.cache.planner));
+  // Without a cache there are no contexts to profile.
   if (options.profile != "never" && options.serving.engine.prefix_cache) {
     server_options.loop.watch = options.watch;
-    server_options.loop.watch->prior = compresses;
-    server_options.loop.watch->profile_new = options.profile == "all" && compresses;
+    server_options.loop.watch->prior = planner->weighs_quality();
+    server_options.loop.watch->profile_new = options.profile == "all" && planner->weighs_quality();
   }
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
   const std::string url = url_of(server_options.http, server->port());

@@ -142,6 +142,8 @@ class Planner {
   virtual std::string_view name() const = 0;
   // False for planners that keep nothing on any tier, however much room there is.
   virtual bool stores() const { return true; }
+  // Whether qualities of candidates matter to it; else nobody need measure them.
+  virtual bool weighs_quality() const { return false; }
   // Where a new entry goes as if there were room: index into its candidates.
   virtual std::uint32_t insert(const Terms& terms, const PlacedEntry& entry) const = 0;
   // Nothing where the entry, which is not pinned and lies on a tier, has nothing to give up.

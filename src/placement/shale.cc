@@ -17,6 +17,7 @@ class ShalePlanner final : public Planner {
       : divide_(options.divide_by_bytes), wins_by_(1 + std::max(options.hysteresis, kPromotionsEnd)) {}
 
   std::string_view name() const override { return "shale"; }
+  bool weighs_quality() const override { return true; }
 
   std::uint32_t insert(const Terms& terms, const PlacedEntry& entry) const override {
     const auto worth = [&](const Candidate& candidate) {  // of equal utility, the smaller
