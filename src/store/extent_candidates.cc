@@ -175,8 +175,14 @@ PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<ExtentId
     }
   }
   if (placed.current == kDropped && current.tier != kDropped) {  // on its way, and not there yet
+    const auto saved = std::ranges::find_if(group.members, [&](ExtentId id) {
+      const Extent& extent = core_.index.at(id);
+      return number_of(extent) == current.method && same_keep(grid_keep(extent.keep), current.keep);
+    });
+    const std::uint64_t bytes = saved != group.members.end() ? core_.index.at(*saved).bytes
+                                                             : estimated_bytes(current.method, current.keep, any);
     placed.current = static_cast<std::uint32_t>(placed.candidates.size());
-    add({current.method, current.keep, 1, estimated_bytes(current.method, current.keep, any)}, current.tier);
+    add({current.method, current.keep, 1, bytes}, current.tier);
   }
   if (!must_stay || placed.current == kDropped) {
     if (placed.current == kDropped) placed.current = static_cast<std::uint32_t>(placed.candidates.size());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -118,9 +119,9 @@ TEST_F(StoreRoomTest, WhatIsStillToBeStoredIsCounted) {
 }
 
 TEST_F(StoreRoomTest, TimesToLiveEndAlsoInAnotherStore) {
-  double wall = 1e9;
+  std::atomic<double> wall = 1e9;
   auto options = small_options();
-  options.wall_clock = [&wall] { return wall; };
+  options.wall_clock = [&wall] { return wall.load(); };
   options.threads = 0;
   const auto keys = chain_of(1, 8);
   {
