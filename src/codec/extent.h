@@ -19,6 +19,7 @@
 #include "codec/quantizer.h"
 #include "codec/ranking.h"
 #include "core/aligned_buffer.h"
+#include "core/buffer_pool.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/hash.h"
@@ -127,11 +128,11 @@ class ExtentEncoder {
   // `view` is the extent's run: whole blocks, of identity's geometry and tokens; its memory must stay as it is until
   // done. A method with a scorer needs the ranking of its name, of these tokens (TierMap::part cuts it out of the
   // run's); an exact extent keeps all that are given. `tables`, for quantizers that need them, must outlive the
-  // encoder. kInvalidArgument for an identity that contradicts itself or the view, unknown methods and rankings that
-  // are missing or of other tokens; kUnsupported for opaque blocks by a lossy method, and for a head dimension that the
-  // quantizer cannot take.
+  // encoder. Parts come from `buffers` where there are any. kInvalidArgument for an identity that contradicts itself or
+  // the view, unknown methods and rankings that are missing or of other tokens; kUnsupported for opaque blocks by a
+  // lossy method, and for a head dimension that the quantizer cannot take.
   static Result<ExtentEncoder> start(KvView view, ExtentManifest identity, std::vector<Ranking> rankings = {},
-                                     const CachegenTables* tables = nullptr);
+                                     const CachegenTables* tables = nullptr, BufferPool* buffers = nullptr);
   ~ExtentEncoder();
   ExtentEncoder(ExtentEncoder&&) noexcept;
   ExtentEncoder& operator=(ExtentEncoder&&) noexcept;

@@ -35,7 +35,7 @@ struct ExtentEncoder::State {
     return encoded.parts[blob].bytes().subspan(place.offset, place.bytes);
   }
 
-  void lay_out();
+  void lay_out(BufferPool* buffers);
   void copy_group(std::uint32_t group, std::uint32_t chunk);
   void encode_head(std::uint32_t head, std::uint32_t chunk);
   Codes<std::byte> sections(std::uint32_t tier, std::uint32_t chunk, std::uint32_t head);
@@ -46,7 +46,7 @@ struct ExtentEncoder::State {
 };
 
 // Gives every chunk its place and every blob its memory.
-void ExtentEncoder::State::lay_out() {
+void ExtentEncoder::State::lay_out(BufferPool* buffers) {
   manifest().blobs = layout.blobs();
   for (BlobInfo& blob : manifest().blobs) {
     std::uint64_t at = 0;
@@ -54,7 +54,7 @@ void ExtentEncoder::State::lay_out() {
       chunk.offset = at;
       at += round_up(chunk.bytes, kBlobAlignment);
     }
-    encoded.parts.emplace_back(blob.bytes());
+    encoded.parts.push_back(buffers ? buffers->take(blob.bytes()) : AlignedBuffer(blob.bytes()));
   }
   if (!layout.exact()) packed.resize(manifest().blobs.size() * chunks());
 }
@@ -200,7 +200,7 @@ Status take_rankings(ExtentManifest& manifest, std::vector<Ranking>& rankings) {
 }  // namespace
 
 Result<ExtentEncoder> ExtentEncoder::start(KvView view, ExtentManifest identity, std::vector<Ranking> rankings,
-                                           const CachegenTables* tables) {
+                                           const CachegenTables* tables, BufferPool* buffers) {
   SHALE_TRY(view.check());
   SHALE_TRY(check_identity(identity));
   if (view.geometry != identity.geometry || view.tokens != identity.tokens) {
@@ -225,7 +225,7 @@ Result<ExtentEncoder> ExtentEncoder::start(KvView view, ExtentManifest identity,
   } else {
     state->tokens = TokenCopies(state->view);
   }
-  state->lay_out();
+  state->lay_out(buffers);
   return ExtentEncoder(std::move(state));
 }
 

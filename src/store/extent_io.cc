@@ -70,13 +70,14 @@ std::uint64_t ExtentBlobs::bytes() const {
   return bytes;
 }
 
-std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vector<AlignedBuffer> parts, double keep) {
+std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vector<AlignedBuffer> parts, double keep,
+                                      BufferPool& buffers) {
   auto blobs = std::make_shared<ExtentBlobs>();
   blobs->name = manifest.name();
   blobs->manifest = std::make_shared<AlignedBuffer>(manifest.serialize());
   blobs->parts.resize(parts.size());
   for (const std::uint32_t part : stored_parts(manifest, keep)) {
-    blobs->parts[part] = std::make_shared<AlignedBuffer>(std::move(parts[part]));
+    blobs->parts[part] = buffers.share(std::move(parts[part]));
   }
   return blobs;
 }

@@ -45,8 +45,10 @@ struct ExtentBlobs {
   std::uint64_t bytes() const;   // at rest
 };
 
-// Of what an encoder made, those that hold `keep`; the manifest serialized. Its tag is the caller's to say.
-std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vector<AlignedBuffer> parts, double keep);
+// Of what an encoder made, those that hold `keep`; the manifest serialized. Parts go to `buffers` when they are let
+// go. Its tag is the caller's to say.
+std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vector<AlignedBuffer> parts, double keep,
+                                      BufferPool& buffers);
 
 // Writes an extent to a tier. One thread at a time.
 class ExtentWriter {

@@ -189,7 +189,7 @@ class PlaceJob final : public StoreJob {
     encoder_.reset();
     decoded_ = AlignedBuffer();
     manifest_ = std::move(encoded.manifest);
-    auto blobs = blobs_of(manifest_, std::move(encoded.parts), to_.keep);
+    auto blobs = blobs_of(manifest_, std::move(encoded.parts), to_.keep, *core_.buffers);
     const ExtentFacts source = std::move(facts_);
     facts_ = facts_of(manifest_, manifest_.tenant, to_.keep, blobs->bytes());
     facts_.recompute_s = source.recompute_s;

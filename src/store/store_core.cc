@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kMaintenanceEveryS = 0.2;
 constexpr double kThreadPieceS = 5e-3;
-constexpr auto kBusyNap = std::chrono::microseconds(300);  // while something is under way
+constexpr std::size_t kSpareBytesAThread = std::size_t{48} << 20;  // of buffers, for the extent that it encodes next
+constexpr auto kBusyNap = std::chrono::microseconds(300);          // while something is under way
 constexpr auto kIdleNap = std::chrono::milliseconds(100);
 constexpr auto kKeeperNap = std::chrono::milliseconds(20);
 
@@ -32,6 +33,7 @@ StoreCore::StoreCore(StoreOptions asked_for, std::vector<StoreTier> with_tiers, 
       clock(with_clock_),
       name_space(sha256(std::as_bytes(std::span(options.name_space)))),
       staging(options.staging_bytes),
+      buffers(BufferPool::make(kSpareBytesAThread * std::max(1U, options.threads))),
       manifests(options.manifest_cache_bytes),
       events(options.events_max) {
   for (StoreTier& tier : with_tiers) {

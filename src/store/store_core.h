@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "codec/extent.h"
+#include "core/buffer_pool.h"
 #include "store/event_queue.h"
 #include "store/extent_index.h"
 #include "store/extent_io.h"
@@ -66,7 +67,7 @@ struct TierState {
   std::vector<IndexRecord> unlogged = {};
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
-  std::unordered_map<Hash128, std::uint64_t> owners = {};          // bytes of objects of the owner's own
+  std::unordered_map<Hash128, std::uint64_t> own_objects = {};     // bytes of objects of the owner's own
   std::unordered_set<Hash128> removing = {};  // by anybody: not to be written before that has ended
   std::unordered_set<Hash128> writing =
       {};                                // by this store: not to be removed, or written twice, before that has ended
@@ -128,10 +129,11 @@ class StoreCore {
   // Has a job remove it there: it is not found any more from now on.
   void remove_from(ExtentId id, std::uint32_t tier);
   void remove_everywhere(ExtentId id);
-  // Writing an extent's blobs there may begin, and has been logged: not while they are being written or removed.
-  // Whoever began ends it, with whether all blobs are there now.
+  // For the folder's log, where the tier has one: that a blob may be there before long, and that it is or never will.
   void log_writing(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
   void log_settled(std::uint32_t tier, const BlobOwner& owner);
+  // Writing an extent's blobs there may begin, and has been logged: not while they are being written or removed.
+  // Whoever began ends it, with whether all blobs are there now.
   bool begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
   void end_write(std::uint32_t tier, const BlobOwner& owner, bool written);
   // For the folder's log, if the tier has one: written by flush_log, or before long.
@@ -162,6 +164,7 @@ class StoreCore {
   const Clock& clock;
   NamespaceHash name_space = {};
   Staging staging;
+  const std::shared_ptr<BufferPool> buffers;  // what extents are encoded into
   ManifestCache manifests;
   EventQueue events;
 

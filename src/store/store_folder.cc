@@ -172,7 +172,7 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
   if (state.changes == 0) {  // what was counted twice, or not at all, is put right
     std::uint64_t there = state.known_bytes;
     for (const auto& [name, bytes] : state.others_writing) there += bytes;
-    for (const auto& [name, bytes] : state.owners) there += bytes;
+    for (const auto& [name, bytes] : state.own_objects) there += bytes;
     state.tier().count_others(static_cast<std::int64_t>(there) - static_cast<std::int64_t>(state.tier().used_bytes()));
   }
 }

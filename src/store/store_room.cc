@@ -88,7 +88,7 @@ void StoreCore::end_write(std::uint32_t tier, const BlobOwner& owner, bool writt
 void Store::begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t bytes) {
   {
     const std::lock_guard lock(core_->mutex);
-    core_->tiers[tier].owners[object] = bytes;
+    core_->tiers[tier].own_objects[object] = bytes;
     core_->log_writing(tier, {object, 0}, bytes);
   }
   core_->flush_soon(tier);
@@ -97,7 +97,7 @@ void Store::begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t b
 void Store::end_own(std::uint32_t tier, const Hash128& object) {
   {
     const std::lock_guard lock(core_->mutex);
-    if (core_->tiers[tier].owners.erase(object) == 0) return;
+    if (core_->tiers[tier].own_objects.erase(object) == 0) return;
     core_->log_settled(tier, {object, 0});
   }
   core_->flush_soon(tier);

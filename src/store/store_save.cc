@@ -172,7 +172,8 @@ Status SaveJob::start_next() {
     rankings.push_back({ranking.name, ranking.tiers.part(in_view, identity.tokens)});
   }
   const KvView part = plan_.view.part(in_view, identity.tokens);
-  SHALE_ASSIGN(encoder_, ExtentEncoder::start(part, std::move(identity), std::move(rankings), core_.options.tables));
+  SHALE_ASSIGN(encoder_, ExtentEncoder::start(part, std::move(identity), std::move(rankings), core_.options.tables,
+                                              core_.buffers.get()));
   return {};
 }
 
@@ -180,7 +181,7 @@ void SaveJob::finish_encoder() {
   ExtentEncoder::Encoded encoded = encoder_->finish();
   encoder_.reset();
   const double keep = plan_.hints.keep;
-  auto blobs = blobs_of(encoded.manifest, std::move(encoded.parts), keep);
+  auto blobs = blobs_of(encoded.manifest, std::move(encoded.parts), keep, *core_.buffers);
   Writing writing;
   writing.facts = facts_of(encoded.manifest, plan_.realm, keep, blobs->bytes());
   core_.encoded_bytes += writing.facts.bytes;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tier/buffer_pool.h"
+#include "core/buffer_pool.h"
 #include "tier/file_calls.h"
 #include "tier/tier.h"
 

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "tier/buffer_pool.h"
-
 namespace shale {
 namespace {
 
@@ -154,37 +152,6 @@ TEST(SpeedFitTest, FailuresTeachNothing) {
   fit.started();
   fit.finished(0, 9, 0);
   EXPECT_EQ(fit.fit().samples, 0u);
-}
-
-TEST(BufferPoolTest, ReusesBuffersOfNearlyTheSize) {
-  const auto pool = BufferPool::make(10 << 20);
-  auto buffer = pool->get(1 << 20);
-  const std::byte* const address = buffer->data();
-  buffer.reset();
-  EXPECT_EQ(pool->spare_bytes(), 1u << 20);
-  buffer = pool->get((1 << 20) - 5000);
-  EXPECT_EQ(buffer->data(), address);
-  EXPECT_EQ(buffer->size(), (1u << 20) - 5000);
-  EXPECT_EQ(pool->spare_bytes(), 0u);
-  buffer.reset();
-  EXPECT_NE(pool->get(4096)->data(), address) << "a small read does not hold a large buffer";
-}
-
-TEST(BufferPoolTest, KeepsNoMoreThanItMayAndDropsTheOldest) {
-  const auto pool = BufferPool::make(3 << 20);
-  {
-    std::vector<std::shared_ptr<AlignedBuffer>> held;
-    for (int i = 0; i < 5; ++i) held.push_back(pool->get(1 << 20));
-  }
-  EXPECT_EQ(pool->spare_bytes(), 3u << 20);
-}
-
-TEST(BufferPoolTest, BuffersOutliveThePool) {
-  auto pool = BufferPool::make(1 << 20);
-  const auto buffer = pool->get(5000);
-  pool.reset();
-  buffer->data()[4999] = std::byte{1};
-  EXPECT_EQ(buffer->size(), 5000u);
 }
 
 }  // namespace

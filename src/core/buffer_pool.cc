@@ -1,4 +1,4 @@
-#include "tier/buffer_pool.h"
+#include "core/buffer_pool.h"
 
 #include <utility>
 
@@ -19,9 +19,12 @@ std::shared_ptr<BufferPool> BufferPool::make(std::size_t spare_bytes_max) {
   return std::shared_ptr<BufferPool>(new BufferPool(spare_bytes_max));
 }
 
-std::shared_ptr<AlignedBuffer> BufferPool::get(std::size_t size) {
+AlignedBuffer BufferPool::take(std::size_t size) {
   AlignedBuffer buffer = take_spare(size);
-  if (buffer.capacity() == 0) buffer = fresh(size);
+  return buffer.capacity() == 0 ? fresh(size) : std::move(buffer);
+}
+
+std::shared_ptr<AlignedBuffer> BufferPool::share(AlignedBuffer buffer) {
   const auto give_back = [pool = weak_from_this()](AlignedBuffer* used) {
     if (const auto alive = pool.lock()) alive->put_back(std::move(*used));
     delete used;
@@ -30,16 +33,20 @@ std::shared_ptr<AlignedBuffer> BufferPool::get(std::size_t size) {
 }
 
 AlignedBuffer BufferPool::take_spare(std::size_t size) {
+  const std::size_t least = round_up(size, kIoAlignment), most = size + size / 8 + kIoAlignment;
   const std::lock_guard lock(mutex_);
+  auto best = spare_.rend();
   for (auto spare = spare_.rbegin(); spare != spare_.rend(); ++spare) {
-    if (spare->capacity() < size || spare->capacity() > size + size / 8 + kIoAlignment) continue;
-    AlignedBuffer buffer = std::move(*spare);
-    spare_.erase(std::next(spare).base());
-    spare_bytes_ -= buffer.capacity();
-    buffer.resize(size);
-    return buffer;
+    if (spare->capacity() < least || spare->capacity() > most) continue;
+    if (best == spare_.rend() || spare->capacity() < best->capacity()) best = spare;
+    if (best->capacity() == least) break;
   }
-  return {};
+  if (best == spare_.rend()) return {};
+  AlignedBuffer buffer = std::move(*best);
+  spare_.erase(std::next(best).base());
+  spare_bytes_ -= buffer.capacity();
+  buffer.resize(size);
+  return buffer;
 }
 
 void BufferPool::put_back(AlignedBuffer buffer) {

@@ -1,5 +1,5 @@
-// Buffers that reads fill, kept for the next read: fresh memory costs a page fault every 4 KiB, which at the speed of a
-// fast drive is a good part of the read.
+// Buffers that are kept for their next use: fresh memory costs a page fault every 4 KiB, which takes longer than
+// filling it, and those of several threads wait for one another.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,11 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // Keeps at most `spare_bytes_max` of unused buffers, the most recently used.
   static std::shared_ptr<BufferPool> make(std::size_t spare_bytes_max);
 
-  // Of that size, and of a capacity of at least as much; contents are whatever was there. Returns to the pool when the
-  // last reference goes. Throws std::bad_alloc.
-  std::shared_ptr<AlignedBuffer> get(std::size_t size);
+  // Of that size, and of a capacity of at least as much; contents are whatever was there. Throws std::bad_alloc.
+  AlignedBuffer take(std::size_t size);
+  // Comes to the pool when the last reference goes.
+  std::shared_ptr<AlignedBuffer> share(AlignedBuffer buffer);
+  std::shared_ptr<AlignedBuffer> get(std::size_t size) { return share(take(size)); }
   std::size_t spare_bytes() const;
 
  private:
