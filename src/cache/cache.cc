@@ -38,7 +38,10 @@ void Cache::State::recall_costs() {
   }
 }
 
+// What the planner may choose from, and what that reads of a run, while it is computed and at rest, where it chooses.
 Status Cache::State::choose_methods() {
+  SHALE_ASSIGN(const auto planner, make_planner(options.planner, options.planner_options));
+  weighs_quality = catalogue && pool.shape().element == PageElement::kHalf && planner->weighs_quality();
   for (const std::string& text : options.methods) {
     SHALE_ASSIGN(const Method method, Method::parse(text));
     SHALE_TRY(method.check());
@@ -47,10 +50,11 @@ Status Cache::State::choose_methods() {
     const std::string missing =
         missing_needs({.rope = reads.rope, .calibration = reads.calibration}, options.model.given());
     if (!missing.empty()) return fail(ErrorCode::kInvalidArgument, "{} needs {}", method.text(), missing);
-    scorer_needs = scorer_needs | reads;
     methods.push_back(method);
+    if (!weighs_quality) continue;
+    scorer_needs = scorer_needs | reads;
     const bool ranked = std::ranges::find(rankings, method.ranking()) != rankings.end();
-    if (catalogue && !missing_needs(reads, ScorerNeeds{}).empty() && !ranked) rankings.push_back(method.ranking());
+    if (!missing_needs(reads, ScorerNeeds{}).empty() && !ranked) rankings.push_back(method.ranking());
   }
   return {};
 }
@@ -177,6 +181,7 @@ const CostModel& Cache::costs() const { return state_->costs; }
 const Clock& Cache::clock() const { return state_->clock; }
 const CacheOptions& Cache::options() const { return state_->options; }
 const std::vector<Method>& Cache::methods() const { return state_->methods; }
+bool Cache::weighs_quality() const { return state_->weighs_quality; }
 const CacheStats& Cache::stats() const { return state_->stats; }
 
 void Cache::note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds) {

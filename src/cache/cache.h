@@ -143,6 +143,8 @@ class Cache {
   const CacheOptions& options() const;
   // What the planner chooses from; the first is `full`.
   const std::vector<Method>& methods() const;
+  // Whether it asks what answers are worth: with a catalogue, pages of halves, and a planner that weighs quality.
+  bool weighs_quality() const;
   const CacheStats& stats() const;
   // The engine computed `tokens` on top of `depth` in this time.
   void note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds);
@@ -185,7 +187,8 @@ class Cache {
   // pages stay in the pool until they are encoded. Returns its name.
   Hash128 store(NewRun run, const Sequence& sequence);
 
-  // What the scorers of the candidate methods read, and what one method's reads: nothing where it has no scorer.
+  // What the scorers of the candidate methods read, where the planner may choose them, and what one method's reads:
+  // nothing where it has no scorer.
   const ScorerNeeds& needs() const;
   Result<ScorerNeeds> needs(const Method& method) const;
   // What those needs lack of a run, in words; empty where it can be ranked.

@@ -8,6 +8,7 @@
 
 #include "cache/cache.h"
 #include "cache/meeting.h"
+#include "cache/near_lossless.h"
 
 namespace shale {
 
@@ -21,6 +22,7 @@ struct Cache::State {
   CostModel costs = {};
   CacheStats stats = {};
   std::vector<Method> methods = {Method::full()};
+  bool weighs_quality = false;
   ScorerNeeds scorer_needs = {};           // of the candidates' scorers
   std::vector<std::string> rankings = {};  // of those that read what only computing shows
   std::unique_ptr<PrefixTree> tree = {};
@@ -29,13 +31,21 @@ struct Cache::State {
   std::deque<PrefillRecord> prefills = {};  // of this process, for the next one
   double refreshed_at_s = 0;                // the catalogue
 
-  // Runs on their way into the store, whose pages stay in the pool until they are encoded.
+  // How far methods of coding alone move attention over a run.
+  struct Bounding {
+    std::vector<Method> methods;
+    CodingErrors errors;
+  };
+  // Runs on their way into the store, whose pages stay in the pool until they are encoded and looked at.
   struct Saving {
     std::unique_ptr<StoreSave> save;
     Sequence held;
     Hash128 run;
     double recompute_s;
+    std::optional<Bounding> bounding;
     std::uint32_t uses = 1;  // since it was handed over
+
+    bool released() const { return save->released() && !bounding; }
   };
   std::list<Saving> saving = {};
 
@@ -93,7 +103,9 @@ struct Cache::State {
 
   // cache_store.cc
   bool release_saved();
-  void describe(const Hash128& name, const NewRun& run, const Sequence& held, std::uint32_t tokens);
+  std::optional<Bounding> bounding(const Hash128& name, std::uint32_t first, std::uint32_t tokens,
+                                   const Observations& observations) const;
+  bool bound_some();
 
   // cache_pool.cc
   void note_in_pool(std::span<const std::int32_t> tokens);

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "cache/cache_state.h"
-#include "cache/near_lossless.h"
 #include "codec/sequence_view.h"
 #include "core/stopwatch.h"
 #include "scoring/scorer.h"
@@ -34,20 +33,22 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   if (!run.label.empty()) used.label = run.label;
   Sequence held = sequence.fork();
   held.truncate(end * block);
-  if (s.catalogue) s.describe(name, run, held, used.tokens);
+  if (s.catalogue && run.kind) s.catalogue->describe(name, *run.kind, used.tokens);
+  const std::uint32_t first = hints.first_block * block;
+  std::optional<State::Bounding> bounding = s.bounding(name, first, used.tokens, run.observations);
   hints.run = name;
   hints.recompute_s = run.recompute_s;
   hints.label = std::move(run.label);
   hints.tokens = run.tokens;
   hints.rankings = s.rankings;
   hints.observations = run.observations;
-  const KvView view = view_of(std::as_const(held), run.first / block * block, used.tokens);
-  const double recompute_s =
-      run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(used.tokens, hints.first_block * block);
-  const auto save = [&](StoreHints with, Sequence pages) {
+  const KvView view = view_of(std::as_const(held), first, used.tokens);
+  const double recompute_s = run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(used.tokens, first);
+  const auto save = [&](StoreHints with, Sequence pages, std::optional<State::Bounding> looked_at) {
     auto saving = s.store->save(keys, view, std::move(with));
     // What has no place in the store is computed again.
-    if (saving && !(*saving)->released()) s.saving.push_back({std::move(*saving), std::move(pages), name, recompute_s});
+    if (!saving || (*saving)->released()) return;
+    s.saving.push_back({std::move(*saving), std::move(pages), name, recompute_s, std::move(looked_at)});
   };
   if (run.method && !run.method->is_full() && !view.geometry.opaque()) {
     StoreHints named = hints;
@@ -57,24 +58,44 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
     named.quality = known ? known->expected : 0;
     named.rankings = {};
     named.observations = std::move(run.observations);
-    save(std::move(named), held.fork());
+    save(std::move(named), held.fork(), std::nullopt);
   }
-  save(std::move(hints), std::move(held));
+  save(std::move(hints), std::move(held), std::move(bounding));
   return name;
 }
 
-// What quality is expected by, of the last `tokens` tokens of what is held. Of what no answer tells, how far coding
-// alone moves attention.
-void Cache::State::describe(const Hash128& name, const NewRun& run, const Sequence& held, std::uint32_t tokens) {
-  if (run.kind) catalogue->describe(name, *run.kind, tokens);
+// Of the methods that code all tokens and of whose quality on this run nothing is known yet.
+std::optional<Cache::State::Bounding> Cache::State::bounding(const Hash128& name, std::uint32_t first,
+                                                             std::uint32_t tokens,
+                                                             const Observations& observations) const {
+  if (!weighs_quality) return std::nullopt;
+  std::vector<Method> unknown;
+  std::vector<std::unique_ptr<Quantizer>> quantizers;
   for (const Method& method : methods) {
     const bool coded_alone = method.scorer.empty() && !method.is_full() && !method.quantizer.contains('/');
     if (!coded_alone || catalogue->quality_for(name, method, 1)) continue;
-    const auto quantizer = make_quantizer(method.quantizer, options.tables);
+    auto quantizer = make_quantizer(method.quantizer, options.tables);
     if (!quantizer) continue;
-    const auto error = coding_error(held, held.length() - tokens, tokens, run.observations, **quantizer);
-    if (error) catalogue->bound_error(name, method, *error);
+    unknown.push_back(method);
+    quantizers.push_back(std::move(*quantizer));
   }
+  if (unknown.empty()) return std::nullopt;
+  auto errors = CodingErrors::start(pool.shape(), first, tokens, observations, std::move(quantizers));
+  if (!errors) return std::nullopt;
+  return Bounding{std::move(unknown), std::move(*errors)};
+}
+
+// A layer of the run that has waited longest. False where none waits.
+bool Cache::State::bound_some() {
+  const auto next = std::ranges::find_if(saving, [](const Saving& each) { return each.bounding.has_value(); });
+  if (next == saving.end()) return false;
+  Bounding& bounding = *next->bounding;
+  if (bounding.errors.step(next->held)) return true;
+  for (std::size_t i = 0; i < bounding.methods.size(); ++i) {
+    catalogue->bound_error(next->run, bounding.methods[i], bounding.errors.error(i));
+  }
+  next->bounding.reset();
+  return true;
 }
 
 Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {
@@ -130,7 +151,7 @@ Status Cache::decompress(const CompressedRun& run, double keep, Sequence& into, 
 
 // Gives back the pages of what is encoded.
 bool Cache::State::release_saved() {
-  return std::erase_if(saving, [](const Saving& each) { return each.save->released(); }) > 0;
+  return std::erase_if(saving, [](const Saving& each) { return each.released(); }) > 0;
 }
 
 bool Cache::work(Executor& executor) {
@@ -142,13 +163,14 @@ bool Cache::work(Executor& executor) {
     static_cast<void>(s.catalogue->refresh());
   }
   s.look_at_pool();
-  const bool worked = s.store->work(executor, kPieceS);
+  const bool worked = s.bound_some() || s.store->work(executor, kPieceS);
   return s.release_saved() || worked;
 }
 
 bool Cache::give_up_storing() {
   State& s = *state_;
-  s.release_saved();
+  for (State::Saving& each : s.saving) each.bounding.reset();
+  if (s.release_saved()) return true;
   const auto least =
       std::ranges::min_element(s.saving, {}, [](const State::Saving& each) { return each.recompute_s * each.uses; });
   if (least == s.saving.end()) return false;
@@ -164,7 +186,7 @@ std::uint32_t Cache::slabs_waiting_to_be_stored() const {
   const State& s = *state_;
   std::uint32_t slabs = 0;
   for (const State::Saving& each : s.saving) {
-    if (each.save->released()) continue;
+    if (each.released()) continue;
     slabs += static_cast<std::uint32_t>(std::ranges::count_if(
         each.held.slabs(each.held.length()), [&](SlabId slab) { return s.pool.references(slab) <= kOwnAndTrees; }));
   }

@@ -54,23 +54,30 @@ Status check_version(const SqlDatabase& database) {
   return {};
 }
 
-// Takes the write lock first: of two processes that begin together, one creates and the other finds.
-Status create_or_check(const SqlDatabase& database) {
+Result<bool> is_empty(const SqlDatabase& database) {
   SHALE_ASSIGN(const std::int64_t tables, database.integer("SELECT count(*) FROM sqlite_schema"));
-  if (tables > 0) return check_version(database);
-  SHALE_TRY(database.atomically([&]() -> Status {
-    SHALE_ASSIGN(const std::int64_t tables_now, database.integer("SELECT count(*) FROM sqlite_schema"));
-    if (tables_now > 0) return {};
-    return database.execute(fmt::format("{} PRAGMA application_id = {}; PRAGMA user_version = {};", kTables,
-                                        kApplicationId, kCatalogueVersion));
-  }));
-  return check_version(database);
+  return tables == 0;
+}
+
+// Creates what is missing. Takes the write lock first: of two processes that begin together, one creates and the other
+// finds.
+Status prepare_tables(const SqlDatabase& database) {
+  SHALE_ASSIGN(const bool empty, is_empty(database));
+  if (empty) {
+    SHALE_TRY(database.atomically([&]() -> Status {
+      SHALE_ASSIGN(const bool still_empty, is_empty(database));
+      if (!still_empty) return {};
+      return database.execute(fmt::format("{} PRAGMA application_id = {}; PRAGMA user_version = {};", kTables,
+                                          kApplicationId, kCatalogueVersion));
+    }));
+  }
+  SHALE_TRY(check_version(database));
+  return database.execute(std::string(kLaterTables));
 }
 
 Result<SqlDatabase> try_open(const std::filesystem::path& path) {
   SHALE_ASSIGN(SqlDatabase database, SqlDatabase::open(path, kBusyTimeoutMs));
-  SHALE_TRY(create_or_check(database));
-  SHALE_TRY(database.execute(std::string(kLaterTables)));
+  SHALE_TRY(prepare_tables(database));
   SHALE_ASSIGN(SqlStatement check, database.prepare("PRAGMA quick_check(1)"));
   std::string verdict;
   SHALE_TRY(check.each([&](const SqlRow& row) { verdict = row.text(0); }));
@@ -124,8 +131,7 @@ Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path) {
 
 Result<SqlDatabase> open_catalogue_in_memory() {
   SHALE_ASSIGN(SqlDatabase database, SqlDatabase::open_in_memory());
-  SHALE_TRY(create_or_check(database));
-  SHALE_TRY(database.execute(std::string(kLaterTables)));
+  SHALE_TRY(prepare_tables(database));
   return database;
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
-#include <vector>
+#include <span>
+#include <utility>
 
 #include "codec/distortion.h"
 #include "codec/sequence_view.h"
@@ -15,8 +17,11 @@ namespace {
 
 constexpr std::uint32_t kTokensMax = 256, kQueries = 4;
 
+// One KV head a layer.
+std::uint32_t head_of(std::uint32_t layer, const PageShape& shape) { return layer % shape.kv_heads; }
+
 // The last of all query heads that share the KV head.
-std::vector<float> queries_of(const Observations& observed, std::uint32_t layer, std::uint32_t head) {
+std::vector<float> last_queries(const Observations& observed, std::uint32_t layer, std::uint32_t head) {
   const std::size_t d = observed.head_dim, group = observed.query_heads / observed.kv_heads;
   const std::uint32_t used = std::min(kQueries, observed.window);
   std::vector<float> queries;
@@ -29,28 +34,42 @@ std::vector<float> queries_of(const Observations& observed, std::uint32_t layer,
 
 }  // namespace
 
-std::optional<double> coding_error(const Sequence& sequence, std::uint32_t first, std::uint32_t tokens,
-                                   const Observations& observations, const Quantizer& quantizer) {
-  const PageShape& shape = sequence.pool().shape();
+std::optional<CodingErrors> CodingErrors::start(const PageShape& shape, std::uint32_t first, std::uint32_t tokens,
+                                                const Observations& observations,
+                                                std::vector<std::unique_ptr<Quantizer>> quantizers) {
   const bool queries = observations.window > 0 && !observations.queries.empty();
   if (!queries || tokens == 0 || shape.element != PageElement::kHalf) return std::nullopt;
-  if (shape.head_dim % quantizer.channel_multiple() != 0) return std::nullopt;
-  const ViewPages pages(view_of(sequence, first, tokens));
   const std::uint32_t sample = std::min(tokens, kTokensMax);
-  std::vector<Half> keys(std::size_t{shape.head_dim} * sample), values(keys.size());
-  std::vector<std::uint32_t> all(sample);
-  std::iota(all.begin(), all.end(), 0);
-  double squared = 0;
+  CodingErrors errors(first + tokens - sample, sample);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    const std::uint32_t head = layer % shape.kv_heads;
-    gather_tokens(pages.head(layer, head).pages, shape, tokens - sample, sample,
-                  {keys.data(), values.data(), sample, sample, shape.head_dim}, 0);
-    const HeadDistortion distortion({keys.data(), values.data(), sample, sample, shape.head_dim},
-                                    queries_of(observations, layer, head));
-    const HeadDistortion::Coded coded{all, &quantizer.of_head(layer * shape.kv_heads + head)};
-    squared += distortion.measured({&coded, 1});
+    errors.queries_.push_back(last_queries(observations, layer, head_of(layer, shape)));
   }
-  return std::sqrt(squared / shape.layers);
+  for (std::unique_ptr<Quantizer>& quantizer : quantizers) {
+    const bool codes = shape.head_dim % quantizer->channel_multiple() == 0;
+    errors.measured_.push_back({std::move(quantizer), codes ? 0 : std::numeric_limits<double>::infinity()});
+  }
+  return errors;
+}
+
+bool CodingErrors::step(const Sequence& sequence) {
+  const PageShape& shape = sequence.pool().shape();
+  const std::uint32_t head = head_of(layer_, shape);
+  std::vector<Half> keys(std::size_t{shape.head_dim} * tokens_), values(keys.size());
+  const KvRows<Half> rows{keys.data(), values.data(), tokens_, tokens_, shape.head_dim};
+  gather_tokens(ViewPages(view_of(sequence, first_, tokens_)).head(layer_, head).pages, shape, 0, tokens_, rows, 0);
+  std::vector<std::uint32_t> all(tokens_);
+  std::iota(all.begin(), all.end(), 0);
+  const HeadDistortion distortion({keys.data(), values.data(), tokens_, tokens_, shape.head_dim}, queries_[layer_]);
+  for (Measured& each : measured_) {
+    if (std::isinf(each.squared)) continue;
+    const HeadDistortion::Coded coded{all, &each.quantizer->of_head(layer_ * shape.kv_heads + head)};
+    each.squared += distortion.measured({&coded, 1});
+  }
+  return ++layer_ < shape.layers;
+}
+
+double CodingErrors::error(std::size_t i) const {
+  return std::sqrt(measured_[i].squared / static_cast<double>(queries_.size()));
 }
 
 }  // namespace shale

@@ -51,14 +51,7 @@ std::optional<ContextKind> QualityTable::kind(const Hash128& entry) const {
 }
 
 void QualityTable::bound_error(const Hash128& entry, const Method& method, double error) {
-  auto& errors = errors_[entry];
-  const std::string text = method.text();
-  const auto known = std::ranges::find(errors, text, [](const auto& each) { return each.first; });
-  if (known == errors.end()) {
-    errors.emplace_back(text, error);
-  } else {
-    known->second = error;
-  }
+  errors_[entry][method.text()] = error;
 }
 
 void QualityTable::record(const Hash128& entry, const Method& method, double keep, double quality,
@@ -101,10 +94,10 @@ QualityTable::Prior QualityTable::prior_of(const Measured& measured, const Hash1
 }
 
 std::optional<Quality> QualityTable::near_lossless(const Hash128& entry, const Method& method) const {
-  const auto known = errors_.find(entry);
-  if (known == errors_.end()) return std::nullopt;
-  const auto error = std::ranges::find(known->second, method.text(), [](const auto& each) { return each.first; });
-  if (error == known->second.end() || !(error->second <= kNearLossless)) return std::nullopt;
+  const auto of_entry = errors_.find(entry);
+  if (of_entry == errors_.end()) return std::nullopt;
+  const auto error = of_entry->second.find(method.text());
+  if (error == of_entry->second.end() || !(error->second <= kNearLossless)) return std::nullopt;
   const double quality = 1 - error->second;
   return Quality{quality, quality, error->second, QualitySource::kBound, 0};
 }

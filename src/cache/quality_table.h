@@ -8,7 +8,6 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "cache/context_kind.h"
 #include "codec/method.h"
@@ -100,7 +99,7 @@ class QualityTable {
 
   std::map<Key, Measured> measured_;
   std::unordered_map<Hash128, Described> described_;
-  std::unordered_map<Hash128, std::vector<std::pair<std::string, double>>> errors_;  // by entry: method, error
+  std::unordered_map<Hash128, std::map<std::string, double>> errors_;  // by entry and method
 };
 
 }  // namespace shale

@@ -85,15 +85,21 @@ constexpr int kRetryMs = 10;
 
 void SqlDatabase::Close::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
 
-Result<SqlDatabase> SqlDatabase::open(const std::filesystem::path& path, int busy_timeout_ms) {
-  SHALE_TRY(make_private(path));
+Result<SqlDatabase> SqlDatabase::connect(const char* name, int flags) {
   sqlite3* opened = nullptr;
-  const int result = sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE, nullptr);
+  const int result = sqlite3_open_v2(name, &opened, flags, nullptr);
   SqlDatabase database;
   database.database_.reset(opened);
   if (!opened) return fail(ErrorCode::kIo, "SQLite is out of memory");
   if (result != SQLITE_OK) return failed(opened);
   sqlite3_extended_result_codes(opened, 1);
+  return database;
+}
+
+Result<SqlDatabase> SqlDatabase::open(const std::filesystem::path& path, int busy_timeout_ms) {
+  SHALE_TRY(make_private(path));
+  SHALE_ASSIGN(SqlDatabase database, connect(path.c_str(), SQLITE_OPEN_READWRITE));
+  sqlite3* const opened = database.database_.get();
   sqlite3_busy_timeout(opened, busy_timeout_ms);
   // Changing the journal's mode does not wait for other processes by itself.
   for (int waited_ms = 0;; waited_ms += kRetryMs) {
@@ -107,14 +113,7 @@ Result<SqlDatabase> SqlDatabase::open(const std::filesystem::path& path, int bus
 }
 
 Result<SqlDatabase> SqlDatabase::open_in_memory() {
-  sqlite3* opened = nullptr;
-  const int result = sqlite3_open_v2(":memory:", &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
-  SqlDatabase database;
-  database.database_.reset(opened);
-  if (!opened) return fail(ErrorCode::kIo, "SQLite is out of memory");
-  if (result != SQLITE_OK) return failed(opened);
-  sqlite3_extended_result_codes(opened, 1);
-  return database;
+  return connect(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
 }
 
 Result<SqlStatement> SqlDatabase::prepare(std::string_view sql) const {

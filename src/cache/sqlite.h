@@ -89,6 +89,7 @@ class SqlDatabase {
   struct Close {
     void operator()(sqlite3* database) const;
   };
+  static Result<SqlDatabase> connect(const char* name, int flags);
   std::unique_ptr<sqlite3, Close> database_;
 };
 

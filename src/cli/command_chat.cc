@@ -11,7 +11,7 @@
 #include "cli/requests.h"
 #include "core/utf8.h"
 #include "engine/conversation.h"
-#include "profile/drift_watch.h"
+#include "profile/quality_watch.h"
 
 namespace shale {
 namespace {
@@ -39,7 +39,7 @@ bool typed() {
 }
 
 // What a server does while it is idle: the last turn is stored, and quality measured, until a line was typed.
-void use_idle_time(Engine& engine, DriftWatch& watch) {
+void use_idle_time(Engine& engine, QualityWatch& watch) {
   while (!typed() && !interrupted()) {
     if (engine.run_once()) continue;
     const bool worked = engine.cache().idle() && watch.work([] { return typed() || interrupted(); });
@@ -49,7 +49,7 @@ void use_idle_time(Engine& engine, DriftWatch& watch) {
 
 // The next message; nothing at the end of input, after /quit or Ctrl-C. Skips empty lines. A terminal hands over lines
 // one by one, so that nothing typed waits unseen in a buffer.
-std::optional<std::string> next_message(bool terminal, Engine& engine, DriftWatch& watch) {
+std::optional<std::string> next_message(bool terminal, Engine& engine, QualityWatch& watch) {
   std::string line;
   for (;;) {
     if (terminal) {
@@ -61,7 +61,7 @@ std::optional<std::string> next_message(bool terminal, Engine& engine, DriftWatc
   }
 }
 
-Result<Response> answer(Serving& serving, DriftWatch& watch, Conversation& conversation, const std::string& message,
+Result<Response> answer(Serving& serving, QualityWatch& watch, Conversation& conversation, const std::string& message,
                         const ChatOptions& options) {
   if (find_invalid_utf8(message) != std::string::npos) {
     return fail(ErrorCode::kInvalidArgument, "that message is not UTF-8 text");
@@ -93,7 +93,7 @@ Status run(const ChatOptions& options) {
   Conversation conversation(serving->tokenizer(), options.system);
   const bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
 
-  DriftWatch watch({}, serving->engine());
+  QualityWatch watch({}, serving->engine());
   while (const auto message = next_message(terminal, serving->engine(), watch)) {
     if (const auto response = answer(*serving, watch, conversation, *message, options)) {
       print_answer(*response, serving->model(), options.output.json);

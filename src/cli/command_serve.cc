@@ -56,12 +56,9 @@ Status run(const Options& all) {
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
   server_options.api.api_key = options.api_key.value_or("");
   server_options.api.budget = options.budget.chosen();
-  SHALE_ASSIGN(const auto planner, make_planner(options.serving.cache.planner));
-  // Without a cache there are no contexts to profile.
-  if (options.profile != "never" && options.serving.engine.prefix_cache) {
+  if (options.profile != "never") {
     server_options.loop.watch = options.watch;
-    server_options.loop.watch->prior = planner->weighs_quality();
-    server_options.loop.watch->profile_new = options.profile == "all" && planner->weighs_quality();
+    server_options.loop.watch->profile_new = options.profile == "all";
   }
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
   const std::string url = url_of(server_options.http, server->port());

@@ -16,7 +16,7 @@ struct ServeOptions {
   std::optional<std::string> api_key;  // empty: refused
   PageBudgetChoice budget;
   std::string profile = "all";  // or "never", "drifted"
-  DriftWatchOptions watch;
+  QualityWatchOptions watch;
   double grace_s = 30;
 };
 

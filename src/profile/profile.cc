@@ -9,19 +9,23 @@
 namespace shale {
 namespace {
 
+// At which it is measured: a method that drops no token, at one.
+std::vector<double> keeps_of(const Method& method, const ProfileOptions& options) {
+  return method.scorer.empty() ? std::vector{1.0} : options.keeps;
+}
+
 // One method at all keeps.
 class MethodProfiler {
  public:
   MethodProfiler(Engine& engine, const ProfileOptions& options, ExactContext& exact,
                  std::span<const Reference> references, std::size_t counted, const Stop& stop)
       : engine_(engine),
+        options_(options),
         exact_(exact),
         references_(references),
         counted_(counted),
         stop_(stop),
-        batch_(engine.model(), references, stop) {
-    keeps_ = options.keeps;
-  }
+        batch_(engine.model(), references, stop) {}
 
   Result<std::vector<ProfileRow>> run(const Method& method, const std::function<void()>& on_row);
 
@@ -30,11 +34,11 @@ class MethodProfiler {
   void average(ProfileRow& row, std::span<const Divergence> results) const;
 
   Engine& engine_;
+  const ProfileOptions& options_;
   ExactContext& exact_;
   std::span<const Reference> references_;
   std::size_t counted_;  // references whose results make the means; the rest are held out
   const Stop& stop_;
-  std::vector<double> keeps_;
   ForcedBatch batch_;
 };
 
@@ -77,7 +81,7 @@ void MethodProfiler::average(ProfileRow& row, std::span<const Divergence> result
 }
 
 Result<std::vector<ProfileRow>> MethodProfiler::run(const Method& method, const std::function<void()>& on_row) {
-  const std::vector<double> keeps = method.scorer.empty() ? std::vector<double>{1.0} : keeps_;
+  const std::vector<double> keeps = keeps_of(method, options_);
   std::vector<std::vector<Divergence>> results(keeps.size(), std::vector<Divergence>(references_.size()));
   std::vector<ProfileRow> rows;
   SHALE_ASSIGN(const CompressedRun run,
@@ -164,10 +168,6 @@ Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext co
   return profiling;
 }
 
-std::size_t ContextProfiling::configurations(const Method& method) const {
-  return method.scorer.empty() ? 1 : options_.keeps.size();
-}
-
 // The context, and the full cache's answers where they are not known yet.
 Status ContextProfiling::prepare(const Stop& stop) {
   SHALE_ASSIGN(exact_, exact_context(*engine_, context_.tokens, needs_, {options_.label, options_.store}, stop));
@@ -209,7 +209,7 @@ Status ContextProfiling::record(std::span<const ProfileRow> rows) {
 Status ContextProfiling::measure(const Method& method, const Stop& stop,
                                  const std::function<void(std::size_t, std::size_t)>& progress) {
   std::size_t total = 0, done = done_;
-  for (const Method& each : methods_) total += configurations(each);
+  for (const Method& each : methods_) total += keeps_of(each, options_).size();
   MethodProfiler profiler(*engine_, options_, *exact_, references_, counted_, stop);
   SHALE_ASSIGN(std::vector<ProfileRow> rows, profiler.run(method, [&] {
     if (progress) progress(++done, total);

@@ -101,13 +101,13 @@ bool EngineLoop::take_inbox() {
     grace_over = std::chrono::steady_clock::now() >= cancel_at_;
   }
   for (Submission& submission : submissions) take(std::move(submission));
-  bool cancelled = false;
-  for (const auto& [id, under_way] : under_way_) {
-    if (!grace_over && std::ranges::find(cancellations, under_way.channel) == cancellations.end()) continue;
-    engine_.cancel(id);
-    cancelled = true;
+  if (grace_over || !cancellations.empty()) {
+    for (const auto& [id, under_way] : under_way_) {
+      const bool asked = std::ranges::find(cancellations, under_way.channel) != cancellations.end();
+      if (grace_over || asked) engine_.cancel(id);
+    }
+    deliver();
   }
-  if (cancelled) deliver();
   return !stopping || !under_way_.empty();
 }
 
@@ -170,7 +170,7 @@ void EngineLoop::publish() {
                   .suspended = engine_.suspended(),
                   .loading = engine_.loading(),
                   .occupancy = engine_.occupancy(),
-                  .watch = watch_ ? watch_->stats() : DriftWatchStats{},
+                  .watch = watch_ ? watch_->stats() : QualityWatchStats{},
                   .cache = cache.stats(),
                   .store = cache.store().stats(),
                   .pages_total = std::uint64_t{pool.slabs_total()} * slab_pages,

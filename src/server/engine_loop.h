@@ -19,7 +19,7 @@
 
 #include "core/clock.h"
 #include "engine/engine.h"
-#include "profile/drift_watch.h"
+#include "profile/quality_watch.h"
 #include "server/channel.h"
 #include "server/figures.h"
 
@@ -51,7 +51,7 @@ class Answer {
 struct EngineLoopOptions {
   std::uint32_t queue_max = 64;                         // requests that may wait, beside those decoded together
   std::size_t text_bytes_max = std::size_t{256} << 10;  // that a client may be behind its answer
-  std::optional<DriftWatchOptions> watch = {};          // profiles are kept true when there is nothing else to do
+  std::optional<QualityWatchOptions> watch = {};        // profiles are kept true when there is nothing else to do
 };
 
 class EngineLoop {
@@ -101,7 +101,7 @@ class EngineLoop {
 
   // The thread's own.
   std::unordered_map<RequestId, UnderWay> under_way_;
-  std::optional<DriftWatch> watch_;
+  std::optional<QualityWatch> watch_;
   RequestFigures requests_;
   double published_s_ = 0;
 

@@ -9,7 +9,7 @@
 
 #include "cache/cache.h"
 #include "engine/engine.h"
-#include "profile/drift_watch.h"
+#include "profile/quality_watch.h"
 
 namespace shale {
 
@@ -74,7 +74,7 @@ struct Figures {
   EngineStats engine;
   std::uint32_t running = 0, waiting = 0, suspended = 0, loading = 0;  // requests now; loading ones are running, too
   Occupancy occupancy;
-  DriftWatchStats watch;
+  QualityWatchStats watch;
   CacheStats cache;
   StoreStats store;
   // Of the pool: evictable ones are only kept for later requests.

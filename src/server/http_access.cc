@@ -34,10 +34,7 @@ std::optional<std::string> host_of(std::string_view authority) {
   if (!authority.empty() && (authority[0] != ':' || !std::ranges::all_of(authority.substr(1), digit))) {
     return std::nullopt;
   }
-  for (char& c : host) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return host.empty() ? std::nullopt : std::optional(std::move(host));
+  return host.empty() ? std::nullopt : std::optional(lower_case(host));
 }
 
 bool is_loopback(std::string_view host) {

@@ -22,11 +22,8 @@ constexpr std::size_t kTrimFrom = std::size_t{256} << 10;  // bodies from here o
 bool lists(std::string_view list, std::string_view token) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
-    std::string_view item = list.substr(0, comma);
+    if (same_ignoring_case(trimmed(list.substr(0, comma)), token)) return true;
     list.remove_prefix(std::min(comma + 1, list.size()));
-    while (item.starts_with(' ') || item.starts_with('\t')) item.remove_prefix(1);
-    while (item.ends_with(' ') || item.ends_with('\t')) item.remove_suffix(1);
-    if (same_ignoring_case(item, token)) return true;
   }
   return false;
 }

@@ -54,7 +54,10 @@ struct HttpFailure {
 };
 
 std::string_view http_reason(int status);
-// Whether two ASCII texts differ in case alone.
+// Letters of ASCII in lower case; and whether two texts differ in the case of these alone.
+std::string lower_case(std::string_view text);
 bool same_ignoring_case(std::string_view a, std::string_view b);
+// Without spaces and tabs at its ends.
+std::string_view trimmed(std::string_view text);
 
 }  // namespace shale

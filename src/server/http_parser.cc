@@ -19,20 +19,6 @@ bool token_char(char c) {
 
 bool is_token(std::string_view text) { return !text.empty() && std::ranges::all_of(text, token_char); }
 
-std::string lower_case(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
-}
-
 // The whole text as a number of `base`; nothing where it is anything but its digits, or too large.
 std::optional<std::uint64_t> plain_number(std::string_view text, int base) {
   std::uint64_t value = 0;

@@ -111,7 +111,7 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.seconds("shale_budget_seconds_total", engine.budget_seconds, "Seconds spent dropping and compacting.");
 }
 
-void write_watch(Writer& to, const DriftWatchStats& watch) {
+void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_profile_questions_total", watch.questions, "Questions remembered about contexts.");
   to.counter("shale_profile_questions_written_total", watch.written, "Questions that the model wrote for profiles.");
   to.counter("shale_prior_texts_total", watch.prior_texts, "Texts measured for the prior of the model.");

@@ -8,8 +8,8 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kConnectionsBesideRequests =
-    256;  // for health, metrics, refusals, and those that are kept open
+// For health, metrics, refusals, and those that are kept open.
+constexpr std::uint32_t kConnectionsBesideRequests = 256;
 
 }  // namespace
 

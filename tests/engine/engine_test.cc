@@ -41,6 +41,7 @@ TEST_F(EngineTest, ARequestMayIgnoreTheCache) {
 
 TEST_F(EngineTest, WithoutPrefixCachingNothingIsFoundOrKept) {
   const Response kept = engine_->run(ask(1, 150, 1));
+  drain();
   engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .prefix_cache = false},
                                      *model_, tokenizer_, *cache_, slow_);
   const std::uint32_t evictable = cache_->slabs_evictable();

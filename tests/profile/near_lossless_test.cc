@@ -19,11 +19,15 @@ std::vector<double> errors_of(testing::EngineBench& bench, std::span<const Token
   needs.last_queries = 4;
   const ExactContext context = exact_context(*bench.engine, tokens, needs, {}).value();
   std::vector<double> errors;
-  for (const char* name : quantizers) {
-    const auto made = make_quantizer(name).value();
-    errors.push_back(
-        coding_error(context.sequence, 0, context.sequence.length(), context.run.observations, *made).value());
+  std::vector<std::unique_ptr<Quantizer>> made;
+  for (const char* name : quantizers) made.push_back(make_quantizer(name).value());
+  const Sequence& sequence = context.sequence;
+  auto measured =
+      CodingErrors::start(sequence.pool().shape(), 0, sequence.length(), context.run.observations, std::move(made))
+          .value();
+  while (measured.step(sequence)) {
   }
+  for (std::size_t i = 0; i < quantizers.size(); ++i) errors.push_back(measured.error(i));
   return errors;
 }
 
@@ -43,19 +47,24 @@ TEST(NearLossless, WithoutQueriesNothingIsKnown) {
   bench.open_tiny();
   const std::vector<Token> tokens = bench.tokenizer->tokenize(testing::sentences(300), false);
   const ExactContext context = exact_context(*bench.engine, tokens, {}, {}).value();
-  const auto int8 = make_quantizer("int8").value();
-  EXPECT_FALSE(coding_error(context.sequence, 0, context.sequence.length(), {}, *int8));
+  EXPECT_FALSE(CodingErrors::start(context.sequence.pool().shape(), 0, context.sequence.length(), {}, {}));
+}
+
+// A request about a document, whose run is stored. Returns its name.
+Hash128 ask_about(testing::EngineBench& bench, const std::string& document) {
+  const std::vector<Token> tokens = bench.tokenizer->tokenize(document, false);
+  Request request;
+  request.segments = {{tokens, true, "doc"}, {bench.tokenizer->tokenize("what?", false), false, {}}};
+  request.max_tokens = 2;
+  EXPECT_FALSE(bench.engine->run(std::move(request)).error);
+  bench.cache->drain(bench.model->executor());
+  return bench.cache->run_of(tokens);
 }
 
 TEST(NearLossless, WhatRequestsStoreIsMeasuredWhileNoPriorIsKnown) {
   testing::EngineBench bench;
   bench.open_tiny();
-  const std::vector<Token> tokens = bench.tokenizer->tokenize(testing::sentences(600), false);
-  Request request;
-  request.segments = {{tokens, true, "doc"}, {bench.tokenizer->tokenize("what?", false), false, {}}};
-  request.max_tokens = 2;
-  ASSERT_FALSE(bench.engine->run(std::move(request)).error);
-  const Hash128 run = bench.cache->run_of(tokens);
+  const Hash128 run = ask_about(bench, testing::sentences(600));
   const Catalogue& catalogue = *bench.cache->catalogue();
   EXPECT_EQ(catalogue.kind(run), kind_of(testing::sentences(600)));
   const auto known = catalogue.quality_for(run, Method::parse("int8").value(), 1);
@@ -63,6 +72,17 @@ TEST(NearLossless, WhatRequestsStoreIsMeasuredWhileNoPriorIsKnown) {
   EXPECT_EQ(known->source, QualitySource::kBound);
   EXPECT_GT(known->expected, 1 - kNearLossless);
   EXPECT_FALSE(catalogue.quality_for(run, Method::parse("knorm").value(), 0.75)) << "dropping tokens is no coding";
+}
+
+TEST(NearLossless, NothingIsMeasuredForPlannersThatDoNotAsk) {
+  testing::EngineBench bench;
+  CacheOptions options;
+  options.planner = "lru";
+  bench.open_tiny(std::size_t{64} << 20, options);
+  EXPECT_FALSE(bench.cache->weighs_quality());
+  EXPECT_EQ(bench.cache->needs().last_queries, 0) << "nothing is watched while prompts are computed";
+  const Hash128 run = ask_about(bench, testing::sentences(600));
+  EXPECT_FALSE(bench.cache->catalogue()->quality_for(run, Method::parse("int8").value(), 1));
 }
 
 // Of eight bits answers cannot tell; of two they can.

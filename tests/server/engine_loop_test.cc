@@ -142,7 +142,7 @@ TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
 
 TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   const Response alone = engine_->run(ask(1, 200, 1));
-  start({.watch = DriftWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}});
+  start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}});
   const auto watched = [&] { return loop_->figures().watch; };
   const auto idle_until = [&](const auto& reached) {
     for (int i = 0; i < 24000 && !reached(); ++i) std::this_thread::sleep_for(5ms);

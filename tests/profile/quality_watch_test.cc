@@ -1,4 +1,4 @@
-#include "profile/drift_watch.h"
+#include "profile/quality_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 const Stop kNever = [] { return false; };
 
-class DriftWatchTest : public ::testing::Test {
+class QualityWatchTest : public ::testing::Test {
  protected:
   void SetUp() override {
     bench_.open_tiny();
@@ -27,7 +27,7 @@ class DriftWatchTest : public ::testing::Test {
     request.segments = {{context_, true, "doc"}, {bench_.tokenizer->tokenize(question, false), false, {}}};
     return request;
   }
-  void ask_several(DriftWatch& watch, const std::string& what, std::uint32_t count) {
+  void ask_several(QualityWatch& watch, const std::string& what, std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) watch.on_request(ask(what + std::to_string(i)));
   }
   Catalogue& catalogue() { return *bench_.cache->catalogue(); }
@@ -42,7 +42,7 @@ class DriftWatchTest : public ::testing::Test {
     }
   }
   // As an idle engine would.
-  static int work_all(DriftWatch& watch) {
+  static int work_all(QualityWatch& watch) {
     int pieces = 0;
     while (watch.work(kNever)) ++pieces;
     return pieces;
@@ -50,12 +50,12 @@ class DriftWatchTest : public ::testing::Test {
 
   testing::EngineBench bench_;
   std::vector<Token> context_;
-  DriftWatchOptions options_;
+  QualityWatchOptions options_;
 };
 
-TEST_F(DriftWatchTest, LooksOnceEnoughDifferentThingsWereAsked) {
+TEST_F(QualityWatchTest, LooksOnceEnoughDifferentThingsWereAsked) {
   profile(0);
-  DriftWatch watch(options_, *bench_.engine);
+  QualityWatch watch(options_, *bench_.engine);
   EXPECT_FALSE(watch.work(kNever));
   ask_several(watch, "the same", 1);
   for (int i = 0; i < 10; ++i) ask_several(watch, "the same", 1);
@@ -68,11 +68,11 @@ TEST_F(DriftWatchTest, LooksOnceEnoughDifferentThingsWereAsked) {
   EXPECT_FALSE(watch.work(kNever)) << "until more is asked";
 }
 
-TEST_F(DriftWatchTest, ProfilesAgainWhatNoLongerHolds) {
+TEST_F(QualityWatchTest, ProfilesAgainWhatNoLongerHolds) {
   profile(0);
-  DriftWatchOptions strict = options_;
+  QualityWatchOptions strict = options_;
   strict.check.threshold = -2;  // nothing agrees enough
-  DriftWatch watch(strict, *bench_.engine);
+  QualityWatch watch(strict, *bench_.engine);
   ask_several(watch, "why", 4);
   work_all(watch);
   EXPECT_EQ(watch.stats().drifted, 1u);
@@ -83,21 +83,21 @@ TEST_F(DriftWatchTest, ProfilesAgainWhatNoLongerHolds) {
     EXPECT_LE(row.agreement, 1) << row.method.text();
     EXPECT_EQ(row.questions, 4u);
   }
-  DriftWatch later(options_, *bench_.engine);
+  QualityWatch later(options_, *bench_.engine);
   ask_several(later, "how", 4);
   work_all(later);
   EXPECT_EQ(later.stats().checks, 1u);
   EXPECT_EQ(later.stats().drifted, 0u) << "it holds again";
 }
 
-TEST_F(DriftWatchTest, ProfilesNewContextsWhereToldTo) {
-  DriftWatch drifted_alone(options_, *bench_.engine);
+TEST_F(QualityWatchTest, ProfilesNewContextsWhereToldTo) {
+  QualityWatch drifted_alone(options_, *bench_.engine);
   ask_several(drifted_alone, "why", 4);
   EXPECT_FALSE(drifted_alone.work(kNever));
   EXPECT_THAT(profiled(), ::testing::IsEmpty());
 
   options_.profile_new = true;
-  DriftWatch all(options_, *bench_.engine);
+  QualityWatch all(options_, *bench_.engine);
   ask_several(all, "why", 1);
   work_all(all);
   EXPECT_EQ(all.stats().checks, 0u);
@@ -109,9 +109,9 @@ TEST_F(DriftWatchTest, ProfilesNewContextsWhereToldTo) {
 }
 
 // Two contexts alike but for how often they are asked: the one asked more is profiled first.
-TEST_F(DriftWatchTest, BeginsWhereAProfileIsWorthMost) {
+TEST_F(QualityWatchTest, BeginsWhereAProfileIsWorthMost) {
   options_.profile_new = true;
-  DriftWatch watch(options_, *bench_.engine);
+  QualityWatch watch(options_, *bench_.engine);
   const std::vector<Token> rare = context_;
   watch.on_request(ask("who"));
   context_.front() = 7;
@@ -130,10 +130,10 @@ TEST_F(DriftWatchTest, BeginsWhereAProfileIsWorthMost) {
   EXPECT_EQ(watch.stats().profiled, 2u);
 }
 
-TEST_F(DriftWatchTest, MeasuresThePriorFirstAndOnce) {
+TEST_F(QualityWatchTest, MeasuresThePriorFirstAndOnce) {
   options_.prior = true;
   options_.profile_new = true;
-  DriftWatch watch(options_, *bench_.engine);
+  QualityWatch watch(options_, *bench_.engine);
   ask_several(watch, "why", 1);
   const auto knorm = Method::parse("knorm").value();
   const Hash128 unknown{1, 2};
@@ -151,14 +151,14 @@ TEST_F(DriftWatchTest, MeasuresThePriorFirstAndOnce) {
   bench_.cache->store().for_each_extent([&](const StoreExtent& extent) { stored += extent.run != unknown; });
   EXPECT_EQ(stored, 1u) << "the context, and none of the texts";
 
-  DriftWatch later(options_, *bench_.engine);
+  QualityWatch later(options_, *bench_.engine);
   EXPECT_FALSE(later.work(kNever)) << "the catalogue knows the prior";
 }
 
 // However little time there is between two requests, as long as it is enough for a piece.
-TEST_F(DriftWatchTest, ThePriorSurvivesInterruptions) {
+TEST_F(QualityWatchTest, ThePriorSurvivesInterruptions) {
   options_.prior = true;
-  DriftWatch watch(options_, *bench_.engine);
+  QualityWatch watch(options_, *bench_.engine);
   int looks = 0;
   for (int patience = 0; watch.stats().prior_texts < 1; ++patience) {
     ASSERT_LT(++looks, 1000);
@@ -169,10 +169,10 @@ TEST_F(DriftWatchTest, ThePriorSurvivesInterruptions) {
   EXPECT_EQ(watch.stats().failed, 0u);
 }
 
-TEST_F(DriftWatchTest, StopsAndBeginsAnew) {
+TEST_F(QualityWatchTest, StopsAndBeginsAnew) {
   profile(1);
   options_.check.threshold = -0.1;  // nothing agrees enough
-  DriftWatch watch(options_, *bench_.engine);
+  QualityWatch watch(options_, *bench_.engine);
   ask_several(watch, "why", 4);
   int looks = 0;
   for (int patience = 0; watch.stats().profiled == 0; ++patience) {
@@ -185,9 +185,9 @@ TEST_F(DriftWatchTest, StopsAndBeginsAnew) {
   EXPECT_FALSE(watch.work(kNever));
 }
 
-TEST_F(DriftWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {
+TEST_F(QualityWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {
   options_.questions_between = 1;
-  DriftWatch watch(options_, *bench_.engine);
+  QualityWatch watch(options_, *bench_.engine);
   Request request = ask("why");
   request.segments[0].tokens.resize(options_.context_tokens_min - 1);
   watch.on_request(request);  // too short
@@ -203,7 +203,7 @@ TEST_F(DriftWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {
 
   options_.contexts_max = 2;
   options_.profile_new = true;
-  DriftWatch two(options_, *bench_.engine);
+  QualityWatch two(options_, *bench_.engine);
   for (Token first = 0; first < 5; ++first) {
     context_.front() = first;
     two.on_request(ask("why"));
@@ -212,9 +212,9 @@ TEST_F(DriftWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {
   EXPECT_EQ(two.stats().profiled, 2u);
 }
 
-TEST_F(DriftWatchTest, GivesUpWhatFails) {
+TEST_F(QualityWatchTest, GivesUpWhatFails) {
   profile(0);
-  DriftWatch watch(options_, *bench_.engine);
+  QualityWatch watch(options_, *bench_.engine);
   ask_several(watch, "why", 4);
   const Sequence holder = [&] {  // nothing is left in the pool
     Sequence sequence(*bench_.pool);

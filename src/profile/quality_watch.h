@@ -23,7 +23,7 @@
 
 namespace shale {
 
-struct DriftWatchOptions {
+struct QualityWatchOptions {
   bool prior = true;                    // measure the prior
   bool profile_new = true;              // contexts that were never profiled, too
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
@@ -32,7 +32,7 @@ struct DriftWatchOptions {
   std::uint32_t contexts_max = 64;  // remembered, those asked last
 };
 
-struct DriftWatchStats {
+struct QualityWatchStats {
   std::uint64_t questions = 0, written = 0;   // remembered; written by the model where too few were asked
   std::uint64_t prior_texts = 0;              // measured for the prior
   std::uint64_t checks = 0, drifted = 0;      // looked at; of these, where the profile no longer held
@@ -42,17 +42,17 @@ struct DriftWatchStats {
 };
 
 // For the thread that owns the engine.
-class DriftWatch {
+class QualityWatch {
  public:
-  // Does nothing where the engine's cache has no catalogue, or pages of int8.
-  DriftWatch(const DriftWatchOptions& options, Engine& engine);
+  // Does nothing where the engine's cache does not weigh quality.
+  QualityWatch(const QualityWatchOptions& options, Engine& engine);
 
   // Remembers what is asked, and gives back all pages. To be called before the engine takes the request.
   void on_request(const Request& request);
   // A piece of work, where there is some. False where there is none. Ends within a forward step, or an encoding, once
   // `stop` says so; what it had found out so far it keeps. Only while no request is under way.
   bool work(const Stop& stop);
-  const DriftWatchStats& stats() const { return stats_; }
+  const QualityWatchStats& stats() const { return stats_; }
 
  private:
   struct Context {
@@ -76,13 +76,13 @@ class DriftWatch {
   Status write(Context& context, const Stop& stop);
   Status begin(Context& context);
 
-  const DriftWatchOptions options_;
+  const QualityWatchOptions options_;
   Engine& engine_;
   const bool able_;
   std::list<Context> contexts_;  // asked last first
   std::optional<PriorMeasurement> prior_;
   std::optional<ContextProfiling> profiling_;
-  DriftWatchStats stats_;
+  QualityWatchStats stats_;
 };
 
 }  // namespace shale

@@ -1,4 +1,4 @@
-#include "profile/drift_watch.h"
+#include "profile/quality_watch.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,14 +13,12 @@ constexpr double kNothingKnown = 0.5;            // spread of a quality of which
 
 }  // namespace
 
-DriftWatch::DriftWatch(const DriftWatchOptions& options, Engine& engine)
-    : options_(options),
-      engine_(engine),
-      able_(engine.cache().catalogue() != nullptr && engine.cache().pool().shape().element == PageElement::kHalf) {
+QualityWatch::QualityWatch(const QualityWatchOptions& options, Engine& engine)
+    : options_(options), engine_(engine), able_(engine.cache().weighs_quality()) {
   if (able_ && options.prior) prior_.emplace(engine, PriorOptions{.answer_tokens = options.check.answer_tokens});
 }
 
-void DriftWatch::on_request(const Request& request) {
+void QualityWatch::on_request(const Request& request) {
   if (prior_) prior_->let_go();
   if (profiling_) profiling_->let_go();
   if (request.segments.size() != 2 || !able_) return;
@@ -51,7 +49,7 @@ void DriftWatch::on_request(const Request& request) {
   ++stats_.questions;
 }
 
-bool DriftWatch::work(const Stop& stop) {
+bool QualityWatch::work(const Stop& stop) {
   if (!able_) return false;
   Context* context = nullptr;
   Status done;
@@ -85,7 +83,7 @@ bool DriftWatch::work(const Stop& stop) {
   return true;
 }
 
-Result<bool> DriftWatch::measure_prior(const Stop& stop) {
+Result<bool> QualityWatch::measure_prior(const Stop& stop) {
   if (!prior_) return false;
   const RealClock clock;
   const double start_s = clock.now_s();
@@ -98,7 +96,7 @@ Result<bool> DriftWatch::measure_prior(const Stop& stop) {
 
 // Profiles of a few questions are checked once enough was asked; of those that were never profiled there is nothing to
 // check.
-DriftWatch::Context* DriftWatch::context_to_check() {
+QualityWatch::Context* QualityWatch::context_to_check() {
   for (Context& context : contexts_) {
     if (context.new_questions < options_.questions_between) continue;
     if (is_profiled(context)) return &context;
@@ -107,7 +105,7 @@ DriftWatch::Context* DriftWatch::context_to_check() {
   return nullptr;
 }
 
-DriftWatch::Context* DriftWatch::context_to_profile() {
+QualityWatch::Context* QualityWatch::context_to_profile() {
   Context* best = nullptr;
   double best_worth = 0;
   for (Context& context : contexts_) {
@@ -120,7 +118,7 @@ DriftWatch::Context* DriftWatch::context_to_profile() {
   return best;
 }
 
-bool DriftWatch::is_profiled(Context& context) const {
+bool QualityWatch::is_profiled(Context& context) const {
   if (!context.profiled) {
     const auto rows = engine_.cache().catalogue()->qualities(context.run);
     context.profiled = rows && !rows->empty();
@@ -128,7 +126,7 @@ bool DriftWatch::is_profiled(Context& context) const {
   return *context.profiled;
 }
 
-double DriftWatch::worth(const Context& context) const {
+double QualityWatch::worth(const Context& context) const {
   const Cache& cache = engine_.cache();
   double spread = 0;
   std::size_t configurations = 0;
@@ -145,7 +143,7 @@ double DriftWatch::worth(const Context& context) const {
          static_cast<double>(configurations);
 }
 
-Status DriftWatch::look(Context& context, const Stop& stop) {
+Status QualityWatch::look(Context& context, const Stop& stop) {
   DriftOptions options = options_.check;
   options.stop = stop;
   SHALE_ASSIGN(const DriftCheck check, check_drift(engine_, context.asked, options));
@@ -158,7 +156,7 @@ Status DriftWatch::look(Context& context, const Stop& stop) {
 }
 
 // Questions beside those that were asked, so that a profile does not stand on one.
-Status DriftWatch::write(Context& context, const Stop& stop) {
+Status QualityWatch::write(Context& context, const Stop& stop) {
   const RealClock clock;
   const double start_s = clock.now_s();
   const auto asked = static_cast<std::uint32_t>(context.asked.questions.size());
@@ -173,7 +171,7 @@ Status DriftWatch::write(Context& context, const Stop& stop) {
   return begin(context);
 }
 
-Status DriftWatch::begin(Context& context) {
+Status QualityWatch::begin(Context& context) {
   AskedContext asked = context.asked;
   for (const auto& question : context.written) {
     if (asked.questions.size() < options_.check.questions_max) asked.questions.push_back(question);
@@ -187,7 +185,7 @@ Status DriftWatch::begin(Context& context) {
   return {};
 }
 
-Status DriftWatch::go_on(const Stop& stop) {
+Status QualityWatch::go_on(const Stop& stop) {
   const RealClock clock;
   const double start_s = clock.now_s();
   const auto more = profiling_->step(stop);
