@@ -40,8 +40,16 @@ void Cache::State::recall_costs() {
 
 // What the planner may choose from, and what that reads of a run, while it is computed and at rest, where it chooses.
 Status Cache::State::choose_methods() {
-  SHALE_ASSIGN(const auto planner, make_planner(options.planner, options.planner_options));
-  weighs_quality = catalogue && pool.shape().element == PageElement::kHalf && planner->weighs_quality();
+  SHALE_ASSIGN(planner, parse_planner(options.planner));
+  if (planner.method && planner.method->is_full()) planner.method.reset();
+  const bool halves = pool.shape().element == PageElement::kHalf;
+  if (planner.method && !halves) {
+    return fail(ErrorCode::kInvalidArgument, "planner {} compresses pages of fp16, and these are int8",
+                options.planner);
+  }
+  SHALE_ASSIGN(const auto made, make_planner(planner.planner, options.planner_options));
+  weighs_quality = catalogue && halves && made->weighs_quality();
+  if (planner.method) options.methods = {planner.method->text()};
   for (const std::string& text : options.methods) {
     SHALE_ASSIGN(const Method method, Method::parse(text));
     SHALE_TRY(method.check());
@@ -50,13 +58,26 @@ Status Cache::State::choose_methods() {
     const std::string missing =
         missing_needs({.rope = reads.rope, .calibration = reads.calibration}, options.model.given());
     if (!missing.empty()) return fail(ErrorCode::kInvalidArgument, "{} needs {}", method.text(), missing);
+    if (planner.method && reads.repeat_attention) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "{} computes a context twice before it can be ranked: requests may name it, planner {} may not",
+                  method.text(), planner.planner);
+    }
     methods.push_back(method);
+    if (weighs_quality || planner.method) scorer_needs = scorer_needs | reads;
     if (!weighs_quality) continue;
-    scorer_needs = scorer_needs | reads;
     const bool ranked = std::ranges::find(rankings, method.ranking()) != rankings.end();
     if (!missing_needs(reads, ScorerNeeds{}).empty() && !ranked) rankings.push_back(method.ranking());
   }
   return {};
+}
+
+// What answers are expected to be worth in that form. Whoever fixes a form for all takes it as it is.
+std::optional<double> Cache::State::quality(const Hash128& run, const Method& method, double keep) const {
+  const auto known = catalogue ? catalogue->quality_for(run, method, keep) : std::nullopt;
+  if (planner.method) return known ? known->expected : 1;
+  if (!known || known->expected < options.quality_floor) return std::nullopt;
+  return known->expected;
 }
 
 Status Cache::State::open_store(std::vector<StoreTier> with) {
@@ -80,7 +101,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   store_options.model = options.model;
   store_options.tables = options.tables;
   StorePlacement& placement = store_options.placement;
-  placement.planner = options.planner;
+  placement.planner = planner.planner;
   placement.options = options.planner_options;
   placement.alpha = options.alpha;
   placement.on_event = options.on_placement;
@@ -88,13 +109,15 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   placement.decode_s = [this](std::string_view quantizer, std::uint64_t bytes) {
     return costs.decode_s(quantizer, bytes);
   };
-  if (catalogue && !store_options.geometry.opaque()) {
+  if ((catalogue || planner.method) && !store_options.geometry.opaque()) {
     placement.methods.assign(methods.begin() + 1, methods.end());
-    placement.quality = [this](const Hash128& run, const Method& method, double keep) -> std::optional<double> {
-      const auto known = catalogue->quality_for(run, method, keep);
-      if (!known || known->expected < options.quality_floor) return std::nullopt;
-      return known->expected;
+    placement.quality = [this](const Hash128& run, const Method& method, double keep) {
+      return quality(run, method, keep);
     };
+  }
+  if (planner.method) {
+    placement.options.fixed_method_index = 1;
+    placement.options.fixed_keep = planner.keep;
   }
   SHALE_ASSIGN(store, Store::open(std::move(store_options), std::move(with), clock));
   return {};

@@ -50,10 +50,10 @@ struct Fingerprint {
 std::string name_space_of(const Fingerprint& fingerprint);
 
 struct CacheOptions {
-  std::string planner = "shale";
-  PlannerOptions planner_options;
-  std::string eviction = "lru";  // of the pool's prefix tree
-  double alpha = 1.0;            // seconds of waiting that one unit of quality is worth
+  std::string planner = "shale";   // parse_planner
+  PlannerOptions planner_options;  // but for its form
+  std::string eviction = "lru";    // of the pool's prefix tree
+  double alpha = 1.0;              // seconds of waiting that one unit of quality is worth
   double frequency_half_life_s = 600;
   // Where less is expected of answers, in agreement, the planner compresses nothing so far. A method that a request
   // names is not its choice.

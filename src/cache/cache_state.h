@@ -9,6 +9,7 @@
 #include "cache/cache.h"
 #include "cache/meeting.h"
 #include "cache/near_lossless.h"
+#include "cache/planner_choice.h"
 
 namespace shale {
 
@@ -21,6 +22,7 @@ struct Cache::State {
 
   CostModel costs = {};
   CacheStats stats = {};
+  PlannerChoice planner = {};
   std::vector<Method> methods = {Method::full()};
   bool weighs_quality = false;
   ScorerNeeds scorer_needs = {};           // of the candidates' scorers
@@ -75,6 +77,7 @@ struct Cache::State {
 
   // cache.cc
   Status choose_methods();
+  std::optional<double> quality(const Hash128& run, const Method& method, double keep) const;
   Result<ScorerNeeds> needs_of(const Method& method) const;
   Status open_store(std::vector<StoreTier> tiers);
   void recall_costs();

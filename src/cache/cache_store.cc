@@ -41,7 +41,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   hints.label = std::move(run.label);
   hints.tokens = run.tokens;
   hints.rankings = s.rankings;
-  hints.observations = run.observations;
+  hints.observations = std::move(run.observations);
   const KvView view = view_of(std::as_const(held), first, used.tokens);
   const double recompute_s = run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(used.tokens, first);
   const auto save = [&](StoreHints with, Sequence pages, std::optional<State::Bounding> looked_at) {
@@ -50,16 +50,18 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
     if (!saving || (*saving)->released()) return;
     s.saving.push_back({std::move(*saving), std::move(pages), name, recompute_s, std::move(looked_at)});
   };
+  const auto in_form = [&](const Method& method, double keep) {
+    StoreHints with = hints;
+    with.method = method;
+    with.keep = method.scorer.empty() ? 1 : keep;
+    with.quality = s.quality(name, method, with.keep).value_or(0);
+    with.rankings = {};
+    return with;
+  };
   if (run.method && !run.method->is_full() && !view.geometry.opaque()) {
-    StoreHints named = hints;
-    named.method = *run.method;
-    named.keep = run.method->scorer.empty() ? 1 : run.keep;
-    const auto known = s.catalogue ? s.catalogue->quality_for(name, named.method, named.keep) : std::nullopt;
-    named.quality = known ? known->expected : 0;
-    named.rankings = {};
-    named.observations = std::move(run.observations);
-    save(std::move(named), held.fork(), std::nullopt);
+    save(in_form(*run.method, run.keep), held.fork(), std::nullopt);
   }
+  if (s.planner.method) hints = in_form(*s.planner.method, s.planner.keep);
   save(std::move(hints), std::move(held), std::move(bounding));
   return name;
 }

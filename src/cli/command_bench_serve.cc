@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_registry.h"
+#include "cli/option_types.h"
 #include "cli/serve_child.h"
 #include "cli/serve_options.h"
 #include "cli/serve_report.h"
@@ -313,17 +314,13 @@ void add_bench_serve(CLI::App& parent, Action& chosen) {
       ->check(CLI::Range(0.0, 10.0))
       ->type_name("S")
       ->capture_default_str();
-  auto planners = planner_names();
   command
-      ->add_option("--planner", options->planners,
-                   "Who decides what lies where; no-reuse: nobody, every prompt is computed")
+      ->add_option(
+          "--planner", options->planners,
+          "Who decides what lies where, as --planner of `shale serve`; no-reuse: nobody, every prompt is computed")
       ->delimiter(',')
-      ->check(CLI::IsMember([&] {
-        std::vector<std::string> names(planners.begin(), planners.end());
-        names.emplace_back(kNoReuse);
-        return names;
-      }()))
-      ->type_name("NAME,...")
+      ->check(known_planner(kNoReuse))
+      ->type_name("PLANNER,...")
       ->default_str(fmt::format("{}", fmt::join(options->planners, ",")));
   command->add_option("--seeds", options->seeds, "Loads, from --seed on; every planner gets the same ones")
       ->check(CLI::Range(1u, 1000u))

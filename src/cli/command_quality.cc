@@ -263,10 +263,9 @@ Status QualityRun::measure(const QualityContext& context, std::span<const SweepC
 }
 
 // What the prior of a model is made of, to see how well it predicts; as of one more file.
-std::vector<QualityContext> shipped_texts(std::size_t contexts_max, std::size_t questions_max) {
+std::vector<QualityContext> shipped_texts(std::size_t questions_max) {
   std::vector<QualityContext> contexts;
   for (const PriorText& text : prior_texts()) {
-    if (contexts_max > 0 && contexts.size() == contexts_max) break;
     QualityContext& context =
         contexts.emplace_back(std::string(kPriorDataset), std::string(text.name), std::string(text.text));
     for (const std::string_view question : text.questions) {
@@ -306,9 +305,7 @@ Status run(const QualityOptions& options) {
     SHALE_ASSIGN(auto some, read_quality_contexts(path, options.contexts_max, options.questions_max));
     std::ranges::move(some, std::back_inserter(contexts));
   }
-  if (options.sweep.predict) {
-    std::ranges::move(shipped_texts(options.contexts_max, options.questions_max), std::back_inserter(contexts));
-  }
+  if (options.sweep.predict) std::ranges::move(shipped_texts(options.questions_max), std::back_inserter(contexts));
   ServingOptions serving_options = options.serving;
   serving_options.store = false;
   SHALE_ASSIGN(const auto serving, Serving::open(serving_options, options.output));

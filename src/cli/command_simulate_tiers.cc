@@ -4,6 +4,7 @@
 #include <optional>
 #include <sstream>
 
+#include "cache/planner_choice.h"
 #include "cli/command_simulate.h"
 #include "cli/interrupt.h"
 #include "cli/option_types.h"
@@ -20,7 +21,6 @@ struct SimulateTiersOptions {
   TraceChoice reading;
   std::vector<std::string> planners = {"prefill", "lru", "shale"};
   std::optional<std::uint64_t> memory_bytes, disk_bytes, remote_bytes;
-  std::optional<Method> method;
   TieredOptions tiered;
   OutputOptions output;
 };
@@ -34,7 +34,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  shale simulate tiers --trace conversation_trace.jsonl\n"
     "  shale simulate tiers --trace a.jsonl --emulate laptop --memory 1GiB --profiles profiles.jsonl\n"
-    "  shale simulate tiers --trace a.jsonl --profiles profiles.jsonl --planner fixed,shale --method kivi4";
+    "  shale simulate tiers --trace a.jsonl --profiles profiles.jsonl --planner fixed:kivi4,shale";
 
 // A line of `shale profile --json`. Throws nlohmann's errors.
 ContextProfile parse_profile(const std::string& line) {
@@ -85,7 +85,7 @@ void set_capacities(const SimulateTiersOptions& options, Hardware& hardware) {
   std::erase_if(hardware.tiers, [](const SimulatedTier& tier) { return tier.capacity_bytes == 0; });
 }
 
-Json to_json(const Trace& trace, const TieredOptions& options, const TieredResult& result) {
+Json to_json(const Trace& trace, const std::string& planner, const TieredOptions& options, const TieredResult& result) {
   Json tiers = Json::array();
   for (std::size_t tier = 0; tier < options.hardware.tiers.size(); ++tier) {
     tiers.push_back({{"tier", options.hardware.tiers[tier].name},
@@ -94,7 +94,7 @@ Json to_json(const Trace& trace, const TieredOptions& options, const TieredResul
                      {"bytes_written", result.bytes_written[tier]}});
   }
   return {{"trace", trace.name},
-          {"planner", options.planner},
+          {"planner", planner},
           {"hardware", options.hardware.name},
           {"alpha", options.alpha},
           {"requests", result.requests},
@@ -121,17 +121,19 @@ void print_hardware(const Hardware& hardware) {
   }
 }
 
-void print_header(const Hardware& hardware) {
-  fmt::print("\n{:<8}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}", "PLANNER", "TTFT P50", "P90", "P99", "QUALITY", "COMPUTED");
+// Planners stand in columns of `width`.
+void print_header(const Hardware& hardware, std::size_t width) {
+  fmt::print("\n{:<{}}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}", "PLANNER", width, "TTFT P50", "P90", "P99", "QUALITY",
+             "COMPUTED");
   for (const SimulatedTier& tier : hardware.tiers) fmt::print("  {:>8}", tier.name);
   fmt::print("   BYTES MOVED\n");
 }
 
-void print_row(const TieredOptions& options, const TieredResult& result) {
+void print_row(const std::string& planner, std::size_t width, const TieredResult& result) {
   const auto share = [&](std::uint64_t tokens) {
     return 100 * static_cast<double>(tokens) / static_cast<double>(std::max<std::uint64_t>(1, result.tokens));
   };
-  fmt::print("{:<8}  {:>9}  {:>9}  {:>9}  {:>7.3f}  {:>7.1f} %", options.planner, format_duration(result.ttft.p50),
+  fmt::print("{:<{}}  {:>9}  {:>9}  {:>9}  {:>7.3f}  {:>7.1f} %", planner, width, format_duration(result.ttft.p50),
              format_duration(result.ttft.p90), format_duration(result.ttft.p99), result.quality,
              share(result.tokens_computed));
   std::uint64_t moved = 0;
@@ -147,21 +149,25 @@ Status run(const SimulateTiersOptions& options) {
   SHALE_ASSIGN(tiered.hardware, hardware_preset(options.hardware));
   set_capacities(options, tiered.hardware);
   SHALE_ASSIGN(tiered.profiles, read_profiles(options.profiles));
-  if (options.method) tiered.fixed_method = options.method->text();
   SHALE_ASSIGN(const TraceOptions reading, to_options(options.reading));
   SHALE_ASSIGN(const NamedTrace named, load_trace_watched(options.trace, reading, options.output));
+  std::size_t width = std::string_view("PLANNER").size();
+  for (const std::string& planner : options.planners) width = std::max(width, planner.size());
   if (!options.output.json) {
     print_hardware(tiered.hardware);
-    print_header(tiered.hardware);
+    print_header(tiered.hardware, width);
   }
   for (const std::string& planner : options.planners) {
-    tiered.planner = planner;
+    SHALE_ASSIGN(const PlannerChoice choice, parse_planner(planner));
+    tiered.planner = choice.planner;
+    tiered.fixed_method = choice.method ? choice.method->text() : "";
+    tiered.fixed_keep = choice.keep;
     Progress progress(options.output, "simulating " + planner);
     SHALE_ASSIGN(const TieredResult result, simulate_tiers(named.trace, tiered, [&](std::uint64_t requests) {
                    progress(requests, named.trace.requests.size());
                    return !interrupted();
                  }));
-    options.output.json ? print_json(to_json(named.trace, tiered, result)) : print_row(tiered, result);
+    options.output.json ? print_json(to_json(named.trace, planner, tiered, result)) : print_row(planner, width, result);
     if (interrupted()) {
       print_note(fmt::format("interrupted after {} of {} requests", result.requests, named.trace.requests.size()));
       break;
@@ -185,15 +191,12 @@ void add_simulate_tiers(CLI::App& parent, Action& chosen) {
   add_size(*command, "--memory", options->memory_bytes, "Capacity of the memory tier; 0: none", "the hardware's");
   add_size(*command, "--disk", options->disk_bytes, "Capacity of the disk tier; 0: none", "the hardware's");
   add_size(*command, "--remote", options->remote_bytes, "Capacity of the remote tier; 0: none", "unlimited");
-  command->add_option("--planner", options->planners, "Who decides: fixed, impress, lfu, lru, prefill, shale")
-      ->type_name("NAME[,NAME]")
+  command->add_option("--planner", options->planners, "Who decides: " + planner_forms())
+      ->check(known_planner())
+      ->type_name("PLANNER,...")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--profiles", options->profiles, "What compressing does to contexts")->type_name("FILE");
-  add_method(*command, "--method", options->method, "Planner fixed: how everything is compressed");
-  command->add_option("--keep", options->tiered.fixed_keep, "Planners fixed and impress: how much is kept")
-      ->type_name("SHARE")
-      ->capture_default_str();
   command->add_option("--alpha", options->tiered.alpha, "Seconds that a unit of quality is worth")
       ->type_name("X")
       ->capture_default_str();

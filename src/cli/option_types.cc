@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "cache/planner_choice.h"
 #include "codec/quantizer.h"
 #include "core/units.h"
 #include "scoring/scorer.h"
@@ -100,6 +101,15 @@ CLI::Validator known_method() {
         return method ? std::string() : method.error().message;
       },
       "", "method");
+}
+
+CLI::Validator known_planner(std::string_view other) {
+  return CLI::Validator(
+      [other](std::string& text) {
+        const auto choice = parse_planner(text);
+        return choice || text == other ? std::string() : choice.error().message;
+      },
+      "", "planner");
 }
 
 CLI::Validator keep_on_grid() {

@@ -42,5 +42,7 @@ Result<Method> parse_known_method(std::string_view text);
 CLI::Validator keep_on_grid();
 // As parse_known_method, for options that take several.
 CLI::Validator known_method();
+// As parse_planner, and `other`.
+CLI::Validator known_planner(std::string_view other = {});
 
 }  // namespace shale

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
+#include "cache/planner_choice.h"
 #include "cli/option_types.h"
 #include "cli/serving.h"
 #include "eviction/policies.h"
@@ -142,15 +143,36 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->group("Model");
 
   const char* group = "Placement";
-  command.add_option("--planner", options.cache.planner, "Who decides what lies where, and how compressed")
+  command
+      .add_option("--planner", options.cache.planner,
+                  "Who decides what lies where, and how compressed: " + planner_forms())
       ->envname("SHALE_PLANNER")
-      ->check(CLI::IsMember(strings(planner_names())))
-      ->type_name("NAME")
+      ->check(known_planner())
+      ->type_name("PLANNER")
       ->capture_default_str()
       ->group(group);
   command.add_option("--alpha", options.cache.alpha, "Seconds of waiting that one unit of quality is worth")
       ->envname("SHALE_ALPHA")
       ->check(CLI::NonNegativeNumber)
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->group(group);
+  add_switch(command, "--divide-by-bytes", options.cache.planner_options.divide_by_bytes,
+             "Planner shale, where a tier is full: on, what loses least utility per byte that it frees gives way "
+             "(AdaptCache); off, what loses least (EvicPress)")
+      ->envname("SHALE_DIVIDE_BY_BYTES")
+      ->group(group);
+  command
+      .add_option("--half-life", options.cache.frequency_half_life_s,
+                  "After which a use counts half in how often something is used; inf: uses are counted")
+      ->envname("SHALE_HALF_LIFE")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            double seconds = 0;
+            const bool above = CLI::detail::lexical_cast(text, seconds) && seconds > 0;
+            return above ? std::string() : fmt::format("'{}' is not a time above 0", text);
+          },
+          ""))
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);

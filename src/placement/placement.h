@@ -62,6 +62,7 @@ struct Problem {
   double alpha = 1.0;           // seconds per unit of quality
   std::vector<TierRoom> tiers;  // fast to slow
   std::vector<PlacedEntry> entries;
+  double move_s_per_byte = 0;  // PlacementOptions
 };
 
 struct Move {
@@ -88,10 +89,13 @@ std::optional<std::uint32_t> dropped_candidate(const PlacedEntry& entry);
 
 // What every planner is told beside the entry.
 struct Terms {
-  Terms(double seconds_per_quality, std::span<const TierRoom> rooms) : alpha(seconds_per_quality), tiers(rooms) {}
-  Terms(const Problem& problem) : Terms(problem.alpha, problem.tiers) {}  // NOLINT: a problem has terms
+  Terms(double seconds_per_quality, std::span<const TierRoom> rooms, double utility_per_byte_moved)
+      : alpha(seconds_per_quality), tiers(rooms), move_cost(utility_per_byte_moved) {}
+  Terms(const Problem& problem)  // NOLINT: a problem has terms
+      : Terms(problem.alpha, problem.tiers, problem.move_s_per_byte) {}
   double alpha;
   std::span<const TierRoom> tiers;  // fast to slow
+  double move_cost;                 // utility that is lost by a byte that rises, on the scale of frequencies
 
   double utility(const PlacedEntry& entry, const Candidate& candidate) const {
     return shale::utility(alpha, entry.frequency, candidate);

@@ -308,7 +308,7 @@ Status PlacementState::check_integrity() const {
 
 Problem PlacementState::problem(double now_s) const {
   const double by = started_ ? 1 / scale(std::max(now_s, now_s_)) : 1;
-  Problem problem{.alpha = options_.alpha, .tiers = tiers_, .entries = {}};
+  Problem problem{.alpha = options_.alpha, .tiers = tiers_, .entries = {}, .move_s_per_byte = options_.move_s_per_byte};
   for (const Tracked& tracked : tracked_) {
     if (!tracked.live) continue;
     problem.entries.push_back(tracked.entry);

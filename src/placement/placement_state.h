@@ -37,6 +37,9 @@ struct PlacementOptions {
   double alpha = 1;             // seconds per unit of quality
   double half_life_s = 600;     // of the frequency of accesses; infinite: they are counted and do not decay
   double pool_certainty = 0.9;  // that what the pool holds now it holds at the next access; [0, 1]
+  // Seconds that requests lose by a byte that rises to a faster tier, and by what makes way for it: a promotion has to
+  // save more, over the time for which an access counts, than it costs at once.
+  double move_s_per_byte = 0;
 };
 
 // How many promotions a round of `settle` looks at on each tier.
@@ -142,7 +145,7 @@ class PlacementState {
   };
 
   const Candidate& at(PlacementSlot slot) const;
-  Terms terms() const { return {options_.alpha, tiers_}; }
+  Terms terms() const { return {options_.alpha, tiers_, options_.move_s_per_byte * scale(now_s_)}; }
   std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers_.size() - 1); }
   std::uint64_t over_bytes(std::uint32_t tier) const;
   bool bounded(std::uint32_t tier) const;

@@ -8,7 +8,9 @@ namespace {
 class MovesOf final : public PlacementBackend {
  public:
   MovesOf(const Problem& problem, const Planner& planner)
-      : problem_(problem), state_(planner, {.alpha = problem.alpha, .half_life_s = kAnyDrop}, problem.tiers, *this) {
+      : problem_(problem),
+        state_(planner, {.alpha = problem.alpha, .half_life_s = kAnyDrop, .move_s_per_byte = problem.move_s_per_byte},
+               problem.tiers, *this) {
     for (const PlacedEntry& entry : problem.entries) state_.add(entry, 0);
   }
 

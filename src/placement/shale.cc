@@ -55,7 +55,7 @@ class ShalePlanner final : public Planner {
                     .floor_per_byte = divide_ ? per_byte : 0};
   }
 
-  // By gain per byte taken, without limit where it takes none.
+  // By gain, less what moving costs, per byte taken, without limit where it takes none.
   std::optional<Promotion> promotion(const Terms& terms, const PlacedEntry& entry, std::uint32_t tier,
                                      std::uint64_t bytes_below) const override {
     const Candidate& current = entry.candidates[entry.current];
@@ -65,7 +65,8 @@ class ShalePlanner final : public Planner {
     for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
       const Candidate& candidate = entry.candidates[c];
       if (candidate.tier != tier || candidate.bytes >= bytes_below || !terms.could_fit(candidate)) continue;
-      const double gain = terms.utility(entry, candidate) - present;
+      const double cost = terms.move_cost * static_cast<double>(candidate.bytes);
+      const double gain = terms.utility(entry, candidate) - present - cost;
       if (!(gain > 0)) continue;
       const double gain_per_byte = candidate.bytes > held ? gain / static_cast<double>(candidate.bytes - held)
                                                           : std::numeric_limits<double>::infinity();

@@ -317,10 +317,10 @@ Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& opt
   }
   PlannerOptions planner_options{.fixed_keep = options.fixed_keep};
   if (options.planner == "fixed" || options.planner == "impress") {
-    const std::string& method = options.planner == "fixed" ? options.fixed_method : options.planner;
-    const auto found = std::ranges::find(methods, method);
+    const auto found = std::ranges::find(methods, options.fixed_method);
     if (found == methods.end()) {
-      return fail(ErrorCode::kInvalidArgument, "planner {}: no profile has method '{}'", options.planner, method);
+      return fail(ErrorCode::kInvalidArgument, "planner {}: no profile has method '{}'", options.planner,
+                  options.fixed_method);
     }
     planner_options.fixed_method_index = static_cast<std::uint32_t>(found - methods.begin());
   }

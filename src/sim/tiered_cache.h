@@ -39,7 +39,7 @@ struct TieredOptions {
   // Each context takes one of them, by its number and the seed. Empty: `full` is all there is.
   std::vector<ContextProfile> profiles = {};
   std::string planner = "shale";
-  std::string fixed_method = {};  // for `fixed`: of the profiles; `impress` takes the one of its name
+  std::string fixed_method = {};  // for `fixed` and `impress`: of the profiles
   double fixed_keep = 1;
   double alpha = 1;          // seconds per unit of quality
   double half_life_s = 600;  // of the frequency of accesses

@@ -161,8 +161,9 @@ PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<ExtentId
                                  .quality = form.quality,
                                  .ttft_s = std::min(load_s, recompute_s)});
   };
-  // The lowest tier keeps extents as they were saved where it is not bounded; where it is, pressing there makes room.
-  const bool press_lowest = core_.tiers[lowest].tier().capacity_bytes() != kUnlimited;
+  // The lowest tier keeps what is exact as it is where it is not bounded; where it is, pressing there makes room.
+  const bool exact = std::ranges::any_of(forms, [](const Form& form) { return form.method == kFullMethod; });
+  const bool press_lowest = !exact || core_.tiers[lowest].tier().capacity_bytes() != kUnlimited;
   for (std::uint32_t tier = 0; tier <= lowest; ++tier) {
     for (const Form& form : forms) {
       const bool is_current =

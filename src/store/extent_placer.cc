@@ -48,9 +48,11 @@ Status ExtentPlacer::open() {
   }
   std::vector<TierRoom> rooms;
   for (const TierState& tier : core_.tiers) rooms.push_back({tier.tier().capacity_bytes()});
-  state_ = std::make_unique<PlacementState>(
-      *planner_, PlacementOptions{.alpha = options.alpha, .half_life_s = core_.options.frequency_half_life_s},
-      std::move(rooms), *this);
+  state_ = std::make_unique<PlacementState>(*planner_,
+                                            PlacementOptions{.alpha = options.alpha,
+                                                             .half_life_s = core_.options.frequency_half_life_s,
+                                                             .move_s_per_byte = options.move_s_per_byte},
+                                            std::move(rooms), *this);
   if (options.on_event) state_->record(options.on_event);
   return {};
 }

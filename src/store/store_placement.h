@@ -24,6 +24,9 @@ struct StorePlacement {
   std::string planner = "shale";  // placement.h, planner_names()
   PlannerOptions options = {};    // fixed_method_index: 0 is full, i + 1 is methods[i]
   double alpha = 1;               // seconds per unit of quality
+  // Seconds that requests lose by a byte that rises to a faster tier, and by what makes way for it: what reading it,
+  // its checksum and writing it take of the cores on which they are computed. A promotion has to save more.
+  double move_s_per_byte = 1e-9;
   // Beside full, what extents may become. One with a scorer can be made of extents that keep its ranking
   // (StoreHints::rankings), or where its scorer reads keys and values alone.
   std::vector<Method> methods = {};

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "core/buffer_pool.h"
+#include "core/error.h"
 #include "tier/file_calls.h"
 #include "tier/tier.h"
 

@@ -62,7 +62,8 @@ TEST_P(PlacementReplay, ARecordedRunReplaysToTheSamePlacements) {
   for (const Tier* tier : cache_->tiers()) rooms.push_back({tier->capacity_bytes()});
   const auto planner = make_planner(GetParam()).value();
   CountingBackend backend(rooms.size());
-  PlacementState replayed(*planner, {.half_life_s = 60}, rooms, backend);
+  PlacementState replayed(*planner, {.half_life_s = 60, .move_s_per_byte = StorePlacement().move_s_per_byte}, rooms,
+                          backend);
   std::size_t applied = 0, compared = 0, lossy = 0;
 
   std::mt19937 random(3);

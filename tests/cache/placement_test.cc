@@ -46,6 +46,70 @@ TEST_F(PlacedRunsTest, AProfiledRunIsPressedWhereRoomIsShort) {
   EXPECT_LE(cache_->tiers()[0]->used_bytes(), 2 * kRunBytes);
 }
 
+class FixedFormTest : public PlacedRunsTest {
+ protected:
+  void open_fixed(const std::string& planner, std::uint64_t memory_bytes) {
+    CacheOptions options;
+    options.planner = planner;
+    open(memory_bytes, kUnlimited, options);
+  }
+};
+
+TEST_F(FixedFormTest, IsAllThatIsStored) {
+  open_fixed("fixed:knorm+int8@0.5", 2 * kRunBytes);
+  EXPECT_FALSE(cache_->weighs_quality());
+  for (int i = 0; i < 4; ++i) {
+    store(tokens_of(400 + i, 150));
+    drain();
+  }
+  for (int i = 0; i < 4; ++i) {
+    const Tokens tokens = tokens_of(400 + i, 150);
+    EXPECT_TRUE(in_memory(tokens)) << "a quarter of the bytes";
+    for (const StoreExtent& extent : stored(tokens)) {
+      EXPECT_EQ(extent.method.text(), "knorm+int8");
+      EXPECT_NEAR(extent.keep, 0.5, 1e-6);
+    }
+    Sequence sequence(*pool_), exact(*pool_);
+    EXPECT_EQ(fetch(asked(tokens), sequence), 144u) << "asked or not";
+    EXPECT_TRUE(sequence.lossy());
+    Demand demand;
+    demand.exact = true;
+    EXPECT_EQ(fetch(asked(tokens), exact, demand), 0u);
+  }
+}
+
+TEST_F(FixedFormTest, WhatWasUsedLastStaysNear) {
+  open_fixed("fixed:int8", kRunBytes * 5 / 4);  // two of them, and not three
+  const auto used = [&](int i) {
+    Sequence sequence(*pool_);
+    fetch(asked(tokens_of(500 + i, 150)), sequence);
+    drain();
+  };
+  for (int i = 0; i < 2; ++i) {
+    store(tokens_of(500 + i, 150));
+    drain();
+  }
+  used(0);
+  store(tokens_of(502, 150));
+  drain();
+  EXPECT_TRUE(in_memory(tokens_of(500, 150)));
+  EXPECT_FALSE(in_memory(tokens_of(501, 150)));
+  EXPECT_FALSE(stored(tokens_of(501, 150)).empty()) << "lower";
+}
+
+TEST_F(FixedFormTest, WhatCannotBeFixedIsRefused) {
+  for (const char* planner : {"fixed", "fixed:global:kvzip", "fixed:cachegen"}) {
+    CacheOptions options;
+    options.planner = planner;
+    std::vector<StoreTier> tiers(1);
+    tiers[0].tier = make_memory_tier(1 << 20, clock_);
+    const auto cache =
+        Cache::open(options, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers), nullptr, clock_);
+    ASSERT_FALSE(cache) << planner;
+    EXPECT_EQ(cache.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
 // Nobody profiled what is stored: others were.
 class UnprofiledRunsTest : public PlacedRunsTest {
  protected:

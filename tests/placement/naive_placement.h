@@ -14,6 +14,7 @@ class NaivePlacement {
   NaivePlacement(const Planner& planner, const PlacementOptions& options, std::vector<TierRoom> tiers)
       : planner_(planner), options_(options) {
     problem_.alpha = options.alpha;
+    problem_.move_s_per_byte = options.move_s_per_byte;
     problem_.tiers = std::move(tiers);
   }
 

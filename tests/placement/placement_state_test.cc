@@ -223,6 +223,25 @@ TEST_F(PlacementStateTest, WhatIsUsedMoreComesUpAndWhatItDisplacesGoesFirst) {
   EXPECT_EQ(told_.moves.size(), 2u);
 }
 
+// At any time, however far frequencies have decayed until then.
+TEST_F(PlacementStateTest, APromotionHasToSaveMoreThanItCosts) {
+  constexpr double kSavedByAnAccess = 0.5;
+  for (const double now_s : {0.0, 100.0, 10000.0}) {
+    PlacementState s = state({{100}, {kAny}}, {.half_life_s = 10, .move_s_per_byte = 0.05});  // 5 s a move
+    PlacedEntry below = whole(100, 1);
+    below.current = 1;
+    PlacedEntry above = below;
+    above.current = 0;
+    s.add(std::move(above), now_s);
+    const PlacementSlot slot = s.add(std::move(below), now_s);
+    int accesses = 1;
+    while (s.settle() || (s.placed(slot).tier == 1 && accesses < 100)) {
+      if (s.placed(slot).tier == 1) s.access(slot, now_s), ++accesses;
+    }
+    EXPECT_NEAR(accesses * kSavedByAnAccess, 5 + kSavedByAnAccess, 1) << "at " << now_s;
+  }
+}
+
 TEST_F(PlacementStateTest, MemoryHoldsWhatThePoolDoesNot) {
   PlacementState s = state({{100}, {kAny}});
   const PlacementSlot often = s.add(whole(100, 3), 0), rare = s.add(whole(100, 1), 0);

@@ -1,0 +1,27 @@
+// A planner as users write it, with what it is told of compression.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "codec/method.h"
+#include "core/error.h"
+
+namespace shale {
+
+struct PlannerChoice {
+  std::string planner;  // by its name (make_planner)
+  // The one form in which everything is stored: of `fixed` and `impress`.
+  std::optional<Method> method = {};
+  double keep = 1;
+};
+
+// "lfu", "lru", "prefill", "shale"; "fixed:METHOD[@KEEP]", as "fixed:kivi4" or "fixed:keydiff+int8@0.5"; and
+// "impress[@KEEP]", which keeps that share (0.5) of the tokens, ranked by its scorer. kInvalidArgument for all else.
+Result<PlannerChoice> parse_planner(std::string_view text);
+
+// What parse_planner takes, for messages.
+std::string planner_forms();
+
+}  // namespace shale
