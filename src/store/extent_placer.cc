@@ -18,6 +18,11 @@ constexpr double kQuietS = 5;                // after a move that could not be m
 constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
 
+// To a faster tier, or back from a lossy form.
+bool rises(const Variant& from, const Variant& to) {
+  return to.tier != kDropped && (to.tier < from.tier || (from.method != kFullMethod && to.method == kFullMethod));
+}
+
 // Speeds are measured all the time: what they change by less than this is no news.
 bool as_it_was(const PlacedEntry& now, const PlacedEntry& before) {
   constexpr double kNews = 0.1;
@@ -211,9 +216,11 @@ bool ExtentPlacer::settle() {
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     if (state_->used_bytes(t) > core_.tiers[t].placed_capacity) remove_spares(t);
   }
-  more_ = state_->settle();
+  // What rises competes with requests for the tier it comes from, and can wait.
+  const bool quiet = promoting_ == 0 && core_.loads_under_way() == 0;
+  more_ = state_->settle(quiet ? kPromotionsARound : 0);
   drop_copies();
-  return due();
+  return quiet ? due() : !queue_.empty();
 }
 
 Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s()); }
@@ -268,6 +275,7 @@ void ExtentPlacer::start_move(PlacementSlot slot, const PlacedEntry&, const Cand
   group.from = {from.method, from.keep, from.tier};
   group.job = true;
   ++moving_;
+  promoting_ += rises(group.from, wanted);
   if (from.tier != kDropped) ++core_.tiers[from.tier].changes;
   state_->pin(slot, true);
   const auto held = wanted.tier == kDropped ? std::nullopt : holder(number, wanted.method, wanted.keep);
@@ -347,8 +355,7 @@ void ExtentPlacer::count_move(const Variant& from, const Variant& to) {
   }
   StoreTierStats& counts = core_.tiers[to.tier].counts;
   if (from.tier != kDropped && from.tier < to.tier) ++core_.tiers[from.tier].counts.demoted;
-  const bool in_full_again = from.method != kFullMethod && to.method == kFullMethod;
-  if (to.tier < from.tier || in_full_again) ++counts.promoted;
+  if (rises(from, to)) ++counts.promoted;
   if (to.method != kFullMethod && (from.method != to.method || from.keep > to.keep)) ++counts.compressed;
 }
 
@@ -361,6 +368,7 @@ bool ExtentPlacer::measured(const Extent& extent) const {
 void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
   --moving_;
+  promoting_ -= rises(group.from, *group.wanted);
   if (group.from.tier != kDropped) --core_.tiers[group.from.tier].changes;
   group.wanted.reset();
   group.job = false;

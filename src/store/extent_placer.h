@@ -138,9 +138,9 @@ class ExtentPlacer final : public PlacementBackend {
   std::set<GroupId> spares_;             // have variants beside their present one and its full copy
   std::vector<GroupId> copies_dropped_;  // by the state's call at hand
   std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
-  std::size_t revised_ = 0;  // the group that was looked at last though nothing was noted
-  unsigned moving_ = 0;
-  bool more_ = false;  // the state has more to look at
+  std::size_t revised_ = 0;              // the group that was looked at last though nothing was noted
+  unsigned moving_ = 0, promoting_ = 0;  // groups with jobs; of these, to a faster tier or a larger form
+  bool more_ = false;                    // the state has more to look at
 };
 
 // A copy, or an encoding by another method, of what the group has, then the rest goes.

@@ -156,6 +156,7 @@ class StoreCore {
   void signal();                           // events or arrivals
   void add_load(LoadPump& load);
   void remove_load(LoadPump& load);
+  std::size_t loads_under_way() const { return load_count_; }
   bool work(Executor& executor, double budget_s);
   bool idle() const;
   bool closing() const { return closing_; }

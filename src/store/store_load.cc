@@ -244,12 +244,15 @@ bool StoreLoad::State::poll(Executor& executor, double until_s) {
     ready->share = {};
     issue();  // what comes next is on its way while more is decoded
   }
-  const std::lock_guard lock(mutex);
-  if (queued) note_runs();
-  const bool over = queued && std::ranges::all_of(parts, [](const Part& part) {
-                      return part.failed || (part.decoder && part.ranges_left == 0);
-                    });
-  if (over) finish();
+  {
+    const std::lock_guard lock(mutex);
+    if (queued) note_runs();
+    const bool over = queued && std::ranges::all_of(parts, [](const Part& part) {
+                        return part.failed || (part.decoder && part.ranges_left == 0);
+                      });
+    if (over) finish();
+  }
+  if (done) release();  // others are not behind it any more
   return done;
 }
 
