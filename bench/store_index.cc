@@ -1,5 +1,6 @@
 #include "bench/store_index.h"
 
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ constexpr std::uint32_t kBlockTokens = 16;
 constexpr std::uint32_t kChainBlocks = 512, kChunkBlocks = 16;
 constexpr std::uint32_t kChainChunks = kChainBlocks / kChunkBlocks;
 constexpr std::size_t kSavesAtOnce = 32;
+constexpr std::uint64_t kMemoryBytes = std::uint64_t{1} << 20;
 
 KvGeometry geometry() {
   KvGeometry geometry;
@@ -44,13 +46,17 @@ std::vector<BlockKey> chain(std::uint64_t number) {
   return keys;
 }
 
-Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& folder, const Clock& clock) {
+// Below memory with room for a few extents, where there is to be any.
+Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& folder, std::uint64_t memory_bytes,
+                                          const Clock& clock) {
   DiskTierOptions disk;
   disk.folder = folder;
   disk.several_writers = true;
-  std::vector<StoreTier> tiers(1);
-  tiers[0].folder = folder;
-  SHALE_ASSIGN(tiers[0].tier, make_disk_tier(disk, clock));
+  std::vector<StoreTier> tiers;
+  if (memory_bytes > 0) tiers.push_back({make_memory_tier(memory_bytes, clock)});
+  StoreTier& lowest = tiers.emplace_back();
+  lowest.folder = folder;
+  SHALE_ASSIGN(lowest.tier, make_disk_tier(disk, clock));
   StoreOptions options;
   options.name_space = "bench";
   options.geometry = geometry();
@@ -78,7 +84,7 @@ Status fill_and_die(const std::filesystem::path& folder, std::uint64_t chains, c
   const pid_t child = fork();
   if (child < 0) return fail(ErrorCode::kIo, "cannot start a process: {}", std::strerror(errno));
   if (child == 0) {
-    auto store = open_store(folder, clock);
+    auto store = open_store(folder, 0, clock);
     if (!store || !fill(**store, chains)) _exit(1);
     kill(getpid(), SIGKILL);
   }
@@ -87,6 +93,12 @@ Status fill_and_die(const std::filesystem::path& folder, std::uint64_t chains, c
   }
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return {};
   return fail(ErrorCode::kIo, "{} could not be filled: is there room?", folder.string());
+}
+
+// What the process has allocated and not given back.
+double heap_bytes() {
+  const auto heap = mallinfo2();
+  return static_cast<double>(heap.uordblks + heap.hblkhd);
 }
 
 struct Opened {
@@ -98,7 +110,7 @@ Result<Opened> open_and_find(const std::filesystem::path& folder, const Clock& c
   Opened opened;
   const std::vector<BlockKey> keys = chain(0);
   const double start_s = clock.now_s();
-  SHALE_ASSIGN(opened.store, open_store(folder, clock));
+  SHALE_ASSIGN(opened.store, open_store(folder, kMemoryBytes, clock));
   const std::uint32_t found = opened.store->lookup(keys).blocks;
   opened.seconds = clock.now_s() - start_s;
   if (found == kChainBlocks) return opened;
@@ -135,14 +147,19 @@ Result<StoreIndexResult> measure_store_index(const StoreIndexOptions& options, c
     result.open_after_kill_s = killed.seconds;
     result.found_after_kill = killed.store->stats().chunks;
   }
+  const double heap_before = heap_bytes();
   SHALE_ASSIGN(const Opened closed, open_and_find(options.folder, clock));
   result.open_after_close_s = closed.seconds;
   const StoreStats stats = closed.store->stats();
   result.chunks = stats.chunks;
   result.extents = stats.extents;
-  result.bytes_a_chunk =
-      static_cast<double>(stats.index_bytes) / static_cast<double>(std::max<std::uint64_t>(stats.chunks, 1));
+  const auto a_chunk = [&](double bytes) {
+    return bytes / static_cast<double>(std::max<std::uint64_t>(stats.chunks, 1));
+  };
+  result.index_bytes_a_chunk = a_chunk(static_cast<double>(stats.index_bytes));
   SHALE_TRY(time_lookups(*closed.store, options, chains, clock, result));
+  while (!closed.store->idle()) clock.sleep_until_s(clock.now_s() + 0.01);  // until every extent has its place
+  result.bytes_a_chunk = a_chunk(heap_bytes() - heap_before);
   return result;
 }
 

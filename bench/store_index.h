@@ -11,8 +11,9 @@ namespace shale::bench {
 
 struct StoreIndexResult {
   std::uint64_t chunks = 0, extents = 0;
-  double save_s = 0;              // until all were saved
-  double bytes_a_chunk = 0;       // of the index, in memory
+  double save_s = 0;         // until all were saved
+  double bytes_a_chunk = 0;  // of all that the store has allocated, with a tier of memory above
+  double index_bytes_a_chunk = 0;
   double open_after_kill_s = 0;   // from the logs of a process that was killed, until the first look-up was right
   double open_after_close_s = 0;  // from a snapshot
   double lookup_s = 0, lookup_p99_s = 0;  // of 512 keys that are all there, median and 99th percentile

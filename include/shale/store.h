@@ -117,6 +117,22 @@ typedef enum shale_packing {
   SHALE_PACKING_HEAD_PAGES = 2,  // by head, keys transposed: Shale's own pool
 } shale_packing;
 
+// What lies where, and in which form, when tiers are full (docs/methods/placement.md). All may be zero. Other planners
+// and methods, and an alpha below zero, are SHALE_INVALID_ARGUMENT.
+typedef struct shale_placement {
+  const char* planner;  // "shale" (as NULL), "lru", "lfu"
+  double alpha;         // shale: seconds of waiting that a unit of quality is worth; 0: 1
+  // Methods that extents may become beside full, comma-separated; NULL: none. One with a scorer has to read keys and
+  // values alone.
+  const char* methods;
+  // What answers are worth over the run's tokens in that form, [0, 1]; negative: not known, and then no extent of the
+  // run becomes it. `run` has 16 bytes (shale_save_hints). Called by the store's threads and by those that call its
+  // functions, one at a time, while others wait for the store: it must be quick and call no function of the store.
+  // `context` must outlive the store. NULL: nothing is known.
+  double (*quality)(void* context, const uint8_t* run, const char* method, double keep);
+  void* context;
+} shale_placement;
+
 typedef struct shale_store_options {
   // Everything that must agree before KV may be used again, but the geometry: model and weights, numerics, RoPE, the
   // hash of keys and its seed. KV of another namespace or geometry is never returned, and left alone.
@@ -132,6 +148,7 @@ typedef struct shale_store_options {
   double frequency_half_life_s;   // of accesses, by which extents are kept; 0: 600
   int32_t threads;                // of the store's own; 0: one; negative: none, and the owner calls shale_store_work()
   uint32_t events_max;            // kept until taken; 0: 65,536
+  shale_placement placement;
 } shale_store_options;
 
 shale_code shale_store_open(const shale_store_options* options, shale_store** store);
@@ -263,6 +280,7 @@ typedef struct shale_save_hints {
   const int32_t* tokens;  // the chain's, from its first, or NULL; compared when loading
   size_t token_count;
   const shale_observations* observations;
+  const uint8_t* run;  // 16 bytes, by which qualities are known of these tokens; NULL: made from their keys
 } shale_save_hints;
 
 // Begins to store those blocks of the view that are not there yet. The view must stay until the save is released.

@@ -1,6 +1,7 @@
 #include "cache/cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -72,12 +73,17 @@ Status Cache::State::choose_methods() {
   return {};
 }
 
-// What answers are expected to be worth in that form. Whoever fixes a form for all takes it as it is.
-std::optional<double> Cache::State::quality(const Hash128& run, const Method& method, double keep) const {
+std::optional<double> Cache::State::expected(const Hash128& run, const Method& method, double keep) const {
   const auto known = catalogue ? catalogue->quality_for(run, method, keep) : std::nullopt;
-  if (planner.method) return known ? known->expected : 1;
-  if (!known || known->expected < options.quality_floor) return std::nullopt;
-  return known->expected;
+  return known ? std::optional(known->expected) : std::nullopt;
+}
+
+// What answers are expected to be worth in a form that extents may become. Whoever fixes one for all takes it as it is.
+std::optional<double> Cache::State::quality(const Hash128& run, const Method& method, double keep) const {
+  const std::optional<double> known = expected(run, method, keep);
+  const bool fixed = planner.method == method && std::abs(planner.keep - keep) < 1e-6;
+  if (fixed) return std::max(known.value_or(1), kMeasured);
+  return known && *known >= options.quality_floor ? known : std::nullopt;
 }
 
 Status Cache::State::open_store(std::vector<StoreTier> with) {

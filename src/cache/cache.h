@@ -121,7 +121,8 @@ struct NewRun {
 class Cache {
  public:
   // `tiers` fast to slow, at least one; no two have the same name. Objects of other models are left alone. `catalogue`
-  // may be null: then nothing is known of quality and the planner places uncompressed copies only. kInvalidArgument for
+  // may be null: then nothing is known of quality and the planner places uncompressed copies only, or the one form that
+  // it is told. kInvalidArgument for
   // unknown names, and for candidate methods that need more of the model than it gives; errors of Store::open.
   static Result<std::unique_ptr<Cache>> open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
                                              std::vector<StoreTier> tiers, std::unique_ptr<Catalogue> catalogue,
@@ -204,10 +205,11 @@ class Cache {
   Result<RunExpander> expand(const CompressedRun& run, double keep, Sequence& into);
   Status decompress(const CompressedRun& run, double keep, Sequence& into, Executor& executor);
 
-  // Does one bounded piece (about a millisecond a thread) of queued work; false when there is nothing to do now.
+  // Does one bounded piece (about a millisecond a thread, and one for every quantizer that is looked at) of queued
+  // work; false when there is nothing to do now.
   bool work(Executor& executor);
-  // Gives up storing what is worth least of what waits for it, counted in stats().given_up: its pages are the pool's
-  // again. False where nothing waits that could be given up.
+  // Gives up looking at a run that is stored, or storing what is worth least of what waits for it, counted in
+  // stats().given_up: its pages are the pool's again. False where nothing waits that could be given up.
   bool give_up_storing();
   // Works until nothing is queued or being written. Blocks.
   void drain(Executor& executor);

@@ -10,8 +10,6 @@ namespace shale {
 namespace {
 
 constexpr double kLeftAloneS = 10;
-// Of what was never measured nobody knows what it does to answers: it is saved as worth nothing.
-constexpr double kMeasured = 1e-6;
 
 StoreNeeds store_needs(const Demand& demand, bool measured) {
   StoreNeeds needs;
@@ -66,7 +64,7 @@ StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, StoreNeeds& ne
 Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys,
                                           const Demand& demand, const Backlog& backlog) {
   Choice choice;
-  choice.needs = store_needs(demand, catalogue != nullptr);
+  choice.needs = store_needs(demand, catalogue != nullptr || planner.method);
   choice.needs.tiers_excluded = tiers_left_alone();
   const StoreLookup found = look_up(keys, choice.needs);
   const bool named = demand.named() && !found.segments.empty() && found.segments.front().method == *demand.method;

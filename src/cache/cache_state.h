@@ -13,6 +13,9 @@
 
 namespace shale {
 
+// Of what was never measured nobody knows what it does to answers: it is saved as worth nothing.
+inline constexpr double kMeasured = 1e-6;
+
 struct Cache::State {
   CacheOptions options;
   Fingerprint fingerprint;
@@ -77,6 +80,7 @@ struct Cache::State {
 
   // cache.cc
   Status choose_methods();
+  std::optional<double> expected(const Hash128& run, const Method& method, double keep) const;
   std::optional<double> quality(const Hash128& run, const Method& method, double keep) const;
   Result<ScorerNeeds> needs_of(const Method& method) const;
   Status open_store(std::vector<StoreTier> tiers);

@@ -46,22 +46,25 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   const double recompute_s = run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(used.tokens, first);
   const auto save = [&](StoreHints with, Sequence pages, std::optional<State::Bounding> looked_at) {
     auto saving = s.store->save(keys, view, std::move(with));
-    // What has no place in the store is computed again.
-    if (!saving || (*saving)->released()) return;
+    // What has no place in the store is computed again; what is there already may yet be looked at.
+    if (!saving || ((*saving)->released() && !looked_at)) return;
     s.saving.push_back({std::move(*saving), std::move(pages), name, recompute_s, std::move(looked_at)});
   };
   const auto in_form = [&](const Method& method, double keep) {
     StoreHints with = hints;
     with.method = method;
     with.keep = method.scorer.empty() ? 1 : keep;
-    with.quality = s.quality(name, method, with.keep).value_or(0);
+    with.quality = s.expected(name, method, with.keep).value_or(0);
     with.rankings = {};
     return with;
   };
   if (run.method && !run.method->is_full() && !view.geometry.opaque()) {
     save(in_form(*run.method, run.keep), held.fork(), std::nullopt);
   }
-  if (s.planner.method) hints = in_form(*s.planner.method, s.planner.keep);
+  if (s.planner.method) {
+    hints = in_form(*s.planner.method, s.planner.keep);
+    hints.quality = s.quality(name, hints.method, hints.keep).value_or(0);
+  }
   save(std::move(hints), std::move(held), std::move(bounding));
   return name;
 }
@@ -165,14 +168,19 @@ bool Cache::work(Executor& executor) {
     static_cast<void>(s.catalogue->refresh());
   }
   s.look_at_pool();
-  const bool worked = s.bound_some() || s.store->work(executor, kPieceS);
-  return s.release_saved() || worked;
+  const bool stored = s.store->work(executor, kPieceS), bounded = s.bound_some();
+  return s.release_saved() || stored || bounded;
 }
 
 bool Cache::give_up_storing() {
   State& s = *state_;
-  for (State::Saving& each : s.saving) each.bounding.reset();
-  if (s.release_saved()) return true;
+  s.release_saved();
+  const auto merely_looked_at =
+      std::ranges::find_if(s.saving, [](const State::Saving& each) { return each.save->released(); });
+  if (merely_looked_at != s.saving.end()) {
+    s.saving.erase(merely_looked_at);
+    return true;
+  }
   const auto least =
       std::ranges::min_element(s.saving, {}, [](const State::Saving& each) { return each.recompute_s * each.uses; });
   if (least == s.saving.end()) return false;

@@ -18,8 +18,8 @@ namespace shale {
 // newest tokens, 256 at most. Several quantizers at once, a layer at a time: about a millisecond for each of them.
 class CodingErrors {
  public:
-  // Of tokens [first, first + tokens), whose heads agree, of a sequence in a pool of halves. Nothing where the
-  // observations, which are of these tokens, have no queries. The queries that are looked at are copied.
+  // Of tokens [first, first + tokens), whole blocks whose heads agree, of a sequence in a pool of halves. Nothing where
+  // the observations, which are of these tokens, have no queries. The queries that are looked at are copied.
   static std::optional<CodingErrors> start(const PageShape& shape, std::uint32_t first, std::uint32_t tokens,
                                            const Observations& observations,
                                            std::vector<std::unique_ptr<Quantizer>> quantizers);

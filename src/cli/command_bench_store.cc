@@ -63,7 +63,8 @@ void print_index(const bench::StoreIndexResult& index, const Machine& machine, b
                 {"chunks", index.chunks},
                 {"extents", index.extents},
                 {"save_seconds", index.save_s},
-                {"index_bytes_per_chunk", index.bytes_a_chunk},
+                {"bytes_per_chunk", index.bytes_a_chunk},
+                {"index_bytes_per_chunk", index.index_bytes_a_chunk},
                 {"lookup_keys", 512},
                 {"lookup_seconds", index.lookup_s},
                 {"lookup_p99_seconds", index.lookup_p99_s},
@@ -74,7 +75,8 @@ void print_index(const bench::StoreIndexResult& index, const Machine& machine, b
     return;
   }
   fmt::print("\n{} chunks in {} extents, saved in {}:\n", index.chunks, index.extents, format_duration(index.save_s));
-  fmt::print("  memory a chunk       {:>9.0f} B\n", index.bytes_a_chunk);
+  fmt::print("  memory a chunk       {:>9.0f} B, {:.0f} of them the index\n", index.bytes_a_chunk,
+             index.index_bytes_a_chunk);
   fmt::print("  look-up of 512 keys  {:>11}, 99th percentile {}\n", format_duration(index.lookup_s),
              format_duration(index.lookup_p99_s));
   fmt::print("  opening after close  {:>11}\n", format_duration(index.open_after_close_s));

@@ -10,7 +10,8 @@
 // place, and taken back where others would have to give up more than the planner allows for it.
 //
 // Time. Frequencies decay together, with one half-life, so their ratios do not change and neither does any order of
-// steps; the state keeps frequencies as they would be counted at one moment in the past, and decay costs nothing.
+// demotions; the state keeps frequencies as they would be counted at one moment in the past, and decay costs nothing.
+// What a promotion costs does not decay with them: its step is made again when it is looked at.
 //
 // The pool is the nearest tier. A request that finds an entry in the block pool waits for no load and gets exact KV,
 // wherever else the entry lies: with probability p of that, the expected utility of a candidate is

@@ -233,8 +233,17 @@ void PlacementState::ascend(std::uint32_t tier, std::uint32_t looks) {
   for (; looks > 0; --looks) {
     const PromotionStep* first = steps.first(versions_);
     if (!first) return;
-    const PromotionStep step = *first;
+    PromotionStep step = *first;
     steps.drop_first();
+    if (options_.move_s_per_byte > 0) {  // which counts more, beside frequencies, than when the step was made
+      const std::uint64_t bytes = tracked_[step.slot].entry.candidates[step.promotion.to].bytes;
+      const auto now = promotion_of(step.slot, tier, bytes + 1);
+      if (!now) {
+        ascents_[tier].passed.push_back(step.slot);
+        continue;
+      }
+      step = *now;
+    }
     look_at(step, tier);
   }
 }

@@ -13,15 +13,10 @@ namespace {
 constexpr std::size_t kRevisedARound = 256;  // groups of which something was noted
 constexpr std::size_t kLookedAtAtOnce = 8;   // others: speeds and qualities change without a note
 constexpr unsigned kMovesMax = 64;           // under way; nothing more is decided beyond that
-constexpr double kQuietS = 5;                // after a move that could not be made
+constexpr double kPromotionPatienceS = 2;
 // A leader keeps so much of a folder's tier free, so that those who may not make room find some.
 constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
-
-// To a faster tier, or back from a lossy form.
-bool rises(const Variant& from, const Variant& to) {
-  return to.tier != kDropped && (to.tier < from.tier || (from.method != kFullMethod && to.method == kFullMethod));
-}
 
 // Speeds are measured all the time: what they change by less than this is no news.
 bool as_it_was(const PlacedEntry& now, const PlacedEntry& before) {
@@ -206,7 +201,8 @@ void ExtentPlacer::remove_spares(std::uint32_t tier) {
 }
 
 bool ExtentPlacer::due() const {
-  return more_ || !queue_.empty() || (!quiet_.empty() && quiet_.begin()->first <= core_.clock.now_s());
+  const bool over_quiet = !quiet_.empty() && quiet_.begin()->first <= core_.clock.now_s();
+  return more_ || !queue_.empty() || over_quiet || (promotions_wait_ && may_promote());
 }
 
 bool ExtentPlacer::settle() {
@@ -216,12 +212,20 @@ bool ExtentPlacer::settle() {
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     if (state_->used_bytes(t) > core_.tiers[t].placed_capacity) remove_spares(t);
   }
-  // What rises competes with requests for the tier it comes from, and can wait.
-  const bool quiet = promoting_ == 0 && core_.loads_under_way() == 0;
-  more_ = state_->settle(quiet ? kPromotionsARound : 0);
+  const bool promotes = may_promote();
+  const bool left = state_->settle(!promotes ? 0 : quiet() ? kPromotionsARound : 1);
+  if (promotes) promoted_s_ = core_.clock.now_s();
+  more_ = promotes && left;
+  promotions_wait_ = !promotes && left;
   drop_copies();
-  return quiet ? due() : !queue_.empty();
+  return due();
 }
+
+// What rises competes with requests for the tier that it comes from, and with what rises already. It waits for them,
+// but not for ever.
+bool ExtentPlacer::quiet() const { return promoting_ == 0 && core_.loads_under_way() == 0; }
+
+bool ExtentPlacer::may_promote() const { return quiet() || core_.clock.now_s() > promoted_s_ + kPromotionPatienceS; }
 
 Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s()); }
 
@@ -264,125 +268,6 @@ void ExtentPlacer::written(ExtentId id) {
   const GroupId number = join(id);
   Group& group = groups_[number];
   if (!group.job) group.wanted.reset();
-  queue(number);
-}
-
-void ExtentPlacer::start_move(PlacementSlot slot, const PlacedEntry&, const Candidate& from, const Candidate& to) {
-  const GroupId number = by_slot_[slot];
-  Group& group = groups_[number];
-  const Variant wanted{to.method, to.keep, to.tier};
-  group.wanted = wanted;
-  group.from = {from.method, from.keep, from.tier};
-  group.job = true;
-  ++moving_;
-  promoting_ += rises(group.from, wanted);
-  if (from.tier != kDropped) ++core_.tiers[from.tier].changes;
-  state_->pin(slot, true);
-  const auto held = wanted.tier == kDropped ? std::nullopt : holder(number, wanted.method, wanted.keep);
-  const bool there = held && core_.index.at(*held).on(wanted.tier);
-  if (there && grid_keep(core_.index.at(*held).keep) > wanted.keep) {
-    core_.add_job(make_trim_job(core_, number, *held, wanted));
-  } else {
-    core_.add_job(make_place_job(core_, number, wanted));
-  }
-}
-
-// What is about to be made of a full copy needs it until then.
-void ExtentPlacer::drop_full_copy(PlacementSlot slot, const PlacedEntry&) {
-  groups_[by_slot_[slot]].no_full_copy = true;
-  copies_dropped_.push_back(by_slot_[slot]);
-}
-
-void ExtentPlacer::drop_copies() {
-  const std::uint32_t lowest = core_.tier_count() - 1;
-  for (const GroupId number : std::exchange(copies_dropped_, {})) {
-    Group& group = groups_[number];
-    if (group.job || !std::exchange(group.no_full_copy, false) || !may_remove(lowest)) continue;
-    const std::vector<ExtentId> members = group.members;
-    for (const ExtentId id : members) {
-      const Extent& extent = core_.index.at(id);
-      const bool others = std::ranges::any_of(members, [&](ExtentId other) {
-        return (core_.index.at(other).tiers & ~(other == id ? 1u << lowest : 0u)) != 0;
-      });
-      if (extent.exact && extent.on(lowest) && others) core_.remove_from(id, lowest);
-    }
-    queue(number);
-  }
-}
-
-std::vector<std::pair<ExtentId, std::uint32_t>> ExtentPlacer::given_up(const Group& group, const Variant& made) const {
-  std::vector<std::pair<ExtentId, std::uint32_t>> given;
-  const std::uint32_t lowest = core_.tier_count() - 1;
-  for (const ExtentId id : group.members) {
-    const Extent& extent = core_.index.at(id);
-    const std::size_t before = given.size();
-    bool stays = false;
-    for (std::uint32_t t = 0; t <= lowest; ++t) {
-      if (!extent.on(t)) continue;
-      const bool is_made =
-          t == made.tier && numbers_.at(extent.method) == made.method && extent.keep > made.keep - 1e-6;
-      const bool full_copy = extent.exact && t == lowest && made.tier < lowest && !group.no_full_copy;
-      if (is_made || full_copy || !may_remove(t)) {
-        stays = true;
-      } else {
-        given.emplace_back(id, t);
-      }
-    }
-    if (!stays && extent.pinned(core_.wall_s())) given.resize(before);
-  }
-  return given;
-}
-
-bool ExtentPlacer::being_read(GroupId group, const Variant& made) const {
-  return std::ranges::any_of(given_up(groups_[group], made),
-                             [&](const auto& copy) { return core_.index.at(copy.first).uses > 0; });
-}
-
-bool ExtentPlacer::make_way(GroupId group, const Variant& made, bool everywhere) {
-  bool any = false;
-  for (const auto& [id, tier] : given_up(groups_[group], made)) {
-    if (tier != made.tier && !everywhere) continue;
-    core_.remove_from(id, tier);
-    any = true;
-  }
-  return any;
-}
-
-void ExtentPlacer::count_move(const Variant& from, const Variant& to) {
-  if (to.tier == kDropped) {
-    ++core_.counts.dropped_extents;
-    return;
-  }
-  StoreTierStats& counts = core_.tiers[to.tier].counts;
-  if (from.tier != kDropped && from.tier < to.tier) ++core_.tiers[from.tier].counts.demoted;
-  if (rises(from, to)) ++counts.promoted;
-  if (to.method != kFullMethod && (from.method != to.method || from.keep > to.keep)) ++counts.compressed;
-}
-
-// Whether it is known what answers over the extent are worth: what a planner may have chosen.
-bool ExtentPlacer::measured(const Extent& extent) const {
-  const auto& quality = core_.options.placement.quality;
-  return extent.exact || (quality && quality(extent.run, core_.method_of(extent), grid_keep(extent.keep)).has_value());
-}
-
-void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
-  Group& group = groups_[number];
-  --moving_;
-  promoting_ -= rises(group.from, *group.wanted);
-  if (group.from.tier != kDropped) --core_.tiers[group.from.tier].changes;
-  group.wanted.reset();
-  group.job = false;
-  if (done) {
-    count_move(group.from, made);
-    for (const auto& [id, tier] : given_up(group, made)) {
-      // A form that nobody measured was asked for: it lies beside what has the blocks' place, until room is short.
-      const bool asked_for = !measured(core_.index.at(id));
-      if (made.tier == kDropped || !asked_for) core_.remove_from(id, tier);
-    }
-  } else {
-    group.quiet_until_s = core_.clock.now_s() + kQuietS;
-  }
-  group.no_full_copy = false;
   queue(number);
 }
 

@@ -109,16 +109,20 @@ class ExtentPlacer final : public PlacementBackend {
   void revise(GroupId group);
   void revise_some();
   void note_capacities();
-  void drop_copies();
   void remove_spares(std::uint32_t tier);
+  bool quiet() const;
+  bool may_promote() const;
+
+  // extent_moves.cc
+  void drop_copies();
   std::vector<std::pair<ExtentId, std::uint32_t>> given_up(const Group& group, const Variant& made) const;
   void count_move(const Variant& from, const Variant& to);
+  bool measured(const Extent& extent) const;
 
   // extent_candidates.cc
   PlacedEntry offer(const Group& group, const std::optional<ExtentId>& only);
   std::vector<Form> forms(const Group& group, const std::optional<ExtentId>& only);
   std::optional<Variant> present(const Group& group) const;
-  bool measured(const Extent& extent) const;
   bool can_become(const Extent& exact, std::uint32_t method) const;
   std::uint32_t number_of(const Extent& extent);
   std::uint64_t estimated_bytes(std::uint32_t method, double keep, const Extent& like);
@@ -140,7 +144,9 @@ class ExtentPlacer final : public PlacementBackend {
   std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
   std::size_t revised_ = 0;              // the group that was looked at last though nothing was noted
   unsigned moving_ = 0, promoting_ = 0;  // groups with jobs; of these, to a faster tier or a larger form
+  double promoted_s_ = 0;                // when promotions were looked at last
   bool more_ = false;                    // the state has more to look at
+  bool promotions_wait_ = false;         // for loads, and for those under way
 };
 
 // A copy, or an encoding by another method, of what the group has, then the rest goes.

@@ -177,7 +177,8 @@ class PlaceJob final : public StoreJob {
     identity.tiers = {};
     identity.rankings = {};
     identity.blobs = {};
-    auto encoder = ExtentEncoder::start(view(), std::move(identity), std::move(rankings), core_.options.tables);
+    auto encoder = ExtentEncoder::start(view(), std::move(identity), std::move(rankings), core_.options.tables,
+                                        core_.buffers.get());
     if (!encoder) return end(false);
     encoder_.emplace(std::move(*encoder));
     return go_on(Phase::kEncode);

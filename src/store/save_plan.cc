@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "store/store_save.h"
 
@@ -6,7 +7,9 @@ namespace shale {
 
 std::uint64_t SaveJob::Plan::tag(std::uint32_t block) const {
   const std::uint64_t tag = chunk_tag(keys[block], realm);
-  return hints.method.is_full() ? tag : tag ^ Hasher().add(hints.method.text()).finish().low;
+  if (hints.method.is_full()) return tag;
+  const auto keep = static_cast<std::uint64_t>(std::lround(1e6 * grid_keep(hints.keep)));
+  return tag ^ Hasher().add(hints.method.text()).add(keep).finish().low;
 }
 
 void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {

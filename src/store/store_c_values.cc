@@ -1,6 +1,10 @@
 #include "store/store_c_values.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <optional>
 #include <utility>
 
 namespace shale {
@@ -150,8 +154,49 @@ Result<StoreHints> hints_of(const shale_store& store, const shale_save_hints& gi
   hints.time_to_live_s = given.time_to_live_s;
   SHALE_ASSIGN(hints.tokens, span_of(given.tokens, given.token_count, "tokens"));
   SHALE_ASSIGN(hints.observations, observations_of(given.observations, store.geometry, tokens));
+  if (given.run) std::memcpy(&hints.run, given.run, sizeof hints.run);
   return hints;
 }
+
+namespace {
+
+Result<StorePlacement> placement_of(const shale_placement& given) {
+  StorePlacement placement;
+  if (given.planner) placement.planner = given.planner;
+  if (given.alpha != 0) placement.alpha = given.alpha;
+  constexpr std::array kPlanners = {"shale", "lru", "lfu"};
+  if (std::ranges::find(kPlanners, placement.planner) == kPlanners.end()) {
+    return fail(ErrorCode::kInvalidArgument, "there is no planner '{}' here: shale, lru or lfu", placement.planner);
+  }
+  if (!(placement.alpha > 0) || std::isinf(placement.alpha)) {
+    return fail(ErrorCode::kInvalidArgument, "alpha is {}: give seconds above 0", given.alpha);
+  }
+  for (std::string_view left = text_of(given.methods); !left.empty();) {
+    const std::size_t comma = std::min(left.find(','), left.size());
+    SHALE_ASSIGN(const Method method, Method::parse(left.substr(0, comma)));
+    SHALE_TRY(method.check());
+    if (!method.scorer.empty()) {
+      SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer));
+      const std::string missing = missing_needs(scorer->needs(), 1, Observations(), {});
+      if (!missing.empty()) {
+        return fail(ErrorCode::kInvalidArgument, "extents cannot become {}: they keep no {}", method.text(), missing);
+      }
+    }
+    placement.methods.push_back(method);
+    left.remove_prefix(std::min(comma + 1, left.size()));
+  }
+  if (!given.quality) return placement;
+  placement.quality = [told = given.quality, context = given.context](const Hash128& run, const Method& method,
+                                                                      double keep) -> std::optional<double> {
+    std::array<std::uint8_t, sizeof run> bytes;
+    std::memcpy(bytes.data(), &run, sizeof run);
+    const double quality = told(context, bytes.data(), method.text().c_str(), keep);
+    return quality >= 0 ? std::optional(std::min(quality, 1.0)) : std::nullopt;
+  };
+  return placement;
+}
+
+}  // namespace
 
 Result<StoreOptions> options_of(const shale_store_options& given) {
   StoreOptions options;
@@ -168,6 +213,7 @@ Result<StoreOptions> options_of(const shale_store_options& given) {
   if (given.frequency_half_life_s != 0) options.frequency_half_life_s = given.frequency_half_life_s;
   if (given.threads != 0) options.threads = static_cast<unsigned>(std::max(given.threads, 0));
   if (given.events_max) options.events_max = given.events_max;
+  SHALE_ASSIGN(options.placement, placement_of(given.placement));
   return options;
 }
 

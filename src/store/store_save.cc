@@ -87,6 +87,10 @@ void SaveJob::give_up(Status status) {
     encoder_.reset();
   }
   encoder_share_ = {};
+  if (status.error().code != ErrorCode::kCancelled) {
+    const std::lock_guard lock(core_.mutex);
+    core_.counts.extents_failed += plan_.pieces.size() - next_;
+  }
   for (; next_ < plan_.pieces.size(); ++next_, ++placed_) forget_saving(plan_.pieces[next_]);
   if (status_) status_ = std::move(status);
   handle_->set_released();

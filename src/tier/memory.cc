@@ -11,9 +11,9 @@ namespace {
 // A buffer that occupies about what the tier accounts for it: reused buffers may be larger than their bytes need, those
 // of files by their frame.
 BlobBytes fitting(BlobBytes bytes) {
-  constexpr std::size_t kSlackShare = 64;
-  const std::size_t slack = 2 * kIoAlignment + bytes->size() / kSlackShare;
-  if (bytes->capacity() <= bytes->size() + slack) return bytes;
+  constexpr std::size_t kSlackShare = 32;
+  if (bytes->capacity() <= round_up(bytes->size(), kIoAlignment) + bytes->size() / kSlackShare) return bytes;
+  if (bytes->capacity() == kIoAlignment) return bytes;
   auto copy = std::make_shared<AlignedBuffer>(bytes->size());
   std::memcpy(copy->data(), bytes->data(), bytes->size());
   return copy;

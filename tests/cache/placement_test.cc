@@ -78,6 +78,20 @@ TEST_F(FixedFormTest, IsAllThatIsStored) {
   }
 }
 
+// Nobody measured it, and nobody else asked for it.
+TEST_F(FixedFormTest, AnotherFormThatARequestNamedIsItsOwn) {
+  open_fixed("fixed:int8", 4 * kRunBytes);
+  const Tokens tokens = tokens_of(450, 150);
+  store(tokens, 0, Method{.scorer = "knorm", .quantizer = "none"}, 0.1);
+  drain();
+  ASSERT_EQ(stored(tokens).size(), 2u);
+  Sequence sequence(*pool_);
+  Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
+  ASSERT_TRUE(retrieval.ensure_all(executor_));
+  ASSERT_EQ(retrieval.sources().size(), 1u);
+  EXPECT_EQ(retrieval.sources()[0].method.text(), "int8");
+}
+
 TEST_F(FixedFormTest, WhatWasUsedLastStaysNear) {
   open_fixed("fixed:int8", kRunBytes * 5 / 4);  // two of them, and not three
   const auto used = [&](int i) {

@@ -74,10 +74,10 @@ TEST_F(QualityTest, PredictsAndSaysHowWell) {
   const Outcome outcome = run(predict);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("Agreement predicted"));
-  EXPECT_EQ(lines(), 12u) << "of the context, and of one text that ships with Shale";
+  EXPECT_EQ(lines(), 66u) << "of the context, and of the ten texts that ship with Shale";
   const Outcome again = run(predict);
   ASSERT_EQ(again.status, 0) << again.err;
-  EXPECT_EQ(lines(), 12u) << "what was predicted is not predicted anew";
+  EXPECT_EQ(lines(), 66u) << "what was predicted is not predicted anew";
 }
 
 TEST_F(QualityTest, SeenQuestionsAreReportedApart) {

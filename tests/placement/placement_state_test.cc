@@ -232,8 +232,8 @@ TEST_F(PlacementStateTest, APromotionHasToSaveMoreThanItCosts) {
     below.current = 1;
     PlacedEntry above = below;
     above.current = 0;
-    s.add(std::move(above), now_s);
-    const PlacementSlot slot = s.add(std::move(below), now_s);
+    s.add(std::move(above), 0);
+    const PlacementSlot slot = s.add(std::move(below), 0);
     int accesses = 1;
     while (s.settle() || (s.placed(slot).tier == 1 && accesses < 100)) {
       if (s.placed(slot).tier == 1) s.access(slot, now_s), ++accesses;

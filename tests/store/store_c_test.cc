@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <shale/store.hpp>
@@ -149,6 +150,44 @@ TEST(StoreInC, LossyBlocksComeOnlyWhereTheyAreAccepted) {
   EXPECT_EQ(std::accumulate(runs[0].rows, runs[0].rows + 4, 0u), 4 * 32u) << "half of 64 tokens, four heads";
   const auto lineage = load.lineage_keys(keys).value();
   EXPECT_NE(std::memcmp(&lineage[0], keys.data(), sizeof(kv::Key)), 0);
+}
+
+// What is full is compressed, where its owner says what answers are worth then.
+TEST(StoreInC, PlacesByWhatTheOwnerKnows) {
+  static constexpr std::uint8_t kRun[16] = {1, 2, 3};
+  struct Told {
+    std::atomic<int> asked = 0, of_the_run = 0;
+  } told;
+  kv::Options options = in_memory();
+  options.tiers = "memory:?size=112KiB";  // three of 32 KiB with what belongs to them, not four
+  options.placement.methods = "knorm+int8,int8";
+  options.placement.context = &told;
+  options.placement.quality = [](void* context, const std::uint8_t* run, const char* method, double) {
+    Told& to = *static_cast<Told*>(context);
+    ++to.asked;
+    to.of_the_run += std::memcmp(run, kRun, sizeof kRun) == 0;
+    return std::strcmp(method, "int8") == 0 ? 0.99 : -1.0;
+  };
+  auto store = kv::Store::open(options).value();
+  const auto chain = [](int c) { return kv::block_keys(tokens_from(1 + 1000 * c, 64), kBlock).value(); };
+  for (int c = 0; c < 4; ++c) {
+    Arrays saved(64, static_cast<std::uint16_t>(1 + c));
+    ASSERT_TRUE(save_all(store, chain(c), saved, {.recompute_s = 1, .run = kRun}));
+    ASSERT_TRUE(store.flush());
+  }
+  std::uint32_t exact = 0, all = 0;
+  for (int c = 0; c < 4; ++c) {
+    exact += store.lookup(chain(c))->blocks;
+    all += store.lookup(chain(c), {.lossy = true, .quality_min = 0.98})->blocks;
+  }
+  EXPECT_EQ(all, 4 * 16u);
+  EXPECT_LT(exact, all);
+  EXPECT_GT(told.asked, 0);
+  EXPECT_GT(told.of_the_run, 0);
+  options.placement.planner = "nobody";
+  const auto refused = kv::Store::open(options);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("nobody"));
 }
 
 TEST(StoreInC, TheEventFdWakesWhoeverWaits) {
