@@ -152,6 +152,7 @@ PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<ExtentId
                                : kDearSecondsPerBlock * any.blocks;
   const double recompute_s = recompute > 0 ? recompute : unknown_s;
   const std::vector<Form> forms = this->forms(group, only);
+  placed.candidates.reserve(forms.size() * (lowest + 1) + 1);  // one in memory for every extent: no slack
   const auto add = [&](const Form& form, std::uint32_t tier) {
     const double load_s = core_.load_s(methods_[form.method], form.bytes, tier);
     placed.candidates.push_back({.method = form.method,
