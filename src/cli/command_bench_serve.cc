@@ -13,7 +13,6 @@
 #include "cli/serve_report.h"
 #include "cli/serve_run.h"
 #include "cli/text_file.h"
-#include "placement/placement.h"
 
 namespace shale {
 namespace {

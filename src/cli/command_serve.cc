@@ -9,7 +9,6 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/serve_options.h"
-#include "placement/placement.h"
 
 namespace shale {
 namespace {

@@ -89,7 +89,6 @@ class ContextProfiling {
   Status prepare(const Stop& stop);
   Status measure(const Method& method, const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress);
   Status record(std::span<const ProfileRow> rows);
-  std::size_t configurations(const Method& method) const;
 
   Engine* engine_;
   AskedContext context_;

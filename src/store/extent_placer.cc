@@ -202,7 +202,7 @@ void ExtentPlacer::remove_spares(std::uint32_t tier) {
 
 bool ExtentPlacer::due() const {
   const bool over_quiet = !quiet_.empty() && quiet_.begin()->first <= core_.clock.now_s();
-  return more_ || !queue_.empty() || over_quiet || (promotions_wait_ && may_promote());
+  return more_ || !queue_.empty() || over_quiet || (promotions_wait_ && promotions_now() > 0);
 }
 
 bool ExtentPlacer::settle() {
@@ -212,20 +212,21 @@ bool ExtentPlacer::settle() {
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     if (state_->used_bytes(t) > core_.tiers[t].placed_capacity) remove_spares(t);
   }
-  const bool promotes = may_promote();
-  const bool left = state_->settle(!promotes ? 0 : quiet() ? kPromotionsARound : 1);
-  if (promotes) promoted_s_ = core_.clock.now_s();
-  more_ = promotes && left;
-  promotions_wait_ = !promotes && left;
+  const std::uint32_t promotions = promotions_now();
+  const bool left = state_->settle(promotions);
+  if (promotions > 0) promoted_s_ = core_.clock.now_s();
+  more_ = left && promotions > 0;
+  promotions_wait_ = left && promotions == 0;
   drop_copies();
   return due();
 }
 
-// What rises competes with requests for the tier that it comes from, and with what rises already. It waits for them,
-// but not for ever.
-bool ExtentPlacer::quiet() const { return promoting_ == 0 && core_.loads_under_way() == 0; }
-
-bool ExtentPlacer::may_promote() const { return quiet() || core_.clock.now_s() > promoted_s_ + kPromotionPatienceS; }
+// How many a round may look at. What rises competes with requests for the tier that it comes from, and with what rises
+// already. It waits for them, but not for ever.
+std::uint32_t ExtentPlacer::promotions_now() const {
+  if (promoting_ == 0 && core_.loads_under_way() == 0) return kPromotionsARound;
+  return core_.clock.now_s() > promoted_s_ + kPromotionPatienceS ? 1 : 0;
+}
 
 Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s()); }
 

@@ -110,8 +110,7 @@ class ExtentPlacer final : public PlacementBackend {
   void revise_some();
   void note_capacities();
   void remove_spares(std::uint32_t tier);
-  bool quiet() const;
-  bool may_promote() const;
+  std::uint32_t promotions_now() const;
 
   // extent_moves.cc
   void drop_copies();
