@@ -1,9 +1,10 @@
 // Where pool and store meet: an engine's prefixes, in blocks that attention reads now and in extents at rest.
 //
-//   Cache ── owns ──> PrefixTree   exact blocks that still lie in the pool
-//                ──> Store         everything at rest: index, tiers, placement, encoding
-//                ──> Catalogue     what was measured: quality of every configuration, costs of this machine
-//                ──> CostModel     what computing and decoding take
+//   Cache ── owns ──> PrefixTree     exact blocks that still lie in the pool
+//                ──> LossyPrefixes  what was loaded lossily and still does
+//                ──> Store          everything at rest: index, tiers, placement, encoding
+//                ──> Catalogue      what was measured: quality of every configuration, costs of this machine
+//                ──> CostModel      what computing and decoding take
 //
 // What is stored are whole blocks of a prompt's tokens, named by a chain of hashes over all tokens before them, so that
 // prompts that begin alike share what they share, wherever a prompt was cut and whoever stored it. The blocks of one
@@ -81,6 +82,8 @@ struct Demand {
   std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it,
                                  // exact KV, of which the engine makes one
   double keep = 1.0;
+  // Of lossy forms that it does not name, only those over which answers are expected to be worth as much, in agreement.
+  double quality_min = 0;
   // A lossy method is asked for by name. `exact` is stronger.
   bool named() const { return !exact && method && !method->is_full(); }
 };
@@ -173,11 +176,11 @@ class Cache {
 
   // How many tokens at the start of `tokens` lie in the pool. Touches nothing.
   std::uint32_t pool_prefix(std::span<const std::int32_t> tokens) const;
-  // Of the slabs that hold them, those that are not the pool's to evict now.
-  std::uint32_t pool_slabs_in_use(std::span<const std::int32_t> tokens) const;
+  // Of the slabs that would serve them, those that are not the pool's to evict now.
+  std::uint32_t pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const;
   // The pages of an exact sequence become available to later requests.
   void remember(std::span<const std::int32_t> tokens, const Sequence& sequence);
-  // Frees pool slabs by evicting from the prefix tree until `slabs` are free; false when it cannot.
+  // Frees pool slabs by evicting what is kept for later requests until `slabs` are free; false when it cannot.
   bool make_room(std::uint32_t slabs);
   // Of the pool's slabs that are not free, those that make_room could have: kept for later requests alone. And those
   // that giving up storing would add.

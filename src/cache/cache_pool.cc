@@ -30,17 +30,34 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens) {
 
 // What the pool has evicted since, it holds no more; a few chains a round.
 void Cache::State::look_at_pool() {
-  if (tree->evictions() == evictions_looked_at) return;
+  const std::uint64_t evictions = tree->evictions() + lossy.evictions();
+  if (evictions == evictions_looked_at) return;
   const std::size_t before = pooled.size();
   for (std::size_t i = 0; i < std::min(kPooledLookedAtARound, before); ++i) {
     Pooled chain = std::move(pooled.front());
     pooled.pop_front();
-    const std::uint32_t blocks = tree->match(chain.tokens) / block_tokens();
+    const LossyPrefix* prefix = lossy.find(chain.keys, [](const LossyPrefix&) { return true; });
+    const std::uint32_t blocks = std::max(tree->match(chain.tokens) / block_tokens(), prefix ? prefix->blocks() : 0);
     if (blocks != chain.blocks) store->in_pool(chain.keys, blocks);
     chain.blocks = blocks;
     if (blocks > 0) pooled.push_back(std::move(chain));
   }
-  if (before <= kPooledLookedAtARound) evictions_looked_at = tree->evictions();
+  if (before <= kPooledLookedAtARound) evictions_looked_at = evictions;
+}
+
+// A form that the request names serves it in that form; any other as long as it is thought to be good enough.
+bool Cache::State::accepts(const LossyPrefix& prefix, const Demand& demand) const {
+  return std::ranges::all_of(prefix.sources, [&](const SourceUsed& source) {
+    if (source.method.is_full()) return true;
+    if (demand.named()) return source.method == *demand.method && source.keep == demand.keep;
+    const auto expected = quality(source.run, source.method, source.keep);
+    return expected && *expected >= demand.quality_min;
+  });
+}
+
+LossyPrefix* Cache::State::find_lossy(std::span<const BlockKey> keys, const Demand& demand) {
+  if (demand.exact || lossy.empty()) return nullptr;
+  return lossy.find(keys, [&](const LossyPrefix& prefix) { return accepts(prefix, demand); });
 }
 
 void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence) {
@@ -51,11 +68,24 @@ void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& seque
 
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
 
-std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens) const {
-  return state_->tree->in_use(tokens);
+std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const {
+  const std::uint32_t exact = state_->tree->in_use(tokens);
+  if (demand.exact || state_->lossy.empty()) return exact;
+  const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens), demand);
+  if (!prefix || prefix->pages.held_alone()) return exact;
+  return std::max(exact, pool().shape().slabs_for_pages(prefix->pages.pages()));
 }
 
-bool Cache::make_room(std::uint32_t slabs) { return state_->tree->make_room(slabs); }
-std::uint32_t Cache::slabs_evictable() const { return state_->tree->evictable(); }
+// What was used longest ago goes first, of exact blocks by the policy.
+bool Cache::State::make_room(std::uint32_t slabs) {
+  while (const LossyPrefix* oldest = lossy.oldest()) {
+    if (tree->make_room(slabs, oldest->used_s)) return true;
+    lossy.drop(*oldest);
+  }
+  return tree->make_room(slabs);
+}
+
+bool Cache::make_room(std::uint32_t slabs) { return state_->make_room(slabs); }
+std::uint32_t Cache::slabs_evictable() const { return state_->tree->evictable() + state_->lossy.evictable(); }
 
 }  // namespace shale

@@ -14,7 +14,7 @@ constexpr double kLeftAloneS = 10;
 StoreNeeds store_needs(const Demand& demand, bool measured) {
   StoreNeeds needs;
   needs.exact = demand.exact || (!measured && !demand.named());
-  needs.quality_min = measured ? kMeasured : std::numeric_limits<double>::infinity();
+  needs.quality_min = measured ? std::max(kMeasured, demand.quality_min) : std::numeric_limits<double>::infinity();
   if (demand.named()) {
     needs.method = demand.method;
     needs.keep = demand.keep;
@@ -71,11 +71,16 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
   const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
   choice.pool_tokens = in_pool;
-  std::uint32_t covered = in_pool;
+  choice.lossy = find_lossy(keys, demand);
+  if (choice.lossy && choice.lossy->pages.length() <= in_pool) choice.lossy = nullptr;
+  if (choice.lossy) choice.pool_tokens = choice.lossy->pages.length();
+  std::uint32_t covered = choice.pool_tokens;
   for (const StoreLookup::Segment& segment : found.segments) {
     const std::uint32_t end = end_of(segment) * block_tokens();
-    if (end <= in_pool) continue;
+    if (end <= choice.pool_tokens) continue;
     if (backlog.pool_only) break;
+    // Nothing is read again into the middle of what heads hold rows of.
+    if (choice.lossy && segment.first_block * block_tokens() < covered) break;
     const double computed_s = std::max(choice.arrives_s, backlog.compute_s) + costs.prefill_s(end - covered, covered);
     if (!named && !options.load_always && segment.ready_s >= computed_s) break;
     choice.segments.push_back(segment);
@@ -88,7 +93,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     if (!again) use(segment.run);
   }
   const bool may_meet = options.meet && backlog.meet && !options.load_always && !demand.exact && !demand.named() &&
-                        !backlog.pool_only && backlog.compute_s == 0;
+                        !backlog.pool_only && backlog.compute_s == 0 && !choice.lossy;
   const std::uint32_t exact = found.exact_blocks * block_tokens();
   const double rest_s = exact > covered ? costs.prefill_s(exact - covered, covered) : 0;
   if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s)) {
@@ -103,7 +108,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   }
   // From where a chunk begins: the pool's share of that one is read again.
   const StoreLookup::Segment& first = choice.segments.front();
-  const std::uint32_t chunk = options.chunk_tokens / block_tokens(), pool_blocks = in_pool / block_tokens();
+  const std::uint32_t chunk = options.chunk_tokens / block_tokens(), pool_blocks = choice.pool_tokens / block_tokens();
   choice.first_block = std::max(first.first_block, pool_blocks);
   choice.first_block -= (choice.first_block - first.first_block) % chunk;
   choice.pool_tokens = choice.first_block * block_tokens();
@@ -133,7 +138,7 @@ Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs) {
 // Evicts from the prefix tree when the pool has no room.
 Status Cache::State::append(Sequence& sequence, std::uint32_t tokens) {
   Status appended = sequence.append(tokens);
-  if (appended || !tree->make_room(pool.shape().pages_for(tokens))) return appended;
+  if (appended || !make_room(pool.shape().pages_for(tokens))) return appended;
   return sequence.append(tokens);
 }
 
@@ -155,6 +160,7 @@ void Cache::State::load(std::span<const std::int32_t> wanted, std::span<const Bl
   loading.load = std::move(*load);
   loading.first_token = choice.pool_tokens;
   loading.tokens = loading.tokens_loaded = choice.pool_tokens + blocks * block;
+  loading.chain.assign(wanted.begin(), wanted.begin() + loading.tokens);
   loading.expected_s = choice.arrives_s;
   loading.quantizer = choice.segments.front().method.quantizer;
   for (const StoreLookup::Segment& segment : choice.segments) {
@@ -177,7 +183,8 @@ void Cache::State::load(std::span<const std::int32_t> wanted, std::span<const Bl
                                  .keep = segment.keep,
                                  .tokens = (end - first) * block,
                                  .bytes = bytes,
-                                 .run = segment.run});
+                                 .run = segment.run,
+                                 .quality = segment.exact ? 1 : expected(segment.run, segment.method, segment.keep)});
     }
   }
   loading.note_plan();
@@ -200,13 +207,24 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   Retrieval::State& found = *retrieval.state_;
   found.begun_s = s.clock.now_s();
   found.tokens = choice.pool_tokens;
-  s.tree->adopt(wanted.first(choice.pool_tokens), sequence, s.clock.now_s());  // of none, too: the request begins
-  if (choice.pool_tokens > 0) {
+  // Of none, too: the request begins.
+  s.tree->adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), sequence, s.clock.now_s());
+  if (choice.lossy) {
+    choice.lossy->used_s = s.clock.now_s();
+    sequence = choice.lossy->pages.fork();
+    found.lossy = true;
+    found.sources = choice.lossy->sources;
+    for (SourceUsed& source : found.sources) {
+      source.where = kPoolSource;
+      source.bytes = 0;
+      if (!source.method.is_full()) source.quality = s.expected(source.run, source.method, source.keep);
+    }
+  } else if (choice.pool_tokens > 0) {
     SourceUsed& pool = found.sources.emplace_back();
     pool.where = kPoolSource;
     pool.tokens = choice.pool_tokens;
-    s.note_in_pool(wanted.first(choice.pool_tokens));
   }
+  if (choice.pool_tokens > 0) s.note_in_pool(wanted.first(choice.pool_tokens));
   if (!choice.segments.empty()) s.load(wanted, keys, choice, sequence, retrieval);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();

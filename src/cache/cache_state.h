@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "cache/cache.h"
+#include "cache/lossy_prefixes.h"
 #include "cache/meeting.h"
 #include "cache/near_lossless.h"
 #include "cache/planner_choice.h"
@@ -31,6 +32,7 @@ struct Cache::State {
   ScorerNeeds scorer_needs = {};           // of the candidates' scorers
   std::vector<std::string> rankings = {};  // of those that read what only computing shows
   std::unique_ptr<PrefixTree> tree = {};
+  LossyPrefixes lossy = {};
   std::vector<Tier*> tiers = {};  // the store's
   std::unique_ptr<Store> store = {};
   std::deque<PrefillRecord> prefills = {};  // of this process, for the next one
@@ -91,6 +93,7 @@ struct Cache::State {
   // cache_retrieve.cc
   struct Choice {
     StoreNeeds needs;
+    LossyPrefix* lossy = nullptr;                // of the pool, that it begins with
     std::vector<StoreLookup::Segment> segments;  // that are loaded, the first of which may begin before first_block
     std::uint32_t pool_tokens = 0;
     std::uint32_t first_block = 0, end_block = 0;  // that are loaded
@@ -117,6 +120,9 @@ struct Cache::State {
   // cache_pool.cc
   void note_in_pool(std::span<const std::int32_t> tokens);
   void look_at_pool();
+  bool accepts(const LossyPrefix& prefix, const Demand& demand) const;
+  LossyPrefix* find_lossy(std::span<const BlockKey> keys, const Demand& demand);
+  bool make_room(std::uint32_t slabs);
 };
 
 struct Retrieval::State {
@@ -125,8 +131,9 @@ struct Retrieval::State {
   std::uint32_t tokens = 0, tokens_loaded = 0;
   bool lossy = false;
   std::vector<SourceUsed> sources = {};
-  std::uint32_t first_token = 0;  // that is loaded
-  std::string quantizer = {};     // of all that is loaded; empty where it is of several
+  std::uint32_t first_token = 0;         // that is loaded from tiers
+  std::vector<std::int32_t> chain = {};  // tokens from the prompt's first to the last that is loaded
+  std::string quantizer = {};            // of all that is loaded; empty where it is of several
   double begun_s = 0;
   double expected_s = 0;              // from then to the last byte
   std::unique_ptr<StoreLoad> load{};  // null: nothing is left to come
@@ -137,6 +144,7 @@ struct Retrieval::State {
   bool meet(Executor& executor, double budget_s);
   bool note_plan();
   void note_end();
+  void keep_lossy();
 };
 
 }  // namespace shale

@@ -50,20 +50,20 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
     if (!saving || ((*saving)->released() && !looked_at)) return;
     s.saving.push_back({std::move(*saving), std::move(pages), name, recompute_s, std::move(looked_at)});
   };
-  const auto in_form = [&](const Method& method, double keep) {
+  const auto in_form = [&](const Method& method, double keep, std::optional<double> quality) {
     StoreHints with = hints;
     with.method = method;
-    with.keep = method.scorer.empty() ? 1 : keep;
-    with.quality = s.expected(name, method, with.keep).value_or(0);
+    with.keep = keep;
+    with.quality = quality.value_or(0);
     with.rankings = {};
     return with;
   };
   if (run.method && !run.method->is_full() && !view.geometry.opaque()) {
-    save(in_form(*run.method, run.keep), held.fork(), std::nullopt);
+    const double keep = run.method->scorer.empty() ? 1 : run.keep;
+    save(in_form(*run.method, keep, s.expected(name, *run.method, keep)), held.fork(), std::nullopt);
   }
-  if (s.planner.method) {
-    hints = in_form(*s.planner.method, s.planner.keep);
-    hints.quality = s.quality(name, hints.method, hints.keep).value_or(0);
+  if (const auto& form = s.planner.method) {
+    hints = in_form(*form, s.planner.keep, s.quality(name, *form, s.planner.keep));
   }
   save(std::move(hints), std::move(held), std::move(bounding));
   return name;

@@ -57,6 +57,16 @@ void Retrieval::State::note_end() {
   load.reset();
 }
 
+// For those who come after it.
+void Retrieval::State::keep_lossy() {
+  if (!sequence.lossy()) return;
+  LossyPrefix prefix{
+      .last = cache.keys_of(chain).back(), .pages = sequence.fork(), .sources = sources, .used_s = cache.clock.now_s()};
+  prefix.pages.truncate(tokens_loaded);
+  cache.lossy.keep(std::move(prefix));
+  cache.note_in_pool(chain);
+}
+
 // Once the front reaches what came, that becomes the sequence's.
 bool Retrieval::State::meet(Executor& executor, double budget_s) {
   const std::uint32_t block_tokens = sequence.pool().shape().page_tokens;
@@ -95,6 +105,7 @@ Result<bool> Retrieval::poll(Executor& executor, double budget_s) {
   if (!done) return worked || decoded > 0;
   s.note_end();
   if (s.failure) return std::unexpected(s.failure->error);
+  s.keep_lossy();
   return true;
 }
 

@@ -25,7 +25,9 @@ struct SourceUsed {
   double keep = 1;
   std::uint32_t tokens = 0;  // logical
   std::uint64_t bytes = 0;   // read, about
-  Hash128 run;               // zero for the pool
+  Hash128 run = {};          // zero for exact blocks of the pool
+  // What answers over a lossy form are expected to be worth, in [0, 1]; nothing where nobody knows. 1 for exact ones.
+  std::optional<double> quality = 1;
 };
 
 // How long after asking a tier for what should take `expected_s` a request waits for it.

@@ -19,6 +19,7 @@ Json to_json(const SourceUsed& source) {
                {"keep", source.keep},
                {"tokens", source.tokens},
                {"bytes", source.bytes}};
+  if (source.quality) json["expected_quality"] = *source.quality;
   if (source.run != Hash128{}) json["run"] = source.run.hex();
   return json;
 }

@@ -48,7 +48,8 @@ bool BlockManager::fits(const Run& run, std::span<const std::unique_ptr<Run>> ru
   }
   // Decoding runs have the rest of their last block, and what is free when it is full.
   const PagePool& pool = cache_.pool();
-  const std::uint32_t shared = run.spilled || !run.request.use_cache ? 0 : cache_.pool_slabs_in_use(run.prompt);
+  const std::uint32_t shared =
+      run.spilled || !run.request.use_cache ? 0 : cache_.pool_slabs_in_use(run.prompt, run.request.demand);
   needed -= std::min<std::uint64_t>(needed, shared);
   if (needed <= pool.slabs_free()) return true;
   return needed <= std::uint64_t{pool.slabs_free()} + cache_.slabs_evictable() + cache_.slabs_waiting_to_be_stored();

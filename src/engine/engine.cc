@@ -24,6 +24,18 @@ std::string_view to_string(StopReason reason) {
   return "error";
 }
 
+std::optional<double> Response::expected_quality() const {
+  if (!lossy) return 1;
+  double least = 1;
+  bool compressed = false;
+  for (const SourceUsed& source : sources) {
+    if (!source.quality) return std::nullopt;
+    least = std::min(least, *source.quality);
+    compressed = compressed || !source.method.is_full();
+  }
+  return compressed ? std::optional(least) : std::nullopt;
+}
+
 Engine::Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock)
     : state_(new State{.options = options, .model = model, .tokenizer = tokenizer, .cache = cache, .clock = clock}) {
   state_->nonce = Hasher().add(random_number()).finish();

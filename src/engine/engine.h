@@ -60,7 +60,10 @@ struct Response {
   std::uint32_t computed_tokens() const { return prompt_tokens - static_cast<std::uint32_t>(cached.total()); }
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per run: tier, method, keep, bytes
-  PageBudgetStats budget;           // what staying inside its page budget took
+  // What the answer is expected to be worth, in agreement with one over exact KV: of the least of its sources. Nothing
+  // where nobody knows.
+  std::optional<double> expected_quality() const;
+  PageBudgetStats budget;  // what staying inside its page budget took
   StopReason stop = StopReason::kLength;
   double queue_seconds = 0;
   double ttft_seconds = 0;          // from submission to the first token

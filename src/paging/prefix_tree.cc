@@ -23,6 +23,7 @@ struct Node {
   NodeId parent = kNoNode;
   SlabId slab = 0;
   NodeKey key = 0;
+  double visited_s = 0;
   Children children;
   const std::vector<std::int32_t>* tokens = nullptr;  // its place among the parent's children; null while unused
 };
@@ -62,7 +63,7 @@ struct PrefixTree::State {
   NodeId add(NodeId parent, Tokens tokens, SlabId slab);
   void extend(NodeId leaf, Tokens tokens, SlabId slab);
   void remove(NodeId leaf);
-  void tell_policy(std::span<const NodeId> path, std::size_t inserted_from);
+  void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
 
 std::pair<NodeId, std::uint32_t> PrefixTree::State::closest_child(NodeId parent, Tokens tokens) const {
@@ -136,9 +137,12 @@ void PrefixTree::State::remove(NodeId leaf) {
   policy->evicted(leaf, parent, parent != kNoNode && nodes[parent].children.empty());
 }
 
-void PrefixTree::State::tell_policy(std::span<const NodeId> path, std::size_t inserted_from) {
+void PrefixTree::State::visit(std::span<const NodeId> path, std::size_t inserted_from) {
   std::vector<NodeKey> keys;
-  for (const NodeId node : path) keys.push_back(nodes[node].key);
+  for (const NodeId node : path) {
+    keys.push_back(nodes[node].key);
+    nodes[node].visited_s = time_s;
+  }
   policy->access({.path = path,
                   .keys = keys,
                   .inserted_from = inserted_from,
@@ -168,7 +172,7 @@ std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& 
   sequence.adopt_prefix(slabs, match.tokens);
   ++state_->tick;
   state_->time_s = time_s;
-  state_->tell_policy(match.path, match.path.size());
+  state_->visit(match.path, match.path.size());
   return match.tokens;
 }
 
@@ -199,15 +203,15 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
     const std::size_t i = match.path.size();
     match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i), slabs[i]));
   }
-  s.tell_policy(match.path, inserted_from);
+  s.visit(match.path, inserted_from);
   return {};
 }
 
-bool PrefixTree::make_room(std::uint32_t slabs) {
+bool PrefixTree::make_room(std::uint32_t slabs, double before_s) {
   State& s = *state_;
   while (s.pool.slabs_free() < slabs) {
     const NodeId leaf = s.policy->victim();
-    if (leaf == kNoNode) break;
+    if (leaf == kNoNode || s.nodes[leaf].visited_s >= before_s) break;
     if (s.pool.references(s.nodes[leaf].slab) > 1) {
       s.policy->pass_over(leaf);
     } else {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,7 +36,8 @@ class PrefixTree {
   Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence);
   // Evicts leaves by the policy until the pool has `slabs` free slabs; false when it has not and no leaf is left whose
   // slab only the tree holds. Slabs that sequences still hold would not become free, so their nodes are passed over.
-  bool make_room(std::uint32_t slabs);
+  // Ends before a leaf that was visited at or after `before_s`.
+  bool make_room(std::uint32_t slabs, double before_s = std::numeric_limits<double>::infinity());
   // Forgets everything; slabs that sequences hold live on with them. Not counted as evictions.
   void clear();
 

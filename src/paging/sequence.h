@@ -57,6 +57,8 @@ class Sequence {
   std::uint32_t resident(std::uint32_t layer, std::uint32_t head) const;
   // True while tokens were dropped or stored lossily somewhere below.
   bool lossy() const { return lossy_; }
+  // Whether nobody else holds its last page, so that clearing it gives that back to the pool.
+  bool held_alone() const;
 
   // Makes room for `count` more tokens at positions length() …, in whole slabs, copying a shared last slab first (copy
   // on write); once parted in single pages, a shared last page being left as it is. The slots are counted in the tables

@@ -28,6 +28,22 @@ Json chunk(const AnswerHead& head, Json choices) {
   return with_choice(head, "chat.completion.chunk", "text_completion", std::move(choices));
 }
 
+Json quality_json(std::optional<double> quality) { return quality ? Json(*quality) : Json(nullptr); }
+
+// The lossy forms that served.
+Json served_json(const Response& response) {
+  Json served = Json::array();
+  for (const SourceUsed& source : response.sources) {
+    if (source.method.is_full()) continue;
+    served.push_back({{"from", source.where},
+                      {"tokens", source.tokens},
+                      {"method", source.method.text()},
+                      {"keep", source.keep},
+                      {"expected_quality", quality_json(source.quality)}});
+  }
+  return served;
+}
+
 }  // namespace
 
 Json usage_json(const Response& response) {
@@ -40,7 +56,9 @@ Json usage_json(const Response& response) {
            {{"cached_tokens", response.cached.total()},
             {"computed_tokens", response.computed_tokens()},
             {"cached_from", std::move(from)},
-            {"lossy", response.lossy}}}};
+            {"lossy", response.lossy},
+            {"expected_quality", quality_json(response.expected_quality())},
+            {"compressed", served_json(response)}}}};
 }
 
 Json answer_json(const AnswerHead& head, const Response& response) {

@@ -57,6 +57,7 @@ void read_priority(JsonFields& fields, int& priority) {
 void read_demand(JsonFields& fields, Demand& demand) {
   fields.flag("exact", demand.exact);
   fields.number("keep", demand.keep, 0, 1);
+  fields.number("min_quality", demand.quality_min, 0, 1);
   std::string method;
   fields.text("method", method);
   if (method.empty()) {
@@ -64,6 +65,7 @@ void read_demand(JsonFields& fields, Demand& demand) {
     return;
   }
   if (demand.exact) return fields.fail("method", "excludes `exact`");
+  if (demand.quality_min > 0) return fields.fail("min_quality", "is for what the server chooses: `method` excludes it");
   const auto parsed = Method::parse(method);
   const Status known = parsed ? parsed->check() : std::unexpected(parsed.error());
   if (!known) return fields.fail("method", "is not one that contexts can be stored by: " + known.error().message);

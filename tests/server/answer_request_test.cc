@@ -126,6 +126,8 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("response_format": {"type": "json_object"})", "response_format"},
            {R"("presence_penalty": 0.5)", "presence_penalty"},
            {R"("keep": 0.5)", "keep"},
+           {R"("min_quality": 1.5)", "min_quality"},
+           {R"("min_quality": 0.9, "method": "int8")", "min_quality"},
            {R"("method": "nonsense")", "method"},
            {R"("method": "int8", "exact": true)", "method"},
            {R"("page_budget": 64, "exact": true)", "page_budget"},

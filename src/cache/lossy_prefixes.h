@@ -1,0 +1,50 @@
+// Lossy prefixes that still lie in the pool: what was loaded for one request serves those that come after it.
+//
+// The tree of exact blocks has no place for them: heads may have kept rows of their own, and what comes after such
+// rows depends on all of them. So each is kept whole, as the sequence that it was loaded into.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <span>
+#include <vector>
+
+#include "cache/retrieval.h"
+#include "paging/sequence.h"
+#include "store/block_keys.h"
+
+namespace shale {
+
+struct LossyPrefix {
+  BlockKey last;   // of its last block: names all tokens up to there
+  Sequence pages;  // shared with whoever began with it
+  std::vector<SourceUsed> sources;
+  double used_s = 0;
+
+  std::uint32_t blocks() const { return pages.length() / pages.pool().shape().page_tokens; }
+};
+
+// Not thread-safe.
+class LossyPrefixes {
+ public:
+  // In place of one with the same blocks.
+  void keep(LossyPrefix prefix);
+  // The longest that `keys` begin with and that is accepted; null where there is none.
+  using Accepts = std::function<bool(const LossyPrefix&)>;
+  LossyPrefix* find(std::span<const BlockKey> keys, const Accepts& accepts);
+
+  bool empty() const { return prefixes_.empty(); }
+  // The one used longest ago whose pages nobody else holds; null where there is none.
+  const LossyPrefix* oldest() const;
+  void drop(const LossyPrefix& prefix);
+  std::uint64_t evictions() const { return evictions_; }
+  // Slabs that dropping all that nobody else holds would free, about.
+  std::uint32_t evictable() const;
+
+ private:
+  std::list<LossyPrefix> prefixes_;
+  std::uint64_t evictions_ = 0;
+};
+
+}  // namespace shale

@@ -1,0 +1,171 @@
+// What was loaded lossily for one request serves the next from the pool.
+#include <gtest/gtest.h>
+
+#include "support/cache_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::CacheTest;
+using testing::Tokens;
+
+class LossyPrefixesTest : public CacheTest {
+ protected:
+  void SetUp() override { open_lossy("fixed:knorm+int8@0.5"); }
+
+  void open_lossy(const std::string& planner) {
+    CacheOptions options;
+    options.planner = planner;
+    open(64 << 20, kUnlimited, options);
+  }
+
+  // Stored, and gone from the pool.
+  Tokens at_rest(int seed, std::size_t count = 150) {
+    const Tokens tokens = tokens_of(seed, count);
+    store(tokens);
+    drain();
+    return tokens;
+  }
+
+  std::string from(const Tokens& tokens, Sequence& sequence, const Demand& demand = {}) {
+    Retrieval retrieval = cache_->retrieve(asked(tokens), demand, sequence);
+    EXPECT_TRUE(retrieval.ensure_all(executor_));
+    return retrieval.sources().empty() ? "nothing" : retrieval.sources()[0].where;
+  }
+  std::string from(const Tokens& tokens, const Demand& demand = {}) {
+    Sequence sequence(*pool_);
+    return from(tokens, sequence, demand);
+  }
+
+  // Of one head's first page.
+  std::vector<std::byte> first_page(const Sequence& sequence) {
+    const auto bytes = pool_->host_view().bytes(sequence.table(1, 1).pages.front().page);
+    return {bytes.begin(), bytes.end()};
+  }
+};
+
+TEST_F(LossyPrefixesTest, AreSharedByThoseWhoComeAfter) {
+  const Tokens tokens = at_rest(1);
+  Sequence first(*pool_), second(*pool_);
+  EXPECT_EQ(from(tokens, first), "memory");
+  const std::uint32_t free = pool_->pages_free();
+  EXPECT_EQ(from(tokens, second), "pool");
+  EXPECT_EQ(pool_->pages_free(), free) << "every page is shared";
+  EXPECT_EQ(second.length(), 144u);
+  EXPECT_EQ(second.table(0, 0).tokens, 72u);
+  EXPECT_TRUE(second.lossy());
+  EXPECT_EQ(first_page(second), first_page(first));
+
+  // Each goes on by itself.
+  Tokens question = tokens;
+  question.resize(144);
+  question.insert(question.end(), 20, 7);
+  compute(question, 160, first);
+  EXPECT_EQ(second.length(), 144u);
+  EXPECT_EQ(from(tokens), "pool");
+  EXPECT_TRUE(first.check_integrity());
+  EXPECT_TRUE(second.check_integrity());
+  EXPECT_TRUE(cache_->check_integrity());
+}
+
+TEST_F(LossyPrefixesTest, SayWhatTheyAre) {
+  const Tokens tokens = at_rest(2);
+  from(tokens);
+  Sequence sequence(*pool_);
+  const Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
+  EXPECT_TRUE(retrieval.loaded()) << "at once";
+  EXPECT_TRUE(retrieval.lossy());
+  ASSERT_EQ(retrieval.sources().size(), 1u);
+  EXPECT_EQ(retrieval.sources()[0].method.text(), "knorm+int8");
+  EXPECT_NEAR(retrieval.sources()[0].keep, 0.5, 1e-6);
+  EXPECT_EQ(retrieval.sources()[0].tokens, 144u);
+  EXPECT_EQ(retrieval.sources()[0].bytes, 0u);
+  EXPECT_EQ(retrieval.sources()[0].run, cache_->run_of(tokens));
+  EXPECT_EQ(cache_->stats().cached.from("pool"), 144u);
+}
+
+TEST_F(LossyPrefixesTest, ServeNobodyWhoDemandsExactnessOrAnotherForm) {
+  const Tokens tokens = at_rest(3);
+  from(tokens);
+  EXPECT_EQ(from(tokens, exact(true)), "nothing");
+  Demand named;
+  named.method = Method{.scorer = "knorm", .quantizer = "int8"};
+  named.keep = 0.5;
+  EXPECT_EQ(from(tokens, named), "pool");
+  named.keep = 0.25;
+  EXPECT_NE(from(tokens, named), "pool");
+}
+
+TEST_F(LossyPrefixesTest, ServeNobodyWhoAsksForMoreQuality) {
+  open_lossy("shale");
+  const Tokens tokens = tokens_of(4, 150);
+  const Method method{.scorer = "knorm", .quantizer = "int8"};
+  const Hash128 run = store(tokens, 0, method, 0.5);
+  const auto measured = [&](double agreement) {
+    ASSERT_TRUE(cache_->catalogue()->record_quality(
+        {.key = run, .method = method, .keep = 0.5, .agreement = agreement, .kl = 0, .questions = 9}));
+  };
+  measured(0.9);
+  drain();
+  Demand named;
+  named.method = method;
+  named.keep = 0.5;
+  ASSERT_EQ(from(tokens, named), "memory");
+  Demand demand;
+  demand.quality_min = 0.85;
+  Sequence good(*pool_), better(*pool_);
+  EXPECT_EQ(from(tokens, good, demand), "pool");
+  EXPECT_TRUE(good.lossy());
+  demand.quality_min = 0.95;
+  EXPECT_EQ(from(tokens, better, demand), "memory");
+  EXPECT_FALSE(better.lossy());
+}
+
+TEST_F(LossyPrefixesTest, AreFollowedByWhatTiersHaveOfTheRest) {
+  const Tokens conversation = at_rest(5, 144);
+  Tokens longer = conversation;
+  longer.resize(250, 11);
+  from(conversation);
+  store(longer, 144);
+  drain();
+  Sequence sequence(*pool_);
+  Retrieval retrieval = cache_->retrieve(asked(longer), {}, sequence);
+  ASSERT_EQ(retrieval.sources().size(), 2u);
+  EXPECT_EQ(retrieval.sources()[0].where, "pool");
+  EXPECT_EQ(retrieval.sources()[1].where, "memory");
+  EXPECT_EQ(retrieval.tokens(), 240u);
+  ASSERT_TRUE(retrieval.ensure_all(executor_));
+  EXPECT_EQ(sequence.length(), 240u);
+  EXPECT_TRUE(sequence.check_integrity());
+  EXPECT_EQ(from(longer), "pool") << "all of it now";
+}
+
+TEST_F(LossyPrefixesTest, WhatWasUsedLongestAgoMakesRoomFirst) {
+  const Tokens first = at_rest(6), second = at_rest(7);
+  const Tokens third = tokens_of(8, 160);
+  {
+    from(first);
+    Sequence computed(*pool_);
+    cache_->retrieve(asked(third), {}, computed);  // begins a request
+    compute(third, 160, computed);
+    cache_->remember(third, computed);
+    from(second);
+  }
+  from(first);
+  EXPECT_EQ(cache_->slabs_evictable() + pool_->slabs_free(), pool_->slabs_total());
+  ASSERT_TRUE(cache_->make_room(pool_->slabs_free() + 1));
+  EXPECT_LT(cache_->pool_prefix(third), 160u) << "exact blocks, older than both";
+  EXPECT_EQ(from(second), "pool");
+  Sequence held(*pool_);
+  EXPECT_EQ(from(second, held), "pool");
+  EXPECT_FALSE(cache_->make_room(pool_->slabs_total())) << "one of them is in use";
+  EXPECT_EQ(cache_->pool_prefix(third), 0u);
+  EXPECT_EQ(from(second), "pool");
+  held.clear();
+  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_EQ(from(first), "memory");
+  EXPECT_TRUE(cache_->check_integrity());
+}
+
+}  // namespace
+}  // namespace shale
