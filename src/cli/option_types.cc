@@ -112,6 +112,13 @@ CLI::Validator known_planner(std::string_view other) {
       "", "planner");
 }
 
+CLI::Option* add_switch(CLI::App& command, const char* name, bool& value, const char* text) {
+  return command.add_option(name, value, text)
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("on|off")
+      ->default_str(value ? "on" : "off");
+}
+
 CLI::Validator keep_on_grid() {
   return CLI::Validator(
       [](std::string& text) -> std::string {

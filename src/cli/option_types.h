@@ -38,6 +38,8 @@ CLI::Option* add_method(CLI::App& command, const std::string& name, std::optiona
 // kInvalidArgument lists the scorers or quantizers that exist.
 Result<Method> parse_known_method(std::string_view text);
 
+// "on" or "off".
+CLI::Option* add_switch(CLI::App& command, const char* name, bool& value, const char* text);
 // A keep at which what is stored can be cut (kKeepGrid).
 CLI::Validator keep_on_grid();
 // As parse_known_method, for options that take several.

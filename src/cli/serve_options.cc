@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/option_types.h"
+
 namespace shale {
 
 void add_serve_options(CLI::App& command, ServeOptions& options) {
@@ -109,6 +111,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->check(CLI::IsMember({"never", "drifted", "all"}))
       ->type_name("never|drifted|all")
       ->capture_default_str()
+      ->group(profile);
+  add_switch(command, "--remember-questions", options.watch.remember,
+             "Keep what was asked about a context in the catalogue, so that profiles are checked on it after a restart")
       ->group(profile);
   command
       .add_option("--drift-questions", options.watch.questions_between,

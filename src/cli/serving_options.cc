@@ -46,13 +46,6 @@ void add_folders(CLI::App& command, TierChoice& choice) {
       ->group(group);
 }
 
-CLI::Option* add_switch(CLI::App& command, const char* name, bool& value, const char* text) {
-  return command.add_option(name, value, text)
-      ->check(CLI::IsMember({"on", "off"}))
-      ->type_name("on|off")
-      ->default_str(value ? "on" : "off");
-}
-
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelChoice& choice) {

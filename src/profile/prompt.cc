@@ -11,6 +11,7 @@ namespace {
 
 // Stands for the user's text while the template is rendered: no template changes or contains it.
 constexpr std::string_view kMarker = "[[shale-user-text-7d1f]]";
+constexpr const char* kSpace = " \t\r\n";
 
 void append(std::vector<Token>& to, const std::vector<Token>& tokens) {
   to.insert(to.end(), tokens.begin(), tokens.end());
@@ -55,6 +56,37 @@ std::vector<Token> question_tokens(const Tokenizer& tokenizer, const Frame& fram
   return tokens;
 }
 
+// What the chat template puts around a user's words that follow a system message.
+class UserTurn {
+ public:
+  explicit UserTurn(const Tokenizer& tokenizer) : tokenizer_(tokenizer), one_(saying("What?")) {
+    const std::vector<Token> other = saying("A few more words");
+    head_ = static_cast<std::size_t>(std::ranges::mismatch(one_, other).in1 - one_.begin());
+    const auto backwards = one_ | std::views::reverse;
+    tail_ =
+        static_cast<std::size_t>(std::ranges::mismatch(backwards, other | std::views::reverse).in1 - backwards.begin());
+  }
+  bool is_one(std::span<const Token> asked) const {
+    const std::span<const Token> one = one_;
+    return !one.empty() && asked.size() >= head_ + tail_ && std::ranges::equal(asked.first(head_), one.first(head_)) &&
+           std::ranges::equal(asked.last(tail_), one.last(tail_));
+  }
+  std::span<const Token> words(std::span<const Token> asked) const {
+    return asked.subspan(head_, asked.size() - head_ - tail_);
+  }
+  std::vector<Token> saying(std::string_view words) const {
+    const std::vector<ChatMessage> messages = {{.role = "system", .content = "Context."},
+                                               {.role = "user", .content = std::string(words)}};
+    const auto segments = chat_prompt(tokenizer_, messages, 0);
+    return segments && segments->size() == 2 ? segments->back().tokens : std::vector<Token>();
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::vector<Token> one_;
+  std::size_t head_ = 0, tail_ = 0;
+};
+
 }  // namespace
 
 Result<PromptParts> make_prompt(const Tokenizer& tokenizer, std::string_view context, std::string_view question,
@@ -77,22 +109,15 @@ Status keep_whole_blocks(AskedContext& context, std::uint32_t block_tokens) {
 }
 
 std::vector<Token> phrase_like(const Tokenizer& tokenizer, std::span<const Token> asked, std::string_view question) {
-  // What follows a system message.
-  const auto turn = [&](std::string_view said) {
-    const std::vector<ChatMessage> messages = {{.role = "system", .content = "Context."},
-                                               {.role = "user", .content = std::string(said)}};
-    const auto segments = chat_prompt(tokenizer, messages, 0);
-    return segments && segments->size() == 2 ? segments->back().tokens : std::vector<Token>();
-  };
-  const std::vector<Token> one = turn("What?"), other = turn("A few more words");
-  const auto head = std::ranges::mismatch(one, other).in1 - one.begin();
-  const auto tail = std::ranges::mismatch(one | std::views::reverse, other | std::views::reverse).in1 - one.rbegin();
-  const auto begins = std::span(one).first(static_cast<std::size_t>(head));
-  const auto ends = std::span(one).last(static_cast<std::size_t>(tail));
-  const bool is_turn = !one.empty() && asked.size() >= begins.size() + ends.size() &&
-                       std::ranges::equal(asked.first(begins.size()), begins) &&
-                       std::ranges::equal(asked.last(ends.size()), ends);
-  return is_turn ? turn(question) : tokenizer.tokenize("\n\n" + std::string(question) + "\n", false);
+  const UserTurn turn(tokenizer);
+  return turn.is_one(asked) ? turn.saying(question) : tokenizer.tokenize("\n\n" + std::string(question) + "\n", false);
+}
+
+std::string words_of(const Tokenizer& tokenizer, std::span<const Token> asked) {
+  const UserTurn turn(tokenizer);
+  const std::string text = tokenizer.text(turn.is_one(asked) ? turn.words(asked) : asked);
+  const std::size_t first = text.find_first_not_of(kSpace);
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
 }
 
 Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions) {

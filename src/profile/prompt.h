@@ -38,6 +38,8 @@ Status keep_whole_blocks(AskedContext& context, std::uint32_t block_tokens);
 // A question as the tokens of `asked` were one that followed a stored context: a user's turn of the model's chat
 // template where that was one, else text behind an empty line.
 std::vector<Token> phrase_like(const Tokenizer& tokenizer, std::span<const Token> asked, std::string_view question);
+// The other way round: the words of a question that followed a stored context.
+std::string words_of(const Tokenizer& tokenizer, std::span<const Token> asked);
 
 // As make_prompt puts them.
 Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions);

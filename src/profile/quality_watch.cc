@@ -47,10 +47,43 @@ void QualityWatch::on_request(const Request& request) {
   if (again) return;
   ++now.new_questions;
   ++stats_.questions;
+  if (options_.remember) now.unlogged.push_back(question.tokens);
+}
+
+// False where nothing was to be noted or recalled.
+bool QualityWatch::log_questions() {
+  if (!options_.remember) return false;
+  bool worked = false;
+  for (Context& context : contexts_) {
+    if (!std::exchange(context.recalled, true)) {
+      recall_questions(context);
+      worked = true;
+    }
+    for (const auto& question : std::exchange(context.unlogged, {})) {
+      log_question(engine_.cache(), context.asked.tokens, words_of(engine_.tokenizer(), question));
+      worked = true;
+    }
+  }
+  return worked;
+}
+
+// Before those that were asked here, phrased as they are.
+void QualityWatch::recall_questions(Context& context) {
+  const auto known = engine_.cache().catalogue()->questions(context.run);
+  if (!known) return;
+  auto& questions = context.asked.questions;
+  for (const QuestionRecord& record : *known) {
+    if (record.by_model || questions.size() >= options_.check.questions_max) continue;
+    std::vector<Token> question = phrase_like(engine_.tokenizer(), questions.back(), record.text);
+    if (std::ranges::find(questions, question) != questions.end()) continue;
+    questions.insert(questions.begin(), std::move(question));
+    ++stats_.recalled;
+  }
 }
 
 bool QualityWatch::work(const Stop& stop) {
   if (!able_) return false;
+  if (log_questions()) return true;
   Context* context = nullptr;
   Status done;
   if (Result<bool> worked = measure_prior(stop); !worked) {

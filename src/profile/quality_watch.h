@@ -1,8 +1,9 @@
 // What an engine measures of answers' quality while it has nothing else to do, in pieces that end when a request comes.
 //
 //   1. The prior of its model, once (prior.h).
-//   2. What requests ask about a context is remembered; where enough was asked since the last look, whether its profile
-//      still holds (drift.h). Where it does not, the context is profiled again on these questions.
+//   2. What requests ask about a context is remembered, in the catalogue, too; where enough was asked since the last
+//      look, whether its profile still holds (drift.h). Where it does not, the context is profiled again on these
+//      questions.
 //   3. Contexts that were never profiled, those first whose profile is worth most: how often they are asked, times how
 //      little is known of them, times how much of the tiers they take. On what was asked about them and, up to a few
 //      questions, on what the model itself asks.
@@ -26,6 +27,7 @@ namespace shale {
 struct QualityWatchOptions {
   bool prior = true;                    // measure the prior
   bool profile_new = true;              // contexts that were never profiled, too
+  bool remember = true;                 // what was asked, in the catalogue, for the next process
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
   std::uint32_t questions_between = 4;  // different ones, since the last look
   std::uint32_t context_tokens_min = 128;
@@ -33,7 +35,8 @@ struct QualityWatchOptions {
 };
 
 struct QualityWatchStats {
-  std::uint64_t questions = 0, written = 0;   // remembered; written by the model where too few were asked
+  std::uint64_t questions = 0, written = 0;   // asked; written by the model where too few were
+  std::uint64_t recalled = 0;                 // of those that an earlier process was asked
   std::uint64_t prior_texts = 0;              // measured for the prior
   std::uint64_t checks = 0, drifted = 0;      // looked at; of these, where the profile no longer held
   std::uint64_t profiled = 0;                 // contexts profiled, drifted or new
@@ -60,11 +63,15 @@ class QualityWatch {
     AskedContext asked;
     std::string label;
     Frequency accesses;
-    std::uint32_t new_questions = 0;               // since the last look
-    std::optional<bool> profiled = {};             // nothing: not looked at
-    std::vector<std::vector<Token>> written = {};  // by the model
+    std::uint32_t new_questions = 0;                // since the last look
+    std::vector<std::vector<Token>> unlogged = {};  // that the catalogue does not have yet
+    bool recalled = false;                          // what was asked before this process
+    std::optional<bool> profiled = {};              // nothing: not looked at
+    std::vector<std::vector<Token>> written = {};   // by the model
   };
 
+  bool log_questions();
+  void recall_questions(Context& context);
   Context* context_to_check();
   Context* context_to_profile();
   bool is_profiled(Context& context) const;

@@ -114,6 +114,8 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
 void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_profile_questions_total", watch.questions, "Questions remembered about contexts.");
   to.counter("shale_profile_questions_written_total", watch.written, "Questions that the model wrote for profiles.");
+  to.counter("shale_profile_questions_recalled_total", watch.recalled,
+             "Questions recalled that were asked before this process.");
   to.counter("shale_prior_texts_total", watch.prior_texts, "Texts measured for the prior of the model.");
   to.counter("shale_drift_checks_total", watch.checks, "Profiles that were checked on what was asked since.");
   to.counter("shale_drift_found_total", watch.drifted, "Profiles that no longer held.");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/chat_prompt.h"
 #include "support/byte_tokenizer.h"
 
 namespace shale {
@@ -49,6 +50,21 @@ TEST(Prompt, WithoutATemplateItIsPlainText) {
 TEST(Prompt, WithoutAContextTheQuestionStandsAlone) {
   const ByteTokenizer tokenizer;
   EXPECT_EQ(whole(tokenizer, make_prompt(tokenizer, "", "why?").value()), "system:be briefuser:|why?assistant:");
+}
+
+TEST(Prompt, TheWordsOfAQuestionAreFoundAgain) {
+  const ByteTokenizer templated, plain(false);
+  for (const char* words : {"why is that?", "x"}) {
+    const std::vector<Token> behind_text = templated.tokenize(std::string("\n\n") + words + "\n", false);
+    EXPECT_EQ(words_of(templated, behind_text), words);
+    const std::vector<ChatMessage> chat = {{.role = "system", .content = "A rock."},
+                                           {.role = "user", .content = words}};
+    const std::vector<Token> asked = chat_prompt(templated, chat, 0)->back().tokens;
+    EXPECT_EQ(words_of(templated, asked), words);
+    EXPECT_EQ(phrase_like(templated, asked, words), asked);
+    EXPECT_EQ(words_of(plain, plain.tokenize(words, false)), words);
+  }
+  EXPECT_EQ(words_of(templated, {}), "");
 }
 
 TEST(Prompt, WhatFillsNoBlockGoesInFrontOfTheQuestions) {

@@ -20,6 +20,7 @@ class QualityWatchTest : public ::testing::Test {
     options_.check.answer_tokens = 8;
     options_.prior = false;
     options_.profile_new = false;
+    options_.remember = false;
   }
 
   Request ask(const std::string& question) {
@@ -66,6 +67,31 @@ TEST_F(QualityWatchTest, LooksOnceEnoughDifferentThingsWereAsked) {
   EXPECT_EQ(watch.stats().questions, options_.questions_between);
   EXPECT_GT(watch.stats().check_seconds, 0);
   EXPECT_FALSE(watch.work(kNever)) << "until more is asked";
+}
+
+TEST_F(QualityWatchTest, RecallsWhatAnEarlierProcessWasAsked) {
+  options_.remember = true;
+  {
+    QualityWatch earlier(options_, *bench_.engine);
+    ask_several(earlier, "why", 3);
+    EXPECT_EQ(work_all(earlier), 1) << "to note them";
+  }
+  options_.profile_new = true;
+  QualityWatch watch(options_, *bench_.engine);
+  ask_several(watch, "how", 1);
+  ASSERT_TRUE(watch.work(kNever));
+  EXPECT_EQ(watch.stats().recalled, 3u);
+  EXPECT_EQ(watch.stats().questions, 1u);
+  work_all(watch);
+  EXPECT_EQ(watch.stats().profiled, 1u);
+  EXPECT_EQ(watch.stats().written, 0u) << "enough was asked";
+}
+
+TEST_F(QualityWatchTest, ForgetsWhereToldTo) {
+  QualityWatch watch(options_, *bench_.engine);
+  ask_several(watch, "why", 3);
+  EXPECT_EQ(work_all(watch), 0);
+  EXPECT_TRUE(catalogue().questions(bench_.cache->run_of(context_))->empty());
 }
 
 TEST_F(QualityWatchTest, ProfilesAgainWhatNoLongerHolds) {
