@@ -51,14 +51,14 @@ std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Run>
     }
   }
   std::ranges::sort(prompts);
-  const std::uint32_t room = chunk_tokens(decoding);
-  std::uint32_t taken = 0;
+  StepWork work{.decoding = decoding};
   for (const auto& [priority, turn, i] : prompts) {
     const Run& run = *running[i];
-    const auto left = static_cast<std::uint32_t>(run.known()) - run.sequence.length();
-    if (taken > 0 && taken + left > std::min(room, kTogetherMax)) break;
-    stretches[i] = run.next(room - taken);
-    taken += static_cast<std::uint32_t>(stretches[i]->tokens.size());
+    const std::uint32_t at = run.sequence.length(), left = static_cast<std::uint32_t>(run.known()) - at;
+    const std::uint32_t room = room_for(work, at);
+    if (work.tokens > 0 && (left > room || work.tokens + left > kTogetherMax)) break;
+    stretches[i] = run.next(room);
+    work = work.with(static_cast<std::uint32_t>(stretches[i]->tokens.size()), at);
   }
 
   std::vector<BatchPart> parts;
@@ -71,23 +71,24 @@ std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Run>
 }
 
 // Beside those who decode there is less room in a step.
-std::uint32_t BatchBuilder::chunk_tokens(std::uint32_t decoding) const {
-  const std::uint32_t room = std::max(chunk_tokens_, decoding + 1) - decoding;
-  return bounds_ && decoding > 0 ? std::min(chunks_.tokens(decoding), room) : room;
+std::uint32_t BatchBuilder::room_for(const StepWork& work, std::uint32_t depth) const {
+  const std::uint32_t used = work.decoding + work.tokens;
+  const std::uint32_t room = std::max(chunk_tokens_, used + 1) - used;
+  return bounds_ && work.decoding > 0 ? std::min(chunks_.tokens(work, depth), room) : room;
 }
 
 double BatchBuilder::took(std::span<const BatchPart> parts, double seconds) {
-  std::uint32_t decoding = 0, tokens = 0;
+  StepWork work;
   for (const BatchPart& part : parts) {
-    tokens += part.prompt_tokens();
-    decoding += !part.prefills();
+    if (part.prefills()) {
+      work = work.with(part.prompt_tokens(), part.length);
+    } else {
+      ++work.decoding;
+    }
   }
-  if (tokens == 0) {
-    chunks_.decoded(decoding, seconds);
-    return 0;
-  }
-  if (bounds_ && decoding > 0) chunks_.mixed(decoding, tokens, seconds);
-  return std::max(0.0, seconds - chunks_.decode_s(decoding));
+  // Whole chunks, which nobody decodes beside, are computed in another way.
+  if (work.decoding > 0) chunks_.took(work, seconds);
+  return work.tokens == 0 ? 0 : std::max(0.0, seconds - chunks_.decode_s(work.decoding));
 }
 
 }  // namespace shale

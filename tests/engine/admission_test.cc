@@ -209,56 +209,99 @@ TEST_F(AdmissionTest, CancelsWhatWaitsOnATier) {
   for (const auto& tier : cache_->tiers()) EXPECT_EQ(tier->used_bytes(), 0u);
 }
 
+// A machine on which a step takes so long.
+struct Machine {
+  double step_s = 0.01, decoding_s = 0.001, token_s = 0.0005, position_s = 0;
+  double seconds(const StepWork& work) const {
+    return step_s + decoding_s * work.decoding + token_s * work.tokens + position_s * static_cast<double>(work.depth);
+  }
+};
+
+// So many steps with a chunk each of a prompt at `depth`; how long the last took.
+double run_steps(ChunkControl& control, const Machine& machine, int steps, std::uint32_t decoding,
+                 std::uint32_t depth = 0) {
+  double seconds = 0;
+  for (int i = 0; i < steps; ++i) {
+    const StepWork work = StepWork{.decoding = decoding}.with(control.tokens({.decoding = decoding}, depth), depth);
+    seconds = machine.seconds(work);
+    control.took(work, seconds);
+  }
+  return seconds;
+}
+
 TEST(ChunkControl, AimsAtTheSlowdown) {
   ChunkControl control(512, 2.0, 0);
-  for (int i = 0; i < 50; ++i) control.decoded(8, 0.024);
-  // A chunk's token costs 2 ms beside 24 ms of decoding: twice as long is a chunk of 12.
-  for (int i = 0; i < 50; ++i) {
-    const std::uint32_t tokens = control.tokens(8);
-    control.mixed(8, tokens, 0.024 + 0.002 * tokens);
+  Machine machine{.step_s = 0.016, .token_s = 0.002};
+  for (std::uint32_t decoding : {1u, 8u, 1u, 8u}) {
+    for (int i = 0; i < 5; ++i) control.took({.decoding = decoding}, machine.seconds({.decoding = decoding}));
   }
-  EXPECT_LE(control.tokens(8), 16u);  // in eights
+  run_steps(control, machine, 50, 8);
+  // A chunk's token costs 2 ms beside 24 ms of decoding: twice as long is a chunk of 12.
+  EXPECT_LE(control.tokens({.decoding = 8}, 0), 16u);  // in eights
   // A faster machine takes larger chunks, up to whole ones.
-  for (int i = 0; i < 100; ++i) control.mixed(8, control.tokens(8), 0.024 + 1e-5 * control.tokens(8));
-  EXPECT_EQ(control.tokens(8), 512u);
+  machine.token_s = 1e-5;
+  run_steps(control, machine, 400, 8);
+  EXPECT_EQ(control.tokens({.decoding = 8}, 0), 512u);
 }
 
 // Where decoding is fast, a multiple of it is a chunk too small to be worth its step.
 TEST(ChunkControl, LetsAStepTakeItsTime) {
   ChunkControl control(512, 2.0, 0.05);
-  for (int i = 0; i < 50; ++i) control.decoded(1, 0.004);
-  for (int i = 0; i < 100; ++i) control.mixed(1, control.tokens(1), 0.004 + 0.0005 * control.tokens(1));
-  EXPECT_GE(control.tokens(1), 72u);  // 46 ms beside 4 ms of decoding
-  EXPECT_LE(control.tokens(1), 96u);
+  const Machine machine{.step_s = 0.003};
+  EXPECT_NEAR(run_steps(control, machine, 100, 1), 0.05, 0.005);
+  EXPECT_GE(control.tokens({.decoding = 1}, 0), 80u);
+}
+
+TEST(ChunkControl, BeginsWithSmallChunks) {
+  ChunkControl control(512, 2.0, 0.05);
+  const Machine slow{.step_s = 0.03, .token_s = 0.001};
+  for (int i = 0; i < 20; ++i) EXPECT_LE(run_steps(control, slow, 1, 4), 0.06);
 }
 
 // What is loaded and stored between two steps is part of the gap between two tokens.
 TEST(ChunkControl, LeavesTimeForWhatIsDoneBetweenSteps) {
   ChunkControl control(512, 2.0, 0.05);
-  for (int i = 0; i < 50; ++i) control.decoded(4, 0.01);
-  const auto step_s = [&] { return 0.01 + 0.0005 * control.tokens(4); };
-  for (int i = 0; i < 100; ++i) control.mixed(4, control.tokens(4), step_s());
-  const std::uint32_t alone = control.tokens(4);
+  const Machine machine;
+  run_steps(control, machine, 100, 4);
+  const std::uint32_t alone = control.tokens({.decoding = 4}, 0);
   for (int i = 0; i < 100; ++i) {
-    control.between(i % 2 == 0 ? 0.02 : 0);
-    EXPECT_LE((i % 2 == 0 ? 0.02 : 0) + step_s(), 0.055);
-    control.mixed(4, control.tokens(4), step_s());
+    const double between_s = i % 2 == 0 ? 0.02 : 0;
+    control.between(between_s);
+    EXPECT_LE(between_s + run_steps(control, machine, 1, 4), 0.055);
   }
   control.between(0);
-  EXPECT_NEAR(control.tokens(4), alone, 8);
+  EXPECT_NEAR(control.tokens({.decoding = 4}, 0), alone, 8);
   control.between(1);
-  EXPECT_EQ(control.tokens(4), 8u) << "a prompt goes on nevertheless";
+  EXPECT_EQ(control.tokens({.decoding = 4}, 0), 8u) << "a prompt goes on nevertheless";
+  EXPECT_EQ(control.tokens({.decoding = 4, .tokens = 8}, 0), 0u) << "others do not";
 }
 
-// Many decode in little more time than one: a step with a chunk is not to take many times as long.
-TEST(ChunkControl, KnowsWhatManyTake) {
-  ChunkControl control(512, 2.0, 0);
-  control.decoded(1, 0.010);
-  control.decoded(8, 0.016);
-  EXPECT_EQ(control.decode_s(1), 0.010);
-  EXPECT_EQ(control.decode_s(7), 0.010);
-  EXPECT_EQ(control.decode_s(16), 0.016);
-  EXPECT_EQ(ChunkControl(512, 2.0, 0).decode_s(4), 0);
+// Every position before a chunk is read, so that what is left of several long prompts is no small chunk.
+TEST(ChunkControl, CountsWhatChunksStandOn) {
+  ChunkControl control(512, 2.0, 0.05);
+  const Machine machine{.position_s = 8e-6};
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_LE(run_steps(control, machine, 1, 4, static_cast<std::uint32_t>(i % 5) * 500), i < 20 ? 0.07 : 0.055);
+  }
+  const StepWork one = StepWork{.decoding = 4}.with(8, 2000);
+  EXPECT_GT(control.tokens({.decoding = 4}, 0), control.tokens({.decoding = 4}, 2000));
+  EXPECT_GE(control.tokens(one, 0), 16u);
+  EXPECT_LE(control.tokens(one, 2000), 16u);
+  EXPECT_EQ(control.tokens(one.with(8, 2000), 2000), 0u);
+}
+
+TEST(StepModel, IsNotLedAstrayByOneSlowStep) {
+  StepModel model(0.001);
+  const Machine machine{.position_s = 4e-6};
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    const StepWork work{.decoding = 1 + i % 7, .tokens = i % 3 * 24, .depth = i % 5 * 400};
+    model.took(work, i == 150 ? 5.0 : machine.seconds(work));
+  }
+  for (const StepWork& work : {StepWork{.decoding = 4}, StepWork{.decoding = 2, .tokens = 40, .depth = 1000}}) {
+    EXPECT_NEAR(model.seconds(work), machine.seconds(work), 0.15 * machine.seconds(work));
+  }
+  EXPECT_EQ(model.seconds({}), 0);
+  EXPECT_NEAR(model.tokens_in(0.05, {.decoding = 4}, 0), 72, 15);
 }
 
 }  // namespace

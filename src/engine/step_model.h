@@ -1,0 +1,44 @@
+// What a forward step takes, learned from the steps that were taken.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace shale {
+
+// What one forward step computes.
+struct StepWork {
+  std::uint32_t decoding = 0;  // sequences, a token each
+  std::uint32_t tokens = 0;    // of prompts
+  std::uint64_t depth = 0;     // positions before each stretch of them, summed: all of them are read
+
+  StepWork with(std::uint32_t more_tokens, std::uint32_t at) const {
+    return {decoding, tokens + more_tokens, depth + at};
+  }
+};
+
+// Seconds as a sum: for the step itself, for each sequence that decodes, each token and each position. Recursive least
+// squares with exponential forgetting (Haykin, Adaptive Filter Theory, chapter 10), so that it follows what the machine
+// does beside. Not thread-safe.
+class StepModel {
+ public:
+  // `token_s`: what a token of a prompt is taken to cost before anything is known.
+  explicit StepModel(double token_s);
+
+  void took(const StepWork& work, double seconds);
+  // Of nothing, 0.
+  double seconds(const StepWork& work) const;
+  // Tokens of a prompt at `depth` that can be computed in so many seconds together with `work`.
+  double tokens_in(double seconds, const StepWork& work, std::uint32_t depth) const;
+
+ private:
+  enum Term : std::size_t { kStep, kDecoding, kTokens, kDepth, kTerms };
+  using Terms = std::array<double, kTerms>;
+  static Terms terms_of(const StepWork& work);
+
+  Terms costs_ = {};
+  std::array<Terms, kTerms> covariance_ = {};
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace shale
