@@ -5,6 +5,12 @@
 #include "tier/blob_frame.h"
 
 namespace shale {
+namespace {
+
+// Nobody waits for a write; who computes would wait for one that took its core.
+constexpr int kWriteNice = 10;
+
+}  // namespace
 
 FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, FileDescriptor lock,
                    std::shared_ptr<BufferPool> buffers, std::unique_ptr<UringReader> reader, const Clock& clock)
@@ -14,14 +20,16 @@ FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, Fi
       lock_(std::move(lock)),
       buffers_(std::move(buffers)),
       reader_(std::move(reader)),
-      threads_(std::make_unique<IoThreads>(options_.threads)) {
+      read_threads_(reader_ ? nullptr : std::make_unique<IoThreads>(options_.threads)),
+      write_threads_(std::make_unique<IoThreads>(options_.threads, kWriteNice)) {
   if (options_.counts) count_stored([this] { return files_->total_bytes(); });
 }
 
 // Operations under way end here, while all that they use still lives.
 FileTier::~FileTier() {
   reader_.reset();
-  threads_.reset();
+  read_threads_.reset();
+  write_threads_.reset();
 }
 
 std::uint64_t FileTier::stored_bytes(std::uint64_t bytes) const { return framed_bytes(bytes); }
@@ -36,7 +44,7 @@ std::shared_ptr<TierRead> FileTier::read_impl(const BlobId& id, const BlobRange&
   if (reader_) {
     reader_->read(id, range, finish);
   } else {
-    threads_->run([this, id, range, finish] {
+    read_threads_->run([this, id, range, finish] {
       finish(no_memory_is_an_error([&] { return files_->read(id, range, options_.direct_reads, *buffers_); }));
     });
   }
@@ -45,7 +53,7 @@ std::shared_ptr<TierRead> FileTier::read_impl(const BlobId& id, const BlobRange&
 
 std::shared_ptr<TierWrite> FileTier::write_impl(const BlobId& id, BlobBytes bytes, double start_s) {
   auto write = std::make_shared<PendingWrite>();
-  threads_->run([this, id, bytes = std::move(bytes), write, start_s] {
+  write_threads_->run([this, id, bytes = std::move(bytes), write, start_s] {
     Result<bool> stored = no_memory_is_an_error([&] { return files_->write(id, *bytes, options_.write_mode); });
     const double seconds = clock_.now_s() - start_s;
     const Status status = stored ? Status() : std::unexpected(stored.error());

@@ -22,12 +22,12 @@ struct FileTierOptions {
   bool counts = true;   // what is stored; false: its owner says it by count_others()
   BlobFiles::WriteMode write_mode;
   bool direct_reads = false;
-  unsigned threads = 8;  // a write of 256 KiB is mostly waiting
+  unsigned threads = 8;  // for each of reads and writes; one of 256 KiB is mostly waiting
 };
 
 class FileTier final : public Tier {
  public:
-  // `lock`: held as long as the tier lives. `reader`: used for reads where given, else the threads.
+  // `lock`: held as long as the tier lives. `reader`: used for reads where given, else threads.
   FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, FileDescriptor lock,
            std::shared_ptr<BufferPool> buffers, std::unique_ptr<UringReader> reader, const Clock& clock);
   ~FileTier() override;
@@ -52,7 +52,8 @@ class FileTier final : public Tier {
   const FileDescriptor lock_;
   const std::shared_ptr<BufferPool> buffers_;
   std::unique_ptr<UringReader> reader_;
-  std::unique_ptr<IoThreads> threads_;
+  std::unique_ptr<IoThreads> read_threads_;  // in its place
+  std::unique_ptr<IoThreads> write_threads_;
 };
 
 }  // namespace shale

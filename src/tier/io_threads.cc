@@ -1,12 +1,15 @@
 #include "tier/io_threads.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <utility>
 
 namespace shale {
 
-IoThreads::IoThreads(unsigned threads) {
+IoThreads::IoThreads(unsigned threads, int nice) {
   threads_.reserve(threads);
-  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this, nice] { work(nice); });
 }
 
 IoThreads::~IoThreads() {
@@ -25,7 +28,9 @@ void IoThreads::run(std::function<void()> job) {
   changed_.notify_one();
 }
 
-void IoThreads::work() {
+void IoThreads::work(int nice) {
+  // Of this thread alone, on Linux; where that is refused, all are alike.
+  if (nice != 0) static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice));
   for (;;) {
     std::function<void()> job;
     {

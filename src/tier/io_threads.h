@@ -26,14 +26,15 @@ std::invoke_result_t<Work> no_memory_is_an_error(const Work& work) {
 
 class IoThreads {
  public:
-  explicit IoThreads(unsigned threads);
+  // `nice`: how far they stand back from whoever computes on the same cores (setpriority(2)); 0: not at all.
+  explicit IoThreads(unsigned threads, int nice = 0);
   ~IoThreads();  // runs what is queued, then joins
 
   // Runs `job` on one of the threads; jobs start in order. Must not throw.
   void run(std::function<void()> job);
 
  private:
-  void work();
+  void work(int nice);
 
   std::mutex mutex_;
   std::condition_variable changed_;
