@@ -44,6 +44,7 @@ void add_bench_kernels(CLI::App& parent, Action& chosen);
 void add_bench_paging(CLI::App& parent, Action& chosen);
 void add_bench_paging_quality(CLI::App& parent, Action& chosen);
 void add_bench_hazard(CLI::App& parent, Action& chosen);
+void add_bench_placement(CLI::App& parent, Action& chosen);
 void add_bench_planner(CLI::App& parent, Action& chosen);
 void add_bench_scoring(CLI::App& parent, Action& chosen);
 void add_bench_serve(CLI::App& parent, Action& chosen);

@@ -16,6 +16,10 @@ void read_usage(const Json& usage, ServedAnswer& answer) {
   const Json& details = usage.at("prompt_tokens_details");
   details.at("computed_tokens").get_to(answer.computed_tokens);
   details.at("lossy").get_to(answer.lossy);
+  if (const Json& expected = details.at("expected_quality"); expected.is_number()) answer.expected_quality = expected;
+  for (const Json& form : details.at("compressed")) {
+    answer.forms.push_back({form.at("method"), form.at("keep"), form.at("tokens"), form.at("from")});
+  }
   for (const auto& [source, tokens] : details.at("cached_from").items()) tokens.get_to(answer.cached_tokens[source]);
 }
 
@@ -27,7 +31,9 @@ void read_event(std::string_view data, double after_s, ServedAnswer& answer) {
     read_usage(event["usage"], answer);
   } else if (const Json& choices = event.at("choices"); !choices.empty()) {
     const Json& delta = choices[0].at("delta");
-    if (delta.contains("content") && delta["content"] != "") answer.pieces_s.push_back(after_s);
+    if (!delta.contains("content") || delta["content"] == "") return;
+    answer.pieces_s.push_back(after_s);
+    answer.text += delta["content"].get<std::string_view>();
   }
 }
 
@@ -40,13 +46,14 @@ std::string refusal(int status, const std::string& body) {
 
 }  // namespace
 
-std::string chat_body(std::string_view context, std::string_view question, std::uint32_t answer_tokens, bool exact) {
+std::string chat_body(std::string_view context, std::string_view question, std::uint32_t answer_tokens, bool exact,
+                      bool to_the_end) {
   Json body = {{"messages",
                 {{{"role", "system"}, {"content", std::string(context)}},
                  {{"role", "user"}, {"content", std::string(question)}}}},
                {"temperature", 0},
                {"max_tokens", answer_tokens},
-               {"ignore_eos", true},
+               {"ignore_eos", to_the_end},
                {"stream", true},
                {"stream_options", {{"include_usage", true}}}};
   if (exact) body["exact"] = true;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,16 @@
 
 namespace shale {
 
+// A lossy form over which a server answered.
+struct ServedForm {
+  std::string method;
+  double keep = 1;
+  std::uint32_t tokens = 0;
+  std::string from;  // the pool, or a tier
+
+  bool operator==(const ServedForm&) const = default;
+};
+
 // Times count from when the request was planned to be sent.
 struct ServedAnswer {
   std::vector<double> pieces_s;  // when each piece of text had come; a token, but for those without text of their own
@@ -20,12 +31,16 @@ struct ServedAnswer {
   std::uint32_t prompt_tokens = 0, completion_tokens = 0, computed_tokens = 0;
   std::map<std::string, std::uint64_t> cached_tokens;  // by where they came from, as the server names it
   bool lossy = false;
+  std::vector<ServedForm> forms;
+  std::optional<double> expected_quality;  // as the server says
+  std::string text;
   std::string error;  // empty: answered to its end
 };
 
-// A chat's body: the context is its system message. Greedy, and as long as asked whatever the model says, so that every
-// server does the same work.
-std::string chat_body(std::string_view context, std::string_view question, std::uint32_t answer_tokens, bool exact);
+// A chat's body: the context is its system message. Greedy. `to_the_end`: as long as asked whatever the model says, so
+// that every server does the same work.
+std::string chat_body(std::string_view context, std::string_view question, std::uint32_t answer_tokens, bool exact,
+                      bool to_the_end = true);
 
 // Cuts a stream of server-sent events into the data of each, however its bytes arrive.
 class EventStream {

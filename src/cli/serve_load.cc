@@ -22,6 +22,8 @@ Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string>
       LoadContext& added = contexts.emplace_back();
       added.id = std::move(context.id);
       added.questions = std::move(context.questions);
+      added.dataset = std::move(context.dataset);
+      added.answers = std::move(context.answers);
       added.tokens = tokenizer.tokenize(context.text, false);
       if (context_tokens > 0 && added.tokens.size() > context_tokens) added.tokens.resize(context_tokens);
     }

@@ -15,8 +15,10 @@ namespace shale {
 
 struct LoadContext {
   std::string id;
-  std::vector<Token> tokens;  // of its text
-  std::vector<std::string> questions;
+  std::vector<Token> tokens = {};  // of its text
+  std::vector<std::string> questions = {};
+  std::string dataset = {};
+  std::vector<std::vector<std::string>> answers = {};  // accepted ones of each question; may be empty
 };
 
 // Contexts with questions, as `shale quality` reads them, the first `contexts_max` of each file (0: all), each cut to
