@@ -126,7 +126,10 @@ Result<PlacementFile> PlacementFile::open(std::string path, std::string setting)
   while (std::getline(in, line)) {
     ++number;
     const Json row = Json::parse(line, nullptr, false);
-    if (row.is_discarded() && in.peek() == std::ifstream::traits_type::eof()) break;  // cut short when it was stopped
+    if (row.is_discarded()) {
+      if (in.peek() == std::ifstream::traits_type::eof()) break;  // cut short when it was stopped
+      return fail(ErrorCode::kCorrupt, "{}:{}: no JSON object", file.path_, number);
+    }
     try {
       if (number == 1 && row.at("setting") != setting) {
         return fail(ErrorCode::kInvalidArgument, "{} was measured under other options ({}): name another file",

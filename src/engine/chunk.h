@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <map>
 
 #include "engine/step_model.h"
 
@@ -21,13 +23,18 @@ inline std::uint32_t next_chunk(std::uint32_t left, std::uint32_t chunk_tokens) 
 class ChunkControl {
  public:
   ChunkControl(std::uint32_t chunk_tokens, double slowdown, double step_s)
-      : largest_(std::max(chunk_tokens, kSmallest)), slowdown_(slowdown), step_s_(step_s), model_(step_s / kFirst) {}
+      : largest_(std::max(chunk_tokens, kSmallest)), slowdown_(slowdown), step_s_(step_s) {}
 
   // What was done since the last step, loading and storing: those who decode have waited for it.
   void between(double seconds) { between_s_ = seconds; }
   void took(const StepWork& work, double seconds) {
     model_.took(work, seconds);
-    if (work.decoding > 0 && work.tokens > 0) last_ = std::max<double>(work.tokens, last_ / 2);
+    if (work.tokens > 0) {
+      last_ = std::max<double>(work.tokens, last_ / 2);
+      return;
+    }
+    const auto [at, fresh] = decode_s_.emplace(work.decoding, seconds);
+    if (!fresh) at->second += (seconds - at->second) / 8;
   }
   // Of a prompt that goes on at `depth`, beside `work`: 0 where there is no room, which there is for some of the first.
   // In few sizes: the model prepares for each that it meets first.
@@ -39,14 +46,18 @@ class ChunkControl {
     const std::uint32_t least = work.tokens == 0 ? 1 : 0;
     return std::max(least, static_cast<std::uint32_t>(room) / kSmallest) * kSmallest;
   }
-  // What decoding for so many sequences takes.
-  double decode_s(std::uint32_t sequences) const { return model_.seconds({.decoding = sequences}); }
+  // What decoding for so many sequences takes: as measured, or for the most below as many, which it is no less than.
+  double decode_s(std::uint32_t sequences) const {
+    const auto above = decode_s_.upper_bound(sequences);
+    return above == decode_s_.begin() ? 0 : std::prev(above)->second;
+  }
 
  private:
   static constexpr std::uint32_t kSmallest = 8;
   static constexpr double kFirst = 16;  // tokens of the first chunk
   double largest_, slowdown_, step_s_;
   StepModel model_;
+  std::map<std::uint32_t, double> decode_s_;  // of a step that only decoded, by sequences; smoothed
   double between_s_ = 0;
   double last_ = 0;  // tokens of the largest of the last chunks
 };

@@ -1,25 +1,27 @@
 #include "engine/step_model.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace shale {
 namespace {
 
-constexpr double kForgetting = 0.99;
-constexpr double kCovarianceMax = 20;  // of what steps say nothing of, no more is forgotten
-constexpr double kTokensFirst = 100;   // a token's cost is what the first steps tell most of
+constexpr double kForgetting = 0.98;
+constexpr double kTrust = 4;  // steps that the proportions weigh as much as
+constexpr double kScaleGain = 1.0 / 16;
 constexpr std::uint64_t kFirstSteps = 8;
-constexpr double kTokenMin = 1e-6;  // seconds; a token is never free
+constexpr double kLeastShare = 0.2;  // of what the proportions say: nothing is free
 
-// Units in which all terms are of one size.
+// Units of the terms.
 constexpr double kSequencesUnit = 8, kTokensUnit = 32, kPositionsUnit = 1024;
+// Seconds of a unit of each, as SmolLM2-135M takes them on two cores: reading all weights once costs as much as
+// computing about thirty tokens, whatever the size of the model.
+constexpr std::array<double, 4> kProportions = {0.017, 0.017, 0.02, 0.0085};
 
 }  // namespace
 
-StepModel::StepModel(double token_s) {
-  costs_[kTokens] = token_s * kTokensUnit;
-  for (std::size_t i = 0; i < kTerms; ++i) covariance_[i][i] = i == kTokens ? kTokensFirst : 1;
-}
+StepModel::StepModel() : costs_(kProportions) {}
 
 StepModel::Terms StepModel::terms_of(const StepWork& work) {
   return {1, work.decoding / kSequencesUnit, work.tokens / kTokensUnit,
@@ -29,37 +31,51 @@ StepModel::Terms StepModel::terms_of(const StepWork& work) {
 double StepModel::seconds(const StepWork& work) const {
   if (work.decoding == 0 && work.tokens == 0) return 0;
   const Terms terms = terms_of(work);
-  double sum = 0;
-  for (std::size_t i = 0; i < kTerms; ++i) sum += costs_[i] * terms[i];
-  return sum;
+  return std::inner_product(terms.begin(), terms.end(), costs_.begin(), 0.0);
 }
 
 double StepModel::tokens_in(double seconds, const StepWork& work, std::uint32_t depth) const {
-  return (seconds - this->seconds(work.with(0, depth))) / (costs_[kTokens] / kTokensUnit);
+  return (seconds - this->seconds(work.with(0, depth))) * kTokensUnit / costs_[kTokens];
 }
 
 void StepModel::took(const StepWork& work, double seconds) {
-  const double expected = this->seconds(work);
-  // A step that something else held up says little of what it computed.
-  if (steps_++ >= kFirstSteps) seconds = std::min(seconds, 2 * expected);
   const Terms terms = terms_of(work);
-  Terms spread = {};  // covariance · terms
-  double error = seconds - expected, trace = 0;
-  for (std::size_t i = 0; i < kTerms; ++i) {
-    for (std::size_t j = 0; j < kTerms; ++j) spread[i] += covariance_[i][j] * terms[j];
-    trace += covariance_[i][i];
-  }
-  const double forgetting = trace < kCovarianceMax ? kForgetting : 1;
-  double scale = forgetting;
-  for (std::size_t i = 0; i < kTerms; ++i) scale += terms[i] * spread[i];
-  for (std::size_t i = 0; i < kTerms; ++i) {
-    const double least = i == kTokens ? kTokenMin * kTokensUnit : 0;  // nothing gains time
-    costs_[i] = std::max(least, costs_[i] + spread[i] / scale * error);
+  const double by_proportions = std::inner_product(terms.begin(), terms.end(), kProportions.begin(), 0.0);
+  if (steps_++ < kFirstSteps) {
+    scale_ += (seconds / by_proportions - scale_) / static_cast<double>(steps_);
+  } else {
+    // A step that something else held up says little of what it computed.
+    seconds = std::min(seconds, 2 * this->seconds(work));
+    scale_ += (seconds / by_proportions - scale_) * kScaleGain;
   }
   for (std::size_t i = 0; i < kTerms; ++i) {
     for (std::size_t j = 0; j < kTerms; ++j) {
-      covariance_[i][j] = (covariance_[i][j] - spread[i] * spread[j] / scale) / forgetting;
+      information_[i][j] = kForgetting * information_[i][j] + terms[i] * terms[j];
     }
+    evidence_[i] = kForgetting * evidence_[i] + terms[i] * seconds;
+  }
+  fit();
+}
+
+// Solves (information + trust) costs = evidence + trust · proportions, by elimination: the matrix is positive definite.
+void StepModel::fit() {
+  std::array<Terms, kTerms> left = information_;
+  Terms right = evidence_;
+  for (std::size_t i = 0; i < kTerms; ++i) {
+    left[i][i] += kTrust;
+    right[i] += kTrust * scale_ * kProportions[i];
+  }
+  for (std::size_t i = 0; i < kTerms; ++i) {
+    for (std::size_t row = i + 1; row < kTerms; ++row) {
+      const double factor = left[row][i] / left[i][i];
+      for (std::size_t j = i; j < kTerms; ++j) left[row][j] -= factor * left[i][j];
+      right[row] -= factor * right[i];
+    }
+  }
+  for (std::size_t i = kTerms; i-- > 0;) {
+    double sum = right[i];
+    for (std::size_t j = i + 1; j < kTerms; ++j) sum -= left[i][j] * costs_[j];
+    costs_[i] = std::max(sum / left[i][i], kLeastShare * scale_ * kProportions[i]);
   }
 }
 

@@ -17,27 +17,29 @@ struct StepWork {
   }
 };
 
-// Seconds as a sum: for the step itself, for each sequence that decodes, each token and each position. Recursive least
-// squares with exponential forgetting (Haykin, Adaptive Filter Theory, chapter 10), so that it follows what the machine
-// does beside. Not thread-safe.
+// Seconds as a sum: for the step itself, for each sequence that decodes, each token and each position. Least squares
+// over the last fifty steps or so. What those leave open, because they were all alike, follows the proportions that
+// CPUs have, so that a few odd steps do not turn a token's cost into the step's. Not thread-safe.
 class StepModel {
  public:
-  // `token_s`: what a token of a prompt is taken to cost before anything is known.
-  explicit StepModel(double token_s);
+  StepModel();
 
   void took(const StepWork& work, double seconds);
   // Of nothing, 0.
   double seconds(const StepWork& work) const;
-  // Tokens of a prompt at `depth` that can be computed in so many seconds together with `work`.
+  // Tokens of a prompt at `depth` that can be computed in so many seconds together with `work`; below 0 where none.
   double tokens_in(double seconds, const StepWork& work, std::uint32_t depth) const;
 
  private:
   enum Term : std::size_t { kStep, kDecoding, kTokens, kDepth, kTerms };
   using Terms = std::array<double, kTerms>;
   static Terms terms_of(const StepWork& work);
+  void fit();
 
-  Terms costs_ = {};
-  std::array<Terms, kTerms> covariance_ = {};
+  Terms costs_;
+  double scale_ = 1;                            // of the proportions
+  std::array<Terms, kTerms> information_ = {};  // sum of terms · termsᵀ, older steps weighing less
+  Terms evidence_ = {};                         // of terms · seconds
   std::uint64_t steps_ = 0;
 };
 

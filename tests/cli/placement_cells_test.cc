@@ -13,10 +13,16 @@ namespace shale {
 namespace {
 
 ServeRow row(std::string planner, std::initializer_list<double> ttfts, std::vector<ServedForm> forms = {}) {
-  ServeRow row{.planner = std::move(planner), .rate = 2, .rate_to_prefill = 0.5};
+  ServeRow row;
+  row.planner = std::move(planner);
+  row.rate = 2;
+  row.rate_to_prefill = 0.5;
   for (const double ttft : ttfts) {
     row.load.push_back({.context = row.load.size() % 2, .question = 0});
-    ServedAnswer answer{.pieces_s = {ttft}, .end_s = ttft, .prompt_tokens = 100, .computed_tokens = 40};
+    ServedAnswer answer;
+    answer.pieces_s = {ttft};
+    answer.prompt_tokens = 100;
+    answer.computed_tokens = 40;
     answer.cached_tokens = {{"disk", 60}};
     answer.forms = forms;
     answer.text = "a rock";
@@ -59,7 +65,7 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
     EXPECT_EQ(file.agreement().at(key), 0.75);
     EXPECT_EQ(file.references().at({1, 0}), "a \"rock\"\n");
     EXPECT_EQ(agreement_of(cell.answers[1], file), 0.75);
-    EXPECT_EQ(agreement_of({.context = 1, .forms = {}}, file), 1) << "exact";
+    EXPECT_EQ(agreement_of(PlacementAnswer(), file), 1) << "exact";
   }
 }
 

@@ -236,12 +236,13 @@ TEST(ChunkControl, AimsAtTheSlowdown) {
     for (int i = 0; i < 5; ++i) control.took({.decoding = decoding}, machine.seconds({.decoding = decoding}));
   }
   run_steps(control, machine, 50, 8);
-  // A chunk's token costs 2 ms beside 24 ms of decoding: twice as long is a chunk of 12.
-  EXPECT_LE(control.tokens({.decoding = 8}, 0), 16u);  // in eights
-  // A faster machine takes larger chunks, up to whole ones.
+  // A chunk's token costs 2 ms beside 24 ms of decoding: twice as long is a chunk of 12, in eights.
+  EXPECT_LE(control.tokens({.decoding = 8}, 0), 24u);
+  EXPECT_GE(control.tokens({.decoding = 8}, 0), 8u);
+  // A faster machine takes larger chunks.
   machine.token_s = 1e-5;
   run_steps(control, machine, 400, 8);
-  EXPECT_EQ(control.tokens({.decoding = 8}, 0), 512u);
+  EXPECT_GE(control.tokens({.decoding = 8}, 0), 200u);
 }
 
 // Where decoding is fast, a multiple of it is a chunk too small to be worth its step.
@@ -255,7 +256,7 @@ TEST(ChunkControl, LetsAStepTakeItsTime) {
 TEST(ChunkControl, BeginsWithSmallChunks) {
   ChunkControl control(512, 2.0, 0.05);
   const Machine slow{.step_s = 0.03, .token_s = 0.001};
-  for (int i = 0; i < 20; ++i) EXPECT_LE(run_steps(control, slow, 1, 4), 0.06);
+  for (int i = 0; i < 20; ++i) EXPECT_LE(run_steps(control, slow, 1, 4), 0.08);  // twice 34 ms
 }
 
 // What is loaded and stored between two steps is part of the gap between two tokens.
@@ -290,8 +291,19 @@ TEST(ChunkControl, CountsWhatChunksStandOn) {
   EXPECT_EQ(control.tokens(one.with(8, 2000), 2000), 0u);
 }
 
+// Many decode in little more time than one: a step with a chunk is not to take many times as long.
+TEST(ChunkControl, KnowsWhatManyTake) {
+  ChunkControl control(512, 2.0, 0);
+  control.took({.decoding = 1}, 0.010);
+  control.took({.decoding = 8}, 0.016);
+  EXPECT_EQ(control.decode_s(1), 0.010);
+  EXPECT_EQ(control.decode_s(7), 0.010);
+  EXPECT_EQ(control.decode_s(16), 0.016);
+  EXPECT_EQ(ChunkControl(512, 2.0, 0).decode_s(4), 0);
+}
+
 TEST(StepModel, IsNotLedAstrayByOneSlowStep) {
-  StepModel model(0.001);
+  StepModel model;
   const Machine machine{.position_s = 4e-6};
   for (std::uint32_t i = 0; i < 200; ++i) {
     const StepWork work{.decoding = 1 + i % 7, .tokens = i % 3 * 24, .depth = i % 5 * 400};
