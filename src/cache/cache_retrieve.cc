@@ -59,8 +59,13 @@ StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, StoreNeeds& ne
   return store->lookup(keys, needs);
 }
 
+// Seconds that a request would wait rather than be answered over a form of which so much is expected.
+double Cache::State::loss_s(std::optional<double> quality) const {
+  return weighs_quality ? options.alpha * (1 - quality.value_or(0)) : 0;
+}
+
 // Extents from the first that the pool does not cover, as long as each is there before it would be computed, by its
-// turn behind what is being read and what is being computed.
+// turn behind what is being read and what is being computed; where it is lossy, sooner by what the loss is worth.
 Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys,
                                           const Demand& demand, const Backlog& backlog) {
   Choice choice;
@@ -72,7 +77,12 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
   choice.pool_tokens = in_pool;
   choice.lossy = find_lossy(keys, demand);
-  if (choice.lossy && choice.lossy->pages.length() <= in_pool) choice.lossy = nullptr;
+  if (choice.lossy) {
+    const std::uint32_t length = choice.lossy->pages.length();
+    const double computed_s = backlog.compute_s + costs.prefill_s(length - std::min(length, in_pool), in_pool);
+    const double lost_s = demand.named() ? 0 : loss_s(expected_quality(choice.lossy->sources));
+    if (length <= in_pool || lost_s >= computed_s) choice.lossy = nullptr;
+  }
   if (choice.lossy) choice.pool_tokens = choice.lossy->pages.length();
   std::uint32_t covered = choice.pool_tokens;
   for (const StoreLookup::Segment& segment : found.segments) {
@@ -82,7 +92,8 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     // Nothing is read again into the middle of what heads hold rows of.
     if (choice.lossy && segment.first_block * block_tokens() < covered) break;
     const double computed_s = std::max(choice.arrives_s, backlog.compute_s) + costs.prefill_s(end - covered, covered);
-    if (!named && !options.load_always && segment.ready_s >= computed_s) break;
+    const double lost_s = segment.exact ? 0 : loss_s(segment.quality);
+    if (!named && !options.load_always && segment.ready_s + lost_s >= computed_s) break;
     choice.segments.push_back(segment);
     choice.arrives_s = segment.ready_s;
     choice.end_block = end_of(segment);

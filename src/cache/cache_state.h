@@ -103,6 +103,7 @@ struct Cache::State {
   Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Demand& demand,
                 const Backlog& backlog);
   StoreLookup look_up(std::span<const BlockKey> keys, StoreNeeds& needs);
+  double loss_s(std::optional<double> quality) const;
   bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
   Meeting::Context meeting_context(const StoreNeeds& needs);
   std::uint8_t tiers_left_alone() const;

@@ -13,6 +13,15 @@ constexpr double kNapS = 5e-5;  // while what is missing is on its way
 
 }  // namespace
 
+std::optional<double> expected_quality(std::span<const SourceUsed> sources) {
+  double least = 1;
+  for (const SourceUsed& source : sources) {
+    if (!source.quality) return std::nullopt;
+    least = std::min(least, *source.quality);
+  }
+  return least;
+}
+
 Retrieval::Retrieval() = default;
 Retrieval::~Retrieval() = default;
 Retrieval::Retrieval(Retrieval&&) noexcept = default;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct SourceUsed {
   // What answers over a lossy form are expected to be worth, in [0, 1]; nothing where nobody knows. 1 for exact ones.
   std::optional<double> quality = 1;
 };
+
+// What answers over them are expected to be worth: of the least. Nothing where of one nobody knows.
+std::optional<double> expected_quality(std::span<const SourceUsed> sources);
 
 // How long after asking a tier for what should take `expected_s` a request waits for it.
 constexpr double late_after_s(double expected_s) { return 0.5 + 4 * expected_s; }

@@ -26,14 +26,9 @@ std::string_view to_string(StopReason reason) {
 
 std::optional<double> Response::expected_quality() const {
   if (!lossy) return 1;
-  double least = 1;
-  bool compressed = false;
-  for (const SourceUsed& source : sources) {
-    if (!source.quality) return std::nullopt;
-    least = std::min(least, *source.quality);
-    compressed = compressed || !source.method.is_full();
-  }
-  return compressed ? std::optional(least) : std::nullopt;
+  // Where nothing lossy was found, something else was lost: of what a page budget drops, say, nobody knows.
+  const auto compressed = [](const SourceUsed& source) { return !source.method.is_full(); };
+  return std::ranges::any_of(sources, compressed) ? shale::expected_quality(sources) : std::nullopt;
 }
 
 Engine::Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock)

@@ -92,6 +92,24 @@ TEST_F(FixedFormTest, AnotherFormThatARequestNamedIsItsOwn) {
   EXPECT_EQ(retrieval.sources()[0].method.text(), "int8");
 }
 
+TEST_F(FixedFormTest, IsNotLoadedWhereItsLossIsWorthMoreThanComputing) {
+  open_fixed("fixed:knorm+int8@0.5", 4 * kRunBytes);
+  const Tokens tokens = tokens_of(460, 150);
+  const Hash128 run = store(tokens);
+  drain();
+  measured(run, {.scorer = "knorm", .quantizer = "int8"}, 0.5, 0.5);
+  for (const double alpha : {1.0, 100.0}) {
+    CacheOptions options;
+    options.alpha = alpha;
+    open(4 * kRunBytes, kUnlimited, options);
+    drain();
+    for (const char* where : {"of a tier", "of the pool"}) {
+      Sequence sequence(*pool_);
+      EXPECT_EQ(fetch(asked(tokens), sequence), alpha == 1 ? 144u : 0u) << where << ": half of the quality, or 15 s";
+    }
+  }
+}
+
 TEST_F(FixedFormTest, WhatWasUsedLastStaysNear) {
   open_fixed("fixed:int8", kRunBytes * 5 / 4);  // two of them, and not three
   const auto used = [&](int i) {

@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-ServeRow row(std::string planner, std::initializer_list<double> ttfts, std::vector<ServedForm> forms = {}) {
+ServeRow row_of(std::string planner, std::initializer_list<double> ttfts, std::vector<ServedForm> forms = {}) {
   ServeRow row;
   row.planner = std::move(planner);
   row.rate = 2;
@@ -44,7 +44,7 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
   {
     PlacementFile file = open();
     ASSERT_TRUE(file.add("tokens_per_s", 900));
-    ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row("shale", {1, 2, 3}, {{"knorm+int8", 0.5, 60, "disk"}}))));
+    ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row_of("shale", {1, 2, 3}, {{"knorm+int8", 0.5, 60, "disk"}}))));
     ASSERT_TRUE(file.add(key, 0.75));
     ASSERT_TRUE(file.add_reference(1, 0, "a \"rock\"\n"));
   }
@@ -82,9 +82,9 @@ TEST_F(PlacementFileTest, RefusesWhatWasMeasuredOtherwise) {
 
 TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
   PlacementFile file = open();
-  ASSERT_TRUE(file.add(cell_of("lru", row("lru", {4, 4}))));
-  ASSERT_TRUE(file.add(cell_of("fixed:int8", row("fixed:int8", {3, 3}, {{"int8", 1, 60, "disk"}}))));
-  ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row("shale", {1, 2}, {{"int8", 1, 60, "disk"}}))));
+  ASSERT_TRUE(file.add(cell_of("lru", row_of("lru", {4, 4}))));
+  ASSERT_TRUE(file.add(cell_of("fixed:int8", row_of("fixed:int8", {3, 3}, {{"int8", 1, 60, "disk"}}))));
+  ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row_of("shale", {1, 2}, {{"int8", 1, 60, "disk"}}))));
   for (const std::size_t context : {0u, 1u}) {
     ASSERT_TRUE(file.add({.context = context, .method = "int8"}, context == 0 ? 0.9 : 1.0));
     ASSERT_TRUE(file.add_reference(context, 0, "a rock"));
