@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include "cli/configuration.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
+#include "cli/suggest.h"
 #include "core/version.h"
 
 namespace shale {
@@ -66,7 +69,8 @@ int run(int argc, const char* const* argv) {
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    return report(kUsage, fmt::format("{} (`{} --help` explains)", error.what(), deepest_command(app)));
+    return report(kUsage,
+                  fmt::format("{}{} (`{} --help` explains)", error.what(), suggestion(app), deepest_command(app)));
   }
   if (reference) {
     fmt::print("{}", reference_markdown(app));
@@ -76,9 +80,15 @@ int run(int argc, const char* const* argv) {
     fmt::print("{}", app.help());
     return kUsage;
   }
+  for (const std::string& name : unknown_variables(app)) {
+    fmt::print(stderr, "shale: nothing reads the environment variable {}\n", name);
+  }
   catch_interrupts();
   const Status status = chosen();
   if (!status) return report(exit_status(status.error().code), status.error().message);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return report(kFailed, fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  }
   return interrupted() ? kInterrupted : 0;
 }
 

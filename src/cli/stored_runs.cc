@@ -145,7 +145,10 @@ void add_stored_options(CLI::App& command, StoredOptions& options) {
 Result<StoredListing> list_stored(const TierChoice& choice) {
   const static RealClock clock;
   StoredListing listing;
-  SHALE_ASSIGN(const std::vector<TierSpec> specs, tier_specs(choice));
+  SHALE_ASSIGN(std::vector<TierSpec> specs, tier_specs(choice));
+  // Looking leaves no folder where there was none.
+  std::erase_if(specs,
+                [](const TierSpec& spec) { return !spec.place.empty() && !std::filesystem::exists(spec.place); });
   SHALE_ASSIGN(std::vector<StoreTier> tiers, open_store_tiers(specs, clock));
   for (StoreTier& opened : tiers) {
     if (!opened.tier->persistent()) continue;
@@ -158,22 +161,31 @@ Result<StoredListing> list_stored(const TierChoice& choice) {
   return listing;
 }
 
-Result<std::vector<const StoredVariant*>> find_run(const StoredListing& listing, std::string_view prefix) {
-  if (!is_name_prefix(prefix)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "'{}' is no run: give {} or more of its hexadecimal digits, as `shale cache ls` shows them", prefix,
-                kPrefixDigitsMin);
-  }
+Result<std::vector<const StoredVariant*>> find_run(const StoredListing& listing, std::string_view name) {
   std::vector<const StoredVariant*> found;
-  for (const StoredVariant& variant : listing.variants) {
-    if (variant.run().hex().starts_with(prefix)) found.push_back(&variant);
+  const auto find = [&](const auto& is_meant) {
+    if (!found.empty()) return;
+    for (const StoredVariant& variant : listing.variants) {
+      if (is_meant(variant)) found.push_back(&variant);
+    }
+  };
+  if (is_name_prefix(name)) {
+    find([&](const StoredVariant& variant) { return variant.run().hex().starts_with(name); });
   }
-  if (found.empty()) return fail(ErrorCode::kNotFound, "no stored run has a name that begins with {}", prefix);
+  find([&](const StoredVariant& variant) { return variant.first().label == name; });
+  find([&](const StoredVariant& variant) { return !name.empty() && variant.first().label.starts_with(name); });
+  if (found.empty()) {
+    return fail(ErrorCode::kNotFound,
+                "no stored run is called '{}': give {} or more of its hexadecimal digits, or where it is from, as "
+                "`shale cache ls` shows them",
+                name, kPrefixDigitsMin);
+  }
   const auto same = [&](const StoredVariant* variant) {
     return variant->run() == found[0]->run() && variant->model == found[0]->model;
   };
   if (!std::ranges::all_of(found, same)) {
-    return fail(ErrorCode::kInvalidArgument, "several runs have names that begin with {}; give more digits", prefix);
+    return fail(ErrorCode::kInvalidArgument, "several runs are called '{}': give the digits of one, or more of them",
+                name);
   }
   return found;
 }

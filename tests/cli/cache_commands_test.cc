@@ -40,6 +40,8 @@ TEST_F(CacheCommandsTest, ShowGivesTheTextWithAModel) {
   const std::string name = list()[0]["run"];
   const auto bare = run({"cache", "show", name.substr(0, 8), "--json"}).object();
   EXPECT_EQ(bare["run"], name);
+  EXPECT_EQ(run({"cache", "show", "context.txt", "--json"}).object(), bare) << "by what it is from";
+  EXPECT_THAT(run({"cache", "show", "report"}).err, HasSubstr("no stored run is called 'report'"));
   ASSERT_FALSE(bare["extents"].empty());
   for (const auto& blob : bare["extents"][0]["blobs"]) EXPECT_TRUE(blob["present"]);
   EXPECT_FALSE(bare.contains("text"));
@@ -97,6 +99,12 @@ TEST_F(CacheCommandsTest, RmTakesWhatStandsOnARunWithIt) {
   EXPECT_LT(entries[1]["tokens"], entries[0]["tokens"]) << "what they share is stored once";
   ASSERT_EQ(run({"cache", "rm", entries[0]["run"].get<std::string>()}).status, 0);
   EXPECT_TRUE(list().empty());
+}
+
+TEST_F(CacheCommandsTest, LsCreatesNothing) {
+  const auto nowhere = home_.path() / "nowhere";
+  EXPECT_EQ(run({"cache", "ls", "--cache-dir", nowhere}).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(nowhere));
 }
 
 TEST_F(CacheCommandsTest, RmRemovesOneRun) {

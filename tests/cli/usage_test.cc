@@ -65,6 +65,25 @@ TEST_F(UsageTest, TheReferenceIsUpToDate) {
   EXPECT_EQ(reference.out, read(kept)) << "run: shale --reference > docs/reference/cli.md";
 }
 
+TEST_F(UsageTest, SaysWhatWasMeant) {
+  EXPECT_THAT(run({"generat"}).err, HasSubstr("(did you mean 'generate'?)"));
+  EXPECT_THAT(run({"cache", "lss"}).err, HasSubstr("(did you mean 'ls'?)"));
+  EXPECT_THAT(run({"model", "ls", "--jsn"}).err, HasSubstr("(did you mean '--json'?)"));
+  EXPECT_THAT(run({"xylophone"}).err, Not(HasSubstr("did you mean")));
+  environment_["SHALE_MODLE"] = "x";
+  const Outcome models = run({"model", "ls"});
+  EXPECT_EQ(models.status, 0);
+  EXPECT_THAT(models.err, HasSubstr("SHALE_MODLE (did you mean SHALE_MODEL?)"));
+}
+
+TEST_F(UsageTest, AnAnswerThatCannotBeWrittenIsAFailure) {
+  const std::string command =
+      std::string(SHALE_PROGRAM) + " model ls > /dev/full 2> " + (home_.path() / "err").string();
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(read(home_.path() / "err"), HasSubstr("standard output"));
+}
+
 TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
   const auto text = file("text.txt", "Some text.");
   const std::vector<std::pair<Words, std::string>> cases = {
@@ -86,7 +105,6 @@ TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
       {{"generate", "--prompt", "x", "--throttle-disk", "1MB/s,soon"}, "soon"},
       {{"generate", "--prompt", "-", "--context", "-"}, "standard input"},
       {{"generate", "--prompt", ""}, "prompt is empty"},
-      {{"cache", "show", "xyz"}, "xyz"},
       {{"cache", "ls", "--tiers", "ftp://host"}, "dir:///folder"},
       {{"cache", "ls", "--tiers", "memory:?size=1GB,dir:/x?speed=3"}, "speed"},
       {{"cache", "ls", "--tiers", "dir:/nowhere", "--disk", "0"}, "leave --disk out"},
