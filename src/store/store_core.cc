@@ -6,6 +6,7 @@
 
 #include "core/sha256.h"
 #include "core/stopwatch.h"
+#include "tier/io_threads.h"
 
 namespace shale {
 namespace {
@@ -51,7 +52,12 @@ Status StoreCore::open() {
   has_keeper_ = options.threads == 0 &&
                 std::ranges::any_of(tiers, [](const TierState& tier) { return tier.tier().persistent(); });
   for (unsigned i = 0; i < options.threads; ++i) threads_.emplace_back([this] { run(); });
-  if (has_keeper_) threads_.emplace_back([this] { keep(); });
+  if (has_keeper_) {
+    threads_.emplace_back([this] {
+      stand_back(kWriteNice);
+      keep();
+    });
+  }
   return {};
 }
 

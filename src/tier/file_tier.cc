@@ -5,12 +5,6 @@
 #include "tier/blob_frame.h"
 
 namespace shale {
-namespace {
-
-// Nobody waits for a write; who computes would wait for one that took its core.
-constexpr int kWriteNice = 10;
-
-}  // namespace
 
 FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, FileDescriptor lock,
                    std::shared_ptr<BufferPool> buffers, std::unique_ptr<UringReader> reader, const Clock& clock)
@@ -20,7 +14,7 @@ FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, Fi
       lock_(std::move(lock)),
       buffers_(std::move(buffers)),
       reader_(std::move(reader)),
-      read_threads_(reader_ ? nullptr : std::make_unique<IoThreads>(options_.threads)),
+      read_threads_(reader_ ? nullptr : std::make_unique<IoThreads>(options_.threads, kReadNice)),
       write_threads_(std::make_unique<IoThreads>(options_.threads, kWriteNice)) {
   if (options_.counts) count_stored([this] { return files_->total_bytes(); });
 }

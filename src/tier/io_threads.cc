@@ -1,11 +1,17 @@
 #include "tier/io_threads.h"
 
+#include <sched.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <utility>
 
 namespace shale {
+
+void stand_back(int nice) {
+  const sched_param none{};
+  static_cast<void>(sched_setscheduler(0, SCHED_BATCH, &none));  // 0: of this thread alone, on Linux
+  static_cast<void>(setpriority(PRIO_PROCESS, 0, nice));
+}
 
 IoThreads::IoThreads(unsigned threads, int nice) {
   threads_.reserve(threads);
@@ -29,8 +35,7 @@ void IoThreads::run(std::function<void()> job) {
 }
 
 void IoThreads::work(int nice) {
-  // Of this thread alone, on Linux; where that is refused, all are alike.
-  if (nice != 0) static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice));
+  stand_back(nice);
   for (;;) {
     std::function<void()> job;
     {

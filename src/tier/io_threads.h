@@ -14,6 +14,15 @@
 
 namespace shale {
 
+// How far threads stand back from whoever computes on the same cores: a blob that is copied or checked takes a core from
+// a step, whose other threads spin meanwhile, and everybody who decodes waits for that. Nobody waits for a write.
+// A tier has eight threads for each: together they weigh about a quarter, and a tenth, of one that computes.
+inline constexpr int kReadNice = 15, kWriteNice = 19;
+
+// This thread no longer interrupts others when it wakes, and has less of a core that they want too (SCHED_BATCH, nice).
+// Where that is refused, all are alike.
+void stand_back(int nice);
+
 // Calls `work`, which returns a Result, where no exception may leave a thread: kIo where memory is lacking.
 template <class Work>
 std::invoke_result_t<Work> no_memory_is_an_error(const Work& work) {
@@ -26,8 +35,7 @@ std::invoke_result_t<Work> no_memory_is_an_error(const Work& work) {
 
 class IoThreads {
  public:
-  // `nice`: how far they stand back from whoever computes on the same cores (setpriority(2)); 0: not at all.
-  explicit IoThreads(unsigned threads, int nice = 0);
+  IoThreads(unsigned threads, int nice);
   ~IoThreads();  // runs what is queued, then joins
 
   // Runs `job` on one of the threads; jobs start in order. Must not throw.

@@ -55,7 +55,10 @@ class UringReader::Loop {
       return fail(ErrorCode::kUnsupported, "io_uring is refused: {}", std::strerror(error));
     }
     ring_ready_ = true;
-    thread_ = std::jthread([this] { run(); });
+    thread_ = std::jthread([this] {
+      stand_back(kReadNice);
+      run();
+    });
     return {};
   }
 
