@@ -217,6 +217,7 @@ Status run(const Options& options) {
 
   ServingOptions serving_options = with.serve.serving;
   serving_options.store = false;
+  serving_options.pool_bytes.reset();  // the servers' was for a load, this one is for a context beside its forms
   SHALE_ASSIGN(const auto serving, Serving::open(serving_options, with.output));
   {
     Progress progress(with.output, "rating answers");

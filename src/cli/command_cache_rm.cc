@@ -30,7 +30,9 @@ Status run(const RmOptions& options) {
 
 void add_cache_rm(CLI::App& parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "rm", "Remove a run and what was computed on top of it", run);
-  command->add_option("RUN", options->name, "The run's name, its first digits, or what it is from")->required()->configurable(false);
+  command->add_option("RUN", options->name, "The run's name, its first digits, or what it is from")
+      ->required()
+      ->configurable(false);
   add_stored_options(*command, options->stored);
 }
 

@@ -97,7 +97,9 @@ Status run(const ShowOptions& options) {
 void add_cache_show(CLI::App& parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "show", "Show one run, its extents and, with --model, its text", run);
-  command->add_option("RUN", options->name, "The run's name, its first digits, or what it is from")->required()->configurable(false);
+  command->add_option("RUN", options->name, "The run's name, its first digits, or what it is from")
+      ->required()
+      ->configurable(false);
   command->add_option("--model", options->model, "Show the text by this model's vocabulary")
       ->type_name("NAME|PATH")
       ->configurable(false);

@@ -60,8 +60,8 @@ void add_stored_options(CLI::App& command, StoredOptions& options);
 
 Result<StoredListing> list_stored(const TierChoice& choice);
 
-// The variants of the run whose name begins with `name` (at least 4 digits) or, where there is none, whose label is it or
-// begins with it. kNotFound; kInvalidArgument where several runs do.
+// The variants of the run whose name begins with `name` (at least 4 digits) or, where there is none, whose label is it
+// or begins with it. kNotFound; kInvalidArgument where several runs do.
 Result<std::vector<const StoredVariant*>> find_run(const StoredListing& listing, std::string_view name);
 
 // These variants, and all others that nothing could reach without them.

@@ -9,8 +9,8 @@
 
 namespace shale {
 
-// Tokens of one forward step: what models take by default.
-inline constexpr std::uint32_t kStepTokens = 512;
+// Tokens of one forward step: a request that comes meanwhile waits for it, a tenth of a second or so.
+inline constexpr std::uint32_t kStepTokens = 128;
 
 struct Feed {
   Sequence* sequence = nullptr;  // makes room for the tokens itself

@@ -14,8 +14,8 @@
 
 namespace shale {
 
-// How far threads stand back from whoever computes on the same cores: a blob that is copied or checked takes a core from
-// a step, whose other threads spin meanwhile, and everybody who decodes waits for that. Nobody waits for a write.
+// How far threads stand back from whoever computes on the same cores: a blob that is copied or checked takes a core
+// from a step, whose other threads spin meanwhile, and everybody who decodes waits for that. Nobody waits for a write.
 // A tier has eight threads for each: together they weigh about a quarter, and a tenth, of one that computes.
 inline constexpr int kReadNice = 15, kWriteNice = 19;
 

@@ -194,6 +194,7 @@ class UringReader::Loop {
       return;
     }
     if (blob.pieces_in_flight > 0 || blob.next_offset < blob.buffer->size()) return;
+    blob.file = FileDescriptor();  // so that whoever removes it now has its room
     if (!blob.status) {
       blob.request.done(std::unexpected(blob.status.error()));
     } else if (blob.request.range.whole()) {
