@@ -1,10 +1,10 @@
 // Where pool and store meet: an engine's prefixes, in blocks that attention reads now and in extents at rest.
 //
 //   Cache ── owns ──> PrefixTree     exact blocks that still lie in the pool
-//                ──> LossyPrefixes  what was loaded lossily and still does
-//                ──> Store          everything at rest: index, tiers, placement, encoding
-//                ──> Catalogue      what was measured: quality of every configuration, costs of this machine
-//                ──> CostModel      what computing and decoding take
+//                 ──> LossyPrefixes  what was loaded lossily and still does
+//                 ──> Store          everything at rest: index, tiers, placement, encoding
+//                 ──> Catalogue      what was measured: quality of every configuration, costs of this machine
+//                 ──> CostModel      what computing and decoding take
 //
 // What is stored are whole blocks of a prompt's tokens, named by a chain of hashes over all tokens before them, so that
 // prompts that begin alike share what they share, wherever a prompt was cut and whoever stored it. The blocks of one

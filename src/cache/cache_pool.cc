@@ -13,8 +13,7 @@ constexpr std::size_t kPooledLookedAtARound = 8;
 }  // namespace
 
 // What the pool holds is worth less on a tier.
-void Cache::State::note_in_pool(std::span<const std::int32_t> tokens) {
-  std::vector<BlockKey> keys = keys_of(tokens);
+void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::vector<BlockKey> keys) {
   if (keys.empty()) return;
   const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.keys.back() == keys.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
@@ -56,21 +55,21 @@ bool Cache::State::accepts(const LossyPrefix& prefix, const Demand& demand) cons
 }
 
 LossyPrefix* Cache::State::find_lossy(std::span<const BlockKey> keys, const Demand& demand) {
-  if (demand.exact || lossy.empty()) return nullptr;
+  if (demand.exact) return nullptr;
   return lossy.find(keys, [&](const LossyPrefix& prefix) { return accepts(prefix, demand); });
 }
 
 void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence) {
   assert(!sequence.lossy());
   // Without room for the bookkeeping the pages are simply not shared.
-  if (state_->tree->insert(tokens, sequence)) state_->note_in_pool(tokens);
+  if (state_->tree->insert(tokens, sequence)) state_->note_in_pool(tokens, state_->keys_of(tokens));
 }
 
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
 
 std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const {
   const std::uint32_t exact = state_->tree->in_use(tokens);
-  if (demand.exact || state_->lossy.empty()) return exact;
+  if (state_->lossy.empty()) return exact;  // no keys are needed
   const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens), demand);
   if (!prefix || prefix->pages.held_alone()) return exact;
   return std::max(exact, pool().shape().slabs_for_pages(prefix->pages.pages()));

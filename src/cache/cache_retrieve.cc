@@ -146,7 +146,7 @@ Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs) {
           .chunk_blocks = options.chunk_tokens / block_tokens()};
 }
 
-// Evicts from the prefix tree when the pool has no room.
+// Evicts prefixes where the pool has no room.
 Status Cache::State::append(Sequence& sequence, std::uint32_t tokens) {
   Status appended = sequence.append(tokens);
   if (appended || !make_room(pool.shape().pages_for(tokens))) return appended;
@@ -171,7 +171,6 @@ void Cache::State::load(std::span<const std::int32_t> wanted, std::span<const Bl
   loading.load = std::move(*load);
   loading.first_token = choice.pool_tokens;
   loading.tokens = loading.tokens_loaded = choice.pool_tokens + blocks * block;
-  loading.chain.assign(wanted.begin(), wanted.begin() + loading.tokens);
   loading.expected_s = choice.arrives_s;
   loading.quantizer = choice.segments.front().method.quantizer;
   for (const StoreLookup::Segment& segment : choice.segments) {
@@ -198,6 +197,7 @@ void Cache::State::load(std::span<const std::int32_t> wanted, std::span<const Bl
                                  .quality = segment.exact ? 1 : expected(segment.run, segment.method, segment.keep)});
     }
   }
+  if (loading.lossy) loading.chain.assign(wanted.begin(), wanted.begin() + loading.tokens);
   loading.note_plan();
 }
 
@@ -235,7 +235,10 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
     pool.where = kPoolSource;
     pool.tokens = choice.pool_tokens;
   }
-  if (choice.pool_tokens > 0) s.note_in_pool(wanted.first(choice.pool_tokens));
+  if (choice.pool_tokens > 0) {
+    s.note_in_pool(wanted.first(choice.pool_tokens),
+                   {keys.begin(), keys.begin() + choice.pool_tokens / s.block_tokens()});
+  }
   if (!choice.segments.empty()) s.load(wanted, keys, choice, sequence, retrieval);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();

@@ -119,7 +119,7 @@ struct Cache::State {
   bool bound_some();
 
   // cache_pool.cc
-  void note_in_pool(std::span<const std::int32_t> tokens);
+  void note_in_pool(std::span<const std::int32_t> tokens, std::vector<BlockKey> keys);
   void look_at_pool();
   bool accepts(const LossyPrefix& prefix, const Demand& demand) const;
   LossyPrefix* find_lossy(std::span<const BlockKey> keys, const Demand& demand);
@@ -133,7 +133,7 @@ struct Retrieval::State {
   bool lossy = false;
   std::vector<SourceUsed> sources = {};
   std::uint32_t first_token = 0;         // that is loaded from tiers
-  std::vector<std::int32_t> chain = {};  // tokens from the prompt's first to the last that is loaded
+  std::vector<std::int32_t> chain = {};  // where it is lossy: tokens from the prompt's first to the last loaded
   std::string quantizer = {};            // of all that is loaded; empty where it is of several
   double begun_s = 0;
   double expected_s = 0;              // from then to the last byte

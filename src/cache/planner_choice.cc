@@ -14,13 +14,6 @@ namespace {
 constexpr std::string_view kFixed = "fixed", kImpress = "impress";
 constexpr double kImpressKeep = 0.5;
 
-Result<double> parse_keep(std::string_view text) {
-  for (const double keep : kKeepGrid) {
-    if (text == fmt::format("{}", keep)) return keep;
-  }
-  return fail(ErrorCode::kInvalidArgument, "'{}' is not what can be kept: one of {}", text, fmt::join(kKeepGrid, ", "));
-}
-
 }  // namespace
 
 std::string planner_forms() {

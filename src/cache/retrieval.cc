@@ -68,12 +68,12 @@ void Retrieval::State::note_end() {
 
 // For those who come after it.
 void Retrieval::State::keep_lossy() {
-  if (!sequence.lossy()) return;
-  LossyPrefix prefix{
-      .last = cache.keys_of(chain).back(), .pages = sequence.fork(), .sources = sources, .used_s = cache.clock.now_s()};
+  if (!lossy || !sequence.lossy()) return;
+  std::vector<BlockKey> keys = cache.keys_of(chain);
+  LossyPrefix prefix{.last = keys.back(), .pages = sequence.fork(), .sources = sources, .used_s = cache.clock.now_s()};
   prefix.pages.truncate(tokens_loaded);
   cache.lossy.keep(std::move(prefix));
-  cache.note_in_pool(chain);
+  cache.note_in_pool(chain, std::move(keys));
 }
 
 // Once the front reaches what came, that becomes the sequence's.

@@ -1,10 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <iterator>
-#include <numeric>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -20,7 +17,6 @@
 namespace shale {
 namespace {
 
-constexpr char kEncoder[] = "all-minilm-l6-v2";
 constexpr char kShale[] = "shale";
 constexpr double kLookS = 0.2;
 constexpr double kStoredWithinS = 120;  // after the contexts were asked once
@@ -163,10 +159,8 @@ class PlacementBench {
     SHALE_ASSIGN(const ServeBench::Bed bed, bench_.start(kShale, words_));
     double seconds = 0;
     SHALE_TRY(wait_until(bed, kPriorWithinS, "measuring the model's prior", [&](const Metrics& metrics) {
-      const auto spent = by_label(metrics, "shale_profile_seconds_total", "work");
-      if (const auto prior = spent.find("prior"); prior != spent.end()) seconds = prior->second;
-      const auto texts = metrics.find("shale_prior_texts_total");
-      return texts != metrics.end() && texts->second >= static_cast<double>(prior_texts().size());
+      seconds = value_of(metrics, "shale_profile_seconds_total{work=\"prior\"}");
+      return value_of(metrics, "shale_prior_texts_total") >= static_cast<double>(prior_texts().size());
     }));
     bed.server.stop();
     std::error_code error;
@@ -184,10 +178,8 @@ class PlacementBench {
       once[i] = {.context = i, .context_tokens = static_cast<std::uint32_t>(bench_.contexts()[i].tokens.size())};
     }
     SHALE_TRY(bench_.ask(bed, std::move(once), "asking about each context once"));
-    SHALE_TRY(wait_until(bed, kStoredWithinS, "storing", [](const Metrics& metrics) {
-      const auto saving = metrics.find("shale_cache_saving_chunks");
-      return saving == metrics.end() || saving->second == 0;
-    }));
+    SHALE_TRY(wait_until(bed, kStoredWithinS, "storing",
+                         [](const Metrics& metrics) { return value_of(metrics, "shale_cache_saving_chunks") == 0; }));
     SHALE_TRY(wait_until(bed, options_.settle_s, "settling", [](const Metrics&) { return false; }));
     SHALE_ASSIGN(const ServeRow row, bench_.run(bed, policy.name, rate, seed));
     bed.server.stop();
@@ -224,12 +216,7 @@ Status run(const Options& options) {
     SHALE_TRY(measure_quality(serving->engine(), bench.contexts(), with.serve.server.api.max_tokens, file,
                               [&](std::size_t done, std::size_t total) { progress(done, total); }));
   }
-  std::unique_ptr<SentenceEncoder> encoder;
-  if (const auto path = resolve_model(kEncoder)) {
-    const auto threads = static_cast<std::uint32_t>(serving->model().executor().threads());
-    SHALE_ASSIGN(encoder, SentenceEncoder::load(*path, threads));
-  }
-  AnswerMetrics metrics(encoder.get());
+  SHALE_ASSIGN(AnswerMetrics metrics, AnswerMetrics::open(serving->model().executor()));
   SHALE_ASSIGN(const auto summaries, summaries_of(file, bench.contexts(), metrics));
   if (with.output.json) {
     for (const PlacementSummary& summary : summaries) print_json(to_json(summary));

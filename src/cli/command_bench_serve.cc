@@ -68,7 +68,7 @@ Status run(const Options& options) {
     }
   }
   if (!with.output.json) fmt::print("{}", text_tables(rows));
-  if (!options.html.empty()) SHALE_TRY(write_file(options.html, html_page(rows, bench.about())));
+  if (!options.html.empty()) SHALE_TRY(write_file(options.html, serve_page(rows, bench.about())));
   return {};
 }
 

@@ -10,16 +10,15 @@
 #include <tuple>
 
 #include "cache/context_kind.h"
+#include "cli/answer_metrics.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "cli/model_registry.h"
 #include "cli/prediction_report.h"
 #include "cli/quality_contexts.h"
 #include "cli/quality_report.h"
 #include "cli/serving.h"
 #include "cli/text_file.h"
 #include "codec/quantizer.h"
-#include "model/sentence_encoder.h"
 #include "profile/prior_texts.h"
 #include "profile/sweep.h"
 #include "profile/text_metrics.h"
@@ -29,7 +28,6 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kKindBytes = 8192;  // of a context, to tell its kind by
-constexpr char kEncoder[] = "all-minilm-l6-v2";
 
 struct QualityOptions {
   ServingOptions serving;
@@ -177,8 +175,8 @@ class RowFile {
 
 class QualityRun {
  public:
-  QualityRun(const QualityOptions& options, Serving& serving, RowFile& file, SentenceEncoder* encoder)
-      : options_(options), serving_(serving), file_(file), encoder_(encoder) {}
+  QualityRun(const QualityOptions& options, Serving& serving, RowFile& file, AnswerMetrics& metrics)
+      : options_(options), serving_(serving), file_(file), metrics_(metrics) {}
 
   Status measure(const QualityContext& context, std::span<const SweepConfiguration> configurations,
                  const std::function<void(std::size_t, std::size_t)>& progress);
@@ -204,20 +202,15 @@ class QualityRun {
   const QualityOptions& options_;
   Serving& serving_;
   RowFile& file_;
-  SentenceEncoder* encoder_;
+  AnswerMetrics& metrics_;
 };
 
 Status QualityRun::compare(const std::string& answer, const std::string& full, std::span<const std::string> gold,
                            QualityRow& row) {
   row.text = answer;
-  row.answer = {{"f1", f1(answer, full)}, {"rouge_l", rouge_l(answer, full)}};
+  SHALE_ASSIGN(row.answer, metrics_.compare(answer, full));
   // An answer with a fenced block is code.
   if (full.find("```") != std::string::npos) row.answer["codebleu"] = code_bleu(answer, full);
-  if (encoder_) {
-    SHALE_ASSIGN(const auto ours, encoder_->encode(answer));
-    SHALE_ASSIGN(const auto theirs, encoder_->encode(full));
-    row.answer["cosine"] = cosine(ours, theirs);
-  }
   if (gold.empty()) return {};
   for (const TextMetric& metric : text_metrics()) {
     if (metric.name == "codebleu") continue;
@@ -284,14 +277,6 @@ Status report(const QualityOptions& options, std::span<const QualityRow> rows) {
   return {};
 }
 
-// Null where the model is not here: answers are then compared by words alone.
-Result<std::unique_ptr<SentenceEncoder>> open_encoder(const Executor& executor) {
-  const auto path = resolve_model(kEncoder);
-  if (path) return SentenceEncoder::load(*path, static_cast<std::uint32_t>(executor.threads()));
-  print_note(fmt::format("shale: no cosine without {0}; `shale model fetch {0}` fetches it", kEncoder));
-  return nullptr;
-}
-
 Status run(const QualityOptions& options) {
   SHALE_ASSIGN(const std::vector<SweepConfiguration> configurations, configurations_of(options));
   SHALE_ASSIGN(RowFile file, RowFile::open(options.rows));
@@ -309,11 +294,11 @@ Status run(const QualityOptions& options) {
   ServingOptions serving_options = options.serving;
   serving_options.store = false;
   SHALE_ASSIGN(const auto serving, Serving::open(serving_options, options.output));
-  std::unique_ptr<SentenceEncoder> encoder;
+  AnswerMetrics metrics;
   if (std::ranges::any_of(configurations, &SweepConfiguration::generate)) {
-    SHALE_ASSIGN(encoder, open_encoder(serving->model().executor()));
+    SHALE_ASSIGN(metrics, AnswerMetrics::open(serving->model().executor()));
   }
-  QualityRun sweep(options, *serving, file, encoder.get());
+  QualityRun sweep(options, *serving, file, metrics);
   Status status;
   {
     Progress progress(options.output, "measuring");

@@ -86,7 +86,7 @@ Result<std::vector<SimulationOptions>> runs_of(const SimulateOptions& options,
 
 Status draw(const SimulateOptions& options, const std::vector<SimulatedRow>& rows) {
   const std::vector<Chart> charts = charts_of(rows);
-  if (!options.html.empty()) SHALE_TRY(write_file(options.html, html_page(rows, charts)));
+  if (!options.html.empty()) SHALE_TRY(write_file(options.html, simulate_page(rows, charts)));
   if (!options.svg.empty()) SHALE_TRY(write_file(options.svg, svg_file(charts)));
   return {};
 }

@@ -122,9 +122,8 @@ CLI::Option* add_switch(CLI::App& command, const char* name, bool& value, const 
 CLI::Validator keep_on_grid() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
-        double keep = 0;
-        if (CLI::detail::lexical_cast(text, keep) && std::ranges::find(kKeepGrid, keep) != kKeepGrid.end()) return {};
-        return fmt::format("keep '{}': one of {}", text, fmt::join(kKeepGrid, ", "));
+        const auto keep = parse_keep(text);
+        return keep ? std::string() : keep.error().message;
       },
       "", "keep");
 }

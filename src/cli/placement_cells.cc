@@ -4,88 +4,61 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 #include <utility>
+
+template <>
+struct nlohmann::adl_serializer<std::optional<double>> {
+  static void to_json(shale::Json& json, const std::optional<double>& value) {
+    json = value ? shale::Json(*value) : shale::Json(nullptr);
+  }
+  static void from_json(const shale::Json& json, std::optional<double>& value) {
+    value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
+  }
+};
 
 namespace shale {
 namespace {
 
-Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
-std::optional<double> optional_of(const Json& json) {
-  return json.is_null() ? std::nullopt : std::optional(json.get<double>());
-}
+// Names and fields of what a row holds.
+template <class T>
+constexpr auto kFields = std::tuple();
+template <>
+constexpr auto kFields<PlacementAnswer> = std::tuple(
+    std::pair("context", &PlacementAnswer::context), std::pair("question", &PlacementAnswer::question),
+    std::pair("ttft", &PlacementAnswer::ttft_s), std::pair("text", &PlacementAnswer::text),
+    std::pair("expected_quality", &PlacementAnswer::expected_quality), std::pair("forms", &PlacementAnswer::forms));
+template <>
+constexpr auto kFields<PlacementCell> = std::tuple(
+    std::pair("policy", &PlacementCell::policy), std::pair("rate", &PlacementCell::rate),
+    std::pair("rate_to_prefill", &PlacementCell::rate_to_prefill), std::pair("seed", &PlacementCell::seed),
+    std::pair("itl_p50", &PlacementCell::itl_p50), std::pair("itl_p99", &PlacementCell::itl_p99),
+    std::pair("itl_max", &PlacementCell::itl_max), std::pair("prompt_tokens", &PlacementCell::prompt_tokens),
+    std::pair("computed_tokens", &PlacementCell::computed_tokens),
+    std::pair("cached_tokens", &PlacementCell::cached_tokens),
+    std::pair("background_seconds", &PlacementCell::background_seconds),
+    std::pair("planning_seconds", &PlacementCell::planning_seconds),
+    std::pair("profile_seconds", &PlacementCell::profile_seconds), std::pair("answers", &PlacementCell::answers));
 
-Json to_json(const PlacementAnswer& answer) {
-  Json forms = Json::array();
-  for (const ServedForm& form : answer.forms) {
-    forms.push_back({{"method", form.method}, {"keep", form.keep}, {"tokens", form.tokens}, {"from", form.from}});
-  }
-  return {{"context", answer.context},
-          {"question", answer.question},
-          {"ttft", optional_json(answer.ttft_s)},
-          {"text", answer.text},
-          {"expected_quality", optional_json(answer.expected_quality)},
-          {"forms", std::move(forms)}};
+template <class T>
+void write_fields(Json& json, const T& from) {
+  std::apply([&](const auto&... field) { ((json[field.first] = from.*field.second), ...); }, kFields<T>);
 }
-
-PlacementAnswer parse_answer(const Json& json) {
-  PlacementAnswer answer{.context = json.at("context"),
-                         .question = json.at("question"),
-                         .ttft_s = optional_of(json.at("ttft")),
-                         .text = json.at("text"),
-                         .expected_quality = optional_of(json.at("expected_quality")),
-                         .forms = {}};
-  for (const Json& form : json.at("forms")) {
-    answer.forms.push_back({form.at("method"), form.at("keep"), form.at("tokens"), form.at("from")});
-  }
-  return answer;
-}
-
-Json to_json(const PlacementCell& cell) {
-  Json answers = Json::array();
-  for (const PlacementAnswer& answer : cell.answers) answers.push_back(to_json(answer));
-  return {{"cell", cell.policy},
-          {"rate", cell.rate},
-          {"rate_to_prefill", cell.rate_to_prefill},
-          {"seed", cell.seed},
-          {"itl_p50", cell.itl_p50},
-          {"itl_p99", cell.itl_p99},
-          {"itl_max", cell.itl_max},
-          {"prompt_tokens", cell.prompt_tokens},
-          {"computed_tokens", cell.computed_tokens},
-          {"cached_tokens", cell.cached_tokens},
-          {"background_seconds", cell.background_seconds},
-          {"planning_seconds", cell.planning_seconds},
-          {"profile_seconds", cell.profile_seconds},
-          {"answers", std::move(answers)}};
-}
-
-PlacementCell parse_cell(const Json& json) {
-  PlacementCell cell{.policy = json.at("cell"),
-                     .rate = json.at("rate"),
-                     .rate_to_prefill = json.at("rate_to_prefill"),
-                     .seed = json.at("seed"),
-                     .itl_p50 = json.at("itl_p50"),
-                     .itl_p99 = json.at("itl_p99"),
-                     .itl_max = json.at("itl_max"),
-                     .prompt_tokens = json.at("prompt_tokens"),
-                     .computed_tokens = json.at("computed_tokens"),
-                     .cached_tokens = json.at("cached_tokens"),
-                     .background_seconds = json.at("background_seconds"),
-                     .planning_seconds = json.at("planning_seconds"),
-                     .profile_seconds = json.at("profile_seconds"),
-                     .answers = {}};
-  for (const Json& answer : json.at("answers")) cell.answers.push_back(parse_answer(answer));
-  return cell;
+template <class T>
+void read_fields(const Json& json, T& to) {
+  std::apply([&](const auto&... field) { (json.at(field.first).get_to(to.*field.second), ...); }, kFields<T>);
 }
 
 }  // namespace
 
+// Found by the library.
+static void to_json(Json& json, const PlacementAnswer& answer) { write_fields(json, answer); }
+static void from_json(const Json& json, PlacementAnswer& answer) { read_fields(json, answer); }
+static void to_json(Json& json, const PlacementCell& cell) { write_fields(json, cell); }
+static void from_json(const Json& json, PlacementCell& cell) { read_fields(json, cell); }
+
 PlacementCell cell_of(std::string policy, const ServeRow& row) {
   const ServeFigures figures = figures_of(row);
-  const auto grew = [&](const char* name) {
-    const auto found = row.metrics.find(name);
-    return found == row.metrics.end() ? 0 : found->second;
-  };
   PlacementCell cell{.policy = std::move(policy),
                      .rate = row.rate,
                      .rate_to_prefill = row.rate_to_prefill,
@@ -96,8 +69,8 @@ PlacementCell cell_of(std::string policy, const ServeRow& row) {
                      .prompt_tokens = figures.prompt_tokens,
                      .computed_tokens = figures.computed_tokens,
                      .cached_tokens = figures.cached_tokens,
-                     .background_seconds = grew("shale_cache_background_seconds_total"),
-                     .planning_seconds = grew("shale_cache_planning_seconds_total"),
+                     .background_seconds = value_of(row.metrics, "shale_cache_background_seconds_total"),
+                     .planning_seconds = value_of(row.metrics, "shale_cache_planning_seconds_total"),
                      .answers = {}};
   for (const auto& [work, seconds] : by_label(row.metrics, "shale_profile_seconds_total", "work")) {
     cell.profile_seconds += seconds;
@@ -154,7 +127,7 @@ Result<PlacementFile> PlacementFile::open(std::string path, std::string setting)
 
 void PlacementFile::take(const Json& row) {
   if (row.contains("cell")) {
-    cells_.push_back(parse_cell(row));
+    cells_.push_back(row.at("cell"));
   } else if (row.contains("agreement")) {
     agreement_[{row.at("context"), row.at("question"), row.at("method"), row.at("keep")}] = row.at("agreement");
   } else if (row.contains("reference")) {
@@ -189,7 +162,7 @@ Status PlacementFile::add(const std::string& name, double value) {
 }
 
 Status PlacementFile::add(PlacementCell cell) {
-  SHALE_TRY(append(to_json(cell)));
+  SHALE_TRY(append({{"cell", cell}}));
   cells_.push_back(std::move(cell));
   return {};
 }

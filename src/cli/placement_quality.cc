@@ -1,13 +1,15 @@
 #include "cli/placement_quality.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/interrupt.h"
 #include "engine/chat_prompt.h"
 #include "profile/sweep.h"
-#include "profile/text_metrics.h"
 
 namespace shale {
 namespace {
@@ -89,28 +91,6 @@ double agreement_of(const PlacementAnswer& answer, const PlacementFile& file) {
     least = std::min(least, file.agreement().at({answer.context, answer.question, form.method, form.keep}));
   }
   return least;
-}
-
-std::vector<std::string> AnswerMetrics::names() const {
-  std::vector<std::string> names = {"f1", "rouge_l"};
-  if (encoder_) names.emplace_back("cosine");
-  return names;
-}
-
-Result<const std::vector<float>*> AnswerMetrics::embedding(const std::string& text) {
-  const auto known = embeddings_.find(text);
-  if (known != embeddings_.end()) return &known->second;
-  SHALE_ASSIGN(auto vector, encoder_->encode(text));
-  return &embeddings_.emplace(text, std::move(vector)).first->second;
-}
-
-Result<double> AnswerMetrics::compare(const std::string& name, const std::string& answer,
-                                      const std::string& reference) {
-  if (name == "f1") return f1(answer, reference);
-  if (name == "rouge_l") return rouge_l(answer, reference);
-  SHALE_ASSIGN(const std::vector<float>* ours, embedding(answer));
-  SHALE_ASSIGN(const std::vector<float>* theirs, embedding(reference));
-  return cosine(*ours, *theirs);
 }
 
 }  // namespace shale

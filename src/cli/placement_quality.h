@@ -3,15 +3,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "cli/placement_cells.h"
 #include "cli/serve_load.h"
 #include "engine/engine.h"
-#include "model/sentence_encoder.h"
 
 namespace shale {
 
@@ -23,20 +19,5 @@ Status measure_quality(Engine& engine, std::span<const LoadContext> contexts, st
 
 // Of one answer: 1 over exact keys and values, else the least of its forms'. Requires measure_quality.
 double agreement_of(const PlacementAnswer& answer, const PlacementFile& file);
-
-// How alike answers are, by name of the metric: words ("f1", "rouge_l"), and with an encoder "cosine". Remembers the
-// embeddings of what it has seen.
-class AnswerMetrics {
- public:
-  explicit AnswerMetrics(SentenceEncoder* encoder) : encoder_(encoder) {}
-  std::vector<std::string> names() const;
-  Result<double> compare(const std::string& name, const std::string& answer, const std::string& reference);
-
- private:
-  Result<const std::vector<float>*> embedding(const std::string& text);
-
-  SentenceEncoder* encoder_;  // null: none
-  std::map<std::string, std::vector<float>> embeddings_;
-};
 
 }  // namespace shale

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "cli/html_page.h"
+#include "cli/placement_quality.h"
 #include "cli/quantile.h"
 #include "cli/svg_chart.h"
 #include "profile/text_metrics.h"
@@ -78,10 +80,8 @@ class Summarising {
       ++sums.expectations;
     }
     const std::string& reference = file_.references().at({answer.context, answer.question});
-    for (const std::string& name : metrics_.names()) {
-      SHALE_ASSIGN(const double alike, metrics_.compare(name, answer.text, reference));
-      sums.alike[name] += alike;
-    }
+    SHALE_ASSIGN(const auto alike, metrics_.compare(answer.text, reference));
+    for (const auto& [name, value] : alike) sums.alike[name] += value;
     const auto& golds = contexts_[answer.context].answers;
     if (answer.question >= golds.size() || golds[answer.question].empty()) return {};
     double best = 0;
@@ -338,13 +338,9 @@ std::string placement_tables(std::span<const PlacementSummary> summaries, std::s
 
 std::string placement_page(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts,
                            std::string_view about) {
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>shale bench placement</title>\n"
-      "<style>body{font-family:sans-serif;max-width:900px;margin:2em auto}pre{overflow-x:auto}</style>\n"
-      "</head>\n<body>\n<h1>Placement under load</h1>\n<pre>\n" +
-      escaped(about) + "</pre>\n";
-  for (const Chart& chart : charts_of(summaries)) out += svg_of(chart);
-  return out + "<pre>\n" + escaped(placement_tables(summaries, contexts)) + "</pre>\n</body>\n</html>\n";
+  return html_page(
+      "shale bench placement", "Placement under load",
+      preformatted(about) + figures(charts_of(summaries)) + preformatted(placement_tables(summaries, contexts)));
 }
 
 Json to_json(const PlacementSummary& summary) {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/answer_metrics.h"
 #include "cli/placement_cells.h"
-#include "cli/placement_quality.h"
 #include "cli/serve_load.h"
 #include "profile/bootstrap.h"
 

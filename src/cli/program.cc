@@ -47,10 +47,10 @@ int exit_status(ErrorCode code) {
   return code == ErrorCode::kCancelled ? kInterrupted : kFailed;
 }
 
-// "shale cache rm": the command line so far, down to the command that could not be understood.
-std::string deepest_command(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return chosen.empty() ? app.get_name() : app.get_name() + " " + deepest_command(*chosen.front());
+// "shale cache rm".
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent ? full_name(*parent) + " " + command.get_name() : command.get_name();
 }
 
 int run(int argc, const char* const* argv) {
@@ -69,8 +69,8 @@ int run(int argc, const char* const* argv) {
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    return report(kUsage,
-                  fmt::format("{}{} (`{} --help` explains)", error.what(), suggestion(app), deepest_command(app)));
+    return report(kUsage, fmt::format("{}{} (`{} --help` explains)", error.what(), suggestion(app),
+                                      full_name(deepest_command(app))));
   }
   if (reference) {
     fmt::print("{}", reference_markdown(app));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 
+#include "cli/html_page.h"
 #include "cli/prediction_report.h"
 #include "profile/bootstrap.h"
 
@@ -323,25 +324,19 @@ std::string to_markdown(std::span<const ReportTable> tables) {
 }
 
 std::string to_html(std::span<const ReportTable> tables, std::span<const Chart> charts) {
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>shale quality</title>\n"
-      "<style>body{font-family:sans-serif;max-width:1000px;margin:2em auto}table{border-collapse:collapse}"
-      "td,th{padding:.2em .6em;border-bottom:1px solid "
-      "#ddd;text-align:right}td:first-child,th:first-child{text-align:left}"
-      "</style>\n</head>\n<body>\n<h1>Quality against bytes</h1>\n";
-  for (const Chart& chart : charts) out += svg_of(chart);
+  std::string body = figures(charts);
   for (const ReportTable& table : tables) {
-    out += "<h2>" + escaped(table.title) + "</h2>\n<p>" + escaped(table.note) + "</p>\n<table>\n<tr>";
-    for (const std::string& column : table.columns) out += "<th>" + escaped(column) + "</th>";
-    out += "</tr>\n";
+    body += "<h2>" + escaped(table.title) + "</h2>\n<p>" + escaped(table.note) + "</p>\n<table>\n<tr>";
+    for (const std::string& column : table.columns) body += "<th>" + escaped(column) + "</th>";
+    body += "</tr>\n";
     for (const auto& row : table.rows) {
-      out += "<tr>";
-      for (const std::string& value : row) out += "<td>" + escaped(value) + "</td>";
-      out += "</tr>\n";
+      body += "<tr>";
+      for (const std::string& value : row) body += "<td>" + escaped(value) + "</td>";
+      body += "</tr>\n";
     }
-    out += "</table>\n";
+    body += "</table>\n";
   }
-  return out + "</body>\n</html>\n";
+  return html_page("shale quality", "Quality against bytes", body);
 }
 
 }  // namespace shale

@@ -54,6 +54,11 @@ Metrics parse_metrics(std::string_view text) {
   return metrics;
 }
 
+double value_of(const Metrics& metrics, const std::string& sample) {
+  const auto found = metrics.find(sample);
+  return found == metrics.end() ? 0 : found->second;
+}
+
 std::map<std::string, double> by_label(const Metrics& metrics, std::string_view name, std::string_view label) {
   std::map<std::string, double> found;
   const std::string head = std::string(name) + "{" + std::string(label) + "=\"";

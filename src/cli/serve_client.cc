@@ -17,9 +17,7 @@ void read_usage(const Json& usage, ServedAnswer& answer) {
   details.at("computed_tokens").get_to(answer.computed_tokens);
   details.at("lossy").get_to(answer.lossy);
   if (const Json& expected = details.at("expected_quality"); expected.is_number()) answer.expected_quality = expected;
-  for (const Json& form : details.at("compressed")) {
-    answer.forms.push_back({form.at("method"), form.at("keep"), form.at("tokens"), form.at("from")});
-  }
+  details.at("compressed").get_to(answer.forms);
   for (const auto& [source, tokens] : details.at("cached_from").items()) tokens.get_to(answer.cached_tokens[source]);
 }
 
@@ -45,6 +43,17 @@ std::string refusal(int status, const std::string& body) {
 }
 
 }  // namespace
+
+void to_json(Json& json, const ServedForm& form) {
+  json = {{"method", form.method}, {"keep", form.keep}, {"tokens", form.tokens}, {"from", form.from}};
+}
+
+void from_json(const Json& json, ServedForm& form) {
+  json.at("method").get_to(form.method);
+  json.at("keep").get_to(form.keep);
+  json.at("tokens").get_to(form.tokens);
+  json.at("from").get_to(form.from);
+}
 
 std::string chat_body(std::string_view context, std::string_view question, std::uint32_t answer_tokens, bool exact,
                       bool to_the_end) {

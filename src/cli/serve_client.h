@@ -23,6 +23,8 @@ struct ServedForm {
 
   bool operator==(const ServedForm&) const = default;
 };
+void to_json(Json& json, const ServedForm& form);
+void from_json(const Json& json, ServedForm& form);
 
 // Times count from when the request was planned to be sent.
 struct ServedAnswer {

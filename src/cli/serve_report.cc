@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "cli/html_page.h"
 #include "cli/serve_compare.h"
 #include "core/units.h"
 
@@ -22,19 +23,14 @@ double mean(std::span<const ServeFigures> figures, const Value& value) {
   return sum / static_cast<double>(figures.size());
 }
 
-double metric(const ServeRow& row, const char* name) {
-  const auto found = row.metrics.find(name);
-  return found == row.metrics.end() ? 0 : found->second;
-}
-
 std::map<std::string, double> bytes_read(const ServeRow& row) {
   return by_label(row.metrics, "shale_tier_read_bytes_total", "tier");
 }
 std::map<std::string, double> bytes_written(const ServeRow& row) {
   return by_label(row.metrics, "shale_tier_written_bytes_total", "tier");
 }
-double background_seconds(const ServeRow& row) { return metric(row, "shale_cache_background_seconds_total"); }
-double planning_seconds(const ServeRow& row) { return metric(row, "shale_cache_planning_seconds_total"); }
+double background_seconds(const ServeRow& row) { return value_of(row.metrics, "shale_cache_background_seconds_total"); }
+double planning_seconds(const ServeRow& row) { return value_of(row.metrics, "shale_cache_planning_seconds_total"); }
 
 // "memory 1.2 GiB, disk 0 B".
 std::string by_tier(std::span<const ServeRow* const> rows, std::map<std::string, double> (*of)(const ServeRow&)) {
@@ -204,14 +200,9 @@ std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
   return charts;
 }
 
-std::string html_page(std::span<const ServeRow> rows, std::string_view about) {
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>shale bench serve</title>\n"
-      "<style>body{font-family:sans-serif;max-width:900px;margin:2em auto}pre{overflow-x:auto}</style>\n"
-      "</head>\n<body>\n<h1>A server under load</h1>\n<pre>\n" +
-      escaped(about) + "</pre>\n";
-  for (const Chart& chart : charts_of(rows)) out += svg_of(chart);
-  return out + "<pre>\n" + escaped(text_tables(rows)) + "</pre>\n</body>\n</html>\n";
+std::string serve_page(std::span<const ServeRow> rows, std::string_view about) {
+  return html_page("shale bench serve", "A server under load",
+                   preformatted(about) + figures(charts_of(rows)) + preformatted(text_tables(rows)));
 }
 
 }  // namespace shale

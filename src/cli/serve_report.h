@@ -22,6 +22,6 @@ std::string text_tables(std::span<const ServeRow> rows);
 // Time to first token (p50, p90, p99) against rate, a line for each planner, means over seeds.
 std::vector<Chart> charts_of(std::span<const ServeRow> rows);
 // One page with the charts and the tables, self-contained. `about`: what was measured, in lines of text.
-std::string html_page(std::span<const ServeRow> rows, std::string_view about);
+std::string serve_page(std::span<const ServeRow> rows, std::string_view about);
 
 }  // namespace shale

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "cli/html_page.h"
 #include "core/units.h"
 #include "trace/reuse_distance.h"
 
@@ -252,13 +253,8 @@ std::vector<Chart> charts_of(const std::vector<SimulatedRow>& rows) {
   return charts;
 }
 
-std::string html_page(const std::vector<SimulatedRow>& rows, const std::vector<Chart>& charts) {
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>shale simulate</title>\n"
-      "<style>body{font-family:sans-serif;max-width:900px;margin:2em auto}pre{overflow-x:auto}</style>\n"
-      "</head>\n<body>\n<h1>Prefix cache simulation</h1>\n";
-  for (const Chart& chart : charts) out += svg_of(chart);
-  return out + "<pre>\n" + escaped(text_tables(rows)) + "</pre>\n</body>\n</html>\n";
+std::string simulate_page(const std::vector<SimulatedRow>& rows, const std::vector<Chart>& charts) {
+  return html_page("shale simulate", "Prefix cache simulation", figures(charts) + preformatted(text_tables(rows)));
 }
 
 }  // namespace shale

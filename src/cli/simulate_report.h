@@ -34,6 +34,6 @@ std::string text_tables(const std::vector<SimulatedRow>& rows);
 std::vector<Chart> charts_of(const std::vector<SimulatedRow>& rows);
 
 // One page with the charts and all figures, self-contained.
-std::string html_page(const std::vector<SimulatedRow>& rows, const std::vector<Chart>& charts);
+std::string simulate_page(const std::vector<SimulatedRow>& rows, const std::vector<Chart>& charts);
 
 }  // namespace shale

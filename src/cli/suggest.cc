@@ -30,11 +30,6 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-const CLI::App& deepest(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return chosen.empty() ? app : deepest(*chosen.front());
-}
-
 void add_variables(const CLI::App& app, std::vector<std::string>& to) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_envname().empty()) to.push_back(option->get_envname());
@@ -43,6 +38,11 @@ void add_variables(const CLI::App& app, std::vector<std::string>& to) {
 }
 
 }  // namespace
+
+const CLI::App& deepest_command(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : deepest_command(*chosen.front());
+}
 
 std::string_view nearest(std::string_view word, std::span<const std::string> among) {
   std::string_view best;
@@ -59,7 +59,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string> amo
 std::string suggestion(const CLI::App& app) {
   const std::vector<std::string> left = app.remaining(true);
   if (left.empty()) return {};
-  const CLI::App& command = deepest(app);
+  const CLI::App& command = deepest_command(app);
   std::vector<std::string> known;
   if (left.front().starts_with('-')) {
     for (const CLI::Option* option : command.get_options()) {

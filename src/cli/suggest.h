@@ -10,6 +10,9 @@
 
 namespace shale {
 
+// The command that the command line has named so far.
+const CLI::App& deepest_command(const CLI::App& app);
+
 // The word of `among` that is fewest insertions, deletions and replacements away (Levenshtein); empty where even that
 // changes more than a third of the letters.
 std::string_view nearest(std::string_view word, std::span<const std::string> among);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include "codec/quantizer.h"
@@ -88,6 +89,14 @@ Result<Method> Method::parse(std::string_view text) {
     return Method{"", std::string(first)};
   }
   return Method{std::string(first), std::move(second), budget == "uniform" ? "" : std::string(budget)};
+}
+
+Result<double> parse_keep(std::string_view text) {
+  double keep = 0;
+  const char* end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, keep);
+  if (error == std::errc() && parsed == end && std::ranges::find(kKeepGrid, keep) != kKeepGrid.end()) return keep;
+  return fail(ErrorCode::kInvalidArgument, "'{}' is not what can be kept: one of {}", text, fmt::join(kKeepGrid, ", "));
 }
 
 }  // namespace shale

@@ -44,5 +44,7 @@ enum class Bits { kAll, kBase };
 
 // The keeps at which what is stored can be cut.
 inline constexpr std::array<double, 5> kKeepGrid = {0.1, 0.25, 0.5, 0.75, 1.0};
+// One of them; kInvalidArgument names them.
+Result<double> parse_keep(std::string_view text);
 
 }  // namespace shale

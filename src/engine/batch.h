@@ -48,8 +48,6 @@ class BatchBuilder {
   static bool any(std::span<const std::unique_ptr<Run>> running);
   // Shares of those under way, in their order. Room for them is not made yet, and nothing is watched.
   std::vector<BatchPart> choose(std::span<const std::unique_ptr<Run>> running) const;
-  // Tokens for which a step with `work` has room, of a prompt that goes on at `depth`.
-  std::uint32_t room_for(const StepWork& work, std::uint32_t depth) const;
   // What was done since the last step takes of the next one's time.
   void between(double seconds) { chunks_.between(seconds); }
   // Learns from a step what the next may hold. Seconds that computing prompts took of it, as far as can be told.
@@ -57,6 +55,8 @@ class BatchBuilder {
 
  private:
   double turn(const Run& run) const;
+  // Tokens for which a step with `work` has room, of a prompt that goes on at `depth`.
+  std::uint32_t room_for(const StepWork& work, std::uint32_t depth) const;
 
   std::uint32_t chunk_tokens_;
   bool bounds_;

@@ -88,7 +88,7 @@ bool Engine::State::step_ahead_of_loading() {
     Run& run = **first;
     if (run.compress_once_loaded || run.compression) return false;
     if (!run.retrieval.layer_loaded(0) || storing.capture_for(run)) return false;
-    parked = BatchPart{.run = &run, .stretch = run.next(batches.room_for({}, 0)), .length = run.sequence.length()};
+    parked = BatchPart{.run = &run, .stretch = run.next(options.chunk_tokens), .length = run.sequence.length()};
     if (!blocks.append(run, static_cast<std::uint32_t>(parked->stretch.tokens.size()))) {
       parked.reset();
       return false;

@@ -6,6 +6,7 @@
 #include <array>
 #include <fstream>
 
+#include "cli/placement_quality.h"
 #include "cli/placement_report.h"
 #include "support/temporary_folder.h"
 
@@ -91,7 +92,7 @@ TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
   }
   const std::vector<LoadContext> contexts = {{.id = "a", .questions = {"?"}, .dataset = "x", .answers = {{"rock"}}},
                                              {.id = "b", .questions = {"?"}, .dataset = "y", .answers = {{}}}};
-  AnswerMetrics metrics(nullptr);
+  AnswerMetrics metrics;
   const auto summaries = summaries_of(file, contexts, metrics).value();
   ASSERT_EQ(summaries.size(), 3u);
   const PlacementSummary& shale = summaries[2];

@@ -150,7 +150,7 @@ TEST(ServeReport, PagesShowEveryPlannerAndLoadNothing) {
   ASSERT_EQ(charts[0].lines.size(), 2u);
   EXPECT_EQ(charts[0].lines[1].name, "lru");
   EXPECT_THAT(charts[0].lines[1].points, ElementsAre(std::pair(1.0, 1.0), std::pair(2.0, 2.0)));
-  const std::string page = html_page(rows, "a <model>");
+  const std::string page = serve_page(rows, "a <model>");
   EXPECT_THAT(page, HasSubstr("a &lt;model&gt;"));
   EXPECT_THAT(page, HasSubstr("<polyline"));
   for (const char* loaded : {"<script", "<link", "src=", "url("}) EXPECT_THAT(page, Not(HasSubstr(loaded)));
