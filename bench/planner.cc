@@ -154,7 +154,7 @@ class Changes {
         case 2:
         case 3: {
           const double share = static_cast<double>(random_() % 2);
-          change([&] { state_.in_pool(slots_[rank], share); });
+          change([&] { state_.in_pool(slots_[rank], share, now_s_); });
           break;
         }
         default:

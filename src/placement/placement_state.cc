@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <numbers>
 #include <tuple>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace shale {
 namespace {
 
 constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};
+constexpr double kResidenceNews = 1.25;  // times as long, or short
 constexpr double kHalvingsMax = 256;  // that the scale of frequencies may be away from now: far within a double's range
 
 }  // namespace
@@ -52,7 +54,7 @@ double PlacementState::scale(double now_s) const { return std::exp2((now_s - epo
 
 // The clock, which does not go back. Moves the epoch when it is too far away for frequencies to be numbers.
 double PlacementState::advance(double now_s) {
-  if (!std::exchange(started_, true)) epoch_s_ = now_s_ = now_s;
+  if (!std::exchange(started_, true)) began_s_ = epoch_s_ = now_s_ = now_s;
   now_s_ = std::max(now_s_, now_s);
   if ((now_s_ - epoch_s_) / options_.half_life_s > kHalvingsMax) {
     const double by = 1 / scale(now_s_);
@@ -66,9 +68,25 @@ double PlacementState::advance(double now_s) {
   return now_s_;
 }
 
+// As far back as accesses are remembered: a count that decays is their rate times this.
+double PlacementState::accesses_per_s(PlacementSlot slot) const {
+  const double seen_s = now_s_ - began_s_, half_life_s = options_.half_life_s;
+  const double window_s =
+      std::isinf(half_life_s) ? seen_s : half_life_s / std::numbers::ln2 * (1 - std::exp2(-seen_s / half_life_s));
+  return tracked_[slot].weight / scale(now_s_) / window_s;
+}
+
+void PlacementState::expect_held(PlacementSlot slot) {
+  Tracked& tracked = tracked_[slot];
+  tracked.held = tracked.pool_share == 0
+                     ? 0
+                     : tracked.pool_share *
+                           std::min(options_.pool_certainty, residence_.held_at_next_access(accesses_per_s(slot)));
+}
+
 void PlacementState::weigh(PlacementSlot slot) {
   Tracked& tracked = tracked_[slot];
-  tracked.entry.frequency = tracked.weight * (1 - options_.pool_certainty * tracked.pool_share);
+  tracked.entry.frequency = tracked.weight * (1 - tracked.held);
 }
 
 // Of the entry's full copy, while the lowest tier keeps one beside what is placed.
@@ -145,16 +163,32 @@ void PlacementState::access(PlacementSlot slot, double now_s) {
   tracked.weight += scale(advance(now_s));
   ++tracked.entry.accesses;
   tracked.entry.last_access_s = now_s_;
+  expect_held(slot);
   weigh(slot);
   renew(slot);
 }
 
-void PlacementState::in_pool(PlacementSlot slot, double share) {
-  show({.kind = PlacementEvent::Kind::kInPool, .slot = slot, .value = share});
-  if (tracked_[slot].pool_share == share) return;
-  tracked_[slot].pool_share = share;
+void PlacementState::in_pool(PlacementSlot slot, double share, double now_s) {
+  show({.kind = PlacementEvent::Kind::kInPool, .slot = slot, .value = now_s, .share = share});
+  advance(now_s);
+  Tracked& tracked = tracked_[slot];
+  if (tracked.pool_share == share) return;
+  const bool evicted = share < tracked.pool_share;
+  tracked.pool_share = share;
+  expect_held(slot);
   weigh(slot);
   renew(slot);
+  if (!evicted) return;
+  residence_.evicted(std::max(0.0, now_s_ - tracked.entry.last_access_s));
+  const double now = residence_.characteristic_s();
+  if (now < kResidenceNews * weighed_with_s_ && weighed_with_s_ < kResidenceNews * now) return;
+  weighed_with_s_ = now;
+  for (PlacementSlot other = 0; other < tracked_.size(); ++other) {
+    if (!tracked_[other].live || tracked_[other].pool_share == 0) continue;
+    expect_held(other);
+    weigh(other);
+    renew(other);
+  }
 }
 
 void PlacementState::pin(PlacementSlot slot, bool pinned) {
@@ -262,7 +296,7 @@ void PlacementState::apply(const PlacementEvent& event) {
     case Kind::kAccess:
       return access(event.slot, event.value);
     case Kind::kInPool:
-      return in_pool(event.slot, event.value);
+      return in_pool(event.slot, event.share, event.value);
     case Kind::kPin:
       return pin(event.slot, event.value > 0);
     case Kind::kCapacity:

@@ -17,7 +17,8 @@
 // wherever else the entry lies: with probability p of that, the expected utility of a candidate is
 //   p · α + (1 − p) · (α · quality − ttft)   an access
 // so all differences between candidates shrink by 1 − p, and the pool counts as a smaller frequency. p is the share of
-// the entry that the pool holds now, times `pool_certainty`: what it holds now may be gone when the next request comes.
+// the entry that the pool holds now, times the probability that it still does at the next access (pool_residence.h), as
+// of when the entry was used last.
 //
 // Deterministic: the same calls give the same moves. Not thread-safe. Backend and planner must outlive it.
 #pragma once
@@ -30,6 +31,7 @@
 
 #include "placement/placement.h"
 #include "placement/placement_backend.h"
+#include "placement/pool_residence.h"
 #include "placement/step_heap.h"
 
 namespace shale {
@@ -37,7 +39,7 @@ namespace shale {
 struct PlacementOptions {
   double alpha = 1;             // seconds per unit of quality
   double half_life_s = 600;     // of the frequency of accesses; infinite: they are counted and do not decay
-  double pool_certainty = 0.9;  // that what the pool holds now it holds at the next access; [0, 1]
+  double pool_certainty = 0.9;  // at most, that what the pool holds now it holds at the next access; [0, 1]
   // Seconds that requests lose by a byte that rises to a faster tier, and by what makes way for it: a promotion has to
   // save more, over the time for which an access counts, than it costs at once.
   double move_s_per_byte = 0;
@@ -52,7 +54,8 @@ struct PlacementEvent {
   enum class Kind { kAdd, kUpdate, kRemove, kAccess, kInPool, kPin, kCapacity, kPlace, kSettle, kRelieve, kPromote };
   Kind kind = Kind::kSettle;
   PlacementSlot slot = 0;    // or the tier, of a capacity
-  double value = 0;          // the time, the share in the pool, or 1 for pinned
+  double value = 0;          // the time, or 1 for pinned
+  double share = 0;          // in the pool
   std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at
   PlacedEntry entry = {};    // of kAdd and kUpdate
 };
@@ -70,7 +73,7 @@ class PlacementState {
 
   void access(PlacementSlot slot, double now_s);
   // How much of the entry, [0, 1], the block pool holds.
-  void in_pool(PlacementSlot slot, double share);
+  void in_pool(PlacementSlot slot, double share, double now_s);
   // In use: keeps its place until it is unpinned.
   void pin(PlacementSlot slot, bool pinned);
   // Small changes cost nothing. After one by more than a sixteenth all steps are made again, once.
@@ -108,6 +111,7 @@ class PlacementState {
     PlacedEntry entry;  // its frequency is weight × the share of accesses that miss the pool
     double weight = 0;  // accesses, as counted at epoch_s_
     double pool_share = 0;
+    double held = 0;  // with this probability the pool answers the next access
     bool live = false;
     bool noted = false;  // while net moves are gathered
   };
@@ -154,12 +158,14 @@ class PlacementState {
   std::uint64_t free_bytes(std::uint32_t tier) const;
   double scale(double now_s) const;
   double advance(double now_s);
+  double accesses_per_s(PlacementSlot slot) const;
 
   // placement_state.cc: books
   std::uint64_t copy_bytes(PlacementSlot slot) const;
   void count(PlacementSlot slot);
   void uncount(PlacementSlot slot);
   void weigh(PlacementSlot slot);
+  void expect_held(PlacementSlot slot);
   void renew(PlacementSlot slot);
   void shift(PlacementSlot slot, std::uint32_t to);
   void undo(std::size_t logged);
@@ -204,8 +210,10 @@ class PlacementState {
   std::size_t live_ = 0;
   std::uint64_t version_ = 0;  // the last one given
   std::uint64_t changes_ = 0;  // so far; what was tried and taken back is none
-  double epoch_s_ = 0, now_s_ = 0;
-  bool started_ = false;  // epoch_s_ is the first moment seen
+  double epoch_s_ = 0, now_s_ = 0, began_s_ = 0;
+  bool started_ = false;  // began_s_ is the first moment seen
+  PoolResidence residence_;
+  double weighed_with_s_ = 0;  // its characteristic time when all entries were weighed last
 
   std::vector<std::uint64_t> used_;  // by tier
   std::uint64_t copied_ = 0;         // full copies on a bounded lowest tier

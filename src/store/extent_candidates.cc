@@ -88,7 +88,7 @@ std::uint64_t ExtentPlacer::estimated_bytes(std::uint32_t method, double keep, c
   return bytes += bytes_at_rest(manifest + (ranked ? TierMap::bytes_of(heads, tokens) : 0));
 }
 
-std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const std::optional<ExtentId>& only) {
+std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const std::optional<New>& fresh) {
   const auto& quality_of = core_.options.placement.quality;
   const Extent& any = core_.index.at(group.members.front());
   const Extent* exact = nullptr;
@@ -99,13 +99,14 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
   for (const ExtentId id : group.members) {
     const Extent& extent = core_.index.at(id);
     const Form form{number_of(extent), grid_keep(extent.keep), extent.quality, extent.bytes};
-    if ((only == id || extent.tiers != 0) && !known(form.method, form.keep)) forms.push_back(form);
-    if (extent.exact && extent.tiers != 0 && extent.damaged == 0) exact = &extent;
+    const bool is_new = fresh && fresh->id == id, there = extent.tiers != 0;
+    if ((is_new || there) && !known(form.method, form.keep)) forms.push_back(form);
+    if (extent.exact && extent.damaged == 0 && (is_new || there)) exact = &extent;
   }
   // What is pinned stays what it is.
   const double wall = core_.wall_s();
   const bool pinned = std::ranges::any_of(group.members, [&](ExtentId id) { return core_.index.at(id).pinned(wall); });
-  if (only || pinned || !quality_of) return forms;
+  if ((fresh && !fresh->may_become) || pinned || !quality_of) return forms;
   const std::size_t there = forms.size();
   for (std::uint32_t method = 1; method < methods_.size(); ++method) {
     const bool ranked = !methods_[method].scorer.empty();
@@ -123,7 +124,7 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
   return forms;
 }
 
-PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<ExtentId>& only) {
+PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<New>& fresh) {
   const StorePlacement& options = core_.options.placement;
   const double wall = core_.wall_s(), now = core_.clock.now_s();
   const Variant current = (group.wanted ? group.wanted : present(group)).value_or(Variant());
@@ -151,7 +152,7 @@ PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<ExtentId
                                ? options.recompute_s(any.blocks * block_tokens, any.first_block * block_tokens)
                                : kDearSecondsPerBlock * any.blocks;
   const double recompute_s = recompute > 0 ? recompute : unknown_s;
-  const std::vector<Form> forms = this->forms(group, only);
+  const std::vector<Form> forms = this->forms(group, fresh);
   placed.candidates.reserve(forms.size() * (lowest + 1) + 1);  // one in memory for every extent: no slack
   const auto add = [&](const Form& form, std::uint32_t tier) {
     const double load_s = core_.load_s(methods_[form.method], form.bytes, tier);
@@ -171,7 +172,9 @@ PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<ExtentId
           current.tier == tier && current.method == form.method && same_keep(current.keep, form.keep);
       const bool stays = current.tier == tier && current.method == form.method;
       if (!is_current && core_.tiers[tier].tier().read_only()) continue;
-      if (!is_current && !only && tier == lowest && !press_lowest && form.method != kFullMethod && !stays) continue;
+      const bool asked_for = fresh && !fresh->may_become;
+      const bool may_lie = tier < lowest || press_lowest || form.method == kFullMethod || asked_for;
+      if (!is_current && !may_lie && !stays) continue;
       if (is_current) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
       add(form, tier);
     }

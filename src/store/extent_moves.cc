@@ -12,7 +12,8 @@ constexpr double kQuietS = 5;  // after a move that could not be made
 
 // To a faster tier, or back from a lossy form.
 bool rises(const Variant& from, const Variant& to) {
-  return to.tier != kDropped && (to.tier < from.tier || (from.method != kFullMethod && to.method == kFullMethod));
+  return from.tier != kDropped && to.tier != kDropped &&
+         (to.tier < from.tier || (from.method != kFullMethod && to.method == kFullMethod));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ void ExtentPlacer::access(ExtentId id) {
 void ExtentPlacer::in_pool(ExtentId id, double share) {
   const GroupId group = core_.index.at(id).group;
   if (group == kNoGroup || !groups_[group].slot) return;
-  state_->in_pool(*groups_[group].slot, share);
+  state_->in_pool(*groups_[group].slot, share, core_.clock.now_s());
   more_ = true;
 }
 
@@ -230,22 +230,23 @@ std::uint32_t ExtentPlacer::promotions_now() const {
 
 Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s()); }
 
-std::uint32_t ExtentPlacer::place_new(ExtentId id) {
+Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   const GroupId number = join(id);
   Group& group = groups_[number];
   const std::uint64_t bytes = core_.index.at(id).bytes;
+  const Variant itself{number_of(core_.index.at(id)), grid_keep(core_.index.at(id).keep), kDropped};
   const bool beside = group.wanted || present(group);
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     if (core_.tiers[t].tier().read_only()) continue;
     if (core_.has_room(t, bytes)) {
-      if (beside) return t;
+      if (beside) return {itself.method, itself.keep, t};
     } else {
       remove_spares(t);
     }
   }
-  if (group.wanted) return kDropped;
+  if (group.wanted) return itself;
   note_capacities();
-  PlacedEntry entry = offer(group, id);
+  PlacedEntry entry = offer(group, New{id, may_become});
   if (group.slot) {
     state_->update(*group.slot, std::move(entry));
   } else {
@@ -256,14 +257,25 @@ std::uint32_t ExtentPlacer::place_new(ExtentId id) {
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);
   drop_copies();
-  if (placed.tier == kDropped || placed.method != number_of(core_.index.at(id))) {
+  if (placed.tier == kDropped || (placed.method != itself.method && !may_become)) {
     queue(number);  // to where it was
-    return kDropped;
+    return itself;
   }
   group.wanted = Variant{placed.method, placed.keep, placed.tier};
   state_->pin(*group.slot, true);
-  return placed.tier;
+  return *group.wanted;
 }
+
+void ExtentPlacer::become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs) {
+  const GroupId number = core_.index.at(id).group;
+  Group& group = groups_[number];
+  group.from = {};
+  group.job = true;
+  ++moving_;
+  core_.add_job(make_become_job(core_, number, *group.wanted, id, std::move(blobs)));
+}
+
+bool ExtentPlacer::becoming(ExtentId id) const { return groups_[core_.index.at(id).group].job; }
 
 void ExtentPlacer::written(ExtentId id) {
   const GroupId number = join(id);

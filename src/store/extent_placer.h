@@ -27,6 +27,7 @@ namespace shale {
 
 class StoreCore;
 class StoreJob;
+struct ExtentBlobs;
 
 using GroupId = std::uint32_t;
 
@@ -51,10 +52,14 @@ class ExtentPlacer final : public PlacementBackend {
   void forget(ExtentId id);
   void access(ExtentId id);
   void in_pool(ExtentId id, double share);
-  // Where a new extent of the group goes, which is about to be written; kDropped: others are worth more. The group
-  // keeps its place until written() says how it ended.
-  std::uint32_t place_new(ExtentId id);
+  // Where a new extent of the group goes, which is about to be written, and as what: another variant than itself only
+  // where it `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it
+  // ended.
+  Variant place_new(ExtentId id, bool may_become);
   void written(ExtentId id);
+  // What place_new() said that the extent becomes is made of its blobs, and written in its stead.
+  void become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs);
+  bool becoming(ExtentId id) const;
 
   // A round: looks again at what has changed, makes room and promotes a few. True where there is more to do at once.
   bool settle();
@@ -74,6 +79,8 @@ class ExtentPlacer final : public PlacementBackend {
   std::optional<ExtentId> exact(GroupId group) const { return holder(group, kFullMethod, 1); }
   // A job has ended. Where the group is now as the variant says, what it gives up is removed.
   void finish(GroupId group, const Variant& made, bool done);
+  // Whether there is no other job.
+  bool moves_alone() const { return moving_ == 1; }
   // Whether what the group would give up is being read.
   bool being_read(GroupId group, const Variant& made) const;
   // Removes what the group gives up on the variant's own tier, or everywhere, whose bytes a job has in hand. True where
@@ -119,8 +126,13 @@ class ExtentPlacer final : public PlacementBackend {
   bool measured(const Extent& extent) const;
 
   // extent_candidates.cc
-  PlacedEntry offer(const Group& group, const std::optional<ExtentId>& only);
-  std::vector<Form> forms(const Group& group, const std::optional<ExtentId>& only);
+  // An extent that is about to be written, and whether others may be made of it at once.
+  struct New {
+    ExtentId id;
+    bool may_become;
+  };
+  PlacedEntry offer(const Group& group, const std::optional<New>& fresh);
+  std::vector<Form> forms(const Group& group, const std::optional<New>& fresh);
   std::optional<Variant> present(const Group& group) const;
   bool can_become(const Extent& exact, std::uint32_t method) const;
   std::uint32_t number_of(const Extent& extent);
@@ -150,6 +162,9 @@ class ExtentPlacer final : public PlacementBackend {
 
 // A copy, or an encoding by another method, of what the group has, then the rest goes.
 std::shared_ptr<StoreJob> make_place_job(StoreCore& core, GroupId group, const Variant& to);
+// An encoding by another method of an exact extent that lies nowhere yet.
+std::shared_ptr<StoreJob> make_become_job(StoreCore& core, GroupId group, const Variant& to, ExtentId exact,
+                                          std::shared_ptr<const ExtentBlobs> blobs);
 // Importance tiers beyond the variant's keep are deleted where the extent lies.
 std::shared_ptr<StoreJob> make_trim_job(StoreCore& core, GroupId group, ExtentId id, const Variant& to);
 

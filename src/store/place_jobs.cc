@@ -16,6 +16,15 @@ class PlaceJob final : public StoreJob {
   PlaceJob(StoreCore& core, GroupId group, const Variant& to)
       : core_(core), group_(group), to_(to), method_(core.placer.method(to.method)), since_s_(core.clock.now_s()) {}
 
+  // Of an exact extent that lies nowhere yet.
+  PlaceJob(StoreCore& core, GroupId group, const Variant& to, ExtentId exact, std::shared_ptr<const ExtentBlobs> blobs)
+      : PlaceJob(core, group, to) {
+    in_hand_ = true;
+    from_ = to.tier;
+    blobs_ = std::move(blobs);
+    take(exact);
+  }
+
   Progress step(Executor& executor) override {
     if (core_.closing() && phase_ != Phase::kWrite) return end(false);
     switch (phase_) {
@@ -41,6 +50,14 @@ class PlaceJob final : public StoreJob {
 
  private:
   enum class Phase { kStart, kRead, kDecode, kRank, kEncode, kBegin, kWrite, kCut };
+
+  // With the mutex held.
+  void take(ExtentId source) {
+    source_ = source;
+    core_.use(source);
+    facts_ = core_.index.facts(source);
+    realm_ = core_.index.at(source).realm;
+  }
 
   Progress go_on(Phase next) {
     phase_ = next;
@@ -69,6 +86,11 @@ class PlaceJob final : public StoreJob {
 
   Progress start() {
     std::unique_lock lock(core_.mutex);
+    if (in_hand_) {
+      share_ = core_.staging.take(2 * facts_.bytes, core_.placer.moves_alone());  // decoded and encoded
+      lock.unlock();
+      return share_ ? use_read() : Progress::kWaiting;
+    }
     if (to_.tier == kDropped) return go_on(Phase::kCut);
     const auto same = core_.placer.holder(group_, to_.method, to_.keep);
     if (same && core_.index.at(*same).on(to_.tier)) return go_on(Phase::kCut);
@@ -82,11 +104,8 @@ class PlaceJob final : public StoreJob {
     const std::uint64_t needed = as_is_ ? extent.bytes : 3 * extent.bytes;  // read, decoded and encoded
     share_ = core_.staging.take(needed, core_.staging.used() == 0);
     if (!share_) return Progress::kWaiting;
-    source_ = source;
-    core_.use(*source);
+    take(*source);
     from_ = extent.fastest_tier();
-    facts_ = core_.index.facts(*source);
-    realm_ = extent.realm;
     const double keep = as_is_ ? to_.keep : 1;
     reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0], keep);
     return go_on(Phase::kRead);
@@ -97,6 +116,10 @@ class PlaceJob final : public StoreJob {
     auto blobs = reader_->finish();
     if (!blobs) return lose(blobs.error());
     blobs_ = std::move(*blobs);
+    return use_read();
+  }
+
+  Progress use_read() {
     auto manifest = ExtentManifest::parse(blobs_->manifest->bytes());
     if (!manifest) return lose(manifest.error());
     manifest_ = std::move(*manifest);
@@ -119,6 +142,7 @@ class PlaceJob final : public StoreJob {
 
   // What was read is not as it was written, or not there.
   Progress lose(const Error& error) {
+    if (in_hand_) return end(false);
     Hash128 name;
     {
       const std::lock_guard lock(core_.mutex);
@@ -244,7 +268,7 @@ class PlaceJob final : public StoreJob {
     core_.use(source);
     let_go();
     if (goes && core_.index.at(source).on(from_) && !core_.has_room(from_, 0)) core_.remove_from(source, from_);
-    if (core_.index.at(source).tiers == 0) ++core_.counts.dropped_extents;
+    if (core_.index.at(source).tiers == 0 && !in_hand_) ++core_.counts.dropped_extents;
     core_.unuse(source);
     lock.unlock();
     return end(false);
@@ -276,7 +300,7 @@ class PlaceJob final : public StoreJob {
 
   void stored() {
     core_.tiers[to_.tier].counts.bytes_written += facts_.bytes;
-    const bool removed = !made_way_ && core_.index.at(*source_).tiers == 0;  // meanwhile, by somebody
+    const bool removed = !in_hand_ && !made_way_ && core_.index.at(*source_).tiers == 0;  // meanwhile, by somebody
     if (const auto& quality = core_.options.placement.quality; quality && !facts_.exact) {
       facts_.quality = static_cast<float>(quality(facts_.run, method_, to_.keep).value_or(0));
     }
@@ -306,7 +330,7 @@ class PlaceJob final : public StoreJob {
   const Method method_;
   Phase phase_ = Phase::kStart;
   double since_s_;  // when the phase began
-  bool as_is_ = false, waited_for_room_ = false, made_way_ = false;
+  bool in_hand_ = false, as_is_ = false, waited_for_room_ = false, made_way_ = false;
   std::optional<ExtentId> source_;  // used until it has been read and its copy written
   std::uint32_t from_ = 0;
   std::uint64_t lent_ = 0;  // of the room that the source takes there
@@ -331,6 +355,11 @@ class PlaceJob final : public StoreJob {
 
 std::shared_ptr<StoreJob> make_place_job(StoreCore& core, GroupId group, const Variant& to) {
   return std::make_shared<PlaceJob>(core, group, to);
+}
+
+std::shared_ptr<StoreJob> make_become_job(StoreCore& core, GroupId group, const Variant& to, ExtentId exact,
+                                          std::shared_ptr<const ExtentBlobs> blobs) {
+  return std::make_shared<PlaceJob>(core, group, to, exact, std::move(blobs));
 }
 
 }  // namespace shale

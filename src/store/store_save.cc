@@ -1,7 +1,6 @@
 #include "store/store_save.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 namespace shale {
@@ -12,40 +11,6 @@ using Type = IndexRecord::Type;
 constexpr std::size_t kWritingMax = 4;  // extents of a save, so that encoding and writing overlap
 
 }  // namespace
-
-void StoreSave::State::set_released() {
-  {
-    const std::lock_guard lock(mutex);
-    released = true;
-  }
-  changed.notify_all();
-  core.signal();
-}
-
-void StoreSave::State::set_done(Status with) {
-  {
-    const std::lock_guard lock(mutex);
-    released = done = true;
-    status = std::move(with);
-  }
-  changed.notify_all();
-  core.signal();
-}
-
-template <class Reached>
-void StoreSave::State::wait_until(const Reached& reached) {
-  InlineExecutor executor;
-  std::unique_lock lock(mutex);
-  while (!reached()) {
-    if (core.options.threads > 0) {
-      changed.wait_for(lock, std::chrono::milliseconds(10));
-      continue;
-    }
-    lock.unlock();
-    if (!core.work(executor, 1e-3)) core.clock.sleep_until_s(core.clock.now_s() + 1e-4);
-    lock.lock();
-  }
-}
 
 SaveJob::SaveJob(StoreCore& core, Plan plan, std::shared_ptr<StoreSave::State> handle)
     : core_(core), plan_(std::move(plan)), handle_(std::move(handle)) {
@@ -87,11 +52,11 @@ void SaveJob::give_up(Status status) {
     encoder_.reset();
   }
   encoder_share_ = {};
-  if (status.error().code != ErrorCode::kCancelled) {
+  {
     const std::lock_guard lock(core_.mutex);
-    core_.counts.extents_failed += plan_.pieces.size() - next_;
+    if (status.error().code != ErrorCode::kCancelled) core_.counts.extents_failed += plan_.pieces.size() - next_;
+    for (; next_ < plan_.pieces.size(); ++next_, ++placed_) forget_saving(plan_.pieces[next_]);
   }
-  for (; next_ < plan_.pieces.size(); ++next_, ++placed_) forget_saving(plan_.pieces[next_]);
   if (status_) status_ = std::move(status);
   handle_->set_released();
   if (placed_ == plan_.pieces.size()) handle_->set_done(status_);
@@ -207,6 +172,7 @@ void SaveJob::finish_encoder() {
 
 // True when it did something.
 bool SaveJob::advance(Writing& writing) {
+  if (writing.becomes) return became(writing);
   if (!writing.writer) return writing.begun ? start_writing(writing) : begin(writing);
   if (!writing.writer->poll()) return false;
   const Status status = writing.writer->status();
@@ -247,7 +213,14 @@ bool SaveJob::begin(Writing& writing) {
       stored(writing, std::move(lock));
       return true;
     }
-    writing.tier = core_.placer.place_new(*writing.id);
+    const bool may_become = plan_.hints.method.is_full() && !plan_.hints.pin;
+    const Variant placed = core_.placer.place_new(*writing.id, may_become);
+    writing.tier = placed.tier;
+    if (writing.tier != kDropped && writing.facts.exact && placed.method != kFullMethod) {
+      core_.placer.become(*writing.id, writing.blobs);
+      writing.becomes = placed;
+      return true;
+    }
     // A form that was asked for lies beside what has the blocks' place, until room is short.
     if (writing.tier == kDropped && !writing.facts.exact) writing.tier = core_.tier_count() - 1;
     if (writing.tier == kDropped) {
@@ -282,6 +255,24 @@ bool SaveJob::begin(Writing& writing) {
   return true;
 }
 
+// What it was to become lies there; where that failed, it is tried as it is on the next tier.
+bool SaveJob::became(Writing& writing) {
+  std::unique_lock lock(core_.mutex);
+  if (core_.placer.becoming(*writing.id)) return false;
+  const Variant made = *std::exchange(writing.becomes, std::nullopt);
+  const bool there = core_.placer.holder(core_.index.at(*writing.id).group, made.method, made.keep).has_value();
+  writing.became = there;
+  if (there) note_stored(writing);
+  lock.unlock();
+  if (!there) {
+    failed(writing, fail(ErrorCode::kFull, "no tier has room for {} bytes more", writing.facts.bytes));
+  } else {
+    count_placed();
+    begin_replica(writing);
+  }
+  return true;
+}
+
 bool SaveJob::start_writing(Writing& writing) {
   if (!core_.flushed(writing.tier, writing.logged)) return false;
   writing.writer = std::make_unique<ExtentWriter>(core_.tiers[writing.tier].tier(), writing.blobs);
@@ -290,17 +281,25 @@ bool SaveJob::start_writing(Writing& writing) {
 
 // The extent lies on the tier: still, or since just now.
 void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
-  const Plan::Piece& piece = writing.piece;
-  const bool first = !std::exchange(writing.stored, true);
+  const bool first = !writing.stored;
   const ExtentId id = *writing.id;
-  const bool removed = !first && core_.index.at(id).tiers == 0;  // while this copy was being written
+  const bool removed = !first && !writing.became && core_.index.at(id).tiers == 0;  // while this copy was being written
   core_.set_on(id, writing.tier);
   core_.log_stored(id, writing.tier);
   core_.placer.written(id);
-  if (first) {
-    if (plan_.hints.pin) core_.pin(id, true);
-    core_.tenant(plan_.hints.tenant).counts.blocks_saved += piece.blocks;
-  }
+  if (first && plan_.hints.pin) core_.pin(id, true);
+  note_stored(writing);
+  if (removed) core_.remove_from(id, writing.tier);
+  lock.unlock();
+  writing.over = !first;
+  if (!first) return;
+  count_placed();
+  begin_replica(writing);
+}
+
+// With the mutex held: the blocks lie on the tier.
+void SaveJob::note_stored(Writing& writing) {
+  const Plan::Piece& piece = writing.piece;
   const auto keys = std::span(plan_.keys).subspan(piece.first_block, piece.blocks);
   core_.events.push({StoreEvent::Kind::kStored,
                      writing.tier,
@@ -308,13 +307,13 @@ void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
                      piece.first_block > 0 ? plan_.keys[piece.first_block - 1] : BlockKey{},
                      {keys.begin(), keys.end()},
                      core_.options.geometry.block_tokens});
-  if (removed) core_.remove_from(id, writing.tier);
-  lock.unlock();
-  writing.over = !first;
-  if (!first) return;
+  if (std::exchange(writing.stored, true)) return;
+  core_.tenant(plan_.hints.tenant).counts.blocks_saved += piece.blocks;
   forget_saving(piece);
+}
+
+void SaveJob::count_placed() {
   if (++placed_ == plan_.pieces.size()) handle_->set_done(status_);
-  begin_replica(writing);
 }
 
 // Another copy on the lowest tier while it has room: what outlives this process, and what others see.
@@ -342,56 +341,21 @@ void SaveJob::failed(Writing& writing, Status status) {
     return;
   }
   writing.over = true;
-  if (writing.id) {
-    const std::lock_guard lock(core_.mutex);
-    core_.placer.written(*writing.id);
-  }
   if (status_) status_ = std::move(status);
-  forget_saving(writing.piece);
   {
     const std::lock_guard lock(core_.mutex);
+    if (writing.id) core_.placer.written(*writing.id);
+    forget_saving(writing.piece);
     ++core_.counts.extents_failed;
   }
-  if (++placed_ == plan_.pieces.size()) handle_->set_done(status_);
+  count_placed();
 }
 
+// With the mutex held.
 void SaveJob::forget_saving(const Plan::Piece& piece) {
-  const std::lock_guard lock(core_.mutex);
   for (std::uint32_t b = 0; b < piece.blocks; b += core_.chunk_blocks()) {
     core_.saving.erase(plan_.tag(piece.first_block + b));
   }
 }
-
-StoreSave::StoreSave(std::shared_ptr<State> state) : state_(std::move(state)) {}
-StoreSave::~StoreSave() { cancel(); }
-
-bool StoreSave::released() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->released || state_->cancelled;
-}
-
-bool StoreSave::done() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
-}
-
-Status StoreSave::wait_released() {
-  state_->wait_until([this] { return state_->released || state_->cancelled; });
-  const std::lock_guard lock(state_->mutex);
-  return state_->status;
-}
-
-Status StoreSave::wait() {
-  state_->wait_until([this] { return state_->done; });
-  const std::lock_guard lock(state_->mutex);
-  return state_->status;
-}
-
-void StoreSave::cancel() {
-  const std::lock_guard reading(state_->view_mutex);
-  state_->cancelled = true;
-}
-
-std::uint32_t StoreSave::shared_blocks() const { return state_->shared_blocks; }
 
 }  // namespace shale

@@ -66,9 +66,11 @@ class SaveJob final : public StoreJob {
     double since_s = 0;  // when it began to wait for room
     unsigned refusals = 0;
     std::unique_ptr<ExtentWriter> writer;
-    std::optional<ExtentId> id;  // used until it is over
-    bool stored = false;         // on the first tier
-    bool begun = false;          // logged, as the so-many-th record of the tier
+    std::optional<ExtentId> id;           // used until it is over
+    bool stored = false;                  // on the first tier
+    std::optional<Variant> becomes = {};  // what is being made of it, to lie there instead
+    bool became = false;                  // and does
+    bool begun = false;                   // logged, as the so-many-th record of the tier
     std::uint64_t logged = 0;
     bool over = false;
   };
@@ -79,8 +81,11 @@ class SaveJob final : public StoreJob {
   void finish_encoder();
   bool advance(Writing& writing);
   bool begin(Writing& writing);
+  bool became(Writing& writing);
   bool start_writing(Writing& writing);
   void stored(Writing& writing, std::unique_lock<std::mutex> lock);
+  void note_stored(Writing& writing);
+  void count_placed();
   void begin_replica(Writing& writing);
   void failed(Writing& writing, Status status);
   void forget_saving(const Plan::Piece& piece);

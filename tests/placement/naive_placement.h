@@ -27,16 +27,18 @@ class NaivePlacement {
       problem_.entries.resize(slot + 1);
       live_.resize(slot + 1);
       shares_.resize(slot + 1);
+      held_.resize(slot + 1);
       frequencies_.resize(slot + 1);
     }
     problem_.entries[slot] = entry;
     live_[slot] = true;
-    shares_[slot] = 0;
+    shares_[slot] = held_[slot] = 0;
     frequencies_[slot] = entry.frequency;
     weigh(slot);
   }
   void remove(std::size_t slot) { live_[slot] = false; }
   void pass(double seconds) {
+    seen_s_ += seconds;
     for (std::size_t slot = 0; slot < live_.size(); ++slot) {
       frequencies_[slot] *= std::exp2(-seconds / options_.half_life_s);
       weigh(slot);
@@ -46,11 +48,25 @@ class NaivePlacement {
     frequencies_[slot] += 1;
     entry(slot).last_access_s = now_s;
     ++entry(slot).accesses;
+    expect_held(slot);
     weigh(slot);
   }
-  void in_pool(std::size_t slot, double share) {
+  void in_pool(std::size_t slot, double share, double now_s) {
+    if (share == shares_[slot]) return;
+    const bool evicted = share < shares_[slot];
     shares_[slot] = share;
+    expect_held(slot);
     weigh(slot);
+    if (!evicted) return;
+    residence_.evicted(std::max(0.0, now_s - entry(slot).last_access_s));
+    const double now = residence_.characteristic_s();
+    if (now < 1.25 * weighed_with_s_ && weighed_with_s_ < 1.25 * now) return;
+    weighed_with_s_ = now;
+    for (std::size_t other = 0; other < live_.size(); ++other) {
+      if (!live_[other]) continue;
+      expect_held(other);
+      weigh(other);
+    }
   }
 
   std::uint64_t used(std::uint32_t tier) const {
@@ -96,8 +112,11 @@ class NaivePlacement {
   }
 
  private:
-  void weigh(std::size_t slot) {
-    entry(slot).frequency = frequencies_[slot] * (1 - options_.pool_certainty * shares_[slot]);
+  void weigh(std::size_t slot) { entry(slot).frequency = frequencies_[slot] * (1 - held_[slot]); }
+  void expect_held(std::size_t slot) {
+    const double window_s = options_.half_life_s / std::log(2) * (1 - std::exp2(-seen_s_ / options_.half_life_s));
+    const double again = residence_.held_at_next_access(frequencies_[slot] / window_s);
+    held_[slot] = shares_[slot] == 0 ? 0 : shares_[slot] * std::min(options_.pool_certainty, again);
   }
 
   bool pays(std::size_t slot, const Promotion& step) const {
@@ -136,7 +155,9 @@ class NaivePlacement {
   PlacementOptions options_;
   Problem problem_;
   std::vector<bool> live_;
-  std::vector<double> shares_, frequencies_;
+  std::vector<double> shares_, held_, frequencies_;
+  PoolResidence residence_;
+  double seen_s_ = 0, weighed_with_s_ = 0;
 };
 
 }  // namespace shale::testing

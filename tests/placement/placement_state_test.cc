@@ -80,8 +80,8 @@ class Traffic {
         return false;
       case 4: {
         const double share = static_cast<double>(random_() % 3) / 2;
-        state_.in_pool(slot, share);
-        naive_.in_pool(slot, share);
+        state_.in_pool(slot, share, now_s_);
+        naive_.in_pool(slot, share, now_s_);
         return false;
       }
       case 5: {
@@ -249,11 +249,11 @@ TEST_F(PlacementStateTest, MemoryHoldsWhatThePoolDoesNot) {
   s.place(rare);
   s.settle();
   EXPECT_EQ(s.placed(often).tier, 0u);
-  s.in_pool(often, 1);
+  s.in_pool(often, 1, 0);
   s.settle();
   EXPECT_EQ(s.placed(rare).tier, 0u);
   EXPECT_EQ(s.placed(often).tier, 1u) << "kept, for the pool may lose it";
-  s.in_pool(often, 0);
+  s.in_pool(often, 0, 0);
   s.settle();
   EXPECT_EQ(s.placed(often).tier, 0u);
 }
@@ -261,12 +261,35 @@ TEST_F(PlacementStateTest, MemoryHoldsWhatThePoolDoesNot) {
 TEST_F(PlacementStateTest, ThePoolCountsAsAccessesThatMissIt) {
   PlacementState s = state({{100}}, {.half_life_s = 10, .pool_certainty = 0.8});
   const PlacementSlot slot = s.add(whole(100, 4), 0);
-  s.in_pool(slot, 0.5);
+  s.in_pool(slot, 0.5, 0);
   EXPECT_DOUBLE_EQ(s.problem(0).entries[0].frequency, 4 * (1 - 0.8 * 0.5));
   s.access(slot, 10);
   EXPECT_DOUBLE_EQ(s.problem(20).entries[0].frequency, (4.0 / 4 + 1.0 / 2) * (1 - 0.8 * 0.5));
   EXPECT_EQ(s.entry(slot).accesses, 2u);
   EXPECT_EQ(s.entry(slot).last_access_s, 10);
+}
+
+// Of two entries in the pool, the one that is asked for more often than the pool forgets is answered by it.
+TEST_F(PlacementStateTest, WhatThePoolForgetsBeforeItIsAskedForAgainCountsAlmostInFull) {
+  PlacementState s = state({{100}, {kAny}}, {.half_life_s = 1000, .pool_certainty = 1});
+  const PlacementSlot often = s.add(whole(100, 0), 0), rare = s.add(whole(100, 0), 0), gone = s.add(whole(100, 0), 0);
+  for (int second = 1; second <= 1000; ++second) {
+    s.access(often, second);
+    if (second % 100 == 0) s.access(rare, second);
+  }
+  s.in_pool(often, 1, 1000);
+  s.in_pool(rare, 1, 1000);
+  const auto missed = [&](PlacementSlot slot) {
+    const double all = slot == often ? 1000 : 10;
+    return s.problem(1000).entries[slot].frequency / all * 1000 * std::numbers::ln2 / 500;
+  };
+  EXPECT_NEAR(missed(rare), 0, 1e-9) << "nothing was ever evicted";
+  s.access(gone, 1000);
+  s.in_pool(gone, 1, 1000);
+  s.in_pool(gone, 0, 1010);
+  const double decayed = std::exp2(-10.0 / 1000);
+  EXPECT_NEAR(missed(often), std::exp(-10.0 * decayed), 0.05);
+  EXPECT_NEAR(missed(rare), std::exp(-10.0 / 100), 0.05);
 }
 
 TEST_F(PlacementStateTest, ARoundLooksAtSoManyPromotionsOnly) {

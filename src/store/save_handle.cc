@@ -1,0 +1,75 @@
+// What a caller holds of a save.
+#include <chrono>
+#include <utility>
+
+#include "store/store_save.h"
+
+namespace shale {
+
+void StoreSave::State::set_released() {
+  {
+    const std::lock_guard lock(mutex);
+    released = true;
+  }
+  changed.notify_all();
+  core.signal();
+}
+
+void StoreSave::State::set_done(Status with) {
+  {
+    const std::lock_guard lock(mutex);
+    released = done = true;
+    status = std::move(with);
+  }
+  changed.notify_all();
+  core.signal();
+}
+
+template <class Reached>
+void StoreSave::State::wait_until(const Reached& reached) {
+  InlineExecutor executor;
+  std::unique_lock lock(mutex);
+  while (!reached()) {
+    if (core.options.threads > 0) {
+      changed.wait_for(lock, std::chrono::milliseconds(10));
+      continue;
+    }
+    lock.unlock();
+    if (!core.work(executor, 1e-3)) core.clock.sleep_until_s(core.clock.now_s() + 1e-4);
+    lock.lock();
+  }
+}
+
+StoreSave::StoreSave(std::shared_ptr<State> state) : state_(std::move(state)) {}
+StoreSave::~StoreSave() { cancel(); }
+
+bool StoreSave::released() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->released || state_->cancelled;
+}
+
+bool StoreSave::done() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->done;
+}
+
+Status StoreSave::wait_released() {
+  state_->wait_until([this] { return state_->released || state_->cancelled; });
+  const std::lock_guard lock(state_->mutex);
+  return state_->status;
+}
+
+Status StoreSave::wait() {
+  state_->wait_until([this] { return state_->done; });
+  const std::lock_guard lock(state_->mutex);
+  return state_->status;
+}
+
+void StoreSave::cancel() {
+  const std::lock_guard reading(state_->view_mutex);
+  state_->cancelled = true;
+}
+
+std::uint32_t StoreSave::shared_blocks() const { return state_->shared_blocks; }
+
+}  // namespace shale
