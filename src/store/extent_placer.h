@@ -79,8 +79,6 @@ class ExtentPlacer final : public PlacementBackend {
   std::optional<ExtentId> exact(GroupId group) const { return holder(group, kFullMethod, 1); }
   // A job has ended. Where the group is now as the variant says, what it gives up is removed.
   void finish(GroupId group, const Variant& made, bool done);
-  // Whether there is no other job.
-  bool moves_alone() const { return moving_ == 1; }
   // Whether what the group would give up is being read.
   bool being_read(GroupId group, const Variant& made) const;
   // Removes what the group gives up on the variant's own tier, or everywhere, whose bytes a job has in hand. True where

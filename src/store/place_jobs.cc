@@ -80,6 +80,7 @@ class PlaceJob final : public StoreJob {
     return Progress::kDone;
   }
   void let_go() {
+    core_.becoming -= std::exchange(becoming_, false);
     if (lent_ > 0) core_.tiers[from_].tier().count_others(static_cast<std::int64_t>(std::exchange(lent_, 0)));
     if (source_) core_.unuse(*std::exchange(source_, std::nullopt));
   }
@@ -87,9 +88,13 @@ class PlaceJob final : public StoreJob {
   Progress start() {
     std::unique_lock lock(core_.mutex);
     if (in_hand_) {
-      share_ = core_.staging.take(2 * facts_.bytes, core_.placer.moves_alone());  // decoded and encoded
+      // Decoded and encoded; beside what the save holds until then, so that one of these always goes on.
+      share_ = core_.staging.take(2 * facts_.bytes, core_.becoming == 0);
+      if (!share_) return Progress::kWaiting;
+      becoming_ = true;
+      ++core_.becoming;
       lock.unlock();
-      return share_ ? use_read() : Progress::kWaiting;
+      return use_read();
     }
     if (to_.tier == kDropped) return go_on(Phase::kCut);
     const auto same = core_.placer.holder(group_, to_.method, to_.keep);
@@ -329,8 +334,9 @@ class PlaceJob final : public StoreJob {
   const Variant to_;
   const Method method_;
   Phase phase_ = Phase::kStart;
-  double since_s_;  // when the phase began
-  bool in_hand_ = false, as_is_ = false, waited_for_room_ = false, made_way_ = false;
+  double since_s_;                           // when the phase began
+  bool in_hand_ = false, becoming_ = false;  // becoming_: counted as such
+  bool as_is_ = false, waited_for_room_ = false, made_way_ = false;
   std::optional<ExtentId> source_;  // used until it has been read and its copy written
   std::uint32_t from_ = 0;
   std::uint64_t lent_ = 0;  // of the room that the source takes there

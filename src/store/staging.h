@@ -26,6 +26,7 @@ class Staging {
       if (staging_) staging_->used_ -= bytes_;
     }
     explicit operator bool() const { return staging_ != nullptr; }
+    std::uint64_t bytes() const { return staging_ ? bytes_ : 0; }
 
    private:
     friend class Staging;

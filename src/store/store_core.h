@@ -184,6 +184,7 @@ class StoreCore {
   // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
   // comes.
   std::priority_queue<std::pair<double, Hash128>, std::vector<std::pair<double, Hash128>>, std::greater<>> expiries;
+  unsigned becoming = 0;  // extents that are being compressed before they lie anywhere
   StoreStats counts = {};
   ExtentPlacer placer{*this};
   std::atomic<double> encode_seconds = 0;  // guarded by nothing, as the next

@@ -316,7 +316,9 @@ void SaveJob::count_placed() {
   if (++placed_ == plan_.pieces.size()) handle_->set_done(status_);
 }
 
-// Another copy on the lowest tier while it has room: what outlives this process, and what others see.
+// Another copy on the lowest tier while it has room: what outlives this process, and what others see. Where that tier
+// takes them more slowly than they come, they hold up nothing else: no more than half of what may be staged waits
+// there.
 void SaveJob::begin_replica(Writing& writing) {
   writing.over = true;
   const std::uint32_t last = core_.tier_count() - 1;
@@ -324,7 +326,8 @@ void SaveJob::begin_replica(Writing& writing) {
     const std::lock_guard lock(core_.mutex);
     TierState& state = core_.tiers[last];
     const bool wanted = last != writing.tier && !state.is_private() && !state.tier().read_only() &&
-                        !core_.index.at(*writing.id).on(last) && core_.has_room(last, writing.facts.bytes);
+                        !core_.index.at(*writing.id).on(last) && core_.has_room(last, writing.facts.bytes) &&
+                        core_.staging.used() - writing.share.bytes() <= core_.staging.bytes_max() / 2;
     if (!wanted || !core_.begin_write(last, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) return;
   }
   writing.over = false;

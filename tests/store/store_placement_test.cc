@@ -97,6 +97,25 @@ TEST_F(StorePlacementTest, WhatIsSavedIsWrittenInTheFormInWhichItWillLie) {
   expect_sound(*store);
 }
 
+// Each save holds bytes that its extent is to be made of, and none waits for another to let go of them.
+TEST_F(StorePlacementTest, ManySavesBecomeSomethingElseAtOnce) {
+  StoreOptions options = with_methods({"int8"});
+  options.staging_bytes = 1 << 10;
+  auto slow = disk_tier(folder_.path() / "disk", clock_);
+  slow.tier = make_throttled_tier(std::move(slow.tier), parse_throttle("1GB/s,100ms").value(), clock_);
+  const auto store = open(tiers_of(memory_tier(clock_, 1200 << 10), std::move(slow)), options);
+  std::vector<Kv> kvs;
+  for (int c = 0; c < 10; ++c) kvs.emplace_back(chain_number(c));
+  std::vector<std::unique_ptr<StoreSave>> saves;
+  for (int c = 0; c < 10; ++c) saves.push_back(store->save(chain_number(c), kvs[c].readable()).value());
+  for (const auto& save : saves) EXPECT_TRUE(save->wait());
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(found(*store, 10), 10 * kBlocks);
+  EXPECT_EQ(store->stats().staged_bytes, 0u);
+  EXPECT_GT(store->stats().encoded_bytes, 10 * small_geometry().bytes(kBlocks * kBlockTokens)) << "some in two forms";
+  expect_sound(*store);
+}
+
 // Where what it becomes cannot be written, it lies as it is on the next tier.
 TEST_F(StorePlacementTest, WhatCannotBeCompressedIsSavedAllTheSame) {
   StoreTier full = memory_tier(clock_, 150 << 10);
