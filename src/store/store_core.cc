@@ -54,7 +54,7 @@ Status StoreCore::open() {
   for (unsigned i = 0; i < options.threads; ++i) threads_.emplace_back([this] { run(); });
   if (has_keeper_) {
     threads_.emplace_back([this] {
-      stand_back(kWriteNice);
+      stand_back(StandBack::kForReads);
       keep();
     });
   }

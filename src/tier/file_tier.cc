@@ -14,8 +14,8 @@ FileTier::FileTier(FileTierOptions options, std::unique_ptr<BlobFiles> files, Fi
       lock_(std::move(lock)),
       buffers_(std::move(buffers)),
       reader_(std::move(reader)),
-      read_threads_(reader_ ? nullptr : std::make_unique<IoThreads>(options_.threads, kReadNice)),
-      write_threads_(std::make_unique<IoThreads>(options_.threads, kWriteNice)) {
+      read_threads_(reader_ ? nullptr : std::make_unique<IoThreads>(options_.threads, StandBack::kForReads)),
+      write_threads_(std::make_unique<IoThreads>(options_.threads, StandBack::kForWrites)) {
   if (options_.counts) count_stored([this] { return files_->total_bytes(); });
 }
 

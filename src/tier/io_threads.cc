@@ -7,15 +7,16 @@
 
 namespace shale {
 
-void stand_back(int nice) {
+void stand_back(StandBack how) {
   const sched_param none{};
-  static_cast<void>(sched_setscheduler(0, SCHED_BATCH, &none));  // 0: of this thread alone, on Linux
-  static_cast<void>(setpriority(PRIO_PROCESS, 0, nice));
+  const int policy = how == StandBack::kForReads ? SCHED_BATCH : SCHED_IDLE;
+  static_cast<void>(sched_setscheduler(0, policy, &none));  // 0: of this thread alone, on Linux
+  static_cast<void>(setpriority(PRIO_PROCESS, 0, 19));
 }
 
-IoThreads::IoThreads(unsigned threads, int nice) {
+IoThreads::IoThreads(unsigned threads, StandBack how) {
   threads_.reserve(threads);
-  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this, nice] { work(nice); });
+  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this, how] { work(how); });
 }
 
 IoThreads::~IoThreads() {
@@ -34,8 +35,8 @@ void IoThreads::run(std::function<void()> job) {
   changed_.notify_one();
 }
 
-void IoThreads::work(int nice) {
-  stand_back(nice);
+void IoThreads::work(StandBack how) {
+  stand_back(how);
   for (;;) {
     std::function<void()> job;
     {

@@ -15,13 +15,17 @@
 namespace shale {
 
 // How far threads stand back from whoever computes on the same cores: a blob that is copied or checked takes a core
-// from a step, whose other threads spin meanwhile, and everybody who decodes waits for that. Nobody waits for a write.
-// A tier has eight threads for each: together they weigh about a quarter, and a tenth, of one that computes.
-inline constexpr int kReadNice = 15, kWriteNice = 19;
+// from a step, whose other threads spin meanwhile, and everybody who decodes waits for that.
+enum class StandBack {
+  // Somebody waits for it: SCHED_BATCH at nice 19. It does not interrupt others when it wakes; the eight threads of a
+  // tier together weigh a tenth of one that computes.
+  kForReads,
+  // Nobody does: SCHED_IDLE, a fiftieth.
+  kForWrites,
+};
 
-// This thread no longer interrupts others when it wakes, and has less of a core that they want too (SCHED_BATCH, nice).
-// Where that is refused, all are alike.
-void stand_back(int nice);
+// Of this thread. Where that is refused, all are alike.
+void stand_back(StandBack how);
 
 // Calls `work`, which returns a Result, where no exception may leave a thread: kIo where memory is lacking.
 template <class Work>
@@ -35,14 +39,14 @@ std::invoke_result_t<Work> no_memory_is_an_error(const Work& work) {
 
 class IoThreads {
  public:
-  IoThreads(unsigned threads, int nice);
+  IoThreads(unsigned threads, StandBack how);
   ~IoThreads();  // runs what is queued, then joins
 
   // Runs `job` on one of the threads; jobs start in order. Must not throw.
   void run(std::function<void()> job);
 
  private:
-  void work(int nice);
+  void work(StandBack how);
 
   std::mutex mutex_;
   std::condition_variable changed_;

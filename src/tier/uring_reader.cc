@@ -56,7 +56,7 @@ class UringReader::Loop {
     }
     ring_ready_ = true;
     thread_ = std::jthread([this] {
-      stand_back(kReadNice);
+      stand_back(StandBack::kForReads);
       run();
     });
     return {};

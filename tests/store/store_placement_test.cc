@@ -5,43 +5,10 @@
 #include <cmath>
 #include <thread>
 
-#include "store/store_fixture.h"
+#include "store/placed_store.h"
 
 namespace shale::testing {
 namespace {
-
-constexpr std::uint32_t kBlocks = 64;               // an extent of 16 chunks, 200 KiB exact and 115 KiB as int8
-constexpr std::uint64_t kRoomForThree = 640 << 10;  // exact ones
-const StoreNeeds kAny = {.exact = false};
-
-std::vector<BlockKey> chain_number(int number) { return chain_of(1000 * (number + 1), kBlocks); }
-
-// Quality as a measurement might have it: int8 loses little, dropping tokens more.
-StoreOptions with_methods(std::initializer_list<const char*> methods) {
-  StoreOptions options = small_options();
-  for (const char* method : methods) options.placement.methods.push_back(Method::parse(method).value());
-  options.placement.quality = [](const Hash128&, const Method& method, double keep) -> std::optional<double> {
-    return (method.quantizer == "none" ? 1.0 : 0.999) - 0.1 * (1 - keep);
-  };
-  return options;
-}
-
-class StorePlacementTest : public StoreTest {
- protected:
-  // One after the other, each where it belongs before the next.
-  static void save_chains(Store& store, int end, const StoreHints& hints = {}, int first = 0) {
-    for (int c = first; c < end; ++c) {
-      const Status saved = save_all(store, chain_number(c), hints);
-      ASSERT_TRUE(saved) << "chain " << c << ": " << saved.error().message;
-      ASSERT_TRUE(store.flush());
-    }
-  }
-  static std::uint32_t found(Store& store, int count, const StoreNeeds& needs = kAny) {
-    std::uint32_t blocks = 0;
-    for (int c = 0; c < count; ++c) blocks += store.lookup(chain_number(c), needs).blocks;
-    return blocks;
-  }
-};
 
 TEST_F(StorePlacementTest, WhatIsFullCompressesBeforeItDrops) {
   const auto store = open(tiers_of(memory_tier(clock_, kRoomForThree)), with_methods({"int8"}));
@@ -66,65 +33,6 @@ TEST_F(StorePlacementTest, WhatIsFullCompressesBeforeItDrops) {
   }
   EXPECT_GT(store->stats().dropped_extents, 0u) << "as int8 there is room for five";
   EXPECT_GE(found(*store, 12), 4 * kBlocks);
-  expect_sound(*store);
-}
-
-// Not exact first and compressed later: the exact bytes are written where a full copy stays, and nowhere else.
-TEST_F(StorePlacementTest, WhatIsSavedIsWrittenInTheFormInWhichItWillLie) {
-  const std::uint64_t room_for_one_int8 = 150 << 10;
-  {
-    const auto store = open(tiers_of(memory_tier(clock_, room_for_one_int8)), with_methods({"int8"}));
-    save_chains(*store, 1);
-    const std::vector<StoreExtent> extents = store->inspect(chain_number(0));
-    ASSERT_EQ(extents.size(), 1u);
-    EXPECT_FALSE(extents.front().exact);
-    EXPECT_EQ(store->stats().tiers[0].bytes_written, store->stats().tiers[0].bytes);
-    EXPECT_EQ(found(*store, 1), kBlocks);
-    expect_sound(*store);
-  }
-  auto slow = disk_tier(folder_.path() / "disk", clock_);
-  slow.tier = make_throttled_tier(std::move(slow.tier), parse_throttle("1GB/s,100ms").value(), clock_);
-  const auto store = open(tiers_of(memory_tier(clock_, room_for_one_int8), std::move(slow)), with_methods({"int8"}));
-  save_chains(*store, 1);
-  EXPECT_EQ(store->lookup(chain_number(0), kAny).tier, 0u);
-  EXPECT_EQ(load_all(*store, chain_number(0)), kBlocks) << "in full below";
-  EXPECT_EQ(store->stats().extents_failed, 0u);
-  StoreHints pinned;
-  pinned.pin = true;
-  save_chains(*store, 2, pinned, 1);
-  ASSERT_EQ(store->inspect(chain_number(1)).size(), 1u);
-  EXPECT_TRUE(store->inspect(chain_number(1)).front().exact) << "as it was handed over";
-  expect_sound(*store);
-}
-
-// Each save holds bytes that its extent is to be made of, and none waits for another to let go of them.
-TEST_F(StorePlacementTest, ManySavesBecomeSomethingElseAtOnce) {
-  StoreOptions options = with_methods({"int8"});
-  options.staging_bytes = 1 << 10;
-  auto slow = disk_tier(folder_.path() / "disk", clock_);
-  slow.tier = make_throttled_tier(std::move(slow.tier), parse_throttle("1GB/s,100ms").value(), clock_);
-  const auto store = open(tiers_of(memory_tier(clock_, 1200 << 10), std::move(slow)), options);
-  std::vector<Kv> kvs;
-  for (int c = 0; c < 10; ++c) kvs.emplace_back(chain_number(c));
-  std::vector<std::unique_ptr<StoreSave>> saves;
-  for (int c = 0; c < 10; ++c) saves.push_back(store->save(chain_number(c), kvs[c].readable()).value());
-  for (const auto& save : saves) EXPECT_TRUE(save->wait());
-  ASSERT_TRUE(store->flush());
-  EXPECT_EQ(found(*store, 10), 10 * kBlocks);
-  EXPECT_EQ(store->stats().staged_bytes, 0u);
-  EXPECT_GT(store->stats().encoded_bytes, 10 * small_geometry().bytes(kBlocks * kBlockTokens)) << "some in two forms";
-  expect_sound(*store);
-}
-
-// Where what it becomes cannot be written, it lies as it is on the next tier.
-TEST_F(StorePlacementTest, WhatCannotBeCompressedIsSavedAllTheSame) {
-  StoreTier full = memory_tier(clock_, 150 << 10);
-  full.tier = std::make_unique<FaultyTier>(std::move(full.tier), Faults{.full = after(0)}, clock_);
-  const auto store =
-      open(tiers_of(std::move(full), disk_tier(folder_.path() / "disk", clock_)), with_methods({"int8"}));
-  save_chains(*store, 1);
-  EXPECT_EQ(load_all(*store, chain_number(0)), kBlocks);
-  EXPECT_EQ(store->stats().extents_failed, 0u);
   expect_sound(*store);
 }
 
