@@ -233,12 +233,13 @@ Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s
 Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   const GroupId number = join(id);
   Group& group = groups_[number];
-  const std::uint64_t bytes = core_.index.at(id).bytes;
   const Variant itself{number_of(core_.index.at(id)), grid_keep(core_.index.at(id).keep), kDropped};
-  const bool beside = group.wanted || present(group);
+  const Extent& extent = core_.index.at(id);
+  if (group.wanted && extent.tiers != 0) return {itself.method, itself.keep, extent.fastest_tier()};
+  const bool beside = group.wanted || (present(group) && extent.tiers == 0);
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     if (core_.tiers[t].tier().read_only()) continue;
-    if (core_.has_room(t, bytes)) {
+    if (core_.has_room(t, extent.bytes)) {
       if (beside) return {itself.method, itself.keep, t};
     } else {
       remove_spares(t);
@@ -257,9 +258,12 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);
   drop_copies();
-  if (placed.tier == kDropped || (placed.method != itself.method && !may_become)) {
+  const bool becomes = placed.method != itself.method;
+  const auto same = becomes ? holder(number, placed.method, placed.keep) : std::nullopt;
+  const bool there = same && core_.index.at(*same).on(placed.tier);
+  if (placed.tier == kDropped || there || (becomes && !may_become)) {
     queue(number);  // to where it was
-    return itself;
+    return {itself.method, itself.keep, extent.tiers != 0 ? extent.fastest_tier() : kDropped};
   }
   group.wanted = Variant{placed.method, placed.keep, placed.tier};
   state_->pin(*group.slot, true);

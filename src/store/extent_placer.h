@@ -52,9 +52,9 @@ class ExtentPlacer final : public PlacementBackend {
   void forget(ExtentId id);
   void access(ExtentId id);
   void in_pool(ExtentId id, double share);
-  // Where a new extent of the group goes, which is about to be written, and as what: another variant than itself only
-  // where it `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it
-  // ended.
+  // Where an extent goes whose bytes are in hand, and as what: another variant than itself only where it `may_become`
+  // one. It is new, or lies out of reach. kDropped: others are worth more. The group keeps its place until written()
+  // says how it ended.
   Variant place_new(ExtentId id, bool may_become);
   void written(ExtentId id);
   // What place_new() said that the extent becomes is made of its blobs, and written in its stead.

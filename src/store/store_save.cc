@@ -208,7 +208,8 @@ bool SaveJob::begin(Writing& writing) {
       return true;
     }
     core_.use(*writing.id);
-    if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
+    const Extent& extent = core_.index.at(*writing.id);
+    if ((extent.tiers & ~plan_.out_of_reach) != 0) {  // somebody else has saved the same
       writing.tier = extent.fastest_tier();
       stored(writing, std::move(lock));
       return true;
@@ -255,7 +256,7 @@ bool SaveJob::begin(Writing& writing) {
   return true;
 }
 
-// What it was to become lies there; where that failed, it is tried as it is on the next tier.
+// What it was to become lies there; where that failed, it is written as it is, there or on the next tier with room.
 bool SaveJob::became(Writing& writing) {
   std::unique_lock lock(core_.mutex);
   if (core_.placer.becoming(*writing.id)) return false;
@@ -264,12 +265,10 @@ bool SaveJob::became(Writing& writing) {
   writing.became = there;
   if (there) note_stored(writing);
   lock.unlock();
-  if (!there) {
-    failed(writing, fail(ErrorCode::kFull, "no tier has room for {} bytes more", writing.facts.bytes));
-  } else {
-    count_placed();
-    begin_replica(writing);
-  }
+  writing.since_s = core_.clock.now_s();
+  if (!there) return true;
+  count_placed();
+  begin_replica(writing);
   return true;
 }
 

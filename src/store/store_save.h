@@ -41,6 +41,7 @@ class SaveJob final : public StoreJob {
     StoreHints hints;
     Hash128 realm;
     std::uint16_t realm_number = 0;
+    std::uint8_t out_of_reach = 0;  // tiers on which an extent might as well not lie, bit by bit
     struct Piece {
       std::uint32_t first_block = 0, blocks = 0;  // of the chain
     };

@@ -157,6 +157,7 @@ Result<Throttle> parse_throttle(std::string_view text) {
   if (const std::size_t comma = text.find(','); comma != std::string_view::npos) {
     SHALE_ASSIGN(const double rate, parse_rate(text.substr(0, comma)));
     SHALE_ASSIGN(const double latency, parse_duration(text.substr(comma + 1)));
+    if (!(rate > 0)) return fail(ErrorCode::kInvalidArgument, "throttle '{}': nothing ever comes at that rate", text);
     return Throttle{std::string(text), latency, rate, rate};
   }
   // Round figures of hardware that people have: sequential bandwidth, latency of one request.
