@@ -73,7 +73,8 @@ double PlacementState::accesses_per_s(PlacementSlot slot) const {
   const double seen_s = now_s_ - began_s_, half_life_s = options_.half_life_s;
   const double window_s =
       std::isinf(half_life_s) ? seen_s : half_life_s / std::numbers::ln2 * (1 - std::exp2(-seen_s / half_life_s));
-  return tracked_[slot].weight / scale(now_s_) / window_s;
+  const double weight = tracked_[slot].weight;
+  return weight > 0 ? weight / scale(now_s_) / window_s : 0;
 }
 
 void PlacementState::expect_held(PlacementSlot slot) {

@@ -16,6 +16,7 @@ void PoolResidence::evicted(double after_s) {
 
 double PoolResidence::held_at_next_access(double accesses_per_s) const {
   if (std::isinf(characteristic_s_)) return 1;
+  if (characteristic_s_ == 0) return 0;  // however often, in no time
   return -std::expm1(-accesses_per_s * characteristic_s_);
 }
 

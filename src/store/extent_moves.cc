@@ -27,7 +27,8 @@ void ExtentPlacer::start_move(PlacementSlot slot, const PlacedEntry&, const Cand
   group.job = true;
   ++moving_;
   promoting_ += rises(group.from, wanted);
-  if (from.tier != kDropped) ++core_.tiers[from.tier].changes;
+  const std::uint32_t changed = from.tier != kDropped ? from.tier : wanted.tier;
+  if (changed != kDropped) ++core_.tiers[changed].changes;
   state_->pin(slot, true);
   const auto held = wanted.tier == kDropped ? std::nullopt : holder(number, wanted.method, wanted.keep);
   const bool there = held && core_.index.at(*held).on(wanted.tier);
@@ -120,7 +121,8 @@ void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
   --moving_;
   promoting_ -= rises(group.from, *group.wanted);
-  if (group.from.tier != kDropped) --core_.tiers[group.from.tier].changes;
+  const std::uint32_t changed = group.from.tier != kDropped ? group.from.tier : group.wanted->tier;
+  if (changed != kDropped) --core_.tiers[changed].changes;
   group.wanted.reset();
   group.job = false;
   if (done) {

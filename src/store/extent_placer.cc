@@ -235,8 +235,8 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   Group& group = groups_[number];
   const Variant itself{number_of(core_.index.at(id)), grid_keep(core_.index.at(id).keep), kDropped};
   const Extent& extent = core_.index.at(id);
-  if (group.wanted && extent.tiers != 0) return {itself.method, itself.keep, extent.fastest_tier()};
-  const bool beside = group.wanted || (present(group) && extent.tiers == 0);
+  const bool beside = group.wanted || present(group);
+  may_become = may_become && moving_ < kMovesMax;
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     if (core_.tiers[t].tier().read_only()) continue;
     if (core_.has_room(t, extent.bytes)) {
@@ -263,23 +263,26 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   const bool there = same && core_.index.at(*same).on(placed.tier);
   if (placed.tier == kDropped || there || (becomes && !may_become)) {
     queue(number);  // to where it was
-    return {itself.method, itself.keep, extent.tiers != 0 ? extent.fastest_tier() : kDropped};
+    return itself;
   }
   group.wanted = Variant{placed.method, placed.keep, placed.tier};
   state_->pin(*group.slot, true);
   return *group.wanted;
 }
 
-void ExtentPlacer::become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs) {
+std::shared_ptr<const std::optional<bool>> ExtentPlacer::become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs) {
   const GroupId number = core_.index.at(id).group;
   Group& group = groups_[number];
   group.from = {};
   group.job = true;
   ++moving_;
-  core_.add_job(make_become_job(core_, number, *group.wanted, id, std::move(blobs)));
+  ++core_.tiers[group.wanted->tier].changes;
+  auto made = std::make_shared<std::optional<bool>>();
+  core_.add_job(make_become_job(core_, number, *group.wanted, id, std::move(blobs), made));
+  return made;
 }
 
-bool ExtentPlacer::becoming(ExtentId id) const { return groups_[core_.index.at(id).group].job; }
+bool ExtentPlacer::lies(ExtentId id) const { return present(groups_[core_.index.at(id).group]).has_value(); }
 
 void ExtentPlacer::written(ExtentId id) {
   const GroupId number = join(id);

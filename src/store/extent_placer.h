@@ -52,14 +52,15 @@ class ExtentPlacer final : public PlacementBackend {
   void forget(ExtentId id);
   void access(ExtentId id);
   void in_pool(ExtentId id, double share);
-  // Where an extent goes whose bytes are in hand, and as what: another variant than itself only where it `may_become`
-  // one. It is new, or lies out of reach. kDropped: others are worth more. The group keeps its place until written()
-  // says how it ended.
+  // Where a new extent goes, which is about to be written, and as what: another variant than itself only where it
+  // `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it ended.
   Variant place_new(ExtentId id, bool may_become);
   void written(ExtentId id);
-  // What place_new() said that the extent becomes is made of its blobs, and written in its stead.
-  void become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs);
-  bool becoming(ExtentId id) const;
+  // What place_new() said that the extent becomes is made of its blobs, and written in its stead. Whether it was, once
+  // that is known.
+  std::shared_ptr<const std::optional<bool>> become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs);
+  // Whether its blocks lie anywhere, in whatever form.
+  bool lies(ExtentId id) const;
 
   // A round: looks again at what has changed, makes room and promotes a few. True where there is more to do at once.
   bool settle();
@@ -160,9 +161,10 @@ class ExtentPlacer final : public PlacementBackend {
 
 // A copy, or an encoding by another method, of what the group has, then the rest goes.
 std::shared_ptr<StoreJob> make_place_job(StoreCore& core, GroupId group, const Variant& to);
-// An encoding by another method of an exact extent that lies nowhere yet.
+// An encoding by another method of an exact extent that lies nowhere yet. `made`: whether it lies there, at the end.
 std::shared_ptr<StoreJob> make_become_job(StoreCore& core, GroupId group, const Variant& to, ExtentId exact,
-                                          std::shared_ptr<const ExtentBlobs> blobs);
+                                          std::shared_ptr<const ExtentBlobs> blobs,
+                                          std::shared_ptr<std::optional<bool>> made);
 // Importance tiers beyond the variant's keep are deleted where the extent lies.
 std::shared_ptr<StoreJob> make_trim_job(StoreCore& core, GroupId group, ExtentId id, const Variant& to);
 

@@ -17,9 +17,11 @@ class PlaceJob final : public StoreJob {
       : core_(core), group_(group), to_(to), method_(core.placer.method(to.method)), since_s_(core.clock.now_s()) {}
 
   // Of an exact extent that lies nowhere yet.
-  PlaceJob(StoreCore& core, GroupId group, const Variant& to, ExtentId exact, std::shared_ptr<const ExtentBlobs> blobs)
+  PlaceJob(StoreCore& core, GroupId group, const Variant& to, ExtentId exact, std::shared_ptr<const ExtentBlobs> blobs,
+           std::shared_ptr<std::optional<bool>> made)
       : PlaceJob(core, group, to) {
     in_hand_ = true;
+    made_ = std::move(made);
     from_ = to.tier;
     blobs_ = std::move(blobs);
     take(exact);
@@ -77,6 +79,7 @@ class PlaceJob final : public StoreJob {
     const std::lock_guard lock(core_.mutex);
     let_go();
     core_.placer.finish(group_, to_, made);
+    if (made_) *made_ = made;
     return Progress::kDone;
   }
   void let_go() {
@@ -324,6 +327,7 @@ class PlaceJob final : public StoreJob {
     let_go();
     if (core_.placer.being_read(group_, to_) && in_time() && !core_.closing()) return Progress::kWaiting;
     core_.placer.finish(group_, to_, true);
+    if (made_) *made_ = true;
     return Progress::kDone;
   }
 
@@ -337,7 +341,8 @@ class PlaceJob final : public StoreJob {
   double since_s_;                           // when the phase began
   bool in_hand_ = false, becoming_ = false;  // becoming_: counted as such
   bool as_is_ = false, waited_for_room_ = false, made_way_ = false;
-  std::optional<ExtentId> source_;  // used until it has been read and its copy written
+  std::shared_ptr<std::optional<bool>> made_ = {};  // what is to be told at the end
+  std::optional<ExtentId> source_;                  // used until it has been read and its copy written
   std::uint32_t from_ = 0;
   std::uint64_t lent_ = 0;  // of the room that the source takes there
   std::uint16_t realm_ = 0;
@@ -364,8 +369,9 @@ std::shared_ptr<StoreJob> make_place_job(StoreCore& core, GroupId group, const V
 }
 
 std::shared_ptr<StoreJob> make_become_job(StoreCore& core, GroupId group, const Variant& to, ExtentId exact,
-                                          std::shared_ptr<const ExtentBlobs> blobs) {
-  return std::make_shared<PlaceJob>(core, group, to, exact, std::move(blobs));
+                                          std::shared_ptr<const ExtentBlobs> blobs,
+                                          std::shared_ptr<std::optional<bool>> made) {
+  return std::make_shared<PlaceJob>(core, group, to, exact, std::move(blobs), std::move(made));
 }
 
 }  // namespace shale

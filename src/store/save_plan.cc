@@ -12,30 +12,12 @@ std::uint64_t SaveJob::Plan::tag(std::uint32_t block) const {
   return tag ^ Hasher().add(hints.method.text()).add(keep).finish().low;
 }
 
-namespace {
-
-// Tiers from which what is saved is read more slowly than it was computed, bit by bit: what lies there alone has just
-// been computed again, and may now be placed from the bytes in hand.
-std::uint8_t out_of_reach(const StoreCore& core, const SaveJob::Plan& plan) {
-  std::uint8_t bits = 0;
-  if (!plan.hints.method.is_full() || plan.hints.recompute_s <= 0) return bits;
-  const std::uint64_t bytes = core.options.geometry.bytes(plan.view.tokens);
-  for (std::uint32_t tier = 0; tier < core.tier_count(); ++tier) {
-    const bool slower = core.load_s(Method::full(), bytes, tier) > plan.hints.recompute_s;
-    bits = static_cast<std::uint8_t>(bits | slower << tier);
-  }
-  return bits;
-}
-
-}  // namespace
-
 void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   const std::span<const BlockKey> keys = plan.keys;
   const auto end = static_cast<std::uint32_t>(keys.size());
   const std::uint32_t chunk = core.chunk_blocks();
   SegmentFilter filter;
   filter.wall_s = core.wall_s();
-  filter.tiers_excluded = plan.out_of_reach = out_of_reach(core, plan);
   if (!plan.hints.method.is_full()) {
     filter.only_named = true;
     filter.method = core.index.text(plan.hints.method.text());

@@ -172,7 +172,7 @@ void SaveJob::finish_encoder() {
 
 // True when it did something.
 bool SaveJob::advance(Writing& writing) {
-  if (writing.becomes) return became(writing);
+  if (writing.becoming) return became(writing);
   if (!writing.writer) return writing.begun ? start_writing(writing) : begin(writing);
   if (!writing.writer->poll()) return false;
   const Status status = writing.writer->status();
@@ -208,8 +208,7 @@ bool SaveJob::begin(Writing& writing) {
       return true;
     }
     core_.use(*writing.id);
-    const Extent& extent = core_.index.at(*writing.id);
-    if ((extent.tiers & ~plan_.out_of_reach) != 0) {  // somebody else has saved the same
+    if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
       writing.tier = extent.fastest_tier();
       stored(writing, std::move(lock));
       return true;
@@ -218,8 +217,7 @@ bool SaveJob::begin(Writing& writing) {
     const Variant placed = core_.placer.place_new(*writing.id, may_become);
     writing.tier = placed.tier;
     if (writing.tier != kDropped && writing.facts.exact && placed.method != kFullMethod) {
-      core_.placer.become(*writing.id, writing.blobs);
-      writing.becomes = placed;
+      writing.becoming = core_.placer.become(*writing.id, writing.blobs);
       return true;
     }
     // A form that was asked for lies beside what has the blocks' place, until room is short.
@@ -258,15 +256,14 @@ bool SaveJob::begin(Writing& writing) {
 
 // What it was to become lies there; where that failed, it is written as it is, there or on the next tier with room.
 bool SaveJob::became(Writing& writing) {
-  std::unique_lock lock(core_.mutex);
-  if (core_.placer.becoming(*writing.id)) return false;
-  const Variant made = *std::exchange(writing.becomes, std::nullopt);
-  const bool there = core_.placer.holder(core_.index.at(*writing.id).group, made.method, made.keep).has_value();
-  writing.became = there;
-  if (there) note_stored(writing);
-  lock.unlock();
-  writing.since_s = core_.clock.now_s();
-  if (!there) return true;
+  {
+    const std::lock_guard lock(core_.mutex);
+    if (!*writing.becoming) return false;
+    writing.became = **writing.becoming;
+    if (writing.became) note_stored(writing);
+  }
+  writing.becoming.reset();
+  if (!writing.became) return true;
   count_placed();
   begin_replica(writing);
   return true;
@@ -282,7 +279,8 @@ bool SaveJob::start_writing(Writing& writing) {
 void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   const bool first = !writing.stored;
   const ExtentId id = *writing.id;
-  const bool removed = !first && !writing.became && core_.index.at(id).tiers == 0;  // while this copy was being written
+  // While this copy was being written.
+  const bool removed = !first && (writing.became ? !core_.placer.lies(id) : core_.index.at(id).tiers == 0);
   core_.set_on(id, writing.tier);
   core_.log_stored(id, writing.tier);
   core_.placer.written(id);

@@ -41,7 +41,6 @@ class SaveJob final : public StoreJob {
     StoreHints hints;
     Hash128 realm;
     std::uint16_t realm_number = 0;
-    std::uint8_t out_of_reach = 0;  // tiers on which an extent might as well not lie, bit by bit
     struct Piece {
       std::uint32_t first_block = 0, blocks = 0;  // of the chain
     };
@@ -67,11 +66,11 @@ class SaveJob final : public StoreJob {
     double since_s = 0;  // when it began to wait for room
     unsigned refusals = 0;
     std::unique_ptr<ExtentWriter> writer;
-    std::optional<ExtentId> id;           // used until it is over
-    bool stored = false;                  // on the first tier
-    std::optional<Variant> becomes = {};  // what is being made of it, to lie there instead
-    bool became = false;                  // and does
-    bool begun = false;                   // logged, as the so-many-th record of the tier
+    std::optional<ExtentId> id;                                // used until it is over
+    bool stored = false;                                       // on the first tier
+    std::shared_ptr<const std::optional<bool>> becoming = {};  // of what is made of it, to lie there instead
+    bool became = false;                                       // and does
+    bool begun = false;                                        // logged, as the so-many-th record of the tier
     std::uint64_t logged = 0;
     bool over = false;
   };

@@ -67,24 +67,5 @@ TEST_F(StoreBecomeTest, WhatCannotBeCompressedIsSavedAllTheSame) {
   expect_sound(*store);
 }
 
-// What lies on a tier that is slower than computing was computed again: its bytes are in hand, and need not be read.
-TEST_F(StoreBecomeTest, WhatLiesOutOfReachIsPlacedFromTheBytesInHand) {
-  auto far = shared_tier(folder_.path() / "shared", clock_);
-  far.tier->expect({.latency_s = 0, .read_bytes_per_s = 1e6, .write_bytes_per_s = 1e6});
-  StoreOptions options = small_options();
-  options.placement.move_s_per_byte = 1;  // nothing is promoted
-  const auto store = open(tiers_of(memory_tier(clock_, 220 << 10), std::move(far)), options);
-  StoreHints computed;
-  computed.recompute_s = 0.01;
-  save_chains(*store, 2, computed);
-  ASSERT_EQ(store->lookup(chain_number(0)).tier, 1u) << "it made way";
-  for (int use = 0; use < 4; ++use) store->touch(chain_number(0));
-  ASSERT_TRUE(save_all(*store, chain_number(0), computed));
-  EXPECT_EQ(store->lookup(chain_number(0)).tier, 0u);
-  EXPECT_EQ(store->stats().tiers[1].bytes_read, 0u);
-  EXPECT_EQ(load_all(*store, chain_number(0)), kBlocks);
-  expect_sound(*store);
-}
-
 }  // namespace
 }  // namespace shale::testing
