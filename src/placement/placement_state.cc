@@ -117,6 +117,7 @@ PlacementSlot PlacementState::add(PlacedEntry entry, double now_s) {
   show({.kind = PlacementEvent::Kind::kAdd, .value = now_s, .entry = entry});
   assert(entry.current < entry.candidates.size());
   const double scale_now = scale(advance(now_s));
+  began_s_ = std::min(began_s_, entry.last_access_s);
   PlacementSlot slot = static_cast<PlacementSlot>(tracked_.size());
   if (free_.empty()) {
     tracked_.emplace_back();

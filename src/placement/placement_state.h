@@ -211,7 +211,7 @@ class PlacementState {
   std::uint64_t version_ = 0;  // the last one given
   std::uint64_t changes_ = 0;  // so far; what was tried and taken back is none
   double epoch_s_ = 0, now_s_ = 0, began_s_ = 0;
-  bool started_ = false;  // began_s_ is the first moment seen
+  bool started_ = false;  // began_s_ is the first moment seen, or when something was used that an earlier process knew
   PoolResidence residence_;
   double weighed_with_s_ = 0;  // its characteristic time when all entries were weighed last
 

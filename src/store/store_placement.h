@@ -16,8 +16,9 @@
 namespace shale {
 
 // All variants of the same blocks are one entry of a PlacementState: what a full tier gives up, and what is promoted,
-// is a variant on a tier. Beside what is placed above, the lowest tier keeps the exact extent while it has room, so
-// that every loss can be undone.
+// is a variant on a tier. What is saved as it is becomes the variant that it would be demoted to before it is written.
+// Beside what is placed above, the lowest tier keeps the exact extent while it has room, so that every loss can be
+// undone.
 //
 // The functions are called with the store locked, by any of its threads: they must be quick and never call the store.
 struct StorePlacement {
