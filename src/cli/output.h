@@ -4,13 +4,27 @@
 #include <chrono>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "cli/cli11_fwd.h"
 
 namespace shale {
-
 using Json = nlohmann::ordered_json;
+}
+
+// Nothing is null.
+template <>
+struct nlohmann::adl_serializer<std::optional<double>> {
+  static void to_json(shale::Json& json, const std::optional<double>& value) {
+    json = value ? shale::Json(*value) : shale::Json(nullptr);
+  }
+  static void from_json(const shale::Json& json, std::optional<double>& value) {
+    value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
+  }
+};
+
+namespace shale {
 
 // One JSON object on one line of stdout. Bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& object);

@@ -7,16 +7,6 @@
 #include <tuple>
 #include <utility>
 
-template <>
-struct nlohmann::adl_serializer<std::optional<double>> {
-  static void to_json(shale::Json& json, const std::optional<double>& value) {
-    json = value ? shale::Json(*value) : shale::Json(nullptr);
-  }
-  static void from_json(const shale::Json& json, std::optional<double>& value) {
-    value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
-  }
-};
-
 namespace shale {
 namespace {
 

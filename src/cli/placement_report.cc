@@ -357,7 +357,7 @@ Json to_json(const PlacementSummary& summary) {
           {"agreement", {summary.agreement.mean, summary.agreement.low, summary.agreement.high}},
           {"expected_quality", summary.expected_quality},
           {"alike", summary.alike},
-          {"gold_f1", summary.gold_f1 ? Json(*summary.gold_f1) : Json()},
+          {"gold_f1", summary.gold_f1},
           {"tokens_from", summary.from},
           {"forms", summary.forms},
           {"busy_share", summary.busy_share}};

@@ -16,7 +16,7 @@ void read_usage(const Json& usage, ServedAnswer& answer) {
   const Json& details = usage.at("prompt_tokens_details");
   details.at("computed_tokens").get_to(answer.computed_tokens);
   details.at("lossy").get_to(answer.lossy);
-  if (const Json& expected = details.at("expected_quality"); expected.is_number()) answer.expected_quality = expected;
+  details.at("expected_quality").get_to(answer.expected_quality);
   details.at("compressed").get_to(answer.forms);
   for (const auto& [source, tokens] : details.at("cached_from").items()) tokens.get_to(answer.cached_tokens[source]);
 }

@@ -18,17 +18,27 @@ bool rises(const Variant& from, const Variant& to) {
 
 }  // namespace
 
+// Removals and writes under way where the group leaves, or, where it lay nowhere, comes to lie.
+unsigned* ExtentPlacer::changes_by(const Group& group) {
+  const std::uint32_t tier = group.from.tier != kDropped ? group.from.tier : group.wanted->tier;
+  return tier != kDropped ? &core_.tiers[tier].changes : nullptr;
+}
+
+// That makes what the group wants of what it has been. finish() ends it.
+void ExtentPlacer::begin_job(Group& group, const Variant& from) {
+  group.from = from;
+  group.job = true;
+  ++moving_;
+  promoting_ += rises(from, *group.wanted);
+  if (unsigned* changes = changes_by(group)) ++*changes;
+}
+
 void ExtentPlacer::start_move(PlacementSlot slot, const PlacedEntry&, const Candidate& from, const Candidate& to) {
   const GroupId number = by_slot_[slot];
   Group& group = groups_[number];
   const Variant wanted{to.method, to.keep, to.tier};
   group.wanted = wanted;
-  group.from = {from.method, from.keep, from.tier};
-  group.job = true;
-  ++moving_;
-  promoting_ += rises(group.from, wanted);
-  const std::uint32_t changed = from.tier != kDropped ? from.tier : wanted.tier;
-  if (changed != kDropped) ++core_.tiers[changed].changes;
+  begin_job(group, {from.method, from.keep, from.tier});
   state_->pin(slot, true);
   const auto held = wanted.tier == kDropped ? std::nullopt : holder(number, wanted.method, wanted.keep);
   const bool there = held && core_.index.at(*held).on(wanted.tier);
@@ -121,8 +131,7 @@ void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
   --moving_;
   promoting_ -= rises(group.from, *group.wanted);
-  const std::uint32_t changed = group.from.tier != kDropped ? group.from.tier : group.wanted->tier;
-  if (changed != kDropped) --core_.tiers[changed].changes;
+  if (unsigned* changes = changes_by(group)) --*changes;
   group.wanted.reset();
   group.job = false;
   if (done) {

@@ -136,6 +136,11 @@ void ExtentPlacer::revise(GroupId number) {
   if (group.quiet_until_s > core_.clock.now_s()) quiet_.emplace(group.quiet_until_s, number);
   if (group.slot && as_it_was(entry, state_->entry(*group.slot))) return;
   more_ = true;
+  tell(number, std::move(entry));
+}
+
+void ExtentPlacer::tell(GroupId number, PlacedEntry entry) {
+  Group& group = groups_[number];
   if (group.slot) return state_->update(*group.slot, std::move(entry));
   group.slot = state_->add(std::move(entry), core_.clock.now_s());
   if (by_slot_.size() <= *group.slot) by_slot_.resize(*group.slot + 1);
@@ -247,14 +252,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   }
   if (group.wanted) return itself;
   note_capacities();
-  PlacedEntry entry = offer(group, New{id, may_become});
-  if (group.slot) {
-    state_->update(*group.slot, std::move(entry));
-  } else {
-    group.slot = state_->add(std::move(entry), core_.clock.now_s());
-    if (by_slot_.size() <= *group.slot) by_slot_.resize(*group.slot + 1);
-    by_slot_[*group.slot] = number;
-  }
+  tell(number, offer(group, New{id, may_become}));
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);
   drop_copies();
@@ -273,10 +271,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
 std::shared_ptr<const std::optional<bool>> ExtentPlacer::become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs) {
   const GroupId number = core_.index.at(id).group;
   Group& group = groups_[number];
-  group.from = {};
-  group.job = true;
-  ++moving_;
-  ++core_.tiers[group.wanted->tier].changes;
+  begin_job(group, Variant());
   auto made = std::make_shared<std::optional<bool>>();
   core_.add_job(make_become_job(core_, number, *group.wanted, id, std::move(blobs), made));
   return made;

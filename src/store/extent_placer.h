@@ -113,12 +113,15 @@ class ExtentPlacer final : public PlacementBackend {
   GroupId join(ExtentId id);
   void queue(GroupId group);
   void revise(GroupId group);
+  void tell(GroupId group, PlacedEntry entry);
   void revise_some();
   void note_capacities();
   void remove_spares(std::uint32_t tier);
   std::uint32_t promotions_now() const;
 
   // extent_moves.cc
+  void begin_job(Group& group, const Variant& from);
+  unsigned* changes_by(const Group& group);
   void drop_copies();
   std::vector<std::pair<ExtentId, std::uint32_t>> given_up(const Group& group, const Variant& made) const;
   void count_move(const Variant& from, const Variant& to);

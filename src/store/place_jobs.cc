@@ -20,7 +20,6 @@ class PlaceJob final : public StoreJob {
   PlaceJob(StoreCore& core, GroupId group, const Variant& to, ExtentId exact, std::shared_ptr<const ExtentBlobs> blobs,
            std::shared_ptr<std::optional<bool>> made)
       : PlaceJob(core, group, to) {
-    in_hand_ = true;
     made_ = std::move(made);
     from_ = to.tier;
     blobs_ = std::move(blobs);
@@ -53,6 +52,9 @@ class PlaceJob final : public StoreJob {
  private:
   enum class Phase { kStart, kRead, kDecode, kRank, kEncode, kBegin, kWrite, kCut };
 
+  // Whether the source lies nowhere yet.
+  bool in_hand() const { return made_ != nullptr; }
+
   // With the mutex held.
   void take(ExtentId source) {
     source_ = source;
@@ -78,6 +80,10 @@ class PlaceJob final : public StoreJob {
   Progress end(bool made) {
     const std::lock_guard lock(core_.mutex);
     let_go();
+    return conclude(made);
+  }
+  // With the mutex held.
+  Progress conclude(bool made) {
     core_.placer.finish(group_, to_, made);
     if (made_) *made_ = made;
     return Progress::kDone;
@@ -90,7 +96,7 @@ class PlaceJob final : public StoreJob {
 
   Progress start() {
     std::unique_lock lock(core_.mutex);
-    if (in_hand_) {
+    if (in_hand()) {
       // Decoded and encoded; beside what the save holds until then, so that one of these always goes on.
       share_ = core_.staging.take(2 * facts_.bytes, core_.becoming == 0);
       if (!share_) return Progress::kWaiting;
@@ -150,7 +156,7 @@ class PlaceJob final : public StoreJob {
 
   // What was read is not as it was written, or not there.
   Progress lose(const Error& error) {
-    if (in_hand_) return end(false);
+    if (in_hand()) return end(false);
     Hash128 name;
     {
       const std::lock_guard lock(core_.mutex);
@@ -276,7 +282,7 @@ class PlaceJob final : public StoreJob {
     core_.use(source);
     let_go();
     if (goes && core_.index.at(source).on(from_) && !core_.has_room(from_, 0)) core_.remove_from(source, from_);
-    if (core_.index.at(source).tiers == 0 && !in_hand_) ++core_.counts.dropped_extents;
+    if (core_.index.at(source).tiers == 0 && !in_hand()) ++core_.counts.dropped_extents;
     core_.unuse(source);
     lock.unlock();
     return end(false);
@@ -308,7 +314,7 @@ class PlaceJob final : public StoreJob {
 
   void stored() {
     core_.tiers[to_.tier].counts.bytes_written += facts_.bytes;
-    const bool removed = !in_hand_ && !made_way_ && core_.index.at(*source_).tiers == 0;  // meanwhile, by somebody
+    const bool removed = !in_hand() && !made_way_ && core_.index.at(*source_).tiers == 0;  // meanwhile, by somebody
     if (const auto& quality = core_.options.placement.quality; quality && !facts_.exact) {
       facts_.quality = static_cast<float>(quality(facts_.run, method_, to_.keep).value_or(0));
     }
@@ -326,9 +332,7 @@ class PlaceJob final : public StoreJob {
     const std::lock_guard lock(core_.mutex);
     let_go();
     if (core_.placer.being_read(group_, to_) && in_time() && !core_.closing()) return Progress::kWaiting;
-    core_.placer.finish(group_, to_, true);
-    if (made_) *made_ = true;
-    return Progress::kDone;
+    return conclude(true);
   }
 
   static constexpr std::uint32_t kNoWindow = 1u << 30;
@@ -338,10 +342,10 @@ class PlaceJob final : public StoreJob {
   const Variant to_;
   const Method method_;
   Phase phase_ = Phase::kStart;
-  double since_s_;                           // when the phase began
-  bool in_hand_ = false, becoming_ = false;  // becoming_: counted as such
+  double since_s_;         // when the phase began
+  bool becoming_ = false;  // counted as such
   bool as_is_ = false, waited_for_room_ = false, made_way_ = false;
-  std::shared_ptr<std::optional<bool>> made_ = {};  // what is to be told at the end
+  std::shared_ptr<std::optional<bool>> made_ = {};  // to be told at the end; null: nobody waits for it
   std::optional<ExtentId> source_;                  // used until it has been read and its copy written
   std::uint32_t from_ = 0;
   std::uint64_t lent_ = 0;  // of the room that the source takes there
