@@ -10,13 +10,15 @@ namespace {
 struct PurgeOptions {
   StoredOptions stored;
   std::string model;
+  bool pinned = false;
 };
 
 Status run(const PurgeOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
   std::vector<const StoredVariant*> doomed;
   for (const StoredVariant& variant : listing.variants) {
-    if (options.model.empty() || variant.model == options.model) doomed.push_back(&variant);
+    const bool meant = options.model.empty() || variant.model == options.model;
+    if (meant && (!variant.pinned || options.pinned)) doomed.push_back(&variant);
   }
   Progress progress(options.stored.output, "removing");
   SHALE_ASSIGN(Removed removed, remove_variants(listing, doomed, progress));
@@ -41,12 +43,13 @@ Status run(const PurgeOptions& options) {
 
 void add_cache_purge(CLI::App& parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "purge", "Remove everything that is stored, or all of one model", run);
+      add_command(parent, chosen, "purge", "Remove everything that is stored and not pinned, or all of one model", run);
   command
       ->add_option("--model", options->model,
                    "Only what belongs to the model with this name, as `shale cache ls` shows it")
       ->type_name("NAME")
       ->configurable(false);
+  add_pinned_option(*command, options->pinned);
   add_stored_options(*command, options->stored);
 }
 

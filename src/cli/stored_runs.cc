@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -19,7 +20,12 @@ namespace {
 
 constexpr std::size_t kPrefixDigitsMin = 4;
 
-using Frequencies = std::unordered_map<Hash128, double>;  // by extent
+// What the indexes beside the tiers know of an extent.
+struct Use {
+  double frequency = 0;
+  double pinned_until_s = 0;  // since 1970
+};
+using Uses = std::unordered_map<Hash128, Use>;  // by extent
 // Names are of one namespace and tenant.
 using KeyOfTenant = std::tuple<NamespaceHash, Hash128, BlockKey>;
 
@@ -46,17 +52,18 @@ Result<std::unique_ptr<StoredTier>> open_tier(StoreTier opened) {
   return tier;
 }
 
-// As the indexes beside the tiers have it.
-Frequencies frequencies_of(const StoredListing& listing) {
-  Frequencies frequencies;
+Uses uses_of(const StoredListing& listing) {
+  using Type = IndexRecord::Type;
+  Uses uses;
   for (const auto& tier : listing.tiers) {
     if (!tier->folder) continue;
     static_cast<void>(tier->folder->load([&](const IndexRecord& record) {
-      if (record.type == IndexRecord::Type::kStored) frequencies[record.facts.name] = record.facts.frequency;
-      if (record.type == IndexRecord::Type::kUsed) frequencies[record.name] = record.frequency;
+      if (record.type == Type::kStored) uses[record.facts.name].frequency = record.facts.frequency;
+      if (record.type == Type::kUsed) uses[record.name].frequency = record.frequency;
+      if (record.type == Type::kLease) uses[record.name].pinned_until_s = record.until_s;
     }));
   }
-  return frequencies;
+  return uses;
 }
 
 // Names of models are a help for people: a catalogue that cannot be read gives none.
@@ -92,7 +99,8 @@ void find_parents(std::vector<StoredVariant>& variants) {
 
 // Sorts what was scanned into runs, and what cannot be used.
 void sort_out(StoredListing& listing, const std::map<NamespaceHash, std::string>& names) {
-  const Frequencies frequencies = frequencies_of(listing);
+  Uses uses = uses_of(listing);
+  const double now_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   using Order = std::tuple<std::string, Hash128, Hash128, std::size_t, Method, double>;  // model, tenant, run, tier, …
   std::map<Order, StoredVariant> variants;
   for (std::size_t t = 0; t < listing.tiers.size(); ++t) {
@@ -110,8 +118,9 @@ void sort_out(StoredListing& listing, const std::map<NamespaceHash, std::string>
       variant.tier = tier;
       variant.model = model;
       variant.extents.push_back(&extent);
-      const auto frequency = frequencies.find(extent.name);
-      if (frequency != frequencies.end()) variant.frequency = std::max(variant.frequency, frequency->second);
+      const Use& use = uses[extent.name];
+      variant.frequency = std::max(variant.frequency, use.frequency);
+      variant.pinned |= use.pinned_until_s > now_s;
     }
   }
   for (auto& [order, variant] : variants) {
@@ -214,6 +223,10 @@ std::vector<const StoredVariant*> with_descendants(const StoredListing& listing,
   return variants;
 }
 
+void add_pinned_option(CLI::App& command, bool& pinned) {
+  command.add_flag("--pinned", pinned, "Remove what running processes have pinned, too")->configurable(false);
+}
+
 Result<Removed> remove_variants(const StoredListing& listing, const std::vector<const StoredVariant*>& variants,
                                 Progress& progress) {
   Removed removed;
@@ -250,7 +263,8 @@ Json to_json(const StoredVariant& variant) {
           {"keep", variant.keep()},
           {"tier", variant.tier->tier->name()},
           {"bytes", variant.bytes()},
-          {"frequency", variant.frequency}};
+          {"frequency", variant.frequency},
+          {"pinned", variant.pinned}};
 }
 
 }  // namespace shale

@@ -28,6 +28,7 @@ struct StoredVariant {
   std::string model;                          // its name; where nobody knows it, the first digits of its namespace
   Hash128 parent;                             // the run of the block before the first; zero: none, or not there
   double frequency = 0;                       // of accesses, decayed to the last; of the extent that is used most
+  bool pinned = false;                        // by a process that has the tier open; any of its extents
 
   const ExtentManifest& first() const { return *extents.front()->manifest; }
   const Hash128& run() const { return first().run; }
@@ -72,6 +73,8 @@ struct Removed {
   std::size_t extents = 0;
   std::uint64_t bytes = 0;
 };
+// The option --pinned, for what removes.
+void add_pinned_option(CLI::App& command, bool& pinned);
 // With what the catalogue knows of runs that are gone. Stops between extents when interrupted (kCancelled).
 Result<Removed> remove_variants(const StoredListing& listing, const std::vector<const StoredVariant*>& variants,
                                 Progress& progress);

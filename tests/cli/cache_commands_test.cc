@@ -1,7 +1,10 @@
 // `shale cache …` on what generate stored, without a model.
 #include <gmock/gmock.h>
 
+#include <chrono>
+
 #include "cli/shale_program.h"
+#include "store/index_folder.h"
 
 namespace shale::testing {
 namespace {
@@ -114,6 +117,29 @@ TEST_F(CacheCommandsTest, RmRemovesOneRun) {
   EXPECT_GT(removed.object()["removed_bytes"], 0);
   for (const auto& entry : list()) EXPECT_NE(entry["run"], name);
   EXPECT_EQ(run({"cache", "rm", name}).status, 1);
+}
+
+TEST_F(CacheCommandsTest, WhatARunningProcessHasPinnedStays) {
+  const Outcome shown = run({"cache", "show", list()[0]["run"].get<std::string>(), "--json"});
+  auto folder = IndexFolder::open(kv());
+  ASSERT_TRUE(folder);
+  IndexRecord lease;
+  lease.type = IndexRecord::Type::kLease;
+  lease.time_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  lease.name = Hash128::parse(shown.object()["extents"][0]["name"].get<std::string>()).value();
+  lease.until_s = lease.time_s + 60;
+  (*folder)->append(lease);
+  ASSERT_TRUE((*folder)->flush());
+  const auto before = list();
+  EXPECT_EQ(before[0]["pinned"], true);
+  const std::string name = before[0]["run"];
+  const Outcome refused = run({"cache", "rm", name});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--pinned"));
+  EXPECT_EQ(run({"cache", "purge"}).status, 0);
+  ASSERT_EQ(list().size(), 1u);
+  EXPECT_EQ(run({"cache", "rm", name, "--pinned"}).status, 0);
+  EXPECT_TRUE(list().empty());
 }
 
 TEST_F(CacheCommandsTest, PurgeRemovesWhatAModelHas) {
