@@ -223,6 +223,14 @@ std::vector<BlockKey> Cache::State::keys_of(std::span<const std::int32_t> tokens
   return block_keys("", tokens, block_tokens());
 }
 
+std::vector<BlockKey> Cache::State::names_of(std::vector<BlockKey> keys, std::uint32_t reproducible) const {
+  const static Hash128 kQuick = Hasher().add("not reproducible").finish();
+  const std::size_t first = std::min<std::size_t>(reproducible / block_tokens(), keys.size());
+  std::ranges::copy(lineage_keys(std::span(keys).subspan(first), kQuick),
+                    keys.begin() + static_cast<std::ptrdiff_t>(first));
+  return keys;
+}
+
 std::uint32_t Cache::block_tokens() const { return state_->block_tokens(); }
 
 std::uint32_t Cache::whole_blocks(std::size_t tokens) const {

@@ -70,15 +70,16 @@ struct CacheOptions {
   bool load_always = false;
   std::uint32_t chunk_tokens = 256;  // StoreOptions
   // Compute a prefix from its front while chunks of it are loaded from the back (meeting.h), where nobody else waits to
-  // be computed and the first token comes sooner so. Not for requests that demand exact KV: how a prompt is cut still
-  // shows in the last bits.
+  // be computed and the first token comes sooner so.
   bool meet = true;
+  // Some of what is remembered and stored may not be reproducible (model/model.h): it is looked for, too.
+  bool quick_answers = false;
   std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
 };
 
 // What a request accepts.
 struct Demand {
-  bool exact = false;            // only bit-exact KV
+  bool exact = false;            // only KV that is bit for bit what computing the prompt gives
   std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it,
                                  // exact KV, of which the engine makes one
   double keep = 1.0;
@@ -111,6 +112,9 @@ struct CacheStats {
 struct NewRun {
   std::vector<std::int32_t> tokens;  // of the chain: from the prompt's first to the run's last
   std::uint32_t first = 0;           // position of the run's first token; what is stored begins with the block it is in
+  // So many of the chain's first tokens are reproducible (model/model.h). Blocks with any other have names of their
+  // own.
+  std::uint32_t reproducible = kAllTokens;
   // What scorers may read beside pages, of the run's whole blocks: from the beginning of the block that `first` is in
   // to the end of the last whole one. May be empty.
   Observations observations = {};
@@ -156,7 +160,7 @@ class Cache {
   std::uint32_t block_tokens() const;
   // Of `tokens`, those in whole blocks: what of a prefix can be stored.
   std::uint32_t whole_blocks(std::size_t tokens) const;
-  // Names of the whole blocks of a chain, for calls of store().
+  // Names of the whole blocks of a chain that is reproducible, for calls of store().
   std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens) const;
   // Name of the run that ends with the last whole block of a chain, by which qualities, questions and labels are kept;
   // zero where there is none.
@@ -174,12 +178,14 @@ class Cache {
   // Nobody waits for the retrieval any longer: counted, and tiers that still owe it bytes are not asked for a while.
   void give_up(Retrieval retrieval);
 
-  // How many tokens at the start of `tokens` lie in the pool. Touches nothing.
+  // How many tokens at the start of `tokens` lie in the pool, reproducible or not. Touches nothing.
   std::uint32_t pool_prefix(std::span<const std::int32_t> tokens) const;
   // Of the slabs that would serve them, those that are not the pool's to evict now.
   std::uint32_t pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const;
-  // The pages of an exact sequence become available to later requests.
-  void remember(std::span<const std::int32_t> tokens, const Sequence& sequence);
+  // The pages of an exact sequence, the first `reproducible` of whose tokens are so, become available to later
+  // requests.
+  void remember(std::span<const std::int32_t> tokens, const Sequence& sequence,
+                std::uint32_t reproducible = kAllTokens);
   // Frees pool slabs by evicting what is kept for later requests until `slabs` are free; false when it cannot.
   bool make_room(std::uint32_t slabs);
   // Of the pool's slabs that are not free, those that make_room could have: kept for later requests alone. And those

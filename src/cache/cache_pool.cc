@@ -59,15 +59,19 @@ LossyPrefix* Cache::State::find_lossy(std::span<const BlockKey> keys, const Dema
   return lossy.find(keys, [&](const LossyPrefix& prefix) { return accepts(prefix, demand); });
 }
 
-void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence) {
+void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible) {
   assert(!sequence.lossy());
+  State& s = *state_;
   // Without room for the bookkeeping the pages are simply not shared.
-  if (state_->tree->insert(tokens, sequence)) state_->note_in_pool(tokens, state_->keys_of(tokens));
+  if (s.tree->insert(tokens, sequence, reproducible)) {
+    s.note_in_pool(tokens, s.names_of(s.keys_of(tokens), s.tree->reproducible(tokens)));
+  }
 }
 
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
 
 std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const {
+  if (demand.exact) return state_->tree->in_use(tokens.first(state_->tree->reproducible(tokens)));
   const std::uint32_t exact = state_->tree->in_use(tokens);
   if (state_->lossy.empty()) return exact;  // no keys are needed
   const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens), demand);

@@ -45,9 +45,9 @@ void Cache::State::leave_alone(std::uint32_t tier_bits) {
 }
 
 // A hit that ends inside a run takes exact blocks of it: over a lossy beginning, all that is computed next would be
-// lossy too, and be kept from being stored.
-StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, StoreNeeds& needs) {
-  StoreLookup found = store->lookup(keys, needs);
+// lossy too, and be kept from being stored. `keys`: of the blocks that lie under `names`.
+StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs) {
+  StoreLookup found = store->lookup(names, needs);
   const auto ends = [&](const StoreLookup::Segment& segment) {
     return std::ranges::any_of(keys.subspan(end_of(segment) - 1),
                                [&](const BlockKey& key) { return run_name(key) == segment.run; });
@@ -56,7 +56,7 @@ StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, StoreNeeds& ne
       found.segments, [&](const StoreLookup::Segment& segment) { return !segment.exact && !ends(segment); });
   if (cut == found.segments.end()) return found;
   needs.exact_after = cut->first_block;
-  return store->lookup(keys, needs);
+  return store->lookup(names, needs);
 }
 
 // Seconds that a request would wait rather than be answered over a form of which so much is expected.
@@ -71,12 +71,28 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   Choice choice;
   choice.needs = store_needs(demand, catalogue != nullptr || planner.method);
   choice.needs.tiers_excluded = tiers_left_alone();
-  const StoreLookup found = look_up(keys, choice.needs);
+  choice.names.assign(keys.begin(), keys.end());
+  StoreLookup found = look_up(keys, choice.names, choice.needs);
+  std::uint32_t reproducible_at_rest = kAllTokens;
+  if (options.quick_answers && !demand.exact && found.blocks < keys.size()) {
+    // Behind what a prompt's computing left, what answers left.
+    StoreNeeds needs = store_needs(demand, catalogue != nullptr || planner.method);
+    needs.tiers_excluded = choice.needs.tiers_excluded;
+    std::vector<BlockKey> names = names_of(choice.names, found.blocks * block_tokens());
+    StoreLookup further = look_up(keys, names, needs);
+    if (further.blocks > found.blocks) {
+      reproducible_at_rest = found.blocks * block_tokens();
+      choice.names = std::move(names);
+      choice.needs = needs;
+      found = std::move(further);
+    }
+  }
   const bool named = demand.named() && !found.segments.empty() && found.segments.front().method == *demand.method;
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
-  const std::uint32_t in_pool = named ? 0 : tree->match(wanted);
+  const std::uint32_t reproducible_in_pool = named ? 0 : tree->reproducible(wanted);
+  const std::uint32_t in_pool = named ? 0 : demand.exact ? reproducible_in_pool : tree->match(wanted);
   choice.pool_tokens = in_pool;
-  choice.lossy = find_lossy(keys, demand);
+  choice.lossy = find_lossy(choice.names, demand);
   if (choice.lossy) {
     const std::uint32_t length = choice.lossy->pages.length();
     const double computed_s = backlog.compute_s + costs.prefill_s(length - std::min(length, in_pool), in_pool);
@@ -103,18 +119,25 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     const bool again = &segment != &found.segments.front() && (&segment - 1)->run == segment.run;
     if (!again) use(segment.run);
   }
-  const bool may_meet = options.meet && backlog.meet && !options.load_always && !demand.exact && !demand.named() &&
-                        !backlog.pool_only && backlog.compute_s == 0 && !choice.lossy;
+  // Of so many tokens of the pool, and what is loaded behind them up to `end`.
+  const auto reproducible = [&](std::uint32_t pooled_tokens, std::uint32_t end) {
+    if (pooled_tokens > reproducible_in_pool) return reproducible_in_pool;
+    return end > reproducible_at_rest ? std::max(pooled_tokens, reproducible_at_rest) : kAllTokens;
+  };
+  const bool may_meet = options.meet && backlog.meet && !options.load_always && !demand.named() && !backlog.pool_only &&
+                        backlog.compute_s == 0 && !choice.lossy;
   const std::uint32_t exact = found.exact_blocks * block_tokens();
   const double rest_s = exact > covered ? costs.prefill_s(exact - covered, covered) : 0;
   if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s)) {
-    store->touch(keys.first(found.exact_blocks));
+    store->touch(std::span(choice.names).first(found.exact_blocks));
     choice.segments.clear();
     choice.meets = found;
+    choice.reproducible = reproducible(in_pool, found.exact_blocks * block_tokens());
     return choice;
   }
+  choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, covered);
   if (choice.segments.empty()) {
-    store->touch(keys.first(found.blocks));
+    store->touch(std::span(choice.names).first(found.blocks));
     return choice;
   }
   // From where a chunk begins: the pool's share of that one is read again.
@@ -123,7 +146,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.first_block = std::max(first.first_block, pool_blocks);
   choice.first_block -= (choice.first_block - first.first_block) % chunk;
   choice.pool_tokens = choice.first_block * block_tokens();
-  store->touch(keys.first(choice.first_block));
+  store->touch(std::span(choice.names).first(choice.first_block));
   return choice;
 }
 
@@ -153,8 +176,8 @@ Status Cache::State::append(Sequence& sequence, std::uint32_t tokens) {
   return sequence.append(tokens);
 }
 
-void Cache::State::load(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Choice& choice,
-                        Sequence& sequence, Retrieval& retrieval) {
+void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence,
+                        Retrieval& retrieval) {
   const std::uint32_t block = block_tokens(), count = (choice.end_block - choice.first_block) * block;
   if (!append(sequence, count)) return;
   StoreLoadOptions load_options;
@@ -162,7 +185,7 @@ void Cache::State::load(std::span<const std::int32_t> wanted, std::span<const Bl
   load_options.first_block = choice.first_block;
   load_options.end_block = choice.end_block;
   load_options.tokens = wanted;
-  auto load = store->load(keys, view_of(sequence, choice.pool_tokens, count), load_options);
+  auto load = store->load(choice.names, view_of(sequence, choice.pool_tokens, count), load_options);
   // Another may have had it removed meanwhile.
   const std::uint32_t blocks = load ? (*load)->blocks() : 0;
   sequence.truncate(choice.pool_tokens + blocks * block);
@@ -218,6 +241,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   Retrieval::State& found = *retrieval.state_;
   found.begun_s = s.clock.now_s();
   found.tokens = choice.pool_tokens;
+  found.reproducible = choice.reproducible;
   // Of none, too: the request begins.
   s.tree->adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), sequence, s.clock.now_s());
   if (choice.lossy) {
@@ -236,13 +260,16 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
     pool.tokens = choice.pool_tokens;
   }
   if (choice.pool_tokens > 0) {
-    s.note_in_pool(wanted.first(choice.pool_tokens),
-                   {keys.begin(), keys.begin() + choice.pool_tokens / s.block_tokens()});
+    const auto pooled_tokens = wanted.first(choice.pool_tokens);
+    const auto pooled_keys = std::span(choice.lossy ? choice.names : keys).first(choice.pool_tokens / s.block_tokens());
+    s.note_in_pool(pooled_tokens, s.names_of({pooled_keys.begin(), pooled_keys.end()},
+                                             choice.lossy ? kAllTokens : s.tree->reproducible(pooled_tokens)));
   }
-  if (!choice.segments.empty()) s.load(wanted, keys, choice, sequence, retrieval);
+  if (!choice.segments.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
-    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs), keys, wanted, *choice.meets, computed);
+    found.meeting =
+        std::make_unique<Meeting>(s.meeting_context(choice.needs), choice.names, wanted, *choice.meets, computed);
     ++s.stats.meetings;
   }
   for (const SourceUsed& source : found.sources) s.stats.cached.add(source.where, source.tokens);

@@ -79,6 +79,9 @@ struct Cache::State {
 
   std::uint32_t block_tokens() const { return pool.shape().page_tokens; }
   std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens) const;
+  // The names under which blocks lie, whose keys these are: those that hold a token beyond the first `reproducible` are
+  // of another lineage, so that nobody who demands exact KV meets them.
+  std::vector<BlockKey> names_of(std::vector<BlockKey> keys, std::uint32_t reproducible) const;
 
   // cache.cc
   Status choose_methods();
@@ -92,6 +95,8 @@ struct Cache::State {
 
   // cache_retrieve.cc
   struct Choice {
+    std::vector<BlockKey> names;              // of the prompt's blocks, as they are looked up
+    std::uint32_t reproducible = kAllTokens;  // of all that is found
     StoreNeeds needs;
     LossyPrefix* lossy = nullptr;                // of the pool, that it begins with
     std::vector<StoreLookup::Segment> segments;  // that are loaded, the first of which may begin before first_block
@@ -102,15 +107,14 @@ struct Cache::State {
   };
   Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Demand& demand,
                 const Backlog& backlog);
-  StoreLookup look_up(std::span<const BlockKey> keys, StoreNeeds& needs);
+  StoreLookup look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs);
   double loss_s(std::optional<double> quality) const;
   bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
   Meeting::Context meeting_context(const StoreNeeds& needs);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
   Status append(Sequence& sequence, std::uint32_t tokens);
-  void load(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Choice& choice,
-            Sequence& sequence, Retrieval& retrieval);
+  void load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence, Retrieval& retrieval);
 
   // cache_store.cc
   bool release_saved();
@@ -130,6 +134,7 @@ struct Retrieval::State {
   Cache::State& cache;
   Sequence& sequence;
   std::uint32_t tokens = 0, tokens_loaded = 0;
+  std::uint32_t reproducible = kAllTokens;  // so many of the prompt's first tokens, where not all of those are
   bool lossy = false;
   std::vector<SourceUsed> sources = {};
   std::uint32_t first_token = 0;         // that is loaded from tiers

@@ -23,6 +23,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   const auto end = static_cast<std::uint32_t>(keys.size());
   if (end == 0) return {};
   const Hash128 name = run_name(keys.back());
+  const std::vector<BlockKey> names = s.names_of(keys, run.reproducible);
   StoreHints hints;
   hints.first_block = run.first / block;
   if (sequence.lossy() || sequence.parted() || hints.first_block >= end) return name;
@@ -45,7 +46,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   const KvView view = view_of(std::as_const(held), first, used.tokens);
   const double recompute_s = run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(used.tokens, first);
   const auto save = [&](StoreHints with, Sequence pages, std::optional<State::Bounding> looked_at) {
-    auto saving = s.store->save(keys, view, std::move(with));
+    auto saving = s.store->save(names, view, std::move(with));
     // What has no place in the store is computed again; what is there already may yet be looked at.
     if (!saving || ((*saving)->released() && !looked_at)) return;
     s.saving.push_back({std::move(*saving), std::move(pages), name, recompute_s, std::move(looked_at)});

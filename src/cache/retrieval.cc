@@ -31,6 +31,11 @@ std::uint32_t Retrieval::tokens() const { return state_ ? state_->tokens : 0; }
 std::uint32_t Retrieval::tokens_loaded() const { return state_ ? state_->tokens_loaded : 0; }
 bool Retrieval::lossy() const { return state_ && state_->lossy; }
 
+std::uint32_t Retrieval::reproducible() const {
+  const bool all = !state_ || (loaded() && state_->tokens <= state_->reproducible);
+  return all ? kAllTokens : state_->reproducible;
+}
+
 const std::vector<SourceUsed>& Retrieval::sources() const {
   static const std::vector<SourceUsed> kNone;
   return state_ ? state_->sources : kNone;
@@ -69,7 +74,7 @@ void Retrieval::State::note_end() {
 // For those who come after it.
 void Retrieval::State::keep_lossy() {
   if (!lossy || !sequence.lossy()) return;
-  std::vector<BlockKey> keys = cache.keys_of(chain);
+  std::vector<BlockKey> keys = cache.names_of(cache.keys_of(chain), reproducible);
   LossyPrefix prefix{.last = keys.back(), .pages = sequence.fork(), .sources = sources, .used_s = cache.clock.now_s()};
   prefix.pages.truncate(tokens_loaded);
   cache.lossy.keep(std::move(prefix));

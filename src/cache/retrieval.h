@@ -49,6 +49,9 @@ class Retrieval {
   std::uint32_t tokens() const;         // logical tokens that need not be computed
   std::uint32_t tokens_loaded() const;  // those of them, counted from the first, after which none came from a tier
   bool lossy() const;
+  // So many of the prompt's first tokens are reproducible (model/model.h), with what is computed up to there: all of
+  // them, or those before the first that is not.
+  std::uint32_t reproducible() const;
   const std::vector<SourceUsed>& sources() const;
   // Whether bytes are still to come, long after they should have: four times the estimate of when it began, which
   // counts the reads ahead of it, and half a second. Who waits had better compute.

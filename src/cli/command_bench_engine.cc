@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -28,6 +29,7 @@ struct BenchEngineOptions {
 };
 
 constexpr char kExamples[] =
+    "`exact` decodes as for requests that demand `exact`: reproducibly, in the weights of prompts.\n"
     "The peer is the better of its flash attention on and off, in each test. Its runs and ours take turns; the\n"
     "figure is the median over rounds. A setting of the peer that was a tenth slower in the first round is not\n"
     "run again.\n"
@@ -37,20 +39,21 @@ constexpr char kExamples[] =
     "  shale bench engine --resident int8 --tests decode\n"
     "  shale bench engine --peer ~/llama.cpp/build/bin --peer-weights Q4_0 --peer-weights BF16";
 
-constexpr std::array<SpeedTest, 6> kTests = {{{Kind::kPrefill, 512, 0, 1},
+constexpr std::array<SpeedTest, 8> kTests = {{{Kind::kPrefill, 512, 0, 1},
                                               {Kind::kPrefill, 4096, 0, 1},
                                               {Kind::kDecode, 32, 512, 1},
                                               {Kind::kDecode, 32, 4096, 1},
                                               {Kind::kDecode, 32, 8000, 1},
+                                              {Kind::kExact, 32, 512, 1},
+                                              {Kind::kExact, 32, 4096, 1},
                                               {Kind::kBatch, 32, 512, 16}}};
-constexpr std::array<SpeedTest, 3> kTinyTests = {
-    {{Kind::kPrefill, 32, 0, 1}, {Kind::kDecode, 4, 32, 1}, {Kind::kBatch, 4, 16, 2}}};
+constexpr std::array<SpeedTest, 4> kTinyTests = {
+    {{Kind::kPrefill, 32, 0, 1}, {Kind::kDecode, 4, 32, 1}, {Kind::kExact, 4, 32, 1}, {Kind::kBatch, 4, 16, 2}}};
+constexpr std::array kNames = {"prefill", "decode", "exact", "batch"};  // of kinds
 
 constexpr double kHopeless = 0.9;  // of the best in the first round
 
-std::string_view name(Kind kind) {
-  return kind == Kind::kPrefill ? "prefill" : kind == Kind::kDecode ? "decode" : "batch";
-}
+std::string_view name(Kind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 
 // How the peer runs: which file, flash attention or not.
 struct PeerSetting {
@@ -239,8 +242,8 @@ void add_bench_engine(CLI::App& parent, Action& chosen) {
       ->type_name("FILE")
       ->check(CLI::ExistingFile)
       ->allow_extra_args(false);
-  command->add_option("--tests", options->only, "Only these: prefill, decode, batch")
-      ->check(CLI::IsMember({"prefill", "decode", "batch"}))
+  command->add_option("--tests", options->only, fmt::format("Only these: {}", fmt::join(kNames, ", ")))
+      ->check(CLI::IsMember(std::vector<std::string>(kNames.begin(), kNames.end())))
       ->delimiter(',')
       ->type_name("TEST,...");
   command->add_option("--rounds", options->rounds, "Times that each test runs")

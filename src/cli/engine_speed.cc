@@ -67,13 +67,15 @@ Result<std::vector<Sequence>> EngineSpeed::forks(const SpeedTest& test) {
   return forks;
 }
 
-Status EngineSpeed::decode(std::vector<Sequence>& sequences, std::uint32_t tokens) {
+Status EngineSpeed::decode(std::vector<Sequence>& sequences, const SpeedTest& test) {
   std::vector<StepSequence> batch(sequences.size());
-  for (std::uint32_t i = 0; i < tokens; ++i) {
+  for (std::uint32_t i = 0; i < test.tokens; ++i) {
     SHALE_TRY(check_interrupt());
     for (std::size_t s = 0; s < sequences.size(); ++s) {
       SHALE_TRY(sequences[s].append(1));
-      batch[s] = {.sequence = &sequences[s], .tokens = std::span(tokens_).subspan((s + i) % kChunkTokens, 1)};
+      batch[s] = {.sequence = &sequences[s],
+                  .tokens = std::span(tokens_).subspan((s + i) % kChunkTokens, 1),
+                  .quick = test.kind != SpeedTest::Kind::kExact};
     }
     SHALE_TRY(model_->step(batch));
   }
@@ -90,7 +92,7 @@ Result<double> EngineSpeed::measure(const SpeedTest& test) {
   }
   SHALE_ASSIGN(std::vector<Sequence> sequences, forks(test));
   const auto start = Clock::now();
-  SHALE_TRY(decode(sequences, test.tokens));
+  SHALE_TRY(decode(sequences, test));
   return test.tokens * test.sequences / seconds_since(start);
 }
 

@@ -23,7 +23,7 @@ class EngineSpeed {
   EngineSpeed(Model& model, std::unique_ptr<PagePool> pool);
   Status extend(Sequence& sequence, std::uint32_t tokens);
   Result<std::vector<Sequence>> forks(const SpeedTest& test);
-  Status decode(std::vector<Sequence>& sequences, std::uint32_t tokens);
+  Status decode(std::vector<Sequence>& sequences, const SpeedTest& test);
 
   Model* model_;
   std::unique_ptr<PagePool> pool_;

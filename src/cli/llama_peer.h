@@ -12,7 +12,7 @@ namespace shale {
 
 // What is measured, by the peer as by ourselves.
 struct SpeedTest {
-  enum class Kind { kPrefill, kDecode, kBatch };
+  enum class Kind { kPrefill, kDecode, kExact, kBatch };  // kExact: decoding that is reproducible (model/model.h)
   Kind kind = Kind::kPrefill;
   std::uint32_t tokens = 0;     // computed; a sequence, for several
   std::uint32_t depth = 0;      // tokens in the cache before them

@@ -124,6 +124,11 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   SHALE_ASSIGN(serving->model_, open_model(options.model));
   SHALE_TRY(check_interrupt());
 
+  if (!serving->model_->info().reproducible) {
+    print_note(
+        "shale: matrix products of this machine depend on how many there are; exact answers may vary in their "
+        "last bits");
+  }
   const std::uint64_t pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30));
   SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
   const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};
@@ -141,6 +146,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   }
   if (tiers.empty()) tiers.push_back({make_memory_tier(0, serving->clock_)});  // the cache wants one; this has no room
   CacheOptions cache_options = options.cache;
+  cache_options.quick_answers = serving->model_->has_quick();
   cache_options.model = serving->model_->info().traits();
   if (!options.calibration.empty()) {
     SHALE_ASSIGN(serving->calibration_, read_calibration(options.calibration, serving->model_->info()));

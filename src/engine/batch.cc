@@ -20,6 +20,7 @@ std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts) {
                          .tokens = part.stretch.tokens,
                          .logits_all = false,
                          .logits_none = !part.stretch.draws,
+                         .quick = !part.prefills() && !part.run->request.demand.exact,
                          .capture = part.capture,
                          .live = part.run->budget ? part.run->budget->capture() : nullptr});
   }

@@ -90,7 +90,9 @@ struct EngineOptions {
   // worth. A method in a request's demand is refused then.
   bool prefix_cache = true;
   std::uint32_t query_window = 64;  // captured for scorers that read queries
-  double background_share = 0.1;    // of the time of steps, for encoding, writing and placing while there is any to do
+  // Of the time of steps, for encoding, writing and placing while there is any to do; less while somebody waits for a
+  // first token and the pool can bear it.
+  double background_share = 0.1;
 };
 
 struct EngineStats {

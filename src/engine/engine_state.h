@@ -60,6 +60,7 @@ struct Engine::State {
   void let_spilled_go(Run& run);
   bool move_spilled();
   void unpark(const Run& run);
+  double background_share();
   bool work_behind();
   void pause();
 

@@ -60,6 +60,9 @@ bool Engine::State::step() {
 
 bool Engine::State::run_batch(std::vector<BatchPart> parts) {
   const std::vector<StepSequence> sequences = step_sequences(parts);
+  if (model.quick(sequences)) {
+    for (const BatchPart& part : parts) part.run->reproducible = std::min(part.run->reproducible, part.length);
+  }
   const double start_s = clock.now_s();
   const auto logits = model.step(sequences);
   stepped_s = clock.now_s();

@@ -13,6 +13,10 @@ constexpr double kLoadShare = 0.25;
 constexpr double kLoadAloneS = 0.01;
 constexpr double kPauseMaxS = 0.001;
 constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
+// While somebody waits for a first token, work behind has so much of its share, unless what waits to be stored takes
+// more than that of the pool.
+constexpr double kShareWhileWaiting = 0.25;
+constexpr double kWaitingToBeStoredMax = 0.25;
 
 }  // namespace
 
@@ -95,6 +99,7 @@ void Engine::State::fetch(Run& run, bool pool_only) {
 void Engine::State::found(Run& run) {
   run.computed_from = run.sequence.length();
   run.from_tiers = run.retrieval.tokens_loaded() > 0;
+  run.reproducible = run.retrieval.reproducible();
   run.response.lossy = run.retrieval.lossy();
   note_sources(run);
 }
@@ -254,12 +259,20 @@ void Engine::State::unpark(const Run& run) {
   parked.reset();
 }
 
+double Engine::State::background_share() {
+  const bool waited_for = scheduler.next() || std::ranges::any_of(scheduler.running(), [](const auto& run) {
+                            return !run->over && run->drawn.empty();
+                          });
+  const bool hurries = cache.slabs_waiting_to_be_stored() > kWaitingToBeStoredMax * cache.pool().slabs_total();
+  return options.background_share * (waited_for && !hurries ? kShareWhileWaiting : 1);
+}
+
 // Its share of the last step, less what it took too much before: what it did not need is not saved up, or others would
 // wait for all of it at once. While nobody computes, piece after piece.
 bool Engine::State::work_behind() {
   const bool others_compute = BatchBuilder::any(scheduler.running());
   if (!others_compute) return cache.work(model.executor());
-  background_s = std::min(background_s, 0.0) + options.background_share * step_s;
+  background_s = std::min(background_s, 0.0) + background_share() * step_s;
   bool worked = false;
   while (background_s > 0) {
     const double begun_s = clock.now_s();

@@ -44,6 +44,7 @@ void Run::begin_again() {
   sequence.clear();
   computed_from = 0;
   from_tiers = false;
+  reproducible = kAllTokens;
   response.cached = CachedTokens();
   response.sources.clear();
 }

@@ -80,6 +80,7 @@ class Run {
 
   std::uint32_t computed_from = 0;                 // prompt tokens before came from the cache
   bool from_tiers = false;                         // some of them from a tier
+  std::uint32_t reproducible = kAllTokens;         // so many of the sequence's first tokens (model/model.h)
   std::vector<double> segment_seconds;             // of computing each part, 0 where none of it was
   ScorerNeeds needs;                               // what stored segments are watched for
   std::vector<std::unique_ptr<Capture>> captures;  // of each stored segment while it is computed

@@ -23,6 +23,7 @@ Storing::Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::ui
 NewRun Storing::new_run(Run& run, std::size_t segment) const {
   NewRun part;
   part.first = run.segment_begin(segment);
+  part.reproducible = run.reproducible;
   part.tokens.assign(run.prompt.begin(), run.prompt.begin() + run.segment_end[segment]);
   part.observations = std::move(run.segment_observations[segment]);
   if (run.computed_from <= part.first) part.recompute_s = run.segment_seconds[segment];
@@ -43,7 +44,7 @@ void Storing::store(Run& run, NewRun part) {
 }
 
 void Storing::remember(Run& run, std::span<const Token> tokens) {
-  if (run.request.remember && !has_hidden_tokens(run)) cache_.remember(tokens, run.sequence);
+  if (run.request.remember && !has_hidden_tokens(run)) cache_.remember(tokens, run.sequence, run.reproducible);
 }
 
 Capture* Storing::capture_for(Run& run) const {

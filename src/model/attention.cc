@@ -1,10 +1,11 @@
 #include "model/attention.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cassert>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/aligned_buffer.h"
@@ -15,46 +16,50 @@ namespace {
 
 constexpr std::uint32_t kTileRows = 256;     // rows that share one conversion of keys and values
 constexpr std::uint32_t kTileQueries = 64;   // and their queries: more would waste work on the diagonal
-constexpr std::uint32_t kSplits = 16;        // spans of a context, for all tiles of a head together, at most
+constexpr std::uint32_t kSpanTokens = 512;   // a multiple of kBlockTokens; each begins with cold pages
 constexpr std::uint32_t kScorePadding = 16;  // read beyond the last score
+// Spans are tasks of their own while there are fewer tiles a thread than this, and while what they leave is no more
+// floats than that.
+constexpr std::size_t kTilesPerThread = 4;
+constexpr std::size_t kScratchFloatsMax = std::size_t{1} << 24;
 
-// Into how many spans a context is cut: a few where it is short, so that a few KV heads occupy several threads; no more
-// while spans are short, for each begins with cold pages.
-std::uint32_t splits_of(std::uint32_t tokens, std::uint32_t tiles) {
-  const std::uint32_t splits = std::max(std::min(tokens / 256, 4u), tokens / 2048);
-  return std::clamp(splits, 1u, std::max(1u, kSplits / tiles));
-}
-
-// A tile of queries of one KV head. Its context is attended to in spans, each a task of its own; whichever task
-// finishes last joins them, in their order. Tiles and spans follow from the work alone, so results do not depend on
-// threads.
+// A tile of queries of one KV head. Its context is attended to in spans, whose borders lie at multiples of kSpanTokens
+// of the sequence's positions, and what they leave is folded in their order, by the one task that has all of them or by
+// whichever finishes last. So what a row comes out as depends neither on threads nor on the rows beside it.
 struct Tile {
   const AttentionWork* work;
   std::uint32_t head;
   AttentionRows rows;
   PageSlots slots;            // from the first that its first query sees to the last that its last one sees
   std::size_t first_slot;     // of the table
-  std::uint32_t first_token;  // of the first slot
+  std::size_t position;       // of the first slot, in pages
+  std::uint32_t first_token;  // of the first slot, of the table
   std::uint32_t first_query;
-  std::uint32_t splits;
-  std::size_t partials;  // floats into the call's scratch, for tiles of several spans
-  std::size_t scores;    // floats into the call's scratch, of a single query whose scores are kept
-
-  std::size_t slots_per_split() const { return (slots.size() + splits - 1) / splits; }
+  std::uint32_t spans;
+  std::size_t partials = 0;  // floats into the call's scratch, where spans are tasks
+  std::size_t scores = 0;    // likewise, of a single query whose scores are kept
 };
 
+// A span of a tile, or all of them.
 struct Task {
   std::uint32_t tile;
-  std::uint32_t split;
+  std::uint32_t index;
+  std::optional<AttentionSpan> span;
 };
 
 class Attention {
  public:
-  Attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works)
-      : pool_(pool.host_view()), shape_(shape), kernels_(attention_kernels()) {
+  Attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works,
+            std::size_t threads)
+      : pool_(pool.host_view()),
+        shape_(shape),
+        kernels_(attention_kernels()),
+        span_pages_(kSpanTokens / pool_.shape().page_tokens),
+        block_pages_(kBlockTokens / pool_.shape().page_tokens) {
     for (const AttentionWork& work : works) {
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) add_tiles(work, head);
     }
+    add_tasks(threads);
     scratch_ = std::make_unique_for_overwrite<float[]>(scratch_floats_);
     finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_.size());
     for (Tile& tile : tiles_) {
@@ -97,49 +102,84 @@ class Attention {
         first_token = tokens;
         while (first_token > rows.hidden(0)) first_token -= table.pages[--first_slot].count;
       }
-      const std::uint32_t splits = splits_of(tokens - first_token, tiles);
-      for (std::uint32_t split = 0; split < splits; ++split) {
-        tasks_.push_back({static_cast<std::uint32_t>(tiles_.size()), split});
-      }
-      const std::size_t partials = scratch_floats_;
-      if (splits > 1) scratch_floats_ += splits * AttentionPartial::floats(rows.rows(), shape_.head_dim);
-      tiles_.push_back({&work, head, rows, table.pages.subspan(first_slot, slots - first_slot), first_slot, first_token,
-                        first, splits, partials, scratch_floats_});
+      const std::size_t position = table.pages_gone + first_slot;
+      const std::size_t spans = (position % span_pages_ + slots - first_slot + span_pages_ - 1) / span_pages_;
+      tiles_.push_back({&work, head, rows, table.pages.subspan(first_slot, slots - first_slot), first_slot, position,
+                        first_token, first, static_cast<std::uint32_t>(spans)});
       if (!work.received.empty()) {
         tiles_.back().rows.score_stride = table.tokens + kScorePadding;
-        scratch_floats_ += group * tiles_.back().rows.score_stride;
+        tiles_.back().scores = take_scratch(group * tiles_.back().rows.score_stride);
       }
+    }
+  }
+
+  void add_tasks(std::size_t threads) {
+    std::size_t floats = 0;
+    for (const Tile& tile : tiles_) floats += tile.spans * partial_floats(tile);
+    const bool whole = tiles_.size() >= kTilesPerThread * threads || floats > kScratchFloatsMax;
+    for (std::uint32_t t = 0; t < tiles_.size(); ++t) {
+      Tile& tile = tiles_[t];
+      if (whole || tile.spans == 1) {
+        tasks_.push_back({t, 0, std::nullopt});
+        continue;
+      }
+      tile.partials = take_scratch(tile.spans * partial_floats(tile));
+      for_each_span(tile, [&](std::uint32_t index, const AttentionSpan& span) { tasks_.push_back({t, index, span}); });
+    }
+  }
+
+  std::size_t take_scratch(std::size_t floats) { return std::exchange(scratch_floats_, scratch_floats_ + floats); }
+  std::size_t partial_floats(const Tile& tile) const {
+    return AttentionPartial::floats(tile.rows.rows(), shape_.head_dim);
+  }
+  AttentionPartial partial_at(const Tile& tile, float* memory) const {
+    return AttentionPartial::at(memory, tile.rows.rows(), shape_.head_dim);
+  }
+
+  // Calls visit(index, span) for each span of the tile, in order.
+  template <class Visit>
+  void for_each_span(const Tile& tile, const Visit& visit) const {
+    std::size_t first = 0;
+    std::uint32_t first_token = tile.first_token;
+    for (std::uint32_t index = 0; index < tile.spans; ++index) {
+      const std::size_t position = tile.position + first;
+      const std::size_t count = std::min(span_pages_ - position % span_pages_, tile.slots.size() - first);
+      const PageSlots slots = tile.slots.subspan(first, count);
+      const auto lead = static_cast<std::uint32_t>(position % block_pages_) * pool_.shape().page_tokens;
+      visit(index, AttentionSpan{slots, first_token, lead});
+      first += count;
+      for (const PageSlot slot : slots) first_token += slot.count;
     }
   }
 
   void run(const Task& task) {
     const Tile& tile = tiles_[task.tile];
-    const std::size_t floats = AttentionPartial::floats(tile.rows.rows(), shape_.head_dim);
-    if (tile.splits == 1) {
-      thread_local AlignedBuffer memory;
-      if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
-      const auto partial =
-          AttentionPartial::at(reinterpret_cast<float*>(memory.data()), tile.rows.rows(), shape_.head_dim);
-      kernels_.attend(pool_, tile.rows, tile.slots, tile.first_token, partial);
-      merge(tile, {&partial, 1});
-      return;
+    if (!task.span) return run_whole(tile);
+    float* partials = &scratch_[tile.partials];
+    const std::size_t floats = partial_floats(tile);
+    kernels_.attend(pool_, tile.rows, *task.span, partial_at(tile, partials + task.index * floats));
+    if (finished_[task.tile].fetch_add(1, std::memory_order_acq_rel) + 1 < tile.spans) return;
+    const AttentionPartial all = partial_at(tile, partials);
+    for (std::uint32_t i = 1; i < tile.spans; ++i) {
+      kernels_.fold(tile.rows, partial_at(tile, partials + i * floats), all);
     }
-    std::array<AttentionPartial, kSplits> partials;
-    for (std::uint32_t split = 0; split < tile.splits; ++split) {
-      partials[split] =
-          AttentionPartial::at(&scratch_[tile.partials + split * floats], tile.rows.rows(), shape_.head_dim);
-    }
-    const std::size_t first = std::min(task.split * tile.slots_per_split(), tile.slots.size());
-    const std::size_t count = std::min(tile.slots_per_split(), tile.slots.size() - first);
-    std::uint32_t first_token = tile.first_token;
-    for (const PageSlot slot : tile.slots.first(first)) first_token += slot.count;
-    kernels_.attend(pool_, tile.rows, tile.slots.subspan(first, count), first_token, partials[task.split]);
-    if (finished_[task.tile].fetch_add(1, std::memory_order_acq_rel) + 1 == tile.splits) {
-      merge(tile, std::span(partials).first(tile.splits));
-    }
+    finish(tile, all);
   }
 
-  void merge(const Tile& tile, std::span<const AttentionPartial> partials) const {
+  void run_whole(const Tile& tile) const {
+    thread_local AlignedBuffer memory;
+    const std::size_t floats = round_up(partial_floats(tile), 16);
+    if (memory.size() < 2 * floats * sizeof(float)) memory = AlignedBuffer(2 * floats * sizeof(float));
+    float* const first = reinterpret_cast<float*>(memory.data());
+    const AttentionPartial all = partial_at(tile, first), next = partial_at(tile, first + floats);
+    for_each_span(tile, [&](std::uint32_t index, const AttentionSpan& span) {
+      kernels_.attend(pool_, tile.rows, span, index == 0 ? all : next);
+      if (index > 0) kernels_.fold(tile.rows, next, all);
+    });
+    finish(tile, all);
+  }
+
+  void finish(const Tile& tile, const AttentionPartial& all) const {
     const std::size_t head = std::size_t{tile.head} * tile.rows.group;
     const AttentionWork& work = *tile.work;
     std::vector<float> own_log_sums;
@@ -149,8 +189,8 @@ class Attention {
       own_log_sums.resize(tile.rows.group);
       log_sums = own_log_sums.data();
     }
-    kernels_.merge(tile.rows, partials, work.output + tile.first_query * work.output_stride + head * shape_.head_dim,
-                   work.output_stride, log_sums, shape_.query_heads);
+    kernels_.finish(tile.rows, all, work.output + tile.first_query * work.output_stride + head * shape_.head_dim,
+                    work.output_stride, log_sums, shape_.query_heads);
     if (tile.rows.scores) {
       AttentionRows rows = tile.rows;
       rows.scores += tile.first_token;
@@ -163,6 +203,7 @@ class Attention {
   HostView pool_;
   const AttentionShape& shape_;
   AttentionKernels kernels_;
+  const std::size_t span_pages_, block_pages_;
   std::vector<Tile> tiles_;
   std::vector<Task> tasks_;
   std::size_t scratch_floats_ = 0;
@@ -175,7 +216,7 @@ class Attention {
 void paged_attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works,
                      Executor& executor) {
   assert(shape.head_dim == pool.shape().head_dim && shape.query_heads % shape.kv_heads == 0);
-  Attention(pool, shape, works).run(executor);
+  Attention(pool, shape, works, executor.threads()).run(executor);
 }
 
 const char* attention_target() { return attention_kernels().target; }

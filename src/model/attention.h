@@ -35,7 +35,9 @@ struct AttentionShape {
   float scale;  // 1/√d unless the architecture says otherwise
 };
 
-// Runs all works over the executor. Deterministic: the result does not depend on the number of threads.
+// Runs all works over the executor. What a query comes out as depends on its own context alone, bit for bit: neither on
+// the number of threads nor on what is computed beside it, of its own sequence or of others. Of sequences that dropped
+// tokens or are int8, only not on threads.
 void paged_attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works,
                      Executor& executor);
 

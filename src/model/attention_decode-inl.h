@@ -20,7 +20,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {
 
-inline constexpr std::uint32_t kDecodeTokens = 64;  // of a block: scores and pages of one stay in the first-level cache
 inline constexpr std::uint32_t kDecodePages = 8;
 inline constexpr std::uint32_t kHeadsMax = 8;                           // query heads that share one pass
 inline constexpr int kAccumulators = HWY_TARGET <= HWY_AVX3 ? 24 : 12;  // of the 32 or 16 vector registers
@@ -48,16 +47,19 @@ struct DecodeBlock {
   std::array<std::uint32_t, kDecodePages> counts;
   std::array<std::uint64_t, kDecodePages> holes;
   std::uint32_t page_count = 0;
-  std::uint32_t tokens = 0;
+  std::uint32_t lead = 0;    // lanes before the first page's tokens
+  std::uint32_t tokens = 0;  // with those lanes
   bool any_holes = false;
 
-  // Takes pages off the front of `slots`, the first of them without its first `hidden` tokens; empty when there are
-  // none.
-  void take(const HostView& pool, PageSlots& slots, std::uint32_t hidden = 0) {
-    page_count = tokens = 0;
+  // Takes pages off the front of `slots`, the first of them without its first `hidden` tokens, which count as lanes
+  // before it; empty when there are none.
+  void take(const HostView& pool, PageSlots& slots, std::uint32_t lanes_before = 0, std::uint32_t hidden = 0) {
+    page_count = 0;
+    lead = tokens = lanes_before + hidden;
     any_holes = false;
-    while (!slots.empty() && page_count < kDecodePages && tokens + pool.shape().page_tokens <= kDecodeTokens) {
+    while (!slots.empty() && page_count < kDecodePages) {
       const PageSlot slot = slots.front();
+      if (tokens + slot.count - hidden > kBlockTokens) break;
       slots.remove_prefix(1);
       bytes[page_count] = pool.bytes(slot.page).data();
       pages[page_count] = behind(View::of(bytes[page_count], pool.shape()), hidden, pool.shape().head_dim);
@@ -77,7 +79,7 @@ class Prefetcher {
   template <class View>
   Prefetcher(const DecodeBlock<View>& block, const PageShape& shape) {
     const std::size_t page_bytes = shape.page_bytes();
-    const std::size_t pieces_per_page = std::max<std::size_t>(1, shape.page_tokens * kStreams / kDecodeTokens);
+    const std::size_t pieces_per_page = std::max<std::size_t>(1, shape.page_tokens * kStreams / kBlockTokens);
     piece_bytes_ = page_bytes / pieces_per_page;
     for (std::uint32_t p = 0; p < block.page_count; ++p) {
       for (std::size_t piece = 0; piece < pieces_per_page; ++piece)
@@ -111,7 +113,7 @@ struct ScoreColumn {
   View page;      // from the first of the tokens on; its values are not looked at
   float* scores;  // of the first query head; rows kScoreStride apart
 };
-inline constexpr std::size_t kScoreStride = kDecodeTokens + 16;  // a column's last store may run over
+inline constexpr std::size_t kScoreStride = kBlockTokens + 16;  // a column's last store may run over
 
 // dot[head][column] += Σ query · key over channels [first, end).
 template <class View, class D, int kHeads, int kColumns>
@@ -159,7 +161,7 @@ HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim,
 
 template <class View>
 void leave_out_holes(const DecodeBlock<View>& block, int heads, float* scores) {
-  std::uint32_t at = 0;
+  std::uint32_t at = block.lead;
   for (std::uint32_t p = 0; p < block.page_count; at += block.counts[p++]) {
     for (std::uint64_t holes = block.holes[p]; holes != 0; holes &= holes - 1) {
       float* score = scores + at + std::countr_zero(holes);
@@ -168,8 +170,8 @@ void leave_out_holes(const DecodeBlock<View>& block, int heads, float* scores) {
   }
 }
 
-// scores[h][t] = query h · key t, for every slot of the block, gap-free, minus infinity for holes; then one vector of
-// minus infinity.
+// scores[h][t] = query h · key t, for every slot of the block, gap-free behind its lead, minus infinity for that and
+// for holes; then one vector of minus infinity.
 template <class View, class D, int kHeads>
 void score_block(D d, const float* queries, const PageShape& shape, const DecodeBlock<View>& block,
                  Prefetcher& prefetcher, float* scores) {
@@ -177,7 +179,7 @@ void score_block(D d, const float* queries, const PageShape& shape, const Decode
   const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
   std::array<ScoreColumn<View>, kDecodePages * 16> columns;
   std::size_t count = 0;
-  std::uint32_t at = 0;
+  std::uint32_t at = block.lead;
   for (std::uint32_t p = 0; p < block.page_count; ++p) {
     // Lanes beyond the page's count hold anything; what is stored after them overwrites their scores.
     for (std::uint32_t t = 0; t < block.counts[p]; t += lanes) {
@@ -194,31 +196,10 @@ void score_block(D d, const float* queries, const PageShape& shape, const Decode
   if (HWY_UNLIKELY(block.any_holes)) leave_out_holes(block, kHeads, scores);
   const Wide wide;
   const auto nothing = hn::Set(wide, -std::numeric_limits<float>::infinity());
-  for (int h = 0; h < kHeads; ++h) hn::StoreU(nothing, wide, scores + h * kScoreStride + block.tokens);
-}
-
-// Turns one head's scores into weights 2^(score - peak) and adds them to `weight`, lane by lane. Raises the peak where
-// a score is above it, which soon becomes rare; returns by how much older sums shrink.
-HWY_INLINE float soften(float* scores, std::uint32_t tokens, float& peak, float* weight) {
-  const Wide d;
-  const std::size_t lanes = hn::Lanes(d);
-  auto highest = hn::Load(d, scores);
-  for (std::size_t t = lanes; t < tokens; t += lanes) highest = hn::Max(highest, hn::Load(d, scores + t));
-  float shrink = 1;
-  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(highest, hn::Set(d, peak))))) {
-    const float raised = hn::GetLane(hn::MaxOfLanes(d, highest));
-    shrink = exp2_negative(peak - raised);
-    peak = raised;
+  for (int h = 0; h < kHeads; ++h) {
+    hn::StoreU(nothing, wide, scores + h * kScoreStride + block.tokens);
+    std::fill_n(scores + h * kScoreStride, block.lead, -std::numeric_limits<float>::infinity());
   }
-  const auto base = hn::Set(d, peak);
-  auto sum = hn::Mul(hn::Load(d, weight), hn::Set(d, shrink));
-  for (std::size_t t = 0; t < tokens; t += lanes) {
-    const auto weights = exp2_negative(d, hn::Sub(hn::Load(d, scores + t), base));
-    hn::Store(weights, d, scores + t);
-    sum = hn::Add(sum, weights);
-  }
-  hn::Store(sum, d, weight);
-  return shrink;
 }
 
 // Rows of weights by which values are added: one a head, and for pages with scales one a group and head.
@@ -229,7 +210,7 @@ template <class D, int kHeads>
 HWY_INLINE void scale_weights(D d, const float* weights, const PageShape& shape, const DecodeBlock<Int8PageView>& block,
                               float* scaled) {
   const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
-  std::uint32_t at = 0;
+  std::uint32_t at = block.lead;
   for (std::uint32_t p = 0; p < block.page_count; at += block.counts[p++]) {
     for (std::uint32_t group = 0; group < shape.scale_groups(); ++group) {
       const Half* scales = block.pages[p].value_scales + group * shape.page_tokens;
@@ -260,6 +241,7 @@ HWY_INLINE void add_values(D d, const float* weights, const float* shrink, std::
     }
   }
   const float* weight = kScaled<View> ? weights + first / kScaleChannels * kHeads * kWeightStride : weights;
+  weight += block.lead;
   for (std::uint32_t p = 0; p < block.page_count; ++p) {
     const auto* values = block.pages[p].values + first;
     for (std::size_t t = 0; t < block.counts[p]; ++t, ++weight) {
@@ -296,18 +278,18 @@ HWY_INLINE void add_values_block(const float* weights, const float* shrink, std:
   if (c < head_dim) add_values<View, Eight, kHeads, 1>(Eight(), weights, shrink, head_dim, block, prefetcher, c, sums);
 }
 
-// `queries`: [head_dim][kHeads], scaled. The first slot's first `hidden` tokens are left out. Fills the kHeads rows of
+// `queries`: [head_dim][kHeads], scaled. The first page's first `hidden` tokens are left out. Fills the kHeads rows of
 // the partial, and leaves the scores where `kept` points, rows kept_stride apart, unless it is null.
 template <class View, int kHeads>
-void decode_heads(const HostView& pool, const float* queries, PageSlots slots, std::uint32_t hidden, float* kept,
-                  std::size_t kept_stride, AttentionPartial partial) {
+void decode_heads(const HostView& pool, const float* queries, const AttentionSpan& span, std::uint32_t hidden,
+                  float* kept, std::size_t kept_stride, AttentionPartial partial) {
   const PageShape& shape = pool.shape();
   const bool narrow = shape.page_tokens < hn::MaxLanes(Wide());  // a vector would reach over a page's row
   HWY_ALIGN float scores[kHeads * kScoreStride];
-  HWY_ALIGN float weights[kHeads * 16] = {};  // a vector a head, summed up at the end
   float shrink[kHeads];
   std::fill_n(partial.sums, kHeads * shape.head_dim, 0.0f);
   std::fill_n(partial.peaks, kHeads, std::numeric_limits<float>::lowest());
+  std::fill_n(partial.weights, kHeads, 0.0f);
   if (kept) {
     for (int h = 0; h < kHeads; ++h) {
       std::fill_n(kept + static_cast<std::size_t>(h) * kept_stride, hidden, -std::numeric_limits<float>::infinity());
@@ -319,7 +301,8 @@ void decode_heads(const HostView& pool, const float* queries, PageSlots slots, s
     scaled = AlignedBuffer(bytes);
   DecodeBlock<View> blocks[2];
   DecodeBlock<View>*block = &blocks[0], *next = &blocks[1];
-  for (block->take(pool, slots, hidden); block->page_count > 0; std::swap(block, next)) {
+  PageSlots slots = span.slots;
+  for (block->take(pool, slots, span.lead, hidden); block->page_count > 0; std::swap(block, next)) {
     next->take(pool, slots);
     Prefetcher prefetcher(*next, shape);
     if (narrow) {
@@ -329,11 +312,12 @@ void decode_heads(const HostView& pool, const float* queries, PageSlots slots, s
     }
     if (kept) {
       for (int h = 0; h < kHeads; ++h)
-        std::copy_n(scores + h * kScoreStride, block->tokens, kept + static_cast<std::size_t>(h) * kept_stride);
-      kept += block->tokens;
+        std::copy_n(scores + h * kScoreStride + block->lead, block->tokens - block->lead,
+                    kept + static_cast<std::size_t>(h) * kept_stride);
+      kept += block->tokens - block->lead;
     }
     for (int h = 0; h < kHeads; ++h) {
-      shrink[h] = soften(scores + h * kScoreStride, block->tokens, partial.peaks[h], weights + h * 16);
+      shrink[h] = soften(scores + h * kScoreStride, block->tokens, partial.peaks[h], partial.weights[h]);
     }
     const float* of_values = scores;
     if constexpr (kScaled<View>) {
@@ -344,24 +328,22 @@ void decode_heads(const HostView& pool, const float* queries, PageSlots slots, s
     }
     add_values_block<View, kHeads>(of_values, shrink, shape.head_dim, *block, prefetcher, partial.sums);
   }
-  const Wide d;
-  for (int h = 0; h < kHeads; ++h) partial.weights[h] = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, weights + h * 16)));
 }
 
 template <class View, int kHeads>
-void decode_heads_of(std::uint32_t heads, const HostView& pool, const float* queries, const PageSlots& slots,
+void decode_heads_of(std::uint32_t heads, const HostView& pool, const float* queries, const AttentionSpan& span,
                      std::uint32_t hidden, float* kept, std::size_t kept_stride, const AttentionPartial& partial) {
-  if (heads == kHeads) return decode_heads<View, kHeads>(pool, queries, slots, hidden, kept, kept_stride, partial);
+  if (heads == kHeads) return decode_heads<View, kHeads>(pool, queries, span, hidden, kept, kept_stride, partial);
   if constexpr (kHeads > 1) {
-    decode_heads_of<View, kHeads - 1>(heads, pool, queries, slots, hidden, kept, kept_stride, partial);
+    decode_heads_of<View, kHeads - 1>(heads, pool, queries, span, hidden, kept, kept_stride, partial);
   }
 }
 
 // `queries`: [group][head_dim], scaled.
 template <class View>
-void decode(const HostView& pool, const AttentionRows& rows, const float* queries, const PageSlots& slots,
-            std::uint32_t first_token, const AttentionPartial& partial) {
-  const std::uint32_t hidden = std::max(rows.hidden(0), first_token) - first_token;
+void decode(const HostView& pool, const AttentionRows& rows, const float* queries, const AttentionSpan& span,
+            const AttentionPartial& partial) {
+  const std::uint32_t hidden = std::max(rows.hidden(0), span.first_token) - span.first_token;
   thread_local AlignedBuffer memory;
   const std::size_t bytes = kHeadsMax * std::size_t{rows.head_dim} * sizeof(float);
   if (memory.size() < bytes) memory = AlignedBuffer(bytes);
@@ -373,8 +355,8 @@ void decode(const HostView& pool, const AttentionRows& rows, const float* querie
       for (std::size_t c = 0; c < rows.head_dim; ++c)
         transposed[c * heads + h] = queries[offset + h * rows.head_dim + c];
     }
-    float* kept = rows.scores ? rows.scores + first * rows.score_stride + first_token : nullptr;
-    decode_heads_of<View, kHeadsMax>(heads, pool, transposed, slots, hidden, kept, rows.score_stride,
+    float* kept = rows.scores ? rows.scores + first * rows.score_stride + span.first_token : nullptr;
+    decode_heads_of<View, kHeadsMax>(heads, pool, transposed, span, hidden, kept, rows.score_stride,
                                      {partial.sums + offset, partial.peaks + first, partial.weights + first});
   }
 }

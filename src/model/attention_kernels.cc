@@ -33,44 +33,54 @@ const float* scaled_queries(const AttentionRows& rows) {
 }
 
 template <class View>
-void attend_pages(const HostView& pool, const AttentionRows& rows, const PageSlots& slots, std::uint32_t first_token,
+void attend_pages(const HostView& pool, const AttentionRows& rows, const AttentionSpan& span,
                   const AttentionPartial& partial) {
   const float* queries = scaled_queries(rows);
   if (rows.query_count == 1) {
-    decode<View>(pool, rows, queries, slots, first_token, partial);
+    decode<View>(pool, rows, queries, span, partial);
   } else {
-    attend_tile<View>(pool, rows, queries, slots, first_token, partial);
+    attend_tile<View>(pool, rows, queries, span, partial);
   }
 }
 
-void attend(const HostView& pool, const AttentionRows& rows, const PageSlots& slots, std::uint32_t first_token,
+void attend(const HostView& pool, const AttentionRows& rows, const AttentionSpan& span,
             const AttentionPartial& partial) {
   const bool halves = pool.shape().element == PageElement::kHalf;
-  (halves ? attend_pages<PageView> : attend_pages<Int8PageView>)(pool, rows, slots, first_token, partial);
+  (halves ? attend_pages<PageView> : attend_pages<Int8PageView>)(pool, rows, span, partial);
 }
 
-void merge(const AttentionRows& rows, std::span<const AttentionPartial> partials, float* output,
-           std::size_t output_stride, float* log_sums, std::size_t log_sum_stride) {
+// A partial of which the row sees nothing changes nothing, whichever of the two it is.
+void fold(const AttentionRows& rows, const AttentionPartial& next, const AttentionPartial& into) {
   const Eight d;
   for (std::uint32_t row = 0; row < rows.rows(); ++row) {
-    float peak = partials[0].peaks[row];
-    for (const AttentionPartial& partial : partials) peak = std::max(peak, partial.peaks[row]);
-    float weight = 0;
-    for (const AttentionPartial& partial : partials)
-      weight += partial.weights[row] * exp2_negative(partial.peaks[row] - peak);
-    const float share = weight > 0 ? 1 / weight : 0.0f;
+    const float peak = std::max(into.peaks[row], next.peaks[row]);
+    const float old_share = exp2_negative(into.peaks[row] - peak), new_share = exp2_negative(next.peaks[row] - peak);
+    const float old_weight = into.weights[row] * old_share, new_weight = next.weights[row] * new_share;
+    into.peaks[row] = peak;
+    into.weights[row] = old_weight + new_weight;
+    float* to = into.sums + std::size_t{row} * rows.head_dim;
+    const float* from = next.sums + std::size_t{row} * rows.head_dim;
+    for (std::size_t c = 0; c < rows.head_dim; c += hn::Lanes(d)) {
+      const auto old_sum = hn::Mul(hn::Set(d, old_share), hn::LoadU(d, to + c));
+      hn::StoreU(hn::MulAdd(hn::Set(d, new_share), hn::LoadU(d, from + c), old_sum), d, to + c);
+    }
+  }
+}
+
+void finish(const AttentionRows& rows, const AttentionPartial& partial, float* output, std::size_t output_stride,
+            float* log_sums, std::size_t log_sum_stride) {
+  const Eight d;
+  for (std::uint32_t row = 0; row < rows.rows(); ++row) {
+    const float weight = partial.weights[row];
+    const auto share = hn::Set(d, weight > 0 ? 1 / weight : 0.0f);
     if (log_sums) {
       log_sums[row / rows.group * log_sum_stride + row % rows.group] =
-          peak * std::numbers::ln2_v<float> + std::log(weight);
+          partial.peaks[row] * std::numbers::ln2_v<float> + std::log(weight);
     }
+    const float* sums = partial.sums + std::size_t{row} * rows.head_dim;
     float* to = output + row / rows.group * output_stride + row % rows.group * std::size_t{rows.head_dim};
     for (std::size_t c = 0; c < rows.head_dim; c += hn::Lanes(d)) {
-      auto sum = hn::Zero(d);
-      for (const AttentionPartial& partial : partials) {
-        const auto factor = hn::Set(d, share * exp2_negative(partial.peaks[row] - peak));
-        sum = hn::MulAdd(factor, hn::LoadU(d, partial.sums + std::size_t{row} * rows.head_dim + c), sum);
-      }
-      hn::StoreU(sum, d, to + c);
+      hn::StoreU(hn::Mul(share, hn::LoadU(d, sums + c)), d, to + c);
     }
   }
 }
@@ -113,7 +123,7 @@ void add_received(const AttentionRows& rows, const float* log_sums, const PageSl
   }
 }
 
-AttentionKernels kernels() { return {attend, merge, receive, add_received, hwy::TargetName(HWY_TARGET)}; }
+AttentionKernels kernels() { return {attend, fold, finish, receive, add_received, hwy::TargetName(HWY_TARGET)}; }
 
 }  // namespace shale::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -14,6 +14,10 @@ namespace shale {
 inline constexpr std::uint32_t kRowGroup = 6;
 constexpr std::uint32_t padded_rows(std::uint32_t rows) { return (rows + kRowGroup - 1) / kRowGroup * kRowGroup; }
 
+// Tokens are attended to in blocks of so many, which begin at multiples of it: a token has the same lane of the same
+// block whichever kernel reads it, so that a row comes out bit for bit the same beside any other rows.
+inline constexpr std::uint32_t kBlockTokens = 64;
+
 // What a span of the context contributes to the rows: a softmax that is not divided yet. Exponents are base 2.
 struct AttentionPartial {
   float* sums = nullptr;     // [padded rows][head_dim]: Σ 2^(score - peak) · value
@@ -51,15 +55,23 @@ struct AttentionRows {
   }
 };
 
+// Consecutive pages of a table.
+struct AttentionSpan {
+  PageSlots slots;
+  std::uint32_t first_token = 0;  // of the table; its page is one that the first query's window reaches
+  std::uint32_t lead = 0;         // slots of the first page's block of kBlockTokens before that page
+};
+
 struct AttentionKernels {
-  // Fills `partial` from the tokens of `slots`, the first of which is token `first_token` of the table and in a page
-  // that the first query's window reaches.
-  void (*attend)(const HostView& pool, const AttentionRows& rows, const PageSlots& slots, std::uint32_t first_token,
+  // Fills `partial` from the tokens of a span.
+  void (*attend)(const HostView& pool, const AttentionRows& rows, const AttentionSpan& span,
                  const AttentionPartial& partial);
-  // Joins the partials of consecutive spans and writes [query_count][group][head_dim], rows output_stride apart; where
-  // `log_sums` is not null also each row's log Σ e^score, [query_count][group], rows log_sum_stride apart.
-  void (*merge)(const AttentionRows& rows, std::span<const AttentionPartial> partials, float* output,
-                std::size_t output_stride, float* log_sums, std::size_t log_sum_stride);
+  // Adds the next span's partial to that of all before it.
+  void (*fold)(const AttentionRows& rows, const AttentionPartial& next, const AttentionPartial& into);
+  // Divides, and writes [query_count][group][head_dim], rows output_stride apart; where `log_sums` is not null also
+  // each row's log Σ e^score, [query_count][group], rows log_sum_stride apart.
+  void (*finish)(const AttentionRows& rows, const AttentionPartial& partial, float* output, std::size_t output_stride,
+                 float* log_sums, std::size_t log_sum_stride);
   // Writes what each token of `slots` receives of the rows' attention, whose log_sums are known: the sum over rows, or
   // the largest. The first of them is token `first_token` of the table.
   void (*receive)(const HostView& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,

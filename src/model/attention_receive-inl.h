@@ -81,10 +81,10 @@ void receive_slots(const HostView& pool, const AttentionRows& rows, const float*
   thread_local AlignedBuffer memory;
   const std::size_t floats = rows.head_dim * kTileKeyStride;
   if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
-  TileBlock<View> block(pool, slots, reinterpret_cast<float*>(memory.data()), nullptr);
-  HWY_ALIGN float gathered[kTileTokens];
+  TileBlock<View> block(pool, slots, 0, reinterpret_cast<float*>(memory.data()), nullptr);
+  HWY_ALIGN float gathered[kBlockTokens];
   for (; block.take(); first_token += block.tokens(), received += block.tokens()) {
-    std::fill_n(gathered, kTileTokens, kLargest ? -kInfinity : 0.0f);
+    std::fill_n(gathered, kBlockTokens, kLargest ? -kInfinity : 0.0f);
     // The queries that see any token of the block.
     const std::uint32_t first_query = first_token >= rows.visible ? first_token - rows.visible + 1 : 0;
     const std::uint32_t in_sight = first_token + block.tokens() + rows.window;
@@ -98,8 +98,8 @@ void receive_slots(const HostView& pool, const AttentionRows& rows, const float*
           each.queries[r] = rows.queries + q * rows.query_stride + std::size_t{head} * rows.head_dim;
           each.log2_sums[r] =
               query + r == q ? log_sums[q * log_sum_stride + head] * std::numbers::log2e_v<float> : kInfinity;
-          each.hidden[r] = std::min(std::max(rows.hidden(q), first_token) - first_token, kTileTokens);
-          each.depth[r] = std::min(rows.visible + q - first_token, kTileTokens);
+          each.hidden[r] = std::min(std::max(rows.hidden(q), first_token) - first_token, kBlockTokens);
+          each.depth[r] = std::min(rows.visible + q - first_token, kBlockTokens);
         }
         receive_block<kLargest>(each, factor, block.keys(), rows.head_dim, block.tokens(), gathered);
       }

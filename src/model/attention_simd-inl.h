@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <cstddef>
 #include <type_traits>
 
 #include "core/simd-inl.h"
@@ -53,6 +54,31 @@ HWY_INLINE hn::Vec<D> exp2_negative(D d, hn::Vec<D> x) {
 HWY_INLINE float exp2_negative(float x) {
   const hn::CappedTag<float, 1> d;
   return hn::GetLane(exp2_negative(d, hn::Set(d, x)));
+}
+
+// Turns the scores of a block, whole vectors of them, into weights 2^(score - peak) and adds those to `weight`. Raises
+// the peak where a score is above it, which soon becomes rare; returns by how much older sums shrink.
+HWY_INLINE float soften(float* scores, std::size_t tokens, float& peak, float& weight) {
+  const Wide d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto highest = hn::Load(d, scores);
+  for (std::size_t t = lanes; t < tokens; t += lanes) highest = hn::Max(highest, hn::Load(d, scores + t));
+  float shrink = 1;
+  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(highest, hn::Set(d, peak))))) {
+    const float raised = hn::GetLane(hn::MaxOfLanes(d, highest));
+    shrink = exp2_negative(peak - raised);
+    weight *= shrink;
+    peak = raised;
+  }
+  const auto base = hn::Set(d, peak);
+  auto sum = hn::Zero(d);
+  for (std::size_t t = 0; t < tokens; t += lanes) {
+    const auto weights = exp2_negative(d, hn::Sub(hn::Load(d, scores + t), base));
+    hn::Store(weights, d, scores + t);
+    sum = hn::Add(sum, weights);
+  }
+  weight += hn::GetLane(hn::SumOfLanes(d, sum));
+  return shrink;
 }
 
 }  // namespace shale::HWY_NAMESPACE

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "core/aligned_buffer.h"
 #include "model/attention_kernels.h"
@@ -18,8 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {
 
-inline constexpr std::uint32_t kTileTokens = 64;                 // of a block
-inline constexpr std::size_t kTileKeyStride = kTileTokens + 16;  // a page's last store may run over
+inline constexpr std::size_t kTileKeyStride = kBlockTokens + 16;  // a page's last store may run over
 inline constexpr int kPanelVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
 // c[kRowGroup][kVectors vectors] (+)= a[kRowGroup][depth] · b[depth][kVectors vectors]
@@ -62,12 +62,13 @@ inline void multiply(const float* a, std::size_t a_stride, const float* b, std::
   if (j < columns) multiply_panel<Eight, 1>(Eight(), a, a_stride, b + j, b_stride, depth, c + j, c_stride, accumulate);
 }
 
-// Up to kTileTokens tokens in fp32: keys [head_dim][kTileKeyStride], values [tokens][head_dim] unless they are null.
+// Up to kBlockTokens tokens in fp32: keys [head_dim][kTileKeyStride], values [tokens][head_dim] unless they are null.
+// The first block begins with `lead` tokens of zeros, which nobody sees.
 template <class View>
 class TileBlock {
  public:
-  TileBlock(const HostView& pool, const PageSlots& slots, float* keys, float* values)
-      : pool_(pool), slots_(slots), keys_(keys), values_(values) {}
+  TileBlock(const HostView& pool, const PageSlots& slots, std::uint32_t lead, float* keys, float* values)
+      : pool_(pool), slots_(slots), keys_(keys), values_(values), lead_(lead) {}
 
   const float* keys() const { return keys_; }
   const float* values() const { return values_; }
@@ -78,9 +79,11 @@ class TileBlock {
   bool take() {
     tokens_ = 0;
     holes_ = 0;
-    while (!slots_.empty() && tokens_ < kTileTokens) {
+    if (slots_.empty()) return false;
+    if (lead_ > 0) fill_lead();
+    while (!slots_.empty() && tokens_ < kBlockTokens) {
       const PageSlot slot = slots_.front();
-      const std::uint32_t count = std::min(slot.count - taken_, kTileTokens - tokens_);
+      const std::uint32_t count = std::min(slot.count - taken_, kBlockTokens - tokens_);
       convert(view_of<View>(pool_, slot.page), taken_, count);
       const std::uint64_t first_count = count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
       holes_ |= (slot.holes >> taken_ & first_count) << tokens_;
@@ -91,10 +94,17 @@ class TileBlock {
         taken_ = 0;
       }
     }
-    return tokens_ > 0;
+    return true;
   }
 
  private:
+  void fill_lead() {
+    const std::size_t head_dim = pool_.shape().head_dim;
+    for (std::size_t c = 0; c < head_dim; ++c) std::fill_n(keys_ + c * kTileKeyStride, lead_, 0.0f);
+    if (values_) std::fill_n(values_, lead_ * head_dim, 0.0f);
+    tokens_ = std::exchange(lead_, 0);
+  }
+
   // Lanes beyond the last token hold anything; the next page's tokens overwrite them, or the softmax leaves them out.
   void convert(const PageView& page, std::uint32_t first, std::uint32_t count) const {
     const Eight d;
@@ -126,7 +136,7 @@ class TileBlock {
     const Eight d;
     const std::size_t lanes = hn::Lanes(d);
     const std::size_t head_dim = pool_.shape().head_dim, page_tokens = pool_.shape().page_tokens;
-    HWY_ALIGN float scales[kTileTokens + 16];
+    HWY_ALIGN float scales[kBlockTokens + 16];
     for (std::size_t t = 0; t < count; t += lanes) {
       const auto scale = load(d, key_scales + t);
       for (std::size_t c = begin; c < end; ++c) {
@@ -148,93 +158,79 @@ class TileBlock {
   PageSlots slots_;
   float* keys_;
   float* values_;
+  std::uint32_t lead_;
   std::uint32_t taken_ = 0;  // tokens of the front slot
   std::uint32_t tokens_ = 0;
   std::uint64_t holes_ = 0;
 };
 
-// Turns the first `tokens` of a row's scores, of which it sees those from `hidden` to `visible`, into weights
-// 2^(score - peak). Raises the peak and shrinks the row's older sums accordingly.
-HWY_INLINE void soften_row(float* scores, std::size_t tokens, std::size_t hidden, std::size_t visible, float& peak,
-                           float& weight, float* sums, std::size_t head_dim) {
+// Of the first `tokens` of a row's scores it sees those from `hidden` to `visible`: all others, and what fills the last
+// vector, become minus infinity.
+HWY_INLINE void leave_out_unseen(float* scores, std::size_t tokens, std::size_t hidden, std::size_t visible) {
   const Wide d;
   const std::size_t lanes = hn::Lanes(d);
   const auto nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
-  auto highest = nothing;
-  for (std::size_t t = 0; t < tokens; t += lanes) {
-    auto score = hn::Load(d, scores + t);
-    if (t + lanes > visible) {
-      score = hn::IfThenElse(hn::FirstN(d, visible > t ? visible - t : 0), score, nothing);
-      hn::Store(score, d, scores + t);
-    }
-    if (t < hidden) {
-      score = hn::IfThenElse(hn::FirstN(d, std::min(hidden - t, lanes)), nothing, score);
-      hn::Store(score, d, scores + t);
-    }
-    highest = hn::Max(highest, score);
+  for (std::size_t t = 0; t < std::min(hidden, tokens); t += lanes) {
+    const auto score = hn::IfThenElse(hn::FirstN(d, std::min(hidden - t, lanes)), nothing, hn::Load(d, scores + t));
+    hn::Store(score, d, scores + t);
   }
-  const float raised = std::max(peak, hn::GetLane(hn::MaxOfLanes(d, highest)));
-  const auto base = hn::Set(d, raised);
-  auto sum = hn::Zero(d);
-  for (std::size_t t = 0; t < tokens; t += lanes) {
-    const auto weights = exp2_negative(d, hn::Sub(hn::Load(d, scores + t), base));
-    hn::Store(weights, d, scores + t);
-    sum = hn::Add(sum, weights);
+  for (std::size_t t = visible / lanes * lanes; t < tokens; t += lanes) {
+    const auto score = hn::IfThenElse(hn::FirstN(d, visible > t ? visible - t : 0), hn::Load(d, scores + t), nothing);
+    hn::Store(score, d, scores + t);
   }
-  if (raised > peak) {
-    const float shrink = exp2_negative(peak - raised);
-    const Eight eight;
-    const auto factor = hn::Set(eight, shrink);
-    for (std::size_t c = 0; c < head_dim; c += hn::Lanes(eight)) {
-      hn::StoreU(hn::Mul(factor, hn::LoadU(eight, sums + c)), eight, sums + c);
-    }
-    weight *= shrink;
-    peak = raised;
-  }
-  weight += hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
 // `queries`: [padded rows][head_dim], scaled.
 template <class View>
-void attend_tile(const HostView& pool, const AttentionRows& rows, const float* queries, const PageSlots& slots,
-                 std::uint32_t first_token, const AttentionPartial& partial) {
+void attend_tile(const HostView& pool, const AttentionRows& rows, const float* queries, const AttentionSpan& span,
+                 const AttentionPartial& partial) {
   const std::size_t head_dim = rows.head_dim;
   const std::uint32_t padded = padded_rows(rows.rows());
   thread_local AlignedBuffer memory;
-  const std::size_t floats = head_dim * (kTileKeyStride + kTileTokens);
+  const std::size_t floats = head_dim * (kTileKeyStride + kBlockTokens);
   if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
   float* keys = reinterpret_cast<float*>(memory.data());
-  TileBlock<View> block(pool, slots, keys, keys + head_dim * kTileKeyStride);
-  HWY_ALIGN float scores[kRowGroup * kTileTokens];
+  TileBlock<View> block(pool, span.slots, span.lead, keys, keys + head_dim * kTileKeyStride);
+  HWY_ALIGN float scores[kRowGroup * kBlockTokens];
 
   std::fill_n(partial.sums, padded * head_dim, 0.0f);
   std::fill_n(partial.peaks, padded, std::numeric_limits<float>::lowest());
   std::fill_n(partial.weights, padded, 0.0f);
   // A row sees the block's tokens from hidden(row) to visible(row); padding rows count as the last query's.
+  std::int64_t block_begin = std::int64_t{span.first_token} - span.lead;  // token of the table
   const auto query_of = [&](std::uint32_t row) { return std::min(row / rows.group, rows.query_count - 1); };
   const auto within = [&](std::uint32_t token) {
-    return std::min(std::max(token, first_token) - first_token, block.tokens());
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(token - block_begin, 0, block.tokens()));
   };
   const auto visible = [&](std::uint32_t row) { return within(rows.visible + query_of(row)); };
-  const auto hidden = [&](std::uint32_t row) { return within(rows.hidden(query_of(row))); };
-  for (; block.take(); first_token += block.tokens()) {
+  const auto hidden = [&](std::uint32_t row) {
+    return std::max(within(rows.hidden(query_of(row))), within(span.first_token));
+  };
+  for (; block.take(); block_begin += block.tokens()) {
     for (std::uint32_t row = 0; row < padded; row += kRowGroup) {
       const std::uint32_t depth = visible(row + kRowGroup - 1);
       if (depth == 0 || hidden(row) == block.tokens()) continue;
       float* sums = partial.sums + row * head_dim;
       multiply(queries + row * head_dim, head_dim, block.keys(), kTileKeyStride, head_dim, round_up(depth, 16), scores,
-               kTileTokens, false);
+               kBlockTokens, false);
       for (std::uint64_t holes = block.holes(); holes != 0; holes &= holes - 1) {
         for (std::uint32_t r = 0; r < kRowGroup; ++r) {
-          scores[r * kTileTokens + static_cast<std::uint32_t>(std::countr_zero(holes))] =
+          scores[r * kBlockTokens + static_cast<std::uint32_t>(std::countr_zero(holes))] =
               -std::numeric_limits<float>::infinity();
         }
       }
       for (std::uint32_t r = 0; r < kRowGroup; ++r) {
-        soften_row(scores + r * kTileTokens, depth, hidden(row + r), visible(row + r), partial.peaks[row + r],
-                   partial.weights[row + r], sums + r * head_dim, head_dim);
+        float* of_row = scores + r * kBlockTokens;
+        leave_out_unseen(of_row, depth, hidden(row + r), visible(row + r));
+        const float shrink = soften(of_row, depth, partial.peaks[row + r], partial.weights[row + r]);
+        if (shrink == 1) continue;
+        const Eight d;
+        float* older = sums + r * head_dim;
+        for (std::size_t c = 0; c < head_dim; c += hn::Lanes(d)) {
+          hn::StoreU(hn::Mul(hn::Set(d, shrink), hn::LoadU(d, older + c)), d, older + c);
+        }
       }
-      multiply(scores, kTileTokens, block.values(), head_dim, depth, head_dim, sums, head_dim, true);
+      multiply(scores, kBlockTokens, block.values(), head_dim, depth, head_dim, sums, head_dim, true);
     }
   }
 }

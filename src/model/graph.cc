@@ -135,7 +135,7 @@ class Graphs::Builder {
 
 Graphs::Graphs(const Hyperparameters& hyper, const Vectors& vectors, std::uint32_t tokens_max, ComputeThreads& threads)
     : hyper_(hyper), vectors_(vectors), threads_(threads) {
-  const std::size_t tokens = tokens_max;
+  const std::size_t tokens = round_up(tokens_max, kRowUnitMax);
   const std::size_t widths = hyper.embedding + hyper.qkv_width() + hyper.query_width() + 2;
   activations_ = AlignedBuffer(tokens * widths * sizeof(float));
   hidden_ = reinterpret_cast<float*>(activations_.data());
@@ -197,14 +197,24 @@ Graphs::Step& Graphs::step(const MatrixSet& set, std::uint32_t tokens, std::uint
   return steps_.emplace_front(std::move(made));
 }
 
-QkvRows Graphs::run_layer(const MatrixSet& set, std::uint32_t layer, std::uint32_t tokens) {
-  Segment& segment = step(set, tokens, 0).segments[layer];
+QkvRows Graphs::run_layer(const MatrixSet& set, std::uint32_t layer, std::uint32_t tokens, std::uint32_t unit) {
+  const auto rows = static_cast<std::uint32_t>(round_up(tokens, unit));
+  if (layer == 0) {
+    std::fill_n(hidden_ + std::size_t{tokens} * hyper_.embedding, std::size_t{rows - tokens} * hyper_.embedding, 0.0f);
+    std::fill_n(positions_ + tokens, rows - tokens, 0);
+    std::fill_n(attention_ + std::size_t{tokens} * hyper_.query_width(),
+                std::size_t{rows - tokens} * hyper_.query_width(), 0.0f);
+  }
+  Segment& segment = step(set, rows, 0).segments[layer];
   threads_.compute(segment.graph, segment.plan);
   return segment.qkv;
 }
 
-std::span<const float> Graphs::run_head(const MatrixSet& set, std::uint32_t tokens, std::uint32_t count) {
-  Segment& segment = step(set, tokens, count).segments[0];
+std::span<const float> Graphs::run_head(const MatrixSet& set, std::uint32_t tokens, std::uint32_t count,
+                                        std::uint32_t unit) {
+  const auto head_rows = static_cast<std::uint32_t>(round_up(count, unit));
+  std::fill_n(rows_ + count, head_rows - count, 0);
+  Segment& segment = step(set, static_cast<std::uint32_t>(round_up(tokens, unit)), head_rows).segments[0];
   threads_.compute(segment.graph, segment.plan);
   return {logits_, std::size_t{count} * hyper_.vocabulary};
 }

@@ -77,12 +77,20 @@ class GgufModel final : public Model {
               .weight_bytes = weights_.bytes(),
               .windows = windows_of(hyper_),
               .ropes = ropes_of(hyper_, vectors_),
-              .checkpoint = content} {}
+              .checkpoint = content,
+              .reproducible = weights_.row_unit() > 0} {}
 
   const ModelInfo& info() const override { return info_; }
   PageShape page_shape() const override {
     return {hyper_.layer_count(), hyper_.kv_heads, hyper_.head_dim, options_.page_tokens, options_.page_element};
   }
+  bool quick(std::span<const StepSequence> batch) const override {
+    std::size_t tokens = 0;
+    for (const StepSequence& part : batch) tokens += part.tokens.size();
+    return weights_.faster_in_decode(static_cast<std::uint32_t>(tokens)) &&
+           std::ranges::all_of(batch, &StepSequence::quick);
+  }
+  bool has_quick() const override { return &weights_.prefill() != &weights_.decode(); }
   Hash128 fingerprint() const override { return fingerprint_; }
   Executor& executor() override { return *threads_; }
   Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override;
@@ -92,6 +100,8 @@ class GgufModel final : public Model {
   // A step under way: `rows` are there once the layer's queries, keys and values are.
   struct Step {
     std::vector<StepSequence> batch;
+    const MatrixSet* matrices;
+    std::uint32_t row_unit;
     std::uint32_t tokens, wanted;
     std::uint32_t layer = 0;
     std::optional<QkvRows> rows = {};
@@ -261,7 +271,12 @@ Result<std::optional<std::span<const float>>> GgufModel::begin(std::span<const S
     if (part.live) part.live->begin(count);
     log_sums_.resize(std::size_t{options_.batch_tokens_max} * hyper_.query_heads);
   }
-  step_.emplace(Step{.batch = {batch.begin(), batch.end()}, .tokens = tokens, .wanted = wanted});
+  const bool quickly = quick(batch);
+  step_.emplace(Step{.batch = {batch.begin(), batch.end()},
+                     .matrices = quickly ? &weights_.decode() : &weights_.prefill(),
+                     .row_unit = quickly ? 1 : std::max(1u, weights_.row_unit()),
+                     .tokens = tokens,
+                     .wanted = wanted});
   return resume(hooks);
 }
 
@@ -269,10 +284,9 @@ Result<std::optional<std::span<const float>>> GgufModel::resume(StepHooks* hooks
   if (!step_) return fail(ErrorCode::kInvalidArgument, "no step is parked that could be resumed");
   Step step = std::move(*step_);
   step_.reset();
-  const MatrixSet& matrices = weights_.for_tokens(step.tokens);
   for (; step.layer < hyper_.layer_count(); ++step.layer, step.rows.reset()) {
     if (!step.rows) {
-      step.rows = graphs_.run_layer(matrices, step.layer, step.tokens);
+      step.rows = graphs_.run_layer(*step.matrices, step.layer, step.tokens, step.row_unit);
       capture_queries(step.batch, step.layer, *step.rows);
     }
     if (hooks && !hooks->ready(step.layer)) {
@@ -290,7 +304,7 @@ Result<std::optional<std::span<const float>>> GgufModel::resume(StepHooks* hooks
     if (part.live) part.live->end();
   }
   if (step.wanted == 0) return std::span<const float>{};
-  return graphs_.run_head(weights_.for_tokens(step.wanted), step.tokens, step.wanted);
+  return graphs_.run_head(*step.matrices, step.tokens, step.wanted, step.row_unit);
 }
 
 }  // namespace

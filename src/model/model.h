@@ -51,6 +51,7 @@ struct ModelInfo {
   std::vector<std::uint32_t> windows;
   std::vector<Rope> ropes;  // per layer, alike but for base and scale; good for as long as the model
   Hash128 checkpoint;       // of every byte of the file, however it is run
+  bool reproducible;        // what StepSequence says of tokens holds on this machine
 
   // Without a calibration. Good for as long as the model.
   ModelTraits traits() const { return {.ropes = ropes, .windows = windows}; }
@@ -58,11 +59,17 @@ struct ModelInfo {
 
 // One sequence's share of a forward step: `tokens` are appended to `sequence` (room for them already made with
 // Sequence::append) and attend to everything before them.
+//
+// What a token comes out as, its keys, values and logits, is *reproducible*: bit for bit the same whatever is computed
+// beside it, however its prompt is cut into steps, and on however many threads, as long as all before it is. Prompts
+// run in the weights that are fastest for many tokens; few tokens at a time may be faster in others (`quick`), and are
+// not reproducible then.
 struct StepSequence {
   Sequence* sequence = nullptr;
   std::span<const Token> tokens;
   bool logits_all = false;      // logits for every token, else for the last only
   bool logits_none = false;     // prefill chunks before the last
+  bool quick = false;           // need not be reproducible: tokens of an answer
   Capture* capture = nullptr;   // what scorers need of this step is left there (model/capture.h)
   LiveCapture* live = nullptr;  // the same for scorers of a sequence that goes on (model/live_capture.h)
 };
@@ -87,6 +94,10 @@ class Model {
   virtual const ModelInfo& info() const = 0;
   // Of the pages that the options ask for.
   virtual PageShape page_shape() const = 0;
+  // Whether a step of this batch is computed in the quicker weights of few tokens: when all of it may be.
+  virtual bool quick(std::span<const StepSequence> batch) const = 0;
+  // Whether there are such weights.
+  virtual bool has_quick() const = 0;
   // Covers weights and the types they run in, tokenizer, RoPE settings, KV element type, page size; the codec adds its
   // format version.
   virtual Hash128 fingerprint() const = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/row_unit.h"
 #include "model/weight_record.h"
 #include "model/weight_timing.h"
 
@@ -49,8 +50,8 @@ struct Choice {
   bool read;  // not measured by this load
 };
 
-Result<Choice> choose(const FileTensors& file, const Hash128& content, const std::filesystem::path& folder,
-                      ComputeThreads& threads) {
+Result<Choice> read_or_measure(const FileTensors& file, const Hash128& content, const std::filesystem::path& folder,
+                               ComputeThreads& threads) {
   const WeightRecordFile memory(folder, content, threads.threads());
   if (!folder.empty()) {
     if (const auto record = memory.read(candidate_types(file))) return Choice{*record, true};
@@ -73,6 +74,14 @@ std::string describe(const MatrixSet& set, const WeightRecord::Winner& winner, c
 
 Result<RunningWeights> RunningWeights::create(const FileTensors& file, const Hash128& content,
                                               const ModelOptions& options, ComputeThreads& threads) {
+  SHALE_ASSIGN(RunningWeights weights, choose(file, content, options, threads));
+  weights.row_unit_ = find_row_unit(*weights.prefill_, threads);
+  weights.arithmetic_ += fmt::format(" in {}", weights.row_unit_);
+  return weights;
+}
+
+Result<RunningWeights> RunningWeights::choose(const FileTensors& file, const Hash128& content,
+                                              const ModelOptions& options, ComputeThreads& threads) {
   const auto build = [&](RunType type, bool stack) -> Result<std::shared_ptr<const MatrixSet>> {
     SHALE_ASSIGN(MatrixSet set, MatrixSet::create(file, type, stack, 0, threads));
     return std::make_shared<const MatrixSet>(std::move(set));
@@ -87,7 +96,7 @@ Result<RunningWeights> RunningWeights::create(const FileTensors& file, const Has
     return weights;
   }
 
-  SHALE_ASSIGN(const Choice choice, choose(file, content, options.choices_folder, threads));
+  SHALE_ASSIGN(const Choice choice, read_or_measure(file, content, options.choices_folder, threads));
   const auto& [record, read] = choice;
   const std::string own = main_type_name(file);
   SHALE_ASSIGN(weights.prefill_, build(record.prefill.type, true));

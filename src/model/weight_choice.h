@@ -5,8 +5,9 @@
 // layers' matrices are converted to each candidate and timed. Candidates are the file's own types and types that keep
 // what the file had to within their rounding: BF16 (by ggml, or packed for oneDNN), and Q8_0 where the file is
 // quantized. Where one type wins prefill
-// and another decode, and memory allows, both copies are kept, and a step takes the one that was faster for its number
-// of tokens. What was measured is remembered where options name a folder for it (weight_record.h).
+// and another decode, and memory allows, both copies are kept: a step of a few tokens that need not be reproducible
+// takes the one that was faster for so many, every other the one for prefill. What was measured is remembered where
+// options name a folder for it (weight_record.h).
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,12 @@ class RunningWeights {
   static Result<RunningWeights> create(const FileTensors& file, const Hash128& content, const ModelOptions& options,
                                        ComputeThreads& threads);
 
-  // The copy for a step, or a set of rows, of so many tokens; depends on nothing else.
-  const MatrixSet& for_tokens(std::uint32_t tokens) const { return tokens < prefill_from_ ? *decode_ : *prefill_; }
+  const MatrixSet& prefill() const { return *prefill_; }
+  const MatrixSet& decode() const { return *decode_; }
+  // Rows of `prefill` come out alike in units of so many (row_unit.h); 0 where they do not.
+  std::uint32_t row_unit() const { return row_unit_; }
+  // Whether so many tokens are computed faster by `decode`.
+  bool faster_in_decode(std::uint32_t tokens) const { return tokens < prefill_from_; }
 
   std::uint64_t bytes() const;
   const std::string& prefill_name() const { return prefill_name_; }
@@ -37,9 +42,12 @@ class RunningWeights {
 
  private:
   RunningWeights() = default;
+  static Result<RunningWeights> choose(const FileTensors& file, const Hash128& content, const ModelOptions& options,
+                                       ComputeThreads& threads);
 
   std::shared_ptr<const MatrixSet> prefill_, decode_;  // may be the same
-  std::uint32_t prefill_from_ = 0;                     // steps of this many tokens and more run `prefill_`
+  std::uint32_t row_unit_ = 1;
+  std::uint32_t prefill_from_ = 0;  // steps of this many tokens and more run `prefill_`
   std::string prefill_name_, decode_name_, arithmetic_;
 };
 

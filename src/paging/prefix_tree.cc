@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <optional>
 
 #include "core/hash.h"
 
@@ -22,6 +23,7 @@ using Children = std::map<std::vector<std::int32_t>, NodeId, TokensBefore>;
 struct Node {
   NodeId parent = kNoNode;
   SlabId slab = 0;
+  std::uint32_t reproducible = 0;  // of its tokens, the first so many
   NodeKey key = 0;
   double visited_s = 0;
   Children children;
@@ -50,8 +52,9 @@ struct PrefixTree::State {
 
   struct Match {
     std::vector<NodeId> path;
-    std::uint32_t tokens = 0;   // matched along the path
-    std::uint32_t in_last = 0;  // of them in the last node
+    std::uint32_t tokens = 0;        // matched along the path
+    std::uint32_t in_last = 0;       // of them in the last node
+    std::uint32_t reproducible = 0;  // of them, the first so many
     bool whole(const State& state) const { return path.empty() || in_last == state.nodes[path.back()].tokens->size(); }
   };
   Match find(Tokens tokens) const;
@@ -60,8 +63,10 @@ struct PrefixTree::State {
   NodeKey key(NodeId parent, Tokens tokens) const {
     return hash64(std::as_bytes(tokens), parent == kNoNode ? 0 : nodes[parent].key);
   }
-  NodeId add(NodeId parent, Tokens tokens, SlabId slab);
-  void extend(NodeId leaf, Tokens tokens, SlabId slab);
+  NodeId add(NodeId parent, Tokens tokens);
+  void extend(NodeId leaf, Tokens tokens);
+  // The slab that holds a node's tokens, in place of the one it had.
+  void hold(NodeId id, std::optional<SlabId> before, SlabId slab, std::uint32_t reproducible);
   void remove(NodeId leaf);
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
@@ -88,6 +93,7 @@ PrefixTree::State::Match PrefixTree::State::find(Tokens tokens) const {
     const auto [child, common] = closest_child(parent, page);
     if (child == kNoNode) break;
     match.path.push_back(child);
+    if (match.reproducible == match.tokens) match.reproducible += std::min(common, nodes[child].reproducible);
     match.tokens += common;
     match.in_last = common;
     if (common < page_tokens()) break;
@@ -96,7 +102,8 @@ PrefixTree::State::Match PrefixTree::State::find(Tokens tokens) const {
   return match;
 }
 
-NodeId PrefixTree::State::add(NodeId parent, Tokens tokens, SlabId slab) {
+// Without a slab yet.
+NodeId PrefixTree::State::add(NodeId parent, Tokens tokens) {
   if (unused.empty()) {
     unused.push_back(static_cast<NodeId>(nodes.size()));
     nodes.emplace_back();
@@ -106,23 +113,25 @@ NodeId PrefixTree::State::add(NodeId parent, Tokens tokens, SlabId slab) {
   const auto [child, fresh] = children(parent).emplace(std::vector(tokens.begin(), tokens.end()), id);
   assert(fresh);
   nodes[id].parent = parent;
-  nodes[id].slab = slab;
   nodes[id].key = key(parent, tokens);
   nodes[id].tokens = &child->first;
-  pool.retain_slab(slab);
   return id;
 }
 
-void PrefixTree::State::extend(NodeId leaf, Tokens tokens, SlabId slab) {
+void PrefixTree::State::hold(NodeId id, std::optional<SlabId> before, SlabId slab, std::uint32_t reproducible) {
+  pool.retain_slab(slab);
+  if (before) pool.release_slab(*before);
+  nodes[id].slab = slab;
+  nodes[id].reproducible = reproducible;
+}
+
+void PrefixTree::State::extend(NodeId leaf, Tokens tokens) {
   Node& node = nodes[leaf];
   assert(node.children.empty());
   Children& siblings = children(node.parent);
   auto entry = siblings.extract(*node.tokens);
   entry.key().assign(tokens.begin(), tokens.end());
   node.tokens = &siblings.insert(std::move(entry)).position->first;
-  pool.retain_slab(slab);
-  pool.release_slab(node.slab);
-  node.slab = slab;
   node.key = key(node.parent, tokens);
 }
 
@@ -158,6 +167,9 @@ PrefixTree::~PrefixTree() {
 }
 
 std::uint32_t PrefixTree::match(std::span<const std::int32_t> tokens) const { return state_->find(tokens).tokens; }
+std::uint32_t PrefixTree::reproducible(std::span<const std::int32_t> tokens) const {
+  return state_->find(tokens).reproducible;
+}
 
 std::uint32_t PrefixTree::in_use(std::span<const std::int32_t> tokens) const {
   const State::Match match = state_->find(tokens);
@@ -176,7 +188,7 @@ std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& 
   return match.tokens;
 }
 
-Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& sequence) {
+Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible) {
   State& s = *state_;
   if (sequence.lossy())
     return fail(ErrorCode::kInvalidArgument, "a lossy sequence cannot be shared as an exact prefix");
@@ -190,18 +202,33 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
     return tokens.subspan(i * s.page_tokens(),
                           std::min<std::size_t>(s.page_tokens(), tokens.size() - i * s.page_tokens()));
   };
+  const auto reproducible_in = [&](std::size_t i) {
+    const std::size_t before = std::min<std::size_t>(i * s.page_tokens(), reproducible);
+    return static_cast<std::uint32_t>(std::min(reproducible - before, page(i).size()));
+  };
+  const auto hold = [&](std::size_t i, std::optional<SlabId> before) {
+    s.hold(match.path[i], before, slabs[i], reproducible_in(i));
+  };
+  std::size_t there = match.path.size();  // nodes that stay as they are, but for their slabs
   if (match.tokens < tokens.size() && match.in_last % s.page_tokens() != 0) {
     // The path ends inside a page. A short leaf that these tokens extend grows; else they branch off beside it.
+    --there;
     if (match.whole(s)) {
-      s.extend(match.path.back(), page(match.path.size() - 1), slabs[match.path.size() - 1]);
+      s.extend(match.path.back(), page(there));
+      hold(there, s.nodes[match.path.back()].slab);
     } else {
       match.path.pop_back();
     }
   }
+  for (std::size_t i = 0; i < there; ++i) {
+    const Node& node = s.nodes[match.path[i]];
+    if (page(i).size() == node.tokens->size() && reproducible_in(i) > node.reproducible) hold(i, node.slab);
+  }
   const std::size_t inserted_from = match.path.size();
   while (match.path.size() < slabs.size()) {
     const std::size_t i = match.path.size();
-    match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i), slabs[i]));
+    match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i)));
+    hold(i, std::nullopt);
   }
   s.visit(match.path, inserted_from);
   return {};

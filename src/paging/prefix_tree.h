@@ -1,7 +1,8 @@
 // Exact KV of token prefixes, shared between requests: a tree over token pages.
 //
 // A node is one slab's worth of tokens (up to page_tokens; only a leaf may hold fewer) and holds one counted reference
-// of the slab. A node is never evicted before its descendants. Only exact KV may be inserted. Not thread-safe.
+// of the slab. A node is never evicted before its descendants. Only exact KV may be inserted. How many of a prefix's
+// first tokens are *reproducible*, computed as prompts are (model/model.h), is known of each. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,8 @@
 
 namespace shale {
 
+inline constexpr std::uint32_t kAllTokens = std::numeric_limits<std::uint32_t>::max();
+
 class PrefixTree {
  public:
   PrefixTree(PagePool& pool, std::unique_ptr<EvictionPolicy> policy);
@@ -26,14 +29,17 @@ class PrefixTree {
   // same request. The sequence gets shared references; it must be empty. Returns the tokens matched, at most
   // `tokens.size()`.
   std::uint32_t adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s = 0);
-  // As `adopt`, without taking or touching anything.
+  // As `adopt`, without taking or touching anything; and how many of those, from the first, are reproducible.
   std::uint32_t match(std::span<const std::int32_t> tokens) const;
+  std::uint32_t reproducible(std::span<const std::int32_t> tokens) const;
   // Of the nodes that `adopt` would share, those whose slab somebody holds beside the tree.
   std::uint32_t in_use(std::span<const std::int32_t> tokens) const;
-  // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there. Tokens already present keep
-  // their node. A leaf with fewer tokens that the new tokens extend takes them and their slab in place of its own.
+  // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there, the first `reproducible` of
+  // which are so. Tokens already present keep their node; its slab gives way to one of which more is reproducible. A
+  // leaf with fewer tokens that the new tokens extend takes them and their slab in place of its own.
   // kInvalidArgument, changing nothing, for a lossy sequence or one that diverges earlier.
-  Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence);
+  Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence,
+                std::uint32_t reproducible = kAllTokens);
   // Evicts leaves by the policy until the pool has `slabs` free slabs; false when it has not and no leaf is left whose
   // slab only the tree holds. Slabs that sequences still hold would not become free, so their nodes are passed over.
   // Ends before a leaf that was visited at or after `before_s`.

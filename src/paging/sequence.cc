@@ -1,6 +1,7 @@
 #include "paging/sequence.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <utility>
 
@@ -63,7 +64,12 @@ HeadTable Sequence::table(std::uint32_t layer, std::uint32_t head) const {
   const std::uint32_t index = shape.page_index(layer, head);
   if (tables_.empty()) return {PageSlots({}, {}, after(), shape, index), tail_tokens_};
   const Table& own = tables_[index];
-  return {PageSlots(before(), own.pages, after(), shape, index), prefix_tokens_ + own.slots + tail_tokens_};
+  HeadTable table{PageSlots(before(), own.pages, after(), shape, index), prefix_tokens_ + own.slots + tail_tokens_};
+  if (parted_ && !lossy_ && !own.pages.empty()) {
+    const auto first = static_cast<std::uint32_t>(std::countr_zero(own.pages[0].live()));
+    table.pages_gone = own.positions[first] / shape.page_tokens;
+  }
+  return table;
 }
 
 std::uint32_t Sequence::pages_of(std::span<const Table> tables) {

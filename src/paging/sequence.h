@@ -21,7 +21,8 @@ namespace shale {
 // What the attention kernel walks: the tokens of one (layer, KV head) in the order of the table.
 struct HeadTable {
   PageSlots pages;
-  std::uint32_t tokens = 0;  // sum of the counts, holes included
+  std::uint32_t tokens = 0;      // sum of the counts, holes included
+  std::uint32_t pages_gone = 0;  // of an exact sequence: that left the table at its front, behind a window
 };
 
 // What dropping tokens and compacting did, over all tables it looked at.

@@ -23,7 +23,7 @@ TEST_F(BenchCommandsTest, EngineMeasuresEveryKind) {
     EXPECT_TRUE(row["ratio"].is_null());
     EXPECT_GT(row["machine"]["read_bytes_per_second"], 0);
   }
-  EXPECT_EQ(tests, (std::vector<std::string>{"prefill", "decode", "batch"}));
+  EXPECT_EQ(tests, (std::vector<std::string>{"prefill", "decode", "exact", "batch"}));
 }
 
 TEST_F(BenchCommandsTest, EngineComparesInt8PagesWithHalves) {

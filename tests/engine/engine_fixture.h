@@ -60,6 +60,7 @@ class EngineTest : public ::testing::Test {
     auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", fingerprint.hash).value();
     CacheOptions options = cache_options_;
     options.model = model_->info().traits();
+    options.quick_answers = model_->has_quick();
     cache_ =
         Cache::open(std::move(options), fingerprint, *pool_, std::move(tiers), std::move(catalogue), clock_).value();
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .query_window = 64},

@@ -190,14 +190,15 @@ TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
   EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
 }
 
-TEST_F(MeetingLoadTest, NotForWhoDemandsExactness) {
+TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
   Request request = ask(1, 512, 1);
-  ASSERT_FALSE(engine_->run(request).error);
+  request.demand.exact = true;
+  const Response cold = engine_->run(request);
   drain();
   EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
-  request.demand.exact = true;
-  ASSERT_FALSE(engine_->run(request).error);
-  EXPECT_EQ(cache_->stats().meetings, 0u);
+  const Response met = engine_->run(request);
+  EXPECT_EQ(cache_->stats().meetings, 1u);
+  EXPECT_EQ(met.tokens, cold.tokens);
 }
 
 TEST_F(MeetingLoadTest, CancellingReturnsWhatWasAsked) {

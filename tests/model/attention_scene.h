@@ -160,6 +160,32 @@ class Scene {
     return outputs([&](auto works) { paged_attention_reference(*pool_, shape_, works); });
   }
 
+  // The first case's queries [first, first + count), as if they were the last that have come: their rows of the output.
+  std::vector<float> run_part(std::uint32_t first, std::uint32_t count, std::size_t threads) {
+    const Case& whole = *cases_[0];
+    AttentionWork work = whole.work;
+    const std::uint32_t later = work.query_count - first - count;
+    std::vector<std::vector<PageSlot>> slots = whole.slots;
+    std::vector<HeadTable> tables;
+    for (auto& each : slots) {
+      for (std::uint32_t left = later; left > 0;) {
+        const std::uint32_t some = std::min(left, each.back().count);
+        each.back().count -= some;
+        left -= some;
+        if (each.back().count == 0) each.pop_back();
+      }
+      tables.push_back({each, whole.tables[tables.size()].tokens - later});
+    }
+    std::vector<float> output(count * work.output_stride, 0.25f);
+    work.tables = tables;
+    work.queries += first * work.query_stride;
+    work.query_count = count;
+    work.output = output.data();
+    ThreadsExecutor executor(threads);
+    paged_attention(*pool_, shape_, {&work, 1}, executor);
+    return output;
+  }
+
   // What tokens [first, first + tokens) of the first case receive, [kv_heads][tokens], on top of what `begin` is.
   std::vector<float> received(ReceivedAttention::Kind kind, std::uint32_t first, std::uint32_t tokens, float begin,
                               std::size_t threads) {

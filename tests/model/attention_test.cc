@@ -159,6 +159,26 @@ TEST_P(Attention, SeesNothingBehindItsWindow) {
   }
 }
 
+// Decoding it, prefilling it among any others, over one span or several, with the window's border anywhere.
+TEST_P(Attention, GivesARowTheSameBitsBesideAnyOthers) {
+  if (element() != PageElement::kHalf) GTEST_SKIP() << "nothing over int8 pages is exact";
+  for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
+    for (const std::uint32_t window : {0u, 77u, 600u}) {
+      Scene scene(6, 2, 64, page_tokens, element());
+      scene.add_full(1150, 700);
+      scene.set_window(window);
+      const std::vector<float> all = scene.run(2);
+      const std::size_t row = all.size() / 700;
+      for (const auto& [first, count] :
+           {std::pair{0u, 1u}, {1u, 70u}, {62u, 3u}, {450u, 1u}, {473u, 200u}, {699u, 1u}}) {
+        const std::vector<float> part = scene.run_part(first, count, 1 + count % 2);
+        EXPECT_TRUE(std::ranges::equal(part, std::span(all).subspan(first * row, count * row)))
+            << page_tokens << " / " << window << ": " << count << " from " << first;
+      }
+    }
+  }
+}
+
 TEST_P(Attention, DoesNotDependOnThreads) {
   for (const std::uint32_t window : {0u, 600u}) {
     Scene scene(9, 3, 64, 16, element());

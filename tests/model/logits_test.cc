@@ -19,6 +19,9 @@ using testing::relative_rms;
 using testing::TinyModel;
 
 constexpr double kFloor = 1e-6;  // where libllama agrees with itself to the last bit
+// Of one token alone: ours are multiplied as those of many are, libllama's by a kernel of their own, which sums in
+// another order; what that moves, GELU's table of halves makes larger.
+constexpr double kFloorAlone = 5e-4;
 
 struct Case {
   const char* name;
@@ -40,7 +43,7 @@ class LogitsTest : public ::testing::TestWithParam<Case> {
     const LlamaReference reference(path_);
     ASSERT_TRUE(reference);
     const auto flash = reference.logits(tokens, rows, true), plain = reference.logits(tokens, rows, false);
-    const double allowed = std::max(1.5 * relative_rms(flash, plain), kFloor);
+    const double allowed = std::max(1.5 * relative_rms(flash, plain), tokens.size() > 1 ? kFloor : kFloorAlone);
     EXPECT_LE(std::min(relative_rms(ours, flash), relative_rms(ours, plain)), allowed) << tokens.size() << " tokens";
     EXPECT_LT(allowed, 0.02) << "the comparison says nothing";
   }
