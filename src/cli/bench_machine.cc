@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/memory_bandwidth.h"
+#include "core/cores.h"
 #include "core/units.h"
 #include "model/attention.h"
 
@@ -52,7 +53,7 @@ Machine measure_machine() {
   Machine machine;
   machine.cpu = cpu_name();
   machine.instructions = attention_target();
-  machine.cores = std::max(1u, std::thread::hardware_concurrency());
+  machine.cores = usable_cores();
   machine.memory_bytes =
       static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::vector<std::byte> buffer(kReadBytes, std::byte{1});

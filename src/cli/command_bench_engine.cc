@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <thread>
 
 #include "bench/memory_bandwidth.h"
 #include "cli/bench_machine.h"
@@ -24,8 +25,24 @@ struct BenchEngineOptions {
   OutputOptions output;
   std::string peer;
   std::vector<std::string> peer_models, peer_weights, only;
-  std::uint32_t rounds = 3;
+  std::uint32_t rounds = 3, beside = 0;
   bool tiny = false;
+};
+
+// Threads that want a core all the time, as another program's would.
+class Neighbours {
+ public:
+  explicit Neighbours(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      threads_.emplace_back([](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+        }
+      });
+    }
+  }
+
+ private:
+  std::vector<std::jthread> threads_;
 };
 
 constexpr char kExamples[] =
@@ -37,6 +54,7 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shale bench engine --json\n"
     "  shale bench engine --resident int8 --tests decode\n"
+    "  shale bench engine --tests prefill,decode --beside 1\n"
     "  shale bench engine --peer ~/llama.cpp/build/bin --peer-weights Q4_0 --peer-weights BF16";
 
 constexpr std::array<SpeedTest, 8> kTests = {{{Kind::kPrefill, 512, 0, 1},
@@ -128,6 +146,7 @@ class Bench {
       json["fp16_tokens_per_second"] = bench::median(measured.halves);
       json["ratio_to_fp16"] = ours / bench::median(measured.halves);
     }
+    json["beside"] = options_.beside;
     json["resident"] = options_.model.resident;
     json["rounds"] = measured.ours.size();
     json["model"] = model_.info().name;
@@ -213,6 +232,7 @@ Status run(const BenchEngineOptions& options) {
                model->info().decode_weights);
   }
   Progress progress(options.output, "measuring");
+  const Neighbours neighbours(options.beside);
   for (std::size_t test = 0; test < tests.size(); ++test) {
     Measured measured{tests[test], {}, {}, {}};
     SHALE_TRY(bench.measure(measured, progress, test, tests.size()));
@@ -248,6 +268,10 @@ void add_bench_engine(CLI::App& parent, Action& chosen) {
       ->type_name("TEST,...");
   command->add_option("--rounds", options->rounds, "Times that each test runs")
       ->check(CLI::Range(1, 100))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--beside", options->beside, "Beside so many busy threads, as another program would have")
+      ->check(CLI::Range(0, 1024))
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--tiny", options->tiny, "A few tokens, for a second: to see that it works");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <thread>
 #include <vector>
 
 #include "bench/simulate.h"
@@ -12,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/libcachesim_peer.h"
+#include "core/cores.h"
 #include "core/units.h"
 
 namespace shale {
@@ -76,7 +76,7 @@ Status bench_speed(const Trace& trace, const BenchSimulateOptions& options, cons
 Status bench_sweep(const std::vector<Trace>& traces, const BenchSimulateOptions& options, const Machine& machine) {
   std::vector<std::uint64_t> sizes = {1'000, 5'000, 10'000};
   if (options.tiny) sizes = {20};
-  const std::size_t threads = std::max(1u, std::thread::hardware_concurrency());
+  const std::size_t threads = usable_cores();
   const RealClock clock;
   SHALE_ASSIGN(const bench::SweepRow row, bench::sweep_row(traces, sizes, threads, clock));
   if (options.output.json) {

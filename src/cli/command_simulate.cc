@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 #include <vector>
 
 #include "cli/interrupt.h"
@@ -11,6 +10,7 @@
 #include "cli/text_file.h"
 #include "cli/trace_options.h"
 #include "core/clock.h"
+#include "core/cores.h"
 #include "core/units.h"
 #include "sim/sweep.h"
 
@@ -128,7 +128,7 @@ Status run(const SimulateOptions& options) {
       progress(done, runs.size());
       return !interrupted();
     };
-    const std::size_t threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
+    const std::size_t threads = options.threads > 0 ? options.threads : usable_cores();
     SHALE_TRY(sweep(runs, threads, {on_result, keep_going}));
   }
   if (!options.output.json && !options.csv) fmt::print("{}", text_tables(rows));

@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cli/command_simulate.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "core/cores.h"
 #include "sim/published.h"
 #include "sim/sweep.h"
 #include "trace/trace_reader.h"
@@ -154,7 +154,7 @@ Status run(const ReproduceOptions& options) {
       progress(done, runs.size());
       return !interrupted();
     };
-    const std::size_t threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
+    const std::size_t threads = options.threads > 0 ? options.threads : usable_cores();
     SHALE_TRY(sweep(runs, threads, {on_result, keep_going}));
     SHALE_TRY(check_interrupt());
   }

@@ -1,27 +1,43 @@
 #include "model/compute_threads.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cassert>
+#include <chrono>
+#include <fstream>
+#include <string>
 #include <thread>
+#include <utility>
+
+#include "core/cores.h"
 
 namespace shale {
 namespace {
+
+constexpr double kLookEveryS = 0.05;  // of computing: long beside a scheduler's turns
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Seconds that a thread of this process has been ready to run without running; 0 where the kernel does not count.
+double waited_s(int thread) {
+  std::ifstream stream("/proc/self/task/" + std::to_string(thread) + "/schedstat");
+  std::uint64_t ran_ns = 0, waited_ns = 0;
+  return stream >> ran_ns >> waited_ns ? 1e-9 * static_cast<double>(waited_ns) : 0;
+}
 
 // In units of 131,072 pauses (ggml): about 50 ms of spinning before a worker sleeps.
 constexpr std::uint32_t kPoll = 10;
 
 std::uint32_t thread_count(std::uint32_t asked) {
-  const std::uint32_t count = asked ? asked : std::thread::hardware_concurrency();
+  const std::uint32_t count = asked ? asked : usable_cores();
   return std::clamp<std::uint32_t>(count, 1, GGML_MAX_N_THREADS);
 }
 
 }  // namespace
 
-ComputeThreads::ComputeThreads(std::uint32_t threads) : threads_(thread_count(threads)) {
-  ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(threads_));
-  params.poll = kPoll;
-  pool_.reset(ggml_threadpool_new(&params));
-
+ComputeThreads::ComputeThreads(std::uint32_t threads)
+    : threads_(thread_count(threads)), pools_(threads_ + 1), share_(threads_) {
   constexpr std::size_t kNodes = 4;
   loop_context_.reset(
       ggml_init({.mem_size = kNodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(kNodes, false) + 256,
@@ -36,15 +52,73 @@ ComputeThreads::ComputeThreads(std::uint32_t threads) : threads_(thread_count(th
 
 ComputeThreads::~ComputeThreads() = default;
 
+ComputeThreads::Pool& ComputeThreads::pool(std::uint32_t threads) {
+  std::unique_ptr<Pool>& pool = pools_[threads];
+  if (!pool) {
+    ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(threads));
+    params.poll = kPoll;
+    pool = std::make_unique<Pool>();
+    pool->threads.reset(ggml_threadpool_new(&params));
+    find_workers(*pool, threads);
+  }
+  return *pool;
+}
+
+// Every thread enters its number; none can enter twice while it waits for all others.
+void ComputeThreads::find_workers(Pool& pool, std::uint32_t threads) {
+  std::atomic<std::size_t> entered = 0;
+  pool.waits.resize(threads);
+  const std::function<void(std::size_t)> enter = [&](std::size_t i) {
+    pool.waits[i].thread = ::gettid();
+    for (++entered; entered < threads;) std::this_thread::yield();
+  };
+  const auto* const work = std::exchange(loop_work_, &enter);
+  const std::size_t count = std::exchange(loop_count_, threads);
+  const std::size_t next = loop_next_.exchange(0, std::memory_order_relaxed);
+  ggml_cplan plan = loop_plan_;
+  run(loop_graph_, plan, pool, threads);
+  loop_work_ = work;
+  loop_count_ = count;
+  loop_next_.store(next, std::memory_order_relaxed);
+  std::erase_if(pool.waits, [](const Waits& each) { return each.thread == ::gettid(); });
+  for (Waits& each : pool.waits) each.seconds = waited_s(each.thread);
+  pool.waits.insert(pool.waits.begin(), Waits());  // the caller's
+}
+
 ggml_cplan ComputeThreads::plan(const ggml_cgraph* graph, std::uint32_t threads) const {
-  return ggml_graph_plan(graph, static_cast<int>(threads ? threads : threads_), pool_.get());
+  return ggml_graph_plan(graph, static_cast<int>(threads ? threads : threads_), nullptr);
+}
+
+void ComputeThreads::run(ggml_cgraph* graph, ggml_cplan& plan, Pool& pool, std::uint32_t threads) {
+  if (plan.work_size > scratch_.size()) scratch_ = AlignedBuffer(plan.work_size);
+  plan.work_data = reinterpret_cast<std::uint8_t*>(scratch_.data());
+  plan.n_threads = static_cast<int>(threads);
+  plan.threadpool = pool.threads.get();
+  [[maybe_unused]] const ggml_status status = ggml_graph_compute(graph, &plan);
+  assert(status == GGML_STATUS_SUCCESS);
 }
 
 void ComputeThreads::compute(ggml_cgraph* graph, ggml_cplan& plan) {
-  if (plan.work_size > scratch_.size()) scratch_ = AlignedBuffer(plan.work_size);
-  plan.work_data = reinterpret_cast<std::uint8_t*>(scratch_.data());
-  [[maybe_unused]] const ggml_status status = ggml_graph_compute(graph, &plan);
-  assert(status == GGML_STATUS_SUCCESS);
+  const int planned = plan.n_threads;
+  const std::uint32_t threads = std::min(static_cast<std::uint32_t>(planned), share_.active());
+  const double begun_s = planned > 1 ? now_s() : 0;
+  run(graph, plan, pool(threads), threads);
+  plan.n_threads = planned;
+  if (planned == 1) return;
+  computed_s_ += now_s() - begun_s;
+  if (computed_s_ >= kLookEveryS) look_at_neighbours();
+}
+
+void ComputeThreads::look_at_neighbours() {
+  std::vector<double> waited;
+  for (Waits& each : pool(share_.active()).waits) {
+    const int thread = waited.empty() ? ::gettid() : each.thread;
+    const double seconds = waited_s(thread);
+    waited.push_back(thread == each.thread ? seconds - each.seconds : 0);
+    each = {thread, seconds};
+  }
+  share_.observe(waited, std::exchange(computed_s_, 0), now_s());
+  for (Waits& each : pool(share_.active()).waits) each.seconds = each.thread ? waited_s(each.thread) : 0;
 }
 
 void ComputeThreads::parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) {

@@ -1,5 +1,6 @@
 // The threads that compute: one ggml thread pool runs graphs, attention and everything else handed to the executor, so
-// that no two sets of busy threads fight over the cores.
+// that no two sets of busy threads fight over the cores. Beside other programs that want them fewer compute
+// (thread_share.h).
 //
 // Workers spin for a few tens of milliseconds after the last piece of work (a launch costs microseconds while a step
 // runs) and then sleep: an idle process uses no CPU.
@@ -10,19 +11,23 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/aligned_buffer.h"
 #include "core/executor.h"
+#include "model/thread_share.h"
 
 namespace shale {
 
 class ComputeThreads final : public Executor {
  public:
-  // 0: as many as the process may use cores.
+  // 0: as many as the process may use cores (usable_cores).
   explicit ComputeThreads(std::uint32_t threads);
   ~ComputeThreads() override;
 
   std::size_t threads() const override { return threads_; }
+  // Those of them that compute now.
+  std::uint32_t active() const { return share_.active(); }
   void parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) override;
 
   // Plans once, for `threads` of them (0: all); the plan is good for as long as the graph.
@@ -37,11 +42,25 @@ class ComputeThreads final : public Executor {
   struct FreeContext {
     void operator()(ggml_context* context) const { ggml_free(context); }
   };
+  // How long a thread was ready and had no core.
+  struct Waits {
+    int thread = 0;  // by the kernel's number
+    double seconds = 0;
+  };
+  // As many threads as compute together. Those of pools that are not used sleep.
+  struct Pool {
+    std::unique_ptr<ggml_threadpool, FreePool> threads;
+    std::vector<Waits> waits;  // the caller's, then the workers'
+  };
 
   static void run_loop(ggml_tensor* target, int thread, int threads, void* self);
+  Pool& pool(std::uint32_t threads);
+  void run(ggml_cgraph* graph, ggml_cplan& plan, Pool& pool, std::uint32_t threads);
+  void find_workers(Pool& pool, std::uint32_t threads);
+  void look_at_neighbours();
 
   std::uint32_t threads_;
-  std::unique_ptr<ggml_threadpool, FreePool> pool_;
+  std::vector<std::unique_ptr<Pool>> pools_;  // by threads, made when first needed
   AlignedBuffer scratch_;
   // parallel_for is a graph of one node that calls run_loop on every thread.
   std::unique_ptr<ggml_context, FreeContext> loop_context_;
@@ -50,6 +69,8 @@ class ComputeThreads final : public Executor {
   const std::function<void(std::size_t)>* loop_work_ = nullptr;
   std::size_t loop_count_ = 0;
   std::atomic<std::size_t> loop_next_{0};
+  ThreadShare share_;
+  double computed_s_ = 0;  // since they were last looked at
 };
 
 }  // namespace shale

@@ -1,0 +1,18 @@
+// How many cores this process may use.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+namespace shale {
+
+// Those of its affinity, within the limits of its control groups; at least 1.
+std::uint32_t usable_cores();
+
+// Cores' worth of time that control groups grant, each the least of itself and those above it; infinite without a
+// limit. `membership` is what /proc/self/cgroup says, `mounts` the folder below which the groups lie (version 2 itself
+// there, of version 1 the controller `cpu`).
+double cgroup_cores(std::string_view membership, const std::filesystem::path& mounts);
+
+}  // namespace shale

@@ -1,0 +1,61 @@
+#include "model/thread_share.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace shale {
+namespace {
+
+// Threads beside `neighbours` busy programs: as many of those that compute wait half of the time as there are too many.
+std::vector<double> waits(std::uint32_t active, std::uint32_t cores, std::uint32_t neighbours, double seconds) {
+  std::vector<double> waited(active, 0.01 * seconds);
+  const std::uint32_t wanted = active + neighbours, too_many = wanted > cores ? wanted - cores : 0;
+  for (std::uint32_t i = 0; i < std::min(too_many, active); ++i) waited[i] = seconds / 2;
+  return waited;
+}
+
+TEST(ThreadShareTest, UsesAllThreadsBesideNobody) {
+  ThreadShare share(8);
+  for (int i = 0; i < 100; ++i) {
+    share.observe(waits(share.active(), 8, 0, 0.05), 0.05, 0.05 * i);
+    EXPECT_EQ(share.active(), 8u);
+  }
+}
+
+TEST(ThreadShareTest, LeavesNeighboursTheirCores) {
+  for (const auto& [neighbours, expected] : {std::pair{1u, 7u}, {3u, 5u}, {8u, 1u}, {20u, 1u}}) {
+    ThreadShare share(8);
+    share.observe(waits(8, 8, neighbours, 0.05), 0.05, 0);
+    EXPECT_EQ(share.active(), expected) << neighbours;
+  }
+}
+
+// All are tried for a moment, less and less often.
+TEST(ThreadShareTest, TriesSeldomWhileTheNeighbourStays) {
+  ThreadShare share(2);
+  int tried = 0;
+  const double step_s = 0.05, end_s = 60;
+  for (double now_s = 0; now_s < end_s; now_s += step_s) {
+    tried += share.active() == 2;
+    share.observe(waits(share.active(), 2, 1, step_s), step_s, now_s);
+  }
+  EXPECT_GE(tried, 5);
+  EXPECT_LE(tried * step_s, 0.02 * end_s);
+}
+
+TEST(ThreadShareTest, TakesThemBackSoonAfterAShortVisit) {
+  ThreadShare share(2);
+  share.observe(waits(2, 2, 1, 0.05), 0.05, 0);
+  EXPECT_EQ(share.active(), 1u);
+  double now_s = 0;
+  while (share.active() == 1 && now_s < 10) share.observe(waits(1, 2, 0, 0.05), 0.05, now_s += 0.05);
+  EXPECT_LT(now_s, 1);
+  for (int i = 0; i < 20; ++i) {
+    share.observe(waits(share.active(), 2, 0, 0.05), 0.05, now_s += 0.05);
+    EXPECT_EQ(share.active(), 2u);
+  }
+}
+
+}  // namespace
+}  // namespace shale
