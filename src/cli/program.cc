@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -84,6 +85,7 @@ int run(int argc, const char* const* argv) {
     fmt::print(stderr, "shale: nothing reads the environment variable {}\n", name);
   }
   catch_interrupts();
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk
   const Status status = chosen();
   if (!status) return report(exit_status(status.error().code), status.error().message);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -97,11 +97,42 @@ std::optional<std::filesystem::path> catalogue_file(const std::vector<TierSpec>&
   return std::nullopt;
 }
 
+namespace {
+
+// Whether storage is at fault, without which answers can be given, and not who named it.
+bool is_of_storage(const Error& error) {
+  return error.code == ErrorCode::kIo || error.code == ErrorCode::kFull || error.code == ErrorCode::kBusy ||
+         error.code == ErrorCode::kCorrupt;
+}
+
+// What was measured before; a catalogue of this process alone where none can be kept.
+Result<std::unique_ptr<Catalogue>> open_catalogue(const std::vector<TierSpec>& specs, const Fingerprint& fingerprint) {
+  const auto file = catalogue_file(specs);
+  if (!file) return Catalogue::open_in_memory(fingerprint.hash);
+  auto catalogue = Catalogue::open(*file, fingerprint.hash);
+  if (catalogue && (*catalogue)->warning()) print_note("shale: " + (*catalogue)->warning()->message);
+  const Status named = catalogue ? (*catalogue)->record_model(fingerprint.model) : std::unexpected(catalogue.error());
+  if (named) return catalogue;
+  if (!is_of_storage(named.error())) return std::unexpected(named.error());
+  print_note(fmt::format("shale: {}; what is measured is forgotten at the end", named.error().message));
+  return Catalogue::open_in_memory(fingerprint.hash);
+}
+
+}  // namespace
+
 Result<std::vector<StoreTier>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock) {
-  SHALE_ASSIGN(std::vector<StoreTier> tiers, open_store_tiers(specs, clock));
-  for (std::size_t i = 0; i < tiers.size(); ++i) {
-    if (!tiers[i].tier->read_only()) continue;
-    print_note(fmt::format("shale: another program holds {} for itself; nothing new is stored there", specs[i].place));
+  std::vector<StoreTier> tiers;
+  for (const TierSpec& spec : specs) {
+    auto opened = open_store_tiers(std::vector{spec}, clock);
+    if (!opened && !is_of_storage(opened.error())) return std::unexpected(opened.error());
+    if (!opened) {
+      print_note(fmt::format("shale: {}; goes on without tier {}", opened.error().message, spec.name));
+      continue;
+    }
+    if (opened->front().tier->read_only()) {
+      print_note(fmt::format("shale: another program holds {} for itself; nothing new is stored there", spec.place));
+    }
+    tiers.push_back(std::move(opened->front()));
   }
   return tiers;
 }
@@ -136,13 +167,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   std::unique_ptr<Catalogue> catalogue;
   if (options.store && options.engine.prefix_cache) {
     SHALE_ASSIGN(tiers, open_tiers(specs, serving->clock_));
-    if (const auto file = catalogue_file(specs)) {
-      SHALE_ASSIGN(catalogue, Catalogue::open(*file, fingerprint.hash));
-      if (catalogue->warning()) print_note("shale: " + catalogue->warning()->message);
-      SHALE_TRY(catalogue->record_model(fingerprint.model));
-    } else {
-      SHALE_ASSIGN(catalogue, Catalogue::open_in_memory(fingerprint.hash));
-    }
+    SHALE_ASSIGN(catalogue, open_catalogue(specs, fingerprint));
   }
   if (tiers.empty()) tiers.push_back({make_memory_tier(0, serving->clock_)});  // the cache wants one; this has no room
   CacheOptions cache_options = options.cache;

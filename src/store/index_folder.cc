@@ -28,6 +28,7 @@ constexpr std::uint64_t kDeadLogsMax = 8;
 constexpr std::uint64_t kDeadBytesMax = std::uint64_t{4} << 20;
 constexpr double kLeftOverAfterSeconds = 600;  // files without a name that nobody will give one
 constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
+constexpr std::size_t kUnwrittenBytesMax = std::size_t{16} << 20;  // more are not tried again
 
 Result<std::vector<std::byte>> read_from(int fd, std::uint64_t offset, const fs::path& path) {
   struct stat status;
@@ -134,11 +135,30 @@ void IndexFolder::append(const IndexRecord& record) {
   if (writer_.size() >= kFlushBytes) (void)flush();
 }
 
+bool IndexFolder::removed() const {
+  struct stat status;
+  return fstat(own_.get(), &status) == 0 && status.st_nlink == 0;
+}
+
 Status IndexFolder::flush() {
-  if (writer_.size() == 0) return {};
+  if (writer_.size() == 0 && unwritten_.empty()) return {};
   const std::vector<std::byte> bytes = writer_.take();
-  own_bytes_ += bytes.size();
-  SHALE_TRY(append_all(own_.get(), bytes, folder_));
+  unwritten_.insert(unwritten_.end(), bytes.begin(), bytes.end());
+  if (removed()) {
+    unwritten_.clear();  // of extents that are gone, too
+    leader_ = {};
+    std::error_code error;
+    fs::create_directories(folder_.parent_path(), error);
+    if (const int failed = make_private_folder(folder_); failed != 0) return system_failure(failed, "create", folder_);
+    return start_log();
+  }
+  if (Status written = append_all(own_.get(), unwritten_, folder_); !written) {
+    // Records go in whole; others would take the rest of one for damage.
+    const bool whole = ftruncate(own_.get(), static_cast<off_t>(own_bytes_)) == 0;
+    if (!whole || unwritten_.size() > kUnwrittenBytesMax) unwritten_.clear();
+    return written;
+  }
+  own_bytes_ += std::exchange(unwritten_, {}).size();
   return own_bytes_ > kLogBytesMax ? start_log() : Status();
 }
 

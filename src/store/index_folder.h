@@ -32,7 +32,8 @@ class IndexFolder {
   // Records that others have appended since, by time. Logs that turn out damaged are not followed any further.
   void follow(const Visit& visit);
 
-  // Adds to this store's log; with `flush` or when a good deal has gathered, others can read it.
+  // Adds to this store's log; with `flush` or when a good deal has gathered, others can read it. What could not be
+  // written is tried again with the next flush. Where somebody removed the folder it is made again, with a new log.
   void append(const IndexRecord& record);
   Status flush();
 
@@ -72,6 +73,7 @@ class IndexFolder {
 
   IndexFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
   Status start_log();
+  bool removed() const;
   void find_logs();
   void read_log(Log& log, const Visit& visit);
   static void note(Log& log, const IndexRecord& record);
@@ -82,6 +84,7 @@ class IndexFolder {
   std::uint64_t own_session_ = 0;
   std::uint64_t own_bytes_ = 0;
   RecordWriter writer_;
+  std::vector<std::byte> unwritten_;
   std::unordered_map<Hash128, IndexRecord> own_unfinished_;
   std::map<std::string, Log> logs_;                            // of others, by file name
   std::unordered_map<std::uint64_t, std::uint64_t> consumed_;  // of sessions, by the snapshot

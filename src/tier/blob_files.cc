@@ -65,7 +65,12 @@ Status prepare_folder(const fs::path& folder, bool ours) {
   struct stat status;
   if (stat(folder.c_str(), &status) != 0) return system_failure(error ? error : errno, "create", folder);
   if (!S_ISDIR(status.st_mode)) return fail(ErrorCode::kInvalidArgument, "{} is not a folder", folder.string());
-  if (!ours) return {};
+  if (!ours) {
+    const bool anybody = (status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0;
+    if (!anybody) return {};
+    return fail(ErrorCode::kInvalidArgument, "everybody may replace what lies in {}: `chmod o-w {}` first",
+                folder.string(), folder.string());
+  }
   if (status.st_uid != geteuid()) {
     return fail(ErrorCode::kInvalidArgument, "{} belongs to another user; name a folder of your own", folder.string());
   }
@@ -83,14 +88,21 @@ Result<std::unique_ptr<BlobFiles>> BlobFiles::open(const fs::path& folder) {
   std::error_code error;
   const fs::path absolute = fs::absolute(folder, error).lexically_normal();
   if (error) return system_failure(error.value(), "find", folder);
-  fs::create_directories(absolute.parent_path(), error);  // where that fails, so does what follows
-  SHALE_TRY(prepare_folder(absolute, false));
-  SHALE_TRY(prepare_folder(absolute / "objects", true));
-  SHALE_TRY(prepare_folder(absolute / "temporary", true));
+  std::unique_ptr<BlobFiles> files(new BlobFiles(absolute));
+  SHALE_TRY(files->make_folders());
+  return files;
+}
+
+Status BlobFiles::make_folders() const {
+  std::error_code error;
+  fs::create_directories(folder_.parent_path(), error);  // where that fails, so does what follows
+  SHALE_TRY(prepare_folder(folder_, false));
+  SHALE_TRY(prepare_folder(folder_ / "objects", true));
+  SHALE_TRY(prepare_folder(folder_ / "temporary", true));
   for (std::uint64_t shard = 0; shard < kTemporaryFolders; ++shard) {
-    SHALE_TRY(prepare_folder(temporary_folder(absolute, shard), true));
+    SHALE_TRY(prepare_folder(temporary_folder(folder_, shard), true));
   }
-  return std::unique_ptr<BlobFiles>(new BlobFiles(absolute));
+  return {};
 }
 
 fs::path BlobFiles::object_folder(const Hash128& object) const {
@@ -157,7 +169,11 @@ Result<bool> BlobFiles::write(const BlobId& id, const AlignedBuffer& bytes, cons
   }
   const fs::path temporary = temporary_path();
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | (mode.direct ? O_DIRECT : 0);
-  const FileDescriptor file(::open(temporary.c_str(), flags, 0600));
+  FileDescriptor file(::open(temporary.c_str(), flags, 0600));
+  if (!file && errno == ENOENT) {  // somebody removed the folder
+    SHALE_TRY(make_folders());
+    file = FileDescriptor(::open(temporary.c_str(), flags, 0600));
+  }
   if (!file) return system_failure(errno, "create", temporary);
   const auto written = [&]() -> Result<bool> {
     const AlignedBuffer tail = frame_tail(id, bytes.bytes());

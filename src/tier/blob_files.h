@@ -19,7 +19,8 @@ namespace shale {
 // Thread-safe. Several processes may use the same folder at once: files appear whole, by rename, and never change.
 class BlobFiles {
  public:
-  // Creates what is missing of the folder: mode 0700, files 0600. kInvalidArgument where it belongs to another user.
+  // Creates what is missing of the folder: mode 0700, files 0600. kInvalidArgument where it belongs to another user, or
+  // everybody may replace what lies in it.
   static Result<std::unique_ptr<BlobFiles>> open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -39,7 +40,8 @@ class BlobFiles {
     bool sync = false;         // on the device before the name appears
     bool drop_cached = false;  // leave nothing in the page cache
   };
-  // False when the blob was there already, which then counts as touched. On an error nothing is left behind, and where
+  // False when the blob was there already, which then counts as touched. Makes the folder again where somebody removed
+  // it. On an error nothing is left behind, and where
   // it was the synchronising of the folder that failed, the name is taken away again; kFull when the device or quota is
   // full.
   Result<bool> write(const BlobId& id, const AlignedBuffer& bytes, const WriteMode& mode);
@@ -62,6 +64,7 @@ class BlobFiles {
 
  private:
   explicit BlobFiles(std::filesystem::path folder);
+  Status make_folders() const;
 
   std::filesystem::path object_folder(const Hash128& object) const;
   std::filesystem::path path(const BlobId& id) const;

@@ -147,8 +147,10 @@ void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>
     ++stats_.reads;
     stats_.read_bytes += bytes;
     stats_.read_seconds += seconds;
+    read_trouble_.reset();
   } else if (!cancelled) {
     ++(result.error().code == ErrorCode::kNotFound ? stats_.misses : stats_.read_errors);
+    if (result.error().code == ErrorCode::kIo) read_trouble_ = result.error();
   }
 }
 
@@ -166,9 +168,16 @@ void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, b
     ++stats_.writes;
     stats_.written_bytes += stored ? bytes : 0;
     stats_.write_seconds += seconds;
+    if (stored) write_trouble_.reset();
   } else if (!cancelled) {
+    write_trouble_ = status.error();
     ++(status.error().code == ErrorCode::kFull ? stats_.refused_full : stats_.write_errors);
   }
+}
+
+std::optional<Error> Tier::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return write_trouble_ ? write_trouble_ : read_trouble_;
 }
 
 TierStats Tier::stats() const {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -152,6 +153,8 @@ class Tier {
   virtual void count_others(std::int64_t bytes);
 
   TierStats stats() const;
+  // What writing, or reading, last failed of for the device's own reasons (kIo, kFull), and has not done since.
+  std::optional<Error> trouble() const;
   TierSpeed speed() const;
   virtual TierQueue reads_queued() const;
   virtual TierQueue writes_queued() const;
@@ -222,6 +225,7 @@ class Tier {
   std::int64_t written_bytes_ = 0;   // stored by all writes so far
   std::uint64_t counts_ = 0;         // of what is stored
   TierStats stats_;
+  std::optional<Error> write_trouble_, read_trouble_;
   Direction reads_;
   Direction writes_;
 };

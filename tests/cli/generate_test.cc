@@ -1,5 +1,6 @@
 // `shale generate` and `shale chat`: answers, and what they say about where the cache came from.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include "cli/model_registry.h"
 #include "cli/shale_program.h"
@@ -43,6 +44,30 @@ TEST_F(GenerateTest, ReportsEveryField) {
   EXPECT_THAT(answer["stop_reason"].get<std::string>(), ::testing::AnyOf("length", "end_of_turn"));
   EXPECT_TRUE(answer["sources"].is_array());
   EXPECT_TRUE(answer["weights"]["prefill"].is_string());
+}
+
+// Room for a few kilobytes a file: not for a catalogue, nor for anything stored.
+TEST_F(GenerateTest, AFullDiskCostsNoAnswer) {
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit = {16 << 10, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  const pid_t pid = start(generate());
+  setrlimit(RLIMIT_FSIZE, &before);
+  const Outcome full = finish(pid);
+  EXPECT_EQ(full.status, 0) << full.err;
+  EXPECT_THAT(full.err, HasSubstr("what is measured is forgotten at the end"));
+  const Outcome after = run(generate());
+  EXPECT_EQ(after.status, 0) << after.err;
+  EXPECT_EQ(after.object()["tokens"], full.object()["tokens"]);
+  EXPECT_GT(run(generate()).object()["cached_tokens"]["disk"], 0);
+}
+
+TEST_F(GenerateTest, AFolderThatCannotBeMadeCostsNoAnswer) {
+  const Outcome outcome = run(generate({"--cache-dir", context_.string() + "/below/a/file"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("goes on without tier disk"));
+  EXPECT_FALSE(outcome.object()["tokens"].empty());
 }
 
 TEST_F(GenerateTest, ASecondProcessFindsTheContextAndAnswersAlike) {

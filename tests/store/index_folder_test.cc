@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "support/temporary_folder.h"
@@ -298,6 +300,40 @@ TEST_F(IndexFolderTest, ATornLogTellsWhatCameBefore) {
   Known known;
   EXPECT_TRUE(open()->load(known.visit()));
   EXPECT_THAT(known.names(), ::testing::ElementsAre(1));
+}
+
+TEST_F(IndexFolderTest, AFolderThatSomebodyRemovedIsMadeAgain) {
+  const auto one = open();
+  one->append(stored(1));
+  ASSERT_TRUE(one->flush());
+  ASSERT_TRUE(one->lead());
+  fs::remove_all(folder_.path() / "store");
+  one->append(stored(2));
+  EXPECT_TRUE(one->flush()) << "of what is gone with the folder";
+  one->append(stored(3));
+  ASSERT_TRUE(one->flush());
+  EXPECT_THAT(loaded(), ::testing::ElementsAre(3));
+  EXPECT_TRUE(one->lead());
+}
+
+TEST_F(IndexFolderTest, WhatCouldNotBeWrittenIsTriedAgain) {
+  const auto one = open();
+  one->append(stored(1));
+  ASSERT_TRUE(one->flush());
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit = {fs::file_size(files("log-")[0]) + 20, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  one->append(stored(2));
+  const Status failed = one->flush();
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(failed.error().code, ErrorCode::kFull);
+  EXPECT_THAT(loaded(), ::testing::ElementsAre(1)) << "no half of a record";
+  one->append(stored(3));
+  ASSERT_TRUE(one->flush());
+  EXPECT_THAT(loaded(), ::testing::ElementsAre(1, 2, 3));
 }
 
 }  // namespace

@@ -221,6 +221,27 @@ int in_child(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+TEST_F(DiskTest, AFolderThatSomebodyRemovedIsMadeAgain) {
+  const auto tier = open().value();
+  ASSERT_TRUE(put(*tier, id_, 4096));
+  fs::remove_all(folder_.path() / "cache");
+  EXPECT_EQ(code_of(tier->read(id_)->take()), ErrorCode::kNotFound);
+  ASSERT_TRUE(put(*tier, blob_id(2, 0), 4096));
+  EXPECT_TRUE(tier->read(blob_id(2, 0))->take());
+  EXPECT_EQ(tier->list()->size(), 1u);
+}
+
+TEST_F(DiskTest, AFolderInWhichEverybodyMayReplaceFilesIsRefused) {
+  fs::create_directory(folder_.path() / "cache");
+  ASSERT_EQ(chmod((folder_.path() / "cache").c_str(), 0777), 0);
+  const auto refused = open();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("`chmod o-w " + (folder_.path() / "cache").string() + "`"));
+  ASSERT_EQ(chmod((folder_.path() / "cache").c_str(), 01777), 0);
+  EXPECT_TRUE(open()) << "as /tmp is: nobody may replace what is another's";
+}
+
 TEST_F(DiskTest, AFileSizeLimitCostsTheBlobOnly) {
   EXPECT_EQ(in_child([&] {
               signal(SIGXFSZ, SIG_IGN);
@@ -230,7 +251,9 @@ TEST_F(DiskTest, AFileSizeLimitCostsTheBlobOnly) {
               if (code_of(put(*tier, id_, 3 << 20)) != ErrorCode::kFull) return 1;
               if (tier->used_bytes() != 0 || tier->contains(id_)) return 2;
               if (temporary_files() != 0) return 3;
+              if (tier->trouble().value_or(Error{}).code != ErrorCode::kFull) return 6;
               if (!put(*tier, id_, 1 << 19) || !tier->read(id_)->take()) return 4;
+              if (tier->trouble()) return 7;
               return tier->stats().refused_full == 1 ? 0 : 5;
             }),
             0);

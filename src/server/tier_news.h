@@ -1,0 +1,28 @@
+// What people are told of tiers in trouble: a line when it begins, a line when it has ended.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shale {
+
+// Not thread-safe.
+class TierNews {
+ public:
+  // What is wrong with a tier now; nothing where all is well.
+  struct State {
+    std::string tier;
+    std::optional<std::string> trouble;
+  };
+  // Lines that are due. A trouble has ended when there was none for kEndedAfterS.
+  std::vector<std::string> look(const std::vector<State>& states, double now_s);
+
+  static constexpr double kEndedAfterS = 5;
+
+ private:
+  std::map<std::string, double> last_seen_s_;  // trouble, by tier
+};
+
+}  // namespace shale
