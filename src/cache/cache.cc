@@ -219,8 +219,8 @@ void Cache::note_prefill(std::uint32_t tokens, std::uint32_t depth, double secon
   state_->prefills.push_back({tokens, depth, seconds});
 }
 
-std::vector<BlockKey> Cache::State::keys_of(std::span<const std::int32_t> tokens) const {
-  return block_keys("", tokens, block_tokens());
+std::vector<BlockKey> Cache::State::keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const {
+  return block_keys("", tokens, block_tokens(), salt.empty() ? KeyExtras() : KeyExtras{std::string(salt)});
 }
 
 std::vector<BlockKey> Cache::State::names_of(std::vector<BlockKey> keys, std::uint32_t reproducible) const {
@@ -237,10 +237,12 @@ std::uint32_t Cache::whole_blocks(std::size_t tokens) const {
   return static_cast<std::uint32_t>(tokens - tokens % block_tokens());
 }
 
-std::vector<BlockKey> Cache::keys_of(std::span<const std::int32_t> tokens) const { return state_->keys_of(tokens); }
+std::vector<BlockKey> Cache::keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const {
+  return state_->keys_of(tokens, salt);
+}
 
-Hash128 Cache::run_of(std::span<const std::int32_t> tokens) const {
-  const std::vector<BlockKey> keys = keys_of(tokens);
+Hash128 Cache::run_of(std::span<const std::int32_t> tokens, std::string_view salt) const {
+  const std::vector<BlockKey> keys = keys_of(tokens, salt);
   return keys.empty() ? Hash128{} : run_name(keys.back());
 }
 

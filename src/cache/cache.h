@@ -20,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/cached_tokens.h"
@@ -85,6 +86,9 @@ struct Demand {
   double keep = 1.0;
   // Of lossy forms that it does not name, only those over which answers are expected to be worth as much, in agreement.
   double quality_min = 0;
+  // Only KV of the same salt is found, and only requests of the same salt find what this one leaves: what of it is
+  // cached, and so how soon it is answered, tells others nothing (vLLM's cache_salt).
+  std::string salt = {};
   // A lossy method is asked for by name. `exact` is stronger.
   bool named() const { return !exact && method && !method->is_full(); }
 };
@@ -122,6 +126,7 @@ struct NewRun {
   std::string label = {};             // for people: a file name, the first words
   std::optional<Method> method = {};  // store it in this form too, which a request named, at `keep`
   double keep = 1;
+  std::string salt = {};                 // of those who find it (Demand)
   std::optional<ContextKind> kind = {};  // what the text of these tokens is like; nothing: not looked at
 };
 
@@ -144,6 +149,8 @@ class Cache {
   Store& store();
   const Store& store() const;
   std::span<Tier* const> tiers() const;  // the store's, fast to slow
+  // Whether requests wait for the tier with this index; not for a while after one gave up waiting.
+  bool waits_for(std::size_t tier) const;
   Catalogue* catalogue();
   CostModel& costs();
   const CostModel& costs() const;
@@ -161,10 +168,10 @@ class Cache {
   // Of `tokens`, those in whole blocks: what of a prefix can be stored.
   std::uint32_t whole_blocks(std::size_t tokens) const;
   // Names of the whole blocks of a chain that is reproducible, for calls of store().
-  std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens) const;
+  std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
   // Name of the run that ends with the last whole block of a chain, by which qualities, questions and labels are kept;
   // zero where there is none.
-  Hash128 run_of(std::span<const std::int32_t> tokens) const;
+  Hash128 run_of(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
 
   // Fills the empty `sequence` with the longest prefix of `tokens` that is cheaper to fetch than to compute, and starts
   // reading. At least the last token is left to compute. Of the pool, token by token; from tiers in whole blocks. A hit
@@ -179,13 +186,13 @@ class Cache {
   void give_up(Retrieval retrieval);
 
   // How many tokens at the start of `tokens` lie in the pool, reproducible or not. Touches nothing.
-  std::uint32_t pool_prefix(std::span<const std::int32_t> tokens) const;
+  std::uint32_t pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
   // Of the slabs that would serve them, those that are not the pool's to evict now.
   std::uint32_t pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const;
   // The pages of an exact sequence, the first `reproducible` of whose tokens are so, become available to later
   // requests.
-  void remember(std::span<const std::int32_t> tokens, const Sequence& sequence,
-                std::uint32_t reproducible = kAllTokens);
+  void remember(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible = kAllTokens,
+                std::string_view salt = {});
   // Frees pool slabs by evicting what is kept for later requests until `slabs` are free; false when it cannot.
   bool make_room(std::uint32_t slabs);
   // Of the pool's slabs that are not free, those that make_room could have: kept for later requests alone. And those

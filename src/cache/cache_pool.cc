@@ -13,7 +13,8 @@ constexpr std::size_t kPooledLookedAtARound = 8;
 }  // namespace
 
 // What the pool holds is worth less on a tier.
-void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::vector<BlockKey> keys) {
+void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt,
+                                std::vector<BlockKey> keys) {
   if (keys.empty()) return;
   const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.keys.back() == keys.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
@@ -24,7 +25,7 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::vecto
     return;
   }
   if (pooled.size() == kPooledMax) pooled.pop_front();
-  pooled.push_back({{tokens.begin(), tokens.end()}, std::move(keys), blocks});
+  pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks});
 }
 
 // What the pool has evicted since, it holds no more; a few chains a round.
@@ -36,7 +37,8 @@ void Cache::State::look_at_pool() {
     Pooled chain = std::move(pooled.front());
     pooled.pop_front();
     const LossyPrefix* prefix = lossy.find(chain.keys, [](const LossyPrefix&) { return true; });
-    const std::uint32_t blocks = std::max(tree->match(chain.tokens) / block_tokens(), prefix ? prefix->blocks() : 0);
+    const std::uint32_t blocks =
+        std::max(tree->match(chain.tokens, chain.salt) / block_tokens(), prefix ? prefix->blocks() : 0);
     if (blocks != chain.blocks) store->in_pool(chain.keys, blocks);
     chain.blocks = blocks;
     if (blocks > 0) pooled.push_back(std::move(chain));
@@ -59,22 +61,26 @@ LossyPrefix* Cache::State::find_lossy(std::span<const BlockKey> keys, const Dema
   return lossy.find(keys, [&](const LossyPrefix& prefix) { return accepts(prefix, demand); });
 }
 
-void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible) {
+void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible,
+                     std::string_view salt) {
   assert(!sequence.lossy());
   State& s = *state_;
   // Without room for the bookkeeping the pages are simply not shared.
-  if (s.tree->insert(tokens, sequence, reproducible)) {
-    s.note_in_pool(tokens, s.names_of(s.keys_of(tokens), s.tree->reproducible(tokens)));
+  if (s.tree->insert(tokens, sequence, reproducible, salt)) {
+    s.note_in_pool(tokens, salt, s.names_of(s.keys_of(tokens, salt), s.tree->reproducible(tokens, salt)));
   }
 }
 
-std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens) const { return state_->tree->match(tokens); }
+std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt) const {
+  return state_->tree->match(tokens, salt);
+}
 
 std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const {
-  if (demand.exact) return state_->tree->in_use(tokens.first(state_->tree->reproducible(tokens)));
-  const std::uint32_t exact = state_->tree->in_use(tokens);
+  const PrefixTree& tree = *state_->tree;
+  if (demand.exact) return tree.in_use(tokens.first(tree.reproducible(tokens, demand.salt)), demand.salt);
+  const std::uint32_t exact = tree.in_use(tokens, demand.salt);
   if (state_->lossy.empty()) return exact;  // no keys are needed
-  const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens), demand);
+  const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens, demand.salt), demand);
   if (!prefix || prefix->pages.held_alone()) return exact;
   return std::max(exact, pool().shape().slabs_for_pages(prefix->pages.pages()));
 }

@@ -89,8 +89,8 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   }
   const bool named = demand.named() && !found.segments.empty() && found.segments.front().method == *demand.method;
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
-  const std::uint32_t reproducible_in_pool = named ? 0 : tree->reproducible(wanted);
-  const std::uint32_t in_pool = named ? 0 : demand.exact ? reproducible_in_pool : tree->match(wanted);
+  const std::uint32_t reproducible_in_pool = named ? 0 : tree->reproducible(wanted, demand.salt);
+  const std::uint32_t in_pool = named ? 0 : demand.exact ? reproducible_in_pool : tree->match(wanted, demand.salt);
   choice.pool_tokens = in_pool;
   choice.lossy = find_lossy(choice.names, demand);
   if (choice.lossy) {
@@ -231,7 +231,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   ++s.stats.lookups;
   if (tokens.size() < 2) return {};
   const auto wanted = tokens.first(tokens.size() - 1);
-  const std::vector<BlockKey> keys = s.keys_of(wanted);
+  const std::vector<BlockKey> keys = s.keys_of(wanted, demand.salt);
   const State::Choice choice = s.choose(wanted, keys, demand, backlog);
   for (State::Saving& saving : s.saving) {
     saving.uses += std::ranges::any_of(keys, [&](const BlockKey& key) { return run_name(key) == saving.run; });
@@ -242,8 +242,9 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   found.begun_s = s.clock.now_s();
   found.tokens = choice.pool_tokens;
   found.reproducible = choice.reproducible;
+  found.salt = demand.salt;
   // Of none, too: the request begins.
-  s.tree->adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), sequence, s.clock.now_s());
+  s.tree->adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), sequence, s.clock.now_s(), demand.salt);
   if (choice.lossy) {
     choice.lossy->used_s = s.clock.now_s();
     sequence = choice.lossy->pages.fork();
@@ -262,8 +263,9 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   if (choice.pool_tokens > 0) {
     const auto pooled_tokens = wanted.first(choice.pool_tokens);
     const auto pooled_keys = std::span(choice.lossy ? choice.names : keys).first(choice.pool_tokens / s.block_tokens());
-    s.note_in_pool(pooled_tokens, s.names_of({pooled_keys.begin(), pooled_keys.end()},
-                                             choice.lossy ? kAllTokens : s.tree->reproducible(pooled_tokens)));
+    s.note_in_pool(pooled_tokens, demand.salt,
+                   s.names_of({pooled_keys.begin(), pooled_keys.end()},
+                              choice.lossy ? kAllTokens : s.tree->reproducible(pooled_tokens, demand.salt)));
   }
   if (!choice.segments.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {
@@ -297,6 +299,8 @@ Retrieval Cache::keep_what_came(Retrieval retrieval, Sequence& sequence) {
   std::erase_if(came.sources, [](const SourceUsed& source) { return source.tokens == 0; });
   return retrieval;
 }
+
+bool Cache::waits_for(std::size_t tier) const { return (state_->tiers_left_alone() >> tier & 1) == 0; }
 
 void Cache::give_up(Retrieval retrieval) {
   state_->leave_alone(retrieval.loaded() ? 0 : retrieval.state_->load->owing());

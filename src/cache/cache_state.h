@@ -70,6 +70,7 @@ struct Cache::State {
 
   // Chains of which the pool holds something, as the store was told.
   struct Pooled {
+    std::string salt;
     std::vector<std::int32_t> tokens;
     std::vector<BlockKey> keys;
     std::uint32_t blocks = 0;
@@ -78,7 +79,7 @@ struct Cache::State {
   std::uint64_t evictions_looked_at = 0;  // of the pool, when last looked
 
   std::uint32_t block_tokens() const { return pool.shape().page_tokens; }
-  std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens) const;
+  std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const;
   // The names under which blocks lie, whose keys these are: those that hold a token beyond the first `reproducible` are
   // of another lineage, so that nobody who demands exact KV meets them.
   std::vector<BlockKey> names_of(std::vector<BlockKey> keys, std::uint32_t reproducible) const;
@@ -123,7 +124,7 @@ struct Cache::State {
   bool bound_some();
 
   // cache_pool.cc
-  void note_in_pool(std::span<const std::int32_t> tokens, std::vector<BlockKey> keys);
+  void note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys);
   void look_at_pool();
   bool accepts(const LossyPrefix& prefix, const Demand& demand) const;
   LossyPrefix* find_lossy(std::span<const BlockKey> keys, const Demand& demand);
@@ -137,7 +138,8 @@ struct Retrieval::State {
   std::uint32_t reproducible = kAllTokens;  // so many of the prompt's first tokens, where not all of those are
   bool lossy = false;
   std::vector<SourceUsed> sources = {};
-  std::uint32_t first_token = 0;         // that is loaded from tiers
+  std::uint32_t first_token = 0;  // that is loaded from tiers
+  std::string salt = {};
   std::vector<std::int32_t> chain = {};  // where it is lossy: tokens from the prompt's first to the last loaded
   std::string quantizer = {};            // of all that is loaded; empty where it is of several
   double begun_s = 0;

@@ -19,7 +19,7 @@ constexpr double kRefreshEveryS = 0.5;
 Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   State& s = *state_;
   const std::uint32_t block = s.block_tokens();
-  const std::vector<BlockKey> keys = s.keys_of(run.tokens);
+  const std::vector<BlockKey> keys = s.keys_of(run.tokens, run.salt);
   const auto end = static_cast<std::uint32_t>(keys.size());
   if (end == 0) return {};
   const Hash128 name = run_name(keys.back());

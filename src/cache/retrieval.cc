@@ -74,11 +74,11 @@ void Retrieval::State::note_end() {
 // For those who come after it.
 void Retrieval::State::keep_lossy() {
   if (!lossy || !sequence.lossy()) return;
-  std::vector<BlockKey> keys = cache.names_of(cache.keys_of(chain), reproducible);
+  std::vector<BlockKey> keys = cache.names_of(cache.keys_of(chain, salt), reproducible);
   LossyPrefix prefix{.last = keys.back(), .pages = sequence.fork(), .sources = sources, .used_s = cache.clock.now_s()};
   prefix.pages.truncate(tokens_loaded);
   cache.lossy.keep(std::move(prefix));
-  cache.note_in_pool(chain, std::move(keys));
+  cache.note_in_pool(chain, salt, std::move(keys));
 }
 
 // Once the front reaches what came, that becomes the sequence's.

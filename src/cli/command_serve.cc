@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/serve_options.h"
+#include "cli/text_file.h"
 
 namespace shale {
 namespace {
@@ -47,6 +48,9 @@ std::string url_of(const HttpOptions& http, std::uint16_t port) {
 Status run(const Options& all) {
   const ServeOptions& options = all.serve;
   SHALE_TRY(check_key(options.api_key));
+  if (options.api_key && !options.tenants.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--tenants gives everybody a key: leave --api-key out");
+  }
   // One heap for all threads, so that what a costly request took can be returned to the system: of the heaps that glibc
   // makes for others, it keeps tens of megabytes each.
   mallopt(M_ARENA_MAX, 1);
@@ -54,11 +58,23 @@ Status run(const Options& all) {
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
   server_options.api.api_key = options.api_key.value_or("");
+  if (!options.tenants.empty()) {
+    SHALE_ASSIGN(const std::string text, read_text(options.tenants));
+    auto tenants = parse_tenants(text);
+    if (!tenants) return fail_in(options.tenants, std::move(tenants).error());
+    server_options.api.tenants = std::move(*tenants);
+  }
+  if (options.log != "off") {
+    const auto form = options.log == "text" ? RequestLog::Form::kText : RequestLog::Form::kJson;
+    server_options.api.log = std::make_shared<RequestLog>(
+        form, [](std::string_view line) { static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr)); });
+  }
   server_options.api.budget = options.budget.chosen();
   if (options.profile != "never") {
     server_options.loop.watch = options.watch;
     server_options.loop.watch->profile_new = options.profile == "all";
   }
+  server_options.loop.on_note = [](const std::string& line) { print_note("shale: " + line); };
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
   const std::string url = url_of(server_options.http, server->port());
   if (all.output.json) {

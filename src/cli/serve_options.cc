@@ -29,6 +29,24 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("KEY")
       ->group(group);
   command
+      .add_option("--tenants", options.tenants,
+                  "In place of a key: who may use the server, a line each of a name and the SHA-256 of a key")
+      ->envname("SHALE_TENANTS")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      .add_option("--tenant-requests", options.server.api.tenant_requests,
+                  "Requests that one tenant may have under way or waiting; 0: as many as the server takes")
+      ->envname("SHALE_TENANT_REQUESTS")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--shared-cache", options.server.api.shared_cache,
+                "Let tenants find what others left in the cache: how soon they are answered tells them of it")
+      ->envname("SHALE_SHARED_CACHE")
+      ->group(group);
+  command
       .add_flag("--no-auth", options.server.no_auth,
                 "Serve others on the network without a key; otherwise it does not start")
       ->group(group);
@@ -47,6 +65,12 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   command.add_option("--tls-key", http.tls_key, "Key of the certificate (PEM)")
       ->envname("SHALE_TLS_KEY")
       ->type_name("FILE")
+      ->group(group);
+  command.add_option("--log", options.log, "A line on standard error about every request: text, json or off")
+      ->envname("SHALE_LOG")
+      ->check(CLI::IsMember({"text", "json", "off"}))
+      ->type_name("FORM")
+      ->capture_default_str()
       ->group(group);
   command
       .add_option("--queue", options.server.loop.queue_max,

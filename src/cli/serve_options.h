@@ -14,10 +14,12 @@ struct ServeOptions {
   ServingOptions serving;
   ServerOptions server;
   std::optional<std::string> api_key;  // empty: refused
+  std::string tenants;                 // a file
   PageBudgetChoice budget;
   std::string profile = "all";  // or "never", "drifted"
   QualityWatchOptions watch;
   double grace_s = 30;
+  std::string log = "off";  // or "text", "json"
 };
 
 // All but --json and --progress.

@@ -24,6 +24,7 @@ NewRun Storing::new_run(Run& run, std::size_t segment) const {
   NewRun part;
   part.first = run.segment_begin(segment);
   part.reproducible = run.reproducible;
+  part.salt = run.request.demand.salt;
   part.tokens.assign(run.prompt.begin(), run.prompt.begin() + run.segment_end[segment]);
   part.observations = std::move(run.segment_observations[segment]);
   if (run.computed_from <= part.first) part.recompute_s = run.segment_seconds[segment];
@@ -44,7 +45,8 @@ void Storing::store(Run& run, NewRun part) {
 }
 
 void Storing::remember(Run& run, std::span<const Token> tokens) {
-  if (run.request.remember && !has_hidden_tokens(run)) cache_.remember(tokens, run.sequence, run.reproducible);
+  if (run.request.remember && !has_hidden_tokens(run))
+    cache_.remember(tokens, run.sequence, run.reproducible, run.request.demand.salt);
 }
 
 Capture* Storing::capture_for(Run& run) const {

@@ -52,7 +52,8 @@ std::unique_ptr<Run> WaitingLine::withdraw(RequestId id) {
 }
 
 std::uint32_t WaitingLine::resident_prefix(const WaitingRequest& request) const {
-  return cache_.pool_prefix(runs_.at(request.id)->prompt) / cache_.pool().shape().page_tokens;
+  const Run& run = *runs_.at(request.id);
+  return cache_.pool_prefix(run.prompt, run.request.demand.salt) / cache_.pool().shape().page_tokens;
 }
 
 }  // namespace shale

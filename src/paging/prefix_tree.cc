@@ -4,6 +4,8 @@
 #include <cassert>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "core/hash.h"
 
@@ -20,8 +22,11 @@ struct TokensBefore {
 // In order, so that the child which shares most with given tokens is one of two neighbours.
 using Children = std::map<std::vector<std::int32_t>, NodeId, TokensBefore>;
 
+using Roots = std::map<std::string, Children, std::less<>>;  // by salt, none of them empty
+
 struct Node {
   NodeId parent = kNoNode;
+  Roots::iterator salt = {};
   SlabId slab = 0;
   std::uint32_t reproducible = 0;  // of its tokens, the first so many
   NodeKey key = 0;
@@ -39,7 +44,7 @@ std::uint32_t common_prefix(Tokens a, Tokens b) {
 struct PrefixTree::State {
   PagePool& pool;
   std::unique_ptr<EvictionPolicy> policy;
-  Children roots = {};
+  Roots roots = {};
   std::vector<Node> nodes = {};  // by NodeId
   std::vector<NodeId> unused = {};
   std::uint64_t tick = 0;  // requests seen: calls of `adopt`
@@ -47,8 +52,13 @@ struct PrefixTree::State {
   std::uint64_t evictions = 0;
 
   std::uint32_t page_tokens() const { return pool.shape().page_tokens; }
-  Children& children(NodeId node) { return node == kNoNode ? roots : nodes[node].children; }
-  const Children& children(NodeId node) const { return node == kNoNode ? roots : nodes[node].children; }
+  // Of a node, or where it is none the roots of a salt.
+  Children& children(NodeId node, Roots::iterator salt) {
+    return node == kNoNode ? salt->second : nodes[node].children;
+  }
+  const Children& children(NodeId node, Roots::const_iterator salt) const {
+    return node == kNoNode ? salt->second : nodes[node].children;
+  }
 
   struct Match {
     std::vector<NodeId> path;
@@ -57,13 +67,14 @@ struct PrefixTree::State {
     std::uint32_t reproducible = 0;  // of them, the first so many
     bool whole(const State& state) const { return path.empty() || in_last == state.nodes[path.back()].tokens->size(); }
   };
-  Match find(Tokens tokens) const;
-  std::pair<NodeId, std::uint32_t> closest_child(NodeId parent, Tokens tokens) const;
+  Match find(Tokens tokens, std::string_view salt) const;
+  static std::pair<NodeId, std::uint32_t> closest_child(const Children& siblings, Tokens tokens);
 
-  NodeKey key(NodeId parent, Tokens tokens) const {
-    return hash64(std::as_bytes(tokens), parent == kNoNode ? 0 : nodes[parent].key);
+  NodeKey key(NodeId parent, Tokens tokens, std::string_view salt) const {
+    const NodeKey before = salt.empty() ? 0 : hash64(std::as_bytes(std::span(salt)), 1);
+    return hash64(std::as_bytes(tokens), parent == kNoNode ? before : nodes[parent].key);
   }
-  NodeId add(NodeId parent, Tokens tokens);
+  NodeId add(NodeId parent, Tokens tokens, Roots::iterator salt);
   void extend(NodeId leaf, Tokens tokens);
   // The slab that holds a node's tokens, in place of the one it had.
   void hold(NodeId id, std::optional<SlabId> before, SlabId slab, std::uint32_t reproducible);
@@ -71,8 +82,7 @@ struct PrefixTree::State {
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
 
-std::pair<NodeId, std::uint32_t> PrefixTree::State::closest_child(NodeId parent, Tokens tokens) const {
-  const Children& siblings = children(parent);
+std::pair<NodeId, std::uint32_t> PrefixTree::State::closest_child(const Children& siblings, Tokens tokens) {
   std::pair<NodeId, std::uint32_t> closest{kNoNode, 0};
   const auto consider = [&](Children::const_iterator child) {
     const std::uint32_t common = common_prefix(tokens, child->first);
@@ -84,13 +94,15 @@ std::pair<NodeId, std::uint32_t> PrefixTree::State::closest_child(NodeId parent,
   return closest;
 }
 
-PrefixTree::State::Match PrefixTree::State::find(Tokens tokens) const {
+PrefixTree::State::Match PrefixTree::State::find(Tokens tokens, std::string_view salt) const {
   Match match;
+  const auto own = roots.find(salt);
+  if (own == roots.end()) return match;
   NodeId parent = kNoNode;
   while (match.tokens < tokens.size()) {
     const Tokens page =
         tokens.subspan(match.tokens, std::min<std::size_t>(page_tokens(), tokens.size() - match.tokens));
-    const auto [child, common] = closest_child(parent, page);
+    const auto [child, common] = closest_child(children(parent, own), page);
     if (child == kNoNode) break;
     match.path.push_back(child);
     if (match.reproducible == match.tokens) match.reproducible += std::min(common, nodes[child].reproducible);
@@ -103,17 +115,18 @@ PrefixTree::State::Match PrefixTree::State::find(Tokens tokens) const {
 }
 
 // Without a slab yet.
-NodeId PrefixTree::State::add(NodeId parent, Tokens tokens) {
+NodeId PrefixTree::State::add(NodeId parent, Tokens tokens, Roots::iterator salt) {
   if (unused.empty()) {
     unused.push_back(static_cast<NodeId>(nodes.size()));
     nodes.emplace_back();
   }
   const NodeId id = unused.back();
   unused.pop_back();
-  const auto [child, fresh] = children(parent).emplace(std::vector(tokens.begin(), tokens.end()), id);
+  const auto [child, fresh] = children(parent, salt).emplace(std::vector(tokens.begin(), tokens.end()), id);
   assert(fresh);
   nodes[id].parent = parent;
-  nodes[id].key = key(parent, tokens);
+  nodes[id].salt = salt;
+  nodes[id].key = key(parent, tokens, salt->first);
   nodes[id].tokens = &child->first;
   return id;
 }
@@ -128,11 +141,11 @@ void PrefixTree::State::hold(NodeId id, std::optional<SlabId> before, SlabId sla
 void PrefixTree::State::extend(NodeId leaf, Tokens tokens) {
   Node& node = nodes[leaf];
   assert(node.children.empty());
-  Children& siblings = children(node.parent);
+  Children& siblings = children(node.parent, node.salt);
   auto entry = siblings.extract(*node.tokens);
   entry.key().assign(tokens.begin(), tokens.end());
   node.tokens = &siblings.insert(std::move(entry)).position->first;
-  node.key = key(node.parent, tokens);
+  node.key = key(node.parent, tokens, node.salt->first);
 }
 
 void PrefixTree::State::remove(NodeId leaf) {
@@ -140,7 +153,9 @@ void PrefixTree::State::remove(NodeId leaf) {
   assert(node.children.empty());
   const NodeId parent = node.parent;
   pool.release_slab(node.slab);
-  children(parent).erase(*node.tokens);
+  const Roots::iterator salt = node.salt;
+  children(parent, salt).erase(*node.tokens);
+  if (salt->second.empty()) roots.erase(salt);
   node = {};
   unused.push_back(leaf);
   policy->evicted(leaf, parent, parent != kNoNode && nodes[parent].children.empty());
@@ -166,19 +181,22 @@ PrefixTree::~PrefixTree() {
   if (state_) clear();
 }
 
-std::uint32_t PrefixTree::match(std::span<const std::int32_t> tokens) const { return state_->find(tokens).tokens; }
-std::uint32_t PrefixTree::reproducible(std::span<const std::int32_t> tokens) const {
-  return state_->find(tokens).reproducible;
+std::uint32_t PrefixTree::match(std::span<const std::int32_t> tokens, std::string_view salt) const {
+  return state_->find(tokens, salt).tokens;
+}
+std::uint32_t PrefixTree::reproducible(std::span<const std::int32_t> tokens, std::string_view salt) const {
+  return state_->find(tokens, salt).reproducible;
 }
 
-std::uint32_t PrefixTree::in_use(std::span<const std::int32_t> tokens) const {
-  const State::Match match = state_->find(tokens);
+std::uint32_t PrefixTree::in_use(std::span<const std::int32_t> tokens, std::string_view salt) const {
+  const State::Match match = state_->find(tokens, salt);
   return static_cast<std::uint32_t>(std::ranges::count_if(
       match.path, [this](NodeId node) { return state_->pool.references(state_->nodes[node].slab) > 1; }));
 }
 
-std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s) {
-  const State::Match match = state_->find(tokens);
+std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s,
+                                std::string_view salt) {
+  const State::Match match = state_->find(tokens, salt);
   std::vector<SlabId> slabs;
   for (const NodeId node : match.path) slabs.push_back(state_->nodes[node].slab);
   sequence.adopt_prefix(slabs, match.tokens);
@@ -188,7 +206,8 @@ std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& 
   return match.tokens;
 }
 
-Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible) {
+Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible,
+                          std::string_view salt) {
   State& s = *state_;
   if (sequence.lossy())
     return fail(ErrorCode::kInvalidArgument, "a lossy sequence cannot be shared as an exact prefix");
@@ -197,7 +216,7 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
     return fail(ErrorCode::kInvalidArgument, "the heads of the sequence do not agree on its first {} tokens",
                 tokens.size());
   }
-  State::Match match = s.find(tokens);
+  State::Match match = s.find(tokens, salt);
   const auto page = [&](std::size_t i) {
     return tokens.subspan(i * s.page_tokens(),
                           std::min<std::size_t>(s.page_tokens(), tokens.size() - i * s.page_tokens()));
@@ -225,9 +244,10 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
     if (page(i).size() == node.tokens->size() && reproducible_in(i) > node.reproducible) hold(i, node.slab);
   }
   const std::size_t inserted_from = match.path.size();
+  const auto own = slabs.empty() ? s.roots.end() : s.roots.try_emplace(std::string(salt)).first;
   while (match.path.size() < slabs.size()) {
     const std::size_t i = match.path.size();
-    match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i)));
+    match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i), own));
     hold(i, std::nullopt);
   }
   s.visit(match.path, inserted_from);
@@ -274,13 +294,18 @@ std::uint64_t PrefixTree::evictions() const { return state_->evictions; }
 Status PrefixTree::check_integrity() const {
   const State& s = *state_;
   std::uint32_t seen = 0;
-  std::vector<NodeId> parents{kNoNode};
+  std::vector<std::pair<NodeId, Roots::const_iterator>> parents;
+  for (auto salt = s.roots.begin(); salt != s.roots.end(); ++salt) {
+    if (salt->second.empty()) return fail(ErrorCode::kInternal, "a salt without nodes is kept");
+    parents.emplace_back(kNoNode, salt);
+  }
   while (!parents.empty()) {
-    const NodeId parent = parents.back();
+    const auto [parent, salt] = parents.back();
     parents.pop_back();
     Tokens before;
-    for (const auto& [tokens, id] : s.children(parent)) {
+    for (const auto& [tokens, id] : s.children(parent, salt)) {
       const Node& node = s.nodes[id];
+      if (Roots::const_iterator(node.salt) != salt) return fail(ErrorCode::kInternal, "node {} is of another salt", id);
       if (node.parent != parent || node.tokens != &tokens) return fail(ErrorCode::kInternal, "node {} hangs loose", id);
       if (tokens.empty() || tokens.size() > s.page_tokens()) {
         return fail(ErrorCode::kInternal, "node {} holds {} tokens", id, tokens.size());
@@ -296,7 +321,7 @@ Status PrefixTree::check_integrity() const {
       }
       before = tokens;
       ++seen;
-      parents.push_back(id);
+      parents.emplace_back(id, salt);
     }
   }
   if (seen != nodes()) return fail(ErrorCode::kInternal, "{} nodes are reachable of {}", seen, nodes());

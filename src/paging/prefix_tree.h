@@ -2,13 +2,15 @@
 //
 // A node is one slab's worth of tokens (up to page_tokens; only a leaf may hold fewer) and holds one counted reference
 // of the slab. A node is never evicted before its descendants. Only exact KV may be inserted. How many of a prefix's
-// first tokens are *reproducible*, computed as prompts are (model/model.h), is known of each. Not thread-safe.
+// first tokens are *reproducible*, computed as prompts are (model/model.h), is known of each. Requests of one salt find
+// what requests of that salt left, and nothing else. Not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -28,18 +30,19 @@ class PrefixTree {
   // at `time_s`: the policy's clock advances and the path counts as visited; an `insert` before the next `adopt` is the
   // same request. The sequence gets shared references; it must be empty. Returns the tokens matched, at most
   // `tokens.size()`.
-  std::uint32_t adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s = 0);
+  std::uint32_t adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s = 0,
+                      std::string_view salt = {});
   // As `adopt`, without taking or touching anything; and how many of those, from the first, are reproducible.
-  std::uint32_t match(std::span<const std::int32_t> tokens) const;
-  std::uint32_t reproducible(std::span<const std::int32_t> tokens) const;
+  std::uint32_t match(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
+  std::uint32_t reproducible(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
   // Of the nodes that `adopt` would share, those whose slab somebody holds beside the tree.
-  std::uint32_t in_use(std::span<const std::int32_t> tokens) const;
+  std::uint32_t in_use(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
   // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there, the first `reproducible` of
   // which are so. Tokens already present keep their node; its slab gives way to one of which more is reproducible. A
   // leaf with fewer tokens that the new tokens extend takes them and their slab in place of its own.
   // kInvalidArgument, changing nothing, for a lossy sequence or one that diverges earlier.
-  Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence,
-                std::uint32_t reproducible = kAllTokens);
+  Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible = kAllTokens,
+                std::string_view salt = {});
   // Evicts leaves by the policy until the pool has `slabs` free slabs; false when it has not and no leaf is left whose
   // slab only the tree holds. Slabs that sequences still hold would not become free, so their nodes are passed over.
   // Ends before a leaf that was visited at or after `before_s`.

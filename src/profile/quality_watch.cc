@@ -21,7 +21,8 @@ QualityWatch::QualityWatch(const QualityWatchOptions& options, Engine& engine)
 void QualityWatch::on_request(const Request& request) {
   if (prior_) prior_->let_go();
   if (profiling_) profiling_->let_go();
-  if (request.segments.size() != 2 || !able_) return;
+  // What somebody salts is not for others to look at.
+  if (request.segments.size() != 2 || !able_ || !request.demand.salt.empty()) return;
   const Segment &context = request.segments[0], &question = request.segments[1];
   if (!context.store || question.store || context.tokens.size() < options_.context_tokens_min ||
       question.tokens.size() > kQuestionTokensMax) {

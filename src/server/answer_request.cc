@@ -55,6 +55,8 @@ void read_priority(JsonFields& fields, int& priority) {
 }
 
 void read_demand(JsonFields& fields, Demand& demand) {
+  fields.text("cache_salt", demand.salt);
+  if (fields.find("cache_salt") && demand.salt.empty()) fields.fail("cache_salt", "must not be empty: leave it out");
   fields.flag("exact", demand.exact);
   fields.number("keep", demand.keep, 0, 1);
   fields.number("min_quality", demand.quality_min, 0, 1);
@@ -209,6 +211,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
     read_prompt(fields, result);
   }
   if (fields.error()) return std::unexpected(*fields.error());
+  result.warning = fields.misspelt();
   return result;
 }
 

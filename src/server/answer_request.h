@@ -32,6 +32,7 @@ struct AnswerRequest {
   std::string prompt;                 // of a completion
   std::vector<Token> prompt_tokens;   // instead of the text
   Request request;                    // all but its segments
+  std::string warning;                // for the client; empty: none
 };
 
 // OpenAI's fields, and others (docs/guides/serving.md): of what may be lossy, of page budgets, of sampling. Fields that

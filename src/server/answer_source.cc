@@ -15,9 +15,31 @@ HttpResponse json_response(const Json& json, int status) {
 
 HttpResponse json_response(const ApiError& error) { return json_response(to_json(error), error.status); }
 
+AnswerSource::~AnswerSource() { log(stream_.on && begun_ ? 200 : 499, "gone", {}, nullptr); }
+
+// Once.
+void AnswerSource::log(int status, std::string_view outcome, std::string_view why, const Response* response) {
+  if (std::exchange(logged_, true) || !notes_.log) return;
+  notes_.log->add({.id = head_.id,
+                   .tenant = notes_.tenant,
+                   .status = status,
+                   .outcome = outcome,
+                   .why = why.empty() ? notes_.warning : why,
+                   .response = response,
+                   .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_at_).count()});
+}
+
+void AnswerSource::add_warning(HttpResponse& response) const {
+  if (!notes_.warning.empty()) response.fields.emplace_back("Shale-Warning", notes_.warning);
+}
+
 std::optional<HttpSource::Part> AnswerSource::next() {
   while (const auto part = answer_.next(std::chrono::milliseconds(0))) {
-    if (part->refused) return Part{json_response(refusal(*part->refused)), true};
+    if (part->refused) {
+      const ApiError error = refusal(*part->refused);
+      log(error.status, "refused", error.message, nullptr);
+      return Part{json_response(error), true};
+    }
     if (stream_.on) return events(*part);
     if (part->response) return Part{whole(*part->response), true};
   }
@@ -29,10 +51,16 @@ void AnswerSource::remember(const Response& response) {
 }
 
 HttpResponse AnswerSource::whole(const Response& response) {
-  if (response.error) return json_response(failure(*response.error));
-  if (response.stop == StopReason::kCancelled) return json_response(cancelled());
+  if (response.error || response.stop == StopReason::kCancelled) {
+    const ApiError error = response.error ? failure(*response.error) : cancelled();
+    log(error.status, to_string(response.stop), error.message, &response);
+    return json_response(error);
+  }
+  log(200, to_string(response.stop), {}, &response);
   remember(response);
-  return json_response(answer_json(head_, response));
+  HttpResponse answer = json_response(answer_json(head_, response));
+  add_warning(answer);
+  return answer;
 }
 
 HttpSource::Part AnswerSource::events(const Channel::Part& part) {
@@ -41,6 +69,7 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   if (!std::exchange(begun_, true)) {
     result.response.type = "text/event-stream";
     result.response.fields = {{"Cache-Control", "no-cache"}};
+    add_warning(result.response);
     if (head_.endpoint == Endpoint::kChat) out += event(role_chunk(head_));
   }
   if (!part.text.empty()) out += event(text_chunk(head_, part.text));
@@ -48,9 +77,12 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   result.end = true;
   const Response& response = *part.response;
   if (response.error || response.stop == StopReason::kCancelled) {
-    out += event(to_json(response.error ? failure(*response.error) : cancelled()));
+    const ApiError error = response.error ? failure(*response.error) : cancelled();
+    log(200, to_string(response.stop), error.message, &response);
+    out += event(to_json(error));
     return result;
   }
+  log(200, to_string(response.stop), {}, &response);
   remember(response);
   out += event(end_chunk(head_, response));
   if (stream_.include_usage) out += event(usage_chunk(head_, response));

@@ -1,19 +1,32 @@
 // An answer under way, as HTTP sends it: whole at its end, or as server-sent events.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/answer_json.h"
 #include "server/api_error.h"
 #include "server/engine_loop.h"
 #include "server/http_server.h"
+#include "server/request_log.h"
 #include "server/said_answers.h"
 
 namespace shale {
 
 HttpResponse json_response(const Json& json, int status = 200);
 HttpResponse json_response(const ApiError& error);
+
+// Of the request that is answered.
+struct AnswerNotes {
+  std::string warning = {};                        // sent with the answer; empty: none
+  std::string tenant = {};                         // for the log
+  std::shared_ptr<const void> admitted = nullptr;  // dropped at its end
+  std::shared_ptr<RequestLog> log = nullptr;       // null: none
+};
 
 // Dropping it cancels the request. Answers of chats are remembered in `said`, which must outlive it.
 class AnswerSource final : public HttpSource {
@@ -22,8 +35,9 @@ class AnswerSource final : public HttpSource {
     bool on = false;
     bool include_usage = false;  // in an event of its own at the end
   };
-  AnswerSource(AnswerHead head, Stream stream, Answer answer, SaidAnswers& said)
-      : head_(std::move(head)), stream_(stream), answer_(std::move(answer)), said_(said) {}
+  AnswerSource(AnswerHead head, Stream stream, Answer answer, SaidAnswers& said, AnswerNotes notes)
+      : head_(std::move(head)), stream_(stream), notes_(std::move(notes)), answer_(std::move(answer)), said_(said) {}
+  ~AnswerSource() override;
 
   std::optional<Part> next() override;
 
@@ -31,9 +45,14 @@ class AnswerSource final : public HttpSource {
   HttpResponse whole(const Response& response);
   Part events(const Channel::Part& part);
   void remember(const Response& response);
+  void add_warning(HttpResponse& response) const;
+  void log(int status, std::string_view outcome, std::string_view why, const Response* response);
 
   const AnswerHead head_;
   const Stream stream_;
+  const AnswerNotes notes_;
+  const std::chrono::steady_clock::time_point begun_at_ = std::chrono::steady_clock::now();
+  bool logged_ = false;
   Answer answer_;
   SaidAnswers& said_;
   bool begun_ = false;

@@ -74,24 +74,29 @@ Api::Api(ApiOptions options, EngineLoop& loop, const ModelInfo& model, const Tok
       model_(model),
       tokenizer_(tokenizer),
       started_(unix_time()),
+      tenants_(options_.tenants, options_.tenant_requests),
       process_(random_number()) {}
 
 HttpResponse Api::refusal(const HttpFailure& failure) {
   return json_response(ApiError{.status = failure.status, .message = failure.message});
 }
 
-std::optional<ApiError> Api::check_key(const HttpRequest& head) const {
-  if (options_.api_key.empty() || head.path == "/health" ||
-      same(head.field("authorization"), "Bearer " + options_.api_key)) {
-    return std::nullopt;
+ApiResult<int> Api::tenant_of(const HttpRequest& head) const {
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view given = head.field("authorization");
+  const bool bears = given.starts_with(kBearer);
+  if (tenants_.any()) {
+    if (const int tenant = bears ? tenants_.find(given.substr(kBearer.size())) : -1; tenant >= 0) return tenant;
+  } else if (options_.api_key.empty() || (bears && same(given.substr(kBearer.size()), options_.api_key))) {
+    return -1;
   }
-  return ApiError{.status = 401,
-                  .message = "this server wants its key, as in `Authorization: Bearer KEY`",
-                  .code = "invalid_api_key"};
+  return std::unexpected(ApiError{.status = 401,
+                                  .message = "this server wants its key, as in `Authorization: Bearer KEY`",
+                                  .code = "invalid_api_key"});
 }
 
 std::optional<HttpResponse> Api::answer_head(const HttpRequest& head) {
-  if (const auto error = check_key(head)) return json_response(*error);
+  if (const auto tenant = tenant_of(head); !tenant && head.path != "/health") return json_response(tenant.error());
   if (!endpoint_of(head.path)) return get(head);
   if (head.method != "POST") return not_allowed("POST");
   if (const auto error = check_body(head)) return json_response(*error);
@@ -108,23 +113,43 @@ HttpResponse Api::get(const HttpRequest& head) const {
   if (path == "/health") return json_response(Json{{"status", "ok"}});
   if (path == kModels) return json_response(Json{{"object", "list"}, {"data", Json::array({model_json()})}});
   if (named) return model(path.substr(kModels.size() + 1));
-  return {.type = std::string(kMetricsType), .body = metrics_text(loop_.figures(), options_.model_name)};
+  Figures figures = loop_.figures();
+  figures.tenants = tenants_.figures();
+  return {.type = std::string(kMetricsType), .body = metrics_text(figures, options_.model_name)};
 }
 
 HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const Endpoint endpoint = *endpoint_of(http.path);
-  auto request = read(endpoint, http.body);
-  if (!request) return json_response(request.error());
-  auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake));
-  if (!submitted) {
-    HttpResponse response = json_response(shale::refusal(submitted.error()));
-    if (submitted.error().code == ErrorCode::kBusy) {
-      response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
+  const int tenant = tenant_of(http).value_or(-1);
+  AnswerNotes notes{.tenant = tenant >= 0 ? tenants_.name(tenant) : std::string(), .log = options_.log};
+  const auto refused = [&](const ApiError& error) {
+    if (notes.log) {
+      notes.log->add(
+          {.id = {}, .tenant = notes.tenant, .status = error.status, .outcome = "refused", .why = error.message});
     }
+    HttpResponse response = json_response(error);
+    if (error.status == 429) response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
     return response;
+  };
+  auto request = read(endpoint, http.body);
+  if (!request) return refused(request.error());
+  notes.warning = std::move(request->warning);
+  if (tenant >= 0) {
+    notes.admitted = tenants_.admit(tenant);
+    if (!notes.admitted) {
+      return refused(
+          {.status = 429,
+           .message = fmt::format("{} requests of tenant {} are under way", options_.tenant_requests, notes.tenant),
+           .code = "rate_limit_exceeded"});
+    }
+    std::string& salt = request->request.demand.salt;
+    if (!options_.shared_cache) salt = notes.tenant + '\n' + salt;
   }
-  return std::make_unique<AnswerSource>(
-      head_of(endpoint), AnswerSource::Stream{request->stream, request->include_usage}, std::move(*submitted), said_);
+  auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake));
+  if (!submitted) return refused(shale::refusal(submitted.error()));
+  return std::make_unique<AnswerSource>(head_of(endpoint),
+                                        AnswerSource::Stream{request->stream, request->include_usage},
+                                        std::move(*submitted), said_, std::move(notes));
 }
 
 ApiError Api::too_long(const AnswerRequest& request, std::string_view what) const {

@@ -27,7 +27,8 @@ class Api final : public HttpService {
   HttpResponse refusal(const HttpFailure& failure) override;
 
  private:
-  std::optional<ApiError> check_key(const HttpRequest& head) const;
+  // The index of the tenant who asks, or -1 where there are none; 401 where nobody has that key.
+  ApiResult<int> tenant_of(const HttpRequest& head) const;
   HttpResponse get(const HttpRequest& head) const;
   ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body) const;
   std::optional<ApiError> check_prompt(const AnswerRequest& request) const;
@@ -41,7 +42,8 @@ class Api final : public HttpService {
   EngineLoop& loop_;
   const ModelInfo& model_;
   const Tokenizer& tokenizer_;
-  const std::int64_t started_;   // Unix time
+  const std::int64_t started_;  // Unix time
+  Tenants tenants_;
   const std::uint64_t process_;  // in the ids of answers, so that they differ from those of other processes
   std::atomic<std::uint64_t> answers_ = 0;
   SaidAnswers said_{std::size_t{16} << 20};

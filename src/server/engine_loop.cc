@@ -182,8 +182,22 @@ void EngineLoop::publish() {
                              tier->reads_queued(), tier->writes_queued()});
   }
   published_s_ = clock_.now_s();
+  tell_of_tiers();
   const std::lock_guard lock(mutex_);
   figures_ = std::move(figures);
+}
+
+void EngineLoop::tell_of_tiers() {
+  if (!options_.on_note) return;
+  const Cache& cache = engine_.cache();
+  std::vector<TierNews::State> states;
+  for (std::size_t i = 0; i < cache.tiers().size(); ++i) {
+    TierNews::State& state = states.emplace_back();
+    state.tier = cache.tiers()[i]->name();
+    if (const auto trouble = cache.tiers()[i]->trouble()) state.trouble = trouble->message;
+    if (!state.trouble && !cache.waits_for(i)) state.trouble = "does not answer in time";
+  }
+  for (const std::string& line : tier_news_.look(states, clock_.now_s())) options_.on_note(line);
 }
 
 // Until somebody leaves something, or what is under way may have made work.

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "profile/quality_watch.h"
 #include "server/channel.h"
 #include "server/figures.h"
+#include "server/tier_news.h"
 
 namespace shale {
 
@@ -49,9 +51,10 @@ class Answer {
 };
 
 struct EngineLoopOptions {
-  std::uint32_t queue_max = 64;                         // requests that may wait, beside those decoded together
-  std::size_t text_bytes_max = std::size_t{256} << 10;  // that a client may be behind its answer
-  std::optional<QualityWatchOptions> watch = {};        // profiles are kept true when there is nothing else to do
+  std::uint32_t queue_max = 64;                          // requests that may wait, beside those decoded together
+  std::size_t text_bytes_max = std::size_t{256} << 10;   // that a client may be behind its answer
+  std::optional<QualityWatchOptions> watch = {};         // profiles are kept true when there is nothing else to do
+  std::function<void(const std::string&)> on_note = {};  // called by the engine's thread with a line for people
 };
 
 class EngineLoop {
@@ -93,6 +96,7 @@ class EngineLoop {
   void deliver();
   bool keep_profiles();
   void publish();
+  void tell_of_tiers();
   void wait_for_work();
 
   const EngineLoopOptions options_;
@@ -103,6 +107,7 @@ class EngineLoop {
   std::unordered_map<RequestId, UnderWay> under_way_;
   std::optional<QualityWatch> watch_;
   RequestFigures requests_;
+  TierNews tier_news_;
   double published_s_ = 0;
 
   mutable std::mutex mutex_;  // guards what follows

@@ -69,6 +69,12 @@ struct TierFigures {
   TierQueue reads = {}, writes = {};  // under way now
 };
 
+struct TenantFigures {
+  std::string name;
+  std::uint64_t requests = 0, refused = 0;  // those refused for having too many under way
+  std::uint32_t under_way = 0;
+};
+
 struct Figures {
   RequestFigures requests;
   EngineStats engine;
@@ -80,6 +86,7 @@ struct Figures {
   // Of the pool: evictable ones are only kept for later requests.
   std::uint64_t pages_total = 0, pages_free = 0, pages_evictable = 0, page_bytes = 0;
   std::vector<TierFigures> tiers = {};
+  std::vector<TenantFigures> tenants = {};
 };
 
 }  // namespace shale

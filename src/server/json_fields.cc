@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,17 @@ std::optional<ApiError> check_shape(std::string_view bytes, const JsonBounds& bo
   return std::nullopt;
 }
 
+// Of words of four letters and more.
+bool one_slip_apart(std::string_view a, std::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  if (a.size() < 4 || b.size() > a.size() + 1) return false;
+  const auto same = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const std::string_view left = a.substr(same), right = b.substr(same);
+  if (b.size() > a.size()) return left == right.substr(1);
+  if (left.empty() || left.substr(1) == right.substr(1)) return true;
+  return left.size() > 1 && left[0] == right[1] && left[1] == right[0] && left.substr(2) == right.substr(2);
+}
+
 }  // namespace
 
 ApiResult<Json> parse_json(std::string_view bytes, const JsonBounds& bounds) {
@@ -73,7 +85,17 @@ ApiResult<Json> parse_json(std::string_view bytes, const JsonBounds& bounds) {
   }
 }
 
+std::string JsonFields::misspelt() const {
+  for (const auto& [given, value] : object_.items()) {
+    if (std::ranges::find(asked_, given) != asked_.end()) continue;
+    const auto meant = std::ranges::find_if(asked_, [&](std::string_view name) { return one_slip_apart(given, name); });
+    if (meant != asked_.end()) return fmt::format("unknown field '{}' (did you mean '{}'?)", given, *meant);
+  }
+  return {};
+}
+
 const Json* JsonFields::find(const char* name) const {
+  asked_.emplace_back(name);
   if (error_) return nullptr;
   const auto field = object_.find(name);
   return field == object_.end() || field->is_null() ? nullptr : &*field;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/api_error.h"
 
@@ -41,6 +42,10 @@ class JsonFields {
   // A field that asks for what this server cannot do, unless it says `harmless`.
   void refuse(const char* name, const Json& harmless, std::string_view why);
 
+  // "unknown field 'exat' (did you mean 'exact'?)" for the first field that nothing has asked for and that one letter
+  // more, less or other, or two in the other order, makes one that was; empty where there is none.
+  std::string misspelt() const;
+
   void fail(const char* name, std::string message);
   const std::optional<ApiError>& error() const { return error_; }
 
@@ -48,6 +53,7 @@ class JsonFields {
   std::optional<std::uint64_t> whole_of(const char* name, std::uint64_t min, std::uint64_t max);
 
   const Json& object_;
+  mutable std::vector<std::string_view> asked_;  // names, which are constants
   std::optional<ApiError> error_;
 };
 

@@ -237,6 +237,23 @@ void write_tiers(Writer& to, const Figures& figures) {
        [](const Tier& tier) { return tier.stats.refused_full; });
 }
 
+void write_tenants(Writer& to, const Figures& figures) {
+  if (figures.tenants.empty()) return;
+  const auto each = [&](const char* name, const char* type, const char* help, auto value) {
+    to.head(name, type, help);
+    for (const TenantFigures& tenant : figures.tenants) {
+      to.sample(static_cast<double>(value(tenant)), fmt::format("tenant=\"{}\"", tenant.name));
+    }
+  };
+  using Tenant = TenantFigures;
+  each("shale_tenant_requests_total", "counter", "Requests for answers.",
+       [](const Tenant& tenant) { return tenant.requests; });
+  each("shale_tenant_refused_total", "counter", "Of those, refused for having too many under way.",
+       [](const Tenant& tenant) { return tenant.refused; });
+  each("shale_tenant_requests_under_way", "gauge", "Requests that wait or are answered.",
+       [](const Tenant& tenant) { return tenant.under_way; });
+}
+
 }  // namespace
 
 std::string metrics_text(const Figures& figures, std::string_view model_name) {
@@ -247,6 +264,7 @@ std::string metrics_text(const Figures& figures, std::string_view model_name) {
   write_pool(to, figures);
   write_cache(to, figures);
   write_tiers(to, figures);
+  write_tenants(to, figures);
   return std::move(to).text();
 }
 

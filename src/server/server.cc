@@ -31,12 +31,12 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Engi
   const std::uint32_t requests = engine.options().sequences_max + options.loop.queue_max;
   http.limits.connections = std::max(http.limits.connections, requests + kConnectionsBesideRequests);
   SHALE_ASSIGN(auto listening, HttpServer::listen(http));
-  if (!listening->local() && options.api.api_key.empty() && !options.no_auth) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "others on the network could use a server at {}: give it a key with --api-key, or let everybody in with "
-        "--no-auth",
-        http.host);
+  if (!listening->local() && options.api.api_key.empty() && options.api.tenants.empty() && !options.no_auth) {
+    return fail(ErrorCode::kInvalidArgument,
+                "others on the network could use a server at {}: give it a key with --api-key or --tenants, or let "
+                "everybody in with "
+                "--no-auth",
+                http.host);
   }
   return std::unique_ptr<Server>(new Server(std::make_unique<State>(options, std::move(listening), engine, clock)));
 }

@@ -11,15 +11,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "server/engine_loop.h"
 #include "server/http_server.h"
+#include "server/request_log.h"
+#include "server/tenants.h"
 
 namespace shale {
 
 struct ApiOptions {
   std::string model_name = {};                   // that requests ask for and answers name
   std::string api_key = {};                      // that requests must bear, but for /health; empty: none
+  std::vector<Tenant> tenants = {};              // in place of it, each with a key of its own
+  std::uint32_t tenant_requests = 0;             // that one tenant may have under way or waiting; 0: as many as fit
+  bool shared_cache = false;                     // tenants find what others left
+  std::shared_ptr<RequestLog> log = nullptr;     // null: none
   std::uint32_t max_tokens = 1024;               // of a chat's answer where its request says nothing
   std::optional<PageBudgetOptions> budget = {};  // of requests that do not say
 };

@@ -34,6 +34,29 @@ TEST_F(CacheTest, AStoredRunComesBackBitForBitFromMemoryAndAfterRestartFromDisk)
   }
 }
 
+TEST_F(CacheTest, WhatWasStoredWithASaltIsFoundWithItAlone) {
+  open();
+  const Tokens tokens = tokens_of(1, 150);
+  Sequence computed(*pool_);
+  compute(tokens, 150, computed);
+  NewRun run{.tokens = tokens, .recompute_s = 5, .label = "a document"};
+  run.salt = "salt";
+  cache_->store(std::move(run), computed);
+  cache_->remember(tokens, computed, kAllTokens, "salt");
+  computed.clear();
+  drain();
+  for (const std::string where : {"pool", "disk"}) {
+    for (const std::string salt : {"", "sal", "salt"}) {
+      Sequence sequence(*pool_);
+      Demand demand;
+      demand.salt = salt;
+      const Retrieval retrieval = cache_->retrieve(asked(tokens), demand, sequence);
+      EXPECT_EQ(retrieval.tokens(), salt != "salt" ? 0u : where == "pool" ? 150u : 144u) << where << " " << salt;
+    }
+    open();
+  }
+}
+
 TEST_F(CacheTest, ExactPagesInThePoolComeFirst) {
   open();
   const Tokens tokens = tokens_of(2, 100);

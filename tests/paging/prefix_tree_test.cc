@@ -86,6 +86,45 @@ TEST_F(PrefixTreeTest, MatchesTokenByToken) {
   EXPECT_EQ(tree_.match(other), 13);
 }
 
+TEST_F(PrefixTreeTest, SaltsKnowNothingOfEachOther) {
+  serve(tokens(0, 16));
+  Sequence salted(*pool_);
+  EXPECT_EQ(tree_.adopt(tokens(0, 16), salted, 0, "salt"), 0);
+  ASSERT_TRUE(salted.append(16));
+  ASSERT_TRUE(tree_.insert(tokens(0, 16), salted, kAllTokens, "salt"));
+  check();
+  EXPECT_EQ(tree_.nodes(), 4);
+  EXPECT_EQ(tree_.match(tokens(0, 16), "salt"), 16);
+  EXPECT_EQ(tree_.match(tokens(0, 16), "sal"), 0);
+  EXPECT_EQ(tree_.in_use(tokens(0, 16), "salt"), 2);
+  EXPECT_EQ(tree_.in_use(tokens(0, 16)), 0);
+  salted.clear();
+  tree_.clear();
+  check();
+  EXPECT_EQ(pool_->slabs_free(), 16);
+}
+
+TEST_F(PrefixTreeTest, KnowsWhatIsReproducible) {
+  Sequence quick(*pool_), exact(*pool_);
+  tree_.adopt(tokens(0, 24), quick);
+  ASSERT_TRUE(quick.append(24));
+  ASSERT_TRUE(tree_.insert(tokens(0, 24), quick, 11));
+  EXPECT_EQ(tree_.match(tokens(0, 24)), 24);
+  EXPECT_EQ(tree_.reproducible(tokens(0, 24)), 11);
+  EXPECT_EQ(tree_.reproducible(tokens(0, 9)), 9);
+  EXPECT_EQ(tree_.adopt(tokens(0, 11), exact), 11);
+  ASSERT_TRUE(exact.append(9));
+  ASSERT_TRUE(tree_.insert(tokens(0, 20), exact, 20));
+  check();
+  EXPECT_EQ(tree_.reproducible(tokens(0, 24)), 16) << "of its last node only a part was computed again";
+  EXPECT_EQ(tree_.match(tokens(0, 24)), 24);
+  quick.clear();
+  exact.clear();
+  tree_.clear();
+  check();
+  EXPECT_EQ(pool_->slabs_free(), 16);
+}
+
 TEST_F(PrefixTreeTest, AHitInsideANodeSharesItsSlabUntilTheNextAppend) {
   serve(tokens(0, 16));
   EXPECT_EQ(pool_->slabs_free(), 14);

@@ -1,0 +1,68 @@
+#include "server/request_log.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "server/answer_json.h"
+
+namespace shale {
+namespace {
+
+std::string time_text(double wall_s) {
+  const double whole = std::floor(wall_s);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(whole)),
+                     static_cast<int>(1000 * (wall_s - whole)));
+}
+
+double longest_gap(const Response& response) {
+  const auto& gaps = response.gaps_seconds;
+  return gaps.empty() ? 0 : static_cast<double>(*std::ranges::max_element(gaps));
+}
+
+}  // namespace
+
+std::string text_line(const RequestEnd& end, double wall_s) {
+  std::string line = fmt::format("{} {}", time_text(wall_s), end.id.empty() ? "-" : end.id);
+  if (!end.tenant.empty()) line += fmt::format(" {}", end.tenant);
+  line += fmt::format(" {} {}", end.status, end.outcome);
+  if (!end.why.empty()) line += fmt::format(" ({})", end.why);
+  if (const Response* response = end.response) {
+    line += fmt::format(": {} tokens, computed {}", response->prompt_tokens, response->computed_tokens());
+    for (const auto& [source, tokens] : response->cached.sources()) {
+      if (tokens > 0) line += fmt::format(", {} {}", source, tokens);
+    }
+    if (response->lossy) line += ", lossy";
+    line +=
+        fmt::format("; answer {}, first after {:.3f} s, then {:.3f} s each, {:.3f} s at most", response->tokens.size(),
+                    response->ttft_seconds, response->tpot_seconds, longest_gap(*response));
+  }
+  return line + fmt::format("; {:.3f} s", end.seconds);
+}
+
+std::string json_line(const RequestEnd& end, double wall_s) {
+  const auto named = [](std::string_view text) { return text.empty() ? Json() : Json(text); };
+  Json line = {{"time", time_text(wall_s)}, {"request", named(end.id)}, {"tenant", named(end.tenant)},
+               {"status", end.status},      {"outcome", end.outcome},   {"why", named(end.why)},
+               {"seconds", end.seconds}};
+  if (const Response* response = end.response) {
+    line["usage"] = usage_json(*response);
+    line["queue_seconds"] = response->queue_seconds;
+    line["ttft_seconds"] = response->ttft_seconds;
+    line["tpot_seconds"] = response->tpot_seconds;
+    line["longest_gap_seconds"] = longest_gap(*response);
+  }
+  return dump(line);
+}
+
+void RequestLog::add(const RequestEnd& end) {
+  const double wall_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const std::string line = (form_ == Form::kText ? text_line(end, wall_s) : json_line(end, wall_s)) + '\n';
+  const std::lock_guard lock(mutex_);
+  write_(line);
+}
+
+}  // namespace shale

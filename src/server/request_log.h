@@ -1,0 +1,42 @@
+// A line about every request, when it has ended.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "engine/engine.h"
+
+namespace shale {
+
+// How a request ended.
+struct RequestEnd {
+  std::string_view id, tenant;         // of an answer; empty: refused before it had one, no tenants
+  int status = 200;                    // of HTTP
+  std::string_view outcome;            // "length", "end_of_turn", …, "refused", "gone" (the client)
+  std::string_view why = {};           // it was refused or failed
+  const Response* response = nullptr;  // where the engine ended it
+  double seconds = 0;                  // since it came
+};
+
+// Thread-safe.
+class RequestLog {
+ public:
+  enum class Form { kText, kJson };
+  // `write` is called with a line and its end, one call at a time.
+  RequestLog(Form form, std::function<void(std::string_view line)> write) : form_(form), write_(std::move(write)) {}
+
+  void add(const RequestEnd& end);
+
+ private:
+  const Form form_;
+  std::mutex mutex_;
+  std::function<void(std::string_view line)> write_;
+};
+
+// The line itself, without its end. `wall_s`: seconds since 1970.
+std::string text_line(const RequestEnd& end, double wall_s);
+std::string json_line(const RequestEnd& end, double wall_s);
+
+}  // namespace shale

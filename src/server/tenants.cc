@@ -1,0 +1,108 @@
+#include "server/tenants.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+namespace shale {
+namespace {
+
+constexpr std::size_t kNameMax = 64;
+
+bool is_name(std::string_view text) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  };
+  return !text.empty() && text.size() <= kNameMax && std::ranges::all_of(text, allowed);
+}
+
+std::optional<Sha256Digest> digest_of(std::string_view hex) {
+  Sha256Digest digest;
+  if (hex.size() != 2 * digest.size()) return std::nullopt;
+  const auto value = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    const int high = value(hex[2 * i]), low = value(hex[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    digest[i] = static_cast<std::byte>(16 * high + low);
+  }
+  return digest;
+}
+
+std::string_view take_word(std::string_view& line) {
+  constexpr std::string_view kBlank = " \t\r";
+  line.remove_prefix(std::min(line.find_first_not_of(kBlank), line.size()));
+  const std::string_view word = line.substr(0, line.find_first_of(kBlank));
+  line.remove_prefix(word.size());
+  return word;
+}
+
+}  // namespace
+
+Result<std::vector<Tenant>> parse_tenants(std::string_view text) {
+  std::vector<Tenant> tenants;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view name = take_word(line), hash = take_word(line), rest = take_word(line);
+    if (name.empty() || name.starts_with('#')) continue;
+    const auto key = digest_of(hash);
+    if (!is_name(name) || !key || !rest.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "line {}: not a tenant's name (letters, digits, '.', '_', '-') and the SHA-256 of its key in "
+                  "hexadecimal, as `printf KEY | sha256sum` gives it",
+                  number);
+    }
+    const auto same = [&](const Tenant& each) { return each.name == name || each.key == *key; };
+    if (std::ranges::any_of(tenants, same)) {
+      return fail(ErrorCode::kInvalidArgument, "line {}: the name or key of another line", number);
+    }
+    tenants.push_back({std::string(name), *key});
+  }
+  if (tenants.empty()) return fail(ErrorCode::kInvalidArgument, "names no tenant");
+  return tenants;
+}
+
+Tenants::Tenants(std::vector<Tenant> tenants, std::uint32_t requests_max)
+    : tenants_(std::move(tenants)), requests_max_(requests_max) {
+  for (std::size_t i = 0; i < tenants_.size(); ++i) counts_.push_back(std::make_shared<Counts>());
+}
+
+// How far two hashes agree says nothing of the key.
+int Tenants::find(std::string_view key) const {
+  const Sha256Digest digest = sha256(std::as_bytes(std::span(key)));
+  int found = -1;
+  for (std::size_t i = 0; i < tenants_.size(); ++i) {
+    if (tenants_[i].key == digest) found = static_cast<int>(i);
+  }
+  return found;
+}
+
+std::shared_ptr<const void> Tenants::admit(int tenant) {
+  const std::shared_ptr<Counts>& counts = counts_[static_cast<std::size_t>(tenant)];
+  ++counts->requests;
+  if (++counts->under_way > requests_max_ && requests_max_ > 0) {
+    --counts->under_way;
+    ++counts->refused;
+    return nullptr;
+  }
+  return {static_cast<const void*>(counts.get()), [counts](const void*) { --counts->under_way; }};
+}
+
+std::vector<TenantFigures> Tenants::figures() const {
+  std::vector<TenantFigures> figures;
+  for (std::size_t i = 0; i < tenants_.size(); ++i) {
+    const Counts& counts = *counts_[i];
+    figures.push_back({tenants_[i].name, counts.requests, counts.refused, counts.under_way});
+  }
+  return figures;
+}
+
+}  // namespace shale

@@ -1,0 +1,64 @@
+#include "server/tenants.h"
+
+#include <gmock/gmock.h>
+
+#include <vector>
+
+namespace shale {
+namespace {
+
+using ::testing::HasSubstr;
+
+// printf secret | sha256sum
+constexpr std::string_view kSecret = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+// printf other | sha256sum
+constexpr std::string_view kOther = "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa";
+
+std::string lines(std::initializer_list<std::string> each) {
+  std::string text;
+  for (const std::string& line : each) text += line + "\n";
+  return text;
+}
+
+TEST(TenantsTest, AreReadLineByLine) {
+  const auto tenants = parse_tenants(
+      lines({"# who may", "", "  ann\t" + std::string(kSecret) + "\r", "bob.2_b-x " + std::string(kOther)}));
+  ASSERT_TRUE(tenants) << tenants.error().message;
+  ASSERT_EQ(tenants->size(), 2u);
+  EXPECT_EQ((*tenants)[1].name, "bob.2_b-x");
+  const Tenants known(*tenants, 0);
+  EXPECT_EQ(known.find("secret"), 0);
+  EXPECT_EQ(known.find("other"), 1);
+  for (const char* wrong : {"", "Secret", "secre", "secrets"}) EXPECT_EQ(known.find(wrong), -1) << wrong;
+}
+
+TEST(TenantsTest, WhatIsNoTenantIsRefusedByLine) {
+  const std::string secret(kSecret);
+  for (const std::string& wrong : {std::string("ann"), "ann " + secret.substr(1), "ann " + secret + " more",
+                                   "an/n " + secret, std::string(65, 'a') + " " + secret, "ann g" + secret.substr(1),
+                                   "bob " + secret, "ann " + std::string(kOther)}) {
+    const auto tenants = parse_tenants(lines({"ann " + secret, wrong}));
+    ASSERT_FALSE(tenants) << wrong;
+    EXPECT_EQ(tenants.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(tenants.error().message, HasSubstr("line 2")) << wrong;
+  }
+  EXPECT_FALSE(parse_tenants("# nobody\n"));
+  EXPECT_FALSE(parse_tenants(""));
+}
+
+TEST(TenantsTest, EachHasItsShareUnderWay) {
+  Tenants tenants(parse_tenants(lines({"ann " + std::string(kSecret), "bob " + std::string(kOther)})).value(), 2);
+  std::vector<std::shared_ptr<const void>> admitted = {tenants.admit(0), tenants.admit(0)};
+  EXPECT_TRUE(admitted[0] && admitted[1]);
+  EXPECT_FALSE(tenants.admit(0));
+  EXPECT_TRUE(tenants.admit(1)) << "another's";
+  EXPECT_EQ(tenants.figures()[0].under_way, 2u);
+  EXPECT_EQ(tenants.figures()[0].refused, 1u);
+  EXPECT_EQ(tenants.figures()[0].requests, 3u);
+  admitted.pop_back();
+  EXPECT_TRUE(tenants.admit(0));
+  EXPECT_EQ(tenants.figures()[1].under_way, 0u);
+}
+
+}  // namespace
+}  // namespace shale
