@@ -51,6 +51,7 @@ void add_bench_serve(CLI::App& parent, Action& chosen);
 void add_bench_simulate(CLI::App& parent, Action& chosen);
 void add_bench_store(CLI::App& parent, Action& chosen);
 void add_bench_tiers(CLI::App& parent, Action& chosen);
+void add_bench_exact(CLI::App& parent, Action& chosen);
 void add_cache(CLI::App& parent, Action& chosen);
 void add_calibrate(CLI::App& parent, Action& chosen);
 void add_chat(CLI::App& parent, Action& chosen);

@@ -15,6 +15,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
   add_bench_kernels(*group, chosen);
   add_bench_scoring(*group, chosen);
   add_bench_tiers(*group, chosen);
+  add_bench_exact(*group, chosen);
   add_bench_placement(*group, chosen);
   add_bench_serve(*group, chosen);
   add_bench_store(*group, chosen);

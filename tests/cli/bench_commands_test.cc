@@ -26,6 +26,32 @@ TEST_F(BenchCommandsTest, EngineMeasuresEveryKind) {
   EXPECT_EQ(tests, (std::vector<std::string>{"prefill", "decode", "exact", "batch"}));
 }
 
+TEST_F(BenchCommandsTest, ExactAnswersAreTheSameHoweverTheyComeAbout) {
+  environment_.erase("SHALE_WEIGHTS");  // the fastest, which may be others for one token than for many
+  environment_.erase("SHALE_THREADS");
+  std::string lines;
+  for (const char* text : {"shale", "slate", "marl"}) {
+    std::string context;
+    for (int i = 0; i < 12; ++i) context += std::string("A layer of ") + text + ". ";
+    lines += nlohmann::json{{"id", text}, {"context", context}, {"questions", nlohmann::json::array({"What is it?"})}}
+                 .dump() +
+             "\n";
+  }
+  const Outcome outcome =
+      run({"bench", "exact", "--contexts", file("contexts.jsonl", lines), "--beside", "3", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err << outcome.out;
+  std::map<std::string, int> cached;
+  for (const auto& row : outcome.objects()) {
+    EXPECT_EQ(row["answers"], 3) << row["way"];
+    EXPECT_EQ(row["different"], 0) << row["way"];
+    cached[row["way"]] = row["cached_tokens"];
+  }
+  EXPECT_EQ(cached.size(), 7u);
+  EXPECT_GT(cached["pool"], cached["tiers"]);
+  EXPECT_GT(cached["tiers"], 0);
+  EXPECT_EQ(cached["cut"], 0);
+}
+
 TEST_F(BenchCommandsTest, EngineComparesInt8PagesWithHalves) {
   const Outcome outcome = run({"bench", "engine", "--tiny", "--resident", "int8", "--tests", "decode", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
