@@ -47,7 +47,7 @@ std::optional<HttpSource::Part> AnswerSource::next() {
 }
 
 void AnswerSource::remember(const Response& response) {
-  if (head_.endpoint == Endpoint::kChat) said_.add(spoken(response));
+  if (head_.endpoint == Endpoint::kChat) said_.add(spoken(response), notes_.salt);
 }
 
 HttpResponse AnswerSource::whole(const Response& response) {

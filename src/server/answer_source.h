@@ -24,6 +24,7 @@ HttpResponse json_response(const ApiError& error);
 struct AnswerNotes {
   std::string warning = {};                        // sent with the answer; empty: none
   std::string tenant = {};                         // for the log
+  std::string salt = {};                           // of the request
   std::shared_ptr<const void> admitted = nullptr;  // dropped at its end
   std::shared_ptr<RequestLog> log = nullptr;       // null: none
 };

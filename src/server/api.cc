@@ -131,7 +131,7 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
     if (error.status == 429) response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
     return response;
   };
-  auto request = read(endpoint, http.body);
+  auto request = read(endpoint, http.body, notes.tenant);
   if (!request) return refused(request.error());
   notes.warning = std::move(request->warning);
   if (tenant >= 0) {
@@ -142,9 +142,8 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
            .message = fmt::format("{} requests of tenant {} are under way", options_.tenant_requests, notes.tenant),
            .code = "rate_limit_exceeded"});
     }
-    std::string& salt = request->request.demand.salt;
-    if (!options_.shared_cache) salt = notes.tenant + '\n' + salt;
   }
+  notes.salt = request->request.demand.salt;
   auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake));
   if (!submitted) return refused(shale::refusal(submitted.error()));
   return std::make_unique<AnswerSource>(head_of(endpoint),
@@ -160,10 +159,14 @@ ApiError Api::too_long(const AnswerRequest& request, std::string_view what) cons
 }
 
 // The body, with its prompt as segments.
-ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body) const {
+ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, std::string_view tenant) const {
   auto request = parse_answer_request(
       endpoint, body, {.max_tokens = options_.max_tokens, .seed = random_number(), .budget = options_.budget});
   if (!request) return request;
+  if (!tenant.empty() && !options_.shared_cache) {
+    std::string& salt = request->request.demand.salt;
+    salt = fmt::format("{}\n{}", tenant, salt);  // no name has a line's end
+  }
   if (!request->model.empty() && request->model != options_.model_name) {
     return std::unexpected(
         ApiError{.status = 404,
@@ -199,7 +202,7 @@ std::optional<ApiError> Api::check_prompt(const AnswerRequest& request) const {
 
 ApiResult<std::vector<Segment>> Api::prompt_of(AnswerRequest& request) const {
   if (request.endpoint == Endpoint::kChat) {
-    said_.recall(request.messages);
+    said_.recall(request.messages, request.request.demand.salt);
     auto segments = chat_prompt(tokenizer_, request.messages);
     if (segments) return std::move(*segments);
     ApiError error = shale::refusal(segments.error());

@@ -30,7 +30,7 @@ class Api final : public HttpService {
   // The index of the tenant who asks, or -1 where there are none; 401 where nobody has that key.
   ApiResult<int> tenant_of(const HttpRequest& head) const;
   HttpResponse get(const HttpRequest& head) const;
-  ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body) const;
+  ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body, std::string_view tenant) const;
   std::optional<ApiError> check_prompt(const AnswerRequest& request) const;
   ApiResult<std::vector<Segment>> prompt_of(AnswerRequest& request) const;
   ApiError too_long(const AnswerRequest& request, std::string_view what) const;

@@ -4,30 +4,38 @@
 
 namespace shale {
 
-void SaidAnswers::add(ChatMessage answer) {
+std::string SaidAnswers::key_of(std::string_view salt, std::string_view text) {
+  std::string key(salt);
+  key += '\0';
+  return key += text;
+}
+
+void SaidAnswers::add(ChatMessage answer, std::string_view salt) {
   if (answer.tokens.empty() || answer.content.empty()) return;
+  std::string key = key_of(salt, answer.content);
   const std::lock_guard lock(mutex_);
-  if (const auto known = by_text_.find(answer.content); known != by_text_.end()) {
+  if (const auto known = by_key_.find(key); known != by_key_.end()) {
     const auto said = known->second;
-    by_text_.erase(known);
-    text_bytes_ -= said->content.size();
+    by_key_.erase(known);
+    text_bytes_ -= said->key.size();
     answers_.erase(said);
   }
-  text_bytes_ += answer.content.size();
-  answers_.push_back(std::move(answer));
-  by_text_.emplace(answers_.back().content, std::prev(answers_.end()));
+  text_bytes_ += key.size();
+  answers_.push_back({std::move(key), std::move(answer)});
+  by_key_.emplace(answers_.back().key, std::prev(answers_.end()));
   while (text_bytes_ > text_bytes_max_) {
-    text_bytes_ -= answers_.front().content.size();
-    by_text_.erase(answers_.front().content);
+    text_bytes_ -= answers_.front().key.size();
+    by_key_.erase(answers_.front().key);
     answers_.pop_front();
   }
 }
 
-void SaidAnswers::recall(std::span<ChatMessage> messages) const {
+void SaidAnswers::recall(std::span<ChatMessage> messages, std::string_view salt) const {
   const std::lock_guard lock(mutex_);
   for (ChatMessage& message : messages) {
-    const auto known = message.role == "assistant" ? by_text_.find(message.content) : by_text_.end();
-    if (known != by_text_.end()) message = *known->second;
+    if (message.role != "assistant") continue;
+    const auto known = by_key_.find(key_of(salt, message.content));
+    if (known != by_key_.end()) message = known->second->answer;
   }
 }
 

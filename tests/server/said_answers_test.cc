@@ -20,6 +20,9 @@ TEST(SaidAnswers, GiveAnswersTheirTokensAndNobodyElse) {
   EXPECT_THAT(recalled(said, "assistant", "A rock."), ElementsAre(1, 2));
   EXPECT_THAT(recalled(said, "user", "A rock."), IsEmpty());
   EXPECT_THAT(recalled(said, "assistant", "A stone."), IsEmpty());
+  std::vector<ChatMessage> salted = {{"assistant", "A rock.", {}, false}};
+  said.recall(salted, "salt");
+  EXPECT_THAT(salted[0].tokens, IsEmpty()) << "another salt's";
   said.add({"assistant", "A rock.", {3}, false});
   EXPECT_THAT(recalled(said, "assistant", "A rock."), ElementsAre(3));
 }
