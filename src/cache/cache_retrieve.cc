@@ -135,8 +135,8 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     choice.reproducible = reproducible(in_pool, found.exact_blocks * block_tokens());
     return choice;
   }
-  choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, covered);
   if (choice.segments.empty()) {
+    choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, 0);
     store->touch(std::span(choice.names).first(found.blocks));
     return choice;
   }
@@ -146,6 +146,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.first_block = std::max(first.first_block, pool_blocks);
   choice.first_block -= (choice.first_block - first.first_block) % chunk;
   choice.pool_tokens = choice.first_block * block_tokens();
+  choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, covered);
   store->touch(std::span(choice.names).first(choice.first_block));
   return choice;
 }
