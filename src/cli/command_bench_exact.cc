@@ -121,7 +121,7 @@ class Bench {
     std::optional<RequestId> ours;
     for (std::uint32_t i = 0; i <= options_.beside; ++i) {
       Request each = request(prompts[(which + i) % prompts.size()]);
-      if (i == 0) each.segments[0].store = false;
+      each.segments[0].store = each.remember = false;  // the next are to begin with nothing
       if (i % 2 == 1) each.demand.exact = false;
       SHALE_ASSIGN(const RequestId id, engine.submit(std::move(each)));
       if (i == 0) ours = id;
