@@ -48,9 +48,6 @@ std::string url_of(const HttpOptions& http, std::uint16_t port) {
 Status run(const Options& all) {
   const ServeOptions& options = all.serve;
   SHALE_TRY(check_key(options.api_key));
-  if (options.api_key && !options.tenants.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "--tenants gives everybody a key: leave --api-key out");
-  }
   // One heap for all threads, so that what a costly request took can be returned to the system: of the heaps that glibc
   // makes for others, it keeps tens of megabytes each.
   mallopt(M_ARENA_MAX, 1);

@@ -29,8 +29,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("KEY")
       ->group(group);
   command
-      .add_option("--tenants", options.tenants,
-                  "In place of a key: who may use the server, a line each of a name and the SHA-256 of a key")
+      .add_option(
+          "--tenants", options.tenants,
+          "Who may use the server, a line each of a name and the SHA-256 of a key; --api-key is the operator's then")
       ->envname("SHALE_TENANTS")
       ->type_name("FILE")
       ->group(group);

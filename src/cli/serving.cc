@@ -155,7 +155,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   SHALE_ASSIGN(serving->model_, open_model(options.model));
   SHALE_TRY(check_interrupt());
 
-  if (!serving->model_->info().reproducible) {
+  if (!serving->model_->info().reproducible && options.model.resident == "fp16") {
     print_note(
         "shale: matrix products of this machine depend on how many there are; exact answers may vary in their "
         "last bits");

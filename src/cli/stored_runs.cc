@@ -60,7 +60,10 @@ Uses uses_of(const StoredListing& listing) {
     static_cast<void>(tier->folder->load([&](const IndexRecord& record) {
       if (record.type == Type::kStored) uses[record.facts.name].frequency = record.facts.frequency;
       if (record.type == Type::kUsed) uses[record.name].frequency = record.frequency;
-      if (record.type == Type::kLease) uses[record.name].pinned_until_s = record.until_s;
+      if (record.type == Type::kLease) {  // of any process: what one has unpinned another may hold
+        Use& use = uses[record.name];
+        use.pinned_until_s = std::max(use.pinned_until_s, record.until_s);
+      }
     }));
   }
   return uses;

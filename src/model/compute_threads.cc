@@ -16,6 +16,7 @@ namespace shale {
 namespace {
 
 constexpr double kLookEveryS = 0.05;  // of computing: long beside a scheduler's turns
+constexpr double kIdleS = 0.01;       // between two graphs: what threads waited for then is not computing
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -36,8 +37,7 @@ std::uint32_t thread_count(std::uint32_t asked) {
 
 }  // namespace
 
-ComputeThreads::ComputeThreads(std::uint32_t threads)
-    : threads_(thread_count(threads)), pools_(threads_ + 1), share_(threads_) {
+ComputeThreads::ComputeThreads(std::uint32_t threads) : threads_(thread_count(threads)), share_(threads_) {
   constexpr std::size_t kNodes = 4;
   loop_context_.reset(
       ggml_init({.mem_size = kNodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(kNodes, false) + 256,
@@ -53,8 +53,8 @@ ComputeThreads::ComputeThreads(std::uint32_t threads)
 ComputeThreads::~ComputeThreads() = default;
 
 ComputeThreads::Pool& ComputeThreads::pool(std::uint32_t threads) {
-  std::unique_ptr<Pool>& pool = pools_[threads];
-  if (!pool) {
+  std::unique_ptr<Pool>& pool = threads == threads_ ? all_ : fewer_;
+  if (!pool || pool->waits.size() != threads) {
     ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(threads));
     params.poll = kPoll;
     pool = std::make_unique<Pool>();
@@ -102,10 +102,12 @@ void ComputeThreads::compute(ggml_cgraph* graph, ggml_cplan& plan) {
   const int planned = plan.n_threads;
   const std::uint32_t threads = std::min(static_cast<std::uint32_t>(planned), share_.active());
   const double begun_s = planned > 1 ? now_s() : 0;
+  if (planned > 1 && begun_s - ended_s_ > kIdleS) forget_waits();
   run(graph, plan, pool(threads), threads);
   plan.n_threads = planned;
   if (planned == 1) return;
-  computed_s_ += now_s() - begun_s;
+  ended_s_ = now_s();
+  computed_s_ += ended_s_ - begun_s;
   if (computed_s_ >= kLookEveryS) look_at_neighbours();
 }
 
@@ -118,6 +120,12 @@ void ComputeThreads::look_at_neighbours() {
     each = {thread, seconds};
   }
   share_.observe(waited, std::exchange(computed_s_, 0), now_s());
+  forget_waits();
+}
+
+// Of what passed before, between steps that others' requests asked for, say.
+void ComputeThreads::forget_waits() {
+  computed_s_ = 0;
   for (Waits& each : pool(share_.active()).waits) each.seconds = each.thread ? waited_s(each.thread) : 0;
 }
 

@@ -58,9 +58,10 @@ class ComputeThreads final : public Executor {
   void run(ggml_cgraph* graph, ggml_cplan& plan, Pool& pool, std::uint32_t threads);
   void find_workers(Pool& pool, std::uint32_t threads);
   void look_at_neighbours();
+  void forget_waits();
 
   std::uint32_t threads_;
-  std::vector<std::unique_ptr<Pool>> pools_;  // by threads, made when first needed
+  std::unique_ptr<Pool> all_, fewer_;  // made when first needed; of fewer threads one pool at a time
   AlignedBuffer scratch_;
   // parallel_for is a graph of one node that calls run_loop on every thread.
   std::unique_ptr<ggml_context, FreeContext> loop_context_;
@@ -70,7 +71,7 @@ class ComputeThreads final : public Executor {
   std::size_t loop_count_ = 0;
   std::atomic<std::size_t> loop_next_{0};
   ThreadShare share_;
-  double computed_s_ = 0;  // since they were last looked at
+  double computed_s_ = 0, ended_s_ = 0;  // since they were last looked at; when computing last ended
 };
 
 }  // namespace shale

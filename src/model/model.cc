@@ -78,7 +78,7 @@ class GgufModel final : public Model {
               .windows = windows_of(hyper_),
               .ropes = ropes_of(hyper_, vectors_),
               .checkpoint = content,
-              .reproducible = weights_.row_unit() > 0} {}
+              .reproducible = weights_.row_unit() > 0 && options.page_element == PageElement::kHalf} {}
 
   const ModelInfo& info() const override { return info_; }
   PageShape page_shape() const override {
@@ -90,7 +90,7 @@ class GgufModel final : public Model {
     return weights_.faster_in_decode(static_cast<std::uint32_t>(tokens)) &&
            std::ranges::all_of(batch, &StepSequence::quick);
   }
-  bool has_quick() const override { return &weights_.prefill() != &weights_.decode(); }
+  bool has_quick() const override { return weights_.has_quick(); }
   Hash128 fingerprint() const override { return fingerprint_; }
   Executor& executor() override { return *threads_; }
   Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override;

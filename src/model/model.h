@@ -51,7 +51,7 @@ struct ModelInfo {
   std::vector<std::uint32_t> windows;
   std::vector<Rope> ropes;  // per layer, alike but for base and scale; good for as long as the model
   Hash128 checkpoint;       // of every byte of the file, however it is run
-  bool reproducible;        // what StepSequence says of tokens holds on this machine
+  bool reproducible;        // what StepSequence says of tokens holds on this machine, over pages of halves
 
   // Without a calibration. Good for as long as the model.
   ModelTraits traits() const { return {.ropes = ropes, .windows = windows}; }
@@ -94,9 +94,10 @@ class Model {
   virtual const ModelInfo& info() const = 0;
   // Of the pages that the options ask for.
   virtual PageShape page_shape() const = 0;
-  // Whether a step of this batch is computed in the quicker weights of few tokens: when all of it may be.
+  // Whether a step of this batch is computed in the quicker way of few tokens, other weights or rows of their own: when
+  // all of it may be.
   virtual bool quick(std::span<const StepSequence> batch) const = 0;
-  // Whether there are such weights.
+  // Whether there is such a way.
   virtual bool has_quick() const = 0;
   // Covers weights and the types they run in, tokenizer, RoPE settings, KV element type, page size; the codec adds its
   // format version.

@@ -10,6 +10,7 @@
 // options name a folder for it (weight_record.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,8 +31,9 @@ class RunningWeights {
   const MatrixSet& decode() const { return *decode_; }
   // Rows of `prefill` come out alike in units of so many (row_unit.h); 0 where they do not.
   std::uint32_t row_unit() const { return row_unit_; }
-  // Whether so many tokens are computed faster by `decode`.
-  bool faster_in_decode(std::uint32_t tokens) const { return tokens < prefill_from_; }
+  // Whether so many tokens are computed faster by `decode`, in rows of their own.
+  bool faster_in_decode(std::uint32_t tokens) const { return tokens < std::max(prefill_from_, row_unit_); }
+  bool has_quick() const { return decode_ != prefill_ || row_unit_ > 1; }
 
   std::uint64_t bytes() const;
   const std::string& prefill_name() const { return prefill_name_; }

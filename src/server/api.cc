@@ -87,16 +87,22 @@ ApiResult<int> Api::tenant_of(const HttpRequest& head) const {
   const bool bears = given.starts_with(kBearer);
   if (tenants_.any()) {
     if (const int tenant = bears ? tenants_.find(given.substr(kBearer.size())) : -1; tenant >= 0) return tenant;
-  } else if (options_.api_key.empty() || (bears && same(given.substr(kBearer.size()), options_.api_key))) {
-    return -1;
   }
+  const bool open = options_.api_key.empty() && !tenants_.any();
+  const bool operators = bears && !options_.api_key.empty() && same(given.substr(kBearer.size()), options_.api_key);
+  if (open || operators) return -1;
   return std::unexpected(ApiError{.status = 401,
                                   .message = "this server wants its key, as in `Authorization: Bearer KEY`",
                                   .code = "invalid_api_key"});
 }
 
 std::optional<HttpResponse> Api::answer_head(const HttpRequest& head) {
-  if (const auto tenant = tenant_of(head); !tenant && head.path != "/health") return json_response(tenant.error());
+  const auto tenant = tenant_of(head);
+  if (!tenant && head.path != "/health") return refused(tenant.error(), {});
+  if (tenant.value_or(-1) >= 0 && head.path == "/metrics") {
+    return json_response(
+        ApiError{.status = 403, .message = "figures tell of all tenants: they are for the bearer of --api-key"});
+  }
   if (!endpoint_of(head.path)) return get(head);
   if (head.method != "POST") return not_allowed("POST");
   if (const auto error = check_body(head)) return json_response(*error);
@@ -122,33 +128,32 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const Endpoint endpoint = *endpoint_of(http.path);
   const int tenant = tenant_of(http).value_or(-1);
   AnswerNotes notes{.tenant = tenant >= 0 ? tenants_.name(tenant) : std::string(), .log = options_.log};
-  const auto refused = [&](const ApiError& error) {
-    if (notes.log) {
-      notes.log->add(
-          {.id = {}, .tenant = notes.tenant, .status = error.status, .outcome = "refused", .why = error.message});
-    }
-    HttpResponse response = json_response(error);
-    if (error.status == 429) response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
-    return response;
-  };
-  auto request = read(endpoint, http.body, notes.tenant);
-  if (!request) return refused(request.error());
-  notes.warning = std::move(request->warning);
   if (tenant >= 0) {
     notes.admitted = tenants_.admit(tenant);
     if (!notes.admitted) {
-      return refused(
-          {.status = 429,
-           .message = fmt::format("{} requests of tenant {} are under way", options_.tenant_requests, notes.tenant),
-           .code = "rate_limit_exceeded"});
+      const std::string message =
+          fmt::format("{} requests of tenant {} are under way", options_.tenant_requests, notes.tenant);
+      return refused({.status = 429, .message = message, .code = "rate_limit_exceeded"}, notes.tenant);
     }
   }
+  auto request = read(endpoint, http.body, notes.tenant);
+  if (!request) return refused(request.error(), notes.tenant);
+  notes.warning = std::move(request->warning);
   notes.salt = request->request.demand.salt;
   auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake));
-  if (!submitted) return refused(shale::refusal(submitted.error()));
+  if (!submitted) return refused(shale::refusal(submitted.error()), notes.tenant);
   return std::make_unique<AnswerSource>(head_of(endpoint),
                                         AnswerSource::Stream{request->stream, request->include_usage},
                                         std::move(*submitted), said_, std::move(notes));
+}
+
+HttpResponse Api::refused(const ApiError& error, std::string_view tenant) const {
+  if (options_.log) {
+    options_.log->add({.id = {}, .tenant = tenant, .status = error.status, .outcome = "refused", .why = error.message});
+  }
+  HttpResponse response = json_response(error);
+  if (error.status == 429) response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
+  return response;
 }
 
 ApiError Api::too_long(const AnswerRequest& request, std::string_view what) const {

@@ -27,9 +27,10 @@ class Api final : public HttpService {
   HttpResponse refusal(const HttpFailure& failure) override;
 
  private:
-  // The index of the tenant who asks, or -1 where there are none; 401 where nobody has that key.
+  // The index of the tenant who asks, or -1 where there are none or it is the operator; 401 where nobody has that key.
   ApiResult<int> tenant_of(const HttpRequest& head) const;
   HttpResponse get(const HttpRequest& head) const;
+  HttpResponse refused(const ApiError& error, std::string_view tenant) const;
   ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body, std::string_view tenant) const;
   std::optional<ApiError> check_prompt(const AnswerRequest& request) const;
   ApiResult<std::vector<Segment>> prompt_of(AnswerRequest& request) const;

@@ -87,7 +87,8 @@ ApiResult<Json> parse_json(std::string_view bytes, const JsonBounds& bounds) {
 
 std::string JsonFields::misspelt() const {
   for (const auto& [given, value] : object_.items()) {
-    if (std::ranges::find(asked_, given) != asked_.end()) continue;
+    const auto in_names = [](char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+    if (!std::ranges::all_of(given, in_names) || std::ranges::find(asked_, given) != asked_.end()) continue;
     const auto meant = std::ranges::find_if(asked_, [&](std::string_view name) { return one_slip_apart(given, name); });
     if (meant != asked_.end()) return fmt::format("unknown field '{}' (did you mean '{}'?)", given, *meant);
   }

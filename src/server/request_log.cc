@@ -18,6 +18,16 @@ std::string time_text(double wall_s) {
                      static_cast<int>(1000 * (wall_s - whole)));
 }
 
+// What clients sent is told of in messages: of one line, and no longer than a line is read.
+std::string printable(std::string_view text) {
+  constexpr std::size_t kBytesMax = 300;
+  std::string line(text.substr(0, kBytesMax));
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return line;
+}
+
 double longest_gap(const Response& response) {
   const auto& gaps = response.gaps_seconds;
   return gaps.empty() ? 0 : static_cast<double>(*std::ranges::max_element(gaps));
@@ -29,7 +39,7 @@ std::string text_line(const RequestEnd& end, double wall_s) {
   std::string line = fmt::format("{} {}", time_text(wall_s), end.id.empty() ? "-" : end.id);
   if (!end.tenant.empty()) line += fmt::format(" {}", end.tenant);
   line += fmt::format(" {} {}", end.status, end.outcome);
-  if (!end.why.empty()) line += fmt::format(" ({})", end.why);
+  if (!end.why.empty()) line += fmt::format(" ({})", printable(end.why));
   if (const Response* response = end.response) {
     line += fmt::format(": {} tokens, computed {}", response->prompt_tokens, response->computed_tokens());
     for (const auto& [source, tokens] : response->cached.sources()) {
@@ -46,7 +56,7 @@ std::string text_line(const RequestEnd& end, double wall_s) {
 std::string json_line(const RequestEnd& end, double wall_s) {
   const auto named = [](std::string_view text) { return text.empty() ? Json() : Json(text); };
   Json line = {{"time", time_text(wall_s)}, {"request", named(end.id)}, {"tenant", named(end.tenant)},
-               {"status", end.status},      {"outcome", end.outcome},   {"why", named(end.why)},
+               {"status", end.status},      {"outcome", end.outcome},   {"why", named(printable(end.why))},
                {"seconds", end.seconds}};
   if (const Response* response = end.response) {
     line["usage"] = usage_json(*response);

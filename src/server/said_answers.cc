@@ -1,13 +1,13 @@
 #include "server/said_answers.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace shale {
 
 std::string SaidAnswers::key_of(std::string_view salt, std::string_view text) {
-  std::string key(salt);
-  key += '\0';
-  return key += text;
+  return fmt::format("{}:{}{}", salt.size(), salt, text);
 }
 
 void SaidAnswers::add(ChatMessage answer, std::string_view salt) {

@@ -23,7 +23,7 @@ namespace shale {
 struct ApiOptions {
   std::string model_name = {};                   // that requests ask for and answers name
   std::string api_key = {};                      // that requests must bear, but for /health; empty: none
-  std::vector<Tenant> tenants = {};              // in place of it, each with a key of its own
+  std::vector<Tenant> tenants = {};              // each with a key of its own; `api_key` is the operator's then
   std::uint32_t tenant_requests = 0;             // that one tenant may have under way or waiting; 0: as many as fit
   bool shared_cache = false;                     // tenants find what others left
   std::shared_ptr<RequestLog> log = nullptr;     // null: none

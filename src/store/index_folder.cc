@@ -135,27 +135,36 @@ void IndexFolder::append(const IndexRecord& record) {
   if (writer_.size() >= kFlushBytes) (void)flush();
 }
 
-bool IndexFolder::removed() const {
-  struct stat status;
-  return fstat(own_.get(), &status) == 0 && status.st_nlink == 0;
+// What is written to the log so far, or was to be, nobody can read any more.
+Status IndexFolder::begin_again() {
+  lost_ = true;
+  unwritten_.clear();
+  SHALE_TRY(start_log());
+  lost_ = false;
+  return {};
 }
 
 Status IndexFolder::flush() {
+  if (lost_) return begin_again();
   if (writer_.size() == 0 && unwritten_.empty()) return {};
   const std::vector<std::byte> bytes = writer_.take();
   unwritten_.insert(unwritten_.end(), bytes.begin(), bytes.end());
-  if (removed()) {
-    unwritten_.clear();  // of extents that are gone, too
+  struct stat status;
+  if (fstat(own_.get(), &status) != 0) return system_failure(errno, "look at", folder_);
+  if (status.st_nlink == 0) {  // somebody removed the folder, or its file system is gone
+    lost_ = true;
+    unwritten_.clear();
+    if (device_of(folder_) != status.st_dev) return system_failure(ENOENT, "write", folder_);
     leader_ = {};
     std::error_code error;
     fs::create_directories(folder_.parent_path(), error);
     if (const int failed = make_private_folder(folder_); failed != 0) return system_failure(failed, "create", folder_);
-    return start_log();
+    return begin_again();
   }
   if (Status written = append_all(own_.get(), unwritten_, folder_); !written) {
     // Records go in whole; others would take the rest of one for damage.
     const bool whole = ftruncate(own_.get(), static_cast<off_t>(own_bytes_)) == 0;
-    if (!whole || unwritten_.size() > kUnwrittenBytesMax) unwritten_.clear();
+    if (!whole || unwritten_.size() > kUnwrittenBytesMax) static_cast<void>(begin_again());
     return written;
   }
   own_bytes_ += std::exchange(unwritten_, {}).size();

@@ -33,7 +33,8 @@ class IndexFolder {
   void follow(const Visit& visit);
 
   // Adds to this store's log; with `flush` or when a good deal has gathered, others can read it. What could not be
-  // written is tried again with the next flush. Where somebody removed the folder it is made again, with a new log.
+  // written is tried again with the next flush. Where somebody removed the folder it is made again, with a new log, and
+  // what was to be told of extents in the old one is not told.
   void append(const IndexRecord& record);
   Status flush();
 
@@ -73,7 +74,7 @@ class IndexFolder {
 
   IndexFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
   Status start_log();
-  bool removed() const;
+  Status begin_again();
   void find_logs();
   void read_log(Log& log, const Visit& visit);
   static void note(Log& log, const IndexRecord& record);
@@ -85,6 +86,7 @@ class IndexFolder {
   std::uint64_t own_bytes_ = 0;
   RecordWriter writer_;
   std::vector<std::byte> unwritten_;
+  bool lost_ = false;  // records that what follows needs: only a new log can be read
   std::unordered_map<Hash128, IndexRecord> own_unfinished_;
   std::map<std::string, Log> logs_;                            // of others, by file name
   std::unordered_map<std::uint64_t, std::uint64_t> consumed_;  // of sessions, by the snapshot

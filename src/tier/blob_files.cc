@@ -90,6 +90,7 @@ Result<std::unique_ptr<BlobFiles>> BlobFiles::open(const fs::path& folder) {
   if (error) return system_failure(error.value(), "find", folder);
   std::unique_ptr<BlobFiles> files(new BlobFiles(absolute));
   SHALE_TRY(files->make_folders());
+  files->device_ = device_of(absolute);
   return files;
 }
 
@@ -170,7 +171,8 @@ Result<bool> BlobFiles::write(const BlobId& id, const AlignedBuffer& bytes, cons
   const fs::path temporary = temporary_path();
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | (mode.direct ? O_DIRECT : 0);
   FileDescriptor file(::open(temporary.c_str(), flags, 0600));
-  if (!file && errno == ENOENT) {  // somebody removed the folder
+  // Somebody removed the folder; were its file system gone, writing would fill the one that it was mounted in.
+  if (!file && errno == ENOENT && device_of(folder_) == device_) {
     SHALE_TRY(make_folders());
     file = FileDescriptor(::open(temporary.c_str(), flags, 0600));
   }

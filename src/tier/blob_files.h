@@ -41,7 +41,7 @@ class BlobFiles {
     bool drop_cached = false;  // leave nothing in the page cache
   };
   // False when the blob was there already, which then counts as touched. Makes the folder again where somebody removed
-  // it. On an error nothing is left behind, and where
+  // it, but not where its file system is gone. On an error nothing is left behind, and where
   // it was the synchronising of the folder that failed, the name is taken away again; kFull when the device or quota is
   // full.
   Result<bool> write(const BlobId& id, const AlignedBuffer& bytes, const WriteMode& mode);
@@ -73,6 +73,7 @@ class BlobFiles {
   Status check_footer(const BlobId& id, const OpenBlob& blob) const;
 
   const std::filesystem::path folder_;
+  std::uint64_t device_ = 0;
   const std::string session_;  // distinguishes temporary files of all writers
   mutable std::atomic<std::uint64_t> temporaries_ = 0;
 };

@@ -18,6 +18,14 @@ std::unexpected<Error> system_failure(int error, std::string_view doing, const f
   return fail(full ? ErrorCode::kFull : ErrorCode::kIo, "cannot {} {}: {}", doing, path.string(), std::strerror(error));
 }
 
+std::uint64_t device_of(const fs::path& path) {
+  struct stat status;
+  for (fs::path each = path;; each = each.parent_path()) {
+    if (stat(each.c_str(), &status) == 0) return status.st_dev;
+    if (each == each.parent_path()) return 0;
+  }
+}
+
 int make_private_folder(const fs::path& folder) {
   return mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
 }

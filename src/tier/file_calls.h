@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -35,6 +36,9 @@ class FileDescriptor {
 
 // kFull for ENOSPC, EDQUOT and EFBIG, else kIo: "cannot write /x: No space left on device".
 std::unexpected<Error> system_failure(int error, std::string_view doing, const std::filesystem::path& path);
+
+// The device of the nearest folder above `path`, or it itself, that is there; 0 where none is.
+std::uint64_t device_of(const std::filesystem::path& path);
 
 // Mode 0700; one that exists is left as it is. Returns errno, 0 on success.
 int make_private_folder(const std::filesystem::path& folder);

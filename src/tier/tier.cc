@@ -170,7 +170,8 @@ void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, b
     stats_.write_seconds += seconds;
     if (stored) write_trouble_.reset();
   } else if (!cancelled) {
-    write_trouble_ = status.error();
+    const ErrorCode code = status.error().code;
+    if (code == ErrorCode::kIo || code == ErrorCode::kFull) write_trouble_ = status.error();
     ++(status.error().code == ErrorCode::kFull ? stats_.refused_full : stats_.write_errors);
   }
 }

@@ -152,7 +152,8 @@ TEST_F(ServerTest, SaysWhichFieldMayHaveBeenMeant) {
   EXPECT_EQ(warning({{"exat", true}}), "unknown field 'exat' (did you mean 'exact'?)");
   EXPECT_THAT(warning({{"stpo", "x"}}), HasSubstr("'stop'"));
   EXPECT_THAT(warning({{"max_token", 3}}), HasSubstr("'max_tokens'"));
-  for (const char* other : {"user", "store", "metadata", "see"}) EXPECT_EQ(warning({{other, "x"}}), "") << other;
+  for (const char* other : {"user", "store", "metadata", "see", "exact\n"})
+    EXPECT_EQ(warning({{other, "x"}}), "") << other;
 }
 
 TEST_F(ServerTest, LogsALineARequest) {
@@ -182,7 +183,7 @@ TEST_F(ServerTest, TenantsKnowNothingOfEachOther) {
   const auto tenants = parse_tenants(
       "ann 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n"
       "bob d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa\n");
-  start({.api = {.tenants = tenants.value()}});
+  start({.api = {.api_key = "operator", .tenants = tenants.value()}});
   const auto cached = [&](const char* key, const Json& more = Json::object()) {
     const auto result = client().Post("/v1/chat/completions", {{"Authorization", std::string("Bearer ") + key}},
                                       chat("What is shale?", more).dump(), "application/json");
@@ -198,7 +199,8 @@ TEST_F(ServerTest, TenantsKnowNothingOfEachOther) {
   EXPECT_EQ(cached("secret", {{"cache_salt", "room"}}), 0) << "a room of its own within a tenant";
   EXPECT_EQ(cached("secret", {{"cache_salt", "room"}}), own);
   EXPECT_EQ(cached("other", {{"cache_salt", "room"}}), 0);
-  const auto metrics = client().Get("/metrics", {{"Authorization", "Bearer other"}});
+  EXPECT_EQ(client().Get("/metrics", {{"Authorization", "Bearer other"}})->status, 403) << "it tells of all";
+  const auto metrics = client().Get("/metrics", {{"Authorization", "Bearer operator"}});
   EXPECT_THAT(metrics->body, HasSubstr("shale_tenant_requests_total{model_name=\"tiny\",tenant=\"ann\"} 4\n"));
   EXPECT_THAT(metrics->body, HasSubstr("shale_tenant_requests_under_way{model_name=\"tiny\",tenant=\"ann\"} 0\n"));
 }
