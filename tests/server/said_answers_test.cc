@@ -28,7 +28,7 @@ TEST(SaidAnswers, GiveAnswersTheirTokensAndNobodyElse) {
 }
 
 TEST(SaidAnswers, ForgetTheOldest) {
-  SaidAnswers said(10);
+  SaidAnswers said(12);  // with two bytes for each
   said.add({"assistant", "aaaa", {1}});
   said.add({"assistant", "bbbb", {2}});
   said.add({"assistant", "cccc", {3}});
