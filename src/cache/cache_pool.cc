@@ -67,7 +67,7 @@ void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& seque
   State& s = *state_;
   // Without room for the bookkeeping the pages are simply not shared.
   if (s.tree->insert(tokens, sequence, reproducible, salt)) {
-    s.note_in_pool(tokens, salt, s.names_of(s.keys_of(tokens, salt), s.tree->reproducible(tokens, salt)));
+    s.note_in_pool(tokens, salt, s.names_of(s.keys_of(tokens, salt), s.tree->prefix(tokens, salt).reproducible));
   }
 }
 
@@ -77,7 +77,7 @@ std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens, std::stri
 
 std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const {
   const PrefixTree& tree = *state_->tree;
-  if (demand.exact) return tree.in_use(tokens.first(tree.reproducible(tokens, demand.salt)), demand.salt);
+  if (demand.exact) return tree.in_use(tokens.first(tree.prefix(tokens, demand.salt).reproducible), demand.salt);
   const std::uint32_t exact = tree.in_use(tokens, demand.salt);
   if (state_->lossy.empty()) return exact;  // no keys are needed
   const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens, demand.salt), demand);

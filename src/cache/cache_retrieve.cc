@@ -72,12 +72,11 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.needs = store_needs(demand, catalogue != nullptr || planner.method);
   choice.needs.tiers_excluded = tiers_left_alone();
   choice.names.assign(keys.begin(), keys.end());
+  StoreNeeds needs = choice.needs;
   StoreLookup found = look_up(keys, choice.names, choice.needs);
   std::uint32_t reproducible_at_rest = kAllTokens;
   if (options.quick_answers && !demand.exact && found.blocks < keys.size()) {
     // Behind what a prompt's computing left, what answers left.
-    StoreNeeds needs = store_needs(demand, catalogue != nullptr || planner.method);
-    needs.tiers_excluded = choice.needs.tiers_excluded;
     std::vector<BlockKey> names = names_of(choice.names, found.blocks * block_tokens());
     StoreLookup further = look_up(keys, names, needs);
     if (further.blocks > found.blocks) {
@@ -89,9 +88,10 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   }
   const bool named = demand.named() && !found.segments.empty() && found.segments.front().method == *demand.method;
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
-  const std::uint32_t reproducible_in_pool = named ? 0 : tree->reproducible(wanted, demand.salt);
-  const std::uint32_t in_pool = named ? 0 : demand.exact ? reproducible_in_pool : tree->match(wanted, demand.salt);
+  const PrefixTree::Prefix pooled_prefix = named ? PrefixTree::Prefix() : tree->prefix(wanted, demand.salt);
+  const std::uint32_t in_pool = demand.exact ? pooled_prefix.reproducible : pooled_prefix.tokens;
   choice.pool_tokens = in_pool;
+  choice.reproducible_in_pool = pooled_prefix.reproducible;
   choice.lossy = find_lossy(choice.names, demand);
   if (choice.lossy) {
     const std::uint32_t length = choice.lossy->pages.length();
@@ -121,7 +121,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   }
   // Of so many tokens of the pool, and what is loaded behind them up to `end`.
   const auto reproducible = [&](std::uint32_t pooled_tokens, std::uint32_t end) {
-    if (pooled_tokens > reproducible_in_pool) return reproducible_in_pool;
+    if (pooled_tokens > choice.reproducible_in_pool) return choice.reproducible_in_pool;
     return end > reproducible_at_rest ? std::max(pooled_tokens, reproducible_at_rest) : kAllTokens;
   };
   const bool may_meet = options.meet && backlog.meet && !options.load_always && !demand.named() && !backlog.pool_only &&
@@ -262,11 +262,10 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
     pool.tokens = choice.pool_tokens;
   }
   if (choice.pool_tokens > 0) {
-    const auto pooled_tokens = wanted.first(choice.pool_tokens);
-    const auto pooled_keys = std::span(choice.lossy ? choice.names : keys).first(choice.pool_tokens / s.block_tokens());
-    s.note_in_pool(pooled_tokens, demand.salt,
-                   s.names_of({pooled_keys.begin(), pooled_keys.end()},
-                              choice.lossy ? kAllTokens : s.tree->reproducible(pooled_tokens, demand.salt)));
+    std::vector<BlockKey> pooled_names = choice.lossy ? choice.names : keys;
+    pooled_names.resize(choice.pool_tokens / s.block_tokens());
+    if (!choice.lossy) pooled_names = s.names_of(std::move(pooled_names), choice.reproducible_in_pool);
+    s.note_in_pool(wanted.first(choice.pool_tokens), demand.salt, std::move(pooled_names));
   }
   if (!choice.segments.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {

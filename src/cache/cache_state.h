@@ -98,6 +98,7 @@ struct Cache::State {
   struct Choice {
     std::vector<BlockKey> names;              // of the prompt's blocks, as they are looked up
     std::uint32_t reproducible = kAllTokens;  // of all that is found
+    std::uint32_t reproducible_in_pool = 0;   // of what the pool has of the prompt
     StoreNeeds needs;
     LossyPrefix* lossy = nullptr;                // of the pool, that it begins with
     std::vector<StoreLookup::Segment> segments;  // that are loaded, the first of which may begin before first_block

@@ -1,7 +1,6 @@
 #include "cache/catalogue.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -80,10 +79,6 @@ Status Catalogue::State::prepare_all() {
       fmt::format("SELECT tokens, depth, seconds FROM prefill WHERE model = ?1 AND {} ORDER BY id", kSoundPrefill)));
   SHALE_TRY(prepare(data_version, "PRAGMA data_version"));
   return {};
-}
-
-double Catalogue::system_wall_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 Catalogue::Catalogue(std::unique_ptr<State> state) : state_(std::move(state)) {}

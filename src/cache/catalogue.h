@@ -14,6 +14,7 @@
 
 #include "cache/quality_table.h"
 #include "codec/method.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/hash.h"
 
@@ -74,15 +75,14 @@ class Catalogue {
   static constexpr std::size_t kPrefillSamplesMax = 256;  // newest, per model
 
   using WallClock = double (*)();  // seconds since 1970
-  static double system_wall_s();
 
   // Created where absent, mode 0600. `model` is the fingerprint whose entries and prefill delays are meant by every
   // call; other models' rows are kept and not seen. A damaged file is moved aside to PATH.corrupt and begun anew, which
   // `warning` then says. kMismatch for another version, or a database that is not a catalogue: it is left alone.
   static Result<std::unique_ptr<Catalogue>> open(const std::filesystem::path& path, const Hash128& model,
-                                                 WallClock wall_clock = system_wall_s);
+                                                 WallClock wall_clock = wall_clock_s);
   // The same for as long as it lives and for this process alone, where there is no folder to keep it in.
-  static Result<std::unique_ptr<Catalogue>> open_in_memory(const Hash128& model, WallClock wall_clock = system_wall_s);
+  static Result<std::unique_ptr<Catalogue>> open_in_memory(const Hash128& model, WallClock wall_clock = wall_clock_s);
   ~Catalogue();
 
   const std::optional<Error>& warning() const;

@@ -40,6 +40,7 @@ void add_commands(CLI::App& app, Action& chosen);
 
 void add_bench(CLI::App& parent, Action& chosen);
 void add_bench_engine(CLI::App& parent, Action& chosen);
+void add_bench_exact(CLI::App& parent, Action& chosen);
 void add_bench_kernels(CLI::App& parent, Action& chosen);
 void add_bench_paging(CLI::App& parent, Action& chosen);
 void add_bench_paging_quality(CLI::App& parent, Action& chosen);
@@ -51,7 +52,6 @@ void add_bench_serve(CLI::App& parent, Action& chosen);
 void add_bench_simulate(CLI::App& parent, Action& chosen);
 void add_bench_store(CLI::App& parent, Action& chosen);
 void add_bench_tiers(CLI::App& parent, Action& chosen);
-void add_bench_exact(CLI::App& parent, Action& chosen);
 void add_cache(CLI::App& parent, Action& chosen);
 void add_calibrate(CLI::App& parent, Action& chosen);
 void add_chat(CLI::App& parent, Action& chosen);

@@ -1,14 +1,14 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <random>
+#include <ranges>
 
 #include "cli/child_process.h"
 #include "cli/command.h"
 #include "cli/configuration.h"
 #include "cli/interrupt.h"
-#include "cli/quality_contexts.h"
+#include "cli/serve_load.h"
 #include "cli/serving.h"
 
 namespace shale {
@@ -162,16 +162,12 @@ class Bench {
 };
 
 Result<std::vector<Prompt>> read_prompts(const BenchExactOptions& options, const Tokenizer& tokenizer) {
+  SHALE_ASSIGN(const auto contexts,
+               read_load_contexts(options.contexts, options.contexts_max, options.context_tokens, tokenizer));
   std::vector<Prompt> prompts;
-  for (const std::string& file : options.contexts) {
-    SHALE_ASSIGN(const auto contexts, read_quality_contexts(file, options.contexts_max, options.questions_max));
-    for (const QualityContext& context : contexts) {
-      Prompt prompt{.context = tokenizer.tokenize(context.text, false), .question = {}};
-      prompt.context.resize(std::min<std::size_t>(prompt.context.size(), options.context_tokens));
-      for (const std::string& question : context.questions) {
-        prompt.question = tokenizer.tokenize("\n" + question + "\n", false);
-        prompts.push_back(prompt);
-      }
+  for (const LoadContext& context : contexts) {
+    for (const std::string& question : context.questions | std::views::take(options.questions_max)) {
+      prompts.push_back({context.tokens, tokenizer.tokenize("\n" + question + "\n", false)});
     }
   }
   return prompts;

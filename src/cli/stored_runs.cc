@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -12,6 +11,7 @@
 
 #include "cache/cache.h"
 #include "cli/interrupt.h"
+#include "core/clock.h"
 #include "core/sha256.h"
 #include "store/store_tiers.h"
 
@@ -103,7 +103,7 @@ void find_parents(std::vector<StoredVariant>& variants) {
 // Sorts what was scanned into runs, and what cannot be used.
 void sort_out(StoredListing& listing, const std::map<NamespaceHash, std::string>& names) {
   Uses uses = uses_of(listing);
-  const double now_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now_s = wall_clock_s();
   using Order = std::tuple<std::string, Hash128, Hash128, std::size_t, Method, double>;  // model, tenant, run, tier, …
   std::map<Order, StoredVariant> variants;
   for (std::size_t t = 0; t < listing.tiers.size(); ++t) {

@@ -21,6 +21,9 @@ class RealClock final : public Clock {
   void sleep_until_s(double time_s) const override;
 };
 
+// Seconds since 1970: for what other processes and people read, never for how long something took.
+double wall_clock_s();
+
 // Stands still until told or waited on.
 class VirtualClock final : public Clock {
  public:

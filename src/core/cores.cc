@@ -3,11 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>

@@ -263,8 +263,9 @@ double Engine::State::background_share() {
   const bool waited_for = scheduler.next() || std::ranges::any_of(scheduler.running(), [](const auto& run) {
                             return !run->over && run->drawn.empty();
                           });
+  if (!waited_for) return options.background_share;
   const bool hurries = cache.slabs_waiting_to_be_stored() > kWaitingToBeStoredMax * cache.pool().slabs_total();
-  return options.background_share * (waited_for && !hurries ? kShareWhileWaiting : 1);
+  return options.background_share * (hurries ? 1 : kShareWhileWaiting);
 }
 
 // Its share of the last step, less what it took too much before: what it did not need is not saved up, or others would

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -17,8 +16,6 @@ namespace {
 
 constexpr double kLookEveryS = 0.05;  // of computing: long beside a scheduler's turns
 constexpr double kIdleS = 0.01;       // between two graphs: what threads waited for then is not computing
-
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Seconds that a thread of this process has been ready to run without running; 0 where the kernel does not count.
 double waited_s(int thread) {
@@ -72,14 +69,11 @@ void ComputeThreads::find_workers(Pool& pool, std::uint32_t threads) {
     pool.waits[i].thread = ::gettid();
     for (++entered; entered < threads;) std::this_thread::yield();
   };
-  const auto* const work = std::exchange(loop_work_, &enter);
-  const std::size_t count = std::exchange(loop_count_, threads);
-  const std::size_t next = loop_next_.exchange(0, std::memory_order_relaxed);
+  loop_work_ = &enter;
+  loop_count_ = threads;
+  loop_next_.store(0, std::memory_order_relaxed);
   ggml_cplan plan = loop_plan_;
   run(loop_graph_, plan, pool, threads);
-  loop_work_ = work;
-  loop_count_ = count;
-  loop_next_.store(next, std::memory_order_relaxed);
   std::erase_if(pool.waits, [](const Waits& each) { return each.thread == ::gettid(); });
   for (Waits& each : pool.waits) each.seconds = waited_s(each.thread);
   pool.waits.insert(pool.waits.begin(), Waits());  // the caller's
@@ -101,12 +95,12 @@ void ComputeThreads::run(ggml_cgraph* graph, ggml_cplan& plan, Pool& pool, std::
 void ComputeThreads::compute(ggml_cgraph* graph, ggml_cplan& plan) {
   const int planned = plan.n_threads;
   const std::uint32_t threads = std::min(static_cast<std::uint32_t>(planned), share_.active());
-  const double begun_s = planned > 1 ? now_s() : 0;
+  const double begun_s = planned > 1 ? clock_.now_s() : 0;
   if (planned > 1 && begun_s - ended_s_ > kIdleS) forget_waits();
   run(graph, plan, pool(threads), threads);
   plan.n_threads = planned;
   if (planned == 1) return;
-  ended_s_ = now_s();
+  ended_s_ = clock_.now_s();
   computed_s_ += ended_s_ - begun_s;
   if (computed_s_ >= kLookEveryS) look_at_neighbours();
 }
@@ -119,8 +113,9 @@ void ComputeThreads::look_at_neighbours() {
     waited.push_back(thread == each.thread ? seconds - each.seconds : 0);
     each = {thread, seconds};
   }
-  share_.observe(waited, std::exchange(computed_s_, 0), now_s());
-  forget_waits();
+  const std::uint32_t before = share_.active();
+  share_.observe(waited, std::exchange(computed_s_, 0), ended_s_);
+  if (share_.active() != before) forget_waits();
 }
 
 // Of what passed before, between steps that others' requests asked for, say.
@@ -134,6 +129,7 @@ void ComputeThreads::parallel_for(std::size_t count, const std::function<void(st
     for (std::size_t i = 0; i < count; ++i) work(i);
     return;
   }
+  pool(share_.active());  // making it takes the loop
   loop_work_ = &work;
   loop_count_ = count;
   loop_next_.store(0, std::memory_order_relaxed);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/aligned_buffer.h"
+#include "core/clock.h"
 #include "core/executor.h"
 #include "model/thread_share.h"
 
@@ -26,8 +27,6 @@ class ComputeThreads final : public Executor {
   ~ComputeThreads() override;
 
   std::size_t threads() const override { return threads_; }
-  // Those of them that compute now.
-  std::uint32_t active() const { return share_.active(); }
   void parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) override;
 
   // Plans once, for `threads` of them (0: all); the plan is good for as long as the graph.
@@ -60,6 +59,7 @@ class ComputeThreads final : public Executor {
   void look_at_neighbours();
   void forget_waits();
 
+  const RealClock clock_;
   std::uint32_t threads_;
   std::unique_ptr<Pool> all_, fewer_;  // made when first needed; of fewer threads one pool at a time
   AlignedBuffer scratch_;

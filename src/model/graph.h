@@ -19,6 +19,7 @@
 #include "core/aligned_buffer.h"
 #include "model/architecture.h"
 #include "model/compute_threads.h"
+#include "model/row_unit.h"
 #include "model/weights.h"
 
 namespace shale {
@@ -33,9 +34,6 @@ class Graphs {
  public:
   Graphs(const Hyperparameters& hyper, const Vectors& vectors, std::uint32_t tokens_max, ComputeThreads& threads);
 
-  // Steps are computed in so many rows or a multiple of them: those beyond a step's tokens mean nothing.
-  static constexpr std::uint32_t kRowUnitMax = 16;
-
   // Before a step: what the first segment reads.
   std::span<float> hidden(std::uint32_t tokens) { return {hidden_, std::size_t{tokens} * hyper_.embedding}; }
   std::span<std::int32_t> positions(std::uint32_t tokens) { return {positions_, tokens}; }
@@ -44,8 +42,8 @@ class Graphs {
   // Which of the step's tokens the head segment computes.
   std::span<std::int32_t> rows(std::uint32_t count) { return {rows_, count}; }
 
-  // Segment `layer` of a step of `tokens` tokens, run with the matrices of `set` in units of `unit` rows. The rows stay
-  // valid until the next.
+  // Segment `layer` of a step of `tokens` tokens, run with the matrices of `set` in whole units of `unit` rows, at most
+  // kRowUnitMax: those beyond the tokens mean nothing. The rows stay valid until the next.
   QkvRows run_layer(const MatrixSet& set, std::uint32_t layer, std::uint32_t tokens, std::uint32_t unit);
   // Logits of the chosen rows, [count][vocabulary]; valid until the next call.
   std::span<const float> run_head(const MatrixSet& set, std::uint32_t tokens, std::uint32_t count, std::uint32_t unit);

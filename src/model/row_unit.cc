@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-constexpr std::array<std::uint32_t, 5> kUnits = {1, 2, 4, 8, 16};
+constexpr std::array<std::uint32_t, 5> kUnits = {1, 2, 4, 8, kRowUnitMax};
 constexpr std::array<std::uint32_t, 9> kCounts = {1, 2, 3, 5, 16, 33, 64, 65, 130};  // in units, as far as they go
 constexpr std::uint32_t kRowsMax = 144;
 constexpr std::int64_t kColumnsOfHeadMax = 512;  // of a product with the head, whose kernels are those of all of it

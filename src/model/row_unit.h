@@ -11,7 +11,10 @@
 
 namespace shale {
 
-// Found by trying each kind of matrix of the set with several counts of rows; 0 where no unit up to 16 will do.
+inline constexpr std::uint32_t kRowUnitMax = 16;
+
+// Found by trying each kind of matrix of the set with several counts of rows; 0 where no unit up to kRowUnitMax will
+// do.
 std::uint32_t find_row_unit(const MatrixSet& set, ComputeThreads& threads);
 
 }  // namespace shale

@@ -181,11 +181,9 @@ PrefixTree::~PrefixTree() {
   if (state_) clear();
 }
 
-std::uint32_t PrefixTree::match(std::span<const std::int32_t> tokens, std::string_view salt) const {
-  return state_->find(tokens, salt).tokens;
-}
-std::uint32_t PrefixTree::reproducible(std::span<const std::int32_t> tokens, std::string_view salt) const {
-  return state_->find(tokens, salt).reproducible;
+PrefixTree::Prefix PrefixTree::prefix(std::span<const std::int32_t> tokens, std::string_view salt) const {
+  const State::Match match = state_->find(tokens, salt);
+  return {match.tokens, match.reproducible};
 }
 
 std::uint32_t PrefixTree::in_use(std::span<const std::int32_t> tokens, std::string_view salt) const {

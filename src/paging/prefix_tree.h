@@ -33,8 +33,13 @@ class PrefixTree {
   std::uint32_t adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s = 0,
                       std::string_view salt = {});
   // As `adopt`, without taking or touching anything; and how many of those, from the first, are reproducible.
-  std::uint32_t match(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
-  std::uint32_t reproducible(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
+  struct Prefix {
+    std::uint32_t tokens = 0, reproducible = 0;
+  };
+  Prefix prefix(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
+  std::uint32_t match(std::span<const std::int32_t> tokens, std::string_view salt = {}) const {
+    return prefix(tokens, salt).tokens;
+  }
   // Of the nodes that `adopt` would share, those whose slab somebody holds beside the tree.
   std::uint32_t in_use(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
   // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there, the first `reproducible` of

@@ -5,7 +5,12 @@
 namespace shale {
 namespace {
 
-ApiError cancelled() { return refusal({ErrorCode::kCancelled, "the server is shutting down"}); }
+// What went wrong with an answer under way; nothing where it ended well.
+std::optional<ApiError> error_of(const Response& response) {
+  if (response.error) return failure(*response.error);
+  if (response.stop != StopReason::kCancelled) return std::nullopt;
+  return refusal({ErrorCode::kCancelled, "the server is shutting down"});
+}
 
 }  // namespace
 
@@ -51,10 +56,9 @@ void AnswerSource::remember(const Response& response) {
 }
 
 HttpResponse AnswerSource::whole(const Response& response) {
-  if (response.error || response.stop == StopReason::kCancelled) {
-    const ApiError error = response.error ? failure(*response.error) : cancelled();
-    log(error.status, to_string(response.stop), error.message, &response);
-    return json_response(error);
+  if (const auto error = error_of(response)) {
+    log(error->status, to_string(response.stop), error->message, &response);
+    return json_response(*error);
   }
   log(200, to_string(response.stop), {}, &response);
   remember(response);
@@ -76,10 +80,9 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   if (!part.response) return result;
   result.end = true;
   const Response& response = *part.response;
-  if (response.error || response.stop == StopReason::kCancelled) {
-    const ApiError error = response.error ? failure(*response.error) : cancelled();
-    log(200, to_string(response.stop), error.message, &response);
-    out += event(to_json(error));
+  if (const auto error = error_of(response)) {
+    log(200, to_string(response.stop), error->message, &response);
+    out += event(to_json(*error));
     return result;
   }
   log(200, to_string(response.stop), {}, &response);

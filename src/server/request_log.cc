@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "core/clock.h"
 #include "server/answer_json.h"
 
 namespace shale {
@@ -69,8 +69,8 @@ std::string json_line(const RequestEnd& end, double wall_s) {
 }
 
 void RequestLog::add(const RequestEnd& end) {
-  const double wall_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const std::string line = (form_ == Form::kText ? text_line(end, wall_s) : json_line(end, wall_s)) + '\n';
+  const double now_s = wall_clock_s();
+  const std::string line = (form_ == Form::kText ? text_line(end, now_s) : json_line(end, now_s)) + '\n';
   const std::lock_guard lock(mutex_);
   write_(line);
 }

@@ -34,8 +34,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Engi
   if (!listening->local() && options.api.api_key.empty() && options.api.tenants.empty() && !options.no_auth) {
     return fail(ErrorCode::kInvalidArgument,
                 "others on the network could use a server at {}: give it a key with --api-key or --tenants, or let "
-                "everybody in with "
-                "--no-auth",
+                "everybody in with --no-auth",
                 http.host);
   }
   return std::unique_ptr<Server>(new Server(std::make_unique<State>(options, std::move(listening), engine, clock)));

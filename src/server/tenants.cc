@@ -1,6 +1,7 @@
 #include "server/tenants.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <span>
 #include <utility>
@@ -21,16 +22,12 @@ bool is_name(std::string_view text) {
 std::optional<Sha256Digest> digest_of(std::string_view hex) {
   Sha256Digest digest;
   if (hex.size() != 2 * digest.size()) return std::nullopt;
-  const auto value = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-  };
   for (std::size_t i = 0; i < digest.size(); ++i) {
-    const int high = value(hex[2 * i]), low = value(hex[2 * i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    digest[i] = static_cast<std::byte>(16 * high + low);
+    unsigned byte = 0;
+    const char* begin = hex.data() + 2 * i;
+    const auto [end, error] = std::from_chars(begin, begin + 2, byte, 16);
+    if (error != std::errc() || end != begin + 2) return std::nullopt;
+    digest[i] = static_cast<std::byte>(byte);
   }
   return digest;
 }

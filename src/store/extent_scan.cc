@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "core/clock.h"
 #include "store/extent_io.h"
 
 namespace shale {
@@ -119,7 +119,7 @@ Status remove_scanned(Tier& tier, IndexFolder* folder, const ScannedExtent& exte
   IndexRecord record;
   record.name = extent.name;
   record.bytes = extent.bytes;
-  record.time_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  record.time_s = wall_clock_s();
   record.tag = extent.manifest ? extent.tag() : 0;
   const auto tell = [&](IndexRecord::Type type) -> Status {
     if (!folder || !extent.manifest) return {};

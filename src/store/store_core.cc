@@ -18,12 +18,8 @@ constexpr auto kBusyNap = std::chrono::microseconds(300);          // while some
 constexpr auto kIdleNap = std::chrono::milliseconds(100);
 constexpr auto kKeeperNap = std::chrono::milliseconds(20);
 
-double system_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 StoreOptions with_clock(StoreOptions options) {
-  if (!options.wall_clock) options.wall_clock = system_time;
+  if (!options.wall_clock) options.wall_clock = wall_clock_s;
   return options;
 }
 

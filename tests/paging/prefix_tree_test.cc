@@ -110,13 +110,13 @@ TEST_F(PrefixTreeTest, KnowsWhatIsReproducible) {
   ASSERT_TRUE(quick.append(24));
   ASSERT_TRUE(tree_.insert(tokens(0, 24), quick, 11));
   EXPECT_EQ(tree_.match(tokens(0, 24)), 24);
-  EXPECT_EQ(tree_.reproducible(tokens(0, 24)), 11);
-  EXPECT_EQ(tree_.reproducible(tokens(0, 9)), 9);
+  EXPECT_EQ(tree_.prefix(tokens(0, 24)).reproducible, 11);
+  EXPECT_EQ(tree_.prefix(tokens(0, 9)).reproducible, 9);
   EXPECT_EQ(tree_.adopt(tokens(0, 11), exact), 11);
   ASSERT_TRUE(exact.append(9));
   ASSERT_TRUE(tree_.insert(tokens(0, 20), exact, 20));
   check();
-  EXPECT_EQ(tree_.reproducible(tokens(0, 24)), 16) << "of its last node only a part was computed again";
+  EXPECT_EQ(tree_.prefix(tokens(0, 24)).reproducible, 16) << "of its last node only a part was computed again";
   EXPECT_EQ(tree_.match(tokens(0, 24)), 24);
   quick.clear();
   exact.clear();
