@@ -8,8 +8,10 @@
 #include "cli/command.h"
 #include "cli/configuration.h"
 #include "cli/interrupt.h"
+#include "cli/model_registry.h"
 #include "cli/serve_load.h"
 #include "cli/serving.h"
+#include "store/store_tiers.h"
 
 namespace shale {
 namespace {
@@ -28,17 +30,56 @@ constexpr char kExamples[] =
     "\n"
     "  stored    with nothing cached yet, while what is computed is stored\n"
     "  pool      from the block pool\n"
-    "  tiers     from the tiers, the block pool being empty\n"
+    "  memory    from a tier, the block pool being empty; so disk and remote\n"
     "  beside    the same, beside other requests, of which some do not demand exact KV\n"
     "  cut       with nothing cached, in chunks of some other length\n"
-    "  turn      as the second turn of a chat whose first answer did not demand exact KV\n"
+    "  turn      as the second turn of a chat: once its first answer demanded exact KV, once it did not\n"
     "  thread    with nothing cached, on one thread, where the same weights run there\n"
     "\n"
     "Examples:\n"
     "  shale bench exact --contexts nq_multidoc20.jsonl,squality.jsonl --contexts-max 20";
 
-constexpr std::array kWays = {"stored", "pool", "tiers", "beside", "cut", "turn", "thread"};
-enum Way : std::size_t { kStored, kPool, kTiers, kBeside, kCut, kTurn, kThread };
+constexpr std::array kWays = {"stored", "pool", "memory", "disk", "remote", "beside", "cut", "turn", "thread"};
+enum Way : std::size_t { kStored, kPool, kMemory, kDisk, kRemote, kBeside, kCut, kTurn, kThread };
+
+constexpr std::uint64_t kPoolBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kTierBytes = std::uint64_t{2} << 30;
+
+// An engine with one tier below its pool, over a model that others use, too.
+class Stack {
+ public:
+  static Result<std::unique_ptr<Stack>> open(Model& model, const Tokenizer& tokenizer, const TierSpec& spec) {
+    std::unique_ptr<Stack> stack(new Stack);
+    SHALE_ASSIGN(stack->pool_, PagePool::create(model.page_shape(), kPoolBytes));
+    SHALE_ASSIGN(auto tiers, open_store_tiers(std::vector{spec}, stack->clock_));
+    // Nothing is compressed, and so nothing may be.
+    CacheOptions options;
+    options.planner = "lru";
+    options.load_always = true;
+    options.quick_answers = model.has_quick();
+    options.model = model.info().traits();
+    SHALE_ASSIGN(stack->cache_, Cache::open(std::move(options), {model.fingerprint(), spec.name}, *stack->pool_,
+                                            std::move(tiers), nullptr, stack->clock_));
+    stack->engine_ = std::make_unique<Engine>(EngineOptions(), model, tokenizer, *stack->cache_, stack->clock_);
+    return stack;
+  }
+
+  Engine& engine() { return *engine_; }
+  const Clock& clock() const { return clock_; }
+
+  void empty_pool() {
+    cache_->drain(engine_->model().executor());
+    static_cast<void>(cache_->make_room(pool_->slabs_total()));
+  }
+
+ private:
+  Stack() = default;
+
+  RealClock clock_;
+  std::unique_ptr<PagePool> pool_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<Engine> engine_;
+};
 
 struct Prompt {
   std::vector<Token> context, question;
@@ -51,32 +92,56 @@ struct Tally {
 
 class Bench {
  public:
-  Bench(const BenchExactOptions& options, Serving& serving, Serving& one_thread)
-      : options_(options), serving_(serving), one_thread_(one_thread) {}
+  static Result<std::unique_ptr<Bench>> open(const BenchExactOptions& options, const std::filesystem::path& scratch) {
+    std::unique_ptr<Bench> bench(new Bench(options));
+    SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
+    SHALE_ASSIGN(bench->tokenizer_, Tokenizer::load(path));
+    SHALE_ASSIGN(bench->model_, open_model(options.model));
+    ModelChoice alone = options.model;
+    alone.threads = 1;
+    SHALE_ASSIGN(bench->model_of_one_thread_, open_model(alone));
+    const auto open = [&](Model& model, const char* scheme, const char* name) -> Status {
+      const TierSpec spec{.scheme = scheme, .name = name, .capacity_bytes = kTierBytes, .place = scratch / name};
+      SHALE_ASSIGN(bench->stacks_.emplace_back(), Stack::open(model, *bench->tokenizer_, spec));
+      return {};
+    };
+    SHALE_TRY(open(*bench->model_, "memory", kWays[kMemory]));
+    SHALE_TRY(open(*bench->model_, "file", kWays[kDisk]));
+    SHALE_TRY(open(*bench->model_, "dir", kWays[kRemote]));
+    SHALE_TRY(open(*bench->model_of_one_thread_, "memory", kWays[kThread]));
+    return bench;
+  }
 
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const ModelInfo& info() const { return model_->info(); }
   const std::array<Tally, kWays.size()>& tallies() const { return tallies_; }
 
   Status ask_all(std::span<const Prompt> prompts, std::size_t which) {
     const Prompt& prompt = prompts[which];
-    Engine& engine = serving_.engine();
+    Engine& engine = stacks_[0]->engine();
     SHALE_ASSIGN(const Response cold, run(engine, cold_request(prompt)));
-    SHALE_TRY(compare(kStored, engine, request(prompt), cold));
-    SHALE_TRY(compare(kPool, engine, request(prompt), cold));
-    empty_pool();
-    SHALE_TRY(compare(kTiers, engine, request(prompt), cold));
-    empty_pool();
+    for (const Way way : {kMemory, kDisk, kRemote}) {
+      Stack& stack = *stacks_[way - kMemory];
+      SHALE_TRY(compare(kStored, stack.engine(), request(prompt), cold));
+      if (way == kMemory) SHALE_TRY(compare(kPool, stack.engine(), request(prompt), cold));
+      stack.empty_pool();
+      SHALE_TRY(compare(way, stack.engine(), request(prompt), cold));
+      stack.empty_pool();
+    }
     SHALE_TRY(beside(prompts, which, cold));
     EngineOptions cut = engine.options();
     cut.chunk_tokens = 16 + static_cast<std::uint32_t>(random_() % 300);
-    Engine other(cut, serving_.model(), serving_.tokenizer(), serving_.cache(), serving_.clock());
+    Engine other(cut, *model_, *tokenizer_, engine.cache(), stacks_[0]->clock());
     SHALE_TRY(compare(kCut, other, cold_request(prompt), cold));
-    SHALE_TRY(turn(prompt));
+    for (const bool exact : {true, false}) SHALE_TRY(turn(prompt, exact));
     // What was measured as fastest on one thread may be other weights, and other weights give other answers.
-    if (weights_of(one_thread_) != weights_of(serving_)) return {};
-    return compare(kThread, one_thread_.engine(), cold_request(prompt), cold);
+    if (weights_of(*model_) != weights_of(*model_of_one_thread_)) return {};
+    return compare(kThread, stacks_.back()->engine(), cold_request(prompt), cold);
   }
 
  private:
+  explicit Bench(const BenchExactOptions& options) : options_(options) {}
+
   Request request(const Prompt& prompt) const {
     Request request;
     request.segments.push_back({prompt.context, true, "context"});
@@ -93,10 +158,10 @@ class Bench {
     return cold;
   }
 
-  // "bf16-packed" of "bf16-packed (measured 5.1x q4_1 when first loaded)".
-  static std::string_view weights_of(Serving& serving) {
-    const std::string_view name = serving.model().info().prefill_weights;
-    return name.substr(0, name.find(' '));
+  // "bf16-packed" of "bf16-packed (measured 5.1x q4_1 when first loaded)", of prompts and of answers.
+  static std::pair<std::string_view, std::string_view> weights_of(const Model& model) {
+    const auto type = [](std::string_view name) { return name.substr(0, name.find(' ')); };
+    return {type(model.info().prefill_weights), type(model.info().decode_weights)};
   }
 
   static Result<Response> run(Engine& engine, Request request) {
@@ -119,13 +184,8 @@ class Bench {
     return {};
   }
 
-  void empty_pool() {
-    serving_.cache().drain(serving_.model().executor());
-    static_cast<void>(serving_.cache().make_room(serving_.pool().slabs_total()));
-  }
-
   Status beside(std::span<const Prompt> prompts, std::size_t which, const Response& wanted) {
-    Engine& engine = serving_.engine();
+    Engine& engine = stacks_[0]->engine();
     std::optional<RequestId> ours;
     for (std::uint32_t i = 0; i <= options_.beside; ++i) {
       Request each = request(prompts[(which + i) % prompts.size()]);
@@ -143,20 +203,25 @@ class Bench {
   }
 
   // The second turn of a chat: cold, and over what the first turn left.
-  Status turn(const Prompt& prompt) {
+  Status turn(const Prompt& prompt, bool exact) {
+    Engine& engine = stacks_[0]->engine();
     Request first = request(prompt);
-    first.demand.exact = false;
+    first.demand.exact = exact;
     first.store_answer = true;
-    SHALE_ASSIGN(const Response said, run(serving_.engine(), std::move(first)));
+    SHALE_ASSIGN(const Response said, run(engine, std::move(first)));
     Prompt second = prompt;
     second.context.insert(second.context.end(), prompt.question.begin(), prompt.question.end());
     second.context.insert(second.context.end(), said.tokens.begin(), said.tokens.end());
-    SHALE_ASSIGN(const Response cold, run(serving_.engine(), cold_request(second)));
-    return compare(kTurn, serving_.engine(), request(second), cold);
+    SHALE_ASSIGN(const Response cold, run(engine, cold_request(second)));
+    SHALE_TRY(compare(kTurn, engine, request(second), cold));
+    stacks_[0]->empty_pool();
+    return {};
   }
 
   const BenchExactOptions& options_;
-  Serving &serving_, &one_thread_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Model> model_, model_of_one_thread_;
+  std::vector<std::unique_ptr<Stack>> stacks_;  // of each tier; and of one thread
   std::array<Tally, kWays.size()> tallies_ = {};
   std::mt19937 random_{1};
 };
@@ -175,35 +240,24 @@ Result<std::vector<Prompt>> read_prompts(const BenchExactOptions& options, const
 
 Status run(const BenchExactOptions& options) {
   SHALE_ASSIGN(const ScratchFolder scratch, ScratchFolder::create(user_folder("XDG_CACHE_HOME", ".cache")));
-  ServingOptions serving_options;
-  serving_options.model = options.model;
-  serving_options.tiers.cache_dir = scratch.path();
-  serving_options.cache.load_always = true;
-  serving_options.cache.planner = "lru";  // nothing is compressed, and so nothing may be
-  SHALE_ASSIGN(const auto serving, Serving::open(serving_options, options.output));
-  serving_options.model.threads = 1;  // of the weights that are measured as fastest there
-  serving_options.store = false;
-  SHALE_ASSIGN(const auto one_thread, Serving::open(serving_options, options.output));
-  SHALE_ASSIGN(const auto prompts, read_prompts(options, serving->tokenizer()));
-  Bench bench(options, *serving, *one_thread);
+  SHALE_ASSIGN(const auto bench, Bench::open(options, scratch.path()));
+  SHALE_ASSIGN(const auto prompts, read_prompts(options, bench->tokenizer()));
   Progress progress(options.output, "answering");
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    SHALE_TRY(bench.ask_all(prompts, i));
+    SHALE_TRY(bench->ask_all(prompts, i));
     progress(i + 1, prompts.size());
   }
   std::size_t different = 0;
   for (std::size_t way = 0; way < kWays.size(); ++way) {
-    const Tally& tally = bench.tallies()[way];
+    const Tally& tally = bench->tallies()[way];
     different += tally.different;
     if (options.output.json) {
       print_json({{"way", kWays[way]},
                   {"answers", tally.answers},
                   {"different", tally.different},
                   {"cached_tokens", tally.cached_tokens},
-                  {"model", serving->model().info().name},
-                  {"weights",
-                   {{"prefill", serving->model().info().prefill_weights},
-                    {"decode", serving->model().info().decode_weights}}}});
+                  {"model", bench->info().name},
+                  {"weights", {{"prefill", bench->info().prefill_weights}, {"decode", bench->info().decode_weights}}}});
     } else {
       fmt::print("{:<8} {:>5} answers, {:>4} different; {:>9} tokens cached\n", kWays[way], tally.answers,
                  tally.different, tally.cached_tokens);

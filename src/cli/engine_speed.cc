@@ -68,6 +68,7 @@ Result<std::vector<Sequence>> EngineSpeed::forks(const SpeedTest& test) {
 }
 
 Status EngineSpeed::decode(std::vector<Sequence>& sequences, const SpeedTest& test) {
+  using enum StepSequence::Role;
   std::vector<StepSequence> batch(sequences.size());
   for (std::uint32_t i = 0; i < test.tokens; ++i) {
     SHALE_TRY(check_interrupt());
@@ -75,7 +76,7 @@ Status EngineSpeed::decode(std::vector<Sequence>& sequences, const SpeedTest& te
       SHALE_TRY(sequences[s].append(1));
       batch[s] = {.sequence = &sequences[s],
                   .tokens = std::span(tokens_).subspan((s + i) % kChunkTokens, 1),
-                  .quick = test.kind != SpeedTest::Kind::kExact};
+                  .role = test.kind == SpeedTest::Kind::kExact ? kAnswer : kEither};
     }
     SHALE_TRY(model_->step(batch));
   }

@@ -13,6 +13,13 @@ constexpr std::uint32_t kTogetherMax = 64;
 
 }  // namespace
 
+StepSequence::Role BatchPart::role() const {
+  using enum StepSequence::Role;
+  if (length < run->prompt.size()) return kPrompt;
+  if (run->request.demand.exact) return kAnswer;
+  return prefills() ? kPrompt : kEither;
+}
+
 std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts) {
   std::vector<StepSequence> sequences;
   for (const BatchPart& part : parts) {
@@ -20,7 +27,7 @@ std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts) {
                          .tokens = part.stretch.tokens,
                          .logits_all = false,
                          .logits_none = !part.stretch.draws,
-                         .quick = !part.prefills() && !part.run->request.demand.exact,
+                         .role = part.role(),
                          .capture = part.capture,
                          .live = part.run->budget ? part.run->budget->capture() : nullptr});
   }

@@ -25,6 +25,7 @@ struct BatchPart {
   Capture* capture = nullptr;  // what is stored of the prompt is watched
 
   bool prefills() const { return length < run->known(); }
+  StepSequence::Role role() const;
   std::uint32_t prompt_tokens() const { return prefills() ? static_cast<std::uint32_t>(stretch.tokens.size()) : 0; }
 };
 

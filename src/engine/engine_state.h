@@ -36,6 +36,7 @@ struct Engine::State {
   // A step of a run alone whose prefix is still being loaded, parked in front of a layer that has not come (model.h).
   std::optional<BatchPart> parked = {};
   std::vector<std::unique_ptr<SpilledSequence>> let_go = {};  // of cancelled runs, until they are written
+  std::vector<float> both = {};                               // logits of a step of two parts (compute_apart)
   double step_s = 0;                                          // that the last forward step took
   double stepped_s = 0;                                       // when it ended
   double background_s = 0;                                    // that background work may take now
@@ -69,6 +70,8 @@ struct Engine::State {
   bool step_ahead_of_loading();
   bool reserve(Run& run, std::uint32_t tokens);
   bool run_batch(std::vector<BatchPart> parts);
+  Result<std::span<const float>> compute(std::span<const BatchPart> parts);
+  Result<std::span<const float>> compute_apart(std::span<BatchPart> parts);
   void finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds);
   void computed(Run& run, std::uint32_t count, double seconds);
   void draw(Run& run, std::span<const float> logits);

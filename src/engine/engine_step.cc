@@ -58,21 +58,40 @@ bool Engine::State::step() {
   return !parts.empty() && run_batch(std::move(parts));
 }
 
-bool Engine::State::run_batch(std::vector<BatchPart> parts) {
+Result<std::span<const float>> Engine::State::compute(std::span<const BatchPart> parts) {
   const std::vector<StepSequence> sequences = step_sequences(parts);
   if (model.quick(sequences)) {
     for (const BatchPart& part : parts) part.run->reproducible = std::min(part.run->reproducible, part.length);
   }
+  return model.step(sequences);
+}
+
+// Where exact answers have weights of their own, prompts beside them take a step of their own. Reorders the parts;
+// logits are in their order.
+Result<std::span<const float>> Engine::State::compute_apart(std::span<BatchPart> parts) {
+  using enum StepSequence::Role;
+  const auto is_answer = [](const BatchPart& part) { return part.role() == kAnswer; };
+  if (!model.answers_apart() || std::ranges::none_of(parts, is_answer)) return compute(parts);
+  const auto prompts = std::ranges::stable_partition(parts, [](const auto& part) { return part.role() != kPrompt; });
+  if (prompts.empty()) return compute(parts);
+  SHALE_ASSIGN(const auto of_answers, compute(parts.first(parts.size() - prompts.size())));
+  both.assign(of_answers.begin(), of_answers.end());
+  SHALE_ASSIGN(const auto of_prompts, compute(prompts));
+  both.insert(both.end(), of_prompts.begin(), of_prompts.end());
+  return both;
+}
+
+bool Engine::State::run_batch(std::vector<BatchPart> parts) {
   const double start_s = clock.now_s();
-  const auto logits = model.step(sequences);
+  const auto rows = compute_apart(parts);
   stepped_s = clock.now_s();
   step_s = stepped_s - start_s;
   ++stats.steps;
-  if (!logits) {
-    for (const BatchPart& part : parts) finish(*part.run, StopReason::kError, logits.error());
+  if (!rows) {
+    for (const BatchPart& part : parts) finish(*part.run, StopReason::kError, rows.error());
     return true;
   }
-  finish_step(parts, *logits, batches.took(parts, step_s));
+  finish_step(parts, *rows, batches.took(parts, step_s));
   return true;
 }
 

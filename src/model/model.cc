@@ -50,6 +50,10 @@ std::vector<std::uint32_t> windows_of(const Hyperparameters& hyper) {
   return windows;
 }
 
+bool has_role(std::span<const StepSequence> batch, StepSequence::Role role) {
+  return std::ranges::find(batch, role, &StepSequence::role) != batch.end();
+}
+
 class GgufModel final : public Model {
  public:
   GgufModel(std::unique_ptr<GgufFile> file, Hyperparameters hyper, FileTensors tensors, const ModelOptions& options,
@@ -84,11 +88,13 @@ class GgufModel final : public Model {
   PageShape page_shape() const override {
     return {hyper_.layer_count(), hyper_.kv_heads, hyper_.head_dim, options_.page_tokens, options_.page_element};
   }
+  bool answers_apart() const override { return weights_.answers_apart(); }
   bool quick(std::span<const StepSequence> batch) const override {
+    if (weights_.answers_apart() && has_role(batch, StepSequence::Role::kAnswer)) return true;
     std::size_t tokens = 0;
     for (const StepSequence& part : batch) tokens += part.tokens.size();
     return weights_.faster_in_decode(static_cast<std::uint32_t>(tokens)) &&
-           std::ranges::all_of(batch, &StepSequence::quick);
+           !has_role(batch, StepSequence::Role::kAnswer) && !has_role(batch, StepSequence::Role::kPrompt);
   }
   bool has_quick() const override { return weights_.has_quick(); }
   Hash128 fingerprint() const override { return fingerprint_; }
@@ -132,6 +138,9 @@ class GgufModel final : public Model {
 };
 
 Result<std::uint32_t> GgufModel::check_batch(std::span<const StepSequence> batch) const {
+  if (answers_apart() && has_role(batch, StepSequence::Role::kPrompt) && has_role(batch, StepSequence::Role::kAnswer)) {
+    return fail(ErrorCode::kInvalidArgument, "a step of prompts and of answers that have weights of their own");
+  }
   std::size_t total = 0;
   for (const StepSequence& part : batch) {
     if (!part.sequence || part.tokens.empty() || part.tokens.size() > part.sequence->length()) {
@@ -272,9 +281,11 @@ Result<std::optional<std::span<const float>>> GgufModel::begin(std::span<const S
     log_sums_.resize(std::size_t{options_.batch_tokens_max} * hyper_.query_heads);
   }
   const bool quickly = quick(batch);
+  const bool any_rows = quickly && !has_role(batch, StepSequence::Role::kAnswer);
+  const std::uint32_t row_unit = quickly ? weights_.decode_row_unit() : weights_.row_unit();
   step_.emplace(Step{.batch = {batch.begin(), batch.end()},
                      .matrices = quickly ? &weights_.decode() : &weights_.prefill(),
-                     .row_unit = quickly ? 1 : std::max(1u, weights_.row_unit()),
+                     .row_unit = any_rows ? 1 : std::max(1u, row_unit),
                      .tokens = tokens,
                      .wanted = wanted});
   return resume(hooks);

@@ -60,16 +60,21 @@ struct ModelInfo {
 // One sequence's share of a forward step: `tokens` are appended to `sequence` (room for them already made with
 // Sequence::append) and attend to everything before them.
 //
-// What a token comes out as, its keys, values and logits, is *reproducible*: bit for bit the same whatever is computed
-// beside it, however its prompt is cut into steps, and on however many threads, as long as all before it is. Prompts
-// run in the weights that are fastest for many tokens; few tokens at a time may be faster in others (`quick`), and are
-// not reproducible then.
+// What a token comes out as, its keys, values and logits, depends on the tokens before it and on the role of each, bit
+// for bit: not on what is computed beside it, how all of it is cut into steps, nor on how many threads. Prompts run in
+// the weights that are fastest for many tokens, answers in those that are fastest for one; where these differ, what the
+// rest calls *reproducible* is what computing all of it as a prompt gives.
 struct StepSequence {
+  enum class Role {
+    kPrompt,
+    kAnswer,
+    kEither,  // of an answer of which nobody demands to be reproducible: as is faster beside what else is in the step
+  };
   Sequence* sequence = nullptr;
   std::span<const Token> tokens;
-  bool logits_all = false;      // logits for every token, else for the last only
-  bool logits_none = false;     // prefill chunks before the last
-  bool quick = false;           // need not be reproducible: tokens of an answer
+  bool logits_all = false;   // logits for every token, else for the last only
+  bool logits_none = false;  // prefill chunks before the last
+  Role role = Role::kPrompt;
   Capture* capture = nullptr;   // what scorers need of this step is left there (model/capture.h)
   LiveCapture* live = nullptr;  // the same for scorers of a sequence that goes on (model/live_capture.h)
 };
@@ -94,8 +99,11 @@ class Model {
   virtual const ModelInfo& info() const = 0;
   // Of the pages that the options ask for.
   virtual PageShape page_shape() const = 0;
-  // Whether a step of this batch is computed in the quicker way of few tokens, other weights or rows of their own: when
-  // all of it may be.
+  // Whether answers that must be the same every time run in other weights than prompts. A step then has tokens of one
+  // of these roles, and of kEither: `step` and `begin` refuse both.
+  virtual bool answers_apart() const = 0;
+  // Whether a step of this batch is computed in the quicker way of few tokens, other weights or rows of their own,
+  // which is not a prompt's.
   virtual bool quick(std::span<const StepSequence> batch) const = 0;
   // Whether there is such a way.
   virtual bool has_quick() const = 0;

@@ -76,6 +76,8 @@ Result<RunningWeights> RunningWeights::create(const FileTensors& file, const Has
                                               const ModelOptions& options, ComputeThreads& threads) {
   SHALE_ASSIGN(RunningWeights weights, choose(file, content, options, threads));
   weights.row_unit_ = find_row_unit(*weights.prefill_, threads);
+  weights.decode_row_unit_ =
+      weights.decode_ == weights.prefill_ ? weights.row_unit_ : find_row_unit(*weights.decode_, threads);
   weights.arithmetic_ += fmt::format(" in {}", weights.row_unit_);
   return weights;
 }

@@ -5,9 +5,9 @@
 // layers' matrices are converted to each candidate and timed. Candidates are the file's own types and types that keep
 // what the file had to within their rounding: BF16 (by ggml, or packed for oneDNN), and Q8_0 where the file is
 // quantized. Where one type wins prefill
-// and another decode, and memory allows, both copies are kept: a step of a few tokens that need not be reproducible
-// takes the one that was faster for so many, every other the one for prefill. What was measured is remembered where
-// options name a folder for it (weight_record.h).
+// and another decode, and memory allows, both copies are kept: answers that must be the same every time take the one
+// for decode, however many tokens a step has, others the one that was faster for so many, prompts the one for prefill.
+// What was measured is remembered where options name a folder for it (weight_record.h).
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,10 @@ class RunningWeights {
 
   const MatrixSet& prefill() const { return *prefill_; }
   const MatrixSet& decode() const { return *decode_; }
-  // Rows of `prefill` come out alike in units of so many (row_unit.h); 0 where they do not.
+  // Rows of `prefill` and `decode` come out alike in units of so many (row_unit.h); 0 where they do not.
   std::uint32_t row_unit() const { return row_unit_; }
+  std::uint32_t decode_row_unit() const { return decode_row_unit_; }
+  bool answers_apart() const { return decode_ != prefill_ && decode_row_unit_ > 0; }
   // Whether so many tokens are computed faster by `decode`, in rows of their own.
   bool faster_in_decode(std::uint32_t tokens) const { return tokens < std::max(prefill_from_, row_unit_); }
   bool has_quick() const { return decode_ != prefill_ || row_unit_ > 1; }
@@ -48,7 +50,7 @@ class RunningWeights {
                                        ComputeThreads& threads);
 
   std::shared_ptr<const MatrixSet> prefill_, decode_;  // may be the same
-  std::uint32_t row_unit_ = 1;
+  std::uint32_t row_unit_ = 1, decode_row_unit_ = 1;
   std::uint32_t prefill_from_ = 0;  // steps of this many tokens and more run `prefill_`
   std::string prefill_name_, decode_name_, arithmetic_;
 };

@@ -15,6 +15,9 @@ namespace {
 
 using testing::ModelRunner;
 using testing::random_tokens;
+using Role = StepSequence::Role;
+
+constexpr std::uint32_t kAnswersTogether = 8;  // that run in weights of their own where they need not
 
 struct Case {
   const char* model;  // tiny of an architecture, or a real one's name
@@ -40,20 +43,22 @@ class ReproducibleTest : public ::testing::TestWithParam<Case> {
     }
   }
 
-  // Everything runs in the one type.
-  std::unique_ptr<ModelRunner> runner(std::uint32_t threads) {
+  // Everything runs in the one type; or prompts do in BF16 and answers in it, which is then the other of both.
+  std::unique_ptr<ModelRunner> runner(std::uint32_t threads, bool apart = false) {
     ModelOptions options{.choices_folder = folder_.path() / "choices", .threads = threads};
     if (!checkpoint_) {
       const ModelOptions plain{.weights = WeightChoice::kFile, .threads = threads};
       checkpoint_ = Model::load(path_, plain).value()->info().checkpoint;
     }
-    const WeightRecord::Winner winner{GetParam().type, 2};
-    WeightRecordFile(options.choices_folder, *checkpoint_, threads).write({winner, winner, 0});
+    const RunType type = GetParam().type;
+    const RunType of_prompts = !apart ? type : type == RunType::kBf16 ? RunType::kBf16Packed : RunType::kBf16;
+    WeightRecordFile(options.choices_folder, *checkpoint_, threads)
+        .write({{of_prompts, 2}, {type, 2}, apart ? kAnswersTogether : 0});
     auto made = std::make_unique<ModelRunner>(path_, options);
-    EXPECT_TRUE(made->model().info().reproducible);
-    EXPECT_TRUE(made->model().info().prefill_weights.starts_with(
-        GetParam().type == RunType::kFile ? "" : to_string(GetParam().type)))
-        << made->model().info().prefill_weights;
+    const ModelInfo& info = made->model().info();
+    EXPECT_TRUE(info.reproducible);
+    EXPECT_EQ(made->model().answers_apart(), apart);
+    EXPECT_TRUE(info.decode_weights.starts_with(type == RunType::kFile ? "" : to_string(type))) << info.decode_weights;
     return made;
   }
 
@@ -80,7 +85,7 @@ class ReproducibleTest : public ::testing::TestWithParam<Case> {
 
   // Steps of at most so many tokens at random, beside as many steps of others as `beside`.
   Outcome run(ModelRunner& runner, std::span<const Token> tokens, std::uint32_t chunk_max, std::uint32_t beside,
-              std::uint32_t seed, bool forgets = false) {
+              std::uint32_t seed, bool forgets = false, Role role = Role::kPrompt) {
     std::mt19937 random(seed);
     Sequence sequence = runner.sequence();
     std::vector<Sequence> others;
@@ -99,9 +104,12 @@ class ReproducibleTest : public ::testing::TestWithParam<Case> {
         other.append(static_cast<std::uint32_t>(theirs.back().size())).value();
       }
       std::vector<StepSequence> batch;
-      for (std::size_t i = 0; i < others.size(); ++i) batch.push_back({.sequence = &others[i], .tokens = theirs[i]});
+      for (std::size_t i = 0; i < others.size(); ++i) {
+        batch.push_back({.sequence = &others[i], .tokens = theirs[i], .role = i % 2 == 0 ? role : Role::kEither});
+      }
       const std::size_t row = random() % (batch.size() + 1);
-      batch.insert(batch.begin() + static_cast<std::ptrdiff_t>(row), {.sequence = &sequence, .tokens = part});
+      batch.insert(batch.begin() + static_cast<std::ptrdiff_t>(row),
+                   {.sequence = &sequence, .tokens = part, .role = role});
       const auto logits = runner.model().step(batch).value();
       if (forgets) forget_unseen(sequence, runner.model().info());
       if (done == tokens.size()) {
@@ -142,6 +150,30 @@ TEST_P(ReproducibleTest, HoweverItIsCutAndWhateverIsBesideIt) {
       EXPECT_TRUE(run(*model, tokens, 1, 0, 5) == whole) << threads;
       EXPECT_TRUE(run(*model, tokens, 100, 1, 6, true).logits == whole.logits) << threads;
     }
+  }
+}
+
+TEST_P(ReproducibleTest, AnswersInWeightsOfTheirOwn) {
+  const std::size_t count = folder_.path() / "tiny.gguf" == path_ ? 400 : 24;
+  Outcome whole;
+  for (const std::uint32_t threads : {1u, 2u}) {
+    const auto model = runner(threads, true);
+    const auto tokens = random_tokens(count, model->model().info().vocabulary, 7);
+    const auto answer = [&](std::uint32_t chunk_max, std::uint32_t beside, std::uint32_t seed) {
+      return run(*model, tokens, chunk_max, beside, seed, false, Role::kAnswer);
+    };
+    if (threads == 1) whole = answer(1, 0, 1);
+    EXPECT_TRUE(answer(1, 3, 2) == whole) << threads;
+    EXPECT_TRUE(answer(50, 0, 3) == whole) << threads;
+    EXPECT_TRUE(answer(60, 2, 4) == whole) << threads;
+    EXPECT_FALSE(run(*model, tokens, 60, 2, 4) == whole) << "as a prompt";
+
+    Sequence prompt = model->sequence(), other = model->sequence();
+    prompt.append(1).value();
+    other.append(1).value();
+    const StepSequence both[] = {{.sequence = &prompt, .tokens = std::span(tokens).first(1)},
+                                 {.sequence = &other, .tokens = std::span(tokens).first(1), .role = Role::kAnswer}};
+    EXPECT_EQ(model->model().step(both).error().code, ErrorCode::kInvalidArgument);
   }
 }
 
