@@ -60,7 +60,12 @@ bool BlockManager::may_load(const Run& run, std::span<const std::unique_ptr<Run>
   for (const auto& each : running) {
     if (!each->over && each->fetching()) loading += blocks_to_begin(*each);
   }
-  return loading == 0 || 2 * (loading + blocks_to_begin(run)) <= cache_.pool().slabs_total();
+  if (loading == 0) return true;
+  const std::uint32_t block = cache_.pool().shape().page_tokens;
+  const bool uses_pool = run.request.use_cache && !run.request.demand.named();
+  const std::uint32_t pooled = uses_pool ? cache_.pool_prefix(run.prompt, run.request.demand.salt) / block : 0;
+  const std::uint32_t whole = blocks_to_begin(run), missing = whole - std::min(whole, pooled);
+  return 4 * missing <= whole || 2 * (loading + missing) <= cache_.pool().slabs_total();
 }
 
 // Into free blocks; into single pages where no block is whole.

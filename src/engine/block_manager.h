@@ -29,7 +29,8 @@ class BlockManager {
   // Whether a run that holds nothing yet could begin beside `running`, each of which is sure of its prompt's blocks.
   // What it would share with them counts once. `margin`: blocks more.
   bool fits(const Run& run, std::span<const std::unique_ptr<Run>> running, std::uint32_t margin) const;
-  // Whether its loading would keep what is being loaded within half of the pool, so that loads leave room to compute.
+  // Whether its loading would keep what is being loaded within half of the pool, so that loads leave room to compute;
+  // or the pool has three quarters of its prompt.
   bool may_load(const Run& run, std::span<const std::unique_ptr<Run>> running) const;
 
   // Appends room for `tokens` to the run's sequence; where the pool is full, evicts from the prefix cache, then gives

@@ -151,6 +151,23 @@ TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {
   EXPECT_EQ(engine_->waiting(), 2u);
 }
 
+TEST_F(LoadingTest, WhoFindsItsPrefixInThePoolGoesPastLoads) {
+  open_over_tier(60);
+  for (std::uint32_t document = 1; document <= 2; ++document) static_cast<void>(stored_answer(document));
+  ASSERT_FALSE(engine_->run(ask(3, 200, 1)).error);
+  tier_->set_silent(true);
+  for (std::uint32_t document = 1; document <= 2; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+  const RequestId pooled = engine_->submit(ask(3, 200, 2)).value();
+  std::vector<Response> finished;
+  for (int turn = 0; turn < 100 && finished.empty(); ++turn) {
+    engine_->run_once();
+    finished = engine_->finished();
+  }
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].id, pooled);
+  EXPECT_EQ(engine_->loading(), 2u);
+}
+
 // Over a tier that takes almost as long as computing, which is guessed to be 200 tokens a second.
 class MeetingLoadTest : public LoadingTest {
  protected:
