@@ -103,6 +103,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   store_options.frequency_half_life_s = options.frequency_half_life_s;
   store_options.threads = 0;
   store_options.events_max = 0;
+  store_options.wall_clock = options.wall_clock;
   store_options.scorers = options.scorers;
   store_options.model = options.model;
   store_options.tables = options.tables;

@@ -88,14 +88,14 @@ Result<std::unique_ptr<Catalogue>> Catalogue::open(const std::filesystem::path& 
                                                    WallClock wall_clock) {
   SHALE_ASSIGN(OpenedCatalogue opened, open_catalogue(path));
   auto state = std::make_unique<State>(std::move(opened.database), fmt::format("catalogue {}", path.string()), model,
-                                       wall_clock);
+                                       std::move(wall_clock));
   state->warning = std::move(opened.warning);
   return begin(std::move(state));
 }
 
 Result<std::unique_ptr<Catalogue>> Catalogue::open_in_memory(const Hash128& model, WallClock wall_clock) {
   SHALE_ASSIGN(SqlDatabase database, open_catalogue_in_memory());
-  return begin(std::make_unique<State>(std::move(database), "catalogue in memory", model, wall_clock));
+  return begin(std::make_unique<State>(std::move(database), "catalogue in memory", model, std::move(wall_clock)));
 }
 
 Result<std::unique_ptr<Catalogue>> Catalogue::begin(std::unique_ptr<State> state) {

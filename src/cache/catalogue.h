@@ -74,7 +74,7 @@ class Catalogue {
   static constexpr std::size_t kQuestionsMax = 32;        // newest, per entry
   static constexpr std::size_t kPrefillSamplesMax = 256;  // newest, per model
 
-  using WallClock = double (*)();  // seconds since 1970
+  using WallClock = std::function<double()>;  // seconds since 1970
 
   // Created where absent, mode 0600. `model` is the fingerprint whose entries and prefill delays are meant by every
   // call; other models' rows are kept and not seen. A damaged file is moved aside to PATH.corrupt and begun anew, which

@@ -11,7 +11,7 @@ namespace shale {
 
 struct Catalogue::State {
   State(SqlDatabase opened, std::string place, const Hash128& fingerprint, WallClock wall_clock)
-      : database(std::move(opened)), path(std::move(place)), model(fingerprint.hex()), wall_s(wall_clock) {}
+      : database(std::move(opened)), path(std::move(place)), model(fingerprint.hex()), wall_s(std::move(wall_clock)) {}
 
   SqlDatabase database;
   std::optional<Error> warning;

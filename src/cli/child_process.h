@@ -29,6 +29,7 @@ class ChildProcess {
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;
 
+  pid_t pid() const { return pid_; }
   bool running() const;
   // Returns at once. SIGTERM asks, SIGKILL does not.
   void send(int signal) const;

@@ -39,6 +39,7 @@ CLI::App* add_group(CLI::App& parent, std::string name, std::string description)
 void add_commands(CLI::App& app, Action& chosen);
 
 void add_bench(CLI::App& parent, Action& chosen);
+void add_bench_chaos(CLI::App& parent, Action& chosen);
 void add_bench_engine(CLI::App& parent, Action& chosen);
 void add_bench_exact(CLI::App& parent, Action& chosen);
 void add_bench_kernels(CLI::App& parent, Action& chosen);
@@ -50,6 +51,7 @@ void add_bench_planner(CLI::App& parent, Action& chosen);
 void add_bench_scoring(CLI::App& parent, Action& chosen);
 void add_bench_serve(CLI::App& parent, Action& chosen);
 void add_bench_simulate(CLI::App& parent, Action& chosen);
+void add_bench_soak(CLI::App& parent, Action& chosen);
 void add_bench_store(CLI::App& parent, Action& chosen);
 void add_bench_tiers(CLI::App& parent, Action& chosen);
 void add_cache(CLI::App& parent, Action& chosen);

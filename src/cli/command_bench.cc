@@ -18,6 +18,8 @@ void add_bench(CLI::App& parent, Action& chosen) {
   add_bench_exact(*group, chosen);
   add_bench_placement(*group, chosen);
   add_bench_serve(*group, chosen);
+  add_bench_chaos(*group, chosen);
+  add_bench_soak(*group, chosen);
   add_bench_store(*group, chosen);
   add_bench_paging(*group, chosen);
   add_bench_paging_quality(*group, chosen);

@@ -29,6 +29,7 @@ class ServeChild {
   static Result<ServeChild> start(const std::vector<std::string>& words, const std::filesystem::path& folder);
 
   std::uint16_t port() const { return port_; }
+  pid_t pid() const { return process_.pid(); }
   bool running() const { return process_.running(); }
   Result<Metrics> metrics() const;
   // Ends it at once and returns: its connections break.

@@ -11,6 +11,7 @@
 #include "cli/text_file.h"
 #include "core/units.h"
 #include "store/store_tiers.h"
+#include "tier/faults.h"
 
 namespace shale {
 namespace {
@@ -106,21 +107,22 @@ bool is_of_storage(const Error& error) {
 }
 
 // What was measured before; a catalogue of this process alone where none can be kept.
-Result<std::unique_ptr<Catalogue>> open_catalogue(const std::vector<TierSpec>& specs, const Fingerprint& fingerprint) {
+Result<std::unique_ptr<Catalogue>> open_catalogue(const std::vector<TierSpec>& specs, const Fingerprint& fingerprint,
+                                                  const Catalogue::WallClock& wall_clock) {
   const auto file = catalogue_file(specs);
-  if (!file) return Catalogue::open_in_memory(fingerprint.hash);
-  auto catalogue = Catalogue::open(*file, fingerprint.hash);
+  if (!file) return Catalogue::open_in_memory(fingerprint.hash, wall_clock);
+  auto catalogue = Catalogue::open(*file, fingerprint.hash, wall_clock);
   if (catalogue && (*catalogue)->warning()) print_note("shale: " + (*catalogue)->warning()->message);
   const Status named = catalogue ? (*catalogue)->record_model(fingerprint.model) : std::unexpected(catalogue.error());
   if (named) return catalogue;
   if (!is_of_storage(named.error())) return std::unexpected(named.error());
   print_note(fmt::format("shale: {}; what is measured is forgotten at the end", named.error().message));
-  return Catalogue::open_in_memory(fingerprint.hash);
+  return Catalogue::open_in_memory(fingerprint.hash, wall_clock);
 }
 
-}  // namespace
-
-Result<std::vector<StoreTier>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock) {
+// Says on stderr when a folder is read-only because a program of another format holds it. `faults`: may be null.
+Result<std::vector<StoreTier>> open_tiers(const std::vector<TierSpec>& specs,
+                                          const std::shared_ptr<const FaultFile>& faults, const Clock& clock) {
   std::vector<StoreTier> tiers;
   for (const TierSpec& spec : specs) {
     auto opened = open_store_tiers(std::vector{spec}, clock);
@@ -133,9 +135,12 @@ Result<std::vector<StoreTier>> open_tiers(const std::vector<TierSpec>& specs, co
       print_note(fmt::format("shale: another program holds {} for itself; nothing new is stored there", spec.place));
     }
     tiers.push_back(std::move(opened->front()));
+    if (faults) tiers.back().tier = make_faulty_tier(std::move(tiers.back().tier), faults, clock);
   }
   return tiers;
 }
+
+}  // namespace
 
 Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
   SHALE_ASSIGN(const auto path, resolve_model(choice.model));
@@ -145,6 +150,37 @@ Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
                             .page_tokens = choice.page_tokens,
                             .page_element = choice.resident == "int8" ? PageElement::kInt8 : PageElement::kHalf});
 }
+
+namespace {
+
+// Without a tier of this machine of which nobody can say what lies there. `specs`: none where nothing is to be stored.
+Result<std::unique_ptr<Cache>> open_cache(std::optional<std::vector<TierSpec>> specs, const std::string& faults,
+                                          CacheOptions options, const Fingerprint& fingerprint, PagePool& pool,
+                                          const Clock& clock) {
+  std::shared_ptr<const FaultFile> file;
+  options.wall_clock = wall_clock_s;
+  if (!faults.empty()) {
+    SHALE_ASSIGN(file, FaultFile::open(faults));
+    options.wall_clock = [file] { return wall_clock_s() + file->now().clock_s; };
+  }
+  for (;;) {
+    std::vector<StoreTier> tiers;
+    std::unique_ptr<Catalogue> catalogue;
+    if (specs) {
+      SHALE_ASSIGN(tiers, open_tiers(*specs, file, clock));
+      SHALE_ASSIGN(catalogue, open_catalogue(*specs, fingerprint, options.wall_clock));
+    }
+    if (tiers.empty()) tiers.push_back({make_memory_tier(0, clock)});  // the cache wants one; this has no room
+    auto cache = Cache::open(options, fingerprint, pool, std::move(tiers), std::move(catalogue), clock);
+    if (cache || !specs || !is_of_storage(cache.error())) return cache;
+    const auto local = std::ranges::find(*specs, "file", &TierSpec::scheme);
+    if (local == specs->end()) return cache;
+    print_note(fmt::format("shale: {}; goes on without tier {}", cache.error().message, local->name));
+    specs->erase(local);
+  }
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, const OutputOptions& output) {
   SHALE_ASSIGN(const std::vector<TierSpec> specs, tier_specs(options.tiers));
@@ -163,13 +199,6 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   const std::uint64_t pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30));
   SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
   const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};
-  std::vector<StoreTier> tiers;
-  std::unique_ptr<Catalogue> catalogue;
-  if (options.store && options.engine.prefix_cache) {
-    SHALE_ASSIGN(tiers, open_tiers(specs, serving->clock_));
-    SHALE_ASSIGN(catalogue, open_catalogue(specs, fingerprint));
-  }
-  if (tiers.empty()) tiers.push_back({make_memory_tier(0, serving->clock_)});  // the cache wants one; this has no room
   CacheOptions cache_options = options.cache;
   cache_options.quick_answers = serving->model_->has_quick();
   cache_options.model = serving->model_->info().traits();
@@ -181,8 +210,10 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
     SHALE_ASSIGN(serving->tables_, read_tables(options.tables, serving->model_->info()));
     cache_options.tables = &*serving->tables_;
   }
-  SHALE_ASSIGN(serving->cache_, Cache::open(std::move(cache_options), fingerprint, *serving->pool_, std::move(tiers),
-                                            std::move(catalogue), serving->clock_));
+  std::optional<std::vector<TierSpec>> stored;
+  if (options.store && options.engine.prefix_cache) stored = specs;
+  SHALE_ASSIGN(serving->cache_, open_cache(std::move(stored), options.faults, std::move(cache_options), fingerprint,
+                                           *serving->pool_, serving->clock_));
   serving->engine_ = std::make_unique<Engine>(options.engine, *serving->model_, *serving->tokenizer_, *serving->cache_,
                                               serving->clock_);
   return serving;

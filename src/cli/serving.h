@@ -49,7 +49,8 @@ struct ServingOptions {
   std::string calibration;  // file that `shale calibrate` made; empty: none
   std::string tables;       // cachegen's, likewise
   EngineOptions engine;
-  bool store = true;  // false: no tiers; nothing is looked up on them or left behind
+  std::string faults;  // a file that says what is wrong now (tier/faults.h); empty: nothing is put in the way
+  bool store = true;   // false: no tiers; nothing is looked up on them or left behind
 };
 
 void add_model_options(CLI::App& command, ModelChoice& choice);
@@ -67,9 +68,6 @@ std::filesystem::path cache_folder(const TierChoice& choice);
 Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice);
 // In the first folder of this machine; nothing where no tier lies in one.
 std::optional<std::filesystem::path> catalogue_file(const std::vector<TierSpec>& specs);
-// Says on stderr when a folder is read-only because a program of another format holds it.
-Result<std::vector<StoreTier>> open_tiers(const std::vector<TierSpec>& specs, const Clock& clock);
-
 Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice);
 
 class Serving {

@@ -123,6 +123,14 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->group("Tiers");
 
   command
+      .add_option("--faults", options.faults,
+                  "For trying out trouble: a file that says, now, which tiers fail, hang or are full and how wrong the "
+                  "clock is (`shale bench chaos`)")
+      ->envname("SHALE_FAULTS")
+      ->type_name("FILE")
+      ->group("Tiers");
+
+  command
       .add_option("--calibration", options.calibration,
                   "What `shale calibrate` learned of this model, for the scorer triattention")
       ->envname("SHALE_CALIBRATION")
