@@ -59,11 +59,6 @@ Status Cache::State::choose_methods() {
     const std::string missing =
         missing_needs({.rope = reads.rope, .calibration = reads.calibration}, options.model.given());
     if (!missing.empty()) return fail(ErrorCode::kInvalidArgument, "{} needs {}", method.text(), missing);
-    if (planner.method && reads.repeat_attention) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "{} computes a context twice before it can be ranked: requests may name it, planner {} may not",
-                  method.text(), planner.planner);
-    }
     methods.push_back(method);
     if (weighs_quality || planner.method) scorer_needs = scorer_needs | reads;
     if (!weighs_quality) continue;
@@ -81,7 +76,9 @@ std::optional<double> Cache::State::expected(const Hash128& run, const Method& m
 // What answers are expected to be worth in a form that extents may become. Whoever fixes one for all takes it as it is.
 std::optional<double> Cache::State::quality(const Hash128& run, const Method& method, double keep) const {
   const std::optional<double> known = expected(run, method, keep);
-  const bool fixed = planner.method == method && std::abs(planner.keep - keep) < 1e-6;
+  const double served = std::min(planner.keep, planner.read_keep);
+  const bool its_own = std::abs(planner.keep - keep) < 1e-6 || std::abs(served - keep) < 1e-6;
+  const bool fixed = planner.method == method && its_own;
   if (fixed) return std::max(known.value_or(1), kMeasured);
   return known && *known >= options.quality_floor ? known : std::nullopt;
 }
@@ -125,6 +122,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   if (planner.method) {
     placement.options.fixed_method_index = 1;
     placement.options.fixed_keep = planner.keep;
+    placement.options.read_keep = planner.read_keep;
   }
   SHALE_ASSIGN(store, Store::open(std::move(store_options), std::move(with), clock));
   return {};

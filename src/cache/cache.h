@@ -109,8 +109,11 @@ struct CacheStats {
   std::uint64_t failed_loads = 0;  // of which not every block came: damaged, gone or unreadable
   std::uint64_t late_loads = 0;    // that a request gave up waiting for
   std::uint64_t meetings = 0;      // prefixes computed from the front and loaded from the back
-  std::uint64_t given_up = 0;      // runs that were to be stored, and made room for requests instead
-  double background_seconds = 0;   // encoding, writing and moving, as the engine's thread took part in it
+  // Keys of three heads that IMPRESS would have read of what was loaded, before it knew what to load: counted under
+  // its planner, not read, since importance is known when a run is stored.
+  std::uint64_t head_bytes = 0;
+  std::uint64_t given_up = 0;     // runs that were to be stored, and made room for requests instead
+  double background_seconds = 0;  // encoding, writing and moving, as the engine's thread took part in it
 };
 
 // Tokens that were computed together and are to be found again. Of runs without a whole block nothing is stored.
@@ -209,6 +212,8 @@ class Cache {
   // nothing where it has no scorer.
   const ScorerNeeds& needs() const;
   Result<ScorerNeeds> needs(const Method& method) const;
+  // Whether everything is stored in one form that is ranked by what the model attends to while it repeats a run.
+  bool stores_by_repetition() const;
   // What those needs lack of a run, in words; empty where it can be ranked.
   std::string missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const;
 

@@ -51,6 +51,8 @@ bool Cache::State::accepts(const LossyPrefix& prefix, const Demand& demand) cons
   return std::ranges::all_of(prefix.sources, [&](const SourceUsed& source) {
     if (source.method.is_full()) return true;
     if (demand.named()) return source.method == *demand.method && source.keep == demand.keep;
+    const bool read_in_part = source.method == planner.method && source.keep < planner.keep;
+    if (read_in_part && demand.quality_min > 0) return false;  // as store_needs
     const auto expected = quality(source.run, source.method, source.keep);
     return expected && *expected >= demand.quality_min;
   });

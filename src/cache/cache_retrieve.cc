@@ -11,15 +11,25 @@ namespace {
 
 constexpr double kLeftAloneS = 10;
 
-StoreNeeds store_needs(const Demand& demand, bool measured) {
+// Of planners for which requests read only a part of what is kept, those that ask for a quality read all of it.
+StoreNeeds store_needs(const Demand& demand, bool measured, const PlannerChoice& planner) {
   StoreNeeds needs;
   needs.exact = demand.exact || (!measured && !demand.named());
   needs.quality_min = measured ? std::max(kMeasured, demand.quality_min) : std::numeric_limits<double>::infinity();
   if (demand.named()) {
     needs.method = demand.method;
     needs.keep = demand.keep;
+  } else if (planner.read_keep < planner.keep && !demand.exact && demand.quality_min == 0) {
+    needs.method = planner.method;
+    needs.keep = planner.read_keep;
   }
   return needs;
+}
+
+// Keys of three heads of every layer, by which IMPRESS finds out what of a token's chunk is important.
+std::uint64_t head_bytes_per_token(const PageShape& shape) {
+  constexpr std::uint64_t kHeads = 3;
+  return std::min<std::uint64_t>(kHeads, shape.kv_heads) * shape.layers * shape.head_dim * sizeof(Half);
 }
 
 // A meeting is worth its trouble where it takes so much of the time that is taken without.
@@ -69,7 +79,7 @@ double Cache::State::loss_s(std::optional<double> quality) const {
 Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys,
                                           const Demand& demand, const Backlog& backlog) {
   Choice choice;
-  choice.needs = store_needs(demand, catalogue != nullptr || planner.method);
+  choice.needs = store_needs(demand, catalogue != nullptr || planner.method, planner);
   choice.needs.tiers_excluded = tiers_left_alone();
   choice.names.assign(keys.begin(), keys.end());
   StoreNeeds needs = choice.needs;
@@ -203,6 +213,9 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
     if (first >= end) continue;
     loading.lossy = loading.lossy || !segment.exact;
     if (segment.method.quantizer != loading.quantizer) loading.quantizer.clear();
+    if (segment.keep < planner.keep && segment.method == planner.method) {
+      stats.head_bytes += (end - first) * block * head_bytes_per_token(pool.shape());
+    }
     const std::uint64_t bytes = segment.bytes * (end - first) / segment.blocks;
     const std::string& where = tiers[segment.tier]->name();
     SourceUsed* last = loading.sources.empty() ? nullptr : &loading.sources.back();

@@ -65,6 +65,9 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   }
   if (const auto& form = s.planner.method) {
     hints = in_form(*form, s.planner.keep, s.quality(name, *form, s.planner.keep));
+    // What is placed by its importance are single chunks.
+    const std::uint32_t chunk = s.planner.read_keep < s.planner.keep ? s.options.chunk_tokens / block : end;
+    for (std::uint32_t b = hints.first_block + chunk; b < end; b += chunk) hints.boundaries.push_back(b);
   }
   save(std::move(hints), std::move(held), std::move(bounding));
   return name;
@@ -118,6 +121,8 @@ Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {
 
 const ScorerNeeds& Cache::needs() const { return state_->scorer_needs; }
 Result<ScorerNeeds> Cache::needs(const Method& method) const { return state_->needs_of(method); }
+
+bool Cache::stores_by_repetition() const { return state_->planner.method && state_->scorer_needs.repeat_attention; }
 
 std::string Cache::missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const {
   return missing_needs(needs, tokens, observations, state_->options.model);

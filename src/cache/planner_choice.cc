@@ -42,9 +42,9 @@ Result<PlannerChoice> parse_planner(std::string_view text) {
   }
   SHALE_ASSIGN(choice.method, Method::parse(fixed ? text.substr(colon + 1, at - colon - 1) : kImpress));
   SHALE_TRY(choice.method->check());
-  if (impress) choice.keep = kImpressKeep;
+  if (impress) choice.read_keep = kImpressKeep;
   if (at < text.size()) {
-    SHALE_ASSIGN(choice.keep, parse_keep(text.substr(at + 1)));
+    SHALE_ASSIGN((impress ? choice.read_keep : choice.keep), parse_keep(text.substr(at + 1)));
   }
   if (choice.method->scorer.empty() && choice.keep < 1) {
     return fail(ErrorCode::kInvalidArgument, "method {} keeps every token: name a scorer with it, as in knorm+{}",

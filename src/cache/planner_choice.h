@@ -15,10 +15,12 @@ struct PlannerChoice {
   // The one form in which everything is stored: of `fixed` and `impress`.
   std::optional<Method> method = {};
   double keep = 1;
+  double read_keep = 1;  // of what is kept, requests read the best tokens up to here: of `impress`
 };
 
 // "lfu", "lru", "prefill", "shale"; "fixed:METHOD[@KEEP]", as "fixed:kivi4" or "fixed:keydiff+int8@0.5"; and
-// "impress[@KEEP]", which keeps that share (0.5) of the tokens, ranked by its scorer. kInvalidArgument for all else.
+// "impress[@KEEP]", which keeps all tokens, ranked by its scorer, and reads that share (0.5) of them.
+// kInvalidArgument for all else.
 Result<PlannerChoice> parse_planner(std::string_view text);
 
 // What parse_planner takes, for messages.

@@ -161,7 +161,7 @@ Status run(const SimulateTiersOptions& options) {
     SHALE_ASSIGN(const PlannerChoice choice, parse_planner(planner));
     tiered.planner = choice.planner;
     tiered.fixed_method = choice.method ? choice.method->text() : "";
-    tiered.fixed_keep = choice.keep;
+    tiered.fixed_keep = std::min(choice.keep, choice.read_keep);
     Progress progress(options.output, "simulating " + planner);
     SHALE_ASSIGN(const TieredResult result, simulate_tiers(named.trace, tiered, [&](std::uint64_t requests) {
                    progress(requests, named.trace.requests.size());

@@ -19,16 +19,17 @@ constexpr auto kFields<PlacementAnswer> = std::tuple(
     std::pair("ttft", &PlacementAnswer::ttft_s), std::pair("text", &PlacementAnswer::text),
     std::pair("expected_quality", &PlacementAnswer::expected_quality), std::pair("forms", &PlacementAnswer::forms));
 template <>
-constexpr auto kFields<PlacementCell> = std::tuple(
-    std::pair("policy", &PlacementCell::policy), std::pair("rate", &PlacementCell::rate),
-    std::pair("rate_to_prefill", &PlacementCell::rate_to_prefill), std::pair("seed", &PlacementCell::seed),
-    std::pair("itl_p50", &PlacementCell::itl_p50), std::pair("itl_p99", &PlacementCell::itl_p99),
-    std::pair("itl_max", &PlacementCell::itl_max), std::pair("prompt_tokens", &PlacementCell::prompt_tokens),
-    std::pair("computed_tokens", &PlacementCell::computed_tokens),
-    std::pair("cached_tokens", &PlacementCell::cached_tokens),
-    std::pair("background_seconds", &PlacementCell::background_seconds),
-    std::pair("planning_seconds", &PlacementCell::planning_seconds),
-    std::pair("profile_seconds", &PlacementCell::profile_seconds), std::pair("answers", &PlacementCell::answers));
+constexpr auto kFields<PlacementCell> =
+    std::tuple(std::pair("policy", &PlacementCell::policy), std::pair("rate", &PlacementCell::rate),
+               std::pair("rate_to_prefill", &PlacementCell::rate_to_prefill), std::pair("seed", &PlacementCell::seed),
+               std::pair("itl_p50", &PlacementCell::itl_p50), std::pair("itl_p99", &PlacementCell::itl_p99),
+               std::pair("itl_max", &PlacementCell::itl_max), std::pair("prompt_tokens", &PlacementCell::prompt_tokens),
+               std::pair("computed_tokens", &PlacementCell::computed_tokens),
+               std::pair("cached_tokens", &PlacementCell::cached_tokens),
+               std::pair("background_seconds", &PlacementCell::background_seconds),
+               std::pair("planning_seconds", &PlacementCell::planning_seconds),
+               std::pair("profile_seconds", &PlacementCell::profile_seconds),
+               std::pair("head_bytes", &PlacementCell::head_bytes), std::pair("answers", &PlacementCell::answers));
 
 template <class T>
 void write_fields(Json& json, const T& from) {
@@ -61,6 +62,7 @@ PlacementCell cell_of(std::string policy, const ServeRow& row) {
                      .cached_tokens = figures.cached_tokens,
                      .background_seconds = value_of(row.metrics, "shale_cache_background_seconds_total"),
                      .planning_seconds = value_of(row.metrics, "shale_cache_planning_seconds_total"),
+                     .head_bytes = static_cast<std::uint64_t>(value_of(row.metrics, "shale_cache_head_bytes_total")),
                      .answers = {}};
   for (const auto& [work, seconds] : by_label(row.metrics, "shale_profile_seconds_total", "work")) {
     cell.profile_seconds += seconds;

@@ -11,6 +11,7 @@
 #include "cli/placement_quality.h"
 #include "cli/quantile.h"
 #include "cli/svg_chart.h"
+#include "core/units.h"
 #include "profile/text_metrics.h"
 #include "trace/random.h"
 
@@ -33,7 +34,7 @@ struct Sums {
   std::vector<double> ttft;
   std::map<std::size_t, std::vector<double>> agreement;  // by context
   std::map<std::string, double> alike;
-  double gold = 0, expected = 0, itl_p99 = 0, busy_s = 0, run_s = 0;
+  double gold = 0, expected = 0, itl_p99 = 0, busy_s = 0, run_s = 0, head_bytes = 0;
   std::size_t golds = 0, expectations = 0, cells = 0;
   std::uint64_t prompt_tokens = 0, computed_tokens = 0, lossy_tokens = 0;
   std::map<std::string, std::uint64_t> cached, forms;
@@ -48,6 +49,7 @@ class Summarising {
     ++sums.cells;
     sums.itl_p99 += cell.itl_p99;
     sums.busy_s += cell.background_seconds + cell.planning_seconds + cell.profile_seconds;
+    sums.head_bytes += static_cast<double>(cell.head_bytes);
     sums.run_s += static_cast<double>(cell.answers.size()) / cell.rate;
     sums.prompt_tokens += cell.prompt_tokens;
     sums.computed_tokens += cell.computed_tokens;
@@ -115,6 +117,7 @@ void finish(Sums& sums, PlacementSummary& summary) {
   for (const auto& [source, tokens] : sums.cached) summary.from[source] = share(tokens, sums.prompt_tokens);
   for (const auto& [form, tokens] : sums.forms) summary.forms[form] = share(tokens, sums.lossy_tokens);
   summary.busy_share = sums.busy_s / sums.run_s;
+  summary.head_bytes = sums.head_bytes / answered;
 }
 
 // Means over some contexts, each as often as it was drawn.
@@ -214,6 +217,19 @@ std::string forms_table(std::span<const PlacementSummary> summaries) {
     out += fmt::format("{:<7} {:<26} {}\n", fmt::format("{:.3g}x", s.rate_to_prefill), s.policy, percents(s.forms));
   }
   return out;
+}
+
+std::string head_reads(std::span<const PlacementSummary> summaries) {
+  std::string out;
+  for (const PlacementSummary& s : summaries) {
+    if (s.head_bytes == 0) continue;
+    out +=
+        fmt::format("\n{:.3g}x {}: to find what matters, IMPRESS would read {} of three heads' keys a request first\n",
+                    s.rate_to_prefill, s.policy, format_bytes(static_cast<std::uint64_t>(s.head_bytes)));
+  }
+  return out.empty()
+             ? out
+             : out + "They are not read here, and not in its times: what matters is known when a context is stored.\n";
 }
 
 std::string dataset_table(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts) {
@@ -332,7 +348,7 @@ std::optional<Interval> ratio_to_envelope(const PlacementSummary& own, std::span
 }
 
 std::string placement_tables(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts) {
-  return main_table(summaries) + comparison_table(summaries) + forms_table(summaries) +
+  return main_table(summaries) + comparison_table(summaries) + forms_table(summaries) + head_reads(summaries) +
          dataset_table(summaries, contexts);
 }
 
@@ -360,6 +376,7 @@ Json to_json(const PlacementSummary& summary) {
           {"gold_f1", summary.gold_f1},
           {"tokens_from", summary.from},
           {"forms", summary.forms},
+          {"head_bytes_per_request", summary.head_bytes},
           {"busy_share", summary.busy_share}};
 }
 

@@ -27,6 +27,7 @@ struct PlacementSummary {
   std::optional<double> gold_f1;        // where there are accepted answers
   std::map<std::string, double> from;   // share of the prompts' tokens, "computed" among them
   std::map<std::string, double> forms;  // share of the lossy tokens, by "tier: method@keep"
+  double head_bytes = 0;                // a request: what IMPRESS would have read of heads before it loads
   double busy_share = 0;                // of the run, what storing, planning and measuring took
 
   // Of each context, for comparisons that resample contexts.

@@ -41,6 +41,12 @@ void Storing::store(Run& run, NewRun part) {
     part.first = run.computed_from;
     part.observations = {};
   }
+  const bool whole = !run.sequence.lossy() && !run.sequence.parted() && cache_.whole_blocks(part.tokens.size()) > 0;
+  if (cache_.stores_by_repetition() && part.observations.repeat_attention.empty() && whole) {
+    const std::uint32_t more = repetition_tokens_max(static_cast<std::uint32_t>(part.tokens.size()) - part.first);
+    static_cast<void>(cache_.make_room(cache_.pool().shape().pages_for(more) + 1));
+    static_cast<void>(repeat(run.sequence, part));  // what cannot be ranked is not stored, and counted there
+  }
   cache_.store(std::move(part), run.sequence);
 }
 
@@ -81,11 +87,19 @@ Result<bool> Storing::observe(Run& run, NewRun& part) {
     return !cache_.missing(some, static_cast<std::uint32_t>(tokens.size()), part.observations).empty();
   };
   if (lacks(of_computing)) return run.computed_from <= part.first;
-  if (lacks(needs)) {
-    SHALE_ASSIGN(Observations repeated, observe_repetition(model_, tokenizer_, run.sequence, tokens, chunk_tokens_));
-    part.observations.merge(std::move(repeated));
-  }
+  if (lacks(needs)) SHALE_TRY(repeat(run.sequence, part));
   return true;
+}
+
+// Asks the model to repeat what is stored of the part, whose exact pages `computed` holds.
+Status Storing::repeat(const Sequence& computed, NewRun& part) const {
+  const std::uint32_t first = cache_.whole_blocks(part.first), end = cache_.whole_blocks(part.tokens.size());
+  const auto tokens = std::span<const Token>(part.tokens).first(end).subspan(first);
+  Sequence context = computed.fork();
+  context.truncate(end);
+  SHALE_ASSIGN(Observations repeated, observe_repetition(model_, tokenizer_, context, tokens, chunk_tokens_));
+  part.observations.merge(std::move(repeated));
+  return {};
 }
 
 Status Storing::compress(Run& run, std::size_t segment) {

@@ -37,6 +37,7 @@ class Storing {
 
  private:
   NewRun new_run(Run& run, std::size_t segment) const;
+  Status repeat(const Sequence& computed, NewRun& part) const;
   void store(Run& run, NewRun part);
   void remember(Run& run, std::span<const Token> tokens);
   bool has_hidden_tokens(const Run& run) const;

@@ -50,6 +50,7 @@ struct PlacedEntry {
   std::vector<Candidate> candidates;  // not empty: every feasible configuration over all tiers, and the dropped
                                       // one unless the entry must stay
   std::uint32_t current = 0;          // index into candidates
+  double importance = 1;              // for impress: the share of its tokens that requests read, over layers and heads
   bool pinned = false;                // in use: keeps its configuration in this plan
   std::uint64_t full_copy_bytes = 0;  // of the copy that the lowest tier should also keep; 0: none wanted or to be had
 };
@@ -136,6 +137,7 @@ struct PlannerOptions {
   double hysteresis = 0.10;              // a promotion must win by this share over what it displaces
   std::uint32_t fixed_method_index = 0;  // for `fixed`, `impress`: the one method, as Candidate::method
   double fixed_keep = 1.0;               // for `fixed`, `impress`: the one keep
+  double read_keep = 1.0;                // for `impress`: of what is kept, requests read the best tokens up to here
 };
 
 // An entry's `frequency` as planners see it is on the state's scale (placement_state.h): all entries' share one factor,

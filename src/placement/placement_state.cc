@@ -144,6 +144,7 @@ void PlacementState::update(PlacementSlot slot, PlacedEntry entry) {
   own.current = entry.current;
   own.pinned = entry.pinned;
   own.full_copy_bytes = entry.full_copy_bytes;
+  own.importance = entry.importance;
   count(slot);
   renew(slot);
 }

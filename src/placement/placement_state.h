@@ -67,7 +67,8 @@ class PlacementState {
 
   // Entries. `frequency` is as of now. The entry lies where `current` says; nothing is moved until place or settle.
   PlacementSlot add(PlacedEntry entry, double now_s);
-  // Other candidates, `current` among them, another full copy, pinned or not. What the state knows of its use stays.
+  // Other candidates, `current` among them, another full copy, pinned or not, another importance. What the state knows
+  // of its use stays.
   void update(PlacementSlot slot, PlacedEntry entry);
   void remove(PlacementSlot slot);
 

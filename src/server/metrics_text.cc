@@ -177,6 +177,8 @@ void write_cache(Writer& to, const Figures& figures) {
              "Loads that a request gave up waiting for, and computed.");
   to.counter("shale_cache_meetings_total", cache.meetings,
              "Prefixes computed from the front while they were loaded from the back.");
+  to.counter("shale_cache_head_bytes_total", cache.head_bytes,
+             "Bytes of heads that IMPRESS would have read to find what matters of what was loaded; planner impress.");
   to.counter("shale_cache_given_up_total", cache.given_up,
              "Runs that were to be stored, and were given up for the room that requests needed.");
   to.head("shale_cache_moves_total", "counter",

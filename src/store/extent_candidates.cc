@@ -11,6 +11,8 @@ namespace {
 
 constexpr double kDearSecondsPerBlock = 1;  // of computing, where nobody said: more than any load
 
+constexpr float kLeastImportance = 1e-6F;  // of an extent that holds nothing important: known, and last
+
 bool same_keep(double a, double b) { return std::abs(a - b) < 1e-6; }
 
 }  // namespace
@@ -43,6 +45,26 @@ std::optional<Variant> ExtentPlacer::present(const Group& group) const {
   }
   if (!best) return std::nullopt;
   return Variant{numbers_.at(best->method), grid_keep(best->keep), best->fastest_tier()};
+}
+
+// Asked of planners for which requests read only a part of what is kept.
+double ExtentPlacer::importance(const Group& group) {
+  const double read_keep = core_.options.placement.options.read_keep;
+  if (read_keep >= 1) return 1;
+  for (const ExtentId id : group.members) {
+    Extent& extent = core_.index.at(id);
+    if (extent.importance > 0) return extent.importance;
+    const auto manifest = core_.manifests.get(extent.name);
+    if (!manifest || manifest->tiers.empty()) continue;
+    const TierMap& tiers = manifest->tiers;
+    std::uint64_t read = 0;
+    for (std::uint32_t head = 0; head < tiers.heads(); ++head) {
+      read += tiers.count(head, 0, tiers.tokens(), 0, tiers_for(read_keep));
+    }
+    const double share = static_cast<double>(read) / (1.0 * tiers.heads() * tiers.tokens());
+    return extent.importance = std::max(static_cast<float>(share), kLeastImportance);
+  }
+  return 1;
 }
 
 std::optional<ExtentId> ExtentPlacer::holder(GroupId group, std::uint32_t method, double keep) const {
@@ -129,6 +151,7 @@ PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<New>& fr
   const double wall = core_.wall_s(), now = core_.clock.now_s();
   const Variant current = (group.wanted ? group.wanted : present(group)).value_or(Variant());
   PlacedEntry placed{.id = group.hash, .frequency = 0, .accesses = 1, .candidates = {}, .current = kDropped};
+  placed.importance = importance(group);
   placed.pinned = group.wanted.has_value() || now < group.quiet_until_s;
   bool must_stay = false;
   float recompute = 0;

@@ -74,6 +74,7 @@ struct Extent {
   float recompute_s = 0;
   float quality = 1;
   float keep = 1;
+  float importance = 0;  // PlacedEntry::importance; 0: not known, as long as its manifest was not at hand
   std::uint16_t realm = 0;
   std::uint16_t method = 0, rankings = 0;  // numbers
   std::uint16_t pins = 0;                  // of this store's callers

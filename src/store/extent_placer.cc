@@ -22,7 +22,7 @@ constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
 bool as_it_was(const PlacedEntry& now, const PlacedEntry& before) {
   constexpr double kNews = 0.1;
   return now.current == before.current && now.pinned == before.pinned &&
-         now.full_copy_bytes == before.full_copy_bytes &&
+         now.full_copy_bytes == before.full_copy_bytes && now.importance == before.importance &&
          std::ranges::equal(now.candidates, before.candidates, [](const Candidate& a, const Candidate& b) {
            return a.method == b.method && a.keep == b.keep && a.tier == b.tier && a.bytes == b.bytes &&
                   a.quality == b.quality && std::abs(a.ttft_s - b.ttft_s) <= kNews * b.ttft_s;
@@ -96,6 +96,8 @@ void ExtentPlacer::access(ExtentId id) {
   const GroupId group = core_.index.at(id).group;
   if (group == kNoGroup || !groups_[group].slot) return;
   state_->access(*groups_[group].slot, core_.clock.now_s());
+  const bool partly_read = core_.options.placement.options.read_keep < 1;
+  if (partly_read && core_.index.at(id).importance == 0) queue(group);  // its manifest is about to be read
   more_ = true;
 }
 

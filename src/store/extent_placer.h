@@ -136,6 +136,7 @@ class ExtentPlacer final : public PlacementBackend {
   PlacedEntry offer(const Group& group, const std::optional<New>& fresh);
   std::vector<Form> forms(const Group& group, const std::optional<New>& fresh);
   std::optional<Variant> present(const Group& group) const;
+  double importance(const Group& group);
   bool can_become(const Extent& exact, std::uint32_t method) const;
   std::uint32_t number_of(const Extent& extent);
   std::uint64_t estimated_bytes(std::uint32_t method, double keep, const Extent& like);

@@ -122,7 +122,7 @@ class StoreCore {
   double load_s(const Method& method, std::uint64_t bytes, std::uint32_t tier) const;  // behind nothing else
   // What a request with these needs reads of the extent.
   float keep_read(const Extent& extent, const StoreNeeds& needs);
-  static std::uint64_t bytes_read(const Extent& extent, std::uint32_t blocks, float keep);  // about
+  std::uint64_t bytes_read(const Extent& extent, std::uint32_t blocks, float keep) const;  // about
   StoreLookup describe(const std::vector<ChainSegment>& segments, const StoreNeeds& needs);
   StoreExtent describe(const Extent& extent);
   void add_job(std::shared_ptr<StoreJob> job);

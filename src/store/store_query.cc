@@ -49,9 +49,11 @@ float StoreCore::keep_read(const Extent& extent, const StoreNeeds& needs) {
   return std::min(extent.keep, static_cast<float>(grid_keep(needs.keep)));
 }
 
-std::uint64_t StoreCore::bytes_read(const Extent& extent, std::uint32_t blocks, float keep) {
+std::uint64_t StoreCore::bytes_read(const Extent& extent, std::uint32_t blocks, float keep) const {
   const std::uint64_t bytes = extent.bytes * blocks / extent.blocks;
-  return keep < extent.keep ? static_cast<std::uint64_t>(static_cast<double>(bytes) * keep / extent.keep) : bytes;
+  if (keep >= extent.keep) return bytes;
+  const bool known = extent.importance > 0 && keep == static_cast<float>(options.placement.options.read_keep);
+  return static_cast<std::uint64_t>(static_cast<double>(bytes) * (known ? extent.importance : keep / extent.keep));
 }
 
 StoreLookup StoreCore::describe(const std::vector<ChainSegment>& segments, const StoreNeeds& needs) {

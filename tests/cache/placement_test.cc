@@ -130,7 +130,7 @@ TEST_F(FixedFormTest, WhatWasUsedLastStaysNear) {
 }
 
 TEST_F(FixedFormTest, WhatCannotBeFixedIsRefused) {
-  for (const char* planner : {"fixed", "fixed:global:kvzip", "fixed:cachegen"}) {
+  for (const char* planner : {"fixed", "fixed:triattention", "fixed:cachegen"}) {
     CacheOptions options;
     options.planner = planner;
     std::vector<StoreTier> tiers(1);
@@ -140,6 +140,100 @@ TEST_F(FixedFormTest, WhatCannotBeFixedIsRefused) {
     ASSERT_FALSE(cache) << planner;
     EXPECT_EQ(cache.error().code, ErrorCode::kInvalidArgument);
   }
+}
+
+// A run of four of the store's chunks, of which requests read a quarter.
+class ImpressTest : public FixedFormTest {
+ protected:
+  static constexpr std::uint32_t kTokens = 1024;
+
+  void SetUp() override {
+    open_fixed("impress@0.25", kTokens / 2 * kShape.token_bytes() + (64 << 10));
+    tokens_ = tokens_of(600, kTokens);
+    Sequence sequence(*pool_);
+    compute(tokens_, kTokens, sequence);
+    NewRun run{.tokens = tokens_, .recompute_s = 5};
+    Observations& seen = run.observations;
+    seen = {.layers = kShape.layers, .query_heads = kShape.kv_heads, .kv_heads = kShape.kv_heads};
+    seen.head_dim = kShape.head_dim;
+    seen.tokens = kTokens;
+    seen.window = 64;
+    std::mt19937 random(5);
+    seen.queries.resize(std::size_t{kShape.layers} * kShape.kv_heads * seen.window * kShape.head_dim);
+    for (float& value : seen.queries) value = static_cast<float>(random() % 100) / 500 - 0.1F;
+    cache_->store(std::move(run), sequence);
+    drain();
+  }
+
+  Tokens tokens_;
+};
+
+TEST_F(ImpressTest, ChunksThatHoldMostOfWhatMattersLieNearest) {
+  for (const StoreExtent& extent : stored(tokens_)) {
+    EXPECT_EQ(extent.blocks, 16u) << "a chunk";
+    EXPECT_EQ(extent.keep, 1) << "nothing is thrown away";
+  }
+  const Problem problem = cache_->store().problem();
+  ASSERT_EQ(problem.entries.size(), 4u);
+  double sum = 0, near_least = 1, far_most = 0;
+  std::size_t near = 0;
+  for (const PlacedEntry& entry : problem.entries) {
+    sum += entry.importance;
+    const bool is_near = entry.candidates[entry.current].tier == 0;
+    near += is_near;
+    (is_near ? near_least : far_most) =
+        is_near ? std::min(near_least, entry.importance) : std::max(far_most, entry.importance);
+  }
+  EXPECT_NEAR(sum / 4, 0.25, 0.02) << "so much is read of the whole run";
+  EXPECT_EQ(near, 2u);
+  EXPECT_GE(near_least, far_most);
+}
+
+TEST_F(ImpressTest, RequestsReadOnlyWhatMattersAndItsNeighbours) {
+  Sequence sequence(*pool_);
+  Retrieval retrieval = cache_->retrieve(asked(tokens_), {}, sequence);
+  ASSERT_TRUE(retrieval.ensure_all(executor_));
+  EXPECT_EQ(retrieval.tokens(), kTokens);
+  std::uint64_t bytes = 0;
+  for (const SourceUsed& source : retrieval.sources()) {
+    EXPECT_EQ(source.keep, 0.25);
+    bytes += source.bytes;
+  }
+  EXPECT_LT(bytes, kTokens * kShape.token_bytes() / 3);
+  for (std::uint32_t layer = 0; layer < kShape.layers; ++layer) {
+    EXPECT_EQ(sequence.table(layer, 0).tokens, kTokens / 4) << "whole chunks of 64";
+  }
+  EXPECT_EQ(cache_->stats().head_bytes, std::uint64_t{kTokens} * kShape.token_bytes() / 2) << "keys of both heads";
+  const Problem problem = cache_->store().problem();
+  for (const PlacedEntry& entry : problem.entries) EXPECT_EQ(entry.accesses, 2u);
+}
+
+TEST_F(ImpressTest, WhoeverAsksForAQualityGetsAllTokens) {
+  Sequence half(*pool_);
+  EXPECT_EQ(fetch(asked(tokens_), half), kTokens);
+  Demand demand;
+  demand.quality_min = 0.9;
+  Sequence sequence(*pool_);
+  EXPECT_EQ(fetch(asked(tokens_), sequence, demand), kTokens);
+  EXPECT_EQ(sequence.table(0, 0).tokens, kTokens);
+  demand.exact = true;
+  Sequence exact(*pool_);
+  EXPECT_EQ(fetch(asked(tokens_), exact, demand), 0u);
+}
+
+TEST_F(ImpressTest, WhatMattersIsKnownAgainOnceItWasRead) {
+  open_fixed("impress@0.25", kUnlimited);
+  drain();
+  const auto known = [&] {
+    const auto entries = cache_->store().problem().entries;
+    return std::ranges::count_if(entries, [](const PlacedEntry& entry) { return entry.importance < 1; });
+  };
+  EXPECT_EQ(known(), 0) << "by another process, whose manifests are not at hand";
+  Sequence sequence(*pool_);
+  const std::uint32_t there = fetch(asked(tokens_), sequence);
+  ASSERT_GE(there, kTokens / 4) << "what lay in memory alone is gone";
+  drain();
+  EXPECT_EQ(known(), there / (kTokens / 4));
 }
 
 // Nobody profiled what is stored: others were.

@@ -27,10 +27,13 @@ TEST(PlannerChoice, OneFormForAll) {
   EXPECT_TRUE(parse_planner("fixed:full").value().method->is_full());
 }
 
-TEST(PlannerChoice, ImpressRanksByItsOwnScorer) {
-  EXPECT_EQ(parse_planner("impress").value().method->scorer, "impress");
-  EXPECT_EQ(parse_planner("impress").value().keep, 0.5);
-  EXPECT_EQ(parse_planner("impress@0.1").value().keep, 0.1);
+TEST(PlannerChoice, ImpressKeepsAllAndReadsWhatItsOwnScorerRanksHighest) {
+  const PlannerChoice choice = parse_planner("impress").value();
+  EXPECT_EQ(choice.method->scorer, "impress");
+  EXPECT_EQ(choice.keep, 1);
+  EXPECT_EQ(choice.read_keep, 0.5);
+  EXPECT_EQ(parse_planner("impress@0.1").value().read_keep, 0.1);
+  EXPECT_EQ(parse_planner("fixed:knorm@0.1").value().read_keep, 1);
 }
 
 TEST(PlannerChoice, WhatIsWrongIsNamed) {

@@ -32,6 +32,30 @@ TEST_F(ObservingTest, EveryScorerMayBeNamedForAContextThatIsStored) {
   }
 }
 
+// Also what is known only of a whole run, or once the model has repeated it.
+TEST_F(ObservingTest, EveryScorerAndBudgetMayBeThatOfAllThatIsStored) {
+  cache_options_.load_always = true;
+  std::vector<std::string> methods = {"global:kvzip", "adakv:snapkv", "pyramid:h2o+int8", "global:expected_attention"};
+  for (const std::string_view name : scorer_names()) {
+    if (!make_scorer(name).value()->needs().calibration) methods.emplace_back(name);
+  }
+  for (const std::string& method : methods) {
+    const auto document = static_cast<std::uint32_t>(std::hash<std::string>()(method) % 1000);
+    cache_options_.planner = "fixed:" + method + "@0.25";
+    open();
+    ASSERT_FALSE(engine_->run(ask(document, 200, 1)).error);
+    drain();
+    open();
+    const Response loaded = engine_->run(ask(document, 200, 2));
+    ASSERT_FALSE(loaded.error);
+    EXPECT_EQ(loaded.cached.from("disk"), 192u) << method;
+    ASSERT_EQ(loaded.sources.size(), 1u) << method;
+    EXPECT_EQ(loaded.sources[0].method.text(), method);
+    EXPECT_EQ(loaded.sources[0].keep, 0.25);
+    drain();
+  }
+}
+
 TEST_F(ObservingTest, RefusesToRepeatWhereTheModelHasNoRoomAndSaysSo) {
   open(600);
   Request request = ask(31, 1900, 1);  // of 2048

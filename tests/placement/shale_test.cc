@@ -184,6 +184,10 @@ TEST(Baselines, PushWholeCachesDownAndOutInTheirOrder) {
   };
   EXPECT_EQ(placed("lru"), (std::vector<std::uint32_t>{0, 2, 1}));
   EXPECT_EQ(placed("lfu"), (std::vector<std::uint32_t>{2, 0, 1}));
+  EXPECT_EQ(placed("impress"), placed("lfu")) << "all alike important";
+  problem.entries[1].importance = 0.1;  // 9 accesses
+  problem.entries[0].importance = 0.95;
+  EXPECT_EQ(placed("impress"), (std::vector<std::uint32_t>{1, 2, 0})) << "0.9 goes before 0.95";
   EXPECT_EQ(placed("prefill"), (std::vector<std::uint32_t>{2, 2, 2}));
 }
 
