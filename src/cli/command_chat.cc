@@ -74,7 +74,9 @@ Result<Response> answer(Serving& serving, QualityWatch& watch, Conversation& con
   if (!options.output.json) request.on_text = print_piece;
 
   watch.on_request(request);
+  const Request asked = request;
   SHALE_ASSIGN(Response response, run_request(serving.engine(), std::move(request), options.output));
+  watch.on_response(asked, response);
   conversation.answered(response);
   return response;
 }

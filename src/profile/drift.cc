@@ -1,8 +1,11 @@
 #include "profile/drift.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "profile/divergence.h"
+#include "profile/exact_context.h"
 #include "profile/prompt.h"
 #include "profile/sweep.h"
 
@@ -16,6 +19,28 @@ std::vector<QualityRecord> sample(std::vector<QualityRecord> rows, std::uint32_t
   const std::size_t wanted = std::min<std::size_t>(count, rows.size());
   for (std::size_t i = 0; i < wanted; ++i) chosen.push_back(rows[(2 * i + 1) * rows.size() / (2 * wanted)]);
   return chosen;
+}
+
+// Fed one a step, as they were drawn: in steps of other shapes other weights may run.
+Result<double> agreement_with_full(Engine& engine, const Sequence& context, const LossyAnswer& given,
+                                   std::uint32_t answer_tokens, const Stop& stop) {
+  Model& model = engine.model();
+  const auto question = std::span(given.prompt).subspan(given.context_tokens);
+  const auto answer = std::span(given.answer).first(std::min<std::size_t>(answer_tokens, given.answer.size()));
+  const auto room = static_cast<std::uint32_t>(question.size() + answer.size());
+  static_cast<void>(engine.cache().make_room(engine.cache().pool().shape().pages_for(room) + 1));
+  Sequence sequence = context.fork();
+  const Feed before{&sequence, question.first(question.size() - 1)};
+  SHALE_TRY(feed(model, {&before, 1}, {}, stop));
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < answer.size(); ++i) {
+    const Feed next{&sequence, i == 0 ? question.last(1) : answer.subspan(i - 1, 1)};
+    const auto compare = [&](std::size_t, std::size_t, std::span<const float> logits) {
+      same += arg_max(logits) == answer[i];
+    };
+    SHALE_TRY(feed(model, {&next, 1}, compare, stop));
+  }
+  return static_cast<double>(same) / static_cast<double>(answer.size());
 }
 
 }  // namespace
@@ -60,6 +85,27 @@ Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, cons
   SHALE_ASSIGN(const ContextSweep sweep, sweep_context(engine, context, sweep_options));
   for (const SweepRow& row : sweep.rows)
     check.observed += row.forced.agreement / static_cast<double>(sweep.rows.size());
+  check.drifted = check.observed < check.profiled - options.threshold;
+  check.seconds = clock.now_s() - start_s;
+  return check;
+}
+
+Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> answers, const DriftOptions& options) {
+  const RealClock clock;
+  const double start_s = clock.now_s();
+  DriftCheck check{.answers = static_cast<std::uint32_t>(answers.size())};
+  std::optional<ExactContext> exact;
+  for (const LossyAnswer& given : answers) {
+    const auto context = std::span(given.prompt).first(given.context_tokens);
+    if (!exact || !std::ranges::equal(exact->run.tokens, context)) {
+      exact.reset();
+      SHALE_ASSIGN(exact, exact_context(engine, context, {}, {.store = false}, options.stop));
+    }
+    SHALE_ASSIGN(const double agreement,
+                 agreement_with_full(engine, exact->sequence, given, options.answer_tokens, options.stop));
+    check.observed += agreement / static_cast<double>(answers.size());
+    check.profiled += given.expected / static_cast<double>(answers.size());
+  }
   check.drifted = check.observed < check.profiled - options.threshold;
   check.seconds = clock.now_s() - start_s;
   return check;

@@ -1,6 +1,7 @@
-// Whether a context's profile still holds for what is asked about it now. Questions are logged with the entry, the
-// newest Catalogue::kQuestionsMax of them; a check asks the newest of a few configurations, and where their answers
-// fall too far below the profile the context is profiled again on these questions.
+// Whether a context's profile still holds for what is asked about it now. Where answers were given over a lossy form of
+// it, their own tokens say so: each is fed to the full cache, which would have drawn it or not. Else questions, which
+// are logged with the entry, the newest Catalogue::kQuestionsMax of them, are asked of a few configurations. Where
+// agreement falls too far below what was expected, the context is profiled again on these questions.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +29,19 @@ struct DriftOptions {
   Stop stop = {};
 };
 
+// What a request was answered over a lossy form of its context that the planner chose.
+struct LossyAnswer {
+  std::vector<Token> prompt;         // at least one token more than
+  std::uint32_t context_tokens = 0;  // so many of which were to be stored
+  std::vector<Token> answer;         // greedy, at least one token
+  double expected = 1;               // agreement, when it was given
+};
+
 struct DriftCheck {
   // That were asked, the newest first; empty where only their tokens are known.
   std::vector<std::string> questions = {};
-  std::uint32_t configurations = 0;
-  double profiled = 0, observed = 0;  // mean agreement of these configurations
+  std::uint32_t configurations = 0, answers = 0;  // that were looked at, the one or the other
+  double profiled = 0, observed = 0;              // their mean agreement: as expected, and now
   bool drifted = false;
   double seconds = 0;  // what the check itself took
 };
@@ -42,5 +51,8 @@ struct DriftCheck {
 Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const DriftOptions& options);
 // The same of what was tokenised already, on all its questions.
 Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, const DriftOptions& options);
+// By answers as they were given, at least one: of the first tokens of each, the share that the full cache draws when
+// fed those before. Exact blocks are fetched, or computed where there are none.
+Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> answers, const DriftOptions& options);
 
 }  // namespace shale

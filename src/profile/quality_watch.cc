@@ -18,37 +18,86 @@ QualityWatch::QualityWatch(const QualityWatchOptions& options, Engine& engine)
   if (able_ && options.prior) prior_.emplace(engine, PriorOptions{.answer_tokens = options.check.answer_tokens});
 }
 
+// The one that was used last, from now on.
+QualityWatch::Context& QualityWatch::context_of(std::span<const Token> tokens, const std::string& label) {
+  const Hash128 run = engine_.cache().run_of(tokens);
+  const auto known = std::ranges::find(contexts_, run, &Context::run);
+  if (known != contexts_.end()) {
+    contexts_.splice(contexts_.begin(), contexts_, known);
+  } else {
+    contexts_.push_front({.run = run,
+                          .asked = {.tokens = {tokens.begin(), tokens.end()}},
+                          .label = label,
+                          .accesses = Frequency(engine_.cache().options().frequency_half_life_s)});
+    if (contexts_.size() > options_.contexts_max) contexts_.pop_back();
+  }
+  return contexts_.front();
+}
+
+// As the newest. False where it was asked before.
+bool QualityWatch::add_question(Context& context, const std::vector<Token>& question) {
+  auto& questions = context.asked.questions;
+  const bool again = std::erase(questions, question) > 0;
+  questions.push_back(question);
+  if (questions.size() > options_.check.questions_max) questions.erase(questions.begin());
+  return !again;
+}
+
+// What somebody salts is not for others to look at.
+bool QualityWatch::may_look_at(const Request& request) const {
+  if (!able_ || request.segments.size() < 2 || !request.demand.salt.empty()) return false;
+  const Segment& question = request.segments.back();
+  const auto before = std::span(request.segments).first(request.segments.size() - 1);
+  return std::ranges::all_of(before, &Segment::store) && !question.store &&
+         question.tokens.size() <= kQuestionTokensMax;
+}
+
 void QualityWatch::on_request(const Request& request) {
   if (prior_) prior_->let_go();
   if (profiling_) profiling_->let_go();
-  // What somebody salts is not for others to look at.
-  if (request.segments.size() != 2 || !able_ || !request.demand.salt.empty()) return;
-  const Segment &context = request.segments[0], &question = request.segments[1];
-  if (!context.store || question.store || context.tokens.size() < options_.context_tokens_min ||
-      question.tokens.size() > kQuestionTokensMax) {
-    return;
+  if (!may_look_at(request)) return;
+  std::vector<Token> tokens;
+  for (std::size_t i = 0; i + 1 < request.segments.size() && tokens.size() < options_.context_tokens_min; ++i) {
+    tokens.insert(tokens.end(), request.segments[i].tokens.begin(), request.segments[i].tokens.end());
   }
-  const Hash128 run = engine_.cache().run_of(context.tokens);
-  const auto known = std::ranges::find(contexts_, run, &Context::run);
-  if (known == contexts_.end()) {
-    contexts_.push_front({.run = run,
-                          .asked = {.tokens = context.tokens},
-                          .label = context.label,
-                          .accesses = Frequency(engine_.cache().options().frequency_half_life_s)});
-    if (contexts_.size() > options_.contexts_max) contexts_.pop_back();
-  } else {
-    contexts_.splice(contexts_.begin(), contexts_, known);
-  }
-  Context& now = contexts_.front();
-  now.accesses.access(engine_.cache().clock().now_s());
-  auto& questions = now.asked.questions;
-  const bool again = std::erase(questions, question.tokens) > 0;
-  questions.push_back(question.tokens);
-  if (questions.size() > options_.check.questions_max) questions.erase(questions.begin());
-  if (again) return;
-  ++now.new_questions;
+  if (tokens.size() < options_.context_tokens_min) return;
+  const std::vector<Token>& question = request.segments.back().tokens;
+  Context& context = context_of(tokens, request.segments.front().label);
+  context.accesses.access(engine_.cache().clock().now_s());
+  if (!add_question(context, question)) return;
+  ++context.new_questions;
   ++stats_.questions;
-  if (options_.remember) now.unlogged.push_back(question.tokens);
+  if (options_.remember) context.unlogged.push_back(question);
+}
+
+// Answers to compare are greedy ones over a form that nobody named, whose worth was expected.
+void QualityWatch::on_response(const Request& request, const Response& response) {
+  const auto lossy =
+      std::ranges::find_if(response.sources, [](const SourceUsed& each) { return !each.method.is_full(); });
+  const std::optional<double> expected = response.expected_quality();
+  const bool comparable = !response.error && !response.tokens.empty() && request.sampling.temperature == 0 &&
+                          !request.demand.named() && !request.budget && expected;
+  if (!may_look_at(request) || lossy == response.sources.end() || !comparable) return;
+  LossyAnswer given{.prompt = {}, .answer = response.tokens, .expected = *expected};
+  std::vector<std::size_t> ends;
+  for (const Segment& segment : request.segments) {
+    given.prompt.insert(given.prompt.end(), segment.tokens.begin(), segment.tokens.end());
+    ends.push_back(given.prompt.size());
+  }
+  ends.pop_back();
+  given.context_tokens = static_cast<std::uint32_t>(ends.back());
+  const Cache& cache = engine_.cache();
+  const std::vector<BlockKey> keys = cache.keys_of(given.prompt);
+  const auto end = std::ranges::find_if(ends, [&](std::size_t tokens) {
+    const std::size_t blocks = tokens / cache.block_tokens();
+    return blocks > 0 && run_name(keys[blocks - 1]) == lossy->run;
+  });
+  if (end == ends.end()) return;
+  Context& context = context_of(std::span(given.prompt).first(*end), request.segments.front().label);
+  if (context.asked.questions.empty()) add_question(context, request.segments.back().tokens);
+  context.answers.push_back(std::move(given));
+  if (context.answers.size() > options_.check.questions_max) context.answers.erase(context.answers.begin());
+  ++context.new_answers;
 }
 
 // False where nothing was to be noted or recalled.
@@ -111,7 +160,7 @@ bool QualityWatch::work(const Stop& stop) {
   ++stats_.failed;
   profiling_.reset();
   if (context) {  // would fail again, until something else was asked
-    context->new_questions = 0;
+    context->new_questions = context->new_answers = 0;
     context->profiled = true;
   }
   return true;
@@ -128,10 +177,11 @@ Result<bool> QualityWatch::measure_prior(const Stop& stop) {
   return more;
 }
 
-// Profiles of a few questions are checked once enough was asked; of those that were never profiled there is nothing to
-// check.
+// Profiles of a few questions are checked once enough was asked or answered; of those that were never profiled only
+// what was expected of answers can be.
 QualityWatch::Context* QualityWatch::context_to_check() {
   for (Context& context : contexts_) {
+    if (context.new_answers >= options_.questions_between) return &context;
     if (context.new_questions < options_.questions_between) continue;
     if (is_profiled(context)) return &context;
     if (!options_.profile_new) context.new_questions = 0;
@@ -180,9 +230,12 @@ double QualityWatch::worth(const Context& context) const {
 Status QualityWatch::look(Context& context, const Stop& stop) {
   DriftOptions options = options_.check;
   options.stop = stop;
-  SHALE_ASSIGN(const DriftCheck check, check_drift(engine_, context.asked, options));
-  context.new_questions = 0;
+  const bool answered = context.new_answers >= options_.questions_between;
+  SHALE_ASSIGN(const DriftCheck check, answered ? check_answers(engine_, context.answers, options)
+                                                : check_drift(engine_, context.asked, options));
+  context.new_questions = context.new_answers = 0;
   ++stats_.checks;
+  stats_.answers += check.answers;
   stats_.check_seconds += check.seconds;
   if (!check.drifted) return {};
   ++stats_.drifted;
@@ -215,7 +268,8 @@ Status QualityWatch::begin(Context& context) {
   const std::size_t questions = asked.questions.size();
   SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(asked), questions, std::move(options)));
   context.profiled = true;
-  context.new_questions = 0;
+  context.new_questions = context.new_answers = 0;
+  context.answers.clear();  // something else is expected from now on
   return {};
 }
 
@@ -227,6 +281,7 @@ Status QualityWatch::go_on(const Stop& stop) {
   if (!more) return std::unexpected(more.error());
   if (!*more) {
     ++stats_.profiled;
+    engine_.cache().store().place_again(profiling_->profile().run);
     profiling_.reset();
   }
   return {};

@@ -1,20 +1,21 @@
 // What an engine measures of answers' quality while it has nothing else to do, in pieces that end when a request comes.
 //
 //   1. The prior of its model, once (prior.h).
-//   2. What requests ask about a context is remembered, in the catalogue, too; where enough was asked since the last
-//      look, whether its profile still holds (drift.h). Where it does not, the context is profiled again on these
-//      questions.
+//   2. What requests ask about a context is remembered, in the catalogue, too; where enough was answered over a lossy
+//      form of it since the last look, or else asked, whether its profile still holds (drift.h). Where it does not, the
+//      context is profiled again on these questions, and placed again at once.
 //   3. Contexts that were never profiled, those first whose profile is worth most: how often they are asked, times how
 //      little is known of them, times how much of the tiers they take. On what was asked about them and, up to a few
 //      questions, on what the model itself asks.
 //
-// A context is what a request stores in front of what it asks: a chat's system message, a completion's context. Turns
-// of a longer chat are none.
+// A context is what a request stores in front of what it asks: a completion's context, a chat up to the turn with which
+// there is enough of it. A later turn becomes one once answers are given over a lossy form of it.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct QualityWatchStats {
   std::uint64_t recalled = 0;                 // of those that an earlier process was asked
   std::uint64_t prior_texts = 0;              // measured for the prior
   std::uint64_t checks = 0, drifted = 0;      // looked at; of these, where the profile no longer held
+  std::uint64_t answers = 0;                  // given over lossy forms, that were compared with the full cache's
   std::uint64_t profiled = 0;                 // contexts profiled, drifted or new
   std::uint64_t interrupted = 0, failed = 0;  // pieces of work that a request ended, or an error
   double prior_seconds = 0, check_seconds = 0, profile_seconds = 0;
@@ -52,6 +54,8 @@ class QualityWatch {
 
   // Remembers what is asked, and gives back all pages. To be called before the engine takes the request.
   void on_request(const Request& request);
+  // Remembers what it was answered, where that was over a lossy form that the planner chose.
+  void on_response(const Request& request, const Response& response);
   // A piece of work, where there is some. False where there is none. Ends within a forward step, or an encoding, once
   // `stop` says so; what it had found out so far it keeps. Only while no request is under way.
   bool work(const Stop& stop);
@@ -63,13 +67,18 @@ class QualityWatch {
     AskedContext asked;
     std::string label;
     Frequency accesses;
-    std::uint32_t new_questions = 0;                // since the last look
+    std::uint32_t new_questions = 0;  // since the last look, as the next
+    std::uint32_t new_answers = 0;
+    std::vector<LossyAnswer> answers = {};          // the newest
     std::vector<std::vector<Token>> unlogged = {};  // that the catalogue does not have yet
     bool recalled = false;                          // what was asked before this process
     std::optional<bool> profiled = {};              // nothing: not looked at
     std::vector<std::vector<Token>> written = {};   // by the model
   };
 
+  bool may_look_at(const Request& request) const;
+  Context& context_of(std::span<const Token> tokens, const std::string& label);
+  bool add_question(Context& context, const std::vector<Token>& question);
   bool log_questions();
   void recall_questions(Context& context);
   Context* context_to_check();

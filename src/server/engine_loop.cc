@@ -117,10 +117,14 @@ void EngineLoop::take(Submission submission) {
       if (!channel->push(piece)) cancel(channel);
     };
   }
-  if (watch_) watch_->on_request(submission.request);
+  UnderWay under_way{submission.channel, clock_.now_s()};
+  if (watch_) {
+    watch_->on_request(submission.request);
+    under_way.asked = submission.request;
+  }
   const auto id = engine_.submit(std::move(submission.request));
   if (id) {
-    under_way_.emplace(*id, UnderWay{submission.channel, clock_.now_s()});
+    under_way_.emplace(*id, std::move(under_way));
     submission.channel->begin({});
   } else {
     ++requests_.refused;
@@ -144,6 +148,7 @@ void EngineLoop::deliver() {
       --in_flight_;
     }
     const auto under_way = under_way_.extract(response.id);
+    if (watch_) watch_->on_response(under_way.mapped().asked, response);
     under_way.mapped().channel->finish(std::move(response));
   }
 }

@@ -87,6 +87,7 @@ class EngineLoop {
   struct UnderWay {
     std::shared_ptr<Channel> channel;
     double submitted_s = 0;
+    Request asked = {};  // for the watch, where there is one
   };
 
   void cancel(std::shared_ptr<const Channel> channel);

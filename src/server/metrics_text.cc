@@ -118,6 +118,8 @@ void write_watch(Writer& to, const QualityWatchStats& watch) {
              "Questions recalled that were asked before this process.");
   to.counter("shale_prior_texts_total", watch.prior_texts, "Texts measured for the prior of the model.");
   to.counter("shale_drift_checks_total", watch.checks, "Profiles that were checked on what was asked since.");
+  to.counter("shale_drift_answers_total", watch.answers,
+             "Answers over lossy forms that were compared with what the full cache says.");
   to.counter("shale_drift_found_total", watch.drifted, "Profiles that no longer held.");
   to.counter("shale_contexts_profiled_total", watch.profiled, "Contexts that were profiled.");
   to.counter("shale_profile_interrupted_total", watch.interrupted, "Checks and profiles that a request interrupted.");

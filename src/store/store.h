@@ -330,6 +330,9 @@ class Store {
   // Likewise all extents of a run that are not pinned; how many there were.
   std::uint32_t remove_run(const Hash128& run);
 
+  // More is known of what forms of a run are worth: its extents are placed anew in the next work(), not by and by.
+  void place_again(const Hash128& run);
+
   // The owner's own memory holds the leading `blocks` of the chain, and answers for them before the store does: they
   // are worth less on a tier. Said anew when that changes.
   void in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, std::string_view tenant = {});

@@ -207,6 +207,14 @@ std::uint32_t Store::remove_run(const Hash128& run) {
   return static_cast<std::uint32_t>(found.size());
 }
 
+void Store::place_again(const Hash128& run) {
+  StoreCore& core = *core_;
+  const std::lock_guard lock(core.mutex);
+  core.index.for_each([&](ExtentId id, const Extent& extent) {
+    if (extent.run == run && extent.tiers != 0) core.placer.changed(id);
+  });
+}
+
 void Store::in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, std::string_view tenant) {
   for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) {
     const Extent& extent = core_->index.at(segment.extent);
