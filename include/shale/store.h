@@ -301,7 +301,7 @@ uint32_t shale_save_shared_blocks(const shale_save* save);  // of the view, that
 
 typedef struct shale_tenant_stats {
   const char* tenant;
-  uint64_t bytes;  // at rest, on all tiers
+  uint64_t bytes;  // at rest, on all tiers but shared ones
   uint64_t lookups, blocks_asked, blocks_found, blocks_loaded, blocks_saved;
 } shale_tenant_stats;
 

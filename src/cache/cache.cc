@@ -1,5 +1,7 @@
 #include "cache/cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -101,6 +103,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   store_options.threads = 0;
   store_options.events_max = 0;
   store_options.wall_clock = options.wall_clock;
+  store_options.tenant_bytes = options.tenant_bytes;
   store_options.scorers = options.scorers;
   store_options.model = options.model;
   store_options.tables = options.tables;
@@ -216,6 +219,15 @@ void Cache::note_prefill(std::uint32_t tokens, std::uint32_t depth, double secon
   state_->costs.prefill(tokens, depth, seconds);
   if (state_->prefills.size() == kPrefillsRemembered) state_->prefills.pop_front();
   state_->prefills.push_back({tokens, depth, seconds});
+}
+
+std::string salt_of(std::string_view tenant, std::string_view salt) {
+  return tenant.empty() && salt.empty() ? std::string() : fmt::format("{}\n{}", tenant, salt);
+}
+
+std::string_view tenant_of(std::string_view salt) {
+  const std::size_t end = salt.find('\n');
+  return end == salt.npos ? std::string_view() : salt.substr(0, end);
 }
 
 std::vector<BlockKey> Cache::State::keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const {

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -76,8 +77,14 @@ struct CacheOptions {
   // Some of what is remembered and stored may not be reproducible (model/model.h): it is looked for, too.
   bool quick_answers = false;
   std::function<double()> wall_clock = {};  // seconds since 1970; empty: the machine's
+  std::map<std::string, std::uint64_t, std::less<>> tenant_bytes = {};  // StoreOptions
   std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
 };
+
+// Whose KV it is: a tenant's, which the store counts and bounds, and within a tenant that of requests with the same
+// salt. Empty where both are: everybody's. No tenant's name has a line's end.
+std::string salt_of(std::string_view tenant, std::string_view salt);
+std::string_view tenant_of(std::string_view salt);  // of one that salt_of() made
 
 // What a request accepts.
 struct Demand {
@@ -88,7 +95,8 @@ struct Demand {
   // Of lossy forms that it does not name, only those over which answers are expected to be worth as much, in agreement.
   double quality_min = 0;
   // Only KV of the same salt is found, and only requests of the same salt find what this one leaves: what of it is
-  // cached, and so how soon it is answered, tells others nothing (vLLM's cache_salt).
+  // cached, and so how soon it is answered, tells others nothing (vLLM's cache_salt). What is published is found by
+  // all.
   std::string salt = {};
   // A lossy method is asked for by name. `exact` is stronger.
   bool named() const { return !exact && method && !method->is_full(); }
@@ -188,6 +196,10 @@ class Cache {
   Retrieval keep_what_came(Retrieval retrieval, Sequence& sequence);
   // Nobody waits for the retrieval any longer: counted, and tiers that still owe it bytes are not asked for a while.
   void give_up(Retrieval retrieval);
+
+  // Requests of every salt whose prompts begin as these tokens do find, of what they have in common, in whole blocks,
+  // what requests without a salt left. Whose beginning that is, nobody can tell.
+  void publish(std::vector<std::int32_t> tokens);
 
   // How many tokens at the start of `tokens` lie in the pool, reproducible or not. Touches nothing.
   std::uint32_t pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;

@@ -19,7 +19,7 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
   const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.keys.back() == keys.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
   if (same != pooled.end() && same->blocks == blocks) return;
-  store->in_pool(keys, blocks);
+  store->in_pool(keys, blocks, tenant_of(salt));
   if (same != pooled.end()) {
     same->blocks = blocks;
     return;
@@ -39,7 +39,7 @@ void Cache::State::look_at_pool() {
     const LossyPrefix* prefix = lossy.find(chain.keys, [](const LossyPrefix&) { return true; });
     const std::uint32_t blocks =
         std::max(tree->match(chain.tokens, chain.salt) / block_tokens(), prefix ? prefix->blocks() : 0);
-    if (blocks != chain.blocks) store->in_pool(chain.keys, blocks);
+    if (blocks != chain.blocks) store->in_pool(chain.keys, blocks, tenant_of(chain.salt));
     chain.blocks = blocks;
     if (blocks > 0) pooled.push_back(std::move(chain));
   }

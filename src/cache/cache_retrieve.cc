@@ -56,8 +56,9 @@ void Cache::State::leave_alone(std::uint32_t tier_bits) {
 
 // A hit that ends inside a run takes exact blocks of it: over a lossy beginning, all that is computed next would be
 // lossy too, and be kept from being stored. `keys`: of the blocks that lie under `names`.
-StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs) {
-  StoreLookup found = store->lookup(names, needs);
+StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
+                                  std::string_view tenant) {
+  StoreLookup found = store->lookup(names, needs, tenant);
   const auto ends = [&](const StoreLookup::Segment& segment) {
     return std::ranges::any_of(keys.subspan(end_of(segment) - 1),
                                [&](const BlockKey& key) { return run_name(key) == segment.run; });
@@ -66,7 +67,7 @@ StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<cons
       found.segments, [&](const StoreLookup::Segment& segment) { return !segment.exact && !ends(segment); });
   if (cut == found.segments.end()) return found;
   needs.exact_after = cut->first_block;
-  return store->lookup(names, needs);
+  return store->lookup(names, needs, tenant);
 }
 
 // Seconds that a request would wait rather than be answered over a form of which so much is expected.
@@ -83,12 +84,13 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.needs.tiers_excluded = tiers_left_alone();
   choice.names.assign(keys.begin(), keys.end());
   StoreNeeds needs = choice.needs;
-  StoreLookup found = look_up(keys, choice.names, choice.needs);
+  const std::string_view tenant = tenant_of(demand.salt);
+  StoreLookup found = look_up(keys, choice.names, choice.needs, tenant);
   std::uint32_t reproducible_at_rest = kAllTokens;
   if (options.quick_answers && !demand.exact && found.blocks < keys.size()) {
     // Behind what a prompt's computing left, what answers left.
     std::vector<BlockKey> names = names_of(choice.names, found.blocks * block_tokens());
-    StoreLookup further = look_up(keys, names, needs);
+    StoreLookup further = look_up(keys, names, needs, tenant);
     if (further.blocks > found.blocks) {
       reproducible_at_rest = found.blocks * block_tokens();
       choice.names = std::move(names);
@@ -139,7 +141,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   const std::uint32_t exact = found.exact_blocks * block_tokens();
   const double rest_s = exact > covered ? costs.prefill_s(exact - covered, covered) : 0;
   if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s)) {
-    store->touch(std::span(choice.names).first(found.exact_blocks));
+    store->touch(std::span(choice.names).first(found.exact_blocks), tenant);
     choice.segments.clear();
     choice.meets = found;
     choice.reproducible = reproducible(in_pool, found.exact_blocks * block_tokens());
@@ -147,7 +149,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   }
   if (choice.segments.empty()) {
     choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, 0);
-    store->touch(std::span(choice.names).first(found.blocks));
+    store->touch(std::span(choice.names).first(found.blocks), tenant);
     return choice;
   }
   // From where a chunk begins: the pool's share of that one is read again.
@@ -157,7 +159,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.first_block -= (choice.first_block - first.first_block) % chunk;
   choice.pool_tokens = choice.first_block * block_tokens();
   choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, covered);
-  store->touch(std::span(choice.names).first(choice.first_block));
+  store->touch(std::span(choice.names).first(choice.first_block), tenant);
   return choice;
 }
 
@@ -170,14 +172,15 @@ bool Cache::State::meeting_pays(const StoreLookup& found, std::uint32_t covered,
   return Meeting::estimate_s(costs, found, computed, block_tokens()) < kMeetingGain * otherwise_s;
 }
 
-Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs) {
+Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::string_view salt) {
   return {.store = *store,
           .pool = pool,
           .tiers = tiers,
           .costs = costs,
           .clock = clock,
           .needs = {.exact = true, .tiers_excluded = needs.tiers_excluded},
-          .chunk_blocks = options.chunk_tokens / block_tokens()};
+          .chunk_blocks = options.chunk_tokens / block_tokens(),
+          .tenant = std::string(tenant_of(salt))};
 }
 
 // Evicts prefixes where the pool has no room.
@@ -193,6 +196,7 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
   if (!append(sequence, count)) return;
   StoreLoadOptions load_options;
   load_options.needs = choice.needs;
+  load_options.tenant = tenant_of(retrieval.state_->salt);
   load_options.first_block = choice.first_block;
   load_options.end_block = choice.end_block;
   load_options.tokens = wanted;
@@ -238,13 +242,40 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
   loading.note_plan();
 }
 
+void Cache::publish(std::vector<std::int32_t> tokens) { state_->published.push_back(std::move(tokens)); }
+
+// That the tokens begin with, in whole blocks.
+std::uint32_t Cache::State::published_tokens(std::span<const std::int32_t> tokens) const {
+  std::size_t longest = 0;
+  for (const auto& each : published) {
+    longest = std::max<std::size_t>(longest, std::ranges::mismatch(each, tokens).in1 - each.begin());
+  }
+  return static_cast<std::uint32_t>(longest - longest % block_tokens());
+}
+
+// How many published tokens are better taken from what everybody may have than from what the salt's own requests left;
+// 0 where these left as much in the pool, or more anywhere.
+std::uint32_t Cache::State::published_for(std::span<const std::int32_t> wanted, const Demand& demand) {
+  if (published.empty() || demand.salt.empty() || demand.named()) return 0;
+  const std::uint32_t tokens = published_tokens(wanted);
+  if (tokens == 0 || tree->match(wanted, demand.salt) >= tokens) return 0;
+  const StoreNeeds needs{.exact = demand.exact, .quality_min = demand.quality_min};
+  const StoreLookup own = store->lookup(keys_of(wanted, demand.salt), needs, tenant_of(demand.salt));
+  return own.blocks * block_tokens() > tokens ? 0 : tokens;
+}
+
 Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
                           const Backlog& backlog) {
   assert(sequence.length() == 0);
   State& s = *state_;
+  const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
+  if (const std::uint32_t published = s.published_for(wanted, demand); published > 0) {
+    Demand everybodys = demand;
+    everybodys.salt.clear();
+    return retrieve(tokens.first(published + 1), everybodys, sequence, backlog);
+  }
   ++s.stats.lookups;
-  if (tokens.size() < 2) return {};
-  const auto wanted = tokens.first(tokens.size() - 1);
+  if (wanted.empty()) return {};
   const std::vector<BlockKey> keys = s.keys_of(wanted, demand.salt);
   const State::Choice choice = s.choose(wanted, keys, demand, backlog);
   for (State::Saving& saving : s.saving) {
@@ -283,8 +314,8 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   if (!choice.segments.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
-    found.meeting =
-        std::make_unique<Meeting>(s.meeting_context(choice.needs), choice.names, wanted, *choice.meets, computed);
+    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, demand.salt), choice.names, wanted,
+                                              *choice.meets, computed);
     ++s.stats.meetings;
   }
   for (const SourceUsed& source : found.sources) s.stats.cached.add(source.where, source.tokens);

@@ -78,6 +78,8 @@ struct Cache::State {
   std::deque<Pooled> pooled = {};
   std::uint64_t evictions_looked_at = 0;  // of the pool, when last looked
 
+  std::vector<std::vector<std::int32_t>> published = {};
+
   std::uint32_t block_tokens() const { return pool.shape().page_tokens; }
   std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const;
   // The names under which blocks lie, whose keys these are: those that hold a token beyond the first `reproducible` are
@@ -109,10 +111,13 @@ struct Cache::State {
   };
   Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Demand& demand,
                 const Backlog& backlog);
-  StoreLookup look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs);
+  StoreLookup look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
+                      std::string_view tenant);
+  std::uint32_t published_tokens(std::span<const std::int32_t> tokens) const;
+  std::uint32_t published_for(std::span<const std::int32_t> wanted, const Demand& demand);
   double loss_s(std::optional<double> quality) const;
   bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
-  Meeting::Context meeting_context(const StoreNeeds& needs);
+  Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
   Status append(Sequence& sequence, std::uint32_t tokens);

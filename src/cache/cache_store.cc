@@ -25,6 +25,16 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   const Hash128 name = run_name(keys.back());
   const std::vector<BlockKey> names = s.names_of(keys, run.reproducible);
   StoreHints hints;
+  hints.tenant = tenant_of(run.salt);
+  // What follows a published prefix is stored with it: nothing lies before it under its salt's own names.
+  if (run.first > 0 && run.first <= s.published_tokens(run.tokens) && !run.salt.empty()) {
+    const std::uint32_t before = run.first / block;
+    if (s.store->lookup(std::span(names).first(before), {}, hints.tenant).blocks < before) {
+      run.first = 0;
+      run.recompute_s = 0;
+      run.observations = {};
+    }
+  }
   hints.first_block = run.first / block;
   if (sequence.lossy() || sequence.parted() || hints.first_block >= end) return name;
 

@@ -93,6 +93,7 @@ bool Meeting::ask(Piece& piece) {
   if (!pages->append(piece.blocks * block)) return false;
   StoreLoadOptions options;
   options.needs = context_.needs;
+  options.tenant = context_.tenant;
   options.first_block = piece.first_block;
   options.end_block = piece.first_block + piece.blocks;
   options.tokens = tokens_;

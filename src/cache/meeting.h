@@ -28,6 +28,7 @@ class Meeting {
     const Clock& clock;
     StoreNeeds needs = {};  // exact
     std::uint32_t chunk_blocks = 16;
+    std::string tenant = {};  // of the store
   };
 
   // Of what a look-up of `keys` found, the exact chunks that begin at or after block `computed`. `tokens` are the

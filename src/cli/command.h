@@ -50,6 +50,7 @@ void add_bench_placement(CLI::App& parent, Action& chosen);
 void add_bench_planner(CLI::App& parent, Action& chosen);
 void add_bench_scoring(CLI::App& parent, Action& chosen);
 void add_bench_serve(CLI::App& parent, Action& chosen);
+void add_bench_side_channel(CLI::App& parent, Action& chosen);
 void add_bench_simulate(CLI::App& parent, Action& chosen);
 void add_bench_soak(CLI::App& parent, Action& chosen);
 void add_bench_store(CLI::App& parent, Action& chosen);

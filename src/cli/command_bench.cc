@@ -20,6 +20,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
   add_bench_serve(*group, chosen);
   add_bench_chaos(*group, chosen);
   add_bench_soak(*group, chosen);
+  add_bench_side_channel(*group, chosen);
   add_bench_store(*group, chosen);
   add_bench_paging(*group, chosen);
   add_bench_paging_quality(*group, chosen);

@@ -45,9 +45,36 @@ std::string url_of(const HttpOptions& http, std::uint16_t port) {
                      six ? "]" : "", port);
 }
 
+// What the files that the options name say of tenants and what they share.
+Status read_tenants(ServeOptions& options) {
+  ApiOptions& api = options.server.api;
+  if (!options.tenants.empty()) {
+    SHALE_ASSIGN(const std::string text, read_text(options.tenants));
+    auto tenants = parse_tenants(text);
+    if (!tenants) return fail_in(options.tenants, std::move(tenants).error());
+    api.tenants = std::move(*tenants);
+  }
+  for (const Tenant& tenant : api.tenants) {
+    const std::uint64_t bytes_max = tenant.bytes_max.value_or(options.tenant_bytes);
+    if (bytes_max > 0) options.serving.cache.tenant_bytes.emplace(tenant.name, bytes_max);
+  }
+  if (options.tenant_bytes > 0 && api.tenants.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--tenant-bytes bounds tenants, and there are none: give --tenants");
+  }
+  if (api.shared_cache && !options.serving.cache.tenant_bytes.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "with --shared-cache what is stored is nobody's own: leave it or the tenants' bounds of bytes out");
+  }
+  for (const std::string& file : options.public_prefixes) {
+    SHALE_ASSIGN(api.public_prefixes.emplace_back(), read_text(file));
+  }
+  return {};
+}
+
 Status run(const Options& all) {
-  const ServeOptions& options = all.serve;
+  ServeOptions options = all.serve;
   SHALE_TRY(check_key(options.api_key));
+  SHALE_TRY(read_tenants(options));
   // One heap for all threads, so that what a costly request took can be returned to the system: of the heaps that glibc
   // makes for others, it keeps tens of megabytes each.
   mallopt(M_ARENA_MAX, 1);
@@ -55,12 +82,6 @@ Status run(const Options& all) {
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
   server_options.api.api_key = options.api_key.value_or("");
-  if (!options.tenants.empty()) {
-    SHALE_ASSIGN(const std::string text, read_text(options.tenants));
-    auto tenants = parse_tenants(text);
-    if (!tenants) return fail_in(options.tenants, std::move(tenants).error());
-    server_options.api.tenants = std::move(*tenants);
-  }
   if (options.log != "off") {
     const auto form = options.log == "text" ? RequestLog::Form::kText : RequestLog::Form::kJson;
     server_options.api.log = std::make_shared<RequestLog>(

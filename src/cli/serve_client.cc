@@ -81,7 +81,7 @@ void EventStream::push(std::string_view bytes) {
 }
 
 ServedAnswer ask_server(std::uint16_t port, const std::string& body, const Clock& clock, double planned_s,
-                        double wait_s_max) {
+                        double wait_s_max, const std::string& key) {
   ServedAnswer answer;
   bool done = false;
   EventStream events([&](std::string_view data) {
@@ -100,6 +100,7 @@ ServedAnswer ask_server(std::uint16_t port, const std::string& body, const Clock
   request.path = "/v1/chat/completions";
   request.body = body;
   request.set_header("Content-Type", "application/json");
+  if (!key.empty()) request.set_header("Authorization", "Bearer " + key);
   request.content_receiver = [&](const char* bytes, std::size_t size, std::uint64_t, std::uint64_t) {
     try {
       events.push({bytes, size});

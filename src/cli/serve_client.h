@@ -58,8 +58,8 @@ class EventStream {
 };
 
 // Posts `body` to /v1/chat/completions of 127.0.0.1 and reads the stream to its end; it was planned for `planned_s` of
-// the clock. Fails, as `error`, after `wait_s_max` without a byte.
+// the clock. Fails, as `error`, after `wait_s_max` without a byte. `key`: that the server wants, if any.
 ServedAnswer ask_server(std::uint16_t port, const std::string& body, const Clock& clock, double planned_s,
-                        double wait_s_max);
+                        double wait_s_max, const std::string& key = {});
 
 }  // namespace shale

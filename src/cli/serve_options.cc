@@ -31,16 +31,26 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   command
       .add_option(
           "--tenants", options.tenants,
-          "Who may use the server, a line each of a name and the SHA-256 of a key; --api-key is the operator's then")
+          "Who may use the server, a line each of a name, the SHA-256 of a key and bounds of its own (requests=N "
+          "bytes=SIZE weight=X); --api-key is the operator's then")
       ->envname("SHALE_TENANTS")
       ->type_name("FILE")
       ->group(group);
   command
       .add_option("--tenant-requests", options.server.api.tenant_requests,
-                  "Requests that one tenant may have under way or waiting; 0: as many as the server takes")
+                  "Requests that one tenant may have under way or waiting; 0: --sequences and --queue, each its own")
       ->envname("SHALE_TENANT_REQUESTS")
       ->type_name("N")
       ->capture_default_str()
+      ->group(group);
+  add_size(command, "--tenant-bytes", options.tenant_bytes,
+           "What one tenant's contexts may take on the tiers, in all copies; beyond it its own make room", "any")
+      ->envname("SHALE_TENANT_BYTES")
+      ->group(group);
+  command
+      .add_option("--public-prefix", options.public_prefixes,
+                  "A system message, computed before the server listens, that chats of all tenants find cached")
+      ->type_name("FILE")
       ->group(group);
   command
       .add_flag("--shared-cache", options.server.api.shared_cache,

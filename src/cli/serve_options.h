@@ -13,8 +13,10 @@ namespace shale {
 struct ServeOptions {
   ServingOptions serving;
   ServerOptions server;
-  std::optional<std::string> api_key;  // empty: refused
-  std::string tenants;                 // a file
+  std::optional<std::string> api_key;        // empty: refused
+  std::string tenants;                       // a file
+  std::uint64_t tenant_bytes = 0;            // 0: no bound
+  std::vector<std::string> public_prefixes;  // files
   PageBudgetChoice budget;
   std::string profile = "all";  // or "never", "drifted"
   QualityWatchOptions watch;

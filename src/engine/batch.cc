@@ -46,13 +46,14 @@ double BatchBuilder::turn(const Run& run) const {
 
 std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Run>> running) const {
   std::vector<std::optional<Run::Stretch>> stretches(running.size());
-  std::vector<std::tuple<int, double, std::size_t>> prompts;  // whose turn it is first comes first
+  // Whose turn it is first comes first: of the tenant that was served least, of its highest priority.
+  std::vector<std::tuple<double, int, double, std::size_t>> prompts;
   std::uint32_t decoding = 0;
   for (std::size_t i = 0; i < running.size(); ++i) {
     const Run& run = *running[i];
     if (run.over || run.loading()) continue;
     if (run.prefilling()) {
-      prompts.emplace_back(-run.request.priority, turn(run), i);
+      prompts.emplace_back(run.share ? run.share->service : 0, -run.request.priority, turn(run), i);
     } else {
       stretches[i] = run.next(1);
       ++decoding;
@@ -60,7 +61,7 @@ std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Run>
   }
   std::ranges::sort(prompts);
   StepWork work{.decoding = decoding};
-  for (const auto& [priority, turn, i] : prompts) {
+  for (const auto& [service, priority, turn, i] : prompts) {
     const Run& run = *running[i];
     const std::uint32_t at = run.sequence.length(), left = static_cast<std::uint32_t>(run.known()) - at;
     const std::uint32_t room = room_for(work, at);

@@ -41,9 +41,11 @@ struct Request {
   bool store_answer = false;  // the last segment and the answer are stored as a run too (a chat turn)
   // Stays inside so many pages, which makes the answer lossy once a token was dropped. Not with a method in `demand`.
   std::optional<PageBudgetOptions> budget;
-  bool remember = true;     // its exact pages may serve later requests
-  int priority = 0;         // higher goes first, and makes room last
-  bool ignore_end = false;  // the answer goes on past end-of-turn tokens, to max_tokens
+  bool remember = true;      // its exact pages may serve later requests
+  std::string tenant = {};   // whose turn it is goes by what its tenant was served (scheduling/fair_shares.h)
+  double tenant_weight = 1;  // above 0
+  int priority = 0;          // within its tenant: higher goes first, and makes room last
+  bool ignore_end = false;   // the answer goes on past end-of-turn tokens, to max_tokens
   // Called with each piece of text as soon as no stop string can begin in it.
   std::function<void(std::string_view piece)> on_text;
 };
@@ -75,8 +77,8 @@ struct Response {
 struct EngineOptions {
   std::uint32_t sequences_max = 16;  // decoded together
   std::uint32_t waiting_max = 1024;  // submitted and not begun; more are refused
-  // Which of those that wait with the highest priority begins next: one of scheduler_names(). What a look-up of `reuse`
-  // finds are pages of the pool; looking touches nothing.
+  // Which of those of a tenant that wait with the highest priority begins next: one of scheduler_names(). What a
+  // look-up of `reuse` finds are pages of the pool; looking touches nothing.
   std::string scheduler = "fifo";
   SchedulerOptions scheduling = {};
   std::uint32_t chunk_tokens = 512;  // tokens a step, of a prompt and of those who decode

@@ -8,6 +8,9 @@ namespace shale {
 
 namespace {
 
+// A token of an answer counts as so many of a prompt in what a tenant was served, as in the paper (fair_shares.h).
+constexpr double kAnswerTokenCharge = 2;
+
 // The step of a run alone: each layer as soon as what it needs has come.
 class AsLoaded final : public StepHooks {
  public:
@@ -179,6 +182,7 @@ void Engine::State::draw(Run& run, std::span<const float> logits) {
   const Token token = run.sampler.sample(logits);
   if (!first) run.response.gaps_seconds.push_back(static_cast<float>(now_s - run.last_token_s));
   run.last_token_s = now_s;
+  run.share->charge(kAnswerTokenCharge);
   if (first) run.first_token_s = now_s;
   run.drawn.push_back(token);
 

@@ -39,6 +39,7 @@ bool Engine::State::admit() {
       next->response.queue_seconds = next->started_s - next->submitted_s;
     }
     fetch(*next, false);
+    if (!back) next->share->charge(static_cast<double>(next->prompt.size() - next->computed_from));
   }
   return admitted;
 }

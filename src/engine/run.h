@@ -18,6 +18,7 @@
 #include "engine/spill.h"
 #include "engine/text_stream.h"
 #include "model/capture.h"
+#include "scheduling/fair_shares.h"
 
 namespace shale {
 
@@ -72,7 +73,8 @@ class Run {
   std::vector<Token> drawn;  // the answer; the last one is not computed yet
   Response response;
   double submitted_s;
-  std::uint64_t turn = 0;  // how many began before it
+  FairShares::Share* share = nullptr;  // its tenant's, while it waits or is under way
+  std::uint64_t turn = 0;              // of those under way and preempted, in order (engine/run_scheduler.h)
   bool begun = false;
   double started_s = 0;
   double first_token_s = 0;

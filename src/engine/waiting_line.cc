@@ -1,5 +1,6 @@
 #include "engine/waiting_line.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -12,7 +13,9 @@ std::uint32_t number_of(RequestId id) { return static_cast<std::uint32_t>(id); }
 }  // namespace
 
 void WaitingLine::add(std::unique_ptr<Run> run) {
-  Line& line = lines_[run->request.priority];
+  Tenant& tenant = tenants_[run->share->tenant];
+  tenant.share = run->share;
+  Line& line = tenant.lines[run->request.priority];
   if (!line.scheduler) line.scheduler = std::move(make_scheduler(scheduler_, options_, *this)).value();
   const std::uint32_t id = number_of(run->id);
   const WaitingRequest request{
@@ -25,7 +28,8 @@ void WaitingLine::add(std::unique_ptr<Run> run) {
 
 Run& WaitingLine::next() {
   assert(!runs_.empty());
-  Line& line = lines_.begin()->second;
+  const auto least = std::ranges::min_element(tenants_, {}, [](const auto& each) { return each.second.service(); });
+  Line& line = least->second.lines.begin()->second;
   if (!line.next) line.next = runs_.at(line.scheduler->take()).get();
   return *line.next;
 }
@@ -40,14 +44,17 @@ std::unique_ptr<Run> WaitingLine::withdraw(RequestId id) {
   if (found == runs_.end() || found->second->id != id) return nullptr;
   std::unique_ptr<Run> run = std::move(found->second);
   runs_.erase(found);
-  const auto place = lines_.find(run->request.priority);
+  const auto tenant = tenants_.find(run->share->tenant);
+  auto& lines = tenant->second.lines;
+  const auto place = lines.find(run->request.priority);
   Line& line = place->second;
   if (line.next == run.get()) {
     line.next = nullptr;
   } else {
     line.scheduler->withdraw(number_of(id));
   }
-  if (!line.next && line.scheduler->waiting() == 0) lines_.erase(place);
+  if (!line.next && line.scheduler->waiting() == 0) lines.erase(place);
+  if (lines.empty()) tenants_.erase(tenant);
   return run;
 }
 

@@ -1,5 +1,5 @@
-// Requests that have not begun: those of the highest priority go first, among them as a scheduler says, the very one
-// that the simulator asks.
+// Requests that have not begun. The tenant that was served least goes first, of its requests those of the highest
+// priority, among them as a scheduler says, the very one that the simulator asks.
 #pragma once
 
 #include <functional>
@@ -26,9 +26,9 @@ class WaitingLine final : private PrefixLookup {
   }
 
   std::size_t size() const { return runs_.size(); }
-  void add(std::unique_ptr<Run> run);
-  // Whose turn it is; it stays so until it is taken or withdrawn, or a request of a higher priority comes. Requires
-  // size() > 0.
+  void add(std::unique_ptr<Run> run);  // requires its share
+  // Whose turn it is; it stays so until it is taken or withdrawn, a request of a higher priority comes, or its tenant
+  // was served. Requires size() > 0.
   Run& next();
   // That one.
   std::unique_ptr<Run> take();
@@ -36,10 +36,15 @@ class WaitingLine final : private PrefixLookup {
   std::unique_ptr<Run> withdraw(RequestId id);
 
  private:
-  // Requests of equal priority. The one whose turn it is has left the scheduler.
+  // Requests of a tenant of equal priority. The one whose turn it is has left the scheduler.
   struct Line {
     std::unique_ptr<Scheduler> scheduler;
     Run* next = nullptr;
+  };
+  struct Tenant {
+    const FairShares::Share* share = nullptr;
+    std::map<int, Line, std::greater<>> lines = {};  // by priority; none is empty
+    double service() const { return share->service; }
   };
 
   std::uint32_t resident_prefix(const WaitingRequest& request) const override;
@@ -47,7 +52,7 @@ class WaitingLine final : private PrefixLookup {
   std::string scheduler_;
   SchedulerOptions options_;
   const Cache& cache_;
-  std::map<int, Line, std::greater<>> lines_;                     // by priority; none is empty
+  std::map<std::string, Tenant, std::less<>> tenants_;            // that have requests here
   std::unordered_map<std::uint32_t, std::unique_ptr<Run>> runs_;  // by the scheduler's number of a request
 };
 

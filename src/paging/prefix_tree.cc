@@ -47,11 +47,14 @@ struct PrefixTree::State {
   Roots roots = {};
   std::vector<Node> nodes = {};  // by NodeId
   std::vector<NodeId> unused = {};
+  std::vector<std::uint32_t> holders = std::vector<std::uint32_t>(pool.slabs_total());  // by slab: nodes
   std::uint64_t tick = 0;  // requests seen: calls of `adopt`
   double time_s = 0;       // when the last of them arrived
   std::uint64_t evictions = 0;
 
   std::uint32_t page_tokens() const { return pool.shape().page_tokens; }
+  // Whether nobody but nodes holds the slab: one, or several of different salts.
+  bool alone(SlabId slab) const { return pool.references(slab) == holders[slab]; }
   // Of a node, or where it is none the roots of a salt.
   Children& children(NodeId node, Roots::iterator salt) {
     return node == kNoNode ? salt->second : nodes[node].children;
@@ -78,6 +81,7 @@ struct PrefixTree::State {
   void extend(NodeId leaf, Tokens tokens);
   // The slab that holds a node's tokens, in place of the one it had.
   void hold(NodeId id, std::optional<SlabId> before, SlabId slab, std::uint32_t reproducible);
+  void release(SlabId slab);
   void remove(NodeId leaf);
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
@@ -133,7 +137,8 @@ NodeId PrefixTree::State::add(NodeId parent, Tokens tokens, Roots::iterator salt
 
 void PrefixTree::State::hold(NodeId id, std::optional<SlabId> before, SlabId slab, std::uint32_t reproducible) {
   pool.retain_slab(slab);
-  if (before) pool.release_slab(*before);
+  ++holders[slab];
+  if (before) release(*before);
   nodes[id].slab = slab;
   nodes[id].reproducible = reproducible;
 }
@@ -148,11 +153,16 @@ void PrefixTree::State::extend(NodeId leaf, Tokens tokens) {
   node.key = key(node.parent, tokens, node.salt->first);
 }
 
+void PrefixTree::State::release(SlabId slab) {
+  --holders[slab];
+  pool.release_slab(slab);
+}
+
 void PrefixTree::State::remove(NodeId leaf) {
   Node& node = nodes[leaf];
   assert(node.children.empty());
   const NodeId parent = node.parent;
-  pool.release_slab(node.slab);
+  release(node.slab);
   const Roots::iterator salt = node.salt;
   children(parent, salt).erase(*node.tokens);
   if (salt->second.empty()) roots.erase(salt);
@@ -188,8 +198,8 @@ PrefixTree::Prefix PrefixTree::prefix(std::span<const std::int32_t> tokens, std:
 
 std::uint32_t PrefixTree::in_use(std::span<const std::int32_t> tokens, std::string_view salt) const {
   const State::Match match = state_->find(tokens, salt);
-  return static_cast<std::uint32_t>(std::ranges::count_if(
-      match.path, [this](NodeId node) { return state_->pool.references(state_->nodes[node].slab) > 1; }));
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(match.path, [this](NodeId node) { return !state_->alone(state_->nodes[node].slab); }));
 }
 
 std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s,
@@ -257,11 +267,11 @@ bool PrefixTree::make_room(std::uint32_t slabs, double before_s) {
   while (s.pool.slabs_free() < slabs) {
     const NodeId leaf = s.policy->victim();
     if (leaf == kNoNode || s.nodes[leaf].visited_s >= before_s) break;
-    if (s.pool.references(s.nodes[leaf].slab) > 1) {
-      s.policy->pass_over(leaf);
-    } else {
+    if (s.alone(s.nodes[leaf].slab)) {
       s.remove(leaf);
       ++s.evictions;
+    } else {
+      s.policy->pass_over(leaf);
     }
   }
   s.policy->reconsider();
@@ -284,8 +294,11 @@ std::uint32_t PrefixTree::nodes() const {
   return static_cast<std::uint32_t>(state_->nodes.size() - state_->unused.size());
 }
 std::uint32_t PrefixTree::evictable() const {
-  return static_cast<std::uint32_t>(std::ranges::count_if(
-      state_->nodes, [this](const Node& node) { return node.tokens && state_->pool.references(node.slab) == 1; }));
+  std::uint32_t slabs = 0;
+  for (SlabId slab = 0; slab < state_->holders.size(); ++slab) {
+    slabs += state_->holders[slab] > 0 && state_->alone(slab);
+  }
+  return slabs;
 }
 std::uint64_t PrefixTree::evictions() const { return state_->evictions; }
 

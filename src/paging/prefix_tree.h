@@ -1,9 +1,9 @@
 // Exact KV of token prefixes, shared between requests: a tree over token pages.
 //
 // A node is one slab's worth of tokens (up to page_tokens; only a leaf may hold fewer) and holds one counted reference
-// of the slab. A node is never evicted before its descendants. Only exact KV may be inserted. How many of a prefix's
-// first tokens are *reproducible*, computed as prompts are (model/model.h), is known of each. Requests of one salt find
-// what requests of that salt left, and nothing else. Not thread-safe.
+// of the slab, which nodes of other salts may hold, too. A node is never evicted before its descendants. Only exact KV
+// may be inserted. How many of a prefix's first tokens are *reproducible*, computed as prompts are (model/model.h), is
+// known of each. Requests of one salt find what requests of that salt left, and nothing else. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class PrefixTree {
   void clear();
 
   std::uint32_t nodes() const;
-  // Nodes whose slab nothing but the tree holds: make_room could have as many. Visits every node.
+  // Slabs that nothing but the tree holds: make_room could have as many. Visits every slab.
   std::uint32_t evictable() const;
   std::uint64_t evictions() const;
   Status check_integrity() const;

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "core/hash.h"
 #include "core/random.h"
 #include "server/answer_source.h"
 #include "server/metrics_text.h"
@@ -59,11 +61,8 @@ std::optional<ApiError> check_body(const HttpRequest& head) {
   return std::nullopt;
 }
 
-HttpResponse not_allowed(std::string_view methods) {
-  HttpResponse response =
-      json_response(ApiError{.status = 405, .message = fmt::format("the method here is {}", methods)});
-  response.fields.emplace_back("Allow", methods);
-  return response;
+ApiError not_allowed(std::string_view methods) {
+  return {.status = 405, .message = fmt::format("the method here is {}", methods), .allow = std::string(methods)};
 }
 
 }  // namespace
@@ -78,7 +77,7 @@ Api::Api(ApiOptions options, EngineLoop& loop, const ModelInfo& model, const Tok
       process_(random_number()) {}
 
 HttpResponse Api::refusal(const HttpFailure& failure) {
-  return json_response(ApiError{.status = failure.status, .message = failure.message});
+  return refused({.status = failure.status, .message = failure.message}, {});
 }
 
 ApiResult<int> Api::tenant_of(const HttpRequest& head) const {
@@ -99,44 +98,64 @@ ApiResult<int> Api::tenant_of(const HttpRequest& head) const {
 std::optional<HttpResponse> Api::answer_head(const HttpRequest& head) {
   const auto tenant = tenant_of(head);
   if (!tenant && head.path != "/health") return refused(tenant.error(), {});
-  if (tenant.value_or(-1) >= 0 && head.path == "/metrics") {
-    return json_response(
+  auto response = look_at(head, tenant.value_or(-1));
+  return response ? std::move(*response) : refused(response.error(), name_of(tenant.value_or(-1)));
+}
+
+ApiResult<std::optional<HttpResponse>> Api::look_at(const HttpRequest& head, int tenant) const {
+  if (tenant >= 0 && head.path == "/metrics") {
+    return std::unexpected(
         ApiError{.status = 403, .message = "figures tell of all tenants: they are for the bearer of --api-key"});
   }
   if (!endpoint_of(head.path)) return get(head);
-  if (head.method != "POST") return not_allowed("POST");
-  if (const auto error = check_body(head)) return json_response(*error);
+  if (head.method != "POST") return std::unexpected(not_allowed("POST"));
+  if (auto error = check_body(head)) return std::unexpected(std::move(*error));
   return std::nullopt;
 }
 
-HttpResponse Api::get(const HttpRequest& head) const {
+std::string_view Api::name_of(int tenant) const {
+  return tenant >= 0 ? std::string_view(tenants_.at(tenant).name) : std::string_view();
+}
+
+ApiResult<HttpResponse> Api::get(const HttpRequest& head) const {
   const std::string_view path = head.path;
   const bool named = path.starts_with(kModels) && path.size() > kModels.size() + 1 && path[kModels.size()] == '/';
   if (path != "/health" && path != "/metrics" && path != kModels && !named) {
-    return json_response(ApiError{.status = 404, .message = fmt::format("there is no {} {}", head.method, path)});
+    return std::unexpected(ApiError{.status = 404, .message = fmt::format("there is no {} {}", head.method, path)});
   }
-  if (head.method != "GET" && head.method != "HEAD") return not_allowed("GET, HEAD");
+  if (head.method != "GET" && head.method != "HEAD") return std::unexpected(not_allowed("GET, HEAD"));
   if (path == "/health") return json_response(Json{{"status", "ok"}});
   if (path == kModels) return json_response(Json{{"object", "list"}, {"data", Json::array({model_json()})}});
   if (named) return model(path.substr(kModels.size() + 1));
+  return HttpResponse{.type = std::string(kMetricsType), .body = metrics_text(figures(), options_.model_name)};
+}
+
+Figures Api::figures() const {
   Figures figures = loop_.figures();
   figures.tenants = tenants_.figures();
-  return {.type = std::string(kMetricsType), .body = metrics_text(figures, options_.model_name)};
+  for (TenantFigures& tenant : figures.tenants) {
+    if (const auto served = figures.served.find(tenant.name); served != figures.served.end()) {
+      tenant.served = served->second;
+    }
+    const auto stored = std::ranges::find(figures.store.tenants, tenant.name, &StoreTenantStats::tenant);
+    if (stored != figures.store.tenants.end()) tenant.store = *stored;
+  }
+  return figures;
 }
 
 HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const Endpoint endpoint = *endpoint_of(http.path);
   const int tenant = tenant_of(http).value_or(-1);
-  AnswerNotes notes{.tenant = tenant >= 0 ? tenants_.name(tenant) : std::string(), .log = options_.log};
+  AnswerNotes notes{.tenant = std::string(name_of(tenant)), .log = options_.log};
   if (tenant >= 0) {
     notes.admitted = tenants_.admit(tenant);
     if (!notes.admitted) {
       const std::string message =
-          fmt::format("{} requests of tenant {} are under way", options_.tenant_requests, notes.tenant);
+          fmt::format("as many requests of tenant {} are under way or waiting as it may have", notes.tenant);
       return refused({.status = 429, .message = message, .code = "rate_limit_exceeded"}, notes.tenant);
     }
   }
-  auto request = read(endpoint, http.body, notes.tenant);
+  auto request = read(endpoint, http.body, tenant);
   if (!request) return refused(request.error(), notes.tenant);
   notes.warning = std::move(request->warning);
   notes.salt = request->request.demand.salt;
@@ -152,6 +171,7 @@ HttpResponse Api::refused(const ApiError& error, std::string_view tenant) const 
     options_.log->add({.id = {}, .tenant = tenant, .status = error.status, .outcome = "refused", .why = error.message});
   }
   HttpResponse response = json_response(error);
+  if (!error.allow.empty()) response.fields.emplace_back("Allow", error.allow);
   if (error.status == 429) response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
   return response;
 }
@@ -164,13 +184,15 @@ ApiError Api::too_long(const AnswerRequest& request, std::string_view what) cons
 }
 
 // The body, with its prompt as segments.
-ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, std::string_view tenant) const {
+ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, int tenant) const {
   auto request = parse_answer_request(
       endpoint, body, {.max_tokens = options_.max_tokens, .seed = random_number(), .budget = options_.budget});
   if (!request) return request;
-  if (!tenant.empty() && !options_.shared_cache) {
-    std::string& salt = request->request.demand.salt;
-    salt = fmt::format("{}\n{}", tenant, salt);  // no name has a line's end
+  std::string& salt = request->request.demand.salt;
+  salt = salt_of(options_.shared_cache ? std::string_view() : name_of(tenant), salt);
+  if (tenant >= 0) {
+    request->request.tenant = tenants_.at(tenant).name;
+    request->request.tenant_weight = tenants_.at(tenant).weight;
   }
   if (!request->model.empty() && request->model != options_.model_name) {
     return std::unexpected(
@@ -228,18 +250,18 @@ ApiResult<std::vector<Segment>> Api::prompt_of(AnswerRequest& request) const {
 AnswerHead Api::head_of(Endpoint endpoint) {
   const char* prefix = endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl";
   return {.endpoint = endpoint,
-          .id = fmt::format("{}-{:016x}{:08x}", prefix, process_, answers_++),
+          .id = fmt::format("{}-{}", prefix, Hasher().add(process_).add(answers_++).finish().hex().substr(0, 24)),
           .model = options_.model_name,
           .fingerprint = "fp_" + model_.checkpoint.hex().substr(0, 16),
           .created = unix_time()};
 }
 
-HttpResponse Api::model(std::string_view name) const {
+ApiResult<HttpResponse> Api::model(std::string_view name) const {
   if (name != options_.model_name) {
-    return json_response(ApiError{.status = 404,
-                                  .message = fmt::format("model {} is not served here", name),
-                                  .param = "model",
-                                  .code = "model_not_found"});
+    return std::unexpected(ApiError{.status = 404,
+                                    .message = fmt::format("model {} is not served here", name),
+                                    .param = "model",
+                                    .code = "model_not_found"});
   }
   return json_response(model_json());
 }

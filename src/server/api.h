@@ -29,14 +29,18 @@ class Api final : public HttpService {
  private:
   // The index of the tenant who asks, or -1 where there are none or it is the operator; 401 where nobody has that key.
   ApiResult<int> tenant_of(const HttpRequest& head) const;
-  HttpResponse get(const HttpRequest& head) const;
+  // What needs no body; nothing where the whole request is wanted.
+  ApiResult<std::optional<HttpResponse>> look_at(const HttpRequest& head, int tenant) const;
+  ApiResult<HttpResponse> get(const HttpRequest& head) const;
+  Figures figures() const;
   HttpResponse refused(const ApiError& error, std::string_view tenant) const;
-  ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body, std::string_view tenant) const;
+  std::string_view name_of(int tenant) const;  // empty of -1
+  ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body, int tenant) const;
   std::optional<ApiError> check_prompt(const AnswerRequest& request) const;
   ApiResult<std::vector<Segment>> prompt_of(AnswerRequest& request) const;
   ApiError too_long(const AnswerRequest& request, std::string_view what) const;
   AnswerHead head_of(Endpoint endpoint);
-  HttpResponse model(std::string_view name) const;
+  ApiResult<HttpResponse> model(std::string_view name) const;
   Json model_json() const;
 
   const ApiOptions options_;
@@ -45,7 +49,7 @@ class Api final : public HttpService {
   const Tokenizer& tokenizer_;
   const std::int64_t started_;  // Unix time
   Tenants tenants_;
-  const std::uint64_t process_;  // in the ids of answers, so that they differ from those of other processes
+  const std::uint64_t process_;  // in the ids of answers, which tell nobody how many there were
   std::atomic<std::uint64_t> answers_ = 0;
   SaidAnswers said_{std::size_t{16} << 20};
 };

@@ -16,6 +16,7 @@ struct ApiError {
   std::string message;
   std::string param = {};  // the field of the request that is wrong; empty: none in particular
   std::string code = {};   // for programs, "model_not_found"; empty: none
+  std::string allow = {};  // methods that the route has, where the request's is none of them
 };
 
 template <class T>

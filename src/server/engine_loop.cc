@@ -117,7 +117,7 @@ void EngineLoop::take(Submission submission) {
       if (!channel->push(piece)) cancel(channel);
     };
   }
-  UnderWay under_way{submission.channel, clock_.now_s()};
+  UnderWay under_way{submission.channel, clock_.now_s(), submission.request.tenant};
   if (watch_) {
     watch_->on_request(submission.request);
     under_way.asked = submission.request;
@@ -136,11 +136,20 @@ void EngineLoop::take(Submission submission) {
   }
 }
 
+void EngineLoop::count(const UnderWay& request, const Response& response) {
+  requests_.finish(response, clock_.now_s() - request.submitted_s);
+  if (request.tenant.empty()) return;
+  TenantServed& served = served_[request.tenant];
+  ++served.requests;
+  served.prompt_tokens += response.prompt_tokens;
+  served.generated_tokens += response.tokens.size();
+  served.cached.add(response.cached);
+  served.queue_seconds += response.queue_seconds;
+}
+
 void EngineLoop::deliver() {
   std::vector<Response> responses = engine_.finished();
-  for (const Response& response : responses) {
-    requests_.finish(response, clock_.now_s() - under_way_.at(response.id).submitted_s);
-  }
+  for (const Response& response : responses) count(under_way_.at(response.id), response);
   if (!responses.empty() || clock_.now_s() - published_s_ >= kPublishEveryS) publish();
   for (Response& response : responses) {
     {
@@ -182,6 +191,7 @@ void EngineLoop::publish() {
                   .pages_free = pool.pages_free(),
                   .pages_evictable = std::uint64_t{cache.slabs_evictable()} * slab_pages,
                   .page_bytes = pool.shape().page_bytes()};
+  figures.served = served_;
   for (const auto& tier : cache.tiers()) {
     figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed(),
                              tier->reads_queued(), tier->writes_queued()});

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -87,6 +88,7 @@ class EngineLoop {
   struct UnderWay {
     std::shared_ptr<Channel> channel;
     double submitted_s = 0;
+    std::string tenant = {};
     Request asked = {};  // for the watch, where there is one
   };
 
@@ -95,6 +97,7 @@ class EngineLoop {
   bool take_inbox();
   void take(Submission submission);
   void deliver();
+  void count(const UnderWay& request, const Response& response);
   bool keep_profiles();
   void publish();
   void tell_of_tiers();
@@ -108,6 +111,7 @@ class EngineLoop {
   std::unordered_map<RequestId, UnderWay> under_way_;
   std::optional<QualityWatch> watch_;
   RequestFigures requests_;
+  std::map<std::string, TenantServed> served_;  // by tenant
   TierNews tier_news_;
   double published_s_ = 0;
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,10 +70,19 @@ struct TierFigures {
   TierQueue reads = {}, writes = {};  // under way now
 };
 
+// Of finished requests.
+struct TenantServed {
+  std::uint64_t requests = 0, prompt_tokens = 0, generated_tokens = 0;
+  CachedTokens cached;
+  double queue_seconds = 0;
+};
+
 struct TenantFigures {
   std::string name;
   std::uint64_t requests = 0, refused = 0;  // those refused for having too many under way
   std::uint32_t under_way = 0;
+  TenantServed served;
+  StoreTenantStats store;
 };
 
 struct Figures {
@@ -86,6 +96,7 @@ struct Figures {
   // Of the pool: evictable ones are only kept for later requests.
   std::uint64_t pages_total = 0, pages_free = 0, pages_evictable = 0, page_bytes = 0;
   std::vector<TierFigures> tiers = {};
+  std::map<std::string, TenantServed> served = {};  // by tenant; none: requests without one
   std::vector<TenantFigures> tenants = {};
 };
 

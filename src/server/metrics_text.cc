@@ -256,6 +256,30 @@ void write_tenants(Writer& to, const Figures& figures) {
        [](const Tenant& tenant) { return tenant.refused; });
   each("shale_tenant_requests_under_way", "gauge", "Requests that wait or are answered.",
        [](const Tenant& tenant) { return tenant.under_way; });
+  each("shale_tenant_prompt_tokens_total", "counter", "Tokens of the prompts of finished requests.",
+       [](const Tenant& tenant) { return tenant.served.prompt_tokens; });
+  each("shale_tenant_generation_tokens_total", "counter", "Tokens generated for finished requests.",
+       [](const Tenant& tenant) { return tenant.served.generated_tokens; });
+  to.head("shale_tenant_cached_tokens_total", "counter", "Of the prompts' tokens, by where they came from.");
+  for (const Tenant& tenant : figures.tenants) {
+    for (const auto& [source, tokens] : tenant.served.cached.sources()) {
+      to.sample(static_cast<double>(tokens), fmt::format("tenant=\"{}\",source=\"{}\"", tenant.name, source));
+    }
+  }
+  to.head("shale_tenant_queue_seconds", "summary", "From submission to the first computation, of finished requests.");
+  for (const Tenant& tenant : figures.tenants) {
+    const std::string label = fmt::format("tenant=\"{}\"", tenant.name);
+    to.sample(tenant.served.queue_seconds, label, "_sum");
+    to.sample(static_cast<double>(tenant.served.requests), label, "_count");
+  }
+  each("shale_tenant_stored_bytes", "gauge", "Bytes at rest, on all tiers but shared ones.",
+       [](const Tenant& tenant) { return tenant.store.bytes; });
+  each("shale_tenant_stored_bytes_max", "gauge", "What they may be; 0 for no bound.",
+       [](const Tenant& tenant) { return tenant.store.bytes_max; });
+  each("shale_tenant_made_way_total", "counter", "Extents given up for others of the tenant, to stay within that.",
+       [](const Tenant& tenant) { return tenant.store.made_way; });
+  each("shale_tenant_not_stored_total", "counter", "Extents that were not stored, to stay within that.",
+       [](const Tenant& tenant) { return tenant.store.refused; });
 }
 
 }  // namespace

@@ -3,10 +3,35 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/chat_prompt.h"
 #include "server/api.h"
 
 namespace shale {
 namespace {
+
+// Computed, or found on a tier of an earlier process, and kept.
+Status publish(Engine& engine, const std::string& system_message) {
+  const std::vector<ChatMessage> chat = {{.role = "system", .content = system_message},
+                                         {.role = "user", .content = "?"}};
+  Request request{.max_tokens = 1};
+  SHALE_ASSIGN(request.segments, chat_prompt(engine.tokenizer(), chat));
+  const std::vector<Token> prefix = request.segments.front().tokens;
+  request.demand.exact = engine.cache().pool().shape().element == PageElement::kHalf;
+  const Response response = engine.run(std::move(request));
+  if (response.error) return std::unexpected(*response.error);
+  Cache& cache = engine.cache();
+  cache.drain(engine.model().executor());
+  cache.store().pin(cache.keys_of(prefix));
+  cache.publish(prefix);
+  return {};
+}
+
+// Each tenant has as many places as there are: who fills its own takes none of another's.
+std::uint32_t queue_of_all(const ServerOptions& options, const EngineOptions& engine) {
+  const auto all = static_cast<std::uint32_t>(options.api.tenants.size() + 1);  // the operator is one more
+  const std::uint64_t places = std::uint64_t{all} * (engine.sequences_max + options.loop.queue_max);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(places - engine.sequences_max, engine.waiting_max));
+}
 
 // For health, metrics, refusals, and those that are kept open.
 constexpr std::uint32_t kConnectionsBesideRequests = 256;
@@ -26,7 +51,17 @@ struct Server::State {
   std::unique_ptr<HttpServer> http;
 };
 
-Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Engine& engine, const Clock& clock) {
+Result<std::unique_ptr<Server>> Server::start(const ServerOptions& asked_for, Engine& engine, const Clock& clock) {
+  ServerOptions options = asked_for;
+  if (!options.api.tenants.empty()) {
+    if (options.api.tenant_requests == 0) {
+      options.api.tenant_requests = engine.options().sequences_max + options.loop.queue_max;
+    }
+    options.loop.queue_max = queue_of_all(options, engine.options());
+  }
+  for (const std::string& prefix : options.api.public_prefixes) {
+    if (Status published = publish(engine, prefix); !published) return std::unexpected(published.error());
+  }
   HttpOptions http = options.http;
   const std::uint32_t requests = engine.options().sequences_max + options.loop.queue_max;
   http.limits.connections = std::max(http.limits.connections, requests + kConnectionsBesideRequests);

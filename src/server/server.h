@@ -21,11 +21,15 @@
 namespace shale {
 
 struct ApiOptions {
-  std::string model_name = {};                   // that requests ask for and answers name
-  std::string api_key = {};                      // that requests must bear, but for /health; empty: none
-  std::vector<Tenant> tenants = {};              // each with a key of its own; `api_key` is the operator's then
-  std::uint32_t tenant_requests = 0;             // that one tenant may have under way or waiting; 0: as many as fit
-  bool shared_cache = false;                     // tenants find what others left
+  std::string model_name = {};       // that requests ask for and answers name
+  std::string api_key = {};          // that requests must bear, but for /health; empty: none
+  std::vector<Tenant> tenants = {};  // each with a key of its own; `api_key` is the operator's then
+  // That one tenant may have under way or waiting where its line does not say; 0: as many as the server decodes
+  // together and as may wait, which each then has for itself.
+  std::uint32_t tenant_requests = 0;
+  bool shared_cache = false;  // tenants find what others left
+  // System messages that are computed before the server listens: chats that begin so find them cached, whosever.
+  std::vector<std::string> public_prefixes = {};
   std::shared_ptr<RequestLog> log = nullptr;     // null: none
   std::uint32_t max_tokens = 1024;               // of a chat's answer where its request says nothing
   std::optional<PageBudgetOptions> budget = {};  // of requests that do not say
@@ -42,7 +46,7 @@ class Server {
  public:
   // Serves when it returns. Until the server is stopped nobody else may call the engine; it and the clock must outlive
   // the server. kIo where the address cannot be bound, kInvalidArgument where others could reach a server without a
-  // key.
+  // key; errors of the engine with public prefixes.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Engine& engine, const Clock& clock);
   ~Server();  // stops without grace
 

@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "core/units.h"
+
 namespace shale {
 namespace {
 
@@ -40,6 +42,37 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
+template <class T>
+bool read_number(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// A word after name and key.
+Status read_bound(std::string_view word, Tenant& tenant) {
+  const std::size_t at = std::min(word.find('='), word.size());
+  const std::string_view what = word.substr(0, at), text = word.substr(std::min(at + 1, word.size()));
+  if (what == "requests") {
+    if (std::uint32_t most = 0; !tenant.requests_max && read_number(text, most)) {
+      tenant.requests_max = most;
+      return {};
+    }
+  } else if (what == "bytes") {
+    if (const auto most = parse_bytes(text); !tenant.bytes_max && most) {
+      tenant.bytes_max = *most;
+      return {};
+    }
+  } else if (what == "weight") {
+    constexpr double kWeightMin = 1e-3, kWeightMax = 1e3;
+    if (double weight = 0; read_number(text, weight) && weight >= kWeightMin && weight <= kWeightMax) {
+      tenant.weight = weight;
+      return {};
+    }
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              "{} is not requests=N, bytes=SIZE (as 10GB) or weight=X (0.001 to 1000), or stands there twice", word);
+}
+
 }  // namespace
 
 Result<std::vector<Tenant>> parse_tenants(std::string_view text) {
@@ -48,10 +81,10 @@ Result<std::vector<Tenant>> parse_tenants(std::string_view text) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    const std::string_view name = take_word(line), hash = take_word(line), rest = take_word(line);
+    const std::string_view name = take_word(line), hash = take_word(line);
     if (name.empty() || name.starts_with('#')) continue;
     const auto key = digest_of(hash);
-    if (!is_name(name) || !key || !rest.empty()) {
+    if (!is_name(name) || !key) {
       return fail(ErrorCode::kInvalidArgument,
                   "line {}: not a tenant's name (letters, digits, '.', '_', '-') and the SHA-256 of its key in "
                   "hexadecimal, as `printf KEY | sha256sum` gives it",
@@ -61,7 +94,13 @@ Result<std::vector<Tenant>> parse_tenants(std::string_view text) {
     if (std::ranges::any_of(tenants, same)) {
       return fail(ErrorCode::kInvalidArgument, "line {}: the name or key of another line", number);
     }
-    tenants.push_back({std::string(name), *key});
+    Tenant tenant{.name = std::string(name), .key = *key};
+    for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) {
+      if (const Status read = read_bound(word, tenant); !read) {
+        return fail(ErrorCode::kInvalidArgument, "line {}: {}", number, read.error().message);
+      }
+    }
+    tenants.push_back(std::move(tenant));
   }
   if (tenants.empty()) return fail(ErrorCode::kInvalidArgument, "names no tenant");
   return tenants;
@@ -84,8 +123,9 @@ int Tenants::find(std::string_view key) const {
 
 std::shared_ptr<const void> Tenants::admit(int tenant) {
   const std::shared_ptr<Counts>& counts = counts_[static_cast<std::size_t>(tenant)];
+  const std::uint32_t most = at(tenant).requests_max.value_or(requests_max_);
   ++counts->requests;
-  if (++counts->under_way > requests_max_ && requests_max_ > 0) {
+  if (++counts->under_way > most && most > 0) {
     --counts->under_way;
     ++counts->refused;
     return nullptr;
@@ -97,7 +137,12 @@ std::vector<TenantFigures> Tenants::figures() const {
   std::vector<TenantFigures> figures;
   for (std::size_t i = 0; i < tenants_.size(); ++i) {
     const Counts& counts = *counts_[i];
-    figures.push_back({tenants_[i].name, counts.requests, counts.refused, counts.under_way});
+    figures.push_back({.name = tenants_[i].name,
+                       .requests = counts.requests,
+                       .refused = counts.refused,
+                       .under_way = counts.under_way,
+                       .served = {},
+                       .store = {}});
   }
   return figures;
 }

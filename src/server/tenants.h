@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,23 +19,28 @@ namespace shale {
 struct Tenant {
   std::string name;  // 1 to 64 letters of ASCII, digits, '.', '_' or '-'
   Sha256Digest key = {};
+  std::optional<std::uint32_t> requests_max = {};  // under way or waiting; 0: as many as the server takes of one
+  std::optional<std::uint64_t> bytes_max = {};     // that its extents may take; 0: any
+  double weight = 1;                               // of its share, beside others'; above 0
 };
 
-// Lines of a name and the SHA-256 of a key, in hexadecimal, as `printf KEY | sha256sum` gives it; empty ones and those
-// that begin with '#' are passed over. kInvalidArgument, with the line's number: not such a line, a name or key that
-// stands there twice, no tenant at all.
+//   file   := { line "\n" }
+//   line   := [ name sha256 { bound } ] | "#" …      words are separated by blanks
+//   sha256 := 64 hexadecimal digits of a key's, as `printf KEY | sha256sum` gives it
+//   bound  := "requests=" N | "bytes=" size | "weight=" number      each once at most
+// kInvalidArgument, with the line's number: not such a line, a name or key that stands there twice, no tenant at all.
 Result<std::vector<Tenant>> parse_tenants(std::string_view text);
 
 // Thread-safe, but for its making.
 class Tenants {
  public:
-  // `requests_max`: that one may have under way or waiting; 0: as many as the server takes.
+  // `requests_max`: that one whose line does not say may have under way or waiting; 0: as many as the server takes.
   Tenants(std::vector<Tenant> tenants, std::uint32_t requests_max);
 
   bool any() const { return !tenants_.empty(); }
   // The index of the one whose key this is, or -1; takes as long whosever it is.
   int find(std::string_view key) const;
-  const std::string& name(int tenant) const { return tenants_[static_cast<std::size_t>(tenant)].name; }
+  const Tenant& at(int tenant) const { return tenants_[static_cast<std::size_t>(tenant)]; }
 
   // A request of the tenant, counted as under way until it is dropped; null where it has too many.
   std::shared_ptr<const void> admit(int tenant);

@@ -146,23 +146,35 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
   return forms;
 }
 
+// Of accesses, decayed to now.
+double ExtentPlacer::frequency_of(const Extent& extent, double wall_s) const {
+  const double age = std::max(0.0, wall_s - extent.accessed_s);
+  return extent.frequency * std::exp2(-age / core_.options.frequency_half_life_s);
+}
+
+double ExtentPlacer::recompute_s(const Group& group) const {
+  float recompute = 0;
+  for (const ExtentId id : group.members) recompute = std::max(recompute, core_.index.at(id).recompute_s);
+  if (recompute > 0) return recompute;
+  const Extent& any = core_.index.at(group.members.front());
+  const std::uint32_t block_tokens = core_.options.geometry.block_tokens;
+  const auto& estimate = core_.options.placement.recompute_s;
+  return estimate ? estimate(any.blocks * block_tokens, any.first_block * block_tokens)
+                  : kDearSecondsPerBlock * any.blocks;
+}
+
 PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<New>& fresh) {
-  const StorePlacement& options = core_.options.placement;
   const double wall = core_.wall_s(), now = core_.clock.now_s();
   const Variant current = (group.wanted ? group.wanted : present(group)).value_or(Variant());
   PlacedEntry placed{.id = group.hash, .frequency = 0, .accesses = 1, .candidates = {}, .current = kDropped};
   placed.importance = importance(group);
   placed.pinned = group.wanted.has_value() || now < group.quiet_until_s;
   bool must_stay = false;
-  float recompute = 0;
   const auto lowest = core_.tier_count() - 1;
   for (const ExtentId id : group.members) {
     const Extent& extent = core_.index.at(id);
-    const double age = std::max(0.0, wall - extent.accessed_s);
-    placed.frequency =
-        std::max(placed.frequency, extent.frequency * std::exp2(-age / core_.options.frequency_half_life_s));
-    placed.last_access_s = now - age;
-    recompute = std::max(recompute, extent.recompute_s);
+    placed.frequency = std::max(placed.frequency, frequency_of(extent, wall));
+    placed.last_access_s = now - std::max(0.0, wall - extent.accessed_s);
     must_stay = must_stay || extent.pinned(wall);
     for (std::uint32_t tier = 0; tier <= lowest; ++tier)
       must_stay = must_stay || (extent.on(tier) && !may_remove(tier));
@@ -170,11 +182,7 @@ PlacedEntry ExtentPlacer::offer(const Group& group, const std::optional<New>& fr
     if (is_copy && current.tier < lowest) placed.full_copy_bytes = extent.bytes;
   }
   const Extent& any = core_.index.at(group.members.front());
-  const std::uint32_t block_tokens = core_.options.geometry.block_tokens;
-  const double unknown_s = options.recompute_s
-                               ? options.recompute_s(any.blocks * block_tokens, any.first_block * block_tokens)
-                               : kDearSecondsPerBlock * any.blocks;
-  const double recompute_s = recompute > 0 ? recompute : unknown_s;
+  const double recompute_s = this->recompute_s(group);
   const std::vector<Form> forms = this->forms(group, fresh);
   placed.candidates.reserve(forms.size() * (lowest + 1) + 1);  // one in memory for every extent: no slack
   const auto add = [&](const Form& form, std::uint32_t tier) {

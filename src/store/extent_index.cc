@@ -47,7 +47,10 @@ std::uint32_t Extent::fastest_tier(std::uint8_t excluded) const {
 
 std::optional<std::uint16_t> ExtentIndex::realm(const Realm& realm) {
   const auto known = realm_numbers_.find(realm.hash);
-  if (known != realm_numbers_.end()) return known->second;
+  if (known != realm_numbers_.end()) {
+    if (realms_[known->second].tenant.empty()) realms_[known->second].tenant = realm.tenant;  // manifests name none
+    return known->second;
+  }
   if (realms_.size() == kNumbersMax) return std::nullopt;
   realms_.push_back(realm);
   return realm_numbers_[realm.hash] = static_cast<std::uint16_t>(realms_.size() - 1);

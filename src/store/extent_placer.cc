@@ -225,6 +225,7 @@ bool ExtentPlacer::settle() {
   more_ = left && promotions > 0;
   promotions_wait_ = left && promotions == 0;
   drop_copies();
+  keep_quotas();
   return due();
 }
 

@@ -28,6 +28,7 @@ namespace shale {
 class StoreCore;
 class StoreJob;
 struct ExtentBlobs;
+struct TenantState;
 
 using GroupId = std::uint32_t;
 
@@ -56,6 +57,9 @@ class ExtentPlacer final : public PlacementBackend {
   // `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it ended.
   Variant place_new(ExtentId id, bool may_become);
   void written(ExtentId id);
+  // Whether the tenant, whose extent it is, may have another copy of it, which is about to be written; its own make
+  // room. The bytes are promised then, until the caller takes that back.
+  bool admit(ExtentId id, TenantState& tenant);
   // What place_new() said that the extent becomes is made of its blobs, and written in its stead. Whether it was, once
   // that is known.
   std::shared_ptr<const std::optional<bool>> become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs);
@@ -119,6 +123,14 @@ class ExtentPlacer final : public PlacementBackend {
   void remove_spares(std::uint32_t tier);
   std::uint32_t promotions_now() const;
 
+  // extent_quota.cc
+  std::uint64_t bytes_of(const Group& group) const;
+  double worth(const Group& group) const;
+  bool may_go(const Group& group) const;
+  void remove_copies(GroupId group);
+  bool make_way(TenantState& tenant, std::uint64_t bytes, GroupId spared, double worth_max);
+  void keep_quotas();
+
   // extent_moves.cc
   void begin_job(Group& group, const Variant& from);
   unsigned* changes_by(const Group& group);
@@ -133,6 +145,8 @@ class ExtentPlacer final : public PlacementBackend {
     ExtentId id;
     bool may_become;
   };
+  double frequency_of(const Extent& extent, double wall_s) const;
+  double recompute_s(const Group& group) const;
   PlacedEntry offer(const Group& group, const std::optional<New>& fresh);
   std::vector<Form> forms(const Group& group, const std::optional<New>& fresh);
   std::optional<Variant> present(const Group& group) const;

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,6 +83,11 @@ struct StoreOptions {
   ScorerOptions scorers = {};
   ModelTraits model = {};
   const CachegenTables* tables = nullptr;
+  // What a tenant's extents may take together, in all forms and copies, on all tiers but shared ones. What is saved
+  // beyond that has room made for it by its tenant's own extents, those first that are used least, times what computing
+  // them takes, a byte; it is not stored where it is worth less than these. No other tenant's make room for it. Tenants
+  // that are not named are not bounded.
+  std::map<std::string, std::uint64_t, std::less<>> tenant_bytes = {};
   // Seconds since 1970, for what outlives a process: times to live. Empty: the system's.
   std::function<double()> wall_clock = {};
 };
@@ -271,7 +277,10 @@ struct StoreExtent {
 
 struct StoreTenantStats {
   std::string tenant;
-  std::uint64_t bytes = 0;  // at rest, on all tiers
+  std::uint64_t bytes = 0;  // at rest, on all tiers but shared ones
+  // Of StoreOptions::tenant_bytes, 0 for no bound; extents that made room for others of the tenant, and that were not
+  // stored, so as to stay within it.
+  std::uint64_t bytes_max = 0, made_way = 0, refused = 0;
   std::uint64_t lookups = 0, blocks_asked = 0, blocks_found = 0, blocks_loaded = 0, blocks_saved = 0;
 };
 

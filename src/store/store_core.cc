@@ -42,6 +42,7 @@ StoreCore::StoreCore(StoreOptions asked_for, std::vector<StoreTier> with_tiers, 
 
 Status StoreCore::open() {
   SHALE_TRY(placer.open());
+  for (const auto& [name, bytes] : options.tenant_bytes) tenant(name);
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
     if (!tiers[t].config.folder.empty()) SHALE_TRY(open_folder(t));
   }
@@ -96,7 +97,21 @@ TenantState& StoreCore::tenant(std::string_view name) {
   state.realm = realm_of(options, name);
   state.number = index.realm({state.realm, std::string(name)}).value_or(kNoRealm);
   state.counts.tenant = name;
+  if (const auto bound = options.tenant_bytes.find(name); bound != options.tenant_bytes.end()) {
+    state.counts.bytes_max = bound->second;
+  }
   return tenants.emplace(std::string(name), std::move(state)).first->second;
+}
+
+std::uint64_t StoreCore::bytes_of(const TenantState& tenant) const {
+  return tenant.number < realm_bytes.size() ? realm_bytes[tenant.number] : 0;
+}
+
+void StoreCore::count_bytes(const Extent& extent, std::uint32_t tier, std::uint64_t more) {
+  tiers[tier].known_bytes += more;
+  if (tiers[tier].config.shared) return;
+  if (realm_bytes.size() <= extent.realm) realm_bytes.resize(extent.realm + 1u);
+  realm_bytes[extent.realm] += more;
 }
 
 void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
@@ -104,7 +119,7 @@ void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
   if (extent.on(tier)) return;
   extent.tiers = static_cast<std::uint8_t>(extent.tiers | 1u << tier);
   TierState& state = tiers[tier];
-  state.known_bytes += extent.bytes;
+  count_bytes(extent, tier, extent.bytes);
   ++state.counts.extents;
   state.counts.chunks += extent.chunks;
   placer.changed(id);
@@ -116,7 +131,7 @@ void StoreCore::clear_on(ExtentId id, std::uint32_t tier) {
   if (!extent.on(tier)) return;
   extent.tiers = static_cast<std::uint8_t>(extent.tiers & ~(1u << tier));
   TierState& state = tiers[tier];
-  state.known_bytes -= extent.bytes;
+  count_bytes(extent, tier, -extent.bytes);
   --state.counts.extents;
   state.counts.chunks -= extent.chunks;
   placer.changed(id);

@@ -95,6 +95,7 @@ struct TenantState {
   Hash128 realm;
   std::uint16_t number = 0;  // in the index
   StoreTenantStats counts = {};
+  std::uint64_t bytes_promised = 0;  // to extents that are about to lie somewhere
 };
 
 class StoreCore {
@@ -110,6 +111,8 @@ class StoreCore {
   // With the mutex held, all of these.
 
   TenantState& tenant(std::string_view name);
+  std::uint64_t bytes_of(const TenantState& tenant) const;
+  void count_bytes(const Extent& extent, std::uint32_t tier, std::uint64_t more);  // modulo 2^64: or fewer
   // The extent is (not) on the tier any more or now, in this store's eyes; one that is nowhere and unused is forgotten.
   void set_on(ExtentId id, std::uint32_t tier);
   bool recently_asked(std::uint64_t tag) const;  // a shared tier, or it is being asked
@@ -173,6 +176,7 @@ class StoreCore {
   std::vector<TierState> tiers;
   ExtentIndex index;
   std::map<std::string, TenantState, std::less<>> tenants;
+  std::vector<std::uint64_t> realm_bytes;  // by realm: at rest on tiers that are not shared
   std::unordered_map<std::uint64_t, std::uint32_t>
       saving;  // chunks that are being saved, by SaveJob::Plan::tag: blocks
   // When a shared tier was last asked for a chunk, and what is being asked now.

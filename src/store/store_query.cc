@@ -1,7 +1,6 @@
 // What can be asked of a store beside loading and saving: what is there, by chain, by run or all of it, and what to do
 // with it.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -171,13 +170,9 @@ StoreStats Store::stats() const {
   StoreCore& core = *core_;
   const std::lock_guard lock(core.mutex);
   StoreStats stats = core.counts;
-  std::vector<std::uint64_t> bytes(core.index.realms().size());
-  core.index.for_each([&](ExtentId, const Extent& extent) {
-    bytes[extent.realm] += extent.bytes * static_cast<std::uint64_t>(std::popcount(extent.tiers));
-  });
   for (const auto& [name, tenant] : core.tenants) {
     stats.tenants.push_back(tenant.counts);
-    if (tenant.number != kNoRealm) stats.tenants.back().bytes = bytes[tenant.number];
+    stats.tenants.back().bytes = core.bytes_of(tenant);
   }
   for (const TierState& tier : core.tiers) {
     stats.tiers.push_back(tier.counts);

@@ -24,7 +24,7 @@ bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) const {
 void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {
   Extent& extent = index.at(id);
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
-    if (extent.on(t)) tiers[t].known_bytes += bytes - extent.bytes;
+    if (extent.on(t)) count_bytes(extent, t, bytes - extent.bytes);
   }
   extent.keep = keep;
   extent.bytes = bytes;

@@ -34,6 +34,7 @@ StoreJob::Progress SaveJob::step(Executor& executor) {
     worked = advance(writing) || worked;
     if (!writing.over || !writing.id) continue;
     const std::lock_guard lock(core_.mutex);
+    core_.tenant(plan_.hints.tenant).bytes_promised -= writing.promised;
     core_.unuse(*writing.id);
   }
   std::erase_if(writings_, [](const Writing& writing) { return writing.over; });
@@ -213,6 +214,14 @@ bool SaveJob::begin(Writing& writing) {
       stored(writing, std::move(lock));
       return true;
     }
+    if (!admit(writing)) {
+      ++core_.tenant(plan_.hints.tenant).counts.refused;
+      lock.unlock();
+      writing.tier = core_.tier_count();
+      failed(writing, fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", writing.facts.bytes,
+                           plan_.hints.tenant));
+      return true;
+    }
     const bool may_become = plan_.hints.method.is_full() && !plan_.hints.pin;
     const Variant placed = core_.placer.place_new(*writing.id, may_become);
     writing.tier = placed.tier;
@@ -294,6 +303,15 @@ void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   begin_replica(writing);
 }
 
+// With the mutex held. What was promised before is given back.
+bool SaveJob::admit(Writing& writing) {
+  TenantState& tenant = core_.tenant(plan_.hints.tenant);
+  tenant.bytes_promised -= std::exchange(writing.promised, 0);
+  if (!core_.placer.admit(*writing.id, tenant)) return false;
+  if (tenant.counts.bytes_max > 0) writing.promised = writing.facts.bytes;
+  return true;
+}
+
 // With the mutex held: the blocks lie on the tier.
 void SaveJob::note_stored(Writing& writing) {
   const Plan::Piece& piece = writing.piece;
@@ -325,7 +343,9 @@ void SaveJob::begin_replica(Writing& writing) {
     const bool wanted = last != writing.tier && !state.is_private() && !state.tier().read_only() &&
                         !core_.index.at(*writing.id).on(last) && core_.has_room(last, writing.facts.bytes) &&
                         core_.staging.used() - writing.share.bytes() <= core_.staging.bytes_max() / 2;
-    if (!wanted || !core_.begin_write(last, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) return;
+    if (!wanted || !admit(writing) ||
+        !core_.begin_write(last, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes))
+      return;
   }
   writing.over = false;
   writing.tier = last;

@@ -72,6 +72,7 @@ class SaveJob final : public StoreJob {
     bool became = false;                                       // and does
     bool begun = false;                                        // logged, as the so-many-th record of the tier
     std::uint64_t logged = 0;
+    std::uint64_t promised = 0;  // of its tenant's bytes
     bool over = false;
   };
 
@@ -85,6 +86,7 @@ class SaveJob final : public StoreJob {
   bool start_writing(Writing& writing);
   void stored(Writing& writing, std::unique_lock<std::mutex> lock);
   void note_stored(Writing& writing);
+  bool admit(Writing& writing);
   void count_placed();
   void begin_replica(Writing& writing);
   void failed(Writing& writing, Status status);

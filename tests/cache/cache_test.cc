@@ -57,6 +57,55 @@ TEST_F(CacheTest, WhatWasStoredWithASaltIsFoundWithItAlone) {
   }
 }
 
+// Of a published prefix everybody finds what was left without a salt, and of nothing else.
+TEST_F(CacheTest, WhatIsPublishedIsFoundByEverySalt) {
+  open();
+  const Tokens rules = tokens_of(1, 70);
+  Tokens asked_by_ann = rules, secret = tokens_of(3, 70);
+  const Tokens question = tokens_of(2, 80);
+  asked_by_ann.insert(asked_by_ann.end(), question.begin(), question.end());
+  for (const Tokens& text : {rules, secret}) {
+    Sequence computed(*pool_);
+    compute(text, text.size(), computed);
+    cache_->store({.tokens = text, .recompute_s = 5, .label = "rules"}, computed);
+    cache_->remember(text, computed);
+  }
+  drain();
+  cache_->publish(rules);
+  const auto found = [&](const Tokens& tokens, const std::string& salt) {
+    Sequence sequence(*pool_);
+    Demand demand;
+    demand.salt = salt;
+    return cache_->retrieve(asked(tokens), demand, sequence).tokens();
+  };
+  const std::string ann = salt_of("ann", ""), bob = salt_of("bob", "room");
+  for (const char* where : {"pool", "disk"}) {
+    EXPECT_EQ(found(asked_by_ann, ann), 64u) << where << ", in whole blocks";
+    EXPECT_EQ(found(asked_by_ann, bob), 64u) << where;
+    EXPECT_EQ(found(secret, ann), 0u) << where << ": it is not published";
+    EXPECT_EQ(found(tokens_of(3, 70), bob), 0u);
+    open();
+    cache_->publish(rules);
+  }
+
+  // What follows it lies under the salt with it, and is found from its first block on by that salt alone.
+  Sequence computed(*pool_);
+  compute(asked_by_ann, asked_by_ann.size(), computed);
+  NewRun turn{.tokens = asked_by_ann, .first = 64, .recompute_s = 5, .label = "turn"};
+  turn.salt = ann;
+  cache_->store(std::move(turn), computed);
+  computed.clear();
+  drain();
+  open();
+  cache_->publish(rules);
+  EXPECT_EQ(found(asked_by_ann, ann), 144u);
+  EXPECT_EQ(found(asked_by_ann, bob), 64u);
+  EXPECT_EQ(tenant_of(ann), "ann");
+  EXPECT_EQ(tenant_of(bob), "bob");
+  EXPECT_EQ(tenant_of(salt_of("", "a\nb")), "") << "a salt names no tenant";
+  EXPECT_EQ(salt_of("", ""), "");
+}
+
 TEST_F(CacheTest, ExactPagesInThePoolComeFirst) {
   open();
   const Tokens tokens = tokens_of(2, 100);

@@ -104,6 +104,25 @@ TEST_F(PrefixTreeTest, SaltsKnowNothingOfEachOther) {
   EXPECT_EQ(pool_->slabs_free(), 16);
 }
 
+// What is published is inserted under every salt that used it.
+TEST_F(PrefixTreeTest, SlabsThatSeveralSaltsHoldCanBeEvicted) {
+  serve(tokens(0, 16));
+  Sequence shared(*pool_);
+  tree_.adopt(tokens(0, 16), shared);
+  for (const char* salt : {"a", "b"}) ASSERT_TRUE(tree_.insert(tokens(0, 16), shared, kAllTokens, salt));
+  EXPECT_EQ(tree_.evictable(), 0);
+  EXPECT_EQ(tree_.in_use(tokens(0, 16), "a"), 2);
+  EXPECT_FALSE(tree_.make_room(16));
+  shared.clear();
+  EXPECT_EQ(tree_.nodes(), 6);
+  EXPECT_EQ(tree_.evictable(), 2) << "slabs, not nodes";
+  EXPECT_EQ(tree_.in_use(tokens(0, 16), "a"), 0);
+  check();
+  EXPECT_TRUE(tree_.make_room(16));
+  EXPECT_EQ(tree_.nodes(), 0);
+  check();
+}
+
 TEST_F(PrefixTreeTest, KnowsWhatIsReproducible) {
   Sequence quick(*pool_), exact(*pool_);
   tree_.adopt(tokens(0, 24), quick);

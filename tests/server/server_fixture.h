@@ -56,6 +56,20 @@ class ServerTest : public EngineTest {
     return events;
   }
 
+  // ann with the key "secret", bob with "other", and what else stands on their lines.
+  static std::vector<Tenant> two_tenants(const std::string& of_ann = {}, const std::string& of_bob = {}) {
+    return parse_tenants("ann 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b " + of_ann +
+                         "\nbob d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa " + of_bob)
+        .value();
+  }
+  Json ask(const std::string& key, const Json& body) {
+    const auto result =
+        client().Post("/v1/chat/completions", {{"Authorization", "Bearer " + key}}, body.dump(), "application/json");
+    EXPECT_TRUE(result);
+    EXPECT_EQ(result->status, 200) << result->body;
+    return Json::parse(result->body);
+  }
+
   double metric(const std::string& sample) {
     const auto result = client().Get("/metrics");
     EXPECT_TRUE(result);

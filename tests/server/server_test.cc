@@ -178,62 +178,6 @@ TEST_F(ServerTest, LogsALineARequest) {
   EXPECT_TRUE(lines[2]["request"].is_null());
 }
 
-// What one asked is neither counted for another nor of use to it, in the pool or in a tier.
-TEST_F(ServerTest, TenantsKnowNothingOfEachOther) {
-  const auto tenants = parse_tenants(
-      "ann 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n"
-      "bob d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa\n");
-  start({.api = {.api_key = "operator", .tenants = tenants.value()}});
-  const auto cached = [&](const char* key, const Json& more = Json::object()) {
-    const auto result = client().Post("/v1/chat/completions", {{"Authorization", std::string("Bearer ") + key}},
-                                      chat("What is shale?", more).dump(), "application/json");
-    EXPECT_EQ(result->status, 200) << result->body;
-    return Json::parse(result->body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
-  };
-  EXPECT_EQ(client().Get("/v1/models")->status, 401);
-  EXPECT_EQ(cached("secret"), 0);
-  const int own = cached("secret");
-  EXPECT_GT(own, 0);
-  EXPECT_EQ(cached("other"), 0);
-  EXPECT_EQ(cached("other"), own);
-  EXPECT_EQ(cached("secret", {{"cache_salt", "room"}}), 0) << "a room of its own within a tenant";
-  EXPECT_EQ(cached("secret", {{"cache_salt", "room"}}), own);
-  EXPECT_EQ(cached("other", {{"cache_salt", "room"}}), 0);
-  EXPECT_EQ(client().Get("/metrics", {{"Authorization", "Bearer other"}})->status, 403) << "it tells of all";
-  const auto metrics = client().Get("/metrics", {{"Authorization", "Bearer operator"}});
-  EXPECT_THAT(metrics->body, HasSubstr("shale_tenant_requests_total{model_name=\"tiny\",tenant=\"ann\"} 4\n"));
-  EXPECT_THAT(metrics->body, HasSubstr("shale_tenant_requests_under_way{model_name=\"tiny\",tenant=\"ann\"} 0\n"));
-}
-
-TEST_F(ServerTest, TenantsMayShareACache) {
-  const auto tenants = parse_tenants(
-      "ann 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n"
-      "bob d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa\n");
-  start({.api = {.tenants = tenants.value(), .shared_cache = true}});
-  const auto cached = [&](const char* key) {
-    const auto result = client().Post("/v1/chat/completions", {{"Authorization", std::string("Bearer ") + key}},
-                                      chat("What is shale?").dump(), "application/json");
-    return Json::parse(result->body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
-  };
-  EXPECT_EQ(cached("secret"), 0);
-  EXPECT_GT(cached("other"), 0);
-}
-
-TEST_F(ServerTest, ASaltIsForThoseWhoHaveIt) {
-  start();
-  const auto cached = [&](const Json& more) {
-    return posted("/v1/chat/completions",
-                  chat("What is shale?", more))["usage"]["prompt_tokens_details"]["cached_tokens"]
-        .get<int>();
-  };
-  EXPECT_EQ(cached({{"cache_salt", "a"}}), 0);
-  EXPECT_GT(cached({{"cache_salt", "a"}}), 0);
-  EXPECT_EQ(cached({{"cache_salt", "b"}}), 0);
-  EXPECT_EQ(cached(Json::object()), 0);
-  EXPECT_EQ(post("/v1/chat/completions", chat("x", {{"cache_salt", ""}}))->status, 400);
-  EXPECT_EQ(post("/v1/chat/completions", chat("x", {{"cache_salt", std::string(257, 's')}}))->status, 400);
-}
-
 TEST_F(ServerTest, CountsWhatItDoes) {
   start();
   posted("/v1/chat/completions", chat("What is shale?"));

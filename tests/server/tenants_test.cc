@@ -46,6 +46,25 @@ TEST(TenantsTest, WhatIsNoTenantIsRefusedByLine) {
   EXPECT_FALSE(parse_tenants(""));
 }
 
+TEST(TenantsTest, ALineMayHaveBoundsOfItsOwn) {
+  const std::string secret(kSecret), other(kOther);
+  const auto tenants = parse_tenants(lines({"ann " + secret + " weight=2.5\tbytes=1.5GB requests=0", "bob " + other}));
+  ASSERT_TRUE(tenants) << tenants.error().message;
+  EXPECT_EQ((*tenants)[0].requests_max, 0u);
+  EXPECT_EQ((*tenants)[0].bytes_max, 1'500'000'000u);
+  EXPECT_EQ((*tenants)[0].weight, 2.5);
+  EXPECT_FALSE((*tenants)[1].requests_max);
+  EXPECT_FALSE((*tenants)[1].bytes_max);
+  EXPECT_EQ((*tenants)[1].weight, 1);
+  for (const char* wrong :
+       {"more", "requests", "requests=", "requests=-1", "requests=1.5", "bytes=many", "weight=0", "weight=nan",
+        "weight=-1", "weight=1e9", "requests=1 requests=1", "bytes=1 bytes=2", "=", "size=3"}) {
+    const auto read = parse_tenants(lines({"ann " + secret, "bob " + other + " " + wrong}));
+    ASSERT_FALSE(read) << wrong;
+    EXPECT_THAT(read.error().message, HasSubstr("line 2")) << wrong;
+  }
+}
+
 TEST(TenantsTest, EachHasItsShareUnderWay) {
   Tenants tenants(parse_tenants(lines({"ann " + std::string(kSecret), "bob " + std::string(kOther)})).value(), 2);
   std::vector<std::shared_ptr<const void>> admitted = {tenants.admit(0), tenants.admit(0)};
