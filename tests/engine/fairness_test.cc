@@ -92,16 +92,14 @@ TEST_F(FairnessTest, WhoIsAloneHasAll) {
   EXPECT_EQ(most, 4u) << "as many as there are places";
 }
 
-// Whose turns go by priority within a tenant, also where the pool is too small for all.
 TEST_F(FairnessTest, AHighPriorityMakesNoOtherTenantsRunGiveWay) {
-  open(30);
-  Request first = of("a", 1, 150, 60);
-  std::vector<Request> requests = {first};
-  for (std::uint32_t i = 2; i < 6; ++i) {
-    requests.push_back(of("b", i, 150, 60));
+  open(40);  // three of them need 20 slabs each at their ends
+  std::vector<Request> requests = {of("a", 0, 100, 200)};
+  for (std::uint32_t i = 1; i < 4; ++i) {
+    requests.push_back(of("b", i, 100, 200));
     requests.back().priority = 5;
   }
-  EXPECT_EQ(order_of(*engine_, requests).front(), 0u);
+  EXPECT_EQ(order_of(*engine_, requests).front(), 0u) << "it began first";
   EXPECT_GT(engine_->stats().preempted, 0u);
 }
 
