@@ -10,6 +10,7 @@
 #include "cli/model_registry.h"
 #include "cli/text_file.h"
 #include "core/units.h"
+#include "server/tier_news.h"
 #include "store/store_tiers.h"
 #include "tier/faults.h"
 
@@ -107,10 +108,14 @@ bool is_of_storage(const Error& error) {
 }
 
 // What was measured before; a catalogue of this process alone where none can be kept.
-Result<std::unique_ptr<Catalogue>> open_catalogue(const std::vector<TierSpec>& specs, const Fingerprint& fingerprint,
+Result<std::unique_ptr<Catalogue>> open_catalogue(const std::vector<TierSpec>& specs,
+                                                  const std::vector<StoreTier>& tiers, const Fingerprint& fingerprint,
                                                   const Catalogue::WallClock& wall_clock) {
   const auto file = catalogue_file(specs);
-  if (!file) return Catalogue::open_in_memory(fingerprint.hash, wall_clock);
+  const bool reachable = std::ranges::all_of(tiers, [&](const StoreTier& tier) {
+    return !file || tier.folder != file->parent_path() || tier.tier->reachable();
+  });
+  if (!file || !reachable) return Catalogue::open_in_memory(fingerprint.hash, wall_clock);
   auto catalogue = Catalogue::open(*file, fingerprint.hash, wall_clock);
   if (catalogue && (*catalogue)->warning()) print_note("shale: " + (*catalogue)->warning()->message);
   const Status named = catalogue ? (*catalogue)->record_model(fingerprint.model) : std::unexpected(catalogue.error());
@@ -120,23 +125,13 @@ Result<std::unique_ptr<Catalogue>> open_catalogue(const std::vector<TierSpec>& s
   return Catalogue::open_in_memory(fingerprint.hash, wall_clock);
 }
 
-// Says on stderr when a folder is read-only because a program of another format holds it. `faults`: may be null.
-Result<std::vector<StoreTier>> open_tiers(const std::vector<TierSpec>& specs,
-                                          const std::shared_ptr<const FaultFile>& faults, const Clock& clock) {
-  std::vector<StoreTier> tiers;
-  for (const TierSpec& spec : specs) {
-    auto opened = open_store_tiers(std::vector{spec}, clock);
-    if (!opened && !is_of_storage(opened.error())) return std::unexpected(opened.error());
-    if (!opened) {
-      print_note(fmt::format("shale: {}; goes on without tier {}", opened.error().message, spec.name));
-      continue;
-    }
-    if (opened->front().tier->read_only()) {
-      print_note(fmt::format("shale: another program holds {} for itself; nothing new is stored there", spec.place));
-    }
-    tiers.push_back(std::move(opened->front()));
-    if (faults) tiers.back().tier = make_faulty_tier(std::move(tiers.back().tier), faults, clock);
-  }
+// Those whose storage is in trouble, too: they are opened when they can be. `faults`: may be null.
+Result<std::vector<StoreTier>> open_tiers(std::vector<TierSpec> specs, const std::shared_ptr<const FaultFile>& faults,
+                                          const Clock& clock) {
+  for (TierSpec& spec : specs) spec.late = true;
+  SHALE_ASSIGN(auto tiers, open_store_tiers(specs, clock));
+  if (!faults) return tiers;
+  for (StoreTier& tier : tiers) tier.tier = make_faulty_tier(std::move(tier.tier), faults, clock);
   return tiers;
 }
 
@@ -153,8 +148,8 @@ Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
 
 namespace {
 
-// Without a tier of this machine of which nobody can say what lies there. `specs`: none where nothing is to be stored.
-Result<std::unique_ptr<Cache>> open_cache(std::optional<std::vector<TierSpec>> specs, const std::string& faults,
+// `specs`: none where nothing is to be stored.
+Result<std::unique_ptr<Cache>> open_cache(const std::optional<std::vector<TierSpec>>& specs, const std::string& faults,
                                           CacheOptions options, const Fingerprint& fingerprint, PagePool& pool,
                                           const Clock& clock) {
   std::shared_ptr<const FaultFile> file;
@@ -163,21 +158,14 @@ Result<std::unique_ptr<Cache>> open_cache(std::optional<std::vector<TierSpec>> s
     SHALE_ASSIGN(file, FaultFile::open(faults));
     options.wall_clock = [file] { return wall_clock_s() + file->now().clock_s; };
   }
-  for (;;) {
-    std::vector<StoreTier> tiers;
-    std::unique_ptr<Catalogue> catalogue;
-    if (specs) {
-      SHALE_ASSIGN(tiers, open_tiers(*specs, file, clock));
-      SHALE_ASSIGN(catalogue, open_catalogue(*specs, fingerprint, options.wall_clock));
-    }
-    if (tiers.empty()) tiers.push_back({make_memory_tier(0, clock)});  // the cache wants one; this has no room
-    auto cache = Cache::open(options, fingerprint, pool, std::move(tiers), std::move(catalogue), clock);
-    if (cache || !specs || !is_of_storage(cache.error())) return cache;
-    const auto local = std::ranges::find(*specs, "file", &TierSpec::scheme);
-    if (local == specs->end()) return cache;
-    print_note(fmt::format("shale: {}; goes on without tier {}", cache.error().message, local->name));
-    specs->erase(local);
+  std::vector<StoreTier> tiers;
+  std::unique_ptr<Catalogue> catalogue;
+  if (specs) {
+    SHALE_ASSIGN(tiers, open_tiers(*specs, file, clock));
+    SHALE_ASSIGN(catalogue, open_catalogue(*specs, tiers, fingerprint, options.wall_clock));
   }
+  if (tiers.empty()) tiers.push_back({make_memory_tier(0, clock)});  // the cache wants one; this has no room
+  return Cache::open(std::move(options), fingerprint, pool, std::move(tiers), std::move(catalogue), clock);
 }
 
 }  // namespace
@@ -212,8 +200,11 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   }
   std::optional<std::vector<TierSpec>> stored;
   if (options.store && options.engine.prefix_cache) stored = specs;
-  SHALE_ASSIGN(serving->cache_, open_cache(std::move(stored), options.faults, std::move(cache_options), fingerprint,
+  SHALE_ASSIGN(serving->cache_, open_cache(stored, options.faults, std::move(cache_options), fingerprint,
                                            *serving->pool_, serving->clock_));
+  for (const TierNews::State& state : tier_states(*serving->cache_)) {
+    if (state.trouble) print_note("shale: " + begin_line(state));
+  }
   serving->engine_ = std::make_unique<Engine>(options.engine, *serving->model_, *serving->tokenizer_, *serving->cache_,
                                               serving->clock_);
   return serving;

@@ -68,6 +68,7 @@ std::filesystem::path cache_folder(const TierChoice& choice);
 Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice);
 // In the first folder of this machine; nothing where no tier lies in one.
 std::optional<std::filesystem::path> catalogue_file(const std::vector<TierSpec>& specs);
+
 Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice);
 
 class Serving {

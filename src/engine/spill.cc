@@ -51,6 +51,7 @@ SpilledSequence::~SpilledSequence() {
 
 void SpilledSequence::write_parts() {
   stage_ = Stage::kInMemory;
+  while (tier_ < cache_.tiers().size() && tier().trouble()) ++tier_;  // which may never answer
   if (tier_ == cache_.tiers().size()) return;
   stage_ = Stage::kWriting;
   std::uint64_t bytes = 0;

@@ -28,6 +28,7 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const C
     : options_(options), engine_(engine), clock_(clock) {
   if (options.watch) watch_.emplace(*options.watch, engine);
   requests_.cached = CachedTokens(engine.cache().tiers());
+  static_cast<void>(tier_news_.look(tier_states(engine.cache()), clock.now_s()));  // whoever opened them has told
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -204,15 +205,7 @@ void EngineLoop::publish() {
 
 void EngineLoop::tell_of_tiers() {
   if (!options_.on_note) return;
-  const Cache& cache = engine_.cache();
-  std::vector<TierNews::State> states;
-  for (std::size_t i = 0; i < cache.tiers().size(); ++i) {
-    TierNews::State& state = states.emplace_back();
-    state.tier = cache.tiers()[i]->name();
-    if (const auto trouble = cache.tiers()[i]->trouble()) state.trouble = trouble->message;
-    if (!state.trouble && !cache.waits_for(i)) state.trouble = "does not answer in time";
-  }
-  for (const std::string& line : tier_news_.look(states, clock_.now_s())) options_.on_note(line);
+  for (const std::string& line : tier_news_.look(tier_states(engine_.cache()), clock_.now_s())) options_.on_note(line);
 }
 
 // Until somebody leaves something, or what is under way may have made work.

@@ -10,7 +10,7 @@ std::vector<std::string> TierNews::look(const std::vector<State>& states, double
     const auto known = last_seen_s_.find(state.tier);
     if (state.trouble) {
       if (known == last_seen_s_.end()) {
-        lines.push_back(fmt::format("tier {}: {}; answers go on without it", state.tier, *state.trouble));
+        lines.push_back(begin_line(state));
       }
       last_seen_s_[state.tier] = now_s;
     } else if (known != last_seen_s_.end() && now_s - known->second >= kEndedAfterS) {
@@ -19,6 +19,26 @@ std::vector<std::string> TierNews::look(const std::vector<State>& states, double
     }
   }
   return lines;
+}
+
+std::vector<TierNews::State> tier_states(const Cache& cache) {
+  const StoreStats stats = cache.store().stats();
+  std::vector<TierNews::State> states;
+  for (std::size_t i = 0; i < cache.tiers().size(); ++i) {
+    TierNews::State& state = states.emplace_back(TierNews::State{cache.tiers()[i]->name(), std::nullopt});
+    if (const auto trouble = cache.tiers()[i]->trouble()) {
+      state.trouble = trouble->message;
+    } else if (!stats.tiers[i].trouble.empty()) {
+      state.trouble = stats.tiers[i].trouble;
+    } else if (!cache.waits_for(i)) {
+      state.trouble = "does not answer in time";
+    }
+  }
+  return states;
+}
+
+std::string begin_line(const TierNews::State& state) {
+  return fmt::format("tier {}: {}; answers go on without it", state.tier, state.trouble.value_or(""));
 }
 
 }  // namespace shale

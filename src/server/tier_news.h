@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "cache/cache.h"
+
 namespace shale {
 
 // Not thread-safe.
@@ -24,5 +26,10 @@ class TierNews {
  private:
   std::map<std::string, double> last_seen_s_;  // trouble, by tier
 };
+
+// The tiers of a cache as they are now.
+std::vector<TierNews::State> tier_states(const Cache& cache);
+// The line that says that a trouble has begun.
+std::string begin_line(const TierNews::State& state);
 
 }  // namespace shale

@@ -31,7 +31,7 @@ std::uint32_t ExtentPlacer::number_of(const Extent& extent) {
 
 bool ExtentPlacer::may_remove(std::uint32_t tier) const {
   const TierState& state = core_.tiers[tier];
-  return !state.tier().read_only() && !state.config.shared && (!state.folder || state.leads);
+  return !state.tier().read_only() && !state.config.shared && (state.config.folder.empty() || state.leads);
 }
 
 // Of exact ones on the fastest tier the exact one, else the best that lies there.

@@ -47,7 +47,7 @@ Status ExtentPlacer::open() {
     needs_no_ranking_.back() = missing_needs(scorer->needs(), 1, Observations(), core_.options.model).empty();
   }
   std::vector<TierRoom> rooms;
-  for (const TierState& tier : core_.tiers) rooms.push_back({tier.tier().capacity_bytes()});
+  for (const TierState& tier : core_.tiers) rooms.push_back({tier.placed_capacity});
   state_ = std::make_unique<PlacementState>(*planner_,
                                             PlacementOptions{.alpha = options.alpha,
                                                              .half_life_s = core_.options.frequency_half_life_s,
@@ -173,17 +173,18 @@ void ExtentPlacer::look_at_some() {
 void ExtentPlacer::note_capacities() {
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     TierState& tier = core_.tiers[t];
-    std::uint64_t capacity = tier.tier().capacity_bytes();
-    if (capacity != kUnlimited && may_remove(t)) {
+    std::uint64_t capacity = tier.capacity_bytes();
+    if (capacity > 0 && capacity != kUnlimited && may_remove(t)) {
       const std::uint64_t counted =
           state_->used_bytes(t) + (t + 1 == core_.tier_count() ? state_->full_copy_bytes() : 0);
       std::uint64_t others = 0;
       for (const auto& [name, bytes] : tier.others_writing) others += bytes;
       const std::uint64_t used = tier.tier().used_bytes();
       if (tier.changes == 0 && queue_.empty()) tier.uncounted_bytes = used - std::min(used, counted + others);
-      const std::uint64_t headroom = tier.folder ? std::min(kHeadroomMax, capacity / kHeadroomShare) : 0;
+      const std::uint64_t headroom =
+          !tier.config.folder.empty() ? std::min(kHeadroomMax, capacity / kHeadroomShare) : 0;
       capacity -= std::min(capacity, tier.uncounted_bytes + others + headroom);
-    } else {
+    } else if (capacity > 0) {
       capacity = kUnlimited;
     }
     if (std::exchange(tier.placed_capacity, capacity) != capacity) state_->set_capacity(t, capacity);

@@ -115,10 +115,17 @@ Status IndexFolder::start_log() {
   std::array<std::byte, kLogHeaderBytes> header;
   std::memcpy(header.data(), kLogMagic.data(), kLogMagic.size());
   std::memcpy(header.data() + kLogMagic.size(), &session, sizeof session);
-  if (!try_lock(file)) return system_failure(errno, "lock", temporary);
-  SHALE_TRY(append_all(file.get(), header, temporary));
   const fs::path path = folder_ / fmt::format("log-{:016x}", session);
-  if (rename(temporary.c_str(), path.c_str()) != 0) return system_failure(errno, "name", path);
+  const auto named = [&]() -> Status {
+    if (!try_lock(file)) return system_failure(errno, "lock", temporary);
+    SHALE_TRY(append_all(file.get(), header, temporary));
+    if (rename(temporary.c_str(), path.c_str()) != 0) return system_failure(errno, "name", path);
+    return {};
+  }();
+  if (!named) {
+    unlink(temporary.c_str());
+    return named;
+  }
   writer_ = {};
   for (const auto& [name, record] : own_unfinished_) writer_.add(record);
   own_ = std::move(file);
@@ -141,6 +148,7 @@ Status IndexFolder::begin_again() {
   unwritten_.clear();
   SHALE_TRY(start_log());
   lost_ = false;
+  begun_anew_ = true;
   return {};
 }
 

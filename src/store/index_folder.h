@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -34,9 +35,11 @@ class IndexFolder {
 
   // Adds to this store's log; with `flush` or when a good deal has gathered, others can read it. What could not be
   // written is tried again with the next flush. Where somebody removed the folder it is made again, with a new log, and
-  // what was to be told of extents in the old one is not told.
+  // what was told in the old one, or was to be, is lost; so it is where a log's end cannot be mended.
   void append(const IndexRecord& record);
   Status flush();
+  // Whether that has happened since it was last asked: what is there is to be told again.
+  bool begun_anew() { return std::exchange(begun_anew_, false); }
 
   // Whether this store leads the folder, now or again: the lock goes with the process that holds it.
   bool lead();
@@ -86,6 +89,7 @@ class IndexFolder {
   std::uint64_t own_bytes_ = 0;
   RecordWriter writer_;
   std::vector<std::byte> unwritten_;
+  bool begun_anew_ = false;
   bool lost_ = false;  // records that what follows needs: only a new log can be read
   std::unordered_map<Hash128, IndexRecord> own_unfinished_;
   std::map<std::string, Log> logs_;                            // of others, by file name

@@ -59,6 +59,8 @@ struct StoreTier {
   // Others write here and nothing tells of it (an object store, a remote folder): looked-up blocks that are unknown are
   // asked for behind `pending`, and nothing is ever removed here to make room.
   bool shared = false;
+  // A folder that cannot be opened is no error of Store::open(): the tier has no room and nothing until it can be.
+  bool late = false;
 };
 
 struct StoreOptions {
@@ -291,6 +293,7 @@ struct StoreTierStats {
   // Moves that were made: extents that left for a lower tier, that came from one, that became another method or fewer
   // importance tiers here, and that were given up here for good or because they lie elsewhere.
   std::uint64_t demoted = 0, promoted = 0, compressed = 0, removed = 0;
+  std::string trouble = {};  // why its folder could not be opened yet; empty: it is open
 };
 
 struct StoreStats {

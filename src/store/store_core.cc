@@ -36,7 +36,6 @@ StoreCore::StoreCore(StoreOptions asked_for, std::vector<StoreTier> with_tiers, 
   for (StoreTier& tier : with_tiers) {
     tiers.emplace_back(std::move(tier));
     tiers.back().counts.name = tiers.back().tier().name();
-    tiers.back().counts.capacity_bytes = tiers.back().tier().capacity_bytes();
   }
 }
 
@@ -44,15 +43,17 @@ Status StoreCore::open() {
   SHALE_TRY(placer.open());
   for (const auto& [name, bytes] : options.tenant_bytes) tenant(name);
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
-    if (!tiers[t].config.folder.empty()) SHALE_TRY(open_folder(t));
+    if (tiers[t].config.folder.empty()) continue;
+    if (Status opened = open_folder(t); !opened && !tiers[t].config.late) return opened;
   }
   has_keeper_ = options.threads == 0 &&
                 std::ranges::any_of(tiers, [](const TierState& tier) { return tier.tier().persistent(); });
   for (unsigned i = 0; i < options.threads; ++i) threads_.emplace_back([this] { run(); });
-  if (has_keeper_) {
-    threads_.emplace_back([this] {
+  for (std::uint32_t t = 0; has_keeper_ && t < tier_count(); ++t) {
+    if (!tiers[t].tier().persistent() && !tiers[t].config.shared) continue;
+    threads_.emplace_back([this, t] {
       stand_back(StandBack::kForReads);
-      keep();
+      keep(t);
     });
   }
   return {};
@@ -67,8 +68,7 @@ StoreCore::~StoreCore() {
   keeper_wake_.notify_all();
   threads_.clear();
   has_keeper_ = false;
-  std::ranges::move(errands, std::back_inserter(jobs));
-  errands.clear();
+  for (TierState& tier : tiers) std::ranges::move(std::exchange(tier.errands, {}), std::back_inserter(jobs));
   InlineExecutor executor;
   while (step_jobs(jobs, executor, clock.now_s() + kThreadPieceS) || !jobs.empty()) {
     clock.sleep_until_s(clock.now_s() + 1e-4);
@@ -167,9 +167,9 @@ void StoreCore::access(ExtentId id, double share) {
 }
 
 void StoreCore::add_job(std::shared_ptr<StoreJob> job) {
-  if (has_keeper_ && job->may_block()) {
-    errands.push_back(std::move(job));
-    keeper_wake_.notify_one();
+  if (const auto tier = job->waits_on(); has_keeper_ && tier) {
+    tiers[*tier].errands.push_back(std::move(job));
+    keeper_wake_.notify_all();
     return;
   }
   jobs.push_back(std::move(job));
@@ -206,7 +206,7 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
 }
 
 void StoreCore::log(std::uint32_t tier, IndexRecord record) {
-  if (tiers[tier].config.folder.empty()) return;
+  if (tiers[tier].config.folder.empty() || !tiers[tier].open) return;
   record.time_s = wall_s();
   tiers[tier].unlogged.push_back(std::move(record));
   ++tiers[tier].logged;
@@ -215,6 +215,8 @@ void StoreCore::log(std::uint32_t tier, IndexRecord record) {
 void StoreCore::flush_log(std::uint32_t tier) {
   if (tiers[tier].config.folder.empty()) return;
   const std::lock_guard folder_lock(*tiers[tier].folder_mutex);
+  if (!tiers[tier].folder) return;
+  const Tier::Call call(tiers[tier].tier());
   std::vector<IndexRecord> records;
   std::uint64_t logged = 0;
   {
@@ -231,7 +233,7 @@ void StoreCore::flush_log(std::uint32_t tier) {
 std::uint64_t StoreCore::flush_soon(std::uint32_t tier) {
   if (!has_keeper_) flush_log(tier);
   const std::lock_guard lock(mutex);
-  keeper_wake_.notify_one();
+  keeper_wake_.notify_all();
   return tiers[tier].logged;
 }
 
@@ -257,7 +259,8 @@ void StoreCore::remove_load(LoadPump& load) {
 
 bool StoreCore::idle() const {
   const std::lock_guard lock(mutex);
-  return jobs.empty() && errands.empty() && jobs_out_ == 0 && !placer.due();
+  const bool errands = std::ranges::any_of(tiers, [](const TierState& tier) { return !tier.errands.empty(); });
+  return jobs.empty() && !errands && jobs_out_ == 0 && !placer.due();
 }
 
 void StoreCore::run() {
@@ -275,22 +278,24 @@ void StoreCore::run() {
   }
 }
 
-// The thread of a store whose owner does the work: all that may wait for a tier or a folder, and nothing that computes.
-void StoreCore::keep() {
+// The thread of a tier whose store has no others: all that may wait for this tier or its folder, and nothing that
+// computes. One that hangs holds up no other.
+void StoreCore::keep(std::uint32_t tier) {
   InlineExecutor executor;
-  for (;;) {
+  TierState& state = tiers[tier];
+  for (double look_s = 0;;) {
     maintain();
-    for (std::uint32_t t = 0; t < tier_count(); ++t) flush_log(t);
-    const bool worked = step_jobs(errands, executor, clock.now_s());
+    if (clock.now_s() >= look_s && !state.config.folder.empty()) {
+      look_s = clock.now_s() + kMaintenanceEveryS;
+      maintain_folder(tier);
+    }
+    flush_log(tier);
+    const bool worked = step_jobs(state.errands, executor, clock.now_s());
     std::unique_lock lock(mutex);
     if (closing_) return;
-    if (worked || logs_wait()) continue;
-    keeper_wake_.wait_for(lock, errands.empty() ? kKeeperNap : kBusyNap);
+    if (worked || !state.unlogged.empty()) continue;
+    keeper_wake_.wait_for(lock, state.errands.empty() ? kKeeperNap : kBusyNap);
   }
-}
-
-bool StoreCore::logs_wait() const {
-  return std::ranges::any_of(tiers, [](const TierState& tier) { return !tier.unlogged.empty(); });
 }
 
 bool StoreCore::work(Executor& executor, double budget_s) {
@@ -351,8 +356,8 @@ void StoreCore::maintain() {
     next_maintenance_s_ = clock.now_s() + kMaintenanceEveryS;
     maintaining_ = true;
   }
-  for (std::uint32_t t = 0; t < tier_count(); ++t) {
-    if (tiers[t].folder) maintain_folder(t);
+  for (std::uint32_t t = 0; !has_keeper_ && t < tier_count(); ++t) {
+    if (!tiers[t].config.folder.empty()) maintain_folder(t);
   }
   const std::lock_guard lock(mutex);
   expire();

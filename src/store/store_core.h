@@ -36,8 +36,8 @@ class StoreJob {
   enum class Progress { kWorked, kWaiting, kDone };
   // A bounded piece, about a millisecond.
   virtual Progress step(Executor& executor) = 0;
-  // Whether step() waits for a tier.
-  virtual bool may_block() const { return false; }
+  // The tier that step() may wait for; nothing where it waits for none.
+  virtual std::optional<std::uint32_t> waits_on() const { return std::nullopt; }
 };
 
 // A load under way, as the store's threads see it.
@@ -57,13 +57,18 @@ struct BlobOwner {
 struct TierState {
   explicit TierState(StoreTier with) : config(std::move(with)), placed_capacity(config.tier->capacity_bytes()) {}
 
+  // Of what may be written there: nothing before its folder is open.
+  std::uint64_t capacity_bytes() const { return open ? tier().capacity_bytes() : 0; }
+
   StoreTier config;
-  std::unique_ptr<IndexFolder> folder;  // null where there is none; guarded by folder_mutex
+  std::unique_ptr<IndexFolder> folder;  // null where there is none, or until it is open; guarded by folder_mutex
   std::unique_ptr<std::mutex> folder_mutex = std::make_unique<std::mutex>();  // taken before the core's
 
   // Guarded by the core's mutex:
 
-  bool leads = false;  // of those that share the folder
+  bool open = config.folder.empty();  // its folder's index is, if it has one
+  double open_again_s = 0;            // when that is tried next
+  bool leads = false;                 // of those that share the folder
   std::vector<IndexRecord> unlogged = {};
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
@@ -78,10 +83,11 @@ struct TierState {
   std::uint64_t asked_bytes = 0;         // of reads under way
   unsigned changes = 0;                  // writes and removals of this store's under way
   StoreTierStats counts = {};
+  std::deque<std::shared_ptr<StoreJob>> errands = {};  // jobs that may wait for it, where it has a keeper
 
   Tier& tier() const { return *config.tier; }
   // Whether nobody else puts anything here.
-  bool is_private() const { return !folder && !config.shared; }
+  bool is_private() const { return config.folder.empty() && !config.shared; }
 };
 
 inline constexpr std::uint16_t kNoRealm = 0xffff;  // there are too many tenants
@@ -183,8 +189,7 @@ class StoreCore {
   std::unordered_map<std::uint64_t, double> asked;
   std::unordered_set<std::uint64_t> asking;
   std::deque<std::shared_ptr<StoreJob>> jobs;
-  std::deque<std::shared_ptr<StoreJob>> errands;  // jobs that may block, where there is a keeper
-  std::unordered_set<ExtentId> pinned;            // by this store's callers
+  std::unordered_set<ExtentId> pinned;  // by this store's callers
   // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
   // comes.
   std::priority_queue<std::pair<double, Hash128>, std::vector<std::pair<double, Hash128>>, std::greater<>> expiries;
@@ -196,12 +201,11 @@ class StoreCore {
 
  private:
   void run();
-  void keep();
+  void keep(std::uint32_t tier);
   bool step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor& executor, double until_s);
   bool pump_loads();
   void maintain();
   bool settle();
-  bool logs_wait() const;  // with the mutex held
   void forget_unused(ExtentId id);
   // store_room.cc
   void expire();
@@ -209,6 +213,9 @@ class StoreCore {
   void forget_asked();
   // store_folder.cc
   Status open_folder(std::uint32_t tier);
+  Status read_folder(std::uint32_t tier);
+  void open_late(std::uint32_t tier);
+  void tell_again(std::uint32_t tier);
   Status rebuild(std::uint32_t tier);
   void apply(std::uint32_t tier, const IndexRecord& record, bool opening);
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);

@@ -9,6 +9,7 @@ namespace {
 using Type = IndexRecord::Type;
 
 constexpr std::size_t kManifestsAtOnce = 64;
+constexpr double kOpenAgainAfterS = 5;        // where a folder could not be opened
 constexpr std::size_t kExtentsAtOnce = 1000;  // told to a snapshot while the mutex is held
 
 // What is to be logged of an extent of which those parts are there; nothing where it is not whole at any keep. Nobody
@@ -28,19 +29,48 @@ std::optional<IndexRecord> stored_record(const ExtentManifest& manifest, std::ui
 
 }  // namespace
 
+// As far as it comes; what was learnt before it failed is forgotten again.
 Status StoreCore::open_folder(std::uint32_t tier) {
   TierState& state = tiers[tier];
+  const std::lock_guard folder_lock(*state.folder_mutex);
+  Status opened = state.tier().reachable();
+  if (opened) opened = read_folder(tier);
+  const std::lock_guard lock(mutex);
+  state.counts.trouble = opened ? std::string() : opened.error().message;
+  state.open_again_s = clock.now_s() + kOpenAgainAfterS;
+  if (opened) return {};
+  state.open = state.leads = false;
+  state.folder.reset();
+  std::vector<ExtentId> known;
+  index.for_each([&](ExtentId id, const Extent& extent) {
+    if (extent.on(tier)) known.push_back(id);
+  });
+  for (const ExtentId id : known) clear_on(id, tier);
+  return opened;
+}
+
+// Without the mutex while it waits for the folder: others may be at work already.
+Status StoreCore::read_folder(std::uint32_t tier) {
+  TierState& state = tiers[tier];
+  const Tier::Call call(state.tier());
   SHALE_ASSIGN(state.folder, IndexFolder::open(state.config.folder));
-  bool whole = false;
   {
     const std::lock_guard lock(mutex);
-    whole = state.folder->load([&](const IndexRecord& record) { apply(tier, record, true); });
+    state.open = true;
   }
+  const bool whole = state.folder->load([&](const IndexRecord& record) {
+    const std::lock_guard lock(mutex);
+    apply(tier, record, true);
+  });
   if (!whole) SHALE_TRY(rebuild(tier));
-  state.leads = state.folder->lead();
-  const std::uint64_t known = state.known_bytes, counted = state.tier().used_bytes();
-  state.tier().count_others(static_cast<std::int64_t>(known) - static_cast<std::int64_t>(counted));
-  if (!whole && state.leads) SHALE_TRY(write_snapshot(tier));
+  const bool leads = state.folder->lead();
+  {
+    const std::lock_guard lock(mutex);
+    state.leads = leads;
+    const std::uint64_t counted = state.tier().used_bytes();
+    state.tier().count_others(static_cast<std::int64_t>(state.known_bytes) - static_cast<std::int64_t>(counted));
+  }
+  if (!whole && leads) SHALE_TRY(write_snapshot(tier));
   return {};
 }
 
@@ -146,10 +176,23 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
   }
 }
 
+// Where its folder is not open yet: tries, and not again at once.
+void StoreCore::open_late(std::uint32_t tier) {
+  {
+    const std::lock_guard lock(mutex);
+    if (tiers[tier].open || clock.now_s() < tiers[tier].open_again_s) return;
+  }
+  (void)open_folder(tier);
+}
+
 void StoreCore::maintain_folder(std::uint32_t tier) {
   TierState& state = tiers[tier];
+  open_late(tier);
   flush_log(tier);
   const std::lock_guard folder_lock(*state.folder_mutex);
+  if (!state.folder) return;
+  const Tier::Call call(state.tier());
+  if (state.folder->begun_anew()) tell_again(tier);
   std::vector<IndexRecord> records;
   state.folder->follow([&](const IndexRecord& record) { records.push_back(record); });
   const bool leads = !state.tier().read_only() && state.folder->lead();
@@ -174,6 +217,31 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
     for (const auto& [name, bytes] : state.others_writing) there += bytes;
     for (const auto& [name, bytes] : state.own_objects) there += bytes;
     state.tier().count_others(static_cast<std::int64_t>(there) - static_cast<std::int64_t>(state.tier().used_bytes()));
+  }
+}
+
+// The folder was made anew after somebody had removed it, or records of it could not be written: what does not lie
+// there any more is forgotten, and others hear of the rest. With the folder's mutex held.
+void StoreCore::tell_again(std::uint32_t tier) {
+  TierState& state = tiers[tier];
+  std::vector<BlobOwner> known;
+  {
+    const std::lock_guard lock(mutex);
+    index.for_each([&](ExtentId, const Extent& extent) {
+      if (extent.on(tier)) known.push_back({extent.name, extent.names[0]});
+    });
+  }
+  for (const BlobOwner& owner : known) {
+    const bool there = state.tier().contains(manifest_blob(owner.tag, owner.name));
+    const std::lock_guard lock(mutex);
+    const auto id = index.find(owner.name);
+    if (!id || !index.at(*id).on(tier)) continue;
+    if (there) {
+      log_stored(*id, tier);
+    } else {
+      state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
+      clear_on(*id, tier);
+    }
   }
 }
 
@@ -302,7 +370,7 @@ void StoreCore::follow_folder(std::uint32_t tier) {
 
 void StoreCore::close_folders() {
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
-    if (tiers[t].folder) flush_log(t);
+    flush_log(t);
   }
 }
 

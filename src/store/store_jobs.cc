@@ -21,7 +21,9 @@ class RemoveJob final : public StoreJob {
     core.tiers[tier].removing.insert(name_);
   }
 
-  bool may_block() const override { return core_.tiers[tier_].tier().persistent(); }
+  std::optional<std::uint32_t> waits_on() const override {
+    return core_.tiers[tier_].tier().persistent() ? std::optional(tier_) : std::nullopt;
+  }
   Progress step(Executor&) override {
     Tier& tier = core_.tiers[tier_].tier();
     if (being_written()) return Progress::kWaiting;
@@ -33,7 +35,7 @@ class RemoveJob final : public StoreJob {
     const std::lock_guard lock(core_.mutex);
     core_.log_settled(tier_, {name_, tag_});
     core_.tiers[tier_].removing.erase(name_);
-    if (core_.tiers[tier_].folder) core_.tiers[tier_].doubtful.push_back({name_, tag_});
+    if (!core_.tiers[tier_].config.folder.empty()) core_.tiers[tier_].doubtful.push_back({name_, tag_});
     --core_.tiers[tier_].changes;
     return Progress::kDone;
   }
@@ -66,11 +68,18 @@ class DiscoverJob final : public StoreJob {
  public:
   DiscoverJob(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block, const Hash128& realm,
               std::uint16_t realm_number)
-      : core_(core), keys_(std::move(keys)), realm_(realm), realm_number_(realm_number), block_(first_block) {
+      : core_(core),
+        keys_(std::move(keys)),
+        realm_(realm),
+        realm_number_(realm_number),
+        first_shared_(static_cast<std::uint32_t>(
+            std::ranges::find_if(core.tiers, [](const TierState& tier) { return tier.config.shared; }) -
+            core.tiers.begin())),
+        block_(first_block) {
     core.asking.insert(tag());
   }
 
-  bool may_block() const override { return true; }
+  std::optional<std::uint32_t> waits_on() const override { return first_shared_; }
   Progress step(Executor&) override {
     if (!reads_.empty()) {
       const bool ready = std::ranges::all_of(reads_, [](const auto& read) { return read->ready(); });
@@ -142,6 +151,7 @@ class DiscoverJob final : public StoreJob {
   const std::vector<BlockKey> keys_;
   const Hash128 realm_;
   const std::uint16_t realm_number_;
+  const std::uint32_t first_shared_;  // there is one
   std::uint32_t block_;
   std::uint32_t tier_ = 0;
   std::vector<std::shared_ptr<TierRead>> reads_;

@@ -177,6 +177,7 @@ StoreStats Store::stats() const {
   for (const TierState& tier : core.tiers) {
     stats.tiers.push_back(tier.counts);
     stats.tiers.back().bytes = tier.known_bytes;
+    stats.tiers.back().capacity_bytes = tier.capacity_bytes();
   }
   stats.extents = core.index.extents();
   stats.chunks = core.index.chunks();

@@ -16,9 +16,8 @@ constexpr double kAskAgainAfterS = 1;
 }  // namespace
 
 bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) const {
-  const Tier& to = tiers[tier].tier();
-  const std::uint64_t capacity = to.capacity_bytes();
-  return capacity == kUnlimited || (bytes <= capacity && to.used_bytes() <= capacity - bytes);
+  const std::uint64_t capacity = tiers[tier].capacity_bytes();
+  return capacity == kUnlimited || (bytes <= capacity && tiers[tier].tier().used_bytes() <= capacity - bytes);
 }
 
 void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {

@@ -244,8 +244,8 @@ bool SaveJob::begin(Writing& writing) {
       stored(writing, std::move(lock));
       return true;
     }
-    const Tier& tier = core_.tiers[writing.tier].tier();
-    if (tier.read_only() || writing.facts.bytes > tier.capacity_bytes()) continue;
+    const TierState& tier = core_.tiers[writing.tier];
+    if (tier.tier().read_only() || writing.facts.bytes > tier.capacity_bytes()) continue;
     if (core_.has_room(writing.tier, writing.facts.bytes) &&
         core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) {
       break;

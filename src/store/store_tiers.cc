@@ -22,9 +22,11 @@ Result<std::vector<StoreTier>> open_store_tiers(const std::vector<TierSpec>& spe
       disk.sync = spec.flag("sync");
       disk.name = spec.name;
       disk.several_writers = true;
+      disk.late = spec.late;
       SHALE_ASSIGN(opened.tier, make_disk_tier(disk, clock));
       if (spec.throttle) opened.tier = make_throttled_tier(std::move(opened.tier), *spec.throttle, clock);
       opened.folder = spec.place;
+      opened.late = spec.late;
     } else {
       SHALE_ASSIGN(opened.tier, make_tier(spec, clock));
       opened.shared = spec.scheme != "memory";

@@ -1,5 +1,6 @@
 // What the placement decides, carried out: deletions of importance tiers.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "store/extent_io.h"
@@ -17,7 +18,11 @@ class TrimJob final : public StoreJob {
       : core_(core), group_(group), id_(id), to_(to), since_s_(core.clock.now_s()) {
     core.use(id);
   }
-  bool may_block() const override { return true; }
+  std::optional<std::uint32_t> waits_on() const override {
+    const auto slowest = static_cast<std::uint32_t>(std::bit_width(core_.index.at(id_).tiers)) - 1;
+    return slowest < core_.tier_count() && core_.tiers[slowest].tier().persistent() ? std::optional(slowest)
+                                                                                    : std::nullopt;
+  }
 
   Progress step(Executor&) override {
     if (!manifest_) return read();

@@ -192,6 +192,8 @@ Result<bool> BlobFiles::write(const BlobId& id, const AlignedBuffer& bytes, cons
 Result<bool> BlobFiles::publish(const fs::path& temporary, const BlobId& id, bool sync) {
   const fs::path folder = object_folder(id.object);
   int error = rename_new(temporary, path(id));
+  if (error == ENOENT && device_of(folder_) == device_)
+    make_private_folder(folder_ / "objects");  // somebody removed it
   // Whoever removes an object's last blob removes its folder, perhaps between our making it and our using it.
   for (int attempt = 0; attempt < kPublishAttempts && error == ENOENT; ++attempt) {
     error = make_private_folder(folder.parent_path());

@@ -25,37 +25,47 @@ Result<FileDescriptor> lock_folder(const std::filesystem::path& folder, bool sev
   return system_failure(errno, "lock", path);
 }
 
+Result<OpenFolder> open_folder(const DiskTierOptions& options, const std::shared_ptr<BufferPool>& buffers) {
+  OpenFolder open;
+  SHALE_ASSIGN(open.files, BlobFiles::open(options.folder));
+  SHALE_ASSIGN(open.lock, lock_folder(open.files->folder(), options.several_writers));
+  open.read_only = !open.lock;
+  if (open.read_only && options.late) {
+    return fail(ErrorCode::kBusy, "{} cannot be written, or another program holds it for itself",
+                open.files->folder().string());
+  }
+  if (options.several_writers) {
+    open.files->remove_temporary(kLeftOverAfterSeconds);
+  } else {
+    if (open.lock) {
+      open.files->remove_temporary(0);
+      SHALE_TRY(open.files->remove_damaged());
+    }
+    open.stored_bytes = open.files->total_bytes().value_or(0);
+  }
+  open.direct = options.direct_io && open.files->supports_direct();
+  if (options.io_uring) {
+    if (auto started = UringReader::start(*open.files, buffers, open.direct)) open.reader = std::move(*started);
+  }
+  open.describe = fmt::format("{}: {}, {} I/O, reads by {}{}", options.name, open.files->folder().string(),
+                              open.direct ? "direct" : "buffered", open.reader ? "io_uring" : "threads",
+                              open.lock ? "" : ", read-only (another process holds its lock, or it cannot be written)");
+  return open;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, const Clock& clock) {
-  SHALE_ASSIGN(auto files, BlobFiles::open(options.folder));
-  SHALE_ASSIGN(auto lock, lock_folder(files->folder(), options.several_writers));
-  if (options.several_writers) {
-    files->remove_temporary(kLeftOverAfterSeconds);
-  } else if (lock) {
-    files->remove_temporary(0);
-    SHALE_TRY(files->remove_damaged());
-  }
-  const bool direct = options.direct_io && files->supports_direct();
   const auto buffers = BufferPool::make(options.spare_buffer_bytes);
-  std::unique_ptr<UringReader> reader;
-  if (options.io_uring) {
-    if (auto started = UringReader::start(*files, buffers, direct)) reader = std::move(*started);
-  }
   FileTierOptions tier;
   tier.name = options.name;
   tier.capacity_bytes = options.capacity_bytes;
   tier.first_guess = {1e-4, 1e9, 1e9};
-  tier.read_only = !lock;
   tier.shared = options.several_writers;
   tier.counts = !options.several_writers;
-  tier.write_mode = {.direct = direct, .sync = options.sync, .drop_cached = false};
-  tier.direct_reads = direct;
-  tier.describe = fmt::format("{}: {}, {} I/O, reads by {}{}", options.name, files->folder().string(),
-                              direct ? "direct" : "buffered", reader ? "io_uring" : "threads",
-                              lock ? "" : ", read-only (another process holds its lock, or it cannot be written)");
-  return std::make_unique<FileTier>(std::move(tier), std::move(files), std::move(lock), buffers, std::move(reader),
-                                    clock);
+  tier.sync = options.sync;
+  const auto open = [options, buffers] { return open_folder(options, buffers); };
+  return FileTier::make(std::move(tier), options.folder, options.late, open, buffers, clock);
 }
 
 TierScheme file_scheme() {
@@ -73,7 +83,8 @@ TierScheme file_scheme() {
                                    .direct_io = spec.flag("direct_io"),
                                    .io_uring = spec.flag("io_uring"),
                                    .sync = spec.flag("sync"),
-                                   .name = spec.name},
+                                   .name = spec.name,
+                                   .late = spec.late},
                                   clock);
           }};
 }

@@ -11,6 +11,11 @@
 #include "tier/pending.h"
 
 namespace shale {
+namespace {
+
+constexpr double kSilentAfterS = 10, kSilentFactor = 4;
+
+}  // namespace
 
 std::string to_string(const BlobId& id) {
   if (id.part == BlobId::kManifest) return id.object.hex() + "/manifest";
@@ -128,7 +133,10 @@ Status Tier::remove(const BlobId& id) {
     const std::lock_guard lock(mutex_);
     counts_before = counts_;
   }
-  const Result<std::uint64_t> freed = remove_impl(id);
+  const Result<std::uint64_t> freed = [&] {
+    const Call call(*this);
+    return remove_impl(id);
+  }();
   if (!freed) return std::unexpected(freed.error());
   const std::lock_guard lock(mutex_);
   // Whoever has counted meanwhile may have found it gone already.
@@ -176,8 +184,54 @@ void Tier::finished_write(double start_s, double seconds, std::uint64_t bytes, b
   }
 }
 
+Tier::Call::Call(const Tier& tier) : tier_(tier) {
+  const double now_s = tier.clock_.now_s();
+  const std::lock_guard lock(tier.mutex_);
+  start_ = tier.calls_.insert(now_s);
+}
+
+Tier::Call::~Call() {
+  const std::lock_guard lock(tier_.mutex_);
+  tier_.calls_.erase(start_);
+}
+
+Result<std::vector<BlobId>> Tier::list() const {
+  const Call call(*this);
+  return list_impl();
+}
+
+Result<std::vector<std::uint32_t>> Tier::parts(const Hash128& object) const {
+  const Call call(*this);
+  return parts_impl(object);
+}
+
+std::uint64_t Tier::blob_bytes(const BlobId& id) const {
+  const Call call(*this);
+  return blob_bytes_impl(id);
+}
+
+// For how long a call has been under way beyond what it may take; 0 where none has.
+double Tier::silent_s() const {
+  const double now_s = clock_.now_s();
+  const auto beyond = [&](double start_s, double expected_s) {
+    const double seconds = now_s - start_s;
+    return seconds > std::max(kSilentAfterS, kSilentFactor * expected_s) ? seconds : 0;
+  };
+  double silent_s = calls_.empty() ? 0 : beyond(*calls_.begin(), 0);
+  for (const Direction* direction : {&reads_, &writes_}) {
+    if (direction->under_way.empty()) continue;
+    const SpeedFit::Line fit = direction->fit.fit();
+    const double expected_s = fit.latency_s + static_cast<double>(direction->bytes_under_way) / fit.bytes_per_s;
+    silent_s = std::max(silent_s, beyond(direction->under_way.begin()->first, expected_s));
+  }
+  return silent_s;
+}
+
 std::optional<Error> Tier::trouble() const {
   const std::lock_guard lock(mutex_);
+  if (const double seconds = silent_s(); seconds > 0) {
+    return Error{ErrorCode::kIo, fmt::format("has not answered for {:.0f} s", seconds)};
+  }
   return write_trouble_ ? write_trouble_ : read_trouble_;
 }
 

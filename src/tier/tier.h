@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,7 +84,7 @@ class TierRead {
   virtual ~TierRead() = default;
   virtual bool ready() const = 0;
   // Blocks until done; the bytes on success. kNotFound: no such blob. kCorrupt: it is shorter than it was written or
-  // its frame is damaged. kIo: the device failed. Call once.
+  // its frame is damaged. kIo: the device failed. kBusy: the tier is not reachable. Call once.
   virtual Result<BlobBytes> take() = 0;
   // The blob's byte that the buffer begins with. A range may come within a buffer that holds more than it: the whole
   // blob where memory has it, whole blocks where direct I/O reads it. Valid once ready.
@@ -96,7 +97,7 @@ class TierWrite {
  public:
   virtual ~TierWrite() = default;
   virtual bool ready() const = 0;
-  // Blocks until done. kFull, kIo, or kBusy where the tier is read-only. May be called again.
+  // Blocks until done. kFull, kIo, or kBusy where the tier is read-only or not reachable. May be called again.
   virtual Status wait() = 0;
   // Whether the blob is this write's own: false when it failed or found the blob there. Valid once ready.
   virtual bool created() const = 0;
@@ -121,6 +122,9 @@ class Tier {
   virtual std::string emulated() const { return {}; }
   // Another process holds the store for writing: reads and lists work, whatever would change it is kBusy.
   virtual bool read_only() const { return false; }
+  // Why nothing can be reached: where what it lies in could not be opened yet, which is tried again and again. Until
+  // then it has no room, and what is asked of it is kBusy. Once open it stays so.
+  virtual Status reachable() const { return {}; }
   // Whether what is stored outlives this process.
   virtual bool persistent() const = 0;
   // One line for people: where the bytes lie and by which kind of I/O.
@@ -140,11 +144,11 @@ class Tier {
   Status remove(const BlobId& id);
   bool contains(const BlobId& id) const { return blob_bytes(id) != 0; }
   // Every blob, sorted. Temporary and foreign files are not listed.
-  Result<std::vector<BlobId>> list() const { return list_impl(); }
+  Result<std::vector<BlobId>> list() const;
   // The parts of one object, in no particular order, without listing the others; empty when it has none.
-  Result<std::vector<std::uint32_t>> parts(const Hash128& object) const { return parts_impl(object); }
+  Result<std::vector<std::uint32_t>> parts(const Hash128& object) const;
   // What the blob occupies here, padding included; 0 when absent.
-  std::uint64_t blob_bytes(const BlobId& id) const { return blob_bytes_impl(id); }
+  std::uint64_t blob_bytes(const BlobId& id) const;
   // For how many seconds nobody has written the blob or found it there when writing; 0 when absent. Infinite where
   // nobody but this tier can write: whatever is unfinished when it opens stays so.
   virtual double untouched_s(const BlobId&) const { return std::numeric_limits<double>::infinity(); }
@@ -152,9 +156,24 @@ class Tier {
   // What others have stored here, or, negative, removed, that this tier has not counted: said by who knows.
   virtual void count_others(std::int64_t bytes);
 
+  // A call that may hang where the tier does, from construction to destruction: whoever makes one that the tier does
+  // not see, as into the same folder, tells of it so.
+  class Call {
+   public:
+    explicit Call(const Tier& tier);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    const Tier& tier_;
+    std::multiset<double>::const_iterator start_;
+  };
+
   TierStats stats() const;
-  // What writing, or reading, last failed of for the device's own reasons (kIo, kFull), and has not done since.
-  std::optional<Error> trouble() const;
+  // That a call has been under way for ten seconds and four times as long as it should take; or what writing, or
+  // reading, last failed of for the device's own reasons (kIo, kFull), and has not done since.
+  virtual std::optional<Error> trouble() const;
   TierSpeed speed() const;
   virtual TierQueue reads_queued() const;
   virtual TierQueue writes_queued() const;
@@ -214,6 +233,7 @@ class Tier {
     std::uint64_t bytes_under_way = 0;
   };
   bool reserve(std::uint64_t bytes);
+  double silent_s() const;
   std::uint64_t used_bytes_locked() const;
   Status measure_reads_and_writes(Hash128 object, std::uint32_t blobs, std::uint64_t bytes);
 
@@ -228,6 +248,7 @@ class Tier {
   std::optional<Error> write_trouble_, read_trouble_;
   Direction reads_;
   Direction writes_;
+  mutable std::multiset<double> calls_;  // starts of those under way that are neither
 };
 
 }  // namespace shale

@@ -42,6 +42,9 @@ struct TierSpec {
   std::string place;  // a folder; empty where the scheme has none
   std::optional<Throttle> throttle = {};
   std::vector<std::pair<std::string, bool>> flags = {};  // that differ from what the row says
+  // Of no URL: a folder that cannot be opened, or does not answer for seconds, is opened when it can be. Until then the
+  // tier is not reachable.
+  bool late = false;
 
   // Of a flag that the scheme has.
   bool flag(std::string_view wanted) const;
@@ -99,6 +102,7 @@ struct DiskTierOptions {
   // Any number of tiers opened so may write to the folder at once, and none opened otherwise. What lies there is not
   // counted when it is opened: whoever keeps an index of it says so (Tier::count_others).
   bool several_writers = false;
+  bool late = false;  // as TierSpec::late; a folder that somebody else has locked counts as one that cannot be opened
 };
 // Bounded, survives restart and kill. One writer a folder, but where all say `several_writers`: a second process, or a
 // second tier in this one, opens it read-only. kInvalidArgument where the folder belongs to somebody else; kIo. See
@@ -109,6 +113,6 @@ Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, con
 // immutable and named by content. Buffered I/O; a write counts once the file system has it (fsync). What other
 // processes store counts towards the capacity as of opening, and again before a write is refused.
 Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& folder, std::uint64_t capacity_bytes,
-                                                  const Clock& clock, std::string name = "remote");
+                                                  const Clock& clock, std::string name = "remote", bool late = false);
 
 }  // namespace shale

@@ -1,0 +1,128 @@
+// Stores that go on without a folder until it can be opened, and those whose folder is removed under them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "store/store_fixture.h"
+
+namespace shale::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StoreLateTest : public ::testing::Test {
+ protected:
+  // Without threads: everything happens in work().
+  std::unique_ptr<Store> open(bool late) {
+    StoreTier disk = disk_tier(folder_.path(), clock_);
+    disk.late = late;
+    StoreOptions options = small_options();
+    return Store::open(options, tiers_of(memory_tier(clock_), std::move(disk)), clock_).value();
+  }
+  std::unique_ptr<Store> open_other() {
+    return Store::open(small_options(), tiers_of(disk_tier(folder_.path(), clock_)), clock_).value();
+  }
+  static bool eventually(const std::function<bool()>& holds) {
+    for (int i = 0; i < 1000; ++i) {
+      if (holds()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  // Where the index should be lies something else.
+  void block() {
+    fs::rename(index(), folder_.path() / "index");
+    std::ofstream(index()) << "no folder";
+  }
+  void unblock() {
+    fs::remove(index());
+    fs::rename(folder_.path() / "index", index());
+  }
+  fs::path index() const { return folder_.path() / "store"; }
+
+  TemporaryFolder folder_;
+  RealClock clock_;
+};
+
+TEST_F(StoreLateTest, AFolderThatCannotBeOpenedIsNoErrorAndComesBack) {
+  const auto before = chain_of(1, 16), during = chain_of(100, 16), after = chain_of(200, 16);
+  ASSERT_TRUE(save_all(*open_other(), before));
+  block();
+  EXPECT_FALSE(Store::open(small_options(), tiers_of(disk_tier(folder_.path(), clock_)), clock_)) << "not late";
+
+  const auto store = open(true);
+  const auto disk = [&] { return store->stats().tiers[1]; };
+  EXPECT_NE(disk().trouble, "");
+  EXPECT_EQ(disk().capacity_bytes, 0u);
+  EXPECT_EQ(store->lookup(before).blocks, 0u);
+  ASSERT_TRUE(save_all(*store, during));
+  EXPECT_EQ(load_all(*store, during), 16u) << "from memory";
+  EXPECT_EQ(disk().extents, 0u);
+
+  unblock();
+  ASSERT_TRUE(eventually([&] { return disk().trouble.empty(); }));
+  EXPECT_EQ(disk().capacity_bytes, kUnlimited);
+  EXPECT_EQ(load_all(*store, before), 16u);
+  ASSERT_TRUE(save_all(*store, after));
+  ASSERT_TRUE(store->flush());
+  const Status sound = store->check_integrity();
+  EXPECT_TRUE(sound) << sound.error().message;
+  EXPECT_EQ(load_all(*open_other(), after), 16u) << "it lies on the disk, too";
+}
+
+// What was told in a log that somebody removed is told again, as far as it is true.
+TEST_F(StoreLateTest, WhatLiesInAFolderThatWasMadeAgainIsFoundByOthers) {
+  const auto lost = chain_of(1, 16), kept = chain_of(100, 16), fresh = chain_of(200, 16);
+  const auto store = open_other();
+  const auto other = open_other();
+  ASSERT_TRUE(save_all(*store, lost));
+  ASSERT_TRUE(eventually([&] { return other->lookup(lost).blocks == 16; }));
+  fs::remove_all(folder_.path() / "objects");
+  ASSERT_TRUE(save_all(*store, kept)) << "and its record is written to the log that is there";
+  fs::remove_all(index());
+  ASSERT_TRUE(save_all(*store, fresh));
+  for (const auto& keys : {kept, fresh}) {
+    EXPECT_TRUE(eventually([&] { return other->lookup(keys).blocks == 16; }));
+    EXPECT_EQ(load_all(*other, keys), 16u);
+    EXPECT_EQ(load_all(*open_other(), keys), 16u) << "nor does a third one miss it";
+  }
+  EXPECT_TRUE(eventually([&] { return store->lookup(lost).blocks == 0; })) << "it looked";
+  const Status sound = store->check_integrity();
+  EXPECT_TRUE(sound) << sound.error().message;
+}
+
+// A tier that never answers holds up no other: neither what is stored nor what is told of it.
+TEST_F(StoreLateTest, ATierThatHangsHoldsUpNoOther) {
+  std::atomic<bool> answers = false;
+  StoreTier hanging{
+      .tier = std::make_unique<FaultyTier>(make_memory_tier(kUnlimited, clock_), Faults{.open = &answers}, clock_),
+      .shared = true};
+  StoreOptions options = small_options();
+  options.threads = 0;
+  options.placement.planner = "lru";  // which fills the first tier first
+  const auto keys = chain_of(1, 16);
+  {
+    const auto store =
+        Store::open(options, tiers_of(disk_tier(folder_.path(), clock_), std::move(hanging)), clock_).value();
+    EXPECT_TRUE(store->lookup(chain_of(500, 4)).pending) << "the other tier is being asked, and does not answer";
+    const Kv kv(keys);
+    const auto save = store->save(keys, kv.readable()).value();
+    InlineExecutor executor;
+    EXPECT_TRUE(eventually([&] {
+      store->work(executor, 1e-3);
+      return save->done();
+    }));
+    const Status saved = save->wait();
+    EXPECT_TRUE(saved) << saved.error().message;
+    EXPECT_EQ(store->stats().tiers[0].extents, 1u);
+    EXPECT_TRUE(eventually([&] { return load_all(*open_other(), keys) == 16; }));
+    answers = true;
+    answers.notify_all();
+  }
+}
+
+}  // namespace
+}  // namespace shale::testing
