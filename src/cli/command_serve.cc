@@ -71,6 +71,15 @@ Status read_tenants(ServeOptions& options) {
   return {};
 }
 
+std::shared_ptr<RequestLog> make_log(const ServeOptions& options) {
+  const auto form = options.log == "text" ? RequestLog::Form::kText : RequestLog::Form::kJson;
+  const LogLevel level = options.log_level == "error"  ? LogLevel::kError
+                         : options.log_level == "warn" ? LogLevel::kWarn
+                                                       : LogLevel::kInfo;
+  return std::make_shared<RequestLog>(
+      form, level, [](std::string_view line) { static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr)); });
+}
+
 Status run(const Options& all) {
   ServeOptions options = all.serve;
   SHALE_TRY(check_key(options.api_key));
@@ -82,17 +91,19 @@ Status run(const Options& all) {
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
   server_options.api.api_key = options.api_key.value_or("");
-  if (options.log != "off") {
-    const auto form = options.log == "text" ? RequestLog::Form::kText : RequestLog::Form::kJson;
-    server_options.api.log = std::make_shared<RequestLog>(
-        form, [](std::string_view line) { static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr)); });
-  }
+  if (options.log != "off") server_options.api.log = make_log(options);
   server_options.api.budget = options.budget.chosen();
   if (options.profile != "never") {
     server_options.loop.watch = options.watch;
     server_options.loop.watch->profile_new = options.profile == "all";
   }
-  server_options.loop.on_note = [](const std::string& line) { print_note("shale: " + line); };
+  server_options.loop.on_note = [log = server_options.api.log](const std::string& line) {
+    if (log) {
+      log->note(LogLevel::kWarn, line);
+    } else {
+      print_note("shale: " + line);
+    }
+  };
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
   const std::string url = url_of(server_options.http, server->port());
   if (all.output.json) {

@@ -84,6 +84,15 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--log-level", options.log_level,
+                  "Of the log: error, requests that the server failed; warn, besides, those that were refused and "
+                  "trouble with storage; info, every request")
+      ->envname("SHALE_LOG_LEVEL")
+      ->check(CLI::IsMember({"error", "warn", "info"}))
+      ->type_name("LEVEL")
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--queue", options.server.loop.queue_max,
                   "Requests that may wait beside those under way; more are told to come again (429)")
       ->envname("SHALE_QUEUE")

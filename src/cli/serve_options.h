@@ -21,7 +21,8 @@ struct ServeOptions {
   std::string profile = "all";  // or "never", "drifted"
   QualityWatchOptions watch;
   double grace_s = 30;
-  std::string log = "off";  // or "text", "json"
+  std::string log = "off";         // or "text", "json"
+  std::string log_level = "info";  // or "warn", "error"
 };
 
 // All but --json and --progress.

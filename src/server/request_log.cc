@@ -28,6 +28,17 @@ std::string printable(std::string_view text) {
   return line;
 }
 
+std::string_view to_string(LogLevel level) {
+  switch (level) {
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kWarn:
+      return "warn";
+    default:
+      return "info";
+  }
+}
+
 double longest_gap(const Response& response) {
   const auto& gaps = response.gaps_seconds;
   return gaps.empty() ? 0 : static_cast<double>(*std::ranges::max_element(gaps));
@@ -55,8 +66,13 @@ std::string text_line(const RequestEnd& end, double wall_s) {
 
 std::string json_line(const RequestEnd& end, double wall_s) {
   const auto named = [](std::string_view text) { return text.empty() ? Json() : Json(text); };
-  Json line = {{"time", time_text(wall_s)}, {"request", named(end.id)}, {"tenant", named(end.tenant)},
-               {"status", end.status},      {"outcome", end.outcome},   {"why", named(printable(end.why))},
+  Json line = {{"time", time_text(wall_s)},
+               {"level", to_string(level_of(end))},
+               {"request", named(end.id)},
+               {"tenant", named(end.tenant)},
+               {"status", end.status},
+               {"outcome", end.outcome},
+               {"why", named(printable(end.why))},
                {"seconds", end.seconds}};
   if (const Response* response = end.response) {
     line["usage"] = usage_json(*response);
@@ -68,9 +84,27 @@ std::string json_line(const RequestEnd& end, double wall_s) {
   return dump(line);
 }
 
+LogLevel level_of(const RequestEnd& end) {
+  constexpr int kClientGone = 499;
+  if (end.status >= 500 || (end.response && end.response->error)) return LogLevel::kError;
+  return (end.status >= 400 && end.status != kClientGone) || !end.why.empty() ? LogLevel::kWarn : LogLevel::kInfo;
+}
+
 void RequestLog::add(const RequestEnd& end) {
+  if (level_of(end) > level_) return;
   const double now_s = wall_clock_s();
-  const std::string line = (form_ == Form::kText ? text_line(end, now_s) : json_line(end, now_s)) + '\n';
+  write(form_ == Form::kText ? text_line(end, now_s) : json_line(end, now_s));
+}
+
+void RequestLog::note(LogLevel level, std::string_view text) {
+  if (level > level_) return;
+  const std::string time = time_text(wall_clock_s());
+  write(form_ == Form::kText ? fmt::format("{} {}: {}", time, to_string(level), text)
+                             : dump({{"time", time}, {"level", to_string(level)}, {"message", text}}));
+}
+
+void RequestLog::write(std::string line) {
+  line += '\n';
   const std::lock_guard lock(mutex_);
   write_(line);
 }

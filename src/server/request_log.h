@@ -1,4 +1,4 @@
-// A line about every request, when it has ended.
+// The server's log: a line about every request, when it has ended, and one whenever something else is to be told.
 #pragma once
 
 #include <functional>
@@ -20,17 +20,27 @@ struct RequestEnd {
   double seconds = 0;                  // since it came
 };
 
+// What whom it concerns: kError, requests that the server failed; kWarn, besides, trouble with storage, requests that
+// were refused or that name what nobody knows; kInfo, every request.
+enum class LogLevel { kError, kWarn, kInfo };
+LogLevel level_of(const RequestEnd& end);
+
 // Thread-safe.
 class RequestLog {
  public:
   enum class Form { kText, kJson };
-  // `write` is called with a line and its end, one call at a time.
-  RequestLog(Form form, std::function<void(std::string_view line)> write) : form_(form), write_(std::move(write)) {}
+  // `write` is called with a line of that level or a graver one, and its end, one call at a time.
+  RequestLog(Form form, LogLevel level, std::function<void(std::string_view line)> write)
+      : form_(form), level_(level), write_(std::move(write)) {}
 
   void add(const RequestEnd& end);
+  void note(LogLevel level, std::string_view text);
 
  private:
+  void write(std::string line);
+
   const Form form_;
+  const LogLevel level_;
   std::mutex mutex_;
   std::function<void(std::string_view line)> write_;
 };

@@ -158,7 +158,7 @@ TEST_F(ServerTest, SaysWhichFieldMayHaveBeenMeant) {
 
 TEST_F(ServerTest, LogsALineARequest) {
   std::vector<Json> lines;
-  const auto log = std::make_shared<RequestLog>(RequestLog::Form::kJson,
+  const auto log = std::make_shared<RequestLog>(RequestLog::Form::kJson, LogLevel::kInfo,
                                                 [&](std::string_view line) { lines.push_back(Json::parse(line)); });
   start({.api = {.log = log}});
   const Json answer = posted("/v1/chat/completions", chat("What is shale?"));
@@ -176,6 +176,32 @@ TEST_F(ServerTest, LogsALineARequest) {
   EXPECT_EQ(lines[2]["outcome"], "refused");
   EXPECT_THAT(lines[2]["why"].get<std::string>(), HasSubstr("n"));
   EXPECT_TRUE(lines[2]["request"].is_null());
+  EXPECT_EQ(lines[0]["level"], "info");
+  EXPECT_EQ(lines[2]["level"], "warn");
+}
+
+TEST(RequestLogTest, LeavesOutWhatConcernsFewerThanItsLevel) {
+  const auto said = [](RequestLog::Form form, LogLevel level) {
+    std::string text;
+    RequestLog log(form, level, [&](std::string_view line) { text += line; });
+    log.add({.id = "good", .tenant = {}, .outcome = "length"});
+    log.add({.id = "left", .tenant = {}, .status = 499, .outcome = "gone"});
+    log.add({.id = "misspelt", .tenant = {}, .outcome = "length", .why = "unknown field 'exat'"});
+    log.add({.id = "refused", .tenant = {}, .status = 429, .outcome = "refused", .why = "too many"});
+    log.add({.id = "failed", .tenant = {}, .status = 500, .outcome = "failed", .why = "the engine"});
+    log.note(LogLevel::kWarn, "tier disk: gone");
+    return text;
+  };
+  const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
+  const std::string errors = said(RequestLog::Form::kText, LogLevel::kError);
+  EXPECT_EQ(lines(errors), 1);
+  EXPECT_THAT(errors, HasSubstr("failed"));
+  EXPECT_EQ(lines(said(RequestLog::Form::kText, LogLevel::kWarn)), 4);
+  EXPECT_THAT(said(RequestLog::Form::kText, LogLevel::kWarn), HasSubstr("warn: tier disk: gone"));
+  std::istringstream all(said(RequestLog::Form::kJson, LogLevel::kInfo));
+  int count = 0;
+  for (std::string line; std::getline(all, line); ++count) EXPECT_TRUE(Json::parse(line).contains("level")) << line;
+  EXPECT_EQ(count, 6);
 }
 
 TEST_F(ServerTest, CountsWhatItDoes) {
