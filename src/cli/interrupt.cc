@@ -7,7 +7,7 @@ namespace {
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
-void on_signal(int) { g_interrupted = 1; }
+void on_signal(int signal) { g_interrupted = signal; }
 
 }  // namespace
 
@@ -21,6 +21,8 @@ void catch_interrupts() {
 }
 
 bool interrupted() { return g_interrupted != 0; }
+
+bool told_to_end() { return g_interrupted == SIGTERM; }
 
 Status check_interrupt() {
   if (interrupted()) return fail(ErrorCode::kCancelled, "interrupted");

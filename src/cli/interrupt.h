@@ -10,6 +10,8 @@ namespace shale {
 void catch_interrupts();
 
 bool interrupted();
+// Whether that was by SIGTERM, by which nobody means a part of the work.
+bool told_to_end();
 
 // kCancelled once interrupted.
 Status check_interrupt();

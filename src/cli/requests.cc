@@ -136,6 +136,12 @@ Json to_json(const PageBudgetStats& stats) {
 }
 
 Result<Response> run_request(Engine& engine, Request request, const OutputOptions& output) {
+  SHALE_ASSIGN(Response response, run_until_interrupted(engine, std::move(request), output));
+  if (response.stop == StopReason::kCancelled) return fail(ErrorCode::kCancelled, "interrupted");
+  return response;
+}
+
+Result<Response> run_until_interrupted(Engine& engine, Request request, const OutputOptions& output) {
   std::size_t prompt = 0;
   for (const Segment& segment : request.segments) prompt += segment.tokens.size();
   const std::uint64_t computed_before = engine.stats().prefill_tokens;
@@ -152,8 +158,7 @@ Result<Response> run_request(Engine& engine, Request request, const OutputOption
     engine.run_once();
     if (progress) (*progress)(engine.stats().prefill_tokens - computed_before, prompt);
   }
-  if (response->stop == StopReason::kCancelled) return fail(ErrorCode::kCancelled, "interrupted");
-  if (response->error) return std::unexpected(std::move(*response->error));
+  if (response->error && response->stop != StopReason::kCancelled) return std::unexpected(std::move(*response->error));
   return std::move(*response);
 }
 

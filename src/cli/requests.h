@@ -34,6 +34,8 @@ void add_answer_options(CLI::App& command, AnswerOptions& options);
 // Runs the request to its end with a progress bar until the first token. kCancelled after Ctrl-C; the error of a
 // request that failed.
 Result<Response> run_request(Engine& engine, Request request, const OutputOptions& output);
+// The same, but Ctrl-C ends the answer where it is (StopReason::kCancelled).
+Result<Response> run_until_interrupted(Engine& engine, Request request, const OutputOptions& output);
 
 Json to_json(const PageBudgetStats& stats);
 // The fields of an answer that every command reports alike; docs/reference/json.md.

@@ -2,6 +2,7 @@
 // process or in a later one.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,8 @@ class Conversation {
   Result<std::vector<Segment>> ask(std::string_view message);
   // What the model said to the last `ask`.
   void answered(const Response& response);
+  // Up to the last answer.
+  std::span<const ChatMessage> said() const { return said_; }
 
  private:
   const Tokenizer& tokenizer_;
