@@ -245,7 +245,6 @@ void add_bench_placement(CLI::App& parent, Action& chosen) {
       ->default_str(fmt::format("{}", fmt::join(options->policies, ",")));
   command->add_option("--alpha", options->alphas, "Seconds of waiting that one unit of quality is worth to `shale`")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber)
       ->type_name("S,...")
       ->capture_default_str();
   command->add_option("--memory-share", options->memory_share, "Room of the memory tier, of all exact contexts")

@@ -82,7 +82,6 @@ void add_demo(CLI::App& parent, Action& chosen) {
   command->add_option("--seed", options->workload.seed, "Of the workload")->type_name("N")->capture_default_str();
   command->add_option("--alpha", options->cache.alpha, "Seconds of waiting that one unit of quality is worth")
       ->envname("SHALE_ALPHA")
-      ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS")
       ->capture_default_str();
   add_throttle(*command, "--throttle-disk", options->disk, "Disk to emulate (default: hdd)");

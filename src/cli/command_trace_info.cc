@@ -146,7 +146,6 @@ void add_trace_info(CLI::App& parent, Action& chosen) {
       ->required()
       ->configurable(false);
   command->add_option("--window", options->window_s, "Seconds of a window of the working set; 0: a 24th of the trace")
-      ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS")
       ->capture_default_str();
   add_trace_options(*command, options->trace);

@@ -15,6 +15,7 @@
 #include "cli/configuration.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
+#include "cli/numbers.h"
 #include "cli/suggest.h"
 #include "core/version.h"
 
@@ -67,6 +68,7 @@ int run(int argc, const char* const* argv) {
 
   try {
     app.parse(argc, argv);
+    check_numbers(app);
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
@@ -88,9 +90,9 @@ int run(int argc, const char* const* argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk
   const Status status = chosen();
   if (!status) return report(exit_status(status.error().code), status.error().message);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    return report(kFailed, fmt::format("cannot write to standard output: {}", std::strerror(errno)));
-  }
+  const int error = std::fflush(stdout) != 0 ? errno : 0;
+  if (error != 0) return report(kFailed, fmt::format("cannot write to standard output: {}", std::strerror(error)));
+  if (std::ferror(stdout) != 0) return report(kFailed, "not all could be written to standard output");
   return interrupted() ? kInterrupted : 0;
 }
 

@@ -154,7 +154,6 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->group(group);
   command.add_option("--alpha", options.cache.alpha, "Seconds of waiting that one unit of quality is worth")
       ->envname("SHALE_ALPHA")
-      ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);

@@ -56,7 +56,6 @@ void add_trace_options(CLI::App& command, TraceChoice& choice) {
   CLI::Option* rate = command
                           .add_option("--session-rate", choice.session_rate,
                                       "Sessions that start a second, at random; 0: all start together")
-                          ->check(CLI::NonNegativeNumber)
                           ->type_name("N")
                           ->capture_default_str()
                           ->group(group);

@@ -154,8 +154,9 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
 }
 
 TEST(AnswerRequest, RefusesWhatIsNoJsonOrTooDeep) {
-  for (const std::string& body : std::vector<std::string>{"", "{", "[]", "5", "{\"prompt\": \"\xff\"}", "nul",
-                                                          std::string(100000, '['), std::string(33, '{')}) {
+  for (const std::string& body : std::vector<std::string>{
+           "", "{", "[]", R"({"prompt": "x", "temperature": 1e999})", R"({"prompt": "x", "temperature": NaN})", "5",
+           "{\"prompt\": \"\xff\"}", "nul", std::string(100000, '['), std::string(33, '{')}) {
     const auto request = parse_answer_request(Endpoint::kCompletions, body, {});
     ASSERT_FALSE(request);
     EXPECT_EQ(request.error().status, 400);
