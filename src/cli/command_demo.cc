@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "cache/planner_choice.h"
 #include "cli/command.h"
 #include "cli/demo.h"
 #include "cli/interrupt.h"
@@ -17,6 +18,7 @@ struct DemoOptions {
   std::vector<std::string> documents;
   std::uint32_t document_tokens = 1200;
   std::optional<Throttle> disk, remote;
+  std::vector<std::string> planners = {"prefill", "lru", "fixed:kivi4", "impress", "shale"};
   CacheOptions cache;
 
   // Few enough to be measured on a dozen documents in a minute or two.
@@ -24,11 +26,13 @@ struct DemoOptions {
 };
 
 constexpr char kExamples[] =
-    "The cache lies in a temporary folder, which is removed at the end. Disk and remote emulate slower hardware, so\n"
-    "that what the planner weighs can be seen also on a fast machine; the machine's own figures stand beside.\n"
+    "Every planner answers the same requests, live, from a cache of its own in a temporary folder, which is removed\n"
+    "afterwards. Disk and remote emulate slower hardware, so that what planners weigh can be seen also on a fast\n"
+    "machine.\n"
     "\n"
     "Examples:\n"
     "  shale demo\n"
+    "  shale demo --planner lfu,fixed:snapkv+int8@0.5,shale\n"
     "  shale demo --documents report.txt notes.md --requests 30\n"
     "  shale demo --throttle-disk sata-ssd --throttle-remote nfs-1g --json";
 
@@ -45,7 +49,7 @@ Status run(const DemoOptions& options) {
   }
   std::vector<DemoDocument> documents;
   if (options.documents.empty()) {
-    SHALE_ASSIGN(documents, licence_documents(*tokenizer, options.document_tokens));
+    SHALE_ASSIGN(documents, sample_documents(*tokenizer, options.document_tokens));
   } else {
     SHALE_ASSIGN(documents, user_documents(*tokenizer, options.documents, options.document_tokens));
   }
@@ -55,10 +59,14 @@ Status run(const DemoOptions& options) {
   DemoHardware hardware;
   SHALE_ASSIGN(hardware.disk, options.disk ? Result<Throttle>(*options.disk) : parse_throttle("hdd"));
   SHALE_ASSIGN(hardware.remote, options.remote ? Result<Throttle>(*options.remote) : parse_throttle("s3-far"));
-  SHALE_ASSIGN(const auto stack, DemoStack::open(*model, *tokenizer, options.cache, hardware, tokens,
-                                                 options.document_tokens + kPromptSlack));
+  const auto open = [&](const std::string& planner) {
+    CacheOptions cache = options.cache;
+    cache.planner = planner;
+    return DemoStack::open(*model, *tokenizer, std::move(cache), hardware, tokens,
+                           options.document_tokens + kPromptSlack);
+  };
   const auto report = options.output.json ? make_json_report() : make_text_report();
-  return run_demo(*stack, std::move(documents), options.workload, *report, options.output);
+  return run_demo(open, options.planners, std::move(documents), options.workload, *report, options.output);
 }
 
 }  // namespace
@@ -68,22 +76,26 @@ void add_demo(CLI::App& parent, Action& chosen) {
       add_command(parent, chosen, "demo", "Show the main job on real documents, measured, in a few minutes", run);
   command->footer(kExamples);
   command
-      ->add_option("--documents", options->documents,
-                   "UTF-8 text files; the model writes the questions (default: twelve licence texts of this machine)")
+      ->add_option(
+          "--documents", options->documents,
+          "UTF-8 text files; the model writes the questions (default: eight licence texts of this machine, code, a "
+          "dialogue, records and a text in German)")
       ->type_name("FILE");
   command->add_option("--document-tokens", options->document_tokens, "Longer documents are cut at a paragraph")
       ->check(CLI::Range(64, 8192))
       ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--planner", options->planners, "Who decides, one after the other: " + planner_forms())
+      ->check(known_planner())
+      ->type_name("PLANNER,...")
+      ->delimiter(',')
       ->capture_default_str();
   command->add_option("--requests", options->workload.requests, "Requests to answer")
       ->check(CLI::Range(1, 100000))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--seed", options->workload.seed, "Of the workload")->type_name("N")->capture_default_str();
-  command->add_option("--alpha", options->cache.alpha, "Seconds of waiting that one unit of quality is worth")
-      ->envname("SHALE_ALPHA")
-      ->type_name("SECONDS")
-      ->capture_default_str();
+  add_utility_options(*command, options->cache);
   add_throttle(*command, "--throttle-disk", options->disk, "Disk to emulate (default: hdd)");
   add_throttle(*command, "--throttle-remote", options->remote, "Remote to emulate (default: s3-far)");
   add_model_options(*command, options->model);

@@ -203,6 +203,8 @@ void add_simulate_tiers(CLI::App& parent, Action& chosen) {
   command->add_option("--half-life", options->tiered.half_life_s, "Of the frequency of accesses")
       ->type_name("SECONDS")
       ->capture_default_str();
+  add_switch(*command, "--divide-by-bytes", options->tiered.divide_by_bytes,
+             "Planner shale: what loses least utility per byte that it frees gives way; off: what loses least");
   command->add_option("--servers", options->tiered.servers, "That serve one request each at a time; 0: nobody waits")
       ->type_name("N")
       ->capture_default_str();

@@ -5,12 +5,13 @@
 
 #include "cli/demo_questions.h"
 #include "cli/text_file.h"
+#include "profile/prior_texts.h"
 #include "profile/questions.h"
 
 namespace shale {
 namespace {
 
-constexpr std::size_t kLicencesMin = 12;
+constexpr std::size_t kLicences = 8, kOthers = 4;
 constexpr std::uint32_t kQuestionsEach = 3;
 
 std::uint32_t count_tokens(const Tokenizer& tokenizer, std::string_view text) {
@@ -51,21 +52,30 @@ std::string_view cut_to_fit(const Tokenizer& tokenizer, std::string_view text, s
   return paragraphs.empty() ? fitting(tokenizer, text, "\n", tokens_max) : paragraphs;
 }
 
-Result<std::vector<DemoDocument>> licence_documents(const Tokenizer& tokenizer, std::uint32_t tokens_max) {
+Result<std::vector<DemoDocument>> sample_documents(const Tokenizer& tokenizer, std::uint32_t tokens_max) {
   std::vector<DemoDocument> documents;
   for (const LicenceQuestions& licence : licence_questions()) {
     const auto path = std::filesystem::path(kLicenceFolder) / licence.file;
     std::error_code ignored;
-    if (documents.size() == kLicencesMin || !std::filesystem::exists(path, ignored)) continue;
-    SHALE_ASSIGN(DemoDocument document, read_document(tokenizer, path, tokens_max));
+    if (documents.size() == kLicences || !std::filesystem::exists(path, ignored)) continue;
+    const std::uint32_t longest = documents.size() % 2 == 0 ? tokens_max : tokens_max / 2;
+    SHALE_ASSIGN(DemoDocument document, read_document(tokenizer, path, longest));
     document.profiling.assign(licence.profiling.begin(), licence.profiling.end());
     document.requests.assign(licence.requests.begin(), licence.requests.end());
     documents.push_back(std::move(document));
   }
-  if (documents.size() < kLicencesMin) {
+  if (documents.size() < kLicences) {
     return fail(ErrorCode::kNotFound,
                 "{} has {} of the {} licence texts that the demo reads: name your own files with --documents",
-                kLicenceFolder, documents.size(), kLicencesMin);
+                kLicenceFolder, documents.size(), kLicences);
+  }
+  for (const PriorText& text : prior_texts().subspan(1, kOthers)) {  // the first is prose, as licences are
+    DemoDocument& document = documents.emplace_back();
+    document.name = text.name;
+    document.text = cut_to_fit(tokenizer, text.text, tokens_max);
+    document.tokens = count_tokens(tokenizer, document.text);
+    document.profiling = {std::string(text.questions[0])};
+    document.requests = {std::string(text.questions[1])};
   }
   return documents;
 }

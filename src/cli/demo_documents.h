@@ -21,8 +21,9 @@ struct DemoDocument {
   std::uint32_t tokens = 0;                         // of the text alone
 };
 
-// The licence texts of this machine, at least twelve; kNotFound with what to do where there are fewer.
-Result<std::vector<DemoDocument>> licence_documents(const Tokenizer& tokenizer, std::uint32_t tokens_max);
+// Eight licence texts of this machine, every other one half as long, and four texts of other kinds that ship with
+// Shale: code, dialogue, records, another language. kNotFound with what to do where there are fewer licences.
+Result<std::vector<DemoDocument>> sample_documents(const Tokenizer& tokenizer, std::uint32_t tokens_max);
 // The user's own files, without questions yet.
 Result<std::vector<DemoDocument>> user_documents(const Tokenizer& tokenizer, const std::vector<std::string>& files,
                                                  std::uint32_t tokens_max);

@@ -1,4 +1,4 @@
-// The same workload under other policies, replayed from what the demo measured.
+// What one planner made of the demo's requests, live.
 #pragma once
 
 #include <array>
@@ -12,20 +12,17 @@
 namespace shale {
 
 struct DemoPolicy {
-  std::string name;
-  bool replayed = true;                    // false: as it ran
-  std::vector<double> ttft_s;              // per request, on the emulated tiers
-  std::vector<double> own_ttft_s;          // per request, on this machine's own tiers; always replayed
+  std::string planner;                     // as written
+  std::vector<double> ttft_s;              // per request
   double agreement = 0;                    // mean over requests
-  std::array<std::uint32_t, 3> hits = {};  // memory, disk, remote
+  std::array<std::uint32_t, 3> hits = {};  // by the slowest tier that a request read: memory, disk, remote
   std::uint32_t computed = 0;
   std::array<std::uint64_t, 3> bytes_held = {};  // per tier after the last request, uncompressed base copies left out
   std::uint64_t bytes_read = 0;                  // by all requests
+
+  double ttft_mean_s() const;
 };
 
-// prefill, lru, fixed (the one configuration that in hindsight serves this workload best), shale replayed, and shale as
-// it ran.
-Result<std::vector<DemoPolicy>> compare_policies(DemoStack& stack, std::span<const MetDocument> documents,
-                                                 std::span<const AnsweredRequest> requests);
+DemoPolicy policy_of(std::string planner, DemoStack& stack, std::span<const AnsweredRequest> requests);
 
 }  // namespace shale

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "cli/demo_policies.h"
 #include "cli/output.h"
@@ -15,11 +16,12 @@ class DemoReport {
   virtual void begin(const ModelInfo& model, std::span<const DemoTier> tiers,
                      std::span<const DemoDocument> documents) = 0;
   virtual void met(const MetDocument& document) = 0;
-  virtual void answered(const AnsweredRequest& request, const DemoDocument& document, const MetDocument& met) = 0;
+  virtual void answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument& document,
+                        const MetDocument& met) = 0;
   virtual void compared(std::span<const DemoPolicy> policies, double seconds) = 0;
 };
 
-// Tables, one line per document and request.
+// Tables, one line per document and request of the first planner.
 std::unique_ptr<DemoReport> make_text_report();
 // One JSON object a line: {"demo": "setup" | "document" | "request" | "policy" | "end", …}.
 std::unique_ptr<DemoReport> make_json_report();

@@ -53,8 +53,10 @@ class JsonReport final : public DemoReport {
                 {"rows", std::move(rows)}});
   }
 
-  void answered(const AnsweredRequest& request, const DemoDocument& document, const MetDocument& met) override {
+  void answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument& document,
+                const MetDocument& met) override {
     print_json({{"demo", "request"},
+                {"planner", planner},
                 {"document", met.name},
                 {"question", document.requests[request.question]},
                 {"at_seconds", request.at_s},
@@ -71,8 +73,8 @@ class JsonReport final : public DemoReport {
     for (const DemoPolicy& policy : policies) {
       print_json(
           {{"demo", "policy"},
-           {"policy", policy.name},
-           {"replayed", policy.replayed},
+           {"planner", policy.planner},
+           {"ttft_mean_seconds", policy.ttft_mean_s()},
            {"ttft_p50_seconds", quantile(policy.ttft_s, 0.5)},
            {"ttft_p90_seconds", quantile(policy.ttft_s, 0.9)},
            {"agreement", policy.agreement},
@@ -80,9 +82,7 @@ class JsonReport final : public DemoReport {
            {"computed", policy.computed},
            {"bytes_held",
             {{"memory", policy.bytes_held[0]}, {"disk", policy.bytes_held[1]}, {"remote", policy.bytes_held[2]}}},
-           {"bytes_read", policy.bytes_read},
-           {"own_tiers_replayed_ttft_p50_seconds", quantile(policy.own_ttft_s, 0.5)},
-           {"own_tiers_replayed_ttft_p90_seconds", quantile(policy.own_ttft_s, 0.9)}});
+           {"bytes_read", policy.bytes_read}});
     }
     print_json({{"demo", "end"}, {"seconds", seconds}});
   }

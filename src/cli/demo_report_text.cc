@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <string>
@@ -38,10 +39,12 @@ class TextReport final : public DemoReport {
  public:
   void begin(const ModelInfo& model, std::span<const DemoTier> tiers, std::span<const DemoDocument> documents) override;
   void met(const MetDocument& document) override;
-  void answered(const AnsweredRequest& request, const DemoDocument& document, const MetDocument& met) override;
+  void answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument& document,
+                const MetDocument& met) override;
   void compared(std::span<const DemoPolicy> policies, double seconds) override;
 
  private:
+  std::string shown_;  // the planner whose requests are
   std::size_t requests_ = 0;
 };
 
@@ -79,12 +82,15 @@ void TextReport::met(const MetDocument& document) {
   std::fflush(stdout);
 }
 
-void TextReport::answered(const AnsweredRequest& request, const DemoDocument& document, const MetDocument& met) {
+void TextReport::answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument& document,
+                          const MetDocument& met) {
+  if (shown_.empty()) shown_ = planner;
+  if (planner != shown_) return;
   if (requests_ == 0) {
-    fmt::print("\n{:>3} {:<14} {:<34} {:<8} {:<20} {:>8} {:>10} {:>9}\n", "#", "DOCUMENT", "QUESTION", "FROM",
-               "STORED AS", "TTFT", "RECOMPUTED", "AGREEMENT");
+    fmt::print("\nPlanner {}\n\n{:>3} {:<14} {:<34} {:<8} {:<20} {:>8} {:>10} {:>9}\n", planner, "#", "DOCUMENT",
+               "QUESTION", "FROM", "STORED AS", "TTFT", "RECOMPUTED", "AGREEMENT");
   }
-  const std::string stored = request.from == "computed" ? "-" : configuration(request.method, request.keep);
+  const std::string stored = request.from == kComputed ? "-" : configuration(request.method, request.keep);
   fmt::print("{:>3} {:<14} {:<34} {:<8} {:<20} {:>8} {:>10} {:>9.2f}\n", ++requests_, shortened(met.name, 14),
              shortened(document.requests[request.question], 34), request.from, stored, in_ms(request.ttft_s),
              in_ms(met.recompute_s), request.agreement);
@@ -92,28 +98,26 @@ void TextReport::answered(const AnsweredRequest& request, const DemoDocument& do
 }
 
 void TextReport::compared(std::span<const DemoPolicy> policies, double seconds) {
-  fmt::print("\nThe same {} requests by policy\n\n", requests_);
-  fmt::print("{:<34} {:>8} {:>8} {:>9}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}  {:>8} {:>8}\n", "", "TTFT p50",
-             "p90", "AGREEMENT", "MEMORY", "DISK", "REMOTE", "COMPUTED", "IN MEMORY", "ON DISK", "READ", "OWN p50",
-             "OWN p90");
+  std::size_t width = 8;
+  for (const DemoPolicy& policy : policies) width = std::max(width, policy.planner.size());
+  fmt::print("\nThe same {} requests by planner, each live on a cache of its own\n\n", requests_);
+  fmt::print("{:<{}} {:>9} {:>8} {:>8} {:>9}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}\n", "PLANNER", width,
+             "TTFT mean", "p50", "p90", "AGREEMENT", "MEMORY", "DISK", "REMOTE", "COMPUTED", "IN MEMORY", "ON DISK",
+             "READ");
   for (const DemoPolicy& policy : policies) {
-    const std::string name = policy.name + (policy.replayed ? " (replayed)" : " (measured)");
-    fmt::print("{:<34} {:>8} {:>8} {:>9.3f}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}  {:>8} {:>8}\n", name,
-               in_ms(quantile(policy.ttft_s, 0.5)), in_ms(quantile(policy.ttft_s, 0.9)), policy.agreement,
-               policy.hits[0], policy.hits[1], policy.hits[2], policy.computed, format_bytes(policy.bytes_held[0]),
-               format_bytes(policy.bytes_held[1]), format_bytes(policy.bytes_read),
-               in_ms(quantile(policy.own_ttft_s, 0.5)), in_ms(quantile(policy.own_ttft_s, 0.9)));
+    fmt::print("{:<{}} {:>9} {:>8} {:>8} {:>9.3f}  {:>6} {:>5} {:>6} {:>8}  {:>9} {:>9} {:>9}\n", policy.planner, width,
+               in_ms(policy.ttft_mean_s()), in_ms(quantile(policy.ttft_s, 0.5)), in_ms(quantile(policy.ttft_s, 0.9)),
+               policy.agreement, policy.hits[0], policy.hits[1], policy.hits[2], policy.computed,
+               format_bytes(policy.bytes_held[0]), format_bytes(policy.bytes_held[1]), format_bytes(policy.bytes_read));
   }
   fmt::print(
       "\nAGREEMENT  share of the full cache's own answer that is still the model's first choice, token by token, on "
       "the\n"
       "           request's own question; measured once per document, question and compression.\n"
       "RECOMPUTED time to first token of this document with nothing cached, measured in this run.\n"
-      "replayed   the policy's own placement code on a virtual clock, with loading, computing and agreement as "
-      "measured\n"
-      "           above; shale stands there both ways, so that the replay can be judged. fixed is the one compression\n"
-      "           that in hindsight serves this workload best.\n"
-      "OWN        replayed without the emulated slowness, at this machine's own tier speeds.\n");
+      "MEMORY to COMPUTED: requests, by the slowest tier that they read. IN MEMORY and ON DISK: what lies there at "
+      "the\n"
+      "           end, READ: by all requests.\n");
   fmt::print("\nAll of it took {}.\n", format_duration(seconds));
 }
 

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/demo_documents.h"
@@ -21,12 +25,14 @@ struct MetDocument {
   std::optional<std::uint32_t> questions_by_model;  // as in DemoDocument
 };
 
+inline constexpr std::string_view kComputed = "computed";
+
 // One request as it was answered.
 struct AnsweredRequest {
   std::size_t document = 0;
   std::size_t question = 0;
   double at_s = 0;   // since the first request
-  std::string from;  // a tier's name, or "computed"
+  std::string from;  // the slowest tier that was read, or kComputed
   Method method = Method::full();
   double keep = 1;
   std::uint64_t bytes = 0;  // read
@@ -39,13 +45,24 @@ struct DemoRequest {
 };
 // `count` requests: the document of popularity rank r with probability proportional to 1/r (ranks shuffled by the
 // seed), one of its questions evenly. The same on every machine.
-std::vector<DemoRequest> zipf_requests(std::size_t documents, std::size_t questions, std::size_t count,
-                                       std::uint64_t seed);
+std::vector<DemoRequest> zipf_requests(std::span<const DemoDocument> documents, std::size_t count, std::uint64_t seed);
+
+// Forms that planners fix for everything: measured beside those that the cache may choose.
+struct DemoForms {
+  std::vector<std::string> methods;
+  std::vector<double> keeps;  // the default ones among them
+};
+// kInvalidArgument as of parse_planner.
+Result<DemoForms> forms_of(std::span<const std::string> planners);
 
 // Answers a question about the document with nothing cached, again with its pages in the pool, stores it, and measures
 // every configuration. `progress(done, total)` counts configurations.
-Result<MetDocument> meet_document(DemoStack& stack, const DemoDocument& document, std::uint32_t answer_tokens,
+Result<MetDocument> meet_document(DemoStack& stack, const DemoDocument& document, const DemoForms& forms,
+                                  std::uint32_t answer_tokens,
                                   const std::function<void(std::size_t, std::size_t)>& progress);
+
+// Answers a question about the document with nothing cached, and stores what the planner makes of it.
+Status store_document(DemoStack& stack, const DemoDocument& document);
 
 // Empties the pool, answers one request, and finishes background work.
 Result<AnsweredRequest> answer_request(DemoStack& stack, const DemoDocument& document, const MetDocument& met,

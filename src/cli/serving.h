@@ -58,6 +58,8 @@ void add_model_options(CLI::App& command, ModelChoice& choice);
 void add_resident_option(CLI::App& command, ModelChoice& choice);
 // --tiers, and in short --cache-dir, --remote and their sizes.
 void add_folder_options(CLI::App& command, TierChoice& choice);
+// What utility is made of, and what relief divides by: --alpha, --divide-by-bytes and --half-life.
+void add_utility_options(CLI::App& command, CacheOptions& cache);
 // All of them: model, pool, tiers, placement.
 void add_serving_options(CLI::App& command, ServingOptions& options);
 

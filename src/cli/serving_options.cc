@@ -93,6 +93,34 @@ void add_folder_options(CLI::App& command, TierChoice& choice) {
   add_folders(command, choice);
 }
 
+void add_utility_options(CLI::App& command, CacheOptions& cache) {
+  const char* group = "Placement";
+  command.add_option("--alpha", cache.alpha, "Seconds of waiting that one unit of quality is worth")
+      ->envname("SHALE_ALPHA")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->group(group);
+  add_switch(command, "--divide-by-bytes", cache.planner_options.divide_by_bytes,
+             "Planner shale, where a tier is full: on, what loses least utility per byte that it frees gives way "
+             "(AdaptCache); off, what loses least (EvicPress)")
+      ->envname("SHALE_DIVIDE_BY_BYTES")
+      ->group(group);
+  command
+      .add_option("--half-life", cache.frequency_half_life_s,
+                  "After which a use counts half in how often something is used; inf: uses are counted")
+      ->envname("SHALE_HALF_LIFE")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            double seconds = 0;
+            const bool above = CLI::detail::lexical_cast(text, seconds) && seconds > 0;
+            return above ? std::string() : fmt::format("'{}' is not a time above 0", text);
+          },
+          ""))
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->group(group);
+}
+
 void add_serving_options(CLI::App& command, ServingOptions& options) {
   add_model_options(command, options.model);
   add_size(command, "--pool", options.pool_bytes, "Memory for the KV pages that attention reads",
@@ -152,30 +180,7 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->type_name("PLANNER")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--alpha", options.cache.alpha, "Seconds of waiting that one unit of quality is worth")
-      ->envname("SHALE_ALPHA")
-      ->type_name("SECONDS")
-      ->capture_default_str()
-      ->group(group);
-  add_switch(command, "--divide-by-bytes", options.cache.planner_options.divide_by_bytes,
-             "Planner shale, where a tier is full: on, what loses least utility per byte that it frees gives way "
-             "(AdaptCache); off, what loses least (EvicPress)")
-      ->envname("SHALE_DIVIDE_BY_BYTES")
-      ->group(group);
-  command
-      .add_option("--half-life", options.cache.frequency_half_life_s,
-                  "After which a use counts half in how often something is used; inf: uses are counted")
-      ->envname("SHALE_HALF_LIFE")
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            double seconds = 0;
-            const bool above = CLI::detail::lexical_cast(text, seconds) && seconds > 0;
-            return above ? std::string() : fmt::format("'{}' is not a time above 0", text);
-          },
-          ""))
-      ->type_name("SECONDS")
-      ->capture_default_str()
-      ->group(group);
+  add_utility_options(command, options.cache);
   command.add_flag("--load-always", options.cache.load_always, "Load what is stored even where computing seems faster")
       ->envname("SHALE_LOAD_ALWAYS")
       ->group(group);

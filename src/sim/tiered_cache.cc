@@ -315,7 +315,7 @@ Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& opt
       if (std::ranges::find(methods, form.method) == methods.end()) methods.push_back(form.method);
     }
   }
-  PlannerOptions planner_options{.fixed_keep = options.fixed_keep};
+  PlannerOptions planner_options{.divide_by_bytes = options.divide_by_bytes, .fixed_keep = options.fixed_keep};
   if (options.planner == "fixed" || options.planner == "impress") {
     const auto found = std::ranges::find(methods, options.fixed_method);
     if (found == methods.end()) {

@@ -41,8 +41,9 @@ struct TieredOptions {
   std::string planner = "shale";
   std::string fixed_method = {};  // for `fixed` and `impress`: of the profiles
   double fixed_keep = 1;
-  double alpha = 1;          // seconds per unit of quality
-  double half_life_s = 600;  // of the frequency of accesses
+  double alpha = 1;             // seconds per unit of quality
+  double half_life_s = 600;     // of the frequency of accesses
+  bool divide_by_bytes = true;  // PlannerOptions
   std::uint64_t seed = 0;
   std::uint32_t servers = 0;  // that serve one request each at a time, in order of arrival; 0: nobody waits
 };
