@@ -155,7 +155,7 @@ Result<RequestId> Engine::submit(Request request) {
     return refuse(
         ErrorCode::kFull,
         fmt::format("the request may need {} pages per head and the pool has {}: shorten it, lower max_tokens "
-                    "or enlarge the pool",
+                    "or enlarge the pool (--pool)",
                     slabs, s.cache.pool().slabs_total()));
   }
   s.scheduler.submit(std::move(run));

@@ -217,8 +217,9 @@ void Engine::State::preempt(Run& run) {
   // What has drawn nothing yet can be looked up again.
   const bool only_found = run.fetching() || (run.sequence.ragged() && run.drawn.empty());
   if (alone || (!only_found && run.sequence.ragged())) {
-    return finish(run, StopReason::kError,
-                  Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool"});
+    return finish(
+        run, StopReason::kError,
+        Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool (--pool)"});
   }
   ++stats.preempted;
   if (only_found) {

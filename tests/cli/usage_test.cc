@@ -126,10 +126,10 @@ TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
 // Wherever a number enters. CLI11 alone takes nan and wraps what is negative or too large.
 TEST_F(UsageTest, NumbersThatAreNoneAreRefused) {
   const std::vector<std::pair<std::string, std::string>> options = {
-      {"serve", "alpha"},     {"serve", "grace"},    {"serve", "reuse-weight"}, {"serve", "quality-floor"},
-      {"serve", "sequences"}, {"serve", "port"},     {"serve", "memory"},       {"serve", "threads"},
-      {"generate", "seed"},   {"generate", "top-p"}, {"generate", "top-k"},     {"generate", "temperature"},
-      {"generate", "pool"},   {"generate", "min-p"}, {"generate", "max-tokens"}};
+      {"serve", "alpha"},     {"serve", "grace"}, {"serve", "reuse-weight"}, {"serve", "quality-floor"},
+      {"serve", "sequences"}, {"serve", "port"},  {"serve", "memory"},       {"serve", "threads"},
+      {"chat", "seed"},       {"chat", "top-p"},  {"chat", "top-k"},         {"chat", "temperature"},
+      {"chat", "pool"},       {"chat", "min-p"},  {"chat", "max-tokens"}};
   for (const auto& [command, option] : options) {
     for (const char* value : {"nan", "-nan", "-inf", "-1", "1e999", "99999999999999999999", "0x"}) {
       const Outcome outcome = run({command, "--" + option + "=" + value});
@@ -139,11 +139,11 @@ TEST_F(UsageTest, NumbersThatAreNoneAreRefused) {
     }
   }
   for (const char* throttle : {"0MB/s,1ms", "nanMB/s,1ms", "inf,1ms", "1MB/s,nan", "1MB/s,-1ms", "-1MB/s,1ms"}) {
-    EXPECT_EQ(run({"cache", "ls", "--throttle-disk", throttle}).status, 2) << throttle;
-    EXPECT_EQ(run({"cache", "ls", "--tiers", std::string("memory:?size=1MB&throttle=") + throttle}).status, 2);
+    EXPECT_EQ(run({"chat", "--throttle-disk", throttle}).status, 2) << throttle;
+    EXPECT_EQ(run({"chat", "--tiers", std::string("memory:?size=1MB&throttle=") + throttle}).status, 2);
   }
   for (const char* size : {"nan", "inf", "-1", "1e99GB", ""}) {
-    EXPECT_EQ(run({"cache", "ls", "--tiers", std::string("memory:?size=") + size}).status, 2) << size;
+    EXPECT_EQ(run({"chat", "--tiers", std::string("memory:?size=") + size}).status, 2) << size;
   }
   EXPECT_EQ(run({"serve", "--config", file("config.toml", "[serve]\nalpha = nan\n")}).status, 2);
   environment_["SHALE_ALPHA"] = "nan";
