@@ -12,7 +12,7 @@ class SideChannelTest : public TinyProgram {};
 TEST_F(SideChannelTest, UsageTellsTheSameTenantAloneWhatWasAsked) {
   const Outcome outcome = run({"bench", "side-channel", "--tries", "6", "--words", "24", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  const auto rows = outcome.lines();
+  const auto rows = outcome.objects();
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["attacker"], "another tenant");
   EXPECT_EQ(rows[0]["right"]["found"], 0);
