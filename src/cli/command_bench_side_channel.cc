@@ -53,11 +53,11 @@ Json to_json(const SideChannelRow& row) {
 }
 
 void print_table(const std::vector<SideChannelRow>& rows) {
-  fmt::print("{:<16}{:>7}{:>24}{:>8}{:>10}{:>28}{:>10}\n", "ATTACKER", "TRIES", "FIRST TOKEN, RIGHT/WRONG", "AUC", "P",
+  fmt::print("{:<16}{:>7}{:>26}{:>8}{:>10}{:>28}{:>10}\n", "ATTACKER", "TRIES", "FIRST TOKEN, RIGHT/WRONG", "AUC", "P",
              "CACHED TOKENS, RIGHT/WRONG", "P");
   for (const SideChannelRow& row : rows) {
     fmt::print(
-        "{:<16}{:>7}{:>24}{:>8.3f}{:>10.2g}{:>28}{:>10.2g}\n", row.attacker,
+        "{:<16}{:>7}{:>26}{:>8.3f}{:>10.2g}{:>28}{:>10.2g}\n", row.attacker,
         row.right.ttft_s.size() + row.wrong.ttft_s.size(),
         fmt::format("{} / {}", format_duration(median(row.right.ttft_s)), format_duration(median(row.wrong.ttft_s))),
         row.ttft().auc, row.ttft().p,
