@@ -136,14 +136,14 @@ bool QualityWatch::work(const Stop& stop) {
   if (log_questions()) return true;
   Context* context = nullptr;
   Status done;
-  if (Result<bool> worked = measure_prior(stop); !worked) {
-    done = std::unexpected(std::move(worked).error());
-  } else if (*worked) {
-    return true;
-  } else if (profiling_) {
+  if (profiling_) {
     done = go_on(stop);
   } else if ((context = context_to_check())) {
     done = look(*context, stop);
+  } else if (Result<bool> worked = measure_prior(stop); !worked) {
+    done = std::unexpected(std::move(worked).error());
+  } else if (*worked) {
+    return true;
   } else if ((context = context_to_profile())) {
     const bool asked_enough = context->asked.questions.size() + context->written.size() >= options_.check.questions_max;
     done = asked_enough ? begin(*context) : write(*context, stop);

@@ -4,6 +4,7 @@
 //   2. What requests ask about a context is remembered, in the catalogue, too; where enough was answered over a lossy
 //      form of it since the last look, or else asked, whether its profile still holds (drift.h). Where it does not, the
 //      context is profiled again on these questions, and placed again at once.
+//      This comes before the prior.
 //   3. Contexts that were never profiled, those first whose profile is worth most: how often they are asked, times how
 //      little is known of them, times how much of the tiers they take. On what was asked about them and, up to a few
 //      questions, on what the model itself asks.
