@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <optional>
@@ -72,7 +73,7 @@ class ChaosRun {
   std::vector<std::string> failures_;
   std::string wrong_now_ = "nothing";
 
-  std::size_t number_ = 0;  // of the fault, from 0
+  std::atomic<std::size_t> number_ = 0;  // of the fault, from 0
   std::size_t starts_ = 0;
   std::vector<Ending> endings_;
   std::optional<ServeChild> server_;

@@ -62,12 +62,15 @@ class Soak {
                         .on_first = [this](double first_s) { note_first(first_s); }});
     clients.open(server.port());
     const auto start = Time::now();
-    for (std::size_t window = 1; window <= kWindows; ++window) {
+    Status going;
+    for (std::size_t window = 1; window <= kWindows && going; ++window) {
       const double end_s = seconds_ * static_cast<double>(window) / kWindows;
-      SHALE_TRY(watch(server, clients, start, end_s));
+      going = watch(server, clients, start, end_s);
     }
-    if (!clients.pause()) return fail(ErrorCode::kInternal, "a request has no answer after a minute");
+    const bool all_answered = clients.pause();
     counts_ = clients.counts();
+    SHALE_TRY(going);
+    if (!all_answered) return fail(ErrorCode::kInternal, "a request has no answer after a minute");
     SHALE_TRY(check_at_rest(server, counts_));
     return check_growth();
   }
@@ -175,10 +178,10 @@ Status run(const SoakOptions& options) {
   SHALE_ASSIGN(const std::vector<MixPrompt> prompts, answered_mix(options.trial, folders));
   SHALE_ASSIGN(const ServeChild server, ServeChild::start(trial_words(options.trial, folders), folders.scratch));
   Soak soak(options);
-  if (const Status status = soak.run(server, prompts); !status)
-    return fail_in(fmt::format("soak --seed {}", options.trial.seed), status.error());
+  const Status status = soak.run(server, prompts);
   print_summary(options, soak);
   server.stop();
+  if (!status) return fail_in(fmt::format("soak --seed {}", options.trial.seed), status.error());
   return {};
 }
 
