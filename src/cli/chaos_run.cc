@@ -41,14 +41,14 @@ bool has_run(const Json& rows, const Json& run) {
   return std::ranges::any_of(rows, [&](const Json& row) { return row["run"] == run; });
 }
 
-// How many tokens from the first on the rows hold exactly, without a gap.
+// How many tokens from the first on the rows hold exactly on the disk, without a gap.
 std::uint32_t exact_tokens(const Json& rows) {
   std::uint32_t end = 0;
   for (bool further = true; further;) {
     further = false;
     for (const Json& row : rows) {
       const std::uint32_t first = row["first_position"], past = first + row["tokens"].get<std::uint32_t>();
-      if (row["method"] != "full" || first > end || past <= end) continue;
+      if (row["method"] != "full" || row["tier"] != "disk" || first > end || past <= end) continue;
       end = past;
       further = true;
     }
@@ -254,7 +254,7 @@ Result<Json> ChaosRun::list_stored_runs() const {
 }
 
 // Asks what nobody has asked before, and waits until it is stored; nothing where the server kept none of it, or in
-// memory alone.
+// memory alone. What lies on the remote is known to the next server only some time after it was first asked for.
 Result<std::optional<ChaosRun::Probe>> ChaosRun::store_probe(std::uint64_t draw) {
   Probe probe;
   const MixPrompt prompt = make_mix(draw, 1).front();
@@ -272,11 +272,15 @@ Result<std::optional<ChaosRun::Probe>> ChaosRun::store_probe(std::uint64_t draw)
   }
   probe.tokens = std::min(exact_tokens(probe.rows), usage.prompt_tokens - 1) / options_.model.page_tokens *
                  options_.model.page_tokens;
-  if (probe.tokens == 0) return std::nullopt;
+  if (probe.rows.empty()) return std::nullopt;
   return probe;
 }
 
 Status ChaosRun::find_probe(const Probe& probe) {
+  SHALE_ASSIGN(const Json rows, list_stored_runs());
+  for (const Json& row : probe.rows) {
+    if (!has_run(rows, row["run"])) note_failure("a run that was stored before a kill is gone after it: " + row.dump());
+  }
   const auto start = Time::now();
   for (double known = 0; known == 0 && Time::now() - start < kIndexMax; std::this_thread::sleep_for(kLook)) {
     SHALE_ASSIGN(const Metrics metrics, server_->metrics());

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "cli/command.h"
@@ -23,15 +24,14 @@ constexpr char kExamples[] =
     "a pause: exact and not, streamed and not, read slowly, given up midway, malformed, with salts of their own. "
     "Every\n"
     "exact answer must be the one that a server gives that caches nothing, and in the end the sums must come out. It\n"
-    "fails where they do not, or where the server grew by more than 2 % after the first sixth.\n"
+    "fails where they do not, or where the server grew by more than 2 % after ten minutes.\n"
     "\n"
     "Examples:\n"
     "  shale bench soak --minutes 60 --seed 7";
 
 constexpr std::size_t kWindows = 12;
-constexpr std::size_t kSettled = kWindows / 6;  // after so many the server is as large as it gets
+constexpr double kSettledMinutes = 10;  // after which the server is as large as it gets
 constexpr double kGrowthMax = 0.02;
-constexpr double kJudgedMinutes = 5;  // growth of less is that of a server that still warms up
 
 using Time = std::chrono::steady_clock;
 
@@ -77,16 +77,20 @@ class Soak {
 
   const MixCounts& counts() const { return counts_; }
   const std::vector<Window>& windows() const { return windows_; }
-  // From the first window after the server has settled to the last.
-  double growth() const {
-    return windows_.size() <= kSettled ? 0 : windows_.back().resident_mean / windows_[kSettled].resident_mean - 1;
+  // Those that began after the server had settled.
+  std::span<const Window> settled() const {
+    const auto first = static_cast<std::size_t>(std::ceil(kWindows * kSettledMinutes / options_.minutes));
+    return std::span(windows_).subspan(std::min(windows_.size(), first));
   }
-  // Between the smallest and largest window since then, of the first.
+  // From the first of them to the last.
+  double growth() const {
+    return settled().empty() ? 0 : windows_.back().resident_mean / settled().front().resident_mean - 1;
+  }
+  // Between the smallest and the largest of them, of the first.
   double spread() const {
-    const auto settled = std::span(windows_).subspan(std::min(windows_.size(), kSettled));
-    if (settled.empty()) return 0;
-    const auto [low, high] = std::ranges::minmax_element(settled, {}, &Window::resident_mean);
-    return (high->resident_mean - low->resident_mean) / settled.front().resident_mean;
+    if (settled().empty()) return 0;
+    const auto [low, high] = std::ranges::minmax_element(settled(), {}, &Window::resident_mean);
+    return (high->resident_mean - low->resident_mean) / settled().front().resident_mean;
   }
 
  private:
@@ -139,8 +143,8 @@ class Soak {
   }
 
   Status check_growth() const {
-    if (options_.minutes < kJudgedMinutes || growth() <= kGrowthMax) return {};
-    return fail(ErrorCode::kInternal, "after the first sixth resident memory grew by {:.1f} %, more than {:.0f} %",
+    if (growth() <= kGrowthMax) return {};
+    return fail(ErrorCode::kInternal, "after ten minutes resident memory grew by {:.1f} %, more than {:.0f} %",
                 100 * growth(), 100 * kGrowthMax);
   }
 
@@ -166,8 +170,8 @@ void print_summary(const SoakOptions& options, const Soak& soak) {
                 {"resident_spread", soak.spread()}});
   } else {
     fmt::print(
-        "seed {}: {} requests as they must be, {} wrong, {} without an answer; resident {:+.2f} % since the first "
-        "sixth, within {:.2f} %\n",
+        "seed {}: {} requests as they must be, {} wrong, {} without an answer; resident {:+.2f} % since the "
+        "tenth minute, within {:.2f} %\n",
         options.trial.seed, counts.answered, counts.wrong, counts.unanswered, 100 * soak.growth(), 100 * soak.spread());
   }
 }
