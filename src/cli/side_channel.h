@@ -28,7 +28,7 @@ struct SideChannelGuesses {
 
 struct SideChannelRow {
   std::string attacker;  // "another tenant", or "the same tenant" as the victim
-  SideChannelGuesses right, wrong;
+  SideChannelGuesses right = {}, wrong = {};
   RankTest ttft() const { return rank_test(right.ttft_s, wrong.ttft_s); }
   RankTest cached() const { return rank_test(right.cached_tokens, wrong.cached_tokens); }
 };

@@ -13,7 +13,8 @@ namespace {
 Status publish(Engine& engine, const std::string& system_message) {
   const std::vector<ChatMessage> chat = {{.role = "system", .content = system_message},
                                          {.role = "user", .content = "?"}};
-  Request request{.max_tokens = 1};
+  Request request;
+  request.max_tokens = 1;
   SHALE_ASSIGN(request.segments, chat_prompt(engine.tokenizer(), chat));
   const std::vector<Token> prefix = request.segments.front().tokens;
   request.demand.exact = engine.cache().pool().shape().element == PageElement::kHalf;

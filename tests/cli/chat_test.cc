@@ -16,9 +16,9 @@ using ::testing::HasSubstr;
 constexpr char kCtrlC[] = "\x03", kCtrlD[] = "\x04", kBackspace[] = "\x7f", kUp[] = "\x1b[A";
 constexpr int kPatienceMs = 60'000;
 
-class ChatTest : public TinyProgram {
+class TerminalChatTest : public TinyProgram {
  protected:
-  ~ChatTest() override {
+  ~TerminalChatTest() override {
     if (pid_ > 0) kill(pid_, SIGKILL);
   }
 
@@ -72,7 +72,7 @@ class ChatTest : public TinyProgram {
   std::vector<std::string> said() {
     const fs::path path = home_.path() / ("saved" + std::to_string(saved_++) + ".json");
     type("/save " + path.string() + "\n");
-    until(" messages in ");
+    until(" messages in ", path.string().size() + std::string("\r\n> ").size());  // to the next prompt
     std::vector<std::string> messages;
     const auto saved = nlohmann::json::parse(read(path), nullptr, false);
     for (const auto& message : saved["messages"]) {
@@ -88,7 +88,7 @@ class ChatTest : public TinyProgram {
   std::string shown_;
 };
 
-TEST_F(ChatTest, LinesAreEditedAndRememberedForLaterChats) {
+TEST_F(TerminalChatTest, LinesAreEditedAndRememberedForLaterChats) {
   chat();
   until("> ");
   type(std::string("Tell me of slatX") + kBackspace + "e\n");
@@ -110,7 +110,7 @@ TEST_F(ChatTest, LinesAreEditedAndRememberedForLaterChats) {
   EXPECT_EQ(ended(), 0);
 }
 
-TEST_F(ChatTest, KeepsNoHistoryWhereItIsNotToBe) {
+TEST_F(TerminalChatTest, KeepsNoHistoryWhereItIsNotToBe) {
   chat({"--history", "off"});
   until("> ");
   type("A secret\n");
@@ -120,7 +120,7 @@ TEST_F(ChatTest, KeepsNoHistoryWhereItIsNotToBe) {
   EXPECT_FALSE(fs::exists(history()));
 }
 
-TEST_F(ChatTest, CtrlCClearsTheLineAndTwiceEnds) {
+TEST_F(TerminalChatTest, CtrlCClearsTheLineAndTwiceEnds) {
   chat();
   until("> ");
   type("not to be said");
@@ -137,7 +137,7 @@ TEST_F(ChatTest, CtrlCClearsTheLineAndTwiceEnds) {
   EXPECT_EQ(ended(), 0);
 }
 
-TEST_F(ChatTest, CtrlCStopsTheAnswerAndNotTheProgram) {
+TEST_F(TerminalChatTest, CtrlCStopsTheAnswerAndNotTheProgram) {
   environment_["SHALE_MAX_TOKENS"] = "1900";
   chat();
   until("> ");
@@ -150,7 +150,7 @@ TEST_F(ChatTest, CtrlCStopsTheAnswerAndNotTheProgram) {
   EXPECT_EQ(ended(), 0);
 }
 
-TEST_F(ChatTest, KnowsCommandsAndSaysWhichThereAre) {
+TEST_F(TerminalChatTest, KnowsCommandsAndSaysWhichThereAre) {
   chat();
   until("> ");
   type("/help\n");
@@ -165,7 +165,7 @@ TEST_F(ChatTest, KnowsCommandsAndSaysWhichThereAre) {
   EXPECT_EQ(ended(), 0);
 }
 
-TEST_F(ChatTest, EndsWhenTold) {
+TEST_F(TerminalChatTest, EndsWhenTold) {
   chat();
   until("> ");
   kill(pid_, SIGTERM);

@@ -208,7 +208,7 @@ TEST_F(Score, RefusesWhatItCannotDo) {
   expect_error("full", {}, "[budget:]scorer is wanted");
   expect_error("snapkv", {"--keep", "1.5"}, "--keep 1.5");
   expect_error("snapkv", {"--keep", "0"}, "--keep 0");
-  expect_error("snapkv", {"--keep", "nan"}, "--keep nan");
+  expect_error("snapkv", {"--keep", "nan"}, "'nan' is not a number");
   expect_error("snapkv", {"--window", "0"}, "window of 0");
   expect_error("snapkv", {"--keep", "0." + std::string(70, '5')}, "too long");
 }

@@ -113,7 +113,7 @@ TEST_F(BusyServerTest, ATenantsFullQueueIsItsOwn) {
 TEST_F(ServerTest, LogsEveryRefusalOnce) {
   std::mutex mutex;
   std::vector<Json> lines;
-  const auto log = std::make_shared<RequestLog>(RequestLog::Form::kJson, [&](std::string_view line) {
+  const auto log = std::make_shared<RequestLog>(RequestLog::Form::kJson, LogLevel::kInfo, [&](std::string_view line) {
     const std::lock_guard lock(mutex);
     lines.push_back(Json::parse(line));
   });
