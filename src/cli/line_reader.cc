@@ -90,6 +90,7 @@ std::optional<std::string> LineReader::next() {
   State& s = *state_;
   if (!s.edit || !s.history) return std::nullopt;
   el_resize(s.edit);
+  el_set(s.edit, EL_PREP_TERM, 1);  // before the prompt: what is typed as soon as it shows is edited
   s.begun = false;
   int count = 0;
   const char* line = el_gets(s.edit, &count);
