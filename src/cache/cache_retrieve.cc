@@ -55,16 +55,17 @@ void Cache::State::leave_alone(std::uint32_t tier_bits) {
 }
 
 // A hit that ends inside a run takes exact blocks of it: over a lossy beginning, all that is computed next would be
-// lossy too, and be kept from being stored. `keys`: of the blocks that lie under `names`.
+// lossy too, and be kept from being stored. What lies before a lossy run that ends in the prompt may be another run's,
+// which begins alike. `keys`: of the blocks that lie under `names`.
 StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
                                   std::string_view tenant) {
   StoreLookup found = store->lookup(names, needs, tenant);
-  const auto ends = [&](const StoreLookup::Segment& segment) {
-    return std::ranges::any_of(keys.subspan(end_of(segment) - 1),
-                               [&](const BlockKey& key) { return run_name(key) == segment.run; });
+  const auto ends_lossy = [&](const StoreLookup::Segment& segment) {
+    return !segment.exact && std::ranges::any_of(keys.subspan(end_of(segment) - 1),
+                                                 [&](const BlockKey& key) { return run_name(key) == segment.run; });
   };
-  const auto cut = std::ranges::find_if(
-      found.segments, [&](const StoreLookup::Segment& segment) { return !segment.exact && !ends(segment); });
+  const auto behind = std::ranges::find_if(found.segments.rbegin(), found.segments.rend(), ends_lossy).base();
+  const auto cut = std::find_if(behind, found.segments.end(), [](const auto& segment) { return !segment.exact; });
   if (cut == found.segments.end()) return found;
   needs.exact_after = cut->first_block;
   return store->lookup(names, needs, tenant);

@@ -78,6 +78,27 @@ TEST_F(FixedFormTest, IsAllThatIsStored) {
   }
 }
 
+// Their first blocks are stored once.
+TEST_F(FixedFormTest, ServesRunsThatBeginAlike) {
+  open_fixed("fixed:int8", 4 * kRunBytes);
+  const Tokens first = tokens_of(410, 150);
+  Tokens second = tokens_of(411, 150);
+  std::ranges::copy(std::span(first).first(32), second.begin());
+  for (const Tokens& tokens : {first, second}) {
+    store(tokens);
+    drain();
+  }
+  for (const Tokens& tokens : {first, second}) {
+    Sequence sequence(*pool_);
+    EXPECT_EQ(fetch(asked(tokens), sequence), 144u);
+    EXPECT_TRUE(sequence.lossy());
+  }
+  Tokens third = tokens_of(412, 150);
+  std::ranges::copy(std::span(first).first(32), third.begin());
+  Sequence sequence(*pool_);
+  EXPECT_EQ(fetch(asked(third), sequence), 0u) << "what is computed on them would be lossy";
+}
+
 // Nobody measured it, and nobody else asked for it.
 TEST_F(FixedFormTest, AnotherFormThatARequestNamedIsItsOwn) {
   open_fixed("fixed:int8", 4 * kRunBytes);
