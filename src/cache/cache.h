@@ -191,6 +191,9 @@ class Cache {
   // nothing is an empty retrieval. Never waits.
   Retrieval retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
                      const Backlog& backlog = {});
+  // For a request of whose prompt nothing was computed since `retrieval` was whole: where others left at least a block
+  // more of it in the pool meanwhile, the sequence and the retrieval are of that, and nothing else; false where not.
+  bool rematch(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence, Retrieval& retrieval);
   // After Retrieval::failure: counted, and not found again. What came before the first block that did not stays in the
   // sequence where it is exact; all else is dropped. Returns the retrieval of what stays.
   Retrieval keep_what_came(Retrieval retrieval, Sequence& sequence);

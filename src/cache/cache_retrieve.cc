@@ -265,6 +265,18 @@ std::uint32_t Cache::State::published_for(std::span<const std::int32_t> wanted, 
   return own.blocks * block_tokens() > tokens ? 0 : tokens;
 }
 
+// The first tokens of a prompt, so many of which the pool has reproducible. `keys`: of at least their blocks.
+void Cache::State::adopt(std::span<const std::int32_t> tokens, std::uint32_t reproducible_in_pool,
+                         std::span<const BlockKey> keys, Retrieval::State& found) {
+  tree->adopt(tokens, found.sequence, clock.now_s(), found.salt);
+  if (tokens.empty()) return;
+  SourceUsed& source = found.sources.emplace_back();
+  source.where = kPoolSource;
+  source.tokens = static_cast<std::uint32_t>(tokens.size());
+  const auto whole = keys.first(tokens.size() / block_tokens());
+  note_in_pool(tokens, found.salt, names_of({whole.begin(), whole.end()}, reproducible_in_pool));
+}
+
 Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
                           const Backlog& backlog) {
   assert(sequence.length() == 0);
@@ -290,7 +302,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   found.reproducible = choice.reproducible;
   found.salt = demand.salt;
   // Of none, too: the request begins.
-  s.tree->adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), sequence, s.clock.now_s(), demand.salt);
+  s.adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), choice.reproducible_in_pool, keys, found);
   if (choice.lossy) {
     choice.lossy->used_s = s.clock.now_s();
     sequence = choice.lossy->pages.fork();
@@ -301,16 +313,9 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
       source.bytes = 0;
       if (!source.method.is_full()) source.quality = s.expected(source.run, source.method, source.keep);
     }
-  } else if (choice.pool_tokens > 0) {
-    SourceUsed& pool = found.sources.emplace_back();
-    pool.where = kPoolSource;
-    pool.tokens = choice.pool_tokens;
-  }
-  if (choice.pool_tokens > 0) {
-    std::vector<BlockKey> pooled_names = choice.lossy ? choice.names : keys;
-    pooled_names.resize(choice.pool_tokens / s.block_tokens());
-    if (!choice.lossy) pooled_names = s.names_of(std::move(pooled_names), choice.reproducible_in_pool);
-    s.note_in_pool(wanted.first(choice.pool_tokens), demand.salt, std::move(pooled_names));
+    const std::size_t blocks = choice.pool_tokens / s.block_tokens();
+    s.note_in_pool(wanted.first(choice.pool_tokens), demand.salt,
+                   {choice.names.begin(), choice.names.begin() + blocks});
   }
   if (!choice.segments.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {
@@ -322,6 +327,27 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   for (const SourceUsed& source : found.sources) s.stats.cached.add(source.where, source.tokens);
   s.stats.hits += found.tokens > 0;
   return retrieval;
+}
+
+bool Cache::rematch(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
+                    Retrieval& retrieval) {
+  State& s = *state_;
+  const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
+  const PrefixTree::Prefix pooled = s.tree->prefix(wanted, demand.salt);
+  const std::uint32_t in_pool = demand.exact ? pooled.reproducible : pooled.tokens, before = sequence.length();
+  if (sequence.lossy() || in_pool < before + s.block_tokens()) return false;
+  sequence.clear();
+  retrieval = Retrieval();
+  retrieval.state_ = std::make_unique<Retrieval::State>(s, sequence);
+  Retrieval::State& found = *retrieval.state_;
+  found.begun_s = s.clock.now_s();
+  found.tokens = in_pool;
+  if (in_pool > pooled.reproducible) found.reproducible = pooled.reproducible;
+  found.salt = demand.salt;
+  s.adopt(wanted.first(in_pool), pooled.reproducible, s.keys_of(wanted.first(in_pool), demand.salt), found);
+  s.stats.cached.add(kPoolSource, in_pool - before);
+  s.stats.hits += before == 0;
+  return true;
 }
 
 Retrieval Cache::keep_what_came(Retrieval retrieval, Sequence& sequence) {

@@ -121,6 +121,8 @@ struct Cache::State {
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
   Status append(Sequence& sequence, std::uint32_t tokens);
+  void adopt(std::span<const std::int32_t> tokens, std::uint32_t reproducible_in_pool, std::span<const BlockKey> keys,
+             Retrieval::State& found);
   void load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence, Retrieval& retrieval);
 
   // cache_store.cc

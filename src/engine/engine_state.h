@@ -52,6 +52,7 @@ struct Engine::State {
   void note_sources(Run& run);
   void loaded(Run& run);
   void retry(Run& run);
+  void rematch_waiting();
   double compress(Run& run, double budget_s);
   bool load();
   bool bring_back(Run& run);

@@ -205,6 +205,7 @@ void Engine::State::draw(Run& run, std::span<const float> logits) {
   if (first) {
     run.retrieval = Retrieval();
     storing.prompt_done(run);
+    rematch_waiting();
     cut_prompt(run);
     return_windows(run);
   }

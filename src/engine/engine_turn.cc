@@ -133,6 +133,22 @@ void Engine::State::retry(Run& run) {
   }
 }
 
+// A prompt was computed to its end: others that begin alike, and of which nothing is computed yet, share it.
+void Engine::State::rematch_waiting() {
+  for (const auto& each : scheduler.running()) {
+    Run& run = *each;
+    const std::uint32_t before = run.computed_from;
+    const bool computed = run.sequence.length() > before || !run.drawn.empty();
+    if (run.over || computed || run.fetching() || run.budget || !run.request.use_cache) continue;
+    if (run.request.demand.named() || !cache.rematch(run.prompt, run.request.demand, run.sequence, run.retrieval)) {
+      continue;
+    }
+    for (auto& capture : run.captures) capture.reset();
+    found(run);
+    run.share->charge(-static_cast<double>(run.computed_from - before));
+  }
+}
+
 // Applies the method that the request names, for so long at most. Returns how long it took.
 double Engine::State::compress(Run& run, double budget_s) {
   const double begun_s = clock.now_s();

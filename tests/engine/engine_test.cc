@@ -133,6 +133,26 @@ TEST_F(EngineTest, ManyRequestsShareTheStepsAndGiveEverythingBack) {
   EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
 }
 
+TEST_F(EngineTest, PromptsThatBeginAlikeAreComputedOnceHoweverManyWaitTogether) {
+  std::vector<RequestId> ids;
+  for (std::uint32_t question = 0; question < 4; ++question)
+    ids.push_back(engine_->submit(ask(40, 400, question)).value());
+  std::map<RequestId, Response> together;
+  while (together.size() < ids.size()) {
+    engine_->run_once();
+    for (Response& response : engine_->finished()) together.emplace(response.id, std::move(response));
+  }
+  EXPECT_EQ(engine_->stats().prefill_tokens, 409u + 3 * 9);
+  EXPECT_EQ(cache_->stats().lookups, 4u);
+  for (std::uint32_t question = 0; question < 4; ++question) {
+    const Response& response = together.at(ids[question]);
+    EXPECT_EQ(response.cached.from("pool"), question == 0 ? 0u : 400u);
+    Request alone = ask(40, 400, question);
+    alone.use_cache = false;
+    EXPECT_EQ(response.tokens, engine_->run(alone).tokens);
+  }
+}
+
 TEST_F(EngineTest, APoolTooSmallForAllMakesRequestsWait) {
   open(24);
   std::vector<RequestId> ids;
