@@ -73,6 +73,7 @@ class Catalogue {
  public:
   static constexpr std::size_t kQuestionsMax = 32;        // newest, per entry
   static constexpr std::size_t kPrefillSamplesMax = 256;  // newest, per model
+  static constexpr double kLookEveryS = 5;
 
   using WallClock = std::function<double()>;  // seconds since 1970
 
@@ -81,6 +82,13 @@ class Catalogue {
   // `warning` then says. kMismatch for another version, or a database that is not a catalogue: it is left alone.
   static Result<std::unique_ptr<Catalogue>> open(const std::filesystem::path& path, const Hash128& model,
                                                  WallClock wall_clock = wall_clock_s);
+  // The same in a folder that may be gone, full or unreachable, now or later: then in memory, as `warning` says. As
+  // soon as the file can be written, or made anew where it was removed, refresh() goes on in it, with all that was
+  // recorded meanwhile. `reachable` says whether the folder answers: nobody waits for one that does not. Records the
+  // model.
+  static Result<std::unique_ptr<Catalogue>> open_late(const std::filesystem::path& path, const ModelRecord& model,
+                                                      std::function<bool()> reachable,
+                                                      WallClock wall_clock = wall_clock_s);
   // The same for as long as it lives and for this process alone, where there is no folder to keep it in.
   static Result<std::unique_ptr<Catalogue>> open_in_memory(const Hash128& model, WallClock wall_clock = wall_clock_s);
   ~Catalogue();
@@ -105,7 +113,8 @@ class Catalogue {
   std::optional<ContextKind> kind(const Hash128& key) const;
   // How far a quantizer moves attention's output over the entry (near_lossless.h). Known to this process alone.
   void bound_error(const Hash128& key, const Method& method, double error);
-  // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new.
+  // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new. Where it
+  // was opened late, looks after the file every kLookEveryS.
   Status refresh();
 
   // Adds to what is known of the entry by now, by other processes too: `frequency` and `accesses` count what is new,

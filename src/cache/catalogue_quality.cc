@@ -39,6 +39,7 @@ Status Catalogue::State::load_table() {
 
 Status Catalogue::refresh() {
   State& s = *state_;
+  s.look_after_file();
   const auto version =
       s.one<std::int64_t>(*s.data_version, "its version", [](const SqlRow& row) { return row.integer(0); });
   if (!version) return std::unexpected(version.error());

@@ -39,6 +39,18 @@ constexpr std::string_view kLaterTables =
     "CREATE TABLE IF NOT EXISTS kind (model TEXT NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, "
     "PRIMARY KEY (model, key)) WITHOUT ROWID;";
 
+constexpr std::string_view kCopy =
+    "INSERT OR REPLACE INTO copy.model SELECT * FROM main.model;"
+    "INSERT OR REPLACE INTO copy.quality SELECT * FROM main.quality;"
+    "INSERT OR REPLACE INTO copy.kind SELECT * FROM main.kind;"
+    "INSERT OR REPLACE INTO copy.delay SELECT * FROM main.delay;"
+    "INSERT OR REPLACE INTO copy.decode SELECT * FROM main.decode;"
+    "INSERT OR IGNORE INTO copy.entry SELECT * FROM main.entry;"
+    "INSERT OR IGNORE INTO copy.question (model, key, text, by_model) "
+    "SELECT model, key, text, by_model FROM main.question ORDER BY id;"
+    "INSERT INTO copy.prefill (model, tokens, depth, seconds) "
+    "SELECT model, tokens, depth, seconds FROM main.prefill ORDER BY id;";
+
 Status check_version(const SqlDatabase& database) {
   SHALE_ASSIGN(const std::int64_t application, database.integer("PRAGMA application_id"));
   if (application != kApplicationId) {
@@ -127,6 +139,14 @@ Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path) {
   return OpenedCatalogue{std::move(*fresh), Error{ErrorCode::kCorrupt,
                                                   fmt::format("{}: {}; it was moved to {} and measurements begin anew",
                                                               where, database.error().message, aside.string())}};
+}
+
+Status copy_catalogue(const SqlDatabase& from, const std::filesystem::path& path) {
+  SHALE_ASSIGN(SqlStatement attach, from.prepare("ATTACH DATABASE ?1 AS copy"));
+  SHALE_TRY(attach.run(path.string()));
+  const Status copied = from.atomically([&] { return from.execute(std::string(kCopy)); });
+  const Status detached = from.execute("DETACH DATABASE copy");
+  return copied ? detached : copied;
 }
 
 Result<SqlDatabase> open_catalogue_in_memory() {

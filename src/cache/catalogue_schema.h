@@ -15,6 +15,9 @@ struct OpenedCatalogue {
 
 // With tables of kCatalogueVersion. See Catalogue::open.
 Result<OpenedCatalogue> open_catalogue(const std::filesystem::path& path);
+// Adds all rows to the catalogue at `path`, which exists: those of its own that say the same give way, but for entries
+// and questions. All or nothing.
+Status copy_catalogue(const SqlDatabase& from, const std::filesystem::path& path);
 // The same tables, empty, that end with the database.
 Result<SqlDatabase> open_catalogue_in_memory();
 

@@ -9,6 +9,13 @@
 
 namespace shale {
 
+// Which file lies at the path; nothing where none does.
+struct FileId {
+  std::uint64_t device = 0, inode = 0;
+  bool operator==(const FileId&) const = default;
+};
+std::optional<FileId> file_at(const std::filesystem::path& path);
+
 struct Catalogue::State {
   State(SqlDatabase opened, std::string place, const Hash128& fingerprint, WallClock wall_clock)
       : database(std::move(opened)), path(std::move(place)), model(fingerprint.hex()), wall_s(std::move(wall_clock)) {}
@@ -21,6 +28,14 @@ struct Catalogue::State {
   std::mutex table_mutex;  // guards the table
   QualityTable table;
   bool in_transaction = false;
+  // Where it is kept as long as that can be done.
+  struct Home {
+    std::filesystem::path file;
+    std::function<bool()> reachable;
+    double looked_at_s;
+    std::optional<FileId> id = {};  // of the file that `database` is; nothing: it is in memory
+  };
+  std::optional<Home> home = {};
   std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
 
   // In error messages, where: which catalogue.
@@ -60,6 +75,9 @@ struct Catalogue::State {
   }
 
   Status load_table();
+  // catalogue_late.cc
+  void look_after_file();
+  Status move_to_file();
 
   // Prepared once, in `prepare_all`.
   std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_kind, all_kinds,

@@ -101,28 +101,19 @@ std::optional<std::filesystem::path> catalogue_file(const std::vector<TierSpec>&
 
 namespace {
 
-// Whether storage is at fault, without which answers can be given, and not who named it.
-bool is_of_storage(const Error& error) {
-  return error.code == ErrorCode::kIo || error.code == ErrorCode::kFull || error.code == ErrorCode::kBusy ||
-         error.code == ErrorCode::kCorrupt;
-}
-
 // What was measured before; a catalogue of this process alone where none can be kept.
 Result<std::unique_ptr<Catalogue>> open_catalogue(const std::vector<TierSpec>& specs,
                                                   const std::vector<StoreTier>& tiers, const Fingerprint& fingerprint,
                                                   const Catalogue::WallClock& wall_clock) {
   const auto file = catalogue_file(specs);
-  const bool reachable = std::ranges::all_of(tiers, [&](const StoreTier& tier) {
-    return !file || tier.folder != file->parent_path() || tier.tier->reachable();
-  });
-  if (!file || !reachable) return Catalogue::open_in_memory(fingerprint.hash, wall_clock);
-  auto catalogue = Catalogue::open(*file, fingerprint.hash, wall_clock);
-  if (catalogue && (*catalogue)->warning()) print_note("shale: " + (*catalogue)->warning()->message);
-  const Status named = catalogue ? (*catalogue)->record_model(fingerprint.model) : std::unexpected(catalogue.error());
-  if (named) return catalogue;
-  if (!is_of_storage(named.error())) return std::unexpected(named.error());
-  print_note(fmt::format("shale: {}; what is measured is forgotten at the end", named.error().message));
-  return Catalogue::open_in_memory(fingerprint.hash, wall_clock);
+  if (!file) return Catalogue::open_in_memory(fingerprint.hash, wall_clock);
+  const auto of_file = std::ranges::find(tiers, file->parent_path(), &StoreTier::folder);
+  const Tier* const tier = of_file == tiers.end() ? nullptr : of_file->tier.get();
+  const auto reachable = [tier] { return !tier || (tier->reachable() && !tier->trouble()); };
+  const ModelRecord model{fingerprint.hash, fingerprint.model};
+  SHALE_ASSIGN(auto catalogue, Catalogue::open_late(*file, model, reachable, wall_clock));
+  if (catalogue->warning()) print_note("shale: " + catalogue->warning()->message);
+  return catalogue;
 }
 
 // Those whose storage is in trouble, too: they are opened when they can be. `faults`: may be null.

@@ -56,7 +56,7 @@ TEST_F(GenerateTest, AFullDiskCostsNoAnswer) {
   setrlimit(RLIMIT_FSIZE, &before);
   const Outcome full = finish(pid);
   EXPECT_EQ(full.status, 0) << full.err;
-  EXPECT_THAT(full.err, HasSubstr("what is measured is forgotten at the end"));
+  EXPECT_THAT(full.err, HasSubstr("what is measured is kept in memory until it can be written"));
   const Outcome after = run(generate());
   EXPECT_EQ(after.status, 0) << after.err;
   EXPECT_EQ(after.object()["tokens"], full.object()["tokens"]);
