@@ -24,8 +24,10 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     const auto schemes = tier_schemes();
     const auto scheme = std::ranges::find(schemes, spec.scheme, &TierScheme::scheme);
     check(scheme != schemes.end());
-    check(spec.place.empty() == (scheme->place == TierScheme::Place::kNone));
+    check(spec.place.empty() == (scheme->place != TierScheme::Place::kFolder));
+    check(spec.server.empty() == (scheme->place != TierScheme::Place::kServer));
     for (const TierScheme::Flag& flag : scheme->flags) (void)spec.flag(flag.name);
+    for (const TierScheme::Text& text : scheme->texts) (void)spec.text(text.name);
   }
   return 0;
 }

@@ -195,7 +195,7 @@ void EngineLoop::publish() {
   figures.served = served_;
   for (const auto& tier : cache.tiers()) {
     figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed(),
-                             tier->reads_queued(), tier->writes_queued()});
+                             tier->reads_queued(), tier->writes_queued(), tier->breaker()});
   }
   published_s_ = clock_.now_s();
   tell_of_tiers();

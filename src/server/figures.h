@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,6 +69,7 @@ struct TierFigures {
   TierStats stats = {};
   TierSpeed speed = {};
   TierQueue reads = {}, writes = {};  // under way now
+  std::optional<BreakerState> breaker = {};
 };
 
 // Of finished requests.

@@ -196,6 +196,27 @@ void write_cache(Writer& to, const Figures& figures) {
   }
 }
 
+// Of tiers behind a network, where there are any.
+void write_breakers(Writer& to, const Figures& figures) {
+  if (std::ranges::none_of(figures.tiers, [](const TierFigures& tier) { return tier.breaker.has_value(); })) return;
+  const auto each = [&](const char* name, const char* type, const char* help, auto value) {
+    to.head(name, type, help);
+    for (const TierFigures& tier : figures.tiers) {
+      if (!tier.breaker) continue;
+      to.sample(static_cast<double>(value(*tier.breaker)), fmt::format("tier=\"{}\"", tier.name));
+    }
+  };
+  using State = BreakerState;
+  each("shale_tier_breaker_state", "gauge", "0: the tier answers; 1: it is being probed; 2: it is left alone.",
+       [](const State& breaker) { return static_cast<int>(breaker.kind); });
+  each("shale_tier_breaker_opened_total", "counter", "Times that the tier was left alone for not answering.",
+       [](const State& breaker) { return breaker.opened; });
+  each("shale_tier_breaker_failures_total", "counter", "Operations that failed, or were not answered in time.",
+       [](const State& breaker) { return breaker.failures; });
+  each("shale_tier_breaker_refused_total", "counter", "Operations refused at once while it was left alone.",
+       [](const State& breaker) { return breaker.refused; });
+}
+
 void write_tiers(Writer& to, const Figures& figures) {
   const auto each = [&](const char* name, const char* type, const char* help, auto value) {
     to.head(name, type, help);
@@ -239,6 +260,7 @@ void write_tiers(Writer& to, const Figures& figures) {
   each("shale_tier_removals_total", "counter", "Blobs removed.", [](const Tier& tier) { return tier.stats.removals; });
   each("shale_tier_refused_full_total", "counter", "Writes refused for lack of room.",
        [](const Tier& tier) { return tier.stats.refused_full; });
+  write_breakers(to, figures);
 }
 
 void write_tenants(Writer& to, const Figures& figures) {

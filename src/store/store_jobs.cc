@@ -1,5 +1,6 @@
 // Work behind the calls that waits for tiers: removing, discovering.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "store/store_core.h"
@@ -63,87 +64,137 @@ class RemoveJob final : public StoreJob {
   std::shared_ptr<TierRead> manifest_read_;
 };
 
-// One listing finds the manifests of all extents that begin with a chunk; each step asks one tier of one chunk.
+// Finds the manifests of all extents that begin with a chunk: what is there, then the manifests, then how much of the
+// lossy ones. Where a tier answers for many chunks as soon as for one, all that are ahead are asked for together: one
+// may begin with every block, which of a long prompt only those of whole chunks are asked for.
 class DiscoverJob final : public StoreJob {
  public:
   DiscoverJob(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block, const Hash128& realm,
               std::uint16_t realm_number)
-      : core_(core),
-        keys_(std::move(keys)),
-        realm_(realm),
-        realm_number_(realm_number),
-        first_shared_(static_cast<std::uint32_t>(
-            std::ranges::find_if(core.tiers, [](const TierState& tier) { return tier.config.shared; }) -
-            core.tiers.begin())),
-        block_(first_block) {
-    core.asking.insert(tag());
+      : core_(core), keys_(std::move(keys)), realm_(realm), realm_number_(realm_number) {
+    for (std::uint32_t t = core.tier_count(); t-- > 0;) {
+      if (!core.tiers[t].config.shared) continue;
+      first_shared_ = t;
+      at_once_ = std::min(at_once_, core.tiers[t].tier().objects_asked_at_once());
+    }
+    ask_from(first_block);
   }
 
   std::optional<std::uint32_t> waits_on() const override { return first_shared_; }
   Progress step(Executor&) override {
     if (!reads_.empty()) {
-      const bool ready = std::ranges::all_of(reads_, [](const auto& read) { return read->ready(); });
+      const bool ready = std::ranges::all_of(reads_, [](const Reading& reading) { return reading.read->ready(); });
       if (!ready) return Progress::kWaiting;
-      for (const auto& read : std::exchange(reads_, {})) note(read->take());
+      note_all();
       ++tier_;
       return Progress::kWorked;
     }
     while (tier_ < core_.tier_count() && !core_.tiers[tier_].config.shared) ++tier_;
-    if (tier_ == core_.tier_count()) return next_chunk();
-    Tier& tier = core_.tiers[tier_].tier();
-    const Hash128 object = manifests_object(tag());
-    if (const auto parts = tier.parts(object)) {
-      for (const std::uint32_t part : *parts) {
-        if (is_manifest({object, part})) reads_.push_back(tier.read({object, part}));
-      }
-    }
+    if (tier_ == core_.tier_count()) return next_chunks();
+    look();
     if (reads_.empty()) ++tier_;
     return Progress::kWorked;
   }
 
  private:
-  std::uint64_t tag() const { return chunk_tag(keys_[block_], realm_); }
+  struct Reading {
+    std::uint64_t tag = 0;
+    std::shared_ptr<TierRead> read;
+  };
+  struct Found {
+    ExtentFacts facts;
+    ExtentManifest manifest;
+    std::uint64_t manifest_bytes = 0;
+  };
 
-  void note(const Result<BlobBytes>& bytes) {
-    auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-    if (!manifest || manifest->tenant != realm_ || manifest->name_space != core_.name_space) return;
-    ExtentFacts facts = facts_of(*manifest, realm_, 1, 0);
-    if (facts.tags.front() != tag()) return;
-    // How much of a lossy extent lies there is told by which parts do.
-    if (!facts.exact) {
-      const auto there = core_.tiers[tier_].tier().parts(facts.name);
-      if (!there) return;
-      const auto keep =
-          keep_there(*manifest, [&](std::uint32_t part) { return std::ranges::find(*there, part) != there->end(); });
-      if (!keep) return;
-      facts.keep = static_cast<float>(*keep);
-      facts.quality = 0;
+  std::uint64_t tag_at(std::uint32_t block) const { return chunk_tag(keys_[block], realm_); }
+
+  // With the mutex held.
+  void ask_from(std::uint32_t block) {
+    block_ = block;
+    tier_ = first_shared_;
+    tags_.clear();
+    const std::uint32_t stride = keys_.size() - block <= at_once_ ? 1 : core_.chunk_blocks();
+    for (; block < keys_.size() && tags_.size() < at_once_; block += stride) {
+      const std::uint64_t tag = tag_at(block);
+      if (core_.recently_asked(tag)) continue;
+      core_.asking.insert(tag);
+      tags_.push_back(tag);
     }
-    facts.bytes = bytes_at_rest(*manifest, facts.keep, (*bytes)->size());
+  }
+
+  void look() {
+    Tier& tier = core_.tiers[tier_].tier();
+    std::vector<Hash128> objects;
+    for (const std::uint64_t tag : tags_) objects.push_back(manifests_object(tag));
+    const auto there = tier.parts_of(objects);
+    if (!there) return;
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+      for (const std::uint32_t part : (*there)[i]) {
+        const BlobId id{objects[i], part};
+        if (is_manifest(id)) reads_.push_back({tags_[i], tier.read(id)});
+      }
+    }
+  }
+
+  void note_all() {
+    std::vector<Found> found, lossy;
+    for (const Reading& reading : std::exchange(reads_, {})) {
+      auto bytes = reading.read->take();
+      auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
+      if (!manifest || manifest->tenant != realm_ || manifest->name_space != core_.name_space) continue;
+      ExtentFacts facts = facts_of(*manifest, realm_, 1, 0);
+      if (facts.tags.front() != reading.tag) continue;
+      (facts.exact ? found : lossy).push_back({std::move(facts), std::move(*manifest), (*bytes)->size()});
+    }
+    note_keep(lossy);
+    std::ranges::move(lossy, std::back_inserter(found));
     const std::lock_guard lock(core_.mutex);
-    facts.accessed_s = core_.wall_s();
-    const auto id = core_.index.add(facts, realm_number_);
+    for (Found& one : found) note(one);
+  }
+
+  // How much of a lossy extent lies there is told by which parts do.
+  void note_keep(std::vector<Found>& lossy) const {
+    if (lossy.empty()) return;
+    std::vector<Hash128> names;
+    for (const Found& one : lossy) names.push_back(one.facts.name);
+    const auto there = core_.tiers[tier_].tier().parts_of(names);
+    for (std::size_t i = 0; i < lossy.size(); ++i) {
+      const auto is_there = [&](std::uint32_t part) {
+        return there && std::ranges::find((*there)[i], part) != (*there)[i].end();
+      };
+      lossy[i].facts.keep = static_cast<float>(keep_there(lossy[i].manifest, is_there).value_or(0));
+      lossy[i].facts.quality = 0;
+    }
+    std::erase_if(lossy, [](const Found& one) { return one.facts.keep == 0; });
+  }
+
+  // With the mutex held.
+  void note(Found& found) {
+    found.facts.bytes = bytes_at_rest(found.manifest, found.facts.keep, found.manifest_bytes);
+    found.facts.accessed_s = core_.wall_s();
+    const auto id = core_.index.add(found.facts, realm_number_);
     if (!id || core_.index.at(*id).on(tier_)) return;
     core_.set_on(*id, tier_);
     ++core_.counts.discovered_extents;
-    core_.manifests.put(facts.name, std::make_shared<ExtentManifest>(std::move(*manifest)), (*bytes)->size());
+    core_.manifests.put(found.facts.name, std::make_shared<ExtentManifest>(std::move(found.manifest)),
+                        found.manifest_bytes);
   }
 
-  Progress next_chunk() {
+  Progress next_chunks() {
     const std::lock_guard lock(core_.mutex);
-    core_.asking.erase(tag());
-    core_.asked[tag()] = core_.clock.now_s();
+    for (const std::uint64_t tag : tags_) {
+      core_.asking.erase(tag);
+      core_.asked[tag] = core_.clock.now_s();
+    }
     SegmentFilter anything;
     anything.exact = false;
     anything.wall_s = core_.wall_s();
     const auto segments = core_.index.match(keys_, realm_, anything);
     const std::uint32_t end = segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
     core_.signal();
-    if (end <= block_ || end >= keys_.size()) return Progress::kDone;
-    block_ = end;
-    tier_ = 0;
-    if (core_.recently_asked(tag())) return Progress::kDone;
-    core_.asking.insert(tag());
+    if (end <= block_ || end >= keys_.size() || core_.recently_asked(tag_at(end))) return Progress::kDone;
+    ask_from(end);
     return Progress::kWorked;
   }
 
@@ -151,10 +202,12 @@ class DiscoverJob final : public StoreJob {
   const std::vector<BlockKey> keys_;
   const Hash128 realm_;
   const std::uint16_t realm_number_;
-  const std::uint32_t first_shared_;  // there is one
-  std::uint32_t block_;
+  std::uint32_t first_shared_ = 0;  // there is one
+  std::size_t at_once_ = std::numeric_limits<std::size_t>::max();
+  std::uint32_t block_ = 0;
   std::uint32_t tier_ = 0;
-  std::vector<std::shared_ptr<TierRead>> reads_;
+  std::vector<std::uint64_t> tags_;  // of chunks that are being asked for; the first begins with block_
+  std::vector<Reading> reads_;
 };
 
 }  // namespace

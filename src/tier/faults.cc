@@ -205,6 +205,10 @@ class FaultyTier final : public TierWrapper {
     if (wait_for_turn().fail_lists) return fail(ErrorCode::kIo, "{}: a fault on demand", name());
     return TierWrapper::parts_impl(object);
   }
+  Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const override {
+    if (wait_for_turn().fail_lists) return fail(ErrorCode::kIo, "{}: a fault on demand", name());
+    return TierWrapper::parts_of_impl(objects);
+  }
   std::uint64_t blob_bytes_impl(const BlobId& id) const override {
     wait_for_turn();
     return TierWrapper::blob_bytes_impl(id);

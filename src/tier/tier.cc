@@ -205,6 +205,19 @@ Result<std::vector<std::uint32_t>> Tier::parts(const Hash128& object) const {
   return parts_impl(object);
 }
 
+Result<std::vector<std::vector<std::uint32_t>>> Tier::parts_of(std::span<const Hash128> objects) const {
+  const Call call(*this);
+  return parts_of_impl(objects);
+}
+
+Result<std::vector<std::vector<std::uint32_t>>> Tier::parts_of_impl(std::span<const Hash128> objects) const {
+  std::vector<std::vector<std::uint32_t>> found(objects.size());
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    SHALE_ASSIGN(found[i], parts_impl(objects[i]));
+  }
+  return found;
+}
+
 std::uint64_t Tier::blob_bytes(const BlobId& id) const {
   const Call call(*this);
   return blob_bytes_impl(id);

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "tier/breaker.h"
 #include "tier/speed_fit.h"
 
 namespace shale {
@@ -147,6 +149,11 @@ class Tier {
   Result<std::vector<BlobId>> list() const;
   // The parts of one object, in no particular order, without listing the others; empty when it has none.
   Result<std::vector<std::uint32_t>> parts(const Hash128& object) const;
+  // The same of several objects, in their order: as soon as of one where the tier is behind a network.
+  Result<std::vector<std::vector<std::uint32_t>>> parts_of(std::span<const Hash128> objects) const;
+  // How many objects it is sensible to ask `parts_of` before anybody knows that any is there: 1 where each costs the
+  // same again.
+  virtual std::size_t objects_asked_at_once() const { return 1; }
   // What the blob occupies here, padding included; 0 when absent.
   std::uint64_t blob_bytes(const BlobId& id) const;
   // For how many seconds nobody has written the blob or found it there when writing; 0 when absent. Infinite where
@@ -174,6 +181,8 @@ class Tier {
   // That a call has been under way for ten seconds and four times as long as it should take; or what writing, or
   // reading, last failed of for the device's own reasons (kIo, kFull), and has not done since.
   virtual std::optional<Error> trouble() const;
+  // Of a tier behind a network.
+  virtual std::optional<BreakerState> breaker() const { return std::nullopt; }
   TierSpeed speed() const;
   virtual TierQueue reads_queued() const;
   virtual TierQueue writes_queued() const;
@@ -204,6 +213,7 @@ class Tier {
   virtual Result<std::uint64_t> remove_impl(const BlobId& id) = 0;
   virtual Result<std::vector<BlobId>> list_impl() const = 0;
   virtual Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const = 0;
+  virtual Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const;
   virtual std::uint64_t blob_bytes_impl(const BlobId& id) const = 0;
   // Called before a write is refused for lack of room; true when `count_stored` brought news.
   virtual bool count_again() { return false; }

@@ -6,6 +6,9 @@
 namespace shale {
 namespace {
 
+constexpr std::string_view kHidden = "***";
+constexpr std::string_view kSecrets[] = {"password", "secret", "token", "key"};  // how names of options end
+
 // ASCII alone, whatever the locale.
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -108,8 +111,27 @@ Result<TierUrl> parse(std::string_view text) {
 
 Result<TierUrl> parse_tier_url(std::string_view text) {
   auto url = parse(text);
-  if (!url) return fail_in(fmt::format("tier '{}'", text), std::move(url).error());
+  if (!url) return fail_in(fmt::format("tier '{}'", without_secrets(text)), std::move(url).error());
   return url;
+}
+
+std::string without_secrets(std::string_view url) {
+  std::string shown(url);
+  const std::size_t query = std::min(shown.find('?'), shown.size());
+  for (std::size_t begin = query; begin < shown.size();) {
+    const std::size_t end = std::min(shown.find('&', begin + 1), shown.size());
+    const std::string_view option = std::string_view(shown).substr(begin + 1, end - begin - 1);
+    const auto [name, value] = split(option, '=');
+    const bool secret = std::ranges::any_of(kSecrets, [&](std::string_view word) { return name.ends_with(word); });
+    if (secret && !value.empty()) shown.replace(end - value.size(), value.size(), kHidden);
+    begin = std::min(shown.find('&', begin + 1), shown.size());
+  }
+  const std::size_t authority = shown.find("://");
+  const std::size_t at = shown.substr(0, query).rfind('@');
+  if (authority == std::string::npos || at == std::string::npos || at < authority) return shown;
+  const std::size_t colon = shown.find(':', authority + 3);
+  if (colon < at) shown.replace(colon + 1, at - colon - 1, kHidden);
+  return shown;
 }
 
 std::vector<std::string_view> split_tier_urls(std::string_view list) {

@@ -22,6 +22,8 @@ class TierWrapper : public Tier {
   void count_others(std::int64_t bytes) override { inner_->count_others(bytes); }
   std::string describe() const override { return inner_->describe(); }
   double untouched_s(const BlobId& id) const override { return inner_->untouched_s(id); }
+  std::size_t objects_asked_at_once() const override { return inner_->objects_asked_at_once(); }
+  std::optional<BreakerState> breaker() const override { return inner_->breaker(); }
 
  protected:
   TierWrapper(std::unique_ptr<Tier>&& inner, const TierSpeed& first_guess, const Clock& clock)
@@ -37,6 +39,9 @@ class TierWrapper : public Tier {
   }
   Result<std::vector<BlobId>> list_impl() const override { return inner_->list(); }
   Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override { return inner_->parts(object); }
+  Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const override {
+    return inner_->parts_of(objects);
+  }
   std::uint64_t blob_bytes_impl(const BlobId& id) const override { return inner_->blob_bytes(id); }
 
  private:

@@ -70,26 +70,47 @@ Status take_option(const TierScheme& scheme, const TierUrl::Option& option, Tier
   } else if (std::ranges::find(scheme.flags, option.name, &TierScheme::Flag::name) != scheme.flags.end()) {
     SHALE_ASSIGN(const bool on, parse_flag(option.value));
     spec.flags.emplace_back(option.name, on);
+  } else if (std::ranges::find(scheme.texts, option.name, &TierScheme::Text::name) != scheme.texts.end()) {
+    spec.texts.emplace_back(option.name, option.value);
   } else {
     std::vector<std::string_view> known(std::begin(kEveryTierHas), std::end(kEveryTierHas));
     for (const TierScheme::Flag& flag : scheme.flags) known.push_back(flag.name);
+    for (const TierScheme::Text& text : scheme.texts) known.push_back(text.name);
     return fail(ErrorCode::kInvalidArgument, "{}: has no such option; there are {}", scheme.scheme,
                 fmt::join(known, ", "));
   }
   return {};
 }
 
-Result<std::string> place_of(const TierScheme& scheme, const TierUrl& url) {
+Status take_server(const TierScheme& scheme, const TierUrl& url, TierSpec& spec) {
+  if (url.authority.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "it names no server: write {}", scheme.example());
+  }
+  const std::size_t at = url.authority.rfind('@');
+  if (at != std::string::npos && url.authority.substr(0, at).find(':') != std::string::npos) {
+    return fail(ErrorCode::kInvalidArgument,
+                "it holds a password, which all on this machine can see: name a file that holds it, or set it in the "
+                "environment");
+  }
+  spec.server = url.authority;
+  spec.path = url.path.substr(std::min<std::size_t>(1, url.path.size()));
+  while (spec.path.ends_with('/')) spec.path.pop_back();
+  return {};
+}
+
+Status take_place(const TierScheme& scheme, const TierUrl& url, TierSpec& spec) {
   if (scheme.place == TierScheme::Place::kNone) {
-    if (url.authority.empty() && url.path.empty()) return std::string();
+    if (url.authority.empty() && url.path.empty()) return {};
     return fail(ErrorCode::kInvalidArgument, "{}: lies nowhere: write {}", scheme.scheme, scheme.example());
   }
+  if (scheme.place == TierScheme::Place::kServer) return take_server(scheme, url, spec);
   if (!url.authority.empty()) {
     return fail(ErrorCode::kInvalidArgument, "'{}' stands where a host does: write {} with three slashes, or {}:{}{}",
                 url.authority, scheme.example(), scheme.scheme, url.authority, url.path);
   }
   if (url.path.empty()) return fail(ErrorCode::kInvalidArgument, "it names no folder: write {}", scheme.example());
-  return url.path;
+  spec.place = url.path;
+  return {};
 }
 
 // Without a name where the URL gives none.
@@ -98,7 +119,7 @@ Result<TierSpec> parse_spec(std::string_view text) {
   const auto parse = [&url]() -> Result<TierSpec> {
     SHALE_ASSIGN(const TierScheme scheme, find_scheme(url.scheme));
     TierSpec spec{.scheme = url.scheme, .name = {}, .place = {}};
-    SHALE_ASSIGN(spec.place, place_of(scheme, url));
+    SHALE_TRY(take_place(scheme, url, spec));
     bool sized = false;
     for (const TierUrl::Option& option : url.options) {
       if (Status taken = take_option(scheme, option, spec); !taken) return fail_in(option.name, taken.error());
@@ -107,10 +128,11 @@ Result<TierSpec> parse_spec(std::string_view text) {
     if (scheme.size_required && !sized) {
       return fail(ErrorCode::kInvalidArgument, "it needs a size: write {}, or size=unlimited", scheme.example());
     }
+    if (scheme.check) SHALE_TRY(scheme.check(spec));
     return spec;
   };
   auto spec = parse();
-  if (!spec) return fail_in(fmt::format("tier '{}'", text), std::move(spec).error());
+  if (!spec) return fail_in(fmt::format("tier '{}'", without_secrets(text)), std::move(spec).error());
   return spec;
 }
 
@@ -129,6 +151,12 @@ void name_the_nameless(std::vector<TierSpec>& specs) {
   }
 }
 
+template <class Value>
+std::optional<Value> given(const std::vector<std::pair<std::string, Value>>& options, std::string_view wanted) {
+  const auto found = std::ranges::find(options, wanted, &std::pair<std::string, Value>::first);
+  return found == options.end() ? std::nullopt : std::optional(found->second);
+}
+
 // Two tiers in one folder would count and remove each other's blobs.
 Status check_distinct(const std::vector<TierSpec>& specs) {
   for (auto spec = specs.begin(); spec != specs.end(); ++spec) {
@@ -140,6 +168,11 @@ Status check_distinct(const std::vector<TierSpec>& specs) {
                                       std::filesystem::path(spec->place).lexically_normal()) {
         return fail(ErrorCode::kInvalidArgument, "two tiers lie in '{}': give one another folder", spec->place);
       }
+      if (!spec->server.empty() && other->server == spec->server && other->path == spec->path &&
+          given(other->texts, "prefix") == given(spec->texts, "prefix")) {
+        return fail(ErrorCode::kInvalidArgument, "two tiers lie in '{}/{}': give one another path or prefix",
+                    spec->server, spec->path);
+      }
     }
   }
   return {};
@@ -148,8 +181,7 @@ Status check_distinct(const std::vector<TierSpec>& specs) {
 }  // namespace
 
 bool TierSpec::flag(std::string_view wanted) const {
-  const auto given = std::ranges::find(flags, wanted, &std::pair<std::string, bool>::first);
-  if (given != flags.end()) return given->second;
+  if (const auto value = given(flags, wanted)) return *value;
   const Result<TierScheme> row = find_scheme(scheme);
   assert(row);
   const auto known = std::ranges::find(row->flags, wanted, &TierScheme::Flag::name);
@@ -157,8 +189,18 @@ bool TierSpec::flag(std::string_view wanted) const {
   return known->unset;
 }
 
+std::string TierSpec::text(std::string_view wanted) const {
+  if (const auto value = given(texts, wanted)) return *value;
+  const Result<TierScheme> row = find_scheme(scheme);
+  assert(row);
+  const auto known = std::ranges::find(row->texts, wanted, &TierScheme::Text::name);
+  assert(known != row->texts.end());
+  return std::string(known->unset);
+}
+
 std::string TierScheme::example() const {
-  return fmt::format("{}:{}{}", scheme, place == Place::kFolder ? "///folder" : "", size_required ? "?size=8GiB" : "");
+  const std::string_view where = place == Place::kFolder ? "///folder" : server_example;
+  return fmt::format("{}:{}{}", scheme, where, size_required ? "?size=8GiB" : "");
 }
 
 std::vector<TierScheme> tier_schemes() {

@@ -40,21 +40,33 @@ struct TierSpec {
   std::string name;  // of the tier; of those of one cache no two have the same
   std::uint64_t capacity_bytes = kUnlimited;
   std::string place;  // a folder; empty where the scheme has none
+  // Of a scheme whose tiers are behind a network: where, as "host:6379", and the path there, without its first slash.
+  std::string server = {}, path = {};
   std::optional<Throttle> throttle = {};
-  std::vector<std::pair<std::string, bool>> flags = {};  // that differ from what the row says
+  std::vector<std::pair<std::string, bool>> flags = {};         // as given
+  std::vector<std::pair<std::string, std::string>> texts = {};  // as given
   // Of no URL: a folder that cannot be opened, or does not answer for seconds, is opened when it can be. Until then the
   // tier is not reachable.
   bool late = false;
 
-  // Of a flag that the scheme has.
+  // Of a flag, and of a text, that the scheme has.
   bool flag(std::string_view wanted) const;
+  std::string text(std::string_view wanted) const;
 };
 
 struct TierScheme {
-  enum class Place { kNone, kFolder };
+  enum class Place { kNone, kFolder, kServer };
   struct Flag {
     std::string_view name;
     bool unset;  // what holds where a URL does not give it
+    std::string_view meaning;
+  };
+  // An option that is neither on nor off. Secrets are none: command lines are seen by all, so that a text names the
+  // file, or the scheme reads the environment.
+  struct Text {
+    std::string_view name;
+    std::string_view value;  // what to write: "SECONDS"
+    std::string_view unset;  // what holds where a URL does not give it
     std::string_view meaning;
   };
 
@@ -62,9 +74,13 @@ struct TierScheme {
   std::string_view name;         // of its tiers, where a URL gives none: "disk"
   std::string_view meaning;      // a few words for the reference
   Place place = Place::kNone;
-  bool size_required = false;  // of what this machine has little of, a URL says how much
-  bool local_folder = false;   // a folder of this machine, in which the metadata store may lie, too
+  bool size_required = false;            // of what this machine has little of, a URL says how much
+  bool local_folder = false;             // a folder of this machine, in which the metadata store may lie, too
+  std::string_view server_example = {};  // of kServer: "//localhost:6379"
   std::vector<Flag> flags = {};
+  std::vector<Text> texts = {};
+  // What of server, path and texts is none of the scheme's, if it has any. Opens and asks nothing.
+  Status (*check)(const TierSpec& spec) = nullptr;
   Result<std::unique_ptr<Tier>> (*make)(const TierSpec& spec, const Clock& clock) = nullptr;
 
   std::string example() const;  // "file:///folder?size=8GiB"

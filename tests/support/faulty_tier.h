@@ -93,6 +93,10 @@ class FaultyTier final : public TierWrapper {
     return TierWrapper::parts_impl(object);
   }
 
+  Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const override {
+    return Tier::parts_of_impl(objects);
+  }
+
   Result<std::vector<BlobId>> list_impl() const override {
     if (hits(faults_.fail_list, ++lists_)) return fail(ErrorCode::kIo, "{}: injected list error", name());
     return TierWrapper::list_impl();

@@ -69,5 +69,17 @@ TEST(TierUrlTest, AListIsCutAtCommasBeforeASchemeAlone) {
   EXPECT_THAT(split_tier_urls(""), ElementsAre(""));
 }
 
+TEST(TierUrlTest, MessagesShowNoSecrets) {
+  EXPECT_EQ(without_secrets("redis://me:secret@host:1/2?size=1GB"), "redis://me:***@host:1/2?size=1GB");
+  EXPECT_EQ(without_secrets("s3://b/p?secret=abc&region=x&session_token=d"),
+            "s3://b/p?secret=***&region=x&session_token=***");
+  EXPECT_EQ(without_secrets("redis://h?password_file=/etc/p"), "redis://h?password_file=/etc/p");
+  EXPECT_EQ(without_secrets("file:///a@b?size=1GB"), "file:///a@b?size=1GB");
+  EXPECT_EQ(without_secrets("no scheme"), "no scheme");
+  const auto refused = parse_tier_url("redis://me:secret@host/%zz");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message.find("secret"), std::string::npos) << refused.error().message;
+}
+
 }  // namespace
 }  // namespace shale

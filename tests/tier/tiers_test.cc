@@ -89,6 +89,9 @@ TEST(TiersTest, EverySchemeIsDescribed) {
     EXPECT_FALSE(scheme.name.empty()) << scheme.scheme;
     EXPECT_FALSE(scheme.meaning.empty()) << scheme.scheme;
     for (const TierScheme::Flag& flag : scheme.flags) EXPECT_FALSE(flag.meaning.empty()) << flag.name;
+    for (const TierScheme::Text& text : scheme.texts) {
+      EXPECT_FALSE(text.meaning.empty() || text.value.empty()) << text.name;
+    }
     EXPECT_TRUE(parse_tiers({scheme.example()})) << scheme.example();
   }
 }

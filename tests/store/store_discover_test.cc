@@ -1,0 +1,111 @@
+// How often a shared tier is asked for what a store does not know.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "store/store_fixture.h"
+#include "tier/pending.h"
+#include "tier/tier_wrapper.h"
+
+namespace shale::testing {
+namespace {
+
+// Counts round trips as a tier behind a network makes them: reads that are started together, and questions for the
+// parts of any number of objects, cost one.
+class CountingTier final : public TierWrapper {
+ public:
+  CountingTier(std::unique_ptr<Tier> inner, const Clock& clock) : TierWrapper(std::move(inner), {}, clock) {}
+
+  std::size_t objects_asked_at_once() const override { return 512; }
+  unsigned trips() const { return questions_ + bursts_; }
+  unsigned objects() const { return objects_; }
+
+ private:
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
+    if (!reading_.exchange(true)) ++bursts_;
+    auto read = inner().read(id, range);
+    while (!read->ready()) std::this_thread::yield();
+    auto taken = std::make_shared<PendingRead>(read->first_byte());
+    Result<BlobBytes> result = read->take();
+    finished_read(start_s, 0, result, range);
+    taken->complete(std::move(result), 0);
+    return taken;
+  }
+  std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
+    const std::uint64_t size = bytes->size();
+    auto write = inner().write(id, std::move(bytes));
+    const Status status = write->wait();
+    finished_write(start_s, 0, size, write->created(), status);
+    return write;
+  }
+  Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const override {
+    ++questions_;
+    objects_ += static_cast<unsigned>(objects.size());
+    reading_ = false;
+    return inner().parts_of(objects);
+  }
+
+  mutable std::atomic<unsigned> questions_ = 0, objects_ = 0, bursts_ = 0;
+  mutable std::atomic<bool> reading_ = false;
+};
+
+class StoreDiscoverTest : public StoreTest {
+ protected:
+  // On a folder that all stores of a test share.
+  std::unique_ptr<Store> open_counted(CountingTier*& tier) {
+    auto counting = std::make_unique<CountingTier>(
+        make_directory_tier(folder_.path() / "shared", kUnlimited, clock_).value(), clock_);
+    tier = counting.get();
+    return open(tiers_of(memory_tier(clock_), StoreTier{.tier = std::move(counting), .shared = true}));
+  }
+  static StoreLookup settled(Store& store, std::span<const BlockKey> keys) {
+    StoreLookup found = store.lookup(keys);
+    for (int i = 0; i < 4000 && found.pending; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      found = store.lookup(keys);
+    }
+    EXPECT_FALSE(found.pending);
+    return found;
+  }
+
+  static constexpr std::uint32_t kBlocks = 512 * kChunkTokens / kBlockTokens;
+};
+
+TEST_F(StoreDiscoverTest, UnknownChunksAreAskedForTogether) {
+  CountingTier* tier = nullptr;
+  const auto store = open_counted(tier);
+  EXPECT_EQ(settled(*store, chain_of(1, kBlocks)).blocks, 0u);
+  EXPECT_EQ(tier->objects(), 512u);
+  EXPECT_EQ(tier->trips(), 1u);
+}
+
+TEST_F(StoreDiscoverTest, WhatAnotherSavedIsFoundInThreeRoundTrips) {
+  CountingTier *its_tier = nullptr, *tier = nullptr;
+  const auto keys = chain_of(1, kBlocks);
+  const auto other = open_counted(its_tier);
+  ASSERT_TRUE(save_all(*other, std::span(keys).first(kBlocks / 4)));
+  ASSERT_TRUE(save_all(*other, keys, {.first_block = kBlocks / 4}));
+  ASSERT_TRUE(other->flush());
+  const auto store = open_counted(tier);
+  EXPECT_EQ(settled(*store, keys).blocks, kBlocks);
+  EXPECT_GT(store->stats().discovered_extents, 10u);
+  EXPECT_LE(tier->trips(), 3u);
+}
+
+TEST_F(StoreDiscoverTest, ExtentsOfAShortPromptMayBeginAnywhere) {
+  CountingTier *its_tier = nullptr, *tier = nullptr;
+  const auto keys = chain_of(1, 300);
+  const auto other = open_counted(its_tier);
+  for (const std::uint32_t end : {57u, 110u, 299u, 300u}) {
+    ASSERT_TRUE(save_all(*other, std::span(keys).first(end)));
+  }
+  ASSERT_TRUE(other->flush());
+  const auto store = open_counted(tier);
+  EXPECT_EQ(settled(*store, keys).blocks, 300u);
+  EXPECT_LE(tier->trips(), 3u);
+}
+
+}  // namespace
+}  // namespace shale::testing

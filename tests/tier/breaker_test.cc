@@ -1,0 +1,76 @@
+// When a tier is left alone, and when it is tried again.
+#include "tier/breaker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace shale::testing {
+namespace {
+
+using Kind = BreakerState::Kind;
+
+class BreakerTest : public ::testing::Test {
+ protected:
+  Status answer() { return {}; }
+  Status silence() { return fail(ErrorCode::kIo, "did not answer within 1.0 s"); }
+  // Lets `operations` fail that it admits.
+  void fail_times(unsigned operations) {
+    for (unsigned i = 0; i < operations; ++i) {
+      ASSERT_TRUE(breaker_.admit());
+      breaker_.ended(silence());
+    }
+  }
+
+  VirtualClock clock_;
+  Breaker breaker_{{.failures_in_row = 3, .pause_s = 1, .pause_s_max = 3}, clock_};
+};
+
+TEST_F(BreakerTest, OpensAfterSoManyFailuresInARowAndRefusesAtOnce) {
+  fail_times(2);
+  ASSERT_TRUE(breaker_.admit());
+  breaker_.ended(fail(ErrorCode::kNotFound, "a miss is an answer"));
+  fail_times(2);
+  EXPECT_EQ(breaker_.state().kind, Kind::kClosed);
+  EXPECT_FALSE(breaker_.trouble());
+  fail_times(1);
+  EXPECT_EQ(breaker_.state().kind, Kind::kOpen);
+  const Status refused = breaker_.admit();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("did not answer within 1.0 s"));
+  EXPECT_EQ(breaker_.trouble()->code, ErrorCode::kIo);
+  EXPECT_EQ(breaker_.state().refused, 1u);
+  EXPECT_EQ(breaker_.state().failures, 5u);
+}
+
+TEST_F(BreakerTest, OneProbeAfterAPauseThatGrows) {
+  fail_times(3);
+  for (const double pause_s : {1.0, 2.0, 3.0, 3.0}) {
+    clock_.advance(pause_s - 0.01);
+    EXPECT_FALSE(breaker_.admit());
+    clock_.advance(0.01);
+    ASSERT_TRUE(breaker_.admit());
+    EXPECT_EQ(breaker_.state().kind, Kind::kHalfOpen);
+    EXPECT_FALSE(breaker_.admit()) << "one at a time";
+    breaker_.ended(silence());
+  }
+  clock_.advance(3);
+  ASSERT_TRUE(breaker_.admit());
+  breaker_.ended(answer());
+  EXPECT_EQ(breaker_.state().kind, Kind::kClosed);
+  EXPECT_EQ(breaker_.state().opened, 5u);
+  fail_times(3);
+  clock_.advance(1);
+  EXPECT_TRUE(breaker_.admit()) << "the pause begins anew";
+}
+
+TEST_F(BreakerTest, AProbeThatIsGivenUpLetsAnotherGo) {
+  fail_times(3);
+  clock_.advance(1);
+  ASSERT_TRUE(breaker_.admit());
+  breaker_.ended(fail(ErrorCode::kCancelled, "closing"));
+  EXPECT_TRUE(breaker_.admit());
+}
+
+}  // namespace
+}  // namespace shale::testing
