@@ -3,6 +3,7 @@
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(fmt REQUIRED)
+find_package(OpenSSL REQUIRED)
 foreach(library liburing libxxhash libhwy)
   pkg_check_modules(${library} REQUIRED IMPORTED_TARGET ${library})
 endforeach()

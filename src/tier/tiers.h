@@ -18,7 +18,9 @@
 #define SHALE_TIERS(X) \
   X(dir)               \
   X(file)              \
-  X(memory)
+  X(memory)            \
+  X(redis)             \
+  X(rediss)
 
 namespace shale {
 

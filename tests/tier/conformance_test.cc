@@ -11,6 +11,7 @@
 #include "support/faulty_tier.h"
 #include "support/temporary_folder.h"
 #include "tier/blobs.h"
+#include "tier/servers.h"
 #include "tier/tiers.h"
 
 namespace shale::testing {
@@ -19,6 +20,7 @@ namespace {
 struct Store {
   std::string name;
   std::function<std::unique_ptr<Tier>(const std::filesystem::path&, std::uint64_t capacity, const Clock&)> open;
+  std::string server = {};  // the scheme of its tiers, where they are behind a network
 };
 
 void PrintTo(const Store& store, std::ostream* out) { *out << store.name; }
@@ -34,12 +36,17 @@ Store store_of(const TierScheme& scheme, std::vector<TierScheme::Flag> flipped, 
     name += "_throttled";
     options += "&throttle=2GB/s,100us";
   }
-  return {name, [=](const std::filesystem::path& folder, std::uint64_t capacity, const Clock& clock) {
-            const std::string place =
-                scheme.place == TierScheme::Place::kFolder ? "//" + (folder / scheme.scheme).string() : "";
+  const bool server = scheme.place == TierScheme::Place::kServer;
+  return {name,
+          [=](const std::filesystem::path& folder, std::uint64_t capacity, const Clock& clock) {
+            std::string place = scheme.place == TierScheme::Place::kFolder ? (folder / scheme.scheme).string() : "";
+            if (!place.empty()) place = "//" + place;
+            if (server) place = server_place(scheme.scheme, folder.filename().string()).value();
             const std::string size = capacity == kUnlimited ? "unlimited" : std::to_string(capacity);
-            return make_tier(fmt::format("{}:{}?size={}{}", scheme.scheme, place, size, options), clock).value();
-          }};
+            const char mark = place.find('?') == std::string::npos ? '?' : '&';
+            return make_tier(fmt::format("{}:{}{}size={}{}", scheme.scheme, place, mark, size, options), clock).value();
+          },
+          server ? std::string(scheme.scheme) : ""};
 }
 
 std::vector<Store> stores() {
@@ -57,6 +64,10 @@ std::vector<Store> stores() {
 
 class TierConformance : public ::testing::TestWithParam<Store> {
  protected:
+  void SetUp() override {
+    if (GetParam().server.empty()) return;
+    if (const auto place = server_place(GetParam().server, "probe"); !place) GTEST_SKIP() << place.error().message;
+  }
   std::unique_ptr<Tier> open(std::uint64_t capacity = kUnlimited) {
     return GetParam().open(folder_.path(), capacity, clock_);
   }
