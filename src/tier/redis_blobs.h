@@ -17,6 +17,7 @@ namespace shale {
 
 // Values that are longer than that are cut: a little less than a power of two, for what the server adds to it.
 inline constexpr std::size_t kRedisPieceBytes = (std::size_t{4} << 20) - 64;
+inline constexpr std::uint64_t kRedisBlobBytesMax = std::uint64_t{4} << 30;
 // What is not longer lies in the field itself.
 inline constexpr std::size_t kRedisInlineBytes = 16 << 10;
 
@@ -25,7 +26,7 @@ struct RedisHead {
   std::optional<std::string_view> inlined = {};
   std::uint64_t bytes = 0;
 };
-std::string redis_head(std::uint64_t bytes);
+std::string redis_head(std::span<const std::byte> blob);
 // kCorrupt, whatever the bytes.
 Result<RedisHead> parse_redis_head(std::string_view value);
 
