@@ -1,0 +1,276 @@
+"""Both halves of a connector between a paged engine and a store, without the engine: who asks the store, and when.
+
+The scheduler's half looks prompts up and makes a plan for each step; the worker's half carries it out on the engine's
+memory. Between them go `Plan`s and `Report`s, which can be pickled. A block is saved once, when it is full, by the
+store's threads while the engine goes on; the scheduler holds it until they have read it. Loads run beside the engine
+(asynchronous) or a layer ahead of it.
+
+After a load has failed, blocks hold garbage until the engine computes them anew. Nothing that lies in such blocks, or
+was computed on them, is saved: the worker bars them when it fails, and lifts the bar when a plan says that the
+scheduler knows. Plans that were made before that, an engine may be a step ahead, are thus covered.
+"""
+
+import collections
+import dataclasses
+import time
+from typing import NamedTuple
+
+from .loader import BackgroundLoader, Progress
+from .store import StoreError
+
+
+class LoadJob(NamedTuple):
+    """Blocks keys[first:] into the engine's `blocks`, as many."""
+
+    request: str
+    keys: tuple
+    first: int
+    blocks: tuple
+    lossy: bool
+
+
+class SaveJob(NamedTuple):
+    """Blocks keys[first:], of which the engine's `blocks` hold all from 0."""
+
+    number: int
+    keys: tuple
+    first: int
+    blocks: tuple
+
+
+@dataclasses.dataclass
+class Plan:
+    loads: list = dataclasses.field(default_factory=list)
+    saves: list = dataclasses.field(default_factory=list)
+    recovered: frozenset = frozenset()  # blocks whose failure the scheduler has dealt with
+    idle: bool = False  # nothing is computed in this step
+
+
+@dataclasses.dataclass
+class Report:
+    released: list = dataclasses.field(default_factory=list)  # numbers of saves whose blocks are not read any more
+
+    def aggregate(self, other):
+        return Report(self.released + other.released)
+
+
+class _Request(NamedTuple):
+    keys: object  # gives those of all whole blocks so far
+    lossy: bool
+
+
+class Scheduler:
+    """Decides. `hold(blocks)` keeps blocks of the engine from being used anew until `let_go(blocks)`."""
+
+    PATIENCE_S = 0.2  # for shared tiers that are still being asked
+
+    def __init__(self, store, block_tokens, *, asynchronous=True, floor=None, tenant="", hold, let_go):
+        self._store, self._block_tokens, self._asynchronous = store, block_tokens, asynchronous
+        self._floor, self._tenant = floor, tenant
+        self._hold, self._let_go = hold, let_go
+        self._requests, self._asked = {}, {}
+        self._computed = {}  # by request: tokens that the engine had itself when it was looked up
+        self._saved = collections.Counter()  # by request: leading blocks that need no save any more
+        self._held = {}  # by save: its blocks
+        self._plan = Plan()
+        self._failed = set()
+        self._numbers = 0
+        self.counted = collections.Counter()
+
+    def add(self, request, keys, lossy=False):
+        """`keys()` gives those of the request's whole blocks, more as it grows. `lossy`: it accepts the floor's quality,
+        and nothing of it is ever saved."""
+        self._requests[request] = _Request(keys, lossy and self._floor is not None)
+
+    def found(self, request, computed, tokens):
+        """How many of its `tokens` beyond the `computed` ones a load would bring; None: ask again soon."""
+        limit = tokens if self._asynchronous else tokens - 1  # a step that waits for a load has to compute something
+        first, last = computed // self._block_tokens, limit // self._block_tokens
+        if computed % self._block_tokens or last <= first:
+            return 0
+        known = self._requests[request]
+        needs = {"lossy": True, "quality_min": self._floor} if known.lossy else {}
+        found = self._store.lookup(known.keys()[:last], tenant=self._tenant, **needs)
+        if found.pending and found.blocks < last:
+            asked = self._asked.setdefault(request, time.monotonic())
+            if time.monotonic() < asked + self.PATIENCE_S:
+                return None
+        self._asked.pop(request, None)
+        self._computed[request] = computed
+        return max(found.blocks - first, 0) * self._block_tokens
+
+    def allocated(self, request, blocks, tokens):
+        """The engine gave it `blocks`; `tokens` of what was found are to be loaded."""
+        known, computed = self._requests[request], self._computed[request]
+        first, last = computed // self._block_tokens, (computed + tokens) // self._block_tokens
+        self._plan.loads.append(LoadJob(request, tuple(known.keys()[:last]), first, tuple(blocks[first:last]), known.lossy))
+
+    def computing(self, request, blocks, computed):
+        """In this step its tokens up to `computed` will have been computed, in `blocks`."""
+        known = self._requests.get(request)
+        if known is None or known.lossy:
+            return
+        keys = known.keys()
+        first, last = self._saved[request], min(computed // self._block_tokens, len(keys))
+        if last <= first:
+            return
+        self._numbers += 1
+        job = SaveJob(self._numbers, tuple(keys[:last]), first, tuple(blocks[:last]))
+        self._plan.saves.append(job)
+        self._saved[request] = last
+        self._held[job.number] = job.blocks[first:]
+        self._hold(self._held[job.number])
+
+    def plan(self, idle=False):
+        """What the worker has to do in this step."""
+        plan, self._plan = self._plan, Plan()
+        plan.recovered, self._failed = frozenset(self._failed), set()
+        plan.idle = idle
+        return plan
+
+    def reported(self, report, failed_blocks=()):
+        """What the worker did in a step; the engine takes back what it had counted on in `failed_blocks` itself."""
+        for number in report.released if report else ():
+            self._let_go(self._held.pop(number))
+        if failed_blocks:
+            self._failed |= set(failed_blocks)
+            self._saved.clear()  # what was saved is found to be there; what was barred is saved
+
+    def finished(self, request):
+        for of in (self._requests, self._saved, self._asked, self._computed):
+            of.pop(request, None)
+
+    @property
+    def saving(self):
+        """Whether blocks are held."""
+        return bool(self._held)
+
+
+class Worker:
+    """Carries plans out on `kv`, a PagedKv; calls of one thread."""
+
+    def __init__(self, store, kv, *, asynchronous=True, method="full", quality=1.0, floor=None, tenant="", timeout_s=30.0):
+        self._store, self._kv = store, kv
+        self._save_with = {"method": method, "quality": quality, "tenant": tenant}
+        self._floor, self._tenant, self._timeout_s = floor, tenant, timeout_s
+        self._loader = BackgroundLoader(store) if asynchronous else None
+        self._plan = Plan()
+        self._loading = []  # Progress of what this step's layers wait for
+        self._runs = {}  # by save of this step: its run of blocks
+        self._saves = []  # (number, or None once released; handle; run)
+        self._barred, self._failed = set(), set()
+        self._arrived, self._released = set(), []
+        self.counted = collections.Counter()
+
+    def take(self, plan):
+        """A step, before its layers."""
+        self._plan = plan
+        self._barred -= plan.recovered
+
+    def begin_loads(self):
+        """Before the step's layers where these wait for loads, at any time otherwise."""
+        for job in self._plan.loads:
+            # What lay there before is gone, and what comes is sound or barred again.
+            self._barred -= set(job.blocks)
+            (self._loader.add if self._loader else self._loading.append)(self._progress(job))
+
+    def _progress(self, job):
+        needs = {"lossy": True, "quality_min": self._floor} if job.lossy else {}
+        return Progress(self._store, job, self._kv.run(job.blocks), len(self._kv.layers), self._timeout_s,
+                        {"tenant": self._tenant, **needs})
+
+    def wait_layer(self, layer):
+        """Until the loads of this step have brought this layer, or have failed."""
+        for progress in self._loading:
+            progress.wait_layer(layer)
+
+    def computed_layer(self, layer):
+        """This layer has been computed. Copies it where the store cannot read the engine's blocks as they are."""
+        if self._kv.in_place:
+            return
+        for job in self._plan.saves:
+            if job.number not in self._runs:
+                self._runs[job.number] = self._kv.run(job.blocks[job.first:])
+            self._runs[job.number].fill(layer)
+
+    def end(self):
+        """All layers have been computed: finishes the step's loads and begins its saves."""
+        for progress in self._loading:
+            progress.wait()
+            self._note(progress)
+        self._loading = []
+        if self._loader:
+            for progress in self._loader.ended(wait_s=0.002 if self._plan.idle else 0):
+                self._note(progress)
+                self._arrived.add(progress.job.request)
+        for job in self._plan.saves:
+            self._save(job, self._runs.pop(job.number, None))
+        idle, self._plan = self._plan.idle, Plan()
+        self._follow_saves()
+        if idle and self._saves:
+            time.sleep(0.001)  # the engine goes round only to hear that they have ended
+
+    def _note(self, progress):
+        failed = {progress.job.blocks[at] for at in progress.failed}
+        self._failed |= failed
+        self._barred |= failed
+        self.counted.update(progress.counted)
+
+    def _save(self, job, run):
+        if self._barred.intersection(job.blocks):
+            self.counted["saves_cancelled"] += 1
+            self._released.append(job.number)
+            return
+        run = run or self._kv.run(job.blocks[job.first:])
+        try:
+            save = self._store.save(job.keys, run.view, first_block=job.first, **self._save_with)
+        except StoreError:
+            self.counted["saves_failed"] += 1
+            self._released.append(job.number)
+            return
+        if run.copied:
+            self._released.append(job.number)
+        self._saves.append((None if run.copied else job.number, save, run))
+
+    def _follow_saves(self):
+        under_way = []
+        for number, save, run in self._saves:
+            if number is not None and save.released:
+                self._released.append(number)
+                number = None
+            if not save.done:
+                under_way.append((number, save, run))
+                continue
+            try:
+                save.wait()
+                self.counted["saves"] += 1
+                self.counted["blocks_shared"] += save.shared_blocks
+            except StoreError:
+                self.counted["saves_failed"] += 1
+        self._saves = under_way
+
+    def report(self):
+        released, self._released = self._released, []
+        return Report(released)
+
+    def take_arrived(self):
+        """Requests whose asynchronous loads have ended, whole or with failures."""
+        arrived, self._arrived = self._arrived, set()
+        return arrived
+
+    def take_failed(self):
+        """The engine's blocks that did not come."""
+        failed, self._failed = self._failed, set()
+        return failed
+
+    def close(self, patience_s=10.0):
+        """Ends loads, and gives saves the time to end."""
+        if self._loader:
+            self._loader.close()
+        until = time.monotonic() + patience_s
+        while self._saves and time.monotonic() < until:
+            self._follow_saves()
+            time.sleep(0.002)
+        for _, save, _ in self._saves:
+            save.cancel()
+        self._saves = []

@@ -1,0 +1,110 @@
+"""What another engine's configuration may say about the store behind it."""
+
+import dataclasses
+import difflib
+import sqlite3
+
+from . import _shale
+
+_NOT_OFFERED = ("none", "layered2", "cachegen")  # is `full`; a part of `layered`; needs tables made of the model
+_SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+@dataclasses.dataclass
+class Options:
+    """Given as a dictionary; docs/guides/vllm.md says what each does."""
+
+    tiers: str = ""
+    load: str = "async"
+    model: str = ""
+    method: str = "full"
+    quality: float = None
+    profile: str = ""
+    floor: float = None
+    lossy_salt: str = "shale-lossy"
+    tenant: str = ""
+    staging: str = "256MiB"
+    load_timeout_s: float = 30.0
+
+    @classmethod
+    def parse(cls, given):
+        """Of a dictionary; a ValueError says what is wrong with it."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                raise ValueError(f"shale: unknown option '{name}'" + (f", did you mean '{near[0]}'?" if near else
+                                                                      f"; there are {', '.join(known)}"))
+        options = cls(**given)
+        options._check()
+        return options
+
+    def _check(self):
+        if isinstance(self.tiers, (list, tuple)):
+            self.tiers = ",".join(self.tiers)
+        _refuse_unless(isinstance(self.tiers, str) and self.tiers, "tiers", self.tiers,
+                       "URLs of tiers, fast to slow, such as file:///var/kv?size=100GiB")
+        _refuse_unless(self.load in ("async", "sync"), "load", self.load, "async or sync")
+        methods = ["full", *(name for name in _shale.quantizers() if name not in _NOT_OFFERED)]
+        _refuse_unless(self.method in methods, "method", self.method,
+                       f"one that keeps every token: {', '.join(methods)}")
+        for name in ("quality", "floor"):
+            value = getattr(self, name)
+            _refuse_unless(value is None or (isinstance(value, (int, float)) and 0 <= value <= 1), name, value,
+                           "a number from 0 to 1")
+        _refuse_unless(isinstance(self.load_timeout_s, (int, float)) and self.load_timeout_s > 0, "load_timeout_s",
+                       self.load_timeout_s, "seconds above 0")
+        self.staging_bytes = parse_size(self.staging)
+        self._check_lossy()
+
+    def _check_lossy(self):
+        if self.method == "full":
+            return
+        _refuse_unless(self.floor is not None, "method", self.method, "a `floor`, too: blocks stored by it are for "
+                       "requests that accept that quality alone")
+        if self.quality is None and self.profile:
+            self.quality = profiled_quality(self.profile, self.method)
+        _refuse_unless(self.quality is not None, "method", self.method, "`quality`, or a `profile` that Shale's engine "
+                       "measured (docs/guides/vllm.md)")
+
+
+def _refuse_unless(right, name, value, wanted):
+    if not right:
+        raise ValueError(f"shale: {name} {value!r}: give {wanted}")
+
+
+def parse_size(text):
+    """Bytes, of a number or of text like 256MiB."""
+    for unit, size in _SIZES.items():
+        if str(text).endswith(unit):
+            text, factor = str(text)[:-len(unit)], size
+            break
+    else:
+        factor = 1
+    try:
+        size = int(float(text) * factor)
+    except (ValueError, OverflowError):
+        size = -1
+    _refuse_unless(size >= 0, "staging", text, "a size like 256MiB")
+    return size
+
+
+def profiled_quality(profile, method):
+    """Mean agreement that Shale's engine measured of a method that keeps every token: of FILE or FILE#MODEL, a catalogue
+    (docs/formats/catalogue.md) and the model's name in it."""
+    path, _, model = profile.partition("#")
+    try:
+        catalogue = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            names = list({name for name, in catalogue.execute("SELECT name FROM model") if model in ("", name)})
+            _refuse_unless(len(names) == 1, "profile", profile, "FILE#MODEL with one of "
+                           + ", ".join(name for name, in catalogue.execute("SELECT name FROM model")))
+            rows = catalogue.execute("SELECT agreement FROM quality JOIN model USING (model) "
+                                     "WHERE method = ? AND keep = 1 AND name = ?", (method, names[0])).fetchall()
+        finally:
+            catalogue.close()
+    except sqlite3.Error as error:
+        raise ValueError(f"shale: profile '{path}': {error}") from None
+    _refuse_unless(rows, "profile", profile, f"a catalogue in which `{method}` was measured of that model (shale quality, "
+                   "or an idle shale serve)")
+    return sum(agreement for agreement, in rows) / len(rows)

@@ -1,0 +1,134 @@
+"""Loads of blocks into an engine's memory: waited for, layer by layer, or by a thread of their own."""
+
+import collections
+import os
+import select
+import threading
+import time
+
+from .store import StoreError
+
+
+class Progress:
+    """A load under way. `failed`, once it has ended: places in the job's blocks that did not come."""
+
+    def __init__(self, store, job, run, layers, timeout_s, options):
+        self.job, self._run, self._layers = job, run, layers
+        self.failed, self.counted = [], collections.Counter()
+        self._delivered = 0
+        self._begun = time.monotonic()
+        self._deadline = self._begun + timeout_s
+        self._store, self._options = store, options
+        self._load = None
+        self._ended = False
+
+    def poll(self):
+        """Brings what has arrived into the engine's blocks; True once nothing more will come."""
+        if self._ended:
+            return True
+        try:
+            if self._load is None:
+                self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first, **self._options)
+            done = self._load.poll()
+        except StoreError:
+            self._end(range(len(self.job.blocks)))
+            return True
+        if not done and time.monotonic() > self._deadline:
+            self._load.cancel()
+            self.counted["loads_late"] += 1
+            self._end(range(len(self.job.blocks)))
+            return True
+        while self._delivered < self._layers and (done or self._load.layer_ready(self._delivered)):
+            self._run.deliver(self._delivered)
+            self._delivered += 1
+        if done:
+            self._end(self._missing())
+        return done
+
+    def _missing(self):
+        """Blocks that were not found any more, failed, or are there in part only: engines attend to all tokens."""
+        missing = set(range(self._load.blocks, len(self.job.blocks)))
+        for failure in self._load.failures:
+            missing.update(range(failure.first_block, failure.first_block + failure.blocks))
+        tokens = self._run.view.block_tokens
+        for run in self._load.runs:
+            place = range(run.first_block, run.first_block + run.blocks)
+            if run.rows is not None and (run.rows != run.blocks * tokens).any():
+                missing.update(place)
+            elif run.method != "full":
+                self.counted["blocks_lossy"] += len(place)
+        return missing
+
+    def _end(self, failed):
+        self._ended = True
+        self._load = None
+        self.failed = sorted(failed)
+        self.counted["loads"] += 1
+        self.counted["loads_failed"] += bool(self.failed)
+        self.counted["blocks_failed"] += len(self.failed)
+        self.counted["blocks_loaded"] += len(self.job.blocks) - len(self.failed)
+        self.counted["load_seconds"] += time.monotonic() - self._begun
+
+    def _wait_until(self, come):
+        while not self.poll() and not come():
+            # The thread that waits here is the only one that reads the descriptor.
+            if select.select([self._store.event_fd], [], [], 0.01)[0]:
+                os.read(self._store.event_fd, 8)
+
+    def wait_layer(self, layer):
+        self._wait_until(lambda: self._delivered > layer)
+
+    def wait(self):
+        self._wait_until(lambda: False)
+
+
+class BackgroundLoader:
+    """A thread that brings blocks while the engine computes others."""
+
+    def __init__(self, store):
+        self._store = store
+        self._news = os.eventfd(0, os.EFD_NONBLOCK)  # something was added, or it is to end
+        self._added, self._ended = collections.deque(), collections.deque()
+        self._some_ended = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="shale-loads", daemon=True)
+        self._under_way = 0  # added and not taken yet; of the caller's thread
+        self._thread.start()
+
+    def add(self, progress):
+        self._under_way += 1
+        self._added.append(progress)
+        os.eventfd_write(self._news, 1)
+
+    def ended(self, wait_s=0.0):
+        """Takes what has ended; waits a moment for something to, where anything is under way."""
+        if self._under_way and wait_s:
+            self._some_ended.wait(wait_s)
+        self._some_ended.clear()
+        taken = []
+        while self._ended:
+            taken.append(self._ended.popleft())
+        self._under_way -= len(taken)
+        return taken
+
+    def close(self):
+        if self._closing:
+            return
+        self._closing = True
+        os.eventfd_write(self._news, 1)
+        self._thread.join()
+        os.close(self._news)
+
+    def _run(self):
+        loading = []
+        while not self._closing:
+            ready = select.select([self._news, self._store.event_fd], [], [], 0.05 if loading else None)[0]
+            for readable in ready:
+                os.read(readable, 8)
+            while self._added:
+                loading.append(self._added.popleft())
+            still = [progress for progress in loading if not progress.poll()]
+            if len(still) < len(loading):
+                self._ended.extend(progress for progress in loading if progress not in still)
+                self._some_ended.set()
+            loading = still

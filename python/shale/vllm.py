@@ -1,0 +1,243 @@
+"""vLLM's KV connector over Shale's store, for processors: prompts computed once are loaded by every later process.
+
+    vllm serve MODEL --kv-transfer-config '{"kv_connector": "ShaleConnector", "kv_connector_module_path": "shale.vllm",
+        "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"tiers": "file:///var/kv?size=100GiB"}}'
+
+docs/guides/vllm.md says what the options do. What decides and moves is in connector.py; here vLLM's calls are handed on,
+and what must agree before KV may be used again is named.
+"""
+
+import copy
+import os
+import threading
+import weakref
+
+import torch
+import vllm
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata)
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
+from vllm.logger import init_logger
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import DEFAULT_NONE_HASH_SEED, get_request_block_hasher
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+from .connector import Plan, Report, Scheduler, Worker
+from .connector_options import Options
+from .model_identity import identity
+from .paged import PagedKv, learn_offsets
+from .store import Store
+
+TESTED = ("0.32.0",)
+_ELEMENTS = {torch.bfloat16: ("bf16", torch.uint16), torch.float16: ("fp16", torch.uint16),
+             torch.float32: ("fp32", torch.uint32)}
+
+logger = init_logger("vllm.shale")
+
+
+class _Plan(Plan, KVConnectorMetadata):
+    """From the scheduler's process to the worker's."""
+
+
+class _Report(Report, KVConnectorWorkerMetadata):
+    def aggregate(self, other):
+        return _Report(self.released + other.released)
+
+
+class Geometry:
+    """What keys and values of a model are like, and what the store calls them."""
+
+    def __init__(self, vllm_config, kv_cache_config, options):
+        groups = kv_cache_config.kv_cache_groups
+        spec = groups[0].kv_cache_spec if len(groups) == 1 else None
+        if not isinstance(spec, FullAttentionSpec):
+            raise ValueError("shale: models whose layers are not all of full attention are not supported by the connector")
+        if vllm_config.parallel_config.world_size > 1:
+            raise ValueError("shale: the connector serves one worker; with tensor or pipeline parallelism, use the secondary "
+                             "tier (docs/guides/vllm.md)")
+        if spec.dtype not in _ELEMENTS:
+            raise ValueError(f"shale: a KV cache of {spec.dtype} is not supported: bfloat16, float16 or float32")
+        self.layers = list(groups[0].layer_names)
+        self.heads, self.dim, self.block_tokens, self.dtype = spec.num_kv_heads, spec.head_size, spec.block_size, spec.dtype
+        cache = vllm_config.cache_config
+        self.hash_name = cache.prefix_caching_hash_algo
+        if not cache.enable_prefix_caching:
+            raise ValueError("shale: blocks are found by vLLM's own hashes: do not turn prefix caching off")
+        seed = os.getenv("PYTHONHASHSEED", DEFAULT_NONE_HASH_SEED)
+        if not self.hash_name.startswith("sha256") and "PYTHONHASHSEED" not in os.environ:
+            raise ValueError(f"shale: block hashes by {self.hash_name} differ from process to process: set PYTHONHASHSEED "
+                             "to one value everywhere, or use --prefix-caching-hash-algo sha256")
+        self.name_space = (f"vllm 1; model {options.model or identity(vllm_config.model_config)}; "
+                           f"hash {self.hash_name}, seed {seed}")
+
+    def open(self, options, tiers):
+        return Store(self.name_space, tiers, layers=len(self.layers), kv_heads=self.heads, head_dim=self.dim,
+                     block_tokens=self.block_tokens, element=_ELEMENTS[self.dtype][0],
+                     chunk_tokens=self.block_tokens * max(1, 256 // self.block_tokens), staging_bytes=options.staging_bytes)
+
+
+_stores, _stores_lock = weakref.WeakValueDictionary(), threading.Lock()
+
+
+def _open(geometry, options, role):
+    """The process's one store. A scheduler in a process of its own cannot see its worker's memory."""
+    tiers = options.tiers
+    with _stores_lock:
+        store = _stores.get((geometry.name_space, tiers))
+        if store is not None:
+            return store
+        if role == KVConnectorRole.SCHEDULER:
+            tiers = ",".join(tier for tier in tiers.split(",") if not tier.startswith("memory:"))
+            if not tiers:
+                raise ValueError("shale: the worker runs in a process of its own: name a tier below memory:")
+        store = geometry.open(options, tiers)
+        _stores[(geometry.name_space, options.tiers)] = store
+        return store
+
+
+def _block_elements(cache):
+    """From a block's first element to its last, in memory."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(cache.shape[1:], cache.stride()[1:]))
+
+
+def _bits(cache):
+    """vLLM's tensor of a layer, blocks first, as an array [blocks][elements]."""
+    bits = _ELEMENTS[cache.dtype][1]
+    return cache.as_strided((len(cache), _block_elements(cache)), (cache.stride(0), 1)).view(bits).numpy()
+
+
+def _offsets(cache, attention, geometry):
+    """Where vLLM's own operation puts what is computed."""
+    block = torch.empty_strided((1, *cache.shape[1:]), cache.stride(), dtype=cache.dtype)
+    slots = torch.arange(geometry.block_tokens)
+
+    def write(keys, values):
+        block.zero_()
+        given = [torch.from_numpy(array).to(cache.dtype) for array in (keys, values)]
+        attention.impl.do_kv_cache_update(attention, *given, block, slots)
+        return block.as_strided((_block_elements(cache),), (1,)).float().numpy()
+
+    return learn_offsets(write, _block_elements(cache), (geometry.block_tokens, geometry.heads, geometry.dim))
+
+
+class ShaleConnector(KVConnectorBase_V1):
+    def __init__(self, vllm_config, role, kv_cache_config, **_):
+        super().__init__(vllm_config, role, kv_cache_config)
+        if vllm.__version__.partition("+")[0] not in TESTED:
+            logger.warning("shale: tested with vLLM %s; this is %s", ", ".join(TESTED), vllm.__version__)
+        self._options = Options.parse(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        self._geometry = Geometry(vllm_config, kv_cache_config, self._options)
+        self._store = _open(self._geometry, self._options, role)
+        if vllm_config.kv_transfer_config.kv_load_failure_policy != "recompute":
+            logger.warning('shale: requests whose blocks cannot be read will fail: set "kv_load_failure_policy": "recompute"')
+        self._worker = self._scheduler = None
+        self._pool = None
+        if role == KVConnectorRole.SCHEDULER:
+            self._scheduler = Scheduler(
+                self._store, self._geometry.block_tokens, asynchronous=self._options.load == "async",
+                floor=self._options.floor, tenant=self._options.tenant,
+                hold=lambda blocks: self._pool.touch([self._pool.blocks[block] for block in blocks]),
+                let_go=lambda blocks: self._pool.free_blocks(self._pool.blocks[block] for block in reversed(blocks)))
+            self._hasher = get_request_block_hasher(self._geometry.block_tokens,
+                                                    get_hash_fn_by_name(self._geometry.hash_name))
+
+    @property
+    def requires_kv_delivery(self):
+        return False  # what is not saved is computed again
+
+    # The worker's side
+
+    def register_kv_caches(self, kv_caches):
+        caches = [kv_caches[name] for name in self._geometry.layers]
+        attention = self._vllm_config.compilation_config.static_forward_context[self._geometry.layers[0]]
+        self._layer_numbers = {name: number for number, name in enumerate(self._geometry.layers)}
+        options = self._options
+        kv = PagedKv([_bits(cache) for cache in caches], _offsets(caches[0], attention, self._geometry))
+        logger.info("shale: vLLM's blocks are %s", "read and written in place" if kv.in_place else "repacked")
+        self._worker = Worker(self._store, kv, asynchronous=options.load == "async", method=options.method,
+                              quality=1.0 if options.method == "full" else options.quality, floor=options.floor,
+                              tenant=options.tenant, timeout_s=options.load_timeout_s)
+
+    def bind_connector_metadata(self, connector_metadata):
+        super().bind_connector_metadata(connector_metadata)
+        self._worker.take(connector_metadata)
+
+    def start_load_kv(self, forward_context, **_):
+        self._worker.begin_loads()
+
+    def wait_for_layer_load(self, layer_name):
+        self._worker.wait_layer(self._layer_numbers[layer_name])
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **_):
+        self._worker.computed_layer(self._layer_numbers[layer_name])
+
+    def wait_for_save(self):
+        self._worker.end()
+
+    def get_finished(self, finished_req_ids):
+        return None, self._worker.take_arrived() or None
+
+    def get_block_ids_with_load_errors(self):
+        return self._worker.take_failed()
+
+    def build_connector_worker_meta(self):
+        report = self._worker.report()
+        return _Report(report.released) if report.released else None
+
+    # The scheduler's side
+
+    def bind_gpu_block_pool(self, gpu_block_pool):
+        self._pool = gpu_block_pool
+
+    def on_new_request(self, request):
+        lossy = request.cache_salt == self._options.lossy_salt
+        hashes = self._unsalted(request) if lossy else lambda: request.block_hashes
+        self._scheduler.add(request.request_id, lambda: [key.ljust(32, b"\0") for key in hashes()], lossy)
+
+    def _unsalted(self, request):
+        """Its keys as if it had no salt, which are those that exact blocks were saved under."""
+        plain = copy.copy(request)
+        plain.cache_salt, plain.block_hashes = None, []
+
+        def keys():
+            plain.block_hashes.extend(self._hasher(plain))
+            return plain.block_hashes
+        return keys
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        tokens = self._scheduler.found(request.request_id, num_computed_tokens, request.num_tokens)
+        return tokens, bool(tokens) and self._options.load == "async"
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        if num_external_tokens:
+            self._scheduler.allocated(request.request_id, blocks.get_block_ids()[0], num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output):
+        computed = {new.req_id: new.num_computed_tokens for new in scheduler_output.scheduled_new_reqs}
+        cached = scheduler_output.scheduled_cached_reqs
+        computed.update(zip(cached.req_ids, cached.num_computed_tokens))
+        for request, tokens in scheduler_output.num_scheduled_tokens.items():
+            (blocks,) = scheduler_output.kv_connector_block_state.get_block_ids(request)
+            self._scheduler.computing(request, blocks, computed[request] + tokens)
+        plan = self._scheduler.plan(idle=scheduler_output.total_num_scheduled_tokens == 0)
+        return _Plan(plan.loads, plan.saves, plan.recovered, plan.idle)
+
+    def update_connector_output(self, connector_output):
+        self._scheduler.reported(connector_output.kv_connector_worker_meta, connector_output.invalid_block_ids)
+
+    def request_finished(self, request, block_ids):
+        self._scheduler.finished(request.request_id)
+        return False, None
+
+    def has_pending_push_work(self):
+        return self._scheduler.saving
+
+    def has_pending_block_frees(self):
+        return self._scheduler.saving
+
+    # Both
+
+    def shutdown(self):
+        if self._worker:
+            self._worker.close()
