@@ -75,7 +75,6 @@ class Scheduler:
         self._plan = Plan()
         self._failed = set()
         self._numbers = 0
-        self.counted = collections.Counter()
 
     def add(self, request, keys, lossy=False):
         """`keys()` gives those of the request's whole blocks, more as it grows. `lossy`: it accepts the floor's quality,

@@ -17,7 +17,6 @@ import torch
 import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata)
-from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.logger import init_logger
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import DEFAULT_NONE_HASH_SEED, get_request_block_hasher
@@ -28,6 +27,7 @@ from .connector_options import Options
 from .model_identity import identity
 from .paged import PagedKv, learn_offsets
 from .store import Store
+from .vllm_metrics import ShaleMetrics, ShaleStats
 
 TESTED = ("0.32.0",)
 _ELEMENTS = {torch.bfloat16: ("bf16", torch.uint16), torch.float16: ("fp16", torch.uint16),
@@ -184,6 +184,21 @@ class ShaleConnector(KVConnectorBase_V1):
     def build_connector_worker_meta(self):
         report = self._worker.report()
         return _Report(report.released) if report.released else None
+
+    def get_kv_connector_stats(self):
+        if not self._worker or not self._worker.counted:
+            return None
+        counted = dict(self._worker.counted)
+        self._worker.counted.clear()
+        return ShaleStats(counted)
+
+    @classmethod
+    def build_kv_connector_stats(cls, data=None):
+        return ShaleStats(data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        return ShaleMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     # The scheduler's side
 

@@ -1,0 +1,36 @@
+"""A vLLM engine behind a pipe: engine.py MODEL [CONNECTOR_OPTIONS]. Each line of input is a list of prompts,
+{"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other; each line of output is a list of
+{"text", "cached", "ttft_s", "error"}. Options are those of the connector; none: vLLM alone."""
+
+import json
+import os
+import sys
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # vLLM writes there, too
+    from vllm import LLM, SamplingParams
+
+    options = {}
+    if len(sys.argv) > 2:
+        options["kv_transfer_config"] = {
+            "kv_connector": "ShaleConnector", "kv_connector_module_path": "shale.vllm", "kv_role": "kv_both",
+            "kv_load_failure_policy": "recompute", "kv_connector_extra_config": json.loads(sys.argv[2])}
+        if "spec_name" in options["kv_transfer_config"]["kv_connector_extra_config"]:
+            options["kv_transfer_config"].update(kv_connector="OffloadingConnector", kv_connector_module_path=None)
+    llm = LLM(sys.argv[1], enforce_eager=True, max_model_len=8192, disable_log_stats=False, **options)
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        done = []
+        for prompt in json.loads(line):
+            given = {"prompt_token_ids": prompt["ids"], **({"cache_salt": prompt["salt"]} if prompt.get("salt") else {})}
+            parameters = SamplingParams(temperature=0, max_tokens=prompt.get("max_tokens", 16))
+            answer = llm.generate([given], parameters, use_tqdm=False)[0]
+            done.append({"text": answer.outputs[0].text, "cached": answer.num_cached_tokens,
+                         "ttft_s": answer.metrics.first_token_latency})
+        print(json.dumps(done), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Values of bytes by name, in Shale's store: for engines and caches that hand over no more than that.
+
+They are kept exactly, with checksums, and what is damaged or gone is not there. Calls begin and return; a thread
+follows what is under way. `event_fd` is readable after something has ended.
+"""
+
+import collections
+import hashlib
+import os
+import select
+import threading
+import time
+
+import numpy as np
+
+from .connector_options import parse_size
+from .store import Store, StoreError, View
+
+_UNIT = 1 << 16  # bytes of a store's block; what engines hand over mostly has a multiple of it
+_BLOCK_TOKENS = 16  # that a block counts as
+
+
+class _Batch:
+    def __init__(self, number, count):
+        self.number, self.left, self.came, self.error = number, count, [False] * count, ""
+
+
+class _Transfer:
+    """A value on its way. One that is no multiple of a unit goes through a copy that is."""
+
+    def __init__(self, batch, place, value):
+        self.batch, self.place, self.value = batch, place, value
+        self.units = max(1, -(-len(value) // _UNIT))
+        self.memory = value if len(value) == self.units * _UNIT else np.zeros(self.units * _UNIT, np.uint8)
+        self.view = View.from_addresses([self.memory.ctypes.data], [], strides=(_UNIT, 0, 0, 0),
+                                        tokens=self.units * _BLOCK_TOKENS, block_tokens=_BLOCK_TOKENS)
+        self.handle = None
+
+    @property
+    def copied(self):
+        return self.memory is not self.value
+
+
+class _Get(_Transfer):
+    def __init__(self, batch, place, value):
+        if not value.flags.writeable:
+            raise ValueError("a buffer to read into is read-only")
+        super().__init__(batch, place, value)
+
+    def begin(self, store, keys, tenant, deadline):
+        self._deadline = deadline
+        self.handle = store.load(keys, self.view, tenant=tenant)
+
+    def ended(self):
+        """None while it is under way, else whether all of it came."""
+        if not self.handle.poll():
+            if time.monotonic() < self._deadline:
+                return None
+            self.handle.cancel()
+            return False
+        came = self.handle.blocks == self.units and not self.handle.failures
+        if came and self.copied:
+            self.value[:] = self.memory[:len(self.value)]
+        return came
+
+
+class _Set(_Transfer):
+    def begin(self, store, keys, tenant, deadline):
+        if self.copied:
+            self.memory[:len(self.value)] = self.value
+        self.handle = store.save(keys, self.view, tenant=tenant)
+
+    def ended(self):
+        if not self.handle.done:
+            return None
+        self.handle.wait()  # raises where it was not stored
+        return True
+
+
+class ByteStore:
+    """`name_space` says what values must have in common to be used again. Names are text or bytes; buffers are anything
+    contiguous that numpy can read, and stay untouched by their owner until their batch has ended."""
+
+    def __init__(self, name_space, tiers, *, tenant="", staging="256MiB", timeout_s=30.0):
+        tiers = tiers if isinstance(tiers, str) else ",".join(tiers)
+        self._store = Store(f"bytes 1; {name_space}", tiers, layers=1, element="opaque", opaque_bytes=(_UNIT, 0),
+                            block_tokens=_BLOCK_TOKENS, staging_bytes=parse_size(staging))
+        self._tenant, self._timeout_s = tenant, timeout_s
+        self._numbers = self._under_way = 0
+        self._lock = threading.Condition()
+        self._added, self._results = collections.deque(), {}
+        self._closing = False
+        self._wake, self._ended = (os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2))
+        self._thread = threading.Thread(target=self._run, name="shale-bytes", daemon=True)
+        self._thread.start()
+
+    def event_fd(self):
+        return self._ended
+
+    def submit_batch_get(self, names, buffers):
+        return self._submit(_Get, names, buffers)
+
+    def submit_batch_set(self, names, buffers):
+        return self._submit(_Set, names, buffers)
+
+    def submit_batch_exists(self, names):
+        return self._answer([self.exists(name) for name in names])
+
+    def submit_batch_delete(self, names):
+        """Those of this process's tiers; a value of which parts are pinned or shared stays."""
+        removed = []
+        for name in names:
+            units = 0
+            while self._store.lookup(_keys(name, units + 256), tenant=self._tenant).blocks > units:
+                units += 256
+            removed.append(units > 0 and self._store.remove(_keys(name, units), self._tenant) > 0)
+        return self._answer(removed)
+
+    def exists(self, name):
+        return self._store.lookup(_keys(name, 1), tenant=self._tenant).blocks == 1
+
+    def touch(self, name):
+        self._store.touch(_keys(name, 1), self._tenant)
+
+    def stats(self):
+        return self._store.stats()
+
+    def drain_completions(self):
+        """(number, whether all went well, error, for each name whether it did) of batches that have ended."""
+        with self._lock:
+            try:
+                os.read(self._ended, 8)
+            except BlockingIOError:
+                pass
+            results, self._results = self._results, {}
+        return [(batch.number, all(batch.came), batch.error, batch.came) for batch in results.values()]
+
+    def wait(self, number):
+        """Of one batch, instead: for each name whether it went well."""
+        with self._lock:
+            self._lock.wait_for(lambda: number in self._results)
+            return self._results.pop(number).came
+
+    def wait_all(self):
+        """Until every batch has ended; their results stay."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._under_way == 0)
+
+    def close(self):
+        """Ends what is being read, and waits for what is being stored."""
+        if self._closing:
+            return
+        self._closing = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+        os.close(self._ended)
+        self._store.close()
+
+    def _submit(self, kind, names, buffers):
+        if len(names) != len(buffers):
+            raise ValueError(f"{len(names)} names and {len(buffers)} buffers: as many are needed")
+        batch = self._batch(len(names))
+        for place, (name, buffer) in enumerate(zip(names, buffers)):
+            transfer = kind(batch, place, np.frombuffer(buffer, np.uint8))
+            self._added.append((transfer, _keys(name, transfer.units)))
+        if not names:
+            self._publish(batch)
+        os.eventfd_write(self._wake, 1)
+        return batch.number
+
+    def _batch(self, count):
+        with self._lock:
+            self._numbers += 1
+            self._under_way += 1
+            return _Batch(self._numbers, count)
+
+    def _answer(self, came):
+        batch = self._batch(len(came))
+        batch.came = came
+        self._publish(batch)
+        return batch.number
+
+    def _publish(self, batch):
+        with self._lock:
+            self._under_way -= 1
+            self._results[batch.number] = batch
+            os.eventfd_write(self._ended, 1)
+            self._lock.notify_all()
+
+    def _run(self):
+        under_way = []
+        while not self._closing or any(isinstance(transfer, _Set) for transfer in under_way):
+            for readable in select.select([self._wake, self._store.event_fd], [], [], 0.05 if under_way else None)[0]:
+                os.read(readable, 8)
+            while self._added:
+                transfer, keys = self._added.popleft()
+                if self._follow(transfer, lambda: transfer.begin(self._store, keys, self._tenant,
+                                                                 time.monotonic() + self._timeout_s)):
+                    under_way.append(transfer)
+            under_way = [transfer for transfer in under_way if self._follow(transfer, transfer.ended)]
+
+    def _follow(self, transfer, call):
+        """Whether it is still under way after this."""
+        batch = transfer.batch
+        try:
+            came = call()
+        except (StoreError, ValueError) as error:
+            came, batch.error = False, str(error)
+        if came is None:
+            return True
+        transfer.handle = None
+        batch.came[transfer.place] = came
+        batch.left -= 1
+        if not batch.left:
+            self._publish(batch)
+        return False
+
+
+def _keys(name, units):
+    first = hashlib.sha256(name.encode() if isinstance(name, str) else bytes(name)).digest()
+    return [first] + [hashlib.sha256(first + unit.to_bytes(4, "little")).digest() for unit in range(1, units)]

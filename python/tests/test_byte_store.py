@@ -1,0 +1,90 @@
+"""Values of bytes, called as LMCache calls its native plug-ins."""
+
+import os
+import select
+
+import numpy as np
+import pytest
+from shale.byte_store import ByteStore
+from shale.lmcache import ShaleConnector
+
+rng = np.random.default_rng(7)
+SIZES = [1, 4096, 65536, 100_000, 3 * 65536, 1_500_000]
+
+
+def completion(connector, number):
+    """Of the only batch under way, as a loop hears of it."""
+    assert select.select([connector.event_fd()], [], [], 30)[0]
+    (ended,) = connector.drain_completions()
+    assert ended[0] == number
+    return ended
+
+
+def values_of(sizes):
+    return [rng.integers(0, 256, size, np.uint8) for size in sizes]
+
+
+def test_the_calls_of_a_native_plugin(tmp_path):
+    names = [f"model@0000000{place}@0@{'ab' * 16}" for place in range(len(SIZES))]
+    values = values_of(SIZES)
+    connector = ShaleConnector(f"file://{tmp_path}?size=64MiB")
+    assert completion(connector, connector.submit_batch_exists(names))[1:] == (False, "", [False] * len(names))
+    assert completion(connector, connector.submit_batch_set(names, [memoryview(v) for v in values]))[1]
+    connector.close()
+
+    connector = ShaleConnector(tiers=[f"file://{tmp_path}?size=64MiB"])
+    assert completion(connector, connector.submit_batch_exists(names))[3] == [True] * len(names)
+    read = [bytearray(size) for size in SIZES]
+    assert completion(connector, connector.submit_batch_get(names, [memoryview(r) for r in read]))[1]
+    assert all(bytes(r) == v.tobytes() for r, v in zip(read, values))
+    assert completion(connector, connector.submit_batch_delete(names[:2]))[3] == [True, True]
+    assert completion(connector, connector.submit_batch_exists(names))[3] == [False, False] + [True] * (len(names) - 2)
+    number, well, error, came = completion(connector, connector.submit_batch_get(names, [memoryview(r) for r in read]))
+    assert not well and came == [False, False] + [True] * (len(names) - 2), "others come where one is missing"
+    connector.close()
+
+
+def test_nothing_is_true_of_an_empty_batch():
+    connector = ShaleConnector("memory:?size=1MiB")
+    assert completion(connector, connector.submit_batch_get([], []))[1:] == (True, "", [])
+    with pytest.raises(ValueError, match="as many"):
+        connector.submit_batch_set(["a"], [])
+    with pytest.raises(ValueError, match="read-only"):
+        connector.submit_batch_get(["a"], [b"constant"])
+    connector.close()
+
+
+def test_damage_is_a_miss(tmp_path):
+    store = ByteStore("test", f"file://{tmp_path}?size=64MiB")
+    (value,) = values_of([4 << 20])
+    assert store.wait(store.submit_batch_set(["name"], [value])) == [True]
+    store.close()
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.stat().st_size > 65536:
+            with open(path, "r+b") as blob:
+                blob.seek(path.stat().st_size // 2)
+                byte = blob.read(1)
+                blob.seek(-1, os.SEEK_CUR)
+                blob.write(bytes([byte[0] ^ 1]))
+    store = ByteStore("test", f"file://{tmp_path}?size=64MiB")
+    read = np.zeros_like(value)
+    assert store.wait(store.submit_batch_get(["name"], [read])) == [False]
+    assert store.wait(store.submit_batch_set(["name"], [value])) == [True]
+    assert store.wait(store.submit_batch_get(["name"], [read])) == [True] and np.array_equal(read, value)
+    store.close()
+
+
+def test_another_size_or_name_space_is_a_miss():
+    store = ByteStore("one", "memory:?size=64MiB")
+    (value,) = values_of([200_000])
+    assert store.wait(store.submit_batch_set(["name"], [value])) == [True]
+    assert store.wait(store.submit_batch_get(["name"], [np.zeros(400_000, np.uint8)])) == [False]
+    store.close()
+
+
+def test_no_room_is_said(tmp_path):
+    store = ByteStore("test", f"file://{tmp_path}?size=64KiB")
+    number = store.submit_batch_set(["large"], values_of([4 << 20]))
+    store.wait_all()
+    assert store.wait(number) == [False] and not store.exists("large")
+    store.close()
