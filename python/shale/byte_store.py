@@ -21,6 +21,8 @@ _BLOCK_TOKENS = 16  # that a block counts as
 
 
 class _Batch:
+    answers = False  # it asks, so that "no" is an answer like any
+
     def __init__(self, number, count):
         self.number, self.left, self.came, self.error = number, count, [False] * count, ""
 
@@ -126,14 +128,15 @@ class ByteStore:
         return self._store.stats()
 
     def drain_completions(self):
-        """(number, whether all went well, error, for each name whether it did) of batches that have ended."""
+        """(number, whether it went well, error, for each name: it is there, came, was stored, or was removed) of batches
+        that have ended. Gets and sets went well where all names did."""
         with self._lock:
             try:
                 os.read(self._ended, 8)
             except BlockingIOError:
                 pass
             results, self._results = self._results, {}
-        return [(batch.number, all(batch.came), batch.error, batch.came) for batch in results.values()]
+        return [(batch.number, batch.answers or all(batch.came), batch.error, batch.came) for batch in results.values()]
 
     def wait(self, number):
         """Of one batch, instead: for each name whether it went well."""
@@ -177,7 +180,7 @@ class ByteStore:
 
     def _answer(self, came):
         batch = self._batch(len(came))
-        batch.came = came
+        batch.came, batch.answers = came, True
         self._publish(batch)
         return batch.number
 

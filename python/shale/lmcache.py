@@ -21,6 +21,25 @@ class ShaleConnector(ByteStore):
 
     def __init__(self, tiers, tenant="", staging="256MiB", timeout_s=30.0, name_space="lmcache"):
         super().__init__(name_space, tiers, tenant=tenant, staging=staging, timeout_s=timeout_s)
+        try:
+            register_serde()
+        except ImportError:
+            pass  # used without LMCache
+
+
+def register_serde():
+    """Makes the serde `shale` known to LMCache: {"type": "shale", "method": "int8", "head_dim": 128}. A ShaleConnector
+    does so, too; call it for other adapters."""
+    from lmcache.v1.distributed.serde import (
+        AsyncSerdeProcessor, get_registered_serde_types, register_serde_factory)
+
+    def create(options):
+        workers = int(options.get("max_workers", 1))
+        given = {name: options[name] for name in ("method", "head_dim") if name in options}
+        return AsyncSerdeProcessor(ShaleSerializer(**given), ShaleDeserializer(**given), max_workers=workers)
+
+    if "shale" not in get_registered_serde_types():
+        register_serde_factory("shale", create)
 
 
 class _Codec:
