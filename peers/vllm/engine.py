@@ -1,5 +1,5 @@
 """A vLLM engine behind a pipe: engine.py MODEL [CONNECTOR_OPTIONS]. Each line of input is a list of prompts,
-{"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other; each line of output is a list of
+{"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other, or "reset", which empties vLLM's own cache; each line of output is a list of
 {"text", "cached", "ttft_s", "error"}. Options are those of the connector; none: vLLM alone."""
 
 import json
@@ -24,6 +24,9 @@ def main():
     for line in sys.stdin:
         done = []
         for prompt in json.loads(line):
+            if prompt == "reset":
+                llm.reset_prefix_cache()
+                continue
             given = {"prompt_token_ids": prompt["ids"], **({"cache_salt": prompt["salt"]} if prompt.get("salt") else {})}
             parameters = SamplingParams(temperature=0, max_tokens=prompt.get("max_tokens", 16))
             answer = llm.generate([given], parameters, use_tqdm=False)[0]

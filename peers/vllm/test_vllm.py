@@ -22,12 +22,15 @@ SALT = "shale-lossy"
 
 
 class Engine:
-    def __init__(self, folder, size="4GiB", plain=False, **options):
-        options = {"tiers": f"file://{folder}?size={size}", **options}
+    """engine.py, and a folder for its store."""
+
+    def __init__(self, folder, size="4GiB", offloading=None, **options):
+        options = offloading or {"tiers": f"file://{folder}?size={size}", **options}
         self.log = open(f"{folder}.log", "a")
         # A session of its own: the engine's processes end with it.
         self.process = subprocess.Popen(
-            [sys.executable, pathlib.Path(__file__).with_name("engine.py"), MODEL, *([] if plain else [json.dumps(options)])],
+            [sys.executable, pathlib.Path(__file__).with_name("engine.py"), MODEL,
+             *([] if offloading == "none" else [json.dumps(options)])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True)
 
     def __enter__(self):
@@ -52,7 +55,8 @@ class Engine:
         return json.loads(self.process.stdout.readline())
 
     def send(self, prompts, salt=None, **more):
-        self.process.stdin.write(json.dumps([{"ids": ids, "salt": salt, **more} for ids in prompts]) + "\n")
+        lines = [ids if ids == "reset" else {"ids": ids, "salt": salt, **more} for ids in prompts]
+        self.process.stdin.write(json.dumps(lines) + "\n")
         self.process.stdin.flush()
 
 
@@ -199,3 +203,20 @@ def test_lossy_blocks_are_small_and_only_for_their_salt(computed, tmp_path, meth
         engine.ask(longer, salt=SALT)
         settle(folder)
         assert used(folder) == stored
+
+
+def test_the_secondary_tier_brings_chunks_to_a_fresh_process(computed, tmp_path):
+    _, prompts, first, own = computed
+    folder = tmp_path / "store"
+    folder.mkdir(mode=0o700)
+    options = {"spec_name": "ShaleOffloadingSpec", "spec_module_path": "shale.vllm_tier", "cpu_bytes_to_use": 1 << 30,
+               "secondary_tiers": [{"type": "ShaleTier", "module_path": "shale.vllm_tier",
+                                    "tiers": f"file://{folder}?size=4GiB"}]}
+    with Engine(folder, offloading=options) as engine:
+        engine.ask(prompts)
+        settle(folder)
+    with Engine(folder, offloading=options) as engine:
+        answers = engine.ask(prompts)
+    print(f"secondary tier: {sum(answer['cached'] for answer in answers)} tokens found")
+    assert [answer["cached"] for answer in answers] == [blocks_of(ids) for ids in prompts]
+    assert same_texts(answers, own) == len(prompts)
