@@ -1,5 +1,5 @@
-"""Shale's plug-ins in LMCache's own classes: `./shale test --peers lmcache`. LMCache's adapter drives the connector, its
-processor the codecs, as its storage manager does; an engine is not needed."""
+"""Shale's plug-ins in LMCache's own classes: `./shale test --peers lmcache`. LMCache's adapter drives the connector,
+its processor the codecs, as its storage manager does; an engine is not needed."""
 
 import select
 import time

@@ -1,5 +1,5 @@
 """Shale's storage backend made by SGLang's own factory and called as its cache controller calls one:
-`./shale test --peers sglang`. SGLang's build for processors is not on the Python index, so the host pool is a stand-in."""
+`./shale test --peers sglang`. SGLang's build for processors is not on the Python index: the host pool is a stand-in."""
 
 import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo
@@ -35,7 +35,8 @@ class HostPool:
 
     def get_page_buffer_meta(self, indices):
         size = LAYERS * PAGE * WIDTH * 2
-        addresses = [self.kv_buffer[side, int(index) // PAGE].data_ptr() for index in indices[::PAGE] for side in (0, 1)]
+        addresses = [self.kv_buffer[side, int(index) // PAGE].data_ptr()
+                     for index in indices[::PAGE] for side in (0, 1)]
         return addresses, [size] * len(addresses)
 
 

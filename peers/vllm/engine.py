@@ -1,6 +1,7 @@
 """A vLLM engine behind a pipe: engine.py MODEL [CONNECTOR_OPTIONS]. Each line of input is a list of prompts,
-{"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other, or "reset", which empties vLLM's own cache; each line of output is a list of
-{"text", "cached", "ttft_s", "error"}. Options are those of the connector; none: vLLM alone."""
+{"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other, or "reset", which empties vLLM's
+own cache; each line of output is a list of {"text", "cached", "ttft_s"}. Options are those of the connector, or of
+vLLM's offloading; none: vLLM alone."""
 
 import json
 import os
@@ -27,7 +28,9 @@ def main():
             if prompt == "reset":
                 llm.reset_prefix_cache()
                 continue
-            given = {"prompt_token_ids": prompt["ids"], **({"cache_salt": prompt["salt"]} if prompt.get("salt") else {})}
+            given = {"prompt_token_ids": prompt["ids"]}
+            if prompt.get("salt"):
+                given["cache_salt"] = prompt["salt"]
             parameters = SamplingParams(temperature=0, max_tokens=prompt.get("max_tokens", 16))
             answer = llm.generate([given], parameters, use_tqdm=False)[0]
             done.append({"text": answer.outputs[0].text, "cached": answer.num_cached_tokens,

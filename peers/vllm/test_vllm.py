@@ -96,7 +96,7 @@ def blocks_of(ids):
 
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory):
-    """A folder with prompts that one engine computed, and what it answered to each: computed, and from its own cache."""
+    """A folder, prompts that an engine computed into it, and what it answered: computed, and from its own cache."""
     folder = tmp_path_factory.mktemp("kv") / "store"
     folder.mkdir(mode=0o700)
     prompts = prompts_of(PROMPTS)

@@ -128,15 +128,16 @@ class ByteStore:
         return self._store.stats()
 
     def drain_completions(self):
-        """(number, whether it went well, error, for each name: it is there, came, was stored, or was removed) of batches
-        that have ended. Gets and sets went well where all names did."""
+        """(number, whether it went well, error, for each name: it is there, came, was stored, or was removed) of
+        batches that have ended. Gets and sets went well where all names did."""
         with self._lock:
             try:
                 os.read(self._ended, 8)
             except BlockingIOError:
                 pass
             results, self._results = self._results, {}
-        return [(batch.number, batch.answers or all(batch.came), batch.error, batch.came) for batch in results.values()]
+        return [(batch.number, batch.answers or all(batch.came), batch.error, batch.came)
+                for batch in results.values()]
 
     def wait(self, number):
         """Of one batch, instead: for each name whether it went well."""
@@ -194,7 +195,8 @@ class ByteStore:
     def _run(self):
         under_way = []
         while not self._closing or any(isinstance(transfer, _Set) for transfer in under_way):
-            for readable in select.select([self._wake, self._store.event_fd], [], [], 0.05 if under_way else None)[0]:
+            patience_s = 0.05 if under_way else None
+            for readable in select.select([self._wake, self._store.event_fd], [], [], patience_s)[0]:
                 os.read(readable, 8)
             while self._added:
                 transfer, keys = self._added.popleft()

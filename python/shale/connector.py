@@ -77,8 +77,8 @@ class Scheduler:
         self._numbers = 0
 
     def add(self, request, keys, lossy=False):
-        """`keys()` gives those of the request's whole blocks, more as it grows. `lossy`: it accepts the floor's quality,
-        and nothing of it is ever saved."""
+        """`keys()` gives those of the request's whole blocks, more as it grows. `lossy`: it accepts the floor's
+        quality, and nothing of it is ever saved."""
         self._requests[request] = _Request(keys, lossy and self._floor is not None)
 
     def found(self, request, computed, tokens):
@@ -102,7 +102,8 @@ class Scheduler:
         """The engine gave it `blocks`; `tokens` of what was found are to be loaded."""
         known, computed = self._requests[request], self._computed[request]
         first, last = computed // self._block_tokens, (computed + tokens) // self._block_tokens
-        self._plan.loads.append(LoadJob(request, tuple(known.keys()[:last]), first, tuple(blocks[first:last]), known.lossy))
+        self._plan.loads.append(
+            LoadJob(request, tuple(known.keys()[:last]), first, tuple(blocks[first:last]), known.lossy))
 
     def computing(self, request, blocks, computed):
         """In this step its tokens up to `computed` will have been computed, in `blocks`."""
@@ -148,7 +149,8 @@ class Scheduler:
 class Worker:
     """Carries plans out on `kv`, a PagedKv; calls of one thread."""
 
-    def __init__(self, store, kv, *, asynchronous=True, method="full", quality=1.0, floor=None, tenant="", timeout_s=30.0):
+    def __init__(self, store, kv, *, asynchronous=True, method="full", quality=1.0, floor=None, tenant="",
+                 timeout_s=30.0):
         self._store, self._kv = store, kv
         self._save_with = {"method": method, "quality": quality, "tenant": tenant}
         self._floor, self._tenant, self._timeout_s = floor, tenant, timeout_s

@@ -65,7 +65,7 @@ class Options:
         if self.quality is None and self.profile:
             self.quality = profiled_quality(self.profile, self.method)
         _refuse_unless(self.quality is not None, "method", self.method, "`quality`, or a `profile` that Shale's engine "
-                       "measured (docs/guides/vllm.md)")
+                       "measured, too (docs/guides/vllm.md)")
 
 
 def _refuse_unless(right, name, value, wanted):
@@ -90,8 +90,8 @@ def parse_size(text):
 
 
 def profiled_quality(profile, method):
-    """Mean agreement that Shale's engine measured of a method that keeps every token: of FILE or FILE#MODEL, a catalogue
-    (docs/formats/catalogue.md) and the model's name in it."""
+    """Mean agreement that Shale's engine measured of a method that keeps every token: of FILE or FILE#MODEL, a
+    catalogue (docs/formats/catalogue.md) and the model's name in it."""
     path, _, model = profile.partition("#")
     try:
         catalogue = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -105,6 +105,6 @@ def profiled_quality(profile, method):
             catalogue.close()
     except sqlite3.Error as error:
         raise ValueError(f"shale: profile '{path}': {error}") from None
-    _refuse_unless(rows, "profile", profile, f"a catalogue in which `{method}` was measured of that model (shale quality, "
-                   "or an idle shale serve)")
+    _refuse_unless(rows, "profile", profile, f"a catalogue in which `{method}` was measured of that model (by shale "
+                   "quality, or an idle shale serve)")
     return sum(agreement for agreement, in rows) / len(rows)

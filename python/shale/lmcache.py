@@ -1,4 +1,5 @@
-"""LMCache over Shale's store: `ShaleConnector` is its `native_plugin`, `ShaleSerializer` and `ShaleDeserializer` its serde.
+"""LMCache over Shale's store: `ShaleConnector` is its `native_plugin`, `ShaleSerializer` and `ShaleDeserializer` are
+its serde `shale`.
 
     {"type": "native_plugin", "module_path": "shale.lmcache", "class_name": "ShaleConnector",
      "adapter_params": {"tiers": "file:///var/kv?size=1TiB"}}
@@ -47,7 +48,7 @@ class _Codec:
 
     def __init__(self, method="int8", head_dim=64):
         if method not in _shale.quantizers() or method in ("none", "cachegen"):
-            raise ValueError(f"shale: method {method!r}: give a quantizer that keeps every token, such as int8 or kivi4")
+            raise ValueError(f"shale: method {method!r}: give a quantizer that keeps every token, as int8 or kivi4 do")
         self.method, self.head_dim = method, int(head_dim)
 
     def heads_of(self, shape):
@@ -66,8 +67,8 @@ class _Codec:
 
 
 class ShaleSerializer(_Codec):
-    """Into fewer bits, by the codecs of Shale's own engine (docs/methods/quantizers.md). Whoever configures it chooses a
-    loss that every reader gets."""
+    """Into fewer bits, by the codecs of Shale's own engine (docs/methods/quantizers.md). Whoever configures it chooses
+    a loss that every reader gets."""
 
     def serialize(self, src, dst, key):
         tensor = src.tensor

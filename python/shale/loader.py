@@ -28,7 +28,8 @@ class Progress:
             return True
         try:
             if self._load is None:
-                self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first, **self._options)
+                self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first,
+                                              **self._options)
             done = self._load.poll()
         except StoreError:
             self._end(range(len(self.job.blocks)))

@@ -1,7 +1,7 @@
 """Keys and values in an engine's own paged memory, in whatever order its attention wants them.
 
-The order is learnt by having the engine write known numbers (`learn_offsets`). Where it comes down to strides, the store
-reads and writes the engine's blocks where they lie; else they are put in order in an array between.
+The order is learnt by having the engine write known numbers (`learn_offsets`). Where it comes down to strides, the
+store reads and writes the engine's blocks where they lie; else they are put in order in an array between.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from .store import View
 def learn_offsets(write, elements, shape):
     """Where in a block each element lies: int64 [keys, values][tokens][KV heads][channels].
 
-    `write(keys, values)` has the engine write float32 arrays of `shape`, (tokens, KV heads, channels), into one block of
-    `elements` elements and returns these as float32. All are whole numbers below 256, which every element type holds.
+    `write(keys, values)` has the engine write float32 arrays of `shape`, (tokens, KV heads, channels), into one block
+    of `elements` elements and returns these as float32. All are whole numbers below 256, which every type holds.
     """
     count = 2 * int(np.prod(shape))
     names = np.arange(1, count + 1).reshape(2, *shape)
@@ -22,8 +22,8 @@ def learn_offsets(write, elements, shape):
         found += write(*((names >> shift) & 255).astype(np.float32)).astype(np.int64) << shift
     places = np.flatnonzero(found)
     if not np.array_equal(np.sort(found[places]), np.arange(1, count + 1)):
-        raise ValueError(f"the engine did not keep all {count} elements of a block of {shape} (tokens, KV heads, channels): "
-                         "caches in fewer bits than keys and values have cannot be stored")
+        raise ValueError(f"the engine did not keep all {count} elements of a block of {shape} (tokens, KV heads, "
+                         "channels): caches in fewer bits than keys and values have cannot be stored")
     offsets = np.empty(count, np.int64)
     offsets[found[places] - 1] = places
     return offsets.reshape(2, *shape)

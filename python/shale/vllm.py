@@ -4,8 +4,8 @@
         "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {"tiers": "file:///var/kv?size=100GiB"}}'
 
-docs/guides/vllm.md says what the options do. What decides and moves is in connector.py; here vLLM's calls are handed on,
-and what must agree before KV may be used again is named.
+docs/guides/vllm.md says what the options do. What decides and moves is in connector.py; here vLLM's calls are handed
+on, and what must agree before KV may be used again is named.
 """
 
 import copy
@@ -52,29 +52,32 @@ class Geometry:
         groups = kv_cache_config.kv_cache_groups
         spec = groups[0].kv_cache_spec if len(groups) == 1 else None
         if not isinstance(spec, FullAttentionSpec):
-            raise ValueError("shale: models whose layers are not all of full attention are not supported by the connector")
+            raise ValueError("shale: models whose layers are not all of full attention are not supported by the "
+                             "connector: use the secondary tier (docs/guides/vllm.md)")
         if vllm_config.parallel_config.world_size > 1:
-            raise ValueError("shale: the connector serves one worker; with tensor or pipeline parallelism, use the secondary "
-                             "tier (docs/guides/vllm.md)")
+            raise ValueError("shale: the connector serves one worker; with tensor or pipeline parallelism, use the "
+                             "secondary tier (docs/guides/vllm.md)")
         if spec.dtype not in _ELEMENTS:
             raise ValueError(f"shale: a KV cache of {spec.dtype} is not supported: bfloat16, float16 or float32")
         self.layers = list(groups[0].layer_names)
-        self.heads, self.dim, self.block_tokens, self.dtype = spec.num_kv_heads, spec.head_size, spec.block_size, spec.dtype
+        self.heads, self.dim, self.block_tokens = spec.num_kv_heads, spec.head_size, spec.block_size
+        self.dtype = spec.dtype
         cache = vllm_config.cache_config
         self.hash_name = cache.prefix_caching_hash_algo
         if not cache.enable_prefix_caching:
             raise ValueError("shale: blocks are found by vLLM's own hashes: do not turn prefix caching off")
         seed = os.getenv("PYTHONHASHSEED", DEFAULT_NONE_HASH_SEED)
         if not self.hash_name.startswith("sha256") and "PYTHONHASHSEED" not in os.environ:
-            raise ValueError(f"shale: block hashes by {self.hash_name} differ from process to process: set PYTHONHASHSEED "
-                             "to one value everywhere, or use --prefix-caching-hash-algo sha256")
+            raise ValueError(f"shale: block hashes by {self.hash_name} differ from process to process: set "
+                             "PYTHONHASHSEED to one value everywhere, or use --prefix-caching-hash-algo sha256")
         self.name_space = (f"vllm 1; model {options.model or identity(vllm_config.model_config)}; "
                            f"hash {self.hash_name}, seed {seed}")
 
     def open(self, options, tiers):
         return Store(self.name_space, tiers, layers=len(self.layers), kv_heads=self.heads, head_dim=self.dim,
                      block_tokens=self.block_tokens, element=_ELEMENTS[self.dtype][0],
-                     chunk_tokens=self.block_tokens * max(1, 256 // self.block_tokens), staging_bytes=options.staging_bytes)
+                     chunk_tokens=self.block_tokens * max(1, 256 // self.block_tokens),
+                     staging_bytes=options.staging_bytes)
 
 
 _stores, _stores_lock = weakref.WeakValueDictionary(), threading.Lock()
@@ -130,7 +133,8 @@ class ShaleConnector(KVConnectorBase_V1):
         self._geometry = Geometry(vllm_config, kv_cache_config, self._options)
         self._store = _open(self._geometry, self._options, role)
         if vllm_config.kv_transfer_config.kv_load_failure_policy != "recompute":
-            logger.warning('shale: requests whose blocks cannot be read will fail: set "kv_load_failure_policy": "recompute"')
+            logger.warning("shale: requests whose blocks cannot be read will fail: set "
+                           '"kv_load_failure_policy": "recompute"')
         self._worker = self._scheduler = None
         self._pool = None
         if role == KVConnectorRole.SCHEDULER:

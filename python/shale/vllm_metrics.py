@@ -42,7 +42,8 @@ class ShaleMetrics(KVConnectorPromMetrics):
         self._counters = {}
         for name, text in COUNTED.items():
             counter = self._counter_cls(name=f"vllm:shale_{name}", documentation=text + ".", labelnames=labelnames)
-            self._counters[name] = {engine: counter.labels(*labels) for engine, labels in per_engine_labelvalues.items()}
+            self._counters[name] = {engine: counter.labels(*labels)
+                                    for engine, labels in per_engine_labelvalues.items()}
 
     def observe(self, transfer_stats_data, engine_idx=0):
         for name, value in transfer_stats_data.items():

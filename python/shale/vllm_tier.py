@@ -2,10 +2,11 @@
 
     "kv_connector": "OffloadingConnector", "kv_connector_extra_config": {
         "spec_name": "ShaleOffloadingSpec", "spec_module_path": "shale.vllm_tier", "cpu_bytes_to_use": 8589934592,
-        "secondary_tiers": [{"type": "ShaleTier", "module_path": "shale.vllm_tier", "tiers": "file:///var/kv?size=1TiB"}]}
+        "secondary_tiers": [{"type": "ShaleTier", "module_path": "shale.vllm_tier",
+                             "tiers": "file:///var/kv?size=1TiB"}]}
 
-vLLM brings chunks of all its workers into memory that it shares with this class, and they are stored from there as bytes
-that only the same model on the same layout understands: exactly, never in fewer bits. On GPUs vLLM's own spec
+vLLM brings chunks of all its workers into memory that it shares with this class, and they are stored from there as
+bytes that only the same model on the same layout understands: exactly, never in fewer bits. On GPUs vLLM's own spec
 (TieringOffloadingSpec) does as well; the one here also runs on processors.
 """
 
