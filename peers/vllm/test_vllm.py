@@ -196,7 +196,7 @@ def test_lossy_blocks_are_small_and_only_for_their_salt(computed, tmp_path, meth
         plain = engine.ask(prompts)
         print(f"{method}: {same_texts(lossy, own)} of {len(prompts)} texts are those of exact blocks")
         assert [answer["cached"] for answer in lossy] == [blocks_of(ids) for ids in prompts]
-        assert [answer["cached"] for answer in plain] == [0] * len(prompts), "nobody gets lossy blocks unasked"
+        assert [answer["cached"] for answer in plain] == [answer["cached"] for answer in first], "none unasked"
         assert same_texts(plain, first) == len(prompts)
         # A longer prompt on top of lossy blocks is not stored.
         longer = [ids + prompts[0][:2 * BLOCK] for ids in prompts[1:3]]
