@@ -72,6 +72,7 @@ class Scheduler:
         self._computed = {}  # by request: tokens that the engine had itself when it was looked up
         self._saved = collections.Counter()  # by request: leading blocks that need no save any more
         self._held = {}  # by save: its blocks
+        self._loads, self._given_up = {}, set()  # by request: blocks of its last load; those of which one has failed
         self._plan = Plan()
         self._failed = set()
         self._numbers = 0
@@ -85,7 +86,7 @@ class Scheduler:
         """How many of its `tokens` beyond the `computed` ones a load would bring; None: ask again soon."""
         limit = tokens if self._asynchronous else tokens - 1  # a step that waits for a load has to compute something
         first, last = computed // self._block_tokens, limit // self._block_tokens
-        if computed % self._block_tokens or last <= first:
+        if computed % self._block_tokens or last <= first or request in self._given_up:
             return 0
         known = self._requests[request]
         needs = {"lossy": True, "quality_min": self._floor} if known.lossy else {}
@@ -102,6 +103,7 @@ class Scheduler:
         """The engine gave it `blocks`; `tokens` of what was found are to be loaded."""
         known, computed = self._requests[request], self._computed[request]
         first, last = computed // self._block_tokens, (computed + tokens) // self._block_tokens
+        self._loads[request] = set(blocks[first:last])
         self._plan.loads.append(
             LoadJob(request, tuple(known.keys()[:last]), first, tuple(blocks[first:last]), known.lossy))
 
@@ -134,11 +136,14 @@ class Scheduler:
             self._let_go(self._held.pop(number))
         if failed_blocks:
             self._failed |= set(failed_blocks)
+            # Computed from here on: a tier that is silent would be asked again and again.
+            self._given_up.update(request for request, blocks in self._loads.items() if blocks & self._failed)
             self._saved.clear()  # what was saved is found to be there; what was barred is saved
 
     def finished(self, request):
-        for of in (self._requests, self._saved, self._asked, self._computed):
+        for of in (self._requests, self._saved, self._asked, self._computed, self._loads):
             of.pop(request, None)
+        self._given_up.discard(request)
 
     @property
     def saving(self):

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from shale import Store
+from shale import Load, Store
 from shale.connector import Scheduler, Worker
 from shale.connector_options import Options
 from shale.paged import PagedKv, learn_offsets
@@ -277,15 +277,24 @@ def test_lossy_blocks_are_for_those_who_ask_and_leave_nothing_behind(method, qua
         assert strict.serve("lossy", keys, [0, 1, 2, 3], lossy=True) == 0
 
 
-def test_a_late_load_is_given_up(monkeypatch):
-    keys = keys_of("abc", 3)
+def test_a_late_load_is_given_up_and_not_tried_again(monkeypatch):
+    keys, blocks = keys_of("abc", 3), [3, 4, 5]
     with open_store() as store:
         Engine(store).serve("one", keys, [0, 1, 2])
         store.flush()
-        engine = Engine(store, timeout_s=1e-9)
-        assert engine.serve("two", keys, [3, 4, 5]) == 3
-        assert engine.worker.counted["loads_late"] <= 1 and engine.holds(keys, [3, 4, 5])
-        engine.finish()
+        engine = Engine(store, timeout_s=0.01)
+        engine.scheduler.add("two", lambda: keys)
+        tokens = 3 * BLOCK + 1
+        assert engine.scheduler.found("two", 0, tokens) == 3 * BLOCK
+        engine.scheduler.allocated("two", blocks, 3 * BLOCK)
+        monkeypatch.setattr(Load, "poll", lambda load: False)  # a tier that never answers
+        assert engine.step(engine.scheduler.plan()) == set(blocks)
+        assert engine.worker.counted["loads_late"] == 1
+        assert engine.scheduler.found("two", 0, tokens) == 0, "it is computed"
+        monkeypatch.undo()
+        engine.scheduler.finished("two")
+        engine.scheduler.add("three", lambda: keys)
+        assert engine.scheduler.found("three", 0, tokens) == 3 * BLOCK, "others try"
 
 
 @pytest.mark.parametrize("given, part", [
