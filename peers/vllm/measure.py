@@ -42,6 +42,7 @@ def main():
                 assert cold[plain]["cached"] == cold[engine]["cached"] == 0
                 rows.append((cold[plain]["ttft_s"], cold[engine]["ttft_s"], own["ttft_s"], stored["ttft_s"],
                              read_s(new)))
+                print(tokens, turn, *(f"{value * 1e3:.1f}" for value in rows[-1]), file=sys.stderr, flush=True)
             computed, saving, own, stored, raw = (statistics.median(column) for column in zip(*rows))
             share = statistics.median(row[1] / row[0] - 1 for row in rows)
             extra = statistics.median(row[3] - row[2] for row in rows)

@@ -75,11 +75,14 @@ def prompts_of(count, seed=1, tokens=None):
 
 
 def blobs(folder):
-    return [path for path in pathlib.Path(folder).rglob("*") if path.is_file() and "store" not in path.parts[-2:]]
+    return [path for path in (pathlib.Path(folder) / "objects").rglob("*") if path.is_file()]
 
 
 def used(folder):
-    return sum(path.stat().st_size for path in blobs(folder))
+    try:
+        return sum(path.stat().st_size for path in blobs(folder))
+    except FileNotFoundError:
+        return used(folder)  # one made way meanwhile
 
 
 def settle(folder):

@@ -79,8 +79,8 @@ class Scheduler:
 
     def add(self, request, keys, lossy=False):
         """`keys()` gives those of the request's whole blocks, more as it grows. `lossy`: it accepts the floor's
-        quality, and nothing of it is ever saved."""
-        self._requests[request] = _Request(keys, lossy and self._floor is not None)
+        quality, of which there has to be one, and nothing of it is ever saved."""
+        self._requests[request] = _Request(keys, lossy)
 
     def found(self, request, computed, tokens):
         """How many of its `tokens` beyond the `computed` ones a load would bring; None: ask again soon."""

@@ -210,7 +210,7 @@ class ShaleConnector(KVConnectorBase_V1):
         self._pool = gpu_block_pool
 
     def on_new_request(self, request):
-        lossy = request.cache_salt == self._options.lossy_salt
+        lossy = self._options.floor is not None and request.cache_salt == self._options.lossy_salt
         hashes = self._unsalted(request) if lossy else lambda: request.block_hashes
         self._scheduler.add(request.request_id, lambda: [key.ljust(32, b"\0") for key in hashes()], lossy)
 
