@@ -101,7 +101,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   store_options.chunk_tokens = options.chunk_tokens;
   store_options.frequency_half_life_s = options.frequency_half_life_s;
   store_options.threads = 0;
-  store_options.events_max = 0;
+  if (!options.events) store_options.events_max = 0;
   store_options.wall_clock = options.wall_clock;
   store_options.tenant_bytes = options.tenant_bytes;
   store_options.scorers = options.scorers;
@@ -144,6 +144,13 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
                                          .clock = clock});
   State& s = *state;
   s.tree = std::make_unique<PrefixTree>(pool, std::move(policy));
+  if (const auto& events = s.options.events) {
+    if (events->options().block_tokens % pool.shape().page_tokens != 0) {
+      return fail(ErrorCode::kInvalidArgument, "KV events of blocks of {} tokens: give a multiple of the pool's {}",
+                  events->options().block_tokens, pool.shape().page_tokens);
+    }
+    s.tree->on_evicted([told = events.get()](std::uint64_t name) { told->evicted(name); });
+  }
   SHALE_TRY(s.choose_methods());
   SHALE_TRY(s.open_store(std::move(tiers)));
   s.stats.cached = CachedTokens(s.tiers);

@@ -28,6 +28,7 @@
 #include "cache/catalogue.h"
 #include "cache/compressed_run.h"
 #include "cache/cost_model.h"
+#include "cache/kv_events.h"
 #include "cache/retrieval.h"
 #include "core/clock.h"
 #include "core/executor.h"
@@ -78,6 +79,7 @@ struct CacheOptions {
   bool quick_answers = false;
   std::function<double()> wall_clock = {};                              // seconds since 1970; empty: the machine's
   std::map<std::string, std::uint64_t, std::less<>> tenant_bytes = {};  // StoreOptions
+  std::shared_ptr<KvEvents> events = {};                         // told what lies where; null: nobody wants to know
   std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
 };
 

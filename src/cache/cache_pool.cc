@@ -67,10 +67,13 @@ void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& seque
                      std::string_view salt) {
   assert(!sequence.lossy());
   State& s = *state_;
+  std::vector<BlockKey> keys = s.keys_of(tokens, salt);
+  std::vector<std::uint64_t> names;
+  if (s.options.events && salt.empty()) std::ranges::transform(keys, std::back_inserter(names), KvEvents::name_of);
   // Without room for the bookkeeping the pages are simply not shared.
-  if (s.tree->insert(tokens, sequence, reproducible, salt)) {
-    s.note_in_pool(tokens, salt, s.names_of(s.keys_of(tokens, salt), s.tree->prefix(tokens, salt).reproducible));
-  }
+  if (!s.tree->insert(tokens, sequence, reproducible, salt, names)) return;
+  if (!names.empty()) s.options.events->in_pool(tokens.first(names.size() * s.block_tokens()), keys);
+  s.note_in_pool(tokens, salt, s.names_of(std::move(keys), s.tree->prefix(tokens, salt).reproducible));
 }
 
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt) const {

@@ -87,10 +87,15 @@ Status run(const Options& all) {
   // One heap for all threads, so that what a costly request took can be returned to the system: of the heaps that glibc
   // makes for others, it keeps tens of megabytes each.
   mallopt(M_ARENA_MAX, 1);
+  if (!options.kv_events.endpoint.empty()) options.serving.kv_event_block = options.kv_event_block;
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
   server_options.api.api_key = options.api_key.value_or("");
+  if (options.serving.kv_event_block) {
+    server_options.kv_events = options.kv_events;
+    server_options.kv_events->encoding = options.kv_encoding == "arrays" ? KvEncoding::kArrays : KvEncoding::kMaps;
+  }
   if (options.log != "off") server_options.api.log = make_log(options);
   server_options.api.budget = options.budget.chosen();
   if (options.profile != "never") {
@@ -106,10 +111,14 @@ Status run(const Options& all) {
   };
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
   const std::string url = url_of(server_options.http, server->port());
+  const KvPublisher* events = server->kv_publisher();
   if (all.output.json) {
-    print_json({{"url", url}, {"model", server_options.api.model_name}});
+    Json line = {{"url", url}, {"model", server_options.api.model_name}};
+    if (events) line.update({{"kv_events", events->endpoint()}, {"kv_events_replay", events->replay_endpoint()}});
+    print_json(line);
   } else {
     fmt::print("{} at {}{}\n", server_options.api.model_name, url, server->port() ? "/v1" : "");
+    if (events) fmt::print("KV events at {}\n", events->endpoint());
   }
   std::fflush(stdout);
 

@@ -8,6 +8,58 @@
 #include "cli/option_types.h"
 
 namespace shale {
+namespace {
+
+void add_router_options(CLI::App& command, ServeOptions& options) {
+  const char* group = "Routers";
+  KvPublisherOptions& events = options.kv_events;
+  CLI::Option* on = command
+                        .add_option("--kv-events", events.endpoint,
+                                    "Publish what lies in the pool and on private tiers, as vLLM's KV events, at this "
+                                    "address of ZeroMQ: tcp://HOST:PORT, HOST and PORT may be *. Who can connect reads "
+                                    "the tokens of prompts")
+                        ->envname("SHALE_KV_EVENTS")
+                        ->type_name("ENDPOINT")
+                        ->group(group);
+  command
+      .add_option("--kv-events-replay", events.replay,
+                  "Send what a subscriber missed again, at this address (default: not)")
+      ->envname("SHALE_KV_EVENTS_REPLAY")
+      ->type_name("ENDPOINT")
+      ->needs(on)
+      ->group(group);
+  command
+      .add_option("--kv-events-topic", events.topic,
+                  "In front of every batch (default: empty); llm-d's: kv@IP:PORT@MODEL")
+      ->envname("SHALE_KV_EVENTS_TOPIC")
+      ->type_name("TEXT")
+      ->needs(on)
+      ->group(group);
+  command
+      .add_option("--kv-events-encoding", options.kv_encoding,
+                  "Of an event in MessagePack: maps, as since vLLM 0.20 or so; arrays, for older consumers")
+      ->envname("SHALE_KV_EVENTS_ENCODING")
+      ->check(CLI::IsMember({"maps", "arrays"}))
+      ->type_name("maps|arrays")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--kv-events-buffer", events.buffer, "Batches that are kept to be sent again")
+      ->envname("SHALE_KV_EVENTS_BUFFER")
+      ->check(CLI::Range(1u, 1u << 24))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--kv-event-block-size", options.kv_event_block,
+                  "Tokens of a block in events, as the router counts: a multiple of the pool's; 0: the pool's")
+      ->envname("SHALE_KV_EVENT_BLOCK_SIZE")
+      ->check(CLI::Range(0u, 1u << 16))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+}
+
+}  // namespace
 
 void add_serve_options(CLI::App& command, ServeOptions& options) {
   const char* group = "Server";
@@ -172,6 +224,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("SHARE")
       ->capture_default_str()
       ->group(profile);
+  add_router_options(command, options);
   add_page_budget_options(command, options.budget);
   add_serving_options(command, options.serving);
   add_resident_option(command, options.serving.model);

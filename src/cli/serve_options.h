@@ -21,8 +21,11 @@ struct ServeOptions {
   std::string profile = "all";  // or "never", "drifted"
   QualityWatchOptions watch;
   double grace_s = 30;
-  std::string log = "off";         // or "text", "json"
-  std::string log_level = "info";  // or "warn", "error"
+  KvPublisherOptions kv_events;      // no endpoint: none are sent
+  std::string kv_encoding = "maps";  // or "arrays"
+  std::uint32_t kv_event_block = 0;  // tokens; 0: the pool's
+  std::string log = "off";           // or "text", "json"
+  std::string log_level = "info";    // or "warn", "error"
 };
 
 // All but --json and --progress.

@@ -116,6 +116,14 @@ Result<std::unique_ptr<Catalogue>> open_catalogue(const std::vector<TierSpec>& s
   return catalogue;
 }
 
+// What routers are told that lies there; nothing of what other engines find as well.
+std::optional<KvMedium> medium_of(const TierSpec& spec) {
+  if (spec.scheme == "memory") return KvMedium::kCpu;
+  const std::vector<TierScheme> schemes = tier_schemes();
+  const auto scheme = std::ranges::find(schemes, spec.scheme, &TierScheme::scheme);
+  return scheme->local_folder ? std::optional(KvMedium::kStorage) : std::nullopt;
+}
+
 // Those whose storage is in trouble, too: they are opened when they can be. `faults`: may be null.
 Result<std::vector<StoreTier>> open_tiers(std::vector<TierSpec> specs, const std::shared_ptr<const FaultFile>& faults,
                                           const Clock& clock) {
@@ -191,6 +199,12 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   }
   std::optional<std::vector<TierSpec>> stored;
   if (options.store && options.engine.prefix_cache) stored = specs;
+  if (options.kv_event_block) {
+    KvEventsOptions events{.block_tokens = *options.kv_event_block};
+    if (events.block_tokens == 0) events.block_tokens = serving->pool_->shape().page_tokens;
+    if (stored) std::ranges::transform(*stored, std::back_inserter(events.tiers), medium_of);
+    cache_options.events = std::make_shared<KvEvents>(std::move(events));
+  }
   SHALE_ASSIGN(serving->cache_, open_cache(stored, options.faults, std::move(cache_options), fingerprint,
                                            *serving->pool_, serving->clock_));
   for (const TierNews::State& state : tier_states(*serving->cache_)) {

@@ -49,6 +49,7 @@ struct ServingOptions {
   std::string calibration;  // file that `shale calibrate` made; empty: none
   std::string tables;       // cachegen's, likewise
   EngineOptions engine;
+  std::optional<std::uint32_t> kv_event_block;  // tokens, 0: the pool's; unset: the cache tells nobody what lies where
   std::string faults;  // a file that says what is wrong now (tier/faults.h); empty: nothing is put in the way
   bool store = true;   // false: no tiers; nothing is looked up on them or left behind
 };

@@ -30,6 +30,7 @@ struct Node {
   SlabId slab = 0;
   std::uint32_t reproducible = 0;  // of its tokens, the first so many
   NodeKey key = 0;
+  std::uint64_t name = 0;  // given by the caller; 0: none
   double visited_s = 0;
   Children children;
   const std::vector<std::int32_t>* tokens = nullptr;  // its place among the parent's children; null while unused
@@ -51,6 +52,7 @@ struct PrefixTree::State {
   std::uint64_t tick = 0;  // requests seen: calls of `adopt`
   double time_s = 0;       // when the last of them arrived
   std::uint64_t evictions = 0;
+  std::function<void(std::uint64_t)> told_evicted = {};
 
   std::uint32_t page_tokens() const { return pool.shape().page_tokens; }
   // Whether nobody but nodes holds the slab: one, or several of different salts.
@@ -215,7 +217,7 @@ std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& 
 }
 
 Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible,
-                          std::string_view salt) {
+                          std::string_view salt, std::span<const std::uint64_t> names) {
   State& s = *state_;
   if (sequence.lossy())
     return fail(ErrorCode::kInvalidArgument, "a lossy sequence cannot be shared as an exact prefix");
@@ -258,6 +260,7 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
     match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i), own));
     hold(i, std::nullopt);
   }
+  for (std::size_t i = 0; i < names.size(); ++i) s.nodes[match.path[i]].name = names[i];
   s.visit(match.path, inserted_from);
   return {};
 }
@@ -268,6 +271,7 @@ bool PrefixTree::make_room(std::uint32_t slabs, double before_s) {
     const NodeId leaf = s.policy->victim();
     if (leaf == kNoNode || s.nodes[leaf].visited_s >= before_s) break;
     if (s.alone(s.nodes[leaf].slab)) {
+      if (s.nodes[leaf].name != 0 && s.told_evicted) s.told_evicted(s.nodes[leaf].name);
       s.remove(leaf);
       ++s.evictions;
     } else {
@@ -277,6 +281,8 @@ bool PrefixTree::make_room(std::uint32_t slabs, double before_s) {
   s.policy->reconsider();
   return s.pool.slabs_free() >= slabs;
 }
+
+void PrefixTree::on_evicted(std::function<void(std::uint64_t)> told) { state_->told_evicted = std::move(told); }
 
 void PrefixTree::clear() {
   State& s = *state_;

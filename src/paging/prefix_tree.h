@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -45,9 +46,12 @@ class PrefixTree {
   // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there, the first `reproducible` of
   // which are so. Tokens already present keep their node; its slab gives way to one of which more is reproducible. A
   // leaf with fewer tokens that the new tokens extend takes them and their slab in place of its own.
+  // `names`, of the tokens' whole pages, one each or none, are what others call them (on_evicted).
   // kInvalidArgument, changing nothing, for a lossy sequence or one that diverges earlier.
   Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible = kAllTokens,
-                std::string_view salt = {});
+                std::string_view salt = {}, std::span<const std::uint64_t> names = {});
+  // Told the name of every page with one that make_room() evicts; must not call the tree.
+  void on_evicted(std::function<void(std::uint64_t name)> told);
   // Evicts leaves by the policy until the pool has `slabs` free slabs; false when it has not and no leaf is left whose
   // slab only the tree holds. Slabs that sequences still hold would not become free, so their nodes are passed over.
   // Ends before a leaf that was visited at or after `before_s`.

@@ -71,6 +71,28 @@ Json answer_json(const AnswerHead& head, const Response& response) {
   return json;
 }
 
+Json render_json(const AnswerHead& head, const AnswerRequest& request) {
+  Json tokens = Json::array();
+  for (const Segment& segment : request.request.segments) {
+    for (const Token token : segment.tokens) tokens.push_back(token);
+  }
+  const SamplingOptions& sampling = request.request.sampling;
+  Json rendered = {{"request_id", head.id},
+                   {"model", head.model},
+                   {"token_ids", std::move(tokens)},
+                   {"sampling_params",
+                    {{"temperature", sampling.temperature},
+                     {"top_p", sampling.top_p},
+                     {"top_k", sampling.top_k},
+                     {"min_p", sampling.min_p},
+                     {"max_tokens", request.request.max_tokens},
+                     {"stop", request.request.stop},
+                     {"ignore_eos", request.request.ignore_end}}},
+                   {"stream", request.stream},
+                   {"priority", -request.request.priority}};
+  return request.endpoint == Endpoint::kCompletions ? Json::array({std::move(rendered)}) : rendered;
+}
+
 Json role_chunk(const AnswerHead& head) {
   return chunk(head, choice("delta", {{"role", "assistant"}, {"content", ""}}, nullptr));
 }

@@ -27,6 +27,10 @@ Json usage_json(const Response& response);
 // The whole answer, for a response without an error.
 Json answer_json(const AnswerHead& head, const Response& response);
 
+// The prompt as the model will read it, for routers: as vLLM's GenerateRequest, with those of its fields that mean
+// something here; of a completion a list of one.
+Json render_json(const AnswerHead& head, const AnswerRequest& request);
+
 // The parts of a stream: first the role (of chats alone), then text, then why it ended, then what was used.
 Json role_chunk(const AnswerHead& head);
 Json text_chunk(const AnswerHead& head, std::string_view text);

@@ -20,14 +20,19 @@ constexpr std::size_t kTokenBytesMax = 8;
 constexpr std::size_t kTextBytesMin = std::size_t{64} << 10;  // that every model reads
 
 constexpr std::string_view kModels = "/v1/models";
-constexpr std::pair<std::string_view, Endpoint> kEndpoints[] = {{"/v1/chat/completions", Endpoint::kChat},
-                                                                {"/v1/completions", Endpoint::kCompletions}};
+struct Route {
+  std::string_view path;
+  Endpoint endpoint;
+  bool render = false;  // the prompt's tokens alone
+};
+constexpr Route kRoutes[] = {{"/v1/chat/completions", Endpoint::kChat},
+                             {"/v1/completions", Endpoint::kCompletions},
+                             {"/v1/chat/completions/render", Endpoint::kChat, true},
+                             {"/v1/completions/render", Endpoint::kCompletions, true}};
 
-const Endpoint* endpoint_of(std::string_view path) {
-  for (const auto& [name, endpoint] : kEndpoints) {
-    if (name == path) return &endpoint;
-  }
-  return nullptr;
+const Route* route_of(std::string_view path) {
+  const auto found = std::ranges::find(kRoutes, path, &Route::path);
+  return found == std::end(kRoutes) ? nullptr : found;
 }
 
 std::int64_t unix_time() {
@@ -107,7 +112,7 @@ ApiResult<std::optional<HttpResponse>> Api::look_at(const HttpRequest& head, int
     return std::unexpected(
         ApiError{.status = 403, .message = "figures tell of all tenants: they are for the bearer of --api-key"});
   }
-  if (!endpoint_of(head.path)) return get(head);
+  if (!route_of(head.path)) return get(head);
   if (head.method != "POST") return std::unexpected(not_allowed("POST"));
   if (auto error = check_body(head)) return std::unexpected(std::move(*error));
   return std::nullopt;
@@ -144,7 +149,7 @@ Figures Api::figures() const {
 }
 
 HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
-  const Endpoint endpoint = *endpoint_of(http.path);
+  const Route& route = *route_of(http.path);
   const int tenant = tenant_of(http).value_or(-1);
   AnswerNotes notes{.tenant = std::string(name_of(tenant)), .log = options_.log};
   if (tenant >= 0) {
@@ -155,13 +160,14 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
       return refused({.status = 429, .message = message, .code = "rate_limit_exceeded"}, notes.tenant);
     }
   }
-  auto request = read(endpoint, http.body, tenant);
+  auto request = read(route.endpoint, http.body, tenant);
   if (!request) return refused(request.error(), notes.tenant);
+  if (route.render) return json_response(render_json(head_of(route.endpoint), *request));
   notes.warning = std::move(request->warning);
   notes.salt = request->request.demand.salt;
   auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake));
   if (!submitted) return refused(shale::refusal(submitted.error()), notes.tenant);
-  return std::make_unique<AnswerSource>(head_of(endpoint),
+  return std::make_unique<AnswerSource>(head_of(route.endpoint),
                                         AnswerSource::Stream{request->stream, request->include_usage},
                                         std::move(*submitted), said_, std::move(notes));
 }

@@ -50,6 +50,7 @@ struct Server::State {
   EngineLoop loop;
   Api api;
   std::unique_ptr<HttpServer> http;
+  std::unique_ptr<KvPublisher> publisher = {};
 };
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& asked_for, Engine& engine, const Clock& clock) {
@@ -73,7 +74,13 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& asked_for, En
                 "everybody in with --no-auth",
                 http.host);
   }
-  return std::unique_ptr<Server>(new Server(std::make_unique<State>(options, std::move(listening), engine, clock)));
+  std::unique_ptr<KvPublisher> publisher;
+  if (const auto& events = engine.cache().options().events; events && options.kv_events) {
+    SHALE_ASSIGN(publisher, KvPublisher::start(*options.kv_events, *events, engine.cache().store()));
+  }
+  auto state = std::make_unique<State>(options, std::move(listening), engine, clock);
+  state->publisher = std::move(publisher);
+  return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -81,6 +88,7 @@ Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Server::~Server() { stop(std::chrono::milliseconds(0)); }
 
 std::uint16_t Server::port() const { return state_->http->port(); }
+const KvPublisher* Server::kv_publisher() const { return state_->publisher.get(); }
 
 void Server::stop(std::chrono::milliseconds grace) {
   state_->loop.stop(grace);

@@ -3,6 +3,7 @@
 //   Server ── owns ──> EngineLoop   the thread that calls the engine
 //                  ──> Api          what requests mean
 //                  ──> HttpServer   connections (http_server.h)
+//                  ──> KvPublisher  what lies where, for routers
 #pragma once
 
 #include <chrono>
@@ -15,6 +16,7 @@
 
 #include "server/engine_loop.h"
 #include "server/http_server.h"
+#include "server/kv_publisher.h"
 #include "server/request_log.h"
 #include "server/tenants.h"
 
@@ -40,17 +42,19 @@ struct ServerOptions {
   bool no_auth = false;  // others on the network may use a server without a key
   EngineLoopOptions loop = {};
   ApiOptions api = {};
+  std::optional<KvPublisherOptions> kv_events = {};  // of a cache that is told them (CacheOptions)
 };
 
 class Server {
  public:
   // Serves when it returns. Until the server is stopped nobody else may call the engine; it and the clock must outlive
   // the server. kIo where the address cannot be bound, kInvalidArgument where others could reach a server without a
-  // key; errors of the engine with public prefixes.
+  // key; errors of the engine with public prefixes, and of KvPublisher.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Engine& engine, const Clock& clock);
   ~Server();  // stops without grace
 
-  std::uint16_t port() const;  // 0 of a Unix socket
+  std::uint16_t port() const;               // 0 of a Unix socket
+  const KvPublisher* kv_publisher() const;  // null where there is none
   // Refuses new requests, answers those under way (EngineLoop::stop), and returns when every connection is closed.
   void stop(std::chrono::milliseconds grace);
 

@@ -47,13 +47,9 @@ class CborWriter {
   std::vector<std::byte> bytes_;
 };
 
-}  // namespace
-
-std::vector<BlockKey> block_keys(std::string_view seed, std::span<const std::int32_t> tokens,
-                                 std::uint32_t block_tokens, const KeyExtras& extras) {
+std::vector<BlockKey> keys_after(BlockKey parent, std::span<const std::int32_t> tokens, std::uint32_t block_tokens,
+                                 const KeyExtras& extras) {
   CborWriter cbor;
-  cbor.text(seed);
-  BlockKey parent = cbor.digest();
   std::vector<BlockKey> keys;
   keys.reserve(tokens.size() / block_tokens);
   for (; tokens.size() >= block_tokens; tokens = tokens.subspan(block_tokens)) {
@@ -70,6 +66,24 @@ std::vector<BlockKey> block_keys(std::string_view seed, std::span<const std::int
     keys.push_back(parent = cbor.digest());
   }
   return keys;
+}
+
+BlockKey before_first(std::string_view seed) {
+  CborWriter cbor;
+  cbor.text(seed);
+  return cbor.digest();
+}
+
+}  // namespace
+
+std::vector<BlockKey> block_keys(std::string_view seed, std::span<const std::int32_t> tokens,
+                                 std::uint32_t block_tokens, const KeyExtras& extras) {
+  return keys_after(before_first(seed), tokens, block_tokens, extras);
+}
+
+std::vector<BlockKey> block_keys_after(std::string_view seed, const BlockKey& parent,
+                                       std::span<const std::int32_t> tokens, std::uint32_t block_tokens) {
+  return keys_after(parent == BlockKey{} ? before_first(seed) : parent, tokens, block_tokens, {});
 }
 
 std::vector<BlockKey> lineage_keys(std::span<const BlockKey> keys, const Hash128& lineage) {

@@ -26,6 +26,10 @@ using KeyExtras = std::vector<std::string>;
 std::vector<BlockKey> block_keys(std::string_view seed, std::span<const std::int32_t> tokens,
                                  std::uint32_t block_tokens, const KeyExtras& extras = {});
 
+// Likewise of tokens that follow the block `parent` of a chain without extras; zero: its first tokens.
+std::vector<BlockKey> block_keys_after(std::string_view seed, const BlockKey& parent,
+                                       std::span<const std::int32_t> tokens, std::uint32_t block_tokens);
+
 // The keys under which KV computed on top of lossy blocks is saved and looked up: SHA-256(key, lineage), where
 // `lineage` is StoreLoad::lineage() of those blocks. Nobody who computed on exact blocks ever meets them.
 std::vector<BlockKey> lineage_keys(std::span<const BlockKey> keys, const Hash128& lineage);

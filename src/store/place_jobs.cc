@@ -324,6 +324,7 @@ class PlaceJob final : public StoreJob {
     core_.resize(*id, facts_.keep, facts_.bytes);
     core_.set_on(*id, to_.tier);
     core_.log_stored(*id, to_.tier);
+    core_.tell(StoreEvent::Kind::kStored, to_.tier, core_.index.realms()[realm_].tenant, manifest_);
     if (removed) core_.remove_from(*id, to_.tier);
     core_.unuse(*id);
   }

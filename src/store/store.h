@@ -255,8 +255,11 @@ struct StoreEvent {
   std::uint32_t tier = 0;
   std::string tenant = {};
   BlockKey parent = {};             // of the first block; zero for a chain's first
+  std::uint32_t first_block = 0;    // of the chain
   std::vector<BlockKey> keys = {};  // consecutive blocks of one chain
   std::uint32_t block_tokens = 0;
+  bool exact = true;                      // what was stored or removed; of the same blocks both may lie there
+  std::vector<std::int32_t> tokens = {};  // of those blocks; empty where they are not known, and of removals
 };
 
 // An extent as it lies in the store: one variant of some blocks.

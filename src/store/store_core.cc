@@ -212,6 +212,20 @@ void StoreCore::log(std::uint32_t tier, IndexRecord record) {
   ++tiers[tier].logged;
 }
 
+void StoreCore::tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest) {
+  if (options.events_max == 0) return;
+  StoreEvent event{.kind = kind,
+                   .tier = tier,
+                   .tenant = std::move(tenant),
+                   .parent = manifest.parent,
+                   .first_block = manifest.first_position / manifest.geometry.block_tokens,
+                   .keys = manifest.keys,
+                   .block_tokens = manifest.geometry.block_tokens,
+                   .exact = manifest.method.is_full()};
+  if (kind == StoreEvent::Kind::kStored) event.tokens = manifest.token_ids;
+  events.push(std::move(event));
+}
+
 void StoreCore::flush_log(std::uint32_t tier) {
   if (tiers[tier].config.folder.empty()) return;
   const std::lock_guard folder_lock(*tiers[tier].folder_mutex);

@@ -150,6 +150,8 @@ class StoreCore {
   // It has other importance tiers now.
   void resize(ExtentId id, float keep, std::uint64_t bytes);
   void log_stored(ExtentId id, std::uint32_t tier);
+  // An event of its blocks, where anybody takes events.
+  void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);
   bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
   void pin(ExtentId id, bool on);
 

@@ -51,9 +51,7 @@ class RemoveJob final : public StoreJob {
     const auto bytes = manifest_read_ ? manifest_read_->take() : fail(ErrorCode::kNotFound, "not asked for");
     if (!bytes) return;
     const auto manifest = ExtentManifest::parse((*bytes)->bytes());
-    if (!manifest) return;
-    core_.events.push({StoreEvent::Kind::kRemoved, tier_, tenant_, manifest->parent, manifest->keys,
-                       manifest->geometry.block_tokens});
+    if (manifest) core_.tell(StoreEvent::Kind::kRemoved, tier_, tenant_, *manifest);
   }
 
   StoreCore& core_;

@@ -290,10 +290,12 @@ void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   const ExtentId id = *writing.id;
   // While this copy was being written.
   const bool removed = !first && (writing.became ? !core_.placer.lies(id) : core_.index.at(id).tiers == 0);
+  const bool fresh = !core_.index.at(id).on(writing.tier);
   core_.set_on(id, writing.tier);
   core_.log_stored(id, writing.tier);
   core_.placer.written(id);
   if (first && plan_.hints.pin) core_.pin(id, true);
+  if (fresh) tell(writing);
   note_stored(writing);
   if (removed) core_.remove_from(id, writing.tier);
   lock.unlock();
@@ -312,16 +314,31 @@ bool SaveJob::admit(Writing& writing) {
   return true;
 }
 
-// With the mutex held: the blocks lie on the tier.
-void SaveJob::note_stored(Writing& writing) {
+// The blocks lie on the tier.
+void SaveJob::tell(const Writing& writing) {
+  if (core_.options.events_max == 0) return;
   const Plan::Piece& piece = writing.piece;
   const auto keys = std::span(plan_.keys).subspan(piece.first_block, piece.blocks);
-  core_.events.push({StoreEvent::Kind::kStored,
-                     writing.tier,
-                     plan_.hints.tenant,
-                     piece.first_block > 0 ? plan_.keys[piece.first_block - 1] : BlockKey{},
-                     {keys.begin(), keys.end()},
-                     core_.options.geometry.block_tokens});
+  StoreEvent event{.kind = StoreEvent::Kind::kStored,
+                   .tier = writing.tier,
+                   .tenant = plan_.hints.tenant,
+                   .parent = piece.first_block > 0 ? plan_.keys[piece.first_block - 1] : BlockKey{},
+                   .first_block = piece.first_block,
+                   .keys = {keys.begin(), keys.end()},
+                   .block_tokens = core_.options.geometry.block_tokens,
+                   .exact = plan_.hints.method.is_full()};
+  const std::size_t from = std::size_t{piece.first_block} * event.block_tokens;
+  const std::size_t count = std::size_t{piece.blocks} * event.block_tokens;
+  if (plan_.tokens.size() >= from + count) {
+    const auto tokens = std::span(plan_.tokens).subspan(from, count);
+    event.tokens.assign(tokens.begin(), tokens.end());
+  }
+  core_.events.push(std::move(event));
+}
+
+// With the mutex held: the blocks lie on a tier, in some form.
+void SaveJob::note_stored(Writing& writing) {
+  const Plan::Piece& piece = writing.piece;
   if (std::exchange(writing.stored, true)) return;
   core_.tenant(plan_.hints.tenant).counts.blocks_saved += piece.blocks;
   forget_saving(piece);

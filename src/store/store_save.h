@@ -85,6 +85,7 @@ class SaveJob final : public StoreJob {
   bool became(Writing& writing);
   bool start_writing(Writing& writing);
   void stored(Writing& writing, std::unique_lock<std::mutex> lock);
+  void tell(const Writing& writing);
   void note_stored(Writing& writing);
   bool admit(Writing& writing);
   void count_placed();

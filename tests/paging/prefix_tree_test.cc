@@ -248,5 +248,19 @@ TEST_F(PrefixTreeTest, ClearForgetsButSequencesKeep) {
   EXPECT_EQ(serve(tokens(0, 8)), 0);
 }
 
+TEST_F(PrefixTreeTest, TellsTheNamesOfPagesThatItEvicts) {
+  std::vector<std::uint64_t> gone;
+  tree_.on_evicted([&](std::uint64_t name) { gone.push_back(name); });
+  const auto ids = tokens(0, 20);
+  Sequence sequence(*pool_);
+  ASSERT_TRUE(sequence.append(20));
+  const std::vector<std::uint64_t> names = {11, 12};
+  ASSERT_TRUE(tree_.insert(ids, sequence, kAllTokens, {}, names));
+  serve(tokens(100, 8));  // nameless
+  sequence.clear();
+  EXPECT_TRUE(tree_.make_room(pool_->slabs_total()));
+  EXPECT_EQ(gone, (std::vector<std::uint64_t>{12, 11}));  // the half page after them has none
+}
+
 }  // namespace
 }  // namespace shale
