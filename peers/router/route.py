@@ -1,12 +1,14 @@
 """Three `shale serve` behind routers of others: who gets what, and what the fleet computes.
 
     ./shale peers router                      # vllm-router by KV events, and smg: 48 documents, who got them
-    ./shale peers router --live [--share]     # prompt tokens that the fleet computes: by KV events, and round robin
+    ./shale peers router --live [--share]     # prompt tokens that the fleet computes: by KV events, round robin, and one
+                                              # engine with three times the memory
 
 Ends with 1 where vllm-router did not send every request to the server that holds its prefix, or a router failed.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -84,10 +86,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def servers(arguments):
+def servers(arguments, count=3):
     with tempfile.TemporaryDirectory(prefix="shale-fleet-") as folder, contextlib.ExitStack() as stack:
         started = []
-        for n in range(3):
+        for n in range(count):
             place = pathlib.Path(folder)
             started.append(Server(f"server{n + 1}", place, [each.format(folder=place) for each in arguments]))
             stack.callback(started[-1].stop)
@@ -195,15 +197,20 @@ def sticks(options):
 
 def live(options):
     """Prompt tokens that the fleet computes, and how long answers of one token take."""
-    pool = options.pool
     tiers = "memory://?size=1MiB" + (",dir://{folder}/shared" if options.share else "")
     texts = [document(n, options.words) for n in range(options.documents)]
     order = [(turn * 31 + n * 17) % len(texts) for turn in range(options.rounds) for n in range(len(texts))]
-    for name, command in (("kv_aware", by_events), ("round_robin", round_robin)):
-        with servers(["--pool", pool, "--tiers", tiers]) as fleet, router(command(fleet)) as url:
+    for name, command in (("kv_aware", by_events), ("round_robin", round_robin), ("one engine", None)):
+        count = 3 if command else 1  # of the same memory together
+        arguments = ["--pool", f"{options.pool * 3 // count}MiB", "--tiers", tiers]
+        with servers(arguments, count) as fleet, contextlib.ExitStack() as stack:
+            url = stack.enter_context(router(command(fleet))) if command else fleet[0].url
             seconds, prompts, found = [], 0, {}
-            for number, n in enumerate(order):
-                usage, took = ask(url, fleet[0].model, texts[n], f"What of bed {number}?")
+            with concurrent.futures.ThreadPoolExecutor(options.clients) as clients:
+                answers = list(clients.map(
+                    lambda asked: ask(url, fleet[0].model, texts[asked[1]], f"What of bed {asked[0]}?"),
+                    enumerate(order)))
+            for usage, took in answers:
                 seconds.append(took)
                 prompts += usage["prompt_tokens"]
                 for place, tokens in usage["prompt_tokens_details"]["cached_from"].items():
@@ -223,7 +230,8 @@ def main():
     parser.add_argument("--live", action="store_true", help="count what the fleet computes")
     parser.add_argument("--share", action="store_true", help="with a folder that all servers share")
     parser.add_argument("--rounds", type=int, default=3, help="of the live run: so often each document is asked about")
-    parser.add_argument("--pool", default="64MiB", help="of each server in the live run")
+    parser.add_argument("--clients", type=int, default=6, help="of the live run, that ask at once")
+    parser.add_argument("--pool", type=int, default=128, help="MiB, of each server in the live run")
     options = parser.parse_args()
     if options.live:
         return live(options)

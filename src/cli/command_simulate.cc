@@ -214,6 +214,7 @@ void add_simulate(CLI::App& parent, Action& chosen) {
       "  shale simulate reproduce --traces FOLDER");
   add_simulate_reproduce(*command, options->subcommand);
   add_simulate_tiers(*command, options->subcommand);
+  add_simulate_fleet(*command, options->subcommand);
 }
 
 }  // namespace shale

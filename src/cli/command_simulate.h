@@ -7,5 +7,6 @@ namespace shale {
 
 void add_simulate_reproduce(CLI::App& parent, Action& chosen);
 void add_simulate_tiers(CLI::App& parent, Action& chosen);
+void add_simulate_fleet(CLI::App& parent, Action& chosen);
 
 }  // namespace shale

@@ -73,18 +73,6 @@ Result<std::vector<ContextProfile>> read_profiles(const std::string& path) {
   return profiles;
 }
 
-void set_capacities(const SimulateTiersOptions& options, Hardware& hardware) {
-  const auto set = [&](std::string_view name, const std::optional<std::uint64_t>& bytes) {
-    for (SimulatedTier& tier : hardware.tiers) {
-      if (tier.name == name && bytes) tier.capacity_bytes = *bytes;
-    }
-  };
-  set("memory", options.memory_bytes);
-  set("disk", options.disk_bytes);
-  set("remote", options.remote_bytes);
-  std::erase_if(hardware.tiers, [](const SimulatedTier& tier) { return tier.capacity_bytes == 0; });
-}
-
 Json to_json(const Trace& trace, const std::string& planner, const TieredOptions& options, const TieredResult& result) {
   Json tiers = Json::array();
   for (std::size_t tier = 0; tier < options.hardware.tiers.size(); ++tier) {
@@ -147,7 +135,9 @@ void print_row(const std::string& planner, std::size_t width, const TieredResult
 Status run(const SimulateTiersOptions& options) {
   TieredOptions tiered = options.tiered;
   SHALE_ASSIGN(tiered.hardware, hardware_preset(options.hardware));
-  set_capacities(options, tiered.hardware);
+  if (options.memory_bytes) tiered.hardware.set_capacity("memory", *options.memory_bytes);
+  if (options.disk_bytes) tiered.hardware.set_capacity("disk", *options.disk_bytes);
+  if (options.remote_bytes) tiered.hardware.set_capacity("remote", *options.remote_bytes);
   SHALE_ASSIGN(tiered.profiles, read_profiles(options.profiles));
   SHALE_ASSIGN(const TraceOptions reading, to_options(options.reading));
   SHALE_ASSIGN(const NamedTrace named, load_trace_watched(options.trace, reading, options.output));

@@ -45,6 +45,13 @@ std::vector<Hardware> presets() {
 
 }  // namespace
 
+void Hardware::set_capacity(std::string_view tier, std::uint64_t bytes) {
+  for (SimulatedTier& each : tiers) {
+    if (each.name == tier) each.capacity_bytes = bytes;
+  }
+  std::erase_if(tiers, [](const SimulatedTier& each) { return each.capacity_bytes == 0; });
+}
+
 std::vector<std::string> hardware_names() {
   std::vector<std::string> names;
   for (const Hardware& each : presets()) names.push_back(each.name);

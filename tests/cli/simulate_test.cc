@@ -164,5 +164,41 @@ TEST_F(SimulateCommand, ReproduceComparesCellByCell) {
   EXPECT_EQ(json.objects().size(), 120u);
 }
 
+TEST_F(SimulateCommand, FleetsHaveARowForEachSizeAndRouterAndACost) {
+  const auto prices = file("prices.json", R"({"engine_hour": 3.6, "network_gb": 1})");
+  const Words fleet = {"simulate", "fleet", "--trace", branches_, "--engines", "1,3", "--disk", "0", "--memory", "1GB"};
+  Words priced = fleet;
+  priced.insert(priced.end(), {"--prices", prices, "--json"});
+  const Outcome outcome = run(priced);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = outcome.objects();
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[4]["engines"], 3);
+  EXPECT_EQ(rows[4]["router"], "prefix");
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["requests"], 60);
+    const double whole = 1e-3 * row["engines"].get<double>() * row["duration_seconds"].get<double>() +
+                         1e-9 * row["network_bytes"].get<double>();
+    EXPECT_NEAR(row["cost_per_million_requests"].get<double>(), whole / 60 * 1e6, 1e-6 * whole / 60 * 1e6);
+  }
+  EXPECT_THAT(run(fleet).out, HasSubstr("round_robin"));
+}
+
+TEST_F(SimulateCommand, FleetsRefusePricesThatAreNone) {
+  const auto refused = [&](const std::string& text, const Words& more = {}) {
+    Words words = {"simulate", "fleet", "--trace", branches_, "--prices", file("prices.json", text)};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_NE(outcome.status, 0);
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("[]"), HasSubstr("prices must be a JSON object"));
+  EXPECT_THAT(refused(R"({"gpu_hour": 1})"),
+              HasSubstr("'gpu_hour' is no price: there are engine_hour, memory_gb_hour"));
+  EXPECT_THAT(refused(R"({"engine_hour": -1})"), HasSubstr("engine_hour must be a number of at least 0"));
+  EXPECT_THAT(refused("{}", {"--planner", "fixed:int8"}), HasSubstr("a fleet's contexts are exact"));
+  EXPECT_THAT(refused("{}", {"--engines", "300"}), HasSubstr("300"));
+}
+
 }  // namespace
 }  // namespace shale::testing

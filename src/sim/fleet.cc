@@ -1,0 +1,253 @@
+#include "sim/fleet.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "sim/contexts.h"
+#include "sim/tiered_engine.h"
+
+namespace shale {
+namespace {
+
+constexpr std::uint64_t kRequestsBetweenLooks = 256;
+constexpr std::uint32_t kImbalanceMax = 4;
+constexpr std::uint32_t kNoEngine = ~std::uint32_t{0};
+
+struct Waiting {
+  double arrival_s = 0;
+  double estimate_s = 0;  // when it was sent
+  std::vector<ContextId> path;
+};
+
+struct Seat {
+  std::unique_ptr<TieredEngine> engine;
+  std::deque<Waiting> waiting = {};
+  std::uint32_t under_way = 0;      // served now
+  std::vector<double> ends_s = {};  // of these
+  double waiting_s = 0;             // that those who wait will take, as estimated
+  std::uint64_t sent = 0;
+
+  std::size_t load() const { return waiting.size() + under_way; }
+};
+
+class Fleet {
+ public:
+  Fleet(const Trace& trace, const FleetOptions& options, const TieredSetup& setup)
+      : trace_(trace),
+        options_(options),
+        contexts_(trace),
+        store_(contexts_.all().size(), options.network_bytes_per_s),
+        seats_(options.engines),
+        sent_to_(contexts_.all().size(), kNoEngine) {
+    for (Seat& seat : seats_) {
+      seat.engine =
+          std::make_unique<TieredEngine>(contexts_, options_.engine, setup, options.shares ? &store_ : nullptr);
+    }
+  }
+
+  FleetResult run(const KeepGoing& keep_going) {
+    for (const TraceRequest& request : trace_.requests) {
+      const std::size_t before = ttfts_.size();
+      if (keep_going && arrived_ % kRequestsBetweenLooks == 0 && !keep_going(before)) break;
+      const double now_s = request.arrival_s / options_.speed;
+      end_until(now_s);
+      arrive({now_s, 0, contexts_.path(trace_, request)}, now_s);
+    }
+    end_until(std::numeric_limits<double>::infinity());
+    return result();
+  }
+
+ private:
+  using End =
+      std::pair<double, std::pair<std::uint64_t, std::uint32_t>>;  // when; in which order begun, by which engine
+
+  void end_until(double now_s);
+  void arrive(Waiting request, double now_s);
+  void begin(std::uint32_t index, Waiting request, double now_s);
+  std::uint32_t choose(const Waiting& request, double now_s) const;
+  std::uint32_t least_loaded() const;
+  std::uint32_t by_prefix(std::span<const ContextId> path) const;
+  double first_token_s(const Seat& seat, std::span<const ContextId> path, double now_s) const;
+  FleetResult result();
+
+  const Trace& trace_;
+  const FleetOptions& options_;
+  const Contexts contexts_;
+  SharedStore store_;
+  std::vector<Seat> seats_;
+  std::vector<std::uint32_t> sent_to_;  // by ContextId: the engine that was sent it last
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  std::uint64_t arrived_ = 0, begun_ = 0;
+  double busy_s_ = 0, done_s_ = 0;
+  std::vector<double> ttfts_;
+};
+
+// Whoever is done by then makes room for the next.
+void Fleet::end_until(double now_s) {
+  while (!ends_.empty() && ends_.top().first <= now_s) {
+    const double end_s = ends_.top().first;
+    const std::uint32_t index = ends_.top().second.second;
+    ends_.pop();
+    Seat& seat = seats_[index];
+    --seat.under_way;
+    std::erase(seat.ends_s, end_s);
+    if (seat.waiting.empty()) continue;
+    Waiting next = std::move(seat.waiting.front());
+    seat.waiting.pop_front();
+    seat.waiting_s -= next.estimate_s;
+    begin(index, std::move(next), end_s);
+  }
+}
+
+void Fleet::arrive(Waiting request, double now_s) {
+  const std::uint32_t index = choose(request, now_s);
+  Seat& seat = seats_[index];
+  ++arrived_;
+  ++seat.sent;
+  for (const ContextId id : request.path) sent_to_[id] = index;
+  const std::uint32_t servers = options_.engine.servers;
+  if (servers == 0 || seat.under_way < servers) return begin(index, std::move(request), now_s);
+  request.estimate_s = seat.engine->estimate_s(request.path, now_s);
+  seat.waiting_s += request.estimate_s;
+  seat.waiting.push_back(std::move(request));
+}
+
+void Fleet::begin(std::uint32_t index, Waiting request, double now_s) {
+  Seat& seat = seats_[index];
+  const double service_s = seat.engine->serve(request.path, now_s), end_s = now_s + service_s;
+  ttfts_.push_back(end_s - request.arrival_s);
+  done_s_ = std::max(done_s_, end_s);
+  busy_s_ += service_s;
+  if (options_.engine.servers == 0) return;
+  ++seat.under_way;
+  seat.ends_s.push_back(end_s);
+  ends_.push({end_s, {begun_++, index}});
+}
+
+std::uint32_t Fleet::choose(const Waiting& request, double now_s) const {
+  switch (options_.router) {
+    case FleetRouter::kRoundRobin:
+      return static_cast<std::uint32_t>(arrived_ % seats_.size());
+    case FleetRouter::kPrefix:
+      return by_prefix(request.path);
+    case FleetRouter::kEvents:
+      break;
+  }
+  std::uint32_t best = least_loaded();
+  double best_s = first_token_s(seats_[best], request.path, now_s);
+  for (std::uint32_t i = 0; i < seats_.size(); ++i) {
+    const double seconds = first_token_s(seats_[i], request.path, now_s);
+    if (seconds < best_s) {
+      best = i;
+      best_s = seconds;
+    }
+  }
+  return best;
+}
+
+// Of those with equally many under way, the one that was sent the fewest so far.
+std::uint32_t Fleet::least_loaded() const {
+  const auto least =
+      std::ranges::min_element(seats_, {}, [](const Seat& seat) { return std::pair(seat.load(), seat.sent); });
+  return static_cast<std::uint32_t>(least - seats_.begin());
+}
+
+std::uint32_t Fleet::by_prefix(std::span<const ContextId> path) const {
+  std::uint32_t engine = kNoEngine;
+  for (const ContextId id : path) {
+    if (sent_to_[id] == kNoEngine) break;
+    engine = sent_to_[id];
+  }
+  const std::uint32_t least = least_loaded();
+  return engine == kNoEngine || seats_[engine].load() > seats_[least].load() + kImbalanceMax ? least : engine;
+}
+
+double Fleet::first_token_s(const Seat& seat, std::span<const ContextId> path, double now_s) const {
+  const std::uint32_t servers = options_.engine.servers;
+  double waits_s = 0;
+  if (servers > 0 && seat.under_way == servers) {
+    waits_s = std::ranges::min(seat.ends_s) - now_s + seat.waiting_s / servers;
+  }
+  return waits_s + seat.engine->estimate_s(path, now_s);
+}
+
+FleetResult Fleet::result() {
+  FleetResult result;
+  TieredResult& all = result.all;
+  const std::size_t tiers = options_.engine.hardware.tiers.size();
+  all.tokens_loaded.resize(tiers);
+  all.bytes_read.resize(tiers);
+  all.bytes_written.resize(tiers);
+  double quality = 0;
+  for (const Seat& seat : seats_) {
+    const TieredResult& one = seat.engine->counts();
+    all.requests += one.requests;
+    all.tokens += one.tokens;
+    all.tokens_computed += one.tokens_computed;
+    for (std::size_t tier = 0; tier < tiers; ++tier) {
+      all.tokens_loaded[tier] += one.tokens_loaded[tier];
+      all.bytes_read[tier] += one.bytes_read[tier];
+      all.bytes_written[tier] += one.bytes_written[tier];
+    }
+    quality += seat.engine->quality_sum();
+    result.busiest_share = std::max(result.busiest_share, static_cast<double>(one.requests));
+  }
+  if (all.requests == 0) return result;
+  const auto requests = static_cast<double>(all.requests);
+  all.quality = quality / requests;
+  for (const double ttft : ttfts_) all.ttft_mean_s += ttft / requests;
+  all.ttft = percentiles_of(std::move(ttfts_));
+  result.busiest_share /= requests;
+  result.duration_s = done_s_ - trace_.requests.front().arrival_s / options_.speed;
+  if (options_.engine.servers > 0 && done_s_ > 0) {
+    all.busy = busy_s_ / (done_s_ * options_.engine.servers * static_cast<double>(seats_.size()));
+  }
+  result.store_bytes = store_.bytes_stored();
+  result.network_bytes = store_.bytes_moved();
+  result.transfers = store_.transfers();
+  result.network_peak_bytes_per_s = store_.peak_bytes_per_s();
+  if (result.duration_s > 0) {
+    result.network_mean_bytes_per_s = static_cast<double>(result.network_bytes) / result.duration_s;
+  }
+  if (options_.network_bytes_per_s > 0) {
+    result.network_busy = result.network_mean_bytes_per_s / options_.network_bytes_per_s;
+  }
+  return result;
+}
+
+Status check(const FleetOptions& options) {
+  if (options.engines == 0 || options.engines > kEnginesMax) {
+    return fail(ErrorCode::kInvalidArgument, "{} engines: give 1 to {}", options.engines, kEnginesMax);
+  }
+  if (!(options.speed > 0)) return fail(ErrorCode::kInvalidArgument, "a speed of {}: give one above 0", options.speed);
+  if (!(options.network_bytes_per_s >= 0)) return fail(ErrorCode::kInvalidArgument, "a network of negative bandwidth");
+  if (!options.engine.profiles.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "a fleet's contexts are exact: leave the profiles out");
+  }
+  const auto& tiers = options.engine.hardware.tiers;
+  if (options.shares && !tiers.empty() && tiers.back().capacity_bytes != ~std::uint64_t{0}) {
+    return fail(ErrorCode::kInvalidArgument, "the shared tier, {}, is bounded: a simulated store holds everything",
+                tiers.back().name);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<FleetResult> simulate_fleet(const Trace& trace, const FleetOptions& options, const KeepGoing& keep_going) {
+  SHALE_TRY(check(options));
+  SHALE_ASSIGN(const TieredSetup setup, TieredSetup::make(options.engine));
+  const auto start = std::chrono::steady_clock::now();
+  FleetResult result = Fleet(trace, options, setup).run(keep_going);
+  result.all.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace shale

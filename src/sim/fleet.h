@@ -1,0 +1,55 @@
+// A trace against several engines behind a router, each with tiers of its own, over one store that all of them share:
+// the planners and the state of every engine are those of tiered_cache.h.
+//
+// The lowest tier is shared, and holds all that any engine computed and stored; an engine learns of it when it asks.
+// While more than a second's transfers wait for the network, nothing is copied there that an engine has, and nothing is
+// moved.
+// Every engine serves so many requests at a time in order of arrival. A router chooses when a request arrives:
+//
+//   round_robin   one after another
+//   prefix        the engine that was last sent the longest beginning of the prompt, as routers guess who keep a radix
+//                 tree of what they sent; where it has 4 more waiting than another, and where nobody was sent any of
+//                 it, the one with the fewest under way
+//   events        the engine whose first token would come soonest, by what each holds now and what waits there, as
+//                 routers know it who follow KV events
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "sim/tiered_cache.h"
+
+namespace shale {
+
+enum class FleetRouter : std::uint8_t { kRoundRobin, kPrefix, kEvents };
+inline constexpr std::array<std::string_view, 3> kFleetRouters = {"round_robin", "prefix", "events"};
+
+inline constexpr std::uint32_t kEnginesMax = 256;
+
+struct FleetOptions {
+  TieredOptions engine;  // of each; without profiles: what is shared is exact
+  std::uint32_t engines = 1;
+  FleetRouter router = FleetRouter::kEvents;
+  bool shares = true;              // the lowest tier; false: each engine has all tiers for itself
+  double network_bytes_per_s = 0;  // of all transfers from and to the store together; 0: the engines' links alone limit
+  double speed = 1;                // requests arrive so many times as fast as the trace says
+};
+
+struct FleetResult {
+  TieredResult all;                 // of all engines together; `seconds` that the run took
+  double duration_s = 0;            // from the first arrival to the last first token
+  double busiest_share = 0;         // of the requests, that one engine got
+  std::uint64_t store_bytes = 0;    // that lie in the store at the end
+  std::uint64_t network_bytes = 0;  // from and to it
+  std::uint64_t transfers = 0;      // likewise
+  double network_mean_bytes_per_s = 0, network_peak_bytes_per_s = 0;  // the peak over ten seconds
+  double network_busy = 0;  // share of its bandwidth, over the run; 0 where it is not limited
+};
+
+// As simulate_tiers; kInvalidArgument besides: no engine or more than kEnginesMax, profiles, a shared tier that is
+// bounded. Depends on its arguments alone, but for the seconds that it took.
+Result<FleetResult> simulate_fleet(const Trace& trace, const FleetOptions& options, const KeepGoing& keep_going = {});
+
+}  // namespace shale

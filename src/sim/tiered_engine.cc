@@ -1,0 +1,307 @@
+#include "sim/tiered_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace shale {
+namespace {
+
+constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+
+std::vector<TierRoom> rooms(const Hardware& hardware) {
+  std::vector<TierRoom> rooms;
+  for (const SimulatedTier& tier : hardware.tiers) rooms.push_back({tier.capacity_bytes});
+  return rooms;
+}
+
+Status check(const TieredOptions& options) {
+  const auto wrong = [](std::string_view what) { return fail(ErrorCode::kInvalidArgument, "{}", what); };
+  const Hardware& hardware = options.hardware;
+  if (hardware.tiers.empty()) return wrong("no tier to simulate: give at least one");
+  if (hardware.kv_bytes_per_token == 0) return wrong("KV of 0 bytes a token");
+  if (!(hardware.prefill_s_per_token > 0) || !(hardware.prefill_s_per_pair >= 0)) {
+    return wrong("the rate of prefill must be above 0");
+  }
+  for (const SimulatedTier& tier : hardware.tiers) {
+    if (!(tier.read_bytes_per_s > 0) || !(tier.latency_s >= 0)) {
+      return fail(ErrorCode::kInvalidArgument, "tier {}: its bandwidth must be above 0 and its latency not below",
+                  tier.name);
+    }
+  }
+  for (const ContextProfile& profile : options.profiles) {
+    for (const PressedForm& form : profile) {
+      if (!(form.keep > 0 && form.keep <= 1) || !(form.quality >= 0 && form.quality <= 1) ||
+          !(form.bytes_share > 0 && form.bytes_share <= 2) || !(form.decode_s_per_full_byte >= 0)) {
+        return fail(ErrorCode::kInvalidArgument, "method {} at keep {}: keep, quality or size is out of range",
+                    form.method, form.keep);
+      }
+    }
+  }
+  if (options.servers > kServersMax)
+    return wrong(fmt::format("more servers than can be simulated: at most {}", kServersMax));
+  if (!(options.alpha >= 0) || !(options.half_life_s > 0))
+    return wrong("α must not be negative, the half-life above 0");
+  return {};
+}
+
+}  // namespace
+
+Result<TieredSetup> TieredSetup::make(const TieredOptions& options) {
+  SHALE_TRY(check(options));
+  TieredSetup setup;
+  for (const ContextProfile& profile : options.profiles) {
+    for (const PressedForm& form : profile) {
+      if (std::ranges::find(setup.methods, form.method) == setup.methods.end()) setup.methods.push_back(form.method);
+    }
+  }
+  PlannerOptions planner_options{.divide_by_bytes = options.divide_by_bytes, .fixed_keep = options.fixed_keep};
+  if (options.planner == "fixed" || options.planner == "impress") {
+    const auto found = std::ranges::find(setup.methods, options.fixed_method);
+    if (found == setup.methods.end()) {
+      return fail(ErrorCode::kInvalidArgument, "planner {}: no profile has method '{}'", options.planner,
+                  options.fixed_method);
+    }
+    planner_options.fixed_method_index = static_cast<std::uint32_t>(found - setup.methods.begin());
+  }
+  SHALE_ASSIGN(setup.planner, make_planner(options.planner, planner_options));
+  return setup;
+}
+
+TieredEngine::TieredEngine(const Contexts& contexts, const TieredOptions& options, const TieredSetup& setup,
+                           SharedStore* shared)
+    : contexts_(contexts),
+      options_(options),
+      methods_(setup.methods),
+      shared_(shared),
+      entries_(contexts_.all().size()),
+      state_(*setup.planner, {.alpha = options.alpha, .half_life_s = options.half_life_s}, rooms(options.hardware),
+             *this) {
+  result_.tokens_loaded.resize(tiers().size());
+  result_.bytes_read.resize(tiers().size());
+  result_.bytes_written.resize(tiers().size());
+}
+
+bool TieredEngine::keeps_everything() const { return tiers().back().capacity_bytes == kUnlimited; }
+
+// Which profile a context takes: spread evenly, the same in every run of a seed.
+const ContextProfile& TieredEngine::profile_of(ContextId id) const {
+  static const ContextProfile kNone;
+  if (options_.profiles.empty()) return kNone;
+  std::uint64_t mixed = (id + options_.seed + 1) * 0x9e3779b97f4a7c15u;
+  mixed = (mixed ^ (mixed >> 31)) * 0xbf58476d1ce4e5b9u;
+  return options_.profiles[(mixed >> 32) % options_.profiles.size()];
+}
+
+const PressedForm* TieredEngine::form_of(ContextId id, const Candidate& candidate) const {
+  for (const PressedForm& form : profile_of(id)) {
+    if (methods_[candidate.method] == form.method && candidate.keep == form.keep) return &form;
+  }
+  return nullptr;
+}
+
+double TieredEngine::decode_s(ContextId id, const Candidate& candidate) const {
+  const PressedForm* form = form_of(id, candidate);
+  return form ? form->decode_s_per_full_byte * static_cast<double>(full_bytes(id)) : 0;
+}
+
+// As `current`, or stored nowhere yet.
+PlacedEntry TieredEngine::offer(ContextId id, const std::optional<Candidate>& current) const {
+  const Entry& entry = entries_[id];
+  PlacedEntry placed{.id = id,
+                     .last_access_s = now_s_,
+                     .candidates = {},
+                     .full_copy_bytes = entry.has_source && !keeps_everything() ? full_bytes(id) : 0};
+  const double recompute = recompute_s(id);
+  const auto add = [&](std::uint32_t method, double keep, double share, double quality, double decode) {
+    const bool is_current = current && current->method == method && current->keep == keep;
+    const bool lower_keep = current && current->method == method && keep < current->keep;
+    if (current && !entry.has_source && !is_current && !lower_keep) return;
+    const auto bytes = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(full_bytes(id))));
+    for (std::uint32_t tier = 0; tier < tiers().size(); ++tier) {
+      const double load =
+          tiers()[tier].latency_s + static_cast<double>(bytes) / tiers()[tier].read_bytes_per_s + decode;
+      if (is_current && current->tier == tier) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+      placed.candidates.push_back({method, keep, tier, bytes, quality, std::min(load, recompute)});
+    }
+  };
+  add(kFullMethod, 1, 1, 1, 0);
+  for (const PressedForm& form : profile_of(id)) {
+    const auto method = static_cast<std::uint32_t>(std::ranges::find(methods_, form.method) - methods_.begin());
+    add(method, form.keep, form.bytes_share, form.quality,
+        form.decode_s_per_full_byte * static_cast<double>(full_bytes(id)));
+  }
+  if (entry.stored_children == 0) {
+    if (!current) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
+    placed.candidates.push_back({kFullMethod, 1, kDropped, 0, 1, recompute});
+  }
+  return placed;
+}
+
+// Its parent may be dropped once nothing that continues it is stored.
+void TieredEngine::forget(ContextId id) {
+  state_.remove(*std::exchange(entries_[id].slot, std::nullopt));
+  const ContextId parent = contexts_.all()[id].parent;
+  if (parent != kNoContext && --entries_[parent].stored_children == 0) changed_.push_back(parent);
+}
+
+Candidate TieredEngine::full_at_lowest(ContextId id) const {
+  return {.method = kFullMethod, .keep = 1, .tier = lowest(), .bytes = full_bytes(id), .quality = 1};
+}
+
+// Entries for what others left in the shared store, where this engine knows everything before it.
+void TieredEngine::discover(std::span<const ContextId> path) {
+  if (!shared_) return;
+  for (const ContextId id : path) {
+    if (entries_[id].slot) continue;
+    if (!shared_->has(id, now_s_)) return;
+    entries_[id].has_source = true;
+    add(id, full_at_lowest(id));
+  }
+}
+
+TieredEngine::Source TieredEngine::source_of(ContextId id, const Candidate& from, bool tier_used, double at_s) const {
+  const SimulatedTier& tier = tiers()[from.tier];
+  double transfer_s = static_cast<double>(from.bytes) / tier.read_bytes_per_s;
+  if (is_shared(from.tier)) transfer_s = std::max(transfer_s, shared_->transfer_s(from.bytes, at_s));
+  const double loading = (tier_used ? 0 : tier.latency_s) + transfer_s + decode_s(id, from);
+  const double recompute = recompute_s(id);
+  return recompute <= loading ? Source{{}, recompute} : Source{from.tier, loading};
+}
+
+double TieredEngine::estimate_s(std::span<const ContextId> path, double now_s) const {
+  std::uint32_t used = 0;  // tiers, a bit each
+  double seconds = 0;
+  bool missed = false;
+  for (const ContextId id : path) {
+    std::optional<Candidate> from;
+    if (entries_[id].slot) {
+      from = placed(id);
+    } else if (shared_ && shared_->has(id, now_s)) {
+      from = full_at_lowest(id);
+    }
+    missed = missed || !from;
+    const Source source =
+        missed ? Source{{}, recompute_s(id)} : source_of(id, *from, used >> from->tier & 1, now_s + seconds);
+    if (source.tier) used |= 1u << *source.tier;
+    seconds += source.seconds;
+  }
+  return seconds;
+}
+
+// Seconds that loading takes; computes the rest and says so in the result.
+double TieredEngine::load(std::span<const ContextId> path) {
+  std::uint32_t used = 0;  // tiers, a bit each
+  double seconds = 0, weighted = 0;
+  std::uint64_t prompt_tokens = 0;
+  bool missed = false;
+  for (const ContextId id : path) {
+    Entry& entry = entries_[id];
+    const std::uint64_t tokens = contexts_.all()[id].tokens;
+    prompt_tokens += tokens;
+    missed = missed || !entry.slot;
+    const Source source =
+        missed ? Source{{}, recompute_s(id)} : source_of(id, placed(id), used >> placed(id).tier & 1, now_s_ + seconds);
+    if (!source.tier) {
+      weighted += static_cast<double>(tokens);
+      result_.tokens_computed += tokens;
+      if (!std::exchange(entry.has_source, true) && entry.slot) changed_.push_back(id);
+    } else {
+      used |= 1u << *source.tier;
+      weighted += static_cast<double>(tokens) * placed(id).quality;
+      result_.tokens_loaded[*source.tier] += tokens;
+      read(*source.tier, placed(id).bytes, now_s_ + seconds);
+    }
+    seconds += source.seconds;
+  }
+  quality_ += prompt_tokens > 0 ? weighted / static_cast<double>(prompt_tokens) : 1;
+  result_.tokens += prompt_tokens;
+  ++result_.requests;
+  return seconds;
+}
+
+double TieredEngine::serve(std::span<const ContextId> path, double now_s) {
+  now_s_ = now_s;
+  discover(path);
+  const double seconds = load(path);
+  for (const ContextId id : path) {
+    if (entries_[id].slot) state_.access(*entries_[id].slot, now_s_);
+  }
+  for (const ContextId id : path) {
+    if (!entries_[id].slot) store(id, now_s_ + seconds);
+    if (!entries_[id].slot) break;  // what follows could not be found again
+  }
+  catch_up();
+  if (!shared_ || !shared_->behind(now_s_)) state_.settle();
+  catch_up();
+  return seconds;
+}
+
+void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {
+  entries_[id].slot = state_.add(offer(id, current), now_s_);
+  if (const ContextId parent = contexts_.all()[id].parent; parent != kNoContext) {
+    if (entries_[parent].stored_children++ == 0) changed_.push_back(parent);
+  }
+  catch_up();
+}
+
+// Others find it in the shared store from then on.
+void TieredEngine::store(ContextId id, double from_s) {
+  add(id, std::nullopt);
+  state_.place(*entries_[id].slot);
+  const Candidate chosen = placed(id);
+  const bool left_out = shared_ && shared_->behind(now_s_);  // of the shared store
+  if (chosen.tier == kDropped || (left_out && chosen.tier == lowest())) {
+    forget(id);
+  } else {
+    const bool there = left_out || (shared_ && !shared_->put(id, from_s, full_bytes(id)));
+    if (chosen.tier != lowest()) write(chosen.tier, chosen.bytes);
+    if (chosen.tier == lowest() && !there) write(lowest(), chosen.bytes);
+    if (chosen.tier != lowest() && keeps_everything() && !there) write(lowest(), full_bytes(id));
+  }
+  catch_up();
+}
+
+void TieredEngine::read(std::uint32_t tier, std::uint64_t bytes, double at_s) {
+  result_.bytes_read[tier] += bytes;
+  if (is_shared(tier)) shared_->transfer(bytes, at_s);
+}
+
+void TieredEngine::write(std::uint32_t tier, std::uint64_t bytes) {
+  result_.bytes_written[tier] += bytes;
+  if (is_shared(tier)) shared_->transfer(bytes, now_s_);
+}
+
+void TieredEngine::start_move(PlacementSlot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) {
+  const auto id = static_cast<ContextId>(entry.id);
+  if (to.tier == kDropped || !entries_[id].has_source) changed_.push_back(id);
+  if (to.tier == kDropped || (to.tier == from.tier && to.bytes <= from.bytes)) return;
+  if (is_shared(to.tier) && !shared_->put(id, now_s_, full_bytes(id))) return;  // it lies there
+  const bool from_source = to.bytes > from.bytes || to.method != from.method;
+  const std::uint32_t origin = from_source && from.method != kFullMethod ? lowest() : from.tier;
+  read(origin, origin == from.tier ? from.bytes : full_bytes(id), now_s_);
+  write(to.tier, to.bytes);
+}
+
+void TieredEngine::drop_full_copy(PlacementSlot, const PlacedEntry& entry) {
+  changed_.push_back(static_cast<ContextId>(entry.id));
+}
+
+// Tells the state what each changed context can become now; what it dropped is forgotten.
+void TieredEngine::catch_up() {
+  while (!changed_.empty()) {
+    const ContextId id = changed_.back();
+    changed_.pop_back();
+    Entry& entry = entries_[id];
+    if (!entry.slot) continue;
+    if (placed(id).tier == kDropped) {
+      forget(id);
+      continue;
+    }
+    const bool whole = placed(id).method == kFullMethod;
+    if (!keeps_everything() && !whole && state_.entry(*entry.slot).full_copy_bytes == 0) entry.has_source = false;
+    state_.update(*entry.slot, offer(id, placed(id)));
+  }
+}
+
+}  // namespace shale

@@ -1,0 +1,96 @@
+// One engine over tiers, simulated: what it finds, loads, computes and stores, and what that takes. Contexts that were
+// computed become entries, placed by the PlacementState that the cache itself has, with one round of it after each
+// request. Private to the room.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "placement/placement_state.h"
+#include "sim/contexts.h"
+#include "sim/shared_store.h"
+#include "sim/tiered_cache.h"
+
+namespace shale {
+
+// What the options name, checked and made.
+struct TieredSetup {
+  std::vector<std::string> methods = {"full"};  // by Candidate::method
+  std::unique_ptr<Planner> planner;
+
+  static Result<TieredSetup> make(const TieredOptions& options);
+};
+
+class TieredEngine final : public PlacementBackend {
+ public:
+  // All outlive it. `shared`: others put into the lowest tier as well, which is unlimited; null: it is this engine's.
+  TieredEngine(const Contexts& contexts, const TieredOptions& options, const TieredSetup& setup,
+               SharedStore* shared = nullptr);
+
+  // A request with these contexts begins, at a time that never goes back. Seconds to its first token.
+  double serve(std::span<const ContextId> path, double now_s);
+  // What `serve` would answer now.
+  double estimate_s(std::span<const ContextId> path, double now_s) const;
+
+  // So far: all but times, which are the caller's.
+  const TieredResult& counts() const { return result_; }
+  double quality_sum() const { return quality_; }
+
+ private:
+  // A context that is or was stored.
+  struct Entry {
+    std::optional<PlacementSlot> slot = {};  // while it is stored
+    bool has_source = false;                 // its uncompressed KV lies somewhere: it can become any configuration
+    std::uint32_t stored_children = 0;
+  };
+  // Where a request would have a context from.
+  struct Source {
+    std::optional<std::uint32_t> tier = {};  // nothing: it is computed
+    double seconds = 0;
+  };
+
+  const std::vector<SimulatedTier>& tiers() const { return options_.hardware.tiers; }
+  std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers().size() - 1); }
+  bool keeps_everything() const;
+  bool is_shared(std::uint32_t tier) const { return shared_ && tier == lowest(); }
+  std::uint64_t full_bytes(ContextId id) const {
+    return contexts_.all()[id].tokens * options_.hardware.kv_bytes_per_token;
+  }
+  double recompute_s(ContextId id) const {
+    const Context& context = contexts_.all()[id];
+    return options_.hardware.prefill_s(context.tokens, context.first_token);
+  }
+  const Candidate& placed(ContextId id) const { return state_.placed(*entries_[id].slot); }
+  const PressedForm* form_of(ContextId id, const Candidate& candidate) const;
+  double decode_s(ContextId id, const Candidate& candidate) const;
+  const ContextProfile& profile_of(ContextId id) const;
+  Candidate full_at_lowest(ContextId id) const;
+
+  void discover(std::span<const ContextId> path);
+  double load(std::span<const ContextId> path);
+  Source source_of(ContextId id, const Candidate& from, bool tier_used, double at_s) const;
+  void store(ContextId id, double from_s);
+  void add(ContextId id, const std::optional<Candidate>& current);
+  void forget(ContextId id);
+  PlacedEntry offer(ContextId id, const std::optional<Candidate>& current) const;
+  void catch_up();
+  void read(std::uint32_t tier, std::uint64_t bytes, double at_s);
+  void write(std::uint32_t tier, std::uint64_t bytes);
+  void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) override;
+  void drop_full_copy(PlacementSlot slot, const PlacedEntry& entry) override;
+
+  const Contexts& contexts_;
+  const TieredOptions& options_;
+  const std::vector<std::string>& methods_;
+  SharedStore* const shared_;
+  std::vector<Entry> entries_;  // by ContextId
+  PlacementState state_;
+  std::vector<ContextId> changed_;  // whose candidates are others since the state was told
+  double now_s_ = 0, quality_ = 0;
+  TieredResult result_;
+};
+
+}  // namespace shale

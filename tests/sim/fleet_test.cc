@@ -1,0 +1,151 @@
+#include "sim/fleet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "sim/made_trace.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+
+// 100 bytes a token, 10 ms a token computed; a fast small tier over a slower shared one.
+Hardware machine(std::uint64_t memory_bytes) {
+  return {.name = "made",
+          .kv_bytes_per_token = 100,
+          .prefill_s_per_token = 0.01,
+          .prefill_s_per_pair = 0,
+          .source = "",
+          .tiers = {{"memory", memory_bytes, 1e-4, 1e7, ""}, {"remote", kUnlimited, 1e-3, 1e6, ""}}};
+}
+
+FleetOptions fleet(std::uint32_t engines, FleetRouter router, std::uint64_t memory_bytes = 3'000,
+                   std::uint32_t servers = 1) {
+  FleetOptions options;
+  options.engine = {.hardware = machine(memory_bytes), .planner = "lru", .servers = servers};
+  options.engines = engines;
+  options.router = router;
+  return options;
+}
+
+FleetResult run(const Trace& trace, const FleetOptions& options) {
+  const auto result = simulate_fleet(trace, options);
+  EXPECT_TRUE(result) << result.error().message;
+  return result.value_or(FleetResult{});
+}
+
+std::uint64_t loaded(const FleetResult& result) {
+  return std::accumulate(result.all.tokens_loaded.begin(), result.all.tokens_loaded.end(), std::uint64_t{0});
+}
+
+TEST(SimulateFleet, OneEngineIsWhatSimulateTiersSays) {
+  for (std::uint32_t seed = 1; seed <= 3; ++seed) {
+    const Trace trace = random_trace(seed, 300);
+    for (const char* planner : {"prefill", "lru", "lfu", "shale"}) {
+      for (const std::uint32_t servers : {0u, 1u, 3u}) {
+        for (const FleetRouter router : {FleetRouter::kRoundRobin, FleetRouter::kPrefix, FleetRouter::kEvents}) {
+          FleetOptions options = fleet(1, router, 3'000, servers);
+          options.engine.planner = planner;
+          const TieredResult one = simulate_tiers(trace, options.engine).value();
+          const FleetResult all = run(trace, options);
+          EXPECT_EQ(all.all.tokens_loaded, one.tokens_loaded) << planner;
+          EXPECT_EQ(all.all.tokens_computed, one.tokens_computed);
+          EXPECT_NEAR(all.all.ttft_mean_s, one.ttft_mean_s, 1e-9);
+          EXPECT_NEAR(all.all.ttft.p99, one.ttft.p99, 1e-9);
+          EXPECT_NEAR(all.all.busy, one.busy, 1e-9);
+          EXPECT_EQ(all.busiest_share, 1);
+        }
+      }
+    }
+  }
+}
+
+TEST(SimulateFleet, WhatOneStoredAnotherFinds) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2, 3}}}, 100);
+  FleetOptions options = fleet(2, FleetRouter::kRoundRobin, 1'000'000);
+  FleetResult result = run(trace, options);
+  EXPECT_EQ(result.all.tokens_loaded,
+            (std::vector<std::uint64_t>{0, 0}));  // it was not there yet, two seconds later it is
+  options.speed = 0.1;
+  result = run(trace, options);
+  EXPECT_EQ(result.all.tokens_loaded, (std::vector<std::uint64_t>{0, 200}));
+  EXPECT_NEAR(result.all.ttft.p50, 1e-3 + 0.02 + 1, 1e-9);
+  EXPECT_EQ(result.all.bytes_written[1], 300u * 100);  // each context once
+  EXPECT_EQ(result.store_bytes, 300u * 100);
+  options.shares = false;
+  EXPECT_EQ(run(trace, options).all.tokens_computed, 500u);
+}
+
+TEST(SimulateFleet, AccountsForEveryTokenAndIsTheSameAgain) {
+  const Trace trace = random_trace(5, 300);
+  for (const FleetRouter router : {FleetRouter::kRoundRobin, FleetRouter::kPrefix, FleetRouter::kEvents}) {
+    const FleetResult first = run(trace, fleet(4, router)), again = run(trace, fleet(4, router));
+    EXPECT_EQ(loaded(first) + first.all.tokens_computed, first.all.tokens);
+    EXPECT_EQ(first.all.requests, trace.requests.size());
+    EXPECT_EQ(first.all.ttft_mean_s, again.all.ttft_mean_s);
+    EXPECT_EQ(first.network_bytes, again.network_bytes);
+    EXPECT_EQ(first.network_bytes, first.all.bytes_read[1] + first.all.bytes_written[1]);
+  }
+}
+
+TEST(SimulateFleet, WhoSendsByPrefixFindsMoreNearby) {
+  for (std::uint32_t seed = 1; seed <= 6; ++seed) {
+    const Trace trace = random_trace(seed, 400);
+    const auto in_memory = [&](FleetRouter router) {
+      return run(trace, fleet(4, router, 2'000, 0)).all.tokens_loaded[0];
+    };
+    const std::uint64_t blind = in_memory(FleetRouter::kRoundRobin);
+    EXPECT_GE(in_memory(FleetRouter::kPrefix), blind) << seed;
+    EXPECT_GE(in_memory(FleetRouter::kEvents), blind) << seed;
+  }
+}
+
+TEST(SimulateFleet, WithoutASharedStoreRoutersMatterMore) {
+  const Trace trace = random_trace(2, 400);
+  FleetOptions options = fleet(4, FleetRouter::kRoundRobin, 2'000);
+  options.shares = false;
+  const std::uint64_t blind = run(trace, options).all.tokens_computed;
+  options.router = FleetRouter::kEvents;
+  EXPECT_LT(run(trace, options).all.tokens_computed, blind);
+  options.shares = true;
+  EXPECT_LE(run(trace, options).all.tokens_computed, blind);
+}
+
+TEST(SimulateFleet, ANetworkThatIsTooNarrowIsTheLimit) {
+  const Trace trace = random_trace(3, 400);
+  FleetOptions options = fleet(8, FleetRouter::kRoundRobin, 500);
+  options.speed = 20;
+  const FleetResult wide = run(trace, options);
+  EXPECT_EQ(wide.network_busy, 0);
+  EXPECT_GT(wide.network_peak_bytes_per_s, 0);
+  options.network_bytes_per_s = wide.network_mean_bytes_per_s / 2;
+  const FleetResult narrow = run(trace, options);
+  EXPECT_GT(narrow.network_busy, 0.3);
+  EXPECT_LE(narrow.network_busy, 1.05);
+  EXPECT_GT(narrow.all.ttft_mean_s, wide.all.ttft_mean_s);
+  EXPECT_GT(narrow.all.tokens_computed, wide.all.tokens_computed);  // computing is sooner than waiting for it
+}
+
+TEST(SimulateFleet, RefusesWhatMakesNoSense) {
+  const Trace trace = random_trace(1, 10);
+  const auto refused = [&](const std::function<void(FleetOptions&)>& change) {
+    FleetOptions options = fleet(2, FleetRouter::kEvents);
+    change(options);
+    const auto result = simulate_fleet(trace, options);
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_THAT(refused([](FleetOptions& options) { options.engines = 0; }), HasSubstr("give 1 to 256"));
+  EXPECT_THAT(refused([](FleetOptions& options) { options.engines = 257; }), HasSubstr("give 1 to 256"));
+  EXPECT_THAT(refused([](FleetOptions& options) { options.speed = 0; }), HasSubstr("above 0"));
+  EXPECT_THAT(refused([](FleetOptions& options) { options.engine.hardware.tiers[1].capacity_bytes = 5; }),
+              HasSubstr("the shared tier, remote, is bounded"));
+  EXPECT_THAT(refused([](FleetOptions& options) { options.engine.profiles = {{}}; }), HasSubstr("exact"));
+}
+
+}  // namespace
+}  // namespace shale::testing
