@@ -17,6 +17,18 @@ constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that 
 // more than that of the pool.
 constexpr double kShareWhileWaiting = 0.25;
 constexpr double kWaitingToBeStoredMax = 0.25;
+// A request waits to hear what others have left of its prefix on a shared tier: such a share of what computing the
+// prompt takes, and no longer than that.
+constexpr double kAskedShare = 0.1, kAskedMaxS = 0.25;
+
+bool being_asked(Cache& cache, const Run& run, double now_s) {
+  if (!run.request.use_cache || run.begun) return false;
+  const auto tokens = static_cast<std::uint32_t>(run.prompt.size());
+  const double patience_s = std::min(kAskedMaxS, kAskedShare * cache.costs().prefill_s(tokens, 0));
+  const std::string& salt = run.request.demand.salt;
+  if (now_s > run.submitted_s + patience_s || cache.pool_prefix(run.prompt, salt) + 1 >= tokens) return false;
+  return cache.store().lookup(cache.keys_of(run.prompt, salt), {}, tenant_of(salt)).pending;
+}
 
 }  // namespace
 
@@ -30,6 +42,7 @@ bool Engine::State::admit() {
     const std::uint32_t margin = back ? kResumeMargin : 0;
     if (!running.empty() && (!blocks.fits(*next, running, margin) || !blocks.may_load(*next, running))) break;
     if (next->spilled && !bring_back(*next)) break;
+    if (being_asked(cache, *next, clock.now_s())) break;
     scheduler.start_next();
     stats.resumed += back;
     admitted = true;
