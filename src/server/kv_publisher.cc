@@ -25,16 +25,16 @@ constexpr int kBehindMax = 10'000;  // batches that a subscriber may be behind b
 constexpr std::string_view kMediums[] = {"GPU", "CPU", "STORAGE"};
 
 using Bytes = std::vector<std::uint8_t>;
-using Sequence64 = std::array<char, 8>;  // big endian
+using SequenceBytes = std::array<char, 8>;  // big endian
 
-Sequence64 big_endian(std::uint64_t number) {
-  Sequence64 bytes;
+SequenceBytes big_endian(std::uint64_t number) {
+  SequenceBytes bytes;
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(number >> (56 - 8 * i));
   return bytes;
 }
 
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-std::string_view view(const Sequence64& bytes) { return {bytes.data(), bytes.size()}; }
+std::string_view view(const SequenceBytes& bytes) { return {bytes.data(), bytes.size()}; }
 
 Json or_null(const std::optional<std::uint64_t>& number) { return number ? Json(*number) : Json(); }
 

@@ -54,8 +54,7 @@ class Fleet {
 
   FleetResult run(const KeepGoing& keep_going) {
     for (const TraceRequest& request : trace_.requests) {
-      const std::size_t before = ttfts_.size();
-      if (keep_going && arrived_ % kRequestsBetweenLooks == 0 && !keep_going(before)) break;
+      if (keep_going && arrived_ % kRequestsBetweenLooks == 0 && !keep_going(arrived_)) break;
       const double now_s = request.arrival_s / options_.speed;
       end_until(now_s);
       arrive({now_s, 0, contexts_.path(trace_, request)}, now_s);
