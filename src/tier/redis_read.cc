@@ -24,6 +24,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
     send(std::array<std::string_view, 3>{"HGET", key, field}, [this](Result<RespValue> reply) {
       head_reply_ = std::move(reply);
       head_ = head_of(head_reply_);
+      ask_early();
     });
     if (!range_.whole()) return;
     const std::string piece = blobs_.piece_key(id_, 0);
@@ -101,11 +102,23 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
     return left_ == 0;
   }
 
+  // For what follows the first piece, while that is still to come.
+  void ask_early() {
+    if (!range_.whole() || !head_ || !*head_ || (*head_)->bytes <= kRedisPieceBytes) return;
+    try {
+      buffer_ = blobs_.buffers_->get(bytes_wanted());
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    asked_ = true;
+    ask_for_rest();
+  }
+
   void ask_for_rest() {
     const std::uint64_t first = range_.whole() ? 1 : begin() / kRedisPieceBytes;
     const std::uint64_t last = bytes_wanted() == 0 ? first : pieces_of(begin() + bytes_wanted());
     if (first >= last) return;
-    left_ = static_cast<unsigned>(last - first);
+    left_ += static_cast<unsigned>(last - first);
     for (std::uint64_t piece = first; piece < last; ++piece) {
       const std::string key = blobs_.piece_key(id_, piece);
       const BlobRange range = of_piece(piece);
@@ -153,7 +166,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
   Result<RespValue> head_reply_;
   Result<std::optional<RedisHead>> head_;   // refers to it
   std::optional<Result<RespValue>> first_;  // piece's reply
-  bool asked_ = false;                      // for all pieces
+  bool asked_ = false;                      // for what follows the first piece
   unsigned left_ = 0;                       // replies
   std::optional<Error> failed_;
   std::shared_ptr<AlignedBuffer> buffer_;  // of what is wanted
