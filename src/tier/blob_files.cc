@@ -28,18 +28,6 @@ fs::path temporary_folder(const fs::path& folder, std::uint64_t shard) {
   return folder / "temporary" / fmt::format("{:x}", shard);
 }
 
-std::string part_name(std::uint32_t part) {
-  return part == BlobId::kManifest ? std::string("manifest") : fmt::format("{:08x}", part);
-}
-
-std::optional<std::uint32_t> parse_part(const std::string& name) {
-  if (name == "manifest") return BlobId::kManifest;
-  std::uint32_t part = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), part, 16);
-  if (error != std::errc() || part_name(part) != name) return std::nullopt;
-  return part;
-}
-
 bool is_blob_length(std::uint64_t bytes) { return bytes > 0 && bytes % kIoAlignment == 0; }
 
 std::optional<std::uint64_t> length(const fs::path& file) {
@@ -81,6 +69,18 @@ Status prepare_folder(const fs::path& folder, bool ours) {
 }
 
 }  // namespace
+
+std::string part_name(std::uint32_t part) {
+  return part == BlobId::kManifest ? std::string("manifest") : fmt::format("{:08x}", part);
+}
+
+std::optional<std::uint32_t> parse_part(std::string_view name) {
+  if (name == "manifest") return BlobId::kManifest;
+  std::uint32_t part = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), part, 16);
+  if (error != std::errc() || part_name(part) != name) return std::nullopt;
+  return part;
+}
 
 BlobFiles::BlobFiles(fs::path folder) : folder_(std::move(folder)), session_(fmt::format("{:016x}", random_number())) {}
 
@@ -247,7 +247,7 @@ Result<std::vector<BlobId>> BlobFiles::list() const {
 Result<std::vector<std::uint32_t>> BlobFiles::parts(const Hash128& object) const {
   std::vector<std::uint32_t> parts;
   SHALE_TRY(for_each_entry(object_folder(object), [&](const fs::directory_entry& file) -> Status {
-    if (const auto part = parse_part(file.path().filename())) parts.push_back(*part);
+    if (const auto part = parse_part(file.path().filename().string())) parts.push_back(*part);
     return {};
   }));
   return parts;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/buffer_pool.h"
@@ -15,6 +16,10 @@
 #include "tier/tier.h"
 
 namespace shale {
+
+// "0000002a" or "manifest": what a part is called in its object's folder; none where nothing is called so.
+std::string part_name(std::uint32_t part);
+std::optional<std::uint32_t> parse_part(std::string_view name);
 
 // Thread-safe. Several processes may use the same folder at once: files appear whole, by rename, and never change.
 class BlobFiles {

@@ -20,7 +20,8 @@
   X(file)              \
   X(memory)            \
   X(redis)             \
-  X(rediss)
+  X(rediss)            \
+  X(s3)
 
 namespace shale {
 

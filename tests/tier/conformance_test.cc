@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <random>
 #include <thread>
 
 #include "support/faulty_tier.h"
+#include "support/s3_server.h"
 #include "support/temporary_folder.h"
 #include "tier/blobs.h"
 #include "tier/servers.h"
@@ -24,6 +26,44 @@ struct Store {
 };
 
 void PrintTo(const Store& store, std::ostream* out) { *out << store.name; }
+
+// Where tiers behind a network are tested: a server, and options that say where it is. Asked for when a test needs it.
+struct TierServer {
+  std::string scheme, name;
+  std::function<std::string()> options;
+};
+
+const char* live_s3() { return std::getenv("SHALE_S3_URL"); }  // of peers/s3/serve.py
+
+std::vector<TierServer> tier_servers() {
+  std::vector<TierServer> servers = {
+      {"s3", "s3",
+       [] {
+         static const S3Server server({.page = 7});
+         return server.options();
+       }},
+      {"s3", "s3_of_few_words",  // as `rclone serve s3`
+       [] {
+         static const S3Server server({.ranges = false, .conditions = false});
+         return server.options();
+       }},
+  };
+  if (live_s3())
+    servers.push_back(
+        {"s3", "s3_seaweedfs", [] { return std::string(live_s3()).substr(std::string(live_s3()).find('?') + 1); }});
+  return servers;
+}
+
+Store store_of(const TierServer& server, bool throttled) {
+  return {server.name + (throttled ? "_throttled" : ""),
+          [=](const std::filesystem::path& folder, std::uint64_t capacity, const Clock& clock) {
+            const std::string size = capacity == kUnlimited ? "unlimited" : std::to_string(capacity);
+            return make_tier(fmt::format("{}://shale/{}?size={}&{}{}", server.scheme, folder.filename().string(), size,
+                                         server.options(), throttled ? "&throttle=2GB/s,100us" : ""),
+                             clock)
+                .value();
+          }};
+}
 
 // `flipped`: flags that are to be the other way than where a URL does not give them.
 Store store_of(const TierScheme& scheme, std::vector<TierScheme::Flag> flipped, bool throttled) {
@@ -51,7 +91,11 @@ Store store_of(const TierScheme& scheme, std::vector<TierScheme::Flag> flipped, 
 
 std::vector<Store> stores() {
   std::vector<Store> stores;
+  for (const TierServer& server : tier_servers()) {
+    for (const bool throttled : {false, true}) stores.push_back(store_of(server, throttled));
+  }
   for (const TierScheme& scheme : tier_schemes()) {
+    if (scheme.place == TierScheme::Place::kServer) continue;
     for (const bool throttled : {false, true}) stores.push_back(store_of(scheme, {}, throttled));
     for (const TierScheme::Flag& flag : scheme.flags) stores.push_back(store_of(scheme, {flag}, false));
     if (scheme.flags.size() > 1) stores.push_back(store_of(scheme, scheme.flags, false));
