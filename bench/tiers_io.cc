@@ -42,7 +42,7 @@ bool stamped(const AlignedBuffer& buffer, std::uint64_t seed) {
 class TierIo {
  public:
   TierIo(Tier& tier, const Clock& clock, std::uint64_t unit_bytes, const TierIoOptions& options)
-      : tier_(tier), clock_(clock), unit_bytes_(unit_bytes) {
+      : tier_(tier), clock_(clock), unit_bytes_(unit_bytes), beside_(options.beside) {
     blobs_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(options.total_bytes / unit_bytes, kAlone));
     window_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(options.in_flight_bytes / unit_bytes, 1));
     const std::array<std::uint64_t, 2> seed = {static_cast<std::uint64_t>(getpid()), unit_bytes};
@@ -74,6 +74,12 @@ class TierIo {
     SHALE_ASSIGN(const double read_alone_s, alone(read, take));
     SHALE_ASSIGN(const double read_s, together(order, read, take));
     rows.push_back(row("read", read_s, read_alone_s));
+    if (beside_) {
+      std::vector<BlobId> blobs;
+      for (const std::uint32_t part : order) blobs.push_back({object_, part});
+      SHALE_ASSIGN(auto others, beside_(blobs, unit_bytes_));
+      std::ranges::move(others, std::back_inserter(rows));
+    }
     std::shuffle(order.begin(), order.end(), std::mt19937(1));
     SHALE_ASSIGN(const double random_s, together(order, read, take));
     rows.push_back(row("random read", random_s, read_alone_s));
@@ -119,6 +125,7 @@ class TierIo {
   Tier& tier_;
   const Clock& clock_;
   const std::uint64_t unit_bytes_;
+  const decltype(TierIoOptions::beside)& beside_;
   std::uint32_t blobs_ = 0;
   std::uint32_t window_ = 0;
   Hash128 object_;

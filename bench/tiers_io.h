@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct TierIoOptions {
   // (fio.h).
   // Empty: no fio.
   std::filesystem::path fio_folder;
+  // What something else makes of the same blobs while they lie in the tier, in every round between the tier's reads.
+  std::function<Result<std::vector<TierIoRow>>(const std::vector<BlobId>& blobs, std::uint64_t unit_bytes)> beside = {};
 };
 
 // Writes, reads and removes blobs of names of its own; whatever it reads is compared with what it wrote (a word of

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "bench/curl.h"
 #include "bench/fio.h"
 #include "bench/tiers_io.h"
 #include "cli/bench_machine.h"
@@ -7,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/first_token.h"
 #include "cli/model_registry.h"
+#include "cli/option_types.h"
 #include "core/units.h"
 
 namespace shale {
@@ -16,16 +18,19 @@ struct BenchTiersOptions {
   ModelChoice model;
   OutputOptions output;
   std::string folder, peer;
+  std::vector<std::string> tiers;
   std::uint32_t rounds = 5;
   bool tiny = false;
 };
 
 constexpr char kExamples[] =
     "The first table moves blobs to and from each tier, beside fio on the same folder where it is installed. The\n"
-    "second asks a short question over a long context that each tier holds, beside llama-server.\n"
+    "second asks a short question over a long context that each tier holds, beside llama-server. --tiers measures the\n"
+    "tiers that it names in place of both, s3: beside eight parallel curls on the same objects.\n"
     "\n"
     "Examples:\n"
     "  shale bench tiers\n"
+    "  shale bench tiers --tiers 's3://bucket/bench?endpoint=http://localhost:8333'\n"
     "  shale bench tiers --peer ~/llama.cpp/build/bin --json";
 
 Result<std::vector<bench::TierIoRow>> measure_io(const std::filesystem::path& folder, bool tiny) {
@@ -45,18 +50,44 @@ Result<std::vector<bench::TierIoRow>> measure_io(const std::filesystem::path& fo
   return rows;
 }
 
-// What fio reached with the same unit and operation; 0 where it did not run.
-double fio_rate(const std::vector<bench::TierIoRow>& rows, const bench::TierIoRow& row) {
-  for (const auto& other : rows) {
-    if (other.tier == "fio" && other.unit_bytes == row.unit_bytes && other.operation == row.operation)
-      return other.bytes_per_s;
+// Tiers that were named; blobs as large as the parts of extents are.
+Result<std::vector<bench::TierIoRow>> measure_named(const BenchTiersOptions& options,
+                                                    const std::filesystem::path& scratch) {
+  const RealClock clock;
+  bench::TierIoOptions io{.units = {1 << 20, 8 << 20}, .total_bytes = 512 << 20, .in_flight_bytes = 64 << 20};
+  io.rounds = static_cast<int>(options.rounds);
+  if (options.tiny) io = {.units = {256 << 10}, .total_bytes = 2 << 20, .in_flight_bytes = 1 << 20, .rounds = 1};
+  SHALE_ASSIGN(const auto specs, parse_tiers({options.tiers.begin(), options.tiers.end()}));
+  std::vector<bench::TierIoRow> rows;
+  for (const TierSpec& spec : specs) {
+    SHALE_ASSIGN(const auto tier, make_tier(spec, clock));
+    const auto* s3 = dynamic_cast<const S3Tier*>(tier.get());
+    if (s3 && bench::curl_installed()) {
+      io.beside = [&, s3](const std::vector<BlobId>& blobs, std::uint64_t unit_bytes) {
+        return bench::measure_curl(*s3, blobs, unit_bytes, scratch, clock);
+      };
+    }
+    SHALE_ASSIGN(auto of_tier, bench::measure_tier_io(*tier, clock, io));
+    std::ranges::move(of_tier, std::back_inserter(rows));
+    io.beside = {};
   }
-  return 0;
+  return rows;
+}
+
+// What is measured beside a row; null where nothing is.
+const bench::TierIoRow* peer_of(const std::vector<bench::TierIoRow>& rows, const bench::TierIoRow& row) {
+  const bool is_peer = row.tier == "fio" || row.tier == "curl";
+  const auto peer = std::ranges::find_if(rows, [&](const bench::TierIoRow& other) {
+    return (other.tier == (row.tier == "disk" ? "fio" : "curl")) && other.unit_bytes == row.unit_bytes &&
+           other.operation == row.operation;
+  });
+  return is_peer || peer == rows.end() ? nullptr : &*peer;
 }
 
 void print_io(const std::vector<bench::TierIoRow>& rows, const Machine& machine, bool json) {
   for (const auto& row : rows) {
-    const double fio = row.tier == "disk" ? fio_rate(rows, row) : 0;
+    const bench::TierIoRow* peer = peer_of(rows, row);
+    const double share = peer ? row.bytes_per_s / peer->bytes_per_s : 0;
     if (json) {
       print_json({{"test", "io"},
                   {"tier", row.tier},
@@ -64,12 +95,13 @@ void print_io(const std::vector<bench::TierIoRow>& rows, const Machine& machine,
                   {"operation", row.operation},
                   {"bytes_per_second", row.bytes_per_s},
                   {"latency_seconds", row.latency_s},
-                  {"share_of_fio", fio > 0 ? Json(row.bytes_per_s / fio) : Json()},
+                  {"peer", peer ? Json(peer->tier) : Json()},
+                  {"share_of_peer", peer ? Json(share) : Json()},
                   {"machine", machine.json()}});
     } else {
       fmt::print("{:<8} {:<12} {:>9}: {:>10}, one alone {:>9}{}\n", row.tier, row.operation,
                  format_bytes(row.unit_bytes), format_rate(row.bytes_per_s), format_duration(row.latency_s),
-                 fio > 0 ? fmt::format("; {:.0f} % of fio", 100 * row.bytes_per_s / fio) : "");
+                 peer ? fmt::format("; {:.0f} % of {}", 100 * share, peer->tier) : "");
     }
   }
 }
@@ -104,12 +136,17 @@ void print_first_tokens(const std::vector<FirstTokenRow>& rows, const FirstToken
 }
 
 Status run(const BenchTiersOptions& options) {
-  SHALE_ASSIGN(const auto file, resolve_model(options.model.model));
   SHALE_ASSIGN(const ScratchFolder scratch,
                ScratchFolder::create(options.folder.empty() ? cache_folder({}).parent_path()
                                                             : std::filesystem::path(options.folder)));
   const Machine machine = measure_machine();
   if (!options.output.json) fmt::print("{}\n\n", machine.text());
+  if (!options.tiers.empty()) {
+    SHALE_ASSIGN(const auto named, measure_named(options, scratch.path()));
+    print_io(named, machine, options.output.json);
+    return {};
+  }
+  SHALE_ASSIGN(const auto file, resolve_model(options.model.model));
 
   SHALE_ASSIGN(const auto io, measure_io(scratch.path(), options.tiny));
   print_io(io, machine, options.output.json);
@@ -139,7 +176,8 @@ void add_bench_tiers(CLI::App& parent, Action& chosen) {
   command->add_option("--peer", options->peer, "Folder with llama-server to compare with")
       ->envname("SHALE_PEER")
       ->type_name("FOLDER");
-  command->add_option("--rounds", options->rounds, "Times that each first token is measured")
+  add_tiers(*command, "--tiers", options->tiers, "Measure these instead");
+  command->add_option("--rounds", options->rounds, "Times that each first token, or named tier, is measured")
       ->check(CLI::Range(1, 100))
       ->type_name("N")
       ->capture_default_str();

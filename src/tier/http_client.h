@@ -58,7 +58,7 @@ enum class HttpLane { kQuick, kBulk };
 class HttpClient {
  public:
   struct Options {
-    std::size_t quick_at_once = 128;  // that carry next to nothing
+    std::size_t quick_at_once = 256;  // that carry next to nothing
     std::size_t bulk_at_once = 16;    // whose bytes share the network
   };
   explicit HttpClient(const Options& options);

@@ -87,16 +87,22 @@ void S3Client::attempt(const std::shared_ptr<Attempts>& attempts, double delay_s
   request.prepare = [this, attempts](HttpRequest& prepared) {
     const double now = now_s();
     if (attempts->count++ == 0) attempts->deadline_s = now + options_.timeout_s;
-    const double left_s = std::max(0.0, attempts->deadline_s - now);
+    const double left_s = std::max(0.0, std::min(attempts->deadline_s, end_s()) - now);
     prepared.timeout_s = attempts->call.method == "PUT" ? left_s : left_s * kShareOfAttempt;
-    prepare(*attempts, prepared);
+    address(attempts->call, prepared);
   };
   request.done = [this, attempts](HttpAnswer&& answer) { finish(attempts, std::move(answer)); };
   http_.send(attempts->call.lane, std::move(request), delay_s);
 }
 
-void S3Client::prepare(const Attempts& attempts, HttpRequest& request) const {
-  const S3Call& call = attempts.call;
+// Until when what was begun may take: whoever ends waits for no more than one deadline, however much is queued.
+double S3Client::end_s() {
+  if (!http_.closing()) return INFINITY;
+  if (closing_end_s_ == 0) closing_end_s_ = now_s() + options_.timeout_s;
+  return closing_end_s_;
+}
+
+void S3Client::address(const S3Call& call, HttpRequest& request) const {
   std::string path = path_prefix_ + uri_encoded(call.key, true);
   if (call.key.empty() && path.size() > 1) path.pop_back();  // of the bucket itself
   const std::string query = canonical_query(call.query);
@@ -104,9 +110,9 @@ void S3Client::prepare(const Attempts& attempts, HttpRequest& request) const {
   request.headers = call.headers;
   request.headers.emplace_back("Host", host_);
   if (call.range) request.headers.emplace_back("Range", call.range());
-  const std::string payload(call.body.empty() ? sha256_hex("")
-                            : tls()           ? std::string(kUnsignedPayload)
-                                              : call.body_sha256);
+  const std::string payload(!call.body_sha256.empty() ? call.body_sha256
+                            : call.body.empty()       ? sha256_hex("")
+                                                      : std::string(kUnsignedPayload));
   request.headers.emplace_back("x-amz-content-sha256", payload);
   sign({call.method, path, query, payload}, {options_.region}, options_.credentials,
        std::time(nullptr) + clock_behind_s_, request.headers);

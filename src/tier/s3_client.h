@@ -31,7 +31,7 @@ struct S3Call {
   std::vector<std::pair<std::string, std::string>> query = {};
   HttpHeaders headers = {};
   std::vector<std::span<const std::byte>> body = {};  // in memory until `done`
-  std::string body_sha256 = {};                       // of the body, where the connection is not by TLS
+  std::string body_sha256 = {};                       // of a body, where the connection is not by TLS
   // Before each attempt: the Range header, "bytes=0-4095"; so that one goes on where the last was cut off.
   std::function<std::string()> range = {};
   std::function<bool(const HttpHead& head, std::span<const std::byte> bytes)> take = {};  // as HttpRequest's
@@ -49,22 +49,25 @@ class S3Client {
   // Blocks until `done`, which it takes the place of.
   Result<HttpAnswer> wait(S3Call call);
 
+  // What is sent for a call, but method and body: URL and signed headers, good for some minutes.
+  void address(const S3Call& call, HttpRequest& request) const;
   bool tls() const { return endpoint_.starts_with("https:"); }
   std::string place() const;  // "bucket 'b' at https://…"
 
  private:
   struct Attempts;
   void attempt(const std::shared_ptr<Attempts>& attempts, double delay_s);
-  void prepare(const Attempts& attempts, HttpRequest& request) const;
   void finish(const std::shared_ptr<Attempts>& attempts, HttpAnswer answer);
   Error error_of(const Attempts& attempts, const HttpAnswer& answer) const;
   bool corrects_clock(const HttpAnswer& answer);
+  double end_s();
 
   const S3ClientOptions options_;
   std::string endpoint_;                          // scheme and host
   std::string host_;                              // as the Host header has it
   std::string path_prefix_;                       // of every path: "/" or "/bucket/"
   std::atomic<std::int64_t> clock_behind_s_ = 0;  // this machine's, of the server's
+  double closing_end_s_ = 0;                      // of the client's thread; 0: it is not ending
   HttpClient http_;                               // last: its thread uses all of the above
 };
 

@@ -115,6 +115,12 @@ std::string S3Tier::object_prefix(const Hash128& object) const { return options_
 
 std::string S3Tier::key(const BlobId& id) const { return object_prefix(id.object) + part_name(id.part); }
 
+HttpRequest S3Tier::request_for(std::string method, const BlobId& id, std::string body_sha256) const {
+  HttpRequest request{.method = method};
+  client_.address({.method = std::move(method), .key = key(id), .body_sha256 = std::move(body_sha256)}, request);
+  return request;
+}
+
 std::optional<BlobId> S3Tier::blob_of(std::string_view key) const {
   if (!key.starts_with(options_.prefix)) return std::nullopt;
   key.remove_prefix(options_.prefix.size());

@@ -6,6 +6,7 @@
 
 #include "support/s3_server.h"
 #include "tier/blobs.h"
+#include "tier/s3_client.h"
 #include "tier/tiers.h"
 
 namespace shale::testing {
@@ -205,6 +206,32 @@ TEST_F(S3Test, AServerThatHangsCostsTheDeadlineOnceAndThenNothing) {
   }
   EXPECT_TRUE(read) << read.error().message;
   EXPECT_FALSE(tier->trouble());
+}
+
+TEST_F(S3Test, EndingWaitsForOneDeadlineHoweverMuchIsQueued) {
+  S3Server server;
+  auto tier = open(server, "&timeout=500ms");
+  server.set_fault([](const S3Asked&, S3Answer right) {
+    right.delay_s = 60;
+    return right;
+  });
+  std::vector<std::shared_ptr<TierRead>> reads;
+  for (std::uint32_t part = 0; part < 200; ++part) reads.push_back(tier->read(blob_id(1, part)));
+  reads.clear();
+  EXPECT_LT(seconds_of([&] { tier.reset(); }), 4) << "one after another they would take 6 s and more";
+}
+
+TEST_F(S3Test, BucketsOfAwsAreAddressedByHost) {
+  const auto url_of = [](std::string bucket, std::string endpoint) {
+    const S3Client client({.bucket = std::move(bucket), .endpoint = std::move(endpoint), .region = "eu-west-1"});
+    HttpRequest request;
+    client.address({.key = "a/b c", .query = {{"x", ""}}}, request);
+    return request.url;
+  };
+  EXPECT_EQ(url_of("bucket", ""), "https://bucket.s3.eu-west-1.amazonaws.com/a/b%20c?x=");
+  EXPECT_EQ(url_of("www.bucket", ""), "https://s3.eu-west-1.amazonaws.com/www.bucket/a/b%20c?x=")
+      << "no certificate is for a host of so many parts";
+  EXPECT_EQ(url_of("bucket", "http://minio:9000/"), "http://minio:9000/bucket/a/b%20c?x=");
 }
 
 TEST_F(S3Test, ASlowBodyIsWaitedForWithinTheDeadline) {
