@@ -3,14 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "support/faulty_tier.h"
-#include "support/s3_server.h"
 #include "support/temporary_folder.h"
 #include "tier/blobs.h"
 #include "tier/servers.h"
@@ -22,52 +21,15 @@ namespace {
 struct Store {
   std::string name;
   std::function<std::unique_ptr<Tier>(const std::filesystem::path&, std::uint64_t capacity, const Clock&)> open;
-  std::string server = {};  // the scheme of its tiers, where they are behind a network
+  std::optional<TierServer> server = {};  // of a tier behind a network
 };
 
 void PrintTo(const Store& store, std::ostream* out) { *out << store.name; }
 
-// Where tiers behind a network are tested: a server, and options that say where it is. Asked for when a test needs it.
-struct TierServer {
-  std::string scheme, name;
-  std::function<std::string()> options;
-};
-
-const char* live_s3() { return std::getenv("SHALE_S3_URL"); }  // of peers/s3/serve.py
-
-std::vector<TierServer> tier_servers() {
-  std::vector<TierServer> servers = {
-      {"s3", "s3",
-       [] {
-         static const S3Server server({.page = 7});
-         return server.options();
-       }},
-      {"s3", "s3_of_few_words",  // as `rclone serve s3`
-       [] {
-         static const S3Server server({.ranges = false, .conditions = false});
-         return server.options();
-       }},
-  };
-  if (live_s3())
-    servers.push_back(
-        {"s3", "s3_seaweedfs", [] { return std::string(live_s3()).substr(std::string(live_s3()).find('?') + 1); }});
-  return servers;
-}
-
-Store store_of(const TierServer& server, bool throttled) {
-  return {server.name + (throttled ? "_throttled" : ""),
-          [=](const std::filesystem::path& folder, std::uint64_t capacity, const Clock& clock) {
-            const std::string size = capacity == kUnlimited ? "unlimited" : std::to_string(capacity);
-            return make_tier(fmt::format("{}://shale/{}?size={}&{}{}", server.scheme, folder.filename().string(), size,
-                                         server.options(), throttled ? "&throttle=2GB/s,100us" : ""),
-                             clock)
-                .value();
-          }};
-}
-
 // `flipped`: flags that are to be the other way than where a URL does not give them.
-Store store_of(const TierScheme& scheme, std::vector<TierScheme::Flag> flipped, bool throttled) {
-  std::string name(scheme.scheme), options;
+Store store_of(const TierScheme& scheme, std::vector<TierScheme::Flag> flipped, bool throttled,
+               std::optional<TierServer> server = {}) {
+  std::string name(server ? server->name : scheme.scheme), options;
   for (const TierScheme::Flag& flag : flipped) {
     name += fmt::format("_{}_{}", flag.unset ? "no" : "with", flag.name);
     options += fmt::format("&{}={}", flag.name, flag.unset ? "off" : "on");
@@ -76,25 +38,24 @@ Store store_of(const TierScheme& scheme, std::vector<TierScheme::Flag> flipped, 
     name += "_throttled";
     options += "&throttle=2GB/s,100us";
   }
-  const bool server = scheme.place == TierScheme::Place::kServer;
   return {name,
           [=](const std::filesystem::path& folder, std::uint64_t capacity, const Clock& clock) {
             std::string place = scheme.place == TierScheme::Place::kFolder ? (folder / scheme.scheme).string() : "";
             if (!place.empty()) place = "//" + place;
-            if (server) place = server_place(scheme.scheme, folder.filename().string()).value();
+            if (server) place = server->place(folder.filename().string()).value();
             const std::string size = capacity == kUnlimited ? "unlimited" : std::to_string(capacity);
             const char mark = place.find('?') == std::string::npos ? '?' : '&';
             return make_tier(fmt::format("{}:{}{}size={}{}", scheme.scheme, place, mark, size, options), clock).value();
           },
-          server ? std::string(scheme.scheme) : ""};
+          server};
 }
 
 std::vector<Store> stores() {
   std::vector<Store> stores;
-  for (const TierServer& server : tier_servers()) {
-    for (const bool throttled : {false, true}) stores.push_back(store_of(server, throttled));
-  }
   for (const TierScheme& scheme : tier_schemes()) {
+    for (const TierServer& server : tier_servers(scheme.scheme)) {
+      for (const bool throttled : {false, true}) stores.push_back(store_of(scheme, {}, throttled, server));
+    }
     if (scheme.place == TierScheme::Place::kServer) continue;
     for (const bool throttled : {false, true}) stores.push_back(store_of(scheme, {}, throttled));
     for (const TierScheme::Flag& flag : scheme.flags) stores.push_back(store_of(scheme, {flag}, false));
@@ -109,8 +70,8 @@ std::vector<Store> stores() {
 class TierConformance : public ::testing::TestWithParam<Store> {
  protected:
   void SetUp() override {
-    if (GetParam().server.empty()) return;
-    if (const auto place = server_place(GetParam().server, "probe"); !place) GTEST_SKIP() << place.error().message;
+    if (!GetParam().server) return;
+    if (const auto place = GetParam().server->place("probe"); !place) GTEST_SKIP() << place.error().message;
   }
   std::unique_ptr<Tier> open(std::uint64_t capacity = kUnlimited) {
     return GetParam().open(folder_.path(), capacity, clock_);
@@ -399,6 +360,13 @@ TEST_P(TierConformance, MeasuresItselfAndLeavesNothingBehind) {
   EXPECT_GE(speed.latency_s, 0);
   EXPECT_THAT(tier->list().value(), ::testing::IsEmpty());
   EXPECT_EQ(tier->used_bytes(), 0u);
+}
+
+TEST(TierServers, AreThereForEverySchemeBehindANetwork) {
+  for (const TierScheme& scheme : tier_schemes()) {
+    const bool server = scheme.place == TierScheme::Place::kServer;
+    EXPECT_EQ(tier_servers(scheme.scheme).empty(), !server) << scheme.scheme << ": see tests/tier/servers.h";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, TierConformance, ::testing::ValuesIn(stores()),
