@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 
 #include "support/temporary_folder.h"
@@ -23,7 +24,11 @@ class FaultsTest : public ::testing::Test {
     tier_ = make_faulty_tier(make_memory_tier(1 << 20, clock_, "disk"), *file, clock_);
     EXPECT_TRUE(tier_->write(kThere, blob_of(1000))->wait());
   }
-  static BlobBytes blob_of(std::size_t bytes) { return std::make_shared<AlignedBuffer>(bytes); }
+  static BlobBytes blob_of(std::size_t bytes) {
+    auto blob = std::make_shared<AlignedBuffer>(bytes);
+    std::memset(blob->data(), 0, bytes);
+    return blob;
+  }
   void say(const std::string& text) { std::ofstream(path_) << text; }
 
   static constexpr BlobId kThere{{1, 1}, 0}, kOther{{1, 1}, 1};
