@@ -2,6 +2,7 @@
 
 #include "bench/curl.h"
 #include "bench/fio.h"
+#include "bench/redis_benchmark.h"
 #include "bench/tiers_io.h"
 #include "cli/bench_machine.h"
 #include "cli/child_process.h"
@@ -26,11 +27,13 @@ struct BenchTiersOptions {
 constexpr char kExamples[] =
     "The first table moves blobs to and from each tier, beside fio on the same folder where it is installed. The\n"
     "second asks a short question over a long context that each tier holds, beside llama-server. --tiers measures the\n"
-    "tiers that it names in place of both, s3: beside eight parallel curls on the same objects.\n"
+    "tiers that it names in place of both, s3: beside eight parallel curls on the same objects, redis: beside\n"
+    "redis-benchmark with eight connections.\n"
     "\n"
     "Examples:\n"
     "  shale bench tiers\n"
     "  shale bench tiers --tiers 's3://bucket/bench?endpoint=http://localhost:8333'\n"
+    "  shale bench tiers --tiers redis://localhost:6379\n"
     "  shale bench tiers --peer ~/llama.cpp/build/bin --json";
 
 Result<std::vector<bench::TierIoRow>> measure_io(const std::filesystem::path& folder, bool tiny) {
@@ -54,17 +57,23 @@ Result<std::vector<bench::TierIoRow>> measure_io(const std::filesystem::path& fo
 Result<std::vector<bench::TierIoRow>> measure_named(const BenchTiersOptions& options,
                                                     const std::filesystem::path& scratch) {
   const RealClock clock;
-  bench::TierIoOptions io{.units = {1 << 20, 8 << 20}, .total_bytes = 512 << 20, .in_flight_bytes = 64 << 20};
+  bench::TierIoOptions io{
+      .units = {1 << 20, 4 << 20}, .total_bytes = 512 << 20, .in_flight_bytes = 64 << 20, .fio_folder = {}};
   io.rounds = static_cast<int>(options.rounds);
-  if (options.tiny) io = {.units = {256 << 10}, .total_bytes = 2 << 20, .in_flight_bytes = 1 << 20, .rounds = 1};
+  if (options.tiny)
+    io = {.units = {256 << 10}, .total_bytes = 2 << 20, .in_flight_bytes = 1 << 20, .rounds = 1, .fio_folder = {}};
   SHALE_ASSIGN(const auto specs, parse_tiers({options.tiers.begin(), options.tiers.end()}));
   std::vector<bench::TierIoRow> rows;
   for (const TierSpec& spec : specs) {
     SHALE_ASSIGN(const auto tier, make_tier(spec, clock));
-    const auto* s3 = dynamic_cast<const S3Tier*>(tier.get());
-    if (s3 && bench::curl_installed()) {
+    if (const auto* s3 = dynamic_cast<const S3Tier*>(tier.get()); s3 && bench::curl_installed()) {
       io.beside = [&, s3](const std::vector<BlobId>& blobs, std::uint64_t unit_bytes) {
         return bench::measure_curl(*s3, blobs, unit_bytes, scratch, clock);
+      };
+    }
+    if (spec.scheme == "redis" && bench::redis_benchmark_installed()) {
+      io.beside = [&](const std::vector<BlobId>& blobs, std::uint64_t unit_bytes) {
+        return bench::measure_redis_benchmark(spec.server, blobs.size(), unit_bytes);
       };
     }
     SHALE_ASSIGN(auto of_tier, bench::measure_tier_io(*tier, clock, io));
@@ -76,12 +85,14 @@ Result<std::vector<bench::TierIoRow>> measure_named(const BenchTiersOptions& opt
 
 // What is measured beside a row; null where nothing is.
 const bench::TierIoRow* peer_of(const std::vector<bench::TierIoRow>& rows, const bench::TierIoRow& row) {
-  const bool is_peer = row.tier == "fio" || row.tier == "curl";
+  const std::string_view name = row.tier == "disk"    ? "fio"
+                                : row.tier == "s3"    ? "curl"
+                                : row.tier == "redis" ? "redis-benchmark"
+                                                      : "";
   const auto peer = std::ranges::find_if(rows, [&](const bench::TierIoRow& other) {
-    return (other.tier == (row.tier == "disk" ? "fio" : "curl")) && other.unit_bytes == row.unit_bytes &&
-           other.operation == row.operation;
+    return other.tier == name && other.unit_bytes == row.unit_bytes && other.operation == row.operation;
   });
-  return is_peer || peer == rows.end() ? nullptr : &*peer;
+  return peer == rows.end() ? nullptr : &*peer;
 }
 
 void print_io(const std::vector<bench::TierIoRow>& rows, const Machine& machine, bool json) {
@@ -99,7 +110,7 @@ void print_io(const std::vector<bench::TierIoRow>& rows, const Machine& machine,
                   {"share_of_peer", peer ? Json(share) : Json()},
                   {"machine", machine.json()}});
     } else {
-      fmt::print("{:<8} {:<12} {:>9}: {:>10}, one alone {:>9}{}\n", row.tier, row.operation,
+      fmt::print("{:<15} {:<12} {:>9}: {:>10}, one alone {:>9}{}\n", row.tier, row.operation,
                  format_bytes(row.unit_bytes), format_rate(row.bytes_per_s), format_duration(row.latency_s),
                  peer ? fmt::format("; {:.0f} % of {}", 100 * share, peer->tier) : "");
     }
