@@ -88,6 +88,7 @@ Status run(const Options& all) {
   // makes for others, it keeps tens of megabytes each.
   mallopt(M_ARENA_MAX, 1);
   if (!options.kv_events.endpoint.empty()) options.serving.kv_event_block = options.kv_event_block;
+  EndWatch end;  // outlives what may hang
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
   ServerOptions server_options = options.server;
   server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
@@ -126,6 +127,11 @@ Status run(const Options& all) {
   print_note("shale: answering what is under way");
   server->stop(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.grace_s)));
   catch_interrupts();
+  end.arm(
+      options.flush_timeout_s,
+      fmt::format("shale: what was still to be stored after {:g} s (--flush-timeout) is left out: a tier is too slow, "
+                  "or does not answer",
+                  options.flush_timeout_s));
   return serving->finish_background(all.output);
 }
 

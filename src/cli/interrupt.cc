@@ -1,6 +1,12 @@
 #include "cli/interrupt.h"
 
+#include <unistd.h>
+
+#include <chrono>
 #include <csignal>
+#include <utility>
+
+#include "cli/output.h"
 
 namespace shale {
 namespace {
@@ -27,6 +33,16 @@ bool told_to_end() { return g_interrupted == SIGTERM; }
 Status check_interrupt() {
   if (interrupted()) return fail(ErrorCode::kCancelled, "interrupted");
   return {};
+}
+
+void EndWatch::arm(double seconds, std::string message) {
+  thread_ = std::jthread([this, seconds, message = std::move(message)](const std::stop_token& ended) {
+    std::unique_lock lock(mutex_);
+    never_.wait_for(lock, ended, std::chrono::duration<double>(seconds), [] { return false; });
+    if (ended.stop_requested()) return;
+    print_note(message);
+    _exit(1);
+  });
 }
 
 }  // namespace shale

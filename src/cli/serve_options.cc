@@ -188,6 +188,14 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option("--flush-timeout", options.flush_timeout_s,
+                  "Longest wait, when told to end, for what is still to be stored; then the rest is left out")
+      ->envname("SHALE_FLUSH_TIMEOUT")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->group(group);
   options.serving.cache.quality_floor = 0.95;
   command
       .add_option("--quality-floor", options.serving.cache.quality_floor,

@@ -158,6 +158,9 @@ Result<RequestId> Engine::submit(Request request) {
                     "or enlarge the pool (--pool)",
                     slabs, s.cache.pool().slabs_total()));
   }
+  if (const std::string& salt = run->request.demand.salt; run->request.use_cache) {
+    static_cast<void>(s.cache.store().discover(s.cache.keys_of(run->prompt, salt), tenant_of(salt)));
+  }
   s.scheduler.submit(std::move(run));
   return s.next_id++;
 }

@@ -47,6 +47,7 @@ struct Engine::State {
 
   // engine_turn.cc
   bool admit();
+  bool hear();
   void fetch(Run& run, bool pool_only);
   void found(Run& run);
   void note_sources(Run& run);

@@ -108,7 +108,8 @@ bool Engine::State::step_ahead_of_loading() {
     logits = model.resume(&*hooks);
   } else {
     const auto& running = scheduler.running();
-    const auto first = std::ranges::find_if(running, [](const auto& run) { return !run->over && run->loading(); });
+    const auto first =
+        std::ranges::find_if(running, [](const auto& run) { return !run->over && !run->asking && run->loading(); });
     if (first == running.end()) return false;
     Run& run = **first;
     if (run.compress_once_loaded || run.compression) return false;

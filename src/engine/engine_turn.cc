@@ -21,13 +21,14 @@ constexpr double kWaitingToBeStoredMax = 0.25;
 // prompt takes, and no longer than that.
 constexpr double kAskedShare = 0.1, kAskedMaxS = 0.25;
 
+// From when it was submitted, so that who waited for a turn waits no longer.
 bool being_asked(Cache& cache, const Run& run, double now_s) {
-  if (!run.request.use_cache || run.begun) return false;
+  if (!run.request.use_cache) return false;
   const auto tokens = static_cast<std::uint32_t>(run.prompt.size());
   const double patience_s = std::min(kAskedMaxS, kAskedShare * cache.costs().prefill_s(tokens, 0));
   const std::string& salt = run.request.demand.salt;
   if (now_s > run.submitted_s + patience_s || cache.pool_prefix(run.prompt, salt) + 1 >= tokens) return false;
-  return cache.store().lookup(cache.keys_of(run.prompt, salt), {}, tenant_of(salt)).pending;
+  return cache.store().discover(cache.keys_of(run.prompt, salt), tenant_of(salt));
 }
 
 }  // namespace
@@ -42,7 +43,6 @@ bool Engine::State::admit() {
     const std::uint32_t margin = back ? kResumeMargin : 0;
     if (!running.empty() && (!blocks.fits(*next, running, margin) || !blocks.may_load(*next, running))) break;
     if (next->spilled && !bring_back(*next)) break;
-    if (being_asked(cache, *next, clock.now_s())) break;
     scheduler.start_next();
     stats.resumed += back;
     admitted = true;
@@ -51,10 +51,28 @@ bool Engine::State::admit() {
       next->started_s = clock.now_s();
       next->response.queue_seconds = next->started_s - next->submitted_s;
     }
+    if (!back) next->share->charge(static_cast<double>(next->prompt.size()));
+    next->asking = !back && being_asked(cache, *next, clock.now_s());
+    if (next->asking) continue;
     fetch(*next, false);
-    if (!back) next->share->charge(static_cast<double>(next->prompt.size() - next->computed_from));
+    if (!back) next->share->charge(-static_cast<double>(next->computed_from));
   }
   return admitted;
+}
+
+// For those that begin, once shared tiers have said what they have of the prefix, or took too long; whether any went
+// on.
+bool Engine::State::hear() {
+  bool heard = false;
+  for (const auto& each : scheduler.running()) {
+    Run& run = *each;
+    if (run.over || !run.asking || being_asked(cache, run, clock.now_s())) continue;
+    run.asking = false;
+    fetch(run, false);
+    run.share->charge(-static_cast<double>(run.computed_from));
+    heard = true;
+  }
+  return heard;
 }
 
 // The bytes of a preempted run; false until they are there and there is room. One whose bytes are lost begins again.
@@ -189,7 +207,7 @@ bool Engine::State::load() {
   bool worked = false;
   for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
     Run& run = *scheduler.running()[i];
-    if (run.over || !run.fetching()) continue;
+    if (run.over || run.asking || !run.fetching()) continue;
     if (run.compression) {
       left_s -= compress(run, left_s);
       worked = true;
@@ -326,6 +344,7 @@ bool Engine::run_once() {
   State& s = *state_;
   s.scheduler.reap();
   bool worked = s.admit();
+  worked = s.hear() || worked;
   worked = s.load() || worked;
   worked = s.step() || worked;
   worked = s.work_behind() || worked;

@@ -38,6 +38,7 @@ std::size_t Run::segment_at(std::uint32_t position) const {
 }
 
 void Run::begin_again() {
+  asking = false;
   retrieval = Retrieval();
   compress_once_loaded.reset();
   compression.reset();

@@ -1,6 +1,6 @@
 // One request, from the queue to its last token.
 //
-//   waiting ──> loading ──> prefill ──> decode ──> over
+//   waiting ──> loading ──> prefill ──> decode ──> over      (loading: shared tiers are asked, bytes are on their way)
 //                  ^  \________________/   |
 //                  |        preempted <────┘        its blocks made room for others
 //
@@ -37,8 +37,8 @@ class Run {
 
   // Whether bytes that it asked a tier for are still to come.
   bool bytes_missing() const { return !retrieval.loaded(); }
-  // Until they are there, and what they are for is done.
-  bool fetching() const { return compress_once_loaded || compression || bytes_missing(); }
+  // Until what it holds of its prompt is known, is there, and what it is for is done.
+  bool fetching() const { return asking || compress_once_loaded || compression || bytes_missing(); }
   // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.
   bool loading() const { return fetching() && sequence.length() >= retrieval.compute_until(); }
   // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer whose
@@ -63,6 +63,7 @@ class Run {
   // segment that is not stored ends with the prompt.
   std::vector<std::uint32_t> segment_end;
   Sequence sequence;
+  bool asking = false;  // shared tiers for its prefix, before anything is retrieved
   Retrieval retrieval;
   std::optional<std::size_t> compress_once_loaded;  // the segment, where its exact pages are being loaded
   std::unique_ptr<SegmentCompression> compression;  // of a segment, by the method that the request names

@@ -45,6 +45,10 @@ struct PlacementOptions {
   double move_s_per_byte = 0;
 };
 
+// An entry of which the pool holds so much is not promoted: it lies nearer already. Once the pool has evicted it, it is
+// looked at again. (Promoted at every access, the most recent entries take the memory, each of them in vain.)
+inline constexpr double kHeldByPool = 0.75;
+
 // How many promotions a round of `settle` looks at on each tier.
 inline constexpr std::uint32_t kPromotionsARound = 4;
 inline constexpr std::uint32_t kAllPromotions = ~std::uint32_t{0};

@@ -37,7 +37,7 @@ std::optional<PlacementState::DemotionStep> PlacementState::demotion_of(Placemen
 std::optional<PlacementState::PromotionStep> PlacementState::promotion_of(PlacementSlot slot, std::uint32_t tier,
                                                                           std::uint64_t bytes_below) const {
   const PlacedEntry& entry = tracked_[slot].entry;
-  if (!tracked_[slot].live || entry.pinned) return std::nullopt;
+  if (!tracked_[slot].live || entry.pinned || tracked_[slot].pool_share >= kHeldByPool) return std::nullopt;
   const auto promotion = planner_.promotion(terms(), entry, tier, bytes_below);
   if (!promotion) return std::nullopt;
   return PromotionStep{*promotion, slot, versions_[slot]};

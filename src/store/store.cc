@@ -48,6 +48,18 @@ Status check_view(const StoreOptions& options, const KvView& view, std::size_t b
   return {};
 }
 
+// Asks shared tiers, unless they were asked lately, for the chunk after those `found` blocks and for what follows it;
+// whether they are being asked.
+bool discover_after(StoreCore& core, std::span<const BlockKey> keys, std::uint32_t found, const TenantState& tenant) {
+  const bool shares = std::ranges::any_of(core.tiers, [](const TierState& tier) { return tier.config.shared; });
+  if (!shares || found >= keys.size() || tenant.number == kNoRealm) return false;
+  const std::uint64_t next = chunk_tag(keys[found], tenant.realm);
+  if (!core.recently_asked(next)) {
+    core.add_job(make_discover_job(core, {keys.begin(), keys.end()}, found, tenant.realm, tenant.number));
+  }
+  return core.asking.contains(next);
+}
+
 }  // namespace
 
 Store::Store(std::unique_ptr<StoreCore> core) : core_(std::move(core)) {}
@@ -68,14 +80,16 @@ StoreLookup Store::lookup(std::span<const BlockKey> keys, const StoreNeeds& need
   ++tenant.counts.lookups;
   tenant.counts.blocks_asked += keys.size();
   tenant.counts.blocks_found += found.blocks;
-  const bool shares = std::ranges::any_of(core.tiers, [](const TierState& tier) { return tier.config.shared; });
-  if (!shares || found.blocks >= keys.size() || tenant.number == kNoRealm) return found;
-  const std::uint64_t next = chunk_tag(keys[found.blocks], tenant.realm);
-  if (!core.recently_asked(next)) {
-    core.add_job(make_discover_job(core, {keys.begin(), keys.end()}, found.blocks, tenant.realm, tenant.number));
-  }
-  found.pending = core.asking.contains(next);
+  found.pending = discover_after(core, keys, found.blocks, tenant);
   return found;
+}
+
+bool Store::discover(std::span<const BlockKey> keys, std::string_view tenant_name) {
+  StoreCore& core = *core_;
+  const std::lock_guard lock(core.mutex);
+  const TenantState& tenant = core.tenant(tenant_name);
+  return discover_after(core, keys, core.describe(core.index.match(keys, tenant.realm, core.filter({})), {}).blocks,
+                        tenant);
 }
 
 Result<std::unique_ptr<StoreLoad>> Store::load(std::span<const BlockKey> keys, const MutableKvView& view,

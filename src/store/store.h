@@ -326,6 +326,8 @@ class Store {
 
   // Counts towards the tenant's look-ups, and starts asking shared tiers for what is unknown.
   StoreLookup lookup(std::span<const BlockKey> keys, const StoreNeeds& needs = {}, std::string_view tenant = {});
+  // Starts asking shared tiers for what is unknown, as lookup() does, and counts nothing. Whether they are being asked.
+  bool discover(std::span<const BlockKey> keys, std::string_view tenant = {});
   // The view must stay until the load is done or cancelled, and holds at least the blocks that it may bring:
   // keys.size() less first_block. Finding nothing is a load of no blocks. kInvalidArgument where the view's geometry is
   // not the store's.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "cli/loopback_http.h"
@@ -59,6 +60,18 @@ TEST_F(ServeTest, StoresWhatItAnsweredForTheNextProcess) {
   EXPECT_GT(again["usage"]["prompt_tokens_details"]["cached_tokens"], std::filesystem::file_size(context_));
   EXPECT_EQ(again["choices"], first["choices"]);
   EXPECT_EQ(end(SIGINT).status, 0);
+}
+
+TEST_F(ServeTest, EndsThoughATierHangs) {
+  const auto faults = home_.path() / "faults";
+  std::ofstream(faults) << "";
+  const auto line = serve({"--faults", faults.string(), "--flush-timeout", "1"});
+  std::ofstream(faults) << "disk hang\n";
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(chat(port_of(line))["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  const Outcome outcome = end(SIGTERM);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("(--flush-timeout) is left out"));
 }
 
 TEST_F(ServeTest, ATakenPortIsAnError) {

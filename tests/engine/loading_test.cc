@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "engine/engine_fixture.h"
+#include "support/faulty_tier.h"
 #include "tier/pending.h"
 #include "tier/tier_wrapper.h"
 
@@ -166,6 +168,70 @@ TEST_F(LoadingTest, WhoFindsItsPrefixInThePoolGoesPastLoads) {
   ASSERT_EQ(finished.size(), 1u);
   EXPECT_EQ(finished[0].id, pooled);
   EXPECT_EQ(engine_->loading(), 2u);
+}
+
+// Beside the tier lies one that other processes share. It hangs.
+class AskingTest : public LoadingTest {
+ protected:
+  AskingTest() {
+    engine_.reset();
+    cache_.reset();
+    std::vector<StoreTier> tiers(2);
+    tiers[0].tier = make_memory_tier(tier_bytes_, time_);
+    tiers[1] = {.tier = std::make_unique<testing::FaultyTier>(
+                    make_directory_tier(folder_.path() / "shared", kUnlimited, time_).value(),
+                    testing::Faults{.open = &answers_}, time_),
+                .shared = true};
+    CacheOptions options;
+    options.model = model_->info().traits();
+    cache_ = Cache::open(std::move(options), {model_->fingerprint(), "tiny"}, *pool_, std::move(tiers), nullptr, time_)
+                 .value();
+    engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
+                                       *cache_, time_);
+  }
+  ~AskingTest() override {
+    answers_ = true;
+    answers_.notify_all();
+    engine_.reset();
+    cache_.reset();
+  }
+
+  std::atomic<bool> answers_ = false;
+};
+
+TEST_F(AskingTest, OthersBeginAndEndWhileASharedTierIsAsked) {
+  const RequestId asking = engine_->submit(ask(1, 200, 1)).value();
+  Request uncached = generate(5, 40, 20);
+  uncached.use_cache = false;
+  const RequestId other = engine_->submit(std::move(uncached)).value();
+  std::vector<Response> finished;
+  while (finished.empty()) {
+    ASSERT_TRUE(engine_->run_once());
+    finished = engine_->finished();
+  }
+  EXPECT_EQ(finished[0].id, other) << "and no time has passed, which a wait would have taken";
+  EXPECT_EQ(engine_->loading(), 1u);
+
+  const double begun_s = time_.now_s();
+  finished.clear();
+  while (finished.empty()) {
+    engine_->run_once();
+    finished = engine_->finished();
+  }
+  EXPECT_EQ(finished[0].id, asking);
+  EXPECT_FALSE(finished[0].error);
+  EXPECT_EQ(finished[0].cached.total(), 0u);
+  EXPECT_LE(time_.now_s() - begun_s, 0.3) << "whoever does not answer is waited for a little";
+  EXPECT_EQ(cache_->store().stats().tenants[0].lookups, 1u) << "asking is no look-up";
+}
+
+TEST_F(AskingTest, WhoAsksCanBeCancelled) {
+  const RequestId asking = engine_->submit(ask(1, 200, 1)).value();
+  ASSERT_TRUE(engine_->run_once());
+  EXPECT_EQ(engine_->loading(), 1u);
+  engine_->cancel(asking);
+  ASSERT_EQ(engine_->finished().size(), 1u);
+  EXPECT_EQ(engine_->loading(), 0u);
 }
 
 // Over a tier that takes almost as long as computing, which is guessed to be 200 tokens a second.

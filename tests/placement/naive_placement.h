@@ -99,7 +99,7 @@ class NaivePlacement {
   // Whether any promotion of any entry to any tier, in any form, would pay.
   bool anything_pays() const {
     for (std::size_t slot = 0; slot < live_.size(); ++slot) {
-      if (!live_[slot] || problem_.entries[slot].pinned) continue;
+      if (!live_[slot] || problem_.entries[slot].pinned || shares_[slot] >= kHeldByPool) continue;
       for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
         std::uint64_t below = ~std::uint64_t{0};
         while (const auto step = planner_.promotion(problem_, problem_.entries[slot], tier, below)) {

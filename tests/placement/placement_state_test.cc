@@ -258,6 +258,31 @@ TEST_F(PlacementStateTest, MemoryHoldsWhatThePoolDoesNot) {
   EXPECT_EQ(s.placed(often).tier, 0u);
 }
 
+// Of the most recent entries the pool has the first, so that with lru they would take the memory in vain.
+TEST_F(PlacementStateTest, WhatThePoolHoldsIsNotPromotedUntilItIsEvicted) {
+  for (const char* planner : {"lru", "lfu", "shale"}) {
+    SCOPED_TRACE(planner);
+    const auto chosen = make_planner(planner).value();
+    PlacementState s(*chosen, {}, {{100}, {kAny}}, told_);
+    const PlacementSlot below = s.add(whole(100), 0), above = s.add(whole(100), 0);
+    s.place(below);
+    s.place(above);
+    while (s.settle()) {
+    }
+    ASSERT_NE(s.placed(below).tier, s.placed(above).tier);
+    const PlacementSlot lower = s.placed(below).tier == 1 ? below : above;
+    s.in_pool(lower, 1, 1);
+    for (int i = 0; i < 5; ++i) s.access(lower, 2 + i);
+    while (s.settle()) {
+    }
+    EXPECT_EQ(s.placed(lower).tier, 1u);
+    s.in_pool(lower, 0, 10);
+    while (s.settle()) {
+    }
+    EXPECT_EQ(s.placed(lower).tier, 0u);
+  }
+}
+
 TEST_F(PlacementStateTest, ThePoolCountsAsAccessesThatMissIt) {
   PlacementState s = state({{100}}, {.half_life_s = 10, .pool_certainty = 0.8});
   const PlacementSlot slot = s.add(whole(100, 4), 0);
