@@ -1,6 +1,7 @@
 """A vLLM engine behind a pipe: engine.py MODEL [CONNECTOR_OPTIONS]. Each line of input is a list of prompts,
 {"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other, or "reset", which empties vLLM's
-own cache; each line of output is a list of {"text", "cached", "ttft_s"}. Options are those of the connector, or of
+own cache; each line of output is a list of {"text", "tokens", "cached",
+"ttft_s"}. Options are those of the connector, or of
 vLLM's offloading; none: vLLM alone."""
 
 import json
@@ -33,7 +34,8 @@ def main():
                 given["cache_salt"] = prompt["salt"]
             parameters = SamplingParams(temperature=0, max_tokens=prompt.get("max_tokens", 16))
             answer = llm.generate([given], parameters, use_tqdm=False)[0]
-            done.append({"text": answer.outputs[0].text, "cached": answer.num_cached_tokens,
+            done.append({"text": answer.outputs[0].text, "tokens": list(answer.outputs[0].token_ids),
+                         "cached": answer.num_cached_tokens,
                          "ttft_s": answer.metrics.first_token_latency})
         print(json.dumps(done), file=answers, flush=True)
 
