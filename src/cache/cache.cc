@@ -112,6 +112,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   placement.options = options.planner_options;
   placement.alpha = options.alpha;
   placement.on_event = options.on_placement;
+  placement.believes_others = !options.metric;
   placement.recompute_s = [this](std::uint32_t tokens, std::uint32_t first) { return costs.prefill_s(tokens, first); };
   placement.decode_s = [this](std::string_view quantizer, std::uint64_t bytes) {
     return costs.decode_s(quantizer, bytes);
@@ -151,6 +152,7 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
     }
     s.tree->on_evicted([told = events.get()](std::uint64_t name) { told->evicted(name); });
   }
+  if (s.catalogue) SHALE_TRY(s.catalogue->measure_in(s.options.metric ? s.options.metric->name() : kAgreement));
   SHALE_TRY(s.choose_methods());
   SHALE_TRY(s.open_store(std::move(tiers)));
   s.stats.cached = CachedTokens(s.tiers);
@@ -218,6 +220,7 @@ CostModel& Cache::costs() { return state_->costs; }
 const CostModel& Cache::costs() const { return state_->costs; }
 const Clock& Cache::clock() const { return state_->clock; }
 const CacheOptions& Cache::options() const { return state_->options; }
+std::string_view Cache::metric() const { return state_->options.metric ? state_->options.metric->name() : kAgreement; }
 const std::vector<Method>& Cache::methods() const { return state_->methods; }
 bool Cache::weighs_quality() const { return state_->weighs_quality; }
 const CacheStats& Cache::stats() const { return state_->stats; }

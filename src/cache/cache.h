@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/answer_metric.h"
 #include "cache/cached_tokens.h"
 #include "cache/catalogue.h"
 #include "cache/compressed_run.h"
@@ -59,7 +60,9 @@ struct CacheOptions {
   std::string eviction = "lru";    // of the pool's prefix tree
   double alpha = 1.0;              // seconds of waiting that one unit of quality is worth
   double frequency_half_life_s = 600;
-  // Where less is expected of answers, in agreement, the planner compresses nothing so far. A method that a request
+  // What quality is measured, expected and demanded in; null: kAgreement.
+  std::shared_ptr<AnswerMetric> metric = {};
+  // Where less is expected of answers, in that metric, the planner compresses nothing so far. A method that a request
   // names is not its choice.
   double quality_floor = 0;
   // What the planner may choose from, besides `full`.
@@ -94,7 +97,8 @@ struct Demand {
   std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it,
                                  // exact KV, of which the engine makes one
   double keep = 1.0;
-  // Of lossy forms that it does not name, only those over which answers are expected to be worth as much, in agreement.
+  // Of lossy forms that it does not name, only those over which answers are expected to be worth as much, in the cache's
+  // metric.
   double quality_min = 0;
   // Only KV of the same salt is found, and only requests of the same salt find what this one leaves: what of it is
   // cached, and so how soon it is answered, tells others nothing (vLLM's cache_salt). What is published is found by
@@ -170,6 +174,8 @@ class Cache {
   const CostModel& costs() const;
   const Clock& clock() const;  // of the tiers
   const CacheOptions& options() const;
+  // The name of what quality is measured in.
+  std::string_view metric() const;
   // What the planner chooses from; the first is `full`.
   const std::vector<Method>& methods() const;
   // Whether it asks what answers are worth: with a catalogue, pages of halves, and a planner that weighs quality.

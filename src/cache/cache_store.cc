@@ -87,7 +87,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
 std::optional<Cache::State::Bounding> Cache::State::bounding(const Hash128& name, std::uint32_t first,
                                                              std::uint32_t tokens,
                                                              const Observations& observations) const {
-  if (!weighs_quality) return std::nullopt;
+  if (!weighs_quality || options.metric) return std::nullopt;  // it bounds agreement
   std::vector<Method> unknown;
   std::vector<std::unique_ptr<Quantizer>> quantizers;
   for (const Method& method : methods) {

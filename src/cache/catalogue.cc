@@ -55,7 +55,7 @@ Status Catalogue::State::prepare_all() {
                                 kSoundEntry)));
   SHALE_TRY(prepare(forget_entry, "DELETE FROM entry WHERE model = ?1 AND key = ?2"));
   SHALE_TRY(prepare(forget_kind, "DELETE FROM kind WHERE model = ?1 AND key = ?2"));
-  SHALE_TRY(prepare(forget_qualities, "DELETE FROM quality WHERE model = ?1 AND key = ?2"));
+  SHALE_TRY(prepare(forget_qualities, "DELETE FROM quality WHERE (model = ?1 OR model LIKE ?1 || ':%') AND key = ?2"));
   SHALE_TRY(prepare(forget_questions, "DELETE FROM question WHERE model = ?1 AND key = ?2"));
   SHALE_TRY(
       prepare(put_question, "INSERT OR REPLACE INTO question (model, key, text, by_model) VALUES (?1, ?2, ?3, ?4)"));

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/answer_metric.h"
 #include "cache/quality_table.h"
 #include "codec/method.h"
 #include "core/clock.h"
@@ -26,8 +27,8 @@ struct QualityRecord {
   Hash128 key;  // of the entry
   Method method = Method::full();
   double keep = 1;
-  double agreement = 0;  // share of the full cache's answer that is still the arg max, [0, 1]: the planner's quality
-  double kl = 0;         // mean KL(full ‖ compressed), nats
+  double quality = 0;  // of answers, [0, 1], in the catalogue's metric: the planner's quality
+  double kl = 0;       // mean KL(full ‖ compressed), nats
   std::uint32_t questions = 0;
   double age_s = 0;  // since it was measured; ignored when recording
 };
@@ -94,6 +95,12 @@ class Catalogue {
   ~Catalogue();
 
   const std::optional<Error>& warning() const;
+
+  // The metric that qualities are recorded and asked for in from now on, kAgreement until then. Rows of each metric are
+  // kept and none sees another's. In any but agreement nothing is bound_error()ed near lossless: that bounds the next
+  // token, not a whole answer.
+  Status measure_in(std::string_view metric);
+  const std::string& metric() const;
 
   // What people call this model, and every model that the catalogue was opened for with its name.
   Status record_model(std::string_view name);

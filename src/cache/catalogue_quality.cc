@@ -10,7 +10,7 @@ Status Catalogue::State::load_table() {
   struct Row {
     Hash128 key;
     Method method;
-    double keep, agreement;
+    double keep, quality;
     std::uint32_t questions;
   };
   std::vector<Row> rows;
@@ -21,7 +21,7 @@ Status Catalogue::State::load_table() {
         if (!key || !method) return;
         rows.push_back({*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4))});
       },
-      model)));
+      quality_model)));
   std::vector<std::pair<Hash128, ContextKind>> kinds;
   SHALE_TRY(named(all_kinds->each(
       [&](const SqlRow& row) {
@@ -33,9 +33,18 @@ Status Catalogue::State::load_table() {
   const std::lock_guard lock(table_mutex);
   table.forget_measured();
   for (const auto& [key, kind] : kinds) table.describe(key, kind, 0);
-  for (const Row& row : rows) table.record(row.key, row.method, row.keep, row.agreement, row.questions);
+  for (const Row& row : rows) table.record(row.key, row.method, row.keep, row.quality, row.questions);
   return {};
 }
+
+Status Catalogue::measure_in(std::string_view metric) {
+  State& s = *state_;
+  s.metric = metric;
+  s.quality_model = metric == kAgreement ? s.model : fmt::format("{}:{}", s.model, metric);
+  return s.load_table();
+}
+
+const std::string& Catalogue::metric() const { return state_->metric; }
 
 Status Catalogue::refresh() {
   State& s = *state_;
@@ -51,10 +60,10 @@ Status Catalogue::refresh() {
 
 Status Catalogue::record_quality(const QualityRecord& record) {
   State& s = *state_;
-  SHALE_TRY(s.run(*s.put_quality, s.model, record.key.hex(), record.method.text(), record.keep, record.agreement,
+  SHALE_TRY(s.run(*s.put_quality, s.quality_model, record.key.hex(), record.method.text(), record.keep, record.quality,
                   record.kl, record.questions, s.wall_s()));
   const std::lock_guard lock(s.table_mutex);
-  s.table.record(record.key, record.method, record.keep, record.agreement, record.questions);
+  s.table.record(record.key, record.method, record.keep, record.quality, record.questions);
   return {};
 }
 
@@ -65,12 +74,12 @@ Result<std::vector<QualityRecord>> Catalogue::qualities(const Hash128& key) cons
     return QualityRecord{.key = key,
                          .method = Method::parse(row.text(0)).value_or(Method::full()),
                          .keep = row.real(1),
-                         .agreement = row.real(2),
+                         .quality = row.real(2),
                          .kl = row.real(3),
                          .questions = static_cast<std::uint32_t>(row.integer(4)),
                          .age_s = now_s - row.real(5)};
   };
-  return s.all<QualityRecord>(*s.get_qualities, read, s.model, key.hex());
+  return s.all<QualityRecord>(*s.get_qualities, read, s.quality_model, key.hex());
 }
 
 std::optional<Quality> Catalogue::quality_for(const Hash128& key, const Method& method, double keep) const {
@@ -94,6 +103,7 @@ std::optional<ContextKind> Catalogue::kind(const Hash128& key) const {
 }
 
 void Catalogue::bound_error(const Hash128& key, const Method& method, double error) {
+  if (state_->metric != kAgreement) return;
   const std::lock_guard lock(state_->table_mutex);
   state_->table.bound_error(key, method, error);
 }

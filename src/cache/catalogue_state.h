@@ -24,6 +24,8 @@ struct Catalogue::State {
   std::optional<Error> warning;
   std::string path;
   std::string model;
+  std::string metric{kAgreement};
+  std::string quality_model = model;  // whose rows of `quality` are seen
   WallClock wall_s;
   std::mutex table_mutex;  // guards the table
   QualityTable table;

@@ -10,18 +10,12 @@
 #include "profile/text_metrics.h"
 
 namespace shale {
-namespace {
-
-constexpr char kEncoder[] = "all-minilm-l6-v2";
-
-}  // namespace
-
 Result<AnswerMetrics> AnswerMetrics::open(const Executor& executor) {
   AnswerMetrics metrics;
-  if (const auto path = resolve_model(kEncoder)) {
+  if (const auto path = resolve_model(kEncoderModel)) {
     SHALE_ASSIGN(metrics.encoder_, SentenceEncoder::load(*path, static_cast<std::uint32_t>(executor.threads())));
   } else {
-    print_note(fmt::format("shale: no cosine without {0}; `shale model fetch {0}` fetches it", kEncoder));
+    print_note(fmt::format("shale: no cosine without {0}; `shale model fetch {0}` fetches it", kEncoderModel));
   }
   return metrics;
 }

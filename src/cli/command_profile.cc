@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "cli/command.h"
@@ -47,22 +48,32 @@ Result<std::vector<std::string>> all_questions(const ProfileCommandOptions& opti
   return questions;
 }
 
-void print_table(const ContextProfile& profile) {
-  fmt::print("{:<28}  {:>4}  {:>9}  {:>8}  {:>10}\n", "METHOD", "KEEP", "AGREEMENT", "KL", "SIZE");
+void print_table(const ContextProfile& profile, std::string_view metric) {
+  const bool by_agreement = metric == kAgreement;
+  const auto line = [&](std::string_view method, std::string_view keep, std::string_view quality,
+                        std::string_view agreement, std::string_view kl, std::string_view size) {
+    fmt::print("{:<28}  {:>4}  ", method, keep);
+    if (!by_agreement) fmt::print("{:>9}  ", quality);
+    fmt::print("{:>9}  {:>8}  {:>10}\n", agreement, kl, size);
+  };
+  std::string heading(metric);
+  std::ranges::transform(heading, heading.begin(), [](unsigned char c) { return std::toupper(c); });
+  line("METHOD", "KEEP", heading, "AGREEMENT", "KL", "SIZE");
   for (const ProfileRow& row : profile.rows) {
-    fmt::print("{:<28}  {:>4}  {:>9.3f}  {:>8.4f}  {:>10}\n", row.method.text(), row.keep, row.agreement, row.kl,
-               format_bytes(row.bytes));
+    line(row.method.text(), fmt::format("{}", row.keep), fmt::format("{:.3f}", row.quality),
+         fmt::format("{:.3f}", row.agreement), fmt::format("{:.4f}", row.kl), format_bytes(row.bytes));
   }
   fmt::print("\n{} questions ({} written by the model), {}:\n", profile.questions.size(), profile.questions_by_model,
              format_duration(profile.seconds));
   for (const std::string& question : profile.questions) fmt::print("  {}\n", question);
 }
 
-Json to_json(const ContextProfile& profile, std::uint64_t kv_bytes_per_token) {
+Json to_json(const ContextProfile& profile, std::string_view metric, std::uint64_t kv_bytes_per_token) {
   Json rows = Json::array();
   for (const ProfileRow& row : profile.rows) {
     rows.push_back({{"method", row.method.text()},
                     {"keep", row.keep},
+                    {"quality", row.quality},
                     {"agreement", row.agreement},
                     {"kl", row.kl},
                     {"questions", row.questions},
@@ -71,6 +82,7 @@ Json to_json(const ContextProfile& profile, std::uint64_t kv_bytes_per_token) {
   }
   return {{"run", profile.run.hex()},
           {"tokens", profile.tokens},
+          {"quality_metric", metric},
           {"full_bytes", profile.tokens * kv_bytes_per_token},
           {"questions", profile.questions},
           {"questions_by_model", profile.questions_by_model},
@@ -78,17 +90,18 @@ Json to_json(const ContextProfile& profile, std::uint64_t kv_bytes_per_token) {
           {"seconds", profile.seconds}};
 }
 
-void report(const DriftCheck& check, const OutputOptions& output) {
+void report(const DriftCheck& check, std::string_view metric, const OutputOptions& output) {
   if (output.json) {
     return print_json({{"questions", check.questions},
                        {"configurations", check.configurations},
+                       {"quality_metric", metric},
                        {"profiled", check.profiled},
                        {"observed", check.observed},
                        {"drifted", check.drifted},
                        {"seconds", check.seconds}});
   }
-  fmt::print("{} configurations on the last {} questions: agreement {:.3f}, profiled as {:.3f}; {} ({})\n",
-             check.configurations, check.questions.size(), check.observed, check.profiled,
+  fmt::print("{} configurations on the last {} questions: {} {:.3f}, profiled as {:.3f}; {} ({})\n",
+             check.configurations, check.questions.size(), metric, check.observed, check.profiled,
              check.drifted ? "profiling again" : "the profile holds", format_duration(check.seconds));
 }
 
@@ -104,7 +117,7 @@ Status run(const ProfileCommandOptions& options) {
       return {};
     }
     if (!check) return std::unexpected(check.error());
-    report(*check, options.output);
+    report(*check, serving->cache().metric(), options.output);
     if (!check->drifted) return serving->finish_background(options.output);
     questions = check->questions;
   }
@@ -115,10 +128,11 @@ Status run(const ProfileCommandOptions& options) {
                                  [&](std::size_t done, std::size_t total) { (*progress)(done, total); });
   progress.reset();
   if (!profile) return std::unexpected(std::move(profile).error());
+  const std::string_view metric = serving->cache().metric();
   if (options.output.json) {
-    print_json(to_json(*profile, serving->engine().model().page_shape().token_bytes()));
+    print_json(to_json(*profile, metric, serving->engine().model().page_shape().token_bytes()));
   } else {
-    print_table(*profile);
+    print_table(*profile, metric);
   }
   return serving->finish_background(options.output);
 }
@@ -144,7 +158,7 @@ void add_profile(CLI::App& parent, Action& chosen) {
           ->add_flag("--if-drifted", options->if_drifted,
                      "Check a few configurations on the questions asked last; profile again, on them, where it fell")
           ->group(drift);
-  command->add_option("--drift-threshold", options->drift.threshold, "How far agreement may fall below the profile")
+  command->add_option("--drift-threshold", options->drift.threshold, "How far quality, in --quality-metric, may fall below the profile")
       ->check(CLI::Range(0.0, 1.0))
       ->needs(if_drifted)
       ->type_name("SHARE")

@@ -12,6 +12,9 @@
 
 namespace shale {
 
+// Whose sentence embeddings `cosine` compares.
+inline constexpr char kEncoderModel[] = "all-minilm-l6-v2";
+
 struct NamedModel {
   std::string name;
   std::string about;

@@ -10,6 +10,7 @@
 #include "cli/model_registry.h"
 #include "cli/text_file.h"
 #include "core/units.h"
+#include "profile/quality_metric.h"
 #include "server/tier_news.h"
 #include "store/store_tiers.h"
 #include "tier/faults.h"
@@ -147,6 +148,16 @@ Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
 
 namespace {
 
+Result<std::shared_ptr<AnswerMetric>> open_metric(const std::string& name, const Executor& executor) {
+  std::unique_ptr<SentenceEncoder> encoder;
+  if (needs_encoder(name)) {
+    const auto path = resolve_model(kEncoderModel);
+    if (!path) return fail_in("--quality-metric " + name, path.error());
+    SHALE_ASSIGN(encoder, SentenceEncoder::load(*path, static_cast<std::uint32_t>(executor.threads())));
+  }
+  return make_answer_metric(name, std::move(encoder));
+}
+
 // `specs`: none where nothing is to be stored.
 Result<std::unique_ptr<Cache>> open_cache(const std::optional<std::vector<TierSpec>>& specs, const std::string& faults,
                                           CacheOptions options, const Fingerprint& fingerprint, PagePool& pool,
@@ -187,6 +198,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
   const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};
   CacheOptions cache_options = options.cache;
+  SHALE_ASSIGN(cache_options.metric, open_metric(options.quality_metric, serving->model_->executor()));
   cache_options.quick_answers = serving->model_->has_quick();
   cache_options.model = serving->model_->info().traits();
   if (!options.calibration.empty()) {

@@ -46,6 +46,7 @@ struct ServingOptions {
   TierChoice tiers;
   std::optional<std::uint64_t> pool_bytes;  // unset: a quarter of memory, at most 2 GiB
   CacheOptions cache;
+  std::string quality_metric = "agreement";  // quality_metric_names()
   std::string calibration;  // file that `shale calibrate` made; empty: none
   std::string tables;       // cachegen's, likewise
   EngineOptions engine;

@@ -8,6 +8,7 @@
 #include "cli/option_types.h"
 #include "cli/serving.h"
 #include "eviction/policies.h"
+#include "profile/quality_metric.h"
 
 namespace shale {
 namespace {
@@ -181,6 +182,15 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->capture_default_str()
       ->group(group);
   add_utility_options(command, options.cache);
+  command
+      .add_option("--quality-metric", options.quality_metric,
+                  "What quality is measured, expected and demanded in: the full cache's tokens that are still the most "
+                  "likely, or answers compared as texts. Profiles of one say nothing in another")
+      ->envname("SHALE_QUALITY_METRIC")
+      ->check(CLI::IsMember(strings({quality_metric_names().begin(), quality_metric_names().end()})))
+      ->type_name(fmt::format("{}", fmt::join(quality_metric_names(), "|")))
+      ->capture_default_str()
+      ->group(group);
   command.add_flag("--load-always", options.cache.load_always, "Load what is stored even where computing seems faster")
       ->envname("SHALE_LOAD_ALWAYS")
       ->group(group);

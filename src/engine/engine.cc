@@ -177,6 +177,7 @@ void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> err
     response.tpot_seconds = (run.last_token_s - run.first_token_s) / static_cast<double>(run.drawn.size() - 1);
   }
   response.lossy = response.lossy || run.sequence.lossy() || !exact_pages();
+  response.metric = cache.metric();
   if (reason != StopReason::kError) storing.answer_done(run);
   unpark(run);
   let_spilled_go(run);

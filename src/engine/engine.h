@@ -62,9 +62,10 @@ struct Response {
   std::uint32_t computed_tokens() const { return prompt_tokens - static_cast<std::uint32_t>(cached.total()); }
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per run: tier, method, keep, bytes
-  // What the answer is expected to be worth, in agreement with one over exact KV: of the least of its sources. Nothing
-  // where nobody knows.
+  // What the answer is expected to be worth beside one over exact KV, in the cache's metric: of the least of its
+  // sources. Nothing where nobody knows.
   std::optional<double> expected_quality() const;
+  std::string_view metric = kAgreement;
   PageBudgetStats budget;  // what staying inside its page budget took
   StopReason stop = StopReason::kLength;
   double queue_seconds = 0;

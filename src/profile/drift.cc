@@ -8,6 +8,7 @@
 #include "profile/exact_context.h"
 #include "profile/prompt.h"
 #include "profile/sweep.h"
+#include "profile/teacher.h"
 
 namespace shale {
 namespace {
@@ -21,14 +22,26 @@ std::vector<QualityRecord> sample(std::vector<QualityRecord> rows, std::uint32_t
   return chosen;
 }
 
-// Fed one a step, as they were drawn: in steps of other shapes other weights may run.
-Result<double> agreement_with_full(Engine& engine, const Sequence& context, const LossyAnswer& given,
+// What the full cache says to the same, beside an answer of so many tokens at most.
+Result<double> alike(Engine& engine, AnswerMetric& metric, const Asked& asked, std::span<const Token> answer,
+                     std::uint32_t answer_tokens, const Stop& stop) {
+  SHALE_ASSIGN(const auto answers, greedy_answers(engine.model(), engine.tokenizer(), {&asked, 1}, answer_tokens, stop));
+  std::span<const Token> reference = answers.front();
+  if (engine.tokenizer().ends_turn(reference.back())) reference = reference.first(reference.size() - 1);
+  return metric.compare(engine.tokenizer().text(answer), engine.tokenizer().text(reference));
+}
+
+// By agreement: fed one a step, as they were drawn, since in steps of other shapes other weights may run.
+Result<double> quality_beside_full(Engine& engine, const Sequence& context, const LossyAnswer& given,
                                    std::uint32_t answer_tokens, const Stop& stop) {
   Model& model = engine.model();
   const auto question = std::span(given.prompt).subspan(given.context_tokens);
   const auto answer = std::span(given.answer).first(std::min<std::size_t>(answer_tokens, given.answer.size()));
-  const auto room = static_cast<std::uint32_t>(question.size() + answer.size());
+  const auto room = static_cast<std::uint32_t>(question.size() + answer_tokens);
   static_cast<void>(engine.cache().make_room(engine.cache().pool().shape().pages_for(room) + 1));
+  if (AnswerMetric* metric = engine.cache().options().metric.get()) {
+    return alike(engine, *metric, {&context, question}, answer, answer_tokens, stop);
+  }
   Sequence sequence = context.fork();
   const Feed before{&sequence, question.first(question.size() - 1)};
   SHALE_TRY(feed(model, {&before, 1}, {}, stop));
@@ -78,13 +91,19 @@ Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, cons
 
   DriftCheck check{.configurations = static_cast<std::uint32_t>(rows.size())};
   SweepOptions sweep_options{.answer_tokens = options.answer_tokens, .label = {}, .stop = options.stop};
+  AnswerMetric* const metric = engine.cache().options().metric.get();
   for (const QualityRecord& row : rows) {
-    sweep_options.configurations.push_back({.method = row.method, .keep = row.keep});
-    check.profiled += row.agreement / static_cast<double>(rows.size());
+    sweep_options.configurations.push_back({.method = row.method, .keep = row.keep, .generate = metric != nullptr});
+    check.profiled += row.quality / static_cast<double>(rows.size());
   }
   SHALE_ASSIGN(const ContextSweep sweep, sweep_context(engine, context, sweep_options));
-  for (const SweepRow& row : sweep.rows)
-    check.observed += row.forced.agreement / static_cast<double>(sweep.rows.size());
+  for (const SweepRow& row : sweep.rows) {
+    double quality = row.forced.agreement;
+    if (metric) {
+      SHALE_ASSIGN(quality, metric->compare(row.answer.value_or(""), sweep.answers[row.question]));
+    }
+    check.observed += quality / static_cast<double>(sweep.rows.size());
+  }
   check.drifted = check.observed < check.profiled - options.threshold;
   check.seconds = clock.now_s() - start_s;
   return check;
@@ -101,9 +120,9 @@ Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> an
       exact.reset();
       SHALE_ASSIGN(exact, exact_context(engine, context, {}, {.store = false}, options.stop));
     }
-    SHALE_ASSIGN(const double agreement,
-                 agreement_with_full(engine, exact->sequence, given, options.answer_tokens, options.stop));
-    check.observed += agreement / static_cast<double>(answers.size());
+    SHALE_ASSIGN(const double quality,
+                 quality_beside_full(engine, exact->sequence, given, options.answer_tokens, options.stop));
+    check.observed += quality / static_cast<double>(answers.size());
     check.profiled += given.expected / static_cast<double>(answers.size());
   }
   check.drifted = check.observed < check.profiled - options.threshold;

@@ -1,7 +1,8 @@
 // Whether a context's profile still holds for what is asked about it now. Where answers were given over a lossy form of
-// it, their own tokens say so: each is fed to the full cache, which would have drawn it or not. Else questions, which
+// it, their own tokens say so: each is fed to the full cache, which would have drawn it or not. (In another metric than
+// agreement, the full cache's own answers are compared with them.) Else questions, which
 // are logged with the entry, the newest Catalogue::kQuestionsMax of them, are asked of a few configurations. Where
-// agreement falls too far below what was expected, the context is profiled again on these questions.
+// quality falls too far below what was expected, the context is profiled again on these questions.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ inline constexpr std::size_t kLoggedBytesMax = 2000;
 void log_question(Cache& cache, std::span<const Token> context, std::string_view question);
 
 struct DriftOptions {
-  double threshold = 0.1;            // of agreement, below the profile
+  double threshold = 0.1;            // of quality, below the profile
   std::uint32_t configurations = 4;  // checked, spread over those that were profiled
   std::uint32_t questions_max = 4;   // the newest that users asked
   std::uint32_t answer_tokens = 24;  // of each reference answer
@@ -34,14 +35,14 @@ struct LossyAnswer {
   std::vector<Token> prompt;         // at least one token more than
   std::uint32_t context_tokens = 0;  // so many of which were to be stored
   std::vector<Token> answer;         // greedy, at least one token
-  double expected = 1;               // agreement, when it was given
+  double expected = 1;               // quality, when it was given
 };
 
 struct DriftCheck {
   // That were asked, the newest first; empty where only their tokens are known.
   std::vector<std::string> questions = {};
   std::uint32_t configurations = 0, answers = 0;  // that were looked at, the one or the other
-  double profiled = 0, observed = 0;              // their mean agreement: as expected, and now
+  double profiled = 0, observed = 0;              // their mean quality: as expected, and now
   bool drifted = false;
   double seconds = 0;  // what the check itself took
 };
@@ -52,7 +53,8 @@ Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const D
 // The same of what was tokenised already, on all its questions.
 Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, const DriftOptions& options);
 // By answers as they were given, at least one: of the first tokens of each, the share that the full cache draws when
-// fed those before. Exact blocks are fetched, or computed where there are none.
+// fed those before; in another metric, its own answer to
+// the same is compared with them. Exact blocks are fetched, or computed where there are none.
 Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> answers, const DriftOptions& options);
 
 }  // namespace shale

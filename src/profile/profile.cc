@@ -14,14 +14,25 @@ std::vector<double> keeps_of(const Method& method, const ProfileOptions& options
   return method.scorer.empty() ? std::vector{1.0} : options.keeps;
 }
 
+// That answers to all questions of a context need beside it.
+std::uint32_t slabs_to_answer(Engine& engine, const AskedContext& context, std::uint32_t answer_tokens) {
+  std::uint32_t slabs = 0;
+  for (const auto& question : context.questions) {
+    const std::size_t tokens = question.size() + answer_tokens;
+    slabs += engine.model().page_shape().pages_for(static_cast<std::uint32_t>(tokens)) + 1;
+  }
+  return slabs;
+}
+
 // One method at all keeps.
 class MethodProfiler {
  public:
-  MethodProfiler(Engine& engine, const ProfileOptions& options, ExactContext& exact,
+  MethodProfiler(Engine& engine, const ProfileOptions& options, ExactContext& exact, const AskedContext& asked,
                  std::span<const Reference> references, std::size_t counted, const Stop& stop)
       : engine_(engine),
         options_(options),
         exact_(exact),
+        asked_(asked),
         references_(references),
         counted_(counted),
         stop_(stop),
@@ -31,11 +42,13 @@ class MethodProfiler {
 
  private:
   Status add(const CompressedRun& run, ProfileRow& row, std::span<Divergence> results);
+  Status compare_answers(const Sequence& compressed, ProfileRow& row);
   void average(ProfileRow& row, std::span<const Divergence> results) const;
 
   Engine& engine_;
   const ProfileOptions& options_;
   ExactContext& exact_;
+  const AskedContext& asked_;
   std::span<const Reference> references_;
   std::size_t counted_;  // references whose results make the means; the rest are held out
   const Stop& stop_;
@@ -60,12 +73,30 @@ Status MethodProfiler::add(const CompressedRun& run, ProfileRow& row, std::span<
     }
     if (status) {
       batch_.add(sequence, results);
-      return {};
+      return compare_answers(sequence, row);
     }
     if (batch_.empty() || status.error().code != ErrorCode::kFull) return status;
     sequence.clear();  // the batch counts on its pages
     SHALE_TRY(batch_.run());
   }
+}
+
+// In another metric than agreement. What waits to be fed goes first: it holds pages.
+Status MethodProfiler::compare_answers(const Sequence& compressed, ProfileRow& row) {
+  AnswerMetric* const metric = engine_.cache().options().metric.get();
+  if (!metric) return {};
+  SHALE_TRY(batch_.run());
+  std::vector<Asked> asked;
+  for (const auto& question : asked_.questions) asked.push_back({&compressed, question});
+  static_cast<void>(engine_.cache().make_room(slabs_to_answer(engine_, asked_, options_.answer_tokens)));
+  SHALE_ASSIGN(const auto answers, greedy_answers(engine_.model(), engine_.tokenizer(), asked,
+                                                  std::max(options_.answer_tokens, 1U), stop_));
+  for (std::size_t i = 0; i < counted_; ++i) {
+    const Tokenizer& words = engine_.tokenizer();
+    SHALE_ASSIGN(const double alike, metric->compare(words.text(answers[i]), words.text(references_[i].answer)));
+    row.quality += alike / static_cast<double>(counted_);
+  }
+  return {};
 }
 
 void MethodProfiler::average(ProfileRow& row, std::span<const Divergence> results) const {
@@ -75,6 +106,7 @@ void MethodProfiler::average(ProfileRow& row, std::span<const Divergence> result
   }
   row.agreement /= static_cast<double>(counted_);
   row.kl /= static_cast<double>(counted_);
+  if (!engine_.cache().options().metric) row.quality = row.agreement;
   row.questions = static_cast<std::uint32_t>(counted_);
   const auto held_out = results.subspan(counted_);
   row.held_out.assign(held_out.begin(), held_out.end());
@@ -172,12 +204,7 @@ Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext co
 Status ContextProfiling::prepare(const Stop& stop) {
   SHALE_ASSIGN(exact_, exact_context(*engine_, context_.tokens, needs_, {options_.label, options_.store}, stop));
   if (!references_.empty()) return {};
-  std::uint32_t slabs = 0;
-  for (const auto& question : context_.questions) {
-    const std::size_t tokens = question.size() + options_.answer_tokens;
-    slabs += engine_->cache().pool().shape().pages_for(static_cast<std::uint32_t>(tokens)) + 1;
-  }
-  static_cast<void>(engine_->cache().make_room(slabs));
+  static_cast<void>(engine_->cache().make_room(slabs_to_answer(*engine_, context_, options_.answer_tokens)));
   SHALE_ASSIGN(references_, answer_questions(engine_->model(), engine_->tokenizer(), exact_->sequence,
                                              context_.questions, std::max(options_.answer_tokens, 1U), stop));
   for (std::size_t i = counted_; i < references_.size(); ++i) {
@@ -198,7 +225,7 @@ Status ContextProfiling::record(std::span<const ProfileRow> rows) {
       SHALE_TRY(catalogue->record_quality({.key = profile_.run,
                                            .method = row.method,
                                            .keep = row.keep,
-                                           .agreement = row.agreement,
+                                           .quality = row.quality,
                                            .kl = row.kl,
                                            .questions = row.questions}));
     }
@@ -210,7 +237,7 @@ Status ContextProfiling::measure(const Method& method, const Stop& stop,
                                  const std::function<void(std::size_t, std::size_t)>& progress) {
   std::size_t total = 0, done = done_;
   for (const Method& each : methods_) total += keeps_of(each, options_).size();
-  MethodProfiler profiler(*engine_, options_, *exact_, references_, counted_, stop);
+  MethodProfiler profiler(*engine_, options_, *exact_, context_, references_, counted_, stop);
   SHALE_ASSIGN(std::vector<ProfileRow> rows, profiler.run(method, [&] {
     if (progress) progress(++done, total);
   }));

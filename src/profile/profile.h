@@ -4,6 +4,9 @@
 // that answer the compressed cache's prediction is compared with what the full cache predicts there *in a step of the
 // same shape*. So differences of batch shape, or of weight types between prefill and decoding, do not count as loss,
 // and `full`, read back from its bytes at rest, agrees in every position.
+//
+// Where the cache's metric is another than agreement, answers are also generated over every configuration, as many
+// together as the full cache's were, and compared as texts.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +41,7 @@ struct ProfileOptions {
 struct ProfileRow {
   Method method;
   double keep = 1;
+  double quality = 0;    // in the cache's metric; mean over questions
   double agreement = 0;  // share of positions whose arg max is the reference's token; mean over questions
   double kl = 0;         // mean KL(full ‖ compressed) over positions, nats; mean over questions
   std::uint32_t questions = 0;

@@ -58,6 +58,7 @@ Json usage_json(const Response& response) {
             {"cached_from", std::move(from)},
             {"lossy", response.lossy},
             {"expected_quality", quality_json(response.expected_quality())},
+            {"quality_metric", response.metric},
             {"compressed", served_json(response)}}}};
 }
 

@@ -186,6 +186,8 @@ void EngineLoop::publish() {
                   .loading = engine_.loading(),
                   .occupancy = engine_.occupancy(),
                   .watch = watch_ ? watch_->stats() : QualityWatchStats{},
+                  .metric = std::string(cache.metric()),
+                  .quality_floor = cache.options().quality_floor,
                   .cache = cache.stats(),
                   .store = cache.store().stats(),
                   .pages_total = std::uint64_t{pool.slabs_total()} * slab_pages,

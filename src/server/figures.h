@@ -93,6 +93,8 @@ struct Figures {
   std::uint32_t running = 0, waiting = 0, suspended = 0, loading = 0;  // requests now; loading ones are running, too
   Occupancy occupancy;
   QualityWatchStats watch;
+  std::string metric{kAgreement};  // that quality is measured in
+  double quality_floor = 0;
   CacheStats cache;
   StoreStats store;
   // Of the pool: evictable ones are only kept for later requests.

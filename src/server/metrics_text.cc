@@ -111,6 +111,11 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.seconds("shale_budget_seconds_total", engine.budget_seconds, "Seconds spent dropping and compacting.");
 }
 
+void write_quality(Writer& to, const Figures& figures) {
+  to.head("shale_quality_floor", "gauge", "Expected quality below which nothing is compressed, and its metric.");
+  to.sample(figures.quality_floor, fmt::format("metric=\"{}\"", figures.metric));
+}
+
 void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_profile_questions_total", watch.questions, "Questions remembered about contexts.");
   to.counter("shale_profile_questions_written_total", watch.written, "Questions that the model wrote for profiles.");
@@ -310,6 +315,7 @@ std::string metrics_text(const Figures& figures, std::string_view model_name) {
   Writer to(model_name);
   write_requests(to, figures);
   write_engine(to, figures.engine, figures.occupancy);
+  write_quality(to, figures);
   write_watch(to, figures.watch);
   write_pool(to, figures);
   write_cache(to, figures);

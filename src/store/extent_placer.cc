@@ -115,7 +115,9 @@ void ExtentPlacer::revise(GroupId number) {
     Extent& extent = core_.index.at(id);
     if (extent.exact || !core_.options.placement.quality) continue;
     const auto quality = core_.options.placement.quality(extent.run, core_.method_of(extent), grid_keep(extent.keep));
-    if (quality) extent.quality = static_cast<float>(*quality);
+    if (quality || !core_.options.placement.believes_others) {
+      extent.quality = static_cast<float>(quality.value_or(0));
+    }
   }
   if (!group.wanted && !present(group)) {
     if (group.slot) state_->remove(*std::exchange(group.slot, std::nullopt));

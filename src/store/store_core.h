@@ -149,6 +149,7 @@ class StoreCore {
   void log(std::uint32_t tier, IndexRecord record);
   // It has other importance tiers now.
   void resize(ExtentId id, float keep, std::uint64_t bytes);
+  ExtentFacts facts_to_tell(ExtentId id) const;
   void log_stored(ExtentId id, std::uint32_t tier);
   // An event of its blocks, where anybody takes events.
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);

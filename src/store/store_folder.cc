@@ -345,7 +345,7 @@ Status StoreCore::write_snapshot(std::uint32_t tier) {
           record.type = Type::kStored;
           record.time_s = wall_s();
           record.realm = index.realms()[extent.realm];
-          record.facts = index.facts(ids[i]);
+          record.facts = facts_to_tell(ids[i]);
           records.push_back(record);
           record.type = Type::kDamaged;
           record.name = extent.name;

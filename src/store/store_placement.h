@@ -34,6 +34,10 @@ struct StorePlacement {
   // What that method at that keep is worth for a run of tokens, [0, 1] against the full cache; nothing where it was not
   // measured, and then no extent of the run becomes it. Empty: nothing is known, and all that is saved stays as it is.
   std::function<std::optional<double>(const Hash128& run, const Method& method, double keep)> quality = {};
+  // Of extents of which `quality` says nothing: what their saver said holds. False where `quality` is measured in
+  // something else than other processes that share a tier measure in: then nothing is known of them, and others are not
+  // told.
+  bool believes_others = true;
   // Seconds that computing so many tokens from that position on takes, where StoreHints::recompute_s said nothing.
   // Empty: more than any load.
   std::function<double(std::uint32_t tokens, std::uint32_t first_position)> recompute_s = {};

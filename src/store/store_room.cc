@@ -30,11 +30,18 @@ void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {
   if (extent.tiers != 0) placer.changed(id);
 }
 
+// What others may read of it.
+ExtentFacts StoreCore::facts_to_tell(ExtentId id) const {
+  ExtentFacts facts = index.facts(id);
+  if (!facts.exact && !options.placement.believes_others) facts.quality = 0;
+  return facts;
+}
+
 void StoreCore::log_stored(ExtentId id, std::uint32_t tier) {
   IndexRecord record;
   record.type = Type::kStored;
   record.realm = index.realms()[index.at(id).realm];
-  record.facts = index.facts(id);
+  record.facts = facts_to_tell(id);
   log(tier, std::move(record));
 }
 

@@ -218,7 +218,7 @@ TEST_F(CacheTest, AHitThatEndsInsideARunIsExact) {
   const Hash128 run = store(tokens, 0, method, 0.5);
   drain();
   ASSERT_TRUE(cache_->catalogue()->record_quality(
-      {.key = run, .method = method, .keep = 0.5, .agreement = 1, .kl = 0, .questions = 1}));
+      {.key = run, .method = method, .keep = 0.5, .quality = 1, .kl = 0, .questions = 1}));
   Tokens other = tokens;
   for (std::size_t i = 40; i < other.size(); ++i) other[i] += 1;
   for (const Demand& demand : {Demand{}, Demand{.method = method, .keep = 0.5}}) {

@@ -81,7 +81,7 @@ TEST_F(CatalogueDamageTest, DamageBehindASoundHeaderIsFoundToo) {
 // Whatever numbers a foreign or damaged file holds, none that cannot have been measured reaches a plan.
 TEST_F(CatalogueDamageTest, RowsThatCannotHaveBeenMeasuredAreNotSeen) {
   const auto put = [&](Catalogue& catalogue) {
-    ASSERT_TRUE(catalogue.record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.9}));
+    ASSERT_TRUE(catalogue.record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.9}));
     ASSERT_TRUE(catalogue.record_entry({.key = kFirst, .tokens = 5, .frequency = 1}, kHalfLifeS));
     ASSERT_TRUE(catalogue.record_delay("disk", "", {.latency_s = 1, .read_bytes_per_s = 1, .samples = 1}));
     ASSERT_TRUE(catalogue.record_decode("int8", 1e9));

@@ -16,7 +16,7 @@ class CatalogueLateTest : public CatalogueTest {
     return std::move(*opened);
   }
   static void measure(Catalogue& catalogue, const Hash128& key, double agreement) {
-    EXPECT_TRUE(catalogue.record_quality({.key = key, .method = kInt8, .agreement = agreement, .questions = 4}));
+    EXPECT_TRUE(catalogue.record_quality({.key = key, .method = kInt8, .quality = agreement, .questions = 4}));
     EXPECT_TRUE(catalogue.record_question(key, {.text = "Which?"}));
     EXPECT_TRUE(catalogue.record_entry({.key = key, .tokens = 100, .accesses = 2}, kHalfLifeS));
     EXPECT_TRUE(catalogue.record_prefill({.tokens = 10, .depth = 0, .seconds = 1}));

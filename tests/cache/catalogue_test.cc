@@ -103,10 +103,10 @@ TEST_F(CatalogueTest, ListsEntriesByLastAccess) {
 
 TEST_F(CatalogueTest, QualityIsTheEntrysOwnElseAFlaggedMeanElseUnknown) {
   const auto catalogue = open();
-  ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
-  ASSERT_TRUE(catalogue->record_quality({.key = kSecond, .method = kKeydiff, .keep = 0.5, .agreement = 0.6}));
+  ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.8}));
+  ASSERT_TRUE(catalogue->record_quality({.key = kSecond, .method = kKeydiff, .keep = 0.5, .quality = 0.6}));
   EXPECT_FALSE(catalogue->quality_for(kUnknown, kKeydiff, 0.5)) << "two say nothing about others";
-  ASSERT_TRUE(catalogue->record_quality({.key = kThird, .method = kKeydiff, .keep = 0.5, .agreement = 0.7}));
+  ASSERT_TRUE(catalogue->record_quality({.key = kThird, .method = kKeydiff, .keep = 0.5, .quality = 0.7}));
   const auto own = catalogue->quality_for(kFirst, kKeydiff, 0.5);
   EXPECT_EQ(own->quality, 0.8);
   EXPECT_FALSE(own->prior());
@@ -119,19 +119,55 @@ TEST_F(CatalogueTest, QualityIsTheEntrysOwnElseAFlaggedMeanElseUnknown) {
   EXPECT_EQ(catalogue->quality_for(kUnknown, Method::full(), 1)->quality, 1);
 
   // Measured again: replaced, in the mean too.
-  ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.4}));
+  ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.4}));
   EXPECT_DOUBLE_EQ(catalogue->quality_for(kUnknown, kKeydiff, 0.5)->quality, 1.7 / 3);
   EXPECT_EQ(catalogue->qualities(kFirst)->size(), 1u);
+}
+
+TEST_F(CatalogueTest, MetricsNeverMix) {
+  const auto catalogue = open();
+  EXPECT_EQ(catalogue->metric(), kAgreement);
+  for (const Hash128& key : {kFirst, kSecond, kThird}) {
+    ASSERT_TRUE(catalogue->record_quality({.key = key, .method = kKeydiff, .keep = 0.5, .quality = 0.9}));
+  }
+  catalogue->bound_error(kFirst, kInt8, 0.01);
+  EXPECT_TRUE(catalogue->quality_for(kFirst, kInt8, 1));
+  ASSERT_TRUE(catalogue->record_question(kFirst, {"why?"}));
+
+  const auto other = open();
+  ASSERT_TRUE(other->measure_in("f1"));
+  EXPECT_EQ(other->metric(), "f1");
+  EXPECT_FALSE(other->quality_for(kFirst, kKeydiff, 0.5));
+  EXPECT_FALSE(other->quality_for(kUnknown, kKeydiff, 0.5)) << "nor is there a prior";
+  other->bound_error(kFirst, kInt8, 0.01);
+  EXPECT_FALSE(other->quality_for(kFirst, kInt8, 1)) << "a bound of the next token is none of whole answers";
+  EXPECT_EQ(other->questions(kFirst)->size(), 1u) << "what was asked is the same in all of them";
+  ASSERT_TRUE(other->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.4}));
+
+  ASSERT_TRUE(catalogue->refresh());
+  EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.9);
+  EXPECT_EQ(catalogue->qualities(kFirst)->size(), 1u);
+  ASSERT_TRUE(catalogue->measure_in("f1"));
+  EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.4);
+  ASSERT_TRUE(catalogue->measure_in("rouge_l"));
+  EXPECT_TRUE(catalogue->qualities(kFirst)->empty());
+  ASSERT_TRUE(catalogue->forget(kFirst));
+  for (const std::string_view metric : {kAgreement, std::string_view("f1")}) {
+    ASSERT_TRUE(catalogue->measure_in(metric));
+    EXPECT_TRUE(catalogue->qualities(kFirst)->empty()) << metric;
+  }
+  ASSERT_TRUE(catalogue->measure_in(kAgreement));
+  EXPECT_EQ(catalogue->quality_for(kSecond, kKeydiff, 0.5)->quality, 0.9) << "other entries stay";
 }
 
 // Two questions of 0.9 and four of the others' mean of 0.6 make 0.7; one profile alone is all there is to go by.
 TEST_F(CatalogueTest, ExpectedQualityIsDrawnTowardOtherEntriesByFewQuestions) {
   auto catalogue = open();
   ASSERT_TRUE(catalogue->record_quality(
-      {.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.9, .kl = 0, .questions = 2}));
+      {.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.9, .kl = 0, .questions = 2}));
   EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->expected, 0.9);
   ASSERT_TRUE(catalogue->record_quality(
-      {.key = kSecond, .method = kKeydiff, .keep = 0.5, .agreement = 0.6, .kl = 0, .questions = 400}));
+      {.key = kSecond, .method = kKeydiff, .keep = 0.5, .quality = 0.6, .kl = 0, .questions = 400}));
   for (int opened = 0; opened < 2; ++opened) {
     EXPECT_DOUBLE_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->expected, 0.7);
     EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.9);
@@ -143,7 +179,7 @@ TEST_F(CatalogueTest, ExpectedQualityIsDrawnTowardOtherEntriesByFewQuestions) {
 
 TEST_F(CatalogueTest, QualitySurvivesRestartWithEverythingMeasured) {
   ASSERT_TRUE(open()->record_quality(
-      {.key = kFirst, .method = kKeydiff, .keep = 0.1, .agreement = 0.75, .kl = 0.3, .questions = 4}));
+      {.key = kFirst, .method = kKeydiff, .keep = 0.1, .quality = 0.75, .kl = 0.3, .questions = 4}));
   wall_s += 5;
   const auto catalogue = open();
   EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.1)->quality, 0.75);
@@ -177,7 +213,7 @@ TEST_F(CatalogueTest, RefreshingKeepsWhatContextsAreLike) {
   one->describe(kUnknown, ContextKind::kCode, 1000);
   one->bound_error(kUnknown, kInt8, 0.01);
   for (const Hash128& key : {kFirst, kSecond, kThird}) {
-    ASSERT_TRUE(other->record_quality({.key = key, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
+    ASSERT_TRUE(other->record_quality({.key = key, .method = kKeydiff, .keep = 0.5, .quality = 0.8}));
   }
   ASSERT_TRUE(one->refresh());
   EXPECT_EQ(one->kind(kUnknown), ContextKind::kCode);
@@ -188,7 +224,7 @@ TEST_F(CatalogueTest, RefreshingKeepsWhatContextsAreLike) {
 TEST(CatalogueInMemory, KnowsTheSameUntilItEnds) {
   {
     const auto catalogue = Catalogue::open_in_memory(kModel).value();
-    ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
+    ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.8}));
     ASSERT_TRUE(catalogue->record_entry({.key = kFirst, .tokens = 7}, kHalfLifeS));
     ASSERT_TRUE(catalogue->refresh());
     EXPECT_EQ(catalogue->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.8);
@@ -200,7 +236,7 @@ TEST(CatalogueInMemory, KnowsTheSameUntilItEnds) {
 
 TEST_F(CatalogueTest, ModelsDoNotSeeEachOther) {
   const auto catalogue = open();
-  ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
+  ASSERT_TRUE(catalogue->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.8}));
   ASSERT_TRUE(catalogue->record_entry({.key = kFirst}, kHalfLifeS));
   ASSERT_TRUE(catalogue->record_prefill({100, 0, 1}));
   const auto other = open(kOtherModel);
@@ -215,7 +251,7 @@ TEST_F(CatalogueTest, ForgetsAllOfAnEntry) {
   const auto catalogue = open();
   for (const Hash128& key : {kFirst, kSecond}) {
     ASSERT_TRUE(catalogue->record_entry({.key = key}, kHalfLifeS));
-    ASSERT_TRUE(catalogue->record_quality({.key = key, .method = kKeydiff, .keep = 0.5, .agreement = 0.8}));
+    ASSERT_TRUE(catalogue->record_quality({.key = key, .method = kKeydiff, .keep = 0.5, .quality = 0.8}));
     ASSERT_TRUE(catalogue->record_question(key, {"why?", false}));
   }
   ASSERT_TRUE(catalogue->forget(kFirst));
@@ -292,7 +328,7 @@ TEST_F(CatalogueTest, AnotherProcessReadsAndWritesMeanwhile) {
   if (child == 0) {  // a fresh connection: one must not cross a fork
     const auto other = Catalogue::open(path(), kModel, test_wall_s);
     const bool fine = other && (*other)->entry(kFirst) && (*other)->entry(kFirst)->tokens == 11 &&
-                      (*other)->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .agreement = 0.9});
+                      (*other)->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.9});
     ::_exit(fine ? 0 : 1);
   }
   int status = 0;

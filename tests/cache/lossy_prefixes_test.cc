@@ -103,7 +103,7 @@ TEST_F(LossyPrefixesTest, ServeNobodyWhoAsksForMoreQuality) {
   const Hash128 run = store(tokens, 0, method, 0.5);
   const auto measured = [&](double agreement) {
     ASSERT_TRUE(cache_->catalogue()->record_quality(
-        {.key = run, .method = method, .keep = 0.5, .agreement = agreement, .kl = 0, .questions = 9}));
+        {.key = run, .method = method, .keep = 0.5, .quality = agreement, .kl = 0, .questions = 9}));
   };
   measured(0.9);
   drain();

@@ -80,7 +80,7 @@ TEST_P(PlacementReplay, ARecordedRunReplaysToTheSamePlacements) {
         ASSERT_TRUE(cache_->catalogue()->record_quality({.key = run,
                                                          .method = {.scorer = "knorm", .quantizer = "none"},
                                                          .keep = keep,
-                                                         .agreement = 0.9 + 0.1 * keep,
+                                                         .quality = 0.9 + 0.1 * keep,
                                                          .kl = 0,
                                                          .questions = 4}));
       }

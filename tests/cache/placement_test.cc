@@ -18,7 +18,7 @@ class PlacedRunsTest : public CacheTest {
  protected:
   void measured(const Hash128& run, const Method& method, double keep, double agreement) {
     ASSERT_TRUE(cache_->catalogue()->record_quality(
-        {.key = run, .method = method, .keep = keep, .agreement = agreement, .kl = 0, .questions = 2}));
+        {.key = run, .method = method, .keep = keep, .quality = agreement, .kl = 0, .questions = 2}));
   }
   bool in_memory(const Tokens& tokens) {
     const auto extents = stored(tokens);

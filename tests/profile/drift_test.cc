@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "profile/profile.h"
+#include "profile/quality_metric.h"
 #include "support/engine_bench.h"
 
 namespace shale {
@@ -23,7 +24,7 @@ class DriftTest : public ::testing::Test {
     const Hash128 run = bench_.cache->run_of(tokens());
     const std::vector<QualityRecord> rows = catalogue().qualities(run).value();
     for (QualityRecord row : rows) {
-      row.agreement = agreement;
+      row.quality = agreement;
       ASSERT_TRUE(catalogue().record_quality(row));
     }
   }
@@ -59,6 +60,46 @@ TEST_F(DriftTest, TheSameQuestionsMeasureWhatTheProfileDid) {
   EXPECT_NEAR(same.observed, same.profiled, 0.05);
   EXPECT_FALSE(same.drifted);
   EXPECT_GT(same.seconds, 0);
+}
+
+// In a metric of texts, checks see the answers that profiles saw, and the full cache's own answer is worth 1.
+TEST_F(DriftTest, ComparesAnswersInTheCachesMetric) {
+  CacheOptions in_metric;
+  in_metric.metric = make_answer_metric("rouge_l").value();
+  testing::EngineBench bench;
+  bench.open_tiny(std::size_t{64} << 20, in_metric);
+  ProfileOptions profiling;
+  profiling.methods = {"knorm", "random"};
+  profiling.answer_tokens = 8;
+  const ContextProfile profile = profile_context(*bench.engine, text_, {"what is it?", "how long?"}, profiling).value();
+  DriftOptions all;
+  all.configurations = 100;
+  all.answer_tokens = 8;
+  log_question(*bench.cache, tokens(), "what is it?");
+  log_question(*bench.cache, tokens(), "how long?");
+  const DriftCheck same = check_drift(*bench.engine, text_, all).value();
+  EXPECT_EQ(same.configurations, 8u);
+  double mean = 0;
+  for (const ProfileRow& row : profile.rows) mean += row.method.is_full() ? 0 : row.quality / 8;
+  EXPECT_DOUBLE_EQ(same.profiled, mean);
+  EXPECT_NEAR(same.observed, same.profiled, 0.05);
+
+  Request request;
+  request.segments = {{tokens(), true, "doc"}, {bench.tokenizer->tokenize("what is it?", false), false, {}}};
+  request.demand.exact = true;
+  request.max_tokens = 8;
+  LossyAnswer given{.prompt = tokens(), .context_tokens = static_cast<std::uint32_t>(tokens().size()), .answer = {}};
+  const auto& question = request.segments.back().tokens;
+  given.prompt.insert(given.prompt.end(), question.begin(), question.end());
+  given.answer = bench.engine->run(request).tokens;
+  given.expected = 0.9;
+  const DriftCheck whole = check_answers(*bench.engine, {&given, 1}, all).value();
+  EXPECT_EQ(whole.observed, 1);
+  EXPECT_FALSE(whole.drifted);
+  given.answer.assign(8, bench.tokenizer->tokenize("?", false).front());
+  const DriftCheck other = check_answers(*bench.engine, {&given, 1}, all).value();
+  EXPECT_LT(other.observed, 0.5);
+  EXPECT_TRUE(other.drifted);
 }
 
 TEST_F(DriftTest, FallsBelowAProfileOfOtherQuestions) {

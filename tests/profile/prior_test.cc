@@ -37,11 +37,11 @@ TEST(Prior, MeasuresOnlyWhatTheCatalogueLacks) {
   EXPECT_EQ(measure({"int8"}), 0u);
   const AskedContext text = prior_text(*bench.tokenizer, 0).value();
   const Hash128 run = bench.cache->run_of(text.tokens);
-  const double before = bench.cache->catalogue()->qualities(run)->front().agreement;
+  const double before = bench.cache->catalogue()->qualities(run)->front().quality;
   EXPECT_EQ(measure({"int8", "knorm"}), prior_texts().size());
   const auto rows = bench.cache->catalogue()->qualities(run).value();
   EXPECT_EQ(rows.size(), 5u) << "int8, and knorm at four keeps";
-  EXPECT_EQ(rows.front().agreement, before);
+  EXPECT_EQ(rows.front().quality, before);
   EXPECT_EQ(bench.cache->catalogue()->kind(run).has_value(), true);
 }
 

@@ -38,7 +38,7 @@ class QualityWatchTest : public ::testing::Test {
     const AskedContext asked{{}, context_, {bench_.tokenizer->tokenize("what?", false)}};
     ASSERT_TRUE(profile_context(*bench_.engine, asked, {.methods = {"knorm", "int8"}, .answer_tokens = 8}));
     for (QualityRecord row : profiled()) {
-      row.agreement = agreement;
+      row.quality = agreement;
       ASSERT_TRUE(catalogue().record_quality(row));
     }
   }
@@ -105,8 +105,8 @@ TEST_F(QualityWatchTest, ProfilesAgainWhatNoLongerHolds) {
   EXPECT_EQ(watch.stats().profiled, 1u);
   EXPECT_GT(watch.stats().profile_seconds, 0);
   for (const QualityRecord& row : profiled()) {
-    EXPECT_GT(row.agreement, 0) << row.method.text() << " is still as pretended";
-    EXPECT_LE(row.agreement, 1) << row.method.text();
+    EXPECT_GT(row.quality, 0) << row.method.text() << " is still as pretended";
+    EXPECT_LE(row.quality, 1) << row.method.text();
     EXPECT_EQ(row.questions, 4u);
   }
   QualityWatch later(options_, *bench_.engine);

@@ -35,6 +35,7 @@ TEST(AnswerJson, SaysWhatWasUsedAndWhereFrom) {
   EXPECT_EQ(details["cached_from"], (Json{{"pool", 16}, {"memory", 0}, {"disk", 10}, {"remote", 2}}));
   EXPECT_EQ(details["lossy"], true);
   EXPECT_TRUE(details["expected_quality"].is_null()) << "a page budget's loss, say, was never measured";
+  EXPECT_EQ(details["quality_metric"], "agreement");
   EXPECT_TRUE(details["compressed"].empty());
 }
 
@@ -43,10 +44,12 @@ TEST(AnswerJson, SaysWhichFormsServedAndWhatIsExpectedOfThem) {
   response.sources = {{.where = "pool", .tokens = 16},
                       {.where = "disk", .method = {.scorer = "knorm", .quantizer = "int8"}, .keep = 0.5, .tokens = 10},
                       {.where = "remote", .method = {.scorer = "", .quantizer = "kivi4"}, .tokens = 2}};
+  response.metric = "f1";
   response.sources[1].quality = 0.9;
   response.sources[2].quality = 0.97;
   const Json details = usage_json(response)["prompt_tokens_details"];
   EXPECT_EQ(details["expected_quality"], 0.9) << "of the least";
+  EXPECT_EQ(details["quality_metric"], "f1");
   ASSERT_EQ(details["compressed"].size(), 2u);
   EXPECT_EQ(
       details["compressed"][0],
