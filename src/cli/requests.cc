@@ -173,6 +173,7 @@ Json to_json(const Response& response, const Model& model) {
           {"prompt_tokens", response.prompt_tokens},
           {"cached_tokens", std::move(cached)},
           {"lossy", response.lossy},
+          {"quality_metric", response.metric},
           {"sources", std::move(sources)},
           {"page_budget", to_json(response.budget)},
           {"ttft_seconds", response.ttft_seconds},

@@ -208,8 +208,8 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   const char* profile = "Profile";
   command
       .add_option("--profile", options.profile,
-                  "When there is nothing else to do: measure the model's prior, and profile contexts again whose "
-                  "questions moved away, or new ones, too")
+                  "While the batch has a place: measure the model's prior, and profile contexts again whose questions "
+                  "moved away, or new ones, too")
       ->envname("SHALE_PROFILE")
       ->check(CLI::IsMember({"never", "drifted", "all"}))
       ->type_name("never|drifted|all")

@@ -100,4 +100,13 @@ double BatchBuilder::took(std::span<const BatchPart> parts, double seconds) {
   return work.tokens == 0 ? 0 : std::max(0.0, seconds - chunks_.decode_s(work.decoding));
 }
 
+// What is above decoding alone, as that was measured; where it never was, as it is estimated.
+double BatchBuilder::took_with_guest(std::uint32_t decoding, std::uint32_t tokens, std::uint64_t depth,
+                                     double seconds) {
+  const double decode_s = chunks_.decode_s(decoding);
+  const double more_s = decode_s > 0 ? seconds - decode_s : guest_seconds(decoding, tokens, depth);
+  chunks_.took_with_guest({decoding, tokens, depth}, seconds);
+  return std::clamp(more_s, 0.0, seconds);
+}
+
 }  // namespace shale

@@ -54,6 +54,18 @@ class BatchBuilder {
   // Learns from a step what the next may hold. Seconds that computing prompts took of it, as far as can be told.
   double took(std::span<const BatchPart> parts, double seconds);
 
+  // Tokens of a guest, at `depth`, by which a step becomes so many seconds longer in which so many decode; and by how
+  // much those make it longer.
+  double guest_tokens(std::uint32_t decoding, double seconds, std::uint32_t depth) const {
+    return chunks_.guest_tokens(seconds, {.decoding = decoding}, depth);
+  }
+  double guest_seconds(std::uint32_t decoding, std::uint32_t tokens, std::uint64_t depth) const {
+    const StepWork work{.decoding = decoding};
+    return chunks_.seconds({decoding, tokens, depth}) - chunks_.seconds(work);
+  }
+  // Seconds that a guest's tokens took of a step in which so many decoded.
+  double took_with_guest(std::uint32_t decoding, std::uint32_t tokens, std::uint64_t depth, double seconds);
+
  private:
   double turn(const Run& run) const;
   // Tokens for which a step with `work` has room, of a prompt that goes on at `depth`.

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -95,7 +96,18 @@ struct EngineOptions {
   std::uint32_t query_window = 64;  // captured for scorers that read queries
   // Of the time of steps, for encoding, writing and placing while there is any to do; less while somebody waits for a
   // first token and the pool can bear it.
+  // What is left of it is guests'.
   double background_share = 0.1;
+};
+
+// Sequences of somebody who measures (profile/spare_time.h), whose tokens are computed in spare places of steps. All are
+// of prompts' role.
+struct GuestStep {
+  std::span<const StepSequence> sequences;
+  bool done = false;
+  double seconds = 0;              // that it took of a step, or its own step
+  std::vector<float> logits = {};  // as Model::step returns them
+  std::optional<Error> error = {};
 };
 
 struct EngineStats {
@@ -104,6 +116,8 @@ struct EngineStats {
   double load_seconds = 0;                                       // spent decoding what was loaded
   PageBudgetStats budgets;                                       // of all requests
   double budget_seconds = 0;                                     // spent evicting and compacting
+  std::uint64_t guest_tokens = 0;                                // computed for guests beside requests
+  double guest_seconds = 0;                                      // that guests took of the time of requests
 };
 
 // Of the requests that run now.
@@ -132,6 +146,21 @@ class Engine {
   void cancel(RequestId id);
   // Responses of finished requests, each returned once.
   std::vector<Response> finished();
+
+  // Guests: who measures while requests are under way. What they take, in steps and between them, comes from
+  // `background_share`, after encoding and placing; while the batch is full, somebody waits to begin or a prompt is
+  // being computed they have none of it. They are computed in the step of those who decode where that changes nothing
+  // for these, else in a step of their own.
+  //
+  // Tokens that a guest may have computed next, on top of `depth`; 0: not now. Where nobody is under way, as many as
+  // make a step of about a tenth of a second.
+  std::uint32_t guest_tokens(std::uint32_t depth);
+  // The guest of the following turns, until it is done; it stays where it is until then. Null: none.
+  void invite(GuestStep* guest);
+  // What was measured between steps took so long.
+  void charge_guest(double seconds);
+  // Whether requests need pages that a guest may hold.
+  bool needs_guests_pages() const;
 
   // Requests that have begun and have a place in the pool, those of them that wait for a tier; that wait to begin; and
   // that were preempted.

@@ -42,6 +42,12 @@ struct Engine::State {
   double background_s = 0;                                    // that background work may take now
   double idle_since_s = -1;                                   // nothing came from a tier since; negative: something did
 
+  GuestStep* guest = nullptr;
+  double guest_s = 0;              // that guests may take now; below 0: that they took too much
+  double guest_step_s = 0;         // that a step of a guest's own takes; smoothed
+  std::uint32_t guest_depth = 0;   // that was asked for last
+  bool guest_apart = false;        // the last one had a step of its own beside those who decode
+
   // Whether what is computed is as with halves; of a pool of int8 no answer is.
   bool exact_pages() const { return cache.pool().shape().element == PageElement::kHalf; }
 
@@ -67,6 +73,16 @@ struct Engine::State {
   bool work_behind();
   void pause();
 
+  // engine_guest.cc
+  bool guest_waits() const { return guest && !guest->done; }
+  bool crowded();
+  std::uint32_t decoding() const;
+  bool guest_joins(std::span<const BatchPart> parts);
+  std::uint32_t guest_count(std::uint64_t& depth) const;
+  void finish_guest(std::span<const float> logits, double seconds, bool charged);
+  bool step_guest();
+  void earn_for_guests(double used_s);
+
   // engine_step.cc
   bool step();
   bool step_ahead_of_loading();
@@ -74,6 +90,7 @@ struct Engine::State {
   bool run_batch(std::vector<BatchPart> parts);
   Result<std::span<const float>> compute(std::span<const BatchPart> parts);
   Result<std::span<const float>> compute_apart(std::span<BatchPart> parts);
+  Result<std::span<const float>> compute_with_guest(std::span<const BatchPart> parts);
   void finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds);
   void computed(Run& run, std::uint32_t count, double seconds);
   void draw(Run& run, std::span<const float> logits);

@@ -86,15 +86,31 @@ Result<std::span<const float>> Engine::State::compute_apart(std::span<BatchPart>
 
 bool Engine::State::run_batch(std::vector<BatchPart> parts) {
   const double start_s = clock.now_s();
-  const auto rows = compute_apart(parts);
+  const bool with_guest = guest_joins(parts);
+  const auto rows = with_guest ? compute_with_guest(parts) : compute_apart(parts);
   stepped_s = clock.now_s();
   step_s = stepped_s - start_s;
   ++stats.steps;
   if (!rows) {
     for (const BatchPart& part : parts) finish(*part.run, StopReason::kError, rows.error());
+    if (with_guest) {
+      guest->error = rows.error();
+      guest->done = true;
+    }
     return true;
   }
-  finish_step(parts, *rows, batches.took(parts, step_s));
+  if (!with_guest) {
+    finish_step(parts, *rows, batches.took(parts, step_s));
+    return true;
+  }
+  std::size_t drawn = 0;
+  for (const BatchPart& part : parts) drawn += part.stretch.draws;
+  std::uint64_t depth = 0;
+  const std::uint32_t tokens = guest_count(depth);
+  const double guests_s = batches.took_with_guest(static_cast<std::uint32_t>(parts.size()), tokens, depth, step_s);
+  step_s -= guests_s;
+  finish_guest(rows->subspan(drawn * model.info().vocabulary), guests_s, true);
+  finish_step(parts, *rows, 0);
   return true;
 }
 

@@ -323,13 +323,16 @@ bool Engine::State::work_behind() {
   const bool others_compute = BatchBuilder::any(scheduler.running());
   if (!others_compute) return cache.work(model.executor());
   background_s = std::min(background_s, 0.0) + background_share() * step_s;
+  double used_s = 0;
   bool worked = false;
   while (background_s > 0) {
     const double begun_s = clock.now_s();
     if (!cache.work(model.executor())) break;
+    used_s += clock.now_s() - begun_s;
     background_s -= clock.now_s() - begun_s;
     worked = true;
   }
+  earn_for_guests(used_s);
   return worked;
 }
 
@@ -347,6 +350,7 @@ bool Engine::run_once() {
   worked = s.hear() || worked;
   worked = s.load() || worked;
   worked = s.step() || worked;
+  worked = s.step_guest() || worked;
   worked = s.work_behind() || worked;
   const bool moving = s.move_spilled();
   s.scheduler.reap();

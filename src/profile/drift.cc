@@ -80,8 +80,7 @@ Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const D
 }
 
 Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, const DriftOptions& options) {
-  const RealClock clock;
-  const double start_s = clock.now_s();
+  const OwnTime time(options.stop);
   const Catalogue* catalogue = engine.cache().catalogue();
   if (!catalogue) return fail(ErrorCode::kNotFound, "without a catalogue nothing is known of the context");
   SHALE_ASSIGN(std::vector<QualityRecord> known, catalogue->qualities(engine.cache().run_of(context.tokens)));
@@ -105,13 +104,12 @@ Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, cons
     check.observed += quality / static_cast<double>(sweep.rows.size());
   }
   check.drifted = check.observed < check.profiled - options.threshold;
-  check.seconds = clock.now_s() - start_s;
+  check.seconds = time.seconds();
   return check;
 }
 
 Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> answers, const DriftOptions& options) {
-  const RealClock clock;
-  const double start_s = clock.now_s();
+  const OwnTime time(options.stop);
   DriftCheck check{.answers = static_cast<std::uint32_t>(answers.size())};
   std::optional<ExactContext> exact;
   for (const LossyAnswer& given : answers) {
@@ -126,7 +124,7 @@ Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> an
     check.profiled += given.expected / static_cast<double>(answers.size());
   }
   check.drifted = check.observed < check.profiled - options.threshold;
-  check.seconds = clock.now_s() - start_s;
+  check.seconds = time.seconds();
   return check;
 }
 

@@ -32,15 +32,18 @@ Status fetch(Engine& engine, std::span<const Token> context, Sequence& sequence,
   return {};
 }
 
-// Computes what the sequence does not hold of the context. Returns how long that took.
+// Computes what the sequence does not hold of the context. Returns how long that took; 0 where others were computed
+// meanwhile.
 Result<double> compute(Engine& engine, std::span<const Token> context, Sequence& sequence, Capture& capture,
                        const Stop& stop) {
   const RealClock clock;
   double seconds = 0;
+  bool all_alone = true;
   for (auto rest = context.subspan(sequence.length()); !rest.empty();) {
-    SHALE_TRY(check_stop(stop));
     const std::uint32_t depth = sequence.length();
-    const auto chunk = rest.first(next_chunk(static_cast<std::uint32_t>(rest.size()), kStepTokens));
+    SHALE_TRY(check_stop(stop, depth));
+    const bool alone = !stop.pace() || stop.pace()->alone();
+    const auto chunk = rest.first(next_chunk(static_cast<std::uint32_t>(rest.size()), step_tokens(stop)));
     const auto count = static_cast<std::uint32_t>(chunk.size());
     if (!sequence.append(count)) {
       static_cast<void>(engine.cache().make_room(engine.cache().pool().shape().pages_for(count) + 1));
@@ -48,13 +51,14 @@ Result<double> compute(Engine& engine, std::span<const Token> context, Sequence&
     }
     const StepSequence step{.sequence = &sequence, .tokens = chunk, .logits_none = true, .capture = &capture};
     const double start_s = clock.now_s();
-    SHALE_TRY(engine.model().step({&step, 1}));
+    SHALE_TRY(step_at_pace(engine.model(), {&step, 1}, stop));
     const double step_s = clock.now_s() - start_s;
-    engine.cache().note_prefill(count, depth, step_s);
+    if (alone) engine.cache().note_prefill(count, depth, step_s);
+    all_alone = all_alone && alone;
     seconds += step_s;
     rest = rest.subspan(count);
   }
-  return seconds;
+  return all_alone ? seconds : 0;
 }
 
 }  // namespace
@@ -88,6 +92,7 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   if (whole) exact.run.recompute_s = seconds;
   observations = capture.take();
   if (needs.repeat_attention) {
+    SHALE_TRY(wait_until_alone(stop));
     SHALE_ASSIGN(Observations repeated,
                  observe_repetition(model, engine.tokenizer(), exact.sequence, context, kStepTokens));
     observations.merge(std::move(repeated));

@@ -5,8 +5,28 @@
 
 namespace shale {
 
-Status check_stop(const Stop& stop) {
-  if (stop && stop()) return fail(ErrorCode::kCancelled, "measuring was stopped");
+Stop::Stop(const Stop& one, const Stop& other) : pace_(one.pace_ ? one.pace_ : other.pace_) {
+  if (!one.asked_ && !other.asked_) return;
+  asked_ = [first = one.asked_, second = other.asked_] { return (first && first()) || (second && second()); };
+}
+
+Status check_stop(const Stop& stop, std::uint32_t depth) {
+  if (stop.asked(depth)) return fail(ErrorCode::kCancelled, "measuring was stopped");
+  return {};
+}
+
+std::uint32_t step_tokens(const Stop& stop) {
+  return stop.pace() ? std::min(stop.pace()->tokens(), kStepTokens) : kStepTokens;
+}
+
+Result<std::span<const float>> step_at_pace(Model& model, std::span<const StepSequence> batch, const Stop& stop) {
+  return stop.pace() ? stop.pace()->step(batch) : model.step(batch);
+}
+
+Status wait_until_alone(const Stop& stop) {
+  do {
+    SHALE_TRY(check_stop(stop));
+  } while (stop.pace() && !stop.pace()->alone());
   return {};
 }
 
@@ -19,7 +39,8 @@ Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits
     };
     std::vector<StepSequence> batch;
     std::vector<Piece> pieces;
-    for (std::size_t room = kStepTokens; room > 0 && at < feeds.size();) {
+    SHALE_TRY(check_stop(stop, feeds[at].sequence->length()));
+    for (std::size_t room = step_tokens(stop); room > 0 && at < feeds.size();) {
       const auto rest = feeds[at].tokens.subspan(offset);
       const auto now = rest.first(std::min(rest.size(), room));
       if (!now.empty()) {
@@ -38,8 +59,7 @@ Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits
       }
     }
     if (batch.empty()) continue;
-    SHALE_TRY(check_stop(stop));
-    SHALE_ASSIGN(std::span<const float> logits, model.step(batch));
+    SHALE_ASSIGN(std::span<const float> logits, step_at_pace(model, batch, stop));
     for (std::size_t i = 0; on_logits && i < batch.size(); ++i) {
       const std::size_t count = batch[i].tokens.size() * vocabulary;
       on_logits(pieces[i].feed, pieces[i].first, logits.first(count));

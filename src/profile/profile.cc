@@ -41,6 +41,8 @@ class MethodProfiler {
   Result<std::vector<ProfileRow>> run(const Method& method, const std::function<void()>& on_row);
 
  private:
+  Result<CompressedRun> compress(const Method& method);
+  Status expand(const CompressedRun& run, ProfileRow& row, Sequence& into);
   Status add(const CompressedRun& run, ProfileRow& row, std::span<Divergence> results);
   Status compare_answers(const Sequence& compressed, ProfileRow& row);
   void average(ProfileRow& row, std::span<const Divergence> results) const;
@@ -55,17 +57,41 @@ class MethodProfiler {
   ForcedBatch batch_;
 };
 
+// In pieces, between which requests may go on.
+Result<CompressedRun> MethodProfiler::compress(const Method& method) {
+  const Cache& cache = engine_.cache();
+  const std::uint32_t tokens = cache.whole_blocks(exact_.run.tokens.size());
+  SHALE_ASSIGN(RunCompressor compressor, RunCompressor::start(cache.codec(), exact_.sequence, 0, tokens, method,
+                                                              exact_.run.observations));
+  for (bool more = true; more;) {
+    SHALE_ASSIGN(more, compressor.step(engine_.model().executor()));
+    SHALE_TRY(check_stop(stop_));
+  }
+  return compressor.finish();
+}
+
+// Notes what decoding alone took.
+Status MethodProfiler::expand(const CompressedRun& run, ProfileRow& row, Sequence& into) {
+  const RealClock clock;
+  double start_s = clock.now_s();
+  row.decode_s = 0;
+  SHALE_ASSIGN(RunExpander expander, engine_.cache().expand(run, row.keep, into));
+  for (bool more = true; more;) {
+    SHALE_ASSIGN(more, expander.step(engine_.model().executor()));
+    row.decode_s += clock.now_s() - start_s;
+    SHALE_TRY(check_stop(stop_));
+    start_s = clock.now_s();
+  }
+  return {};
+}
+
 // Decodes one configuration and has it asked with the batch; where the pool is too small for more, the batch runs
 // first.
 Status MethodProfiler::add(const CompressedRun& run, ProfileRow& row, std::span<Divergence> results) {
   Cache& cache = engine_.cache();
-  Executor& executor = engine_.model().executor();
-  const RealClock clock;
   for (;;) {
     Sequence sequence(cache.pool());
-    const double start_s = clock.now_s();
-    Status status = cache.decompress(run, row.keep, sequence, executor);
-    row.decode_s = clock.now_s() - start_s;
+    Status status = expand(run, row, sequence);
     if (status && !cache.make_room(batch_.slabs_needed())) {
       status =
           fail(ErrorCode::kFull, "the page pool is too small to ask questions of a compressed context of {} tokens",
@@ -116,8 +142,7 @@ Result<std::vector<ProfileRow>> MethodProfiler::run(const Method& method, const 
   const std::vector<double> keeps = keeps_of(method, options_);
   std::vector<std::vector<Divergence>> results(keeps.size(), std::vector<Divergence>(references_.size()));
   std::vector<ProfileRow> rows;
-  SHALE_ASSIGN(const CompressedRun run,
-               engine_.cache().compress(exact_.run, method, exact_.sequence, engine_.model().executor()));
+  SHALE_ASSIGN(const CompressedRun run, compress(method));
   for (std::size_t i = 0; i < keeps.size(); ++i) {
     SHALE_TRY(check_stop(stop_));
     ProfileRow& row = rows.emplace_back(ProfileRow{.method = method, .keep = keeps[i], .held_out = {}});
@@ -248,9 +273,8 @@ Status ContextProfiling::measure(const Method& method, const Stop& stop,
 }
 
 Result<bool> ContextProfiling::step(const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress) {
-  const Stop either = [&] { return (stop && stop()) || (options_.stop && options_.stop()); };
-  const RealClock clock;
-  const double start_s = clock.now_s();
+  const Stop either(stop, options_.stop);
+  const OwnTime time(either);
   SHALE_TRY(check_stop(either));
   const bool first = references_.empty();
   if (!exact_) SHALE_TRY(prepare(either));
@@ -258,7 +282,7 @@ Result<bool> ContextProfiling::step(const Stop& stop, const std::function<void(s
     SHALE_TRY(measure(methods_[next_method_], either, progress));
     ++next_method_;
   }
-  profile_.seconds += clock.now_s() - start_s;
+  profile_.seconds += time.seconds();
   return next_method_ < methods_.size();
 }
 

@@ -52,9 +52,30 @@ bool QualityWatch::may_look_at(const Request& request) const {
          question.tokens.size() <= kQuestionTokensMax;
 }
 
-void QualityWatch::on_request(const Request& request) {
+void QualityWatch::let_go() {
+  if (working_) return;
   if (prior_) prior_->let_go();
   if (profiling_) profiling_->let_go();
+}
+
+void QualityWatch::on_request(const Request& request) {
+  if (!options_.beside) let_go();
+  if (working_ && may_look_at(request)) {
+    came_.push_back({request, {}});
+  } else {
+    note_request(request);
+  }
+}
+
+void QualityWatch::on_response(const Request& request, const Response& response) {
+  if (working_ && may_look_at(request)) {
+    came_.push_back({request, response});
+  } else {
+    note_response(request, response);
+  }
+}
+
+void QualityWatch::note_request(const Request& request) {
   if (!may_look_at(request)) return;
   std::vector<Token> tokens;
   for (std::size_t i = 0; i + 1 < request.segments.size() && tokens.size() < options_.context_tokens_min; ++i) {
@@ -71,7 +92,7 @@ void QualityWatch::on_request(const Request& request) {
 }
 
 // Answers to compare are greedy ones over a form that nobody named, whose worth was expected.
-void QualityWatch::on_response(const Request& request, const Response& response) {
+void QualityWatch::note_response(const Request& request, const Response& response) {
   const auto lossy =
       std::ranges::find_if(response.sources, [](const SourceUsed& each) { return !each.method.is_full(); });
   const std::optional<double> expected = response.expected_quality();
@@ -132,7 +153,21 @@ void QualityWatch::recall_questions(Context& context) {
 }
 
 bool QualityWatch::work(const Stop& stop) {
-  if (!able_) return false;
+  if (!able_ || working_) return false;
+  working_ = true;
+  const bool worked = work_on(stop);
+  working_ = false;
+  for (const Came& each : std::exchange(came_, {})) {
+    if (each.response) {
+      note_response(each.request, *each.response);
+    } else {
+      note_request(each.request);
+    }
+  }
+  return worked;
+}
+
+bool QualityWatch::work_on(const Stop& stop) {
   if (log_questions()) return true;
   Context* context = nullptr;
   Status done;
@@ -151,7 +186,9 @@ bool QualityWatch::work(const Stop& stop) {
     return false;
   }
   if (done) return true;
-  if (done.error().code == ErrorCode::kCancelled) {
+  // What requests took of the pool meanwhile, they give back.
+  const bool crowded_out = done.error().code == ErrorCode::kFull && engine_.running() > 0;
+  if (done.error().code == ErrorCode::kCancelled || crowded_out) {
     ++stats_.interrupted;
     if (prior_) prior_->let_go();
     if (profiling_) profiling_->let_go();
@@ -168,10 +205,9 @@ bool QualityWatch::work(const Stop& stop) {
 
 Result<bool> QualityWatch::measure_prior(const Stop& stop) {
   if (!prior_) return false;
-  const RealClock clock;
-  const double start_s = clock.now_s();
+  const OwnTime time(stop);
   auto more = prior_->step(stop);
-  stats_.prior_seconds += clock.now_s() - start_s;
+  stats_.prior_seconds += time.seconds();
   stats_.prior_texts = prior_->measured();
   if (more && !*more) prior_.reset();
   return more;
@@ -244,12 +280,11 @@ Status QualityWatch::look(Context& context, const Stop& stop) {
 
 // Questions beside those that were asked, so that a profile does not stand on one.
 Status QualityWatch::write(Context& context, const Stop& stop) {
-  const RealClock clock;
-  const double start_s = clock.now_s();
+  const OwnTime time(stop);
   const auto asked = static_cast<std::uint32_t>(context.asked.questions.size());
   const std::string text = engine_.tokenizer().text(context.asked.tokens);
   const auto written = write_questions(engine_, text, options_.check.questions_max - asked, stop);
-  stats_.profile_seconds += clock.now_s() - start_s;
+  stats_.profile_seconds += time.seconds();
   if (!written) return std::unexpected(written.error());
   for (const std::string& question : written->questions) {
     context.written.push_back(phrase_like(engine_.tokenizer(), context.asked.questions.back(), question));
@@ -274,10 +309,9 @@ Status QualityWatch::begin(Context& context) {
 }
 
 Status QualityWatch::go_on(const Stop& stop) {
-  const RealClock clock;
-  const double start_s = clock.now_s();
+  const OwnTime time(stop);
   const auto more = profiling_->step(stop);
-  stats_.profile_seconds += clock.now_s() - start_s;
+  stats_.profile_seconds += time.seconds();
   if (!more) return std::unexpected(more.error());
   if (!*more) {
     ++stats_.profiled;

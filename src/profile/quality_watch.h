@@ -1,4 +1,6 @@
-// What an engine measures of answers' quality while it has nothing else to do, in pieces that end when a request comes.
+// What an engine measures of answers' quality in time that nobody else needs, in pieces: while nothing else is to do, and
+// where its owner can let requests go on meanwhile, in spare places of their steps (spare_time.h). A piece ends early
+// when it is told to, or requests need its pages.
 //
 //   1. The prior of its model, once (prior.h).
 //   2. What requests ask about a context is remembered, in the catalogue, too; where enough was answered over a lossy
@@ -29,6 +31,7 @@ namespace shale {
 struct QualityWatchOptions {
   bool prior = true;                    // measure the prior
   bool profile_new = true;              // contexts that were never profiled, too
+  bool beside = false;                  // work() lets requests go on: pages are kept when one comes
   bool remember = true;                 // what was asked, in the catalogue, for the next process
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
   std::uint32_t questions_between = 4;  // different ones, since the last look
@@ -53,12 +56,16 @@ class QualityWatch {
   // Does nothing where the engine's cache does not weigh quality.
   QualityWatch(const QualityWatchOptions& options, Engine& engine);
 
-  // Remembers what is asked, and gives back all pages. To be called before the engine takes the request.
+  // Remembers what is asked, and gives back all pages unless `beside`. To be called before the engine takes the request,
+  // also within work().
   void on_request(const Request& request);
   // Remembers what it was answered, where that was over a lossy form that the planner chose.
   void on_response(const Request& request, const Response& response);
+  // Gives back the pages that it holds between pieces.
+  void let_go();
   // A piece of work, where there is some. False where there is none. Ends within a forward step, or an encoding, once
-  // `stop` says so; what it had found out so far it keeps. Only while no request is under way.
+  // `stop` says so; what it had found out so far it keeps. With `beside`, `stop` lets requests go on; else only while
+  // none is under way.
   bool work(const Stop& stop);
   const QualityWatchStats& stats() const { return stats_; }
 
@@ -78,6 +85,9 @@ class QualityWatch {
   };
 
   bool may_look_at(const Request& request) const;
+  void note_request(const Request& request);
+  void note_response(const Request& request, const Response& response);
+  bool work_on(const Stop& stop);
   Context& context_of(std::span<const Token> tokens, const std::string& label);
   bool add_question(Context& context, const std::vector<Token>& question);
   bool log_questions();
@@ -97,6 +107,13 @@ class QualityWatch {
   Engine& engine_;
   const bool able_;
   std::list<Context> contexts_;  // asked last first
+  // What came while a piece of work looks at them.
+  struct Came {
+    Request request;
+    std::optional<Response> response;
+  };
+  bool working_ = false;
+  std::vector<Came> came_;
   std::optional<PriorMeasurement> prior_;
   std::optional<ContextProfiling> profiling_;
   QualityWatchStats stats_;

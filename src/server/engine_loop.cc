@@ -4,11 +4,14 @@
 #include <cmath>
 #include <utility>
 
+#include "profile/spare_time.h"
+
 namespace shale {
 
 namespace {
 
 constexpr double kPublishEveryS = 0.1;
+constexpr double kLookForWorkEveryS = 0.5;  // for the watch, while requests are under way
 
 }  // namespace
 
@@ -26,7 +29,11 @@ std::optional<Channel::Part> Answer::next(std::chrono::milliseconds wait) {
 
 EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const Clock& clock)
     : options_(options), engine_(engine), clock_(clock) {
-  if (options.watch) watch_.emplace(*options.watch, engine);
+  if (options.watch) {
+    QualityWatchOptions watch = *options.watch;
+    watch.beside = true;
+    watch_.emplace(watch, engine);
+  }
   requests_.cached = CachedTokens(engine.cache().tiers());
   static_cast<void>(tier_news_.look(tier_states(engine.cache()), clock.now_s()));  // whoever opened them has told
   publish();
@@ -85,8 +92,17 @@ void EngineLoop::run() {
   while (take_inbox()) {
     const bool worked = engine_.run_once();
     deliver();
-    if (!worked && !keep_profiles()) wait_for_work();
+    if (!keep_profiles(worked) && !worked) wait_for_work();
   }
+}
+
+// Of the engine and what belongs to it, for whoever measures meanwhile; false once the loop stops.
+bool EngineLoop::turn() {
+  const bool going = take_inbox();
+  engine_.run_once();
+  deliver();
+  const std::lock_guard lock(mutex_);
+  return going && !stopping_;
 }
 
 // What others left between two steps; false when this was the last time.
@@ -163,13 +179,19 @@ void EngineLoop::deliver() {
   }
 }
 
-// Until the next request; false when there is nothing to do.
-bool EngineLoop::keep_profiles() {
-  if (!watch_ || !engine_.cache().idle()) return false;
-  const bool worked = watch_->work([this] {
-    const std::lock_guard lock(mutex_);
-    return stopping_ || !submissions_.empty();
-  });
+// A piece of work, `beside` requests where there are any. False where there is none, or no place for it.
+bool EngineLoop::keep_profiles(bool beside) {
+  if (!watch_) return false;
+  if (engine_.needs_guests_pages()) {
+    watch_->let_go();
+    return false;
+  }
+  const double now_s = clock_.now_s();
+  const bool may = beside ? now_s >= nothing_to_measure_until_s_ && engine_.guest_tokens(0) > 0 : engine_.cache().idle();
+  if (!may) return false;
+  SpareTime spare(engine_, clock_, [this] { return turn(); });
+  const bool worked = watch_->work(Stop(spare));
+  if (!worked) nothing_to_measure_until_s_ = now_s + kLookForWorkEveryS;
   if (worked) publish();
   return worked;
 }

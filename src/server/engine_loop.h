@@ -54,7 +54,7 @@ class Answer {
 struct EngineLoopOptions {
   std::uint32_t queue_max = 64;                          // requests that may wait, beside those decoded together
   std::size_t text_bytes_max = std::size_t{256} << 10;   // that a client may be behind its answer
-  std::optional<QualityWatchOptions> watch = {};         // profiles are kept true when there is nothing else to do
+  std::optional<QualityWatchOptions> watch = {};         // profiles are kept true in spare time
   std::function<void(const std::string&)> on_note = {};  // called by the engine's thread with a line for people
 };
 
@@ -98,7 +98,8 @@ class EngineLoop {
   void take(Submission submission);
   void deliver();
   void count(const UnderWay& request, const Response& response);
-  bool keep_profiles();
+  bool turn();
+  bool keep_profiles(bool beside);
   void publish();
   void tell_of_tiers();
   void wait_for_work();
@@ -114,6 +115,7 @@ class EngineLoop {
   std::map<std::string, TenantServed> served_;  // by tenant
   TierNews tier_news_;
   double published_s_ = 0;
+  double nothing_to_measure_until_s_ = 0;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable news_;

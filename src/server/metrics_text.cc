@@ -101,6 +101,10 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.counter("shale_engine_prefill_tokens_total", engine.prefill_tokens, "Tokens of prompts that were computed.");
   to.counter("shale_engine_decode_tokens_total", engine.decode_tokens, "Tokens of answers that were computed.");
   to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an extent was unreadable.");
+  to.counter("shale_measured_beside_tokens_total", engine.guest_tokens,
+             "Tokens computed to measure quality while requests were under way.");
+  to.seconds("shale_measured_beside_seconds_total", engine.guest_seconds,
+             "Seconds of requests' time that measuring quality took.");
   const PageBudgetStats& budgets = engine.budgets;
   to.counter("shale_budget_evictions_total", budgets.evictions, "Passes that dropped tokens of a page budget.");
   to.counter("shale_budget_compactions_total", budgets.compactions, "Passes that closed holes.");
@@ -129,7 +133,7 @@ void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_contexts_profiled_total", watch.profiled, "Contexts that were profiled.");
   to.counter("shale_profile_interrupted_total", watch.interrupted, "Checks and profiles that a request interrupted.");
   to.counter("shale_profile_failed_total", watch.failed, "Checks and profiles that failed.");
-  to.head("shale_profile_seconds_total", "counter", "Seconds spent on contexts while no request was under way.");
+  to.head("shale_profile_seconds_total", "counter", "Seconds spent on contexts, beside requests or while none was under way.");
   to.sample(watch.prior_seconds, "work=\"prior\"");
   to.sample(watch.check_seconds, "work=\"check\"");
   to.sample(watch.profile_seconds, "work=\"profile\"");

@@ -1,0 +1,133 @@
+// Guests: tokens of whoever measures, in spare places of steps and in time of background work.
+#include <algorithm>
+#include <bit>
+
+#include "engine/engine_state.h"
+
+namespace shale {
+namespace {
+
+constexpr std::uint32_t kAlone = 128;  // tokens of a step while nobody is under way
+constexpr std::uint32_t kApart = 16;   // of one of a guest's own: it reads all weights, and few tokens more are cheap
+constexpr std::uint32_t kJoinedMax = 64;
+
+}  // namespace
+
+// Whether all places are taken, or wanted.
+bool Engine::State::crowded() {
+  return scheduler.next() || !scheduler.preempted().empty() || scheduler.running().size() >= options.sequences_max;
+}
+
+// 0 also where one of those under way computes its prompt.
+std::uint32_t Engine::State::decoding() const {
+  std::uint32_t count = 0;
+  for (const auto& run : scheduler.running()) {
+    if (run->over || run->loading()) continue;
+    if (run->prefilling()) return 0;
+    ++count;
+  }
+  return count;
+}
+
+std::uint32_t Engine::State::guest_count(std::uint64_t& depth) const {
+  std::uint32_t tokens = 0;
+  depth = 0;
+  for (const StepSequence& each : guest->sequences) {
+    tokens += static_cast<std::uint32_t>(each.tokens.size());
+    depth += each.sequence->length() - std::min<std::size_t>(each.sequence->length(), each.tokens.size());
+  }
+  return tokens;
+}
+
+// Where it changes how those who decode are computed, it has a step of its own.
+bool Engine::State::guest_joins(std::span<const BatchPart> parts) {
+  if (!guest_waits() || crowded() || guest_s <= 0) return false;
+  const auto decodes = [&](const BatchPart& part) {
+    return !part.prefills() && !(model.answers_apart() && part.role() == StepSequence::Role::kAnswer);
+  };
+  if (!std::ranges::all_of(parts, decodes)) return false;
+  return !model.quick(step_sequences(parts));
+}
+
+Result<std::span<const float>> Engine::State::compute_with_guest(std::span<const BatchPart> parts) {
+  std::vector<StepSequence> sequences = step_sequences(parts);
+  sequences.insert(sequences.end(), guest->sequences.begin(), guest->sequences.end());
+  guest_apart = false;
+  return model.step(sequences);
+}
+
+void Engine::State::finish_guest(std::span<const float> logits, double seconds, bool charged) {
+  guest->seconds = seconds;
+  guest->logits.assign(logits.begin(), logits.end());
+  guest->done = true;
+  std::uint64_t depth = 0;
+  if (!charged) return;
+  stats.guest_tokens += guest_count(depth);
+  stats.guest_seconds += seconds;
+  guest_s -= seconds;
+}
+
+// A step of its own: while nobody can be computed, and beside those who decode where it could not join theirs.
+bool Engine::State::step_guest() {
+  if (!guest_waits() || parked) return false;
+  const bool alone = !BatchBuilder::any(scheduler.running());
+  if (!alone) {
+    if (crowded() || decoding() == 0 || guest_s <= 0 || guest_s < guest_step_s) return false;
+    guest_apart = true;
+  }
+  const double begun_s = clock.now_s();
+  const auto logits = model.step(guest->sequences);
+  const double seconds = clock.now_s() - begun_s;
+  if (!logits) {
+    guest->error = logits.error();
+    guest->done = true;
+    return true;
+  }
+  if (!alone) guest_step_s += (seconds - guest_step_s) / (guest_step_s == 0 ? 1 : 4);
+  finish_guest(*logits, seconds, !alone);
+  return true;
+}
+
+// Their share of the last step, less what background work took of it. Saved up is as much as the smallest step takes.
+void Engine::State::earn_for_guests(double used_s) {
+  if (crowded()) return;
+  const double share_s = background_share() * step_s;
+  const double smallest_s = guest_apart ? guest_step_s : batches.guest_seconds(decoding(), 1, guest_depth);
+  guest_s = std::min(guest_s + std::max(0.0, share_s - used_s), std::max(share_s, smallest_s));
+}
+
+std::uint32_t Engine::guest_tokens(std::uint32_t depth) {
+  State& s = *state_;
+  s.guest_depth = depth;
+  if (s.scheduler.running().empty() && !s.crowded()) return kAlone;
+  if (s.crowded()) return 0;
+  if (!BatchBuilder::any(s.scheduler.running())) return s.parked ? 0 : kApart;
+  const std::uint32_t decoding = s.decoding();
+  if (decoding == 0 || s.guest_s <= 0) return 0;
+  if (s.guest_apart) return s.guest_s >= s.guest_step_s ? kApart : 0;
+  // In few sizes: the model prepares for each that it meets first.
+  const double room = std::clamp(s.batches.guest_tokens(decoding, s.guest_s, depth) + 1e-9, 0.0, double{kJoinedMax});
+  return std::bit_floor(static_cast<std::uint32_t>(room));
+}
+
+void Engine::invite(GuestStep* guest) { state_->guest = guest; }
+
+void Engine::charge_guest(double seconds) {
+  if (state_->scheduler.running().empty()) return;
+  state_->guest_s -= seconds;
+  state_->stats.guest_seconds += seconds;
+}
+
+// What a turn may append, twice: nobody who is under way is to make room because somebody measures.
+bool Engine::needs_guests_pages() const {
+  State& s = *state_;
+  const auto& running = s.scheduler.running();
+  if (running.empty() && !s.scheduler.next()) return false;
+  const PagePool& pool = s.cache.pool();
+  const std::uint32_t margin = 2 * pool.shape().pages_for(s.options.chunk_tokens) + 4 * s.options.sequences_max;
+  if (pool.slabs_free() + s.cache.slabs_evictable() < margin || !s.scheduler.preempted().empty()) return true;
+  const Run* next = s.scheduler.next();
+  return next && running.size() < s.options.sequences_max && !running.empty() && !s.blocks.fits(*next, running, 0);
+}
+
+}  // namespace shale

@@ -1,0 +1,51 @@
+#include "profile/spare_time.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shale {
+
+SpareTime::SpareTime(Engine& engine, const Clock& clock, std::function<bool()> others)
+    : engine_(engine), clock_(clock), others_(std::move(others)), since_s_(clock.now_s()) {}
+
+SpareTime::~SpareTime() { engine_.charge_guest(clock_.now_s() - since_s_); }
+
+bool SpareTime::alone() const { return engine_.running() + engine_.waiting() + engine_.suspended() == 0; }
+
+bool SpareTime::let_others() {
+  const RealClock clock;
+  const double begun_s = clock.now_s();
+  const bool had = guest_.done;
+  ended_ = ended_ || !others_() || engine_.needs_guests_pages();
+  others_s_ += clock.now_s() - begun_s;
+  if (guest_.done && !had) others_s_ -= guest_.seconds;
+  return !ended_;
+}
+
+bool SpareTime::wait_for_turn(std::uint32_t depth) {
+  engine_.charge_guest(clock_.now_s() - since_s_);
+  do {
+    if (!let_others()) break;
+    tokens_ = engine_.guest_tokens(depth);
+  } while (tokens_ == 0);
+  tokens_ = std::max(tokens_, 1U);
+  // A token may begin a page, and copy one that it shares; what was free before may be others' by now.
+  if (!ended_ && !alone()) static_cast<void>(engine_.cache().make_room(2 * tokens_));
+  since_s_ = clock_.now_s();
+  return !ended_;
+}
+
+Result<std::span<const float>> SpareTime::step(std::span<const StepSequence> batch) {
+  engine_.charge_guest(clock_.now_s() - since_s_);
+  guest_ = {.sequences = batch};
+  engine_.invite(&guest_);
+  while (!guest_.done && let_others()) {
+  }
+  engine_.invite(nullptr);
+  since_s_ = clock_.now_s();
+  if (!guest_.done) return fail(ErrorCode::kCancelled, "measuring was stopped");
+  if (guest_.error) return std::unexpected(*guest_.error);
+  return guest_.logits;
+}
+
+}  // namespace shale

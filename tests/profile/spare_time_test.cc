@@ -1,0 +1,248 @@
+#include "profile/spare_time.h"
+
+#include <gtest/gtest.h>
+
+#include "profile/quality_watch.h"
+#include "support/byte_tokenizer.h"
+#include "support/engine_bench.h"
+#include "support/gguf_writer.h"
+#include "support/model_runner.h"
+
+namespace shale {
+namespace {
+
+using testing::random_tokens;
+
+constexpr double kStepS = 0.01, kTokenS = 0.0005;
+
+// Whose steps take so much of a virtual clock's time.
+class TimedModel final : public Model {
+ public:
+  TimedModel(std::unique_ptr<Model> model, VirtualClock& clock) : model_(std::move(model)), clock_(clock) {}
+
+  const ModelInfo& info() const override { return model_->info(); }
+  PageShape page_shape() const override { return model_->page_shape(); }
+  bool answers_apart() const override { return apart; }
+  bool quick(std::span<const StepSequence> batch) const override { return model_->quick(batch); }
+  bool has_quick() const override { return model_->has_quick(); }
+  Hash128 fingerprint() const override { return model_->fingerprint(); }
+  Executor& executor() override { return model_->executor(); }
+  Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override {
+    std::size_t tokens = 0;
+    bool prompt = false, answer = false;
+    for (const StepSequence& each : batch) {
+      tokens += each.tokens.size();
+      prompt = prompt || each.role == StepSequence::Role::kPrompt;
+      answer = answer || each.role == StepSequence::Role::kAnswer;
+    }
+    EXPECT_FALSE(apart && prompt && answer) << "as models with weights of their own for answers refuse";
+    clock_.sleep_until_s(clock_.now_s() + kStepS + static_cast<double>(tokens) * kTokenS);
+    return model_->begin(batch, hooks);
+  }
+  Result<std::optional<std::span<const float>>> resume(StepHooks* hooks) override { return model_->resume(hooks); }
+
+  bool apart = false;
+
+ private:
+  std::unique_ptr<Model> model_;
+  VirtualClock& clock_;
+};
+
+class SpareTimeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    testing::write_tiny_model({}, folder_.path() / "tiny.gguf");
+    model_ = std::make_unique<TimedModel>(
+        Model::load(folder_.path() / "tiny.gguf", {.weights = WeightChoice::kFile, .threads = 1}).value(), clock_);
+    open();
+  }
+  void open(std::uint32_t pool_slabs = 1024) {
+    engine_.reset();
+    cache_.reset();
+    pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
+    std::vector<StoreTier> tiers;
+    tiers.push_back({make_memory_tier(std::uint64_t{64} << 20, clock_)});
+    const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
+    CacheOptions options;
+    options.model = model_->info().traits();
+    cache_ = Cache::open(options, fingerprint, *pool_, std::move(tiers),
+                         Catalogue::open_in_memory(fingerprint.hash).value(), clock_)
+                 .value();
+    engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
+                                       *cache_, clock_);
+  }
+
+  void submit(std::uint32_t seed, std::uint32_t answer_tokens, bool exact = false) {
+    Request request;
+    request.segments.push_back({.tokens = random_tokens(24, 256, seed), .label = {}});
+    request.max_tokens = answer_tokens;
+    request.ignore_end = true;
+    request.demand.exact = exact;
+    ASSERT_TRUE(engine_->submit(std::move(request)));
+  }
+  bool turn() {
+    ++turns_;
+    engine_->run_once();
+    if (each_turn_) each_turn_();
+    return true;
+  }
+  // Until all that was submitted decodes.
+  void decode() {
+    for (int i = 0; i < 50; ++i) turn();
+    while (engine_->waiting() > 0) turn();
+  }
+
+  // Feeds so many tokens at the pace of spare time; their logits, computed in any company.
+  Result<std::vector<float>> measure(std::size_t tokens) {
+    SpareTime spare(*engine_, clock_, [this] { return turn(); });
+    Sequence sequence(*pool_);
+    const std::vector<Token> fed = random_tokens(tokens, 256, 99);
+    const Feed one{&sequence, fed};
+    std::vector<float> logits;
+    const Status status = feed(
+        *model_, {&one, 1},
+        [&](std::size_t, std::size_t first, std::span<const float> rows) {
+          EXPECT_EQ(first, logits.size() / model_->info().vocabulary);
+          logits.insert(logits.end(), rows.begin(), rows.end());
+        },
+        Stop(spare));
+    if (!status) return std::unexpected(status.error());
+    return logits;
+  }
+
+  testing::TemporaryFolder folder_;
+  VirtualClock clock_;
+  testing::ByteTokenizer tokenizer_;
+  std::unique_ptr<TimedModel> model_;
+  std::unique_ptr<PagePool> pool_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<Engine> engine_;
+  std::function<void()> each_turn_;
+  int turns_ = 0;
+};
+
+TEST_F(SpareTimeTest, AloneStepsAreLargeAndNothingIsCharged) {
+  ASSERT_TRUE(measure(300));
+  EXPECT_NEAR(clock_.now_s(), 3 * kStepS + 300 * kTokenS, 1e-9);
+  EXPECT_EQ(engine_->stats().guest_tokens, 0u);
+  EXPECT_EQ(engine_->stats().guest_seconds, 0);
+}
+
+TEST_F(SpareTimeTest, GoesOnBesideThoseWhoDecodeWithinItsShare) {
+  const std::vector<float> alone = measure(60).value();
+  submit(1, 3000);
+  submit(2, 3000);
+  decode();
+  const double begun_s = clock_.now_s();
+  const EngineStats before = engine_->stats();
+  const std::vector<float> beside = measure(60).value();
+  const EngineStats after = engine_->stats();
+  EXPECT_EQ(engine_->running(), 2u) << "they decode as before";
+  EXPECT_EQ(beside, alone);
+  EXPECT_EQ(after.guest_tokens - before.guest_tokens, 60u);
+  EXPECT_GT(after.decode_tokens - before.decode_tokens, 50u);
+  const double took_s = clock_.now_s() - begun_s, share_s = engine_->options().background_share * took_s;
+  const double guests_s = after.guest_seconds - before.guest_seconds;
+  EXPECT_LE(guests_s, share_s + 0.002);
+  EXPECT_GE(guests_s, share_s / 4) << "and makes use of it";
+}
+
+// Those who decode never wait for a step of measuring's own, nor much longer for theirs.
+TEST_F(SpareTimeTest, HardlyDelaysATokenOfAnAnswer) {
+  submit(1, 400);
+  submit(2, 400);
+  decode();
+  double last_s = clock_.now_s(), longest_s = 0;
+  std::uint64_t decoded = engine_->stats().decode_tokens;
+  each_turn_ = [&] {
+    if (engine_->stats().decode_tokens == decoded) return;
+    decoded = engine_->stats().decode_tokens;
+    longest_s = std::max(longest_s, clock_.now_s() - last_s);
+    last_s = clock_.now_s();
+  };
+  ASSERT_TRUE(measure(100));
+  EXPECT_LE(longest_s, 1.25 * (kStepS + 2 * kTokenS));
+}
+
+TEST_F(SpareTimeTest, StopsWhileTheBatchIsFull) {
+  for (std::uint32_t i = 0; i < 2; ++i) submit(i, 3000);
+  decode();
+  std::uint64_t when_full = 0;
+  int full = 0;
+  each_turn_ = [&] {
+    if (engine_->stats().guest_tokens == 20) {
+      each_turn_ = nullptr;
+      submit(7, 150);
+      submit(8, 150);
+      submit(9, 150);
+      each_turn_ = [&] {
+        if (engine_->running() < 4) return;
+        if (++full == 1) when_full = engine_->stats().guest_tokens;
+        EXPECT_EQ(engine_->stats().guest_tokens, when_full);
+      };
+    }
+  };
+  const auto measured = measure(60);
+  each_turn_ = nullptr;
+  ASSERT_TRUE(measured) << "it goes on when there is a place again";
+  EXPECT_GT(full, 150);
+  EXPECT_EQ(engine_->stats().guest_tokens, 60u);
+  EXPECT_EQ(engine_->running(), 2u);
+}
+
+TEST_F(SpareTimeTest, HasStepsOfItsOwnBesideExactAnswersInOtherWeights) {
+  const std::vector<float> alone = measure(60).value();
+  model_->apart = true;
+  submit(1, 3000, true);
+  decode();
+  const double begun_s = clock_.now_s();
+  const EngineStats before = engine_->stats();
+  EXPECT_EQ(measure(60).value(), alone);
+  const double guests_s = engine_->stats().guest_seconds - before.guest_seconds;
+  EXPECT_LE(guests_s, engine_->options().background_share * (clock_.now_s() - begun_s) + 2 * kStepS);
+  EXPECT_GT(guests_s, 0);
+}
+
+TEST_F(SpareTimeTest, GivesUpWhereRequestsNeedItsPages) {
+  open(64);  // less than what turns may need, twice
+  submit(1, 200);
+  decode();
+  const auto measured = measure(60);
+  ASSERT_FALSE(measured);
+  EXPECT_EQ(measured.error().code, ErrorCode::kCancelled);
+  while (engine_->run_once()) {
+  }
+  EXPECT_TRUE(measure(60)) << "with nobody under way";
+}
+
+// A whole profile, of a context whose requests go on and end meanwhile.
+TEST_F(SpareTimeTest, ProfilesWhileRequestsAreUnderWay) {
+  QualityWatch watch({.prior = false, .remember = false, .beside = true}, *engine_);
+  const std::vector<Token> context = tokenizer_.tokenize(testing::sentences(200), false);
+  const auto ask = [&](const std::string& question) {
+    Request request;
+    request.segments = {{context, true, "doc"}, {tokenizer_.tokenize(question, false), false, {}}};
+    watch.on_request(request);
+  };
+  for (const char* question : {"why?", "how?", "who?", "when?"}) ask(question);
+  submit(1, 100000 < model_->info().context_max ? 100000 : model_->info().context_max - 100);
+  decode();
+  bool asked = false;
+  each_turn_ = [&] {
+    if (std::exchange(asked, true)) return;
+    ask("and what else?");  // within a piece of work
+  };
+  for (int i = 0; i < 100 && watch.stats().profiled == 0; ++i) {
+    SpareTime spare(*engine_, clock_, [this] { return turn(); });
+    if (!watch.work(Stop(spare))) break;
+  }
+  EXPECT_EQ(watch.stats().profiled, 1u);
+  EXPECT_EQ(watch.stats().failed, 0u);
+  EXPECT_EQ(watch.stats().questions, 5u);
+  EXPECT_TRUE(asked);
+  EXPECT_GT(engine_->stats().guest_tokens, 0u);
+  EXPECT_FALSE(cache_->catalogue()->qualities(cache_->run_of(context))->empty());
+}
+
+}  // namespace
+}  // namespace shale
