@@ -97,8 +97,8 @@ struct Demand {
   std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it,
                                  // exact KV, of which the engine makes one
   double keep = 1.0;
-  // Of lossy forms that it does not name, only those over which answers are expected to be worth as much, in the cache's
-  // metric.
+  // Of lossy forms that it does not name, only those over which answers are expected to be worth as much, in the
+  // cache's metric.
   double quality_min = 0;
   // Only KV of the same salt is found, and only requests of the same salt find what this one leaves: what of it is
   // cached, and so how soon it is answered, tells others nothing (vLLM's cache_salt). What is published is found by

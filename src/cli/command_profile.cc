@@ -80,14 +80,10 @@ Json to_json(const ContextProfile& profile, std::string_view metric, std::uint64
                     {"decode_seconds", row.decode_s},
                     {"bytes", row.bytes}});
   }
-  return {{"run", profile.run.hex()},
-          {"tokens", profile.tokens},
-          {"quality_metric", metric},
-          {"full_bytes", profile.tokens * kv_bytes_per_token},
-          {"questions", profile.questions},
-          {"questions_by_model", profile.questions_by_model},
-          {"rows", std::move(rows)},
-          {"seconds", profile.seconds}};
+  return {{"run", profile.run.hex()},       {"tokens", profile.tokens},
+          {"quality_metric", metric},       {"full_bytes", profile.tokens * kv_bytes_per_token},
+          {"questions", profile.questions}, {"questions_by_model", profile.questions_by_model},
+          {"rows", std::move(rows)},        {"seconds", profile.seconds}};
 }
 
 void report(const DriftCheck& check, std::string_view metric, const OutputOptions& output) {
@@ -158,7 +154,9 @@ void add_profile(CLI::App& parent, Action& chosen) {
           ->add_flag("--if-drifted", options->if_drifted,
                      "Check a few configurations on the questions asked last; profile again, on them, where it fell")
           ->group(drift);
-  command->add_option("--drift-threshold", options->drift.threshold, "How far quality, in --quality-metric, may fall below the profile")
+  command
+      ->add_option("--drift-threshold", options->drift.threshold,
+                   "How far quality, in --quality-metric, may fall below the profile")
       ->check(CLI::Range(0.0, 1.0))
       ->needs(if_drifted)
       ->type_name("SHARE")

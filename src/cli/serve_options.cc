@@ -198,8 +198,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->group(group);
   options.serving.cache.quality_floor = 0.95;
   command
-      .add_option("--quality-floor", options.serving.cache.quality_floor,
-                  "Expected quality, in --quality-metric, below which nothing is compressed; 0: as the planner sees fit")
+      .add_option(
+          "--quality-floor", options.serving.cache.quality_floor,
+          "Expected quality, in --quality-metric, below which nothing is compressed; 0: as the planner sees fit")
       ->envname("SHALE_QUALITY_FLOOR")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("SHARE")
@@ -226,7 +227,8 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str()
       ->group(profile);
   command
-      .add_option("--drift-threshold", options.watch.check.threshold, "How far quality, in --quality-metric, may fall below the profile")
+      .add_option("--drift-threshold", options.watch.check.threshold,
+                  "How far quality, in --quality-metric, may fall below the profile")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("SHARE")
       ->capture_default_str()

@@ -47,8 +47,8 @@ struct ServingOptions {
   std::optional<std::uint64_t> pool_bytes;  // unset: a quarter of memory, at most 2 GiB
   CacheOptions cache;
   std::string quality_metric = "agreement";  // quality_metric_names()
-  std::string calibration;  // file that `shale calibrate` made; empty: none
-  std::string tables;       // cachegen's, likewise
+  std::string calibration;                   // file that `shale calibrate` made; empty: none
+  std::string tables;                        // cachegen's, likewise
   EngineOptions engine;
   std::optional<std::uint32_t> kv_event_block;  // tokens, 0: the pool's; unset: the cache tells nobody what lies where
   std::string faults;  // a file that says what is wrong now (tier/faults.h); empty: nothing is put in the way

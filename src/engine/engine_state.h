@@ -43,10 +43,10 @@ struct Engine::State {
   double idle_since_s = -1;                                   // nothing came from a tier since; negative: something did
 
   GuestStep* guest = nullptr;
-  double guest_s = 0;              // that guests may take now; below 0: that they took too much
-  double guest_step_s = 0;         // that a step of a guest's own takes; smoothed
-  std::uint32_t guest_depth = 0;   // that was asked for last
-  bool guest_apart = false;        // the last one had a step of its own beside those who decode
+  double guest_s = 0;             // that guests may take now; below 0: that they took too much
+  double guest_step_s = 0;        // that a step of a guest's own takes; smoothed
+  std::uint32_t guest_depth = 0;  // that was asked for last
+  bool guest_apart = false;       // the last one had a step of its own beside those who decode
 
   // Whether what is computed is as with halves; of a pool of int8 no answer is.
   bool exact_pages() const { return cache.pool().shape().element == PageElement::kHalf; }

@@ -25,7 +25,8 @@ std::vector<QualityRecord> sample(std::vector<QualityRecord> rows, std::uint32_t
 // What the full cache says to the same, beside an answer of so many tokens at most.
 Result<double> alike(Engine& engine, AnswerMetric& metric, const Asked& asked, std::span<const Token> answer,
                      std::uint32_t answer_tokens, const Stop& stop) {
-  SHALE_ASSIGN(const auto answers, greedy_answers(engine.model(), engine.tokenizer(), {&asked, 1}, answer_tokens, stop));
+  SHALE_ASSIGN(const auto answers,
+               greedy_answers(engine.model(), engine.tokenizer(), {&asked, 1}, answer_tokens, stop));
   std::span<const Token> reference = answers.front();
   if (engine.tokenizer().ends_turn(reference.back())) reference = reference.first(reference.size() - 1);
   return metric.compare(engine.tokenizer().text(answer), engine.tokenizer().text(reference));

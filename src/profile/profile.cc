@@ -61,8 +61,8 @@ class MethodProfiler {
 Result<CompressedRun> MethodProfiler::compress(const Method& method) {
   const Cache& cache = engine_.cache();
   const std::uint32_t tokens = cache.whole_blocks(exact_.run.tokens.size());
-  SHALE_ASSIGN(RunCompressor compressor, RunCompressor::start(cache.codec(), exact_.sequence, 0, tokens, method,
-                                                              exact_.run.observations));
+  SHALE_ASSIGN(RunCompressor compressor,
+               RunCompressor::start(cache.codec(), exact_.sequence, 0, tokens, method, exact_.run.observations));
   for (bool more = true; more;) {
     SHALE_ASSIGN(more, compressor.step(engine_.model().executor()));
     SHALE_TRY(check_stop(stop_));

@@ -1,6 +1,6 @@
-// What an engine measures of answers' quality in time that nobody else needs, in pieces: while nothing else is to do, and
-// where its owner can let requests go on meanwhile, in spare places of their steps (spare_time.h). A piece ends early
-// when it is told to, or requests need its pages.
+// What an engine measures of answers' quality in time that nobody else needs, in pieces: while nothing else is to do,
+// and where its owner can let requests go on meanwhile, in spare places of their steps (spare_time.h). A piece ends
+// early when it is told to, or requests need its pages.
 //
 //   1. The prior of its model, once (prior.h).
 //   2. What requests ask about a context is remembered, in the catalogue, too; where enough was answered over a lossy
@@ -56,8 +56,8 @@ class QualityWatch {
   // Does nothing where the engine's cache does not weigh quality.
   QualityWatch(const QualityWatchOptions& options, Engine& engine);
 
-  // Remembers what is asked, and gives back all pages unless `beside`. To be called before the engine takes the request,
-  // also within work().
+  // Remembers what is asked, and gives back all pages unless `beside`. To be called before the engine takes the
+  // request, also within work().
   void on_request(const Request& request);
   // Remembers what it was answered, where that was over a lossy form that the planner chose.
   void on_response(const Request& request, const Response& response);

@@ -27,6 +27,7 @@ class SpareTime final : public Pace {
 
  private:
   bool let_others();
+  void store_first();
 
   Engine& engine_;
   const Clock& clock_;

@@ -179,21 +179,21 @@ void EngineLoop::deliver() {
   }
 }
 
-// A piece of work, `beside` requests where there are any. False where there is none, or no place for it.
-bool EngineLoop::keep_profiles(bool beside) {
+// A piece of work, beside requests where there are any. False where there is none, or no place for it.
+bool EngineLoop::keep_profiles(bool worked) {
   if (!watch_) return false;
   if (engine_.needs_guests_pages()) {
     watch_->let_go();
     return false;
   }
   const double now_s = clock_.now_s();
-  const bool may = beside ? now_s >= nothing_to_measure_until_s_ && engine_.guest_tokens(0) > 0 : engine_.cache().idle();
-  if (!may) return false;
+  const bool place = now_s >= nothing_to_measure_until_s_ && engine_.guest_tokens(0) > 0;
+  if (under_way_.empty() ? worked || !engine_.cache().idle() : !place) return false;
   SpareTime spare(engine_, clock_, [this] { return turn(); });
-  const bool worked = watch_->work(Stop(spare));
-  if (!worked) nothing_to_measure_until_s_ = now_s + kLookForWorkEveryS;
-  if (worked) publish();
-  return worked;
+  const bool measured = watch_->work(Stop(spare));
+  if (!measured) nothing_to_measure_until_s_ = now_s + kLookForWorkEveryS;
+  if (measured) publish();
+  return measured;
 }
 
 void EngineLoop::publish() {

@@ -99,7 +99,7 @@ class EngineLoop {
   void deliver();
   void count(const UnderWay& request, const Response& response);
   bool turn();
-  bool keep_profiles(bool beside);
+  bool keep_profiles(bool worked);
   void publish();
   void tell_of_tiers();
   void wait_for_work();

@@ -133,7 +133,8 @@ void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_contexts_profiled_total", watch.profiled, "Contexts that were profiled.");
   to.counter("shale_profile_interrupted_total", watch.interrupted, "Checks and profiles that a request interrupted.");
   to.counter("shale_profile_failed_total", watch.failed, "Checks and profiles that failed.");
-  to.head("shale_profile_seconds_total", "counter", "Seconds spent on contexts, beside requests or while none was under way.");
+  to.head("shale_profile_seconds_total", "counter",
+          "Seconds spent on contexts, beside requests or while none was under way.");
   to.sample(watch.prior_seconds, "work=\"prior\"");
   to.sample(watch.check_seconds, "work=\"check\"");
   to.sample(watch.profile_seconds, "work=\"profile\"");
