@@ -1,10 +1,23 @@
-# Installs Shale's build into a fresh prefix, builds the example against it, and runs what it builds (`example`).
+# Installs Shale's build into a fresh prefix, moves it, runs the program there, builds the example against it, and runs
+# what it builds (`example`).
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
-run(${CMAKE_COMMAND} --install ${SHALE_BUILD} --prefix ${WORK}/prefix)
+run(${CMAKE_COMMAND} --install ${SHALE_BUILD} --prefix ${WORK}/installed)
+file(RENAME ${WORK}/installed ${WORK}/prefix)
+file(GLOB_RECURSE configuration ${WORK}/prefix/lib*/*.cmake)
+foreach(file ${configuration})
+  file(READ ${file} text)
+  foreach(place ${WORK} ${SHALE_BUILD})
+    string(FIND "${text}" "${place}" found)
+    if(NOT found EQUAL -1)
+      message(FATAL_ERROR "${file} names ${place}: the prefix cannot be moved")
+    endif()
+  endforeach()
+endforeach()
+run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${WORK}/prefix/bin/shale --version)
 if(SANITIZE)
   set(flags -DCMAKE_CXX_FLAGS=-fsanitize=${SANITIZE})
 endif()

@@ -69,6 +69,13 @@ def test_completes(client, model):
     assert answer.choices[0].finish_reason == "length"
 
 
+def test_answers_as_the_readme_shows(url, capsys):
+    readme = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+    code = re.search(r"^```python\n(import openai\n.*?)^```$", readme.read_text(), re.M | re.S).group(1)
+    exec(code.replace("http://127.0.0.1:8000", url).replace('"none"', repr(KEY)), {})
+    assert "cached_tokens" in capsys.readouterr().out
+
+
 def test_streams_what_it_says_at_once(client, model):
     asked = dict(model=model, messages=chat("Name a rock."), max_tokens=12, temperature=0)
     whole = client.chat.completions.create(**asked)
