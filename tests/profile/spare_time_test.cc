@@ -217,7 +217,7 @@ TEST_F(SpareTimeTest, GivesUpWhereRequestsNeedItsPages) {
 
 // A whole profile, of a context whose requests go on and end meanwhile.
 TEST_F(SpareTimeTest, ProfilesWhileRequestsAreUnderWay) {
-  QualityWatch watch({.prior = false, .remember = false, .beside = true}, *engine_);
+  QualityWatch watch({.prior = false, .beside = true, .remember = false}, *engine_);
   const std::vector<Token> context = tokenizer_.tokenize(testing::sentences(200), false);
   const auto ask = [&](const std::string& question) {
     Request request;
