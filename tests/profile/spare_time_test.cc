@@ -83,7 +83,7 @@ class SpareTimeTest : public ::testing::Test {
   bool turn() {
     ++turns_;
     engine_->run_once();
-    if (each_turn_) each_turn_();
+    if (const auto each_turn = each_turn_) each_turn();  // which may set another
     return true;
   }
   // Until all that was submitted decodes.
@@ -185,9 +185,9 @@ TEST_F(SpareTimeTest, StopsWhileTheBatchIsFull) {
   const auto measured = measure(60);
   each_turn_ = nullptr;
   ASSERT_TRUE(measured) << "it goes on when there is a place again";
-  EXPECT_GT(full, 150);
+  EXPECT_GE(full, 150);
   EXPECT_EQ(engine_->stats().guest_tokens, 60u);
-  EXPECT_EQ(engine_->running(), 2u);
+  EXPECT_EQ(engine_->running(), 3u) << "and not only when all three are answered";
 }
 
 TEST_F(SpareTimeTest, HasStepsOfItsOwnBesideExactAnswersInOtherWeights) {
@@ -204,7 +204,7 @@ TEST_F(SpareTimeTest, HasStepsOfItsOwnBesideExactAnswersInOtherWeights) {
 }
 
 TEST_F(SpareTimeTest, GivesUpWhereRequestsNeedItsPages) {
-  open(64);  // less than what turns may need, twice
+  open(2 * model_->page_shape().pages_for(128) + 4 * 4);  // what turns may need, twice, before there is a request
   submit(1, 200);
   decode();
   const auto measured = measure(60);
@@ -225,7 +225,7 @@ TEST_F(SpareTimeTest, ProfilesWhileRequestsAreUnderWay) {
     watch.on_request(request);
   };
   for (const char* question : {"why?", "how?", "who?", "when?"}) ask(question);
-  submit(1, 30000);
+  submit(1, 12000);
   decode();
   bool asked = false;
   each_turn_ = [&] {
