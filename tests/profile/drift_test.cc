@@ -61,7 +61,7 @@ TEST_F(DriftTest, TheSameQuestionsMeasureWhatTheProfileDid) {
   EXPECT_GT(same.seconds, 0);
 }
 
-// Of texts, like those that users choose, but for words: a tiny model says none.
+// Of texts, like those that users choose, but not by words: a tiny model says none.
 class SameText final : public AnswerMetric {
  public:
   std::string_view name() const override { return "same"; }
@@ -102,7 +102,7 @@ TEST_F(DriftTest, ComparesAnswersInTheCachesMetric) {
   const DriftCheck whole = check_answers(*bench.engine, {&given, 1}, all).value();
   EXPECT_EQ(whole.observed, 1);
   EXPECT_FALSE(whole.drifted);
-  given.answer.assign(8, bench.tokenizer->tokenize("?", false).front());
+  given.answer.assign(8, bench.tokenizer->tokenize("!", false).front());
   const DriftCheck other = check_answers(*bench.engine, {&given, 1}, all).value();
   EXPECT_LT(other.observed, 0.5);
   EXPECT_TRUE(other.drifted);
