@@ -1,8 +1,13 @@
 # shale_room(NAME [IN_PYTHON] [ROOMS lower…] [LINK libraries…] [PRECOMPILED target]): the static library shale_NAME from
-# src/NAME/*.cc; IN_PYTHON: fit to become part of the Python module.
+# src/NAME/ and its folders, less those with a CMakeLists.txt of their own; IN_PYTHON: fit to become part of the Python module.
 function(shale_room name)
   cmake_parse_arguments(ROOM "IN_PYTHON" "PRECOMPILED" "ROOMS;LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc ${CMAKE_SOURCE_DIR}/src/${name}/*/*.cc)
+  file(GLOB own_targets ${CMAKE_SOURCE_DIR}/src/${name}/*/CMakeLists.txt)
+  foreach(target ${own_targets})
+    get_filename_component(folder ${target} DIRECTORY)
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
+  endforeach()
   if(sources)
     add_library(shale_${name} STATIC ${sources})
     target_link_libraries(shale_${name} PRIVATE $<BUILD_INTERFACE:shale_warnings>)

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "input.h"
-#include "store/index_records.h"
+#include "store/index/index_records.h"
 
 namespace {
 

@@ -2,6 +2,8 @@
 """Holds the sources to the house rules; prints what breaks them and exits 1.
 
 - layering: a room of src/ includes only itself and rooms of rows above its own in ARCHITECTURE.md's table
+- words: none of those that CONTRIBUTING.md's table of words retires
+- the drawing of rooms in ARCHITECTURE.md is what tools/draw_rooms.py draws
 - formatting: clang-format-19, where it is installed
 - length: at most 400 lines a file, except files in tools/long_files.txt, which may only get shorter
 - headers say #pragma once (or are -inl.h, included once per instruction set); nothing is left "to do"; text files end in one newline and have no tabs or trailing blanks
@@ -14,10 +16,16 @@ import shutil
 import subprocess
 import sys
 
+import draw_rooms
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOURCE_FOLDERS = ("src", "include", "tests", "bench", "fuzz", "examples")
+SOURCE_FOLDERS = ("src", "include", "tests", "fuzz", "examples")
 SOURCE_SUFFIXES = (".h", ".hpp", ".cc", ".c")
 LINES_MAX = 400
+# These name old words so that whoever uses one is told the new one, or are texts for models.
+MAY_NAME_OLD_WORDS = ("CHANGELOG.md", "CONTRIBUTING.md", "src/cli/renamed_options.cc", "src/server/answer_request.cc",
+                      "tests/server/answer_request_test.cc", "tests/cli/usage_test.cc", "src/profile/prior_texts.cc",
+                      "src/bench/serve/serve_mix.cc")
 LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
 
@@ -65,6 +73,33 @@ def check_text():
                 yield f"{name}:{number}: tab or trailing blank"
 
 
+def retired_words():
+    """Words in backticks in the second column of the table under "Words", each as a pattern that finds it in names, too."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().split("## Words")[1].split("\n## ")[0]
+    cells = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ") and line.count("|") >= 5]
+    words = [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
+    return {word: re.compile(rf"(?<![A-Za-z-]){re.escape(word)}(?![a-z])|{re.escape(word[0].upper() + word[1:])}(?![a-z])")
+            for word in words}
+
+
+def check_words():
+    words = retired_words()
+    pages = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for path in [*sources(), *pages]:
+        name = str(path.relative_to(ROOT))
+        if name in MAY_NAME_OLD_WORDS:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for word, pattern in words.items():
+                if pattern.search(line):
+                    yield f"{name}:{number}: says {word}, for which CONTRIBUTING.md has another word"
+
+
+def check_drawing():
+    if draw_rooms.drawn() != draw_rooms.drawing():
+        yield "ARCHITECTURE.md: the drawing of rooms is not that of the sources: tools/draw_rooms.py --write"
+
+
 def check_lengths():
     ratchet = ROOT / "tools/long_files.txt"
     rows = [line.split() for line in ratchet.read_text().splitlines() if line and not line.startswith("#")]
@@ -92,7 +127,7 @@ def check_format():
 
 
 def main():
-    checks = (check_layering, check_text, check_lengths, check_format)
+    checks = (check_layering, check_text, check_words, check_drawing, check_lengths, check_format)
     found = [problem for check in checks for problem in check()]
     for problem in found:
         print(problem)

@@ -152,7 +152,7 @@ typedef struct shale_store_options {
 } shale_store_options;
 
 shale_code shale_store_open(const shale_store_options* options, shale_store** store);
-// Every load and save must have been freed. What is not yet encoded is dropped, writes under way end. NULL is ignored.
+// Every load and save must have been freed. What is not yet encoded is dropped, writes in flight end. NULL is ignored.
 void shale_store_close(shale_store* store);
 
 // What a request accepts. Zero, or NULL where one is asked for: exact blocks alone, bit for bit as saved.
@@ -187,7 +187,7 @@ shale_code shale_store_remove(shale_store* store, const shale_key* keys, size_t 
                               uint32_t* blocks);
 
 // An eventfd, readable after anything has arrived or ended for any load or save, or an event waits. Whoever reads it (8
-// bytes; it never blocks) then polls what is under way. The store's own: do not close it. -1 where there is none.
+// bytes; it never blocks) then polls what is in flight. The store's own: do not close it. -1 where there is none.
 int shale_store_event_fd(const shale_store* store);
 // For stores without threads: encodes, writes, moves and asks on this thread, for about `budget_s`; one caller at a
 // time. `worked` (or NULL): false when there was nothing to do.
@@ -256,14 +256,14 @@ shale_code shale_load_lineage_keys(const shale_load* load, const shale_key* keys
 
 // What the computation of the view's tokens left behind for scorers that read more than keys and values; each part NULL
 // where it was not gathered. Floats; copied.
-typedef struct shale_observations {
+typedef struct shale_attention_statistics {
   uint32_t query_heads;
   uint32_t window;                // of the last tokens, whose queries are given
   const float* queries;           // [layers][query_heads][window][head_dim], after RoPE
   const float* attention_sums;    // [layers][kv_heads][tokens]
   const float* query_mean;        // [layers][query_heads][head_dim], before RoPE
   const float* query_covariance;  // [layers][query_heads][head_dim][head_dim]
-} shale_observations;
+} shale_attention_statistics;
 
 typedef struct shale_save_hints {
   const char* tenant;
@@ -273,13 +273,13 @@ typedef struct shale_save_hints {
   const char* method;     // `[budget:]scorer[+quantizer]`, `quantizer` or, as NULL, `full`
   double keep;            // share of tokens kept: 0.1, 0.25, 0.5, 0.75 or 1; 0: 1
   double quality;         // of that method at that keep, as measured or believed, for shale_needs; 0: 1
-  double recompute_s;     // what computing these blocks cost; what costs little makes way first; 0: not known
+  double recompute_s;     // what computing these blocks cost; what costs little is given up first; 0: not known
   const char* label;      // for people
   bool pin;               // as by shale_store_pin()
   double time_to_live_s;  // from now; 0: none
   const int32_t* tokens;  // the chain's, from its first, or NULL; compared when loading
   size_t token_count;
-  const shale_observations* observations;
+  const shale_attention_statistics* statistics;
   const uint8_t* run;  // 16 bytes, by which qualities are known of these tokens; NULL: made from their keys
 } shale_save_hints;
 

@@ -82,7 +82,7 @@ def used(folder):
     try:
         return sum(path.stat().st_size for path in blobs(folder))
     except FileNotFoundError:
-        return used(folder)  # one made way meanwhile
+        return used(folder)  # one were given up meanwhile
 
 
 def settle(folder):

@@ -1,7 +1,7 @@
 """Values of bytes by name, in Shale's store: for engines and caches that hand over no more than that.
 
 They are kept exactly, with checksums, and what is damaged or gone is not there. Calls begin and return; a thread
-follows what is under way. `event_fd` is readable after something has ended.
+follows what is in flight. `event_fd` is readable after something has ended.
 """
 
 import collections
@@ -54,7 +54,7 @@ class _Get(_Transfer):
         self.handle = store.load(keys, self.view, tenant=tenant)
 
     def ended(self):
-        """None while it is under way, else whether all of it came."""
+        """None while it is in flight, else whether all of it came."""
         if not self.handle.poll():
             if time.monotonic() < self._deadline:
                 return None
@@ -193,20 +193,20 @@ class ByteStore:
             self._lock.notify_all()
 
     def _run(self):
-        under_way = []
-        while not self._closing or any(isinstance(transfer, _Set) for transfer in under_way):
-            patience_s = 0.05 if under_way else None
+        in_flight = []
+        while not self._closing or any(isinstance(transfer, _Set) for transfer in in_flight):
+            patience_s = 0.05 if in_flight else None
             for readable in select.select([self._wake, self._store.event_fd], [], [], patience_s)[0]:
                 os.read(readable, 8)
             while self._added:
                 transfer, keys = self._added.popleft()
                 if self._follow(transfer, lambda: transfer.begin(self._store, keys, self._tenant,
                                                                  time.monotonic() + self._timeout_s)):
-                    under_way.append(transfer)
-            under_way = [transfer for transfer in under_way if self._follow(transfer, transfer.ended)]
+                    in_flight.append(transfer)
+            in_flight = [transfer for transfer in in_flight if self._follow(transfer, transfer.ended)]
 
     def _follow(self, transfer, call):
-        """Whether it is still under way after this."""
+        """Whether it is still in flight after this."""
         batch = transfer.batch
         try:
             came = call()

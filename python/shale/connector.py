@@ -239,13 +239,13 @@ class Worker:
         self._saves.append((None if run.copied else job.number, save, run))
 
     def _follow_saves(self):
-        under_way = []
+        in_flight = []
         for number, save, run in self._saves:
             if number is not None and save.released:
                 self._released.append(number)
                 number = None
             if not save.done:
-                under_way.append((number, save, run))
+                in_flight.append((number, save, run))
                 continue
             try:
                 save.wait()
@@ -253,7 +253,7 @@ class Worker:
                 self.counted["blocks_shared"] += save.shared_blocks
             except StoreError:
                 self.counted["saves_failed"] += 1
-        self._saves = under_way
+        self._saves = in_flight
 
     def report(self):
         released, self._released = self._released, []

@@ -91,20 +91,20 @@ def parse_size(text):
 
 def profiled_quality(profile, method):
     """Mean agreement that Shale's engine measured of a method that keeps every token: of FILE or FILE#MODEL, a
-    catalogue (docs/formats/catalogue.md) and the model's name in it."""
+    metadata store (docs/formats/catalogue.md) and the model's name in it."""
     path, _, model = profile.partition("#")
     try:
-        catalogue = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        metadata_store = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
-            names = list({name for name, in catalogue.execute("SELECT name FROM model") if model in ("", name)})
+            names = list({name for name, in metadata_store.execute("SELECT name FROM model") if model in ("", name)})
             _refuse_unless(len(names) == 1, "profile", profile, "FILE#MODEL with one of "
-                           + ", ".join(name for name, in catalogue.execute("SELECT name FROM model")))
-            rows = catalogue.execute("SELECT agreement FROM quality JOIN model USING (model) "
+                           + ", ".join(name for name, in metadata_store.execute("SELECT name FROM model")))
+            rows = metadata_store.execute("SELECT agreement FROM quality JOIN model USING (model) "
                                      "WHERE method = ? AND keep = 1 AND name = ?", (method, names[0])).fetchall()
         finally:
-            catalogue.close()
+            metadata_store.close()
     except sqlite3.Error as error:
         raise ValueError(f"shale: profile '{path}': {error}") from None
-    _refuse_unless(rows, "profile", profile, f"a catalogue in which `{method}` was measured of that model (by shale "
+    _refuse_unless(rows, "profile", profile, f"a metadata store in which `{method}` was measured of that model (by shale "
                    "quality, or an idle shale serve)")
     return sum(agreement for agreement, in rows) / len(rows)

@@ -10,7 +10,7 @@ from .store import StoreError
 
 
 class Progress:
-    """A load under way. `failed`, once it has ended: places in the job's blocks that did not come."""
+    """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come."""
 
     def __init__(self, store, job, run, layers, timeout_s, options):
         self.job, self._run, self._layers = job, run, layers
@@ -102,7 +102,7 @@ class BackgroundLoader:
         os.eventfd_write(self._news, 1)
 
     def ended(self, wait_s=0.0):
-        """Takes what has ended; waits a moment for something to, where anything is under way."""
+        """Takes what has ended; waits a moment for something to, where anything is in flight."""
         if self._under_way and wait_s:
             self._some_ended.wait(wait_s)
         self._some_ended.clear()

@@ -334,7 +334,7 @@ class Store:
 
     @property
     def event_fd(self):
-        """Readable after anything has arrived or ended, or an event waits; read it, then poll what is under way."""
+        """Readable after anything has arrived or ended, or an event waits; read it, then poll what is in flight."""
         return self._store.event_fd()
 
     def future(self, handle):

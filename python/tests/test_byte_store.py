@@ -13,7 +13,7 @@ SIZES = [1, 4096, 65536, 100_000, 3 * 65536, 1_500_000]
 
 
 def completion(connector, number):
-    """Of the only batch under way, as a loop hears of it."""
+    """Of the only batch in flight, as a loop hears of it."""
     assert select.select([connector.event_fd()], [], [], 30)[0]
     (ended,) = connector.drain_completions()
     assert ended[0] == number

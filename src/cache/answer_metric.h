@@ -15,7 +15,7 @@ inline constexpr std::string_view kAgreement = "agreement";
 class AnswerMetric {
  public:
   virtual ~AnswerMetric() = default;
-  // As users and the catalogue write it; lives as long as the program.
+  // As users and the metadata store write it; lives as long as the program.
   virtual std::string_view name() const = 0;
   // In [0, 1]; 1: as good as the same. Not thread-safe.
   virtual Result<double> compare(std::string_view answer, std::string_view reference) = 0;

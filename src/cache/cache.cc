@@ -28,15 +28,15 @@ Hash128 run_name(const BlockKey& last) {
 std::string name_space_of(const Fingerprint& fingerprint) { return "shale " + fingerprint.hash.hex(); }
 
 void Cache::State::recall_costs() {
-  if (!catalogue) return;
-  if (const auto records = catalogue->prefills()) {
+  if (!metadata_store) return;
+  if (const auto records = metadata_store->prefills()) {
     for (const PrefillRecord& record : *records) costs.prefill(record.tokens, record.depth, record.seconds);
   }
   for (const std::string_view quantizer : quantizer_names()) {
-    if (const auto rate = catalogue->decode_bytes_per_s(quantizer)) costs.expect_decode(quantizer, *rate);
+    if (const auto rate = metadata_store->decode_bytes_per_s(quantizer)) costs.expect_decode(quantizer, *rate);
   }
   for (Tier* tier : tiers) {
-    const auto delay = catalogue->delay(tier->name(), tier->emulated());
+    const auto delay = metadata_store->delay(tier->name(), tier->emulated());
     if (delay) tier->expect({delay->latency_s, delay->read_bytes_per_s, delay->write_bytes_per_s});
   }
 }
@@ -51,7 +51,7 @@ Status Cache::State::choose_methods() {
                 options.planner);
   }
   SHALE_ASSIGN(const auto made, make_planner(planner.planner, options.planner_options));
-  weighs_quality = catalogue && halves && made->weighs_quality();
+  weighs_quality = metadata_store && halves && made->weighs_quality();
   if (planner.method) options.methods = {planner.method->text()};
   for (const std::string& text : options.methods) {
     SHALE_ASSIGN(const Method method, Method::parse(text));
@@ -71,7 +71,7 @@ Status Cache::State::choose_methods() {
 }
 
 std::optional<double> Cache::State::expected(const Hash128& run, const Method& method, double keep) const {
-  const auto known = catalogue ? catalogue->quality_for(run, method, keep) : std::nullopt;
+  const auto known = metadata_store ? metadata_store->quality_for(run, method, keep) : std::nullopt;
   return known ? std::optional(known->expected) : std::nullopt;
 }
 
@@ -117,7 +117,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   placement.decode_s = [this](std::string_view quantizer, std::uint64_t bytes) {
     return costs.decode_s(quantizer, bytes);
   };
-  if ((catalogue || planner.method) && !store_options.geometry.opaque()) {
+  if ((metadata_store || planner.method) && !store_options.geometry.opaque()) {
     placement.methods.assign(methods.begin() + 1, methods.end());
     placement.quality = [this](const Hash128& run, const Method& method, double keep) {
       return quality(run, method, keep);
@@ -133,26 +133,27 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
 }
 
 Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
-                                           std::vector<StoreTier> tiers, std::unique_ptr<Catalogue> catalogue,
+                                           std::vector<StoreTier> tiers, std::unique_ptr<MetadataStore> metadata_store,
                                            const Clock& clock) {
   if (tiers.empty()) return fail(ErrorCode::kInvalidArgument, "a cache needs at least one tier");
   SHALE_ASSIGN(std::unique_ptr<EvictionPolicy> policy,
-               make_eviction_policy(options.eviction, {.capacity_blocks = pool.slabs_total()}));
+               make_eviction_policy(options.eviction, {.capacity_blocks = pool.blocks_total()}));
   std::unique_ptr<State> state(new State{.options = std::move(options),
                                          .fingerprint = std::move(fingerprint),
                                          .pool = pool,
-                                         .catalogue = std::move(catalogue),
+                                         .metadata_store = std::move(metadata_store),
                                          .clock = clock});
   State& s = *state;
   s.tree = std::make_unique<PrefixTree>(pool, std::move(policy));
   if (const auto& events = s.options.events) {
-    if (events->options().block_tokens % pool.shape().page_tokens != 0) {
+    if (events->options().block_tokens % pool.shape().block_size != 0) {
       return fail(ErrorCode::kInvalidArgument, "KV events of blocks of {} tokens: give a multiple of the pool's {}",
-                  events->options().block_tokens, pool.shape().page_tokens);
+                  events->options().block_tokens, pool.shape().block_size);
     }
     s.tree->on_evicted([told = events.get()](std::uint64_t name) { told->evicted(name); });
   }
-  if (s.catalogue) SHALE_TRY(s.catalogue->measure_in(s.options.metric ? s.options.metric->name() : kAgreement));
+  if (s.metadata_store)
+    SHALE_TRY(s.metadata_store->measure_in(s.options.metric ? s.options.metric->name() : kAgreement));
   SHALE_TRY(s.choose_methods());
   SHALE_TRY(s.open_store(std::move(tiers)));
   s.stats.cached = CachedTokens(s.tiers);
@@ -162,43 +163,44 @@ Result<std::unique_ptr<Cache>> Cache::open(CacheOptions options, Fingerprint fin
 
 Cache::Cache(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-// What a catalogue that cannot be written does not learn is advice: nothing else is lost.
+// What a metadata store that cannot be written does not learn is advice: nothing else is lost.
 Cache::~Cache() {
   state_->saving.clear();
-  if (state_->catalogue) static_cast<void>(state_->catalogue->together([&] { return state_->remember(); }));
+  if (state_->metadata_store)
+    static_cast<void>(state_->metadata_store->together([&] { return state_->insert_prefix(); }));
   state_->store.reset();
 }
 
-Status Cache::State::remember() {
-  for (const PrefillRecord& record : prefills) SHALE_TRY(catalogue->record_prefill(record));
+Status Cache::State::insert_prefix() {
+  for (const PrefillRecord& record : prefills) SHALE_TRY(metadata_store->record_prefill(record));
   for (const auto& [quantizer, bytes_per_s] : costs.decode_rates()) {
-    SHALE_TRY(catalogue->record_decode(quantizer, bytes_per_s));
+    SHALE_TRY(metadata_store->record_decode(quantizer, bytes_per_s));
   }
   for (const Tier* tier : tiers) {
     const TierSpeed speed = tier->speed();
     if (speed.samples == 0) continue;
-    SHALE_TRY(
-        catalogue->record_delay(tier->name(), tier->emulated(),
-                                {speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples}));
+    SHALE_TRY(metadata_store->record_delay(
+        tier->name(), tier->emulated(),
+        {speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples}));
   }
   const double now_s = clock.now_s();
   for (const auto& [run, here] : used) {
-    EntryRecord record{.key = run,
-                       .tokens = here.tokens,
-                       .frequency = here.accesses.value(here.accesses.last_access_s()),
-                       .accesses = here.accesses.count(),
-                       .age_s = now_s - here.accesses.last_access_s(),
-                       .recompute_s = here.recompute_s,
-                       .label = here.label};
+    PrefixRecord record{.key = run,
+                        .tokens = here.tokens,
+                        .frequency = here.accesses.value(here.accesses.last_access_s()),
+                        .accesses = here.accesses.count(),
+                        .age_s = now_s - here.accesses.last_access_s(),
+                        .recompute_s = here.recompute_s,
+                        .label = here.label};
     // What was used and not stored here was described by whoever stored it.
     if (here.label.empty() || here.recompute_s == 0) {
-      if (const auto known = catalogue->entry(run)) {
+      if (const auto known = metadata_store->prefix(run)) {
         if (here.label.empty()) record.label = known->label;
         if (here.recompute_s == 0) record.recompute_s = known->recompute_s;
       }
     }
-    SHALE_TRY(catalogue->record_entry(record, options.frequency_half_life_s));
-    if (const auto kind = catalogue->kind(run)) SHALE_TRY(catalogue->record_kind(run, *kind));
+    SHALE_TRY(metadata_store->record_prefix(record, options.frequency_half_life_s));
+    if (const auto kind = metadata_store->kind(run)) SHALE_TRY(metadata_store->record_kind(run, *kind));
   }
   return {};
 }
@@ -215,7 +217,7 @@ const PagePool& Cache::pool() const { return state_->pool; }
 Store& Cache::store() { return *state_->store; }
 const Store& Cache::store() const { return *state_->store; }
 std::span<Tier* const> Cache::tiers() const { return state_->tiers; }
-Catalogue* Cache::catalogue() { return state_->catalogue.get(); }
+MetadataStore* Cache::metadata_store() { return state_->metadata_store.get(); }
 CostModel& Cache::costs() { return state_->costs; }
 const CostModel& Cache::costs() const { return state_->costs; }
 const Clock& Cache::clock() const { return state_->clock; }

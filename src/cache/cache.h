@@ -3,12 +3,12 @@
 //   Cache ── owns ──> PrefixTree     exact blocks that still lie in the pool
 //                 ──> LossyPrefixes  what was loaded lossily and still does
 //                 ──> Store          everything at rest: index, tiers, placement, encoding
-//                 ──> Catalogue      what was measured: quality of every configuration, costs of this machine
+//                 ──> MetadataStore      what was measured: quality of every configuration, costs of this machine
 //                 ──> CostModel      what computing and decoding take
 //
 // What is stored are whole blocks of a prompt's tokens, named by a chain of hashes over all tokens before them, so that
 // prompts that begin alike share what they share, wherever a prompt was cut and whoever stored it. The blocks of one
-// segment, which are stored together, are a *run*; its name stands for its tokens and for everything before them.
+// span, which are stored together, are a *run*; its name stands for its tokens and for everything before them.
 //
 // Not thread-safe: the engine's loop owns it. I/O completes on the tiers' own threads. The pool, the clock and every
 // Sequence handed in must outlive it; every Retrieval must be gone before it.
@@ -26,17 +26,17 @@
 
 #include "cache/answer_metric.h"
 #include "cache/cached_tokens.h"
-#include "cache/catalogue.h"
 #include "cache/compressed_run.h"
 #include "cache/cost_model.h"
 #include "cache/kv_events.h"
+#include "cache/metadata_store.h"
 #include "cache/retrieval.h"
 #include "core/clock.h"
 #include "core/executor.h"
 #include "paging/prefix_tree.h"
 #include "placement/placement.h"
 #include "placement/placement_state.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 #include "store/store.h"
 
 namespace shale {
@@ -92,7 +92,7 @@ std::string salt_of(std::string_view tenant, std::string_view salt);
 std::string_view tenant_of(std::string_view salt);  // of one that salt_of() made
 
 // What a request accepts.
-struct Demand {
+struct RequestPolicy {
   bool exact = false;            // only KV that is bit for bit what computing the prompt gives
   std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it,
                                  // exact KV, of which the engine makes one
@@ -139,26 +139,26 @@ struct NewRun {
   std::uint32_t reproducible = kAllTokens;
   // What scorers may read beside pages, of the run's whole blocks: from the beginning of the block that `first` is in
   // to the end of the last whole one. May be empty.
-  Observations observations = {};
+  AttentionStatistics statistics = {};
   double recompute_s = 0;             // what computing it just cost; 0 when it was not computed
   std::string label = {};             // for people: a file name, the first words
   std::optional<Method> method = {};  // store it in this form too, which a request named, at `keep`
   double keep = 1;
-  std::string salt = {};                 // of those who find it (Demand)
+  std::string salt = {};                 // of those who find it (RequestPolicy)
   std::optional<ContextKind> kind = {};  // what the text of these tokens is like; nothing: not looked at
 };
 
 class Cache {
  public:
-  // `tiers` fast to slow, at least one; no two have the same name. Objects of other models are left alone. `catalogue`
-  // may be null: then nothing is known of quality and the planner places uncompressed copies only, or the one form that
-  // it is told. kInvalidArgument for
-  // unknown names, and for candidate methods that need more of the model than it gives; errors of Store::open.
+  // `tiers` fast to slow, at least one; no two have the same name. Objects of other models are left alone. `metadata
+  // store` may be null: then nothing is known of quality and the planner places uncompressed copies only, or the one
+  // form that it is told. kInvalidArgument for unknown names, and for candidate methods that need more of the model
+  // than it gives; errors of Store::open.
   static Result<std::unique_ptr<Cache>> open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
-                                             std::vector<StoreTier> tiers, std::unique_ptr<Catalogue> catalogue,
-                                             const Clock& clock);
-  // Remembers in the catalogue how often runs were used and what things cost here. What waits to be encoded is given
-  // up: call drain first.
+                                             std::vector<StoreTier> tiers,
+                                             std::unique_ptr<MetadataStore> metadata_store, const Clock& clock);
+  // Remembers in the metadata store how often runs were used and what things cost here. What waits to be encoded is
+  // given up: call drain first.
   ~Cache();
 
   const Fingerprint& fingerprint() const;
@@ -169,7 +169,7 @@ class Cache {
   std::span<Tier* const> tiers() const;  // the store's, fast to slow
   // Whether requests wait for the tier with this index; not for a while after one gave up waiting.
   bool waits_for(std::size_t tier) const;
-  Catalogue* catalogue();
+  MetadataStore* metadata_store();
   CostModel& costs();
   const CostModel& costs() const;
   const Clock& clock() const;  // of the tiers
@@ -178,7 +178,7 @@ class Cache {
   std::string_view metric() const;
   // What the planner chooses from; the first is `full`.
   const std::vector<Method>& methods() const;
-  // Whether it asks what answers are worth: with a catalogue, pages of halves, and a planner that weighs quality.
+  // Whether it asks what answers are worth: with a metadata store, pages of halves, and a planner that weighs quality.
   bool weighs_quality() const;
   const CacheStats& stats() const;
   // The engine computed `tokens` on top of `depth` in this time.
@@ -197,11 +197,12 @@ class Cache {
   // reading. At least the last token is left to compute. Of the pool, token by token; from tiers in whole blocks. A hit
   // that ends inside a stored run takes exact blocks of it. Counts as a use of every extent along the prefix. Finding
   // nothing is an empty retrieval. Never waits.
-  Retrieval retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
+  Retrieval retrieve(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
                      const Backlog& backlog = {});
   // For a request of whose prompt nothing was computed since `retrieval` was whole: where others left at least a block
   // more of it in the pool meanwhile, the sequence and the retrieval are of that, and nothing else; false where not.
-  bool rematch(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence, Retrieval& retrieval);
+  bool rematch(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
+               Retrieval& retrieval);
   // After Retrieval::failure: counted, and not found again. What came before the first block that did not stays in the
   // sequence where it is exact; all else is dropped. Returns the retrieval of what stays.
   Retrieval keep_what_came(Retrieval retrieval, Sequence& sequence);
@@ -214,18 +215,18 @@ class Cache {
 
   // How many tokens at the start of `tokens` lie in the pool, reproducible or not. Touches nothing.
   std::uint32_t pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
-  // Of the slabs that would serve them, those that are not the pool's to evict now.
-  std::uint32_t pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const;
+  // Of the blocks that would serve them, those that are not the pool's to evict now.
+  std::uint32_t pool_blocks_in_use(std::span<const std::int32_t> tokens, const RequestPolicy& policy) const;
   // The pages of an exact sequence, the first `reproducible` of whose tokens are so, become available to later
   // requests.
-  void remember(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible = kAllTokens,
-                std::string_view salt = {});
-  // Frees pool slabs by evicting what is kept for later requests until `slabs` are free; false when it cannot.
-  bool make_room(std::uint32_t slabs);
-  // Of the pool's slabs that are not free, those that make_room could have: kept for later requests alone. And those
+  void insert_prefix(std::span<const std::int32_t> tokens, const Sequence& sequence,
+                     std::uint32_t reproducible = kAllTokens, std::string_view salt = {});
+  // Frees pool blocks by evicting what is kept for later requests until `blocks` are free; false when it cannot.
+  bool make_room(std::uint32_t blocks);
+  // Of the pool's blocks that are not free, those that make_room could have: kept for later requests alone. And those
   // that giving up storing would add.
-  std::uint32_t slabs_evictable() const;
-  std::uint32_t slabs_waiting_to_be_stored() const;
+  std::uint32_t blocks_evictable() const;
+  std::uint32_t blocks_waiting_to_be_stored() const;
 
   // Stores the whole blocks of the run that are not at rest yet, of an exact `sequence` that holds its chain; their
   // pages stay in the pool until they are encoded. Returns its name.
@@ -238,7 +239,7 @@ class Cache {
   // Whether everything is stored in one form that is ranked by what the model attends to while it repeats a run.
   bool stores_by_repetition() const;
   // What those needs lack of a run, in words; empty where it can be ranked.
-  std::string missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const;
+  std::string missing(const ScorerNeeds& needs, std::uint32_t tokens, const AttentionStatistics& statistics) const;
 
   // What compressing in memory goes by (compressed_run.h), so that the result is what the store would keep. Refers to
   // the options.

@@ -47,24 +47,24 @@ void Cache::State::look_at_pool() {
 }
 
 // A form that the request names serves it in that form; any other as long as it is thought to be good enough.
-bool Cache::State::accepts(const LossyPrefix& prefix, const Demand& demand) const {
+bool Cache::State::accepts(const LossyPrefix& prefix, const RequestPolicy& policy) const {
   return std::ranges::all_of(prefix.sources, [&](const SourceUsed& source) {
     if (source.method.is_full()) return true;
-    if (demand.named()) return source.method == *demand.method && source.keep == demand.keep;
+    if (policy.named()) return source.method == *policy.method && source.keep == policy.keep;
     const bool read_in_part = source.method == planner.method && source.keep < planner.keep;
-    if (read_in_part && demand.quality_min > 0) return false;  // as store_needs
+    if (read_in_part && policy.quality_min > 0) return false;  // as store_needs
     const auto expected = quality(source.run, source.method, source.keep);
-    return expected && *expected >= demand.quality_min;
+    return expected && *expected >= policy.quality_min;
   });
 }
 
-LossyPrefix* Cache::State::find_lossy(std::span<const BlockKey> keys, const Demand& demand) {
-  if (demand.exact) return nullptr;
-  return lossy.find(keys, [&](const LossyPrefix& prefix) { return accepts(prefix, demand); });
+LossyPrefix* Cache::State::find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy) {
+  if (policy.exact) return nullptr;
+  return lossy.find(keys, [&](const LossyPrefix& prefix) { return accepts(prefix, policy); });
 }
 
-void Cache::remember(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible,
-                     std::string_view salt) {
+void Cache::insert_prefix(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible,
+                          std::string_view salt) {
   assert(!sequence.lossy());
   State& s = *state_;
   std::vector<BlockKey> keys = s.keys_of(tokens, salt);
@@ -80,26 +80,26 @@ std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens, std::stri
   return state_->tree->match(tokens, salt);
 }
 
-std::uint32_t Cache::pool_slabs_in_use(std::span<const std::int32_t> tokens, const Demand& demand) const {
+std::uint32_t Cache::pool_blocks_in_use(std::span<const std::int32_t> tokens, const RequestPolicy& policy) const {
   const PrefixTree& tree = *state_->tree;
-  if (demand.exact) return tree.in_use(tokens.first(tree.prefix(tokens, demand.salt).reproducible), demand.salt);
-  const std::uint32_t exact = tree.in_use(tokens, demand.salt);
+  if (policy.exact) return tree.in_use(tokens.first(tree.prefix(tokens, policy.salt).reproducible), policy.salt);
+  const std::uint32_t exact = tree.in_use(tokens, policy.salt);
   if (state_->lossy.empty()) return exact;  // no keys are needed
-  const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens, demand.salt), demand);
+  const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens, policy.salt), policy);
   if (!prefix || prefix->pages.held_alone()) return exact;
-  return std::max(exact, pool().shape().slabs_for_pages(prefix->pages.pages()));
+  return std::max(exact, pool().shape().blocks_for_pages(prefix->pages.pages()));
 }
 
 // What was used longest ago goes first, of exact blocks by the policy.
-bool Cache::State::make_room(std::uint32_t slabs) {
+bool Cache::State::make_room(std::uint32_t blocks) {
   while (const LossyPrefix* oldest = lossy.oldest()) {
-    if (tree->make_room(slabs, oldest->used_s)) return true;
+    if (tree->make_room(blocks, oldest->used_s)) return true;
     lossy.drop(*oldest);
   }
-  return tree->make_room(slabs);
+  return tree->make_room(blocks);
 }
 
-bool Cache::make_room(std::uint32_t slabs) { return state_->make_room(slabs); }
-std::uint32_t Cache::slabs_evictable() const { return state_->tree->evictable() + state_->lossy.evictable(); }
+bool Cache::make_room(std::uint32_t blocks) { return state_->make_room(blocks); }
+std::uint32_t Cache::blocks_evictable() const { return state_->tree->evictable() + state_->lossy.evictable(); }
 
 }  // namespace shale

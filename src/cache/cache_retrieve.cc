@@ -12,14 +12,14 @@ namespace {
 constexpr double kLeftAloneS = 10;
 
 // Of planners for which requests read only a part of what is kept, those that ask for a quality read all of it.
-StoreNeeds store_needs(const Demand& demand, bool measured, const PlannerChoice& planner) {
+StoreNeeds store_needs(const RequestPolicy& policy, bool measured, const PlannerChoice& planner) {
   StoreNeeds needs;
-  needs.exact = demand.exact || (!measured && !demand.named());
-  needs.quality_min = measured ? std::max(kMeasured, demand.quality_min) : std::numeric_limits<double>::infinity();
-  if (demand.named()) {
-    needs.method = demand.method;
-    needs.keep = demand.keep;
-  } else if (planner.read_keep < planner.keep && !demand.exact && demand.quality_min == 0) {
+  needs.exact = policy.exact || (!measured && !policy.named());
+  needs.quality_min = measured ? std::max(kMeasured, policy.quality_min) : std::numeric_limits<double>::infinity();
+  if (policy.named()) {
+    needs.method = policy.method;
+    needs.keep = policy.keep;
+  } else if (planner.read_keep < planner.keep && !policy.exact && policy.quality_min == 0) {
     needs.method = planner.method;
     needs.keep = planner.read_keep;
   }
@@ -35,7 +35,7 @@ std::uint64_t head_bytes_per_token(const PageShape& shape) {
 // A meeting is worth its trouble where it takes so much of the time that is taken without.
 constexpr double kMeetingGain = 0.8;
 
-std::uint32_t end_of(const StoreLookup::Segment& segment) { return segment.first_block + segment.blocks; }
+std::uint32_t end_of(const StoreLookup::PrefixSpan& span) { return span.first_block + span.blocks; }
 
 }  // namespace
 
@@ -60,13 +60,13 @@ void Cache::State::leave_alone(std::uint32_t tier_bits) {
 StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
                                   std::string_view tenant) {
   StoreLookup found = store->lookup(names, needs, tenant);
-  const auto ends_lossy = [&](const StoreLookup::Segment& segment) {
-    return !segment.exact && std::ranges::any_of(keys.subspan(end_of(segment) - 1),
-                                                 [&](const BlockKey& key) { return run_name(key) == segment.run; });
+  const auto ends_lossy = [&](const StoreLookup::PrefixSpan& span) {
+    return !span.exact && std::ranges::any_of(keys.subspan(end_of(span) - 1),
+                                              [&](const BlockKey& key) { return run_name(key) == span.run; });
   };
-  const auto behind = std::ranges::find_if(found.segments.rbegin(), found.segments.rend(), ends_lossy).base();
-  const auto cut = std::find_if(behind, found.segments.end(), [](const auto& segment) { return !segment.exact; });
-  if (cut == found.segments.end()) return found;
+  const auto behind = std::ranges::find_if(found.spans.rbegin(), found.spans.rend(), ends_lossy).base();
+  const auto cut = std::find_if(behind, found.spans.end(), [](const auto& span) { return !span.exact; });
+  if (cut == found.spans.end()) return found;
   needs.exact_after = cut->first_block;
   return store->lookup(names, needs, tenant);
 }
@@ -79,16 +79,16 @@ double Cache::State::loss_s(std::optional<double> quality) const {
 // Extents from the first that the pool does not cover, as long as each is there before it would be computed, by its
 // turn behind what is being read and what is being computed; where it is lossy, sooner by what the loss is worth.
 Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys,
-                                          const Demand& demand, const Backlog& backlog) {
+                                          const RequestPolicy& policy, const Backlog& backlog) {
   Choice choice;
-  choice.needs = store_needs(demand, catalogue != nullptr || planner.method, planner);
+  choice.needs = store_needs(policy, metadata_store != nullptr || planner.method, planner);
   choice.needs.tiers_excluded = tiers_left_alone();
   choice.names.assign(keys.begin(), keys.end());
   StoreNeeds needs = choice.needs;
-  const std::string_view tenant = tenant_of(demand.salt);
+  const std::string_view tenant = tenant_of(policy.salt);
   StoreLookup found = look_up(keys, choice.names, choice.needs, tenant);
   std::uint32_t reproducible_at_rest = kAllTokens;
-  if (options.quick_answers && !demand.exact && found.blocks < keys.size()) {
+  if (options.quick_answers && !policy.exact && found.blocks < keys.size()) {
     // Behind what a prompt's computing left, what answers left.
     std::vector<BlockKey> names = names_of(choice.names, found.blocks * block_tokens());
     StoreLookup further = look_up(keys, names, needs, tenant);
@@ -99,62 +99,62 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
       found = std::move(further);
     }
   }
-  const bool named = demand.named() && !found.segments.empty() && found.segments.front().method == *demand.method;
+  const bool named = policy.named() && !found.spans.empty() && found.spans.front().method == *policy.method;
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
-  const PrefixTree::Prefix pooled_prefix = named ? PrefixTree::Prefix() : tree->prefix(wanted, demand.salt);
-  const std::uint32_t in_pool = demand.exact ? pooled_prefix.reproducible : pooled_prefix.tokens;
+  const PrefixTree::Prefix pooled_prefix = named ? PrefixTree::Prefix() : tree->prefix(wanted, policy.salt);
+  const std::uint32_t in_pool = policy.exact ? pooled_prefix.reproducible : pooled_prefix.tokens;
   choice.pool_tokens = in_pool;
   choice.reproducible_in_pool = pooled_prefix.reproducible;
-  choice.lossy = find_lossy(choice.names, demand);
+  choice.lossy = find_lossy(choice.names, policy);
   if (choice.lossy) {
     const std::uint32_t length = choice.lossy->pages.length();
     const double computed_s = backlog.compute_s + costs.prefill_s(length - std::min(length, in_pool), in_pool);
-    const double lost_s = demand.named() ? 0 : loss_s(expected_quality(choice.lossy->sources));
+    const double lost_s = policy.named() ? 0 : loss_s(expected_quality(choice.lossy->sources));
     if (length <= in_pool || lost_s >= computed_s) choice.lossy = nullptr;
   }
   if (choice.lossy) choice.pool_tokens = choice.lossy->pages.length();
   std::uint32_t covered = choice.pool_tokens;
-  for (const StoreLookup::Segment& segment : found.segments) {
-    const std::uint32_t end = end_of(segment) * block_tokens();
+  for (const StoreLookup::PrefixSpan& span : found.spans) {
+    const std::uint32_t end = end_of(span) * block_tokens();
     if (end <= choice.pool_tokens) continue;
     if (backlog.pool_only) break;
     // Nothing is read again into the middle of what heads hold rows of.
-    if (choice.lossy && segment.first_block * block_tokens() < covered) break;
+    if (choice.lossy && span.first_block * block_tokens() < covered) break;
     const double computed_s = std::max(choice.arrives_s, backlog.compute_s) + costs.prefill_s(end - covered, covered);
-    const double lost_s = segment.exact ? 0 : loss_s(segment.quality);
-    if (!named && !options.load_always && segment.ready_s + lost_s >= computed_s) break;
-    choice.segments.push_back(segment);
-    choice.arrives_s = segment.ready_s;
-    choice.end_block = end_of(segment);
+    const double lost_s = span.exact ? 0 : loss_s(span.quality);
+    if (!named && !options.load_always && span.ready_s + lost_s >= computed_s) break;
+    choice.spans.push_back(span);
+    choice.arrives_s = span.ready_s;
+    choice.end_block = end_of(span);
     covered = end;
   }
-  for (const StoreLookup::Segment& segment : found.segments) {
-    const bool again = &segment != &found.segments.front() && (&segment - 1)->run == segment.run;
-    if (!again) use(segment.run);
+  for (const StoreLookup::PrefixSpan& span : found.spans) {
+    const bool again = &span != &found.spans.front() && (&span - 1)->run == span.run;
+    if (!again) use(span.run);
   }
   // Of so many tokens of the pool, and what is loaded behind them up to `end`.
   const auto reproducible = [&](std::uint32_t pooled_tokens, std::uint32_t end) {
     if (pooled_tokens > choice.reproducible_in_pool) return choice.reproducible_in_pool;
     return end > reproducible_at_rest ? std::max(pooled_tokens, reproducible_at_rest) : kAllTokens;
   };
-  const bool may_meet = options.meet && backlog.meet && !options.load_always && !demand.named() && !backlog.pool_only &&
+  const bool may_meet = options.meet && backlog.meet && !options.load_always && !policy.named() && !backlog.pool_only &&
                         backlog.compute_s == 0 && !choice.lossy;
   const std::uint32_t exact = found.exact_blocks * block_tokens();
   const double rest_s = exact > covered ? costs.prefill_s(exact - covered, covered) : 0;
   if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s)) {
     store->touch(std::span(choice.names).first(found.exact_blocks), tenant);
-    choice.segments.clear();
+    choice.spans.clear();
     choice.meets = found;
     choice.reproducible = reproducible(in_pool, found.exact_blocks * block_tokens());
     return choice;
   }
-  if (choice.segments.empty()) {
+  if (choice.spans.empty()) {
     choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, 0);
     store->touch(std::span(choice.names).first(found.blocks), tenant);
     return choice;
   }
   // From where a chunk begins: the pool's share of that one is read again.
-  const StoreLookup::Segment& first = choice.segments.front();
+  const StoreLookup::PrefixSpan& first = choice.spans.front();
   const std::uint32_t chunk = options.chunk_tokens / block_tokens(), pool_blocks = choice.pool_tokens / block_tokens();
   choice.first_block = std::max(first.first_block, pool_blocks);
   choice.first_block -= (choice.first_block - first.first_block) % chunk;
@@ -211,32 +211,32 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
   loading.first_token = choice.pool_tokens;
   loading.tokens = loading.tokens_loaded = choice.pool_tokens + blocks * block;
   loading.expected_s = choice.arrives_s;
-  loading.quantizer = choice.segments.front().method.quantizer;
-  for (const StoreLookup::Segment& segment : choice.segments) {
-    const std::uint32_t first = std::max(segment.first_block, choice.first_block);
-    const std::uint32_t end = std::min(end_of(segment), choice.first_block + blocks);
+  loading.quantizer = choice.spans.front().method.quantizer;
+  for (const StoreLookup::PrefixSpan& span : choice.spans) {
+    const std::uint32_t first = std::max(span.first_block, choice.first_block);
+    const std::uint32_t end = std::min(end_of(span), choice.first_block + blocks);
     if (first >= end) continue;
-    loading.lossy = loading.lossy || !segment.exact;
-    if (segment.method.quantizer != loading.quantizer) loading.quantizer.clear();
-    if (segment.keep < planner.keep && segment.method == planner.method) {
+    loading.lossy = loading.lossy || !span.exact;
+    if (span.method.quantizer != loading.quantizer) loading.quantizer.clear();
+    if (span.keep < planner.keep && span.method == planner.method) {
       stats.head_bytes += (end - first) * block * head_bytes_per_token(pool.shape());
     }
-    const std::uint64_t bytes = segment.bytes * (end - first) / segment.blocks;
-    const std::string& where = tiers[segment.tier]->name();
+    const std::uint64_t bytes = span.bytes * (end - first) / span.blocks;
+    const std::string& where = tiers[span.tier]->name();
     SourceUsed* last = loading.sources.empty() ? nullptr : &loading.sources.back();
-    const bool goes_on = last && last->run == segment.run && last->where == where && last->method == segment.method &&
-                         last->keep == segment.keep;
+    const bool goes_on =
+        last && last->run == span.run && last->where == where && last->method == span.method && last->keep == span.keep;
     if (goes_on) {
       last->tokens += (end - first) * block;
       last->bytes += bytes;
     } else {
       loading.sources.push_back({.where = where,
-                                 .method = segment.method,
-                                 .keep = segment.keep,
+                                 .method = span.method,
+                                 .keep = span.keep,
                                  .tokens = (end - first) * block,
                                  .bytes = bytes,
-                                 .run = segment.run,
-                                 .quality = segment.exact ? 1 : expected(segment.run, segment.method, segment.keep)});
+                                 .run = span.run,
+                                 .quality = span.exact ? 1 : expected(span.run, span.method, span.keep)});
     }
   }
   if (loading.lossy) loading.chain.assign(wanted.begin(), wanted.begin() + loading.tokens);
@@ -256,12 +256,12 @@ std::uint32_t Cache::State::published_tokens(std::span<const std::int32_t> token
 
 // How many published tokens are better taken from what everybody may have than from what the salt's own requests left;
 // 0 where these left as much in the pool, or more anywhere.
-std::uint32_t Cache::State::published_for(std::span<const std::int32_t> wanted, const Demand& demand) {
-  if (published.empty() || demand.salt.empty() || demand.named()) return 0;
+std::uint32_t Cache::State::published_for(std::span<const std::int32_t> wanted, const RequestPolicy& policy) {
+  if (published.empty() || policy.salt.empty() || policy.named()) return 0;
   const std::uint32_t tokens = published_tokens(wanted);
-  if (tokens == 0 || tree->match(wanted, demand.salt) >= tokens) return 0;
-  const StoreNeeds needs{.exact = demand.exact, .quality_min = demand.quality_min};
-  const StoreLookup own = store->lookup(keys_of(wanted, demand.salt), needs, tenant_of(demand.salt));
+  if (tokens == 0 || tree->match(wanted, policy.salt) >= tokens) return 0;
+  const StoreNeeds needs{.exact = policy.exact, .quality_min = policy.quality_min};
+  const StoreLookup own = store->lookup(keys_of(wanted, policy.salt), needs, tenant_of(policy.salt));
   return own.blocks * block_tokens() > tokens ? 0 : tokens;
 }
 
@@ -277,20 +277,20 @@ void Cache::State::adopt(std::span<const std::int32_t> tokens, std::uint32_t rep
   note_in_pool(tokens, found.salt, names_of({whole.begin(), whole.end()}, reproducible_in_pool));
 }
 
-Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
+Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
                           const Backlog& backlog) {
   assert(sequence.length() == 0);
   State& s = *state_;
   const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
-  if (const std::uint32_t published = s.published_for(wanted, demand); published > 0) {
-    Demand everybodys = demand;
+  if (const std::uint32_t published = s.published_for(wanted, policy); published > 0) {
+    RequestPolicy everybodys = policy;
     everybodys.salt.clear();
     return retrieve(tokens.first(published + 1), everybodys, sequence, backlog);
   }
   ++s.stats.lookups;
   if (wanted.empty()) return {};
-  const std::vector<BlockKey> keys = s.keys_of(wanted, demand.salt);
-  const State::Choice choice = s.choose(wanted, keys, demand, backlog);
+  const std::vector<BlockKey> keys = s.keys_of(wanted, policy.salt);
+  const State::Choice choice = s.choose(wanted, keys, policy, backlog);
   for (State::Saving& saving : s.saving) {
     saving.uses += std::ranges::any_of(keys, [&](const BlockKey& key) { return run_name(key) == saving.run; });
   }
@@ -300,7 +300,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   found.begun_s = s.clock.now_s();
   found.tokens = choice.pool_tokens;
   found.reproducible = choice.reproducible;
-  found.salt = demand.salt;
+  found.salt = policy.salt;
   // Of none, too: the request begins.
   s.adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), choice.reproducible_in_pool, keys, found);
   if (choice.lossy) {
@@ -314,13 +314,13 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
       if (!source.method.is_full()) source.quality = s.expected(source.run, source.method, source.keep);
     }
     const std::size_t blocks = choice.pool_tokens / s.block_tokens();
-    s.note_in_pool(wanted.first(choice.pool_tokens), demand.salt,
+    s.note_in_pool(wanted.first(choice.pool_tokens), policy.salt,
                    {choice.names.begin(), choice.names.begin() + blocks});
   }
-  if (!choice.segments.empty()) s.load(wanted, choice, sequence, retrieval);
+  if (!choice.spans.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
-    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, demand.salt), choice.names, wanted,
+    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, policy.salt), choice.names, wanted,
                                               *choice.meets, computed);
     ++s.stats.meetings;
   }
@@ -329,12 +329,12 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const Demand& de
   return retrieval;
 }
 
-bool Cache::rematch(std::span<const std::int32_t> tokens, const Demand& demand, Sequence& sequence,
+bool Cache::rematch(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
                     Retrieval& retrieval) {
   State& s = *state_;
   const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
-  const PrefixTree::Prefix pooled = s.tree->prefix(wanted, demand.salt);
-  const std::uint32_t in_pool = demand.exact ? pooled.reproducible : pooled.tokens, before = sequence.length();
+  const PrefixTree::Prefix pooled = s.tree->prefix(wanted, policy.salt);
+  const std::uint32_t in_pool = policy.exact ? pooled.reproducible : pooled.tokens, before = sequence.length();
   if (sequence.lossy() || in_pool < before + s.block_tokens()) return false;
   sequence.clear();
   retrieval = Retrieval();
@@ -343,8 +343,8 @@ bool Cache::rematch(std::span<const std::int32_t> tokens, const Demand& demand, 
   found.begun_s = s.clock.now_s();
   found.tokens = in_pool;
   if (in_pool > pooled.reproducible) found.reproducible = pooled.reproducible;
-  found.salt = demand.salt;
-  s.adopt(wanted.first(in_pool), pooled.reproducible, s.keys_of(wanted.first(in_pool), demand.salt), found);
+  found.salt = policy.salt;
+  s.adopt(wanted.first(in_pool), pooled.reproducible, s.keys_of(wanted.first(in_pool), policy.salt), found);
   s.stats.cached.add(kPoolSource, in_pool - before);
   s.stats.hits += before == 0;
   return true;

@@ -21,7 +21,7 @@ struct Cache::State {
   CacheOptions options;
   Fingerprint fingerprint;
   PagePool& pool;
-  std::unique_ptr<Catalogue> catalogue;
+  std::unique_ptr<MetadataStore> metadata_store;
   const Clock& clock;
 
   CostModel costs = {};
@@ -36,7 +36,7 @@ struct Cache::State {
   std::vector<Tier*> tiers = {};  // the store's
   std::unique_ptr<Store> store = {};
   std::deque<PrefillRecord> prefills = {};  // of this process, for the next one
-  double refreshed_at_s = 0;                // the catalogue
+  double refreshed_at_s = 0;                // the metadata store
 
   // How far methods of coding alone move attention over a run.
   struct Bounding {
@@ -56,7 +56,7 @@ struct Cache::State {
   };
   std::list<Saving> saving = {};
 
-  // Of each run that was used or stored here, what the catalogue is told of it.
+  // Of each run that was used or stored here, what the metadata store is told of it.
   struct Used {
     Frequency accesses;
     std::uint32_t tokens = 0;
@@ -80,7 +80,7 @@ struct Cache::State {
 
   std::vector<std::vector<std::int32_t>> published = {};
 
-  std::uint32_t block_tokens() const { return pool.shape().page_tokens; }
+  std::uint32_t block_tokens() const { return pool.shape().block_size; }
   std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const;
   // The names under which blocks lie, whose keys these are: those that hold a token beyond the first `reproducible` are
   // of another lineage, so that nobody who demands exact KV meets them.
@@ -93,7 +93,7 @@ struct Cache::State {
   Result<ScorerNeeds> needs_of(const Method& method) const;
   Status open_store(std::vector<StoreTier> tiers);
   void recall_costs();
-  Status remember();
+  Status insert_prefix();
   Used& use(const Hash128& run);
 
   // cache_retrieve.cc
@@ -103,18 +103,18 @@ struct Cache::State {
     std::uint32_t reproducible_in_pool = 0;   // of what the pool has of the prompt
     StoreNeeds needs;
     LossyPrefix* lossy = nullptr;                // of the pool, that it begins with
-    std::vector<StoreLookup::Segment> segments;  // that are loaded, the first of which may begin before first_block
+    std::vector<StoreLookup::PrefixSpan> spans;  // that are loaded, the first of which may begin before first_block
     std::uint32_t pool_tokens = 0;
     std::uint32_t first_block = 0, end_block = 0;  // that are loaded
     double arrives_s = 0;                          // until all of them are there, as estimated
     std::optional<StoreLookup> meets;              // loaded from the back instead, as far as it pays
   };
-  Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const Demand& demand,
+  Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const RequestPolicy& policy,
                 const Backlog& backlog);
   StoreLookup look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
                       std::string_view tenant);
   std::uint32_t published_tokens(std::span<const std::int32_t> tokens) const;
-  std::uint32_t published_for(std::span<const std::int32_t> wanted, const Demand& demand);
+  std::uint32_t published_for(std::span<const std::int32_t> wanted, const RequestPolicy& policy);
   double loss_s(std::optional<double> quality) const;
   bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
   Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt);
@@ -128,15 +128,15 @@ struct Cache::State {
   // cache_store.cc
   bool release_saved();
   std::optional<Bounding> bounding(const Hash128& name, std::uint32_t first, std::uint32_t tokens,
-                                   const Observations& observations) const;
+                                   const AttentionStatistics& statistics) const;
   bool bound_some();
 
   // cache_pool.cc
   void note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys);
   void look_at_pool();
-  bool accepts(const LossyPrefix& prefix, const Demand& demand) const;
-  LossyPrefix* find_lossy(std::span<const BlockKey> keys, const Demand& demand);
-  bool make_room(std::uint32_t slabs);
+  bool accepts(const LossyPrefix& prefix, const RequestPolicy& policy) const;
+  LossyPrefix* find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);
+  bool make_room(std::uint32_t blocks);
 };
 
 struct Retrieval::State {

@@ -32,11 +32,11 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
     if (s.store->lookup(std::span(names).first(before), {}, hints.tenant).blocks < before) {
       run.first = 0;
       run.recompute_s = 0;
-      run.observations = {};
+      run.statistics = {};
     }
   }
   hints.first_block = run.first / block;
-  if (sequence.lossy() || sequence.parted() || hints.first_block >= end) return name;
+  if (sequence.lossy() || sequence.ragged() || hints.first_block >= end) return name;
 
   State::Used& used = s.use(name);
   used.tokens = end * block - hints.first_block * block;
@@ -44,15 +44,15 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   if (!run.label.empty()) used.label = run.label;
   Sequence held = sequence.fork();
   held.truncate(end * block);
-  if (s.catalogue && run.kind) s.catalogue->describe(name, *run.kind, used.tokens);
+  if (s.metadata_store && run.kind) s.metadata_store->describe(name, *run.kind, used.tokens);
   const std::uint32_t first = hints.first_block * block;
-  std::optional<State::Bounding> bounding = s.bounding(name, first, used.tokens, run.observations);
+  std::optional<State::Bounding> bounding = s.bounding(name, first, used.tokens, run.statistics);
   hints.run = name;
   hints.recompute_s = run.recompute_s;
   hints.label = std::move(run.label);
   hints.tokens = run.tokens;
   hints.rankings = s.rankings;
-  hints.observations = std::move(run.observations);
+  hints.statistics = std::move(run.statistics);
   const KvView view = view_of(std::as_const(held), first, used.tokens);
   const double recompute_s = run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(used.tokens, first);
   const auto save = [&](StoreHints with, Sequence pages, std::optional<State::Bounding> looked_at) {
@@ -86,20 +86,20 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
 // Of the methods that code all tokens and of whose quality on this run nothing is known yet.
 std::optional<Cache::State::Bounding> Cache::State::bounding(const Hash128& name, std::uint32_t first,
                                                              std::uint32_t tokens,
-                                                             const Observations& observations) const {
+                                                             const AttentionStatistics& statistics) const {
   if (!weighs_quality || options.metric) return std::nullopt;  // it bounds agreement
   std::vector<Method> unknown;
   std::vector<std::unique_ptr<Quantizer>> quantizers;
   for (const Method& method : methods) {
     const bool coded_alone = method.scorer.empty() && !method.is_full() && !method.quantizer.contains('/');
-    if (!coded_alone || catalogue->quality_for(name, method, 1)) continue;
+    if (!coded_alone || metadata_store->quality_for(name, method, 1)) continue;
     auto quantizer = make_quantizer(method.quantizer, options.tables);
     if (!quantizer) continue;
     unknown.push_back(method);
     quantizers.push_back(std::move(*quantizer));
   }
   if (unknown.empty()) return std::nullopt;
-  auto errors = CodingErrors::start(pool.shape(), first, tokens, observations, std::move(quantizers));
+  auto errors = CodingErrors::start(pool.shape(), first, tokens, statistics, std::move(quantizers));
   if (!errors) return std::nullopt;
   return Bounding{std::move(unknown), std::move(*errors)};
 }
@@ -111,15 +111,15 @@ bool Cache::State::bound_some() {
   Bounding& bounding = *next->bounding;
   if (bounding.errors.step(next->held)) return true;
   for (std::size_t i = 0; i < bounding.methods.size(); ++i) {
-    catalogue->bound_error(next->run, bounding.methods[i], bounding.errors.error(i));
+    metadata_store->bound_error(next->run, bounding.methods[i], bounding.errors.error(i));
   }
   next->bounding.reset();
   return true;
 }
 
 Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {
-  for (std::uint32_t stratum = 0; stratum < kKeepGrid.size(); ++stratum) {
-    SHALE_ASSIGN(const auto quantizer, make_quantizer(method.quantizer_of(stratum), options.tables));
+  for (std::uint32_t tier = 0; tier < kKeepGrid.size(); ++tier) {
+    SHALE_ASSIGN(const auto quantizer, make_quantizer(method.quantizer_of(tier), options.tables));
     if (quantizer->needs_tables()) {
       return fail(ErrorCode::kInvalidArgument, "{} needs tables of the model", quantizer->name());
     }
@@ -134,8 +134,9 @@ Result<ScorerNeeds> Cache::needs(const Method& method) const { return state_->ne
 
 bool Cache::stores_by_repetition() const { return state_->planner.method && state_->scorer_needs.repeat_attention; }
 
-std::string Cache::missing(const ScorerNeeds& needs, std::uint32_t tokens, const Observations& observations) const {
-  return missing_needs(needs, tokens, observations, state_->options.model);
+std::string Cache::missing(const ScorerNeeds& needs, std::uint32_t tokens,
+                           const AttentionStatistics& statistics) const {
+  return missing_needs(needs, tokens, statistics, state_->options.model);
 }
 
 RunCodec Cache::codec() const {
@@ -148,7 +149,7 @@ Result<CompressedRun> Cache::compress(const NewRun& run, const Method& method, c
   const std::uint32_t first = whole_blocks(run.first), end = whole_blocks(run.tokens.size());
   if (end <= first) return fail(ErrorCode::kInvalidArgument, "there is no whole block to compress");
   SHALE_ASSIGN(RunCompressor compressor,
-               RunCompressor::start(codec(), from, first, end - first, method, run.observations));
+               RunCompressor::start(codec(), from, first, end - first, method, run.statistics));
   for (bool more = true; more;) {
     SHALE_ASSIGN(more, compressor.step(executor));
   }
@@ -178,10 +179,10 @@ bool Cache::State::release_saved() {
 bool Cache::work(Executor& executor) {
   State& s = *state_;
   const Stopwatch background(s.clock, s.stats.background_seconds);
-  if (s.catalogue && s.clock.now_s() - s.refreshed_at_s >= kRefreshEveryS) {
+  if (s.metadata_store && s.clock.now_s() - s.refreshed_at_s >= kRefreshEveryS) {
     s.refreshed_at_s = s.clock.now_s();
     // What other processes measured meanwhile; without it decisions are merely older.
-    static_cast<void>(s.catalogue->refresh());
+    static_cast<void>(s.metadata_store->refresh());
   }
   s.look_at_pool();
   const bool stored = s.store->work(executor, kPieceS), bounded = s.bound_some();
@@ -206,17 +207,19 @@ bool Cache::give_up_storing() {
   return true;
 }
 
-// Of each run, slabs that nobody but the prefix tree holds beside it.
-std::uint32_t Cache::slabs_waiting_to_be_stored() const {
+// Of each run, blocks that nobody but the prefix tree holds beside it.
+std::uint32_t Cache::blocks_waiting_to_be_stored() const {
   constexpr std::uint32_t kOwnAndTrees = 2;
   const State& s = *state_;
-  std::uint32_t slabs = 0;
+  std::uint32_t blocks = 0;
   for (const State::Saving& each : s.saving) {
     if (each.released()) continue;
-    slabs += static_cast<std::uint32_t>(std::ranges::count_if(
-        each.held.slabs(each.held.length()), [&](SlabId slab) { return s.pool.references(slab) <= kOwnAndTrees; }));
+    blocks +=
+        static_cast<std::uint32_t>(std::ranges::count_if(each.held.blocks(each.held.length()), [&](PoolBlockId block) {
+          return s.pool.references(block) <= kOwnAndTrees;
+        }));
   }
-  return slabs;
+  return blocks;
 }
 
 void Cache::drain(Executor& executor) {

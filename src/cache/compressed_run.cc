@@ -28,7 +28,7 @@ struct RunCompressor::State {
   RunCodec codec;
   const Sequence& from;
   std::uint32_t first = 0;
-  Observations observations;
+  AttentionStatistics statistics;
   CompressedRun run;
   std::optional<StagedTokens> staged = {};  // until it is read, `view` is of undefined bytes
   bool staged_read = false;
@@ -39,7 +39,7 @@ struct RunCompressor::State {
   std::optional<ExtentEncoder> encoder = {};
 
   Status start_ranker() {
-    SHALE_ASSIGN(ranker, RunRanker::start(view, run.method.ranking(), first, codec.scorers, observations, codec.model));
+    SHALE_ASSIGN(ranker, RunRanker::start(view, run.method.ranking(), first, codec.scorers, statistics, codec.model));
     return {};
   }
 
@@ -68,9 +68,9 @@ RunCompressor::RunCompressor(RunCompressor&&) noexcept = default;
 RunCompressor& RunCompressor::operator=(RunCompressor&&) noexcept = default;
 
 Result<RunCompressor> RunCompressor::start(const RunCodec& codec, const Sequence& from, std::uint32_t first,
-                                           std::uint32_t tokens, const Method& method, Observations observations) {
+                                           std::uint32_t tokens, const Method& method, AttentionStatistics statistics) {
   SHALE_TRY(method.check());
-  std::unique_ptr<State> state(new State{codec, from, first, std::move(observations), {method, tokens, {}}});
+  std::unique_ptr<State> state(new State{codec, from, first, std::move(statistics), {method, tokens, {}}});
   state->staged = staging_for(from.pool().shape(), tokens, method);
   state->view = state->staged ? readable(state->staged->view()) : view_of(from, first, tokens);
   if (!method.scorer.empty()) SHALE_TRY(state->start_ranker());
@@ -130,7 +130,7 @@ struct RunExpander::State {
     for (std::size_t e = 0; e < decoders.size(); ++e) {
       const ExtentManifest& manifest = run.extents[e].manifest;
       if (!run.method.scorer.empty()) {
-        std::vector<std::uint32_t> rows(into.pool().shape().pages_per_slab());
+        std::vector<std::uint32_t> rows(into.pool().shape().pages_per_block());
         for (std::uint32_t head = 0; head < rows.size(); ++head) rows[head] = decoders[e].rows(head, manifest.chunks());
         into.keep_rows(begin, manifest.tokens, rows);
       }

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "paging/sequence.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -37,10 +37,10 @@ struct CompressedRun {
 class RunCompressor {
  public:
   // Tokens [first, first + tokens) of `from`, whole blocks whose heads agree; the sequence's pages there must stay as
-  // they are until done. `observations` are of those tokens. kInvalidArgument for unknown methods and for scorers whose
-  // needs are not met, by name; kUnsupported for a head dimension that the quantizer cannot take.
+  // they are until done. `attention statistics` are of those tokens. kInvalidArgument for unknown methods and for
+  // scorers whose needs are not met, by name; kUnsupported for a head dimension that the quantizer cannot take.
   static Result<RunCompressor> start(const RunCodec& codec, const Sequence& from, std::uint32_t first,
-                                     std::uint32_t tokens, const Method& method, Observations observations);
+                                     std::uint32_t tokens, const Method& method, AttentionStatistics statistics);
   ~RunCompressor();
   RunCompressor(RunCompressor&&) noexcept;
   RunCompressor& operator=(RunCompressor&&) noexcept;

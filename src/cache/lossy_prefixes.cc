@@ -34,11 +34,11 @@ void LossyPrefixes::drop(const LossyPrefix& prefix) {
 }
 
 std::uint32_t LossyPrefixes::evictable() const {
-  std::uint32_t slabs = 0;
+  std::uint32_t blocks = 0;
   for (const LossyPrefix& prefix : prefixes_) {
-    if (prefix.pages.held_alone()) slabs += prefix.pages.pool().shape().slabs_for_pages(prefix.pages.pages());
+    if (prefix.pages.held_alone()) blocks += prefix.pages.pool().shape().blocks_for_pages(prefix.pages.pages());
   }
-  return slabs;
+  return blocks;
 }
 
 }  // namespace shale

@@ -22,7 +22,7 @@ struct LossyPrefix {
   std::vector<SourceUsed> sources;
   double used_s = 0;
 
-  std::uint32_t blocks() const { return pages.length() / pages.pool().shape().page_tokens; }
+  std::uint32_t blocks() const { return pages.length() / pages.pool().shape().block_size; }
 };
 
 // Not thread-safe.
@@ -39,7 +39,7 @@ class LossyPrefixes {
   const LossyPrefix* oldest() const;
   void drop(const LossyPrefix& prefix);
   std::uint64_t evictions() const { return evictions_; }
-  // Slabs that dropping all that nobody else holds would free, about.
+  // Blocks that dropping all that nobody else holds would free, about.
   std::uint32_t evictable() const;
 
  private:

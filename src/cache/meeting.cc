@@ -17,16 +17,14 @@ constexpr std::size_t kAskedAhead = 2;
 Meeting::Meeting(const Context& context, std::span<const BlockKey> keys, std::span<const std::int32_t> tokens,
                  const StoreLookup& found, std::uint32_t computed)
     : context_(context), keys_(keys.begin(), keys.end()), tokens_(tokens.begin(), tokens.end()), end_block_(computed) {
-  for (const StoreLookup::Segment& segment : found.segments) {
-    if (!segment.exact) break;
-    const std::uint32_t end = segment.first_block + segment.blocks;
-    for (std::uint32_t first = segment.first_block; first < end; first += context_.chunk_blocks) {
+  for (const StoreLookup::PrefixSpan& span : found.spans) {
+    if (!span.exact) break;
+    const std::uint32_t end = span.first_block + span.blocks;
+    for (std::uint32_t first = span.first_block; first < end; first += context_.chunk_blocks) {
       if (first < computed) continue;
       const std::uint32_t blocks = std::min(context_.chunk_blocks, end - first);
-      pieces_.push_back({.first_block = first,
-                         .blocks = blocks,
-                         .tier = segment.tier,
-                         .bytes = segment.bytes * blocks / segment.blocks});
+      pieces_.push_back(
+          {.first_block = first, .blocks = blocks, .tier = span.tier, .bytes = span.bytes * blocks / span.blocks});
     }
     end_block_ = std::max(end_block_, end);
   }
@@ -38,9 +36,9 @@ double Meeting::estimate_s(const CostModel& costs, const StoreLookup& found, std
                            std::uint32_t block_tokens) {
   const double compute_s = costs.prefill_s((found.exact_blocks - computed) * block_tokens, computed * block_tokens);
   double load_s = 0;
-  for (const StoreLookup::Segment& segment : found.segments) {
-    if (!segment.exact) break;
-    load_s = std::max(load_s, segment.ready_s);
+  for (const StoreLookup::PrefixSpan& span : found.spans) {
+    if (!span.exact) break;
+    load_s = std::max(load_s, span.ready_s);
   }
   return compute_s * load_s / (compute_s + load_s);
 }
@@ -48,14 +46,14 @@ double Meeting::estimate_s(const CostModel& costs, const StoreLookup& found, std
 bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed) {
   const double until_s = context_.clock.now_s() + budget_s;
   bool worked = false;
-  std::size_t under_way = 0;
+  std::size_t in_flight = 0;
   for (std::size_t i = pieces_.size(); i-- > asked_;) {
     Piece& piece = pieces_[i];
     if (!piece.load) continue;
-    ++under_way;
+    ++in_flight;
     const bool done = piece.load->poll(executor, std::max(0.0, until_s - context_.clock.now_s()));
     if (done) {
-      --under_way;
+      --in_flight;
       worked = true;
       const bool came = piece.load->blocks() == piece.blocks && piece.load->failures().empty();
       piece.load.reset();
@@ -66,13 +64,13 @@ bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed) 
     }
     if (context_.clock.now_s() > until_s) break;
   }
-  while (!ended_ && asked_ > 0 && under_way < kAskedAhead && pays(pieces_[asked_ - 1], computed)) {
+  while (!ended_ && asked_ > 0 && in_flight < kAskedAhead && pays(pieces_[asked_ - 1], computed)) {
     if (!ask(pieces_[asked_ - 1])) {
       ended_ = true;
       break;
     }
     --asked_;
-    ++under_way;
+    ++in_flight;
     worked = true;
   }
   return worked;
@@ -81,14 +79,14 @@ bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed) 
 // Whether it comes before computing would have passed it.
 bool Meeting::pays(const Piece& piece, std::uint32_t computed) const {
   if (piece.first_block < computed) return false;
-  const std::uint32_t block = context_.pool.shape().page_tokens;
+  const std::uint32_t block = context_.pool.shape().block_size;
   const double comes_s = context_.tiers[piece.tier]->read_eta_s(piece.bytes);
   const std::uint32_t tokens = (piece.first_block + piece.blocks - computed) * block;
   return comes_s < context_.costs.prefill_s(tokens, computed * block);
 }
 
 bool Meeting::ask(Piece& piece) {
-  const std::uint32_t block = context_.pool.shape().page_tokens;
+  const std::uint32_t block = context_.pool.shape().block_size;
   auto pages = std::make_unique<Sequence>(context_.pool);
   if (!pages->append(piece.blocks * block)) return false;
   StoreLoadOptions options;
@@ -143,8 +141,8 @@ void Meeting::give_up() {
 std::vector<Meeting::Brought> Meeting::join(Sequence& sequence) {
   std::vector<Brought> brought(context_.tiers.size());
   for (std::size_t i = asked_; i < pieces_.size(); ++i) {
-    const std::uint32_t tokens = pieces_[i].blocks * context_.pool.shape().page_tokens;
-    sequence.append_blocks(pieces_[i].pages->slabs(tokens));
+    const std::uint32_t tokens = pieces_[i].blocks * context_.pool.shape().block_size;
+    sequence.append_blocks(pieces_[i].pages->blocks(tokens));
     brought[pieces_[i].tier].tokens += tokens;
     brought[pieces_[i].tier].bytes += pieces_[i].bytes;
   }

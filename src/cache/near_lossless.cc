@@ -21,7 +21,7 @@ constexpr std::uint32_t kTokensMax = 256, kQueries = 4;
 std::uint32_t head_of(std::uint32_t layer, const PageShape& shape) { return layer % shape.kv_heads; }
 
 // The last of all query heads that share the KV head.
-std::vector<float> last_queries(const Observations& observed, std::uint32_t layer, std::uint32_t head) {
+std::vector<float> last_queries(const AttentionStatistics& observed, std::uint32_t layer, std::uint32_t head) {
   const std::size_t d = observed.head_dim, group = observed.query_heads / observed.kv_heads;
   const std::uint32_t used = std::min(kQueries, observed.window);
   std::vector<float> queries;
@@ -35,14 +35,14 @@ std::vector<float> last_queries(const Observations& observed, std::uint32_t laye
 }  // namespace
 
 std::optional<CodingErrors> CodingErrors::start(const PageShape& shape, std::uint32_t first, std::uint32_t tokens,
-                                                const Observations& observations,
+                                                const AttentionStatistics& statistics,
                                                 std::vector<std::unique_ptr<Quantizer>> quantizers) {
-  const bool queries = observations.window > 0 && !observations.queries.empty();
+  const bool queries = statistics.window > 0 && !statistics.queries.empty();
   if (!queries || tokens == 0 || shape.element != PageElement::kHalf) return std::nullopt;
   const std::uint32_t sample = std::min(tokens, kTokensMax);
   CodingErrors errors(first + tokens - sample, sample);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    errors.queries_.push_back(last_queries(observations, layer, head_of(layer, shape)));
+    errors.queries_.push_back(last_queries(statistics, layer, head_of(layer, shape)));
   }
   for (std::unique_ptr<Quantizer>& quantizer : quantizers) {
     const bool codes = shape.head_dim % quantizer->channel_multiple() == 0;

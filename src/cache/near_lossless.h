@@ -9,7 +9,7 @@
 
 #include "codec/quantizer.h"
 #include "paging/sequence.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 
 namespace shale {
 
@@ -19,9 +19,9 @@ namespace shale {
 class CodingErrors {
  public:
   // Of tokens [first, first + tokens), whole blocks whose heads agree, of a sequence in a pool of halves. Nothing where
-  // the observations, which are of these tokens, have no queries. The queries that are looked at are copied.
+  // the attention statistics, which are of these tokens, have no queries. The queries that are looked at are copied.
   static std::optional<CodingErrors> start(const PageShape& shape, std::uint32_t first, std::uint32_t tokens,
-                                           const Observations& observations,
+                                           const AttentionStatistics& statistics,
                                            std::vector<std::unique_ptr<Quantizer>> quantizers);
 
   // Measures the next layer of the sequence. False when that was the last one.

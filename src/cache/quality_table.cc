@@ -25,99 +25,99 @@ QualityTable::Key QualityTable::key_of(const Method& method, double keep) {
   return {method.text(), std::llround(keep * 1e6)};
 }
 
-std::size_t QualityTable::place(const Hash128& entry) const {
-  const auto known = described_.find(entry);
+std::size_t QualityTable::place(const Hash128& prefix) const {
+  const auto known = described_.find(prefix);
   return known == described_.end() ? kContextKinds : static_cast<std::size_t>(known->second.kind);
 }
 
-void QualityTable::describe(const Hash128& entry, ContextKind kind, std::uint32_t tokens) {
-  const std::size_t before = place(entry);
-  Described& described = described_[entry];
+void QualityTable::describe(const Hash128& prefix, ContextKind kind, std::uint32_t tokens) {
+  const std::size_t before = place(prefix);
+  Described& described = described_[prefix];
   described.kind = kind;
   if (tokens > 0) described.tokens = tokens;
-  const std::size_t now = place(entry);
+  const std::size_t now = place(prefix);
   if (before == now) return;
   for (auto& [key, measured] : measured_) {
-    const auto own = measured.of_entry.find(entry);
-    if (own == measured.of_entry.end()) continue;
+    const auto own = measured.of_prefix.find(prefix);
+    if (own == measured.of_prefix.end()) continue;
     measured.by_kind[before].add(own->second.quality, -1);
     measured.by_kind[now].add(own->second.quality, 1);
   }
 }
 
-std::optional<ContextKind> QualityTable::kind(const Hash128& entry) const {
-  const auto known = described_.find(entry);
+std::optional<ContextKind> QualityTable::kind(const Hash128& prefix) const {
+  const auto known = described_.find(prefix);
   return known == described_.end() ? std::nullopt : std::optional(known->second.kind);
 }
 
-void QualityTable::bound_error(const Hash128& entry, const Method& method, double error) {
-  errors_[entry][method.text()] = error;
+void QualityTable::bound_error(const Hash128& prefix, const Method& method, double error) {
+  errors_[prefix][method.text()] = error;
 }
 
-void QualityTable::record(const Hash128& entry, const Method& method, double keep, double quality,
+void QualityTable::record(const Hash128& prefix, const Method& method, double keep, double quality,
                           std::uint32_t questions) {
   Measured& measured = measured_[key_of(method, keep)];
-  const auto [own, is_new] = measured.of_entry.try_emplace(entry);
-  Sums& sums = measured.by_kind[place(entry)];
+  const auto [own, is_new] = measured.of_prefix.try_emplace(prefix);
+  Sums& sums = measured.by_kind[place(prefix)];
   if (!is_new) sums.add(own->second.quality, -1);
   own->second = {quality, std::max(1.0, static_cast<double>(questions))};
   sums.add(quality, 1);
 }
 
-void QualityTable::forget(const Hash128& entry) {
+void QualityTable::forget(const Hash128& prefix) {
   for (auto at = measured_.begin(); at != measured_.end();) {
     Measured& measured = at->second;
-    if (const auto own = measured.of_entry.find(entry); own != measured.of_entry.end()) {
-      measured.by_kind[place(entry)].add(own->second.quality, -1);
-      measured.of_entry.erase(own);
+    if (const auto own = measured.of_prefix.find(prefix); own != measured.of_prefix.end()) {
+      measured.by_kind[place(prefix)].add(own->second.quality, -1);
+      measured.of_prefix.erase(own);
     }
-    at = measured.of_entry.empty() ? measured_.erase(at) : std::next(at);
+    at = measured.of_prefix.empty() ? measured_.erase(at) : std::next(at);
   }
-  described_.erase(entry);
-  errors_.erase(entry);
+  described_.erase(prefix);
+  errors_.erase(prefix);
 }
 
-QualityTable::Prior QualityTable::prior_of(const Measured& measured, const Hash128& entry) const {
+QualityTable::Prior QualityTable::prior_of(const Measured& measured, const Hash128& prefix) const {
   auto by_kind = measured.by_kind;
-  if (const auto own = measured.of_entry.find(entry); own != measured.of_entry.end()) {
-    by_kind[place(entry)].add(own->second.quality, -1);
+  if (const auto own = measured.of_prefix.find(prefix); own != measured.of_prefix.end()) {
+    by_kind[place(prefix)].add(own->second.quality, -1);
   }
   Sums all;
   for (const Sums& sums : by_kind) all.add(sums);
-  Prior prior{.entries = static_cast<std::uint32_t>(std::llround(all.count))};
-  if (prior.entries == 0) return prior;
-  const std::size_t place = this->place(entry);
+  Prior prior{.prefixes = static_cast<std::uint32_t>(std::llround(all.count))};
+  if (prior.prefixes == 0) return prior;
+  const std::size_t place = this->place(prefix);
   const Sums kind = place == kContextKinds ? Sums{} : by_kind[place];
   prior.mean = (kind.sum + kKindEntries * all.mean()) / (kind.count + kKindEntries);
   prior.variance = (kind.count * kind.variance() + kKindEntries * all.variance()) / (kind.count + kKindEntries);
   return prior;
 }
 
-std::optional<Quality> QualityTable::near_lossless(const Hash128& entry, const Method& method) const {
-  const auto of_entry = errors_.find(entry);
-  if (of_entry == errors_.end()) return std::nullopt;
-  const auto error = of_entry->second.find(method.text());
-  if (error == of_entry->second.end() || !(error->second <= kNearLossless)) return std::nullopt;
+std::optional<Quality> QualityTable::near_lossless(const Hash128& prefix, const Method& method) const {
+  const auto of_prefix = errors_.find(prefix);
+  if (of_prefix == errors_.end()) return std::nullopt;
+  const auto error = of_prefix->second.find(method.text());
+  if (error == of_prefix->second.end() || !(error->second <= kNearLossless)) return std::nullopt;
   const double quality = 1 - error->second;
   return Quality{quality, quality, error->second, QualitySource::kBound, 0};
 }
 
-std::optional<Quality> QualityTable::quality_for(const Hash128& entry, const Method& method, double keep) const {
+std::optional<Quality> QualityTable::quality_for(const Hash128& prefix, const Method& method, double keep) const {
   if (method.is_full()) return Quality{.quality = 1, .expected = 1};
   const auto at = measured_.find(key_of(method, keep));
-  if (at == measured_.end()) return near_lossless(entry, method);
-  const Prior prior = prior_of(at->second, entry);
-  const bool says = prior.entries >= kPriorEntriesMin;
-  const auto found = at->second.of_entry.find(entry);
-  if (found == at->second.of_entry.end()) {
-    const auto described = described_.find(entry);
+  if (at == measured_.end()) return near_lossless(prefix, method);
+  const Prior prior = prior_of(at->second, prefix);
+  const bool says = prior.prefixes >= kPriorPrefixesMin;
+  const auto found = at->second.of_prefix.find(prefix);
+  if (found == at->second.of_prefix.end()) {
+    const auto described = described_.find(prefix);
     const bool short_one = described != described_.end() && described->second.tokens > 0 &&
                            described->second.tokens < kPriorTokensMin && !method.scorer.empty();
-    if (!says || short_one) return near_lossless(entry, method);
-    return Quality{prior.mean, prior.mean, std::sqrt(prior.variance), QualitySource::kPrior, prior.entries};
+    if (!says || short_one) return near_lossless(prefix, method);
+    return Quality{prior.mean, prior.mean, std::sqrt(prior.variance), QualitySource::kPrior, prior.prefixes};
   }
-  const OfEntry& own = found->second;
-  if (prior.entries == 0) return Quality{.quality = own.quality, .expected = own.quality};
+  const OfPrefix& own = found->second;
+  if (prior.prefixes == 0) return Quality{.quality = own.quality, .expected = own.quality};
   const double weight = own.questions / (own.questions + kPriorQuestions);
   return Quality{.quality = own.quality,
                  .expected = weight * own.quality + (1 - weight) * prior.mean,

@@ -50,7 +50,7 @@ const std::optional<Retrieval::Failure>& Retrieval::failure() const {
 bool Retrieval::State::note_plan() {
   if (planned || !load->planned()) return false;
   planned = true;
-  const std::uint32_t block_tokens = sequence.pool().shape().page_tokens;
+  const std::uint32_t block_tokens = sequence.pool().shape().block_size;
   for (const StoreRun& run : load->runs()) {
     if (run.method.is_full()) continue;
     lossy = true;
@@ -65,7 +65,7 @@ void Retrieval::State::note_end() {
   const std::vector<StoreFailure>& failures = load->failures();
   const auto first = std::ranges::min_element(failures, {}, &StoreFailure::first_block);
   if (first != failures.end()) {
-    const std::uint32_t block_tokens = sequence.pool().shape().page_tokens;
+    const std::uint32_t block_tokens = sequence.pool().shape().block_size;
     failure = Failure{first_token / block_tokens + first->first_block, first->error};
   }
   load.reset();
@@ -83,7 +83,7 @@ void Retrieval::State::keep_lossy() {
 
 // Once the front reaches what came, that becomes the sequence's.
 bool Retrieval::State::meet(Executor& executor, double budget_s) {
-  const std::uint32_t block_tokens = sequence.pool().shape().page_tokens;
+  const std::uint32_t block_tokens = sequence.pool().shape().block_size;
   if (const std::uint32_t overdue = meeting->overdue(); overdue != 0) {
     cache.leave_alone(overdue);
     meeting->give_up();
@@ -134,7 +134,7 @@ bool Retrieval::layer_loaded(std::uint32_t layer) const {
 bool Retrieval::loaded() const { return !state_ || (!state_->load && !state_->meeting); }
 
 std::uint32_t Retrieval::compute_until() const {
-  return state_ && state_->meeting ? state_->meeting->limit() * state_->sequence.pool().shape().page_tokens : 0;
+  return state_ && state_->meeting ? state_->meeting->limit() * state_->sequence.pool().shape().block_size : 0;
 }
 
 std::uint32_t Retrieval::blocks_held() const { return state_ && state_->meeting ? state_->meeting->blocks_held() : 0; }

@@ -1,4 +1,4 @@
-// Loading under way: Cache::retrieve starts the reads; what has come is decoded piece by piece, layers in the order in
+// Loading in flight: Cache::retrieve starts the reads; what has come is decoded piece by piece, layers in the order in
 // which attention needs them.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace shale {
 
-// Where one stretch of the prefix came from.
+// Where one span of the prefix came from.
 struct SourceUsed {
   std::string where;  // kPoolSource, or the tier's name
   Method method = Method::full();

@@ -1,4 +1,4 @@
-// A subcommand: its options, and what it does. One file each: command_NAME.cc, listed in commands.cc.
+// A subcommand: its options, and what it does. One file each: command_NAME.cc, listed in src/commands.cc.
 //
 // Parsing and doing are apart. `add_NAME` declares the command on `parent`; when it is the one that the user chose, its
 // callback leaves what is to be done in `chosen`, and the program does it once the whole command line, environment and
@@ -35,7 +35,7 @@ std::pair<CLI::App*, Options*> add_command(CLI::App& parent, Action& chosen, std
 // Declares a command that only groups others.
 CLI::App* add_group(CLI::App& parent, std::string name, std::string description);
 
-// Declares every command of the table in commands.cc.
+// Declares every command of the table in src/commands.cc, which sees the rooms `demo` and `bench`, too.
 void add_commands(CLI::App& app, Action& chosen);
 
 void add_bench(CLI::App& parent, Action& chosen);

@@ -1,14 +1,15 @@
 #include "cli/configuration.h"
 
 #include <fmt/format.h>
-#include <pwd.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "cli/renamed_options.h"
+#include "core/user_folder.h"
 
 namespace shale {
 namespace {
@@ -30,10 +31,11 @@ class SharedConfiguration final : public CLI::ConfigTOML {
     for (const CLI::ConfigItem& item : CLI::ConfigTOML::from_config(input)) {
       if (item.name == "++" || item.name == "--") continue;  // a section opens or closes
       if (!add(app_, item, 0, {}, found)) {
-        throw CLI::ConfigError(
-            fmt::format("configuration: no command has the option '{}'; correct or remove that line "
-                        "(keys are the long option names, sections the commands)",
-                        item.fullname()));
+        const std::string_view renamed = renamed_option(item.name);
+        throw CLI::ConfigError(fmt::format(
+            "configuration: no command has the option '{}'; {} (keys are the long option names, sections the commands)",
+            item.fullname(),
+            renamed.empty() ? "correct or remove that line" : fmt::format("it is called '{}' now", renamed)));
       }
     }
     return found;
@@ -65,16 +67,6 @@ class SharedConfiguration final : public CLI::ConfigTOML {
 };
 
 }  // namespace
-
-std::filesystem::path user_folder(const char* variable, const char* fallback) {
-  if (const char* base = std::getenv(variable); base && *base) return std::filesystem::path(base) / "shale";
-  const char* home = std::getenv("HOME");
-  if (!home || !*home) {
-    const passwd* user = getpwuid(getuid());
-    home = user ? user->pw_dir : "/";
-  }
-  return std::filesystem::path(home) / fallback / "shale";
-}
 
 void add_configuration(CLI::App& app) {
   const char* named = std::getenv("SHALE_CONFIG");  // CLI11 reads the file before the environment

@@ -18,8 +18,4 @@ namespace shale {
 
 // Adds --config (SHALE_CONFIG); without it ${XDG_CONFIG_HOME:-~/.config}/shale/config.toml is read where it exists.
 void add_configuration(CLI::App& app);
-
-// ${VARIABLE}/shale, or ~/fallback/shale where the variable is unset or empty.
-std::filesystem::path user_folder(const char* variable, const char* fallback);
-
 }  // namespace shale

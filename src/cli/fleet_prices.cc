@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/output.h"
-#include "cli/text_file.h"
+#include "core/text_file.h"
+#include "report/output.h"
 #include "tier/tier.h"
 
 namespace shale {

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <utility>
 
-#include "cli/interrupt.h"
+#include "core/interrupt.h"
 
 #ifdef SHALE_HAS_LIBEDIT
 

@@ -32,6 +32,12 @@ CLI::Option* add_parsed(CLI::App& command, const std::string& name, Target& targ
 
 }  // namespace
 
+void add_output_options(CLI::App& command, OutputOptions& options) {
+  command.add_flag("--json", options.json, "Print JSON for programs, one object a line")->group("Output");
+  command.add_flag("--progress", options.progress, "Show progress on stderr even where it is not a terminal")
+      ->group("Output");
+}
+
 CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& description,
                       const std::string& shown) {
   return add_parsed<std::uint64_t>(command, name, value, description, parse_bytes)

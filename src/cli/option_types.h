@@ -7,11 +7,16 @@
 #include <vector>
 
 #include "cli/cli11_fwd.h"
+#include "cli/option_types.h"
 #include "codec/method.h"
-#include "engine/page_budget.h"
+#include "engine/kv_budget.h"
+#include "report/output.h"
 #include "tier/tiers.h"
 
 namespace shale {
+
+// --json and --progress.
+void add_output_options(CLI::App& command, OutputOptions& options);
 
 // "256MiB", "2GB". `shown` is what the help gives as the default.
 CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& description,
@@ -29,7 +34,7 @@ CLI::Option* add_throttle(CLI::App& command, const std::string& name, std::optio
 
 // How the holes of dropped tokens are closed.
 CLI::Option* add_compaction(CLI::App& command, Compaction& value);
-// When a page budget cuts a prompt.
+// When a KV budget cuts a prompt.
 CLI::Option* add_budget_prefill(CLI::App& command, const std::string& name, BudgetPrefill& value);
 
 // A compression method whose scorer and quantizer exist: "snapkv+int8".

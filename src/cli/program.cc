@@ -14,9 +14,9 @@
 #include "cli/command.h"
 #include "cli/configuration.h"
 #include "cli/help.h"
-#include "cli/interrupt.h"
 #include "cli/numbers.h"
 #include "cli/suggest.h"
+#include "core/interrupt.h"
 #include "core/version.h"
 
 namespace shale {
@@ -55,7 +55,7 @@ std::string full_name(const CLI::App& command) {
   return parent ? full_name(*parent) + " " + command.get_name() : command.get_name();
 }
 
-int run(int argc, const char* const* argv) {
+int run(int argc, const char* const* argv, void (*add_all)(CLI::App&, Action&)) {
   CLI::App app{kDescription, "shale"};
   Action chosen;
   bool reference = false;
@@ -63,7 +63,7 @@ int run(int argc, const char* const* argv) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.add_flag("--reference", reference)->group("")->configurable(false);
   add_configuration(app);
-  add_commands(app, chosen);
+  add_all(app, chosen);
   app.footer(kExamples);  // after the commands, which would inherit it
 
   try {
@@ -98,9 +98,9 @@ int run(int argc, const char* const* argv) {
 
 }  // namespace
 
-int run_program(int argc, const char* const* argv) {
+int run_program(int argc, const char* const* argv, void (*add_all)(CLI::App&, Action&)) {
   try {
-    return run(argc, argv);
+    return run(argc, argv, add_all);
   } catch (const std::exception& error) {
     return report(kFailed, error.what());
   }

@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/answer_options.h"
 #include "cli/option_types.h"
+#include "cli/serving_options.h"
 
 namespace shale {
 namespace {
@@ -89,8 +91,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("FILE")
       ->group(group);
   command
-      .add_option("--tenant-requests", options.server.api.tenant_requests,
-                  "Requests that one tenant may have under way or waiting; 0: --sequences and --queue, each its own")
+      .add_option(
+          "--tenant-requests", options.server.api.tenant_requests,
+          "Requests that one tenant may have running or waiting; 0: --max-num-seqs and --max-queue, each its own")
       ->envname("SHALE_TENANT_REQUESTS")
       ->type_name("N")
       ->capture_default_str()
@@ -145,16 +148,16 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--queue", options.server.loop.queue_max,
-                  "Requests that may wait beside those under way; more are told to come again (429)")
-      ->envname("SHALE_QUEUE")
+      .add_option("--max-queue", options.server.loop.queue_max,
+                  "Requests that may wait beside those running; more are told to come again (429)")
+      ->envname("SHALE_MAX_QUEUE")
       ->check(CLI::Range(0u, 1024u))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   EngineOptions& engine = options.serving.engine;
-  command.add_option("--sequences", engine.sequences_max, "Requests that are computed together at most")
-      ->envname("SHALE_SEQUENCES")
+  command.add_option("--max-num-seqs", engine.sequences_max, "Requests that are computed together at most")
+      ->envname("SHALE_MAX_NUM_SEQS")
       ->check(CLI::Range(1u, 1024u))
       ->type_name("N")
       ->capture_default_str()
@@ -182,7 +185,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--grace", options.grace_s, "Longest wait for answers under way when told to end")
+  command.add_option("--grace", options.grace_s, "Longest wait for answers running when told to end")
       ->envname("SHALE_GRACE")
       ->check(CLI::Range(0.0, 86400.0))
       ->type_name("SECONDS")
@@ -216,8 +219,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("never|drifted|all")
       ->capture_default_str()
       ->group(profile);
-  add_switch(command, "--remember-questions", options.watch.remember,
-             "Keep what was asked about a context in the catalogue, so that profiles are checked on it after a restart")
+  add_switch(
+      command, "--remember-questions", options.watch.remember,
+      "Keep what was asked about a context in the metadata store, so that profiles are checked on it after a restart")
       ->group(profile);
   command
       .add_option("--drift-questions", options.watch.questions_between,
@@ -234,9 +238,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str()
       ->group(profile);
   add_router_options(command, options);
-  add_page_budget_options(command, options.budget);
+  add_kv_budget_options(command, options.budget);
   add_serving_options(command, options.serving);
-  add_resident_option(command, options.serving.model);
+  add_kv_cache_dtype_option(command, options.serving.model);
 }
 
 }  // namespace shale

@@ -4,8 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "cli/requests.h"
-#include "cli/serving.h"
+#include "cli/answer_options.h"
+#include "runtime/requests.h"
+#include "runtime/serving.h"
 #include "server/server.h"
 
 namespace shale {
@@ -17,7 +18,7 @@ struct ServeOptions {
   std::string tenants;                       // a file
   std::uint64_t tenant_bytes = 0;            // 0: no bound
   std::vector<std::string> public_prefixes;  // files
-  PageBudgetChoice budget;
+  KvBudgetChoice budget;
   std::string profile = "all";  // or "never", "drifted"
   QualityWatchOptions watch;
   double grace_s = 30, flush_timeout_s = 60;

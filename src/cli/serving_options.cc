@@ -1,3 +1,5 @@
+#include "cli/serving_options.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -6,7 +8,6 @@
 
 #include "cache/planner_choice.h"
 #include "cli/option_types.h"
-#include "cli/serving.h"
 #include "eviction/policies.h"
 #include "profile/quality_metric.h"
 
@@ -27,8 +28,8 @@ void add_tier_urls(CLI::App& command, TierChoice& choice) {
 
 void add_folders(CLI::App& command, TierChoice& choice) {
   const char* group = "Tiers";
-  add_size(command, "--disk", choice.disk_bytes, "Room of the disk tier; 0: none", "8GiB")
-      ->envname("SHALE_DISK")
+  add_size(command, "--disk-size", choice.disk_bytes, "Room of the disk tier; 0: none", "8GiB")
+      ->envname("SHALE_DISK_SIZE")
       ->group(group);
   command
       .add_option("--cache-dir", choice.cache_dir,
@@ -70,19 +71,19 @@ void add_model_options(CLI::App& command, ModelChoice& choice) {
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--page-tokens", choice.page_tokens, "Tokens of a KV page: 8, 16, 32 or 64")
-      ->envname("SHALE_PAGE_TOKENS")
+  command.add_option("--block-size", choice.block_size, "Tokens of a KV page: 8, 16, 32 or 64")
+      ->envname("SHALE_BLOCK_SIZE")
       ->check(CLI::IsMember({8, 16, 32, 64}))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
 }
 
-void add_resident_option(CLI::App& command, ModelChoice& choice) {
+void add_kv_cache_dtype_option(CLI::App& command, ModelChoice& choice) {
   command
-      .add_option("--resident", choice.resident,
+      .add_option("--kv-cache-dtype", choice.kv_cache_dtype,
                   "What KV pages hold: fp16, or int8, where 1.9 times as many tokens fit and no answer is exact")
-      ->envname("SHALE_RESIDENT")
+      ->envname("SHALE_KV_CACHE_DTYPE")
       ->check(CLI::IsMember({"fp16", "int8"}))
       ->type_name("fp16|int8")
       ->capture_default_str()
@@ -102,7 +103,7 @@ void add_utility_options(CLI::App& command, CacheOptions& cache) {
       ->capture_default_str()
       ->group(group);
   add_switch(command, "--divide-by-bytes", cache.planner_options.divide_by_bytes,
-             "Planner shale, where a tier is full: on, what loses least utility per byte that it frees gives way "
+             "Planner shale, where a tier is full: on, what loses least utility per byte that it frees is given up "
              "(AdaptCache); off, what loses least (EvicPress)")
       ->envname("SHALE_DIVIDE_BY_BYTES")
       ->group(group);
@@ -129,9 +130,9 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->envname("SHALE_POOL")
       ->group("Tiers");
   add_tier_urls(command, options.tiers);
-  add_size(command, "--memory", options.tiers.memory_bytes, "Room of the memory tier; 0: none",
+  add_size(command, "--memory-size", options.tiers.memory_bytes, "Room of the memory tier; 0: none",
            "an eighth of memory, at most 1GiB")
-      ->envname("SHALE_MEMORY")
+      ->envname("SHALE_MEMORY_SIZE")
       ->group("Tiers");
   add_switch(command, "--prefix-cache", options.engine.prefix_cache,
              "off: every prompt is computed whole; neither pool nor tiers keep anything for later requests")

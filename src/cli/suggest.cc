@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "cli/renamed_options.h"
+
 namespace shale {
 namespace {
 
@@ -69,6 +71,10 @@ std::string suggestion(const CLI::App& app) {
     for (const CLI::App* each : command.get_subcommands({})) known.push_back(each->get_name());
   }
   const std::string word = left.front().substr(0, left.front().find('='));
+  if (word.starts_with("--")) {
+    const std::string renamed = fmt::format("--{}", renamed_option(std::string_view(word).substr(2)));
+    if (std::ranges::find(known, renamed) != known.end()) return fmt::format(" (it is called '{}' now)", renamed);
+  }
   const std::string_view meant = nearest(word, known);
   return meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant);
 }
@@ -81,6 +87,10 @@ std::vector<std::string> unknown_variables(const CLI::App& app) {
     const std::string_view text = *variable;
     const std::string name(text.substr(0, text.find('=')));
     if (!name.starts_with(kPrefix) || std::ranges::find(known, name) != known.end()) continue;
+    if (const std::string renamed = renamed_variable(name); !renamed.empty()) {
+      unknown.push_back(fmt::format("{} (it is called {} now)", name, renamed));
+      continue;
+    }
     const std::string_view meant = nearest(name, known);
     unknown.push_back(meant.empty() ? name : fmt::format("{} (did you mean {}?)", name, meant));
   }

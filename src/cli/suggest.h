@@ -17,8 +17,8 @@ const CLI::App& deepest_command(const CLI::App& app);
 // changes more than a third of the letters.
 std::string_view nearest(std::string_view word, std::span<const std::string> among);
 
-// " (did you mean 'generate'?)" for the first argument that nobody expected, a command's or an option's name; else
-// empty.
+// " (did you mean 'generate'?)" for the first argument that nobody expected, a command's or an option's name;
+// " (it is called '--max-queue' now)" for an option that was renamed; else empty.
 std::string suggestion(const CLI::App& app);
 
 // Names of environment variables that begin with SHALE_ and that nothing reads, with what they may mean.

@@ -2,9 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/interrupt.h"
-#include "cli/model_registry.h"
+#include "core/interrupt.h"
 #include "model/model.h"
+#include "runtime/model_registry.h"
 
 namespace shale {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/cli11_fwd.h"
-#include "cli/output.h"
+#include "report/output.h"
 #include "trace/trace_reader.h"
 
 namespace shale {

@@ -47,7 +47,7 @@ Result<CompressedCopy> compressed_copy(PagePool& pool, const Sequence& context,
                                        Executor& executor) {
   const PageShape& shape = pool.shape();
   const std::uint32_t tokens = context.length();
-  assert(kept.size() == shape.pages_per_slab() && tokens > 0 && tokens % shape.page_tokens == 0);
+  assert(kept.size() == shape.pages_per_block() && tokens > 0 && tokens % shape.block_size == 0);
   if (quantizer && shape.head_dim % quantizer->channel_multiple() != 0) {
     return fail(ErrorCode::kUnsupported, "{} takes head dimensions that are multiples of {}, not {}", quantizer->name(),
                 quantizer->channel_multiple(), shape.head_dim);

@@ -1,6 +1,6 @@
 // layered: 4 bits that nest. As kivi4 in groups and planes, but the upper two bits of each code lie apart as codes of
-// their own, and the lower two refine them: pressing to 2 bits drops bytes and rewrites none. layered2 is what remains:
-// quarters of the range from minimum to maximum, decoded to their centres.
+// their own, and the lower two refine them: compressing to 2 bits drops bytes and rewrites none. layered2 is what
+// remains: quarters of the range from minimum to maximum, decoded to their centres.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/layered.cc"
 // clang-format off

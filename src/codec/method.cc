@@ -40,9 +40,9 @@ std::string canonical_list(std::string_view list) {
 
 }  // namespace
 
-std::string_view Method::quantizer_of(std::uint32_t stratum) const {
+std::string_view Method::quantizer_of(std::uint32_t tier) const {
   std::string_view rest = quantizer, name = take_name(rest);
-  for (; stratum > 0; --stratum) name = take_name(rest);
+  for (; tier > 0; --tier) name = take_name(rest);
   return name;
 }
 

@@ -32,7 +32,7 @@ struct KvRows {
 };
 
 // What is read after a block: asked for line by line while the block is encoded, so that memory and arithmetic overlap.
-// Two stretches of head_dim lines of 64 bytes; null for nothing.
+// Two spans of head_dim lines of 64 bytes; null for nothing.
 struct Ahead {
   const std::byte* first = nullptr;
   const std::byte* second = nullptr;

@@ -13,7 +13,7 @@
 #include "codec/kv_view.h"
 #include "codec/method.h"
 #include "core/executor.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -94,16 +94,16 @@ struct Ranking {
 // Ranks a run in bounded pieces. One caller at a time.
 class RunRanker {
  public:
-  // The view must stay readable, and `observations` and what `model` refers to in place, until done. `first_position`
-  // is that of the run's first token. Layers with a window (ModelTraits::windows) are never ranked: their tokens are
-  // all in tier 0. kInvalidArgument for unknown names, views that do not pass check(), needs of the scorer that are not
-  // met (by name) and observations of another run; kUnsupported for opaque blocks and for a head dimension that is no
-  // multiple of 8.
+  // The view must stay readable, and `attention statistics` and what `model` refers to in place, until done.
+  // `first_position` is that of the run's first token. Layers with a window (ModelTraits::windows) are never ranked:
+  // their tokens are all in tier 0. kInvalidArgument for unknown names, views that do not pass check(), needs of the
+  // scorer that are not met (by name) and attention statistics of another run; kUnsupported for opaque blocks and for a
+  // head dimension that is no multiple of 8.
   static Result<RunRanker> start(KvView run, std::string_view ranking, std::uint32_t first_position,
-                                 const ScorerOptions& options, const Observations& observations,
+                                 const ScorerOptions& options, const AttentionStatistics& statistics,
                                  const ModelTraits& model);
   static Result<RunRanker> start(KvView run, std::string_view ranking, std::uint32_t first_position,
-                                 const ScorerOptions& options, const Observations&& observations,
+                                 const ScorerOptions& options, const AttentionStatistics&& statistics,
                                  const ModelTraits& model) = delete;
   ~RunRanker();
   RunRanker(RunRanker&&) noexcept;

@@ -15,7 +15,7 @@ struct RunRanker::State {
   std::unique_ptr<Budget> budget;  // null where all heads keep as many tokens
   std::uint32_t first_position;
   std::uint32_t scorer_window;
-  const Observations* observations;
+  const AttentionStatistics* statistics;
   ModelTraits model;
   std::vector<std::uint32_t> layers;  // that are ranked
   std::vector<float> scores;          // [layers that are ranked][kv_heads][tokens], under a budget
@@ -30,7 +30,7 @@ struct RunRanker::State {
 
 void RunRanker::State::score(std::uint32_t index) {
   const ViewLayer layer(pages.heads(layers[index]), shape(), tokens(), layers[index], first_position, model,
-                        *observations);
+                        *statistics);
   if (budget) return scorer->score(layer.kv(), std::span(scores).subspan(index * layer_size(), layer_size()));
   std::vector<float> of_layer(layer_size());
   scorer->score(layer.kv(), of_layer);
@@ -46,7 +46,7 @@ RunRanker::RunRanker(RunRanker&&) noexcept = default;
 RunRanker& RunRanker::operator=(RunRanker&&) noexcept = default;
 
 Result<RunRanker> RunRanker::start(KvView run, std::string_view ranking, std::uint32_t first_position,
-                                   const ScorerOptions& options, const Observations& observations,
+                                   const ScorerOptions& options, const AttentionStatistics& statistics,
                                    const ModelTraits& model) {
   SHALE_TRY(run.check());
   const KvGeometry& geometry = run.geometry;
@@ -65,7 +65,7 @@ Result<RunRanker> RunRanker::start(KvView run, std::string_view ranking, std::ui
   }
   const PageShape shape = {.layers = geometry.layers, .kv_heads = geometry.kv_heads, .head_dim = geometry.head_dim};
   SHALE_ASSIGN(std::unique_ptr<Scorer> scorer,
-               ready_scorer(method.scorer, options, shape, run.tokens, observations, model));
+               ready_scorer(method.scorer, options, shape, run.tokens, statistics, model));
   std::unique_ptr<Budget> budget;
   if (!method.budget.empty()) {
     SHALE_ASSIGN(budget, make_budget(method.budget));
@@ -80,7 +80,7 @@ Result<RunRanker> RunRanker::start(KvView run, std::string_view ranking, std::ui
                                                 .budget = std::move(budget),
                                                 .first_position = first_position,
                                                 .scorer_window = options.window,
-                                                .observations = &observations,
+                                                .statistics = &statistics,
                                                 .model = model,
                                                 .layers = std::move(layers),
                                                 .scores = {},
@@ -106,7 +106,7 @@ bool RunRanker::step(Executor& executor) {
 
 Ranking RunRanker::finish() {
   State& s = *state_;
-  Ranking ranking{std::move(s.name), TierMap(s.shape().pages_per_slab(), s.tokens())};
+  Ranking ranking{std::move(s.name), TierMap(s.shape().pages_per_block(), s.tokens())};
   std::size_t at = 0;
   for (const std::uint32_t layer : s.layers) {
     for (std::uint32_t head = 0; head < s.shape().kv_heads; ++head) {

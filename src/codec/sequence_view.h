@@ -15,7 +15,7 @@ namespace shale {
 // exactly, and no lossy codec reads them but through a StagedTokens.
 KvGeometry geometry_of(const PageShape& shape);
 
-// Tokens [first, + tokens) of a sequence, `first` the first of a block, in the last stretch in which its heads agree.
+// Tokens [first, + tokens) of a sequence, `first` the first of a block, in the last span in which its heads agree.
 // The pool lies in the host's memory; the blocks must stay with the sequence, or a fork of it, for as long as the view
 // is used. What is written to must belong to the sequence alone.
 KvView view_of(const Sequence& sequence, std::uint32_t first, std::uint32_t tokens);

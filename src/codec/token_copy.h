@@ -37,18 +37,18 @@ inline void copy_tokens(const KvRows<const Half>& from, std::uint32_t first, con
 }
 
 inline KvRows<const Half> rows_of(const PageView& page, const PageShape& shape) {
-  return {page.keys, page.values, shape.page_tokens, shape.page_tokens, shape.head_dim};
+  return {page.keys, page.values, shape.block_size, shape.block_size, shape.head_dim};
 }
 inline KvRows<Half> rows_of(const MutablePageView& page, const PageShape& shape) {
-  return {page.keys, page.values, shape.page_tokens, shape.page_tokens, shape.head_dim};
+  return {page.keys, page.values, shape.block_size, shape.block_size, shape.head_dim};
 }
 
 // Tokens [first, first + count) of a run of pages, all full but the last, to tokens [to_first, …) of `to`.
 inline void gather_tokens(std::span<const PageView> pages, const PageShape& shape, std::uint32_t first,
                           std::uint32_t count, const KvRows<Half>& to, std::uint32_t to_first) {
   while (count > 0) {
-    const std::uint32_t slot = first % shape.page_tokens, run = std::min(count, shape.page_tokens - slot);
-    copy_tokens(rows_of(pages[first / shape.page_tokens], shape), slot, to, to_first, run);
+    const std::uint32_t slot = first % shape.block_size, run = std::min(count, shape.block_size - slot);
+    copy_tokens(rows_of(pages[first / shape.block_size], shape), slot, to, to_first, run);
     first += run;
     to_first += run;
     count -= run;
@@ -62,13 +62,13 @@ inline void scatter_tokens(const KvRows<const Half>& from, std::uint32_t from_fi
                            std::uint32_t count) {
   const std::size_t d = shape.head_dim;
   while (count > 0) {
-    const std::uint32_t slot = first % shape.page_tokens, run = std::min(count, shape.page_tokens - slot);
-    const std::span<std::byte> bytes = pages[first / shape.page_tokens];
+    const std::uint32_t slot = first % shape.block_size, run = std::min(count, shape.block_size - slot);
+    const std::span<std::byte> bytes = pages[first / shape.block_size];
     const auto page = MutablePageView::of(bytes.data(), shape);
     if (shape.element != PageElement::kHalf) {
       write_tokens(shape, bytes, slot, run, from.keys + from_first, from.key_stride, from.values + from_first * d);
     } else if ((slot | run) % 8 == 0) {
-      stream_rows(from.keys + from_first, from.key_stride, page.keys + slot, shape.page_tokens, d, run);
+      stream_rows(from.keys + from_first, from.key_stride, page.keys + slot, shape.block_size, d, run);
       stream_rows(from.values + from_first * d, 0, page.values + slot * d, 0, 1, run * d);
     } else {
       copy_tokens(from, from_first, rows_of(page, shape), slot, run);

@@ -6,23 +6,23 @@
 #include <vector>
 
 #include "codec/view_pages.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"
 
 namespace shale {
 
 // The scorer of that name, once it is sure that it can rank `tokens` tokens of `shape`: kInvalidArgument for a name
-// that is not known, needs that are not met, and observations of something else.
+// that is not known, needs that are not met, and attention statistics of something else.
 Result<std::unique_ptr<Scorer>> ready_scorer(std::string_view name, const ScorerOptions& options,
                                              const PageShape& shape, std::uint32_t tokens,
-                                             const Observations& observations, const ModelTraits& model);
+                                             const AttentionStatistics& statistics, const ModelTraits& model);
 
 // What it is made from, pages that are no copies among it, must outlive it.
 class ViewLayer {
  public:
   // `heads` has each KV head's pages of `shape`, of halves. The first token stands at first_position.
   ViewLayer(std::vector<HeadPages> heads, const PageShape& shape, std::uint32_t tokens, std::uint32_t layer,
-            std::uint32_t first_position, const ModelTraits& model, const Observations& observations);
+            std::uint32_t first_position, const ModelTraits& model, const AttentionStatistics& statistics);
   ViewLayer(const ViewLayer&) = delete;
   ViewLayer& operator=(const ViewLayer&) = delete;
 

@@ -27,7 +27,7 @@ ViewPages::ViewPages(KvView view)
       shape_{.layers = view_.geometry.layers,
              .kv_heads = view_.geometry.kv_heads,
              .head_dim = view_.geometry.head_dim,
-             .page_tokens = in_place_ ? view_.geometry.block_tokens : kBlockTokens} {
+             .block_size = in_place_ ? view_.geometry.block_tokens : kBlockTokens} {
   assert(!view_.geometry.opaque());
   if (!in_place_) copies_ = TokenCopies(view_);
 }
@@ -44,7 +44,7 @@ HeadPages ViewPages::head(std::uint32_t layer, std::uint32_t head) const {
     }
     return result;
   }
-  assert(shape_.page_tokens == kBlockTokens);  // so that a page is laid out as a block of rows is
+  assert(shape_.block_size == kBlockTokens);  // so that a page is laid out as a block of rows is
   result.copies = AlignedBuffer(shape_.pages_for(view_.tokens) * shape_.page_bytes());
   HalfBlock block(view_.geometry);
   std::byte* copy = result.copies.data();

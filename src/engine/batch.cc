@@ -16,7 +16,7 @@ constexpr std::uint32_t kTogetherMax = 64;
 StepSequence::Role BatchPart::role() const {
   using enum StepSequence::Role;
   if (length < run->prompt.size()) return kPrompt;
-  if (run->request.demand.exact) return kAnswer;
+  if (run->request.policy.exact) return kAnswer;
   return prefills() ? kPrompt : kEither;
 }
 
@@ -24,9 +24,9 @@ std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts) {
   std::vector<StepSequence> sequences;
   for (const BatchPart& part : parts) {
     sequences.push_back({.sequence = &part.run->sequence,
-                         .tokens = part.stretch.tokens,
+                         .tokens = part.chunk.tokens,
                          .logits_all = false,
-                         .logits_none = !part.stretch.draws,
+                         .logits_none = !part.chunk.draws,
                          .role = part.role(),
                          .capture = part.capture,
                          .live = part.run->budget ? part.run->budget->capture() : nullptr});
@@ -34,47 +34,47 @@ std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts) {
   return sequences;
 }
 
-bool BatchBuilder::any(std::span<const std::unique_ptr<Run>> running) {
+bool BatchBuilder::any(std::span<const std::unique_ptr<RequestState>> running) {
   return std::ranges::any_of(running, [](const auto& run) { return !run->over && !run->loading(); });
 }
 
 // The least goes first. Of two, both have waited as long from the later one's arrival on.
-double BatchBuilder::turn(const Run& run) const {
+double BatchBuilder::turn(const RequestState& run) const {
   const std::uint32_t at = run.sequence.length();
   return costs_.prefill_s(static_cast<std::uint32_t>(run.known()) - at, at) + kWaitWorth * run.submitted_s;
 }
 
-std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Run>> running) const {
-  std::vector<std::optional<Run::Stretch>> stretches(running.size());
+std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<RequestState>> running) const {
+  std::vector<std::optional<RequestState::Chunk>> chunks(running.size());
   // Whose turn it is first comes first: of the tenant that was served least, of its highest priority.
   std::vector<std::tuple<double, int, double, std::size_t>> prompts;
   std::uint32_t decoding = 0;
   for (std::size_t i = 0; i < running.size(); ++i) {
-    const Run& run = *running[i];
+    const RequestState& run = *running[i];
     if (run.over || run.loading()) continue;
     if (run.prefilling()) {
       prompts.emplace_back(run.share ? run.share->service : 0, -run.request.priority, turn(run), i);
     } else {
-      stretches[i] = run.next(1);
+      chunks[i] = run.next(1);
       ++decoding;
     }
   }
   std::ranges::sort(prompts);
   StepWork work{.decoding = decoding};
   for (const auto& [service, priority, turn, i] : prompts) {
-    const Run& run = *running[i];
+    const RequestState& run = *running[i];
     const std::uint32_t at = run.sequence.length(), left = static_cast<std::uint32_t>(run.known()) - at;
     const std::uint32_t room = room_for(work, at);
     if (work.tokens > 0 && (left > room || work.tokens + left > kTogetherMax)) break;
-    stretches[i] = run.next(room);
-    work = work.with(static_cast<std::uint32_t>(stretches[i]->tokens.size()), at);
+    chunks[i] = run.next(room);
+    work = work.with(static_cast<std::uint32_t>(chunks[i]->tokens.size()), at);
   }
 
   std::vector<BatchPart> parts;
   for (std::size_t i = 0; i < running.size(); ++i) {
-    if (!stretches[i]) continue;
-    Run& run = *running[i];
-    parts.push_back({.run = &run, .stretch = std::move(*stretches[i]), .length = run.sequence.length()});
+    if (!chunks[i]) continue;
+    RequestState& run = *running[i];
+    parts.push_back({.run = &run, .chunk = std::move(*chunks[i]), .length = run.sequence.length()});
   }
   return parts;
 }

@@ -12,21 +12,21 @@
 
 #include "cache/cost_model.h"
 #include "engine/chunk.h"
-#include "engine/run.h"
+#include "engine/request_state.h"
 #include "model/model.h"
 
 namespace shale {
 
 // One run's share of a step.
 struct BatchPart {
-  Run* run = nullptr;
-  Run::Stretch stretch;
+  RequestState* run = nullptr;
+  RequestState::Chunk chunk;
   std::uint32_t length = 0;    // of its sequence before the step
   Capture* capture = nullptr;  // what is stored of the prompt is watched
 
   bool prefills() const { return length < run->known(); }
   StepSequence::Role role() const;
-  std::uint32_t prompt_tokens() const { return prefills() ? static_cast<std::uint32_t>(stretch.tokens.size()) : 0; }
+  std::uint32_t prompt_tokens() const { return prefills() ? static_cast<std::uint32_t>(chunk.tokens.size()) : 0; }
 };
 
 // As the model takes them; views of the parts, which stay where they are meanwhile.
@@ -45,10 +45,10 @@ class BatchBuilder {
         chunks_(chunk_tokens, chunk_slowdown, chunk_step_s),
         costs_(costs) {}
 
-  // Whether anybody under way can be computed: is not loading.
-  static bool any(std::span<const std::unique_ptr<Run>> running);
-  // Shares of those under way, in their order. Room for them is not made yet, and nothing is watched.
-  std::vector<BatchPart> choose(std::span<const std::unique_ptr<Run>> running) const;
+  // Whether anybody running can be computed: is not loading.
+  static bool any(std::span<const std::unique_ptr<RequestState>> running);
+  // Shares of those running, in their order. Room for them is not made yet, and nothing is watched.
+  std::vector<BatchPart> choose(std::span<const std::unique_ptr<RequestState>> running) const;
   // What was done since the last step takes of the next one's time.
   void between(double seconds) { chunks_.between(seconds); }
   // Learns from a step what the next may hold. Seconds that computing prompts took of it, as far as can be told.
@@ -67,7 +67,7 @@ class BatchBuilder {
   double took_with_guest(std::uint32_t decoding, std::uint32_t tokens, std::uint64_t depth, double seconds);
 
  private:
-  double turn(const Run& run) const;
+  double turn(const RequestState& run) const;
   // Tokens for which a step with `work` has room, of a prompt that goes on at `depth`.
   std::uint32_t room_for(const StepWork& work, std::uint32_t depth) const;
 

@@ -8,38 +8,39 @@ namespace shale {
 
 // All its tokens, one block more for a shared last block that is copied, and while a method that the request names is
 // applied a second copy of the prompt, or before that its repetition.
-std::uint32_t BlockManager::blocks_max(const Run& run) const {
+std::uint32_t BlockManager::blocks_max(const RequestState& run) const {
   const PageShape& shape = cache_.pool().shape();
   const std::uint32_t whole =
       shape.pages_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(run.tokens_max(), model_.context_max))) + 1;
   const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
   if (run.budget) {
-    const PageBudgetOptions& budget = run.budget->options();
+    const KvBudgetOptions& budget = run.budget->options();
     // Layers with a window keep the prompt until it is computed, and later what came between two looks behind it.
     const std::uint32_t window = std::ranges::max(model_.windows);
     const std::uint32_t prefill = budget.prefill == BudgetPrefill::kWhole || window > 0
                                       ? prompt
                                       : std::min(prompt, run.budget->tokens() + chunk_tokens_);
-    const std::uint32_t sliding = window > 0 ? window + kWindowInterval + shape.page_tokens : 0;
+    const std::uint32_t sliding = window > 0 ? window + kWindowInterval + shape.block_size : 0;
     return std::min(whole, shape.pages_for(std::max({prefill, sliding, run.budget->decoding_max()})) + 2);
   }
-  if (!run.request.demand.named()) return whole;
-  const auto needs = cache_.needs(*run.request.demand.method);
+  if (!run.request.policy.named()) return whole;
+  const auto needs = cache_.needs(*run.request.policy.method);
   const std::uint32_t repeated = needs && needs->repeat_attention ? repetition_tokens_max(prompt) : 0;
   return whole + shape.pages_for(std::max(prompt, repeated)) + 1;
 }
 
-std::uint32_t BlockManager::blocks_to_begin(const Run& run) const {
-  if (run.spilled) return cache_.pool().shape().slabs_for_pages(run.spilled->pages());
-  if (run.budget || run.request.demand.named()) return blocks_max(run);
+std::uint32_t BlockManager::blocks_to_begin(const RequestState& run) const {
+  if (run.spilled) return cache_.pool().shape().blocks_for_pages(run.spilled->pages());
+  if (run.budget || run.request.policy.named()) return blocks_max(run);
   return cache_.pool().shape().pages_for(static_cast<std::uint32_t>(run.known())) + 1;
 }
 
-std::uint32_t BlockManager::blocks_held(const Run& run) const {
-  return cache_.pool().shape().slabs_for_pages(run.sequence.pages()) + run.retrieval.blocks_held();
+std::uint32_t BlockManager::blocks_held(const RequestState& run) const {
+  return cache_.pool().shape().blocks_for_pages(run.sequence.pages()) + run.retrieval.blocks_held();
 }
 
-bool BlockManager::fits(const Run& run, std::span<const std::unique_ptr<Run>> running, std::uint32_t margin) const {
+bool BlockManager::fits(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running,
+                        std::uint32_t margin) const {
   std::uint64_t needed = blocks_to_begin(run) + margin;
   for (const auto& each : running) {
     if (!each->over && each->prefilling()) {
@@ -49,36 +50,36 @@ bool BlockManager::fits(const Run& run, std::span<const std::unique_ptr<Run>> ru
   // Decoding runs have the rest of their last block, and what is free when it is full.
   const PagePool& pool = cache_.pool();
   const std::uint32_t shared =
-      run.spilled || !run.request.use_cache ? 0 : cache_.pool_slabs_in_use(run.prompt, run.request.demand);
+      run.spilled || !run.request.use_cache ? 0 : cache_.pool_blocks_in_use(run.prompt, run.request.policy);
   needed -= std::min<std::uint64_t>(needed, shared);
-  if (needed <= pool.slabs_free()) return true;
-  return needed <= std::uint64_t{pool.slabs_free()} + cache_.slabs_evictable() + cache_.slabs_waiting_to_be_stored();
+  if (needed <= pool.blocks_free()) return true;
+  return needed <= std::uint64_t{pool.blocks_free()} + cache_.blocks_evictable() + cache_.blocks_waiting_to_be_stored();
 }
 
-bool BlockManager::may_load(const Run& run, std::span<const std::unique_ptr<Run>> running) const {
+bool BlockManager::may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const {
   std::uint64_t loading = 0;
   for (const auto& each : running) {
     if (!each->over && each->fetching()) loading += blocks_to_begin(*each);
   }
   if (loading == 0) return true;
-  const std::uint32_t block = cache_.pool().shape().page_tokens;
-  const bool uses_pool = run.request.use_cache && !run.request.demand.named();
-  const std::uint32_t pooled = uses_pool ? cache_.pool_prefix(run.prompt, run.request.demand.salt) / block : 0;
+  const std::uint32_t block = cache_.pool().shape().block_size;
+  const bool uses_pool = run.request.use_cache && !run.request.policy.named();
+  const std::uint32_t pooled = uses_pool ? cache_.pool_prefix(run.prompt, run.request.policy.salt) / block : 0;
   const std::uint32_t whole = blocks_to_begin(run), missing = whole - std::min(whole, pooled);
-  return 4 * missing <= whole || 2 * (loading + missing) <= cache_.pool().slabs_total();
+  return 4 * missing <= whole || 2 * (loading + missing) <= cache_.pool().blocks_total();
 }
 
 // Into free blocks; into single pages where no block is whole.
-bool BlockManager::append_in_place(Run& run, std::uint32_t tokens) {
+bool BlockManager::append_in_place(RequestState& run, std::uint32_t tokens) {
   if (run.sequence.append(tokens)) return true;
   const PagePool& pool = cache_.pool();
-  const bool scattered = pool.pages_free() >= (pool.shape().pages_for(tokens) + 1) * pool.shape().pages_per_slab();
-  if (!scattered || run.sequence.parted() || run.sequence.ragged()) return false;
+  const bool scattered = pool.pages_free() >= (pool.shape().pages_for(tokens) + 1) * pool.shape().pages_per_block();
+  if (!scattered || run.sequence.ragged() || run.sequence.has_overlay()) return false;
   run.sequence.part();
   return run.sequence.append(tokens).has_value();
 }
 
-bool BlockManager::append(Run& run, std::uint32_t tokens) {
+bool BlockManager::append(RequestState& run, std::uint32_t tokens) {
   if (append_in_place(run, tokens)) return true;
   const std::uint32_t blocks = cache_.pool().shape().pages_for(tokens) + 1;
   static_cast<void>(make_room(blocks));

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/cache.h"
-#include "engine/run.h"
+#include "engine/request_state.h"
 #include "model/model.h"
 
 namespace shale {
@@ -23,25 +23,26 @@ class BlockManager {
       : cache_(cache), model_(model), chunk_tokens_(chunk_tokens) {}
 
   // The most that the request may ever hold: more than the pool has can never be served.
-  std::uint32_t blocks_max(const Run& run) const;
+  std::uint32_t blocks_max(const RequestState& run) const;
   // While its prompt is computed.
-  std::uint32_t blocks_to_begin(const Run& run) const;
+  std::uint32_t blocks_to_begin(const RequestState& run) const;
   // Whether a run that holds nothing yet could begin beside `running`, each of which is sure of its prompt's blocks.
   // What it would share with them counts once. `margin`: blocks more.
-  bool fits(const Run& run, std::span<const std::unique_ptr<Run>> running, std::uint32_t margin) const;
+  bool fits(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running,
+            std::uint32_t margin) const;
   // Whether its loading would keep what is being loaded within half of the pool, so that loads leave room to compute;
   // or the pool has three quarters of its prompt.
-  bool may_load(const Run& run, std::span<const std::unique_ptr<Run>> running) const;
+  bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
   // Appends room for `tokens` to the run's sequence; where the pool is full, evicts from the prefix cache, then gives
   // up storing. False when that is not enough.
-  bool append(Run& run, std::uint32_t tokens);
+  bool append(RequestState& run, std::uint32_t tokens);
   // Frees blocks likewise.
   bool make_room(std::uint32_t blocks);
 
  private:
-  std::uint32_t blocks_held(const Run& run) const;
-  bool append_in_place(Run& run, std::uint32_t tokens);
+  std::uint32_t blocks_held(const RequestState& run) const;
+  bool append_in_place(RequestState& run, std::uint32_t tokens);
 
   Cache& cache_;
   const ModelInfo& model_;

@@ -17,11 +17,12 @@ using Progress = std::function<bool(std::size_t, std::size_t)>;
 
 // Calls use(sequence, what was observed of it) for the text in sequences of kCalibrationTokens.
 Status for_each_sequence(Model& model, std::span<const Token> tokens, const ScorerNeeds& needs,
-                         const Progress& progress, const std::function<void(const Sequence&, Observations)>& use) {
+                         const Progress& progress,
+                         const std::function<void(const Sequence&, AttentionStatistics)>& use) {
   if (tokens.empty()) return fail(ErrorCode::kInvalidArgument, "no text to calibrate with");
   const PageShape shape = model.page_shape();
   const std::uint32_t sequence_max = std::min(kCalibrationTokens, model.info().context_max);
-  SHALE_ASSIGN(const auto pool, PagePool::create(shape, (shape.pages_for(sequence_max) + 1) * shape.slab_bytes()));
+  SHALE_ASSIGN(const auto pool, PagePool::create(shape, (shape.pages_for(sequence_max) + 1) * shape.block_bytes()));
   for (std::size_t done = 0; done < tokens.size();) {
     if (progress && !progress(done, tokens.size())) return fail(ErrorCode::kCancelled, "calibration was stopped");
     auto part = tokens.subspan(done, std::min<std::size_t>(sequence_max, tokens.size() - done));
@@ -48,7 +49,7 @@ Status for_each_sequence(Model& model, std::span<const Token> tokens, const Scor
 Result<Calibration> calibrate(Model& model, std::span<const Token> tokens, const Progress& progress) {
   const ModelInfo& info = model.info();
   Calibrator calibrator(info.layers, info.query_heads, info.ropes[0]);
-  const auto add = [&](const Sequence& sequence, Observations seen) {
+  const auto add = [&](const Sequence& sequence, AttentionStatistics seen) {
     const std::size_t per_head = std::size_t{sequence.length()} * info.head_dim;
     model.executor().parallel_for(std::size_t{info.layers} * info.query_heads, [&](std::size_t i) {
       const std::span queries = std::span(seen.queries).subspan(i * per_head, per_head);
@@ -66,10 +67,10 @@ Result<CachegenTables> calibrate_cachegen(Model& model, std::span<const Token> t
   const PageShape shape = model.page_shape();
   CachegenCalibrator calibrator(shape.layers, shape.kv_heads, shape.head_dim, widths);
   for (const std::size_t pass : {0, 1}) {
-    const auto add = [&](const Sequence& sequence, const Observations&) {
+    const auto add = [&](const Sequence& sequence, const AttentionStatistics&) {
       const std::uint32_t count = sequence.length();
       const SequencePages pages(sequence, count, model.executor());
-      model.executor().parallel_for(shape.pages_per_slab(), [&](std::size_t i) {
+      model.executor().parallel_for(shape.pages_per_block(), [&](std::size_t i) {
         const auto index = static_cast<std::uint32_t>(i);
         std::vector<Half> keys(std::size_t{shape.head_dim} * count), values(keys.size());
         const KvRows<Half> rows{keys.data(), values.data(), count, count, shape.head_dim};

@@ -28,7 +28,7 @@ Result<std::string> render(const Tokenizer& tokenizer, std::span<const ChatMessa
 }
 
 // Other prompts begin with what ends here.
-bool ends_segment(const ChatMessage& message) { return message.role == "system" || message.role == "assistant"; }
+bool ends_span(const ChatMessage& message) { return message.role == "system" || message.role == "assistant"; }
 
 }  // namespace
 
@@ -40,10 +40,10 @@ ChatMessage spoken(const Response& response) {
   return message;
 }
 
-Result<std::vector<Segment>> chat_prompt(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
-                                         std::size_t segment_tokens_min) {
+Result<std::vector<PrefixSpan>> chat_prompt(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                                            std::size_t span_tokens_min) {
   SHALE_ASSIGN(const std::string text, render(tokenizer, messages));
-  std::vector<Segment> segments;
+  std::vector<PrefixSpan> spans;
   std::vector<Token> tokens;
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t at = rest.find(kMarker);
@@ -58,22 +58,22 @@ Result<std::vector<Segment>> chat_prompt(const Tokenizer& tokenizer, std::span<c
     const bool drawn = !message.tokens.empty();
     append(tokens, drawn ? message.tokens : tokenizer.tokenize(message.content, false));
     const bool carries = drawn && message.last_uncomputed;
-    if (!ends_segment(message) || tokens.size() < segment_tokens_min + carries) continue;
+    if (!ends_span(message) || tokens.size() < span_tokens_min + carries) continue;
     std::vector<Token> next;
     if (carries) {
       next = {tokens.back()};
       tokens.pop_back();
     }
-    segments.push_back({std::exchange(tokens, std::move(next)), true, "chat"});
+    spans.push_back({std::exchange(tokens, std::move(next)), true, "chat"});
   }
-  segments.push_back({std::move(tokens), false, "chat"});
+  spans.push_back({std::move(tokens), false, "chat"});
 
-  std::vector<Token>& first = segments.front().tokens;  // templates usually write the first token themselves
+  std::vector<Token>& first = spans.front().tokens;  // templates usually write the first token themselves
   if (tokenizer.adds_bos() && (first.empty() || first.front() != tokenizer.bos())) {
     first.insert(first.begin(), tokenizer.bos());
   }
-  std::erase_if(segments, [&](const Segment& segment) { return segment.tokens.empty(); });
-  return segments;
+  std::erase_if(spans, [&](const PrefixSpan& span) { return span.tokens.empty(); });
+  return spans;
 }
 
 }  // namespace shale

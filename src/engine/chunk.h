@@ -1,4 +1,4 @@
-// How a stretch of tokens is cut into forward steps.
+// How a chunk of tokens is cut into forward steps.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace shale {
 
-// Tokens of the next step, of `left` ≥ 1 still to compute. The last step of a long stretch is not a few tokens alone,
+// Tokens of the next step, of `left` ≥ 1 still to compute. The last step of a long chunk is not a few tokens alone,
 // which would run as decoding does.
 inline std::uint32_t next_chunk(std::uint32_t left, std::uint32_t chunk_tokens) {
   const std::uint32_t last_min = std::min(64u, chunk_tokens / 2);

@@ -8,7 +8,7 @@ Conversation::Conversation(const Tokenizer& tokenizer, std::string_view system) 
   if (!system.empty()) said_.push_back({"system", std::string(system)});
 }
 
-Result<std::vector<Segment>> Conversation::ask(std::string_view message) {
+Result<std::vector<PrefixSpan>> Conversation::ask(std::string_view message) {
   asked_ = said_;
   asked_.push_back({"user", std::string(message)});
   return chat_prompt(tokenizer_, asked_);

@@ -16,7 +16,7 @@ class Conversation {
 
   // The prompt of the next turn (chat_prompt). A message that is never answered, because it was refused, is no part of
   // the conversation: the next one takes its place.
-  Result<std::vector<Segment>> ask(std::string_view message);
+  Result<std::vector<PrefixSpan>> ask(std::string_view message);
   // What the model said to the last `ask`.
   void answered(const Response& response);
   // Up to the last answer.

@@ -26,7 +26,7 @@ std::string_view to_string(StopReason reason) {
 
 std::optional<double> Response::expected_quality() const {
   if (!lossy) return 1;
-  // Where nothing lossy was found, something else was lost: of what a page budget drops, say, nobody knows.
+  // Where nothing lossy was found, something else was lost: of what a KV budget drops, say, nobody knows.
   const auto compressed = [](const SourceUsed& source) { return !source.method.is_full(); };
   return std::ranges::any_of(sources, compressed) ? shale::expected_quality(sources) : std::nullopt;
 }
@@ -52,15 +52,15 @@ std::uint32_t Engine::loading() const {
       std::ranges::count_if(state_->scheduler.running(), [](const auto& run) { return !run->over && run->loading(); }));
 }
 std::uint32_t Engine::waiting() const { return static_cast<std::uint32_t>(state_->scheduler.waiting()); }
-std::uint32_t Engine::suspended() const { return static_cast<std::uint32_t>(state_->scheduler.preempted().size()); }
+std::uint32_t Engine::preempted() const { return static_cast<std::uint32_t>(state_->scheduler.preempted().size()); }
 
 Occupancy Engine::occupancy() const {
   const PageShape& shape = state_->cache.pool().shape();
   Occupancy total;
   std::uint32_t budgets = 0;
   for (const auto& run : state_->scheduler.running()) {
-    total.slots += std::uint64_t{run->sequence.pages()} * shape.page_tokens;
-    for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+    total.slots += std::uint64_t{run->sequence.pages()} * shape.block_size;
+    for (std::uint32_t i = 0; i < shape.pages_per_block(); ++i) {
       total.tokens += run->sequence.resident(i / shape.kv_heads, i % shape.kv_heads);
     }
     if (!run->budget) continue;
@@ -74,10 +74,10 @@ Occupancy Engine::occupancy() const {
 Result<RequestId> Engine::submit(Request request) {
   State& s = *state_;
   if (!s.options.prefix_cache) {
-    request.use_cache = request.remember = request.store_answer = false;
-    for (Segment& segment : request.segments) segment.store = false;
+    request.use_cache = request.insert_prefix = request.store_answer = false;
+    for (PrefixSpan& span : request.spans) span.store = false;
   }
-  auto run = std::make_unique<Run>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
+  auto run = std::make_unique<RequestState>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
   run->response.cached = CachedTokens(s.cache.tiers());
   const std::uint32_t context_max = s.model.info().context_max;
   const auto refuse = [&](ErrorCode code, std::string message) {
@@ -87,7 +87,7 @@ Result<RequestId> Engine::submit(Request request) {
   if (s.scheduler.waiting() >= s.options.waiting_max) {
     return refuse(ErrorCode::kBusy, fmt::format("{} requests wait already: ask again later", s.scheduler.waiting()));
   }
-  if (run->request.segments.empty() || run->request.segments.back().tokens.empty()) {
+  if (run->request.spans.empty() || run->request.spans.back().tokens.empty()) {
     return refuse(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token after the context");
   }
   if (run->request.max_tokens == 0) {
@@ -104,68 +104,68 @@ Result<RequestId> Engine::submit(Request request) {
                     fmt::format("token {} is not in the model's vocabulary of {}", token, s.model.info().vocabulary));
     }
   }
-  const Demand& demand = run->request.demand;
-  if (demand.exact && !s.exact_pages()) {
+  const RequestPolicy& policy = run->request.policy;
+  if (policy.exact && !s.exact_pages()) {
     return refuse(ErrorCode::kInvalidArgument,
                   "an exact answer is asked for and the page pool holds int8: ask without, or start with fp16 pages");
   }
-  if (!(demand.keep > 0 && demand.keep <= 1)) {
+  if (!(policy.keep > 0 && policy.keep <= 1)) {
     return refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("keep is {}: it must be above 0 and at most 1", demand.keep));
+                  fmt::format("keep is {}: it must be above 0 and at most 1", policy.keep));
   }
-  if (demand.method && demand.method->scorer.empty() && demand.keep < 1) {
+  if (policy.method && policy.method->scorer.empty() && policy.keep < 1) {
     return refuse(ErrorCode::kInvalidArgument,
                   fmt::format("method {} keeps every token: name a scorer with it, as in knorm+int8, for keep {}",
-                              demand.method->text(), demand.keep));
+                              policy.method->text(), policy.keep));
   }
-  if (demand.named()) {
+  if (policy.named()) {
     if (!s.options.prefix_cache) {
       return refuse(ErrorCode::kInvalidArgument,
                     fmt::format("method {} is applied to what is cached, and prefix caching is off: ask without, or "
                                 "turn it on",
-                                demand.method->text()));
+                                policy.method->text()));
     }
-    const auto needs = s.cache.needs(*demand.method);
+    const auto needs = s.cache.needs(*policy.method);
     if (!needs) return refuse(needs.error().code, needs.error().message);
     // What no computing can make good.
     const std::string missing = s.cache.missing({.rope = needs->rope, .calibration = needs->calibration}, 0, {});
     if (!missing.empty()) {
-      return refuse(ErrorCode::kInvalidArgument, fmt::format("{} needs {}", demand.method->text(), missing));
+      return refuse(ErrorCode::kInvalidArgument, fmt::format("{} needs {}", policy.method->text(), missing));
     }
     run->needs = *needs;
   }
   if (run->request.budget) {
-    if (demand.exact) {
+    if (policy.exact) {
       return refuse(ErrorCode::kInvalidArgument,
-                    "an exact answer is asked for, and a page budget, which drops tokens: ask for one of them");
+                    "an exact answer is asked for, and a KV budget, which drops tokens: ask for one of them");
     }
-    if (demand.named()) {
-      return refuse(ErrorCode::kInvalidArgument, fmt::format("{} and a page budget by {}: name one of them",
-                                                             demand.method->text(), run->request.budget->method));
+    if (policy.named()) {
+      return refuse(ErrorCode::kInvalidArgument, fmt::format("{} and a KV budget by {}: name one of them",
+                                                             policy.method->text(), run->request.budget->method));
     }
-    auto budget = PageBudget::create(*run->request.budget, s.model.info(), s.cache.pool().shape().page_tokens,
-                                     static_cast<std::uint32_t>(run->prompt.size()), s.cache.options().scorers,
-                                     s.cache.options().model.calibration);
+    auto budget = KvBudget::create(*run->request.budget, s.model.info(), s.cache.pool().shape().block_size,
+                                   static_cast<std::uint32_t>(run->prompt.size()), s.cache.options().scorers,
+                                   s.cache.options().model.calibration);
     if (!budget) return refuse(budget.error().code, budget.error().message);
     run->budget = std::move(*budget);
   }
   run->needs = run->needs | s.cache.needs() | ScorerNeeds{.last_queries = s.options.query_window};
-  run->needs.repeat_attention = false;  // asked of the segment's own pages, where they are there
-  if (const std::uint32_t slabs = s.blocks.blocks_max(*run); slabs > s.cache.pool().slabs_total()) {
+  run->needs.repeat_attention = false;  // asked of the span's own pages, where they are there
+  if (const std::uint32_t blocks = s.blocks.blocks_max(*run); blocks > s.cache.pool().blocks_total()) {
     return refuse(
         ErrorCode::kFull,
         fmt::format("the request may need {} pages per head and the pool has {}: shorten it, lower max_tokens "
                     "or enlarge the pool (--pool)",
-                    slabs, s.cache.pool().slabs_total()));
+                    blocks, s.cache.pool().blocks_total()));
   }
-  if (const std::string& salt = run->request.demand.salt; run->request.use_cache) {
+  if (const std::string& salt = run->request.policy.salt; run->request.use_cache) {
     static_cast<void>(s.cache.store().discover(s.cache.keys_of(run->prompt, salt), tenant_of(salt)));
   }
   s.scheduler.submit(std::move(run));
   return s.next_id++;
 }
 
-void Engine::State::finish(Run& run, StopReason reason, std::optional<Error> error) {
+void Engine::State::finish(RequestState& run, StopReason reason, std::optional<Error> error) {
   Response& response = run.response;
   response.stop = reason;
   response.error = std::move(error);

@@ -15,7 +15,7 @@
 
 #include "cache/cache.h"
 #include "core/clock.h"
-#include "engine/page_budget.h"
+#include "engine/kv_budget.h"
 #include "model/model.h"
 #include "scheduling/schedulers.h"
 
@@ -23,30 +23,30 @@ namespace shale {
 
 using RequestId = std::uint64_t;
 
-// A stretch of the prompt that is stored as one run: its whole blocks, its last tokens being part of what follows it.
-// Prefill never lets a chunk span two segments, cut so, so that a request computes the same shapes whether or not
-// earlier segments came from a tier.
-struct Segment {
+// A chunk of the prompt that is stored as one run: its whole blocks, its last tokens being part of what follows it.
+// Prefill never lets a chunk span two spans, cut so, so that a request computes the same shapes whether or not
+// earlier spans came from a tier.
+struct PrefixSpan {
   std::vector<Token> tokens;
   bool store = false;
   std::string label;
 };
 
 struct Request {
-  std::vector<Segment> segments;  // at least one token in the last
+  std::vector<PrefixSpan> spans;  // at least one token in the last
   SamplingOptions sampling;
   std::uint32_t max_tokens = 128;
   std::vector<std::string> stop;  // text that ends the answer and is not part of it
-  Demand demand;
-  bool use_cache = true;      // false: compute everything, look at nothing (still stored when segments say so)
-  bool store_answer = false;  // the last segment and the answer are stored as a run too (a chat turn)
+  RequestPolicy policy;
+  bool use_cache = true;      // false: compute everything, look at nothing (still stored when spans say so)
+  bool store_answer = false;  // the last span and the answer are stored as a run too (a chat turn)
   // Stays inside so many pages, which makes the answer lossy once a token was dropped. Not with a method in `demand`.
-  std::optional<PageBudgetOptions> budget;
-  bool remember = true;      // its exact pages may serve later requests
-  std::string tenant = {};   // whose turn it is goes by what its tenant was served (scheduling/fair_shares.h)
-  double tenant_weight = 1;  // above 0
-  int priority = 0;          // within its tenant: higher goes first, and makes room last
-  bool ignore_end = false;   // the answer goes on past end-of-turn tokens, to max_tokens
+  std::optional<KvBudgetOptions> budget;
+  bool insert_prefix = true;  // its exact pages may serve later requests
+  std::string tenant = {};    // whose turn it is goes by what its tenant was served (scheduling/fair_shares.h)
+  double tenant_weight = 1;   // above 0
+  int priority = 0;           // within its tenant: higher goes first, and makes room last
+  bool ignore_end = false;    // the answer goes on past end-of-turn tokens, to max_tokens
   // Called with each piece of text as soon as no stop string can begin in it.
   std::function<void(std::string_view piece)> on_text;
 };
@@ -67,7 +67,7 @@ struct Response {
   // sources. Nothing where nobody knows.
   std::optional<double> expected_quality() const;
   std::string_view metric = kAgreement;
-  PageBudgetStats budget;  // what staying inside its page budget took
+  KvBudgetStats budget;  // what staying inside its KV budget took
   StopReason stop = StopReason::kLength;
   double queue_seconds = 0;
   double ttft_seconds = 0;          // from submission to the first token
@@ -114,7 +114,7 @@ struct EngineStats {
   std::uint64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, refused = 0, retried = 0;
   std::uint64_t preempted = 0, resumed = 0, computed_again = 0;  // runs that made room for others
   double load_seconds = 0;                                       // spent decoding what was loaded
-  PageBudgetStats budgets;                                       // of all requests
+  KvBudgetStats budgets;                                         // of all requests
   double budget_seconds = 0;                                     // spent evicting and compacting
   std::uint64_t guest_tokens = 0;                                // computed for guests beside requests
   double guest_seconds = 0;                                      // that guests took of the time of requests
@@ -123,7 +123,7 @@ struct EngineStats {
 // Of the requests that run now.
 struct Occupancy {
   std::uint64_t slots = 0, tokens = 0;  // of their pages, over all heads; what several share counts for each
-  double budget = 0;                    // what heads hold of their page budgets, mean over the requests that have one
+  double budget = 0;                    // what heads hold of their KV budgets, mean over the requests that have one
 
   // Share of the slots that hold no token: holes, and room at the ends of tables.
   double fragmentation() const { return slots == 0 ? 0 : 1 - static_cast<double>(tokens) / static_cast<double>(slots); }
@@ -138,7 +138,7 @@ class Engine {
   // pool): refused with the reason and what to do. Otherwise queued.
   Result<RequestId> submit(Request request);
   // One turn: what has been loaded is taken in, what can be computed goes one step further, background work gets its
-  // share. Where all that is under way waits for a tier, a pause of a millisecond at most. False when there is nothing
+  // share. Where all that is running waits for a tier, a pause of a millisecond at most. False when there is nothing
   // to do.
   bool run_once();
   // Runs until this request is done.
@@ -147,12 +147,12 @@ class Engine {
   // Responses of finished requests, each returned once.
   std::vector<Response> finished();
 
-  // Guests: who measures while requests are under way. What they take, in steps and between them, comes from
+  // Guests: who measures while requests are running. What they take, in steps and between them, comes from
   // `background_share`, after encoding and placing; while the batch is full, somebody waits to begin or a prompt is
   // being computed they have none of it. They are computed in the step of those who decode where that changes nothing
   // for these, else in a step of their own.
   //
-  // Tokens that a guest may have computed next, on top of `depth`; 0: not now. Where nobody is under way, as many as
+  // Tokens that a guest may have computed next, on top of `depth`; 0: not now. Where nobody is running, as many as
   // make a step of about a tenth of a second.
   std::uint32_t guest_tokens(std::uint32_t depth);
   // The guest of the following turns, until it is done; it stays where it is until then. Null: none.
@@ -167,7 +167,7 @@ class Engine {
   std::uint32_t running() const;
   std::uint32_t loading() const;
   std::uint32_t waiting() const;
-  std::uint32_t suspended() const;
+  std::uint32_t preempted() const;
 
   const EngineOptions& options() const;
   Model& model();

@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kAlone = 128;  // tokens of a step while nobody is under way
+constexpr std::uint32_t kAlone = 128;  // tokens of a step while nobody is running
 constexpr std::uint32_t kApart = 16;   // of one of a guest's own: it reads all weights, and few tokens more are cheap
 constexpr std::uint32_t kJoinedMax = 64;
 
@@ -18,7 +18,7 @@ bool Engine::State::crowded() {
   return scheduler.next() || !scheduler.preempted().empty() || scheduler.running().size() >= options.sequences_max;
 }
 
-// 0 also where one of those under way computes its prompt.
+// 0 also where one of those running computes its prompt.
 std::uint32_t Engine::State::decoding() const {
   std::uint32_t count = 0;
   for (const auto& run : scheduler.running()) {
@@ -118,15 +118,15 @@ void Engine::charge_guest(double seconds) {
   state_->stats.guest_seconds += seconds;
 }
 
-// What a turn may append, twice: nobody who is under way is to make room because somebody measures.
+// What a turn may append, twice: nobody who is running is to make room because somebody measures.
 bool Engine::needs_guests_pages() const {
   State& s = *state_;
   const auto& running = s.scheduler.running();
   if (running.empty() && !s.scheduler.next()) return false;
   const PagePool& pool = s.cache.pool();
   const std::uint32_t margin = 2 * pool.shape().pages_for(s.options.chunk_tokens) + 4 * s.options.sequences_max;
-  if (pool.slabs_free() + s.cache.slabs_evictable() < margin || !s.scheduler.preempted().empty()) return true;
-  const Run* next = s.scheduler.next();
+  if (pool.blocks_free() + s.cache.blocks_evictable() < margin || !s.scheduler.preempted().empty()) return true;
+  const RequestState* next = s.scheduler.next();
   return next && running.size() < s.options.sequences_max && !running.empty() && !s.blocks.fits(*next, running, 0);
 }
 

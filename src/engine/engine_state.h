@@ -11,8 +11,8 @@
 #include "engine/batch.h"
 #include "engine/block_manager.h"
 #include "engine/engine.h"
-#include "engine/run.h"
-#include "engine/run_scheduler.h"
+#include "engine/request_scheduler.h"
+#include "engine/request_state.h"
 #include "engine/storing.h"
 
 namespace shale {
@@ -24,7 +24,7 @@ struct Engine::State {
   Cache& cache;
   const Clock& clock;
 
-  RunScheduler scheduler{options.scheduler, options.scheduling, cache};
+  RequestScheduler scheduler{options.scheduler, options.scheduling, cache};
   BlockManager blocks{cache, model.info(), options.chunk_tokens};
   BatchBuilder batches{options.chunk_tokens, options.chunk_slowdown, options.chunk_step_s, cache.costs()};
   Storing storing{model, tokenizer, cache, options.chunk_tokens};
@@ -54,21 +54,21 @@ struct Engine::State {
   // engine_turn.cc
   bool admit();
   bool hear();
-  void fetch(Run& run, bool pool_only);
-  void found(Run& run);
-  void note_sources(Run& run);
-  void loaded(Run& run);
-  void retry(Run& run);
+  void fetch(RequestState& run, bool pool_only);
+  void found(RequestState& run);
+  void note_sources(RequestState& run);
+  void loaded(RequestState& run);
+  void retry(RequestState& run);
   void rematch_waiting();
-  double compress(Run& run, double budget_s);
+  double compress(RequestState& run, double budget_s);
   bool load();
-  bool bring_back(Run& run);
-  bool can_compute_again(const Run& run) const;
-  bool preempt_one(const Run& needy);
-  void preempt(Run& run);
-  void let_spilled_go(Run& run);
+  bool bring_back(RequestState& run);
+  bool can_compute_again(const RequestState& run) const;
+  bool preempt_one(const RequestState& needy);
+  void preempt(RequestState& run);
+  void let_spilled_go(RequestState& run);
   bool move_spilled();
-  void unpark(const Run& run);
+  void unpark(const RequestState& run);
   double background_share();
   bool work_behind();
   void pause();
@@ -86,21 +86,21 @@ struct Engine::State {
   // engine_step.cc
   bool step();
   bool step_ahead_of_loading();
-  bool reserve(Run& run, std::uint32_t tokens);
+  bool reserve(RequestState& run, std::uint32_t tokens);
   bool run_batch(std::vector<BatchPart> parts);
   Result<std::span<const float>> compute(std::span<const BatchPart> parts);
   Result<std::span<const float>> compute_apart(std::span<BatchPart> parts);
   Result<std::span<const float>> compute_with_guest(std::span<const BatchPart> parts);
   void finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds);
-  void computed(Run& run, std::uint32_t count, double seconds);
-  void draw(Run& run, std::span<const float> logits);
-  void cut_prompt(Run& run);
-  void return_windows(Run& run);
+  void computed(RequestState& run, std::uint32_t count, double seconds);
+  void draw(RequestState& run, std::span<const float> logits);
+  void cut_prompt(RequestState& run);
+  void return_windows(RequestState& run);
   void keep_budgets(std::span<const BatchPart> parts, double step_seconds);
-  void in_budget(Run& run, const std::function<void()>& work);
+  void in_budget(RequestState& run, const std::function<void()>& work);
 
   // engine.cc
-  void finish(Run& run, StopReason reason, std::optional<Error> error = std::nullopt);
+  void finish(RequestState& run, StopReason reason, std::optional<Error> error = std::nullopt);
 };
 
 }  // namespace shale

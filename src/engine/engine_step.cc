@@ -35,7 +35,7 @@ class AsLoaded final : public StepHooks {
 }  // namespace
 
 // Room for `tokens` more, other runs' at last. False where the run is the one to make room.
-bool Engine::State::reserve(Run& run, std::uint32_t tokens) {
+bool Engine::State::reserve(RequestState& run, std::uint32_t tokens) {
   while (!blocks.append(run, tokens)) {
     if (!preempt_one(run)) return false;
   }
@@ -49,10 +49,10 @@ bool Engine::State::step() {
   std::vector<BatchPart> chosen = batches.choose(scheduler.running());
   std::vector<BatchPart> parts;
   for (BatchPart& part : chosen) {
-    Run& run = *part.run;
+    RequestState& run = *part.run;
     if (run.over || !scheduler.is_running(&run)) continue;  // it made room for one before it
     part.capture = storing.capture_for(run);
-    if (reserve(run, static_cast<std::uint32_t>(part.stretch.tokens.size()))) {
+    if (reserve(run, static_cast<std::uint32_t>(part.chunk.tokens.size()))) {
       parts.push_back(std::move(part));
     } else {
       preempt(run);
@@ -104,7 +104,7 @@ bool Engine::State::run_batch(std::vector<BatchPart> parts) {
     return true;
   }
   std::size_t drawn = 0;
-  for (const BatchPart& part : parts) drawn += part.stretch.draws;
+  for (const BatchPart& part : parts) drawn += part.chunk.draws;
   std::uint64_t depth = 0;
   const std::uint32_t tokens = guest_count(depth);
   const double guests_s = batches.took_with_guest(static_cast<std::uint32_t>(parts.size()), tokens, depth, step_s);
@@ -127,18 +127,18 @@ bool Engine::State::step_ahead_of_loading() {
     const auto first =
         std::ranges::find_if(running, [](const auto& run) { return !run->over && !run->asking && run->loading(); });
     if (first == running.end()) return false;
-    Run& run = **first;
+    RequestState& run = **first;
     if (run.compress_once_loaded || run.compression) return false;
     if (!run.retrieval.layer_loaded(0) || storing.capture_for(run)) return false;
-    parked = BatchPart{.run = &run, .stretch = run.next(options.chunk_tokens), .length = run.sequence.length()};
-    if (!blocks.append(run, static_cast<std::uint32_t>(parked->stretch.tokens.size()))) {
+    parked = BatchPart{.run = &run, .chunk = run.next(options.chunk_tokens), .length = run.sequence.length()};
+    if (!blocks.append(run, static_cast<std::uint32_t>(parked->chunk.tokens.size()))) {
       parked.reset();
       return false;
     }
     hooks.emplace(run.retrieval, model.executor());
     logits = model.begin(step_sequences({&*parked, 1}), &*hooks);
   }
-  Run& run = *parked->run;
+  RequestState& run = *parked->run;
   if (hooks->failed()) {
     retry(run);
     return true;
@@ -162,15 +162,15 @@ void Engine::State::finish_step(std::span<const BatchPart> parts, std::span<cons
   const double token_s = seconds / std::max(1u, prompt_tokens);
   std::size_t row = 0;
   for (const BatchPart& part : parts) {
-    Run& run = *part.run;
+    RequestState& run = *part.run;
     const bool was_prompt = part.length < run.prompt.size();
     if (was_prompt) {
-      const auto tokens = static_cast<std::uint32_t>(part.stretch.tokens.size());
+      const auto tokens = static_cast<std::uint32_t>(part.chunk.tokens.size());
       if (parts.size() == 1 && seconds > 0) cache.note_prefill(tokens, part.length, seconds);
       computed(run, tokens, token_s * tokens);
     }
-    stats.decode_tokens += !was_prompt && part.stretch.draws;
-    if (!part.stretch.draws) continue;
+    stats.decode_tokens += !was_prompt && part.chunk.draws;
+    if (!part.chunk.draws) continue;
     const auto last = logits.subspan(row++ * vocabulary, vocabulary);
     // Unless it failed, was cancelled by another's callback, or starts over.
     if (!run.over && !run.prefilling()) draw(run, last);
@@ -179,13 +179,13 @@ void Engine::State::finish_step(std::span<const BatchPart> parts, std::span<cons
 }
 
 // `count` tokens of the prompt, in so many seconds.
-void Engine::State::computed(Run& run, std::uint32_t count, double seconds) {
+void Engine::State::computed(RequestState& run, std::uint32_t count, double seconds) {
   const std::uint32_t end = run.sequence.length();
-  const std::size_t segment = run.segment_at(end - count);
+  const std::size_t span = run.span_at(end - count);
   stats.prefill_tokens += count;
-  run.segment_seconds[segment] += seconds;
-  if (segment < run.segment_end.size() && end == run.segment_end[segment]) {
-    if (Status status = storing.segment_computed(run, segment); !status) {
+  run.span_seconds[span] += seconds;
+  if (span < run.span_end.size() && end == run.span_end[span]) {
+    if (Status status = storing.span_computed(run, span); !status) {
       finish(run, StopReason::kError, std::move(status).error());
     }
   }
@@ -193,7 +193,7 @@ void Engine::State::computed(Run& run, std::uint32_t count, double seconds) {
   if (run.prefilling() && !run.over) cut_prompt(run);
 }
 
-void Engine::State::draw(Run& run, std::span<const float> logits) {
+void Engine::State::draw(RequestState& run, std::span<const float> logits) {
   const double now_s = clock.now_s();
   const bool first = run.drawn.empty();
   const Token token = run.sampler.sample(logits);
@@ -230,29 +230,29 @@ void Engine::State::draw(Run& run, std::span<const float> logits) {
 }
 
 // What the budget takes of the prompt computed so far.
-void Engine::State::cut_prompt(Run& run) {
+void Engine::State::cut_prompt(RequestState& run) {
   if (!run.budget) return;
   in_budget(run, [&] { run.budget->chunk_done(run.sequence, !run.prefilling(), model.executor()); });
 }
 
 // Pages that lie behind a layer's sliding window return to the pool: no later query sees them, so the sequence stays
 // exact. Not of a turn that will be stored whole.
-void Engine::State::return_windows(Run& run) {
+void Engine::State::return_windows(RequestState& run) {
   const std::vector<std::uint32_t>& windows = model.info().windows;
   const std::uint32_t length = run.sequence.length();
   const bool windowed =
       std::ranges::any_of(windows, [length](std::uint32_t each) { return each > 0 && each <= length; });
-  if (!windowed || run.request.store_answer || run.sequence.ragged()) return;
+  if (!windowed || run.request.store_answer || run.sequence.has_overlay()) return;
   if (length < run.windows_returned_at + kWindowInterval) return;
   run.windows_returned_at = length;
   run.sequence.part();
   const PageShape& shape = cache.pool().shape();
-  std::vector<std::vector<std::uint32_t>> behind(shape.pages_per_slab());
+  std::vector<std::vector<std::uint32_t>> behind(shape.pages_per_block());
   for (std::uint32_t i = 0; i < behind.size(); ++i) {
     const std::uint32_t layer = i / shape.kv_heads, head = i % shape.kv_heads;
     if (windows[layer] == 0) continue;
     const auto positions = run.sequence.positions(layer, head);
-    for_each_token(run.sequence.table(layer, head).pages, shape.page_tokens, [&](std::uint32_t slot) {
+    for_each_token(run.sequence.table(layer, head).pages, shape.block_size, [&](std::uint32_t slot) {
       if (positions[slot] + windows[layer] <= length) behind[i].push_back(slot);
     });
   }
@@ -262,25 +262,25 @@ void Engine::State::return_windows(Run& run) {
 // Evicts and compacts where it is due, for about half of what the step took: the fullest runs first, the others after
 // the next steps.
 void Engine::State::keep_budgets(std::span<const BatchPart> parts, double step_seconds) {
-  std::vector<Run*> due;
+  std::vector<RequestState*> due;
   for (const BatchPart& part : parts) {
-    Run* run = part.run;
+    RequestState* run = part.run;
     if (!run->over && !run->prefilling()) return_windows(*run);
     const bool decodes = !run->over && run->budget && !run->prefilling() && !run->drawn.empty();
     if (decodes && run->budget->due(run->sequence)) due.push_back(run);
   }
-  const auto fullness = [](const Run* run) { return run->budget->occupancy(run->sequence); };
+  const auto fullness = [](const RequestState* run) { return run->budget->occupancy(run->sequence); };
   std::ranges::sort(due, std::greater(), fullness);
   const double begun_s = clock.now_s();
-  for (Run* run : due) {
+  for (RequestState* run : due) {
     in_budget(*run, [&] { run->budget->work(run->sequence, model.executor()); });
     if (clock.now_s() - begun_s > step_seconds / 2) return;
   }
 }
 
 // Counts what the run's budget does in `work`.
-void Engine::State::in_budget(Run& run, const std::function<void()>& work) {
-  const PageBudgetStats before = run.budget->stats();
+void Engine::State::in_budget(RequestState& run, const std::function<void()>& work) {
+  const KvBudgetStats before = run.budget->stats();
   const double start_s = clock.now_s();
   work();
   stats.budget_seconds += clock.now_s() - start_s;

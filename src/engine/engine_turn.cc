@@ -22,11 +22,11 @@ constexpr double kWaitingToBeStoredMax = 0.25;
 constexpr double kAskedShare = 0.1, kAskedMaxS = 0.25;
 
 // From when it was submitted, so that who waited for a turn waits no longer.
-bool being_asked(Cache& cache, const Run& run, double now_s) {
+bool being_asked(Cache& cache, const RequestState& run, double now_s) {
   if (!run.request.use_cache) return false;
   const auto tokens = static_cast<std::uint32_t>(run.prompt.size());
   const double patience_s = std::min(kAskedMaxS, kAskedShare * cache.costs().prefill_s(tokens, 0));
-  const std::string& salt = run.request.demand.salt;
+  const std::string& salt = run.request.policy.salt;
   if (now_s > run.submitted_s + patience_s || cache.pool_prefix(run.prompt, salt) + 1 >= tokens) return false;
   return cache.store().discover(cache.keys_of(run.prompt, salt), tenant_of(salt));
 }
@@ -36,7 +36,7 @@ bool being_asked(Cache& cache, const Run& run, double now_s) {
 bool Engine::State::admit() {
   bool admitted = false;
   while (scheduler.running().size() < options.sequences_max) {
-    Run* next = scheduler.next();
+    RequestState* next = scheduler.next();
     if (!next) break;
     const auto& running = scheduler.running();
     const bool back = next->begun;
@@ -65,7 +65,7 @@ bool Engine::State::admit() {
 bool Engine::State::hear() {
   bool heard = false;
   for (const auto& each : scheduler.running()) {
-    Run& run = *each;
+    RequestState& run = *each;
     if (run.over || !run.asking || being_asked(cache, run, clock.now_s())) continue;
     run.asking = false;
     fetch(run, false);
@@ -76,7 +76,7 @@ bool Engine::State::hear() {
 }
 
 // The bytes of a preempted run; false until they are there and there is room. One whose bytes are lost begins again.
-bool Engine::State::bring_back(Run& run) {
+bool Engine::State::bring_back(RequestState& run) {
   run.spilled->recall();
   if (!run.spilled->ready()) return false;
   static_cast<void>(blocks.make_room(blocks.blocks_to_begin(run)));
@@ -94,19 +94,19 @@ bool Engine::State::bring_back(Run& run) {
 }
 
 // Looks up the run's prefix; what lies on a tier is on its way then.
-void Engine::State::fetch(Run& run, bool pool_only) {
-  const bool named = run.request.demand.named();
-  const auto stored = static_cast<std::size_t>(std::ranges::find_if(run.request.segments, &Segment::store) -
-                                               run.request.segments.begin());
-  // Exact KV past the segment that a method is applied to would be of no use.
-  const bool apply = named && stored + 1 < run.request.segments.size();
+void Engine::State::fetch(RequestState& run, bool pool_only) {
+  const bool named = run.request.policy.named();
+  const auto stored =
+      static_cast<std::size_t>(std::ranges::find_if(run.request.spans, &PrefixSpan::store) - run.request.spans.begin());
+  // Exact KV past the span that a method is applied to would be of no use.
+  const bool apply = named && stored + 1 < run.request.spans.size();
   std::span<const Token> wanted = run.prompt;
-  if (apply) wanted = wanted.first(std::min<std::size_t>(run.segment_end[stored] + 1, wanted.size()));
-  Demand demand = run.request.demand;
-  demand.exact = demand.exact || !run.drawn.empty();  // its answer goes on
+  if (apply) wanted = wanted.first(std::min<std::size_t>(run.span_end[stored] + 1, wanted.size()));
+  RequestPolicy policy = run.request.policy;
+  policy.exact = policy.exact || !run.drawn.empty();  // its answer goes on
   if (run.budget) {
     // Positions are known of exact pages alone, and a scorer's queries of computed tokens.
-    demand.exact = true;
+    policy.exact = true;
     const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
     const std::uint32_t computed = run.budget->computed_min(prompt);
     // Of what is asked for the last token is never fetched.
@@ -119,16 +119,16 @@ void Engine::State::fetch(Run& run, bool pool_only) {
       const std::uint32_t begin = each->sequence.length();
       backlog.compute_s += cache.costs().prefill_s(static_cast<std::uint32_t>(each->known()) - begin, begin);
     }
-    run.retrieval = cache.retrieve(wanted, demand, run.sequence, backlog);
+    run.retrieval = cache.retrieve(wanted, policy, run.sequence, backlog);
   }
   found(run);
-  const bool whole = apply && run.computed_from == run.segment_end[stored] && !run.retrieval.lossy();
+  const bool whole = apply && run.computed_from == run.span_end[stored] && !run.retrieval.lossy();
   run.compress_once_loaded = whole ? std::optional(stored) : std::nullopt;
   if (!run.bytes_missing()) loaded(run);
 }
 
 // What the run holds of its prompt, or will once its bytes are there.
-void Engine::State::found(Run& run) {
+void Engine::State::found(RequestState& run) {
   run.computed_from = run.sequence.length();
   run.from_tiers = run.retrieval.tokens_loaded() > 0;
   run.reproducible = run.retrieval.reproducible();
@@ -136,23 +136,23 @@ void Engine::State::found(Run& run) {
   note_sources(run);
 }
 
-void Engine::State::note_sources(Run& run) {
+void Engine::State::note_sources(RequestState& run) {
   run.response.sources = run.retrieval.sources();
   run.response.cached = CachedTokens(cache.tiers());
   for (const SourceUsed& source : run.response.sources) run.response.cached.add(source.where, source.tokens);
 }
 
-void Engine::State::loaded(Run& run) {
-  const auto segment = std::exchange(run.compress_once_loaded, std::nullopt);
-  if (!segment) return;
-  if (Status status = storing.compress(run, *segment); !status) {
+void Engine::State::loaded(RequestState& run) {
+  const auto span = std::exchange(run.compress_once_loaded, std::nullopt);
+  if (!span) return;
+  if (Status status = storing.compress(run, *span); !status) {
     finish(run, StopReason::kError, std::move(status).error());
   }
 }
 
 // Goes on from the first block that did not come. Where that is none, because what came is lossy or the first failed,
 // looks up anew, without what could not be read; not for ever.
-void Engine::State::retry(Run& run) {
+void Engine::State::retry(RequestState& run) {
   ++stats.retried;
   unpark(run);
   run.compress_once_loaded.reset();
@@ -167,11 +167,11 @@ void Engine::State::retry(Run& run) {
 // A prompt was computed to its end: others that begin alike, and of which nothing is computed yet, share it.
 void Engine::State::rematch_waiting() {
   for (const auto& each : scheduler.running()) {
-    Run& run = *each;
+    RequestState& run = *each;
     const std::uint32_t before = run.computed_from;
     const bool computed = run.sequence.length() > before || !run.drawn.empty();
     if (run.over || computed || run.fetching() || run.budget || !run.request.use_cache) continue;
-    if (run.request.demand.named() || !cache.rematch(run.prompt, run.request.demand, run.sequence, run.retrieval)) {
+    if (run.request.policy.named() || !cache.rematch(run.prompt, run.request.policy, run.sequence, run.retrieval)) {
       continue;
     }
     for (auto& capture : run.captures) capture.reset();
@@ -181,7 +181,7 @@ void Engine::State::rematch_waiting() {
 }
 
 // Applies the method that the request names, for so long at most. Returns how long it took.
-double Engine::State::compress(Run& run, double budget_s) {
+double Engine::State::compress(RequestState& run, double budget_s) {
   const double begun_s = clock.now_s();
   double seconds = 0;
   do {
@@ -206,7 +206,7 @@ bool Engine::State::load() {
   double left_s = others_compute ? kLoadShare * step_s : kLoadAloneS;
   bool worked = false;
   for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
-    Run& run = *scheduler.running()[i];
+    RequestState& run = *scheduler.running()[i];
     if (run.over || run.asking || !run.fetching()) continue;
     if (run.compression) {
       left_s -= compress(run, left_s);
@@ -238,17 +238,17 @@ bool Engine::State::load() {
 }
 
 // What it drew depends on nothing but exact pages.
-bool Engine::State::can_compute_again(const Run& run) const {
+bool Engine::State::can_compute_again(const RequestState& run) const {
   return !run.budget && !run.sequence.lossy() && !run.response.lossy;
 }
 
 // The last of the runs after `needy` that can makes room; false when there is none.
-bool Engine::State::preempt_one(const Run& needy) {
+bool Engine::State::preempt_one(const RequestState& needy) {
   const auto& running = scheduler.running();
   for (std::size_t i = running.size(); i-- > 0 && running[i].get() != &needy;) {
-    Run& run = *running[i];
+    RequestState& run = *running[i];
     if (run.over || run.sequence.pages() == 0) continue;
-    if (!run.fetching() && run.sequence.ragged() && !run.drawn.empty()) continue;
+    if (!run.fetching() && run.sequence.has_overlay() && !run.drawn.empty()) continue;
     preempt(run);
     return true;
   }
@@ -256,17 +256,17 @@ bool Engine::State::preempt_one(const Run& needy) {
 }
 
 // The run leaves the pool until there is room again. The pages of one that is alone are what the pool cannot hold.
-void Engine::State::preempt(Run& run) {
+void Engine::State::preempt(RequestState& run) {
   unpark(run);
   const bool alone = std::ranges::all_of(scheduler.running(), [&run](const auto& each) {
     return each.get() == &run || each->over || each->sequence.pages() == 0;
   });
   // What has drawn nothing yet can be looked up again.
-  const bool only_found = run.fetching() || (run.sequence.ragged() && run.drawn.empty());
-  if (alone || (!only_found && run.sequence.ragged())) {
+  const bool only_found = run.fetching() || (run.sequence.has_overlay() && run.drawn.empty());
+  if (alone || (!only_found && run.sequence.has_overlay())) {
     return finish(
         run, StopReason::kError,
-        Error{ErrorCode::kFull, "the page pool ran out while the request was under way: enlarge the pool (--pool)"});
+        Error{ErrorCode::kFull, "the page pool ran out while the request was running: enlarge the pool (--pool)"});
   }
   ++stats.preempted;
   if (only_found) {
@@ -281,7 +281,7 @@ void Engine::State::preempt(Run& run) {
 }
 
 // Goes once nothing is being written any more, and nobody waits for that.
-void Engine::State::let_spilled_go(Run& run) {
+void Engine::State::let_spilled_go(RequestState& run) {
   if (run.spilled && run.spilled->poll()) let_go.push_back(std::move(run.spilled));
   run.spilled = nullptr;
 }
@@ -302,7 +302,7 @@ bool Engine::State::move_spilled() {
 }
 
 // Gives up the parked step where it is the run's.
-void Engine::State::unpark(const Run& run) {
+void Engine::State::unpark(const RequestState& run) {
   if (!parked || parked->run != &run) return;
   if (!run.over && parked->run->sequence.length() > parked->length) parked->run->sequence.truncate(parked->length);
   parked.reset();
@@ -313,7 +313,7 @@ double Engine::State::background_share() {
                             return !run->over && run->drawn.empty();
                           });
   if (!waited_for) return options.background_share;
-  const bool hurries = cache.slabs_waiting_to_be_stored() > kWaitingToBeStoredMax * cache.pool().slabs_total();
+  const bool hurries = cache.blocks_waiting_to_be_stored() > kWaitingToBeStoredMax * cache.pool().blocks_total();
   return options.background_share * (hurries ? 1 : kShareWhileWaiting);
 }
 
@@ -336,7 +336,7 @@ bool Engine::State::work_behind() {
   return worked;
 }
 
-// While all that is under way waits for a tier: a little longer, the longer nothing came.
+// While all that is running waits for a tier: a little longer, the longer nothing came.
 void Engine::State::pause() {
   const double now_s = clock.now_s();
   if (idle_since_s < 0) idle_since_s = now_s;

@@ -40,8 +40,8 @@ std::uint32_t repetition_tokens_max(std::uint32_t tokens) {
   return std::min(tokens, kRepeatedTokens) + kRepeatRequestTokens;
 }
 
-Result<Observations> observe_repetition(Model& model, const Tokenizer& tokenizer, const Sequence& context,
-                                        std::span<const Token> tokens, std::uint32_t step_tokens) {
+Result<AttentionStatistics> observe_repetition(Model& model, const Tokenizer& tokenizer, const Sequence& context,
+                                               std::span<const Token> tokens, std::uint32_t step_tokens) {
   const auto count = static_cast<std::uint32_t>(tokens.size());
   const std::uint32_t context_max = model.info().context_max;
   const std::uint32_t room = context_max - std::min(context_max, context.length() + kRepeatRequestTokens);

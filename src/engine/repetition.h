@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "model/model.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 
 namespace shale {
 
@@ -18,7 +18,7 @@ std::uint32_t repetition_tokens_max(std::uint32_t tokens);
 // answer, on pages that share the context's and are dropped again; what each receives meanwhile is the result's
 // `repeat_attention`. A forward step takes `step_tokens` of them. kInvalidArgument where the model's context has no
 // room for a repetition, kFull where the pool has none.
-Result<Observations> observe_repetition(Model& model, const Tokenizer& tokenizer, const Sequence& context,
-                                        std::span<const Token> tokens, std::uint32_t step_tokens);
+Result<AttentionStatistics> observe_repetition(Model& model, const Tokenizer& tokenizer, const Sequence& context,
+                                               std::span<const Token> tokens, std::uint32_t step_tokens);
 
 }  // namespace shale

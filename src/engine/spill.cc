@@ -13,7 +13,7 @@ constexpr std::size_t kPartBytes = std::size_t{4} << 20;
 std::vector<PageId> pages_of(const Sequence& sequence) {
   const PageShape& shape = sequence.pool().shape();
   std::vector<PageId> pages;
-  for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+  for (std::uint32_t i = 0; i < shape.pages_per_block(); ++i) {
     for (const PageSlot slot : sequence.table(i / shape.kv_heads, i % shape.kv_heads).pages) pages.push_back(slot.page);
   }
   return pages;

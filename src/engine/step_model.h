@@ -10,7 +10,7 @@ namespace shale {
 struct StepWork {
   std::uint32_t decoding = 0;  // sequences, a token each
   std::uint32_t tokens = 0;    // of prompts
-  std::uint64_t depth = 0;     // positions before each stretch of them, summed: all of them are read
+  std::uint64_t depth = 0;     // positions before each chunk of them, summed: all of them are read
 
   StepWork with(std::uint32_t more_tokens, std::uint32_t at) const {
     return {decoding, tokens + more_tokens, depth + at};

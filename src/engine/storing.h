@@ -1,12 +1,12 @@
-// What requests leave behind for later ones: prompts and answers in the pool's prefix cache, segments in the tiers, and
-// the compressed form of a segment that a request names.
+// What requests leave behind for later ones: prompts and answers in the pool's prefix cache, spans in the tiers, and
+// the compressed form of a span that a request names.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "cache/cache.h"
-#include "engine/run.h"
+#include "engine/request_state.h"
 #include "model/model.h"
 
 namespace shale {
@@ -19,29 +19,29 @@ class Storing {
  public:
   Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::uint32_t chunk_tokens);
 
-  // Watches the segment at the end of the run's sequence while it is computed, where it is to be stored: null where it
+  // Watches the span at the end of the run's sequence while it is computed, where it is to be stored: null where it
   // is not, or its pages are lossy, which is not stored.
-  Capture* capture_for(Run& run) const;
-  // The segment's exact pages are in place, all of them: what was seen while computing it is kept, and where the
+  Capture* capture_for(RequestState& run) const;
+  // The span's exact pages are in place, all of them: what was seen while computing it is kept, and where the
   // request names a method, that is applied. On an error the run cannot go on.
-  Status segment_computed(Run& run, std::size_t segment);
-  // Begins to apply the method that the request names to a segment that is exact so far; what follows attends to the
+  Status span_computed(RequestState& run, std::size_t span);
+  // Begins to apply the method that the request names to a span that is exact so far; what follows attends to the
   // result. Where its scorer lacks what only computing it shows, the run begins again with nothing.
-  Status compress(Run& run, std::size_t segment);
+  Status compress(RequestState& run, std::size_t span);
   // That is done: the result takes the place of the exact pages, and both are stored.
-  void compressed(Run& run);
-  // Nobody waits for a first token any more: the prompt's pages are shared, its segments queued for storing.
-  void prompt_done(Run& run);
+  void compressed(RequestState& run);
+  // Nobody waits for a first token any more: the prompt's pages are shared, its spans queued for storing.
+  void prompt_done(RequestState& run);
   // The whole sequence of a run that ends well.
-  void answer_done(Run& run);
+  void answer_done(RequestState& run);
 
  private:
-  NewRun new_run(Run& run, std::size_t segment) const;
+  NewRun new_run(RequestState& run, std::size_t span) const;
   Status repeat(const Sequence& computed, NewRun& part) const;
-  void store(Run& run, NewRun part);
-  void remember(Run& run, std::span<const Token> tokens);
-  bool has_hidden_tokens(const Run& run) const;
-  Result<bool> observe(Run& run, NewRun& part);
+  void store(RequestState& run, NewRun part);
+  void insert_prefix(RequestState& run, std::span<const Token> tokens);
+  bool has_hidden_tokens(const RequestState& run) const;
+  Result<bool> observe(RequestState& run, NewRun& part);
 
   Model& model_;
   const Tokenizer& tokenizer_;

@@ -224,11 +224,11 @@ void HazardModel::fit_property(std::size_t property, std::vector<Returns>& cells
 }
 
 void HazardModel::find_densities(CellState& cell) {
-  // Stretches of ages, the youngest last; an older neighbour joins while that raises the ratio.
-  struct Stretch {
+  // Span of ages, the youngest last; an older neighbour joins while that raises the ratio.
+  struct Span {
     float returns, time;
   };
-  std::array<Stretch, kAgeClasses> stretches;
+  std::array<Span, kAgeClasses> spans;
   const Bands factor = product(cell.values);
   Ages returning;                                     // in each class, of those that reach it
   std::array<float, kAgeClasses + 1> survival = {1};  // to the start of each class
@@ -241,14 +241,13 @@ void HazardModel::find_densities(CellState& cell) {
   Ages& densities = densities_.back();
   std::size_t count = 0;
   for (std::uint32_t age = ages_; age-- > 0;) {
-    Stretch stretch = {survival[age + 1] * returning[age], survival[age + 1] * kWidths[age]};
-    for (; count > 0 && stretches[count - 1].returns * stretch.time > stretch.returns * stretches[count - 1].time;
-         --count) {
-      stretch.returns += stretches[count - 1].returns;
-      stretch.time += stretches[count - 1].time;
+    Span span = {survival[age + 1] * returning[age], survival[age + 1] * kWidths[age]};
+    for (; count > 0 && spans[count - 1].returns * span.time > span.returns * spans[count - 1].time; --count) {
+      span.returns += spans[count - 1].returns;
+      span.time += spans[count - 1].time;
     }
-    stretches[count++] = stretch;
-    densities[age] = stretch.returns / stretch.time;
+    spans[count++] = span;
+    densities[age] = span.returns / span.time;
   }
   std::fill(densities.begin() + ages_, densities.end(), densities[ages_ - 1]);
 }

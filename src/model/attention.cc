@@ -54,8 +54,8 @@ class Attention {
       : pool_(pool.host_view()),
         shape_(shape),
         kernels_(attention_kernels()),
-        span_pages_(kSpanTokens / pool_.shape().page_tokens),
-        block_pages_(kBlockTokens / pool_.shape().page_tokens) {
+        span_pages_(kSpanTokens / pool_.shape().block_size),
+        block_pages_(kBlockTokens / pool_.shape().block_size) {
     for (const AttentionWork& work : works) {
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) add_tiles(work, head);
     }
@@ -145,7 +145,7 @@ class Attention {
       const std::size_t position = tile.position + first;
       const std::size_t count = std::min(span_pages_ - position % span_pages_, tile.slots.size() - first);
       const PageSlots slots = tile.slots.subspan(first, count);
-      const auto lead = static_cast<std::uint32_t>(position % block_pages_) * pool_.shape().page_tokens;
+      const auto lead = static_cast<std::uint32_t>(position % block_pages_) * pool_.shape().block_size;
       visit(index, AttentionSpan{slots, first_token, lead});
       first += count;
       for (const PageSlot slot : slots) first_token += slot.count;
@@ -194,9 +194,9 @@ class Attention {
     if (tile.rows.scores) {
       AttentionRows rows = tile.rows;
       rows.scores += tile.first_token;
-      const std::uint32_t page_tokens = pool_.shape().page_tokens;
-      kernels_.add_received(rows, log_sums, tile.slots, page_tokens,
-                            work.received[tile.head] + tile.first_slot * page_tokens);
+      const std::uint32_t block_size = pool_.shape().block_size;
+      kernels_.add_received(rows, log_sums, tile.slots, block_size,
+                            work.received[tile.head] + tile.first_slot * block_size);
     }
   }
 

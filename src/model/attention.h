@@ -24,7 +24,7 @@ struct AttentionWork {
   std::uint32_t window = 0;  // 0: none
   float* log_sums =
       nullptr;  // where to leave log Σ e^score of every query and head, [query_count][query_heads], or null
-  // Of a single query: per KV head, [pages of the table][page_tokens], to which the attention that each slot receives
+  // Of a single query: per KV head, [pages of the table][block_size], to which the attention that each slot receives
   // is added (mean over the KV head's query heads); empty where it is not asked for. Costs no second pass over the
   // keys.
   std::span<float* const> received = {};

@@ -79,7 +79,7 @@ class Prefetcher {
   template <class View>
   Prefetcher(const DecodeBlock<View>& block, const PageShape& shape) {
     const std::size_t page_bytes = shape.page_bytes();
-    const std::size_t pieces_per_page = std::max<std::size_t>(1, shape.page_tokens * kStreams / kBlockTokens);
+    const std::size_t pieces_per_page = std::max<std::size_t>(1, shape.block_size * kStreams / kBlockTokens);
     piece_bytes_ = page_bytes / pieces_per_page;
     for (std::uint32_t p = 0; p < block.page_count; ++p) {
       for (std::size_t piece = 0; piece < pieces_per_page; ++piece)
@@ -117,14 +117,14 @@ inline constexpr std::size_t kScoreStride = kBlockTokens + 16;  // a column's la
 
 // dot[head][column] += Σ query · key over channels [first, end).
 template <class View, class D, int kHeads, int kColumns>
-HWY_INLINE void add_products(D d, const float* queries, std::size_t first, std::size_t end, std::uint32_t page_tokens,
+HWY_INLINE void add_products(D d, const float* queries, std::size_t first, std::size_t end, std::uint32_t block_size,
                              const ScoreColumn<View>* columns, Prefetcher& prefetcher, hn::Vec<D>* dot) {
   constexpr std::size_t kChannels = 8 / kColumns;  // between steps of the prefetcher
   for (std::size_t channel = first; channel < end; channel += kChannels) {
     prefetcher.step();
     for (std::size_t c = channel; c < channel + kChannels; ++c) {
       hn::Vec<D> key[kColumns];
-      for (int j = 0; j < kColumns; ++j) key[j] = load(d, columns[j].page.keys + c * page_tokens);
+      for (int j = 0; j < kColumns; ++j) key[j] = load(d, columns[j].page.keys + c * block_size);
       for (int h = 0; h < kHeads; ++h) {
         const auto query = hn::Set(d, queries[c * kHeads + h]);
         for (int j = 0; j < kColumns; ++j) dot[h * kColumns + j] = hn::MulAdd(query, key[j], dot[h * kColumns + j]);
@@ -134,7 +134,7 @@ HWY_INLINE void add_products(D d, const float* queries, std::size_t first, std::
 }
 
 template <class View, class D, int kHeads, int kColumns>
-HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim, std::uint32_t page_tokens,
+HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim, std::uint32_t block_size,
                               const ScoreColumn<View>* columns, Prefetcher& prefetcher) {
   hn::Vec<D> dot[kHeads * kColumns];
   for (auto& each : dot) each = hn::Zero(d);
@@ -143,16 +143,16 @@ HWY_INLINE void score_columns(D d, const float* queries, std::uint32_t head_dim,
       hn::Vec<D> codes[kHeads * kColumns];
       for (auto& each : codes) each = hn::Zero(d);
       add_products<View, D, kHeads, kColumns>(d, queries, first,
-                                              std::min<std::size_t>(first + kScaleChannels, head_dim), page_tokens,
+                                              std::min<std::size_t>(first + kScaleChannels, head_dim), block_size,
                                               columns, prefetcher, codes);
       for (int j = 0; j < kColumns; ++j) {
-        const auto scale = load(d, columns[j].page.key_scales + first / kScaleChannels * page_tokens);
+        const auto scale = load(d, columns[j].page.key_scales + first / kScaleChannels * block_size);
         for (int h = 0; h < kHeads; ++h)
           dot[h * kColumns + j] = hn::MulAdd(scale, codes[h * kColumns + j], dot[h * kColumns + j]);
       }
     }
   } else {
-    add_products<View, D, kHeads, kColumns>(d, queries, 0, head_dim, page_tokens, columns, prefetcher, dot);
+    add_products<View, D, kHeads, kColumns>(d, queries, 0, head_dim, block_size, columns, prefetcher, dot);
   }
   for (int j = 0; j < kColumns; ++j) {
     for (int h = 0; h < kHeads; ++h) hn::StoreU(dot[h * kColumns + j], d, columns[j].scores + h * kScoreStride);
@@ -189,10 +189,10 @@ void score_block(D d, const float* queries, const PageShape& shape, const Decode
   }
   std::size_t j = 0;
   for (; j + kColumns <= count; j += kColumns) {
-    score_columns<View, D, kHeads, kColumns>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
+    score_columns<View, D, kHeads, kColumns>(d, queries, shape.head_dim, shape.block_size, &columns[j], prefetcher);
   }
   for (; j < count; ++j)
-    score_columns<View, D, kHeads, 1>(d, queries, shape.head_dim, shape.page_tokens, &columns[j], prefetcher);
+    score_columns<View, D, kHeads, 1>(d, queries, shape.head_dim, shape.block_size, &columns[j], prefetcher);
   if (HWY_UNLIKELY(block.any_holes)) leave_out_holes(block, kHeads, scores);
   const Wide wide;
   const auto nothing = hn::Set(wide, -std::numeric_limits<float>::infinity());
@@ -213,7 +213,7 @@ HWY_INLINE void scale_weights(D d, const float* weights, const PageShape& shape,
   std::uint32_t at = block.lead;
   for (std::uint32_t p = 0; p < block.page_count; at += block.counts[p++]) {
     for (std::uint32_t group = 0; group < shape.scale_groups(); ++group) {
-      const Half* scales = block.pages[p].value_scales + group * shape.page_tokens;
+      const Half* scales = block.pages[p].value_scales + group * shape.block_size;
       float* to = scaled + group * kHeads * kWeightStride + at;
       // What is stored beyond the page's count, the next page's overwrite.
       for (std::uint32_t t = 0; t < block.counts[p]; t += lanes) {
@@ -284,7 +284,7 @@ template <class View, int kHeads>
 void decode_heads(const HostView& pool, const float* queries, const AttentionSpan& span, std::uint32_t hidden,
                   float* kept, std::size_t kept_stride, AttentionPartial partial) {
   const PageShape& shape = pool.shape();
-  const bool narrow = shape.page_tokens < hn::MaxLanes(Wide());  // a vector would reach over a page's row
+  const bool narrow = shape.block_size < hn::MaxLanes(Wide());  // a vector would reach over a page's row
   HWY_ALIGN float scores[kHeads * kScoreStride];
   float shrink[kHeads];
   std::fill_n(partial.sums, kHeads * shape.head_dim, 0.0f);

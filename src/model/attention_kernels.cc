@@ -96,7 +96,7 @@ void receive(const HostView& pool, const AttentionRows& rows, const float* log_s
 // A page's slots at once, a vector of them after the other; what is added beyond a page's last slot means nothing.
 template <class D>
 void add_received_pages(D d, const AttentionRows& rows, const float* log_sums, const PageSlots& slots,
-                        std::uint32_t page_tokens, float* received) {
+                        std::uint32_t block_size, float* received) {
   const auto lanes = static_cast<std::uint32_t>(hn::Lanes(d));
   const auto share = hn::Set(d, 1 / static_cast<float>(rows.group));
   const float* scores = rows.scores;
@@ -110,16 +110,16 @@ void add_received_pages(D d, const AttentionRows& rows, const float* log_sums, c
       hn::StoreU(hn::MulAdd(sum, share, hn::LoadU(d, received + t)), d, received + t);
     }
     scores += slot.count;
-    received += page_tokens;
+    received += block_size;
   }
 }
 
-void add_received(const AttentionRows& rows, const float* log_sums, const PageSlots& slots, std::uint32_t page_tokens,
+void add_received(const AttentionRows& rows, const float* log_sums, const PageSlots& slots, std::uint32_t block_size,
                   float* received) {
-  if (page_tokens < hn::MaxLanes(Wide())) {
-    add_received_pages(Eight(), rows, log_sums, slots, page_tokens, received);
+  if (block_size < hn::MaxLanes(Wide())) {
+    add_received_pages(Eight(), rows, log_sums, slots, block_size, received);
   } else {
-    add_received_pages(Wide(), rows, log_sums, slots, page_tokens, received);
+    add_received_pages(Wide(), rows, log_sums, slots, block_size, received);
   }
 }
 

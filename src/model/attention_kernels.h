@@ -76,10 +76,10 @@ struct AttentionKernels {
   // the largest. The first of them is token `first_token` of the table.
   void (*receive)(const HostView& pool, const AttentionRows& rows, const float* log_sums, std::size_t log_sum_stride,
                   const PageSlots& slots, std::uint32_t first_token, bool largest, float* received);
-  // Adds to [slots][page_tokens] the mean over the rows of 2^score / Σ 2^score, of the scores that `attend` left (the
+  // Adds to [slots][block_size] the mean over the rows of 2^score / Σ 2^score, of the scores that `attend` left (the
   // rows' log_sums are known). Reads up to 16 scores beyond the last slot.
   void (*add_received)(const AttentionRows& rows, const float* log_sums, const PageSlots& slots,
-                       std::uint32_t page_tokens, float* received);
+                       std::uint32_t block_size, float* received);
   const char* target;
 };
 

@@ -15,16 +15,16 @@ struct Token {
   bool hole;
 
   double key(const PageShape& shape, std::uint32_t c) const {
-    const std::size_t at = c * shape.page_tokens + slot;
+    const std::size_t at = c * shape.block_size + slot;
     if (shape.element == PageElement::kHalf) return double{to_float(PageView::of(page, shape).keys[at])};
     const auto view = Int8PageView::of(page, shape);
-    return view.keys[at] * double{to_float(view.key_scales[c / kScaleChannels * shape.page_tokens + slot])};
+    return view.keys[at] * double{to_float(view.key_scales[c / kScaleChannels * shape.block_size + slot])};
   }
   double value(const PageShape& shape, std::uint32_t c) const {
     const std::size_t at = std::size_t{slot} * shape.head_dim + c;
     if (shape.element == PageElement::kHalf) return double{to_float(PageView::of(page, shape).values[at])};
     const auto view = Int8PageView::of(page, shape);
-    return view.values[at] * double{to_float(view.value_scales[c / kScaleChannels * shape.page_tokens + slot])};
+    return view.values[at] * double{to_float(view.value_scales[c / kScaleChannels * shape.block_size + slot])};
   }
 };
 

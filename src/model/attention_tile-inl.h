@@ -111,7 +111,7 @@ class TileBlock {
     const std::size_t lanes = hn::Lanes(d);
     const std::size_t head_dim = pool_.shape().head_dim;
     for (std::size_t c = 0; c < head_dim; ++c) {
-      const Half* from = page.keys + c * pool_.shape().page_tokens + first;
+      const Half* from = page.keys + c * pool_.shape().block_size + first;
       float* to = keys_ + c * kTileKeyStride + tokens_;
       for (std::size_t t = 0; t < count; t += lanes) hn::StoreU(load(d, from + t), d, to + t);
     }
@@ -125,7 +125,7 @@ class TileBlock {
     const std::size_t head_dim = pool_.shape().head_dim;
     for (std::size_t group = 0; group < pool_.shape().scale_groups(); ++group) {
       const std::size_t begin = group * kScaleChannels, end = std::min(begin + kScaleChannels, head_dim);
-      const std::size_t row = group * pool_.shape().page_tokens + first;
+      const std::size_t row = group * pool_.shape().block_size + first;
       convert_group(page, first, count, begin, end, page.key_scales + row, page.value_scales + row);
     }
   }
@@ -135,12 +135,12 @@ class TileBlock {
                      std::size_t end, const Half* key_scales, const Half* value_scales) const {
     const Eight d;
     const std::size_t lanes = hn::Lanes(d);
-    const std::size_t head_dim = pool_.shape().head_dim, page_tokens = pool_.shape().page_tokens;
+    const std::size_t head_dim = pool_.shape().head_dim, block_size = pool_.shape().block_size;
     HWY_ALIGN float scales[kBlockTokens + 16];
     for (std::size_t t = 0; t < count; t += lanes) {
       const auto scale = load(d, key_scales + t);
       for (std::size_t c = begin; c < end; ++c) {
-        const auto code = load(d, page.keys + c * page_tokens + first + t);
+        const auto code = load(d, page.keys + c * block_size + first + t);
         hn::StoreU(hn::Mul(scale, code), d, keys_ + c * kTileKeyStride + tokens_ + t);
       }
       hn::StoreU(load(d, value_scales + t), d, scales + t);

@@ -45,10 +45,10 @@ Status Capture::check(const Sequence& sequence, std::uint32_t count) const {
 }
 
 void Capture::begin(const Sequence& sequence, std::uint32_t count) {
-  const bool failed = under_way_;
+  const bool failed = in_flight_;
   position_ = sequence.length() - count;
   count_ = count;
-  under_way_ = true;
+  in_flight_ = true;
   repeating_ = position_ >= last();
   if (repeating_) return;
   if (position_ == first_) {
@@ -126,7 +126,7 @@ void Capture::observe_attention(std::uint32_t layer, const PagePool& pool, const
 }
 
 void Capture::end() {
-  under_way_ = false;
+  in_flight_ = false;
   if (repeating_) {
     ++repetitions_;
   } else {
@@ -134,8 +134,8 @@ void Capture::end() {
   }
 }
 
-Observations Capture::take() {
-  const bool computed = next_ == last() && (!under_way_ || repeating_);
+AttentionStatistics Capture::take() {
+  const bool computed = next_ == last() && (!in_flight_ || repeating_);
   if (!computed || unbroken_from_ > last() - seen_.window) {
     seen_.window = 0;
     seen_.queries.clear();
@@ -145,7 +145,7 @@ Observations Capture::take() {
     seen_.query_mean.clear();
     seen_.query_covariance.clear();
   }
-  if (repetitions_ == 0 || under_way_) seen_.repeat_attention.clear();
+  if (repetitions_ == 0 || in_flight_) seen_.repeat_attention.clear();
 
   const std::size_t dim = seen_.head_dim;
   const float counted = static_cast<float>(std::max(seen_.tokens, kMomentSinks + 1) - kMomentSinks);

@@ -9,7 +9,7 @@
 
 #include "core/executor.h"
 #include "model/attention.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 
 namespace shale {
 
@@ -23,7 +23,7 @@ class Capture {
 
   // The parts that are complete: a step that failed, or tokens that came from elsewhere, leave out what they spoil, and
   // computing again from the first token makes it good. Then the capture is spent.
-  Observations take();
+  AttentionStatistics take();
 
   // For Model::step. `sequence` holds the step's `count` tokens as its last; kInvalidArgument where they lie across the
   // entry's first or last token, or the sequence is lossy.
@@ -50,10 +50,10 @@ class Capture {
   std::vector<std::vector<float>> turns_;
   std::uint32_t first_;
   ScorerNeeds needs_;
-  Observations seen_;  // until taken, query_covariance holds sums, of which the upper triangle
+  AttentionStatistics seen_;  // until taken, query_covariance holds sums, of which the upper triangle
 
-  std::uint32_t position_ = 0, count_ = 0;  // of the step under way, or the last
-  bool under_way_ = false;
+  std::uint32_t position_ = 0, count_ = 0;  // of the step in flight, or the last
+  bool in_flight_ = false;
   bool repeating_ = false;
   std::uint32_t next_;           // what comes next where nothing is missing
   std::uint32_t unbroken_from_;  // positions [unbroken_from_, next_) were observed without a gap

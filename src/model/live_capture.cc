@@ -45,10 +45,10 @@ void LiveCapture::observe_attention(std::uint32_t layer, Sequence& sequence, con
   std::vector<float> received(std::size_t{kv_heads_} * slots);
   received_attention(sequence.pool(), shape, work,
                      {.first = 0, .tokens = slots, .received = received.data(), .stride = slots}, executor);
-  const std::uint32_t page_tokens = sequence.pool().shape().page_tokens;
+  const std::uint32_t block_size = sequence.pool().shape().block_size;
   for (std::uint32_t head = 0; head < kv_heads_; ++head) {
     const float* from = &received[std::size_t{head} * slots];
-    if (!sequence.parted()) {
+    if (!sequence.ragged()) {
       std::vector<float>& to = received_[layer * kv_heads_ + head];
       to.resize(std::max<std::size_t>(to.size(), work.tables[head].tokens));
       std::transform(to.begin(), to.begin() + work.tables[head].tokens, from, to.begin(), std::plus());
@@ -57,21 +57,21 @@ void LiveCapture::observe_attention(std::uint32_t layer, Sequence& sequence, con
     const std::span<float> notes = sequence.notes(layer, head);
     const auto pages = work.tables[head].pages;
     for (std::size_t p = 0; p < pages.size(); from += pages[p++].count) {
-      float* to = &notes[p * page_tokens];
+      float* to = &notes[p * block_size];
       std::transform(to, to + pages[p].count, from, to, std::plus());
     }
   }
 }
 
 void LiveCapture::settle(Sequence& sequence) {
-  assert(sequence.parted());
+  assert(sequence.ragged());
   for (std::size_t i = 0; i < received_.size(); ++i) {
     const std::vector<float> from = std::exchange(received_[i], {});
     if (from.empty()) continue;
     const auto layer = static_cast<std::uint32_t>(i / kv_heads_), head = static_cast<std::uint32_t>(i % kv_heads_);
     const std::span<const std::uint32_t> positions = sequence.positions(layer, head);
     const std::span<float> notes = sequence.notes(layer, head);
-    for_each_token(sequence.table(layer, head).pages, sequence.pool().shape().page_tokens, [&](std::uint32_t slot) {
+    for_each_token(sequence.table(layer, head).pages, sequence.pool().shape().block_size, [&](std::uint32_t slot) {
       if (positions[slot] < from.size()) notes[slot] += from[positions[slot]];
     });
   }

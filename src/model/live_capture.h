@@ -2,7 +2,7 @@
 // attention that its resident tokens have received.
 //
 // Handed to Model::step with every step of the sequence, from its first token on or from any later one. What is
-// received is added to the sequence's notes once it is parted, slot by slot, and until then kept here.
+// received is added to the sequence's notes once it is ragged, slot by slot, and until then kept here.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class LiveCapture {
   std::uint32_t queries_seen() const { return std::min(seen_, window_); }
   // The last `tokens` (at most queries_seen()) of one layer, after RoPE, [query_heads][tokens][head_dim].
   std::vector<float> queries(std::uint32_t layer, std::uint32_t tokens) const;
-  // To be called once the sequence is parted: what was received until then is added to its notes. Again: does nothing.
+  // To be called once the sequence is ragged: what was received until then is added to its notes. Again: does nothing.
   void settle(Sequence& sequence);
 
   // For Model::step, whose `count` tokens are the sequence's last.
@@ -53,7 +53,7 @@ class LiveCapture {
   bool attention_;
   std::uint32_t seen_ = 0, count_ = 0;
   std::vector<float> queries_;                // [layer][token mod window][query head · head dimension]
-  std::vector<std::vector<float>> received_;  // until the sequence is parted, per layer · kv_heads + head, by position
+  std::vector<std::vector<float>> received_;  // until the sequence is ragged, per layer · kv_heads + head, by position
 };
 
 }  // namespace shale

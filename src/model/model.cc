@@ -19,8 +19,8 @@ constexpr std::uint32_t kBatchTokensMax = 1 << 16;
 
 Status check(const ModelOptions& options) {
   constexpr std::array kPageTokens = {8U, 16U, 32U, 64U};
-  if (std::ranges::find(kPageTokens, options.page_tokens) == kPageTokens.end()) {
-    return fail(ErrorCode::kInvalidArgument, "pages of {} tokens; 8, 16, 32 or 64 are possible", options.page_tokens);
+  if (std::ranges::find(kPageTokens, options.block_size) == kPageTokens.end()) {
+    return fail(ErrorCode::kInvalidArgument, "pages of {} tokens; 8, 16, 32 or 64 are possible", options.block_size);
   }
   if (options.batch_tokens_max == 0 || options.batch_tokens_max > kBatchTokensMax) {
     return fail(ErrorCode::kInvalidArgument, "{} tokens a step; 1 … {} are possible", options.batch_tokens_max,
@@ -66,7 +66,7 @@ class GgufModel final : public Model {
         weights_(std::move(weights)),
         vectors_(tensors_, hyper_),
         graphs_(hyper_, vectors_, options.batch_tokens_max, *threads_),
-        fingerprint_(model_fingerprint(content, options.page_element, options.page_tokens, weights_.arithmetic())),
+        fingerprint_(model_fingerprint(content, options.page_element, options.block_size, weights_.arithmetic())),
         info_{.name = hyper_.name,
               .architecture = std::string(hyper_.architecture->name),
               .layers = hyper_.layer_count(),
@@ -86,7 +86,7 @@ class GgufModel final : public Model {
 
   const ModelInfo& info() const override { return info_; }
   PageShape page_shape() const override {
-    return {hyper_.layer_count(), hyper_.kv_heads, hyper_.head_dim, options_.page_tokens, options_.page_element};
+    return {hyper_.layer_count(), hyper_.kv_heads, hyper_.head_dim, options_.block_size, options_.page_element};
   }
   bool answers_apart() const override { return weights_.answers_apart(); }
   bool quick(std::span<const StepSequence> batch) const override {
@@ -103,7 +103,7 @@ class GgufModel final : public Model {
   Result<std::optional<std::span<const float>>> resume(StepHooks* hooks) override;
 
  private:
-  // A step under way: `rows` are there once the layer's queries, keys and values are.
+  // A step in flight: `rows` are there once the layer's queries, keys and values are.
   struct Step {
     std::vector<StepSequence> batch;
     const MatrixSet* matrices;
@@ -224,7 +224,7 @@ void GgufModel::capture_queries(std::span<const StepSequence> batch, std::uint32
 
 // Whether the attention kernel itself adds what the slots of a sequence receive to its notes.
 bool notes_while_decoding(const StepSequence& part) {
-  return part.live && part.live->wants_attention() && part.tokens.size() == 1 && part.sequence->parted();
+  return part.live && part.live->wants_attention() && part.tokens.size() == 1 && part.sequence->ragged();
 }
 
 void GgufModel::attend(std::span<const StepSequence> batch, std::uint32_t layer, const QkvRows& rows) {

@@ -15,7 +15,7 @@
 #include "core/executor.h"
 #include "core/hash.h"
 #include "paging/sequence.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 
 namespace shale {
 
@@ -35,7 +35,7 @@ struct ModelOptions {
   // measure nothing; created where absent. Empty: every load measures.
   std::filesystem::path choices_folder = {};
   std::uint32_t threads = 0;  // 0: the machine's cores
-  std::uint32_t page_tokens = 16;
+  std::uint32_t block_size = 16;
   PageElement page_element = PageElement::kHalf;
   std::uint32_t batch_tokens_max = 512;  // tokens of one forward step
   bool float32 = false;                  // dequantise everything to F32: the reference for tests

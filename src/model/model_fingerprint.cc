@@ -18,11 +18,11 @@ Hash128 content_hash(const GgufFile& file, Executor& executor) {
   return hasher.finish();
 }
 
-Hash128 model_fingerprint(const Hash128& content, PageElement element, std::uint32_t page_tokens,
+Hash128 model_fingerprint(const Hash128& content, PageElement element, std::uint32_t block_size,
                           std::string_view arithmetic) {
   constexpr std::uint64_t kArithmetic = 2;  // of attention, and which weights compute what
   Hasher hasher;
-  hasher.add(kArithmetic).add(content).add(name_of(element)).add(std::uint64_t{page_tokens}).add(arithmetic);
+  hasher.add(kArithmetic).add(content).add(name_of(element)).add(std::uint64_t{block_size}).add(arithmetic);
   return hasher.finish();
 }
 

@@ -52,7 +52,7 @@ class PackedMatrix::Products {
   const dnnl::engine& engine() const { return engine_; }
   std::int64_t columns() const { return columns_; }
   std::int64_t rows() const { return rows_; }
-  // The rows can be parted at its multiples; where they cannot be parted, all of them.
+  // The rows can be ragged at its multiples; where they cannot be ragged, all of them.
   std::int64_t row_unit() const { return row_unit_; }
 
   // x, [tokens][columns] in BF16, times rows [first, last) of `weights` to columns [first, last) of y, [tokens][rows].

@@ -12,20 +12,20 @@ constexpr std::array<std::string_view, 3> kNames = {"none", "repack", "hole_fill
 
 class Plan {
  public:
-  Plan(std::span<const PageSlot> table, std::uint32_t page_tokens) : page_tokens_(page_tokens) {
+  Plan(std::span<const PageSlot> table, std::uint32_t block_size) : block_size_(block_size) {
     for (const PageSlot& slot : table) plan_.live.push_back(slot.live());
   }
 
-  bool live(std::uint32_t slot) const { return plan_.live[slot / page_tokens_] >> slot % page_tokens_ & 1; }
+  bool live(std::uint32_t slot) const { return plan_.live[slot / block_size_] >> slot % block_size_ & 1; }
 
   void move(std::uint32_t from, std::uint32_t to) {
     if (from == to) return;
-    plan_.live[from / page_tokens_] &= ~bit(from);
-    plan_.live[to / page_tokens_] |= bit(to);
+    plan_.live[from / block_size_] &= ~bit(from);
+    plan_.live[to / block_size_] |= bit(to);
     if (!plan_.copies.empty()) {
       SlotCopy& last = plan_.copies.back();
       const std::uint32_t next_from = last.from + last.count, next_to = last.to + last.count;
-      if (from == next_from && to == next_to && from % page_tokens_ != 0 && to % page_tokens_ != 0) {
+      if (from == next_from && to == next_to && from % block_size_ != 0 && to % block_size_ != 0) {
         ++last.count;
         return;
       }
@@ -39,9 +39,9 @@ class Plan {
   }
 
  private:
-  std::uint64_t bit(std::uint32_t slot) const { return std::uint64_t{1} << slot % page_tokens_; }
+  std::uint64_t bit(std::uint32_t slot) const { return std::uint64_t{1} << slot % block_size_; }
 
-  std::uint32_t page_tokens_;
+  std::uint32_t block_size_;
   CompactionPlan plan_;
 };
 
@@ -64,21 +64,21 @@ std::uint32_t CompactionPlan::slots_copied() const {
 }
 
 CompactionPlan plan_repack(std::span<const PageSlot> table, std::span<const std::uint8_t> movable,
-                           std::uint32_t page_tokens) {
+                           std::uint32_t block_size) {
   assert(movable.size() == table.size());
-  Plan plan(table, page_tokens);
+  Plan plan(table, block_size);
   // Slots of movable pages, in order: `to` never overtakes the token that is looked at.
   std::uint32_t to = 0;
   const auto next = [&](std::uint32_t slot) {
     ++slot;
-    while (slot / page_tokens < table.size() && !movable[slot / page_tokens]) slot += page_tokens;
+    while (slot / block_size < table.size() && !movable[slot / block_size]) slot += block_size;
     return slot;
   };
-  while (to / page_tokens < table.size() && !movable[to / page_tokens]) to += page_tokens;
+  while (to / block_size < table.size() && !movable[to / block_size]) to += block_size;
   for (std::uint32_t page = 0; page < table.size(); ++page) {
     if (!movable[page]) continue;
     for (std::uint32_t s = 0; s < table[page].count; ++s) {
-      const std::uint32_t from = page * page_tokens + s;
+      const std::uint32_t from = page * block_size + s;
       if (!plan.live(from)) continue;
       plan.move(from, to);
       to = next(to);
@@ -88,24 +88,24 @@ CompactionPlan plan_repack(std::span<const PageSlot> table, std::span<const std:
 }
 
 CompactionPlan plan_hole_fill(std::span<const PageSlot> table, std::span<const std::uint8_t> movable,
-                              std::uint32_t page_tokens, std::uint32_t newest) {
+                              std::uint32_t block_size, std::uint32_t newest) {
   assert(movable.size() == table.size());
-  Plan plan(table, page_tokens);
-  std::uint32_t end = static_cast<std::uint32_t>(table.size()) * page_tokens;
+  Plan plan(table, block_size);
+  std::uint32_t end = static_cast<std::uint32_t>(table.size()) * block_size;
   const auto last_survivor = [&]() -> std::optional<std::uint32_t> {
     while (end > newest) {
       --end;
-      if (movable[end / page_tokens] && plan.live(end)) return end;
+      if (movable[end / block_size] && plan.live(end)) return end;
     }
     return std::nullopt;
   };
-  for (std::uint32_t page = 0; page < table.size() && page * page_tokens < newest; ++page) {
+  for (std::uint32_t page = 0; page < table.size() && page * block_size < newest; ++page) {
     if (!movable[page] || !table[page].live()) continue;
-    for (std::uint32_t s = 0; s < table[page].count && page * page_tokens + s < newest; ++s) {
+    for (std::uint32_t s = 0; s < table[page].count && page * block_size + s < newest; ++s) {
       if (!(table[page].holes >> s & 1)) continue;
       const auto survivor = last_survivor();
       if (!survivor) return std::move(plan).finish();
-      plan.move(*survivor, page * page_tokens + s);
+      plan.move(*survivor, page * block_size + s);
     }
   }
   return std::move(plan).finish();

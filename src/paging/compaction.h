@@ -22,7 +22,7 @@ enum class Compaction { kNone, kRepack, kHoleFill };
 std::string_view to_string(Compaction compaction);  // "none", "repack", "hole_fill"
 Result<Compaction> parse_compaction(std::string_view name);
 
-// `count` consecutive tokens move. Slots are numbered page · page_tokens + slot, pages as they stand in the table.
+// `count` consecutive tokens move. Slots are numbered page · block_size + slot, pages as they stand in the table.
 struct SlotCopy {
   std::uint32_t from, to, count;
 };
@@ -36,8 +36,8 @@ struct CompactionPlan {
 
 // `movable[p]`: nobody else holds page p. `newest`: first slot of the newest round, for hole_fill.
 CompactionPlan plan_repack(std::span<const PageSlot> table, std::span<const std::uint8_t> movable,
-                           std::uint32_t page_tokens);
+                           std::uint32_t block_size);
 CompactionPlan plan_hole_fill(std::span<const PageSlot> table, std::span<const std::uint8_t> movable,
-                              std::uint32_t page_tokens, std::uint32_t newest);
+                              std::uint32_t block_size, std::uint32_t newest);
 
 }  // namespace shale

@@ -22,32 +22,32 @@ struct PagePool::State {
   std::vector<Block> blocks;
   std::vector<std::uint32_t> references;  // of whole blocks, 0 elsewhere; by themselves, since forks count them all
   std::vector<std::uint32_t> page_references;  // of pages of split blocks, 0 elsewhere
-  std::vector<SlabId> free_blocks;             // a stack
-  std::set<SlabId> roomy;                      // split blocks with a free page; the lowest fills first, so others empty
+  std::vector<PoolBlockId> free_blocks;        // a stack
+  std::set<PoolBlockId> roomy;                 // split blocks with a free page; the lowest fills first, so others empty
   std::size_t free_split_pages = 0;
 };
 
 Result<std::unique_ptr<PagePool>> PagePool::create(const PageShape& shape, std::size_t bytes, const Device& device) {
   const bool tokens_ok =
-      shape.page_tokens == 8 || shape.page_tokens == 16 || shape.page_tokens == 32 || shape.page_tokens == 64;
+      shape.block_size == 8 || shape.block_size == 16 || shape.block_size == 32 || shape.block_size == 64;
   if (!tokens_ok)
-    return fail(ErrorCode::kInvalidArgument, "a page holds 8, 16, 32 or 64 tokens, not {}", shape.page_tokens);
+    return fail(ErrorCode::kInvalidArgument, "a page holds 8, 16, 32 or 64 tokens, not {}", shape.block_size);
   if (shape.layers == 0 || shape.kv_heads == 0 || shape.head_dim == 0 || shape.head_dim % 8 != 0) {
     return fail(
         ErrorCode::kInvalidArgument,
         "pages of {} layers, {} KV heads, head dimension {}: none may be zero and the last must be a multiple of 8",
         shape.layers, shape.kv_heads, shape.head_dim);
   }
-  const std::size_t blocks = std::max<std::size_t>(1, bytes / shape.slab_bytes());
-  if (blocks > std::numeric_limits<PageId>::max() / shape.pages_per_slab()) {
+  const std::size_t blocks = std::max<std::size_t>(1, bytes / shape.block_bytes());
+  if (blocks > std::numeric_limits<PageId>::max() / shape.pages_per_block()) {
     return fail(ErrorCode::kInvalidArgument, "a pool of {} blocks has more pages than can be numbered", blocks);
   }
-  SHALE_ASSIGN(auto memory, device.allocate(blocks * shape.slab_bytes()));
+  SHALE_ASSIGN(auto memory, device.allocate(blocks * shape.block_bytes()));
   auto state = std::make_unique<State>();
   state->blocks.resize(blocks);
   state->references.resize(blocks);
-  state->page_references.resize(blocks * shape.pages_per_slab());
-  for (std::size_t block = blocks; block-- > 0;) state->free_blocks.push_back(static_cast<SlabId>(block));
+  state->page_references.resize(blocks * shape.pages_per_block());
+  for (std::size_t block = blocks; block-- > 0;) state->free_blocks.push_back(static_cast<PoolBlockId>(block));
   return std::unique_ptr<PagePool>(new PagePool(shape, std::move(memory), std::move(state)));
 }
 
@@ -55,16 +55,16 @@ PagePool::PagePool(const PageShape& shape, std::unique_ptr<DeviceMemory> memory,
     : shape_(shape), memory_(std::move(memory)), state_(std::move(state)) {}
 PagePool::~PagePool() = default;
 
-std::uint32_t PagePool::slabs_total() const { return static_cast<std::uint32_t>(state_->blocks.size()); }
-std::uint32_t PagePool::slabs_free() const { return static_cast<std::uint32_t>(state_->free_blocks.size()); }
+std::uint32_t PagePool::blocks_total() const { return static_cast<std::uint32_t>(state_->blocks.size()); }
+std::uint32_t PagePool::blocks_free() const { return static_cast<std::uint32_t>(state_->free_blocks.size()); }
 std::uint32_t PagePool::pages_free() const {
-  return slabs_free() * shape_.pages_per_slab() + static_cast<std::uint32_t>(state_->free_split_pages);
+  return blocks_free() * shape_.pages_per_block() + static_cast<std::uint32_t>(state_->free_split_pages);
 }
 
-Result<SlabId> PagePool::allocate_slab() {
+Result<PoolBlockId> PagePool::allocate_block() {
   if (state_->free_blocks.empty())
-    return fail(ErrorCode::kFull, "the block pool's {} blocks are all in use", slabs_total());
-  const SlabId block = state_->free_blocks.back();
+    return fail(ErrorCode::kFull, "the block pool's {} blocks are all in use", blocks_total());
+  const PoolBlockId block = state_->free_blocks.back();
   state_->free_blocks.pop_back();
   state_->blocks[block].state = BlockState::kWhole;
   state_->references[block] = 1;
@@ -73,15 +73,15 @@ Result<SlabId> PagePool::allocate_slab() {
 
 Result<PageId> PagePool::allocate_page() {
   if (state_->roomy.empty()) {
-    SHALE_ASSIGN(const SlabId fresh, allocate_slab());
+    SHALE_ASSIGN(const PoolBlockId fresh, allocate_block());
     Block& block = state_->blocks[fresh];
     block.state = BlockState::kSplit;
     state_->references[fresh] = 0;
-    for (std::uint32_t index = shape_.pages_per_slab(); index-- > 0;) block.free_pages.push_back(index);
-    state_->free_split_pages += shape_.pages_per_slab();
+    for (std::uint32_t index = shape_.pages_per_block(); index-- > 0;) block.free_pages.push_back(index);
+    state_->free_split_pages += shape_.pages_per_block();
     state_->roomy.insert(fresh);
   }
-  const SlabId id = *state_->roomy.begin();
+  const PoolBlockId id = *state_->roomy.begin();
   Block& block = state_->blocks[id];
   const PageId page = page_of(id, block.free_pages.back());
   block.free_pages.pop_back();
@@ -91,15 +91,15 @@ Result<PageId> PagePool::allocate_page() {
   return page;
 }
 
-void PagePool::retain_slabs(std::span<const SlabId> slabs) {
-  for (const SlabId id : slabs) {
+void PagePool::retain_blocks(std::span<const PoolBlockId> blocks) {
+  for (const PoolBlockId id : blocks) {
     assert(state_->blocks[id].state == BlockState::kWhole);
     ++state_->references[id];
   }
 }
 
-void PagePool::release_slabs(std::span<const SlabId> slabs) {
-  for (const SlabId id : slabs) {
+void PagePool::release_blocks(std::span<const PoolBlockId> blocks) {
+  for (const PoolBlockId id : blocks) {
     assert(state_->blocks[id].state == BlockState::kWhole && state_->references[id] > 0);
     if (--state_->references[id] > 0) continue;
     state_->blocks[id].state = BlockState::kFree;
@@ -108,18 +108,18 @@ void PagePool::release_slabs(std::span<const SlabId> slabs) {
 }
 
 void PagePool::retain_page(PageId page) {
-  assert(is_split(slab_of(page)) && state_->page_references[page] > 0);
+  assert(is_split(block_of(page)) && state_->page_references[page] > 0);
   ++state_->page_references[page];
 }
 
 void PagePool::release_page(PageId page) {
-  const SlabId id = slab_of(page);
+  const PoolBlockId id = block_of(page);
   assert(is_split(id) && state_->page_references[page] > 0);
   if (--state_->page_references[page] > 0) return;
   Block& block = state_->blocks[id];
   block.free_pages.push_back(page - page_of(id, 0));
   ++state_->free_split_pages;
-  if (block.free_pages.size() < shape_.pages_per_slab()) {
+  if (block.free_pages.size() < shape_.pages_per_block()) {
     state_->roomy.insert(id);
     return;
   }
@@ -130,27 +130,27 @@ void PagePool::release_page(PageId page) {
   state_->free_blocks.push_back(id);
 }
 
-void PagePool::split_slab(SlabId id) {
+void PagePool::split_block(PoolBlockId id) {
   Block& block = state_->blocks[id];
   assert(block.state == BlockState::kWhole && state_->references[id] == 1);
   block.state = BlockState::kSplit;
   state_->references[id] = 0;
-  for (std::uint32_t index = 0; index < shape_.pages_per_slab(); ++index)
+  for (std::uint32_t index = 0; index < shape_.pages_per_block(); ++index)
     state_->page_references[page_of(id, index)] = 1;
 }
 
-bool PagePool::is_split(SlabId slab) const { return state_->blocks[slab].state == BlockState::kSplit; }
+bool PagePool::is_split(PoolBlockId block) const { return state_->blocks[block].state == BlockState::kSplit; }
 
-std::uint32_t PagePool::references(SlabId slab) const { return state_->references[slab]; }
+std::uint32_t PagePool::references(PoolBlockId block) const { return state_->references[block]; }
 
 std::uint32_t PagePool::page_references(PageId page) const {
-  const SlabId block = slab_of(page);
+  const PoolBlockId block = block_of(page);
   return is_split(block) ? state_->page_references[page] : references(block);
 }
 
-void PagePool::copy_slab(SlabId from, SlabId to) {
+void PagePool::copy_block(PoolBlockId from, PoolBlockId to) {
   assert(references(to) == 1);
-  memory_->copy_within(from * shape_.slab_bytes(), to * shape_.slab_bytes(), {.bytes = shape_.slab_bytes()});
+  memory_->copy_within(from * shape_.block_bytes(), to * shape_.block_bytes(), {.bytes = shape_.block_bytes()});
 }
 
 void PagePool::copy_page(PageId from, PageId to) {
@@ -160,7 +160,7 @@ void PagePool::copy_page(PageId from, PageId to) {
 
 void PagePool::copy_tokens(PageId from, std::uint32_t from_slot, PageId to, std::uint32_t to_slot,
                            std::uint32_t count) {
-  assert(page_references(to) == 1 && std::max(from_slot, to_slot) + count <= shape_.page_tokens);
+  assert(page_references(to) == 1 && std::max(from_slot, to_slot) + count <= shape_.block_size);
   for (const PagePlane& plane : shape_.planes()) {
     memory_->copy_within(from * shape_.page_bytes() + plane.offset + from_slot * plane.token_bytes,
                          to * shape_.page_bytes() + plane.offset + to_slot * plane.token_bytes,
@@ -180,7 +180,7 @@ void PagePool::copy_out(PageId from, std::span<std::byte> to) const {
 
 Status PagePool::check_integrity() const {
   std::size_t free_blocks = 0, free_split_pages = 0;
-  for (SlabId id = 0; id < slabs_total(); ++id) {
+  for (PoolBlockId id = 0; id < blocks_total(); ++id) {
     const Block& block = state_->blocks[id];
     const std::uint32_t references = state_->references[id];
     if ((references > 0) != (block.state == BlockState::kWhole)) {
@@ -188,11 +188,11 @@ Status PagePool::check_integrity() const {
                   static_cast<int>(block.state));
     }
     std::size_t unused = 0;
-    for (std::uint32_t index = 0; index < shape_.pages_per_slab(); ++index) {
+    for (std::uint32_t index = 0; index < shape_.pages_per_block(); ++index) {
       unused += state_->page_references[page_of(id, index)] == 0;
     }
     const bool split = block.state == BlockState::kSplit;
-    if (unused != (split ? block.free_pages.size() : shape_.pages_per_slab())) {
+    if (unused != (split ? block.free_pages.size() : shape_.pages_per_block())) {
       return fail(ErrorCode::kInternal, "block {} has {} unreferenced pages, {} in its free list", id, unused,
                   block.free_pages.size());
     }
@@ -204,7 +204,7 @@ Status PagePool::check_integrity() const {
     if (state_->roomy.contains(id) != !block.free_pages.empty()) {
       return fail(ErrorCode::kInternal, "block {} is listed as roomy with {} free pages", id, block.free_pages.size());
     }
-    if (split && unused == shape_.pages_per_slab())
+    if (split && unused == shape_.pages_per_block())
       return fail(ErrorCode::kInternal, "block {} is split and empty", id);
     free_blocks += block.state == BlockState::kFree;
     free_split_pages += block.free_pages.size();

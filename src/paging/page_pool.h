@@ -5,7 +5,7 @@
 //     block, split: its pages are handed out one by one; a count per page; whole again once all are free
 //   Sequence, PrefixTree ── hold counted references ──> blocks and pages
 //
-// Names say slab for block. A page referenced more than once is never written, moved or freed by one of its holders.
+// Names say block for block. A page referenced more than once is never written, moved or freed by one of its holders.
 // Not thread-safe: the engine's loop owns the pool; only bytes (copies and `host_view`) may be touched from its worker
 // threads meanwhile.
 #pragma once
@@ -21,9 +21,9 @@
 
 namespace shale {
 
-// Number of a page in the pool: slab · pages_per_slab + index within the slab.
+// Number of a page in the pool: block · pages_per_block + index within the block.
 using PageId = std::uint32_t;
-using SlabId = std::uint32_t;
+using PoolBlockId = std::uint32_t;
 
 class PagePool;
 
@@ -67,8 +67,8 @@ class WritableHostView : public HostView {
 
 class PagePool {
  public:
-  // Takes `bytes` (rounded down to whole slabs, at least one) of the device's memory. kInvalidArgument for a shape that
-  // attention has no kernels for.
+  // Takes `bytes` (rounded down to whole blocks, at least one) of the device's memory. kInvalidArgument for a shape
+  // that attention has no kernels for.
   static Result<std::unique_ptr<PagePool>> create(const PageShape& shape, std::size_t bytes,
                                                   const Device& device = HostDevice());
   ~PagePool();
@@ -76,33 +76,33 @@ class PagePool {
   PagePool& operator=(const PagePool&) = delete;
 
   const PageShape& shape() const { return shape_; }
-  std::uint32_t slabs_total() const;
-  std::uint32_t slabs_free() const;
-  std::uint32_t pages_free() const;  // pages of free slabs and free pages of split slabs
+  std::uint32_t blocks_total() const;
+  std::uint32_t blocks_free() const;
+  std::uint32_t pages_free() const;  // pages of free blocks and free pages of split blocks
 
-  // A whole slab with one reference, contents undefined. kFull when none is free.
-  Result<SlabId> allocate_slab();
-  // A single page with one reference, from a split slab (splits a free slab when none has room).
+  // A whole block with one reference, contents undefined. kFull when none is free.
+  Result<PoolBlockId> allocate_block();
+  // A single page with one reference, from a split block (splits a free block when none has room).
   Result<PageId> allocate_page();
 
-  void retain_slab(SlabId slab) { retain_slabs({&slab, 1}); }
-  void release_slab(SlabId slab) { release_slabs({&slab, 1}); }
-  void retain_slabs(std::span<const SlabId> slabs);
-  void release_slabs(std::span<const SlabId> slabs);
+  void retain_block(PoolBlockId block) { retain_blocks({&block, 1}); }
+  void release_block(PoolBlockId block) { release_blocks({&block, 1}); }
+  void retain_blocks(std::span<const PoolBlockId> blocks);
+  void release_blocks(std::span<const PoolBlockId> blocks);
   void retain_page(PageId page);
   void release_page(PageId page);
-  // Turns a whole slab with exactly one reference into a split one, every page with one reference.
-  void split_slab(SlabId slab);
-  bool is_split(SlabId slab) const;
-  std::uint32_t references(SlabId slab) const;       // of a whole slab
-  std::uint32_t page_references(PageId page) const;  // of a page of a split slab, or its slab's
+  // Turns a whole block with exactly one reference into a split one, every page with one reference.
+  void split_block(PoolBlockId block);
+  bool is_split(PoolBlockId block) const;
+  std::uint32_t references(PoolBlockId block) const;  // of a whole block
+  std::uint32_t page_references(PageId page) const;   // of a page of a split block, or its block's
 
-  PageId page_of(SlabId slab, std::uint32_t index) const { return slab * shape_.pages_per_slab() + index; }
-  SlabId slab_of(PageId page) const { return page / shape_.pages_per_slab(); }
+  PageId page_of(PoolBlockId block, std::uint32_t index) const { return block * shape_.pages_per_block() + index; }
+  PoolBlockId block_of(PageId page) const { return page / shape_.pages_per_block(); }
 
   // Copies, in the order in which they are asked for (paging/device.h). What is copied to has one reference; a page on
   // the host's side is shape().page_bytes() bytes, its caller's until `fence` has returned.
-  void copy_slab(SlabId from, SlabId to);
+  void copy_block(PoolBlockId from, PoolBlockId to);
   void copy_page(PageId from, PageId to);
   // `count` tokens from one slot on to another; of the same page, too, where they may overlap.
   void copy_tokens(PageId from, std::uint32_t from_slot, PageId to, std::uint32_t to_slot, std::uint32_t count);

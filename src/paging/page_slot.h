@@ -45,9 +45,9 @@ class PageSlotIterator {
   std::size_t at_ = 0;
 };
 
-// A stretch of tokens that all heads hold, in whole blocks that are full but for the last.
+// A span of tokens that all heads hold, in whole blocks that are full but for the last.
 struct BlockRun {
-  std::span<const SlabId> blocks;
+  std::span<const PoolBlockId> blocks;
   std::uint32_t tokens = 0;
 };
 
@@ -68,10 +68,10 @@ class PageSlots {
         first_own_(static_cast<std::uint32_t>(before.blocks.size())),
         first_after_(first_own_ + static_cast<std::uint32_t>(own.size())),
         last_(first_after_ + static_cast<std::uint32_t>(after.blocks.size()) - 1),
-        page_tokens_(shape.page_tokens),
+        block_size_(shape.block_size),
         before_last_count_(last_count(before)),
         after_last_count_(last_count(after)),
-        stride_(shape.pages_per_slab()),
+        stride_(shape.pages_per_block()),
         index_(index),
         end_(last_ + 1) {}
 
@@ -82,10 +82,10 @@ class PageSlots {
     const std::uint32_t at = begin_ + static_cast<std::uint32_t>(i);
     assert(at < end_);
     if (at >= first_after_) {
-      return {after_[at - first_after_] * stride_ + index_, at == last_ ? after_last_count_ : page_tokens_, 0};
+      return {after_[at - first_after_] * stride_ + index_, at == last_ ? after_last_count_ : block_size_, 0};
     }
     if (at >= first_own_) return own_[at - first_own_];
-    return {before_[at] * stride_ + index_, at + 1 == first_own_ ? before_last_count_ : page_tokens_, 0};
+    return {before_[at] * stride_ + index_, at + 1 == first_own_ ? before_last_count_ : block_size_, 0};
   }
   PageSlot front() const { return (*this)[0]; }
   PageSlot back() const { return (*this)[size() - 1]; }
@@ -104,15 +104,15 @@ class PageSlots {
 
  private:
   std::uint32_t last_count(const BlockRun& run) const {
-    return run.tokens - (run.blocks.empty() ? 0 : static_cast<std::uint32_t>(run.blocks.size()) - 1) * page_tokens_;
+    return run.tokens - (run.blocks.empty() ? 0 : static_cast<std::uint32_t>(run.blocks.size()) - 1) * block_size_;
   }
 
-  const SlabId* before_ = nullptr;
+  const PoolBlockId* before_ = nullptr;
   const PageSlot* own_ = nullptr;
-  const SlabId* after_ = nullptr;
+  const PoolBlockId* after_ = nullptr;
   // Pages are numbered through the three; `last_` is the last of all.
   std::uint32_t first_own_ = 0, first_after_ = 0, last_ = 0;
-  std::uint32_t page_tokens_ = 0, before_last_count_ = 0, after_last_count_ = 0;
+  std::uint32_t block_size_ = 0, before_last_count_ = 0, after_last_count_ = 0;
   std::uint32_t stride_ = 0, index_ = 0;
   std::uint32_t begin_ = 0, end_ = 0;  // what is in view
 };
@@ -127,10 +127,10 @@ void for_each_token(const PageSlot& page, std::uint32_t first, Visit visit) {
   }
 }
 
-// The same of a whole table, whose slots are numbered page · page_tokens + slot.
+// The same of a whole table, whose slots are numbered page · block_size + slot.
 template <class Visit>
-void for_each_token(const PageSlots& table, std::uint32_t page_tokens, Visit visit) {
-  for (std::uint32_t p = 0; p < table.size(); ++p) for_each_token(table[p], p * page_tokens, visit);
+void for_each_token(const PageSlots& table, std::uint32_t block_size, Visit visit) {
+  for (std::uint32_t p = 0; p < table.size(); ++p) for_each_token(table[p], p * block_size, visit);
 }
 
 }  // namespace shale

@@ -28,7 +28,7 @@ void write_halves(const PageShape& shape, std::byte* bytes, std::uint32_t slot, 
   const auto indices = hn::Mul(hn::Iota(hn::RebindToSigned<Eight>(), 0),
                                hn::Set(hn::RebindToSigned<Eight>(), static_cast<std::int32_t>(rows.stride)));
   for (std::size_t c = 0; c < shape.head_dim; ++c) {
-    Half* to = page.keys + c * shape.page_tokens + slot;
+    Half* to = page.keys + c * shape.block_size + slot;
     std::size_t t = 0;
     for (; t + lanes <= count; t += lanes)
       store(d, hn::GatherIndex(d, rows.keys + t * rows.stride + c, indices), to + t);
@@ -73,10 +73,10 @@ void write_int8(const PageShape& shape, std::byte* bytes, std::uint32_t slot, st
     const float* values = rows.values + t * rows.stride;
     for (std::size_t first = 0; first < shape.head_dim; first += kScaleChannels) {
       const std::size_t channels = std::min<std::size_t>(kScaleChannels, shape.head_dim - first);
-      const std::size_t scale = first / kScaleChannels * shape.page_tokens + slot + t;
+      const std::size_t scale = first / kScaleChannels * shape.block_size + slot + t;
       std::int8_t codes[kScaleChannels];
       page.key_scales[scale] = quantize_group(keys + first, channels, codes);
-      for (std::size_t c = 0; c < channels; ++c) page.keys[(first + c) * shape.page_tokens + slot + t] = codes[c];
+      for (std::size_t c = 0; c < channels; ++c) page.keys[(first + c) * shape.block_size + slot + t] = codes[c];
       page.value_scales[scale] =
           quantize_group(values + first, channels, page.values + (slot + t) * shape.head_dim + first);
     }
@@ -89,8 +89,8 @@ void read_int8(const PageShape& shape, const std::byte* bytes, std::uint32_t slo
   const std::size_t lanes = hn::Lanes(d);
   const auto page = Int8PageView::of(bytes, shape);
   for (std::size_t c = 0; c < shape.head_dim; ++c) {
-    const std::int8_t* from = page.keys + c * shape.page_tokens + slot;
-    const Half* scales = page.key_scales + c / kScaleChannels * shape.page_tokens + slot;
+    const std::int8_t* from = page.keys + c * shape.block_size + slot;
+    const Half* scales = page.key_scales + c / kScaleChannels * shape.block_size + slot;
     Half* to = keys + c * key_stride;
     std::size_t t = 0;
     for (; t + lanes <= count; t += lanes) store(d, hn::Mul(load(d, from + t), load(d, scales + t)), to + t);
@@ -101,7 +101,7 @@ void read_int8(const PageShape& shape, const std::byte* bytes, std::uint32_t slo
     Half* to = values + t * shape.head_dim;
     for (std::size_t first = 0; first < shape.head_dim; first += kScaleChannels) {
       const std::size_t end = std::min<std::size_t>(first + kScaleChannels, shape.head_dim);
-      const auto scale = hn::Set(d, to_float(page.value_scales[first / kScaleChannels * shape.page_tokens + slot + t]));
+      const auto scale = hn::Set(d, to_float(page.value_scales[first / kScaleChannels * shape.block_size + slot + t]));
       for (std::size_t c = first; c < end; c += lanes) store(d, hn::Mul(load(d, from + c), scale), to + c);
     }
   }
@@ -148,7 +148,7 @@ void write_tokens(const PageShape& shape, std::span<std::byte> page, std::uint32
   const std::size_t d = shape.head_dim;
   if (shape.element == PageElement::kHalf) {
     const auto to = MutablePageView::of(page.data(), shape);
-    copy_rows(keys, key_stride, to.keys + slot, shape.page_tokens, d, count);
+    copy_rows(keys, key_stride, to.keys + slot, shape.block_size, d, count);
     copy_rows(values, 0, to.values + slot * d, 0, 1, count * d);
     return;
   }
@@ -168,7 +168,7 @@ void read_tokens(const PageShape& shape, std::span<const std::byte> page, std::u
     return;
   }
   const auto from = PageView::of(page.data(), shape);
-  copy_rows(from.keys + slot, shape.page_tokens, keys, key_stride, d, count);
+  copy_rows(from.keys + slot, shape.block_size, keys, key_stride, d, count);
   copy_rows(from.values + slot * d, 0, values, 0, 1, count * d);
 }
 
@@ -176,7 +176,7 @@ PageView as_halves(const PageShape& shape, std::span<const std::byte> page, std:
                    std::span<Half> memory) {
   if (shape.element == PageElement::kHalf) return PageView::of(page.data(), shape);
   Half* values = memory.data() + shape.key_elements();
-  read_tokens(shape, page, 0, count, memory.data(), shape.page_tokens, values);
+  read_tokens(shape, page, 0, count, memory.data(), shape.block_size, values);
   return {memory.data(), values};
 }
 

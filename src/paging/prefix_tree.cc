@@ -27,7 +27,7 @@ using Roots = std::map<std::string, Children, std::less<>>;  // by salt, none of
 struct Node {
   NodeId parent = kNoNode;
   Roots::iterator salt = {};
-  SlabId slab = 0;
+  PoolBlockId block = 0;
   std::uint32_t reproducible = 0;  // of its tokens, the first so many
   NodeKey key = 0;
   std::uint64_t name = 0;  // given by the caller; 0: none
@@ -48,15 +48,15 @@ struct PrefixTree::State {
   Roots roots = {};
   std::vector<Node> nodes = {};  // by NodeId
   std::vector<NodeId> unused = {};
-  std::vector<std::uint32_t> holders = std::vector<std::uint32_t>(pool.slabs_total());  // by slab: nodes
+  std::vector<std::uint32_t> holders = std::vector<std::uint32_t>(pool.blocks_total());  // by block: nodes
   std::uint64_t tick = 0;  // requests seen: calls of `adopt`
   double time_s = 0;       // when the last of them arrived
   std::uint64_t evictions = 0;
   std::function<void(std::uint64_t)> told_evicted = {};
 
-  std::uint32_t page_tokens() const { return pool.shape().page_tokens; }
-  // Whether nobody but nodes holds the slab: one, or several of different salts.
-  bool alone(SlabId slab) const { return pool.references(slab) == holders[slab]; }
+  std::uint32_t block_size() const { return pool.shape().block_size; }
+  // Whether nobody but nodes holds the block: one, or several of different salts.
+  bool alone(PoolBlockId block) const { return pool.references(block) == holders[block]; }
   // Of a node, or where it is none the roots of a salt.
   Children& children(NodeId node, Roots::iterator salt) {
     return node == kNoNode ? salt->second : nodes[node].children;
@@ -81,9 +81,9 @@ struct PrefixTree::State {
   }
   NodeId add(NodeId parent, Tokens tokens, Roots::iterator salt);
   void extend(NodeId leaf, Tokens tokens);
-  // The slab that holds a node's tokens, in place of the one it had.
-  void hold(NodeId id, std::optional<SlabId> before, SlabId slab, std::uint32_t reproducible);
-  void release(SlabId slab);
+  // The block that holds a node's tokens, in place of the one it had.
+  void hold(NodeId id, std::optional<PoolBlockId> before, PoolBlockId block, std::uint32_t reproducible);
+  void release(PoolBlockId block);
   void remove(NodeId leaf);
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
@@ -106,21 +106,20 @@ PrefixTree::State::Match PrefixTree::State::find(Tokens tokens, std::string_view
   if (own == roots.end()) return match;
   NodeId parent = kNoNode;
   while (match.tokens < tokens.size()) {
-    const Tokens page =
-        tokens.subspan(match.tokens, std::min<std::size_t>(page_tokens(), tokens.size() - match.tokens));
+    const Tokens page = tokens.subspan(match.tokens, std::min<std::size_t>(block_size(), tokens.size() - match.tokens));
     const auto [child, common] = closest_child(children(parent, own), page);
     if (child == kNoNode) break;
     match.path.push_back(child);
     if (match.reproducible == match.tokens) match.reproducible += std::min(common, nodes[child].reproducible);
     match.tokens += common;
     match.in_last = common;
-    if (common < page_tokens()) break;
+    if (common < block_size()) break;
     parent = child;
   }
   return match;
 }
 
-// Without a slab yet.
+// Without a block yet.
 NodeId PrefixTree::State::add(NodeId parent, Tokens tokens, Roots::iterator salt) {
   if (unused.empty()) {
     unused.push_back(static_cast<NodeId>(nodes.size()));
@@ -137,11 +136,12 @@ NodeId PrefixTree::State::add(NodeId parent, Tokens tokens, Roots::iterator salt
   return id;
 }
 
-void PrefixTree::State::hold(NodeId id, std::optional<SlabId> before, SlabId slab, std::uint32_t reproducible) {
-  pool.retain_slab(slab);
-  ++holders[slab];
+void PrefixTree::State::hold(NodeId id, std::optional<PoolBlockId> before, PoolBlockId block,
+                             std::uint32_t reproducible) {
+  pool.retain_block(block);
+  ++holders[block];
   if (before) release(*before);
-  nodes[id].slab = slab;
+  nodes[id].block = block;
   nodes[id].reproducible = reproducible;
 }
 
@@ -155,16 +155,16 @@ void PrefixTree::State::extend(NodeId leaf, Tokens tokens) {
   node.key = key(node.parent, tokens, node.salt->first);
 }
 
-void PrefixTree::State::release(SlabId slab) {
-  --holders[slab];
-  pool.release_slab(slab);
+void PrefixTree::State::release(PoolBlockId block) {
+  --holders[block];
+  pool.release_block(block);
 }
 
 void PrefixTree::State::remove(NodeId leaf) {
   Node& node = nodes[leaf];
   assert(node.children.empty());
   const NodeId parent = node.parent;
-  release(node.slab);
+  release(node.block);
   const Roots::iterator salt = node.salt;
   children(parent, salt).erase(*node.tokens);
   if (salt->second.empty()) roots.erase(salt);
@@ -182,7 +182,7 @@ void PrefixTree::State::visit(std::span<const NodeId> path, std::size_t inserted
   policy->access({.path = path,
                   .keys = keys,
                   .inserted_from = inserted_from,
-                  .last_is_partial = !path.empty() && nodes[path.back()].tokens->size() < page_tokens(),
+                  .last_is_partial = !path.empty() && nodes[path.back()].tokens->size() < block_size(),
                   .tick = tick,
                   .time_s = time_s});
 }
@@ -201,15 +201,15 @@ PrefixTree::Prefix PrefixTree::prefix(std::span<const std::int32_t> tokens, std:
 std::uint32_t PrefixTree::in_use(std::span<const std::int32_t> tokens, std::string_view salt) const {
   const State::Match match = state_->find(tokens, salt);
   return static_cast<std::uint32_t>(
-      std::ranges::count_if(match.path, [this](NodeId node) { return !state_->alone(state_->nodes[node].slab); }));
+      std::ranges::count_if(match.path, [this](NodeId node) { return !state_->alone(state_->nodes[node].block); }));
 }
 
 std::uint32_t PrefixTree::adopt(std::span<const std::int32_t> tokens, Sequence& sequence, double time_s,
                                 std::string_view salt) {
   const State::Match match = state_->find(tokens, salt);
-  std::vector<SlabId> slabs;
-  for (const NodeId node : match.path) slabs.push_back(state_->nodes[node].slab);
-  sequence.adopt_prefix(slabs, match.tokens);
+  std::vector<PoolBlockId> blocks;
+  for (const NodeId node : match.path) blocks.push_back(state_->nodes[node].block);
+  sequence.adopt_prefix(blocks, match.tokens);
   ++state_->tick;
   state_->time_s = time_s;
   state_->visit(match.path, match.path.size());
@@ -221,41 +221,41 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
   State& s = *state_;
   if (sequence.lossy())
     return fail(ErrorCode::kInvalidArgument, "a lossy sequence cannot be shared as an exact prefix");
-  const std::vector<SlabId> slabs = sequence.slabs(static_cast<std::uint32_t>(tokens.size()));
-  if (slabs.size() != s.pool.shape().pages_for(static_cast<std::uint32_t>(tokens.size()))) {
+  const std::vector<PoolBlockId> blocks = sequence.blocks(static_cast<std::uint32_t>(tokens.size()));
+  if (blocks.size() != s.pool.shape().pages_for(static_cast<std::uint32_t>(tokens.size()))) {
     return fail(ErrorCode::kInvalidArgument, "the heads of the sequence do not agree on its first {} tokens",
                 tokens.size());
   }
   State::Match match = s.find(tokens, salt);
   const auto page = [&](std::size_t i) {
-    return tokens.subspan(i * s.page_tokens(),
-                          std::min<std::size_t>(s.page_tokens(), tokens.size() - i * s.page_tokens()));
+    return tokens.subspan(i * s.block_size(),
+                          std::min<std::size_t>(s.block_size(), tokens.size() - i * s.block_size()));
   };
   const auto reproducible_in = [&](std::size_t i) {
-    const std::size_t before = std::min<std::size_t>(i * s.page_tokens(), reproducible);
+    const std::size_t before = std::min<std::size_t>(i * s.block_size(), reproducible);
     return static_cast<std::uint32_t>(std::min(reproducible - before, page(i).size()));
   };
-  const auto hold = [&](std::size_t i, std::optional<SlabId> before) {
-    s.hold(match.path[i], before, slabs[i], reproducible_in(i));
+  const auto hold = [&](std::size_t i, std::optional<PoolBlockId> before) {
+    s.hold(match.path[i], before, blocks[i], reproducible_in(i));
   };
-  std::size_t there = match.path.size();  // nodes that stay as they are, but for their slabs
-  if (match.tokens < tokens.size() && match.in_last % s.page_tokens() != 0) {
+  std::size_t there = match.path.size();  // nodes that stay as they are, but for their blocks
+  if (match.tokens < tokens.size() && match.in_last % s.block_size() != 0) {
     // The path ends inside a page. A short leaf that these tokens extend grows; else they branch off beside it.
     --there;
     if (match.whole(s)) {
       s.extend(match.path.back(), page(there));
-      hold(there, s.nodes[match.path.back()].slab);
+      hold(there, s.nodes[match.path.back()].block);
     } else {
       match.path.pop_back();
     }
   }
   for (std::size_t i = 0; i < there; ++i) {
     const Node& node = s.nodes[match.path[i]];
-    if (page(i).size() == node.tokens->size() && reproducible_in(i) > node.reproducible) hold(i, node.slab);
+    if (page(i).size() == node.tokens->size() && reproducible_in(i) > node.reproducible) hold(i, node.block);
   }
   const std::size_t inserted_from = match.path.size();
-  const auto own = slabs.empty() ? s.roots.end() : s.roots.try_emplace(std::string(salt)).first;
-  while (match.path.size() < slabs.size()) {
+  const auto own = blocks.empty() ? s.roots.end() : s.roots.try_emplace(std::string(salt)).first;
+  while (match.path.size() < blocks.size()) {
     const std::size_t i = match.path.size();
     match.path.push_back(s.add(i == 0 ? kNoNode : match.path.back(), page(i), own));
     hold(i, std::nullopt);
@@ -265,12 +265,12 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
   return {};
 }
 
-bool PrefixTree::make_room(std::uint32_t slabs, double before_s) {
+bool PrefixTree::make_room(std::uint32_t blocks, double before_s) {
   State& s = *state_;
-  while (s.pool.slabs_free() < slabs) {
+  while (s.pool.blocks_free() < blocks) {
     const NodeId leaf = s.policy->victim();
     if (leaf == kNoNode || s.nodes[leaf].visited_s >= before_s) break;
-    if (s.alone(s.nodes[leaf].slab)) {
+    if (s.alone(s.nodes[leaf].block)) {
       if (s.nodes[leaf].name != 0 && s.told_evicted) s.told_evicted(s.nodes[leaf].name);
       s.remove(leaf);
       ++s.evictions;
@@ -279,7 +279,7 @@ bool PrefixTree::make_room(std::uint32_t slabs, double before_s) {
     }
   }
   s.policy->reconsider();
-  return s.pool.slabs_free() >= slabs;
+  return s.pool.blocks_free() >= blocks;
 }
 
 void PrefixTree::on_evicted(std::function<void(std::uint64_t)> told) { state_->told_evicted = std::move(told); }
@@ -300,11 +300,11 @@ std::uint32_t PrefixTree::nodes() const {
   return static_cast<std::uint32_t>(state_->nodes.size() - state_->unused.size());
 }
 std::uint32_t PrefixTree::evictable() const {
-  std::uint32_t slabs = 0;
-  for (SlabId slab = 0; slab < state_->holders.size(); ++slab) {
-    slabs += state_->holders[slab] > 0 && state_->alone(slab);
+  std::uint32_t blocks = 0;
+  for (PoolBlockId block = 0; block < state_->holders.size(); ++block) {
+    blocks += state_->holders[block] > 0 && state_->alone(block);
   }
-  return slabs;
+  return blocks;
 }
 std::uint64_t PrefixTree::evictions() const { return state_->evictions; }
 
@@ -324,17 +324,17 @@ Status PrefixTree::check_integrity() const {
       const Node& node = s.nodes[id];
       if (Roots::const_iterator(node.salt) != salt) return fail(ErrorCode::kInternal, "node {} is of another salt", id);
       if (node.parent != parent || node.tokens != &tokens) return fail(ErrorCode::kInternal, "node {} hangs loose", id);
-      if (tokens.empty() || tokens.size() > s.page_tokens()) {
+      if (tokens.empty() || tokens.size() > s.block_size()) {
         return fail(ErrorCode::kInternal, "node {} holds {} tokens", id, tokens.size());
       }
-      if (tokens.size() < s.page_tokens() && !node.children.empty()) {
+      if (tokens.size() < s.block_size() && !node.children.empty()) {
         return fail(ErrorCode::kInternal, "node {} has {} tokens and children", id, tokens.size());
       }
       if (!before.empty() && common_prefix(before, tokens) == before.size()) {
         return fail(ErrorCode::kInternal, "node {} extends its sibling", id);
       }
-      if (s.pool.is_split(node.slab) || s.pool.references(node.slab) == 0) {
-        return fail(ErrorCode::kInternal, "node {} has no whole slab", id);
+      if (s.pool.is_split(node.block) || s.pool.references(node.block) == 0) {
+        return fail(ErrorCode::kInternal, "node {} has no whole block", id);
       }
       before = tokens;
       ++seen;

@@ -1,7 +1,7 @@
 // Exact KV of token prefixes, shared between requests: a tree over token pages.
 //
-// A node is one slab's worth of tokens (up to page_tokens; only a leaf may hold fewer) and holds one counted reference
-// of the slab, which nodes of other salts may hold, too. A node is never evicted before its descendants. Only exact KV
+// A node is one block's worth of tokens (up to block_size; only a leaf may hold fewer) and holds one counted reference
+// of the block, which nodes of other salts may hold, too. A node is never evicted before its descendants. Only exact KV
 // may be inserted. How many of a prefix's first tokens are *reproducible*, computed as prompts are (model/model.h), is
 // known of each. Requests of one salt find what requests of that salt left, and nothing else. Not thread-safe.
 #pragma once
@@ -41,26 +41,26 @@ class PrefixTree {
   std::uint32_t match(std::span<const std::int32_t> tokens, std::string_view salt = {}) const {
     return prefix(tokens, salt).tokens;
   }
-  // Of the nodes that `adopt` would share, those whose slab somebody holds beside the tree.
+  // Of the nodes that `adopt` would share, those whose block somebody holds beside the tree.
   std::uint32_t in_use(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
   // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there, the first `reproducible` of
-  // which are so. Tokens already present keep their node; its slab gives way to one of which more is reproducible. A
-  // leaf with fewer tokens that the new tokens extend takes them and their slab in place of its own.
+  // which are so. Tokens already present keep their node; its block is replaced by one of which more is reproducible. A
+  // leaf with fewer tokens that the new tokens extend takes them and their block in place of its own.
   // `names`, of the tokens' whole pages, one each or none, are what others call them (on_evicted).
   // kInvalidArgument, changing nothing, for a lossy sequence or one that diverges earlier.
   Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible = kAllTokens,
                 std::string_view salt = {}, std::span<const std::uint64_t> names = {});
   // Told the name of every page with one that make_room() evicts; must not call the tree.
   void on_evicted(std::function<void(std::uint64_t name)> told);
-  // Evicts leaves by the policy until the pool has `slabs` free slabs; false when it has not and no leaf is left whose
-  // slab only the tree holds. Slabs that sequences still hold would not become free, so their nodes are passed over.
-  // Ends before a leaf that was visited at or after `before_s`.
-  bool make_room(std::uint32_t slabs, double before_s = std::numeric_limits<double>::infinity());
-  // Forgets everything; slabs that sequences hold live on with them. Not counted as evictions.
+  // Evicts leaves by the policy until the pool has `blocks` free blocks; false when it has not and no leaf is left
+  // whose block only the tree holds. Blocks that sequences still hold would not become free, so their nodes are passed
+  // over. Ends before a leaf that was visited at or after `before_s`.
+  bool make_room(std::uint32_t blocks, double before_s = std::numeric_limits<double>::infinity());
+  // Forgets everything; blocks that sequences hold live on with them. Not counted as evictions.
   void clear();
 
   std::uint32_t nodes() const;
-  // Slabs that nothing but the tree holds: make_room could have as many. Visits every slab.
+  // Blocks that nothing but the tree holds: make_room could have as many. Visits every block.
   std::uint32_t evictable() const;
   std::uint64_t evictions() const;
   Status check_integrity() const;

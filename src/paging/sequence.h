@@ -3,7 +3,7 @@
 //
 //   heads agree              blocks
 //   heads kept rows          blocks of the prefix │ each head's own pages │ blocks of the tail
-//   parted                   each head's own pages, with positions beside them
+//   ragged                   each head's own pages, with positions beside them
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ struct PagingWork {
 };
 
 // Heads that agree (the usual case) share blocks, and their table is four bytes a block. A sequence that loaded tokens
-// per head is *ragged*: its heads have pages of their own for that stretch and agree again after it. A sequence that
-// drops tokens while it lives is *parted*: every head has single pages, and their tokens' positions are known. Movable
-// (moved from, it may be destroyed or assigned to); gives back everything it holds when destroyed. Names say slab for
+// per head has an *overlay*: its heads have pages of their own for that span and agree again after it. A sequence that
+// drops tokens while it lives is *ragged*: every head has single pages, and their tokens' positions are known. Movable
+// (moved from, it may be destroyed or assigned to); gives back everything it holds when destroyed. Names say block for
 // block. Not thread-safe.
 class Sequence {
  public:
@@ -43,7 +43,7 @@ class Sequence {
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
 
-  // Another sequence with the same tokens, sharing every page; whoever appends first copies the shared last slab.
+  // Another sequence with the same tokens, sharing every page; whoever appends first copies the shared last block.
   // Copies the tables, a pass over the blocks while heads agree.
   Sequence fork() const;
 
@@ -61,9 +61,9 @@ class Sequence {
   // Whether nobody else holds its last page, so that clearing it gives that back to the pool.
   bool held_alone() const;
 
-  // Makes room for `count` more tokens at positions length() …, in whole slabs, copying a shared last slab first (copy
-  // on write); once parted in single pages, a shared last page being left as it is. The slots are counted in the tables
-  // at once; the caller writes them with `appended`. kFull leaves the sequence as it was.
+  // Makes room for `count` more tokens at positions length() …, in whole blocks, copying a shared last block first
+  // (copy on write); once ragged in single pages, a shared last page being left as it is. The slots are counted in the
+  // tables at once; the caller writes them with `appended`. kFull leaves the sequence as it was.
   Status append(std::uint32_t count);
 
   // Where the token with index `i` of the `count` last appended (by `append`) lies, for one (layer, head): page and
@@ -74,42 +74,42 @@ class Sequence {
   };
   Place appended(std::uint32_t layer, std::uint32_t head, std::uint32_t i, std::uint32_t count) const;
 
-  // Takes shared references to the first `tokens` tokens held by `slabs` (all full but the last). Requires an empty
-  // sequence. The last slab is shared too and copied on the next append.
-  void adopt_prefix(std::span<const SlabId> slabs, std::uint32_t tokens);
-  // Takes shared references to full slabs, whose tokens come next. Requires a sequence that is not parted and ends with
-  // a full slab.
-  void append_blocks(std::span<const SlabId> slabs);
+  // Takes shared references to the first `tokens` tokens held by `blocks` (all full but the last). Requires an empty
+  // sequence. The last block is shared too and copied on the next append.
+  void adopt_prefix(std::span<const PoolBlockId> blocks, std::uint32_t tokens);
+  // Takes shared references to full blocks, whose tokens come next. Requires a sequence that is not ragged and ends
+  // with a full block.
+  void append_blocks(std::span<const PoolBlockId> blocks);
 
-  // Of tokens [first_token, + tokens), whole slabs of this sequence alone in the last stretch in which heads agree,
+  // Of tokens [first_token, + tokens), whole blocks of this sequence alone in the last span in which heads agree,
   // each head keeps the first `rows[layer · kv_heads + head]` slots: which of the tokens these are is the caller's to
   // see to. Pages beyond return to the pool, the others stay where they are. The sequence is lossy from now on, and its
-  // length is as it was. For several stretches: in ascending order.
+  // length is as it was. For several spans: in ascending order.
   void keep_rows(std::uint32_t first_token, std::uint32_t tokens, std::span<const std::uint32_t> rows);
   // All tokens are there, with changed values.
   void mark_lossy() { lossy_ = true; }
 
-  // Drops the tokens at and after `length` (speculative or cancelled work). Only within the last stretch in which heads
-  // agree. Once parted only what was appended since tokens were last dropped or compacted.
+  // Drops the tokens at and after `length` (speculative or cancelled work). Only within the last span in which heads
+  // agree. Once ragged only what was appended since tokens were last dropped or compacted.
   void truncate(std::uint32_t length);
   void clear();
 
-  // The slabs of the first `tokens` tokens while all heads agree there; empty otherwise, and once parted.
-  std::vector<SlabId> slabs(std::uint32_t tokens) const;
-  // Those of tokens [first, + tokens), `first` the first of a slab, of the last stretch in which heads agree.
-  std::span<const SlabId> last_slabs(std::uint32_t first, std::uint32_t tokens) const;
+  // The blocks of the first `tokens` tokens while all heads agree there; empty otherwise, and once ragged.
+  std::vector<PoolBlockId> blocks(std::uint32_t tokens) const;
+  // Those of tokens [first, + tokens), `first` the first of a block, of the last span in which heads agree.
+  std::span<const PoolBlockId> last_blocks(std::uint32_t first, std::uint32_t tokens) const;
 
-  // Gives every head a page table of its own, for as long as the sequence lives. Slabs that nobody else holds become
+  // Gives every head a page table of its own, for as long as the sequence lives. Blocks that nobody else holds become
   // single pages; of those that others share, a page stays shared until it is dropped here. Requires that no head
   // kept rows of its own.
   void part();
-  bool parted() const { return parted_; }
-  // Of a parted sequence, a number a slot, [pages of the table][page_tokens]; those of holes and of unused slots mean
+  bool ragged() const { return ragged_; }
+  // Of a ragged sequence, a number a slot, [pages of the table][block_size]; those of holes and of unused slots mean
   // nothing. `notes` are whoever's who drops tokens: 0 when appended, moved along in compaction.
   std::span<const std::uint32_t> positions(std::uint32_t layer, std::uint32_t head) const;
   std::span<float> notes(std::uint32_t layer, std::uint32_t head);
 
-  // Of a parted sequence: drops, per table (layer · kv_heads + head), the tokens in these slots, numbered as in
+  // Of a ragged sequence: drops, per table (layer · kv_heads + head), the tokens in these slots, numbered as in
   // `positions`, none twice. Nothing is moved or written, so others that share the pages see no difference. A page
   // whose last token goes leaves the table, and returns to the pool unless others hold it. Makes the sequence lossy,
   // unless nobody would see the tokens anyway.
@@ -122,8 +122,8 @@ class Sequence {
   PagingWork compact(Compaction how, std::uint32_t newest, std::span<const std::uint32_t> tables, Executor& executor);
 
   // Whether heads kept rows of their own: tokens whose positions are not known here.
-  bool ragged() const { return diverged_; }
-  // What is left of a sequence that is not ragged when the bytes of its pages, in the order of its tables, were copied
+  bool has_overlay() const { return diverged_; }
+  // What is left of a sequence without overlay when the bytes of its pages, in the order of its tables, were copied
   // elsewhere: enough to lay them out again.
   class Outline;
   Outline outline() const;
@@ -138,12 +138,12 @@ class Sequence {
     std::vector<PageSlot> pages;
     std::uint32_t slots = 0;  // sum of the counts
     std::uint32_t holes = 0;
-    std::vector<std::uint32_t> positions;  // of a parted sequence, as are the notes
+    std::vector<std::uint32_t> positions;  // of a ragged sequence, as are the notes
     std::vector<float> notes;
   };
 
   static std::uint32_t pages_of(std::span<const Table> tables);
-  // What all heads hold before the first stretch of which they kept rows, and after the last or without one.
+  // What all heads hold before the first span of which they kept rows, and after the last or without one.
   BlockRun before() const;
   BlockRun after() const;
   // The first `tokens` of the tail, whole blocks or all of it.
@@ -160,14 +160,14 @@ class Sequence {
   Status check_blocks() const;
 
   PagePool* pool_;
-  std::vector<SlabId> blocks_;               // whole ones, of each of which it holds a reference, in order
+  std::vector<PoolBlockId> blocks_;          // whole ones, of each of which it holds a reference, in order
   std::vector<Table> tables_;                // layer · kv_heads + head; empty while heads agree
-  std::vector<std::uint32_t> pages_in_use_;  // once parted: of every block, the tables that still use a page of it
+  std::vector<std::uint32_t> pages_in_use_;  // once ragged: of every block, the tables that still use a page of it
   std::uint32_t length_ = 0;
   std::uint32_t prefix_tokens_ = 0;  // tokens before the first of those, where heads agree
   std::uint32_t tail_tokens_ = 0;    // tokens after the last, where heads agree; all of them without one
   bool diverged_ = false;            // heads kept rows of their own
-  bool parted_ = false;
+  bool ragged_ = false;
   bool lossy_ = false;
 };
 
@@ -178,9 +178,9 @@ class Sequence::Outline {
 
  private:
   friend class Sequence;
-  std::vector<Table> tables_;  // of a parted sequence
+  std::vector<Table> tables_;  // of a ragged sequence
   std::uint32_t length_ = 0, pages_ = 0;
-  bool parted_ = false, lossy_ = false;
+  bool ragged_ = false, lossy_ = false;
 };
 
 }  // namespace shale

@@ -28,34 +28,34 @@ class Dual {
   };
   static constexpr std::size_t kFree = ~std::size_t{0};
 
-  void add_choices(const Problem& problem, const PlacedEntry& entry, const std::vector<std::size_t>& price_of_tier);
+  void add_choices(const Problem& problem, const PlacedPrefix& prefix, const std::vector<std::size_t>& price_of_tier);
 
   std::vector<double> capacity_;  // of the bounded tiers
   std::vector<double> price_max_;
   double range_ = 0;               // from everything at its worst to everything at its best
-  std::vector<Choice> choices_;    // of all entries, one after another
-  std::vector<std::size_t> ends_;  // where each entry's choices end
+  std::vector<Choice> choices_;    // of all cached prefixes, one after another
+  std::vector<std::size_t> ends_;  // where each cached prefix's choices end
   std::vector<Point> points_;      // scratch
 };
 
 // Only hull vertices can be the best choice at some price; from the best one on, for prices are not negative.
-void Dual::add_choices(const Problem& problem, const PlacedEntry& entry,
+void Dual::add_choices(const Problem& problem, const PlacedPrefix& prefix,
                        const std::vector<std::size_t>& price_of_tier) {
-  const auto worth = [&](const Candidate& candidate) { return utility(problem.alpha, entry.frequency, candidate); };
+  const auto worth = [&](const Candidate& candidate) { return utility(problem.alpha, prefix.frequency, candidate); };
   const auto add = [&](double value, std::uint64_t bytes, std::size_t price) {
     choices_.push_back({value, static_cast<double>(bytes), price});
   };
-  if (entry.pinned) {
-    const Candidate& current = entry.candidates[entry.current];
+  if (prefix.pinned) {
+    const Candidate& current = prefix.candidates[prefix.current];
     add(worth(current), current.bytes, current.tier == kDropped ? kFree : price_of_tier[current.tier]);
     return;
   }
-  const auto dropped = dropped_candidate(entry);
-  if (dropped) add(worth(entry.candidates[*dropped]), 0, kFree);
+  const auto dropped = dropped_candidate(prefix);
+  if (dropped) add(worth(prefix.candidates[*dropped]), 0, kFree);
   for (std::uint32_t tier = 0; tier < problem.tiers.size(); ++tier) {
     points_.clear();
-    for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
-      const Candidate& candidate = entry.candidates[c];
+    for (std::uint32_t c = 0; c < prefix.candidates.size(); ++c) {
+      const Candidate& candidate = prefix.candidates[c];
       if (candidate.tier != tier || (dropped && !Terms(problem).could_fit(candidate))) continue;
       points_.push_back({candidate.bytes, worth(candidate), c});
     }
@@ -77,9 +77,9 @@ Dual::Dual(const Problem& problem) {
     if (bounded) capacity_.push_back(static_cast<double>(tier.capacity_bytes));
   }
   price_max_.assign(capacity_.size(), 0);
-  for (const PlacedEntry& entry : problem.entries) {
+  for (const PlacedPrefix& prefix : problem.prefixes) {
     const std::size_t begin = choices_.size();
-    add_choices(problem, entry, price_of_tier);
+    add_choices(problem, prefix, price_of_tier);
     ends_.push_back(choices_.size());
     const std::span<const Choice> own(choices_.begin() + static_cast<std::ptrdiff_t>(begin), choices_.end());
     const auto [worst, best] = std::ranges::minmax(own, {}, &Choice::utility);

@@ -1,5 +1,5 @@
-// Walks the upper convex hull of one entry's configurations in the plane of (bytes, utility): the configurations that
-// some price per byte makes the best. All others are worse than a mixture of two of these.
+// Walks the upper convex hull of one cached prefix's configurations in the plane of (bytes, utility): the
+// configurations that some price per byte makes the best. All others are worse than a mixture of two of these.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class NextVertex {
   bool any_ = false;
 };
 
-// As an element of `points`. Walking the whole hull costs O(points · vertices), and an entry has few vertices.
+// As an element of `points`. Walking the whole hull costs O(points · vertices), and a cached prefix has few vertices.
 inline const Point* next_vertex(std::span<const Point> points, const Point& from) {
   NextVertex next(from);
   const Point* best = nullptr;

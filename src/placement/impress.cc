@@ -7,9 +7,9 @@ namespace shale {
 namespace {
 
 // Least accesses times importance first; of equals as rarest_first.
-StepOrder lowest_score_first(const PlacedEntry& entry) {
-  StepOrder order = rarest_first(entry);
-  order.first *= entry.importance;
+StepOrder lowest_score_first(const PlacedPrefix& prefix) {
+  StepOrder order = rarest_first(prefix);
+  order.first *= prefix.importance;
   return order;
 }
 

@@ -4,49 +4,49 @@
 
 namespace shale {
 
-StepOrder oldest_first(const PlacedEntry& entry) {
-  return {entry.last_access_s, static_cast<double>(entry.accesses), -static_cast<double>(entry.id)};
+StepOrder oldest_first(const PlacedPrefix& prefix) {
+  return {prefix.last_access_s, static_cast<double>(prefix.accesses), -static_cast<double>(prefix.id)};
 }
 
-StepOrder rarest_first(const PlacedEntry& entry) {
-  return {static_cast<double>(entry.accesses), entry.last_access_s, -static_cast<double>(entry.id)};
+StepOrder rarest_first(const PlacedPrefix& prefix) {
+  return {static_cast<double>(prefix.accesses), prefix.last_access_s, -static_cast<double>(prefix.id)};
 }
 
 bool OrderedPlanner::has_configuration(const Candidate& candidate) const {
   return candidate.method == method_ && std::abs(candidate.keep - keep_) <= 1e-9;
 }
 
-std::optional<std::uint32_t> OrderedPlanner::place(const Terms& terms, const PlacedEntry& entry,
+std::optional<std::uint32_t> OrderedPlanner::place(const Terms& terms, const PlacedPrefix& prefix,
                                                    std::uint32_t top) const {
-  std::optional<std::uint32_t> best = dropped_candidate(entry);
-  for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
-    const Candidate& candidate = entry.candidates[c];
+  std::optional<std::uint32_t> best = dropped_candidate(prefix);
+  for (std::uint32_t c = 0; c < prefix.candidates.size(); ++c) {
+    const Candidate& candidate = prefix.candidates[c];
     if (!has_configuration(candidate) || candidate.tier < top || candidate.tier >= terms.tiers.size()) continue;
     if (!terms.could_fit(candidate)) continue;
-    if (!best || candidate.tier < entry.candidates[*best].tier) best = c;
+    if (!best || candidate.tier < prefix.candidates[*best].tier) best = c;
   }
   return best;
 }
 
-std::uint32_t OrderedPlanner::insert(const Terms& terms, const PlacedEntry& entry) const {
-  return place(terms, entry, 0).value_or(entry.current);
+std::uint32_t OrderedPlanner::insert(const Terms& terms, const PlacedPrefix& prefix) const {
+  return place(terms, prefix, 0).value_or(prefix.current);
 }
 
-std::optional<Demotion> OrderedPlanner::demotion(const Terms& terms, const PlacedEntry& entry) const {
-  const auto to = place(terms, entry, entry.candidates[entry.current].tier + 1);
+std::optional<Demotion> OrderedPlanner::demotion(const Terms& terms, const PlacedPrefix& prefix) const {
+  const auto to = place(terms, prefix, prefix.candidates[prefix.current].tier + 1);
   if (!to) return std::nullopt;
-  return Demotion{.to = *to, .order = order_(entry)};
+  return Demotion{.to = *to, .order = order_(prefix)};
 }
 
-std::optional<Promotion> OrderedPlanner::promotion(const Terms& terms, const PlacedEntry& entry, std::uint32_t tier,
+std::optional<Promotion> OrderedPlanner::promotion(const Terms& terms, const PlacedPrefix& prefix, std::uint32_t tier,
                                                    std::uint64_t bytes_below) const {
-  const Candidate& current = entry.candidates[entry.current];
+  const Candidate& current = prefix.candidates[prefix.current];
   if (current.tier == kDropped || current.tier <= tier || !has_configuration(current)) return std::nullopt;
-  for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
-    const Candidate& candidate = entry.candidates[c];
+  for (std::uint32_t c = 0; c < prefix.candidates.size(); ++c) {
+    const Candidate& candidate = prefix.candidates[c];
     if (candidate.tier != tier || !has_configuration(candidate)) continue;
     if (candidate.bytes >= bytes_below || !terms.could_fit(candidate)) continue;
-    const StepOrder order = order_(entry);
+    const StepOrder order = order_(prefix);
     return Promotion{.to = c, .order = order, .drop_below = kAnyDrop, .displaces_before = order};
   }
   return std::nullopt;

@@ -1,18 +1,18 @@
-// Decides, for every entry, which method, how much to keep and which tier. A planner says what one entry would do next,
-// as a pure function of its input: no clock, no I/O, no locks, no randomness; PlacementState (placement_state.h) puts
-// the steps of all entries in order and keeps the placement, in the server, the simulator and replays alike. Everything
-// in this header may be called from any thread.
+// Decides, for every cached prefix, which method, how much to keep and which tier. A planner says what one cached
+// prefix would do next, as a pure function of its input: no clock, no I/O, no locks, no randomness; PlacementState
+// (placement_state.h) puts the steps of all cached prefixes in order and keeps the placement, in the server, the
+// simulator and replays alike. Everything in this header may be called from any thread.
 //
 // The decision is a multiple-choice knapsack over several capacities, solved greedily as EvicPress (arXiv 2512.14946)
 // and AdaptCache (arXiv 2509.00105) do, and measured against its Lagrangian bound.
 //
-// Full copies on the lowest tier. By default the lowest tier also keeps every entry uncompressed, so that every loss
-// can be undone. Such a copy answers no request by itself and so has no utility: demotion would give every one of them
-// up, at no loss, before it touched a placement. They can therefore stay out of the problem without changing any plan:
-// a candidate's `bytes` are those of the copy that answers, and full copies take the room that the plan leaves, the
-// least used per byte going first. An entry whose full copy has gone is one whose caller no longer offers candidates
-// better than its current one. Whether entries may lie compressed on the lowest tier itself is the caller's choice,
-// too, by the candidates that it offers; where they may not, the last move is to drop.
+// Full copies on the lowest tier. By default the lowest tier also keeps every cached prefix uncompressed, so that every
+// loss can be undone. Such a copy answers no request by itself and so has no utility: demotion would give every one of
+// them up, at no loss, before it touched a placement. They can therefore stay out of the problem without changing any
+// plan: a candidate's `bytes` are those of the copy that answers, and full copies take the room that the plan leaves,
+// the least used per byte going first. A cached prefix whose full copy has gone is one whose caller no longer offers
+// candidates better than its current one. Whether cached prefixes may lie compressed on the lowest tier itself is the
+// caller's choice, too, by the candidates that it offers; where they may not, the last move is to drop.
 #pragma once
 
 #include <compare>
@@ -28,11 +28,11 @@
 
 namespace shale {
 
-using EntryId = std::uint64_t;
+using PrefixId = std::uint64_t;
 inline constexpr std::uint32_t kDropped = ~std::uint32_t{0};  // in place of a tier: not stored, recomputed on a hit
 inline constexpr std::uint32_t kFullMethod = 0;               // the method index that means uncompressed
 
-// One way to keep an entry's bytes: what it costs and what it is worth. Made by the caller from measurements.
+// One way to keep a cached prefix's bytes: what it costs and what it is worth. Made by the caller from measurements.
 struct Candidate {
   std::uint32_t method = kFullMethod;  // index into the caller's list of methods, whose first is `full`
   double keep = 1.0;
@@ -42,13 +42,13 @@ struct Candidate {
   double ttft_s = 0;        // min(load, recompute)
 };
 
-struct PlacedEntry {
-  EntryId id = 0;
+struct PlacedPrefix {
+  PrefixId id = 0;
   double frequency = 1;               // accesses, decayed or counted; not negative
   double last_access_s = 0;           // for lru
   std::uint64_t accesses = 1;         // for lfu
   std::vector<Candidate> candidates;  // not empty: every feasible configuration over all tiers, and the dropped
-                                      // one unless the entry must stay
+                                      // one unless the cached prefix must stay
   std::uint32_t current = 0;          // index into candidates
   double importance = 1;              // for impress: the share of its tokens that requests read, over layers and heads
   bool pinned = false;                // in use: keeps its configuration in this plan
@@ -62,18 +62,18 @@ struct TierRoom {
 struct Problem {
   double alpha = 1.0;           // seconds per unit of quality
   std::vector<TierRoom> tiers;  // fast to slow
-  std::vector<PlacedEntry> entries;
+  std::vector<PlacedPrefix> prefixes;
   double move_s_per_byte = 0;  // PlacementOptions
 };
 
 struct Move {
-  std::size_t entry = 0;           // index into Problem::entries
+  std::size_t prefix = 0;          // index into Problem::cached prefixes
   std::uint32_t from = 0, to = 0;  // indices into its candidates
 };
 
 struct Plan {
-  // At most one move an entry, in order of application: what frees room comes before what takes it, lowest tier first,
-  // so that applying a relief's moves in order never makes a tier fuller than it was or may be.
+  // At most one move a cached prefix, in order of application: what frees room comes before what takes it, lowest tier
+  // first, so that applying a demotion's moves in order never makes a tier fuller than it was or may be.
   std::vector<Move> moves;
   double utility = 0;    // of the placement after all moves
   bool feasible = true;  // false when a tier stays over its capacity: what is pinned or must stay passes it alone
@@ -82,13 +82,13 @@ struct Plan {
 // utility = frequency · (α · quality − ttft)
 double utility(double alpha, double frequency, const Candidate& candidate);
 
-// Every entry's candidate after the plan.
+// Every cached prefix's candidate after the plan.
 std::vector<std::uint32_t> placement_after(const Problem& problem, const Plan& plan);
 
-// The entry's dropped candidate, if it may be dropped.
-std::optional<std::uint32_t> dropped_candidate(const PlacedEntry& entry);
+// The cached prefix's dropped candidate, if it may be dropped.
+std::optional<std::uint32_t> dropped_candidate(const PlacedPrefix& prefix);
 
-// What every planner is told beside the entry.
+// What every planner is told beside the cached prefix.
 struct Terms {
   Terms(double seconds_per_quality, std::span<const TierRoom> rooms, double utility_per_byte_moved)
       : alpha(seconds_per_quality), tiers(rooms), move_cost(utility_per_byte_moved) {}
@@ -98,8 +98,8 @@ struct Terms {
   std::span<const TierRoom> tiers;  // fast to slow
   double move_cost;                 // utility that is lost by a byte that rises, on the scale of frequencies
 
-  double utility(const PlacedEntry& entry, const Candidate& candidate) const {
-    return shale::utility(alpha, entry.frequency, candidate);
+  double utility(const PlacedPrefix& prefix, const Candidate& candidate) const {
+    return shale::utility(alpha, prefix.frequency, candidate);
   }
   // Whether the candidate could lie on its tier at all, were the tier empty.
   bool could_fit(const Candidate& candidate) const {
@@ -107,7 +107,8 @@ struct Terms {
   }
 };
 
-// In which order a tier's steps are taken, field by field; steps of equal order go by the entries' places in the state.
+// In which order a tier's steps are taken, field by field; steps of equal order go by the cached prefixes' places in
+// the state.
 struct StepOrder {
   double first = 0, second = 0, third = 0;
   auto operator<=>(const StepOrder&) const = default;
@@ -115,7 +116,8 @@ struct StepOrder {
 inline constexpr double kAnyDrop = std::numeric_limits<double>::infinity();
 inline constexpr StepOrder kAfterAll{kAnyDrop, kAnyDrop, kAnyDrop};
 
-// What an entry would give up next of its place, so that its tier gets room: a smaller form, a lower tier, or all.
+// What a cached prefix would give up next of its place, so that its tier gets room: a smaller form, a lower tier, or
+// all.
 struct Demotion {
   std::uint32_t to = 0;       // index into its candidates: of fewer bytes on this tier, or of a lower tier
   StepOrder order;            // the least goes first
@@ -123,7 +125,7 @@ struct Demotion {
   double floor_per_byte = 0;  // no demotion of a later order gives up less per byte freed; 0 where that is not known
 };
 
-// What an entry would rise to on a tier, and what others may give up for it.
+// What a cached prefix would rise to on a tier, and what others may give up for it.
 struct Promotion {
   std::uint32_t to = 0;
   StepOrder order;             // the greatest goes first
@@ -140,8 +142,8 @@ struct PlannerOptions {
   double read_keep = 1.0;                // for `impress`: of what is kept, requests read the best tokens up to here
 };
 
-// An entry's `frequency` as planners see it is on the state's scale (placement_state.h): all entries' share one factor,
-// so that comparing and adding utilities means what it says and their size does not.
+// A cached prefix's `frequency` as planners see it is on the state's scale (placement_state.h): all cached prefixes'
+// share one factor, so that comparing and adding utilities means what it says and their size does not.
 class Planner {
  public:
   virtual ~Planner() = default;
@@ -150,21 +152,22 @@ class Planner {
   virtual bool stores() const { return true; }
   // Whether qualities of candidates matter to it; else nobody need measure them.
   virtual bool weighs_quality() const { return false; }
-  // Where a new entry goes as if there were room: index into its candidates.
-  virtual std::uint32_t insert(const Terms& terms, const PlacedEntry& entry) const = 0;
-  // Nothing where the entry, which is not pinned and lies on a tier, has nothing to give up.
-  virtual std::optional<Demotion> demotion(const Terms& terms, const PlacedEntry& entry) const = 0;
-  // The entry's best step to a configuration on `tier` of fewer than `bytes_below` bytes; nothing where it gains
-  // nothing there. The entry is not pinned. Requires that steps end: what displaced another is not displaced by it.
-  virtual std::optional<Promotion> promotion(const Terms& terms, const PlacedEntry& entry, std::uint32_t tier,
+  // Where a new cached prefix goes as if there were room: index into its candidates.
+  virtual std::uint32_t insert(const Terms& terms, const PlacedPrefix& prefix) const = 0;
+  // Nothing where the cached prefix, which is not pinned and lies on a tier, has nothing to give up.
+  virtual std::optional<Demotion> demotion(const Terms& terms, const PlacedPrefix& prefix) const = 0;
+  // The cached prefix's best step to a configuration on `tier` of fewer than `bytes_below` bytes; nothing where it
+  // gains nothing there. The cached prefix is not pinned. Requires that steps end: what displaced another is not
+  // displaced by it.
+  virtual std::optional<Promotion> promotion(const Terms& terms, const PlacedPrefix& prefix, std::uint32_t tier,
                                              std::uint64_t bytes_below) const = 0;
 
   // The whole problem at once, by a PlacementState made for it.
   // Moves after which no tier is over its capacity, top tier first.
-  Plan relieve(const Problem& problem) const;
+  Plan demote(const Problem& problem) const;
   // Upgrades and moves up, into free room or at the cost of others, after which no tier is over its capacity. `shale`
   // never loses utility by it; the baselines follow their own order whatever it is worth. No moves when a tier is over
-  // its capacity to begin with (relieve first), and none ever for planners that never promote.
+  // its capacity to begin with (demote first), and none ever for planners that never promote.
   Plan promote(const Problem& problem) const;
 };
 
@@ -176,15 +179,15 @@ class Planner {
 std::vector<std::string_view> planner_names();
 Result<std::unique_ptr<Planner>> make_planner(std::string_view name, const PlannerOptions& options = {});
 
-// Upper bound on the utility of any plan that leaves pinned entries where they are and passes no capacity:
+// Upper bound on the utility of any plan that leaves pinned cached prefixes where they are and passes no capacity:
 //   min over λ ≥ 0 of Σ_c max_configuration (utility − λ_tier · bytes) + Σ_tier λ_tier · capacity_tier
 // Any λ gives a bound, so the result is one however well the minimum is met; the search stops at a gap of 1e-6 of the
 // range between everything at its worst and everything at its best.
 double utility_bound(const Problem& problem);
 
-// Exponentially decayed count of accesses: an access counts 1, and half as much after each half-life. An entry starts
-// with its first access. The plain count is an option. Times are seconds on any one clock; one that goes back does not
-// decay. Not thread-safe.
+// Exponentially decayed count of accesses: an access counts 1, and half as much after each half-life. A cached prefix
+// starts with its first access. The plain count is an option. Times are seconds on any one clock; one that goes back
+// does not decay. Not thread-safe.
 class Frequency {
  public:
   explicit Frequency(double half_life_s = 600, bool plain_count = false)

@@ -8,31 +8,33 @@
 
 namespace shale {
 
-using PlacementSlot = std::uint32_t;  // an entry's place in its state; free again once the entry is removed
+using PlacementSlot =
+    std::uint32_t;  // a cached prefix's place in its state; free again once the cached prefix is removed
 
 // Called at the end of the state's call that decided, with the state as it is after it. May call `update`, `pin` and
 // `in_pool` of the state, and nothing else of it.
 class PlacementBackend {
  public:
   virtual ~PlacementBackend() = default;
-  // The entry goes from one of its candidates to another. At most one move an entry and call, in order of application:
-  // what frees room comes before what takes it. The state takes the move as made; an owner that finds it cannot be made
-  // says so by `update`.
-  virtual void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) = 0;
-  // The lowest tier is bounded, and has no room any more for the entry's full copy beside what is placed there. Before
-  // the moves. What the entry can then still become, its owner says by `update`.
-  virtual void drop_full_copy(PlacementSlot slot, const PlacedEntry& entry) = 0;
+  // The cached prefix goes from one of its candidates to another. At most one move a cached prefix and call, in order
+  // of application: what frees room comes before what takes it. The state takes the move as made; an owner that finds
+  // it cannot be made says so by `update`.
+  virtual void start_move(PlacementSlot slot, const PlacedPrefix& prefix, const Candidate& from,
+                          const Candidate& to) = 0;
+  // The lowest tier is bounded, and has no room any more for the cached prefix's full copy beside what is placed there.
+  // Before the moves. What the cached prefix can then still become, its owner says by `update`.
+  virtual void drop_full_copy(PlacementSlot slot, const PlacedPrefix& prefix) = 0;
 };
 
 // Counts what would be written; reads and writes nothing.
 class CountingBackend final : public PlacementBackend {
  public:
   explicit CountingBackend(std::size_t tiers) : bytes_written_(tiers) {}
-  void start_move(PlacementSlot, const PlacedEntry&, const Candidate& from, const Candidate& to) override {
+  void start_move(PlacementSlot, const PlacedPrefix&, const Candidate& from, const Candidate& to) override {
     ++moves_;
     if (to.tier != kDropped && (to.tier != from.tier || to.bytes > from.bytes)) bytes_written_[to.tier] += to.bytes;
   }
-  void drop_full_copy(PlacementSlot, const PlacedEntry&) override { ++full_copies_dropped_; }
+  void drop_full_copy(PlacementSlot, const PlacedPrefix&) override { ++full_copies_dropped_; }
 
   std::uint64_t moves() const { return moves_; }
   std::uint64_t full_copies_dropped() const { return full_copies_dropped_; }

@@ -27,8 +27,8 @@ PlacementState::PlacementState(const Planner& planner, const PlacementOptions& o
       ascents_(tiers_.size()) {}
 
 const Candidate& PlacementState::at(PlacementSlot slot) const {
-  const PlacedEntry& entry = tracked_[slot].entry;
-  return entry.candidates[entry.current];
+  const PlacedPrefix& prefix = tracked_[slot].prefix;
+  return prefix.candidates[prefix.current];
 }
 
 std::uint64_t PlacementState::over_bytes(std::uint32_t tier) const {
@@ -87,13 +87,13 @@ void PlacementState::expect_held(PlacementSlot slot) {
 
 void PlacementState::weigh(PlacementSlot slot) {
   Tracked& tracked = tracked_[slot];
-  tracked.entry.frequency = tracked.weight * (1 - tracked.held);
+  tracked.prefix.frequency = tracked.weight * (1 - tracked.held);
 }
 
-// Of the entry's full copy, while the lowest tier keeps one beside what is placed.
+// Of the cached prefix's full copy, while the lowest tier keeps one beside what is placed.
 std::uint64_t PlacementState::copy_bytes(PlacementSlot slot) const {
   if (tiers_.empty() || !bounded(lowest())) return 0;
-  return at(slot).tier < lowest() ? tracked_[slot].entry.full_copy_bytes : 0;
+  return at(slot).tier < lowest() ? tracked_[slot].prefix.full_copy_bytes : 0;
 }
 
 void PlacementState::count(PlacementSlot slot) {
@@ -106,18 +106,18 @@ void PlacementState::uncount(PlacementSlot slot) {
   copied_ -= copy_bytes(slot);
 }
 
-// Makes all earlier steps of the entry void and new ones.
+// Makes all earlier steps of the cached prefix void and new ones.
 void PlacementState::renew(PlacementSlot slot) {
   ++changes_;
   versions_[slot] = ++version_;
   offer(slot);
 }
 
-PlacementSlot PlacementState::add(PlacedEntry entry, double now_s) {
-  show({.kind = PlacementEvent::Kind::kAdd, .value = now_s, .entry = entry});
-  assert(entry.current < entry.candidates.size());
+PlacementSlot PlacementState::add(PlacedPrefix prefix, double now_s) {
+  show({.kind = PlacementEvent::Kind::kAdd, .value = now_s, .prefix = prefix});
+  assert(prefix.current < prefix.candidates.size());
   const double scale_now = scale(advance(now_s));
-  began_s_ = std::min(began_s_, entry.last_access_s);
+  began_s_ = std::min(began_s_, prefix.last_access_s);
   PlacementSlot slot = static_cast<PlacementSlot>(tracked_.size());
   if (free_.empty()) {
     tracked_.emplace_back();
@@ -126,8 +126,8 @@ PlacementSlot PlacementState::add(PlacedEntry entry, double now_s) {
     slot = free_.back();
     free_.pop_back();
   }
-  const double weight = entry.frequency * scale_now;
-  tracked_[slot] = {.entry = std::move(entry), .weight = weight, .live = true};
+  const double weight = prefix.frequency * scale_now;
+  tracked_[slot] = {.prefix = std::move(prefix), .weight = weight, .live = true};
   ++live_;
   weigh(slot);
   count(slot);
@@ -135,16 +135,16 @@ PlacementSlot PlacementState::add(PlacedEntry entry, double now_s) {
   return slot;
 }
 
-void PlacementState::update(PlacementSlot slot, PlacedEntry entry) {
-  show({.kind = PlacementEvent::Kind::kUpdate, .slot = slot, .entry = entry});
-  assert(tracked_[slot].live && entry.current < entry.candidates.size());
-  PlacedEntry& own = tracked_[slot].entry;
+void PlacementState::update(PlacementSlot slot, PlacedPrefix prefix) {
+  show({.kind = PlacementEvent::Kind::kUpdate, .slot = slot, .prefix = prefix});
+  assert(tracked_[slot].live && prefix.current < prefix.candidates.size());
+  PlacedPrefix& own = tracked_[slot].prefix;
   uncount(slot);
-  own.candidates = std::move(entry.candidates);
-  own.current = entry.current;
-  own.pinned = entry.pinned;
-  own.full_copy_bytes = entry.full_copy_bytes;
-  own.importance = entry.importance;
+  own.candidates = std::move(prefix.candidates);
+  own.current = prefix.current;
+  own.pinned = prefix.pinned;
+  own.full_copy_bytes = prefix.full_copy_bytes;
+  own.importance = prefix.importance;
   count(slot);
   renew(slot);
 }
@@ -164,8 +164,8 @@ void PlacementState::access(PlacementSlot slot, double now_s) {
   show({.kind = PlacementEvent::Kind::kAccess, .slot = slot, .value = now_s});
   Tracked& tracked = tracked_[slot];
   tracked.weight += scale(advance(now_s));
-  ++tracked.entry.accesses;
-  tracked.entry.last_access_s = now_s_;
+  ++tracked.prefix.accesses;
+  tracked.prefix.last_access_s = now_s_;
   expect_held(slot);
   weigh(slot);
   renew(slot);
@@ -182,7 +182,7 @@ void PlacementState::in_pool(PlacementSlot slot, double share, double now_s) {
   weigh(slot);
   renew(slot);
   if (!evicted) return;
-  residence_.evicted(std::max(0.0, now_s_ - tracked.entry.last_access_s));
+  residence_.evicted(std::max(0.0, now_s_ - tracked.prefix.last_access_s));
   const double now = residence_.characteristic_s();
   if (now < kResidenceNews * weighed_with_s_ && weighed_with_s_ < kResidenceNews * now) return;
   weighed_with_s_ = now;
@@ -196,7 +196,7 @@ void PlacementState::in_pool(PlacementSlot slot, double share, double now_s) {
 
 void PlacementState::pin(PlacementSlot slot, bool pinned) {
   show({.kind = PlacementEvent::Kind::kPin, .slot = slot, .value = pinned ? 1.0 : 0.0});
-  if (std::exchange(tracked_[slot].entry.pinned, pinned) != pinned) renew(slot);
+  if (std::exchange(tracked_[slot].prefix.pinned, pinned) != pinned) renew(slot);
 }
 
 void PlacementState::set_capacity(std::uint32_t tier, std::uint64_t bytes) {
@@ -216,11 +216,11 @@ void PlacementState::set_capacity(std::uint32_t tier, std::uint64_t bytes) {
   ++changes_;
 }
 
-// Moves the entry, logged. Its steps become void; the caller makes those that it needs.
+// Moves the cached prefix, logged. Its steps become void; the caller makes those that it needs.
 void PlacementState::shift(PlacementSlot slot, std::uint32_t to) {
-  log_.push_back({slot, tracked_[slot].entry.current, versions_[slot], ++version_});
+  log_.push_back({slot, tracked_[slot].prefix.current, versions_[slot], ++version_});
   uncount(slot);
-  tracked_[slot].entry.current = to;
+  tracked_[slot].prefix.current = to;
   count(slot);
   versions_[slot] = version_;
 }
@@ -230,7 +230,7 @@ void PlacementState::undo(std::size_t logged) {
   for (; log_.size() > logged; log_.pop_back()) {
     const Logged& last = log_.back();
     uncount(last.slot);
-    tracked_[last.slot].entry.current = last.from;
+    tracked_[last.slot].prefix.current = last.from;
     count(last.slot);
     versions_[last.slot] = last.version_before;
   }
@@ -238,7 +238,7 @@ void PlacementState::undo(std::size_t logged) {
 
 void PlacementState::drop_copy(PlacementSlot slot) {
   copied_ -= copy_bytes(slot);
-  tracked_[slot].entry.full_copy_bytes = 0;
+  tracked_[slot].prefix.full_copy_bytes = 0;
   copies_dropped_.push_back(slot);
 }
 
@@ -254,7 +254,7 @@ void PlacementState::drop_copies() {
     }
   }
   for (const PlacementSlot slot : std::exchange(copies_dropped_, {})) {
-    backend_.drop_full_copy(slot, tracked_[slot].entry);
+    backend_.drop_full_copy(slot, tracked_[slot].prefix);
   }
 }
 
@@ -272,9 +272,9 @@ bool PlacementState::commit(PlacementSlot silent) {
     if (std::exchange(tracked.noted, true)) continue;
     const Candidate& to = at(logged.slot);
     const bool full = to.method == kFullMethod && to.keep == 1;
-    if (tracked.entry.full_copy_bytes > 0 && to.tier == lowest() && !full && bounded(lowest())) drop_copy(logged.slot);
-    if (logged.from == tracked.entry.current || logged.slot == silent) continue;
-    moves.push_back({logged.slot, tracked.entry.candidates[logged.from], to});
+    if (tracked.prefix.full_copy_bytes > 0 && to.tier == lowest() && !full && bounded(lowest())) drop_copy(logged.slot);
+    if (logged.from == tracked.prefix.current || logged.slot == silent) continue;
+    moves.push_back({logged.slot, tracked.prefix.candidates[logged.from], to});
   }
   for (const Logged& logged : log) tracked_[logged.slot].noted = false;
   std::ranges::sort(moves, {}, [](const Net& move) {
@@ -282,7 +282,7 @@ bool PlacementState::commit(PlacementSlot silent) {
     return std::tuple(~move.to.tier, !shrinks_in_place, move.slot);
   });
   drop_copies();
-  for (const Net& move : moves) backend_.start_move(move.slot, tracked_[move.slot].entry, move.from, move.to);
+  for (const Net& move : moves) backend_.start_move(move.slot, tracked_[move.slot].prefix, move.from, move.to);
   return !moves.empty();
 }
 
@@ -290,10 +290,10 @@ void PlacementState::apply(const PlacementEvent& event) {
   using Kind = PlacementEvent::Kind;
   switch (event.kind) {
     case Kind::kAdd:
-      add(event.entry, event.value);
+      add(event.prefix, event.value);
       return;
     case Kind::kUpdate:
-      return update(event.slot, event.entry);
+      return update(event.slot, event.prefix);
     case Kind::kRemove:
       return remove(event.slot);
     case Kind::kAccess:
@@ -310,8 +310,8 @@ void PlacementState::apply(const PlacementEvent& event) {
     case Kind::kSettle:
       settle(static_cast<std::uint32_t>(event.amount));
       return;
-    case Kind::kRelieve:
-      relieve();
+    case Kind::kDemote:
+      demote();
       return;
     case Kind::kPromote:
       promote(static_cast<std::uint32_t>(event.amount));
@@ -345,11 +345,12 @@ Status PlacementState::check_integrity() const {
 
 Problem PlacementState::problem(double now_s) const {
   const double by = started_ ? 1 / scale(std::max(now_s, now_s_)) : 1;
-  Problem problem{.alpha = options_.alpha, .tiers = tiers_, .entries = {}, .move_s_per_byte = options_.move_s_per_byte};
+  Problem problem{
+      .alpha = options_.alpha, .tiers = tiers_, .prefixes = {}, .move_s_per_byte = options_.move_s_per_byte};
   for (const Tracked& tracked : tracked_) {
     if (!tracked.live) continue;
-    problem.entries.push_back(tracked.entry);
-    problem.entries.back().frequency *= by;
+    problem.prefixes.push_back(tracked.prefix);
+    problem.prefixes.back().frequency *= by;
   }
   return problem;
 }

@@ -1,24 +1,25 @@
-// Where every entry lies, kept up to date change by change: a change touches the entry that changed and those that have
-// to make room for it, never all.
+// Where every cached prefix lies, kept up to date change by change: a change touches the cached prefix that changed and
+// those that have to make room for it, never all.
 //
 //   owner ── add, update, remove, access, in_pool, pin, set_capacity ──> PlacementState ── start_move ──> backend
 //         ── place, settle ───────────────────────────────────────────>       │ asks
-//                                                                           Planner     what would this entry do next?
+//                                                                           Planner     what would this cached prefix
+//                                                                           do next?
 //
-// Every entry that is not pinned has a standing demotion on its tier and at most one promotion to each tier, in a heap
-// a tier. A place is made by demotions in the planner's order, top tier first; a promotion is tried by making its
-// place, and taken back where others would have to give up more than the planner allows for it.
+// Every cached prefix that is not pinned has a standing demotion on its tier and at most one promotion to each tier, in
+// a heap a tier. A place is made by demotions in the planner's order, top tier first; a promotion is tried by making
+// its place, and taken back where others would have to give up more than the planner allows for it.
 //
 // Time. Frequencies decay together, with one half-life, so their ratios do not change and neither does any order of
 // demotions; the state keeps frequencies as they would be counted at one moment in the past, and decay costs nothing.
 // What a promotion costs does not decay with them: its step is made again when it is looked at.
 //
-// The pool is the nearest tier. A request that finds an entry in the block pool waits for no load and gets exact KV,
-// wherever else the entry lies: with probability p of that, the expected utility of a candidate is
+// The pool is the nearest tier. A request that finds a cached prefix in the block pool waits for no load and gets exact
+// KV, wherever else the cached prefix lies: with probability p of that, the expected utility of a candidate is
 //   p · α + (1 − p) · (α · quality − ttft)   an access
 // so all differences between candidates shrink by 1 − p, and the pool counts as a smaller frequency. p is the share of
-// the entry that the pool holds now, times the probability that it still does at the next access (pool_residence.h), as
-// of when the entry was used last.
+// the cached prefix that the pool holds now, times the probability that it still does at the next access
+// (pool_residence.h), as of when the cached prefix was used last.
 //
 // Deterministic: the same calls give the same moves. Not thread-safe. Backend and planner must outlive it.
 #pragma once
@@ -40,13 +41,14 @@ struct PlacementOptions {
   double alpha = 1;             // seconds per unit of quality
   double half_life_s = 600;     // of the frequency of accesses; infinite: they are counted and do not decay
   double pool_certainty = 0.9;  // at most, that what the pool holds now it holds at the next access; [0, 1]
-  // Seconds that requests lose by a byte that rises to a faster tier, and by what makes way for it: a promotion has to
-  // save more, over the time for which an access counts, than it costs at once.
+  // Seconds that requests lose by a byte that rises to a faster tier, and by what is given up for it: a promotion has
+  // to save more, over the time for which an access counts, than it costs at once.
   double move_s_per_byte = 0;
 };
 
-// An entry of which the pool holds so much is not promoted: it lies nearer already. Once the pool has evicted it, it is
-// looked at again. (Promoted at every access, the most recent entries take the memory, each of them in vain.)
+// A cached prefix of which the pool holds so much is not promoted: it lies nearer already. Once the pool has evicted
+// it, it is looked at again. (Promoted at every access, the most recent cached prefixes take the memory, each of them
+// in vain.)
 inline constexpr double kHeldByPool = 0.75;
 
 // How many promotions a round of `settle` looks at on each tier.
@@ -55,13 +57,13 @@ inline constexpr std::uint32_t kAllPromotions = ~std::uint32_t{0};
 
 // A call of a PlacementState, as it can be made again on another.
 struct PlacementEvent {
-  enum class Kind { kAdd, kUpdate, kRemove, kAccess, kInPool, kPin, kCapacity, kPlace, kSettle, kRelieve, kPromote };
+  enum class Kind { kAdd, kUpdate, kRemove, kAccess, kInPool, kPin, kCapacity, kPlace, kSettle, kDemote, kPromote };
   Kind kind = Kind::kSettle;
   PlacementSlot slot = 0;    // or the tier, of a capacity
   double value = 0;          // the time, or 1 for pinned
   double share = 0;          // in the pool
   std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at
-  PlacedEntry entry = {};    // of kAdd and kUpdate
+  PlacedPrefix prefix = {};  // of kAdd and kUpdate
 };
 
 class PlacementState {
@@ -69,33 +71,34 @@ class PlacementState {
   PlacementState(const Planner& planner, const PlacementOptions& options, std::vector<TierRoom> tiers,
                  PlacementBackend& backend);
 
-  // Entries. `frequency` is as of now. The entry lies where `current` says; nothing is moved until place or settle.
-  PlacementSlot add(PlacedEntry entry, double now_s);
+  // Cached prefixes. `frequency` is as of now. The cached prefix lies where `current` says; nothing is moved until
+  // place or settle.
+  PlacementSlot add(PlacedPrefix prefix, double now_s);
   // Other candidates, `current` among them, another full copy, pinned or not, another importance. What the state knows
   // of its use stays.
-  void update(PlacementSlot slot, PlacedEntry entry);
+  void update(PlacementSlot slot, PlacedPrefix prefix);
   void remove(PlacementSlot slot);
 
   void access(PlacementSlot slot, double now_s);
-  // How much of the entry, [0, 1], the block pool holds.
+  // How much of the cached prefix, [0, 1], the block pool holds.
   void in_pool(PlacementSlot slot, double share, double now_s);
   // In use: keeps its place until it is unpinned.
   void pin(PlacementSlot slot, bool pinned);
   // Small changes cost nothing. After one by more than a sixteenth all steps are made again, once.
   void set_capacity(std::uint32_t tier, std::uint64_t bytes);
 
-  // Puts the entry where the planner would insert it, and others make room, or it does itself. Its candidate then; for
-  // this entry no move is started.
+  // Puts the cached prefix where the planner would insert it, and others make room, or it does itself. Its candidate
+  // then; for this cached prefix no move is started.
   std::uint32_t place(PlacementSlot slot);
   // One round: where a tier is over its capacity, room is made; else promotions, at most so many looked at on each
   // tier. False at rest: when nothing moved and there was nothing more to look at.
   bool settle(std::uint32_t promotions_max = kPromotionsARound);
   // The parts of a round; true when anything moved.
-  bool relieve();
+  bool demote();
   bool promote(std::uint32_t promotions_max);
 
   // Its `frequency` is on the state's own scale.
-  const PlacedEntry& entry(PlacementSlot slot) const { return tracked_[slot].entry; }
+  const PlacedPrefix& prefix(PlacementSlot slot) const { return tracked_[slot].prefix; }
   const Candidate& placed(PlacementSlot slot) const { return at(slot); }
   std::size_t size() const { return live_; }
   std::uint64_t used_bytes(std::uint32_t tier) const { return used_[tier]; }
@@ -108,13 +111,13 @@ class PlacementState {
   void record(std::function<void(const PlacementEvent&)> seen) { seen_ = std::move(seen); }
   void apply(const PlacementEvent& event);
 
-  // The books are the sums that they should be, and no entry's next step is missing. Looks at everything.
+  // The books are the sums that they should be, and no cached prefix's next step is missing. Looks at everything.
   Status check_integrity() const;
 
  private:
   struct Tracked {
-    PlacedEntry entry;  // its frequency is weight × the share of accesses that miss the pool
-    double weight = 0;  // accesses, as counted at epoch_s_
+    PlacedPrefix prefix;  // its frequency is weight × the share of accesses that miss the pool
+    double weight = 0;    // accesses, as counted at epoch_s_
     double pool_share = 0;
     double held = 0;  // with this probability the pool answers the next access
     bool live = false;
@@ -218,7 +221,7 @@ class PlacementState {
   double epoch_s_ = 0, now_s_ = 0, began_s_ = 0;
   bool started_ = false;  // began_s_ is the first moment seen, or when something was used that an earlier process knew
   PoolResidence residence_;
-  double weighed_with_s_ = 0;  // its characteristic time when all entries were weighed last
+  double weighed_with_s_ = 0;  // its characteristic time when all cached prefixes were weighed last
 
   std::vector<std::uint64_t> used_;  // by tier
   std::uint64_t copied_ = 0;         // full copies on a bounded lowest tier
@@ -229,7 +232,7 @@ class PlacementState {
   std::function<void(const PlacementEvent&)> seen_;
   std::vector<Logged> log_;  // moves of the call at hand
   std::vector<PlacementSlot> copies_dropped_;
-  std::uint64_t tried_ = 0;          // the version of the entry whose promotion is being tried
+  std::uint64_t tried_ = 0;          // the version of the cached prefix whose promotion is being tried
   std::vector<DemotionStep> taken_;  // demotions of the trial at hand, to be put back when it fails
 };
 

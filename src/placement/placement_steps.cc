@@ -27,25 +27,25 @@ bool PlacementState::FullCopy::later_than(const FullCopy& other) const {
 }
 
 std::optional<PlacementState::DemotionStep> PlacementState::demotion_of(PlacementSlot slot) const {
-  const PlacedEntry& entry = tracked_[slot].entry;
-  if (!tracked_[slot].live || entry.pinned || at(slot).tier == kDropped) return std::nullopt;
-  const auto demotion = planner_.demotion(terms(), entry);
+  const PlacedPrefix& prefix = tracked_[slot].prefix;
+  if (!tracked_[slot].live || prefix.pinned || at(slot).tier == kDropped) return std::nullopt;
+  const auto demotion = planner_.demotion(terms(), prefix);
   if (!demotion) return std::nullopt;
   return DemotionStep{*demotion, slot, versions_[slot]};
 }
 
 std::optional<PlacementState::PromotionStep> PlacementState::promotion_of(PlacementSlot slot, std::uint32_t tier,
                                                                           std::uint64_t bytes_below) const {
-  const PlacedEntry& entry = tracked_[slot].entry;
-  if (!tracked_[slot].live || entry.pinned || tracked_[slot].pool_share >= kHeldByPool) return std::nullopt;
-  const auto promotion = planner_.promotion(terms(), entry, tier, bytes_below);
+  const PlacedPrefix& prefix = tracked_[slot].prefix;
+  if (!tracked_[slot].live || prefix.pinned || tracked_[slot].pool_share >= kHeldByPool) return std::nullopt;
+  const auto promotion = planner_.promotion(terms(), prefix, tier, bytes_below);
   if (!promotion) return std::nullopt;
   return PromotionStep{*promotion, slot, versions_[slot]};
 }
 
 PlacementState::FullCopy PlacementState::full_copy_of(PlacementSlot slot) const {
-  const PlacedEntry& entry = tracked_[slot].entry;
-  return {entry.frequency / static_cast<double>(entry.full_copy_bytes), slot, versions_[slot]};
+  const PlacedPrefix& prefix = tracked_[slot].prefix;
+  return {prefix.frequency / static_cast<double>(prefix.full_copy_bytes), slot, versions_[slot]};
 }
 
 void PlacementState::offer(PlacementSlot slot) {
@@ -119,14 +119,14 @@ void PlacementState::unmake() {
 }
 
 // A step was made when capacities may have been others: one that leads where nothing fits is made again. The step of
-// the entry whose promotion is tried is void only until that is taken back.
+// the cached prefix whose promotion is tried is void only until that is taken back.
 const PlacementState::DemotionStep* PlacementState::least_demotion(std::uint32_t tier) {
   StepHeap<DemotionStep>& heap = demotions_[tier];
   while (const DemotionStep* least = heap.peek()) {
     const DemotionStep step = *least;
     const bool is_void = step.version != versions_[step.slot];
     if (!is_void) {
-      const Candidate& to = tracked_[step.slot].entry.candidates[step.demotion.to];
+      const Candidate& to = tracked_[step.slot].prefix.candidates[step.demotion.to];
       if (to.tier == tier || terms().could_fit(to)) return least;
     }
     heap.drop_first();
@@ -163,8 +163,8 @@ bool PlacementState::make_room(const Limit& limit) {
   return fits && (any_drop || dropped < limit.drop_below);
 }
 
-bool PlacementState::relieve() {
-  show({.kind = PlacementEvent::Kind::kRelieve});
+bool PlacementState::demote() {
+  show({.kind = PlacementEvent::Kind::kDemote});
   return make_all_fit();
 }
 
@@ -180,13 +180,13 @@ bool PlacementState::make_all_fit() {
 std::uint32_t PlacementState::place(PlacementSlot slot) {
   show({.kind = PlacementEvent::Kind::kPlace, .slot = slot});
   assert(tracked_[slot].live);
-  shift(slot, planner_.insert(terms(), tracked_[slot].entry));
+  shift(slot, planner_.insert(terms(), tracked_[slot].prefix));
   offer_demotion(slot);
   make_room({});
   taken_.clear();
   offer_moved(0);
   commit(slot);
-  return tracked_[slot].entry.current;
+  return tracked_[slot].prefix.current;
 }
 
 bool PlacementState::settle(std::uint32_t promotions_max) {
@@ -236,7 +236,7 @@ void PlacementState::ascend(std::uint32_t tier, std::uint32_t looks) {
     PromotionStep step = *first;
     steps.drop_first();
     if (options_.move_s_per_byte > 0) {  // which counts more, beside frequencies, than when the step was made
-      const std::uint64_t bytes = tracked_[step.slot].entry.candidates[step.promotion.to].bytes;
+      const std::uint64_t bytes = tracked_[step.slot].prefix.candidates[step.promotion.to].bytes;
       const auto now = promotion_of(step.slot, tier, bytes + 1);
       if (!now) {
         ascents_[tier].passed.push_back(step.slot);
@@ -248,10 +248,11 @@ void PlacementState::ascend(std::uint32_t tier, std::uint32_t looks) {
   }
 }
 
-// Below how many bytes a configuration of the entry may still pay for its place, when its best step did not. None gains
-// more per byte than that step; all that lies beyond the free room costs what the least demotion gives up per byte.
+// Below how many bytes a configuration of the cached prefix may still pay for its place, when its best step did not.
+// None gains more per byte than that step; all that lies beyond the free room costs what the least demotion gives up
+// per byte.
 std::uint64_t PlacementState::bytes_that_may_pay(const PromotionStep& step, std::uint32_t tier) {
-  const Candidate& to = tracked_[step.slot].entry.candidates[step.promotion.to];
+  const Candidate& to = tracked_[step.slot].prefix.candidates[step.promotion.to];
   const std::uint64_t held = at(step.slot).tier == tier ? at(step.slot).bytes : 0;
   const DemotionStep* least = least_demotion(tier);
   if (!least || to.bytes <= held) return kAnySize;
@@ -262,10 +263,10 @@ std::uint64_t PlacementState::bytes_that_may_pay(const PromotionStep& step, std:
   return bytes < static_cast<double>(to.bytes) ? held + static_cast<std::uint64_t>(bytes) + 1 : kAnySize;
 }
 
-// Where the step would cost more than it may, a smaller configuration of the entry is offered.
+// Where the step would cost more than it may, a smaller configuration of the cached prefix is offered.
 void PlacementState::look_at(const PromotionStep& step, std::uint32_t tier) {
   const PlacementSlot slot = step.slot;
-  const Candidate& to = tracked_[slot].entry.candidates[step.promotion.to];
+  const Candidate& to = tracked_[slot].prefix.candidates[step.promotion.to];
   const std::size_t logged = log_.size();
   std::uint64_t bytes_below = to.bytes;
   if (terms().could_fit(to)) {

@@ -11,7 +11,7 @@ class MovesOf final : public PlacementBackend {
       : problem_(problem),
         state_(planner, {.alpha = problem.alpha, .half_life_s = kAnyDrop, .move_s_per_byte = problem.move_s_per_byte},
                problem.tiers, *this) {
-    for (const PlacedEntry& entry : problem.entries) state_.add(entry, 0);
+    for (const PlacedPrefix& prefix : problem.prefixes) state_.add(prefix, 0);
   }
 
   PlacementState& state() { return state_; }
@@ -21,16 +21,16 @@ class MovesOf final : public PlacementBackend {
     for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
       plan_.feasible = plan_.feasible && state_.used_bytes(tier) <= problem_.tiers[tier].capacity_bytes;
     }
-    for (PlacementSlot slot = 0; slot < problem_.entries.size(); ++slot) {
-      plan_.utility += utility(problem_.alpha, problem_.entries[slot].frequency, state_.placed(slot));
+    for (PlacementSlot slot = 0; slot < problem_.prefixes.size(); ++slot) {
+      plan_.utility += utility(problem_.alpha, problem_.prefixes[slot].frequency, state_.placed(slot));
     }
     return std::move(plan_);
   }
 
-  void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate&, const Candidate&) override {
-    plan_.moves.push_back({slot, problem_.entries[slot].current, entry.current});
+  void start_move(PlacementSlot slot, const PlacedPrefix& prefix, const Candidate&, const Candidate&) override {
+    plan_.moves.push_back({slot, problem_.prefixes[slot].current, prefix.current});
   }
-  void drop_full_copy(PlacementSlot, const PlacedEntry&) override {}
+  void drop_full_copy(PlacementSlot, const PlacedPrefix&) override {}
 
  private:
   const Problem& problem_;
@@ -40,9 +40,9 @@ class MovesOf final : public PlacementBackend {
 
 }  // namespace
 
-Plan Planner::relieve(const Problem& problem) const {
+Plan Planner::demote(const Problem& problem) const {
   MovesOf moves(problem, *this);
-  moves.state().relieve();
+  moves.state().demote();
   return moves.plan();
 }
 

@@ -1,4 +1,5 @@
-// How likely it is that what the block pool holds of an entry now, it still holds at the entry's next access.
+// How likely it is that what the block pool holds of a cached prefix now, it still holds at the cached prefix's next
+// access.
 #pragma once
 
 #include <limits>
@@ -6,9 +7,9 @@
 namespace shale {
 
 // Che's approximation (Che, Tung and Wang 2002, "Hierarchical Web caching systems: modeling, design and experimental
-// results"): a cache keeps what is not used again for about the same time T, whatever it is; so an entry that is used
-// λ times a second at random is used again before it is evicted with probability 1 − exp(−λ T). T is learned from what
-// the pool evicts; until it has evicted anything, T is without end. Not thread-safe.
+// results"): a cache keeps what is not used again for about the same time T, whatever it is; so a cached prefix that is
+// used λ times a second at random is used again before it is evicted with probability 1 − exp(−λ T). T is learned from
+// what the pool evicts; until it has evicted anything, T is without end. Not thread-safe.
 class PoolResidence {
  public:
   // Something was evicted so long after its last access.

@@ -8,17 +8,17 @@ class PrefillPlanner final : public Planner {
   std::string_view name() const override { return "prefill"; }
   bool stores() const override { return false; }
 
-  std::uint32_t insert(const Terms&, const PlacedEntry& entry) const override {
-    return dropped_candidate(entry).value_or(entry.current);
+  std::uint32_t insert(const Terms&, const PlacedPrefix& prefix) const override {
+    return dropped_candidate(prefix).value_or(prefix.current);
   }
 
-  std::optional<Demotion> demotion(const Terms&, const PlacedEntry& entry) const override {
-    const auto dropped = dropped_candidate(entry);
+  std::optional<Demotion> demotion(const Terms&, const PlacedPrefix& prefix) const override {
+    const auto dropped = dropped_candidate(prefix);
     if (!dropped) return std::nullopt;
     return Demotion{.to = *dropped, .order = {}};
   }
 
-  std::optional<Promotion> promotion(const Terms&, const PlacedEntry&, std::uint32_t, std::uint64_t) const override {
+  std::optional<Promotion> promotion(const Terms&, const PlacedPrefix&, std::uint32_t, std::uint64_t) const override {
     return std::nullopt;
   }
 };

@@ -19,28 +19,28 @@ class ShalePlanner final : public Planner {
   std::string_view name() const override { return "shale"; }
   bool weighs_quality() const override { return true; }
 
-  std::uint32_t insert(const Terms& terms, const PlacedEntry& entry) const override {
+  std::uint32_t insert(const Terms& terms, const PlacedPrefix& prefix) const override {
     const auto worth = [&](const Candidate& candidate) {  // of equal utility, the smaller
-      return std::tuple(terms.could_fit(candidate), terms.utility(entry, candidate), ~candidate.bytes);
+      return std::tuple(terms.could_fit(candidate), terms.utility(prefix, candidate), ~candidate.bytes);
     };
-    const auto best = std::ranges::max_element(entry.candidates, {}, worth);
-    return static_cast<std::uint32_t>(best - entry.candidates.begin());
+    const auto best = std::ranges::max_element(prefix.candidates, {}, worth);
+    return static_cast<std::uint32_t>(best - prefix.candidates.begin());
   }
 
   // The next vertex of the upper convex hull of (bytes on the tier, utility) over the smaller configurations there and
   // the point (0 bytes, best utility below), so that compressing and moving are comparable.
-  std::optional<Demotion> demotion(const Terms& terms, const PlacedEntry& entry) const override {
-    const Candidate& current = entry.candidates[entry.current];
-    const Point from{current.bytes, terms.utility(entry, current), entry.current};
+  std::optional<Demotion> demotion(const Terms& terms, const PlacedPrefix& prefix) const override {
+    const Candidate& current = prefix.candidates[prefix.current];
+    const Point from{current.bytes, terms.utility(prefix, current), prefix.current};
     std::optional<Point> below;
     NextVertex next(from);
-    for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
-      const Candidate& candidate = entry.candidates[c];
+    for (std::uint32_t c = 0; c < prefix.candidates.size(); ++c) {
+      const Candidate& candidate = prefix.candidates[c];
       if (candidate.tier == current.tier) {
-        next.consider({candidate.bytes, terms.utility(entry, candidate), c});
+        next.consider({candidate.bytes, terms.utility(prefix, candidate), c});
       } else if (candidate.tier > current.tier && terms.could_fit(candidate)) {
-        const double value = terms.utility(entry, candidate);
-        const bool smaller = below && candidate.bytes < entry.candidates[below->candidate].bytes;
+        const double value = terms.utility(prefix, candidate);
+        const bool smaller = below && candidate.bytes < prefix.candidates[below->candidate].bytes;
         if (!below || value > below->utility || (value == below->utility && smaller)) below = Point{0, value, c};
       }
     }
@@ -56,17 +56,17 @@ class ShalePlanner final : public Planner {
   }
 
   // By gain, less what moving costs, per byte taken, without limit where it takes none.
-  std::optional<Promotion> promotion(const Terms& terms, const PlacedEntry& entry, std::uint32_t tier,
+  std::optional<Promotion> promotion(const Terms& terms, const PlacedPrefix& prefix, std::uint32_t tier,
                                      std::uint64_t bytes_below) const override {
-    const Candidate& current = entry.candidates[entry.current];
-    const double present = terms.utility(entry, current);
+    const Candidate& current = prefix.candidates[prefix.current];
+    const double present = terms.utility(prefix, current);
     const std::uint64_t held = current.tier == tier ? current.bytes : 0;
     std::optional<Promotion> best;
-    for (std::uint32_t c = 0; c < entry.candidates.size(); ++c) {
-      const Candidate& candidate = entry.candidates[c];
+    for (std::uint32_t c = 0; c < prefix.candidates.size(); ++c) {
+      const Candidate& candidate = prefix.candidates[c];
       if (candidate.tier != tier || candidate.bytes >= bytes_below || !terms.could_fit(candidate)) continue;
       const double cost = terms.move_cost * static_cast<double>(candidate.bytes);
-      const double gain = terms.utility(entry, candidate) - present - cost;
+      const double gain = terms.utility(prefix, candidate) - present - cost;
       if (!(gain > 0)) continue;
       const double gain_per_byte = candidate.bytes > held ? gain / static_cast<double>(candidate.bytes - held)
                                                           : std::numeric_limits<double>::infinity();

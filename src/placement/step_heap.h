@@ -1,5 +1,6 @@
-// Steps of many entries in the order in which they are taken, where an entry's change makes its earlier steps void
-// without looking for them: each carries the entry's version, and void ones are passed over when they come up.
+// Steps of many cached prefixes in the order in which they are taken, where a cached prefix's change makes its earlier
+// steps void without looking for them: each carries the cached prefix's version, and void ones are passed over when
+// they come up.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace shale {
 template <class Step>
 class StepHeap {
  public:
-  // Whether the steps of all entries are in here; before, none is worth adding.
+  // Whether the steps of all cached prefixes are in here; before, none is worth adding.
   bool made() const { return made_; }
   void make(std::vector<Step> steps) {
     steps_ = std::move(steps);

@@ -9,10 +9,10 @@ Result<std::vector<float>> score_context(Engine& engine, const ExactContext& con
                                          const ScorerOptions& options) {
   const Cache& cache = engine.cache();
   const ModelTraits& model = cache.options().model;
-  const Observations& observations = context.run.observations;
+  const AttentionStatistics& statistics = context.run.statistics;
   const std::uint32_t tokens = context.sequence.length();
   SHALE_ASSIGN(const auto scorer, make_scorer(name, options));
-  if (const std::string missing = missing_needs(scorer->needs(), tokens, observations, model); !missing.empty()) {
+  if (const std::string missing = missing_needs(scorer->needs(), tokens, statistics, model); !missing.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the context cannot be ranked by {} without {}", name, missing);
   }
   Executor& executor = engine.model().executor();
@@ -22,7 +22,7 @@ Result<std::vector<float>> score_context(Engine& engine, const ExactContext& con
   std::vector<float> scores(shape.layers * per_layer);
   executor.parallel_for(shape.layers, [&](std::size_t i) {
     const auto layer = static_cast<std::uint32_t>(i);
-    const ViewLayer of_context(pages->heads(layer), shape, tokens, layer, context.run.first, model, observations);
+    const ViewLayer of_context(pages->heads(layer), shape, tokens, layer, context.run.first, model, statistics);
     scorer->score(of_context.kv(), std::span(scores).subspan(i * per_layer, per_layer));
   });
   return scores;

@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-HeadDistortion distortion_of(const ViewPages& pages, std::uint32_t index, const Observations& observed) {
+HeadDistortion distortion_of(const ViewPages& pages, std::uint32_t index, const AttentionStatistics& observed) {
   const PageShape& shape = pages.shape();
   const std::uint32_t tokens = pages.tokens();
   const std::uint32_t layer = index / shape.kv_heads, head = index % shape.kv_heads;
@@ -31,10 +31,10 @@ HeadDistortion distortion_of(const ViewPages& pages, std::uint32_t index, const 
 
 std::vector<ContextSignals> context_signals(const ExactContext& context, std::uint32_t tokens,
                                             std::span<const SignalConfiguration> configurations, Executor& executor) {
-  const Observations& observed = context.run.observations;
+  const AttentionStatistics& observed = context.run.statistics;
   assert(observed.window > 0);
   const SequencePages pages(context.sequence, tokens, executor);
-  const std::size_t heads = pages->shape().pages_per_slab();
+  const std::size_t heads = pages->shape().pages_per_block();
   std::vector<std::vector<ContextSignals>> of_heads(heads, std::vector<ContextSignals>(configurations.size()));
   executor.parallel_for(heads, [&](std::size_t i) {
     const auto index = static_cast<std::uint32_t>(i);

@@ -60,16 +60,16 @@ Result<double> quality_beside_full(Engine& engine, const Sequence& context, cons
 }  // namespace
 
 void log_question(Cache& cache, std::span<const Token> context, std::string_view question) {
-  if (!cache.catalogue() || question.empty() || question.size() > kLoggedBytesMax) return;
-  static_cast<void>(cache.catalogue()->record_question(cache.run_of(context), {std::string(question), false}));
+  if (!cache.metadata_store() || question.empty() || question.size() > kLoggedBytesMax) return;
+  static_cast<void>(cache.metadata_store()->record_question(cache.run_of(context), {std::string(question), false}));
 }
 
 Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const DriftOptions& options) {
-  const Catalogue* catalogue = engine.cache().catalogue();
+  const MetadataStore* metadata_store = engine.cache().metadata_store();
   std::vector<std::string> questions;
-  if (catalogue) {
+  if (metadata_store) {
     SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
-    SHALE_ASSIGN(const auto asked, catalogue->questions(engine.cache().run_of(prompt.context)));
+    SHALE_ASSIGN(const auto asked, metadata_store->questions(engine.cache().run_of(prompt.context)));
     for (const QuestionRecord& question : asked) {
       if (!question.by_model && questions.size() < options.questions_max) questions.push_back(question.text);
     }
@@ -82,9 +82,9 @@ Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const D
 
 Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, const DriftOptions& options) {
   const OwnTime time(options.stop);
-  const Catalogue* catalogue = engine.cache().catalogue();
-  if (!catalogue) return fail(ErrorCode::kNotFound, "without a catalogue nothing is known of the context");
-  SHALE_ASSIGN(std::vector<QualityRecord> known, catalogue->qualities(engine.cache().run_of(context.tokens)));
+  const MetadataStore* metadata_store = engine.cache().metadata_store();
+  if (!metadata_store) return fail(ErrorCode::kNotFound, "without a metadata store nothing is known of the context");
+  SHALE_ASSIGN(std::vector<QualityRecord> known, metadata_store->qualities(engine.cache().run_of(context.tokens)));
   const std::vector<QualityRecord> rows = sample(std::move(known), options.configurations);
   if (rows.empty()) return fail(ErrorCode::kNotFound, "the context was never profiled");
   if (context.questions.empty()) return fail(ErrorCode::kNotFound, "no user asked anything about the context yet");

@@ -1,8 +1,9 @@
 // Whether a context's profile still holds for what is asked about it now. Where answers were given over a lossy form of
 // it, their own tokens say so: each is fed to the full cache, which would have drawn it or not. (In another metric than
 // agreement, the full cache's own answers are compared with them.) Else questions, which
-// are logged with the entry, the newest Catalogue::kQuestionsMax of them, are asked of a few configurations. Where
-// quality falls too far below what was expected, the context is profiled again on these questions.
+// are logged with the cached prefix, the newest MetadataStore::kQuestionsMax of them, are asked of a few
+// configurations. Where quality falls too far below what was expected, the context is profiled again on these
+// questions.
 #pragma once
 
 #include <cstdint>

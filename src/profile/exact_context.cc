@@ -81,23 +81,23 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   exact.run.tokens.assign(context.begin(), context.end());
   exact.run.label = options.label;
   exact.run.kind = kind_of(engine.tokenizer(), context);
-  Observations& observations = exact.run.observations;
+  AttentionStatistics& statistics = exact.run.statistics;
   ScorerNeeds of_computing = needs;
   of_computing.repeat_attention = false;
-  const bool watch = !cache.missing(of_computing, tokens, observations).empty();
+  const bool watch = !cache.missing(of_computing, tokens, statistics).empty();
   if (!watch) SHALE_TRY(fetch(engine, context, exact.sequence, stop));
   const bool whole = exact.sequence.length() == 0;
   Capture capture(model.info(), 0, tokens, watch ? of_computing : ScorerNeeds{});
   SHALE_ASSIGN(const double seconds, compute(engine, context, exact.sequence, capture, stop));
   if (whole) exact.run.recompute_s = seconds;
-  observations = capture.take();
+  statistics = capture.take();
   if (needs.repeat_attention) {
     SHALE_TRY(wait_until_alone(stop));
-    SHALE_ASSIGN(Observations repeated,
+    SHALE_ASSIGN(AttentionStatistics repeated,
                  observe_repetition(model, engine.tokenizer(), exact.sequence, context, kStepTokens));
-    observations.merge(std::move(repeated));
+    statistics.merge(std::move(repeated));
   }
-  if (const std::string missing = cache.missing(needs, tokens, observations); !missing.empty()) {
+  if (const std::string missing = cache.missing(needs, tokens, statistics); !missing.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the context cannot be ranked without {}", missing);
   }
   if (options.store && cache.whole_blocks(tokens) == tokens) cache.store(exact.run, exact.sequence);

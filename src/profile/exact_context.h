@@ -11,7 +11,7 @@ namespace shale {
 
 struct ExactContext {
   Sequence sequence;
-  NewRun run;  // with observations
+  NewRun run;  // with attention statistics
 };
 
 // What the scorers of all methods read together. kInvalidArgument for an unknown scorer.

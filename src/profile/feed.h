@@ -34,7 +34,7 @@ class Pace {
   virtual std::uint32_t tokens() const = 0;
   // Logits as Model::step returns them, valid until the next call. kCancelled when measuring is to end.
   virtual Result<std::span<const float>> step(std::span<const StepSequence> batch) = 0;
-  // Whether no request is under way: what a step takes is then its own time.
+  // Whether no request is running: what a step takes is then its own time.
   virtual bool alone() const = 0;
   // That requests have had in these calls so far.
   virtual double seconds_of_others() const = 0;

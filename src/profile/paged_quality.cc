@@ -12,7 +12,7 @@ namespace {
 // One sequence that generates: the full cache's, or one inside a budget.
 struct Lane {
   Sequence sequence;
-  std::unique_ptr<PageBudget> budget;
+  std::unique_ptr<KvBudget> budget;
   std::vector<float> logits;  // of its next token
 };
 
@@ -28,7 +28,7 @@ class Lanes {
 
   Status prefill() {
     ScorerNeeds needs;
-    for (const PageBudgetOptions& each : options_.budgets) {
+    for (const KvBudgetOptions& each : options_.budgets) {
       SHALE_ASSIGN(const auto budget, make(each));
       if (!budget || !budget->capture()) continue;
       needs.last_queries = std::max(needs.last_queries, options_.scorers.window);
@@ -46,7 +46,7 @@ class Lanes {
   Result<std::vector<Lane>> begin() {
     std::vector<Lane> lanes;
     lanes.push_back({reference_.sequence.fork(), nullptr, reference_.logits});
-    for (const PageBudgetOptions& each : options_.budgets) {
+    for (const KvBudgetOptions& each : options_.budgets) {
       SHALE_ASSIGN(auto budget, make(each));
       Lane lane{Sequence(pool_), std::move(budget), {}};
       if (!lane.budget) {
@@ -97,10 +97,10 @@ class Lanes {
   }
 
   // Null for a budget of 0 tokens.
-  Result<std::unique_ptr<PageBudget>> make(const PageBudgetOptions& each) const {
+  Result<std::unique_ptr<KvBudget>> make(const KvBudgetOptions& each) const {
     if (each.tokens == 0) return nullptr;
-    return PageBudget::create(each, model_.info(), pool_.shape().page_tokens,
-                              static_cast<std::uint32_t>(prompt_.size()), options_.scorers, options_.calibration);
+    return KvBudget::create(each, model_.info(), pool_.shape().block_size, static_cast<std::uint32_t>(prompt_.size()),
+                            options_.scorers, options_.calibration);
   }
 
   Status prefill(Lane& lane, LiveCapture* capture) {
@@ -151,7 +151,7 @@ Result<PagedQualities> measure_paged_quality(Model& model, const Tokenizer& toke
   {
     SHALE_ASSIGN(std::vector<Lane> lanes, source.begin());
     const std::vector<std::uint8_t> all(lanes.size(), 1);
-    std::vector<Sum> whole(options.budgets.size()), stretch(options.budgets.size());
+    std::vector<Sum> whole(options.budgets.size()), span(options.budgets.size());
     while (result.answer.size() < options.answer_tokens) {
       const Token token = arg_max(lanes[0].logits);
       result.answer.push_back(token);
@@ -159,9 +159,9 @@ Result<PagedQualities> measure_paged_quality(Model& model, const Tokenizer& toke
       for (std::size_t i = 0; i < options.budgets.size(); ++i) {
         const Divergence one = divergence(lanes[0].logits, lanes[i + 1].logits, {&token, 1}, vocabulary);
         whole[i].add(one);
-        stretch[i].add(one);
-        if (last || result.answer.size() % options.stretch_tokens == 0) {
-          result.budgets[i].along.push_back(std::exchange(stretch[i], {}).mean());
+        span[i].add(one);
+        if (last || result.answer.size() % options.span_tokens == 0) {
+          result.budgets[i].along.push_back(std::exchange(span[i], {}).mean());
         }
       }
       if (last) break;

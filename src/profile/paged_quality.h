@@ -1,4 +1,4 @@
-// What page budgets do to answers: the full cache and every budget generate in lockstep from one prefill.
+// What KV budgets do to answers: the full cache and every budget generate in lockstep from one prefill.
 //
 // Twice: once all are fed the full cache's own greedy answer, which tells at each token how far a budget's prediction
 // is from it; then each is fed its own, which tells what it would have answered.
@@ -8,18 +8,18 @@
 #include <span>
 #include <vector>
 
-#include "engine/page_budget.h"
+#include "engine/kv_budget.h"
 #include "profile/divergence.h"
 
 namespace shale {
 
 struct PagedQualityOptions {
   // Of 0 tokens: none, to see what `pool` alone does to answers.
-  std::vector<PageBudgetOptions> budgets;
+  std::vector<KvBudgetOptions> budgets;
   std::uint32_t answer_tokens = 64;
-  std::uint32_t stretch_tokens = 256;  // of the answer, for Divergence along the way
-  bool ignore_end = false;             // answers go on past end-of-turn tokens
-  bool own_answers = true;             // generate each budget's own answer, too
+  std::uint32_t span_tokens = 256;  // of the answer, for Divergence along the way
+  bool ignore_end = false;          // answers go on past end-of-turn tokens
+  bool own_answers = true;          // generate each budget's own answer, too
   ScorerOptions scorers;
   const Calibration* calibration = nullptr;
   // Where the full cache answers instead, for budgets in a pool of another element; null: in the same.
@@ -28,9 +28,9 @@ struct PagedQualityOptions {
 
 struct PagedQuality {
   Divergence forced;              // over the whole answer
-  std::vector<Divergence> along;  // over each stretch of it
+  std::vector<Divergence> along;  // over each span of it
   std::vector<Token> answer;      // its own
-  PageBudgetStats stats;          // of the forced answer
+  KvBudgetStats stats;            // of the forced answer
 };
 
 struct PagedQualities {
@@ -38,7 +38,7 @@ struct PagedQualities {
   std::vector<PagedQuality> budgets;  // in the order of the options
 };
 
-// Prompts of kWhole budgets are computed once for all. kInvalidArgument for budgets that PageBudget refuses and for an
+// Prompts of kWhole budgets are computed once for all. kInvalidArgument for budgets that KvBudget refuses and for an
 // empty prompt; kFull where the pool cannot hold the prompt twice beside what the budgets keep.
 Result<PagedQualities> measure_paged_quality(Model& model, const Tokenizer& tokenizer, PagePool& pool,
                                              std::span<const Token> prompt, const PagedQualityOptions& options);

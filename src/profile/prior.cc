@@ -23,7 +23,7 @@ PriorMeasurement::PriorMeasurement(Engine& engine, PriorOptions options)
 
 Result<std::vector<std::string>> PriorMeasurement::lacking(const AskedContext& text) const {
   Cache& cache = engine_.cache();
-  SHALE_ASSIGN(const auto rows, cache.catalogue()->qualities(cache.run_of(text.tokens)));
+  SHALE_ASSIGN(const auto rows, cache.metadata_store()->qualities(cache.run_of(text.tokens)));
   std::vector<std::string> methods = options_.methods;
   std::erase_if(methods, [&](const std::string& method) {
     return std::ranges::any_of(rows, [&](const QualityRecord& row) { return row.method.text() == method; });
@@ -31,7 +31,7 @@ Result<std::vector<std::string>> PriorMeasurement::lacking(const AskedContext& t
   return methods;
 }
 
-// Begins with the text; nothing where the catalogue lacks nothing of it.
+// Begins with the text; nothing where the metadata store lacks nothing of it.
 Status PriorMeasurement::begin(std::size_t index) {
   SHALE_ASSIGN(AskedContext text, prior_text(engine_.tokenizer(), index));
   SHALE_ASSIGN(std::vector<std::string> methods, lacking(text));

@@ -1,6 +1,6 @@
 // The prior of a model: what its answers are worth under every configuration on texts that ship with Shale
-// (prior_texts.h), measured once for a fingerprint and kept in the catalogue as the profiles of these texts. From them,
-// and from contexts that were profiled, quality is expected for contexts that never were (cache/quality_table.h).
+// (prior_texts.h), measured once for a fingerprint and kept in the metadata store as the profiles of these texts. From
+// them, and from contexts that were profiled, quality is expected for contexts that never were (cache/quality_table.h).
 #pragma once
 
 #include <cstddef>
@@ -17,20 +17,20 @@ struct PriorOptions {
   std::uint32_t answer_tokens = 24;       // of each reference answer
 };
 
-// In pieces, for an engine that has nothing else to do. Its cache has a catalogue, and a pool of halves.
+// In pieces, for an engine that has nothing else to do. Its cache has a metadata store, and a pool of halves.
 class PriorMeasurement {
  public:
   PriorMeasurement(Engine& engine, PriorOptions options);
 
-  // The next piece (ContextProfiling::step) of the first text that the catalogue lacks something of. False when nothing
-  // is lacking. kCancelled once `stop` says so; other errors are of one text, which is then passed over.
+  // The next piece (ContextProfiling::step) of the first text that the metadata store lacks something of. False when
+  // nothing is lacking. kCancelled once `stop` says so; other errors are of one text, which is then passed over.
   Result<bool> step(const Stop& stop);
   // Gives back the pages that it holds between pieces.
   void let_go();
   std::size_t measured() const { return measured_; }  // texts, by this object
 
  private:
-  // Its methods that the catalogue has no rows of.
+  // Its methods that the metadata store has no rows of.
   Result<std::vector<std::string>> lacking(const AskedContext& text) const;
   Status begin(std::size_t index);
 

@@ -1,5 +1,5 @@
 // Short texts of every kind of context that ship with Shale, with questions that they answer: what a model's quality
-// under compression is expected by before any context of its own was measured (AdaptCache's ten entries, arXiv
+// under compression is expected by before any context of its own was measured (AdaptCache's ten cached prefixes, arXiv
 // 2509.00105). Written for this; part of no data set.
 #pragma once
 

@@ -15,13 +15,13 @@ std::vector<double> keeps_of(const Method& method, const ProfileOptions& options
 }
 
 // That answers to all questions of a context need beside it.
-std::uint32_t slabs_to_answer(Engine& engine, const AskedContext& context, std::uint32_t answer_tokens) {
-  std::uint32_t slabs = 0;
+std::uint32_t blocks_to_answer(Engine& engine, const AskedContext& context, std::uint32_t answer_tokens) {
+  std::uint32_t blocks = 0;
   for (const auto& question : context.questions) {
     const std::size_t tokens = question.size() + answer_tokens;
-    slabs += engine.model().page_shape().pages_for(static_cast<std::uint32_t>(tokens)) + 1;
+    blocks += engine.model().page_shape().pages_for(static_cast<std::uint32_t>(tokens)) + 1;
   }
-  return slabs;
+  return blocks;
 }
 
 // One method at all keeps.
@@ -62,7 +62,7 @@ Result<CompressedRun> MethodProfiler::compress(const Method& method) {
   const Cache& cache = engine_.cache();
   const std::uint32_t tokens = cache.whole_blocks(exact_.run.tokens.size());
   SHALE_ASSIGN(RunCompressor compressor,
-               RunCompressor::start(cache.codec(), exact_.sequence, 0, tokens, method, exact_.run.observations));
+               RunCompressor::start(cache.codec(), exact_.sequence, 0, tokens, method, exact_.run.statistics));
   for (bool more = true; more;) {
     SHALE_ASSIGN(more, compressor.step(engine_.model().executor()));
     SHALE_TRY(check_stop(stop_));
@@ -92,7 +92,7 @@ Status MethodProfiler::add(const CompressedRun& run, ProfileRow& row, std::span<
   for (;;) {
     Sequence sequence(cache.pool());
     Status status = expand(run, row, sequence);
-    if (status && !cache.make_room(batch_.slabs_needed())) {
+    if (status && !cache.make_room(batch_.blocks_needed())) {
       status =
           fail(ErrorCode::kFull, "the page pool is too small to ask questions of a compressed context of {} tokens",
                exact_.run.tokens.size());
@@ -114,7 +114,7 @@ Status MethodProfiler::compare_answers(const Sequence& compressed, ProfileRow& r
   SHALE_TRY(batch_.run());
   std::vector<Asked> asked;
   for (const auto& question : asked_.questions) asked.push_back({&compressed, question});
-  static_cast<void>(engine_.cache().make_room(slabs_to_answer(engine_, asked_, options_.answer_tokens)));
+  static_cast<void>(engine_.cache().make_room(blocks_to_answer(engine_, asked_, options_.answer_tokens)));
   SHALE_ASSIGN(const auto answers, greedy_answers(engine_.model(), engine_.tokenizer(), asked,
                                                   std::max(options_.answer_tokens, 1U), stop_));
   for (std::size_t i = 0; i < counted_; ++i) {
@@ -174,10 +174,10 @@ struct Chosen {
 Result<Chosen> choose_questions(Engine& engine, std::string_view context, std::vector<std::string> given,
                                 std::uint32_t questions_max) {
   Chosen chosen{std::move(given)};
-  const Catalogue* catalogue = engine.cache().catalogue();
-  if (chosen.questions.empty() && catalogue) {
+  const MetadataStore* metadata_store = engine.cache().metadata_store();
+  if (chosen.questions.empty() && metadata_store) {
     SHALE_ASSIGN(const PromptParts prompt, make_prompt(engine.tokenizer(), context, {}));
-    SHALE_ASSIGN(const auto known, catalogue->questions(engine.cache().run_of(prompt.context)));
+    SHALE_ASSIGN(const auto known, metadata_store->questions(engine.cache().run_of(prompt.context)));
     for (const QuestionRecord& question : known) chosen.questions.push_back(question.text);
   }
   if (chosen.questions.empty()) {
@@ -190,9 +190,9 @@ Result<Chosen> choose_questions(Engine& engine, std::string_view context, std::v
 }
 
 Status record_questions(Cache& cache, const ContextProfile& profile) {
-  Catalogue* catalogue = cache.catalogue();
-  for (std::size_t i = 0; catalogue && i < profile.questions.size(); ++i) {
-    SHALE_TRY(catalogue->record_question(profile.run, {profile.questions[i], i < profile.questions_by_model}));
+  MetadataStore* metadata_store = cache.metadata_store();
+  for (std::size_t i = 0; metadata_store && i < profile.questions.size(); ++i) {
+    SHALE_TRY(metadata_store->record_question(profile.run, {profile.questions[i], i < profile.questions_by_model}));
   }
   return {};
 }
@@ -229,7 +229,7 @@ Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext co
 Status ContextProfiling::prepare(const Stop& stop) {
   SHALE_ASSIGN(exact_, exact_context(*engine_, context_.tokens, needs_, {options_.label, options_.store}, stop));
   if (!references_.empty()) return {};
-  static_cast<void>(engine_->cache().make_room(slabs_to_answer(*engine_, context_, options_.answer_tokens)));
+  static_cast<void>(engine_->cache().make_room(blocks_to_answer(*engine_, context_, options_.answer_tokens)));
   SHALE_ASSIGN(references_, answer_questions(engine_->model(), engine_->tokenizer(), exact_->sequence,
                                              context_.questions, std::max(options_.answer_tokens, 1U), stop));
   for (std::size_t i = counted_; i < references_.size(); ++i) {
@@ -240,19 +240,19 @@ Status ContextProfiling::prepare(const Stop& stop) {
 
 Status ContextProfiling::record(std::span<const ProfileRow> rows) {
   Cache& cache = engine_->cache();
-  Catalogue* catalogue = cache.catalogue();
-  if (!catalogue) return {};
-  return catalogue->together([&]() -> Status {
-    SHALE_TRY(catalogue->record_kind(profile_.run, kind_of(engine_->tokenizer(), context_.tokens)));
+  MetadataStore* metadata_store = cache.metadata_store();
+  if (!metadata_store) return {};
+  return metadata_store->together([&]() -> Status {
+    SHALE_TRY(metadata_store->record_kind(profile_.run, kind_of(engine_->tokenizer(), context_.tokens)));
     for (const ProfileRow& row : rows) {
       cache.costs().decoded(row.method.quantizer, row.bytes, row.decode_s);
       if (row.method.is_full()) continue;  // what quality is measured against
-      SHALE_TRY(catalogue->record_quality({.key = profile_.run,
-                                           .method = row.method,
-                                           .keep = row.keep,
-                                           .quality = row.quality,
-                                           .kl = row.kl,
-                                           .questions = row.questions}));
+      SHALE_TRY(metadata_store->record_quality({.key = profile_.run,
+                                                .method = row.method,
+                                                .keep = row.keep,
+                                                .quality = row.quality,
+                                                .kl = row.kl,
+                                                .questions = row.questions}));
     }
     return {};
   });

@@ -31,7 +31,7 @@ struct ProfileOptions {
   std::vector<double> keeps = {0.75, 0.5, 0.25, 0.1};  // for methods that rank tokens
   std::uint32_t answer_tokens = 24;                    // of each reference answer
   std::uint32_t questions_max = 4;                     // more are left unasked; as many are written when there are none
-  // Asked too, but kept out of the means and of the catalogue: to see how well a profile predicts.
+  // Asked too, but kept out of the means and of the metadata store: to see how well a profile predicts.
   std::vector<std::string> held_out = {};
   std::string label = {};  // for people
   bool store = true;       // the context is stored where it had to be computed
@@ -60,11 +60,11 @@ struct ContextProfile {
   double seconds = 0;
 };
 
-// Measures every (method, keep) of the context on `questions`; where there are none, on those that the catalogue knows
-// were asked about it; where there are none either, on questions that the model writes about different paragraphs.
-// Records questions, rows and decode delays in the catalogue. The context is computed, and stored, only where no exact
-// copy can be fetched; each method encodes it once. `progress(done, total)` counts configurations. Owns the engine
-// meanwhile. kFull when the pool cannot hold the context beside one compressed copy and the questions.
+// Measures every (method, keep) of the context on `questions`; where there are none, on those that the metadata store
+// knows were asked about it; where there are none either, on questions that the model writes about different
+// paragraphs. Records questions, rows and decode delays in the metadata store. The context is computed, and stored,
+// only where no exact copy can be fetched; each method encodes it once. `progress(done, total)` counts configurations.
+// Owns the engine meanwhile. kFull when the pool cannot hold the context beside one compressed copy and the questions.
 Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,
                                        const ProfileOptions& options,
                                        const std::function<void(std::size_t, std::size_t)>& progress = {});

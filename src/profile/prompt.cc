@@ -77,8 +77,8 @@ class UserTurn {
   std::vector<Token> saying(std::string_view words) const {
     const std::vector<ChatMessage> messages = {{.role = "system", .content = "Context."},
                                                {.role = "user", .content = std::string(words)}};
-    const auto segments = chat_prompt(tokenizer_, messages, 0);
-    return segments && segments->size() == 2 ? segments->back().tokens : std::vector<Token>();
+    const auto spans = chat_prompt(tokenizer_, messages, 0);
+    return spans && spans->size() == 2 ? spans->back().tokens : std::vector<Token>();
   }
 
  private:

@@ -45,10 +45,10 @@ bool QualityWatch::add_question(Context& context, const std::vector<Token>& ques
 
 // What somebody salts is not for others to look at.
 bool QualityWatch::may_look_at(const Request& request) const {
-  if (!able_ || request.segments.size() < 2 || !request.demand.salt.empty()) return false;
-  const Segment& question = request.segments.back();
-  const auto before = std::span(request.segments).first(request.segments.size() - 1);
-  return std::ranges::all_of(before, &Segment::store) && !question.store &&
+  if (!able_ || request.spans.size() < 2 || !request.policy.salt.empty()) return false;
+  const PrefixSpan& question = request.spans.back();
+  const auto before = std::span(request.spans).first(request.spans.size() - 1);
+  return std::ranges::all_of(before, &PrefixSpan::store) && !question.store &&
          question.tokens.size() <= kQuestionTokensMax;
 }
 
@@ -78,12 +78,12 @@ void QualityWatch::on_response(const Request& request, const Response& response)
 void QualityWatch::note_request(const Request& request) {
   if (!may_look_at(request)) return;
   std::vector<Token> tokens;
-  for (std::size_t i = 0; i + 1 < request.segments.size() && tokens.size() < options_.context_tokens_min; ++i) {
-    tokens.insert(tokens.end(), request.segments[i].tokens.begin(), request.segments[i].tokens.end());
+  for (std::size_t i = 0; i + 1 < request.spans.size() && tokens.size() < options_.context_tokens_min; ++i) {
+    tokens.insert(tokens.end(), request.spans[i].tokens.begin(), request.spans[i].tokens.end());
   }
   if (tokens.size() < options_.context_tokens_min) return;
-  const std::vector<Token>& question = request.segments.back().tokens;
-  Context& context = context_of(tokens, request.segments.front().label);
+  const std::vector<Token>& question = request.spans.back().tokens;
+  Context& context = context_of(tokens, request.spans.front().label);
   context.accesses.access(engine_.cache().clock().now_s());
   if (!add_question(context, question)) return;
   ++context.new_questions;
@@ -97,12 +97,12 @@ void QualityWatch::note_response(const Request& request, const Response& respons
       std::ranges::find_if(response.sources, [](const SourceUsed& each) { return !each.method.is_full(); });
   const std::optional<double> expected = response.expected_quality();
   const bool comparable = !response.error && !response.tokens.empty() && request.sampling.temperature == 0 &&
-                          !request.demand.named() && !request.budget && expected;
+                          !request.policy.named() && !request.budget && expected;
   if (!may_look_at(request) || lossy == response.sources.end() || !comparable) return;
   LossyAnswer given{.prompt = {}, .answer = response.tokens, .expected = *expected};
   std::vector<std::size_t> ends;
-  for (const Segment& segment : request.segments) {
-    given.prompt.insert(given.prompt.end(), segment.tokens.begin(), segment.tokens.end());
+  for (const PrefixSpan& span : request.spans) {
+    given.prompt.insert(given.prompt.end(), span.tokens.begin(), span.tokens.end());
     ends.push_back(given.prompt.size());
   }
   ends.pop_back();
@@ -114,8 +114,8 @@ void QualityWatch::note_response(const Request& request, const Response& respons
     return blocks > 0 && run_name(keys[blocks - 1]) == lossy->run;
   });
   if (end == ends.end()) return;
-  Context& context = context_of(std::span(given.prompt).first(*end), request.segments.front().label);
-  if (context.asked.questions.empty()) add_question(context, request.segments.back().tokens);
+  Context& context = context_of(std::span(given.prompt).first(*end), request.spans.front().label);
+  if (context.asked.questions.empty()) add_question(context, request.spans.back().tokens);
   context.answers.push_back(std::move(given));
   if (context.answers.size() > options_.check.questions_max) context.answers.erase(context.answers.begin());
   ++context.new_answers;
@@ -140,7 +140,7 @@ bool QualityWatch::log_questions() {
 
 // Before those that were asked here, phrased as they are.
 void QualityWatch::recall_questions(Context& context) {
-  const auto known = engine_.cache().catalogue()->questions(context.run);
+  const auto known = engine_.cache().metadata_store()->questions(context.run);
   if (!known) return;
   auto& questions = context.asked.questions;
   for (const QuestionRecord& record : *known) {
@@ -240,7 +240,7 @@ QualityWatch::Context* QualityWatch::context_to_profile() {
 
 bool QualityWatch::is_profiled(Context& context) const {
   if (!context.profiled) {
-    const auto rows = engine_.cache().catalogue()->qualities(context.run);
+    const auto rows = engine_.cache().metadata_store()->qualities(context.run);
     context.profiled = rows && !rows->empty();
   }
   return *context.profiled;
@@ -253,7 +253,7 @@ double QualityWatch::worth(const Context& context) const {
   for (const Method& method : cache.methods()) {
     for (const double keep : kKeepGrid) {
       if (method.is_full() || (method.scorer.empty() && keep != 1)) continue;
-      const auto known = engine_.cache().catalogue()->quality_for(context.run, method, keep);
+      const auto known = engine_.cache().metadata_store()->quality_for(context.run, method, keep);
       spread += known ? known->spread : kNothingKnown;
       ++configurations;
     }

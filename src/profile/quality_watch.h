@@ -3,7 +3,8 @@
 // early when it is told to, or requests need its pages.
 //
 //   1. The prior of its model, once (prior.h).
-//   2. What requests ask about a context is remembered, in the catalogue, too; where enough was answered over a lossy
+//   2. What requests ask about a context is remembered, in the metadata store, too; where enough was answered over a
+//   lossy
 //      form of it since the last look, or else asked, whether its profile still holds (drift.h). Where it does not, the
 //      context is profiled again on these questions, and placed again at once.
 //      This comes before the prior.
@@ -32,7 +33,7 @@ struct QualityWatchOptions {
   bool prior = true;                    // measure the prior
   bool profile_new = true;              // contexts that were never profiled, too
   bool beside = false;                  // work() lets requests go on: pages are kept when one comes
-  bool remember = true;                 // what was asked, in the catalogue, for the next process
+  bool remember = true;                 // what was asked, in the metadata store, for the next process
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
   std::uint32_t questions_between = 4;  // different ones, since the last look
   std::uint32_t context_tokens_min = 128;
@@ -65,7 +66,7 @@ class QualityWatch {
   void let_go();
   // A piece of work, where there is some. False where there is none. Ends within a forward step, or an encoding, once
   // `stop` says so; what it had found out so far it keeps. With `beside`, `stop` lets requests go on; else only while
-  // none is under way.
+  // none is running.
   bool work(const Stop& stop);
   const QualityWatchStats& stats() const { return stats_; }
 
@@ -78,7 +79,7 @@ class QualityWatch {
     std::uint32_t new_questions = 0;  // since the last look, as the next
     std::uint32_t new_answers = 0;
     std::vector<LossyAnswer> answers = {};          // the newest
-    std::vector<std::vector<Token>> unlogged = {};  // that the catalogue does not have yet
+    std::vector<std::vector<Token>> unlogged = {};  // that the metadata store does not have yet
     bool recalled = false;                          // what was asked before this process
     std::optional<bool> profiled = {};              // nothing: not looked at
     std::vector<std::vector<Token>> written = {};   // by the model

@@ -138,13 +138,13 @@ Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std
   std::vector<std::string> written;
   for (std::size_t first = 0; first < paragraphs.size();) {
     std::vector<std::vector<Token>> prompts;
-    std::uint32_t slabs = 0;
+    std::uint32_t blocks = 0;
     for (std::size_t i = first; i < paragraphs.size(); ++i) {
       const std::string paragraph = single_spaced(shortened(paragraphs[i], kParagraphBytesMax));
       SHALE_ASSIGN(PromptParts prompt, make_prompt(engine.tokenizer(), paragraph, kRequest));
       prompt.context.insert(prompt.context.end(), prompt.question.begin(), prompt.question.end());
-      slabs += shape.pages_for(static_cast<std::uint32_t>(prompt.context.size()) + kTokensMax) + 1;
-      if (!cache.make_room(slabs) && !prompts.empty()) break;
+      blocks += shape.pages_for(static_cast<std::uint32_t>(prompt.context.size()) + kTokensMax) + 1;
+      if (!cache.make_room(blocks) && !prompts.empty()) break;
       prompts.push_back(std::move(prompt.context));
     }
     std::vector<Asked> asked;

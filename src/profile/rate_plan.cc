@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint32_t kQueriesMax = 16;  // a query head, the last of the window
 
 struct HeadCosts {
-  std::vector<std::vector<double>> coded;  // [stratum][quantizer]
-  std::vector<double> dropped;             // [stratum]
+  std::vector<std::vector<double>> coded;  // [tier][quantizer]
+  std::vector<double> dropped;             // [tier]
 };
 
 using Quantizers = std::vector<std::unique_ptr<Quantizer>>;
@@ -96,7 +96,7 @@ class Planner {
 
   void list_precisions(Precision& begun);
   HeadDistortion distortion_of(std::uint32_t head) const;
-  std::vector<std::vector<std::uint32_t>> strata_of(std::uint32_t head) const;
+  std::vector<std::vector<std::uint32_t>> tokens_by_tier(std::uint32_t head) const;
   HeadCosts costs_of(std::uint32_t head) const;
   double distortion_of(const HeadCosts& costs, const Precision& precision) const;
   std::uint64_t bytes_of(const Precision& precision) const;
@@ -111,10 +111,10 @@ class Planner {
   std::uint32_t tokens_;
   PageShape shape_;
   std::string budget_;
-  std::vector<std::uint8_t> stratum_of_;  // [layers · kv_heads][tokens]
-  std::vector<TierBytes> bytes_;          // by quantizer
-  std::vector<Precision> precisions_;     // all there are
-  std::vector<HeadCosts> costs_;          // by head
+  std::vector<std::uint8_t> tier_of_;  // [layers · kv_heads][tokens]
+  std::vector<TierBytes> bytes_;       // by quantizer
+  std::vector<Precision> precisions_;  // all there are
+  std::vector<HeadCosts> costs_;       // by head
 };
 
 Result<Planner> Planner::make(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers,
@@ -123,16 +123,16 @@ Result<Planner> Planner::make(const RankedContext& context, const ViewPages& pag
   Planner planner(context, pages, quantizers, executor);
   planner.budget_ = budget;
   const PageShape& shape = planner.shape_;
-  const std::size_t heads = shape.pages_per_slab();
-  planner.stratum_of_.assign(heads * planner.tokens_, kKeepGrid.size() - 1);
+  const std::size_t heads = shape.pages_per_block();
+  planner.tier_of_.assign(heads * planner.tokens_, kKeepGrid.size() - 1);
   const ModelScores scores{shape.layers, shape.kv_heads, planner.tokens_, context.scores};
   for (std::uint32_t s = 0; s + 1 < kKeepGrid.size(); ++s) {
-    cut_tier(*across_heads, scores, context.scorer_window, s, planner.stratum_of_);
+    cut_tier(*across_heads, scores, context.scorer_window, s, planner.tier_of_);
   }
   TierMap tiers(static_cast<std::uint32_t>(heads), planner.tokens_);
   for (std::uint32_t head = 0; head < heads; ++head) {
     for (std::uint32_t token = 0; token < planner.tokens_; ++token) {
-      tiers.set(head, token, planner.stratum_of_[std::size_t{head} * planner.tokens_ + token]);
+      tiers.set(head, token, planner.tier_of_[std::size_t{head} * planner.tokens_ + token]);
     }
   }
   for (const auto& quantizer : quantizers) {
@@ -172,23 +172,23 @@ HeadDistortion Planner::distortion_of(std::uint32_t head) const {
   return HeadDistortion({keys.data(), values.data(), tokens_, tokens_, d}, queries);
 }
 
-// Tokens of each stratum, ascending.
-std::vector<std::vector<std::uint32_t>> Planner::strata_of(std::uint32_t head) const {
-  std::vector<std::vector<std::uint32_t>> strata(kKeepGrid.size());
+// Tokens of each tier, ascending.
+std::vector<std::vector<std::uint32_t>> Planner::tokens_by_tier(std::uint32_t head) const {
+  std::vector<std::vector<std::uint32_t>> by_tier(kKeepGrid.size());
   for (std::uint32_t token = 0; token < tokens_; ++token) {
-    strata[stratum_of_[std::size_t{head} * tokens_ + token]].push_back(token);
+    by_tier[tier_of_[std::size_t{head} * tokens_ + token]].push_back(token);
   }
-  return strata;
+  return by_tier;
 }
 
 HeadCosts Planner::costs_of(std::uint32_t head) const {
   const HeadDistortion distortion = distortion_of(head);
-  const auto strata = strata_of(head);
+  const auto by_tier = tokens_by_tier(head);
   HeadCosts costs;
-  for (const auto& stratum : strata) {
-    costs.dropped.push_back(distortion.dropped(stratum));
+  for (const auto& tier : by_tier) {
+    costs.dropped.push_back(distortion.dropped(tier));
     auto& coded = costs.coded.emplace_back();
-    for (const auto& quantizer : quantizers_) coded.push_back(distortion.coded(stratum, quantizer->of_head(head)));
+    for (const auto& quantizer : quantizers_) coded.push_back(distortion.coded(tier, quantizer->of_head(head)));
   }
   return costs;
 }
@@ -212,10 +212,10 @@ RateChoice Planner::choice_of(std::uint64_t bytes, std::span<const std::uint32_t
   executor_.parallel_for(chosen.size(), [&](std::size_t i) {
     const auto head = static_cast<std::uint32_t>(i);
     const Precision& precision = precisions_[chosen[head]];
-    const auto strata = strata_of(head);
+    const auto by_tier = tokens_by_tier(head);
     std::vector<HeadDistortion::Coded> kept;
     for (std::size_t s = 0; s < precision.size(); ++s)
-      kept.push_back({strata[s], &quantizers_[precision[s]]->of_head(head)});
+      kept.push_back({by_tier[s], &quantizers_[precision[s]]->of_head(head)});
     measured[head] = distortion_of(head).measured(kept);
   });
   RateChoice choice{.bytes = bytes};
@@ -240,15 +240,15 @@ std::vector<QuantizerError> Planner::errors() const {
   executor_.parallel_for(of_heads.size(), [&](std::size_t i) {
     const auto head = static_cast<std::uint32_t>(i);
     const HeadDistortion distortion = distortion_of(head);
-    const auto strata = strata_of(head);
+    const auto by_tier = tokens_by_tier(head);
     for (const auto& quantizer : quantizers_) {
       QuantizerError& error = of_heads[head].emplace_back();
       error.position = distortion.error({&all, 1}, quantizer->of_head(head));
-      error.importance = distortion.error(strata, quantizer->of_head(head));
+      error.importance = distortion.error(by_tier, quantizer->of_head(head));
     }
   });
 
-  const double elements = 2.0 * shape_.pages_per_slab() * shape_.head_dim * tokens_;
+  const double elements = 2.0 * shape_.pages_per_block() * shape_.head_dim * tokens_;
   std::vector<QuantizerError> means;
   for (std::size_t q = 0; q < quantizers_.size(); ++q) {
     QuantizerError& mean = means.emplace_back();
@@ -315,9 +315,9 @@ Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::st
                            std::span<const std::string> budgets, std::uint64_t budget_bytes, Executor& executor) {
   const std::uint32_t tokens = context.sequence->length();
   const PageShape& shape = context.sequence->pool().shape();
-  if (tokens == 0 || tokens % shape.page_tokens != 0) {
+  if (tokens == 0 || tokens % shape.block_size != 0) {
     return fail(ErrorCode::kInvalidArgument, "{} tokens are no whole blocks of {}; only those are stored", tokens,
-                shape.page_tokens);
+                shape.block_size);
   }
   const std::size_t query_elements = std::size_t{shape.layers} * context.query_heads * context.window * shape.head_dim;
   if (query_elements == 0 || context.queries.size() != query_elements || context.query_heads % shape.kv_heads != 0) {

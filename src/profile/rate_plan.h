@@ -1,5 +1,5 @@
 // For a budget of bytes: how many tokens of one context to keep, spread over heads by which budget, at how many bits,
-// jointly. Every (head, stratum, quantizer) is coded once a budget and its distortion predicted (codec/distortion.h);
+// jointly. Every (head, tier, quantizer) is coded once a budget and its distortion predicted (codec/distortion.h);
 // bytes are those of extents at rest.
 #pragma once
 
@@ -27,7 +27,7 @@ struct RankedContext {
   const CachegenTables* tables = nullptr;  // of the model, for quantizers that need them
 };
 
-// Quantizers by stratum, those that are kept: indices into the list given, never finer than the stratum before.
+// Quantizers by tier, those that are kept: indices into the list given, never finer than the tier before.
 using Precision = std::vector<std::uint8_t>;
 
 struct RateChoice {
@@ -36,7 +36,7 @@ struct RateChoice {
 };
 
 // A quantizer over all tokens, and what the order in which tokens are coded does to it: groups that share a scale are
-// neighbours in position, or neighbours in position within one stratum of importance.
+// neighbours in position, or neighbours in position within one tier of importance.
 struct QuantizerError {
   std::string name;
   double bits = 0;                             // a stored element, scales and padding included

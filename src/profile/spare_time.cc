@@ -15,7 +15,7 @@ SpareTime::SpareTime(Engine& engine, const Clock& clock, std::function<bool()> o
 
 SpareTime::~SpareTime() { engine_.charge_guest(clock_.now_s() - since_s_); }
 
-bool SpareTime::alone() const { return engine_.running() + engine_.waiting() + engine_.suspended() == 0; }
+bool SpareTime::alone() const { return engine_.running() + engine_.waiting() + engine_.preempted() == 0; }
 
 bool SpareTime::let_others() {
   const RealClock clock;
@@ -27,7 +27,7 @@ bool SpareTime::let_others() {
   return !ended_;
 }
 
-// While nobody is under way, a turn does a millisecond of storing: as much as a step of measuring takes, or all.
+// While nobody is running, a turn does a millisecond of storing: as much as a step of measuring takes, or all.
 void SpareTime::store_first() {
   const double begun_s = clock_.now_s();
   while (clock_.now_s() - begun_s < kStoringS && engine_.cache().work(engine_.model().executor())) continue;

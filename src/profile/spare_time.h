@@ -1,4 +1,4 @@
-// Measuring while requests are under way, at the share that the engine leaves to its guests (engine/engine.h).
+// Measuring while requests are running, at the share that the engine leaves to its guests (engine/engine.h).
 //
 // Measuring is written as if it had the model for itself; where it comes to a step, or has worked for a while, requests
 // go on within that call until it is its turn again. So one thread does both, and nothing is computed twice at once.

@@ -83,7 +83,7 @@ Result<Kept> Sweeper::marks_of(const SweepConfiguration& configuration) {
   const PageShape shape = engine_.model().page_shape();
   const std::uint32_t tokens = context_.length();
   const Method& method = configuration.method;
-  if (method.scorer.empty()) return Kept(std::size_t{shape.pages_per_slab()} * tokens, 1);
+  if (method.scorer.empty()) return Kept(std::size_t{shape.pages_per_block()} * tokens, 1);
   SHALE_ASSIGN(const auto scores, scores_of(method.scorer));
   SHALE_ASSIGN(const auto budget, make_budget(method.budget.empty() ? "uniform" : method.budget));
   return budget->select({shape.layers, shape.kv_heads, tokens, scores}, configuration.keep, options_.window);
@@ -145,7 +145,7 @@ Result<std::vector<Predicted>> Sweeper::predict(std::span<const std::vector<Toke
 Result<CompressedCopy> Sweeper::copy(std::span<const std::vector<std::uint32_t>> kept, const Quantizer* quantizer) {
   Cache& cache = engine_.cache();
   const PageShape& shape = cache.pool().shape();
-  const std::uint32_t wanted = shape.pages_for(context_.length()) + batch_.slabs_needed();
+  const std::uint32_t wanted = shape.pages_for(context_.length()) + batch_.blocks_needed();
   if (!cache.make_room(wanted) && !batch_.empty()) {
     SHALE_TRY(batch_.run());
     static_cast<void>(cache.make_room(wanted));

@@ -91,13 +91,13 @@ void ForcedBatch::add(const Sequence& context, std::span<Divergence> results) {
   }
 }
 
-std::uint32_t ForcedBatch::slabs_needed() const {
+std::uint32_t ForcedBatch::blocks_needed() const {
   const PageShape shape = model_.page_shape();
-  std::uint32_t slabs = 0;
+  std::uint32_t blocks = 0;
   for (const Reference& reference : references_) {
-    slabs += shape.pages_for(static_cast<std::uint32_t>(reference.question.size() + reference.fed.size())) + 1;
+    blocks += shape.pages_for(static_cast<std::uint32_t>(reference.question.size() + reference.fed.size())) + 1;
   }
-  return slabs * static_cast<std::uint32_t>(asks_.size() / references_.size() + 1);
+  return blocks * static_cast<std::uint32_t>(asks_.size() / references_.size() + 1);
 }
 
 Status ForcedBatch::run() {

@@ -50,8 +50,8 @@ class ForcedBatch {
   // Whether a forward step is filled by what was added.
   bool full() const { return tokens_ >= kStepTokens; }
   bool empty() const { return asks_.empty(); }
-  // Free slabs that `run` may need once one more context is added.
-  std::uint32_t slabs_needed() const;
+  // Free blocks that `run` may need once one more context is added.
+  std::uint32_t blocks_needed() const;
   // Asks everything added, and gives all pages back also when it fails.
   Status run();
 

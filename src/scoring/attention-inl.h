@@ -78,7 +78,7 @@ class HeadKeys {
     const std::size_t last_tile = std::size_t{tile_width()} * head_dim_;
     std::fill_n(&tiles_[std::size_t{padded_} * head_dim_ - last_tile], last_tile, 0.0f);
     std::fill_n(mask_.get(), padded_, kMasked);
-    with_page_lanes(layer.page_tokens, [&](auto d) HWY_ATTR { copy_keys(d, layer, head); });
+    with_page_lanes(layer.block_size, [&](auto d) HWY_ATTR { copy_keys(d, layer, head); });
   }
 
   // Tokens, up to whole vectors.
@@ -109,12 +109,12 @@ class HeadKeys {
     const auto pages = layer.head(head);
     const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
     for (std::uint32_t token = 0; token < tokens_; token += lanes) {
-      const Element* keys = pages[token / layer.page_tokens].keys + token % layer.page_tokens;
+      const Element* keys = pages[token / layer.block_size].keys + token % layer.block_size;
       float* tile = &tiles_[std::size_t{token - token % tile_width()} * head_dim_ + token % tile_width()];
       const auto exists = hn::FirstN(d, tokens_ - token);
       auto squares = hn::Zero(d);
       for (std::uint32_t c = 0; c < head_dim_; ++c) {
-        const auto key = hn::IfThenElseZero(exists, load(d, keys + std::size_t{c} * layer.page_tokens));
+        const auto key = hn::IfThenElseZero(exists, load(d, keys + std::size_t{c} * layer.block_size));
         squares = hn::MulAdd(key, key, squares);
         hn::StoreU(key, d, tile + std::size_t{c} * tile_width());
       }

@@ -81,11 +81,11 @@ void score_layer(const LayerKv<Element>& layer, std::span<const float> forms, st
       apply(&forms[h * (forms.size() / layer.query_heads)], keys, n, layer.head_dim, logits.get());
       add_softmax(keys, sinks, {logits.get(), n}, 1.0f / static_cast<float>(group), head_scores);
     }
-    with_page_lanes(layer.page_tokens, [&](auto d) HWY_ATTR {
+    with_page_lanes(layer.block_size, [&](auto d) HWY_ATTR {
       for (std::uint32_t i = 0; i < n; ++i) {
-        const auto* values = layer.head(head)[i / layer.page_tokens].values;
+        const auto* values = layer.head(head)[i / layer.block_size].values;
         const float squares =
-            value_squares(d, values + std::size_t{i % layer.page_tokens} * layer.head_dim, layer.head_dim);
+            value_squares(d, values + std::size_t{i % layer.block_size} * layer.head_dim, layer.head_dim);
         head_scores[i] = keys.usable(i) && squares <= FLT_MAX ? head_scores[i] * std::sqrt(squares) : kNan;
       }
     });

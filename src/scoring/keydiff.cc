@@ -43,7 +43,7 @@ void sum_directions(const LayerKv<Element>& layer, std::uint32_t head, D d, floa
       auto sum = hn::Load(d, sums + std::size_t{c} * lanes);
       HWY_UNROLL(8)
       for (std::uint32_t i = 0; i < kColumns; ++i) {
-        const auto key = load(d, columns.keys[i] + std::size_t{c} * layer.page_tokens);
+        const auto key = load(d, columns.keys[i] + std::size_t{c} * layer.block_size);
         sum = hn::MulAdd(hn::IfThenElseZero(used[i], key), inverse[i], sum);
       }
       hn::Store(sum, d, sums + std::size_t{c} * lanes);
@@ -82,7 +82,7 @@ inline void normalise(const float* sums, std::size_t lanes, std::span<float> dir
 
 template <class Element>
 void score_layer(const LayerKv<Element>& layer, float* scores) {
-  with_page_lanes(layer.page_tokens, [&](auto d) HWY_ATTR {
+  with_page_lanes(layer.block_size, [&](auto d) HWY_ATTR {
     const auto sums = hwy::AllocateAligned<float>(layer.head_dim * hn::Lanes(d));
     std::vector<float> direction(layer.head_dim);
     for (std::uint32_t head = 0; head < layer.kv_heads; ++head) {

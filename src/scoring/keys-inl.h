@@ -17,8 +17,8 @@ namespace shale::HWY_NAMESPACE {
 
 // Calls body(d) with the widest tag of float lanes that divides a page.
 template <class Body>
-HWY_INLINE void with_page_lanes(std::uint32_t page_tokens, const Body& body) {
-  if (page_tokens == 8) {
+HWY_INLINE void with_page_lanes(std::uint32_t block_size, const Body& body) {
+  if (block_size == 8) {
     body(hn::CappedTag<float, 8>());
   } else {
     body(hn::CappedTag<float, 16>());
@@ -42,7 +42,7 @@ HWY_INLINE Columns<Element> columns_at(const LayerKv<Element>& layer,
                                        std::span<const typename LayerKv<Element>::Page> pages, std::uint32_t token,
                                        std::uint32_t lanes) {
   token = std::min(token, (layer.tokens - 1) / lanes * lanes);
-  std::uint32_t page = token / layer.page_tokens, slot = token % layer.page_tokens;
+  std::uint32_t page = token / layer.block_size, slot = token % layer.block_size;
   Columns<Element> columns;
   for (std::uint32_t i = 0; i < kColumns; ++i) {
     columns.keys[i] = pages[page].keys + slot;
@@ -50,7 +50,7 @@ HWY_INLINE Columns<Element> columns_at(const LayerKv<Element>& layer,
     if (token + lanes >= layer.tokens) continue;
     token += lanes;
     slot += lanes;
-    if (slot == layer.page_tokens) slot = 0, ++page;
+    if (slot == layer.block_size) slot = 0, ++page;
   }
   return columns;
 }
@@ -81,7 +81,7 @@ HWY_INLINE void store_columns(D d, const hn::Vec<D>* results, std::uint32_t toke
 template <class D, class Element, class Term>
 HWY_INLINE void sum_channels(D d, const LayerKv<Element>& layer, const Columns<Element>& columns,
                              const Columns<Element>& next, hn::Vec<D>* results, const Term& term) {
-  const std::size_t stride = layer.page_tokens;
+  const std::size_t stride = layer.block_size;
   const bool line_a_row = stride * sizeof(Element) >= 64;  // else two neighbours share one
   hn::Vec<D> sums[kColumns];
   for (auto& sum : sums) sum = hn::Zero(d);

@@ -26,7 +26,7 @@ template <class Element>
 void score_layer(const LayerKv<Element>& layer, float* scores) {
   for (std::uint32_t head = 0; head < layer.kv_heads; ++head) {
     float* row = scores + std::size_t{head} * layer.tokens;
-    with_page_lanes(layer.page_tokens, [&](auto d) HWY_ATTR { score_head(layer, head, d, row); });
+    with_page_lanes(layer.block_size, [&](auto d) HWY_ATTR { score_head(layer, head, d, row); });
   }
 }
 

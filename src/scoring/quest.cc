@@ -20,9 +20,9 @@ PageBounds bounds_of(const LayerKv<Element>& layer, std::uint32_t head) {
                     .largest = std::vector<float>(pages * d, -kInfinity)};
   std::vector<float> key(d);
   for (std::uint32_t token = 0; token < layer.tokens; ++token) {
-    const std::size_t page = token / layer.page_tokens;
-    const Element* keys = layer.head(head)[page].keys + token % layer.page_tokens;
-    for (std::size_t c = 0; c < d; ++c) key[c] = as_float(keys[c * layer.page_tokens]);
+    const std::size_t page = token / layer.block_size;
+    const Element* keys = layer.head(head)[page].keys + token % layer.block_size;
+    for (std::size_t c = 0; c < d; ++c) key[c] = as_float(keys[c * layer.block_size]);
     if (!std::ranges::all_of(key, [](float value) { return std::isfinite(value); })) continue;
     for (std::size_t c = 0; c < d; ++c) {
       bounds.smallest[page * d + c] = std::min(bounds.smallest[page * d + c], key[c]);

@@ -22,12 +22,12 @@ RowLayer::RowLayer(const RowShape& shape, std::span<const float> keys, std::span
 
 void RowLayer::lay_out(std::span<const float> keys, std::span<const float> values) {
   const std::size_t d = layer_.head_dim, n = layer_.tokens, pages = layer_.pages_per_head();
-  const std::size_t page_tokens = layer_.page_tokens, half_page = page_tokens * d;
+  const std::size_t block_size = layer_.block_size, half_page = block_size * d;
   memory_.resize(2 * half_page * pages * layer_.kv_heads);
   for (std::size_t row = 0; row < n * layer_.kv_heads; ++row) {
-    const std::size_t token = row % n, slot = token % page_tokens;
-    float* page = &memory_[2 * half_page * (row / n * pages + token / page_tokens)];
-    for (std::size_t c = 0; c < d; ++c) page[c * page_tokens + slot] = keys[row * d + c];
+    const std::size_t token = row % n, slot = token % block_size;
+    float* page = &memory_[2 * half_page * (row / n * pages + token / block_size)];
+    for (std::size_t c = 0; c < d; ++c) page[c * block_size + slot] = keys[row * d + c];
     if (!values.empty()) std::copy_n(&values[row * d], d, page + half_page + slot * d);
   }
   for (std::size_t page = 0; page < pages * layer_.kv_heads; ++page) {

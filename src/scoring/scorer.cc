@@ -18,7 +18,7 @@ template <class Element>
 void check(const LayerKv<Element>& layer, std::span<float> scores) {
   assert(scores.size() == std::size_t{layer.kv_heads} * layer.tokens);
   assert(layer.pages.size() == std::size_t{layer.kv_heads} * layer.pages_per_head());
-  assert(layer.page_tokens % 8 == 0);
+  assert(layer.block_size % 8 == 0);
   static_cast<void>(layer);
   static_cast<void>(scores);
 }

@@ -48,16 +48,16 @@ struct LayerKv {
   std::uint32_t tokens = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
-  std::uint32_t page_tokens = 16;
+  std::uint32_t block_size = 16;
   std::uint32_t layer = 0;
   std::uint32_t first_head = 0;  // of the model's KV heads, the one that head 0 here is
   struct Page {
-    const Element* keys;    // [head_dim][page_tokens]
-    const Element* values;  // [page_tokens][head_dim]
+    const Element* keys;    // [head_dim][block_size]
+    const Element* values;  // [block_size][head_dim]
   };
   // kv_heads × pages_for(tokens); every page full but the last, whose unused slots may hold anything. Position = index.
   std::span<const Page> pages;
-  std::uint32_t pages_per_head() const { return (tokens + page_tokens - 1) / page_tokens; }
+  std::uint32_t pages_per_head() const { return (tokens + block_size - 1) / block_size; }
   std::span<const Page> head(std::uint32_t h) const {
     return pages.subspan(std::size_t{h} * pages_per_head(), pages_per_head());
   }

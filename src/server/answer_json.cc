@@ -74,8 +74,8 @@ Json answer_json(const AnswerHead& head, const Response& response) {
 
 Json render_json(const AnswerHead& head, const AnswerRequest& request) {
   Json tokens = Json::array();
-  for (const Segment& segment : request.request.segments) {
-    for (const Token token : segment.tokens) tokens.push_back(token);
+  for (const PrefixSpan& span : request.request.spans) {
+    for (const Token token : span.tokens) tokens.push_back(token);
   }
   const SamplingOptions& sampling = request.request.sampling;
   Json rendered = {{"request_id", head.id},

@@ -54,44 +54,59 @@ void read_priority(JsonFields& fields, int& priority) {
   priority = -field->get<int>();
 }
 
-void read_demand(JsonFields& fields, Demand& demand) {
-  fields.text("cache_salt", demand.salt);
-  if (fields.find("cache_salt") && demand.salt.empty()) fields.fail("cache_salt", "must not be empty: leave it out");
-  fields.flag("exact", demand.exact);
-  fields.number("keep", demand.keep, 0, 1);
-  fields.number("min_quality", demand.quality_min, 0, 1);
+void read_policy(JsonFields& fields, RequestPolicy& policy) {
+  fields.text("cache_salt", policy.salt);
+  if (fields.find("cache_salt") && policy.salt.empty()) fields.fail("cache_salt", "must not be empty: leave it out");
+  fields.flag("exact", policy.exact);
+  fields.number("keep", policy.keep, 0, 1);
+  fields.number("min_quality", policy.quality_min, 0, 1);
   std::string method;
   fields.text("method", method);
   if (method.empty()) {
     if (fields.find("keep")) fields.fail("keep", "says how much of the context a `method` keeps: name one");
     return;
   }
-  if (demand.exact) return fields.fail("method", "excludes `exact`");
-  if (demand.quality_min > 0) return fields.fail("min_quality", "is for what the server chooses: `method` excludes it");
+  if (policy.exact) return fields.fail("method", "excludes `exact`");
+  if (policy.quality_min > 0) return fields.fail("min_quality", "is for what the server chooses: `method` excludes it");
   const auto parsed = Method::parse(method);
   const Status known = parsed ? parsed->check() : std::unexpected(parsed.error());
   if (!known) return fields.fail("method", "is not one that contexts can be stored by: " + known.error().message);
-  demand.method = *parsed;
+  policy.method = *parsed;
 }
 
-void read_budget(JsonFields& fields, const Demand& demand, std::optional<PageBudgetOptions>& budget) {
-  PageBudgetOptions options = budget.value_or(PageBudgetOptions());
-  options.tokens = budget && !demand.exact && !demand.method ? budget->tokens : 0;
+// Fields that had another name. One that is not read would change the answer unnoticed.
+constexpr std::array<std::pair<const char*, const char*>, 5> kRenamedFields = {{
+    {"page_budget", "kv_budget"},
+    {"evict", "kv_eviction"},
+    {"evict_full_layers", "kv_eviction_full_layers"},
+    {"evict_interval", "kv_eviction_interval"},
+    {"evict_prefill", "kv_eviction_prefill"},
+}};
+
+void refuse_renamed(JsonFields& fields) {
+  for (const auto& [old_name, new_name] : kRenamedFields) {
+    if (fields.find(old_name)) return fields.fail(old_name, fmt::format("is called `{}` now", new_name));
+  }
+}
+
+void read_budget(JsonFields& fields, const RequestPolicy& policy, std::optional<KvBudgetOptions>& budget) {
+  KvBudgetOptions options = budget.value_or(KvBudgetOptions());
+  options.tokens = budget && !policy.exact && !policy.method ? budget->tokens : 0;
   std::string compaction(to_string(options.compaction)), prefill(to_string(options.prefill));
-  fields.whole("page_budget", options.tokens, 0u, kTokensMax);
-  fields.text("evict", options.method);
-  fields.flag("evict_full_layers", options.full_layers);
+  fields.whole("kv_budget", options.tokens, 0u, kTokensMax);
+  fields.text("kv_eviction", options.method);
+  fields.flag("kv_eviction_full_layers", options.full_layers);
   fields.flag("keep_first_page", options.keep_first_page);
-  fields.whole("evict_interval", options.interval, 1u, kTokensMax);
+  fields.whole("kv_eviction_interval", options.interval, 1u, kTokensMax);
   fields.text("compaction", compaction);
-  fields.text("evict_prefill", prefill);
+  fields.text("kv_eviction_prefill", prefill);
   const auto cut = parse_budget_prefill(prefill);
-  if (!cut) return fields.fail("evict_prefill", "is unknown: " + cut.error().message);
+  if (!cut) return fields.fail("kv_eviction_prefill", "is unknown: " + cut.error().message);
   options.prefill = *cut;
   const auto closed = parse_compaction(compaction);
   if (!closed) return fields.fail("compaction", "is unknown: " + closed.error().message);
   options.compaction = *closed;
-  if (options.tokens && demand.exact) return fields.fail("page_budget", "excludes `exact`: tokens are dropped");
+  if (options.tokens && policy.exact) return fields.fail("kv_budget", "excludes `exact`: tokens are dropped");
   budget = options.tokens ? std::optional(options) : std::nullopt;
 }
 
@@ -201,8 +216,9 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   read_seed(fields, request.sampling.seed);
   read_priority(fields, request.priority);
   read_stop(fields, request.stop);
-  read_demand(fields, request.demand);
-  read_budget(fields, request.demand, request.budget);
+  read_policy(fields, request.policy);
+  refuse_renamed(fields);
+  read_budget(fields, request.policy, request.budget);
   fields.flag("ignore_eos", request.ignore_end);
   refuse_unsupported(fields);
   if (chat) {

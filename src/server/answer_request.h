@@ -19,7 +19,7 @@ enum class Endpoint { kCompletions, kChat };
 struct AnswerDefaults {
   std::uint32_t max_tokens = 1024;  // of a chat's answer; a completion has 16, as OpenAI's
   std::uint64_t seed = 0;
-  std::optional<PageBudgetOptions> budget = {};  // not of requests that say `exact` or name a method
+  std::optional<KvBudgetOptions> budget = {};  // not of requests that say `exact` or name a method
 };
 
 struct AnswerRequest {
@@ -31,11 +31,11 @@ struct AnswerRequest {
   std::string context;                // of a completion: text before the prompt that is stored as an entry of its own
   std::string prompt;                 // of a completion
   std::vector<Token> prompt_tokens;   // instead of the text
-  Request request;                    // all but its segments
+  Request request;                    // all but its spans
   std::string warning;                // for the client; empty: none
 };
 
-// OpenAI's fields, and others (docs/guides/serving.md): of what may be lossy, of page budgets, of sampling. Fields that
+// OpenAI's fields, and others (docs/guides/serving.md): of what may be lossy, of KV budgets, of sampling. Fields that
 // are not known are ignored; known ones that ask for what this server cannot do are refused. Pure.
 ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_view body, const AnswerDefaults& defaults);
 

@@ -5,7 +5,7 @@
 namespace shale {
 namespace {
 
-// What went wrong with an answer under way; nothing where it ended well.
+// What went wrong with an answer running; nothing where it ended well.
 std::optional<ApiError> error_of(const Response& response) {
   if (response.error) return failure(*response.error);
   if (response.stop != StopReason::kCancelled) return std::nullopt;

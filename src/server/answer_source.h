@@ -1,4 +1,4 @@
-// An answer under way, as HTTP sends it: whole at its end, or as server-sent events.
+// An answer running, as HTTP sends it: whole at its end, or as server-sent events.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "server/answer_json.h"
+#include "server/answer_token_cache.h"
 #include "server/api_error.h"
 #include "server/engine_loop.h"
 #include "server/http_server.h"
 #include "server/request_log.h"
-#include "server/said_answers.h"
 
 namespace shale {
 
@@ -36,7 +36,7 @@ class AnswerSource final : public HttpSource {
     bool on = false;
     bool include_usage = false;  // in an event of its own at the end
   };
-  AnswerSource(AnswerHead head, Stream stream, Answer answer, SaidAnswers& said, AnswerNotes notes)
+  AnswerSource(AnswerHead head, Stream stream, Answer answer, AnswerTokenCache& said, AnswerNotes notes)
       : head_(std::move(head)), stream_(stream), notes_(std::move(notes)), answer_(std::move(answer)), said_(said) {}
   ~AnswerSource() override;
 
@@ -55,7 +55,7 @@ class AnswerSource final : public HttpSource {
   const std::chrono::steady_clock::time_point begun_at_ = std::chrono::steady_clock::now();
   bool logged_ = false;
   Answer answer_;
-  SaidAnswers& said_;
+  AnswerTokenCache& said_;
   bool begun_ = false;
 };
 

@@ -110,7 +110,7 @@ std::optional<HttpResponse> Api::answer_head(const HttpRequest& head) {
 ApiResult<std::optional<HttpResponse>> Api::look_at(const HttpRequest& head, int tenant) const {
   if (tenant >= 0 && head.path == "/metrics") {
     return std::unexpected(
-        ApiError{.status = 403, .message = "figures tell of all tenants: they are for the bearer of --api-key"});
+        ApiError{.status = 403, .message = "metrics tell of all tenants: they are for the bearer of --api-key"});
   }
   if (!route_of(head.path)) return get(head);
   if (head.method != "POST") return std::unexpected(not_allowed("POST"));
@@ -132,20 +132,20 @@ ApiResult<HttpResponse> Api::get(const HttpRequest& head) const {
   if (path == "/health") return json_response(Json{{"status", "ok"}});
   if (path == kModels) return json_response(Json{{"object", "list"}, {"data", Json::array({model_json()})}});
   if (named) return model(path.substr(kModels.size() + 1));
-  return HttpResponse{.type = std::string(kMetricsType), .body = metrics_text(figures(), options_.model_name)};
+  return HttpResponse{.type = std::string(kMetricsType), .body = metrics_text(metrics(), options_.model_name)};
 }
 
-Figures Api::figures() const {
-  Figures figures = loop_.figures();
-  figures.tenants = tenants_.figures();
-  for (TenantFigures& tenant : figures.tenants) {
-    if (const auto served = figures.served.find(tenant.name); served != figures.served.end()) {
+ServerMetrics Api::metrics() const {
+  ServerMetrics metrics = loop_.metrics();
+  metrics.tenants = tenants_.metrics();
+  for (TenantMetrics& tenant : metrics.tenants) {
+    if (const auto served = metrics.served.find(tenant.name); served != metrics.served.end()) {
       tenant.served = served->second;
     }
-    const auto stored = std::ranges::find(figures.store.tenants, tenant.name, &StoreTenantStats::tenant);
-    if (stored != figures.store.tenants.end()) tenant.store = *stored;
+    const auto stored = std::ranges::find(metrics.store.tenants, tenant.name, &StoreTenantStats::tenant);
+    if (stored != metrics.store.tenants.end()) tenant.store = *stored;
   }
-  return figures;
+  return metrics;
 }
 
 HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
@@ -156,7 +156,7 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
     notes.admitted = tenants_.admit(tenant);
     if (!notes.admitted) {
       const std::string message =
-          fmt::format("as many requests of tenant {} are under way or waiting as it may have", notes.tenant);
+          fmt::format("as many requests of tenant {} are running or waiting as it may have", notes.tenant);
       return refused({.status = 429, .message = message, .code = "rate_limit_exceeded"}, notes.tenant);
     }
   }
@@ -164,7 +164,7 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   if (!request) return refused(request.error(), notes.tenant);
   if (route.render) return json_response(render_json(head_of(route.endpoint), *request));
   notes.warning = std::move(request->warning);
-  notes.salt = request->request.demand.salt;
+  notes.salt = request->request.policy.salt;
   auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake));
   if (!submitted) return refused(shale::refusal(submitted.error()), notes.tenant);
   return std::make_unique<AnswerSource>(head_of(route.endpoint),
@@ -189,12 +189,12 @@ ApiError Api::too_long(const AnswerRequest& request, std::string_view what) cons
           .code = "context_length_exceeded"};
 }
 
-// The body, with its prompt as segments.
+// The body, with its prompt as spans.
 ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, int tenant) const {
   auto request = parse_answer_request(
       endpoint, body, {.max_tokens = options_.max_tokens, .seed = random_number(), .budget = options_.budget});
   if (!request) return request;
-  std::string& salt = request->request.demand.salt;
+  std::string& salt = request->request.policy.salt;
   salt = salt_of(options_.shared_cache ? std::string_view() : name_of(tenant), salt);
   if (tenant >= 0) {
     request->request.tenant = tenants_.at(tenant).name;
@@ -208,18 +208,18 @@ ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, i
                  .code = "model_not_found"});
   }
   if (auto error = check_prompt(*request)) return std::unexpected(std::move(*error));
-  auto segments = prompt_of(*request);
-  if (!segments) return std::unexpected(std::move(segments).error());
+  auto spans = prompt_of(*request);
+  if (!spans) return std::unexpected(std::move(spans).error());
   std::size_t tokens = 0;
-  for (const Segment& segment : *segments) tokens += segment.tokens.size();
+  for (const PrefixSpan& span : *spans) tokens += span.tokens.size();
   if (tokens >= model_.context_max) return std::unexpected(too_long(*request, fmt::format("{} tokens", tokens)));
-  if (request->request.demand.named() && !segments->front().store) {
+  if (request->request.policy.named() && !spans->front().store) {
     return std::unexpected(ApiError{
         .message = "a method is applied to what comes before the question, and there is nothing: give a chat a system "
                    "message or earlier turns, a completion a `context`",
         .param = "method"});
   }
-  request->request.segments = std::move(*segments);
+  request->request.spans = std::move(*spans);
   return request;
 }
 
@@ -233,24 +233,24 @@ std::optional<ApiError> Api::check_prompt(const AnswerRequest& request) const {
   return std::nullopt;
 }
 
-ApiResult<std::vector<Segment>> Api::prompt_of(AnswerRequest& request) const {
+ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const {
   if (request.endpoint == Endpoint::kChat) {
-    said_.recall(request.messages, request.request.demand.salt);
-    auto segments = chat_prompt(tokenizer_, request.messages);
-    if (segments) return std::move(*segments);
-    ApiError error = shale::refusal(segments.error());
+    said_.recall(request.messages, request.request.policy.salt);
+    auto spans = chat_prompt(tokenizer_, request.messages);
+    if (spans) return std::move(*spans);
+    ApiError error = shale::refusal(spans.error());
     error.param = "messages";
     return std::unexpected(std::move(error));
   }
-  std::vector<Segment> segments;
-  if (!request.context.empty()) segments.push_back({tokenizer_.tokenize(request.context, true), true, "context"});
-  const bool whole = !request.prompt_tokens.empty() && segments.empty();
-  segments.push_back({completion_prompt(tokenizer_, request), false, "completion"});
-  std::vector<Token>& first = segments.front().tokens;
+  std::vector<PrefixSpan> spans;
+  if (!request.context.empty()) spans.push_back({tokenizer_.tokenize(request.context, true), true, "context"});
+  const bool whole = !request.prompt_tokens.empty() && spans.empty();
+  spans.push_back({completion_prompt(tokenizer_, request), false, "completion"});
+  std::vector<Token>& first = spans.front().tokens;
   if (!whole && tokenizer_.adds_bos() && first.front() != tokenizer_.bos()) {
     first.insert(first.begin(), tokenizer_.bos());
   }
-  return segments;
+  return spans;
 }
 
 AnswerHead Api::head_of(Endpoint endpoint) {

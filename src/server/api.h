@@ -10,9 +10,9 @@
 #include "model/model.h"
 #include "server/answer_json.h"
 #include "server/answer_request.h"
+#include "server/answer_token_cache.h"
 #include "server/engine_loop.h"
 #include "server/http_server.h"
-#include "server/said_answers.h"
 #include "server/server.h"
 
 namespace shale {
@@ -32,12 +32,12 @@ class Api final : public HttpService {
   // What needs no body; nothing where the whole request is wanted.
   ApiResult<std::optional<HttpResponse>> look_at(const HttpRequest& head, int tenant) const;
   ApiResult<HttpResponse> get(const HttpRequest& head) const;
-  Figures figures() const;
+  ServerMetrics metrics() const;
   HttpResponse refused(const ApiError& error, std::string_view tenant) const;
   std::string_view name_of(int tenant) const;  // empty of -1
   ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body, int tenant) const;
   std::optional<ApiError> check_prompt(const AnswerRequest& request) const;
-  ApiResult<std::vector<Segment>> prompt_of(AnswerRequest& request) const;
+  ApiResult<std::vector<PrefixSpan>> prompt_of(AnswerRequest& request) const;
   ApiError too_long(const AnswerRequest& request, std::string_view what) const;
   AnswerHead head_of(Endpoint endpoint);
   ApiResult<HttpResponse> model(std::string_view name) const;
@@ -51,7 +51,7 @@ class Api final : public HttpService {
   Tenants tenants_;
   const std::uint64_t process_;  // in the ids of answers, which tell nobody how many there were
   std::atomic<std::uint64_t> answers_ = 0;
-  SaidAnswers said_{std::size_t{16} << 20};
+  AnswerTokenCache said_{std::size_t{16} << 20};
 };
 
 }  // namespace shale

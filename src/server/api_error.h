@@ -25,7 +25,7 @@ using ApiResult = std::expected<T, ApiError>;
 // What the engine refused or failed with. kInvalidArgument is 400 and so is kFull, a request that can never fit; what
 // may pass when tried again is 429 (kBusy) or 503 (kCancelled: shutting down).
 ApiError refusal(const Error& error);
-// What befell a request under way: 503 where the pool ran out, so that clients try again, else 500.
+// What befell a request running: 503 where the pool ran out, so that clients try again, else 500.
 ApiError failure(const Error& error);
 
 // {"error": {"message", "type", "param", "code"}}; the type follows from the status. Long messages are cut.

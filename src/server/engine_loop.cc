@@ -11,7 +11,7 @@ namespace shale {
 namespace {
 
 constexpr double kPublishEveryS = 0.1;
-constexpr double kLookForWorkEveryS = 0.5;  // for the watch, while requests are under way
+constexpr double kLookForWorkEveryS = 0.5;  // for the watch, while requests are running
 
 }  // namespace
 
@@ -49,7 +49,7 @@ Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<
   const std::uint32_t in_flight_max = engine_.options().sequences_max + options_.queue_max;
   if (in_flight_ >= in_flight_max) {
     ++overloaded_;
-    return fail(ErrorCode::kBusy, "{} requests are under way or waiting, which is as many as this server takes",
+    return fail(ErrorCode::kBusy, "{} requests are running or waiting, which is as many as this server takes",
                 in_flight_);
   }
   ++in_flight_;
@@ -66,16 +66,16 @@ void EngineLoop::cancel(std::shared_ptr<const Channel> channel) {
 
 std::uint32_t EngineLoop::retry_after_s() const {
   const std::lock_guard lock(mutex_);
-  const Histogram& seconds = figures_.requests.total_seconds;
+  const Histogram& seconds = metrics_.requests.total_seconds;
   const double each_s = seconds.count() ? seconds.sum() / static_cast<double>(seconds.count()) : 0;
   return static_cast<std::uint32_t>(std::clamp(std::ceil(each_s / engine_.options().sequences_max), 1.0, 60.0));
 }
 
-Figures EngineLoop::figures() const {
+ServerMetrics EngineLoop::metrics() const {
   const std::lock_guard lock(mutex_);
-  Figures figures = figures_;
-  figures.requests.overloaded = overloaded_;
-  return figures;
+  ServerMetrics metrics = metrics_;
+  metrics.requests.overloaded = overloaded_;
+  return metrics;
 }
 
 void EngineLoop::stop(std::chrono::milliseconds grace) {
@@ -119,13 +119,13 @@ bool EngineLoop::take_inbox() {
   }
   for (Submission& submission : submissions) take(std::move(submission));
   if (grace_over || !cancellations.empty()) {
-    for (const auto& [id, under_way] : under_way_) {
-      const bool asked = std::ranges::find(cancellations, under_way.channel) != cancellations.end();
+    for (const auto& [id, running] : running_) {
+      const bool asked = std::ranges::find(cancellations, running.channel) != cancellations.end();
       if (grace_over || asked) engine_.cancel(id);
     }
     deliver();
   }
-  return !stopping || !under_way_.empty();
+  return !stopping || !running_.empty();
 }
 
 void EngineLoop::take(Submission submission) {
@@ -134,14 +134,14 @@ void EngineLoop::take(Submission submission) {
       if (!channel->push(piece)) cancel(channel);
     };
   }
-  UnderWay under_way{submission.channel, clock_.now_s(), submission.request.tenant};
+  Running running{submission.channel, clock_.now_s(), submission.request.tenant};
   if (watch_) {
     watch_->on_request(submission.request);
-    under_way.asked = submission.request;
+    running.asked = submission.request;
   }
   const auto id = engine_.submit(std::move(submission.request));
   if (id) {
-    under_way_.emplace(*id, std::move(under_way));
+    running_.emplace(*id, std::move(running));
     submission.channel->begin({});
   } else {
     ++requests_.refused;
@@ -153,7 +153,7 @@ void EngineLoop::take(Submission submission) {
   }
 }
 
-void EngineLoop::count(const UnderWay& request, const Response& response) {
+void EngineLoop::count(const Running& request, const Response& response) {
   requests_.finish(response, clock_.now_s() - request.submitted_s);
   if (request.tenant.empty()) return;
   TenantServed& served = served_[request.tenant];
@@ -166,16 +166,16 @@ void EngineLoop::count(const UnderWay& request, const Response& response) {
 
 void EngineLoop::deliver() {
   std::vector<Response> responses = engine_.finished();
-  for (const Response& response : responses) count(under_way_.at(response.id), response);
+  for (const Response& response : responses) count(running_.at(response.id), response);
   if (!responses.empty() || clock_.now_s() - published_s_ >= kPublishEveryS) publish();
   for (Response& response : responses) {
     {
       const std::lock_guard lock(mutex_);
       --in_flight_;
     }
-    const auto under_way = under_way_.extract(response.id);
-    if (watch_) watch_->on_response(under_way.mapped().asked, response);
-    under_way.mapped().channel->finish(std::move(response));
+    const auto running = running_.extract(response.id);
+    if (watch_) watch_->on_response(running.mapped().asked, response);
+    running.mapped().channel->finish(std::move(response));
   }
 }
 
@@ -188,7 +188,7 @@ bool EngineLoop::keep_profiles(bool worked) {
   }
   const double now_s = clock_.now_s();
   const bool place = now_s >= nothing_to_measure_until_s_ && engine_.guest_tokens(0) > 0;
-  if (under_way_.empty() ? worked || !engine_.cache().idle() : !place) return false;
+  if (running_.empty() ? worked || !engine_.cache().idle() : !place) return false;
   SpareTime spare(engine_, clock_, [this] { return turn(); });
   const bool measured = watch_->work(Stop(spare));
   if (!measured) nothing_to_measure_until_s_ = now_s + kLookForWorkEveryS;
@@ -199,32 +199,32 @@ bool EngineLoop::keep_profiles(bool worked) {
 void EngineLoop::publish() {
   const Cache& cache = engine_.cache();
   const PagePool& pool = engine_.cache().pool();
-  const std::uint32_t slab_pages = pool.shape().pages_per_slab();
-  Figures figures{.requests = requests_,
-                  .engine = engine_.stats(),
-                  .running = engine_.running(),
-                  .waiting = engine_.waiting(),
-                  .suspended = engine_.suspended(),
-                  .loading = engine_.loading(),
-                  .occupancy = engine_.occupancy(),
-                  .watch = watch_ ? watch_->stats() : QualityWatchStats{},
-                  .metric = std::string(cache.metric()),
-                  .quality_floor = cache.options().quality_floor,
-                  .cache = cache.stats(),
-                  .store = cache.store().stats(),
-                  .pages_total = std::uint64_t{pool.slabs_total()} * slab_pages,
-                  .pages_free = pool.pages_free(),
-                  .pages_evictable = std::uint64_t{cache.slabs_evictable()} * slab_pages,
-                  .page_bytes = pool.shape().page_bytes()};
-  figures.served = served_;
+  const std::uint32_t block_pages = pool.shape().pages_per_block();
+  ServerMetrics metrics{.requests = requests_,
+                        .engine = engine_.stats(),
+                        .running = engine_.running(),
+                        .waiting = engine_.waiting(),
+                        .preempted = engine_.preempted(),
+                        .loading = engine_.loading(),
+                        .occupancy = engine_.occupancy(),
+                        .watch = watch_ ? watch_->stats() : QualityWatchStats{},
+                        .metric = std::string(cache.metric()),
+                        .quality_floor = cache.options().quality_floor,
+                        .cache = cache.stats(),
+                        .store = cache.store().stats(),
+                        .pages_total = std::uint64_t{pool.blocks_total()} * block_pages,
+                        .pages_free = pool.pages_free(),
+                        .pages_evictable = std::uint64_t{cache.blocks_evictable()} * block_pages,
+                        .page_bytes = pool.shape().page_bytes()};
+  metrics.served = served_;
   for (const auto& tier : cache.tiers()) {
-    figures.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed(),
+    metrics.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed(),
                              tier->reads_queued(), tier->writes_queued(), tier->breaker()});
   }
   published_s_ = clock_.now_s();
   tell_of_tiers();
   const std::lock_guard lock(mutex_);
-  figures_ = std::move(figures);
+  metrics_ = std::move(metrics);
 }
 
 void EngineLoop::tell_of_tiers() {
@@ -232,7 +232,7 @@ void EngineLoop::tell_of_tiers() {
   for (const std::string& line : tier_news_.look(tier_states(engine_.cache()), clock_.now_s())) options_.on_note(line);
 }
 
-// Until somebody leaves something, or what is under way may have made work.
+// Until somebody leaves something, or what is running may have made work.
 void EngineLoop::wait_for_work() {
   publish();
   std::unique_lock lock(mutex_);

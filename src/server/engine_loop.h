@@ -2,7 +2,7 @@
 //
 //   EngineLoop ── owns ──> thread ── alone calls ──> Engine
 //                      ──> inbox    submissions and cancellations, taken between two steps
-//                      ──> Channel  of each request under way, shared with its Answer
+//                      ──> Channel  of each request running, shared with its Answer
 //   Answer     ── held by whoever serves the client; dropping it cancels the request
 #pragma once
 
@@ -23,14 +23,14 @@
 #include "engine/engine.h"
 #include "profile/quality_watch.h"
 #include "server/channel.h"
-#include "server/figures.h"
+#include "server/metrics.h"
 #include "server/tier_news.h"
 
 namespace shale {
 
 class EngineLoop;
 
-// A request under way. For one thread at a time; must be gone before its loop.
+// A request running. For one thread at a time; must be gone before its loop.
 class Answer {
  public:
   Answer(Answer&&) noexcept = default;
@@ -73,8 +73,8 @@ class EngineLoop {
   // In how many seconds a place in the queue should be free: by what requests took so far, 1 to 60.
   std::uint32_t retry_after_s() const;
   // At most a tenth of a second old while the engine runs, and never older than the last answer.
-  Figures figures() const;
-  // Takes no more requests, ends those under way, after `grace` by cancelling them, and returns when the thread has
+  ServerMetrics metrics() const;
+  // Takes no more requests, ends those running, after `grace` by cancelling them, and returns when the thread has
   // ended: the engine is the caller's again.
   void stop(std::chrono::milliseconds grace);
 
@@ -85,7 +85,7 @@ class EngineLoop {
     bool streamed = false;
     std::shared_ptr<Channel> channel;
   };
-  struct UnderWay {
+  struct Running {
     std::shared_ptr<Channel> channel;
     double submitted_s = 0;
     std::string tenant = {};
@@ -97,7 +97,7 @@ class EngineLoop {
   bool take_inbox();
   void take(Submission submission);
   void deliver();
-  void count(const UnderWay& request, const Response& response);
+  void count(const Running& request, const Response& response);
   bool turn();
   bool keep_profiles(bool worked);
   void publish();
@@ -109,9 +109,9 @@ class EngineLoop {
   const Clock& clock_;
 
   // The thread's own.
-  std::unordered_map<RequestId, UnderWay> under_way_;
+  std::unordered_map<RequestId, Running> running_;
   std::optional<QualityWatch> watch_;
-  RequestFigures requests_;
+  RequestMetrics requests_;
   std::map<std::string, TenantServed> served_;  // by tenant
   TierNews tier_news_;
   double published_s_ = 0;
@@ -125,7 +125,7 @@ class EngineLoop {
   std::uint64_t overloaded_ = 0;
   bool stopping_ = false;
   std::chrono::steady_clock::time_point cancel_at_ = std::chrono::steady_clock::time_point::max();
-  Figures figures_;
+  ServerMetrics metrics_;
 
   std::once_flag joined_;
   std::thread thread_;

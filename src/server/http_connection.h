@@ -17,7 +17,7 @@
 
 namespace shale {
 
-// Lives as long as the hub lists it or something is under way for it. For the loop's thread. Reads ahead while it
+// Lives as long as the hub lists it or something is running for it. For the loop's thread. Reads ahead while it
 // answers, a little: to see the client go, which ends the answer.
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
  public:

@@ -35,7 +35,7 @@ class HttpTransport {
   virtual void write(std::string_view from, Done done) = 0;
   // Tells the client that nothing more comes; what it still sends can be read.
   virtual void end_writing() = 0;
-  // Ends what is under way with an error.
+  // Ends what is running with an error.
   virtual void close() = 0;
 };
 

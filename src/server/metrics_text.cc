@@ -63,13 +63,13 @@ class Writer {
   std::string_view name_;
 };
 
-void write_requests(Writer& to, const Figures& figures) {
-  const RequestFigures& requests = figures.requests;
-  to.gauge("vllm:num_requests_running", figures.running, "Requests that are computed together now.");
-  to.gauge("vllm:num_requests_waiting", figures.waiting, "Requests that wait for their turn.");
-  to.gauge("shale_requests_loading", figures.loading, "Of the running requests, those that wait for a tier.");
-  to.gauge("shale_requests_suspended", figures.suspended, "Requests that made room for others and will go on.");
-  to.counter("vllm:num_preemptions_total", figures.engine.preempted, "Times that a request made room for others.");
+void write_requests(Writer& to, const ServerMetrics& metrics) {
+  const RequestMetrics& requests = metrics.requests;
+  to.gauge("vllm:num_requests_running", metrics.running, "Requests that are computed together now.");
+  to.gauge("vllm:num_requests_waiting", metrics.waiting, "Requests that wait for their turn.");
+  to.gauge("shale_requests_loading", metrics.loading, "Of the running requests, those that wait for a tier.");
+  to.gauge("shale_requests_preempted", metrics.preempted, "Requests that made room for others and will go on.");
+  to.counter("vllm:num_preemptions_total", metrics.engine.preempted, "Times that a request made room for others.");
   to.counter("vllm:prompt_tokens_total", requests.prompt_tokens, "Tokens of the prompts of finished requests.");
   to.counter("vllm:generation_tokens_total", requests.generated_tokens, "Tokens generated for finished requests.");
   to.head("vllm:request_success_total", "counter", "Finished requests by why they ended.");
@@ -102,22 +102,24 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.counter("shale_engine_decode_tokens_total", engine.decode_tokens, "Tokens of answers that were computed.");
   to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an extent was unreadable.");
   to.counter("shale_measured_beside_tokens_total", engine.guest_tokens,
-             "Tokens computed to measure quality while requests were under way.");
+             "Tokens computed to measure quality while requests were running.");
   to.seconds("shale_measured_beside_seconds_total", engine.guest_seconds,
              "Seconds of requests' time that measuring quality took.");
-  const PageBudgetStats& budgets = engine.budgets;
-  to.counter("shale_budget_evictions_total", budgets.evictions, "Passes that dropped tokens of a page budget.");
-  to.counter("shale_budget_compactions_total", budgets.compactions, "Passes that closed holes.");
-  to.counter("shale_budget_tokens_dropped_total", budgets.paging.tokens_dropped, "Tokens of a head that were dropped.");
-  to.counter("shale_budget_slots_copied_total", budgets.paging.slots_copied, "Tokens of a head that compaction moved.");
-  to.counter("shale_budget_pages_freed_total", budgets.paging.pages_freed, "Pages that page budgets gave back.");
-  to.gauge("shale_budget_occupancy", occupancy.budget, "Share of their page budgets that requests hold now.");
-  to.seconds("shale_budget_seconds_total", engine.budget_seconds, "Seconds spent dropping and compacting.");
+  const KvBudgetStats& budgets = engine.budgets;
+  to.counter("shale_kv_budget_evictions_total", budgets.evictions, "Passes that dropped tokens of a KV budget.");
+  to.counter("shale_kv_budget_compactions_total", budgets.compactions, "Passes that closed holes.");
+  to.counter("shale_kv_budget_tokens_dropped_total", budgets.paging.tokens_dropped,
+             "Tokens of a head that were dropped.");
+  to.counter("shale_kv_budget_slots_copied_total", budgets.paging.slots_copied,
+             "Tokens of a head that compaction moved.");
+  to.counter("shale_kv_budget_pages_freed_total", budgets.paging.pages_freed, "Pages that KV budgets gave back.");
+  to.gauge("shale_kv_budget_occupancy", occupancy.budget, "Share of their KV budgets that requests hold now.");
+  to.seconds("shale_kv_budget_seconds_total", engine.budget_seconds, "Seconds spent dropping and compacting.");
 }
 
-void write_quality(Writer& to, const Figures& figures) {
+void write_quality(Writer& to, const ServerMetrics& metrics) {
   to.head("shale_quality_floor", "gauge", "Expected quality below which nothing is compressed, and its metric.");
-  to.sample(figures.quality_floor, fmt::format("metric=\"{}\"", figures.metric));
+  to.sample(metrics.quality_floor, fmt::format("metric=\"{}\"", metrics.metric));
 }
 
 void write_watch(Writer& to, const QualityWatchStats& watch) {
@@ -134,36 +136,36 @@ void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_profile_interrupted_total", watch.interrupted, "Checks and profiles that a request interrupted.");
   to.counter("shale_profile_failed_total", watch.failed, "Checks and profiles that failed.");
   to.head("shale_profile_seconds_total", "counter",
-          "Seconds spent on contexts, beside requests or while none was under way.");
+          "Seconds spent on contexts, beside requests or while none was running.");
   to.sample(watch.prior_seconds, "work=\"prior\"");
   to.sample(watch.check_seconds, "work=\"check\"");
   to.sample(watch.profile_seconds, "work=\"profile\"");
 }
 
-void write_pool(Writer& to, const Figures& figures) {
-  const auto total = static_cast<double>(figures.pages_total), free = static_cast<double>(figures.pages_free);
-  const auto kept = static_cast<double>(figures.pages_evictable);
+void write_pool(Writer& to, const ServerMetrics& metrics) {
+  const auto total = static_cast<double>(metrics.pages_total), free = static_cast<double>(metrics.pages_free);
+  const auto kept = static_cast<double>(metrics.pages_evictable);
   to.gauge("vllm:kv_cache_usage_perc", (total - free - kept) / total,
            "Share of the pool that requests hold; 1 is all.");
-  to.gauge("shale_page_fragmentation", figures.occupancy.fragmentation(),
+  to.gauge("shale_page_fragmentation", metrics.occupancy.fragmentation(),
            "Share of the slots of running requests' pages that hold no token.");
   to.head("shale_pool_bytes", "gauge", "The page pool's bytes: held by requests, kept for later ones, free.");
-  const auto bytes = static_cast<double>(figures.page_bytes);
+  const auto bytes = static_cast<double>(metrics.page_bytes);
   to.sample((total - free - kept) * bytes, "state=\"held\"");
   to.sample(kept * bytes, "state=\"kept\"");
   to.sample(free * bytes, "state=\"free\"");
 }
 
-void write_cache(Writer& to, const Figures& figures) {
-  const CacheStats& cache = figures.cache;
-  const CachedTokens& cached = figures.requests.cached;
-  to.counter("vllm:prefix_cache_queries_total", figures.requests.prompt_tokens, "Tokens looked up in the pool.");
+void write_cache(Writer& to, const ServerMetrics& metrics) {
+  const CacheStats& cache = metrics.cache;
+  const CachedTokens& cached = metrics.requests.cached;
+  to.counter("vllm:prefix_cache_queries_total", metrics.requests.prompt_tokens, "Tokens looked up in the pool.");
   to.counter("vllm:prefix_cache_hits_total", cached.from(kPoolSource), "Tokens found in the pool.");
   to.head("shale_cached_tokens_total", "counter", "Tokens of prompts that were not computed, by where they came from.");
   for (const auto& [name, tokens] : cached.sources()) {
     to.sample(static_cast<double>(tokens), fmt::format("source=\"{}\"", name));
   }
-  const StoreStats& store = figures.store;
+  const StoreStats& store = metrics.store;
   to.gauge("shale_cache_extents", static_cast<double>(store.extents), "Extents that are known, on any tier.");
   to.gauge("shale_cache_index_bytes", static_cast<double>(store.index_bytes), "Memory that knowing them takes.");
   to.counter("shale_cache_lookups_total", cache.lookups, "Look-ups of prefixes.");
@@ -207,11 +209,11 @@ void write_cache(Writer& to, const Figures& figures) {
 }
 
 // Of tiers behind a network, where there are any.
-void write_breakers(Writer& to, const Figures& figures) {
-  if (std::ranges::none_of(figures.tiers, [](const TierFigures& tier) { return tier.breaker.has_value(); })) return;
+void write_breakers(Writer& to, const ServerMetrics& metrics) {
+  if (std::ranges::none_of(metrics.tiers, [](const TierMetrics& tier) { return tier.breaker.has_value(); })) return;
   const auto each = [&](const char* name, const char* type, const char* help, auto value) {
     to.head(name, type, help);
-    for (const TierFigures& tier : figures.tiers) {
+    for (const TierMetrics& tier : metrics.tiers) {
       if (!tier.breaker) continue;
       to.sample(static_cast<double>(value(*tier.breaker)), fmt::format("tier=\"{}\"", tier.name));
     }
@@ -227,14 +229,14 @@ void write_breakers(Writer& to, const Figures& figures) {
        [](const State& breaker) { return breaker.refused; });
 }
 
-void write_tiers(Writer& to, const Figures& figures) {
+void write_tiers(Writer& to, const ServerMetrics& metrics) {
   const auto each = [&](const char* name, const char* type, const char* help, auto value) {
     to.head(name, type, help);
-    for (const TierFigures& tier : figures.tiers) {
+    for (const TierMetrics& tier : metrics.tiers) {
       to.sample(static_cast<double>(value(tier)), fmt::format("tier=\"{}\"", tier.name));
     }
   };
-  using Tier = TierFigures;
+  using Tier = TierMetrics;
   each("shale_tier_used_bytes", "gauge", "Bytes stored.", [](const Tier& tier) { return tier.used_bytes; });
   each("shale_tier_capacity_bytes", "gauge", "Room; 2^64 - 1 for no bound.",
        [](const Tier& tier) { return tier.capacity_bytes; });
@@ -270,36 +272,36 @@ void write_tiers(Writer& to, const Figures& figures) {
   each("shale_tier_removals_total", "counter", "Blobs removed.", [](const Tier& tier) { return tier.stats.removals; });
   each("shale_tier_refused_full_total", "counter", "Writes refused for lack of room.",
        [](const Tier& tier) { return tier.stats.refused_full; });
-  write_breakers(to, figures);
+  write_breakers(to, metrics);
 }
 
-void write_tenants(Writer& to, const Figures& figures) {
-  if (figures.tenants.empty()) return;
+void write_tenants(Writer& to, const ServerMetrics& metrics) {
+  if (metrics.tenants.empty()) return;
   const auto each = [&](const char* name, const char* type, const char* help, auto value) {
     to.head(name, type, help);
-    for (const TenantFigures& tenant : figures.tenants) {
+    for (const TenantMetrics& tenant : metrics.tenants) {
       to.sample(static_cast<double>(value(tenant)), fmt::format("tenant=\"{}\"", tenant.name));
     }
   };
-  using Tenant = TenantFigures;
+  using Tenant = TenantMetrics;
   each("shale_tenant_requests_total", "counter", "Requests for answers.",
        [](const Tenant& tenant) { return tenant.requests; });
-  each("shale_tenant_refused_total", "counter", "Of those, refused for having too many under way.",
+  each("shale_tenant_refused_total", "counter", "Of those, refused for having too many running.",
        [](const Tenant& tenant) { return tenant.refused; });
-  each("shale_tenant_requests_under_way", "gauge", "Requests that wait or are answered.",
-       [](const Tenant& tenant) { return tenant.under_way; });
+  each("shale_tenant_requests_running", "gauge", "Requests that wait or are answered.",
+       [](const Tenant& tenant) { return tenant.running; });
   each("shale_tenant_prompt_tokens_total", "counter", "Tokens of the prompts of finished requests.",
        [](const Tenant& tenant) { return tenant.served.prompt_tokens; });
   each("shale_tenant_generation_tokens_total", "counter", "Tokens generated for finished requests.",
        [](const Tenant& tenant) { return tenant.served.generated_tokens; });
   to.head("shale_tenant_cached_tokens_total", "counter", "Of the prompts' tokens, by where they came from.");
-  for (const Tenant& tenant : figures.tenants) {
+  for (const Tenant& tenant : metrics.tenants) {
     for (const auto& [source, tokens] : tenant.served.cached.sources()) {
       to.sample(static_cast<double>(tokens), fmt::format("tenant=\"{}\",source=\"{}\"", tenant.name, source));
     }
   }
   to.head("shale_tenant_queue_seconds", "summary", "From submission to the first computation, of finished requests.");
-  for (const Tenant& tenant : figures.tenants) {
+  for (const Tenant& tenant : metrics.tenants) {
     const std::string label = fmt::format("tenant=\"{}\"", tenant.name);
     to.sample(tenant.served.queue_seconds, label, "_sum");
     to.sample(static_cast<double>(tenant.served.requests), label, "_count");
@@ -308,24 +310,25 @@ void write_tenants(Writer& to, const Figures& figures) {
        [](const Tenant& tenant) { return tenant.store.bytes; });
   each("shale_tenant_stored_bytes_max", "gauge", "What they may be; 0 for no bound.",
        [](const Tenant& tenant) { return tenant.store.bytes_max; });
-  each("shale_tenant_made_way_total", "counter", "Extents given up for others of the tenant, to stay within that.",
-       [](const Tenant& tenant) { return tenant.store.made_way; });
+  each("shale_tenant_dropped_extents_total", "counter",
+       "Extents given up for others of the tenant, to stay within that.",
+       [](const Tenant& tenant) { return tenant.store.dropped_for_room; });
   each("shale_tenant_not_stored_total", "counter", "Extents that were not stored, to stay within that.",
        [](const Tenant& tenant) { return tenant.store.refused; });
 }
 
 }  // namespace
 
-std::string metrics_text(const Figures& figures, std::string_view model_name) {
+std::string metrics_text(const ServerMetrics& metrics, std::string_view model_name) {
   Writer to(model_name);
-  write_requests(to, figures);
-  write_engine(to, figures.engine, figures.occupancy);
-  write_quality(to, figures);
-  write_watch(to, figures.watch);
-  write_pool(to, figures);
-  write_cache(to, figures);
-  write_tiers(to, figures);
-  write_tenants(to, figures);
+  write_requests(to, metrics);
+  write_engine(to, metrics.engine, metrics.occupancy);
+  write_quality(to, metrics);
+  write_watch(to, metrics.watch);
+  write_pool(to, metrics);
+  write_cache(to, metrics);
+  write_tiers(to, metrics);
+  write_tenants(to, metrics);
   return std::move(to).text();
 }
 

@@ -1,4 +1,4 @@
-// Figures as Prometheus reads them.
+// ServerMetrics as Prometheus reads them.
 //
 // A figure that vLLM also has, with the same meaning, has vLLM's name (`vllm:…`), so that its dashboards work; all
 // others begin with `shale_`. Every sample carries `model_name`.
@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-#include "server/figures.h"
+#include "server/metrics.h"
 
 namespace shale {
 
 inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
 // Pure.
-std::string metrics_text(const Figures& figures, std::string_view model_name);
+std::string metrics_text(const ServerMetrics& metrics, std::string_view model_name);
 
 }  // namespace shale

@@ -15,9 +15,9 @@ Status publish(Engine& engine, const std::string& system_message) {
                                          {.role = "user", .content = "?"}};
   Request request;
   request.max_tokens = 1;
-  SHALE_ASSIGN(request.segments, chat_prompt(engine.tokenizer(), chat));
-  const std::vector<Token> prefix = request.segments.front().tokens;
-  request.demand.exact = engine.cache().pool().shape().element == PageElement::kHalf;
+  SHALE_ASSIGN(request.spans, chat_prompt(engine.tokenizer(), chat));
+  const std::vector<Token> prefix = request.spans.front().tokens;
+  request.policy.exact = engine.cache().pool().shape().element == PageElement::kHalf;
   const Response response = engine.run(std::move(request));
   if (response.error) return std::unexpected(*response.error);
   Cache& cache = engine.cache();

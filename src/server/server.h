@@ -26,15 +26,15 @@ struct ApiOptions {
   std::string model_name = {};       // that requests ask for and answers name
   std::string api_key = {};          // that requests must bear, but for /health; empty: none
   std::vector<Tenant> tenants = {};  // each with a key of its own; `api_key` is the operator's then
-  // That one tenant may have under way or waiting where its line does not say; 0: as many as the server decodes
+  // That one tenant may have running or waiting where its line does not say; 0: as many as the server decodes
   // together and as may wait, which each then has for itself.
   std::uint32_t tenant_requests = 0;
   bool shared_cache = false;  // tenants find what others left
   // System messages that are computed before the server listens: chats that begin so find them cached, whosever.
   std::vector<std::string> public_prefixes = {};
-  std::shared_ptr<RequestLog> log = nullptr;     // null: none
-  std::uint32_t max_tokens = 1024;               // of a chat's answer where its request says nothing
-  std::optional<PageBudgetOptions> budget = {};  // of requests that do not say
+  std::shared_ptr<RequestLog> log = nullptr;   // null: none
+  std::uint32_t max_tokens = 1024;             // of a chat's answer where its request says nothing
+  std::optional<KvBudgetOptions> budget = {};  // of requests that do not say
 };
 
 struct ServerOptions {
@@ -55,7 +55,7 @@ class Server {
 
   std::uint16_t port() const;               // 0 of a Unix socket
   const KvPublisher* kv_publisher() const;  // null where there is none
-  // Refuses new requests, answers those under way (EngineLoop::stop), and returns when every connection is closed.
+  // Refuses new requests, answers those running (EngineLoop::stop), and returns when every connection is closed.
   void stop(std::chrono::milliseconds grace);
 
  private:

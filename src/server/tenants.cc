@@ -125,26 +125,26 @@ std::shared_ptr<const void> Tenants::admit(int tenant) {
   const std::shared_ptr<Counts>& counts = counts_[static_cast<std::size_t>(tenant)];
   const std::uint32_t most = at(tenant).requests_max.value_or(requests_max_);
   ++counts->requests;
-  if (++counts->under_way > most && most > 0) {
-    --counts->under_way;
+  if (++counts->running > most && most > 0) {
+    --counts->running;
     ++counts->refused;
     return nullptr;
   }
-  return {static_cast<const void*>(counts.get()), [counts](const void*) { --counts->under_way; }};
+  return {static_cast<const void*>(counts.get()), [counts](const void*) { --counts->running; }};
 }
 
-std::vector<TenantFigures> Tenants::figures() const {
-  std::vector<TenantFigures> figures;
+std::vector<TenantMetrics> Tenants::metrics() const {
+  std::vector<TenantMetrics> metrics;
   for (std::size_t i = 0; i < tenants_.size(); ++i) {
     const Counts& counts = *counts_[i];
-    figures.push_back({.name = tenants_[i].name,
+    metrics.push_back({.name = tenants_[i].name,
                        .requests = counts.requests,
                        .refused = counts.refused,
-                       .under_way = counts.under_way,
+                       .running = counts.running,
                        .served = {},
                        .store = {}});
   }
-  return figures;
+  return metrics;
 }
 
 }  // namespace shale

@@ -12,14 +12,14 @@
 
 #include "core/error.h"
 #include "core/sha256.h"
-#include "server/figures.h"
+#include "server/metrics.h"
 
 namespace shale {
 
 struct Tenant {
   std::string name;  // 1 to 64 letters of ASCII, digits, '.', '_' or '-'
   Sha256Digest key = {};
-  std::optional<std::uint32_t> requests_max = {};  // under way or waiting; 0: as many as the server takes of one
+  std::optional<std::uint32_t> requests_max = {};  // running or waiting; 0: as many as the server takes of one
   std::optional<std::uint64_t> bytes_max = {};     // that its extents may take; 0: any
   double weight = 1;                               // of its share, beside others'; above 0
 };
@@ -34,7 +34,7 @@ Result<std::vector<Tenant>> parse_tenants(std::string_view text);
 // Thread-safe, but for its making.
 class Tenants {
  public:
-  // `requests_max`: that one whose line does not say may have under way or waiting; 0: as many as the server takes.
+  // `requests_max`: that one whose line does not say may have running or waiting; 0: as many as the server takes.
   Tenants(std::vector<Tenant> tenants, std::uint32_t requests_max);
 
   bool any() const { return !tenants_.empty(); }
@@ -42,15 +42,15 @@ class Tenants {
   int find(std::string_view key) const;
   const Tenant& at(int tenant) const { return tenants_[static_cast<std::size_t>(tenant)]; }
 
-  // A request of the tenant, counted as under way until it is dropped; null where it has too many.
+  // A request of the tenant, counted as running until it is dropped; null where it has too many.
   std::shared_ptr<const void> admit(int tenant);
 
-  std::vector<TenantFigures> figures() const;
+  std::vector<TenantMetrics> metrics() const;
 
  private:
   struct Counts {
     std::atomic<std::uint64_t> requests = 0, refused = 0;
-    std::atomic<std::uint32_t> under_way = 0;
+    std::atomic<std::uint32_t> running = 0;
   };
   const std::vector<Tenant> tenants_;
   const std::uint32_t requests_max_;

@@ -29,12 +29,12 @@ struct Waiting {
 struct Seat {
   std::unique_ptr<TieredEngine> engine;
   std::deque<Waiting> waiting = {};
-  std::uint32_t under_way = 0;      // served now
+  std::uint32_t in_flight = 0;      // served now
   std::vector<double> ends_s = {};  // of these
   double waiting_s = 0;             // that those who wait will take, as estimated
   std::uint64_t sent = 0;
 
-  std::size_t load() const { return waiting.size() + under_way; }
+  std::size_t load() const { return waiting.size() + in_flight; }
 };
 
 class Fleet {
@@ -95,7 +95,7 @@ void Fleet::end_until(double now_s) {
     const std::uint32_t index = ends_.top().second.second;
     ends_.pop();
     Seat& seat = seats_[index];
-    --seat.under_way;
+    --seat.in_flight;
     std::erase(seat.ends_s, end_s);
     if (seat.waiting.empty()) continue;
     Waiting next = std::move(seat.waiting.front());
@@ -112,7 +112,7 @@ void Fleet::arrive(Waiting request, double now_s) {
   ++seat.sent;
   for (const ContextId id : request.path) sent_to_[id] = index;
   const std::uint32_t servers = options_.engine.servers;
-  if (servers == 0 || seat.under_way < servers) return begin(index, std::move(request), now_s);
+  if (servers == 0 || seat.in_flight < servers) return begin(index, std::move(request), now_s);
   request.estimate_s = seat.engine->estimate_s(request.path, now_s);
   seat.waiting_s += request.estimate_s;
   seat.waiting.push_back(std::move(request));
@@ -125,7 +125,7 @@ void Fleet::begin(std::uint32_t index, Waiting request, double now_s) {
   done_s_ = std::max(done_s_, end_s);
   busy_s_ += service_s;
   if (options_.engine.servers == 0) return;
-  ++seat.under_way;
+  ++seat.in_flight;
   seat.ends_s.push_back(end_s);
   ends_.push({end_s, {begun_++, index}});
 }
@@ -151,7 +151,7 @@ std::uint32_t Fleet::choose(const Waiting& request, double now_s) const {
   return best;
 }
 
-// Of those with equally many under way, the one that was sent the fewest so far.
+// Of those with equally many running, the one that was sent the fewest so far.
 std::uint32_t Fleet::least_loaded() const {
   const auto least =
       std::ranges::min_element(seats_, {}, [](const Seat& seat) { return std::pair(seat.load(), seat.sent); });
@@ -171,7 +171,7 @@ std::uint32_t Fleet::by_prefix(std::span<const ContextId> path) const {
 double Fleet::first_token_s(const Seat& seat, std::span<const ContextId> path, double now_s) const {
   const std::uint32_t servers = options_.engine.servers;
   double waits_s = 0;
-  if (servers > 0 && seat.under_way == servers) {
+  if (servers > 0 && seat.in_flight == servers) {
     waits_s = std::ranges::min(seat.ends_s) - now_s + seat.waiting_s / servers;
   }
   return waits_s + seat.engine->estimate_s(path, now_s);

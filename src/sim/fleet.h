@@ -9,7 +9,7 @@
 //   round_robin   one after another
 //   prefix        the engine that was last sent the longest beginning of the prompt, as routers guess who keep a radix
 //                 tree of what they sent; where it has 4 more waiting than another, and where nobody was sent any of
-//                 it, the one with the fewest under way
+//                 it, the one with the fewest running
 //   events        the engine whose first token would come soonest, by what each holds now and what waits there, as
 //                 routers know it who follow KV events
 #pragma once

@@ -17,7 +17,7 @@ struct SweepRun {
 struct SweepEvents {
   // Called for each run as soon as it and all before it are done, in their order. An error ends the sweep.
   std::function<Status(std::size_t run, const SimulationResult& result)> on_result;
-  // Called several times a second. False stops the sweep: runs under way end where they are, and are told with what
+  // Called several times a second. False stops the sweep: runs running end where they are, and are told with what
   // they have; those that have not begun are never told.
   std::function<bool(std::size_t runs_done)> keep_going;
 };

@@ -8,7 +8,7 @@
 //
 // Loading does not overlap with computing. With `servers` a request first waits until one of them is free, which is
 // busy for its ttft, decoding running beside; without, requests do not wait for one another, so that the times compare
-// planners and are not a server's under load. Contexts that were computed become entries, placed by the
+// planners and are not a server's under load. Contexts that were computed become cached prefixes, placed by the
 // PlacementState that the cache itself has, with one round of it after each request.
 #pragma once
 
@@ -23,8 +23,8 @@
 
 namespace shale {
 
-// One way to press a context: what it measured.
-struct PressedForm {
+// One way to compress a context: what it measured.
+struct CompressedForm {
   std::string method;
   double keep = 1;
   double bytes_share = 1;  // of the uncompressed cache
@@ -32,7 +32,7 @@ struct PressedForm {
   double decode_s_per_full_byte = 0;
 };
 // A context's; `full` is not among them, it needs no measurement.
-using ContextProfile = std::vector<PressedForm>;
+using ContextProfile = std::vector<CompressedForm>;
 
 struct TieredOptions {
   Hardware hardware;

@@ -30,7 +30,7 @@ Status check(const TieredOptions& options) {
     }
   }
   for (const ContextProfile& profile : options.profiles) {
-    for (const PressedForm& form : profile) {
+    for (const CompressedForm& form : profile) {
       if (!(form.keep > 0 && form.keep <= 1) || !(form.quality >= 0 && form.quality <= 1) ||
           !(form.bytes_share > 0 && form.bytes_share <= 2) || !(form.decode_s_per_full_byte >= 0)) {
         return fail(ErrorCode::kInvalidArgument, "method {} at keep {}: keep, quality or size is out of range",
@@ -51,7 +51,7 @@ Result<TieredSetup> TieredSetup::make(const TieredOptions& options) {
   SHALE_TRY(check(options));
   TieredSetup setup;
   for (const ContextProfile& profile : options.profiles) {
-    for (const PressedForm& form : profile) {
+    for (const CompressedForm& form : profile) {
       if (std::ranges::find(setup.methods, form.method) == setup.methods.end()) setup.methods.push_back(form.method);
     }
   }
@@ -74,7 +74,7 @@ TieredEngine::TieredEngine(const Contexts& contexts, const TieredOptions& option
       options_(options),
       methods_(setup.methods),
       shared_(shared),
-      entries_(contexts_.all().size()),
+      prefixes_(contexts_.all().size()),
       state_(*setup.planner, {.alpha = options.alpha, .half_life_s = options.half_life_s}, rooms(options.hardware),
              *this) {
   result_.tokens_loaded.resize(tiers().size());
@@ -93,30 +93,30 @@ const ContextProfile& TieredEngine::profile_of(ContextId id) const {
   return options_.profiles[(mixed >> 32) % options_.profiles.size()];
 }
 
-const PressedForm* TieredEngine::form_of(ContextId id, const Candidate& candidate) const {
-  for (const PressedForm& form : profile_of(id)) {
+const CompressedForm* TieredEngine::form_of(ContextId id, const Candidate& candidate) const {
+  for (const CompressedForm& form : profile_of(id)) {
     if (methods_[candidate.method] == form.method && candidate.keep == form.keep) return &form;
   }
   return nullptr;
 }
 
 double TieredEngine::decode_s(ContextId id, const Candidate& candidate) const {
-  const PressedForm* form = form_of(id, candidate);
+  const CompressedForm* form = form_of(id, candidate);
   return form ? form->decode_s_per_full_byte * static_cast<double>(full_bytes(id)) : 0;
 }
 
 // As `current`, or stored nowhere yet.
-PlacedEntry TieredEngine::offer(ContextId id, const std::optional<Candidate>& current) const {
-  const Entry& entry = entries_[id];
-  PlacedEntry placed{.id = id,
-                     .last_access_s = now_s_,
-                     .candidates = {},
-                     .full_copy_bytes = entry.has_source && !keeps_everything() ? full_bytes(id) : 0};
+PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& current) const {
+  const Entry& prefix = prefixes_[id];
+  PlacedPrefix placed{.id = id,
+                      .last_access_s = now_s_,
+                      .candidates = {},
+                      .full_copy_bytes = prefix.has_source && !keeps_everything() ? full_bytes(id) : 0};
   const double recompute = recompute_s(id);
   const auto add = [&](std::uint32_t method, double keep, double share, double quality, double decode) {
     const bool is_current = current && current->method == method && current->keep == keep;
     const bool lower_keep = current && current->method == method && keep < current->keep;
-    if (current && !entry.has_source && !is_current && !lower_keep) return;
+    if (current && !prefix.has_source && !is_current && !lower_keep) return;
     const auto bytes = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(full_bytes(id))));
     for (std::uint32_t tier = 0; tier < tiers().size(); ++tier) {
       const double load =
@@ -126,12 +126,12 @@ PlacedEntry TieredEngine::offer(ContextId id, const std::optional<Candidate>& cu
     }
   };
   add(kFullMethod, 1, 1, 1, 0);
-  for (const PressedForm& form : profile_of(id)) {
+  for (const CompressedForm& form : profile_of(id)) {
     const auto method = static_cast<std::uint32_t>(std::ranges::find(methods_, form.method) - methods_.begin());
     add(method, form.keep, form.bytes_share, form.quality,
         form.decode_s_per_full_byte * static_cast<double>(full_bytes(id)));
   }
-  if (entry.stored_children == 0) {
+  if (prefix.stored_children == 0) {
     if (!current) placed.current = static_cast<std::uint32_t>(placed.candidates.size());
     placed.candidates.push_back({kFullMethod, 1, kDropped, 0, 1, recompute});
   }
@@ -140,22 +140,22 @@ PlacedEntry TieredEngine::offer(ContextId id, const std::optional<Candidate>& cu
 
 // Its parent may be dropped once nothing that continues it is stored.
 void TieredEngine::forget(ContextId id) {
-  state_.remove(*std::exchange(entries_[id].slot, std::nullopt));
+  state_.remove(*std::exchange(prefixes_[id].slot, std::nullopt));
   const ContextId parent = contexts_.all()[id].parent;
-  if (parent != kNoContext && --entries_[parent].stored_children == 0) changed_.push_back(parent);
+  if (parent != kNoContext && --prefixes_[parent].stored_children == 0) changed_.push_back(parent);
 }
 
 Candidate TieredEngine::full_at_lowest(ContextId id) const {
   return {.method = kFullMethod, .keep = 1, .tier = lowest(), .bytes = full_bytes(id), .quality = 1};
 }
 
-// Entries for what others left in the shared store, where this engine knows everything before it.
+// Cached prefixes for what others left in the shared store, where this engine knows everything before it.
 void TieredEngine::discover(std::span<const ContextId> path) {
   if (!shared_) return;
   for (const ContextId id : path) {
-    if (entries_[id].slot) continue;
+    if (prefixes_[id].slot) continue;
     if (!shared_->has(id, now_s_)) return;
-    entries_[id].has_source = true;
+    prefixes_[id].has_source = true;
     add(id, full_at_lowest(id));
   }
 }
@@ -175,7 +175,7 @@ double TieredEngine::estimate_s(std::span<const ContextId> path, double now_s) c
   bool missed = false;
   for (const ContextId id : path) {
     std::optional<Candidate> from;
-    if (entries_[id].slot) {
+    if (prefixes_[id].slot) {
       from = placed(id);
     } else if (shared_ && shared_->has(id, now_s)) {
       from = full_at_lowest(id);
@@ -196,16 +196,16 @@ double TieredEngine::load(std::span<const ContextId> path) {
   std::uint64_t prompt_tokens = 0;
   bool missed = false;
   for (const ContextId id : path) {
-    Entry& entry = entries_[id];
+    Entry& prefix = prefixes_[id];
     const std::uint64_t tokens = contexts_.all()[id].tokens;
     prompt_tokens += tokens;
-    missed = missed || !entry.slot;
+    missed = missed || !prefix.slot;
     const Source source =
         missed ? Source{{}, recompute_s(id)} : source_of(id, placed(id), used >> placed(id).tier & 1, now_s_ + seconds);
     if (!source.tier) {
       weighted += static_cast<double>(tokens);
       result_.tokens_computed += tokens;
-      if (!std::exchange(entry.has_source, true) && entry.slot) changed_.push_back(id);
+      if (!std::exchange(prefix.has_source, true) && prefix.slot) changed_.push_back(id);
     } else {
       used |= 1u << *source.tier;
       weighted += static_cast<double>(tokens) * placed(id).quality;
@@ -225,11 +225,11 @@ double TieredEngine::serve(std::span<const ContextId> path, double now_s) {
   discover(path);
   const double seconds = load(path);
   for (const ContextId id : path) {
-    if (entries_[id].slot) state_.access(*entries_[id].slot, now_s_);
+    if (prefixes_[id].slot) state_.access(*prefixes_[id].slot, now_s_);
   }
   for (const ContextId id : path) {
-    if (!entries_[id].slot) store(id, now_s_ + seconds);
-    if (!entries_[id].slot) break;  // what follows could not be found again
+    if (!prefixes_[id].slot) store(id, now_s_ + seconds);
+    if (!prefixes_[id].slot) break;  // what follows could not be found again
   }
   catch_up();
   if (!shared_ || !shared_->behind(now_s_)) state_.settle();
@@ -238,9 +238,9 @@ double TieredEngine::serve(std::span<const ContextId> path, double now_s) {
 }
 
 void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {
-  entries_[id].slot = state_.add(offer(id, current), now_s_);
+  prefixes_[id].slot = state_.add(offer(id, current), now_s_);
   if (const ContextId parent = contexts_.all()[id].parent; parent != kNoContext) {
-    if (entries_[parent].stored_children++ == 0) changed_.push_back(parent);
+    if (prefixes_[parent].stored_children++ == 0) changed_.push_back(parent);
   }
   catch_up();
 }
@@ -248,7 +248,7 @@ void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {
 // Others find it in the shared store from then on.
 void TieredEngine::store(ContextId id, double from_s) {
   add(id, std::nullopt);
-  state_.place(*entries_[id].slot);
+  state_.place(*prefixes_[id].slot);
   const Candidate chosen = placed(id);
   const bool left_out = shared_ && shared_->behind(now_s_);  // of the shared store
   if (chosen.tier == kDropped || (left_out && chosen.tier == lowest())) {
@@ -272,9 +272,9 @@ void TieredEngine::write(std::uint32_t tier, std::uint64_t bytes) {
   if (is_shared(tier)) shared_->transfer(bytes, now_s_);
 }
 
-void TieredEngine::start_move(PlacementSlot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) {
-  const auto id = static_cast<ContextId>(entry.id);
-  if (to.tier == kDropped || !entries_[id].has_source) changed_.push_back(id);
+void TieredEngine::start_move(PlacementSlot, const PlacedPrefix& prefix, const Candidate& from, const Candidate& to) {
+  const auto id = static_cast<ContextId>(prefix.id);
+  if (to.tier == kDropped || !prefixes_[id].has_source) changed_.push_back(id);
   if (to.tier == kDropped || (to.tier == from.tier && to.bytes <= from.bytes)) return;
   if (is_shared(to.tier) && !shared_->put(id, now_s_, full_bytes(id))) return;  // it lies there
   const bool from_source = to.bytes > from.bytes || to.method != from.method;
@@ -283,8 +283,8 @@ void TieredEngine::start_move(PlacementSlot, const PlacedEntry& entry, const Can
   write(to.tier, to.bytes);
 }
 
-void TieredEngine::drop_full_copy(PlacementSlot, const PlacedEntry& entry) {
-  changed_.push_back(static_cast<ContextId>(entry.id));
+void TieredEngine::drop_full_copy(PlacementSlot, const PlacedPrefix& prefix) {
+  changed_.push_back(static_cast<ContextId>(prefix.id));
 }
 
 // Tells the state what each changed context can become now; what it dropped is forgotten.
@@ -292,15 +292,15 @@ void TieredEngine::catch_up() {
   while (!changed_.empty()) {
     const ContextId id = changed_.back();
     changed_.pop_back();
-    Entry& entry = entries_[id];
-    if (!entry.slot) continue;
+    Entry& prefix = prefixes_[id];
+    if (!prefix.slot) continue;
     if (placed(id).tier == kDropped) {
       forget(id);
       continue;
     }
     const bool whole = placed(id).method == kFullMethod;
-    if (!keeps_everything() && !whole && state_.entry(*entry.slot).full_copy_bytes == 0) entry.has_source = false;
-    state_.update(*entry.slot, offer(id, placed(id)));
+    if (!keeps_everything() && !whole && state_.prefix(*prefix.slot).full_copy_bytes == 0) prefix.has_source = false;
+    state_.update(*prefix.slot, offer(id, placed(id)));
   }
 }
 

@@ -1,6 +1,6 @@
 // One engine over tiers, simulated: what it finds, loads, computes and stores, and what that takes. Contexts that were
-// computed become entries, placed by the PlacementState that the cache itself has, with one round of it after each
-// request. Private to the room.
+// computed become cached prefixes, placed by the PlacementState that the cache itself has, with one round of it after
+// each request. Private to the room.
 #pragma once
 
 #include <memory>
@@ -63,8 +63,8 @@ class TieredEngine final : public PlacementBackend {
     const Context& context = contexts_.all()[id];
     return options_.hardware.prefill_s(context.tokens, context.first_token);
   }
-  const Candidate& placed(ContextId id) const { return state_.placed(*entries_[id].slot); }
-  const PressedForm* form_of(ContextId id, const Candidate& candidate) const;
+  const Candidate& placed(ContextId id) const { return state_.placed(*prefixes_[id].slot); }
+  const CompressedForm* form_of(ContextId id, const Candidate& candidate) const;
   double decode_s(ContextId id, const Candidate& candidate) const;
   const ContextProfile& profile_of(ContextId id) const;
   Candidate full_at_lowest(ContextId id) const;
@@ -75,18 +75,18 @@ class TieredEngine final : public PlacementBackend {
   void store(ContextId id, double from_s);
   void add(ContextId id, const std::optional<Candidate>& current);
   void forget(ContextId id);
-  PlacedEntry offer(ContextId id, const std::optional<Candidate>& current) const;
+  PlacedPrefix offer(ContextId id, const std::optional<Candidate>& current) const;
   void catch_up();
   void read(std::uint32_t tier, std::uint64_t bytes, double at_s);
   void write(std::uint32_t tier, std::uint64_t bytes);
-  void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) override;
-  void drop_full_copy(PlacementSlot slot, const PlacedEntry& entry) override;
+  void start_move(PlacementSlot slot, const PlacedPrefix& prefix, const Candidate& from, const Candidate& to) override;
+  void drop_full_copy(PlacementSlot slot, const PlacedPrefix& prefix) override;
 
   const Contexts& contexts_;
   const TieredOptions& options_;
   const std::vector<std::string>& methods_;
   SharedStore* const shared_;
-  std::vector<Entry> entries_;  // by ContextId
+  std::vector<Entry> prefixes_;  // by ContextId
   PlacementState state_;
   std::vector<ContextId> changed_;  // whose candidates are others since the state was told
   double now_s_ = 0, quality_ = 0;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "codec/extent.h"
-#include "store/extent_index.h"
+#include "store/index/extent_index.h"
 #include "tier/tier.h"
 
 namespace shale {

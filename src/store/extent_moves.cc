@@ -18,7 +18,7 @@ bool rises(const Variant& from, const Variant& to) {
 
 }  // namespace
 
-// Removals and writes under way where the group leaves, or, where it lay nowhere, comes to lie.
+// Removals and writes in flight where the group leaves, or, where it lay nowhere, comes to lie.
 unsigned* ExtentPlacer::changes_by(const Group& group) {
   const std::uint32_t tier = group.from.tier != kDropped ? group.from.tier : group.wanted->tier;
   return tier != kDropped ? &core_.tiers[tier].changes : nullptr;
@@ -33,7 +33,7 @@ void ExtentPlacer::begin_job(Group& group, const Variant& from) {
   if (unsigned* changes = changes_by(group)) ++*changes;
 }
 
-void ExtentPlacer::start_move(PlacementSlot slot, const PlacedEntry&, const Candidate& from, const Candidate& to) {
+void ExtentPlacer::start_move(PlacementSlot slot, const PlacedPrefix&, const Candidate& from, const Candidate& to) {
   const GroupId number = by_slot_[slot];
   Group& group = groups_[number];
   const Variant wanted{to.method, to.keep, to.tier};
@@ -50,7 +50,7 @@ void ExtentPlacer::start_move(PlacementSlot slot, const PlacedEntry&, const Cand
 }
 
 // What is about to be made of a full copy needs it until then.
-void ExtentPlacer::drop_full_copy(PlacementSlot slot, const PlacedEntry&) {
+void ExtentPlacer::drop_full_copy(PlacementSlot slot, const PlacedPrefix&) {
   groups_[by_slot_[slot]].no_full_copy = true;
   copies_dropped_.push_back(by_slot_[slot]);
 }
@@ -100,7 +100,7 @@ bool ExtentPlacer::being_read(GroupId group, const Variant& made) const {
                              [&](const auto& copy) { return core_.index.at(copy.first).uses > 0; });
 }
 
-bool ExtentPlacer::make_way(GroupId group, const Variant& made, bool everywhere) {
+bool ExtentPlacer::drop_for_room(GroupId group, const Variant& made, bool everywhere) {
   bool any = false;
   for (const auto& [id, tier] : given_up(groups_[group], made)) {
     if (tier != made.tier && !everywhere) continue;

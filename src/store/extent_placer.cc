@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 #include "store/store_core.h"
 
 namespace shale {
@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::size_t kRevisedARound = 256;  // groups of which something was noted
 constexpr std::size_t kLookedAtAtOnce = 8;   // others: speeds and qualities change without a note
-constexpr unsigned kMovesMax = 64;           // under way; nothing more is decided beyond that
+constexpr unsigned kMovesMax = 64;           // in flight; nothing more is decided beyond that
 constexpr double kPromotionPatienceS = 2;    // with loads, before one goes on beside them
 // A leader keeps so much of a folder's tier free, so that those who may not make room find some.
 constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
 
 // Speeds are measured all the time: what they change by less than this is no news.
-bool as_it_was(const PlacedEntry& now, const PlacedEntry& before) {
+bool as_it_was(const PlacedPrefix& now, const PlacedPrefix& before) {
   constexpr double kNews = 0.1;
   return now.current == before.current && now.pinned == before.pinned &&
          now.full_copy_bytes == before.full_copy_bytes && now.importance == before.importance &&
@@ -44,7 +44,7 @@ Status ExtentPlacer::open() {
     needs_no_ranking_.push_back(method.scorer.empty());
     if (method.scorer.empty()) continue;
     SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, core_.options.scorers));
-    needs_no_ranking_.back() = missing_needs(scorer->needs(), 1, Observations(), core_.options.model).empty();
+    needs_no_ranking_.back() = missing_needs(scorer->needs(), 1, AttentionStatistics(), core_.options.model).empty();
   }
   std::vector<TierRoom> rooms;
   for (const TierState& tier : core_.tiers) rooms.push_back({tier.placed_capacity});
@@ -136,17 +136,17 @@ void ExtentPlacer::revise(GroupId number) {
   } else {
     spares_.erase(number);
   }
-  PlacedEntry entry = offer(group, std::nullopt);
+  PlacedPrefix prefix = offer(group, std::nullopt);
   if (group.quiet_until_s > core_.clock.now_s()) quiet_.emplace(group.quiet_until_s, number);
-  if (group.slot && as_it_was(entry, state_->entry(*group.slot))) return;
+  if (group.slot && as_it_was(prefix, state_->prefix(*group.slot))) return;
   more_ = true;
-  tell(number, std::move(entry));
+  tell(number, std::move(prefix));
 }
 
-void ExtentPlacer::tell(GroupId number, PlacedEntry entry) {
+void ExtentPlacer::tell(GroupId number, PlacedPrefix prefix) {
   Group& group = groups_[number];
-  if (group.slot) return state_->update(*group.slot, std::move(entry));
-  group.slot = state_->add(std::move(entry), core_.clock.now_s());
+  if (group.slot) return state_->update(*group.slot, std::move(prefix));
+  group.slot = state_->add(std::move(prefix), core_.clock.now_s());
   if (by_slot_.size() <= *group.slot) by_slot_.resize(*group.slot + 1);
   by_slot_[*group.slot] = number;
 }
@@ -235,7 +235,7 @@ bool ExtentPlacer::settle() {
 // How many a round may look at. What rises competes with requests for the tier that it comes from, and with what rises
 // already. It waits for them, but not for ever.
 std::uint32_t ExtentPlacer::promotions_now() const {
-  if (promoting_ == 0 && core_.loads_under_way() == 0) return kPromotionsARound;
+  if (promoting_ == 0 && core_.loads_in_flight() == 0) return kPromotionsARound;
   return core_.clock.now_s() > promoted_s_ + kPromotionPatienceS ? 1 : 0;
 }
 

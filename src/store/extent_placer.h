@@ -3,8 +3,8 @@
 //   StoreCore ── changed, access, place_new ──> ExtentPlacer ── add, update, access, place, settle ──> PlacementState
 //        <── jobs that copy, encode and cut ──┘      <── start_move, drop_full_copy ──────────────────┘
 //
-// Extents of the same blocks are a *group*, an entry of the state. A group's present variant is the one that answers
-// requests best; the exact extent on the lowest tier that lies beside it is its full copy.
+// Extents of the same blocks are a *group*, a cached prefix of the state. A group's present variant is the one that
+// answers requests best; the exact extent on the lowest tier that lies beside it is its full copy.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "codec/method.h"
-#include "store/extent_index.h"
+#include "store/index/extent_index.h"
 #include "store/store_placement.h"
 
 namespace shale {
@@ -88,10 +88,10 @@ class ExtentPlacer final : public PlacementBackend {
   bool being_read(GroupId group, const Variant& made) const;
   // Removes what the group gives up on the variant's own tier, or everywhere, whose bytes a job has in hand. True where
   // there was any.
-  bool make_way(GroupId group, const Variant& made, bool everywhere);
+  bool drop_for_room(GroupId group, const Variant& made, bool everywhere);
 
-  void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) override;
-  void drop_full_copy(PlacementSlot slot, const PlacedEntry& entry) override;
+  void start_move(PlacementSlot slot, const PlacedPrefix& prefix, const Candidate& from, const Candidate& to) override;
+  void drop_full_copy(PlacementSlot slot, const PlacedPrefix& prefix) override;
 
  private:
   struct Group {
@@ -117,7 +117,7 @@ class ExtentPlacer final : public PlacementBackend {
   GroupId join(ExtentId id);
   void queue(GroupId group);
   void revise(GroupId group);
-  void tell(GroupId group, PlacedEntry entry);
+  void tell(GroupId group, PlacedPrefix prefix);
   void revise_some();
   void note_capacities();
   void remove_spares(std::uint32_t tier);
@@ -128,7 +128,7 @@ class ExtentPlacer final : public PlacementBackend {
   double worth(const Group& group) const;
   bool may_go(const Group& group) const;
   void remove_copies(GroupId group);
-  bool make_way(TenantState& tenant, std::uint64_t bytes, GroupId spared, double worth_max);
+  bool drop_for_room(TenantState& tenant, std::uint64_t bytes, GroupId spared, double worth_max);
   void keep_quotas();
 
   // extent_moves.cc
@@ -147,7 +147,7 @@ class ExtentPlacer final : public PlacementBackend {
   };
   double frequency_of(const Extent& extent, double wall_s) const;
   double recompute_s(const Group& group) const;
-  PlacedEntry offer(const Group& group, const std::optional<New>& fresh);
+  PlacedPrefix offer(const Group& group, const std::optional<New>& fresh);
   std::vector<Form> forms(const Group& group, const std::optional<New>& fresh);
   std::optional<Variant> present(const Group& group) const;
   double importance(const Group& group);
@@ -174,7 +174,7 @@ class ExtentPlacer final : public PlacementBackend {
   unsigned moving_ = 0, promoting_ = 0;  // groups with jobs; of these, to a faster tier or a larger form
   double promoted_s_ = 0;                // when promotions were looked at last
   bool more_ = false;                    // the state has more to look at
-  bool promotions_wait_ = false;         // for loads, and for those under way
+  bool promotions_wait_ = false;         // for loads, and for those in flight
 };
 
 // A copy, or an encoding by another method, of what the group has, then the rest goes.

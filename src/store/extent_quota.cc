@@ -61,7 +61,7 @@ void ExtentPlacer::remove_copies(GroupId number) {
 
 // Removes groups of the tenant, those worth least a byte first, until so many bytes are free that were not. Nothing,
 // and false, where that would take one worth as much as `worth_max` a byte.
-bool ExtentPlacer::make_way(TenantState& tenant, std::uint64_t bytes, GroupId spared, double worth_max) {
+bool ExtentPlacer::drop_for_room(TenantState& tenant, std::uint64_t bytes, GroupId spared, double worth_max) {
   if (bytes == 0) return true;
   std::vector<std::tuple<double, GroupId, std::uint64_t>> own;
   for (GroupId number = 0; number < groups_.size(); ++number) {
@@ -77,7 +77,7 @@ bool ExtentPlacer::make_way(TenantState& tenant, std::uint64_t bytes, GroupId sp
     if (gone == own.size() || std::get<0>(own[gone]) >= worth_max) return false;
   }
   for (std::size_t i = 0; i < gone; ++i) remove_copies(std::get<1>(own[i]));
-  tenant.counts.made_way += gone;
+  tenant.counts.dropped_for_room += gone;
   return true;
 }
 
@@ -88,7 +88,7 @@ bool ExtentPlacer::admit(ExtentId id, TenantState& tenant) {
   const std::uint64_t taken = core_.bytes_of(tenant) + tenant.bytes_promised + bytes;
   const double own_worth = worth(groups_[number]) / static_cast<double>(bytes);
   if (bytes > tenant.counts.bytes_max) return false;
-  if (!make_way(tenant, beyond(taken, tenant.counts.bytes_max), number, own_worth)) return false;
+  if (!drop_for_room(tenant, beyond(taken, tenant.counts.bytes_max), number, own_worth)) return false;
   tenant.bytes_promised += bytes;
   return true;
 }
@@ -103,7 +103,7 @@ void ExtentPlacer::keep_quotas() {
     const bool moves = std::ranges::any_of(groups_, [&](const Group& group) {
       return group.job && !group.members.empty() && core_.index.at(group.members.front()).realm == tenant.number;
     });
-    if (!moves) make_way(tenant, over, kNoGroup, std::numeric_limits<double>::infinity());
+    if (!moves) drop_for_room(tenant, over, kNoGroup, std::numeric_limits<double>::infinity());
   }
 }
 

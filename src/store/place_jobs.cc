@@ -247,7 +247,7 @@ class PlaceJob final : public StoreJob {
     if (!core_.has_room(to_.tier, facts_.bytes)) {
       if (std::exchange(waited_for_room_, true) && !in_time()) return no_room(std::move(lock));
       lend_place();
-      made_way_ = core_.placer.make_way(group_, to_, gives_up_its_place()) || made_way_;
+      dropped_for_room_ = core_.placer.drop_for_room(group_, to_, gives_up_its_place()) || dropped_for_room_;
       return Progress::kWaiting;
     }
     if (!core_.begin_write(to_.tier, {blobs_->name, blobs_->tag}, facts_.bytes)) {
@@ -314,7 +314,8 @@ class PlaceJob final : public StoreJob {
 
   void stored() {
     core_.tiers[to_.tier].counts.bytes_written += facts_.bytes;
-    const bool removed = !in_hand() && !made_way_ && core_.index.at(*source_).tiers == 0;  // meanwhile, by somebody
+    const bool removed =
+        !in_hand() && !dropped_for_room_ && core_.index.at(*source_).tiers == 0;  // meanwhile, by somebody
     if (const auto& quality = core_.options.placement.quality; quality && !facts_.exact) {
       facts_.quality = static_cast<float>(quality(facts_.run, method_, to_.keep).value_or(0));
     }
@@ -345,7 +346,7 @@ class PlaceJob final : public StoreJob {
   Phase phase_ = Phase::kStart;
   double since_s_;         // when the phase began
   bool becoming_ = false;  // counted as such
-  bool as_is_ = false, waited_for_room_ = false, made_way_ = false;
+  bool as_is_ = false, waited_for_room_ = false, dropped_for_room_ = false;
   std::shared_ptr<std::optional<bool>> made_ = {};  // to be told at the end; null: nobody waits for it
   std::optional<ExtentId> source_;                  // used until it has been read and its copy written
   std::uint32_t from_ = 0;
@@ -359,7 +360,7 @@ class PlaceJob final : public StoreJob {
   AlignedBuffer decoded_;
   std::optional<ExtentDecoder> decoder_;
   std::uint32_t range_ = 0;
-  const Observations nothing_observed_ = {};  // of what was stored long ago
+  const AttentionStatistics nothing_observed_ = {};  // of what was stored long ago
   std::optional<RunRanker> ranker_;
   std::optional<ExtentEncoder> encoder_;
   std::uint64_t logged_ = 0;  // in the tier's log when the writing was

@@ -16,7 +16,7 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   const std::span<const BlockKey> keys = plan.keys;
   const auto end = static_cast<std::uint32_t>(keys.size());
   const std::uint32_t chunk = core.chunk_blocks();
-  SegmentFilter filter;
+  SpanFilter filter;
   filter.wall_s = core.wall_s();
   if (!plan.hints.method.is_full()) {
     filter.only_named = true;
@@ -27,8 +27,8 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   const auto there = [&](std::uint32_t block) -> std::uint32_t {
     const auto saving = core.saving.find(plan.tag(block));
     if (saving != core.saving.end()) return std::min(saving->second, end - block);
-    const auto segments = core.index.match(keys.subspan(block), plan.realm, filter);
-    return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
+    const auto spans = core.index.match(keys.subspan(block), plan.realm, filter);
+    return spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
   };
   // From the chain's start, so that a view that begins inside a chunk that is there goes on where that ends.
   std::uint32_t block = std::max(plan.view_block, there(0));

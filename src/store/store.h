@@ -38,7 +38,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/hash.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"
 #include "store/block_keys.h"
 #include "store/store_placement.h"
@@ -71,7 +71,7 @@ struct StoreOptions {
   KvPacking packing = KvPacking::kTokensHeads;  // of exact extents: fastest where views lie likewise
   std::uint32_t chunk_tokens = 256;             // a multiple of the block; what partial hits read is rounded up to it
   // Bytes that may be read and not yet written to a view, or encoded and not yet on a tier. A load always has one read
-  // under way, and a save one extent, however full it is.
+  // in flight, and a save one extent, however full it is.
   std::uint64_t staging_bytes = std::uint64_t{256} << 20;
   std::uint64_t manifest_cache_bytes = std::uint64_t{32} << 20;  // of manifests kept parsed
   double frequency_half_life_s = 600;                            // of accesses, by which extents are kept
@@ -109,7 +109,7 @@ struct StoreNeeds {
 
 struct StoreLookup {
   // Part of one extent, fast to read in one go: where loading no longer pays is found by these.
-  struct Segment {
+  struct PrefixSpan {
     std::uint32_t first_block = 0, blocks = 0;  // of the chain
     std::uint32_t tier = 0;
     Method method;
@@ -120,7 +120,7 @@ struct StoreLookup {
     bool exact = true;
     double ready_s = 0;  // until it and all before it are in the view
   };
-  std::vector<Segment> segments = {};  // in order
+  std::vector<PrefixSpan> spans = {};  // in order
   std::uint32_t blocks = 0;            // leading ones that load() would bring
   std::uint32_t exact_blocks = 0;      // leading ones of these that are exact
   double quality = 1;                  // the least of them
@@ -179,7 +179,7 @@ class StoreLoad {
   Status wait_layer(std::uint32_t layer);
   // Until nothing more will come. An error only where no block came at all, the first of failures().
   Status wait();
-  // The view is the caller's again at once. Reads under way end unseen.
+  // The view is the caller's again at once. Reads in flight end unseen.
   void cancel();
 
   // Tiers that were asked for bytes which have not arrived, a bit each.
@@ -212,15 +212,15 @@ struct StoreHints {
   // the view's first block and the last key.
   Hash128 run = {};
   // Rankings ("scorer" or "budget:scorer") kept beside exact extents, of the whole view, so that they can be compressed
-  // when observations are gone. Those whose needs are not met are left out.
+  // when attention statistics are gone. Those whose needs are not met are left out.
   std::vector<std::string> rankings = {};
   double quality = 1;         // of that method at that keep, as measured or believed; for StoreNeeds
-  double recompute_s = 0;     // what computing these blocks cost; 0: unknown. What costs little makes way first
+  double recompute_s = 0;     // what computing these blocks cost; 0: unknown. What costs little is given up first
   std::string label = {};     // for people
   bool pin = false;           // as by pin()
   double time_to_live_s = 0;  // since now; 0: none
   std::span<const std::int32_t> tokens = {};  // the chain's, from its first; copied. Compared when loading
-  Observations observations = {};             // of the view's tokens, for scorers that read more than keys and values
+  AttentionStatistics statistics = {};        // of the view's tokens, for scorers that read more than keys and values
 };
 
 // Blocks on their way into tiers. One thread may use it at a time. Dropping it cancels what has not been encoded.
@@ -285,7 +285,7 @@ struct StoreTenantStats {
   std::uint64_t bytes = 0;  // at rest, on all tiers but shared ones
   // Of StoreOptions::tenant_bytes, 0 for no bound; extents that made room for others of the tenant, and that were not
   // stored, so as to stay within it.
-  std::uint64_t bytes_max = 0, made_way = 0, refused = 0;
+  std::uint64_t bytes_max = 0, dropped_for_room = 0, refused = 0;
   std::uint64_t lookups = 0, blocks_asked = 0, blocks_found = 0, blocks_loaded = 0, blocks_saved = 0;
 };
 
@@ -321,7 +321,7 @@ class Store {
   // snapshot and logs, or, where those are damaged or missing, the manifests themselves. kInvalidArgument, kIo;
   // kBusy where a program of another format holds a folder.
   static Result<std::unique_ptr<Store>> open(StoreOptions options, std::vector<StoreTier> tiers, const Clock& clock);
-  // Ends the threads, drops what is not yet encoded, finishes writes under way and writes snapshots.
+  // Ends the threads, drops what is not yet encoded, finishes writes in flight and writes snapshots.
   ~Store();
 
   // Counts towards the tenant's look-ups, and starts asking shared tiers for what is unknown.
@@ -384,7 +384,7 @@ class Store {
   bool idle() const;
   // Blocks until everything that was saved lies where it belongs and nothing is being moved.
   Status flush();
-  // Every entry of the placement and what it may become, as planners see it at once, now.
+  // Every cached prefix of the placement and what it may become, as planners see it at once, now.
   Problem problem() const;
 
   // Index, tiers and folders agree, when idle. Blocks.

@@ -14,7 +14,7 @@ namespace {
 constexpr double kMaintenanceEveryS = 0.2;
 constexpr double kThreadPieceS = 5e-3;
 constexpr std::size_t kSpareBytesAThread = std::size_t{48} << 20;  // of buffers, for the extent that it encodes next
-constexpr auto kBusyNap = std::chrono::microseconds(300);          // while something is under way
+constexpr auto kBusyNap = std::chrono::microseconds(300);          // while something is in flight
 constexpr auto kIdleNap = std::chrono::milliseconds(100);
 constexpr auto kKeeperNap = std::chrono::milliseconds(20);
 

@@ -19,11 +19,11 @@
 #include "codec/extent.h"
 #include "core/buffer_pool.h"
 #include "store/event_queue.h"
-#include "store/extent_index.h"
 #include "store/extent_io.h"
 #include "store/extent_placer.h"
-#include "store/index_folder.h"
-#include "store/manifest_cache.h"
+#include "store/index/extent_index.h"
+#include "store/index/index_folder.h"
+#include "store/index/manifest_cache.h"
 #include "store/staging.h"
 #include "store/store.h"
 
@@ -40,7 +40,7 @@ class StoreJob {
   virtual std::optional<std::uint32_t> waits_on() const { return std::nullopt; }
 };
 
-// A load under way, as the store's threads see it.
+// A load in flight, as the store's threads see it.
 class LoadPump {
  public:
   virtual ~LoadPump() = default;
@@ -80,8 +80,8 @@ struct TierState {
   std::uint64_t known_bytes = 0;         // of the extents that the index has here
   std::uint64_t uncounted_bytes = 0;     // that the placement does not know of, when last looked at
   std::uint64_t placed_capacity;         // as the placement was told
-  std::uint64_t asked_bytes = 0;         // of reads under way
-  unsigned changes = 0;                  // writes and removals of this store's under way
+  std::uint64_t asked_bytes = 0;         // of reads in flight
+  unsigned changes = 0;                  // writes and removals of this store's in flight
   StoreTierStats counts = {};
   std::deque<std::shared_ptr<StoreJob>> errands = {};  // jobs that may wait for it, where it has a keeper
 
@@ -126,13 +126,13 @@ class StoreCore {
   void use(ExtentId id) { ++index.at(id).uses; }
   void unuse(ExtentId id);
   void access(ExtentId id, double share);
-  SegmentFilter filter(const StoreNeeds& needs);
+  SpanFilter filter(const StoreNeeds& needs);
   const Method& method_of(const Extent& extent);
   double load_s(const Method& method, std::uint64_t bytes, std::uint32_t tier) const;  // behind nothing else
   // What a request with these needs reads of the extent.
   float keep_read(const Extent& extent, const StoreNeeds& needs);
   std::uint64_t bytes_read(const Extent& extent, std::uint32_t blocks, float keep) const;  // about
-  StoreLookup describe(const std::vector<ChainSegment>& segments, const StoreNeeds& needs);
+  StoreLookup describe(const std::vector<ChainSpan>& spans, const StoreNeeds& needs);
   StoreExtent describe(const Extent& extent);
   void add_job(std::shared_ptr<StoreJob> job);
   // Has a job remove it there: it is not found any more from now on.
@@ -168,7 +168,7 @@ class StoreCore {
   void signal();                           // events or arrivals
   void add_load(LoadPump& load);
   void remove_load(LoadPump& load);
-  std::size_t loads_under_way() const { return load_count_; }
+  std::size_t loads_in_flight() const { return load_count_; }
   bool work(Executor& executor, double budget_s);
   bool idle() const;
   bool closing() const { return closing_; }

@@ -185,11 +185,11 @@ class DiscoverJob final : public StoreJob {
       core_.asking.erase(tag);
       core_.asked[tag] = core_.clock.now_s();
     }
-    SegmentFilter anything;
+    SpanFilter anything;
     anything.exact = false;
     anything.wall_s = core_.wall_s();
-    const auto segments = core_.index.match(keys_, realm_, anything);
-    const std::uint32_t end = segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
+    const auto spans = core_.index.match(keys_, realm_, anything);
+    const std::uint32_t end = spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
     core_.signal();
     if (end <= block_ || end >= keys_.size() || core_.recently_asked(tag_at(end))) return Progress::kDone;
     ask_from(end);

@@ -28,21 +28,21 @@ StoreLoad::State::State(StoreCore& core_, std::vector<BlockKey> keys_, const Mut
 
 StoreLoad::State::~State() { release(); }
 
-void StoreLoad::State::plan(const std::vector<ChainSegment>& found, const Hash128& realm_, std::string_view tenant_) {
+void StoreLoad::State::plan(const std::vector<ChainSpan>& found, const Hash128& realm_, std::string_view tenant_) {
   realm = realm_;
   tenant = tenant_;
   std::uint32_t end = 0;
-  for (const ChainSegment& segment : found) {
+  for (const ChainSpan& span : found) {
     // A part begins where a chunk does: chunks that begin before the view are left out.
-    const Extent& extent = core.index.at(segment.extent);
-    ChainSegment where = segment;
+    const Extent& extent = core.index.at(span.extent);
+    ChainSpan where = span;
     while (where.blocks > 0 && where.first_block < first_block) {
       const std::uint32_t skipped = std::min<std::uint32_t>(extent.chunk_blocks, where.blocks);
       ++where.first_chunk;
       where.first_block += skipped;
       where.blocks -= skipped;
     }
-    end = segment.first_block + segment.blocks;
+    end = span.first_block + span.blocks;
     if (where.blocks == 0) continue;
     Part part;
     part.where = where;
@@ -52,8 +52,8 @@ void StoreLoad::State::plan(const std::vector<ChainSegment>& found, const Hash12
     part.keep = core.keep_read(extent, needs);
     part.bytes = core.bytes_read(extent, where.blocks, part.keep);
     part.manifest = core.manifests.get(extent.name);
-    core.use(segment.extent);
-    if (counts) core.access(segment.extent, static_cast<double>(where.blocks) / extent.blocks);
+    core.use(span.extent);
+    if (counts) core.access(span.extent, static_cast<double>(where.blocks) / extent.blocks);
     core.tiers[part.tier].asked_bytes += part.bytes;
     parts.push_back(std::move(part));
   }

@@ -1,4 +1,4 @@
-// A load under way: manifests, then ranges of blobs in the order of layers, decoded where the caller polls.
+// A load in flight: manifests, then ranges of blobs in the order of layers, decoded where the caller polls.
 #pragma once
 
 #include <deque>
@@ -16,18 +16,18 @@ struct StoreLoad::State final : LoadPump {
   ~State() override;
 
   // With the core's mutex held: what to load. Uses the extents until the load ends.
-  void plan(const std::vector<ChainSegment>& found, const Hash128& realm, std::string_view tenant);
+  void plan(const std::vector<ChainSpan>& found, const Hash128& realm, std::string_view tenant);
 
   bool pump() override;
   bool poll(Executor& executor, double until_s);
   bool planned();
   bool layer_ready(std::uint32_t layer) const;
-  void wait_for_any();  // of the reads under way
+  void wait_for_any();  // of the reads in flight
   void cancel();
   std::uint32_t owing() const;
 
   struct Part {  // of the load: consecutive chunks of one extent
-    ChainSegment where;
+    ChainSpan where;
     Hash128 name;
     std::uint64_t tag = 0;
     std::uint32_t tier = 0;

@@ -15,17 +15,17 @@
 
 namespace shale {
 
-// All variants of the same blocks are one entry of a PlacementState: what a full tier gives up, and what is promoted,
-// is a variant on a tier. What is saved as it is becomes the variant that it would be demoted to before it is written.
-// Beside what is placed above, the lowest tier keeps the exact extent while it has room, so that every loss can be
-// undone.
+// All variants of the same blocks are one cached prefix of a PlacementState: what a full tier gives up, and what is
+// promoted, is a variant on a tier. What is saved as it is becomes the variant that it would be demoted to before it is
+// written. Beside what is placed above, the lowest tier keeps the exact extent while it has room, so that every loss
+// can be undone.
 //
 // The functions are called with the store locked, by any of its threads: they must be quick and never call the store.
 struct StorePlacement {
   std::string planner = "shale";  // placement.h, planner_names()
   PlannerOptions options = {};    // fixed_method_index: 0 is full, i + 1 is methods[i]
   double alpha = 1;               // seconds per unit of quality
-  // Seconds that requests lose by a byte that rises to a faster tier, and by what makes way for it: what reading it,
+  // Seconds that requests lose by a byte that rises to a faster tier, and by what is given up for it: what reading it,
   // its checksum and writing it take of the cores on which they are computed. A promotion has to save more.
   double move_s_per_byte = 1e-9;
   // Beside full, what extents may become. One with a scorer can be made of extents that keep its ranking

@@ -9,8 +9,8 @@
 
 namespace shale {
 
-SegmentFilter StoreCore::filter(const StoreNeeds& needs) {
-  SegmentFilter filter;
+SpanFilter StoreCore::filter(const StoreNeeds& needs) {
+  SpanFilter filter;
   filter.exact = needs.exact;
   filter.quality_min = static_cast<float>(needs.quality_min);
   filter.wall_s = wall_s();
@@ -55,17 +55,17 @@ std::uint64_t StoreCore::bytes_read(const Extent& extent, std::uint32_t blocks, 
   return static_cast<std::uint64_t>(static_cast<double>(bytes) * (known ? extent.importance : keep / extent.keep));
 }
 
-StoreLookup StoreCore::describe(const std::vector<ChainSegment>& segments, const StoreNeeds& needs) {
+StoreLookup StoreCore::describe(const std::vector<ChainSpan>& spans, const StoreNeeds& needs) {
   StoreLookup found;
   std::array<std::uint64_t, kStoreTiersMax> bytes = {};
   bool exact = true;
-  for (const ChainSegment& segment : segments) {
-    const Extent& extent = index.at(segment.extent);
+  for (const ChainSpan& span : spans) {
+    const Extent& extent = index.at(span.extent);
     const float keep = keep_read(extent, needs);
     const std::uint32_t tier = extent.fastest_tier(needs.tiers_excluded);
-    const std::uint64_t own_bytes = bytes_read(extent, segment.blocks, keep);
+    const std::uint64_t own_bytes = bytes_read(extent, span.blocks, keep);
     exact = exact && extent.exact;
-    found.blocks = segment.first_block + segment.blocks;
+    found.blocks = span.first_block + span.blocks;
     if (exact) found.exact_blocks = found.blocks;
     found.quality = std::min<double>(found.quality, extent.quality);
     found.tier = std::max(found.tier, tier);
@@ -74,8 +74,8 @@ StoreLookup StoreCore::describe(const std::vector<ChainSegment>& segments, const
     bytes[tier] += own_bytes;
     const double eta_s = from.speed().latency_s + from.read_eta_s(bytes[tier] + tiers[tier].asked_bytes);
     found.ready_s = std::max(found.ready_s, eta_s);
-    found.segments.push_back({segment.first_block, segment.blocks, tier, method_of(extent), grid_keep(keep),
-                              extent.quality, own_bytes, extent.run, extent.exact, found.ready_s});
+    found.spans.push_back({span.first_block, span.blocks, tier, method_of(extent), grid_keep(keep), extent.quality,
+                           own_bytes, extent.run, extent.exact, found.ready_s});
   }
   return found;
 }
@@ -114,33 +114,33 @@ StoreExtent StoreCore::describe(const Extent& extent) {
 
 namespace {
 
-std::uint32_t end_of(const std::vector<ChainSegment>& segments) {
-  return segments.empty() ? 0 : segments.back().first_block + segments.back().blocks;
+std::uint32_t end_of(const std::vector<ChainSpan>& spans) {
+  return spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
 }
 
 // Calls visit(id) for each extent that holds leading blocks; how many blocks that is.
 template <class Visit>
 std::uint32_t for_prefix(StoreCore& core, std::span<const BlockKey> keys, std::string_view tenant, const Visit& visit) {
   const std::lock_guard lock(core.mutex);
-  const auto segments = core.index.match(keys, core.tenant(tenant).realm, core.filter({.exact = false}));
-  for (const ChainSegment& segment : segments) visit(segment);
-  return end_of(segments);
+  const auto spans = core.index.match(keys, core.tenant(tenant).realm, core.filter({.exact = false}));
+  for (const ChainSpan& span : spans) visit(span);
+  return end_of(spans);
 }
 
 }  // namespace
 
 std::uint32_t Store::touch(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) {
-    core_->access(segment.extent, static_cast<double>(segment.blocks) / core_->index.at(segment.extent).blocks);
+  return for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) {
+    core_->access(span.extent, static_cast<double>(span.blocks) / core_->index.at(span.extent).blocks);
   });
 }
 
 std::uint32_t Store::pin(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) { core_->pin(segment.extent, true); });
+  return for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) { core_->pin(span.extent, true); });
 }
 
 std::uint32_t Store::unpin(std::span<const BlockKey> keys, std::string_view tenant) {
-  return for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) { core_->pin(segment.extent, false); });
+  return for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) { core_->pin(span.extent, false); });
 }
 
 // Of several variants one is found at a time, and what follows a removed extent is not found from the chain's start.
@@ -151,13 +151,13 @@ std::uint32_t Store::remove(std::span<const BlockKey> keys, std::string_view ten
   const Hash128 realm = core.tenant(tenant).realm;
   std::uint32_t blocks = 0;
   for (std::uint32_t first = 0; first < keys.size();) {
-    const auto segments = core.index.match(keys.subspan(first), realm, core.filter({.exact = false}));
-    const auto whole = std::ranges::find_if(segments, [&](const ChainSegment& segment) {
-      const Extent& extent = core.index.at(segment.extent);
-      return segment.first_chunk == 0 && segment.blocks == extent.blocks && !extent.pinned(wall);
+    const auto spans = core.index.match(keys.subspan(first), realm, core.filter({.exact = false}));
+    const auto whole = std::ranges::find_if(spans, [&](const ChainSpan& span) {
+      const Extent& extent = core.index.at(span.extent);
+      return span.first_chunk == 0 && span.blocks == extent.blocks && !extent.pinned(wall);
     });
-    if (whole == segments.end()) {
-      first += std::max(1u, end_of(segments));
+    if (whole == spans.end()) {
+      first += std::max(1u, end_of(spans));
       continue;
     }
     blocks += whole->blocks;
@@ -212,10 +212,10 @@ void Store::place_again(const Hash128& run) {
 }
 
 void Store::in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, std::string_view tenant) {
-  for_prefix(*core_, keys, tenant, [&](const ChainSegment& segment) {
-    const Extent& extent = core_->index.at(segment.extent);
+  for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) {
+    const Extent& extent = core_->index.at(span.extent);
     const std::uint32_t held = blocks > extent.first_block ? blocks - extent.first_block : 0;
-    core_->placer.in_pool(segment.extent, std::min(1.0, static_cast<double>(held) / extent.blocks));
+    core_->placer.in_pool(span.extent, std::min(1.0, static_cast<double>(held) / extent.blocks));
   });
 }
 

@@ -100,7 +100,7 @@ Status SaveJob::start_ranker() {
   const std::string ranking = std::move(to_rank_.back());
   to_rank_.pop_back();
   auto ranker = RunRanker::start(plan_.view, ranking, plan_.view_block * core_.options.geometry.block_tokens,
-                                 core_.options.scorers, plan_.hints.observations, core_.options.model);
+                                 core_.options.scorers, plan_.hints.statistics, core_.options.model);
   if (ranker) {
     ranker_.emplace(std::move(*ranker));
   } else if (!plan_.hints.method.is_full()) {

@@ -1,4 +1,4 @@
-// A save under way: extents are encoded one after the other and written while the next is.
+// A save in flight: extents are encoded one after the other and written while the next is.
 #pragma once
 
 #include <atomic>

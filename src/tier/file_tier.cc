@@ -39,7 +39,7 @@ Result<std::unique_ptr<Tier>> FileTier::make(FileTierOptions options, const std:
   return tier;
 }
 
-// Operations under way end here, while all that they use still lives.
+// Operations in flight end here, while all that they use still lives.
 FileTier::~FileTier() {
   folder_.reader.reset();
   read_threads_.reset();

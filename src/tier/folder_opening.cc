@@ -24,7 +24,7 @@ struct FolderOpening::State {
   bool closing = false;
   std::optional<OpenFolder> opened;
   std::optional<Error> failure;                       // of the last attempt that ended
-  std::optional<SteadyClock::time_point> began = {};  // of the one under way
+  std::optional<SteadyClock::time_point> began = {};  // of the one in flight
 };
 
 FolderOpening::FolderOpening(std::filesystem::path folder, Open open, double again_after_s)

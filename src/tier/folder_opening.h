@@ -29,7 +29,7 @@ class FolderOpening {
 
   // Begins at once. `open` is called by one thread at a time, perhaps after this is gone: it refers to nothing.
   FolderOpening(std::filesystem::path folder, Open open, double again_after_s = 5);
-  // Does not wait for a call that is under way; what it opens is closed.
+  // Does not wait for a call that is in flight; what it opens is closed.
   ~FolderOpening();
 
   // Until the first attempt has ended, so long at most.

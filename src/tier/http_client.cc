@@ -97,14 +97,14 @@ struct HttpClient::Exchange {
 
 struct HttpClient::Lane {
   std::size_t at_once = 0;
-  std::size_t under_way = 0;
+  std::size_t in_flight = 0;
   std::deque<std::unique_ptr<Exchange>> waiting = {};
 };
 
 struct HttpClient::Curl {
   CURLM* multi = nullptr;
   std::vector<CURL*> spare;
-  std::unordered_map<CURL*, std::unique_ptr<Exchange>> under_way;
+  std::unordered_map<CURL*, std::unique_ptr<Exchange>> in_flight;
 
   Curl() {
     [[maybe_unused]] static const CURLcode once = curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -119,7 +119,7 @@ struct HttpClient::Curl {
 HttpClient::HttpClient(const Options& options) : curl_(std::make_unique<Curl>()), lanes_(new Lane[2]) {
   lanes_[static_cast<int>(HttpLane::kQuick)].at_once = options.quick_at_once;
   lanes_[static_cast<int>(HttpLane::kBulk)].at_once = options.bulk_at_once;
-  // Connections are kept for as many as may be under way, so that a burst finds them open.
+  // Connections are kept for as many as may be in flight, so that a burst finds them open.
   curl_multi_setopt(curl_->multi, CURLMOPT_MAXCONNECTS,
                     static_cast<long>(options.quick_at_once + options.bulk_at_once));
   thread_ = std::jthread([this] { run(); });
@@ -160,7 +160,7 @@ void HttpClient::run() {
     int running = 0;
     curl_multi_perform(curl_->multi, &running);
     finish_ended();
-    if (ending && curl_->under_way.empty() && later_.empty()) {
+    if (ending && curl_->in_flight.empty() && later_.empty()) {
       const std::lock_guard lock(mutex_);
       if (sent_.empty()) return;
     }
@@ -186,7 +186,7 @@ void HttpClient::sort_in() {
 
 void HttpClient::start_waiting() {
   for (Lane& lane : std::span(lanes_.get(), 2)) {
-    while (!lane.waiting.empty() && lane.under_way < lane.at_once) {
+    while (!lane.waiting.empty() && lane.in_flight < lane.at_once) {
       auto exchange = std::move(lane.waiting.front());
       lane.waiting.pop_front();
       start(lane, std::move(exchange));
@@ -235,8 +235,8 @@ void HttpClient::start(Lane& lane, std::unique_ptr<Exchange> exchange) {
   } else if (request.method != "GET") {
     set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
-  ++lane.under_way;
-  curl_->under_way.emplace(easy, std::move(exchange));
+  ++lane.in_flight;
+  curl_->in_flight.emplace(easy, std::move(exchange));
   curl_multi_add_handle(curl_->multi, easy);
 }
 
@@ -249,8 +249,8 @@ void HttpClient::finish_ended() {
     curl_multi_remove_handle(curl_->multi, easy);
     curl_easy_reset(easy);
     curl_->spare.push_back(easy);
-    const auto exchange = std::move(curl_->under_way.extract(easy).mapped());
-    --exchange->lane->under_way;
+    const auto exchange = std::move(curl_->in_flight.extract(easy).mapped());
+    --exchange->lane->in_flight;
     if (code != CURLE_OK) {
       exchange->answer.trouble = exchange->trouble[0] ? exchange->trouble : curl_easy_strerror(code);
     }
@@ -264,7 +264,7 @@ int HttpClient::milliseconds_until_next() const {
     if (!sent_.empty()) return 0;
   }
   for (const Lane& lane : std::span(lanes_.get(), 2)) {
-    if (!lane.waiting.empty() && lane.under_way < lane.at_once) return 0;
+    if (!lane.waiting.empty() && lane.in_flight < lane.at_once) return 0;
   }
   if (later_.empty()) return kSleepMsMax;
   return static_cast<int>(std::clamp((later_.begin()->first - now_s()) * 1e3 + 1, 0.0, double{kSleepMsMax}));

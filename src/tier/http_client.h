@@ -1,4 +1,4 @@
-// HTTP/1.1 requests by one thread that sleeps while they are under way (libcurl's multi interface).
+// HTTP/1.1 requests by one thread that sleeps while they are in flight (libcurl's multi interface).
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,7 @@ struct HttpRequest {
   std::function<void(HttpAnswer&& answer)> done = {};
 };
 
-// Of each lane so many requests are under way at once, and the others wait in order.
+// Of each lane so many requests are in flight at once, and the others wait in order.
 enum class HttpLane { kQuick, kBulk };
 
 class HttpClient {

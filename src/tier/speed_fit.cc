@@ -43,10 +43,10 @@ void SpeedFit::expect(double latency_s, double bytes_per_s) {
 }
 
 void SpeedFit::finished(double start_s, double end_s, std::uint64_t bytes, bool abandoned) {
-  assert(under_way_ > 0);
-  --under_way_;
+  assert(in_flight_ > 0);
+  --in_flight_;
   if (bytes > 0) ended_.push_back({start_s, end_s, bytes});
-  if (under_way_ == 0) {
+  if (in_flight_ == 0) {
     settle(ended_.size());
     if (abandoned) return;
     if (period_) emit_sample();

@@ -19,7 +19,7 @@ namespace shale {
 // second; what follows has no latency of its own, and is given it.
 //
 // Operations may be reported long after they ended, in any order (nobody acts at the moment when an emulated one is
-// due): they are sorted by their starts once none is under way, or once many have gathered.
+// due): they are sorted by their starts once none is in flight, or once many have gathered.
 //
 // Small (up to 1 MiB) and large periods are kept apart, the latest 32 of each, so that a long run of one size does not
 // forget the other, without which latency and bandwidth cannot be told apart. The slope is the weighted median of the
@@ -35,7 +35,7 @@ class SpeedFit {
   // What holds until there are samples.
   void expect(double latency_s, double bytes_per_s);
 
-  void started() { ++under_way_; }
+  void started() { ++in_flight_; }
   // Ends one that started. Of one that failed: no bytes; it teaches nothing. `abandoned`: nobody waits for its end,
   // which is still to come, and others may begin before it.
   void finished(double start_s, double end_s, std::uint64_t bytes, bool abandoned = false);
@@ -82,7 +82,7 @@ class SpeedFit {
   std::array<Recent, 2> recent_;  // small, large
   std::uint64_t samples_ = 0;
   mutable std::optional<Line> fitted_;
-  std::uint64_t under_way_ = 0;
+  std::uint64_t in_flight_ = 0;
   std::vector<Operation> ended_;  // and not settled
   std::optional<Period> period_;
   double waited_s_ = 0;

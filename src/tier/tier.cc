@@ -66,19 +66,19 @@ bool Tier::reserve(std::uint64_t bytes) {
 
 void Tier::Direction::start(double start_s, std::uint64_t bytes_expected) {
   fit.started();
-  under_way.emplace(start_s, bytes_expected);
-  bytes_under_way += bytes_expected;
+  in_flight.emplace(start_s, bytes_expected);
+  bytes_in_flight += bytes_expected;
 }
 
 void Tier::Direction::finish(double start_s, double end_s, std::uint64_t bytes, bool cancelled) {
   fit.finished(start_s, end_s, bytes, cancelled);
   // Of several that started at one instant any may go first, but the one expected to be of this size.
-  const auto [first, last] = under_way.equal_range(start_s);
+  const auto [first, last] = in_flight.equal_range(start_s);
   assert(first != last);
   const auto same = std::find_if(first, last, [bytes](const auto& one) { return one.second == bytes; });
   const auto ended = same != last ? same : first;
-  bytes_under_way -= ended->second;
-  under_way.erase(ended);
+  bytes_in_flight -= ended->second;
+  in_flight.erase(ended);
 }
 
 std::shared_ptr<TierRead> Tier::read(const BlobId& id, std::uint64_t bytes_expected) {
@@ -223,7 +223,7 @@ std::uint64_t Tier::blob_bytes(const BlobId& id) const {
   return blob_bytes_impl(id);
 }
 
-// For how long a call has been under way beyond what it may take; 0 where none has.
+// For how long a call has been in flight beyond what it may take; 0 where none has.
 double Tier::silent_s() const {
   const double now_s = clock_.now_s();
   const auto beyond = [&](double start_s, double expected_s) {
@@ -232,10 +232,10 @@ double Tier::silent_s() const {
   };
   double silent_s = calls_.empty() ? 0 : beyond(*calls_.begin(), 0);
   for (const Direction* direction : {&reads_, &writes_}) {
-    if (direction->under_way.empty()) continue;
+    if (direction->in_flight.empty()) continue;
     const SpeedFit::Line fit = direction->fit.fit();
-    const double expected_s = fit.latency_s + static_cast<double>(direction->bytes_under_way) / fit.bytes_per_s;
-    silent_s = std::max(silent_s, beyond(direction->under_way.begin()->first, expected_s));
+    const double expected_s = fit.latency_s + static_cast<double>(direction->bytes_in_flight) / fit.bytes_per_s;
+    silent_s = std::max(silent_s, beyond(direction->in_flight.begin()->first, expected_s));
   }
   return silent_s;
 }
@@ -264,12 +264,12 @@ TierSpeed Tier::speed() const {
 
 TierQueue Tier::reads_queued() const {
   const std::lock_guard lock(mutex_);
-  return {reads_.under_way.size(), reads_.bytes_under_way};
+  return {reads_.in_flight.size(), reads_.bytes_in_flight};
 }
 
 TierQueue Tier::writes_queued() const {
   const std::lock_guard lock(mutex_);
-  return {writes_.under_way.size(), writes_.bytes_under_way};
+  return {writes_.in_flight.size(), writes_.bytes_in_flight};
 }
 
 double Tier::read_eta_s(std::uint64_t bytes) const {

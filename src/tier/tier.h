@@ -79,7 +79,7 @@ struct TierSpeed {
   std::uint64_t samples = 0;  // 0: not measured here; the values are what was expected
 };
 
-// An operation under way. Shared by who asked and who does it; dropping it does not cancel it. Must not outlive its
+// An operation in flight. Shared by who asked and who does it; dropping it does not cancel it. Must not outlive its
 // tier. One thread may use it at a time.
 class TierRead {
  public:
@@ -115,7 +115,7 @@ class Tier {
   // What results, metrics and messages call it: "memory", "disk". Tiers of one cache have different names.
   const std::string& name() const { return name_; }
   virtual std::uint64_t capacity_bytes() const { return capacity_bytes_; }  // kUnlimited for no bound
-  // What stored blobs occupy, padding included, and what writes under way have reserved. Where other processes write to
+  // What stored blobs occupy, padding included, and what writes in flight have reserved. Where other processes write to
   // the same store, as last counted; what was written meanwhile may count twice until counted again.
   virtual std::uint64_t used_bytes() const;
   // What a blob of `bytes` occupies here.
@@ -142,7 +142,7 @@ class Tier {
   // kFull (without writing) when capacity would be passed, or when the device is full; nothing half-written is ever
   // visible. Writing a blob that exists is a success that changes nothing.
   std::shared_ptr<TierWrite> write(const BlobId& id, BlobBytes bytes);
-  // Removing an absent blob is a success. Reads under way end well.
+  // Removing an absent blob is a success. Reads in flight end well.
   Status remove(const BlobId& id);
   bool contains(const BlobId& id) const { return blob_bytes(id) != 0; }
   // Every blob, sorted. Temporary and foreign files are not listed.
@@ -178,7 +178,7 @@ class Tier {
   };
 
   TierStats stats() const;
-  // That a call has been under way for ten seconds and four times as long as it should take; or what writing, or
+  // That a call has been in flight for ten seconds and four times as long as it should take; or what writing, or
   // reading, last failed of for the device's own reasons (kIo, kFull), and has not done since.
   virtual std::optional<Error> trouble() const;
   // Of a tier behind a network.
@@ -225,22 +225,22 @@ class Tier {
   // `bytes` as written; `stored`: false when the blob was there already or the write failed, so that the room reserved
   // for it is given back.
   void finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status);
-  // Replaces what is counted as stored, beside what writes under way have reserved, by what `count` finds in the store.
+  // Replaces what is counted as stored, beside what writes in flight have reserved, by what `count` finds in the store.
   // What is written or removed while it looks may count twice, and never not at all. False where it cannot be counted.
   bool count_stored(const std::function<Result<std::uint64_t>()>& count);
 
   const Clock& clock_;
 
  private:
-  // What is under way in one direction, and what such work costs.
+  // What is in flight in one direction, and what such work costs.
   struct Direction {
     Direction(double latency_s, double bytes_per_s) : fit(latency_s, bytes_per_s) {}
     void start(double start_s, std::uint64_t bytes_expected);
     void finish(double start_s, double end_s, std::uint64_t bytes, bool cancelled);
 
     SpeedFit fit;
-    std::multimap<double, std::uint64_t> under_way;  // bytes expected, by start
-    std::uint64_t bytes_under_way = 0;
+    std::multimap<double, std::uint64_t> in_flight;  // bytes expected, by start
+    std::uint64_t bytes_in_flight = 0;
   };
   bool reserve(std::uint64_t bytes);
   double silent_s() const;
@@ -251,14 +251,14 @@ class Tier {
   const std::uint64_t capacity_bytes_;
   mutable std::mutex mutex_;         // guards what follows
   std::int64_t stored_bytes_ = 0;    // negative while a blob is gone whose write has not been counted yet
-  std::int64_t reserved_bytes_ = 0;  // by writes under way
+  std::int64_t reserved_bytes_ = 0;  // by writes in flight
   std::int64_t written_bytes_ = 0;   // stored by all writes so far
   std::uint64_t counts_ = 0;         // of what is stored
   TierStats stats_;
   std::optional<Error> write_trouble_, read_trouble_;
   Direction reads_;
   Direction writes_;
-  mutable std::multiset<double> calls_;  // starts of those under way that are neither
+  mutable std::multiset<double> calls_;  // starts of those in flight that are neither
 };
 
 }  // namespace shale

@@ -25,7 +25,7 @@
 
 namespace shale {
 
-// Emulates other hardware: each operation takes at least latency + bytes / bandwidth. Latencies of operations under way
+// Emulates other hardware: each operation takes at least latency + bytes / bandwidth. Latencies of operations in flight
 // together overlap; transfers of one direction share its bandwidth, in the order in which they started.
 struct Throttle {
   std::string name;  // shown in every report: "hdd", "nfs-1g"
@@ -37,7 +37,8 @@ std::unique_ptr<Tier> make_throttled_tier(std::unique_ptr<Tier> tier, const Thro
 // A preset's name, or BANDWIDTH,LATENCY: "hdd", "200MB/s,8ms". kInvalidArgument lists the presets.
 Result<Throttle> parse_throttle(std::string_view text);
 
-// What a URL says of a tier that exists, checked. Without one, as the options --memory, --disk and --remote make it.
+// What a URL says of a tier that exists, checked. Without one, as the options --memory-size, --disk-size and --remote
+// make it.
 struct TierSpec {
   std::string scheme;
   std::string name;  // of the tier; of those of one cache no two have the same

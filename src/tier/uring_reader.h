@@ -25,7 +25,7 @@ class UringReader {
   // kUnsupported where the kernel or a sandbox refuses io_uring.
   static Result<std::unique_ptr<UringReader>> start(const BlobFiles& files, std::shared_ptr<BufferPool> buffers,
                                                     bool direct);
-  ~UringReader();  // finishes what is under way
+  ~UringReader();  // finishes what is in flight
 
   // Thread-safe. `done` runs on the reader's thread and must not block or throw.
   using Done = std::function<void(Result<BlobBytes>)>;

@@ -1,5 +1,5 @@
 // Seeded synthetic load, as a stream that is read like a file: a million requests take no more memory than a hundred,
-// but for the sessions that are under way at once. Equal options give equal traces on every machine.
+// but for the sessions that are running at once. Equal options give equal traces on every machine.
 //
 // Every block is a full one, and answers are told (RawRequest::output_blocks), so that what follows can reuse them.
 #pragma once

@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-// A session under way. Its blocks are its prefix's as far as that fills whole ones, then its own.
+// A session in flight. Its blocks are its prefix's as far as that fills whole ones, then its own.
 struct Live {
   double next_s = 0;  // when its next turn comes
   std::uint64_t order = 0;

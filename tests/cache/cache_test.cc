@@ -42,15 +42,15 @@ TEST_F(CacheTest, WhatWasStoredWithASaltIsFoundWithItAlone) {
   NewRun run{.tokens = tokens, .recompute_s = 5, .label = "a document"};
   run.salt = "salt";
   cache_->store(std::move(run), computed);
-  cache_->remember(tokens, computed, kAllTokens, "salt");
+  cache_->insert_prefix(tokens, computed, kAllTokens, "salt");
   computed.clear();
   drain();
   for (const std::string where : {"pool", "disk"}) {
     for (const std::string salt : {"", "sal", "salt"}) {
       Sequence sequence(*pool_);
-      Demand demand;
-      demand.salt = salt;
-      const Retrieval retrieval = cache_->retrieve(asked(tokens), demand, sequence);
+      RequestPolicy policy;
+      policy.salt = salt;
+      const Retrieval retrieval = cache_->retrieve(asked(tokens), policy, sequence);
       EXPECT_EQ(retrieval.tokens(), salt != "salt" ? 0u : where == "pool" ? 150u : 144u) << where << " " << salt;
     }
     open();
@@ -68,15 +68,15 @@ TEST_F(CacheTest, WhatIsPublishedIsFoundByEverySalt) {
     Sequence computed(*pool_);
     compute(text, text.size(), computed);
     cache_->store({.tokens = text, .recompute_s = 5, .label = "rules"}, computed);
-    cache_->remember(text, computed);
+    cache_->insert_prefix(text, computed);
   }
   drain();
   cache_->publish(rules);
   const auto found = [&](const Tokens& tokens, const std::string& salt) {
     Sequence sequence(*pool_);
-    Demand demand;
-    demand.salt = salt;
-    return cache_->retrieve(asked(tokens), demand, sequence).tokens();
+    RequestPolicy policy;
+    policy.salt = salt;
+    return cache_->retrieve(asked(tokens), policy, sequence).tokens();
   };
   const std::string ann = salt_of("ann", ""), bob = salt_of("bob", "room");
   for (const char* where : {"pool", "disk"}) {
@@ -111,7 +111,7 @@ TEST_F(CacheTest, ExactPagesInThePoolComeFirst) {
   const Tokens tokens = tokens_of(2, 100);
   Sequence computed(*pool_);
   compute(tokens, 100, computed);
-  cache_->remember(tokens, computed);
+  cache_->insert_prefix(tokens, computed);
   Sequence sequence(*pool_);
   const Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
   EXPECT_EQ(retrieval.tokens(), 100u) << "token by token";
@@ -153,7 +153,7 @@ TEST_F(CacheTest, TheFrontIsOfThePoolAndTheRestOfATier) {
   drain();
   Sequence computed(*pool_);
   compute(tokens, 70, computed);
-  cache_->remember(std::span(tokens).first(70), computed);
+  cache_->insert_prefix(std::span(tokens).first(70), computed);
   computed.clear();
   Sequence sequence(*pool_);
   Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
@@ -217,13 +217,13 @@ TEST_F(CacheTest, AHitThatEndsInsideARunIsExact) {
   const Method method{.scorer = "knorm", .quantizer = "int8"};
   const Hash128 run = store(tokens, 0, method, 0.5);
   drain();
-  ASSERT_TRUE(cache_->catalogue()->record_quality(
+  ASSERT_TRUE(cache_->metadata_store()->record_quality(
       {.key = run, .method = method, .keep = 0.5, .quality = 1, .kl = 0, .questions = 1}));
   Tokens other = tokens;
   for (std::size_t i = 40; i < other.size(); ++i) other[i] += 1;
-  for (const Demand& demand : {Demand{}, Demand{.method = method, .keep = 0.5}}) {
+  for (const RequestPolicy& policy : {RequestPolicy{}, RequestPolicy{.method = method, .keep = 0.5}}) {
     Sequence sequence(*pool_);
-    EXPECT_EQ(fetch(asked(other), sequence, demand), 32u);
+    EXPECT_EQ(fetch(asked(other), sequence, policy), 32u);
     EXPECT_FALSE(sequence.lossy());
     expect_exact(tokens, sequence);
   }
@@ -333,14 +333,14 @@ TEST_F(CacheTest, APartialHitReadsTheChunksThatItUsesOnly) {
 
 TEST_F(CacheTest, StoringIsGivenUpForItsPages) {
   open();
-  const std::uint32_t free = pool_->slabs_free();
+  const std::uint32_t free = pool_->blocks_free();
   store(tokens_of(23, 100));
   store(tokens_of(24, 300));
-  EXPECT_GT(cache_->slabs_waiting_to_be_stored(), 0u);
+  EXPECT_GT(cache_->blocks_waiting_to_be_stored(), 0u);
   EXPECT_TRUE(cache_->give_up_storing());
   EXPECT_TRUE(cache_->give_up_storing());
   EXPECT_FALSE(cache_->give_up_storing());
-  EXPECT_EQ(pool_->slabs_free(), free);
+  EXPECT_EQ(pool_->blocks_free(), free);
   EXPECT_EQ(cache_->stats().given_up, 2u);
   drain();
   EXPECT_TRUE(stored(tokens_of(24, 300)).empty());

@@ -14,7 +14,7 @@ using testing::Tokens;
 void expect_same_pages(const Sequence& a, const Sequence& b) {
   const PageShape& shape = a.pool().shape();
   ASSERT_EQ(a.length(), b.length());
-  for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+  for (std::uint32_t i = 0; i < shape.pages_per_block(); ++i) {
     const PageSlots one = a.table(i / shape.kv_heads, i % shape.kv_heads).pages;
     const PageSlots other = b.table(i / shape.kv_heads, i % shape.kv_heads).pages;
     ASSERT_EQ(one.size(), other.size()) << "head " << i;
@@ -23,7 +23,7 @@ void expect_same_pages(const Sequence& a, const Sequence& b) {
       const PageView left = a.pool().host_view().page(one[p].page), right = b.pool().host_view().page(other[p].page);
       for (std::uint32_t t = 0; t < one[p].count; ++t) {
         for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-          ASSERT_EQ(left.keys[c * shape.page_tokens + t], right.keys[c * shape.page_tokens + t]);
+          ASSERT_EQ(left.keys[c * shape.block_size + t], right.keys[c * shape.block_size + t]);
           ASSERT_EQ(left.values[t * shape.head_dim + c], right.values[t * shape.head_dim + c]);
         }
       }
@@ -48,7 +48,7 @@ TEST_P(CompressedRunTest, IsWhatTheStoreKeeps) {
   EXPECT_EQ(compressed->extents.size(), 2u);
   EXPECT_EQ(compressed->tokens, 33u * 16);
   if (!method.is_full()) {
-    EXPECT_LT(compressed->bytes_for(keep), 0.6 * 33 * static_cast<double>(kShape.slab_bytes()));
+    EXPECT_LT(compressed->bytes_for(keep), 0.6 * 33 * static_cast<double>(kShape.block_bytes()));
   }
   Sequence at_once(*pool_);
   ASSERT_TRUE(cache_->decompress(*compressed, keep, at_once, executor_));
@@ -79,27 +79,27 @@ TEST_F(CacheTest, ARunCompressedBehindAPrefixSharesIt) {
   const auto compressed = cache_->compress(run, Method::parse("knorm+int8").value(), exact_pages, executor_);
   ASSERT_TRUE(compressed);
   Sequence into(*pool_);
-  into.adopt_prefix(exact_pages.slabs(64), 64);
+  into.adopt_prefix(exact_pages.blocks(64), 64);
   ASSERT_TRUE(cache_->decompress(*compressed, 0.25, into, executor_));
   EXPECT_EQ(into.length(), 160u);
   EXPECT_EQ(into.table(2, 1).tokens, 64u + 24);
-  EXPECT_EQ(into.slabs(64), exact_pages.slabs(64));
+  EXPECT_EQ(into.blocks(64), exact_pages.blocks(64));
   ASSERT_TRUE(into.check_integrity());
 }
 
 // A pool of int8 keeps no lossy form at rest, and makes one in memory all the same.
 TEST_F(CacheTest, PagesOfInt8AreCompressedByWayOfHalves) {
   const PageShape shape = kShape.with(PageElement::kInt8);
-  const auto pool = PagePool::create(shape, 40 * shape.slab_bytes()).value();
+  const auto pool = PagePool::create(shape, 40 * shape.block_bytes()).value();
   std::vector<StoreTier> tiers(1);
   tiers[0].tier = make_memory_tier(64 << 20, clock_);
   const auto cache =
       Cache::open({}, {.hash = {7, 7}, .model = "test"}, *pool, std::move(tiers), nullptr, clock_).value();
   Sequence pages(*pool);
   ASSERT_TRUE(pages.append(64));
-  for (const SlabId slab : pages.slabs(64)) {
-    for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
-      std::ranges::fill(pool->host_view().writable_bytes(pool->page_of(slab, i)), std::byte{0x11});
+  for (const PoolBlockId block : pages.blocks(64)) {
+    for (std::uint32_t i = 0; i < shape.pages_per_block(); ++i) {
+      std::ranges::fill(pool->host_view().writable_bytes(pool->page_of(block, i)), std::byte{0x11});
     }
   }
   const NewRun run{.tokens = tokens_of(33, 64)};

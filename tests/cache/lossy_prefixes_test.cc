@@ -27,14 +27,14 @@ class LossyPrefixesTest : public CacheTest {
     return tokens;
   }
 
-  std::string from(const Tokens& tokens, Sequence& sequence, const Demand& demand = {}) {
-    Retrieval retrieval = cache_->retrieve(asked(tokens), demand, sequence);
+  std::string from(const Tokens& tokens, Sequence& sequence, const RequestPolicy& policy = {}) {
+    Retrieval retrieval = cache_->retrieve(asked(tokens), policy, sequence);
     EXPECT_TRUE(retrieval.ensure_all(executor_));
     return retrieval.sources().empty() ? "nothing" : retrieval.sources()[0].where;
   }
-  std::string from(const Tokens& tokens, const Demand& demand = {}) {
+  std::string from(const Tokens& tokens, const RequestPolicy& policy = {}) {
     Sequence sequence(*pool_);
-    return from(tokens, sequence, demand);
+    return from(tokens, sequence, policy);
   }
 
   // Of one head's first page.
@@ -88,7 +88,7 @@ TEST_F(LossyPrefixesTest, ServeNobodyWhoDemandsExactnessOrAnotherForm) {
   const Tokens tokens = at_rest(3);
   from(tokens);
   EXPECT_EQ(from(tokens, exact(true)), "nothing");
-  Demand named;
+  RequestPolicy named;
   named.method = Method{.scorer = "knorm", .quantizer = "int8"};
   named.keep = 0.5;
   EXPECT_EQ(from(tokens, named), "pool");
@@ -102,22 +102,22 @@ TEST_F(LossyPrefixesTest, ServeNobodyWhoAsksForMoreQuality) {
   const Method method{.scorer = "knorm", .quantizer = "int8"};
   const Hash128 run = store(tokens, 0, method, 0.5);
   const auto measured = [&](double agreement) {
-    ASSERT_TRUE(cache_->catalogue()->record_quality(
+    ASSERT_TRUE(cache_->metadata_store()->record_quality(
         {.key = run, .method = method, .keep = 0.5, .quality = agreement, .kl = 0, .questions = 9}));
   };
   measured(0.9);
   drain();
-  Demand named;
+  RequestPolicy named;
   named.method = method;
   named.keep = 0.5;
   ASSERT_EQ(from(tokens, named), "memory");
-  Demand demand;
-  demand.quality_min = 0.85;
+  RequestPolicy policy;
+  policy.quality_min = 0.85;
   Sequence good(*pool_), better(*pool_);
-  EXPECT_EQ(from(tokens, good, demand), "pool");
+  EXPECT_EQ(from(tokens, good, policy), "pool");
   EXPECT_TRUE(good.lossy());
-  demand.quality_min = 0.95;
-  EXPECT_EQ(from(tokens, better, demand), "memory");
+  policy.quality_min = 0.95;
+  EXPECT_EQ(from(tokens, better, policy), "memory");
   EXPECT_FALSE(better.lossy());
 }
 
@@ -148,21 +148,21 @@ TEST_F(LossyPrefixesTest, WhatWasUsedLongestAgoMakesRoomFirst) {
     Sequence computed(*pool_);
     cache_->retrieve(asked(third), {}, computed);  // begins a request
     compute(third, 160, computed);
-    cache_->remember(third, computed);
+    cache_->insert_prefix(third, computed);
     from(second);
   }
   from(first);
-  EXPECT_EQ(cache_->slabs_evictable() + pool_->slabs_free(), pool_->slabs_total());
-  ASSERT_TRUE(cache_->make_room(pool_->slabs_free() + 1));
+  EXPECT_EQ(cache_->blocks_evictable() + pool_->blocks_free(), pool_->blocks_total());
+  ASSERT_TRUE(cache_->make_room(pool_->blocks_free() + 1));
   EXPECT_LT(cache_->pool_prefix(third), 160u) << "exact blocks, older than both";
   EXPECT_EQ(from(second), "pool");
   Sequence held(*pool_);
   EXPECT_EQ(from(second, held), "pool");
-  EXPECT_FALSE(cache_->make_room(pool_->slabs_total())) << "one of them is in use";
+  EXPECT_FALSE(cache_->make_room(pool_->blocks_total())) << "one of them is in use";
   EXPECT_EQ(cache_->pool_prefix(third), 0u);
   EXPECT_EQ(from(second), "pool");
   held.clear();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
   EXPECT_EQ(from(first), "memory");
   EXPECT_TRUE(cache_->check_integrity());
 }

@@ -22,7 +22,7 @@ class MeetingTest : public ::testing::Test {
  protected:
   // A tier from which a chunk comes in `load_chunk_s`, and a chain of eight chunks saved there.
   void save_on(double load_chunk_s, testing::Faults faults = {}) {
-    const double chunk_bytes = static_cast<double>(shape_.slab_bytes()) * kChunkBlocks;
+    const double chunk_bytes = static_cast<double>(shape_.block_bytes()) * kChunkBlocks;
     auto tier = std::make_unique<testing::FaultyTier>(make_memory_tier(kUnlimited, clock_), std::move(faults), clock_);
     const Throttle slow{"slow", 1e-4, chunk_bytes / load_chunk_s, 1e12};
     std::vector<StoreTier> tiers;
@@ -36,15 +36,15 @@ class MeetingTest : public ::testing::Test {
     options.threads = 0;
     store_ = Store::open(std::move(options), std::move(tiers), clock_).value();
 
-    for (std::uint32_t i = 0; i < kBlocks * shape_.page_tokens; ++i) tokens_.push_back(static_cast<std::int32_t>(i));
-    keys_ = block_keys("seed", tokens_, shape_.page_tokens);
+    for (std::uint32_t i = 0; i < kBlocks * shape_.block_size; ++i) tokens_.push_back(static_cast<std::int32_t>(i));
+    keys_ = block_keys("seed", tokens_, shape_.block_size);
     saved_ = std::make_unique<Sequence>(*pool_);
     ASSERT_TRUE(saved_->append(static_cast<std::uint32_t>(tokens_.size())));
-    const std::vector<SlabId> slabs = saved_->slabs(saved_->length());
+    const std::vector<PoolBlockId> blocks = saved_->blocks(saved_->length());
     for (std::uint32_t b = 0; b < kBlocks; ++b) {
       const std::vector<std::byte> bytes(shape_.page_bytes(), static_cast<std::byte>(b + 1));
-      for (std::uint32_t i = 0; i < shape_.pages_per_slab(); ++i) {
-        pool_->copy_in(bytes, slabs[b] * shape_.pages_per_slab() + i);
+      for (std::uint32_t i = 0; i < shape_.pages_per_block(); ++i) {
+        pool_->copy_in(bytes, blocks[b] * shape_.pages_per_block() + i);
       }
     }
     pool_->fence();
@@ -53,10 +53,10 @@ class MeetingTest : public ::testing::Test {
     for (int i = 0; i < 8; ++i) costs_.prefill(256, 0, kComputeChunkS);
   }
 
-  std::vector<std::byte> bytes_of(SlabId slab) {
-    std::vector<std::byte> bytes(shape_.slab_bytes());
-    for (std::uint32_t i = 0; i < shape_.pages_per_slab(); ++i) {
-      pool_->copy_out(slab * shape_.pages_per_slab() + i,
+  std::vector<std::byte> bytes_of(PoolBlockId block) {
+    std::vector<std::byte> bytes(shape_.block_bytes());
+    for (std::uint32_t i = 0; i < shape_.pages_per_block(); ++i) {
+      pool_->copy_out(block * shape_.pages_per_block() + i,
                       std::span(bytes).subspan(i * shape_.page_bytes(), shape_.page_bytes()));
     }
     pool_->fence();
@@ -72,12 +72,12 @@ class MeetingTest : public ::testing::Test {
     const double begun_s = clock_.now_s();
     double chunk_done_s = 0;  // of the one that is being computed; 0: none is
     while (true) {
-      meeting.poll(executor, 1, sequence.length() / shape_.page_tokens);
+      meeting.poll(executor, 1, sequence.length() / shape_.block_size);
       if (chunk_done_s > 0 && clock_.now_s() >= chunk_done_s) {
-        EXPECT_TRUE(sequence.append(kChunkBlocks * shape_.page_tokens));
+        EXPECT_TRUE(sequence.append(kChunkBlocks * shape_.block_size));
         chunk_done_s = 0;
       }
-      const std::uint32_t computed = sequence.length() / shape_.page_tokens;
+      const std::uint32_t computed = sequence.length() / shape_.block_size;
       EXPECT_LE(computed, meeting.limit());
       if (computed == meeting.limit() && meeting.arrived()) break;
       if (chunk_done_s == 0 && computed < meeting.limit()) chunk_done_s = clock_.now_s() + kComputeChunkS;
@@ -89,13 +89,13 @@ class MeetingTest : public ::testing::Test {
     EXPECT_EQ(brought.size(), 1u);
     EXPECT_EQ(computed + brought[0].tokens, tokens_.size());
     EXPECT_EQ(sequence.length(), tokens_.size());
-    loaded_ = brought[0].tokens / shape_.page_tokens;
+    loaded_ = brought[0].tokens / shape_.block_size;
     return clock_.now_s() - begun_s;
   }
 
   VirtualClock clock_;
   const PageShape shape_{.layers = 2, .kv_heads = 2, .head_dim = 32};
-  std::unique_ptr<PagePool> pool_ = PagePool::create(shape_, 4 * kBlocks * shape_.slab_bytes()).value();
+  std::unique_ptr<PagePool> pool_ = PagePool::create(shape_, 4 * kBlocks * shape_.block_bytes()).value();
   CostModel costs_;
   std::unique_ptr<Store> store_;
   Tier* tier_ = nullptr;
@@ -112,9 +112,9 @@ TEST_F(MeetingTest, TakesLittleMoreThanHalfOfEither) {
   EXPECT_GE(loaded_, 3 * kChunkBlocks);
   EXPECT_LE(loaded_, 5 * kChunkBlocks);
   // What was loaded is what was saved.
-  const std::vector<SlabId> slabs = sequence.slabs(sequence.length()), saved = saved_->slabs(saved_->length());
+  const std::vector<PoolBlockId> blocks = sequence.blocks(sequence.length()), saved = saved_->blocks(saved_->length());
   for (std::uint32_t b = kBlocks - loaded_; b < kBlocks; ++b) {
-    EXPECT_EQ(bytes_of(slabs[b]), bytes_of(saved[b])) << "block " << b;
+    EXPECT_EQ(bytes_of(blocks[b]), bytes_of(saved[b])) << "block " << b;
   }
 }
 
@@ -141,7 +141,7 @@ TEST_F(MeetingTest, DamageIsComputed) {
 
 TEST_F(MeetingTest, EstimatesTheHarmonicMean) {
   save_on(kComputeChunkS);
-  const double both_s = Meeting::estimate_s(costs_, store_->lookup(keys_), 0, shape_.page_tokens);
+  const double both_s = Meeting::estimate_s(costs_, store_->lookup(keys_), 0, shape_.block_size);
   EXPECT_NEAR(both_s, kChunks * kComputeChunkS / 2, 0.05);
 }
 

@@ -13,13 +13,13 @@ using testing::CacheTest;
 using testing::Tokens;
 
 // By tie-breaking id: tier, method, keep and bytes of what is placed.
-using Placements = std::map<EntryId, std::tuple<std::uint32_t, std::uint32_t, double, std::uint64_t>>;
+using Placements = std::map<PrefixId, std::tuple<std::uint32_t, std::uint32_t, double, std::uint64_t>>;
 
 Placements placements(const Problem& problem) {
   Placements placed;
-  for (const PlacedEntry& entry : problem.entries) {
-    const Candidate& at = entry.candidates[entry.current];
-    if (at.tier != kDropped) placed[entry.id] = {at.tier, at.method, at.keep, at.bytes};
+  for (const PlacedPrefix& prefix : problem.prefixes) {
+    const Candidate& at = prefix.candidates[prefix.current];
+    if (at.tier != kDropped) placed[prefix.id] = {at.tier, at.method, at.keep, at.bytes};
   }
   return placed;
 }
@@ -38,7 +38,7 @@ class PlacementReplay : public CacheTest, public ::testing::WithParamInterface<c
     options.frequency_half_life_s = 60;
     options.on_placement = [this](const PlacementEvent& event) { events_.push_back(event); };
     cache_ = Cache::open(options, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers),
-                         Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value(), time_)
+                         MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value(), time_)
                  .value();
     for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10.0);
   }
@@ -77,19 +77,19 @@ TEST_P(PlacementReplay, ARecordedRunReplaysToTheSamePlacements) {
     } else if (kind == 3 && !runs.empty()) {
       const Hash128 run = runs[random() % runs.size()];
       for (const double keep : {0.25, 0.5}) {
-        ASSERT_TRUE(cache_->catalogue()->record_quality({.key = run,
-                                                         .method = {.scorer = "knorm", .quantizer = "none"},
-                                                         .keep = keep,
-                                                         .quality = 0.9 + 0.1 * keep,
-                                                         .kl = 0,
-                                                         .questions = 4}));
+        ASSERT_TRUE(cache_->metadata_store()->record_quality({.key = run,
+                                                              .method = {.scorer = "knorm", .quantizer = "none"},
+                                                              .keep = keep,
+                                                              .quality = 0.9 + 0.1 * keep,
+                                                              .kl = 0,
+                                                              .questions = 4}));
       }
     } else if (kind == 4 && !runs.empty()) {
       cache_->store().remove_run(runs[random() % runs.size()]);
     } else if (kind == 5) {
       Sequence computed(*pool_);
       compute(tokens, 150, computed);
-      cache_->remember(tokens, computed);
+      cache_->insert_prefix(tokens, computed);
     } else {
       if (kind == 6) {
         const auto rooms_of = static_cast<std::uint32_t>(random() % 2);

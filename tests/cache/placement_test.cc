@@ -1,4 +1,4 @@
-// What the planner makes of a cache: runs pressed where room is short, by what was measured of them.
+// What the planner makes of a cache: runs compressed where room is short, by what was measured of them.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,7 +17,7 @@ const std::uint64_t kRunBytes = 160 * PageShape{.layers = 3, .kv_heads = 2, .hea
 class PlacedRunsTest : public CacheTest {
  protected:
   void measured(const Hash128& run, const Method& method, double keep, double agreement) {
-    ASSERT_TRUE(cache_->catalogue()->record_quality(
+    ASSERT_TRUE(cache_->metadata_store()->record_quality(
         {.key = run, .method = method, .keep = keep, .quality = agreement, .kl = 0, .questions = 2}));
   }
   bool in_memory(const Tokens& tokens) {
@@ -26,7 +26,7 @@ class PlacedRunsTest : public CacheTest {
   }
 };
 
-TEST_F(PlacedRunsTest, AProfiledRunIsPressedWhereRoomIsShort) {
+TEST_F(PlacedRunsTest, AProfiledRunIsCompressedWhereRoomIsShort) {
   CacheOptions options;
   options.methods = {"knorm"};
   open(2 * kRunBytes, kUnlimited, options);
@@ -72,9 +72,9 @@ TEST_F(FixedFormTest, IsAllThatIsStored) {
     Sequence sequence(*pool_), exact(*pool_);
     EXPECT_EQ(fetch(asked(tokens), sequence), 144u) << "asked or not";
     EXPECT_TRUE(sequence.lossy());
-    Demand demand;
-    demand.exact = true;
-    EXPECT_EQ(fetch(asked(tokens), exact, demand), 0u);
+    RequestPolicy policy;
+    policy.exact = true;
+    EXPECT_EQ(fetch(asked(tokens), exact, policy), 0u);
   }
 }
 
@@ -174,7 +174,7 @@ class ImpressTest : public FixedFormTest {
     Sequence sequence(*pool_);
     compute(tokens_, kTokens, sequence);
     NewRun run{.tokens = tokens_, .recompute_s = 5};
-    Observations& seen = run.observations;
+    AttentionStatistics& seen = run.statistics;
     seen = {.layers = kShape.layers, .query_heads = kShape.kv_heads, .kv_heads = kShape.kv_heads};
     seen.head_dim = kShape.head_dim;
     seen.tokens = kTokens;
@@ -195,15 +195,15 @@ TEST_F(ImpressTest, ChunksThatHoldMostOfWhatMattersLieNearest) {
     EXPECT_EQ(extent.keep, 1) << "nothing is thrown away";
   }
   const Problem problem = cache_->store().problem();
-  ASSERT_EQ(problem.entries.size(), 4u);
+  ASSERT_EQ(problem.prefixes.size(), 4u);
   double sum = 0, near_least = 1, far_most = 0;
   std::size_t near = 0;
-  for (const PlacedEntry& entry : problem.entries) {
-    sum += entry.importance;
-    const bool is_near = entry.candidates[entry.current].tier == 0;
+  for (const PlacedPrefix& prefix : problem.prefixes) {
+    sum += prefix.importance;
+    const bool is_near = prefix.candidates[prefix.current].tier == 0;
     near += is_near;
     (is_near ? near_least : far_most) =
-        is_near ? std::min(near_least, entry.importance) : std::max(far_most, entry.importance);
+        is_near ? std::min(near_least, prefix.importance) : std::max(far_most, prefix.importance);
   }
   EXPECT_NEAR(sum / 4, 0.25, 0.02) << "so much is read of the whole run";
   EXPECT_EQ(near, 2u);
@@ -226,28 +226,28 @@ TEST_F(ImpressTest, RequestsReadOnlyWhatMattersAndItsNeighbours) {
   }
   EXPECT_EQ(cache_->stats().head_bytes, std::uint64_t{kTokens} * kShape.token_bytes() / 2) << "keys of both heads";
   const Problem problem = cache_->store().problem();
-  for (const PlacedEntry& entry : problem.entries) EXPECT_EQ(entry.accesses, 2u);
+  for (const PlacedPrefix& prefix : problem.prefixes) EXPECT_EQ(prefix.accesses, 2u);
 }
 
 TEST_F(ImpressTest, WhoeverAsksForAQualityGetsAllTokens) {
   Sequence half(*pool_);
   EXPECT_EQ(fetch(asked(tokens_), half), kTokens);
-  Demand demand;
-  demand.quality_min = 0.9;
+  RequestPolicy policy;
+  policy.quality_min = 0.9;
   Sequence sequence(*pool_);
-  EXPECT_EQ(fetch(asked(tokens_), sequence, demand), kTokens);
+  EXPECT_EQ(fetch(asked(tokens_), sequence, policy), kTokens);
   EXPECT_EQ(sequence.table(0, 0).tokens, kTokens);
-  demand.exact = true;
+  policy.exact = true;
   Sequence exact(*pool_);
-  EXPECT_EQ(fetch(asked(tokens_), exact, demand), 0u);
+  EXPECT_EQ(fetch(asked(tokens_), exact, policy), 0u);
 }
 
 TEST_F(ImpressTest, WhatMattersIsKnownAgainOnceItWasRead) {
   open_fixed("impress@0.25", kUnlimited);
   drain();
   const auto known = [&] {
-    const auto entries = cache_->store().problem().entries;
-    return std::ranges::count_if(entries, [](const PlacedEntry& entry) { return entry.importance < 1; });
+    const auto prefixes = cache_->store().problem().prefixes;
+    return std::ranges::count_if(prefixes, [](const PlacedPrefix& prefix) { return prefix.importance < 1; });
   };
   EXPECT_EQ(known(), 0) << "by another process, whose manifests are not at hand";
   Sequence sequence(*pool_);
@@ -266,7 +266,7 @@ class UnprofiledRunsTest : public PlacedRunsTest {
     options.methods = {"knorm"};
     options.quality_floor = floor;
     open(2 * kRunBytes, kUnlimited, options);
-    for (std::uint64_t other = 1; other <= kPriorEntriesMin; ++other) {
+    for (std::uint64_t other = 1; other <= kPriorPrefixesMin; ++other) {
       for (const double keep : kKeepGrid)
         measured({other, other}, {.scorer = "knorm", .quantizer = "none"}, keep, prior);
     }
@@ -283,9 +283,9 @@ class UnprofiledRunsTest : public PlacedRunsTest {
   }
 };
 
-TEST_F(UnprofiledRunsTest, ArePressedByThePrior) { EXPECT_GE(near(1, 0.95), 3u) << "where two whole ones fit"; }
+TEST_F(UnprofiledRunsTest, AreCompressedByThePrior) { EXPECT_GE(near(1, 0.95), 3u) << "where two whole ones fit"; }
 
-TEST_F(UnprofiledRunsTest, ArePressedNoFurtherThanTheFloor) {
+TEST_F(UnprofiledRunsTest, AreCompressedNoFurtherThanTheFloor) {
   EXPECT_LE(near(0.9, 0.95), 2u);
   for (int i = 0; i < 4; ++i) {
     for (const StoreExtent& extent : stored(tokens_of(300 + i, 150))) EXPECT_TRUE(extent.method.is_full());

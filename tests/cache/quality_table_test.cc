@@ -7,16 +7,16 @@ namespace {
 
 const Method kKnorm{"knorm", "none"}, kInt8{"", "int8"};
 
-Hash128 entry(std::uint64_t number) { return {number, number}; }
+Hash128 prefix(std::uint64_t number) { return {number, number}; }
 
-// Entries 1 to 3 are prose of 0.9, 11 to 13 code of 0.5.
+// Cached prefixes 1 to 3 are prose of 0.9, 11 to 13 code of 0.5.
 QualityTable two_kinds() {
   QualityTable table;
   for (std::uint64_t i = 1; i <= 3; ++i) {
-    table.describe(entry(i), ContextKind::kProse, 400);
-    table.record(entry(i), kKnorm, 0.5, 0.9, 2);
-    table.describe(entry(10 + i), ContextKind::kCode, 400);
-    table.record(entry(10 + i), kKnorm, 0.5, 0.5, 2);
+    table.describe(prefix(i), ContextKind::kProse, 400);
+    table.record(prefix(i), kKnorm, 0.5, 0.9, 2);
+    table.describe(prefix(10 + i), ContextKind::kCode, 400);
+    table.record(prefix(10 + i), kKnorm, 0.5, 0.5, 2);
   }
   return table;
 }
@@ -24,83 +24,83 @@ QualityTable two_kinds() {
 TEST(QualityTable, EntriesOfTheSameKindSayMost) {
   QualityTable table = two_kinds();
   const double mean = 0.7;
-  EXPECT_DOUBLE_EQ(table.quality_for(entry(99), kKnorm, 0.5)->expected, mean) << "of no known kind";
-  table.describe(entry(99), ContextKind::kCode, 400);
-  EXPECT_DOUBLE_EQ(table.quality_for(entry(99), kKnorm, 0.5)->expected, (3 * 0.5 + kKindEntries * mean) / 5);
-  table.describe(entry(99), ContextKind::kDialogue, 400);
-  EXPECT_DOUBLE_EQ(table.quality_for(entry(99), kKnorm, 0.5)->expected, mean) << "none of its kind";
+  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, mean) << "of no known kind";
+  table.describe(prefix(99), ContextKind::kCode, 400);
+  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, (3 * 0.5 + kKindEntries * mean) / 5);
+  table.describe(prefix(99), ContextKind::kDialogue, 400);
+  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, mean) << "none of its kind";
 }
 
 TEST(QualityTable, AKindThatIsSaidLaterCounts) {
   QualityTable table;
   for (std::uint64_t i = 1; i <= 3; ++i) {
-    table.record(entry(i), kKnorm, 0.5, 0.9, 2);
-    table.record(entry(10 + i), kKnorm, 0.5, 0.5, 2);
+    table.record(prefix(i), kKnorm, 0.5, 0.9, 2);
+    table.record(prefix(10 + i), kKnorm, 0.5, 0.5, 2);
   }
   for (std::uint64_t i = 1; i <= 3; ++i) {
-    table.describe(entry(i), ContextKind::kCode, 400);  // wrong, and said again
-    table.describe(entry(i), ContextKind::kProse, 400);
-    table.describe(entry(10 + i), ContextKind::kCode, 400);
+    table.describe(prefix(i), ContextKind::kCode, 400);  // wrong, and said again
+    table.describe(prefix(i), ContextKind::kProse, 400);
+    table.describe(prefix(10 + i), ContextKind::kCode, 400);
   }
-  table.describe(entry(99), ContextKind::kCode, 400);
-  EXPECT_NEAR(table.quality_for(entry(99), kKnorm, 0.5)->expected, 0.58, 1e-12);
+  table.describe(prefix(99), ContextKind::kCode, 400);
+  EXPECT_NEAR(table.quality_for(prefix(99), kKnorm, 0.5)->expected, 0.58, 1e-12);
 }
 
 TEST(QualityTable, FewerThanThreeEntriesSayNothingOfOthers) {
   QualityTable table;
-  table.record(entry(1), kKnorm, 0.5, 0.9, 2);
-  table.record(entry(2), kKnorm, 0.5, 0.8, 2);
-  EXPECT_FALSE(table.quality_for(entry(99), kKnorm, 0.5));
-  table.record(entry(3), kKnorm, 0.5, 0.7, 2);
-  EXPECT_NEAR(table.quality_for(entry(99), kKnorm, 0.5)->expected, 0.8, 1e-12);
-  table.forget(entry(2));
-  EXPECT_FALSE(table.quality_for(entry(99), kKnorm, 0.5));
-  EXPECT_EQ(table.quality_for(entry(1), kKnorm, 0.5)->source, QualitySource::kMeasured);
+  table.record(prefix(1), kKnorm, 0.5, 0.9, 2);
+  table.record(prefix(2), kKnorm, 0.5, 0.8, 2);
+  EXPECT_FALSE(table.quality_for(prefix(99), kKnorm, 0.5));
+  table.record(prefix(3), kKnorm, 0.5, 0.7, 2);
+  EXPECT_NEAR(table.quality_for(prefix(99), kKnorm, 0.5)->expected, 0.8, 1e-12);
+  table.forget(prefix(2));
+  EXPECT_FALSE(table.quality_for(prefix(99), kKnorm, 0.5));
+  EXPECT_EQ(table.quality_for(prefix(1), kKnorm, 0.5)->source, QualitySource::kMeasured);
 }
 
 TEST(QualityTable, WhatWasMeasuredLeavesLessUncertain) {
   QualityTable table;
-  for (std::uint64_t i = 1; i <= 4; ++i) table.record(entry(i), kKnorm, 0.5, 0.5 + 0.1 * static_cast<double>(i), 4);
-  const Quality prior = table.quality_for(entry(99), kKnorm, 0.5).value();
+  for (std::uint64_t i = 1; i <= 4; ++i) table.record(prefix(i), kKnorm, 0.5, 0.5 + 0.1 * static_cast<double>(i), 4);
+  const Quality prior = table.quality_for(prefix(99), kKnorm, 0.5).value();
   EXPECT_EQ(prior.source, QualitySource::kPrior);
   EXPECT_NEAR(prior.spread, 0.129, 0.001);
-  table.record(entry(99), kKnorm, 0.5, 0.75, 4);
-  EXPECT_NEAR(table.quality_for(entry(99), kKnorm, 0.5)->spread, prior.spread * 0.7071, 0.001);
-  table.record(entry(99), kKnorm, 0.5, 0.75, 1000);
-  EXPECT_LT(table.quality_for(entry(99), kKnorm, 0.5)->spread, 0.01);
+  table.record(prefix(99), kKnorm, 0.5, 0.75, 4);
+  EXPECT_NEAR(table.quality_for(prefix(99), kKnorm, 0.5)->spread, prior.spread * 0.7071, 0.001);
+  table.record(prefix(99), kKnorm, 0.5, 0.75, 1000);
+  EXPECT_LT(table.quality_for(prefix(99), kKnorm, 0.5)->spread, 0.01);
 }
 
 TEST(QualityTable, ShortEntriesDropNoTokensUnmeasured) {
   QualityTable table = two_kinds();
-  for (std::uint64_t i = 1; i <= 3; ++i) table.record(entry(i), kInt8, 1, 0.99, 2);
-  table.describe(entry(99), ContextKind::kProse, kPriorTokensMin - 1);
-  EXPECT_FALSE(table.quality_for(entry(99), kKnorm, 0.5));
-  EXPECT_TRUE(table.quality_for(entry(99), kInt8, 1));
-  table.record(entry(99), kKnorm, 0.5, 0.9, 2);
-  EXPECT_TRUE(table.quality_for(entry(99), kKnorm, 0.5));
+  for (std::uint64_t i = 1; i <= 3; ++i) table.record(prefix(i), kInt8, 1, 0.99, 2);
+  table.describe(prefix(99), ContextKind::kProse, kPriorTokensMin - 1);
+  EXPECT_FALSE(table.quality_for(prefix(99), kKnorm, 0.5));
+  EXPECT_TRUE(table.quality_for(prefix(99), kInt8, 1));
+  table.record(prefix(99), kKnorm, 0.5, 0.9, 2);
+  EXPECT_TRUE(table.quality_for(prefix(99), kKnorm, 0.5));
 }
 
 TEST(QualityTable, WithoutAnyAnswerOnlyWhatHardlyMovesAttentionMayBeUsed) {
   QualityTable table;
-  EXPECT_FALSE(table.quality_for(entry(1), kInt8, 1));
-  table.bound_error(entry(1), kInt8, 0.01);
-  EXPECT_EQ(table.quality_for(entry(1), kInt8, 1)->source, QualitySource::kBound);
-  EXPECT_EQ(table.quality_for(entry(1), kInt8, 1)->expected, 0.99);
-  EXPECT_FALSE(table.quality_for(entry(1), kKnorm, 0.5));
-  EXPECT_FALSE(table.quality_for(entry(2), kInt8, 1)) << "its own error was never measured";
-  table.bound_error(entry(1), kInt8, 2 * kNearLossless);
-  EXPECT_FALSE(table.quality_for(entry(1), kInt8, 1));
-  for (std::uint64_t i = 11; i <= 13; ++i) table.record(entry(i), kInt8, 1, 0.97, 2);
-  EXPECT_EQ(table.quality_for(entry(1), kInt8, 1)->source, QualitySource::kPrior) << "answers say more";
+  EXPECT_FALSE(table.quality_for(prefix(1), kInt8, 1));
+  table.bound_error(prefix(1), kInt8, 0.01);
+  EXPECT_EQ(table.quality_for(prefix(1), kInt8, 1)->source, QualitySource::kBound);
+  EXPECT_EQ(table.quality_for(prefix(1), kInt8, 1)->expected, 0.99);
+  EXPECT_FALSE(table.quality_for(prefix(1), kKnorm, 0.5));
+  EXPECT_FALSE(table.quality_for(prefix(2), kInt8, 1)) << "its own error was never measured";
+  table.bound_error(prefix(1), kInt8, 2 * kNearLossless);
+  EXPECT_FALSE(table.quality_for(prefix(1), kInt8, 1));
+  for (std::uint64_t i = 11; i <= 13; ++i) table.record(prefix(i), kInt8, 1, 0.97, 2);
+  EXPECT_EQ(table.quality_for(prefix(1), kInt8, 1)->source, QualitySource::kPrior) << "answers say more";
 }
 
 TEST(QualityTable, WhatContextsAreLikeOutlivesWhatWasMeasured) {
   QualityTable table = two_kinds();
   table.forget_measured();
-  EXPECT_FALSE(table.quality_for(entry(1), kKnorm, 0.5));
-  EXPECT_EQ(table.kind(entry(11)), ContextKind::kCode);
-  for (std::uint64_t i = 1; i <= 3; ++i) table.record(entry(i), kKnorm, 0.5, 0.8, 2);
-  EXPECT_NEAR(table.quality_for(entry(99), kKnorm, 0.5)->expected, 0.8, 1e-12);
+  EXPECT_FALSE(table.quality_for(prefix(1), kKnorm, 0.5));
+  EXPECT_EQ(table.kind(prefix(11)), ContextKind::kCode);
+  for (std::uint64_t i = 1; i <= 3; ++i) table.record(prefix(i), kKnorm, 0.5, 0.8, 2);
+  EXPECT_NEAR(table.quality_for(prefix(99), kKnorm, 0.5)->expected, 0.8, 1e-12);
 }
 
 }  // namespace

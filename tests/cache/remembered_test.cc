@@ -1,4 +1,4 @@
-// What one process leaves in the catalogue for the next.
+// What one process leaves in the metadata store for the next.
 #include <gtest/gtest.h>
 
 #include "support/cache_fixture.h"
@@ -26,7 +26,7 @@ TEST_F(CacheTest, ProcessesAddTheirAccessesToOneAnothers) {
   use(*cache_, 3);
   cache_.reset();
   first.reset();
-  const auto known = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value()->entry(run);
+  const auto known = MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value()->prefix(run);
   ASSERT_TRUE(known);
   EXPECT_EQ(known->accesses, 1u + 2u + 3u);
   EXPECT_NEAR(known->frequency, 6, 0.1);
@@ -44,14 +44,14 @@ TEST_F(CacheTest, WhatThingsCostIsRememberedForTheNextProcess) {
   EXPECT_EQ(fetch(asked(tokens), sequence), 192u);
   sequence.clear();
   cache_.reset();
-  auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
-  const auto delay = catalogue->delay("disk", "");
+  auto metadata_store = MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+  const auto delay = metadata_store->delay("disk", "");
   ASSERT_TRUE(delay);
   EXPECT_GT(delay->samples, 0u);
-  EXPECT_GT(catalogue->decode_bytes_per_s("none").value_or(0), 0);
+  EXPECT_GT(metadata_store->decode_bytes_per_s("none").value_or(0), 0);
 
-  ASSERT_TRUE(catalogue->record_delay("disk", "", {0.5, 1.25e6, 1.5e6, 9}));
-  ASSERT_TRUE(catalogue->record_decode("int8", 3e6));
+  ASSERT_TRUE(metadata_store->record_delay("disk", "", {0.5, 1.25e6, 1.5e6, 9}));
+  ASSERT_TRUE(metadata_store->record_decode("int8", 3e6));
   open();
   EXPECT_EQ(cache_->tiers()[1]->speed().read_bytes_per_s, 1.25e6) << "a manifest tells nothing of it";
   EXPECT_EQ(cache_->costs().decode_s("int8", 3000000), 1);

@@ -57,10 +57,10 @@ TEST_F(BenchCommandsTest, ExactAnswersAreTheSameHoweverTheyComeAbout) {
 }
 
 TEST_F(BenchCommandsTest, EngineComparesInt8PagesWithHalves) {
-  const Outcome outcome = run({"bench", "engine", "--tiny", "--resident", "int8", "--tests", "decode", "--json"});
+  const Outcome outcome = run({"bench", "engine", "--tiny", "--kv-cache-dtype", "int8", "--tests", "decode", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto row = outcome.object();
-  EXPECT_EQ(row["resident"], "int8");
+  EXPECT_EQ(row["kv_cache_dtype"], "int8");
   EXPECT_DOUBLE_EQ(row["ratio_to_fp16"].get<double>(),
                    row["tokens_per_second"].get<double>() / row["fp16_tokens_per_second"].get<double>());
 }

@@ -49,10 +49,10 @@ TEST_F(BenchServeTest, EveryPlannerGetsTheSameRequests) {
                                  "--context-tokens", "200",
                                  "--max-tokens",     "4",
                                  "--planner",        "no-reuse,prefill,lru",
-                                 "--memory",         "8MB",
-                                 "--disk",           "32MB",
+                                 "--memory-size",    "8MB",
+                                 "--disk-size",      "32MB",
                                  "--remote",         folder(),
-                                 "--sequences",      "3",
+                                 "--max-num-seqs",   "3",
                                  "--requests-out",   requests,
                                  "--html",           page});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -98,8 +98,8 @@ TEST_F(BenchServeTest, EveryPlannerGetsTheSameRequests) {
 }
 
 TEST_F(BenchServeTest, CountsRequestsThatFail) {
-  const Outcome outcome = bench({"--rate", "2000", "--requests", "8", "--planner", "prefill", "--sequences", "1",
-                                 "--queue", "0", "--max-tokens", "20"});
+  const Outcome outcome = bench({"--rate", "2000", "--requests", "8", "--planner", "prefill", "--max-num-seqs", "1",
+                                 "--max-queue", "0", "--max-tokens", "20"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto row = outcome.object();
   EXPECT_EQ(row["requests"], 8);
@@ -143,7 +143,7 @@ TEST_F(BenchServeTest, OptionsAreCheckedFirst) {
       {{"--rate", "0x"}, "'0x'"},
       {{}, "--rate is needed"},
       {{"--rate", "1", "--planner", "oracle"}, "oracle"},
-      {{"--rate", "1", "--sequences", "0"}, "--sequences"},
+      {{"--rate", "1", "--max-num-seqs", "0"}, "--max-num-seqs"},
       {{"--rate", "1", "--prefix-eviction", "belady"}, "hazard"},
       {{"--rate", "1", "--arrivals", "/nowhere.csv"}, "/nowhere.csv"},
   };

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
-#include "cli/model_registry.h"
 #include "cli/shale_program.h"
+#include "runtime/model_registry.h"
 
 namespace shale::testing {
 namespace {
@@ -46,7 +46,7 @@ TEST_F(GenerateTest, ReportsEveryField) {
   EXPECT_TRUE(answer["weights"]["prefill"].is_string());
 }
 
-// Room for a few kilobytes a file: not for a catalogue, nor for anything stored.
+// Room for a few kilobytes a file: not for a metadata store, nor for anything stored.
 TEST_F(GenerateTest, AFullDiskCostsNoAnswer) {
   rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
@@ -114,9 +114,9 @@ TEST_F(GenerateTest, ANamedMethodIsLossyAndExactIsNot) {
     const auto lossy = run(generate({"--method", "knorm+int8", "--keep", "0.5"})).object();
     EXPECT_EQ(lossy["lossy"], true) << "process " << process;
   }
-  EXPECT_EQ(run(generate({"--resident", "int8"})).object()["lossy"], true);
-  EXPECT_THAT(run(generate({"--resident", "int8", "--exact"})).err, HasSubstr("start with fp16 pages"));
-  EXPECT_THAT(run(generate({"--page-budget", "64", "--exact"})).err, HasSubstr("ask for one of them"));
+  EXPECT_EQ(run(generate({"--kv-cache-dtype", "int8"})).object()["lossy"], true);
+  EXPECT_THAT(run(generate({"--kv-cache-dtype", "int8", "--exact"})).err, HasSubstr("start with fp16 pages"));
+  EXPECT_THAT(run(generate({"--kv-budget", "64", "--exact"})).err, HasSubstr("ask for one of them"));
   EXPECT_THAT(run({"generate", "--prompt", "hi", "--method", "knorm"}).err, HasSubstr("--context"));
   const auto demanded = run(generate({"--exact"})).object();
   EXPECT_EQ(demanded["lossy"], false);

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <thread>
 
-#include "cli/loopback_http.h"
+#include "bench/peers/loopback_http.h"
 #include "cli/shale_program.h"
 
 namespace shale::testing {
@@ -77,7 +77,7 @@ TEST_F(ServeTest, EndsThoughATierHangs) {
 TEST_F(ServeTest, ATakenPortIsAnError) {
   const auto line = serve();
   const pid_t first = server_;
-  const Outcome second = run({"serve", "--port", std::to_string(port_of(line)), "--disk", "0"});
+  const Outcome second = run({"serve", "--port", std::to_string(port_of(line)), "--disk-size", "0"});
   EXPECT_EQ(second.status, 1);
   EXPECT_THAT(second.err, HasSubstr("cannot listen on 127.0.0.1"));
   kill(first, SIGTERM);
@@ -88,7 +88,7 @@ TEST_F(ServeTest, ServesNobodyWithoutAKeyByMistake) {
   const Outcome empty = run({"serve", "--port", "0", "--api-key", ""});
   EXPECT_EQ(empty.status, 2);
   EXPECT_THAT(empty.err, HasSubstr("--api-key is empty"));
-  const Outcome open = run({"serve", "--port", "0", "--host", "0.0.0.0", "--disk", "0"});
+  const Outcome open = run({"serve", "--port", "0", "--host", "0.0.0.0", "--disk-size", "0"});
   EXPECT_EQ(open.status, 2);
   EXPECT_THAT(open.err, HasSubstr("--no-auth"));
   environment_["SHALE_API_KEY"] = "";

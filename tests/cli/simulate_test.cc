@@ -166,7 +166,8 @@ TEST_F(SimulateCommand, ReproduceComparesCellByCell) {
 
 TEST_F(SimulateCommand, FleetsHaveARowForEachSizeAndRouterAndACost) {
   const auto prices = file("prices.json", R"({"engine_hour": 3.6, "network_gb": 1})");
-  const Words fleet = {"simulate", "fleet", "--trace", branches_, "--engines", "1,3", "--disk", "0", "--memory", "1GB"};
+  const Words fleet = {"simulate", "fleet",       "--trace", branches_,       "--engines",
+                       "1,3",      "--disk-size", "0",       "--memory-size", "1GB"};
   Words priced = fleet;
   priced.insert(priced.end(), {"--prices", prices, "--json"});
   const Outcome outcome = run(priced);

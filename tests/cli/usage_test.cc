@@ -1,6 +1,8 @@
 // Help, wrong usage, and where options come from.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "cli/renamed_options.h"
 #include "cli/shale_program.h"
 
 namespace shale::testing {
@@ -76,6 +78,33 @@ TEST_F(UsageTest, SaysWhatWasMeant) {
   EXPECT_THAT(models.err, HasSubstr("SHALE_MODLE (did you mean SHALE_MODEL?)"));
 }
 
+TEST_F(UsageTest, AnOldNameIsAnErrorThatTellsTheNewOne) {
+  const std::vector<Words> commands = {{"serve"}, {"chat"}, {"generate", "--prompt", "x"}, {"simulate", "tiers"}};
+  for (const auto& [old_name, new_name] : renamed_options()) {
+    const std::string given = "--" + std::string(old_name), now = fmt::format("(it is called '--{}' now)", new_name);
+    std::size_t told = 0;
+    for (Words words : commands) {
+      if (words.back() != "tiers" && old_name == "remote") continue;  // a folder there
+      words.push_back(given + "=1");
+      const Outcome outcome = run(words);
+      EXPECT_EQ(outcome.status, 2) << given;
+      told += outcome.err.find(now) != std::string::npos;
+    }
+    EXPECT_GE(told, 1u) << given;
+  }
+}
+
+TEST_F(UsageTest, AnOldNameInTheConfigurationOrTheEnvironmentTellsTheNewOne) {
+  const Outcome file_of_old =
+      run({"cache", "ls", "--config", file("config.toml", "[serve]\nmax-tokens = 3\nqueue = 3\n")});
+  EXPECT_EQ(file_of_old.status, 2);
+  EXPECT_THAT(file_of_old.err, HasSubstr("it is called 'max-queue' now"));
+  environment_["SHALE_PAGE_TOKENS"] = "32";
+  const Outcome models = run({"model", "ls"});
+  EXPECT_EQ(models.status, 0);
+  EXPECT_THAT(models.err, HasSubstr("SHALE_PAGE_TOKENS (it is called SHALE_BLOCK_SIZE now)"));
+}
+
 TEST_F(UsageTest, AnAnswerThatCannotBeWrittenIsAFailure) {
   const std::string command =
       std::string(SHALE_PROGRAM) + " model ls > /dev/full 2> " + (home_.path() / "err").string();
@@ -107,7 +136,7 @@ TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
       {{"generate", "--prompt", ""}, "prompt is empty"},
       {{"cache", "ls", "--tiers", "ftp://host"}, "dir:///folder"},
       {{"cache", "ls", "--tiers", "memory:?size=1GB,dir:/x?speed=3"}, "speed"},
-      {{"cache", "ls", "--tiers", "dir:/nowhere", "--disk", "0"}, "leave --disk out"},
+      {{"cache", "ls", "--tiers", "dir:/nowhere", "--disk-size", "0"}, "leave --disk-size out"},
       {{"trace", "info"}, "FILE"},
       {{"trace", "make", "chats"}, "--out"},
       {{"trace", "make", "chats", "--out", "-", "--arrivals", "never"}, "never"},
@@ -126,10 +155,10 @@ TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
 // Wherever a number enters. CLI11 alone takes nan and wraps what is negative or too large.
 TEST_F(UsageTest, NumbersThatAreNoneAreRefused) {
   const std::vector<std::pair<std::string, std::string>> options = {
-      {"serve", "alpha"},     {"serve", "grace"}, {"serve", "reuse-weight"}, {"serve", "quality-floor"},
-      {"serve", "sequences"}, {"serve", "port"},  {"serve", "memory"},       {"serve", "threads"},
-      {"chat", "seed"},       {"chat", "top-p"},  {"chat", "top-k"},         {"chat", "temperature"},
-      {"chat", "pool"},       {"chat", "min-p"},  {"chat", "max-tokens"}};
+      {"serve", "alpha"},        {"serve", "grace"}, {"serve", "reuse-weight"}, {"serve", "quality-floor"},
+      {"serve", "max-num-seqs"}, {"serve", "port"},  {"serve", "memory-size"},  {"serve", "threads"},
+      {"chat", "seed"},          {"chat", "top-p"},  {"chat", "top-k"},         {"chat", "temperature"},
+      {"chat", "pool"},          {"chat", "min-p"},  {"chat", "max-tokens"}};
   for (const auto& [command, option] : options) {
     for (const char* value : {"nan", "-nan", "-inf", "-1", "1e999", "99999999999999999999", "0x"}) {
       const Outcome outcome = run({command, "--" + option + "=" + value});
@@ -183,9 +212,9 @@ TEST_F(UsageTest, AnUnknownKeyInTheConfigurationIsAnError) {
 }
 
 TEST_F(UsageTest, ABadValueInTheConfigurationIsAnError) {
-  const Outcome outcome = run({"cache", "ls", "--config", file("config.toml", "disk = \"huge\"\n")});
+  const Outcome outcome = run({"cache", "ls", "--config", file("config.toml", "disk-size = \"huge\"\n")});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("--disk"));
+  EXPECT_THAT(outcome.err, HasSubstr("--disk-size"));
 }
 
 // How many tokens were generated tells which source won.

@@ -194,7 +194,7 @@ TEST(CachegenTables, OfAnotherCalibrationDoNotDecode) {
   CachegenCalibrator calibrator(kSmallGeometry.layers, kSmallGeometry.kv_heads, kSmallGeometry.head_dim);
   calibrator.set_widths();
   const CachegenTables tables = calibrator.finish();
-  const OwnedView sink = make_view(kSmallGeometry, Layout::kSlabs, kSmallExtentTokens, 1);
+  const OwnedView sink = make_view(kSmallGeometry, Layout::kPoolBlocks, kSmallExtentTokens, 1);
   InlineExecutor alone;
   auto decoder = ExtentDecoder::start(extent.manifest, {.tokens = kSmallExtentTokens}, sink.view, &tables).value();
   const Status status = decode_ranges(decoder, extent.parts, alone);

@@ -14,7 +14,7 @@
 #include "codec/naive_quantizer.h"
 #include "core/executor.h"
 #include "paging/page_shape.h"
-#include "scoring/observations.h"
+#include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -45,7 +45,7 @@ struct Context {
 
 inline Context random_context(const PageShape& shape, std::uint32_t tokens, std::uint64_t seed) {
   Context context{shape, tokens, 2 * shape.kv_heads, {}, {}};
-  for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+  for (std::uint32_t i = 0; i < shape.pages_per_block(); ++i) {
     context.heads.push_back(random_head(tokens, shape.head_dim, seed * 1000 + i));
   }
   context.queries = random_head(shape.layers * context.query_heads * tokens, shape.head_dim, seed).values;
@@ -58,19 +58,19 @@ inline constexpr ScorerOptions kOptions = {.sinks = 4, .window = 8, .kernel = 5,
 inline constexpr ScorerNeeds kCaptured = {.keys = true, .values = true, .last_queries = 1000};
 
 // What was observed of tokens [first, end): all their queries.
-inline Observations observed(const Context& context, std::uint32_t first, std::uint32_t end) {
+inline AttentionStatistics observed(const Context& context, std::uint32_t first, std::uint32_t end) {
   const std::uint32_t d = context.shape.head_dim, window = end - first;
-  Observations observations{.layers = context.shape.layers,
-                            .query_heads = context.query_heads,
-                            .kv_heads = context.shape.kv_heads,
-                            .head_dim = d,
-                            .tokens = window,
-                            .window = window};
+  AttentionStatistics statistics{.layers = context.shape.layers,
+                                 .query_heads = context.query_heads,
+                                 .kv_heads = context.shape.kv_heads,
+                                 .head_dim = d,
+                                 .tokens = window,
+                                 .window = window};
   for (std::size_t row = 0; row < std::size_t{context.shape.layers} * context.query_heads; ++row) {
     const float* from = &context.queries[(row * context.tokens + first) * d];
-    observations.queries.insert(observations.queries.end(), from, from + std::size_t{window} * d);
+    statistics.queries.insert(statistics.queries.end(), from, from + std::size_t{window} * d);
   }
-  return observations;
+  return statistics;
 }
 
 }  // namespace shale

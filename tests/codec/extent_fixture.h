@@ -16,8 +16,8 @@
 namespace shale {
 
 // How an engine may hold its blocks.
-enum class Layout { kSlabs, kVllm, kPlain, kPadded };
-inline constexpr Layout kLayouts[] = {Layout::kSlabs, Layout::kVllm, Layout::kPlain, Layout::kPadded};
+enum class Layout { kPoolBlocks, kVllm, kPlain, kPadded };
+inline constexpr Layout kLayouts[] = {Layout::kPoolBlocks, Layout::kVllm, Layout::kPlain, Layout::kPadded};
 
 inline constexpr KvGeometry kGeometry = {
     .element = KvElement::kF16, .layers = 3, .kv_heads = 2, .head_dim = 32, .block_tokens = 16};
@@ -48,7 +48,7 @@ inline OwnedView make_view(const KvGeometry& geometry, Layout layout, std::uint3
     std::byte* base = owned.memory.data();
     std::int64_t block_stride = static_cast<std::int64_t>(block_bytes);
     std::size_t values_after = key_bytes;
-    if (layout == Layout::kSlabs) {  // [blocks][layers][heads]{keys, values}
+    if (layout == Layout::kPoolBlocks) {  // [blocks][layers][heads]{keys, values}
       base += layer * block_stride;
       block_stride *= geometry.layers;
       if (!geometry.opaque()) values_after /= geometry.kv_heads;
@@ -63,7 +63,7 @@ inline OwnedView make_view(const KvGeometry& geometry, Layout layout, std::uint3
     view.keys.layers.push_back(base);
     if (geometry.value_bytes() > 0) view.values.layers.push_back(base + values_after);
     view.keys.block_stride = view.values.block_stride = block_stride;
-    if (geometry.opaque() && layout != Layout::kSlabs && layout != Layout::kPadded) {
+    if (geometry.opaque() && layout != Layout::kPoolBlocks && layout != Layout::kPadded) {
       view.values.block_stride = geometry.opaque_bytes[1];
     }
   }
@@ -73,7 +73,7 @@ inline OwnedView make_view(const KvGeometry& geometry, Layout layout, std::uint3
     array.channel_stride = channel * element;
   };
   switch (layout) {
-    case Layout::kSlabs:
+    case Layout::kPoolBlocks:
       strides(view.keys, 1, 2 * channels * slots, slots);
       strides(view.values, channels, 2 * channels * slots, 1);
       break;

@@ -105,9 +105,9 @@ TEST_P(ExactExtent, BytesDependOnNothingButTokensAndPacking) {
 }
 
 TEST_P(ExactExtent, ReadsAndVerifiesOnlyTheChunksOfAPartialHit) {
-  const OwnedView source = make_view(geometry_, Layout::kSlabs, kTokens, 1);
+  const OwnedView source = make_view(geometry_, Layout::kPoolBlocks, kTokens, 1);
   auto extent = encode_extent(source.readable(), identity(), alone_);
-  const OwnedView sink = make_view(geometry_, Layout::kSlabs, kTokens, 2);
+  const OwnedView sink = make_view(geometry_, Layout::kPoolBlocks, kTokens, 2);
   auto decoder = ExtentDecoder::start(extent->manifest, {.first_chunk = 1, .tokens = 33}, sink.view);
   if (geometry_.opaque()) decoder = ExtentDecoder::start(extent->manifest, {.first_chunk = 1, .tokens = 48}, sink.view);
   ASSERT_TRUE(decoder);

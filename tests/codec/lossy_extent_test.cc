@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "codec/extent_fixture.h"
-#include "codec/naive_strata.h"
+#include "codec/naive_tiers.h"
 
 namespace shale {
 namespace {
 
-constexpr PageShape kShape = {.layers = 3, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
+constexpr PageShape kShape = {.layers = 3, .kv_heads = 2, .head_dim = 32, .block_size = 16};
 constexpr std::uint32_t kTokens = 144, kChunkTokens = 64;
 
 void write_context(const MutableKvView& view, const Context& context) {
@@ -24,8 +24,8 @@ void write_context(const MutableKvView& view, const Context& context) {
 
 Result<Ranking> rank(KvView view, std::string_view name, const Context& context, Executor& executor,
                      const ModelTraits& model = {}) {
-  const Observations observations = observed(context, 0, view.tokens);
-  SHALE_ASSIGN(RunRanker ranker, RunRanker::start(std::move(view), name, 0, kOptions, observations, model));
+  const AttentionStatistics statistics = observed(context, 0, view.tokens);
+  SHALE_ASSIGN(RunRanker ranker, RunRanker::start(std::move(view), name, 0, kOptions, statistics, model));
   while (ranker.step(executor)) {
   }
   return ranker.finish();
@@ -48,7 +48,7 @@ struct Expected {
 };
 
 Expected expected_head(const Context& context, const Method& method, std::uint32_t head, const ExtentSpan& span) {
-  const auto strata = naive_strata(context, method, head, 0, kTokens, {});
+  const auto by_tier = naive_tiers(context, method, head, 0, kTokens, {});
   const HeadRows& rows = context.heads[head];
   Expected expected{{}, HeadRows(kTokens, rows.head_dim)};
   const std::uint32_t first = span.first_chunk * kChunkTokens, end = first + span.tokens;
@@ -56,7 +56,7 @@ Expected expected_head(const Context& context, const Method& method, std::uint32
   for (std::uint32_t tier = 0; tier < tiers; ++tier) {
     for (std::uint32_t chunk = 0; chunk * kChunkTokens < kTokens; ++chunk) {
       std::vector<std::uint32_t> members;
-      for (const std::uint32_t token : strata[tier]) {
+      for (const std::uint32_t token : by_tier[tier]) {
         if (token / kChunkTokens == chunk) members.push_back(token);
       }
       if (members.empty()) continue;
@@ -127,7 +127,7 @@ class LossyExtent : public ::testing::TestWithParam<std::string> {
 
 TEST_P(LossyExtent, DecodesAnyPart) {
   const Method method = *Method::parse(GetParam());
-  const OwnedView source = make_view(kGeometry, Layout::kSlabs, kTokens, 1);
+  const OwnedView source = make_view(kGeometry, Layout::kPoolBlocks, kTokens, 1);
   write_context(source.view, context_);
   const auto extent = encode_lossy(source, GetParam(), context_, threads_);
   ASSERT_TRUE(extent) << extent.error().message;
@@ -143,7 +143,7 @@ TEST_P(LossyExtent, DecodesAnyPart) {
                                       << span.keep);
     const std::vector<std::uint32_t> rows = extent_rows(*manifest, span);
     const std::uint32_t room = std::max(1u, std::ranges::max(rows));
-    const OwnedView sink = make_view(kGeometry, Layout::kSlabs, room, 2);
+    const OwnedView sink = make_view(kGeometry, Layout::kPoolBlocks, room, 2);
     const AlignedBuffer before = copy_of(sink.memory);
     auto decoder = ExtentDecoder::start(*manifest, span, sink.view);
     ASSERT_TRUE(decoder) << decoder.error().message;
@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Extents, LossyExtent, ::testing::ValuesIn(all_methods()
 
 TEST(LayeredExtent, IsReadAtFewerBitsWithoutItsRefinement) {
   const Context context = random_context(kShape, kTokens, 8);
-  const OwnedView source = make_view(kGeometry, Layout::kSlabs, kTokens, 1);
+  const OwnedView source = make_view(kGeometry, Layout::kPoolBlocks, kTokens, 1);
   write_context(source.view, context);
   InlineExecutor alone;
   for (const std::string method : {"layered", "knorm+layered", "knorm+layered/int8"}) {
@@ -222,7 +222,7 @@ TEST(LayeredExtent, IsReadAtFewerBitsWithoutItsRefinement) {
     for (std::uint32_t i = 0; i < extent->parts.size(); ++i) {
       if (std::ranges::count(kept, i) == 0) extent->parts[i] = AlignedBuffer();
     }
-    const OwnedView sink = make_view(kGeometry, Layout::kSlabs, kTokens, 2);
+    const OwnedView sink = make_view(kGeometry, Layout::kPoolBlocks, kTokens, 2);
     const ExtentSpan span = {.first_chunk = 1, .tokens = 70, .keep = 0.5, .bits = Bits::kBase};
     auto decoder = ExtentDecoder::start(extent->manifest, span, sink.view);
     ASSERT_TRUE(decoder && decode_ranges(*decoder, extent->parts, alone));
@@ -250,7 +250,7 @@ TEST(ExactExtent, IsCompressedLaterAsItWouldHaveBeenAtOnce) {
 
   const OwnedView later = make_view(kGeometry, Layout::kPlain, kTokens, 2);
   ASSERT_TRUE(decode_extent(*exact, {.tokens = kTokens}, later.view, threads));
-  auto tiers = TierMap::parse(kShape.pages_per_slab(), kTokens, exact->parts[part].bytes());
+  auto tiers = TierMap::parse(kShape.pages_per_block(), kTokens, exact->parts[part].bytes());
   ASSERT_TRUE(tiers);
   const ExtentManifest identity = extent_identity(kGeometry, "adakv:snapkv+int8", kTokens, kChunkTokens);
   const auto compressed = encode_extent(later.readable(), identity, threads, {{manifest->rankings[0].name, *tiers}});
@@ -266,7 +266,7 @@ TEST(LossyExtent, IsOnePartOfARankedRun) {
   write_context(source.view, context);
   InlineExecutor alone;
   const auto ranking = rank(source.readable(), "knorm", context, alone);
-  std::vector<std::uint32_t> rows(kShape.pages_per_slab());
+  std::vector<std::uint32_t> rows(kShape.pages_per_block());
   for (const std::uint32_t first : {0u, 64u, 128u}) {
     const std::uint32_t count = std::min(64u, kTokens - first);
     const auto extent =

@@ -16,7 +16,7 @@ TEST(Method, ReadsAndWritesItsThreeForms) {
     EXPECT_EQ(Method::parse(text)->text(), text);
 }
 
-TEST(Method, GivesStrataQuantizersOfTheirOwn) {
+TEST(Method, GivesTiersQuantizersOfTheirOwn) {
   const Method method = *Method::parse("snapkv+none/int8/int8/kivi2/kivi2");
   EXPECT_EQ(method.text(), "snapkv+none/int8/int8/kivi2");
   const std::array<std::string_view, 5> expected = {"none", "int8", "int8", "kivi2", "kivi2"};

@@ -9,10 +9,10 @@
 namespace shale {
 namespace {
 
-constexpr PageShape kShape{.layers = 2, .kv_heads = 3, .head_dim = 16, .page_tokens = 8};
+constexpr PageShape kShape{.layers = 2, .kv_heads = 3, .head_dim = 16, .block_size = 8};
 
 std::unique_ptr<PagePool> make_pool(const PageShape& shape) {
-  return PagePool::create(shape, 12 * shape.slab_bytes()).value();
+  return PagePool::create(shape, 12 * shape.block_bytes()).value();
 }
 
 Half value(std::uint32_t position, std::uint32_t plane, std::uint32_t channel) {
@@ -26,7 +26,7 @@ void fill(Sequence& sequence, std::uint32_t count) {
   const std::uint32_t before = sequence.length();
   ASSERT_TRUE(sequence.append(count));
   std::vector<Half> keys(shape.head_dim), values(shape.head_dim);
-  for (std::uint32_t i = 0; i < shape.pages_per_slab(); ++i) {
+  for (std::uint32_t i = 0; i < shape.pages_per_block(); ++i) {
     for (std::uint32_t t = 0; t < count; ++t) {
       for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
         keys[c] = value(before + t, 2 * i, c);
@@ -58,7 +58,7 @@ TEST(SequenceView, SeesPagesWhereTheyLie) {
   const KvView view = view_of(std::as_const(longer), 8, 32);
   ASSERT_TRUE(view.check()) << view.check().error().message;
   EXPECT_EQ(view.geometry, geometry_of(kShape));
-  for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
+  for (std::uint32_t i = 0; i < kShape.pages_per_block(); ++i) {
     for (std::uint32_t t = 0; t < 32; ++t) {
       for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
         ASSERT_EQ(read(view.keys, view, i / 3, i % 3, t, c), value(8 + t, 2 * i, c));
@@ -77,9 +77,9 @@ TEST(SequenceView, PagesOfInt8AreOpaque) {
   const KvView view = view_of(std::as_const(sequence), 0, 24);
   ASSERT_TRUE(view.check()) << view.check().error().message;
   ASSERT_TRUE(view.geometry.opaque());
-  EXPECT_EQ(view.geometry.bytes(24), 3 * shape.slab_bytes());
+  EXPECT_EQ(view.geometry.bytes(24), 3 * shape.block_bytes());
   const std::byte* second = view.keys.layers[1] + static_cast<std::int64_t>(view.physical(2)) * view.keys.block_stride;
-  EXPECT_EQ(second, pool->host_view().bytes(pool->page_of(sequence.slabs(24)[2], shape.page_index(1, 0))).data());
+  EXPECT_EQ(second, pool->host_view().bytes(pool->page_of(sequence.blocks(24)[2], shape.page_index(1, 0))).data());
 }
 
 // Halves to int8 and back give each token what it was, as far as int8 holds it.

@@ -49,7 +49,7 @@ inline ExtentEncoder::Encoded small_extent(std::string_view method) {
   std::vector<Ranking> rankings;
   const std::string ranking = identity.method.is_full() ? "knorm" : identity.method.ranking();
   if (!geometry.opaque() && !ranking.empty()) {
-    const Observations nothing;
+    const AttentionStatistics nothing;
     auto ranker = RunRanker::start(source.readable(), ranking, 0, kOptions, nothing, {});
     EXPECT_TRUE(ranker) << ranker.error().message;
     while (ranker->step(alone)) {
@@ -71,7 +71,7 @@ inline void reseal(std::span<std::byte> manifest) {
 // Decodes an extent but for its last token, which opaque blocks cannot leave out, into a fresh view, if that is small.
 inline Status try_decode_extent(const ExtentManifest& manifest, const std::vector<AlignedBuffer>& parts) {
   if (manifest.geometry.bytes(manifest.tokens) > 1 << 20) return fail(ErrorCode::kFull, "not in a test");
-  const OwnedView sink = make_view(manifest.geometry, Layout::kSlabs, manifest.tokens, 1);
+  const OwnedView sink = make_view(manifest.geometry, Layout::kPoolBlocks, manifest.tokens, 1);
   const std::uint32_t cut = manifest.geometry.opaque() ? 0 : 1;
   const ExtentSpan span = {.tokens = manifest.tokens - cut};
   SHALE_ASSIGN(ExtentDecoder decoder, ExtentDecoder::start(manifest, span, sink.view));

@@ -42,11 +42,11 @@ class AdmissionTest : public EngineTest {
 TEST_F(AdmissionTest, RunsThatMadeRoomGoOnWithTheSameBytes) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 4; ++i) requests.push_back(generate(i, 100 + 10 * i, 200));
-  requests[1].budget = PageBudgetOptions{.tokens = 64, .method = "h2o", .interval = 32};
+  requests[1].budget = KvBudgetOptions{.tokens = 64, .method = "h2o", .interval = 32};
   std::vector<Response> alone;
   for (const Request& request : requests) alone.push_back(engine_->run(request));
 
-  open(40);  // three of them need 20 slabs each at their ends
+  open(40);  // three of them need 20 blocks each at their ends
   const std::vector<Response> together = run_all(requests);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     ASSERT_FALSE(together[i].error) << together[i].error->message;
@@ -55,7 +55,7 @@ TEST_F(AdmissionTest, RunsThatMadeRoomGoOnWithTheSameBytes) {
   EXPECT_GT(engine_->stats().preempted, 0u);
   EXPECT_EQ(engine_->stats().resumed, engine_->stats().preempted);
   EXPECT_EQ(engine_->stats().computed_again, 0u);
-  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
   for (const auto& tier : cache_->tiers()) EXPECT_EQ(tier->used_bytes(), 0u);  // nothing spilled is left behind
 }
 
@@ -72,7 +72,7 @@ TEST_F(AdmissionTest, WhereNoTierHasRoomAnExactRunIsComputedAgain) {
     EXPECT_EQ(together[i].tokens, alone[i].tokens) << "request " << i;
   }
   EXPECT_GT(engine_->stats().computed_again, 0u);
-  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
 TEST_F(AdmissionTest, HigherPriorityGoesFirstAndMakesRoomLast) {
@@ -92,12 +92,12 @@ TEST_F(AdmissionTest, HigherPriorityGoesFirstAndMakesRoomLast) {
 TEST_F(AdmissionTest, TheSchedulerChoosesAmongEquals) {
   const std::vector<std::size_t> lengths = {60, 20, 90, 40, 75};
   const auto order_of = [&](std::string scheduler) {
-    cache_->make_room(pool_->slabs_total());
+    cache_->make_room(pool_->blocks_total());
     Engine engine(
         {.sequences_max = 1, .scheduler = std::move(scheduler), .scheduling = {.rescore = false}, .chunk_tokens = 128},
         *model_, tokenizer_, *cache_, clock_);
     Request warm = generate(2, 90, 1);  // the third request's prompt is in the pool
-    warm.remember = true;
+    warm.insert_prefix = true;
     engine.run(warm);
     std::vector<RequestId> ids;
     for (std::uint32_t i = 0; i < lengths.size(); ++i) {
@@ -125,7 +125,7 @@ TEST_F(AdmissionTest, TheSchedulerChoosesAmongEquals) {
 
 TEST_F(AdmissionTest, BudgetsLetMoreRunTogether) {
   open(60);
-  const auto most_running = [&](std::optional<PageBudgetOptions> budget) {
+  const auto most_running = [&](std::optional<KvBudgetOptions> budget) {
     std::uint32_t most = 0;
     for (std::uint32_t i = 0; i < 4; ++i) {
       Request request = generate(i, 320, 30);
@@ -139,7 +139,7 @@ TEST_F(AdmissionTest, BudgetsLetMoreRunTogether) {
     return most;
   };
   const std::uint32_t full = most_running(std::nullopt);
-  const PageBudgetOptions budget{.tokens = 64, .method = "knorm", .prefill = BudgetPrefill::kChunked, .interval = 32};
+  const KvBudgetOptions budget{.tokens = 64, .method = "knorm", .prefill = BudgetPrefill::kChunked, .interval = 32};
   EXPECT_LT(full, 4u);
   EXPECT_EQ(most_running(budget), 4u);
 }
@@ -151,14 +151,14 @@ TEST_F(AdmissionTest, ManyShortRequestsLeaveNothingBehind) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 300; ++i) {
     Request request = generate(i % 7, 1 + random() % 90, 1 + static_cast<std::uint32_t>(random() % 40));
-    request.remember = random() % 2 == 0;
+    request.insert_prefix = random() % 2 == 0;
     const std::string method = kMethods[random() % 5];
-    if (!method.empty()) request.budget = PageBudgetOptions{.tokens = 32, .method = method, .interval = 16};
+    if (!method.empty()) request.budget = KvBudgetOptions{.tokens = 32, .method = method, .interval = 16};
     requests.push_back(std::move(request));
   }
   for (const Response& response : run_all(requests)) EXPECT_FALSE(response.error) << response.error->message;
   EXPECT_TRUE(cache_->make_room(24));  // only the prefix tree holds any
-  EXPECT_EQ(pool_->slabs_free(), 24u);
+  EXPECT_EQ(pool_->blocks_free(), 24u);
   for (const auto& tier : cache_->tiers()) EXPECT_EQ(tier->used_bytes(), 0u);
 }
 
@@ -168,16 +168,16 @@ TEST_F(AdmissionTest, TenThousandRequestsLeaveNoDrift) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 10'000; ++i) {
     Request request = generate(static_cast<std::uint32_t>(random() % 50), 1 + random() % 24, 1);
-    request.remember = true;
+    request.insert_prefix = true;
     if (random() % 8 == 0) request.max_tokens = 6;
-    if (random() % 8 == 0) request.budget = PageBudgetOptions{.tokens = 16, .method = "knorm", .interval = 1};
+    if (random() % 8 == 0) request.budget = KvBudgetOptions{.tokens = 16, .method = "knorm", .interval = 1};
     requests.push_back(std::move(request));
     if (requests.size() == 1000) {
       for (const Response& response : run_all(std::exchange(requests, {}))) ASSERT_FALSE(response.error);
     }
   }
   EXPECT_TRUE(cache_->make_room(12));
-  EXPECT_EQ(pool_->pages_free(), 12 * pool_->shape().pages_per_slab());
+  EXPECT_EQ(pool_->pages_free(), 12 * pool_->shape().pages_per_block());
 }
 
 // A whole chunk and those who decode beside it are no more than the model takes in a step.
@@ -200,12 +200,12 @@ TEST_F(AdmissionTest, CancelsWhatWaitsOnATier) {
   open(40);
   std::vector<RequestId> ids;
   for (std::uint32_t i = 0; i < 4; ++i) ids.push_back(*engine_->submit(generate(i, 100, 300)));
-  while (engine_->suspended() == 0) ASSERT_TRUE(engine_->run_once());
+  while (engine_->preempted() == 0) ASSERT_TRUE(engine_->run_once());
   for (const RequestId id : ids) engine_->cancel(id);
   while (engine_->run_once()) {
   }
   EXPECT_EQ(engine_->finished().size(), 4u);
-  EXPECT_EQ(pool_->slabs_free(), 40u);
+  EXPECT_EQ(pool_->blocks_free(), 40u);
   for (const auto& tier : cache_->tiers()) EXPECT_EQ(tier->used_bytes(), 0u);
 }
 

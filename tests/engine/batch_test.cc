@@ -22,9 +22,9 @@ class BatchTest : public ::testing::Test {
 
   void add(std::size_t prompt_tokens, double submitted_s, int priority = 0) {
     Request request;
-    request.segments.push_back({.tokens = random_tokens(prompt_tokens, 256, 1), .store = false, .label = ""});
+    request.spans.push_back({.tokens = random_tokens(prompt_tokens, 256, 1), .store = false, .label = ""});
     request.priority = priority;
-    runs_.push_back(std::make_unique<shale::Run>(runs_.size(), std::move(request), *pool_, submitted_s));
+    runs_.push_back(std::make_unique<shale::RequestState>(runs_.size(), std::move(request), *pool_, submitted_s));
   }
 
   // One that waits for its next token.
@@ -37,14 +37,14 @@ class BatchTest : public ::testing::Test {
   // Tokens of each run in the next step.
   std::vector<std::size_t> shares(const BatchBuilder& builder) const {
     std::vector<std::size_t> shares(runs_.size());
-    for (const BatchPart& part : builder.choose(runs_)) shares[part.run->id] = part.stretch.tokens.size();
+    for (const BatchPart& part : builder.choose(runs_)) shares[part.run->id] = part.chunk.tokens.size();
     return shares;
   }
 
   const PageShape shape_{.layers = 1, .kv_heads = 1, .head_dim = 64};
-  std::unique_ptr<PagePool> pool_ = PagePool::create(shape_, 64 * shape_.slab_bytes()).value();
+  std::unique_ptr<PagePool> pool_ = PagePool::create(shape_, 64 * shape_.block_bytes()).value();
   CostModel costs_;
-  std::vector<std::unique_ptr<shale::Run>> runs_;
+  std::vector<std::unique_ptr<shale::RequestState>> runs_;
 };
 
 TEST_F(BatchTest, TheLeastLeftGoesFirst) {

@@ -23,7 +23,7 @@ class SlowComputer final : public Clock {
   RealClock real_;
 };
 
-// Takes about a millisecond for a token, so that what is under way can be interrupted.
+// Takes about a millisecond for a token, so that what is running can be interrupted.
 inline TinyModel slow_model() { return {.layers = 6, .embedding = 256, .feed_forward = 768}; }
 
 class EngineTest : public ::testing::Test {
@@ -46,10 +46,10 @@ class EngineTest : public ::testing::Test {
   }
 
   // As a new process would: nothing of the pool or the memory tier is left.
-  void open(std::uint32_t pool_slabs = 256) {
+  void open(std::uint32_t pool_blocks = 256) {
     engine_.reset();
     cache_.reset();
-    pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
+    pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
     std::vector<StoreTier> tiers(2);
     tiers[0].tier = make_memory_tier(tier_bytes_, clock_);
     DiskTierOptions disk{.folder = folder_.path() / "disk", .capacity_bytes = 16 * tier_bytes_};
@@ -57,12 +57,12 @@ class EngineTest : public ::testing::Test {
     tiers[1].tier = make_disk_tier(disk, clock_).value();
     tiers[1].folder = disk.folder;
     const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
-    auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", fingerprint.hash).value();
+    auto metadata_store = MetadataStore::open(folder_.path() / "catalogue.sqlite", fingerprint.hash).value();
     CacheOptions options = cache_options_;
     options.model = model_->info().traits();
     options.quick_answers = model_->has_quick();
-    cache_ =
-        Cache::open(std::move(options), fingerprint, *pool_, std::move(tiers), std::move(catalogue), clock_).value();
+    cache_ = Cache::open(std::move(options), fingerprint, *pool_, std::move(tiers), std::move(metadata_store), clock_)
+                 .value();
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .query_window = 64},
                                        *model_, tokenizer_, *cache_, slow_);
   }
@@ -70,9 +70,9 @@ class EngineTest : public ::testing::Test {
   // A context of its own, then a question.
   static Request ask(std::uint32_t document, std::size_t context_tokens, std::uint32_t question) {
     Request request;
-    request.segments.push_back(
+    request.spans.push_back(
         {.tokens = random_tokens(context_tokens, 256, document), .store = true, .label = "document"});
-    request.segments.push_back({.tokens = random_tokens(9, 256, 1000 + question), .store = false, .label = ""});
+    request.spans.push_back({.tokens = random_tokens(9, 256, 1000 + question), .store = false, .label = ""});
     request.max_tokens = 12;
     return request;
   }
@@ -80,9 +80,9 @@ class EngineTest : public ::testing::Test {
   // A prompt without a context, of which nothing is kept.
   static Request generate(std::uint32_t seed, std::size_t prompt, std::uint32_t tokens) {
     Request request;
-    request.segments.push_back({.tokens = random_tokens(prompt, 256, seed), .store = false, .label = ""});
+    request.spans.push_back({.tokens = random_tokens(prompt, 256, seed), .store = false, .label = ""});
     request.max_tokens = tokens;
-    request.remember = false;
+    request.insert_prefix = false;
     return request;
   }
 
@@ -91,8 +91,8 @@ class EngineTest : public ::testing::Test {
   void expect_named_methods_restart(bool kept = true) {
     for (const char* text : {"knorm", "snapkv+int8", "kivi4"}) {
       Request request = ask(3, 200, 1);
-      request.demand.method = Method::parse(text).value();
-      request.demand.keep = request.demand.method->scorer.empty() ? 1 : 0.5;
+      request.policy.method = Method::parse(text).value();
+      request.policy.keep = request.policy.method->scorer.empty() ? 1 : 0.5;
       const Response first = engine_->run(request);
       ASSERT_FALSE(first.error) << text << ": " << first.error->message;
       EXPECT_TRUE(first.lossy) << text;
@@ -100,7 +100,7 @@ class EngineTest : public ::testing::Test {
       open();
       const Response loaded = engine_->run(request);
       EXPECT_TRUE(loaded.lossy) << text;
-      const bool computed = !kept && request.demand.method->scorer == "snapkv";
+      const bool computed = !kept && request.policy.method->scorer == "snapkv";
       EXPECT_EQ(loaded.cached.from("disk"), computed ? 0u : 192u) << text;
       EXPECT_EQ(loaded.tokens, first.tokens) << text;
       drain();

@@ -44,7 +44,7 @@ TEST_F(EngineTest, WithoutPrefixCachingNothingIsFoundOrKept) {
   drain();
   engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .prefix_cache = false},
                                      *model_, tokenizer_, *cache_, slow_);
-  const std::uint32_t evictable = cache_->slabs_evictable();
+  const std::uint32_t evictable = cache_->blocks_evictable();
   for (int turn = 0; turn < 2; ++turn) {
     Request request = ask(1, 150, 1);
     request.store_answer = true;
@@ -52,13 +52,13 @@ TEST_F(EngineTest, WithoutPrefixCachingNothingIsFoundOrKept) {
     EXPECT_EQ(response.cached.total(), 0u);
     EXPECT_EQ(response.computed_tokens(), 159u);
     EXPECT_EQ(response.tokens, kept.tokens);
-    EXPECT_EQ(cache_->slabs_evictable(), evictable);
+    EXPECT_EQ(cache_->blocks_evictable(), evictable);
   }
   EXPECT_EQ(engine_->run(ask(2, 150, 1)).cached.total(), 0u);
   drain();
   EXPECT_EQ(cache_->store().stats().extents, 1u) << "what was stored before alone";
   Request named = ask(1, 150, 1);
-  named.demand.method = Method::parse("int8").value();
+  named.policy.method = Method::parse("int8").value();
   const auto refused = engine_->submit(std::move(named));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
@@ -67,7 +67,7 @@ TEST_F(EngineTest, WithoutPrefixCachingNothingIsFoundOrKept) {
 TEST_F(EngineTest, ANamedMethodIsLossyNowAndFromDiskWithTheSameAnswer) {
   expect_named_methods_restart();
   Request exact = ask(3, 200, 1);
-  exact.demand.exact = true;
+  exact.policy.exact = true;
   const Response answer = engine_->run(std::move(exact));
   EXPECT_FALSE(answer.lossy);
   Request uncached = ask(3, 200, 1);
@@ -99,17 +99,17 @@ TEST_F(EngineTest, DamagedBytesCostTimeAndNothingElse) {
 
 TEST_F(EngineTest, AnAnswerBecomesPartOfTheNextTurnsPrefix) {
   Request first = ask(5, 64, 1);
-  first.segments.back().store = false;
+  first.spans.back().store = false;
   first.store_answer = true;
   const Response answer = engine_->run(first);
   drain();
   open();
 
   Request second;
-  second.segments = first.segments;
-  std::vector<Token>& turn = second.segments.back().tokens;
+  second.spans = first.spans;
+  std::vector<Token>& turn = second.spans.back().tokens;
   turn.insert(turn.end(), answer.tokens.begin(), answer.tokens.end());
-  second.segments.push_back({.tokens = random_tokens(6, 256, 77), .store = false, .label = ""});
+  second.spans.push_back({.tokens = random_tokens(6, 256, 77), .store = false, .label = ""});
   const Response next = engine_->run(std::move(second));
   // Of all but the last token of the answer, which was never computed, the whole blocks.
   EXPECT_EQ(next.cached.from("disk"), (64 + 9 + answer.tokens.size() - 1) / 16 * 16);
@@ -129,8 +129,8 @@ TEST_F(EngineTest, ManyRequestsShareTheStepsAndGiveEverythingBack) {
     }
   }
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total())) << "only the prefix tree holds pages, and it lets them go";
-  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total())) << "only the prefix tree holds pages, and it lets them go";
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
 TEST_F(EngineTest, PromptsThatBeginAlikeAreComputedOnceHoweverManyWaitTogether) {
@@ -179,13 +179,13 @@ TEST_F(EngineTest, RefusesWhatCannotBeServedAndSaysWhy) {
   nothing.max_tokens = 0;
   EXPECT_NE(refusal(nothing).find("max_tokens"), std::string::npos);
   Request foreign = ask(1, 50, 1);
-  foreign.segments[0].tokens[3] = 100000;
+  foreign.spans[0].tokens[3] = 100000;
   EXPECT_NE(refusal(foreign).find("vocabulary"), std::string::npos);
   Request keep = ask(1, 50, 1);
-  keep.demand.keep = 0;
+  keep.policy.keep = 0;
   EXPECT_NE(refusal(keep).find("keep"), std::string::npos);
   Request whole = ask(1, 50, 1);
-  whole.demand = {.exact = false, .method = Method::parse("int8").value(), .keep = 0.5};
+  whole.policy = {.exact = false, .method = Method::parse("int8").value(), .keep = 0.5};
   EXPECT_NE(refusal(whole).find("keeps every token"), std::string::npos);
   open(8);
   EXPECT_NE(refusal(ask(1, 400, 1)).find("pool"), std::string::npos);
@@ -202,7 +202,7 @@ TEST_F(EngineTest, ACancelledRequestGivesItsPagesBack) {
   ASSERT_EQ(responses.size(), 1u);
   EXPECT_EQ(responses[0].stop, StopReason::kCancelled);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
 }
 
 TEST_F(EngineTest, StreamsExactlyTheText) {

@@ -48,10 +48,10 @@ TEST_F(FairnessTest, AFloodHoldsUpNobodyElse) {
   requests.push_back(of("quiet", 100));
   const auto order = order_of(engine, requests);
   const auto at = std::ranges::find(order, 100u) - order.begin();
-  EXPECT_LE(at, 1) << "after the one under way at most";
+  EXPECT_LE(at, 1) << "after the one in flight at most";
 }
 
-// Also with work of other sizes: in any stretch both are served alike, to within a request.
+// Also with work of other sizes: in any span both are served alike, to within a request.
 TEST_F(FairnessTest, TenantsAreServedAlikeByTokensAndWeight) {
   Engine engine = one_at_a_time();
   std::vector<Request> requests;
@@ -93,7 +93,7 @@ TEST_F(FairnessTest, WhoIsAloneHasAll) {
 }
 
 TEST_F(FairnessTest, AHighPriorityMakesNoOtherTenantsRunGiveWay) {
-  open(40);  // three of them need 20 slabs each at their ends
+  open(40);  // three of them need 20 blocks each at their ends
   std::vector<Request> requests = {of("a", 0, 100, 200)};
   for (std::uint32_t i = 1; i < 4; ++i) {
     requests.push_back(of("b", i, 100, 200));

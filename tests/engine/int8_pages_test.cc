@@ -20,7 +20,7 @@ TEST_F(Int8PagesTest, NoAnswerIsExactAndNoneMayBeAskedFor) {
   ASSERT_FALSE(answer.error) << answer.error->message;
   EXPECT_TRUE(answer.lossy);
   Request exact = ask(1, 150, 1);
-  exact.demand.exact = true;
+  exact.policy.exact = true;
   const Response refused = engine_->run(std::move(exact));
   ASSERT_TRUE(refused.error);
   EXPECT_EQ(refused.error->code, ErrorCode::kInvalidArgument);
@@ -46,7 +46,7 @@ TEST_F(Int8PagesTest, WhatIsStoredIsNeverTakenForExact) {
   drain();
   hold(PageElement::kHalf);
   Request exact = ask(1, 150, 1);
-  exact.demand.exact = true;
+  exact.policy.exact = true;
   const Response half = engine_->run(exact);
   EXPECT_EQ(half.cached.total(), 0u);
   EXPECT_FALSE(half.lossy);
@@ -66,19 +66,19 @@ TEST_F(Int8PagesTest, MethodsMayBeNamedForWhatIsStored) { expect_named_methods_r
 
 TEST_F(Int8PagesTest, TheSameBytesHoldNearlyTwiceAsManyTokens) {
   const PageShape halves = pool_->shape().with(PageElement::kHalf);
-  const auto twin = PagePool::create(halves, pool_->slabs_total() * pool_->shape().slab_bytes()).value();
-  EXPECT_NEAR(static_cast<double>(pool_->slabs_total()) / twin->slabs_total(), 32.0 / 17, 0.02);
+  const auto twin = PagePool::create(halves, pool_->blocks_total() * pool_->shape().block_bytes()).value();
+  EXPECT_NEAR(static_cast<double>(pool_->blocks_total()) / twin->blocks_total(), 32.0 / 17, 0.02);
 }
 
 TEST_F(Int8PagesTest, BudgetsKeepPagesFlatWhateverTheMethod) {
   for (const char* method : {"paged_eviction", "knorm", "h2o", "snapkv", "adakv:keydiff"}) {
     Request request = generate(7, 100, 200);
-    request.budget = PageBudgetOptions{.tokens = 64, .method = method, .interval = 32};
+    request.budget = KvBudgetOptions{.tokens = 64, .method = method, .interval = 32};
     const Response answer = engine_->run(request);
     ASSERT_FALSE(answer.error) << method << ": " << answer.error->message;
-    EXPECT_GE(answer.budget.paging.tokens_dropped, (300 - 64 - 32 - 16) * pool_->shape().pages_per_slab()) << method;
+    EXPECT_GE(answer.budget.paging.tokens_dropped, (300 - 64 - 32 - 16) * pool_->shape().pages_per_block()) << method;
     EXPECT_EQ(engine_->run(request).tokens, answer.tokens) << method;
-    EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total()) << method;
+    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
   }
 }
 
@@ -86,7 +86,7 @@ TEST_F(Int8PagesTest, CompactionDoesNotChangeTheAnswer) {
   Request request = generate(7, 100, 200);
   std::vector<std::vector<Token>> answers;
   for (const Compaction how : {Compaction::kNone, Compaction::kRepack, Compaction::kHoleFill}) {
-    request.budget = PageBudgetOptions{.tokens = 64, .method = "streaming", .interval = 32, .compaction = how};
+    request.budget = KvBudgetOptions{.tokens = 64, .method = "streaming", .interval = 32, .compaction = how};
     answers.push_back(engine_->run(request).tokens);
   }
   EXPECT_THAT(answers, ::testing::Each(answers[0]));
@@ -95,10 +95,10 @@ TEST_F(Int8PagesTest, CompactionDoesNotChangeTheAnswer) {
 TEST_F(Int8PagesTest, RunsThatMadeRoomGoOnWithTheSameBytes) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 4; ++i) requests.push_back(generate(i, 100 + 10 * i, 200));
-  requests[1].budget = PageBudgetOptions{.tokens = 64, .method = "h2o", .interval = 32};
+  requests[1].budget = KvBudgetOptions{.tokens = 64, .method = "h2o", .interval = 32};
   std::vector<std::vector<Token>> alone(1), together(5);
   for (const Request& request : requests) alone.push_back(engine_->run(request).tokens);
-  open(40);  // three of them need 20 slabs each at their ends
+  open(40);  // three of them need 20 blocks each at their ends
   for (const Request& request : requests) ASSERT_TRUE(engine_->submit(request));
   const auto answered = [&] { return std::ranges::count_if(together, [](const auto& each) { return !each.empty(); }); };
   while (answered() < 4) {

@@ -64,10 +64,10 @@ class LoadingTest : public testing::EngineTest {
  protected:
   LoadingTest() { open_over_tier(256); }
 
-  void open_over_tier(std::uint32_t pool_slabs) {
+  void open_over_tier(std::uint32_t pool_blocks) {
     engine_.reset();
     cache_.reset();
-    pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
+    pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
     std::vector<StoreTier> tiers(1);
     auto tier = std::make_unique<SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
     tier_ = tier.get();
@@ -86,7 +86,7 @@ class LoadingTest : public testing::EngineTest {
     const Response response = engine_->run(ask(document, 200, 1));
     EXPECT_FALSE(response.error);
     drain();
-    EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+    EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
     return response.tokens;
   }
 
@@ -108,7 +108,7 @@ TEST_F(LoadingTest, OthersGoOnWhileATierIsSilent) {
   EXPECT_EQ(engine_->loading(), 1u);
   engine_->cancel(stuck);
   ASSERT_EQ(engine_->finished().size(), 1u);
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total())) << "its pages are the pool's again";
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total())) << "its pages are the pool's again";
 }
 
 TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
@@ -123,13 +123,13 @@ TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
   EXPECT_LT(time_.now_s() - begun_s, 1.0) << "the estimate is of a memory tier";
 
   // What is known to be silent is not asked again at once.
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
   EXPECT_FALSE(engine_->run(ask(1, 200, 2)).error);
   EXPECT_EQ(cache_->stats().late_loads, 1u);
   tier_->set_silent(false);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
-  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
 TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
@@ -138,7 +138,7 @@ TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
   EXPECT_FALSE(engine_->run(ask(1, 200, 1)).error);
   tier_->set_silent(false);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
   time_.advance(60);
   EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
 }
@@ -260,7 +260,7 @@ TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
   const Response cold = engine_->run(request);
   ASSERT_FALSE(cold.error);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
   const Response met = engine_->run(request);
   ASSERT_FALSE(met.error);
   EXPECT_EQ(cache_->stats().meetings, 1u);
@@ -269,16 +269,16 @@ TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
   EXPECT_LE(met.cached.from("memory"), 448u);
   EXPECT_EQ(met.tokens, cold.tokens);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
-  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
 TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
   Request request = ask(1, 512, 1);
-  request.demand.exact = true;
+  request.policy.exact = true;
   const Response cold = engine_->run(request);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
   const Response met = engine_->run(request);
   EXPECT_EQ(cache_->stats().meetings, 1u);
   EXPECT_EQ(met.tokens, cold.tokens);
@@ -287,7 +287,7 @@ TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
 TEST_F(MeetingLoadTest, CancellingReturnsWhatWasAsked) {
   ASSERT_FALSE(engine_->run(ask(1, 512, 1)).error);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
   const RequestId id = engine_->submit(ask(1, 512, 2)).value();
   ASSERT_TRUE(engine_->run_once());
   ASSERT_TRUE(engine_->run_once());
@@ -295,8 +295,8 @@ TEST_F(MeetingLoadTest, CancellingReturnsWhatWasAsked) {
   engine_->cancel(id);
   while (engine_->run_once()) {
   }
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
-  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST_F(ObservingTest, EveryScorerMayBeNamedForAContextThatIsStored) {
     drain();
     open();
     Request request = ask(document, 200, 1);
-    request.demand = {.exact = false, .method = Method::parse(name).value(), .keep = 0.25};
+    request.policy = {.exact = false, .method = Method::parse(name).value(), .keep = 0.25};
     const Response answer = engine_->run(request);
     ASSERT_FALSE(answer.error) << name << ": " << answer.error->message;
     EXPECT_TRUE(answer.lossy) << name;
@@ -59,7 +59,7 @@ TEST_F(ObservingTest, EveryScorerAndBudgetMayBeThatOfAllThatIsStored) {
 TEST_F(ObservingTest, RefusesToRepeatWhereTheModelHasNoRoomAndSaysSo) {
   open(600);
   Request request = ask(31, 1900, 1);  // of 2048
-  request.demand = {.exact = false, .method = Method::parse("kvzip").value(), .keep = 0.5};
+  request.policy = {.exact = false, .method = Method::parse("kvzip").value(), .keep = 0.5};
   const Response answer = engine_->run(request);
   ASSERT_TRUE(answer.error);
   EXPECT_NE(answer.error->message.find("shorten them by"), std::string::npos) << answer.error->message;

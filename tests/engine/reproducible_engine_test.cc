@@ -29,7 +29,7 @@ class ReproducibleEngineTest : public EngineTest {
     for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
         const PageSlots pages = sequence.table(layer, head).pages;
-        for (std::uint32_t p = 0; p < tokens / shape.page_tokens; ++p) {
+        for (std::uint32_t p = 0; p < tokens / shape.block_size; ++p) {
           const auto page = sequence.pool().host_view().bytes(pages[p].page);
           bytes.insert(bytes.end(), page.begin(), page.end());
         }
@@ -55,19 +55,18 @@ class ReproducibleEngineTest : public EngineTest {
 
   static std::vector<Token> chain_of(const Request& request, const Response& answer) {
     std::vector<Token> chain;
-    for (const Segment& segment : request.segments)
-      chain.insert(chain.end(), segment.tokens.begin(), segment.tokens.end());
+    for (const PrefixSpan& span : request.spans) chain.insert(chain.end(), span.tokens.begin(), span.tokens.end());
     chain.insert(chain.end(), answer.tokens.begin(), answer.tokens.end() - 1);
     return chain;
   }
 
   Request turn(bool exact) {
     Request request = ask(5, 64, 1);
-    request.segments.back().store = false;
+    request.spans.back().store = false;
     request.store_answer = true;
     request.max_tokens = 60;
     request.ignore_end = true;
-    request.demand.exact = exact;
+    request.policy.exact = exact;
     return request;
   }
 };
@@ -85,9 +84,9 @@ TEST_F(ReproducibleEngineTest, AnswersComputedInOtherWeightsServeThoseWhoDoNotMi
 
   // Once somebody has demanded it, all of it is there for both.
   Request again;
-  again.segments.push_back({.tokens = chain, .store = true, .label = ""});
-  again.segments.push_back({.tokens = random_tokens(6, 256, 77), .store = false, .label = ""});
-  again.demand.exact = true;
+  again.spans.push_back({.tokens = chain, .store = true, .label = ""});
+  again.spans.push_back({.tokens = random_tokens(6, 256, 77), .store = false, .label = ""});
+  again.policy.exact = true;
   EXPECT_EQ(engine_->run(again).cached.total(), 64u);
   EXPECT_EQ(found(chain, true, true), chain.size());
   EXPECT_EQ(found(chain, false, true), chain.size());
@@ -115,7 +114,7 @@ TEST_F(ReproducibleEngineTest, AnExactAnswerGoesOnAsItBegan) {
   for (std::uint32_t i = 0; i < 3; ++i) {
     requests.push_back(generate(i, 100, 150));
     requests.back().ignore_end = true;
-    requests.back().demand.exact = true;
+    requests.back().policy.exact = true;
   }
   std::vector<std::vector<Token>> alone;
   for (const Request& request : requests) alone.push_back(engine_->run(request).tokens);
@@ -134,9 +133,9 @@ TEST_F(ReproducibleEngineTest, TheNextTurnIsNoMoreExactThanTheLast) {
   const Request request = turn(false);
   std::vector<Token> chain = chain_of(request, engine_->run(request));
   Request next;
-  next.segments.push_back({.tokens = chain, .store = true, .label = ""});
+  next.spans.push_back({.tokens = chain, .store = true, .label = ""});
   const auto question = random_tokens(40, 256, 78);
-  next.segments.push_back({.tokens = question, .store = true, .label = ""});
+  next.spans.push_back({.tokens = question, .store = true, .label = ""});
   EXPECT_EQ(engine_->run(next).cached.total(), chain.size());
   chain.insert(chain.end(), question.begin(), question.end());
   EXPECT_EQ(found(chain, true, true), 73u);
@@ -152,7 +151,7 @@ TEST_F(ReproducibleEngineTest, ExactAnswersAreTheSameBesideOthers) {
     Request request = ask(20 + i, 40 + 61 * i, i);
     request.max_tokens = 40;
     request.ignore_end = true;
-    request.demand.exact = i != 3;
+    request.policy.exact = i != 3;
     requests.push_back(std::move(request));
   }
   std::map<RequestId, std::vector<Token>> together;

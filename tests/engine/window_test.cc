@@ -18,10 +18,10 @@ class WindowTest : public EngineTest {
   // A turn that is stored keeps all of its pages.
   static Request generate(bool stored) {
     Request request;
-    request.segments.push_back({.tokens = random_tokens(100, 256, 7), .store = false, .label = ""});
+    request.spans.push_back({.tokens = random_tokens(100, 256, 7), .store = false, .label = ""});
     request.max_tokens = 300;
     request.store_answer = stored;
-    request.use_cache = request.remember = false;
+    request.use_cache = request.insert_prefix = false;
     request.ignore_end = true;
     return request;
   }
@@ -30,7 +30,7 @@ class WindowTest : public EngineTest {
     std::uint32_t most = 0;
     while (true) {
       engine_->run_once();
-      most = std::max(most, pool_->slabs_total() * pool_->shape().pages_per_slab() - pool_->pages_free());
+      most = std::max(most, pool_->blocks_total() * pool_->shape().pages_per_block() - pool_->pages_free());
       for (const Response& response : engine_->finished()) {
         EXPECT_FALSE(response.error);
         EXPECT_FALSE(response.lossy);
@@ -52,7 +52,7 @@ TEST_F(WindowTest, PagesBehindEveryWindowComeBackAndTheAnswerStays) {
   // One layer of three sees everything or two do; the others keep a window of 24 tokens and what comes between two
   // looks.
   EXPECT_LT(fewer, all * 8 / 10);
-  EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total());
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
 // What a window hides from those who come after a hit is not read, and not passed on to those who come before its end.
@@ -70,7 +70,7 @@ TEST_F(WindowTest, WhatCameFromATierAnswersAsIfComputed) {
     EXPECT_EQ(loaded.tokens, cold.tokens);
   }
   Request shorter = ask(5, 200, 2);
-  shorter.segments[0].tokens.resize(100);
+  shorter.spans[0].tokens.resize(100);
   const Response answer = engine_->run(shorter);
   EXPECT_GT(answer.cached.total(), 0u);
   shorter.use_cache = false;
@@ -80,7 +80,7 @@ TEST_F(WindowTest, WhatCameFromATierAnswersAsIfComputed) {
 
 TEST_F(WindowTest, FullLayersAreEvictedOnlyByName) {
   Request request = generate(false);
-  request.budget = PageBudgetOptions{.tokens = 64};
+  request.budget = KvBudgetOptions{.tokens = 64};
   const Response refused = engine_->run(request);
   ASSERT_TRUE(refused.error);
   EXPECT_EQ(refused.error->code, ErrorCode::kUnsupported);
@@ -89,7 +89,7 @@ TEST_F(WindowTest, FullLayersAreEvictedOnlyByName) {
   const auto full_tables = std::ranges::count(windows, 0u) * model_->info().kv_heads;
   ASSERT_GT(full_tables, 0);
   for (const char* method : {"paged_eviction", "h2o", "pyramid:snapkv"}) {
-    request.budget = PageBudgetOptions{.tokens = 64, .method = method, .interval = 16, .full_layers = true};
+    request.budget = KvBudgetOptions{.tokens = 64, .method = method, .interval = 16, .full_layers = true};
     const Response response = engine_->run(request);
     ASSERT_FALSE(response.error) << method << ": " << response.error->message;
     EXPECT_EQ(response.tokens.size(), 300u);
@@ -98,7 +98,7 @@ TEST_F(WindowTest, FullLayersAreEvictedOnlyByName) {
     const std::uint64_t dropped = response.budget.paging.tokens_dropped;
     EXPECT_LE(dropped, (399u - 64) * full_tables) << method;
     EXPECT_GE(dropped, (399u - 64 - 32) * full_tables) << method;
-    EXPECT_EQ(pool_->slabs_free(), pool_->slabs_total()) << method;
+    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
   }
 }
 
@@ -106,7 +106,7 @@ TEST_F(WindowTest, FullLayersAreEvictedOnlyByName) {
 TEST_F(WindowTest, AFullLayersBudgetNeverReachedChangesNothing) {
   Request request = generate(false);
   const Response full = engine_->run(request);
-  request.budget = PageBudgetOptions{.tokens = 500, .method = "h2o", .full_layers = true};
+  request.budget = KvBudgetOptions{.tokens = 500, .method = "h2o", .full_layers = true};
   const Response same = engine_->run(request);
   ASSERT_FALSE(same.error);
   EXPECT_EQ(same.tokens, full.tokens);

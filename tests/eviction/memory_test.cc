@@ -82,7 +82,7 @@ TEST(Random, EveryLeafIsAsLikelyAndTheSeedDecides) {
   EXPECT_NE(runs[0], runs[1]);
 }
 
-TEST(Ghosts, AreTheEvictedBlocksThatAPolicyRemembers) {
+TEST(Ghosts, AreTheEvictedBlocksThatAPolicyKnows) {
   for (const auto& [name, ghosts] : {std::pair("lru", 0u), std::pair("lru_k", 40u), std::pair("hazard", 50u)}) {
     const auto policy = std::move(make_eviction_policy(name, {.capacity_blocks = 10}).value());
     Tree tree(*policy);

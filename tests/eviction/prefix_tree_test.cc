@@ -16,7 +16,7 @@
 namespace shale {
 namespace {
 
-constexpr PageShape kShape{.layers = 2, .kv_heads = 1, .head_dim = 8, .page_tokens = 8};
+constexpr PageShape kShape{.layers = 2, .kv_heads = 1, .head_dim = 8, .block_size = 8};
 
 struct Request {
   std::vector<std::int32_t> tokens;
@@ -25,7 +25,7 @@ struct Request {
 
 class PrefixTreeWithPolicy : public testing::TestWithParam<std::string_view> {
  protected:
-  static constexpr std::uint32_t kSlabs = 12;
+  static constexpr std::uint32_t kPoolBlocks = 12;
 
   void check(const std::vector<Request>& requests) {
     const auto pool_sound = pool_->check_integrity();
@@ -33,17 +33,17 @@ class PrefixTreeWithPolicy : public testing::TestWithParam<std::string_view> {
     const auto tree_sound = tree_.check_integrity();
     ASSERT_TRUE(tree_sound) << tree_sound.error().message;
     std::uint64_t references = 0, held = tree_.nodes();
-    for (SlabId slab = 0; slab < pool_->slabs_total(); ++slab) references += pool_->references(slab);
+    for (PoolBlockId block = 0; block < pool_->blocks_total(); ++block) references += pool_->references(block);
     for (const Request& request : requests) {
       request.sequence.check();
       for (const PageSlot slot : request.sequence.sequence().table(0, 0).pages)
-        held += !pool_->is_split(pool_->slab_of(slot.page));
+        held += !pool_->is_split(pool_->block_of(slot.page));
     }
     ASSERT_EQ(references, held);
   }
 
-  std::unique_ptr<PagePool> pool_ = std::move(PagePool::create(kShape, kSlabs* kShape.slab_bytes()).value());
-  PrefixTree tree_{*pool_, std::move(make_eviction_policy(GetParam(), {.capacity_blocks = kSlabs}).value())};
+  std::unique_ptr<PagePool> pool_ = std::move(PagePool::create(kShape, kPoolBlocks* kShape.block_bytes()).value());
+  PrefixTree tree_{*pool_, std::move(make_eviction_policy(GetParam(), {.capacity_blocks = kPoolBlocks}).value())};
 };
 
 INSTANTIATE_TEST_SUITE_P(Registry, PrefixTreeWithPolicy, testing::ValuesIn(eviction_policy_names()),
@@ -95,8 +95,9 @@ TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
         break;
       case 7:
         if (random() % 50 == 0) tree_.clear();
-        if (const std::uint32_t wanted = static_cast<std::uint32_t>(random() % (kSlabs / 2)); tree_.make_room(wanted)) {
-          ASSERT_GE(pool_->slabs_free(), wanted);
+        if (const std::uint32_t wanted = static_cast<std::uint32_t>(random() % (kPoolBlocks / 2));
+            tree_.make_room(wanted)) {
+          ASSERT_GE(pool_->blocks_free(), wanted);
         }
         break;
     }
@@ -107,7 +108,7 @@ TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
   EXPECT_GT(refused, 10);
   EXPECT_GT(tree_.evictions(), 100);
   requests.clear();
-  EXPECT_TRUE(tree_.make_room(kSlabs));
+  EXPECT_TRUE(tree_.make_room(kPoolBlocks));
   EXPECT_EQ(tree_.nodes(), 0);
 }
 

@@ -37,12 +37,11 @@ class ThreadsExecutor final : public Executor {
 // One layer's attention for several sequences: pages scattered over a shuffled pool, every slot without a token NaN.
 class Scene {
  public:
-  Scene(std::uint32_t query_heads, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t page_tokens,
+  Scene(std::uint32_t query_heads, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t block_size,
         PageElement element)
       : shape_{query_heads, kv_heads, head_dim, 1.0f / std::sqrt(static_cast<float>(head_dim))},
         pool_(
-            std::move(PagePool::create({1, kv_heads, head_dim, page_tokens, element}, std::size_t{64} << 20).value())) {
-  }
+            std::move(PagePool::create({1, kv_heads, head_dim, block_size, element}, std::size_t{64} << 20).value())) {}
 
   // `counts`: tokens of consecutive pages, the same for every head unless `ragged`, which varies them by head.
   void add(const std::vector<std::uint32_t>& counts, std::uint32_t queries, bool ragged = false) {
@@ -70,8 +69,8 @@ class Scene {
                   .output_stride = row + 16};
   }
   void add_full(std::uint32_t tokens, std::uint32_t queries) {
-    std::vector<std::uint32_t> counts(tokens / pool_->shape().page_tokens, pool_->shape().page_tokens);
-    if (const std::uint32_t rest = tokens % pool_->shape().page_tokens) counts.push_back(rest);
+    std::vector<std::uint32_t> counts(tokens / pool_->shape().block_size, pool_->shape().block_size);
+    if (const std::uint32_t rest = tokens % pool_->shape().block_size) counts.push_back(rest);
     add(counts, queries);
   }
 
@@ -94,10 +93,10 @@ class Scene {
   // What the slots of the first case's only query receive, by head, slot by slot, on top of `begin`.
   std::vector<std::vector<float>> received_slots(float begin, std::size_t threads) {
     AttentionWork work = cases_[0]->work;
-    const std::uint32_t page_tokens = pool_->shape().page_tokens;
+    const std::uint32_t block_size = pool_->shape().block_size;
     std::vector<std::vector<float>> received;
     std::vector<float*> rows;
-    for (const auto& slots : cases_[0]->slots) received.emplace_back(slots.size() * page_tokens, begin);
+    for (const auto& slots : cases_[0]->slots) received.emplace_back(slots.size() * block_size, begin);
     for (auto& each : received) rows.push_back(each.data());
     std::vector<float> output(work.output_stride);
     work.output = output.data();
@@ -107,7 +106,7 @@ class Scene {
     for (std::size_t head = 0; head < received.size(); ++head) {
       std::vector<float> dense;
       for (std::size_t p = 0; p < cases_[0]->slots[head].size(); ++p) {
-        const float* first = &received[head][p * page_tokens];
+        const float* first = &received[head][p * block_size];
         dense.insert(dense.end(), first, first + cases_[0]->slots[head][p].count);
       }
       received[head] = dense;
@@ -268,10 +267,10 @@ class Scene {
 
   double key(PageId page, std::uint32_t slot, std::uint32_t c) const {
     const PageShape& shape = pool_->shape();
-    const std::size_t at = c * shape.page_tokens + slot;
+    const std::size_t at = c * shape.block_size + slot;
     if (shape.element == PageElement::kHalf) return double{to_float(pool_->host_view().page(page).keys[at])};
     const auto view = Int8PageView::of(pool_->host_view().bytes(page).data(), shape);
-    return view.keys[at] * double{to_float(view.key_scales[c / kScaleChannels * shape.page_tokens + slot])};
+    return view.keys[at] * double{to_float(view.key_scales[c / kScaleChannels * shape.block_size + slot])};
   }
 
   void fill(const PageSlot& slot) {
@@ -280,7 +279,7 @@ class Scene {
     for (float& each : rows) each = normal_(random_);
     write_tokens(shape, pool_->host_view().writable_bytes(slot.page), 0, slot.count,
                  {rows.data(), rows.data() + shape.key_elements(), shape.head_dim});
-    spoil(slot.page, slot.count, shape.page_tokens - slot.count);
+    spoil(slot.page, slot.count, shape.block_size - slot.count);
   }
 
   // Makes tokens of a page NaN.

@@ -56,53 +56,53 @@ TEST_P(Attention, DecodesEveryGrouping) {
 
 TEST_P(Attention, DecodesEveryHeadDimensionPageAndLength) {
   for (const std::uint32_t head_dim : {8u, 32u, 64u, 72u, 80u, 128u, 256u}) {
-    for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
-      Scene scene(6, 2, head_dim, page_tokens, element());
+    for (const std::uint32_t block_size : {8u, 16u, 32u, 64u}) {
+      Scene scene(6, 2, head_dim, block_size, element());
       for (const std::uint32_t tokens : {1u, 7u, 16u, 65u, 250u}) scene.add_full(tokens, 1);
-      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << head_dim << " / " << page_tokens;
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << head_dim << " / " << block_size;
     }
   }
 }
 
 TEST_P(Attention, PrefillsEveryHeadDimensionPageAndLength) {
   for (const std::uint32_t head_dim : {8u, 32u, 64u, 72u, 80u, 128u, 256u}) {
-    for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
-      Scene scene(3, 1, head_dim, page_tokens, element());
+    for (const std::uint32_t block_size : {8u, 16u, 32u, 64u}) {
+      Scene scene(3, 1, head_dim, block_size, element());
       scene.add_full(5, 5);
       scene.add_full(133, 2);
       scene.add_full(70, 70);
       scene.add_full(190, 33);
-      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << head_dim << " / " << page_tokens;
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << head_dim << " / " << block_size;
     }
   }
 }
 
 TEST_P(Attention, LeavesHolesOut) {
-  for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+  for (const std::uint32_t block_size : {8u, 16u, 32u, 64u}) {
     for (const std::uint32_t queries : {1u, 3u, 50u}) {
-      Scene scene(9, 3, 64, page_tokens, element());
+      Scene scene(9, 3, 64, block_size, element());
       for (const std::uint32_t tokens : {100u, 333u, 1000u}) scene.add_full(tokens, queries);
       scene.add({8, 3, 8, 1, 7, 8, 8, 8, 8, 8, 8, 8}, queries, true);
       const std::vector<float> before = scene.run(2);
       scene.punch_holes();
       EXPECT_NE(scene.run(2), before);
-      EXPECT_LE(relative_rms(scene.run(2), scene.reference()), kTolerance) << page_tokens << " / " << queries;
+      EXPECT_LE(relative_rms(scene.run(2), scene.reference()), kTolerance) << block_size << " / " << queries;
     }
   }
 }
 
 // While it is decoded, whether the context is one span or several, whether pages are full or not.
 TEST_P(Attention, AddsWhatSlotsReceive) {
-  for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+  for (const std::uint32_t block_size : {8u, 16u, 32u, 64u}) {
     for (const bool holes : {false, true}) {
       for (const std::uint32_t tokens : {1u, 70u, 2100u}) {
-        Scene scene(14, 2, 32, page_tokens, element());
+        Scene scene(14, 2, 32, block_size, element());
         tokens == 70 ? scene.add({8, 3, 8, 1, 7, 8, 8, 8, 8, 8, 1}, 1, true) : scene.add_full(tokens, 1);
         if (holes) scene.punch_holes();
         if (tokens == 2100 && holes) scene.set_window(1301);
         const auto got = scene.received_slots(0.5f, 3), expected = scene.received_slots_reference(0.5f);
         for (std::size_t head = 0; head < got.size(); ++head) {
-          EXPECT_LE(relative_rms(got[head], expected[head]), kTolerance) << page_tokens << " / " << tokens;
+          EXPECT_LE(relative_rms(got[head], expected[head]), kTolerance) << block_size << " / " << tokens;
         }
       }
     }
@@ -119,14 +119,14 @@ TEST_P(Attention, PrefillsEveryGrouping) {
 
 // Rows that heads keep leave pages in the middle partly filled, and heads with different numbers of tokens.
 TEST_P(Attention, SkipsWhatPartlyFilledPagesDoNotHold) {
-  for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
+  for (const std::uint32_t block_size : {8u, 16u, 32u, 64u}) {
     for (const std::uint32_t queries : {1u, 2u, 9u, 40u}) {
-      Scene scene(9, 3, 64, page_tokens, element());
+      Scene scene(9, 3, 64, block_size, element());
       std::vector<std::uint32_t> counts;
-      for (std::uint32_t i = 0; i < 60; ++i) counts.push_back(1 + i * 7 % page_tokens);
-      for (std::uint32_t left = queries; left > 0; left -= counts.back()) counts.push_back(std::min(left, page_tokens));
+      for (std::uint32_t i = 0; i < 60; ++i) counts.push_back(1 + i * 7 % block_size);
+      for (std::uint32_t left = queries; left > 0; left -= counts.back()) counts.push_back(std::min(left, block_size));
       scene.add(counts, queries, true);
-      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << page_tokens << " / " << queries;
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << block_size << " / " << queries;
     }
   }
 }
@@ -134,9 +134,9 @@ TEST_P(Attention, SkipsWhatPartlyFilledPagesDoNotHold) {
 // Windows that begin at, before and after a page's border, or hold everything. What lies behind them would spoil every
 // sum.
 TEST_P(Attention, SeesNothingBehindItsWindow) {
-  for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
+  for (const std::uint32_t block_size : {8u, 16u, 64u}) {
     for (const std::uint32_t window : {1u, 63u, 64u, 130u, 10'000u}) {
-      Scene scene(2, 1, 256, page_tokens, element());
+      Scene scene(2, 1, 256, block_size, element());
       scene.add_full(1, 1);
       scene.add_full(400, 1);
       scene.add_full(201, 2);
@@ -144,17 +144,17 @@ TEST_P(Attention, SeesNothingBehindItsWindow) {
       scene.add_full(333, 70);
       scene.set_window(window);
       scene.spoil_before(400 - std::min(window, 400u), 1);
-      scene.spoil_before((264 - std::min(window, 264u)) / page_tokens * page_tokens, 4);
-      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << page_tokens << " / " << window;
+      scene.spoil_before((264 - std::min(window, 264u)) / block_size * block_size, 4);
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << block_size << " / " << window;
     }
     for (const std::uint32_t queries : {1u, 40u}) {
-      Scene scene(8, 2, 64, page_tokens, element());
+      Scene scene(8, 2, 64, block_size, element());
       std::vector<std::uint32_t> counts;
-      for (std::uint32_t i = 0; i < 60; ++i) counts.push_back(1 + i * 7 % page_tokens);
-      for (std::uint32_t left = queries; left > 0; left -= counts.back()) counts.push_back(std::min(left, page_tokens));
+      for (std::uint32_t i = 0; i < 60; ++i) counts.push_back(1 + i * 7 % block_size);
+      for (std::uint32_t left = queries; left > 0; left -= counts.back()) counts.push_back(std::min(left, block_size));
       scene.add(counts, queries, true);
       scene.set_window(77);
-      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << page_tokens << " / " << queries;
+      EXPECT_LE(relative_rms(scene.run(1), scene.reference()), kTolerance) << block_size << " / " << queries;
     }
   }
 }
@@ -162,9 +162,9 @@ TEST_P(Attention, SeesNothingBehindItsWindow) {
 // Decoding it, prefilling it among any others, over one span or several, with the window's border anywhere.
 TEST_P(Attention, GivesARowTheSameBitsBesideAnyOthers) {
   if (element() != PageElement::kHalf) GTEST_SKIP() << "nothing over int8 pages is exact";
-  for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
+  for (const std::uint32_t block_size : {8u, 16u, 64u}) {
     for (const std::uint32_t window : {0u, 77u, 600u}) {
-      Scene scene(6, 2, 64, page_tokens, element());
+      Scene scene(6, 2, 64, block_size, element());
       scene.add_full(1150, 700);
       scene.set_window(window);
       const std::vector<float> all = scene.run(2);
@@ -173,7 +173,7 @@ TEST_P(Attention, GivesARowTheSameBitsBesideAnyOthers) {
            {std::pair{0u, 1u}, {1u, 70u}, {62u, 3u}, {450u, 1u}, {473u, 200u}, {699u, 1u}}) {
         const std::vector<float> part = scene.run_part(first, count, 1 + count % 2);
         EXPECT_TRUE(std::ranges::equal(part, std::span(all).subspan(first * row, count * row)))
-            << page_tokens << " / " << window << ": " << count << " from " << first;
+            << block_size << " / " << window << ": " << count << " from " << first;
       }
     }
   }
@@ -207,18 +207,18 @@ TEST_P(Attention, SaysWhatEveryTokenReceives) {
     std::uint32_t tokens, queries, first, count, window = 0;
   };
   for (const std::uint32_t head_dim : {8u, 72u}) {
-    for (const std::uint32_t page_tokens : {8u, 64u}) {
+    for (const std::uint32_t block_size : {8u, 64u}) {
       for (const auto& [tokens, queries, first, count, window] :
            {Case{1, 1, 0, 1}, Case{70, 70, 0, 70}, Case{333, 5, 0, 333}, Case{700, 1, 37, 600}, Case{650, 120, 3, 640},
             Case{700, 1, 37, 600, 300}, Case{650, 120, 3, 640, 77}, Case{650, 120, 3, 100, 77}}) {
-        Scene scene(6, 2, head_dim, page_tokens, element());
+        Scene scene(6, 2, head_dim, block_size, element());
         scene.add_full(tokens, queries);
         scene.set_window(window);
         for (const Kind kind : {Kind::kSum, Kind::kLargest}) {
           const float begin = kind == Kind::kSum ? 0.5f : 0.01f;
           const auto got = scene.received(kind, first, count, begin, 1);
           EXPECT_LE(relative_rms(got, scene.received_reference(kind, first, count, begin)), 1e-5)
-              << head_dim << " / " << page_tokens << " / " << tokens << " / " << queries << " / " << window;
+              << head_dim << " / " << block_size << " / " << tokens << " / " << queries << " / " << window;
           EXPECT_EQ(scene.received(kind, first, count, begin, 3), got);
         }
       }
@@ -227,9 +227,9 @@ TEST_P(Attention, SaysWhatEveryTokenReceives) {
 }
 
 TEST_P(Attention, WritesRowsWhereTheTablesSay) {
-  for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
-    const PageShape shape{.layers = 2, .kv_heads = 2, .head_dim = 72, .page_tokens = page_tokens, .element = element()};
-    const auto pool = std::move(PagePool::create(shape, 40 * shape.slab_bytes()).value());
+  for (const std::uint32_t block_size : {8u, 16u, 64u}) {
+    const PageShape shape{.layers = 2, .kv_heads = 2, .head_dim = 72, .block_size = block_size, .element = element()};
+    const auto pool = std::move(PagePool::create(shape, 40 * shape.block_bytes()).value());
     Sequence sequence(*pool);
     std::mt19937 random(3);
     std::normal_distribution<float> normal;

@@ -36,7 +36,7 @@ struct CaptureBench {
     return {};
   }
 
-  Observations observe(std::span<const Token> tokens, std::size_t chunk, const ScorerNeeds& needs) {
+  AttentionStatistics observe(std::span<const Token> tokens, std::size_t chunk, const ScorerNeeds& needs) {
     Sequence sequence = runner_->sequence();
     Capture capture(info(), 0, static_cast<std::uint32_t>(tokens.size()), needs);
     EXPECT_TRUE(compute(sequence, tokens, chunk, capture));
@@ -52,10 +52,10 @@ struct CaptureBench {
     std::vector<double> weights(position + 1);
     double sum = 0;
     for (std::uint32_t i = window ? position - std::min(position, window - 1) : 0; i <= position; ++i) {
-      const PageView page = sequence.pool().host_view().page(table.pages[i / shape.page_tokens].page);
+      const PageView page = sequence.pool().host_view().page(table.pages[i / shape.block_size].page);
       double dot = 0;
       for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-        dot += double{query[c]} * double{to_float(page.keys[c * shape.page_tokens + i % shape.page_tokens])};
+        dot += double{query[c]} * double{to_float(page.keys[c * shape.block_size + i % shape.block_size])};
       }
       sum += weights[i] = std::exp(dot / std::sqrt(static_cast<double>(shape.head_dim)));
     }
@@ -82,7 +82,7 @@ struct CaptureBench {
     EXPECT_TRUE(compute(watched, again, 13, queries));
     Sequence fork = sequence.fork();
     EXPECT_TRUE(compute(fork, again, 13, capture));
-    const Observations of_queries = queries.take(), seen = capture.take();
+    const AttentionStatistics of_queries = queries.take(), seen = capture.take();
     EXPECT_TRUE(seen.consistent());
 
     std::vector<double> expected(seen.repeat_attention.size());
@@ -119,10 +119,10 @@ INSTANTIATE_TEST_SUITE_P(Models, CaptureTest, ::testing::Values("gemma3", "llama
 
 TEST_P(CaptureTest, KeepsTheQueriesOfTheLastTokensAcrossSteps) {
   const auto tokens = random_tokens(50, 320, 2);
-  const Observations all = observe(tokens, 50, {.last_queries = 400});
+  const AttentionStatistics all = observe(tokens, 50, {.last_queries = 400});
   EXPECT_EQ(all.window, 50u);
   EXPECT_EQ(all.given().last_queries, std::numeric_limits<std::uint32_t>::max());
-  const Observations last = observe(tokens, 7, {.last_queries = 20});
+  const AttentionStatistics last = observe(tokens, 7, {.last_queries = 20});
   ASSERT_TRUE(last.consistent());
   EXPECT_EQ(last.given().last_queries, 20u);
   const std::size_t dim = info().head_dim;
@@ -141,7 +141,7 @@ TEST_P(CaptureTest, SumsTheAttentionThatEveryTokenOfTheEntryReceives) {
   ASSERT_TRUE(compute(sequence, std::span(all).first(before), before, prefix));
   Capture capture(info(), before, tokens, {.last_queries = tokens, .attention_sums = true});
   ASSERT_TRUE(compute(sequence, std::span(all).subspan(before), 32, capture));
-  const Observations seen = capture.take();
+  const AttentionStatistics seen = capture.take();
   ASSERT_TRUE(seen.consistent());
 
   const std::uint32_t group = info().query_heads / info().kv_heads;
@@ -162,7 +162,7 @@ TEST_P(CaptureTest, SumsTheAttentionThatEveryTokenOfTheEntryReceives) {
 TEST_P(CaptureTest, GivesTheMomentsOfQueriesBeforeRotation) {
   const std::uint32_t tokens = 90;
   const auto all = random_tokens(tokens, 320, 4);
-  const Observations seen = observe(all, 32, {.last_queries = tokens, .query_moments = true});
+  const AttentionStatistics seen = observe(all, 32, {.last_queries = tokens, .query_moments = true});
   ASSERT_TRUE(seen.consistent());
   const std::size_t dim = info().head_dim, counted = tokens - kMomentSinks;
   std::vector<double> means, covariances;
@@ -226,7 +226,7 @@ TEST_P(CaptureTest, LeavesOutWhatAGapOrAFailedStepSpoils) {
     }
   } failing;
   const auto tokens = random_tokens(100, 320, 7);
-  const Observations whole = observe(tokens, 20, kEverything);
+  const AttentionStatistics whole = observe(tokens, 20, kEverything);
   EXPECT_TRUE(whole.repeat_attention.empty()) << "nothing was repeated";
 
   Sequence sequence = runner_->sequence();
@@ -235,7 +235,7 @@ TEST_P(CaptureTest, LeavesOutWhatAGapOrAFailedStepSpoils) {
   ASSERT_FALSE(compute(sequence, std::span(tokens).subspan(20, 20), 20, capture, &failing));
   sequence.truncate(20);
   ASSERT_TRUE(compute(sequence, std::span(tokens).subspan(20), 20, capture));
-  const Observations spoilt = capture.take();
+  const AttentionStatistics spoilt = capture.take();
   ASSERT_TRUE(spoilt.consistent());
   EXPECT_EQ(spoilt.queries, whole.queries);
   EXPECT_TRUE(spoilt.attention_sums.empty() && spoilt.query_mean.empty());
@@ -250,7 +250,7 @@ TEST_P(CaptureTest, LeavesOutWhatAGapOrAFailedStepSpoils) {
   ASSERT_FALSE(compute(fresh, std::span(tokens).first(20), 20, again, &failing));
   fresh.clear();
   ASSERT_TRUE(compute(fresh, tokens, 20, again));
-  const Observations good = again.take();
+  const AttentionStatistics good = again.take();
   EXPECT_EQ(good.attention_sums, whole.attention_sums);
   EXPECT_EQ(good.query_covariance, whole.query_covariance);
 }

@@ -108,8 +108,8 @@ TEST_P(LogitsTest, ComeForTheRowsThatAskInTheirOrder) {
 
 TEST_P(LogitsTest, DoNotDependOnThePageSize) {
   const auto tokens = random_tokens(77, GetParam().tiny.vocabulary, 5);
-  for (const std::uint32_t page_tokens : {8U, 32U, 64U}) {
-    ModelRunner runner(path_, {.threads = 1, .page_tokens = page_tokens, .float32 = true});
+  for (const std::uint32_t block_size : {8U, 32U, 64U}) {
+    ModelRunner runner(path_, {.threads = 1, .block_size = block_size, .float32 = true});
     Sequence sequence = runner.sequence();
     expect_equal(runner.logits(sequence, tokens, 77, 20), tokens, 77);
   }

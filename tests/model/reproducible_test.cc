@@ -72,11 +72,11 @@ class ReproducibleTest : public ::testing::TestWithParam<Case> {
   static void forget_unseen(Sequence& sequence, const ModelInfo& info) {
     sequence.part();
     const PageShape& shape = sequence.pool().shape();
-    std::vector<std::vector<std::uint32_t>> behind(shape.pages_per_slab());
+    std::vector<std::vector<std::uint32_t>> behind(shape.pages_per_block());
     for (std::uint32_t i = 0; i < behind.size(); ++i) {
       const std::uint32_t layer = i / shape.kv_heads, head = i % shape.kv_heads, window = info.windows[layer];
       const auto positions = sequence.positions(layer, head);
-      for_each_token(sequence.table(layer, head).pages, shape.page_tokens, [&](std::uint32_t slot) {
+      for_each_token(sequence.table(layer, head).pages, shape.block_size, [&](std::uint32_t slot) {
         if (window > 0 && positions[slot] + window <= sequence.length()) behind[i].push_back(slot);
       });
     }
@@ -121,7 +121,7 @@ class ReproducibleTest : public ::testing::TestWithParam<Case> {
     for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
         for (const PageSlot slot : sequence.table(layer, head).pages) {
-          if (slot.count < shape.page_tokens) continue;  // the rest of it is undefined
+          if (slot.count < shape.block_size) continue;  // the rest of it is undefined
           const auto bytes = runner.pool().host_view().bytes(slot.page);
           outcome.pages.insert(outcome.pages.end(), bytes.begin(), bytes.end());
         }

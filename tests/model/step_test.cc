@@ -101,14 +101,14 @@ TEST_F(StepTest, FingerprintsTellModelsAndSettingsApart) {
   const Hash128 first = print(path_, file);
   EXPECT_EQ(first, print(path_, {.weights = WeightChoice::kFile, .threads = 2, .batch_tokens_max = 64}));
   EXPECT_NE(first, print(path_, {.threads = 1, .float32 = true}));
-  EXPECT_NE(first, print(path_, {.weights = WeightChoice::kFile, .threads = 1, .page_tokens = 32}));
+  EXPECT_NE(first, print(path_, {.weights = WeightChoice::kFile, .threads = 1, .block_size = 32}));
   const auto other = folder_.path() / "other.gguf";
   testing::write_tiny_model({.seed = 2}, other);
   EXPECT_NE(first, print(other, file));
 }
 
 TEST_F(StepTest, LoadRefusesImpossibleOptions) {
-  EXPECT_EQ(Model::load(path_, {.page_tokens = 12}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Model::load(path_, {.block_size = 12}).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(Model::load(path_, {.batch_tokens_max = 0}).error().code, ErrorCode::kInvalidArgument);
 }
 

@@ -41,10 +41,10 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .page_tokens = 8};
+constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .block_size = 8};
 
-std::unique_ptr<PagePool> make_pool(const PageShape& shape, std::uint32_t slabs) {
-  return PagePool::create(shape, slabs * shape.slab_bytes()).value();
+std::unique_ptr<PagePool> make_pool(const PageShape& shape, std::uint32_t blocks) {
+  return PagePool::create(shape, blocks * shape.block_bytes()).value();
 }
 
 std::vector<std::uint32_t> counts_of(const PageSlots& pages) {
@@ -79,7 +79,7 @@ TEST_F(LongSequence, TakesLittleHoweverItCameToBe) {
     return 0;
   });
   EXPECT_LT(token_by_token, kBytesMax);
-  EXPECT_GE(token_by_token, kLong.pages_for(kTokens) * sizeof(SlabId)) << "is anything counted at all?";
+  EXPECT_GE(token_by_token, kLong.pages_for(kTokens) * sizeof(PoolBlockId)) << "is anything counted at all?";
   EXPECT_LT(bytes_of([&] { return sequence.fork(); }), kBytesMax);
   EXPECT_LT(bytes_of([&] {
               Sequence fork = sequence.fork();
@@ -89,13 +89,13 @@ TEST_F(LongSequence, TakesLittleHoweverItCameToBe) {
             kBytesMax);
   EXPECT_LT(bytes_of([&] {
               Sequence adopted(*pool_);
-              adopted.adopt_prefix(sequence.slabs(kTokens), kTokens);
+              adopted.adopt_prefix(sequence.blocks(kTokens), kTokens);
               return adopted;
             }),
             kBytesMax);
   EXPECT_LT(bytes_of([&] { return sequence.outline(); }), kBytesMax);
   EXPECT_EQ(sequence.table(31, 7).tokens, kTokens);
-  EXPECT_EQ(sequence.pages(), kLong.pages_for(kTokens) * kLong.pages_per_slab());
+  EXPECT_EQ(sequence.pages(), kLong.pages_for(kTokens) * kLong.pages_per_block());
 }
 
 TEST_F(LongSequence, HasAnOverlayOfWhatHeadsHoldByThemselves) {
@@ -103,21 +103,21 @@ TEST_F(LongSequence, HasAnOverlayOfWhatHeadsHoldByThemselves) {
   ASSERT_TRUE(sequence.append(kTokens));
   const std::size_t bytes = bytes_of([&] {
     Sequence fork = sequence.fork();
-    EXPECT_TRUE(fork.append(kLong.page_tokens));
-    fork.keep_rows(kTokens, kLong.page_tokens, std::vector<std::uint32_t>(kLong.pages_per_slab(), 7));
+    EXPECT_TRUE(fork.append(kLong.block_size));
+    fork.keep_rows(kTokens, kLong.block_size, std::vector<std::uint32_t>(kLong.pages_per_block(), 7));
     EXPECT_EQ(fork.table(0, 0).tokens, kTokens + 7);
     return fork;
   });
   // A table and room for a page each.
-  EXPECT_LT(bytes, kBytesMax + kLong.pages_per_slab() * 256);
+  EXPECT_LT(bytes, kBytesMax + kLong.pages_per_block() * 256);
 }
 
 TEST(BlockTable, PagesAreComputedFromBlocks) {
   const auto pool = make_pool(kShape, 4);
   Sequence sequence(*pool);
   ASSERT_TRUE(sequence.append(19));
-  const std::vector<SlabId> blocks = sequence.slabs(19);
-  for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
+  const std::vector<PoolBlockId> blocks = sequence.blocks(19);
+  for (std::uint32_t i = 0; i < kShape.pages_per_block(); ++i) {
     const HeadTable table = sequence.table(i / 2, i % 2);
     EXPECT_EQ(table.tokens, 19);
     ASSERT_THAT(counts_of(table.pages), ElementsAre(8, 8, 3));
@@ -130,16 +130,16 @@ TEST(BlockTable, PagesAreComputedFromBlocks) {
   }
   sequence.truncate(16);
   EXPECT_THAT(counts_of(sequence.table(1, 1).pages), ElementsAre(8, 8));
-  EXPECT_EQ(pool->slabs_free(), 2u);
+  EXPECT_EQ(pool->blocks_free(), 2u);
   EXPECT_TRUE(Sequence(*pool).table(0, 1).pages.empty());
 }
 
-// Blocks before and after stay blocks; what lies between stretches of which heads kept rows becomes each head's own.
+// Blocks before and after stay blocks; what lies between spans of which heads kept rows becomes each head's own.
 TEST(BlockTable, RowsThatHeadsKeepLieBetweenBlocks) {
   const auto pool = make_pool(kShape, 16);
   Sequence sequence(*pool);
   ASSERT_TRUE(sequence.append(24));
-  const std::vector<SlabId> prefix = sequence.slabs(8);
+  const std::vector<PoolBlockId> prefix = sequence.blocks(8);
   sequence.keep_rows(8, 16, std::vector<std::uint32_t>{0, 3, 9, 16});
   ASSERT_TRUE(sequence.append(10));
   EXPECT_THAT(counts_of(sequence.table(0, 0).pages), ElementsAre(8, 8, 2));
@@ -159,8 +159,8 @@ TEST(BlockTable, RowsThatHeadsKeepLieBetweenBlocks) {
   ASSERT_TRUE(sequence.append(4));
   EXPECT_THAT(counts_of(sequence.table(0, 1).pages), ElementsAre(8, 3, 8, 1, 4));
   ASSERT_TRUE(sequence.check_integrity());
-  EXPECT_EQ(sequence.slabs(8), prefix);
-  EXPECT_TRUE(sequence.slabs(9).empty());
+  EXPECT_EQ(sequence.blocks(8), prefix);
+  EXPECT_TRUE(sequence.blocks(9).empty());
 
   // A fork appends to a copy of the last block; neither sees the other's tokens, and neither loses what both have.
   Sequence fork = sequence.fork();
@@ -173,10 +173,10 @@ TEST(BlockTable, RowsThatHeadsKeepLieBetweenBlocks) {
   sequence.clear();
   ASSERT_TRUE(fork.check_integrity());
   fork.clear();
-  EXPECT_EQ(pool->slabs_free(), 16u);
+  EXPECT_EQ(pool->blocks_free(), 16u);
 }
 
-TEST(BlockTable, AForkOfAPartedSequenceKeepsWhatTheOtherDrops) {
+TEST(BlockTable, AForkOfARaggedSequenceKeepsWhatTheOtherDrops) {
   const auto pool = make_pool(kShape, 8);
   Sequence sequence(*pool);
   ASSERT_TRUE(sequence.append(20));
@@ -185,7 +185,7 @@ TEST(BlockTable, AForkOfAPartedSequenceKeepsWhatTheOtherDrops) {
   slots[2] = {0, 1, 17};
   sequence.drop(slots);
   Sequence fork = sequence.fork();
-  EXPECT_TRUE(fork.parted());
+  EXPECT_TRUE(fork.ragged());
   slots[2] = {2, 3, 4, 5, 6, 7};
   EXPECT_EQ(sequence.drop(slots).pages_freed, 0) << "the fork reads it";
   EXPECT_EQ(fork.resident(1, 0), 17u);
@@ -208,9 +208,9 @@ TEST(BlockTable, AnOutlineLaysOutTheSameTables) {
     ASSERT_TRUE(again.lay_out(outline));
     ASSERT_TRUE(again.check_integrity());
     EXPECT_EQ(again.length(), sequence.length());
-    EXPECT_EQ(again.parted(), sequence.parted());
+    EXPECT_EQ(again.ragged(), sequence.ragged());
     EXPECT_EQ(again.lossy(), sequence.lossy());
-    for (std::uint32_t i = 0; i < kShape.pages_per_slab(); ++i) {
+    for (std::uint32_t i = 0; i < kShape.pages_per_block(); ++i) {
       const PageSlots was = sequence.table(i / 2, i % 2).pages, is = again.table(i / 2, i % 2).pages;
       ASSERT_EQ(is.size(), was.size());
       for (std::size_t p = 0; p < is.size(); ++p) {
@@ -218,7 +218,7 @@ TEST(BlockTable, AnOutlineLaysOutTheSameTables) {
         EXPECT_EQ(is[p].holes, was[p].holes);
         EXPECT_NE(is[p].page, was[p].page);
       }
-      if (!again.parted()) continue;
+      if (!again.ragged()) continue;
       EXPECT_THAT(again.positions(i / 2, i % 2), testing::ElementsAreArray(sequence.positions(i / 2, i % 2)));
     }
   };
@@ -227,7 +227,7 @@ TEST(BlockTable, AnOutlineLaysOutTheSameTables) {
   sequence.drop(std::vector<std::vector<std::uint32_t>>{{1, 9}, {}, {8, 9, 10, 11, 12, 13, 14, 15}, {19}});
   expect_same(sequence.outline());
   Sequence blocks(*pool);
-  ASSERT_TRUE(blocks.append(8 * pool->slabs_free()));
+  ASSERT_TRUE(blocks.append(8 * pool->blocks_free()));
   EXPECT_EQ(Sequence(*pool).lay_out(sequence.outline()).error().code, ErrorCode::kFull);
 }
 

@@ -12,11 +12,11 @@ namespace {
 
 // A table of `tokens` in full pages, of which those that `dropped` names are holes.
 template <class Dropped>
-std::vector<PageSlot> table_of(std::uint32_t tokens, std::uint32_t page_tokens, const Dropped& dropped) {
+std::vector<PageSlot> table_of(std::uint32_t tokens, std::uint32_t block_size, const Dropped& dropped) {
   std::vector<PageSlot> table;
   for (std::uint32_t token = 0; token < tokens; ++token) {
-    if (token % page_tokens == 0) table.push_back({token / page_tokens, 0, 0});
-    table.back().holes |= std::uint64_t{dropped(token)} << token % page_tokens;
+    if (token % block_size == 0) table.push_back({token / block_size, 0, 0});
+    table.back().holes |= std::uint64_t{dropped(token)} << token % block_size;
     ++table.back().count;
   }
   return table;
@@ -74,27 +74,27 @@ TEST(Compaction, PlansLoseNothing) {
   std::mt19937 engine(11);
   const auto random = [&engine] { return static_cast<std::uint32_t>(engine()); };
   for (int round = 0; round < 2000; ++round) {
-    const std::uint32_t page_tokens = std::vector{8u, 16u, 64u}[random() % 3];
+    const std::uint32_t block_size = std::vector{8u, 16u, 64u}[random() % 3];
     std::vector<PageSlot> table(1 + random() % 12);
     std::vector<std::uint8_t> movable(table.size());
-    std::vector<int> slots(table.size() * page_tokens, -1);
+    std::vector<int> slots(table.size() * block_size, -1);
     std::vector<int> survivors;
     for (std::size_t p = 0; p < table.size(); ++p) {
-      table[p].count = 1 + random() % page_tokens;
+      table[p].count = 1 + random() % block_size;
       movable[p] = random() % 4 != 0;
       for (std::uint32_t s = 0; s < table[p].count; ++s) {
         if (random() % 3 == 0) {
           table[p].holes |= std::uint64_t{1} << s;
         } else {
-          slots[p * page_tokens + s] = static_cast<int>(p * page_tokens + s);
-          survivors.push_back(slots[p * page_tokens + s]);
+          slots[p * block_size + s] = static_cast<int>(p * block_size + s);
+          survivors.push_back(slots[p * block_size + s]);
         }
       }
     }
     const auto newest = static_cast<std::uint32_t>(random() % slots.size());
     const bool repack = random() % 2 == 0;
     const CompactionPlan plan =
-        repack ? plan_repack(table, movable, page_tokens) : plan_hole_fill(table, movable, page_tokens, newest);
+        repack ? plan_repack(table, movable, block_size) : plan_hole_fill(table, movable, block_size, newest);
     const std::vector<int> before = slots;
     for (const SlotCopy& copy : plan.copies) {
       for (std::uint32_t i = 0; i < copy.count; ++i) slots[copy.to + i] = slots[copy.from + i];
@@ -103,10 +103,10 @@ TEST(Compaction, PlansLoseNothing) {
     std::uint32_t free = 0;
     for (std::size_t p = 0; p < table.size(); ++p) {
       free += plan.live[p] == 0;
-      for (std::uint32_t s = 0; s < page_tokens; ++s) {
-        if (plan.live[p] >> s & 1) after.push_back(slots[p * page_tokens + s]);
+      for (std::uint32_t s = 0; s < block_size; ++s) {
+        if (plan.live[p] >> s & 1) after.push_back(slots[p * block_size + s]);
         if (!movable[p]) {
-          EXPECT_EQ(slots[p * page_tokens + s], before[p * page_tokens + s]);
+          EXPECT_EQ(slots[p * block_size + s], before[p * block_size + s]);
         }
       }
     }

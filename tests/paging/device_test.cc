@@ -79,7 +79,7 @@ TEST(HostDevice, SaysThatThereIsNoRoom) {
   ASSERT_FALSE(memory);
   EXPECT_EQ(memory.error().code, ErrorCode::kIo);
   EXPECT_TRUE(memory.error().message.contains("1152921504606846976 bytes of host memory")) << memory.error().message;
-  const PageShape shape{.layers = 1, .kv_heads = 1, .head_dim = 1 << 20, .page_tokens = 64};
+  const PageShape shape{.layers = 1, .kv_heads = 1, .head_dim = 1 << 20, .block_size = 64};
   EXPECT_EQ(PagePool::create(shape, std::size_t{1} << 55).error().code, ErrorCode::kIo);
 }
 

@@ -15,7 +15,7 @@ namespace shale {
 
 class NaiveSequence {
  public:
-  explicit NaiveSequence(PagePool& pool) : pool_(&pool), sequence_(pool), heads_(pool.shape().pages_per_slab()) {}
+  explicit NaiveSequence(PagePool& pool) : pool_(&pool), sequence_(pool), heads_(pool.shape().pages_per_block()) {}
 
   Sequence& sequence() { return sequence_; }
   const Sequence& sequence() const { return sequence_; }
@@ -23,10 +23,10 @@ class NaiveSequence {
   // Appends `count` tokens whose values derive from `seed` and the token's number, the same for equal seeds.
   // False when the pool was full.
   bool append(std::uint32_t count, std::uint32_t seed) {
-    const auto before = pool_->slabs_free();
+    const auto before = pool_->blocks_free();
     if (const auto status = sequence_.append(count); !status) {
       EXPECT_EQ(status.error().code, ErrorCode::kFull);
-      EXPECT_EQ(pool_->slabs_free(), before);
+      EXPECT_EQ(pool_->blocks_free(), before);
       return false;
     }
     for (std::uint32_t i = 0; i < heads_.size(); ++i) {
@@ -43,36 +43,36 @@ class NaiveSequence {
     return true;
   }
 
-  // Of a random stretch of whole blocks at the end that nobody shares, each head keeps a random number of rows.
+  // Of a random span of whole blocks at the end that nobody shares, each head keeps a random number of rows.
   void keep_rows(std::uint32_t random) {
-    const std::uint32_t page_tokens = pool_->shape().page_tokens, blocks = tail_ / page_tokens;
+    const std::uint32_t block_size = pool_->shape().block_size, blocks = tail_ / block_size;
     if (blocks == 0) return;
     const std::uint32_t first = random % blocks, count = 1 + random / 7 % (blocks - first);
-    const std::uint32_t at = length_ - tail_ + first * page_tokens, tokens = count * page_tokens;
-    const auto slabs = sequence_.last_slabs(at, tokens);
-    if (std::ranges::any_of(slabs, [&](SlabId slab) { return pool_->references(slab) > 1; })) return;
+    const std::uint32_t at = length_ - tail_ + first * block_size, tokens = count * block_size;
+    const auto last = sequence_.last_blocks(at, tokens);
+    if (std::ranges::any_of(last, [&](PoolBlockId block) { return pool_->references(block) > 1; })) return;
     const auto before = pool_->pages_free();
     std::uint32_t freed = 0;
     std::vector<std::uint32_t> rows(heads_.size());
     for (std::uint32_t i = 0; i < heads_.size(); ++i) {
       rows[i] = (random / 31 + i * 5) % (tokens + 1);
       freed += pool_->shape().pages_for(tokens) - pool_->shape().pages_for(rows[i]);
-      const auto begin = heads_[i].end() - tail_ + first * page_tokens;
+      const auto begin = heads_[i].end() - tail_ + first * block_size;
       heads_[i].erase(begin + rows[i], begin + tokens);
     }
     sequence_.keep_rows(at, tokens, rows);
     EXPECT_EQ(pool_->pages_free(), before + freed);
-    if (!diverged_) prefix_ = first * page_tokens;
-    tail_ -= first * page_tokens + tokens;
+    if (!diverged_) prefix_ = first * block_size;
+    tail_ -= first * block_size + tokens;
     diverged_ = true;
   }
 
   // Shares the whole blocks that another one begins with, where this one ends with one.
   void append_blocks_of(const NaiveSequence& other, std::uint32_t random) {
-    const std::uint32_t page_tokens = pool_->shape().page_tokens;
-    if (this == &other || tail_ % page_tokens != 0) return;
-    const std::uint32_t tokens = random % (other.prefix_ / page_tokens + 1) * page_tokens;
-    sequence_.append_blocks(other.sequence_.slabs(tokens));
+    const std::uint32_t block_size = pool_->shape().block_size;
+    if (this == &other || tail_ % block_size != 0) return;
+    const std::uint32_t tokens = random % (other.prefix_ / block_size + 1) * block_size;
+    sequence_.append_blocks(other.sequence_.blocks(tokens));
     for (std::size_t i = 0; i < heads_.size(); ++i) {
       heads_[i].insert(heads_[i].end(), other.heads_[i].begin(), other.heads_[i].begin() + tokens);
     }
@@ -102,9 +102,9 @@ class NaiveSequence {
   void become_prefix_of(const NaiveSequence& other, std::uint32_t random) {
     if (this == &other) return;
     const std::uint32_t tokens = random % (other.prefix_ + 1);
-    const std::vector<SlabId> slabs = other.sequence_.slabs(tokens);
+    const std::vector<PoolBlockId> blocks = other.sequence_.blocks(tokens);
     clear();
-    sequence_.adopt_prefix(slabs, tokens);
+    sequence_.adopt_prefix(blocks, tokens);
     for (std::size_t i = 0; i < heads_.size(); ++i) {
       heads_[i].assign(other.heads_[i].begin(), other.heads_[i].begin() + tokens);
     }
@@ -184,7 +184,7 @@ class NaiveSequence {
     std::vector<std::byte> bytes = bytes_of(page);
     const auto view = MutablePageView::of(bytes.data(), shape);
     for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-      view.keys[c * shape.page_tokens + slot].bits = value;
+      view.keys[c * shape.block_size + slot].bits = value;
       view.values[slot * shape.head_dim + c].bits = static_cast<std::uint16_t>(~value);
     }
     pool_->copy_in(bytes, page);
@@ -196,7 +196,7 @@ class NaiveSequence {
     const std::vector<std::byte> bytes = bytes_of(page);
     const auto view = PageView::of(bytes.data(), shape);
     for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-      ASSERT_EQ(view.keys[c * shape.page_tokens + slot].bits, value);
+      ASSERT_EQ(view.keys[c * shape.block_size + slot].bits, value);
       ASSERT_EQ(view.values[slot * shape.head_dim + c].bits, static_cast<std::uint16_t>(~value));
     }
   }

@@ -12,8 +12,8 @@
 namespace shale {
 namespace {
 
-constexpr PageShape shape_of(std::uint32_t head_dim, std::uint32_t page_tokens) {
-  return {.layers = 1, .kv_heads = 1, .head_dim = head_dim, .page_tokens = page_tokens, .element = PageElement::kInt8};
+constexpr PageShape shape_of(std::uint32_t head_dim, std::uint32_t block_size) {
+  return {.layers = 1, .kv_heads = 1, .head_dim = head_dim, .block_size = block_size, .element = PageElement::kInt8};
 }
 
 // A page of random tokens whose channels differ in size by a thousand, as those of keys do.
@@ -53,10 +53,10 @@ TEST(Int8Pages, HoldNearlyTwiceAsMany) {
 
 TEST(Int8Pages, BringNumbersBackWithinHalfAScale) {
   for (const std::uint32_t head_dim : {8u, 32u, 64u, 72u, 80u, 256u}) {
-    for (const std::uint32_t page_tokens : {8u, 64u}) {
-      Page page(shape_of(head_dim, page_tokens));
-      page.write(0, page_tokens, page);
-      for (std::uint32_t t = 0; t < page_tokens; ++t) {
+    for (const std::uint32_t block_size : {8u, 64u}) {
+      Page page(shape_of(head_dim, block_size));
+      page.write(0, block_size, page);
+      for (std::uint32_t t = 0; t < block_size; ++t) {
         const std::vector<float> got = page.token(t);
         for (std::uint32_t c = 0; c < 2 * head_dim; ++c) {
           const float* row = (c < head_dim ? page.keys() : page.values()) + std::size_t{t} * head_dim;
@@ -66,7 +66,7 @@ TEST(Int8Pages, BringNumbersBackWithinHalfAScale) {
             largest = std::max(largest, std::abs(row[i]));
           // A scale is within 2^-11 of largest / 127, and so is a half of what it holds.
           const float bound = largest / 127 / 2 * 1.001f + std::abs(row[channel]) * 0x1p-10f;
-          ASSERT_NEAR(got[c], row[channel], bound) << head_dim << " / " << page_tokens << ", token " << t;
+          ASSERT_NEAR(got[c], row[channel], bound) << head_dim << " / " << block_size << ", token " << t;
         }
       }
     }

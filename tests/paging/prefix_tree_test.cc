@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-constexpr PageShape kShape{.layers = 1, .kv_heads = 2, .head_dim = 8, .page_tokens = 8};
+constexpr PageShape kShape{.layers = 1, .kv_heads = 2, .head_dim = 8, .block_size = 8};
 
 // Evicts the leaf of the lowest number, which in a tree that only grows is the oldest.
 class LowestLeaf final : public EvictionPolicy {
@@ -67,7 +67,7 @@ class PrefixTreeTest : public testing::Test {
     EXPECT_TRUE(pool_->check_integrity());
   }
 
-  std::unique_ptr<PagePool> pool_ = std::move(PagePool::create(kShape, 16 * kShape.slab_bytes()).value());
+  std::unique_ptr<PagePool> pool_ = std::move(PagePool::create(kShape, 16 * kShape.block_bytes()).value());
   LowestLeaf* policy_ = new LowestLeaf;  // the tree's
   PrefixTree tree_{*pool_, std::unique_ptr<LowestLeaf>(policy_)};
   double now_s_ = 0;
@@ -101,11 +101,11 @@ TEST_F(PrefixTreeTest, SaltsKnowNothingOfEachOther) {
   salted.clear();
   tree_.clear();
   check();
-  EXPECT_EQ(pool_->slabs_free(), 16);
+  EXPECT_EQ(pool_->blocks_free(), 16);
 }
 
 // What is published is inserted under every salt that used it.
-TEST_F(PrefixTreeTest, SlabsThatSeveralSaltsHoldCanBeEvicted) {
+TEST_F(PrefixTreeTest, BlocksThatSeveralSaltsHoldCanBeEvicted) {
   serve(tokens(0, 16));
   Sequence shared(*pool_);
   tree_.adopt(tokens(0, 16), shared);
@@ -115,7 +115,7 @@ TEST_F(PrefixTreeTest, SlabsThatSeveralSaltsHoldCanBeEvicted) {
   EXPECT_FALSE(tree_.make_room(16));
   shared.clear();
   EXPECT_EQ(tree_.nodes(), 6);
-  EXPECT_EQ(tree_.evictable(), 2) << "slabs, not nodes";
+  EXPECT_EQ(tree_.evictable(), 2) << "blocks, not nodes";
   EXPECT_EQ(tree_.in_use(tokens(0, 16), "a"), 0);
   check();
   EXPECT_TRUE(tree_.make_room(16));
@@ -141,18 +141,18 @@ TEST_F(PrefixTreeTest, KnowsWhatIsReproducible) {
   exact.clear();
   tree_.clear();
   check();
-  EXPECT_EQ(pool_->slabs_free(), 16);
+  EXPECT_EQ(pool_->blocks_free(), 16);
 }
 
-TEST_F(PrefixTreeTest, AHitInsideANodeSharesItsSlabUntilTheNextAppend) {
+TEST_F(PrefixTreeTest, AHitInsideANodeSharesItsBlockUntilTheNextAppend) {
   serve(tokens(0, 16));
-  EXPECT_EQ(pool_->slabs_free(), 14);
+  EXPECT_EQ(pool_->blocks_free(), 14);
   Sequence sequence(*pool_);
   EXPECT_EQ(tree_.adopt(tokens(0, 11), sequence), 11);
   EXPECT_EQ(sequence.length(), 11);
-  EXPECT_EQ(pool_->slabs_free(), 14);
+  EXPECT_EQ(pool_->blocks_free(), 14);
   ASSERT_TRUE(sequence.append(1));
-  EXPECT_EQ(pool_->slabs_free(), 13);
+  EXPECT_EQ(pool_->blocks_free(), 13);
   EXPECT_EQ(tree_.match(tokens(0, 16)), 16);
 }
 
@@ -165,7 +165,7 @@ TEST_F(PrefixTreeTest, AnExtendedShortLeafIsReplaced) {
   EXPECT_EQ(tree_.nodes(), 4);
   EXPECT_EQ(serve(tokens(0, 12)), 12);  // a part of what is there adds nothing
   EXPECT_EQ(tree_.nodes(), 4);
-  EXPECT_EQ(pool_->slabs_free(), 12);
+  EXPECT_EQ(pool_->blocks_free(), 12);
 }
 
 TEST_F(PrefixTreeTest, BranchesLieBesideEachOther) {
@@ -207,9 +207,9 @@ TEST_F(PrefixTreeTest, OnlyExactAgreeingTokensAreTaken) {
   Sequence sequence(*pool_);
   ASSERT_TRUE(sequence.append(4));
   EXPECT_TRUE(tree_.insert(tokens(0, 4), sequence));
-  Sequence parted = sequence.fork();
-  parted.part();
-  EXPECT_EQ(tree_.insert(tokens(0, 4), parted).error().code, ErrorCode::kInvalidArgument);
+  Sequence ragged = sequence.fork();
+  ragged.part();
+  EXPECT_EQ(tree_.insert(tokens(0, 4), ragged).error().code, ErrorCode::kInvalidArgument);
   sequence.mark_lossy();
   EXPECT_EQ(tree_.insert(tokens(0, 4), sequence).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(tree_.nodes(), 1);
@@ -225,8 +225,8 @@ TEST_F(PrefixTreeTest, MakesRoomLeafByLeafButNotFromSequences) {
   EXPECT_EQ(tree_.evictions(), 1);
   EXPECT_EQ(tree_.match(tokens(0, 32)), 24);
   check();
-  EXPECT_FALSE(tree_.make_room(15));  // the holder's two slabs stay
-  EXPECT_EQ(pool_->slabs_free(), 14);
+  EXPECT_FALSE(tree_.make_room(15));  // the holder's two blocks stay
+  EXPECT_EQ(pool_->blocks_free(), 14);
   EXPECT_EQ(tree_.match(tokens(0, 32)), 16);
   holder.clear();
   EXPECT_TRUE(tree_.make_room(16));
@@ -242,7 +242,7 @@ TEST_F(PrefixTreeTest, ClearForgetsButSequencesKeep) {
   EXPECT_EQ(tree_.nodes(), 0);
   EXPECT_EQ(tree_.evictions(), 0);
   EXPECT_EQ(tree_.match(tokens(0, 32)), 0);
-  EXPECT_EQ(pool_->slabs_free(), 12);
+  EXPECT_EQ(pool_->blocks_free(), 12);
   EXPECT_TRUE(holder.check_integrity());
   check();
   EXPECT_EQ(serve(tokens(0, 8)), 0);
@@ -258,7 +258,7 @@ TEST_F(PrefixTreeTest, TellsTheNamesOfPagesThatItEvicts) {
   ASSERT_TRUE(tree_.insert(ids, sequence, kAllTokens, {}, names));
   serve(tokens(100, 8));  // nameless
   sequence.clear();
-  EXPECT_TRUE(tree_.make_room(pool_->slabs_total()));
+  EXPECT_TRUE(tree_.make_room(pool_->blocks_total()));
   EXPECT_EQ(gone, (std::vector<std::uint64_t>{12, 11}));  // the half page after them has none
 }
 

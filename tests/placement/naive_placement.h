@@ -19,21 +19,21 @@ class NaivePlacement {
   }
 
   Problem& problem() { return problem_; }
-  PlacedEntry& entry(std::size_t slot) { return problem_.entries[slot]; }
+  PlacedPrefix& prefix(std::size_t slot) { return problem_.prefixes[slot]; }
   bool live(std::size_t slot) const { return slot < live_.size() && live_[slot]; }
 
-  void put(std::size_t slot, const PlacedEntry& entry) {
-    if (slot >= problem_.entries.size()) {
-      problem_.entries.resize(slot + 1);
+  void put(std::size_t slot, const PlacedPrefix& prefix) {
+    if (slot >= problem_.prefixes.size()) {
+      problem_.prefixes.resize(slot + 1);
       live_.resize(slot + 1);
       shares_.resize(slot + 1);
       held_.resize(slot + 1);
       frequencies_.resize(slot + 1);
     }
-    problem_.entries[slot] = entry;
+    problem_.prefixes[slot] = prefix;
     live_[slot] = true;
     shares_[slot] = held_[slot] = 0;
-    frequencies_[slot] = entry.frequency;
+    frequencies_[slot] = prefix.frequency;
     weigh(slot);
   }
   void remove(std::size_t slot) { live_[slot] = false; }
@@ -46,8 +46,8 @@ class NaivePlacement {
   }
   void access(std::size_t slot, double now_s) {
     frequencies_[slot] += 1;
-    entry(slot).last_access_s = now_s;
-    ++entry(slot).accesses;
+    prefix(slot).last_access_s = now_s;
+    ++prefix(slot).accesses;
     expect_held(slot);
     weigh(slot);
   }
@@ -58,7 +58,7 @@ class NaivePlacement {
     expect_held(slot);
     weigh(slot);
     if (!evicted) return;
-    residence_.evicted(std::max(0.0, now_s - entry(slot).last_access_s));
+    residence_.evicted(std::max(0.0, now_s - prefix(slot).last_access_s));
     const double now = residence_.characteristic_s();
     if (now < 1.25 * weighed_with_s_ && weighed_with_s_ < 1.25 * now) return;
     weighed_with_s_ = now;
@@ -77,7 +77,7 @@ class NaivePlacement {
     return bytes;
   }
   const Candidate& at(std::size_t slot) const {
-    return problem_.entries[slot].candidates[problem_.entries[slot].current];
+    return problem_.prefixes[slot].candidates[problem_.prefixes[slot].current];
   }
 
   bool over() const {
@@ -88,23 +88,23 @@ class NaivePlacement {
   }
 
   void place(std::size_t slot) {
-    entry(slot).current = planner_.insert(problem_, entry(slot));
-    relieve();
+    prefix(slot).current = planner_.insert(problem_, prefix(slot));
+    demote();
   }
-  void relieve() {
+  void demote() {
     double dropped = 0;
     for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) make_room(tier, std::nullopt, ~0u, dropped);
   }
 
-  // Whether any promotion of any entry to any tier, in any form, would pay.
+  // Whether any promotion of any cached prefix to any tier, in any form, would pay.
   bool anything_pays() const {
     for (std::size_t slot = 0; slot < live_.size(); ++slot) {
-      if (!live_[slot] || problem_.entries[slot].pinned || shares_[slot] >= kHeldByPool) continue;
+      if (!live_[slot] || problem_.prefixes[slot].pinned || shares_[slot] >= kHeldByPool) continue;
       for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
         std::uint64_t below = ~std::uint64_t{0};
-        while (const auto step = planner_.promotion(problem_, problem_.entries[slot], tier, below)) {
+        while (const auto step = planner_.promotion(problem_, problem_.prefixes[slot], tier, below)) {
           if (pays(slot, *step)) return true;
-          below = problem_.entries[slot].candidates[step->to].bytes;
+          below = problem_.prefixes[slot].candidates[step->to].bytes;
         }
       }
     }
@@ -112,7 +112,7 @@ class NaivePlacement {
   }
 
  private:
-  void weigh(std::size_t slot) { entry(slot).frequency = frequencies_[slot] * (1 - held_[slot]); }
+  void weigh(std::size_t slot) { prefix(slot).frequency = frequencies_[slot] * (1 - held_[slot]); }
   void expect_held(std::size_t slot) {
     const double window_s = options_.half_life_s / std::log(2) * (1 - std::exp2(-seen_s_ / options_.half_life_s));
     const double again = residence_.held_at_next_access(frequencies_[slot] / window_s);
@@ -121,7 +121,7 @@ class NaivePlacement {
 
   bool pays(std::size_t slot, const Promotion& step) const {
     NaivePlacement trial = *this;
-    trial.entry(slot).current = step.to;
+    trial.prefix(slot).current = step.to;
     double dropped = 0;
     for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
       if (!trial.make_room(tier, step, slot, dropped)) return false;
@@ -135,8 +135,8 @@ class NaivePlacement {
       std::optional<Demotion> least;
       std::size_t of = 0;
       for (std::size_t slot = 0; slot < live_.size(); ++slot) {
-        if (!live_[slot] || slot == still || entry(slot).pinned || at(slot).tier != tier) continue;
-        const auto demotion = planner_.demotion(problem_, entry(slot));
+        if (!live_[slot] || slot == still || prefix(slot).pinned || at(slot).tier != tier) continue;
+        const auto demotion = planner_.demotion(problem_, prefix(slot));
         if (!demotion || (least && !(demotion->order < least->order))) continue;
         least = demotion;
         of = slot;
@@ -146,7 +146,7 @@ class NaivePlacement {
         return false;
       }
       dropped += least->drop;
-      entry(of).current = least->to;
+      prefix(of).current = least->to;
     }
     return true;
   }

@@ -14,7 +14,7 @@ using testing::InstanceShape;
 using testing::make_instance;
 
 struct Shares {
-  double relieved = 0, promoted = 0, bound = 0;  // mean gain over recomputing everything, as a share of the best
+  double demoted = 0, promoted = 0, bound = 0;  // mean gain over recomputing everything, as a share of the best
 };
 
 Shares measure(const InstanceShape& shape, const PlannerOptions& options, std::uint64_t instances) {
@@ -24,56 +24,56 @@ Shares measure(const InstanceShape& shape, const PlannerOptions& options, std::u
   for (std::uint64_t seed = 0; seed < instances; ++seed) {
     const Problem problem = inserted(make_instance(seed, shape), *planner);
     const double best = testing::best_utility(problem);
-    if (!std::isfinite(best)) continue;  // pinned entries alone do not fit
-    const Plan relief = planner->relieve(problem);
-    const Plan promotion = planner->promote(after(problem, relief));
+    if (!std::isfinite(best)) continue;  // pinned cached prefixes alone do not fit
+    const Plan demotion = planner->demote(problem);
+    const Plan promotion = planner->promote(after(problem, demotion));
     const double bound = utility_bound(problem);
     const double nothing = testing::dropped_utility(problem);
-    EXPECT_TRUE(relief.feasible);
-    EXPECT_LE(relief.utility, promotion.utility + 1e-9);
+    EXPECT_TRUE(demotion.feasible);
+    EXPECT_LE(demotion.utility, promotion.utility + 1e-9);
     EXPECT_LE(promotion.utility, best + 1e-9);
     EXPECT_GE(bound, best - 1e-9);
     if (best - nothing < 1e-6) continue;
-    mean.relieved += (relief.utility - nothing) / (best - nothing);
+    mean.demoted += (demotion.utility - nothing) / (best - nothing);
     mean.promoted += (promotion.utility - nothing) / (best - nothing);
     mean.bound += (bound - nothing) / (best - nothing);
     ++counted;
   }
   EXPECT_GT(counted, instances / 2);
   const double n = static_cast<double>(counted);
-  mean = {mean.relieved / n, mean.promoted / n, mean.bound / n};
-  fmt::print("share of the best gain: after relief {:.4f}, after promotion {:.4f}, bound {:.4f}; {} instances\n",
-             mean.relieved, mean.promoted, mean.bound, counted);
+  mean = {mean.demoted / n, mean.promoted / n, mean.bound / n};
+  fmt::print("share of the best gain: after demotion {:.4f}, after promotion {:.4f}, bound {:.4f}; {} instances\n",
+             mean.demoted, mean.promoted, mean.bound, counted);
   return mean;
 }
 
-// Few entries make rounding as hard as it gets: the last one moved can empty a tier. The limits lie a little below what
-// was measured: 0.975 after relief and 0.992 after promotion on three tiers, 0.981 and 0.999 on one.
+// Few cached prefixes make rounding as hard as it gets: the last one moved can empty a tier. The limits lie a little
+// below what was measured: 0.975 after demotion and 0.992 after promotion on three tiers, 0.981 and 0.999 on one.
 TEST(Optimum, GreedyIsCloseOnThreeTiers) {
-  const Shares mean = measure({.entries = 5, .tiers = 3, .smaller_forms = 2}, {}, 200);
-  EXPECT_GE(mean.relieved, 0.95);
+  const Shares mean = measure({.prefixes = 5, .tiers = 3, .smaller_forms = 2}, {}, 200);
+  EXPECT_GE(mean.demoted, 0.95);
   EXPECT_GE(mean.promoted, 0.98);
   EXPECT_LE(mean.bound, 1.03);
 }
 
 TEST(Optimum, GreedyIsCloseOnOneTier) {
-  const Shares mean = measure({.entries = 7, .tiers = 1, .smaller_forms = 3, .capacity_share = 0.4}, {}, 200);
-  EXPECT_GE(mean.relieved, 0.95);
+  const Shares mean = measure({.prefixes = 7, .tiers = 1, .smaller_forms = 3, .capacity_share = 0.4}, {}, 200);
+  EXPECT_GE(mean.demoted, 0.95);
   EXPECT_GE(mean.promoted, 0.98);
 }
 
 TEST(Optimum, PinnedEntriesBindTheBoundToo) {
-  const Shares mean = measure({.entries = 6, .tiers = 2, .capacity_share = 0.4, .pinned_share = 0.2}, {}, 200);
+  const Shares mean = measure({.prefixes = 6, .tiers = 2, .capacity_share = 0.4, .pinned_share = 0.2}, {}, 200);
   EXPECT_GE(mean.promoted, 0.98);
 }
 
 TEST(Optimum, UndividedIsAPlanToo) {
-  const Shares mean = measure({.entries = 5, .tiers = 3, .smaller_forms = 2}, {.divide_by_bytes = false}, 200);
+  const Shares mean = measure({.prefixes = 5, .tiers = 3, .smaller_forms = 2}, {.divide_by_bytes = false}, 200);
   EXPECT_GE(mean.promoted, 0.95);
 }
 
 TEST(Bound, IsTheBestOfEverythingWhereAllFits) {
-  Problem problem = make_instance(3, {.entries = 50});
+  Problem problem = make_instance(3, {.prefixes = 50});
   for (TierRoom& tier : problem.tiers) tier.capacity_bytes = ~std::uint64_t{0};
   const auto planner = make_planner("shale").value();
   problem = inserted(problem, *planner);
@@ -81,17 +81,17 @@ TEST(Bound, IsTheBestOfEverythingWhereAllFits) {
 }
 
 TEST(Bound, IsEverythingDroppedWhereNothingFits) {
-  Problem problem = make_instance(3, {.entries = 50});
+  Problem problem = make_instance(3, {.prefixes = 50});
   for (TierRoom& tier : problem.tiers) tier.capacity_bytes = 0;
   EXPECT_NEAR(utility_bound(problem), testing::dropped_utility(problem), 1e-3);
 }
 
 TEST(Bound, NarrowsOnManyEntries) {
   const auto planner = make_planner("shale").value();
-  const Problem problem = inserted(make_instance(5, {.entries = 2000}), *planner);
-  const Problem relieved = after(problem, planner->relieve(problem));
+  const Problem problem = inserted(make_instance(5, {.prefixes = 2000}), *planner);
+  const Problem demoted = after(problem, planner->demote(problem));
   const double nothing = testing::dropped_utility(problem);
-  const double share = (planner->promote(relieved).utility - nothing) / (utility_bound(problem) - nothing);
+  const double share = (planner->promote(demoted).utility - nothing) / (utility_bound(problem) - nothing);
   fmt::print("share of the bound's gain at 2,000 entries: {:.4f}\n", share);
   EXPECT_LE(share, 1);
   EXPECT_GE(share, 0.99);

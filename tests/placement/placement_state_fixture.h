@@ -1,4 +1,4 @@
-// A PlacementState by itself, and entries for it.
+// A PlacementState by itself, and cached prefixes for it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,11 +21,11 @@ class Told final : public PlacementBackend {
     std::uint32_t from, to;  // tiers
     bool operator==(const Moved&) const = default;
   };
-  void start_move(PlacementSlot slot, const PlacedEntry& entry, const Candidate& from, const Candidate& to) override {
-    EXPECT_EQ(entry.candidates[entry.current].tier, to.tier);
+  void start_move(PlacementSlot slot, const PlacedPrefix& prefix, const Candidate& from, const Candidate& to) override {
+    EXPECT_EQ(prefix.candidates[prefix.current].tier, to.tier);
     moves.push_back({slot, from.tier, to.tier});
   }
-  void drop_full_copy(PlacementSlot slot, const PlacedEntry&) override { copies_dropped.push_back(slot); }
+  void drop_full_copy(PlacementSlot slot, const PlacedPrefix&) override { copies_dropped.push_back(slot); }
   std::vector<Moved> moves;
   std::vector<PlacementSlot> copies_dropped;
 };
@@ -34,13 +34,13 @@ inline Candidate on(std::uint32_t tier, std::uint64_t bytes, double worth) {
   return {.tier = tier, .bytes = bytes, .quality = worth, .ttft_s = 0};
 }
 
-inline PlacedEntry entry(std::vector<Candidate> candidates, std::uint32_t current = 0, double frequency = 1) {
+inline PlacedPrefix prefix(std::vector<Candidate> candidates, std::uint32_t current = 0, double frequency = 1) {
   return {.frequency = frequency, .candidates = std::move(candidates), .current = current};
 }
 
 // In memory, on disk or nowhere, worth 1, 0.5 and 0.
-inline PlacedEntry whole(std::uint64_t bytes, double frequency = 1) {
-  return entry({on(0, bytes, 1), on(1, bytes, 0.5), on(kDropped, 0, 0)}, 2, frequency);
+inline PlacedPrefix whole(std::uint64_t bytes, double frequency = 1) {
+  return prefix({on(0, bytes, 1), on(1, bytes, 0.5), on(kDropped, 0, 0)}, 2, frequency);
 }
 
 class PlacementStateTest : public ::testing::Test {

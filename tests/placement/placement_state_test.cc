@@ -9,12 +9,12 @@
 namespace shale {
 namespace {
 
-using testing::entry;
 using testing::kAny;
 using testing::make_instance;
 using testing::NaivePlacement;
 using testing::on;
 using testing::PlacementStateTest;
+using testing::prefix;
 using testing::Told;
 using testing::whole;
 
@@ -30,7 +30,7 @@ class Traffic {
  public:
   Traffic(std::uint64_t seed, const Planner& planner)
       : random_(seed),
-        pool_(make_instance(seed, {.entries = 60, .tiers = 1 + seed % 3, .capacity_share = 0.1})),
+        pool_(make_instance(seed, {.prefixes = 60, .tiers = 1 + seed % 3, .capacity_share = 0.1})),
         state_(planner, kOptions, pool_.tiers, backend_),
         naive_(planner, kOptions, pool_.tiers) {}
 
@@ -65,21 +65,21 @@ class Traffic {
         const std::uint64_t bytes = pool_.tiers[tier].capacity_bytes * (70 + 15 * (random_() % 5)) / 100;
         state_.set_capacity(tier, bytes);
         naive_.problem().tiers[tier].capacity_bytes = bytes;
-        state_.relieve();
-        naive_.relieve();
+        state_.demote();
+        naive_.demote();
         return false;
       }
       case 6: {
-        PlacedEntry other = state_.entry(slot);  // quality was measured anew
+        PlacedPrefix other = state_.prefix(slot);  // quality was measured anew
         for (Candidate& candidate : other.candidates) candidate.quality *= 0.9;
-        naive_.entry(slot).candidates = other.candidates;
+        naive_.prefix(slot).candidates = other.candidates;
         state_.update(slot, std::move(other));
         return false;
       }
       case 7:
         while (state_.settle(1 + random_() % 4)) {
         }
-        for (const PlacementSlot each : slots_) naive_.entry(each).current = state_.entry(each).current;
+        for (const PlacementSlot each : slots_) naive_.prefix(each).current = state_.prefix(each).current;
         return true;
       default:
         state_.access(slot, now_s_);
@@ -92,15 +92,15 @@ class Traffic {
     const Status sound = state_.check_integrity();
     ASSERT_TRUE(sound) << sound.error().message;
     ASSERT_EQ(state_.size(), slots_.size());
-    for (const PlacementSlot slot : slots_) ASSERT_EQ(state_.entry(slot).current, naive_.entry(slot).current) << slot;
+    for (const PlacementSlot slot : slots_) ASSERT_EQ(state_.prefix(slot).current, naive_.prefix(slot).current) << slot;
     for (std::uint32_t tier = 0; tier < pool_.tiers.size(); ++tier) {
       ASSERT_EQ(state_.used_bytes(tier), naive_.used(tier));
     }
   }
   void unpin_all() {
     for (const PlacementSlot slot : slots_) pin(slot, false);
-    state_.relieve();
-    naive_.relieve();
+    state_.demote();
+    naive_.demote();
   }
   // Promotions wait while something pinned passes a capacity.
   bool rests() const { return naive_.over() || !naive_.anything_pays(); }
@@ -113,10 +113,10 @@ class Traffic {
   PlacementSlot some() { return slots_.empty() ? 0 : slots_[random_() % slots_.size()]; }
   void pin(PlacementSlot slot, bool pinned) {
     state_.pin(slot, pinned);
-    naive_.entry(slot).pinned = pinned;
+    naive_.prefix(slot).pinned = pinned;
   }
   void add() {
-    PlacedEntry made = pool_.entries[random_() % pool_.entries.size()];
+    PlacedPrefix made = pool_.prefixes[random_() % pool_.prefixes.size()];
     made.id = ++ids_;
     std::uniform_real_distribution<double> around(0.9, 1.1);  // so that no two steps are equal but for rounding
     made.frequency *= around(random_);
@@ -130,13 +130,13 @@ class Traffic {
   }
 
   std::mt19937_64 random_;
-  Problem pool_;  // of entries to add
+  Problem pool_;  // of cached prefixes to add
   Told backend_;
   PlacementState state_;
   NaivePlacement naive_;
   std::vector<PlacementSlot> slots_;
   double now_s_ = 0;
-  EntryId ids_ = 0;
+  PrefixId ids_ = 0;
 };
 
 TEST_P(EveryPlanner, DecidesAsIfItHadLookedAtEverything) {
@@ -195,9 +195,9 @@ TEST_F(PlacementStateTest, APromotionHasToSaveMoreThanItCosts) {
   constexpr double kSavedByAnAccess = 0.5;
   for (const double now_s : {0.0, 100.0, 10000.0}) {
     PlacementState s = state({{100}, {kAny}}, {.half_life_s = 10, .move_s_per_byte = 0.05});  // 5 s a move
-    PlacedEntry below = whole(100, 1);
+    PlacedPrefix below = whole(100, 1);
     below.current = 1;
-    PlacedEntry above = below;
+    PlacedPrefix above = below;
     above.current = 0;
     s.add(std::move(above), 0);
     const PlacementSlot slot = s.add(std::move(below), 0);
@@ -212,7 +212,7 @@ TEST_F(PlacementStateTest, APromotionHasToSaveMoreThanItCosts) {
 TEST_F(PlacementStateTest, ARoundLooksAtSoManyPromotionsOnly) {
   PlacementState s = state({{1000}, {kAny}});
   for (int i = 0; i < 10; ++i) {
-    PlacedEntry below = whole(100);
+    PlacedPrefix below = whole(100);
     below.current = 1;
     s.add(std::move(below), 0);
   }
@@ -257,9 +257,9 @@ TEST_F(PlacementStateTest, ACapacityThatGrowsFitsWhatItNeverCould) {
   EXPECT_EQ(s.placed(big).tier, 0u);
 }
 
-// Entries hold 10 bytes in memory and 100 as a full copy on the lowest tier.
-PlacedEntry with_copy(double frequency) {
-  PlacedEntry made = entry(
+// Cached prefixes hold 10 bytes in memory and 100 as a full copy on the lowest tier.
+PlacedPrefix with_copy(double frequency) {
+  PlacedPrefix made = prefix(
       {{1, 0.1, 0, 10, 0.9, 0.1}, {kFullMethod, 1, 1, 100, 1, 0.5}, {kFullMethod, 1, kDropped, 0, 1, 2}}, 0, frequency);
   made.full_copy_bytes = 100;
   return made;
@@ -269,36 +269,36 @@ TEST_F(PlacementStateTest, FullCopiesOfTheLeastUsedGoFirst) {
   PlacementState s = state({{1000}, {250}});
   s.add(with_copy(2), 0);
   const PlacementSlot rare = s.add(with_copy(1), 0), often = s.add(with_copy(3), 0);
-  s.relieve();
+  s.demote();
   EXPECT_EQ(told_.copies_dropped, std::vector<PlacementSlot>{rare});
   EXPECT_EQ(s.full_copy_bytes(), 200u);
-  PlacedEntry lies_below = with_copy(9);
+  PlacedPrefix lies_below = with_copy(9);
   lies_below.current = 1;
   s.add(std::move(lies_below), 0);
-  s.relieve();
+  s.demote();
   EXPECT_EQ(told_.copies_dropped.size(), 2u) << "what is placed comes before copies";
-  EXPECT_EQ(s.entry(often).full_copy_bytes, 100u);
+  EXPECT_EQ(s.prefix(often).full_copy_bytes, 100u);
 }
 
 TEST_F(PlacementStateTest, FullCopiesOnATierWithoutBoundStay) {
   PlacementState s = state({{1000}, {kAny}});
   for (int i = 0; i < 3; ++i) s.add(with_copy(1), 0);
-  s.relieve();
+  s.demote();
   EXPECT_TRUE(told_.copies_dropped.empty());
 }
 
-// Measured: 0.989 here, where few forms and little room leave much to chance, and above 0.999 with the entries of
-// `shale bench planner`, which asks for the half per cent.
+// Measured: 0.989 here, where few forms and little room leave much to chance, and above 0.999 with the cached prefixes
+// of `shale bench planner`, which asks for the half per cent.
 TEST_F(PlacementStateTest, ManyChangesStayNearTheBound) {
-  const Problem made = make_instance(5, {.entries = 2000});
+  const Problem made = make_instance(5, {.prefixes = 2000});
   PlacementState s = state(made.tiers, {.half_life_s = kAnyDrop});
   std::mt19937_64 random(1);
-  for (const PlacedEntry& each : made.entries) {
+  for (const PlacedPrefix& each : made.prefixes) {
     s.place(s.add(each, 0));
     s.settle();
   }
   for (int i = 0; i < 4000; ++i) {
-    s.access(static_cast<PlacementSlot>(random() % made.entries.size() * (random() % 100) / 100), 0);
+    s.access(static_cast<PlacementSlot>(random() % made.prefixes.size() * (random() % 100) / 100), 0);
     s.settle();
   }
   const Problem problem = s.problem(0);

@@ -25,7 +25,7 @@ TEST_F(PlacementStateTest, MemoryHoldsWhatThePoolDoesNot) {
   EXPECT_EQ(s.placed(often).tier, 0u);
 }
 
-// Of the most recent entries the pool has the first, so that with lru they would take the memory in vain.
+// Of the most recent cached prefixes the pool has the first, so that with lru they would take the memory in vain.
 TEST_F(PlacementStateTest, WhatThePoolHoldsIsNotPromotedUntilItIsEvicted) {
   for (const char* planner : {"lru", "lfu", "shale"}) {
     SCOPED_TRACE(planner);
@@ -54,14 +54,14 @@ TEST_F(PlacementStateTest, ThePoolCountsAsAccessesThatMissIt) {
   PlacementState s = state({{100}}, {.half_life_s = 10, .pool_certainty = 0.8});
   const PlacementSlot slot = s.add(whole(100, 4), 0);
   s.in_pool(slot, 0.5, 0);
-  EXPECT_DOUBLE_EQ(s.problem(0).entries[0].frequency, 4 * (1 - 0.8 * 0.5));
+  EXPECT_DOUBLE_EQ(s.problem(0).prefixes[0].frequency, 4 * (1 - 0.8 * 0.5));
   s.access(slot, 10);
-  EXPECT_DOUBLE_EQ(s.problem(20).entries[0].frequency, (4.0 / 4 + 1.0 / 2) * (1 - 0.8 * 0.5));
-  EXPECT_EQ(s.entry(slot).accesses, 2u);
-  EXPECT_EQ(s.entry(slot).last_access_s, 10);
+  EXPECT_DOUBLE_EQ(s.problem(20).prefixes[0].frequency, (4.0 / 4 + 1.0 / 2) * (1 - 0.8 * 0.5));
+  EXPECT_EQ(s.prefix(slot).accesses, 2u);
+  EXPECT_EQ(s.prefix(slot).last_access_s, 10);
 }
 
-// Of two entries in the pool, the one that is asked for more often than the pool forgets is answered by it.
+// Of two cached prefixes in the pool, the one that is asked for more often than the pool forgets is answered by it.
 TEST_F(PlacementStateTest, WhatThePoolForgetsBeforeItIsAskedForAgainCountsAlmostInFull) {
   PlacementState s = state({{100}, {kAny}}, {.half_life_s = 1000, .pool_certainty = 1});
   const PlacementSlot often = s.add(whole(100, 0), 0), rare = s.add(whole(100, 0), 0), gone = s.add(whole(100, 0), 0);
@@ -73,7 +73,7 @@ TEST_F(PlacementStateTest, WhatThePoolForgetsBeforeItIsAskedForAgainCountsAlmost
   s.in_pool(rare, 1, 1000);
   const auto missed = [&](PlacementSlot slot) {
     const double all = slot == often ? 1000 : 10;
-    return s.problem(1000).entries[slot].frequency / all * 1000 * std::numbers::ln2 / 500;
+    return s.problem(1000).prefixes[slot].frequency / all * 1000 * std::numbers::ln2 / 500;
   };
   EXPECT_NEAR(missed(rare), 0, 1e-9) << "nothing was ever evicted";
   s.access(gone, 1000);

@@ -17,14 +17,14 @@ class DriftTest : public ::testing::Test {
   }
 
   std::vector<Token> tokens() { return make_prompt(*bench_.tokenizer, text_, {}).value().context; }
-  Catalogue& catalogue() { return *bench_.cache->catalogue(); }
+  MetadataStore& metadata_store() { return *bench_.cache->metadata_store(); }
   // Says of every profiled configuration that it agreed so far.
   void pretend(double agreement) {
     const Hash128 run = bench_.cache->run_of(tokens());
-    const std::vector<QualityRecord> rows = catalogue().qualities(run).value();
+    const std::vector<QualityRecord> rows = metadata_store().qualities(run).value();
     for (QualityRecord row : rows) {
       row.quality = agreement;
-      ASSERT_TRUE(catalogue().record_quality(row));
+      ASSERT_TRUE(metadata_store().record_quality(row));
     }
   }
   Result<DriftCheck> check(DriftOptions options = {}) {
@@ -91,11 +91,11 @@ TEST_F(DriftTest, ComparesAnswersInTheCachesMetric) {
   EXPECT_NEAR(same.observed, same.profiled, 0.05);
 
   Request request;
-  request.segments = {{tokens(), true, "doc"}, {bench.tokenizer->tokenize("what is it?", false), false, {}}};
-  request.demand.exact = true;
+  request.spans = {{tokens(), true, "doc"}, {bench.tokenizer->tokenize("what is it?", false), false, {}}};
+  request.policy.exact = true;
   request.max_tokens = 8;
   LossyAnswer given{.prompt = tokens(), .context_tokens = static_cast<std::uint32_t>(tokens().size()), .answer = {}};
-  const auto& question = request.segments.back().tokens;
+  const auto& question = request.spans.back().tokens;
   given.prompt.insert(given.prompt.end(), question.begin(), question.end());
   given.answer = bench.engine->run(request).tokens;
   given.expected = 0.9;
@@ -132,8 +132,8 @@ TEST_F(DriftTest, LogsTheNewestQuestionsAlone) {
   for (int i = 0; i < 50; ++i) log_question(*bench_.cache, context, "question " + std::to_string(i) + "?");
   log_question(*bench_.cache, context, "");
   log_question(*bench_.cache, context, std::string(kLoggedBytesMax + 1, 'x'));
-  const auto logged = catalogue().questions(bench_.cache->run_of(context)).value();
-  ASSERT_EQ(logged.size(), Catalogue::kQuestionsMax);
+  const auto logged = metadata_store().questions(bench_.cache->run_of(context)).value();
+  ASSERT_EQ(logged.size(), MetadataStore::kQuestionsMax);
   EXPECT_EQ(logged.front().text, "question 49?");
   DriftOptions two;
   two.questions_max = 2;
@@ -143,7 +143,7 @@ TEST_F(DriftTest, LogsTheNewestQuestionsAlone) {
 TEST_F(DriftTest, AsksNoQuestionsThatTheModelWrote) {
   const Hash128 run = bench_.cache->run_of(tokens());
   profile({"what is it?"});
-  ASSERT_TRUE(catalogue().record_question(run, {"what is it?", true}));
+  ASSERT_TRUE(metadata_store().record_question(run, {"what is it?", true}));
   EXPECT_EQ(check().error().code, ErrorCode::kNotFound);
 }
 

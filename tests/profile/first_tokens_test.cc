@@ -38,7 +38,7 @@ class FirstTokens : public ::testing::Test {
     references_ = answer_questions(*bench_.model, *bench_.tokenizer, exact_->sequence, questions_, 12).value();
   }
 
-  std::size_t heads() const { return bench_.model->page_shape().pages_per_slab(); }
+  std::size_t heads() const { return bench_.model->page_shape().pages_per_block(); }
   std::vector<float> scores(std::string_view scorer, std::uint32_t sinks) {
     std::vector<float> all = score_context(*bench_.engine, *exact_, scorer, {}).value();
     for (std::size_t first = 0; first < all.size(); first += tokens_.size()) {
@@ -75,7 +75,7 @@ class FirstTokens : public ::testing::Test {
 TEST_F(FirstTokens, AreWhatVkRatioLacksOnSmolLm2) {
   open("smollm2-135m", {.attention_sums = true});
   if (IsSkipped()) return;
-  const std::vector<float>& sums = exact_->run.observations.attention_sums;
+  const std::vector<float>& sums = exact_->run.statistics.attention_sums;
   double first = 0;
   for (std::size_t at = 0; at < sums.size(); at += tokens_.size()) {
     first = std::accumulate(&sums[at], &sums[at + kSinks], first);

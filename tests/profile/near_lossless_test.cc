@@ -23,7 +23,7 @@ std::vector<double> errors_of(testing::EngineBench& bench, std::span<const Token
   for (const char* name : quantizers) made.push_back(make_quantizer(name).value());
   const Sequence& sequence = context.sequence;
   auto measured =
-      CodingErrors::start(sequence.pool().shape(), 0, sequence.length(), context.run.observations, std::move(made))
+      CodingErrors::start(sequence.pool().shape(), 0, sequence.length(), context.run.statistics, std::move(made))
           .value();
   while (measured.step(sequence)) {
   }
@@ -54,7 +54,7 @@ TEST(NearLossless, WithoutQueriesNothingIsKnown) {
 Hash128 ask_about(testing::EngineBench& bench, const std::string& document) {
   const std::vector<Token> tokens = bench.tokenizer->tokenize(document, false);
   Request request;
-  request.segments = {{tokens, true, "doc"}, {bench.tokenizer->tokenize("what?", false), false, {}}};
+  request.spans = {{tokens, true, "doc"}, {bench.tokenizer->tokenize("what?", false), false, {}}};
   request.max_tokens = 2;
   EXPECT_FALSE(bench.engine->run(std::move(request)).error);
   bench.cache->drain(bench.model->executor());
@@ -65,13 +65,13 @@ TEST(NearLossless, WhatRequestsStoreIsMeasuredWhileNoPriorIsKnown) {
   testing::EngineBench bench;
   bench.open_tiny();
   const Hash128 run = ask_about(bench, testing::sentences(600));
-  const Catalogue& catalogue = *bench.cache->catalogue();
-  EXPECT_EQ(catalogue.kind(run), kind_of(testing::sentences(600)));
-  const auto known = catalogue.quality_for(run, Method::parse("int8").value(), 1);
+  const MetadataStore& metadata_store = *bench.cache->metadata_store();
+  EXPECT_EQ(metadata_store.kind(run), kind_of(testing::sentences(600)));
+  const auto known = metadata_store.quality_for(run, Method::parse("int8").value(), 1);
   ASSERT_TRUE(known);
   EXPECT_EQ(known->source, QualitySource::kBound);
   EXPECT_GT(known->expected, 1 - kNearLossless);
-  EXPECT_FALSE(catalogue.quality_for(run, Method::parse("knorm").value(), 0.75)) << "dropping tokens is no coding";
+  EXPECT_FALSE(metadata_store.quality_for(run, Method::parse("knorm").value(), 0.75)) << "dropping tokens is no coding";
 }
 
 TEST(NearLossless, NothingIsMeasuredForPlannersThatDoNotAsk) {
@@ -82,7 +82,7 @@ TEST(NearLossless, NothingIsMeasuredForPlannersThatDoNotAsk) {
   EXPECT_FALSE(bench.cache->weighs_quality());
   EXPECT_EQ(bench.cache->needs().last_queries, 0) << "nothing is watched while prompts are computed";
   const Hash128 run = ask_about(bench, testing::sentences(600));
-  EXPECT_FALSE(bench.cache->catalogue()->quality_for(run, Method::parse("int8").value(), 1));
+  EXPECT_FALSE(bench.cache->metadata_store()->quality_for(run, Method::parse("int8").value(), 1));
 }
 
 // Of eight bits answers cannot tell; of two they can.

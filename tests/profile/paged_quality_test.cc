@@ -11,13 +11,10 @@ namespace {
 class PagedQualityTest : public ::testing::Test {
  protected:
   void SetUp() override { bench_.open_tiny(); }
-  Result<PagedQualities> measure(std::vector<PageBudgetOptions> budgets, std::uint32_t tokens = 40) {
-    return measure_paged_quality(*bench_.model, *bench_.tokenizer, *bench_.pool, prompt_,
-                                 {.budgets = std::move(budgets),
-                                  .answer_tokens = tokens,
-                                  .stretch_tokens = 16,
-                                  .ignore_end = true,
-                                  .scorers = {}});
+  Result<PagedQualities> measure(std::vector<KvBudgetOptions> budgets, std::uint32_t tokens = 40) {
+    return measure_paged_quality(
+        *bench_.model, *bench_.tokenizer, *bench_.pool, prompt_,
+        {.budgets = std::move(budgets), .answer_tokens = tokens, .span_tokens = 16, .ignore_end = true, .scorers = {}});
   }
 
   testing::EngineBench bench_;
@@ -41,9 +38,9 @@ TEST_F(PagedQualityTest, ABudgetForEverythingIsTheFullCache) {
 }
 
 TEST_F(PagedQualityTest, LessIsFartherAndMethodsDoNotTouchEachOther) {
-  const std::vector<PageBudgetOptions> budgets = {{.tokens = 128, .method = "snapkv", .interval = 16},
-                                                  {.tokens = 16, .method = "random", .interval = 16},
-                                                  {.tokens = 32, .method = "h2o", .interval = 16}};
+  const std::vector<KvBudgetOptions> budgets = {{.tokens = 128, .method = "snapkv", .interval = 16},
+                                                {.tokens = 16, .method = "random", .interval = 16},
+                                                {.tokens = 32, .method = "h2o", .interval = 16}};
   const auto together = measure(budgets);
   ASSERT_TRUE(together) << together.error().message;
   EXPECT_LT(together->budgets[0].forced.kl, together->budgets[1].forced.kl);
@@ -54,12 +51,12 @@ TEST_F(PagedQualityTest, LessIsFartherAndMethodsDoNotTouchEachOther) {
     EXPECT_NEAR(alone->budgets[0].forced.kl, together->budgets[i].forced.kl, 1e-4) << budgets[i].method;
     EXPECT_EQ(alone->budgets[0].stats.paging.tokens_dropped, together->budgets[i].stats.paging.tokens_dropped);
   }
-  EXPECT_EQ(bench_.pool->slabs_free(), bench_.pool->slabs_total());
+  EXPECT_EQ(bench_.pool->blocks_free(), bench_.pool->blocks_total());
 }
 
 TEST_F(PagedQualityTest, ComparesInt8PagesWithHalves) {
   const PageShape shape = bench_.pool->shape().with(PageElement::kInt8);
-  const auto int8 = PagePool::create(shape, 64 * shape.slab_bytes()).value();
+  const auto int8 = PagePool::create(shape, 64 * shape.block_bytes()).value();
   const auto found = measure_paged_quality(
       *bench_.model, *bench_.tokenizer, *int8, prompt_,
       {.budgets = {{.tokens = 0}, {.tokens = 256, .method = "h2o"}, {.tokens = 32, .method = "h2o", .interval = 16}},

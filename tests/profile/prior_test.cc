@@ -25,7 +25,7 @@ TEST(PriorTexts, AreOfTheKindsThatTheySay) {
   for (const std::size_t count : of_kind) EXPECT_EQ(count, 2u);
 }
 
-TEST(Prior, MeasuresOnlyWhatTheCatalogueLacks) {
+TEST(Prior, MeasuresOnlyWhatTheMetadataStoreLacks) {
   testing::EngineBench bench;
   bench.open_tiny();
   const auto measure = [&](std::vector<std::string> methods) {
@@ -37,12 +37,12 @@ TEST(Prior, MeasuresOnlyWhatTheCatalogueLacks) {
   EXPECT_EQ(measure({"int8"}), 0u);
   const AskedContext text = prior_text(*bench.tokenizer, 0).value();
   const Hash128 run = bench.cache->run_of(text.tokens);
-  const double before = bench.cache->catalogue()->qualities(run)->front().quality;
+  const double before = bench.cache->metadata_store()->qualities(run)->front().quality;
   EXPECT_EQ(measure({"int8", "knorm"}), prior_texts().size());
-  const auto rows = bench.cache->catalogue()->qualities(run).value();
+  const auto rows = bench.cache->metadata_store()->qualities(run).value();
   EXPECT_EQ(rows.size(), 5u) << "int8, and knorm at four keeps";
   EXPECT_EQ(rows.front().quality, before);
-  EXPECT_EQ(bench.cache->catalogue()->kind(run).has_value(), true);
+  EXPECT_EQ(bench.cache->metadata_store()->kind(run).has_value(), true);
 }
 
 TEST(Prior, ATextThatDoesNotFitThePoolIsPassedOver) {
@@ -50,7 +50,7 @@ TEST(Prior, ATextThatDoesNotFitThePoolIsPassedOver) {
   bench.open_tiny();
   testing::EngineBench small;
   small.open(bench.folder.path() / "tiny.gguf", std::make_unique<testing::ByteTokenizer>(), 1,
-             20 * bench.model->page_shape().slab_bytes());
+             20 * bench.model->page_shape().block_bytes());
   PriorMeasurement prior(*small.engine, {.methods = {"int8"}, .answer_tokens = 4});
   std::size_t failed = 0;
   for (Result<bool> more = true; !more || *more;) {
@@ -76,7 +76,7 @@ TEST(PriorRealModel, OrdersConfigurations) {
   }
   const Hash128 unknown{1, 2};
   const auto expected = [&](const char* method, double keep) {
-    return bench.cache->catalogue()->quality_for(unknown, Method::parse(method).value(), keep)->expected;
+    return bench.cache->metadata_store()->quality_for(unknown, Method::parse(method).value(), keep)->expected;
   };
   EXPECT_GT(expected("int8", 1), 0.9);
   EXPECT_GT(expected("int8", 1), expected("keydiff", 0.25));

@@ -68,10 +68,11 @@ TEST_F(ProfileTest, FullAgreesWithItselfAndRowsAreRecorded) {
   }
   EXPECT_LT(result->rows.back().kl, result->rows[2].kl) << "int8 loses less than dropping nine tokens of ten";
 
-  const Catalogue& catalogue = *bench_.cache->catalogue();
-  EXPECT_EQ(catalogue.qualities(result->run).value().size(), 5u) << "all but full";
-  EXPECT_EQ(catalogue.quality_for(result->run, result->rows[1].method, 0.5).value().quality, result->rows[1].agreement);
-  EXPECT_EQ(catalogue.questions(result->run).value().size(), 2u);
+  const MetadataStore& metadata_store = *bench_.cache->metadata_store();
+  EXPECT_EQ(metadata_store.qualities(result->run).value().size(), 5u) << "all but full";
+  EXPECT_EQ(metadata_store.quality_for(result->run, result->rows[1].method, 0.5).value().quality,
+            result->rows[1].agreement);
+  EXPECT_EQ(metadata_store.questions(result->run).value().size(), 2u);
   bench_.cache->drain(bench_.model->executor());
   std::vector<StoreExtent> stored;
   bench_.cache->store().for_each_extent([&](const StoreExtent& extent) { stored.push_back(extent); });
@@ -117,11 +118,11 @@ TEST_F(ProfileTest, InAnotherMetricAnswersAreGeneratedAndCompared) {
     EXPECT_EQ(row.agreement, agreed.rows[i].agreement) << "is measured as before";
     EXPECT_EQ(row.quality, 0.25) << row.method.text() << ": the metric says so";
   }
-  Catalogue& catalogue = *bench.cache->catalogue();
-  EXPECT_EQ(catalogue.metric(), "quarter");
-  EXPECT_EQ(catalogue.quality_for(compared.run, compared.rows[2].method, 0.1)->quality, compared.rows[2].quality);
-  ASSERT_TRUE(catalogue.measure_in(kAgreement));
-  EXPECT_TRUE(catalogue.qualities(compared.run)->empty());
+  MetadataStore& metadata_store = *bench.cache->metadata_store();
+  EXPECT_EQ(metadata_store.metric(), "quarter");
+  EXPECT_EQ(metadata_store.quality_for(compared.run, compared.rows[2].method, 0.1)->quality, compared.rows[2].quality);
+  ASSERT_TRUE(metadata_store.measure_in(kAgreement));
+  EXPECT_TRUE(metadata_store.qualities(compared.run)->empty());
 }
 
 TEST_F(ProfileTest, IsTheSameAgainWithNothingComputedAnew) {
@@ -163,7 +164,7 @@ TEST_F(ProfileTest, PoolPagesAreGivenBack) {
   options.methods = {"knorm", "int8"};
   profile(options, {"what is it?", "who?", "how?"});
   bench_.cache->drain(bench_.model->executor());
-  EXPECT_TRUE(bench_.cache->make_room(bench_.pool->slabs_total())) << "nothing but the prefix tree held pages";
+  EXPECT_TRUE(bench_.cache->make_room(bench_.pool->blocks_total())) << "nothing but the prefix tree held pages";
   EXPECT_TRUE(bench_.cache->check_integrity());
 }
 
@@ -176,7 +177,7 @@ TEST_F(ProfileTest, ASmallPoolGivesTheSameAnswers) {
   testing::EngineBench small;
   const PageShape shape = bench_.model->page_shape();
   small.open(bench_.folder.path() / "tiny.gguf", std::make_unique<ByteTokenizer>(), 1,
-             (2 * shape.pages_for(roomy.tokens) + 40) * shape.slab_bytes());
+             (2 * shape.pages_for(roomy.tokens) + 40) * shape.block_bytes());
   const auto tight = profile_context(*small.engine, text_, {"what is it?"}, options);
   ASSERT_TRUE(tight) << tight.error().message;
   for (std::size_t i = 0; i < roomy.rows.size(); ++i) {
@@ -197,7 +198,7 @@ TEST_F(ProfileTest, HeldOutQuestionsAreMeasuredButNotRecorded) {
     ASSERT_EQ(row.held_out.size(), 2u);
   }
   EXPECT_EQ(result.rows.front().held_out[1].agreement, 1);
-  EXPECT_EQ(bench_.cache->catalogue()->questions(result.run).value().size(), 1u);
+  EXPECT_EQ(bench_.cache->metadata_store()->questions(result.run).value().size(), 1u);
 }
 
 // A random model writes no question: the generic ones stand in, are said to, and are found again the next time.

@@ -25,21 +25,21 @@ class QualityWatchTest : public ::testing::Test {
 
   Request ask(const std::string& question) {
     Request request;
-    request.segments = {{context_, true, "doc"}, {bench_.tokenizer->tokenize(question, false), false, {}}};
+    request.spans = {{context_, true, "doc"}, {bench_.tokenizer->tokenize(question, false), false, {}}};
     return request;
   }
   void ask_several(QualityWatch& watch, const std::string& what, std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) watch.on_request(ask(what + std::to_string(i)));
   }
-  Catalogue& catalogue() { return *bench_.cache->catalogue(); }
-  std::vector<QualityRecord> profiled() { return catalogue().qualities(bench_.cache->run_of(context_)).value(); }
+  MetadataStore& metadata_store() { return *bench_.cache->metadata_store(); }
+  std::vector<QualityRecord> profiled() { return metadata_store().qualities(bench_.cache->run_of(context_)).value(); }
   // Says of the context that every configuration agreed so far.
   void profile(double agreement) {
     const AskedContext asked{{}, context_, {bench_.tokenizer->tokenize("what?", false)}};
     ASSERT_TRUE(profile_context(*bench_.engine, asked, {.methods = {"knorm", "int8"}, .answer_tokens = 8}));
     for (QualityRecord row : profiled()) {
       row.quality = agreement;
-      ASSERT_TRUE(catalogue().record_quality(row));
+      ASSERT_TRUE(metadata_store().record_quality(row));
     }
   }
   // As an idle engine would.
@@ -91,7 +91,7 @@ TEST_F(QualityWatchTest, ForgetsWhereToldTo) {
   QualityWatch watch(options_, *bench_.engine);
   ask_several(watch, "why", 3);
   EXPECT_EQ(work_all(watch), 0);
-  EXPECT_TRUE(catalogue().questions(bench_.cache->run_of(context_))->empty());
+  EXPECT_TRUE(metadata_store().questions(bench_.cache->run_of(context_))->empty());
 }
 
 TEST_F(QualityWatchTest, ProfilesAgainWhatNoLongerHolds) {
@@ -132,15 +132,15 @@ class ServedAnswersTest : public QualityWatchTest {
   const std::vector<Token> kSaidByNone = {1, 2, 3, 4, 5, 6, 7, 8};
   // What the full cache says.
   std::vector<Token> exactly(Request request) {
-    request.demand.exact = true;
+    request.policy.exact = true;
     request.max_tokens = 8;
     return bench_.engine->run(std::move(request)).tokens;
   }
   // A context of 128 tokens or more, a turn behind it, and a question.
   Request chat(const std::string& question) {
     Request request = ask(question);
-    request.segments.insert(request.segments.begin() + 1,
-                            {bench_.tokenizer->tokenize(testing::sentences(300), false), true, "turn"});
+    request.spans.insert(request.spans.begin() + 1,
+                         {bench_.tokenizer->tokenize(testing::sentences(300), false), true, "turn"});
     return request;
   }
 };
@@ -175,15 +175,15 @@ TEST_F(ServedAnswersTest, OfALaterTurnOfAChatAreOfThatTurn) {
   std::vector<Token> turn;
   for (std::uint32_t i = 0; i < options_.questions_between; ++i) {
     const Request request = chat("why" + std::to_string(i));
-    turn = request.segments[0].tokens;
-    turn.insert(turn.end(), request.segments[1].tokens.begin(), request.segments[1].tokens.end());
+    turn = request.spans[0].tokens;
+    turn.insert(turn.end(), request.spans[1].tokens.begin(), request.spans[1].tokens.end());
     watch.on_request(request);
     watch.on_response(request, answered(turn, kSaidByNone));
   }
   work_all(watch);
   EXPECT_EQ(watch.stats().questions, options_.questions_between) << "about what the chat begins with";
   EXPECT_EQ(watch.stats().drifted, 1u);
-  EXPECT_FALSE(catalogue().qualities(bench_.cache->run_of(turn))->empty());
+  EXPECT_FALSE(metadata_store().qualities(bench_.cache->run_of(turn))->empty());
   EXPECT_TRUE(profiled().empty()) << "it served exact";
 }
 
@@ -192,8 +192,8 @@ TEST_F(ServedAnswersTest, ThatCannotBeComparedAreNot) {
   for (int i = 0; i < 6; ++i) {
     Request sampled = ask("why" + std::to_string(i)), salted = sampled, named = sampled;
     sampled.sampling.temperature = 1;
-    salted.demand.salt = "mine";
-    named.demand.method = Method::parse("int8").value();
+    salted.policy.salt = "mine";
+    named.policy.method = Method::parse("int8").value();
     for (const Request& request : {sampled, salted, named}) {
       watch.on_response(request, answered(context_, kSaidByNone));
     }
@@ -238,7 +238,7 @@ TEST_F(QualityWatchTest, BeginsWhereAProfileIsWorthMost) {
     return bench_.cache->run_of(tokens);
   }();
   while (watch.stats().profiled == 0) ASSERT_TRUE(watch.work(kNever));
-  EXPECT_FALSE(catalogue().qualities(often)->empty());
+  EXPECT_FALSE(metadata_store().qualities(often)->empty());
   EXPECT_TRUE(profiled().empty());
   work_all(watch);
   EXPECT_EQ(watch.stats().profiled, 2u);
@@ -251,22 +251,22 @@ TEST_F(QualityWatchTest, MeasuresThePriorFirstAndOnce) {
   ask_several(watch, "why", 1);
   const auto knorm = Method::parse("knorm").value();
   const Hash128 unknown{1, 2};
-  EXPECT_FALSE(catalogue().quality_for(unknown, knorm, 0.5));
+  EXPECT_FALSE(metadata_store().quality_for(unknown, knorm, 0.5));
   while (watch.stats().profiled == 0) ASSERT_TRUE(watch.work(kNever));
   EXPECT_EQ(watch.stats().prior_texts, prior_texts().size());
   EXPECT_EQ(watch.stats().failed, 0u);
   EXPECT_GT(watch.stats().prior_seconds, 0);
-  const auto expected = catalogue().quality_for(unknown, knorm, 0.5);
+  const auto expected = metadata_store().quality_for(unknown, knorm, 0.5);
   ASSERT_TRUE(expected);
   EXPECT_EQ(expected->source, QualitySource::kPrior);
-  EXPECT_EQ(expected->entries, prior_texts().size() + 1);
+  EXPECT_EQ(expected->prefixes, prior_texts().size() + 1);
   bench_.cache->drain(bench_.model->executor());
   std::size_t stored = 0;
   bench_.cache->store().for_each_extent([&](const StoreExtent& extent) { stored += extent.run != unknown; });
   EXPECT_EQ(stored, 1u) << "the context, and none of the texts";
 
   QualityWatch later(options_, *bench_.engine);
-  EXPECT_FALSE(later.work(kNever)) << "the catalogue knows the prior";
+  EXPECT_FALSE(later.work(kNever)) << "the metadata store knows the prior";
 }
 
 // However little time there is between two requests, as long as it is enough for a piece.
@@ -303,19 +303,19 @@ TEST_F(QualityWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {
   options_.questions_between = 1;
   QualityWatch watch(options_, *bench_.engine);
   Request request = ask("why");
-  request.segments[0].tokens.resize(options_.context_tokens_min - 1);
+  request.spans[0].tokens.resize(options_.context_tokens_min - 1);
   watch.on_request(request);  // too short
   request = ask("why");
-  request.segments[0].store = false;
+  request.spans[0].store = false;
   watch.on_request(request);
   request = ask("why");
-  request.segments.push_back(request.segments.back());
+  request.spans.push_back(request.spans.back());
   watch.on_request(request);
   request = ask(std::string(1000, 'x'));
   watch.on_request(request);
   EXPECT_EQ(watch.stats().questions, 0u);
   request = ask("why");  // of a chat that begins with a few words
-  request.segments.insert(request.segments.begin(), {bench_.tokenizer->tokenize("be brief", false), true, "system"});
+  request.spans.insert(request.spans.begin(), {bench_.tokenizer->tokenize("be brief", false), true, "system"});
   watch.on_request(request);
   EXPECT_EQ(watch.stats().questions, 1u);
 

@@ -6,7 +6,7 @@ namespace shale {
 namespace {
 
 TEST(Questions, OnlyTheFirstQuestionIsTaken) {
-  EXPECT_EQ(first_question("What is a page? And what is a slab?"), "What is a page?");
+  EXPECT_EQ(first_question("What is a page? And what is a block?"), "What is a page?");
   EXPECT_EQ(first_question("Sure! Here is a question: what does the text\nsay about pages?"),
             "What does the text say about pages?");
   EXPECT_EQ(first_question("Question: \"Who may copy this license?\""), "Who may copy this license?");

@@ -14,26 +14,26 @@ namespace {
 // Random KV in which each head attends to tokens of its own, more or less sharply.
 class RatePlanTest : public ::testing::Test {
  protected:
-  static constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
+  static constexpr PageShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 32, .block_size = 16};
   static constexpr std::uint32_t kTokens = 208, kQueryHeads = 4, kWindow = 3;
 
-  RatePlanTest() : pool_(std::move(*PagePool::create(kShape, 20 * kShape.slab_bytes()))), sequence_(*pool_) {
+  RatePlanTest() : pool_(std::move(*PagePool::create(kShape, 20 * kShape.block_bytes()))), sequence_(*pool_) {
     std::normal_distribution<float> normal;
     EXPECT_TRUE(sequence_.append(kTokens));
-    for (std::uint32_t head = 0; head < kShape.pages_per_slab(); ++head) {
+    for (std::uint32_t head = 0; head < kShape.pages_per_block(); ++head) {
       for (std::uint32_t token = 0; token < kTokens; ++token) {
         const auto place = sequence_.appended(head / 2, head % 2, token, kTokens);
         const MutablePageView page = pool_->host_view().writable_page(place.page);
         for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
           const float key = normal(random_) * static_cast<float>(1 + head);
-          page.keys[std::size_t{c} * kShape.page_tokens + place.slot] = to_half(key);
+          page.keys[std::size_t{c} * kShape.block_size + place.slot] = to_half(key);
           page.values[std::size_t{place.slot} * kShape.head_dim + c] = to_half(normal(random_));
         }
       }
     }
     queries_.resize(std::size_t{kShape.layers} * kQueryHeads * kWindow * kShape.head_dim);
     for (float& query : queries_) query = normal(random_);
-    scores_.resize(std::size_t{kShape.pages_per_slab()} * kTokens);
+    scores_.resize(std::size_t{kShape.pages_per_block()} * kTokens);
     for (float& score : scores_) score = normal(random_);
   }
   Result<RatePlan> plan(std::uint64_t bytes, const std::vector<std::string>& budgets = {"uniform"}) {
@@ -43,7 +43,7 @@ class RatePlanTest : public ::testing::Test {
   // What storing what was planned takes, ranked by knorm.
   std::uint64_t stored_bytes(const RatePlan& planned) {
     const KvView view = readable(view_of(sequence_, 0, kTokens));
-    const Observations nothing;
+    const AttentionStatistics nothing;
     auto ranker = RunRanker::start(view, planned.method.ranking(), 0, {}, nothing, {}).value();
     while (ranker.step(executor_)) {
     }
@@ -59,13 +59,13 @@ class RatePlanTest : public ::testing::Test {
   }
   // As the scorer knorm ranks.
   void rank() {
-    for (std::uint32_t head = 0; head < kShape.pages_per_slab(); ++head) {
+    for (std::uint32_t head = 0; head < kShape.pages_per_block(); ++head) {
       for (std::uint32_t token = 0; token < kTokens; ++token) {
         const auto place = sequence_.appended(head / 2, head % 2, token, kTokens);
         const PageView page = pool_->host_view().page(place.page);
         float squares = 0;
         for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
-          const float key = to_float(page.keys[std::size_t{c} * kShape.page_tokens + place.slot]);
+          const float key = to_float(page.keys[std::size_t{c} * kShape.block_size + place.slot]);
           squares += key * key;
         }
         scores_[std::size_t{head} * kTokens + token] = -std::sqrt(squares);

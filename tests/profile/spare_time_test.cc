@@ -56,17 +56,17 @@ class SpareTimeTest : public ::testing::Test {
         Model::load(folder_.path() / "tiny.gguf", {.weights = WeightChoice::kFile, .threads = 1}).value(), clock_);
     open();
   }
-  void open(std::uint32_t pool_slabs = 1024) {
+  void open(std::uint32_t pool_blocks = 1024) {
     engine_.reset();
     cache_.reset();
-    pool_ = PagePool::create(model_->page_shape(), pool_slabs * model_->page_shape().slab_bytes()).value();
+    pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
     std::vector<StoreTier> tiers;
     tiers.push_back({make_memory_tier(std::uint64_t{64} << 20, clock_)});
     const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
     CacheOptions options;
     options.model = model_->info().traits();
     cache_ = Cache::open(options, fingerprint, *pool_, std::move(tiers),
-                         Catalogue::open_in_memory(fingerprint.hash).value(), clock_)
+                         MetadataStore::open_in_memory(fingerprint.hash).value(), clock_)
                  .value();
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
                                        *cache_, clock_);
@@ -74,10 +74,10 @@ class SpareTimeTest : public ::testing::Test {
 
   void submit(std::uint32_t seed, std::uint32_t answer_tokens, bool exact = false) {
     Request request;
-    request.segments.push_back({.tokens = random_tokens(24, 256, seed), .label = {}});
+    request.spans.push_back({.tokens = random_tokens(24, 256, seed), .label = {}});
     request.max_tokens = answer_tokens;
     request.ignore_end = true;
-    request.demand.exact = exact;
+    request.policy.exact = exact;
     ASSERT_TRUE(engine_->submit(std::move(request)));
   }
   bool turn() {
@@ -212,16 +212,16 @@ TEST_F(SpareTimeTest, GivesUpWhereRequestsNeedItsPages) {
   EXPECT_EQ(measured.error().code, ErrorCode::kCancelled);
   while (engine_->run_once()) {
   }
-  EXPECT_TRUE(measure(60)) << "with nobody under way";
+  EXPECT_TRUE(measure(60)) << "with nobody in flight";
 }
 
 // A whole profile, of a context whose requests go on and end meanwhile.
-TEST_F(SpareTimeTest, ProfilesWhileRequestsAreUnderWay) {
+TEST_F(SpareTimeTest, ProfilesWhileRequestsAreInFlight) {
   QualityWatch watch({.prior = false, .beside = true, .remember = false}, *engine_);
   const std::vector<Token> context = tokenizer_.tokenize(testing::sentences(200), false);
   const auto ask = [&](const std::string& question) {
     Request request;
-    request.segments = {{context, true, "doc"}, {tokenizer_.tokenize(question, false), false, {}}};
+    request.spans = {{context, true, "doc"}, {tokenizer_.tokenize(question, false), false, {}}};
     watch.on_request(request);
   };
   for (const char* question : {"why?", "how?", "who?", "when?"}) ask(question);
@@ -241,7 +241,7 @@ TEST_F(SpareTimeTest, ProfilesWhileRequestsAreUnderWay) {
   EXPECT_EQ(watch.stats().questions, 5u);
   EXPECT_TRUE(asked);
   EXPECT_GT(engine_->stats().guest_tokens, 0u);
-  EXPECT_FALSE(cache_->catalogue()->qualities(cache_->run_of(context))->empty());
+  EXPECT_FALSE(cache_->metadata_store()->qualities(cache_->run_of(context))->empty());
 }
 
 }  // namespace

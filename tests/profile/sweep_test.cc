@@ -126,12 +126,12 @@ TEST_F(SweepTest, LongContextsLoseTheirMiddle) {
 
 TEST_F(SweepTest, GivesAllPagesBack) {
   const auto free_after = [&] {
-    static_cast<void>(bench_.cache->make_room(bench_.pool->slabs_total()));
-    return bench_.pool->slabs_free();
+    static_cast<void>(bench_.cache->make_room(bench_.pool->blocks_total()));
+    return bench_.pool->blocks_free();
   };
   ASSERT_TRUE(sweep({configuration("knorm", 0.5), configuration("adakv:snapkv+kivi4", 0.1, true)}));
   bench_.cache->drain(bench_.model->executor());
-  EXPECT_EQ(free_after(), bench_.pool->slabs_total());
+  EXPECT_EQ(free_after(), bench_.pool->blocks_total());
   EXPECT_TRUE(bench_.pool->check_integrity());
 }
 

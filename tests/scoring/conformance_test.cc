@@ -128,8 +128,8 @@ TEST_P(EveryScorer, TakesAKernelLongerThanTheContext) {
 TEST_P(EveryScorer, DoesNotDependOnThePageSize) {
   const LayerRows rows = random_rows(140, 2, 2, 64, 9);
   const std::vector<float> expected = PagedLayer<float>(rows, 16).score(*scorer());
-  for (const std::uint32_t page_tokens : {8u, 32u, 64u}) {
-    const std::vector<float> scores = PagedLayer<float>(rows, page_tokens).score(*scorer());
+  for (const std::uint32_t block_size : {8u, 32u, 64u}) {
+    const std::vector<float> scores = PagedLayer<float>(rows, block_size).score(*scorer());
     for (std::size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected[i], 1e-5) << i;
   }
 }

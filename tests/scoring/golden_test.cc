@@ -64,13 +64,13 @@ class Golden : public ::testing::Test {
       const std::vector<float> expected = tensor(layer, std::string("score.") + name);
       float largest = 0;
       for (const float score : expected) largest = std::max(largest, std::abs(score));
-      for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
+      for (const std::uint32_t block_size : {8u, 16u, 64u}) {
         const std::vector<float> scores =
-            PagedLayer<float>(rows(layer), page_tokens, (*scorer)->needs()).score(**scorer);
+            PagedLayer<float>(rows(layer), block_size, (*scorer)->needs()).score(**scorer);
         ASSERT_EQ(scores.size(), expected.size());
         for (std::size_t i = 0; i < scores.size(); ++i) {
           ASSERT_NEAR(scores[i], expected[i], kTolerance * largest)
-              << name << " layer " << layer << " score " << i << " page_tokens " << page_tokens;
+              << name << " layer " << layer << " score " << i << " block_size " << block_size;
         }
       }
     }

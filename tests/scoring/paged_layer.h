@@ -77,28 +77,28 @@ inline constexpr ScorerNeeds kEverything = {
 template <class Element>
 class PagedLayer {
  public:
-  explicit PagedLayer(const LayerRows& rows, std::uint32_t page_tokens = 16, const ScorerNeeds& needs = kEverything)
+  explicit PagedLayer(const LayerRows& rows, std::uint32_t block_size = 16, const ScorerNeeds& needs = kEverything)
       : rows_(rows) {
     layer_.tokens = rows.tokens;
     layer_.kv_heads = rows.kv_heads;
     layer_.head_dim = rows.head_dim;
-    layer_.page_tokens = page_tokens;
+    layer_.block_size = block_size;
     layer_.layer = rows.layer;
     layer_.query_heads = rows.query_heads;
     layer_.window_tokens = rows.window_tokens;
     layer_.queries = rows_.queries;
-    const std::size_t half_page = std::size_t{page_tokens} * rows.head_dim;
+    const std::size_t half_page = std::size_t{block_size} * rows.head_dim;
     bytes_.assign(2 * half_page * rows.kv_heads * layer_.pages_per_head(), element(std::nanf("")));
     for (std::size_t p = 0; p < std::size_t{rows.kv_heads} * layer_.pages_per_head(); ++p) {
       pages_.push_back({&bytes_[2 * p * half_page], &bytes_[(2 * p + 1) * half_page]});
     }
     for (std::uint32_t head = 0; head < rows.kv_heads; ++head) {
       for (std::uint32_t token = 0; token < rows.tokens; ++token) {
-        const std::size_t page = std::size_t{head} * layer_.pages_per_head() + token / page_tokens;
+        const std::size_t page = std::size_t{head} * layer_.pages_per_head() + token / block_size;
         Element* keys = &bytes_[2 * page * half_page];
         for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
-          const std::uint32_t slot = token % page_tokens;
-          keys[c * page_tokens + slot] = element(rows_.key(head, token, c));
+          const std::uint32_t slot = token % block_size;
+          keys[c * block_size + slot] = element(rows_.key(head, token, c));
           keys[half_page + slot * rows.head_dim + c] = element(rows_.value(head, token, c));
         }
       }

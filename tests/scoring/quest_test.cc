@@ -13,12 +13,12 @@ namespace {
 
 TEST(Quest, BoundsEveryProductOfAPage) {
   LayerRows rows = random_rows(75, 2, 1, 18, 1);
-  for (const std::uint32_t page_tokens : {8u, 16u, 64u}) {
-    const PagedLayer<Half> half(rows, page_tokens, {});
-    const PagedLayer<float> full(rows, page_tokens, {});
+  for (const std::uint32_t block_size : {8u, 16u, 64u}) {
+    const PagedLayer<Half> half(rows, block_size, {});
+    const PagedLayer<float> full(rows, block_size, {});
     for (std::uint32_t head = 0; head < 2; ++head) {
       const PageBounds bounds = page_bounds(half.layer(), head);
-      ASSERT_EQ(bounds.pages(), (75 + page_tokens - 1) / page_tokens);
+      ASSERT_EQ(bounds.pages(), (75 + block_size - 1) / block_size);
       EXPECT_EQ(bounds.smallest, page_bounds(full.layer(), head).smallest);
       EXPECT_EQ(bounds.largest, page_bounds(full.layer(), head).largest);
       const std::span query = std::span(rows.queries).subspan(head * 75 * 18, 18);
@@ -27,13 +27,13 @@ TEST(Quest, BoundsEveryProductOfAPage) {
         double expected = 0;
         for (std::uint32_t c = 0; c < 18; ++c) {
           double best = -std::numeric_limits<double>::infinity();
-          for (std::uint32_t i = page * page_tokens; i < std::min(75u, (page + 1) * page_tokens); ++i) {
+          for (std::uint32_t i = page * block_size; i < std::min(75u, (page + 1) * block_size); ++i) {
             best = std::max(best, double{query[c]} * rows.key(head, i, c));
           }
           expected += best;
         }
         EXPECT_NEAR(scores[page], expected, 1e-5);
-        for (std::uint32_t i = page * page_tokens; i < std::min(75u, (page + 1) * page_tokens); ++i) {
+        for (std::uint32_t i = page * block_size; i < std::min(75u, (page + 1) * block_size); ++i) {
           EXPECT_LE(dot(query.data(), &rows.key(head, i, 0), 18), scores[page] + 1e-5);
         }
       }

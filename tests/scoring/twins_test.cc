@@ -81,9 +81,9 @@ struct Case {
 class Twins : public ::testing::TestWithParam<Case> {
  protected:
   template <class Element>
-  void compare(const LayerRows& rows, std::uint32_t page_tokens, const Scorer& scorer,
+  void compare(const LayerRows& rows, std::uint32_t block_size, const Scorer& scorer,
                const std::vector<double>& expected) {
-    const std::vector<float> scores = PagedLayer<Element>(rows, page_tokens, scorer.needs()).score(scorer);
+    const std::vector<float> scores = PagedLayer<Element>(rows, block_size, scorer.needs()).score(scorer);
     ASSERT_EQ(scores.size(), expected.size());
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if (std::isinf(expected[i])) {
@@ -118,11 +118,10 @@ TEST_P(Twins, AgreeForEveryShape) {
       if (i % tokens + rows.sliding_window <= tokens) expected[i] = -std::numeric_limits<double>::infinity();
     }
     for_each_simd_target([&] {
-      for (const std::uint32_t page_tokens : {8u, 16u, 32u, 64u}) {
-        SCOPED_TRACE(::testing::Message()
-                     << tokens << " tokens, head_dim " << head_dim << ", pages of " << page_tokens);
-        ASSERT_NO_FATAL_FAILURE(compare<Half>(rows, page_tokens, **scorer, expected));
-        ASSERT_NO_FATAL_FAILURE(compare<float>(rows, page_tokens, **scorer, expected));
+      for (const std::uint32_t block_size : {8u, 16u, 32u, 64u}) {
+        SCOPED_TRACE(::testing::Message() << tokens << " tokens, head_dim " << head_dim << ", pages of " << block_size);
+        ASSERT_NO_FATAL_FAILURE(compare<Half>(rows, block_size, **scorer, expected));
+        ASSERT_NO_FATAL_FAILURE(compare<float>(rows, block_size, **scorer, expected));
       }
     });
   }
@@ -182,7 +181,7 @@ TEST(KvZip, RanksSinksThenByTheLargestAttention) {
   const std::vector<float> attention = {0, 0, 0.25f, 1, 0.125f, 0.5f, 1, 1, 1, 1, 0, 1};  // [2 heads][6]
   const LayerKv<Half>::Page pages[2] = {};                                                // nothing of them is read
   LayerKv<Half> layer{
-      .tokens = 6, .kv_heads = 2, .head_dim = 32, .page_tokens = 8, .pages = pages, .repeat_attention = attention};
+      .tokens = 6, .kv_heads = 2, .head_dim = 32, .block_size = 8, .pages = pages, .repeat_attention = attention};
   std::vector<float> scores(12);
   make_scorer("kvzip", {.sinks = 2}).value()->score(layer, scores);
   EXPECT_EQ(ranking(std::span(scores).first(6)), (std::vector<std::uint32_t>{1, 0, 3, 5, 2, 4}));

@@ -34,7 +34,7 @@ TEST(AnswerJson, SaysWhatWasUsedAndWhereFrom) {
   EXPECT_EQ(details["computed_tokens"], 12);
   EXPECT_EQ(details["cached_from"], (Json{{"pool", 16}, {"memory", 0}, {"disk", 10}, {"remote", 2}}));
   EXPECT_EQ(details["lossy"], true);
-  EXPECT_TRUE(details["expected_quality"].is_null()) << "a page budget's loss, say, was never measured";
+  EXPECT_TRUE(details["expected_quality"].is_null()) << "a KV budget's loss, say, was never measured";
   EXPECT_EQ(details["quality_metric"], "agreement");
   EXPECT_TRUE(details["compressed"].empty());
 }
@@ -103,14 +103,14 @@ TEST(ApiErrors, HaveStatusesThatClientsUnderstand) {
 }
 
 TEST(Metrics, AreLinesThatPrometheusReads) {
-  Figures figures;
-  figures.pages_total = 10;
-  figures.pages_free = 4;
-  figures.pages_evictable = 1;
-  figures.page_bytes = 100;
-  figures.tiers.push_back({.name = "disk", .capacity_bytes = 1000, .used_bytes = 30, .stats = {}, .speed = {}});
-  figures.requests.finish(answer(), 2.0);
-  const std::string text = metrics_text(figures, "a \"model\"");
+  ServerMetrics metrics;
+  metrics.pages_total = 10;
+  metrics.pages_free = 4;
+  metrics.pages_evictable = 1;
+  metrics.page_bytes = 100;
+  metrics.tiers.push_back({.name = "disk", .capacity_bytes = 1000, .used_bytes = 30, .stats = {}, .speed = {}});
+  metrics.requests.finish(answer(), 2.0);
+  const std::string text = metrics_text(metrics, "a \"model\"");
   for (const char* line : {
            "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"a \\\"model\\\"\"} 0\n",
            "vllm:kv_cache_usage_perc{model_name=\"a \\\"model\\\"\"} 0.5\n",

@@ -29,7 +29,7 @@ TEST(AnswerRequest, HasOpenAIsDefaults) {
   EXPECT_EQ(request->request.sampling.seed, 7u);
   EXPECT_EQ(request->request.max_tokens, 300u);
   EXPECT_FALSE(request->stream);
-  EXPECT_FALSE(request->request.demand.exact || request->request.demand.method);
+  EXPECT_FALSE(request->request.policy.exact || request->request.policy.method);
   EXPECT_EQ(completion(R"("prompt": "Once")")->request.max_tokens, 16u);
 }
 
@@ -49,31 +49,31 @@ TEST(AnswerRequest, ReadsEveryField) {
   EXPECT_EQ(engine.max_tokens, 20u);
   EXPECT_EQ(engine.sampling.seed, ~std::uint64_t{0});
   EXPECT_THAT(engine.stop, ElementsAre("\n", "END"));
-  EXPECT_EQ(engine.demand.method->text(), "snapkv+int8");
-  EXPECT_EQ(engine.demand.keep, 0.25);
-  EXPECT_TRUE(chat(R"("exact": true, "stop": "x")")->request.demand.exact);
+  EXPECT_EQ(engine.policy.method->text(), "snapkv+int8");
+  EXPECT_EQ(engine.policy.keep, 0.25);
+  EXPECT_TRUE(chat(R"("exact": true, "stop": "x")")->request.policy.exact);
 }
 
-TEST(AnswerRequest, HasTheServersPageBudgetUnlessItSaysOtherwise) {
+TEST(AnswerRequest, HasTheServersKvBudgetUnlessItSaysOtherwise) {
   const auto budget = [](std::string_view fields) {
     const auto request = parse_answer_request(Endpoint::kCompletions, fmt::format(R"({{"prompt": "x"{}}})", fields),
-                                              {.budget = PageBudgetOptions{.tokens = 512}});
+                                              {.budget = KvBudgetOptions{.tokens = 512}});
     EXPECT_TRUE(request) << request.error().message;
     return request->request.budget;
   };
   EXPECT_EQ(budget("")->tokens, 512u);
-  EXPECT_EQ(budget(R"(, "page_budget": 256, "evict": "snapkv", "keep_first_page": true, "evict_interval": 1,
+  EXPECT_EQ(budget(R"(, "kv_budget": 256, "kv_eviction": "snapkv", "keep_first_page": true, "kv_eviction_interval": 1,
                       "compaction": "hole_fill")")
                 ->tokens,
             256u);
-  EXPECT_EQ(budget(R"(, "evict": "snapkv")")->method, "snapkv");
-  EXPECT_TRUE(budget(R"(, "evict_full_layers": true)")->full_layers);
-  EXPECT_EQ(budget(R"(, "evict_prefill": "chunked")")->prefill, BudgetPrefill::kChunked);
+  EXPECT_EQ(budget(R"(, "kv_eviction": "snapkv")")->method, "snapkv");
+  EXPECT_TRUE(budget(R"(, "kv_eviction_full_layers": true)")->full_layers);
+  EXPECT_EQ(budget(R"(, "kv_eviction_prefill": "chunked")")->prefill, BudgetPrefill::kChunked);
   EXPECT_EQ(budget(R"(, "compaction": "hole_fill")")->compaction, Compaction::kHoleFill);
-  EXPECT_EQ(budget(R"(, "page_budget": 0)"), std::nullopt);
+  EXPECT_EQ(budget(R"(, "kv_budget": 0)"), std::nullopt);
   EXPECT_EQ(budget(R"(, "exact": true)"), std::nullopt);
   EXPECT_EQ(budget(R"(, "method": "int8")"), std::nullopt);
-  EXPECT_EQ(completion(R"("prompt": "x", "page_budget": 64)")->request.budget->method, "paged_eviction");
+  EXPECT_EQ(completion(R"("prompt": "x", "kv_budget": 64)")->request.budget->method, "paged_eviction");
   EXPECT_TRUE(completion(R"("prompt": "x", "ignore_eos": true)")->request.ignore_end);
   EXPECT_EQ(completion(R"("prompt": "x", "priority": -3)")->request.priority, 3);  // the smaller first, as vLLM has it
 }
@@ -113,7 +113,7 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("seed": 1.5)", "seed"},
            {R"("priority": "high")", "priority"},
            {R"("priority": 1e12)", "priority"},
-           {R"("evict_prefill": "soon")", "evict_prefill"},
+           {R"("kv_eviction_prefill": "soon")", "kv_eviction_prefill"},
            {R"("stop": [1])", "stop"},
            {R"("stop": [""])", "stop"},
            {R"("stream": 1)", "stream"},
@@ -130,10 +130,10 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("min_quality": 0.9, "method": "int8")", "min_quality"},
            {R"("method": "nonsense")", "method"},
            {R"("method": "int8", "exact": true)", "method"},
-           {R"("page_budget": 64, "exact": true)", "page_budget"},
-           {R"("page_budget": "64")", "page_budget"},
-           {R"("page_budget": 64, "compaction": "magic")", "compaction"},
-           {R"("page_budget": 64, "evict_prefill": "never")", "evict_prefill"},
+           {R"("kv_budget": 64, "exact": true)", "kv_budget"},
+           {R"("kv_budget": "64")", "kv_budget"},
+           {R"("kv_budget": 64, "compaction": "magic")", "compaction"},
+           {R"("kv_budget": 64, "kv_eviction_prefill": "never")", "kv_eviction_prefill"},
            {R"("messages": [])", "messages"},
            {R"("messages": [{"role": "wizard", "content": "x"}])", "messages"},
            {R"("messages": [{"role": "user"}])", "messages"},

@@ -45,8 +45,8 @@ class EngineLoopTest : public EngineTest {
   void expect_pages_back() {
     loop_->stop(0ms);
     drain();
-    EXPECT_EQ(pool_->slabs_free() + cache_->slabs_evictable(), pool_->slabs_total());
-    EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+    EXPECT_EQ(pool_->blocks_free() + cache_->blocks_evictable(), pool_->blocks_total());
+    EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
     EXPECT_TRUE(pool_->check_integrity());
   }
 
@@ -68,7 +68,7 @@ TEST_F(EngineLoopTest, AnswersAsTheEngineDoesAlone) {
     EXPECT_EQ(heard.response->text, alone.text);
     EXPECT_EQ(heard.streamed, streamed ? alone.text : "");
   }
-  EXPECT_EQ(loop_->figures().requests.finished[static_cast<std::size_t>(alone.stop)], 2u);
+  EXPECT_EQ(loop_->metrics().requests.finished[static_cast<std::size_t>(alone.stop)], 2u);
   expect_pages_back();
 }
 
@@ -83,7 +83,7 @@ TEST_F(EngineLoopTest, GivesEachThreadItsOwnAnswer) {
     threads.emplace_back([&, i] {
       for (std::uint32_t j = 0; j < kEach; ++j) {
         right[i] += hear(loop_->submit(ask(i, 40, i), true).value()).streamed == wanted[i];
-        loop_->figures();
+        loop_->metrics();
       }
     });
   }
@@ -100,17 +100,17 @@ TEST_F(BusyEngineLoopTest, ADroppedAnswerIsCancelledAndItsPagesComeBack) {
     ASSERT_TRUE(answer.next(10s));
     Answer unread = loop_->submit(endless(2), false).value();
   }
-  const auto cancelled = [&] { return loop_->figures().requests.finished[static_cast<int>(StopReason::kCancelled)]; };
+  const auto cancelled = [&] { return loop_->metrics().requests.finished[static_cast<int>(StopReason::kCancelled)]; };
   for (int i = 0; i < 2000 && cancelled() < 2; ++i) std::this_thread::sleep_for(5ms);
   EXPECT_EQ(cancelled(), 2u);
-  EXPECT_EQ(loop_->figures().running, 0u);
+  EXPECT_EQ(loop_->metrics().running, 0u);
   expect_pages_back();
 }
 
 TEST_F(BusyEngineLoopTest, AReaderThatIsTooSlowIsCancelled) {
   start({.text_bytes_max = 2});
   Answer answer = loop_->submit(endless(1), true).value();
-  for (int i = 0; i < 2000 && loop_->figures().requests.total_seconds.count() == 0; ++i) {
+  for (int i = 0; i < 2000 && loop_->metrics().requests.total_seconds.count() == 0; ++i) {
     std::this_thread::sleep_for(5ms);
   }
   EXPECT_EQ(hear(std::move(answer)).response->stop, StopReason::kCancelled);
@@ -133,7 +133,7 @@ TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
   const auto refused = loop_->submit(ask(9, 40, 1), false);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
-  EXPECT_EQ(loop_->figures().requests.overloaded, 1u);
+  EXPECT_EQ(loop_->metrics().requests.overloaded, 1u);
   EXPECT_GE(loop_->retry_after_s(), 1u);
   answers.clear();
   for (int i = 0; i < 2000 && !loop_->submit(ask(9, 40, 1), false); ++i) std::this_thread::sleep_for(5ms);
@@ -143,7 +143,7 @@ TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
 TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   const Response alone = engine_->run(ask(1, 200, 1));
   start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}});
-  const auto watched = [&] { return loop_->figures().watch; };
+  const auto watched = [&] { return loop_->metrics().watch; };
   const auto idle_until = [&](const auto& reached) {
     for (int i = 0; i < 24000 && !reached(); ++i) std::this_thread::sleep_for(5ms);
     ASSERT_TRUE(reached());
@@ -156,8 +156,8 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   EXPECT_EQ(watched().failed, 0u);
   EXPECT_EQ(watched().questions, 2u);
   loop_->stop(0ms);
-  const Hash128 run = cache_->run_of(ask(1, 200, 1).segments[0].tokens);
-  EXPECT_FALSE(cache_->catalogue()->qualities(run)->empty());
+  const Hash128 run = cache_->run_of(ask(1, 200, 1).spans[0].tokens);
+  EXPECT_FALSE(cache_->metadata_store()->qualities(run)->empty());
   expect_pages_back();
 }
 

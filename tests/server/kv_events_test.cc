@@ -146,11 +146,11 @@ Batch batch_of(std::string_view topic, std::string_view sequence, std::string_vi
 
 class KvEventsTest : public ServerTest {
  protected:
-  void serve(KvPublisherOptions options = {}, std::uint32_t block_tokens = 16, std::uint32_t pool_slabs = 256) {
+  void serve(KvPublisherOptions options = {}, std::uint32_t block_tokens = 16, std::uint32_t pool_blocks = 256) {
     server_.reset();
     cache_options_.events = std::make_shared<KvEvents>(
         KvEventsOptions{.block_tokens = block_tokens, .tiers = {KvMedium::kCpu, KvMedium::kStorage}});
-    open(pool_slabs);
+    open(pool_blocks);
     options.endpoint = "tcp://127.0.0.1:*";
     options.replay = "tcp://127.0.0.1:*";
     ServerOptions with;

@@ -38,7 +38,7 @@ TEST_F(ServerTest, TenantsKnowNothingOfEachOther) {
   EXPECT_EQ(client().Get("/metrics", {{"Authorization", "Bearer other"}})->status, 403) << "it tells of all";
   const auto metrics = client().Get("/metrics", {{"Authorization", "Bearer operator"}});
   EXPECT_THAT(metrics->body, HasSubstr("shale_tenant_requests_total{model_name=\"tiny\",tenant=\"ann\"} 4\n"));
-  EXPECT_THAT(metrics->body, HasSubstr("shale_tenant_requests_under_way{model_name=\"tiny\",tenant=\"ann\"} 0\n"));
+  EXPECT_THAT(metrics->body, HasSubstr("shale_tenant_requests_running{model_name=\"tiny\",tenant=\"ann\"} 0\n"));
 }
 
 TEST_F(ServerTest, MetricsTellOfEachTenant) {
@@ -61,7 +61,7 @@ TEST_F(ServerTest, MetricsTellOfEachTenant) {
   EXPECT_GT(sample("shale_tenant_stored_bytes", "ann\""), 0);
   for (const char* name :
        {"shale_tenant_requests_total", "shale_tenant_prompt_tokens_total", "shale_tenant_queue_seconds_count",
-        "shale_tenant_stored_bytes", "shale_tenant_made_way_total", "shale_tenant_not_stored_total"}) {
+        "shale_tenant_stored_bytes", "shale_tenant_dropped_extents_total", "shale_tenant_not_stored_total"}) {
     EXPECT_EQ(sample(name, "bob\""), 0) << name;
   }
 }
@@ -91,9 +91,9 @@ TEST_F(BusyServerTest, ATenantsFullQueueIsItsOwn) {
         client().Post("/v1/chat/completions", {{"Authorization", "Bearer " + key}}, body.dump(), "application/json");
     return result ? result->status : 0;
   };
-  const auto comes_under_way = [&](const std::string& tenant, int requests) {
+  const auto comes_in_flight = [&](const std::string& tenant, int requests) {
     const std::string line =
-        fmt::format("shale_tenant_requests_under_way{{model_name=\"tiny\",tenant=\"{}\"}} {}\n", tenant, requests);
+        fmt::format("shale_tenant_requests_running{{model_name=\"tiny\",tenant=\"{}\"}} {}\n", tenant, requests);
     for (int i = 0; i < 1000; ++i) {
       if (client().Get("/metrics", {{"Authorization", "Bearer operator"}})->body.contains(line)) return true;
       std::this_thread::sleep_for(10ms);
@@ -102,10 +102,10 @@ TEST_F(BusyServerTest, ATenantsFullQueueIsItsOwn) {
   };
   std::vector<std::jthread> asking;
   for (int i = 0; i < 4; ++i) asking.emplace_back([&] { status("secret", endless()); });
-  ASSERT_TRUE(comes_under_way("ann", 4));
+  ASSERT_TRUE(comes_in_flight("ann", 4));
   EXPECT_EQ(status("secret", chat("x")), 429);
   asking.emplace_back([&] { status("other", endless()); });
-  EXPECT_TRUE(comes_under_way("bob", 1)) << "it waits for one of the four to end";
+  EXPECT_TRUE(comes_in_flight("bob", 1)) << "it waits for one of the four to end";
   server_->stop(0ms);
 }
 

@@ -249,7 +249,7 @@ TEST_F(BusyServerTest, AClientThatLeavesIsCancelledAndItsPagesComeBack) {
   }
   server_->stop(0ms);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->slabs_total()));
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
 }
 
 TEST_F(BusyServerTest, OverloadIsToComeAgain) {
@@ -268,7 +268,7 @@ TEST_F(BusyServerTest, OverloadIsToComeAgain) {
   server_->stop(0ms);
 }
 
-TEST_F(BusyServerTest, AnswersWhatIsUnderWayBeforeItStops) {
+TEST_F(BusyServerTest, AnswersWhatIsInFlightBeforeItStops) {
   start();
   std::vector<Json> events;
   std::jthread streaming([&] { events = streamed("/v1/chat/completions", endless()); });

@@ -65,18 +65,18 @@ TEST(TenantsTest, ALineMayHaveBoundsOfItsOwn) {
   }
 }
 
-TEST(TenantsTest, EachHasItsShareUnderWay) {
+TEST(TenantsTest, EachHasItsShareInFlight) {
   Tenants tenants(parse_tenants(lines({"ann " + std::string(kSecret), "bob " + std::string(kOther)})).value(), 2);
   std::vector<std::shared_ptr<const void>> admitted = {tenants.admit(0), tenants.admit(0)};
   EXPECT_TRUE(admitted[0] && admitted[1]);
   EXPECT_FALSE(tenants.admit(0));
   EXPECT_TRUE(tenants.admit(1)) << "another's";
-  EXPECT_EQ(tenants.figures()[0].under_way, 2u);
-  EXPECT_EQ(tenants.figures()[0].refused, 1u);
-  EXPECT_EQ(tenants.figures()[0].requests, 3u);
+  EXPECT_EQ(tenants.metrics()[0].running, 2u);
+  EXPECT_EQ(tenants.metrics()[0].refused, 1u);
+  EXPECT_EQ(tenants.metrics()[0].requests, 3u);
   admitted.pop_back();
   EXPECT_TRUE(tenants.admit(0));
-  EXPECT_EQ(tenants.figures()[1].under_way, 0u);
+  EXPECT_EQ(tenants.metrics()[1].running, 0u);
 }
 
 }  // namespace

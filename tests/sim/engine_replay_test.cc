@@ -14,15 +14,16 @@
 namespace shale::testing {
 namespace {
 
-constexpr PageShape kShape{.layers = 1, .kv_heads = 1, .head_dim = 8, .page_tokens = 8};
-constexpr std::uint32_t kCapacity = 30, kSlabs = kCapacity + 16;  // room to insert a path before the tree is trimmed
+constexpr PageShape kShape{.layers = 1, .kv_heads = 1, .head_dim = 8, .block_size = 8};
+constexpr std::uint32_t kCapacity = 30,
+                        kPoolBlocks = kCapacity + 16;  // room to insert a path before the tree is trimmed
 
 // Passes everything on and writes down what goes. Blocks get the trace's numbers for keys, so that policies that sample
 // keys see the same in both runs.
 class Recorder final : public EvictionPolicy {
  public:
   struct Record {
-    std::span<const BlockId> request;  // under way
+    std::span<const BlockId> request;  // in flight
     std::vector<BlockId> evicted;
   };
   Recorder(std::unique_ptr<EvictionPolicy> policy, Record& record) : policy_(std::move(policy)), record_(record) {}
@@ -56,7 +57,7 @@ std::unique_ptr<EvictionPolicy> make_policy(std::string_view name) {
 // The trace's blocks as the engine sees them: pages of tokens. Siblings differ in their first token.
 std::vector<std::int32_t> tokens_of(std::span<const BlockId> blocks) {
   std::vector<std::int32_t> tokens;
-  for (const BlockId block : blocks) tokens.insert(tokens.end(), kShape.page_tokens, static_cast<std::int32_t>(block));
+  for (const BlockId block : blocks) tokens.insert(tokens.end(), kShape.block_size, static_cast<std::int32_t>(block));
   return tokens;
 }
 
@@ -66,7 +67,7 @@ struct Outcome {
 };
 
 Outcome run_engine(const Trace& trace, std::string_view policy) {
-  const auto pool = std::move(PagePool::create(kShape, kSlabs * kShape.slab_bytes()).value());
+  const auto pool = std::move(PagePool::create(kShape, kPoolBlocks * kShape.block_bytes()).value());
   Recorder::Record record;
   Outcome outcome;
   PrefixTree tree(*pool, std::make_unique<Recorder>(make_policy(policy), record));
@@ -76,11 +77,11 @@ Outcome run_engine(const Trace& trace, std::string_view policy) {
     {
       Sequence sequence(*pool);
       const std::uint32_t reused = tree.adopt(tokens, sequence, request.arrival_s);
-      outcome.reused += reused / kShape.page_tokens;
+      outcome.reused += reused / kShape.block_size;
       EXPECT_TRUE(sequence.append(static_cast<std::uint32_t>(tokens.size()) - reused));
       EXPECT_TRUE(tree.insert(tokens, sequence));
     }
-    EXPECT_TRUE(tree.make_room(kSlabs - kCapacity));
+    EXPECT_TRUE(tree.make_room(kPoolBlocks - kCapacity));
   }
   outcome.evicted = std::move(record.evicted);
   return outcome;

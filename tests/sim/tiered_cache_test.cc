@@ -72,7 +72,7 @@ TEST(SimulateTiers, PrefillStoresNothing) {
   EXPECT_EQ(result.bytes_written, (std::vector<std::uint64_t>{0, 0}));
 }
 
-// Pressing to a tenth costs little quality on one kind of context and much on another.
+// Compressing to a tenth costs little quality on one kind of context and much on another.
 std::vector<ContextProfile> two_kinds() {
   return {{{"tough", 1, 0.25, 0.99, 1e-6}, {"impress", 0.5, 0.1, 0.95, 1e-6}},
           {{"tough", 1, 0.25, 0.80, 1e-6}, {"impress", 0.5, 0.1, 0.20, 1e-6}}};

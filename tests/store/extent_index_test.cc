@@ -1,5 +1,5 @@
 // The index against a plain map of what was put in: branches anywhere, removal, damage, memory.
-#include "store/extent_index.h"
+#include "store/index/extent_index.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,13 +34,13 @@ class IndexTest : public ::testing::Test {
     index_.at(*id).tiers = static_cast<std::uint8_t>(1u << tier);
     return *id;
   }
-  std::uint32_t found(std::span<const BlockKey> keys, const SegmentFilter& filter = {}) const {
-    const auto segments = index_.match(keys, kRealm, filter);
+  std::uint32_t found(std::span<const BlockKey> keys, const SpanFilter& filter = {}) const {
+    const auto spans = index_.match(keys, kRealm, filter);
     std::uint32_t end = 0;
-    for (const ChainSegment& segment : segments) {
-      EXPECT_EQ(segment.first_block, end) << "segments follow one another";
-      EXPECT_GT(segment.blocks, 0u);
-      end += segment.blocks;
+    for (const ChainSpan& span : spans) {
+      EXPECT_EQ(span.first_block, end) << "spans follow one another";
+      EXPECT_GT(span.blocks, 0u);
+      end += span.blocks;
     }
     return end;
   }
@@ -66,12 +66,12 @@ TEST_F(IndexTest, ABranchGoesOnWhereItParts) {
   const ExtentId first = add(trunk, 0, 8);
   const ExtentId second = add(branch, 5, 9);
   EXPECT_EQ(found(trunk), 8u);
-  const auto segments = index_.match(branch, kRealm, {});
-  ASSERT_EQ(segments.size(), 2u);
-  EXPECT_EQ(segments[0].extent, first);
-  EXPECT_EQ(segments[0].blocks, 5u);
-  EXPECT_EQ(segments[1].extent, second);
-  EXPECT_EQ(segments[1].blocks, 4u);
+  const auto spans = index_.match(branch, kRealm, {});
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0].extent, first);
+  EXPECT_EQ(spans[0].blocks, 5u);
+  EXPECT_EQ(spans[1].extent, second);
+  EXPECT_EQ(spans[1].blocks, 4u);
 }
 
 // A chunk that ends earlier may have a successor that a longer one has not.

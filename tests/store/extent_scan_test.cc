@@ -1,4 +1,4 @@
-#include "store/extent_scan.h"
+#include "store/index/extent_scan.h"
 
 #include <gtest/gtest.h>
 

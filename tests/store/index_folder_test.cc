@@ -1,5 +1,5 @@
 // Snapshots and logs: what one store writes another reads, whatever ended it, and damage is noticed.
-#include "store/index_folder.h"
+#include "store/index/index_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,8 +70,8 @@ class IndexFolderTest : public ::testing::Test {
   }
   std::vector<fs::path> files(std::string_view prefix) const {
     std::vector<fs::path> found;
-    for (const auto& entry : fs::directory_iterator(folder_.path() / "store")) {
-      if (entry.path().filename().string().starts_with(prefix)) found.push_back(entry.path());
+    for (const auto& file : fs::directory_iterator(folder_.path() / "store")) {
+      if (file.path().filename().string().starts_with(prefix)) found.push_back(file.path());
     }
     return found;
   }

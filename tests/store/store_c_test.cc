@@ -81,8 +81,8 @@ TEST(StoreInC, SaysWhatIsWrong) {
   Arrays arrays(16, 1);
   const auto keys = kv::block_keys(tokens_from(1, 16), kBlock).value();
   EXPECT_THAT(store.save(keys, arrays.view(), {.method = "no such method"}).error().message, HasSubstr("no such"));
-  const shale_observations observations = {.query_heads = 3};
-  EXPECT_THAT(store.save(keys, arrays.view(), {.observations = &observations}).error().message, HasSubstr("3 query"));
+  const shale_attention_statistics statistics = {.query_heads = 3};
+  EXPECT_THAT(store.save(keys, arrays.view(), {.statistics = &statistics}).error().message, HasSubstr("3 query"));
   const std::uint32_t table[] = {0, 1, 2, 9};
   auto view = arrays.view();
   view.block_table = table;

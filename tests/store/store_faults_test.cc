@@ -24,8 +24,8 @@ class StoreFaultsTest : public ::testing::Test {
   // Files of parts, not of manifests.
   std::vector<fs::path> parts() const {
     std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(folder_.path() / "objects")) {
-      if (entry.is_regular_file() && entry.path().filename().string().front() == '0') found.push_back(entry.path());
+    for (const auto& prefix : fs::recursive_directory_iterator(folder_.path() / "objects")) {
+      if (prefix.is_regular_file() && prefix.path().filename().string().front() == '0') found.push_back(prefix.path());
     }
     std::ranges::sort(found);
     return found;
@@ -107,8 +107,8 @@ TEST_F(StoreFaultsTest, AManifestThatIsDamagedCostsItsExtent) {
     const auto store = open_disk();
     ASSERT_TRUE(save_all(*store, keys));
   }
-  for (const auto& entry : fs::recursive_directory_iterator(folder_.path() / "objects")) {
-    if (entry.is_regular_file() && entry.path().filename().string().front() != '0') flip(entry.path(), 100);
+  for (const auto& prefix : fs::recursive_directory_iterator(folder_.path() / "objects")) {
+    if (prefix.is_regular_file() && prefix.path().filename().string().front() != '0') flip(prefix.path(), 100);
   }
   const auto store = open_disk();
   EXPECT_EQ(load_all(*store, keys), 0u);

@@ -169,7 +169,7 @@ Hammered hammer(kv::Store& store, unsigned seed, unsigned calls) {
 }
 
 // Sound, at the latest after the store has put right what it counted twice, or not at all, while others were writing,
-// which it does about five times a second when nothing is under way.
+// which it does about five times a second when nothing is running.
 kv::Result<void> settled(kv::Store& store) {
   for (int looks = 0;; ++looks) {
     const auto sound = store.check_integrity();

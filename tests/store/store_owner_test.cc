@@ -73,8 +73,8 @@ TEST_F(StoreOwnerTest, TheOwnersWorkStoresFindsAndRemoves) {
   EXPECT_EQ(load_all(*store_, chain_of(1000, 200)), 0u);
 }
 
-// As the segments of one prompt are: the second begins inside what would be the first one's chunk.
-TEST_F(StoreOwnerTest, StretchesOfOneChainThatAreSavedAtOnceAreAllStored) {
+// As the spans of one prompt are: the second begins inside what would be the first one's chunk.
+TEST_F(StoreOwnerTest, SpansOfOneChainThatAreSavedAtOnceAreAllStored) {
   open_shutter();
   const auto keys = chain_of(1, 7);
   const std::span<const BlockKey> after = std::span(keys).subspan(2);

@@ -1,4 +1,4 @@
-// Which variant lies where: what gives way when a tier is full, what comes back, what outlives the store.
+// Which variant lies where: what is given up when a tier is full, what comes back, what outlives the store.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -132,7 +132,7 @@ TEST_F(StorePlacementTest, WhatRisesWaitsForLoads) {
   const auto load = store->load(chain_number(below), kv.view()).value();
   store->remove(chain_number(1 - below));
   std::this_thread::sleep_for(std::chrono::milliseconds(150));
-  EXPECT_EQ(store->lookup(chain_number(below)).tier, 1u) << "there is room above, and a load under way";
+  EXPECT_EQ(store->lookup(chain_number(below)).tier, 1u) << "there is room above, and a load in flight";
   ASSERT_TRUE(load->wait());
   const double patience_s = clock_.now_s() + 20;
   while (store->lookup(chain_number(below)).tier != 0) {
@@ -225,10 +225,10 @@ TEST_F(StorePlacementTest, ARecordedRunReplaysToTheSamePlacements) {
                           backend);
   for (const PlacementEvent& event : events) replayed.apply(event);
   const Problem again = replayed.problem(clock.now_s());
-  ASSERT_EQ(again.entries.size(), live.entries.size());
-  for (std::size_t i = 0; i < live.entries.size(); ++i) {
-    EXPECT_EQ(again.entries[i].id, live.entries[i].id);
-    EXPECT_EQ(again.entries[i].current, live.entries[i].current);
+  ASSERT_EQ(again.prefixes.size(), live.prefixes.size());
+  for (std::size_t i = 0; i < live.prefixes.size(); ++i) {
+    EXPECT_EQ(again.prefixes[i].id, live.prefixes[i].id);
+    EXPECT_EQ(again.prefixes[i].current, live.prefixes[i].current);
   }
   EXPECT_GT(backend.moves(), 0u);
   expect_sound(**store);
@@ -253,12 +253,12 @@ TEST_F(StorePlacementTest, RankingsKeptWithAnExtentLetItBeCompressedLater) {
       StoreHints hints;
       if (kept) hints.rankings = {"h2o", "snapkv"};  // what snapkv reads is not given
       const KvGeometry geometry = small_geometry();
-      hints.observations.layers = geometry.layers;
-      hints.observations.query_heads = hints.observations.kv_heads = geometry.kv_heads;
-      hints.observations.head_dim = geometry.head_dim;
-      hints.observations.tokens = kBlocks * kBlockTokens;
-      for (std::uint32_t i = 0; i < geometry.layers * geometry.kv_heads * hints.observations.tokens; ++i) {
-        hints.observations.attention_sums.push_back(static_cast<float>(i % 97));
+      hints.statistics.layers = geometry.layers;
+      hints.statistics.query_heads = hints.statistics.kv_heads = geometry.kv_heads;
+      hints.statistics.head_dim = geometry.head_dim;
+      hints.statistics.tokens = kBlocks * kBlockTokens;
+      for (std::uint32_t i = 0; i < geometry.layers * geometry.kv_heads * hints.statistics.tokens; ++i) {
+        hints.statistics.attention_sums.push_back(static_cast<float>(i % 97));
       }
       const Status saved = save_all(*store, chain_number(c), hints);
       ASSERT_TRUE(saved) << saved.error().message;

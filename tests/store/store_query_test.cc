@@ -28,7 +28,7 @@ TEST_F(StoreQueryTest, OfSeveralVariantsTheOneWorthMostIsTakenAndANamedOneBefore
   save_lossy(*store, keys, "int8", 0.9);
   const auto method = [&](const StoreNeeds& needs) {
     const StoreLookup found = store->lookup(keys, needs);
-    return found.segments.empty() ? std::string() : found.segments[0].method.text();
+    return found.spans.empty() ? std::string() : found.spans[0].method.text();
   };
   EXPECT_EQ(method({}), "");
   EXPECT_EQ(method({.exact = false}), "int8") << "quality is worth more than the time of these few bytes";
@@ -51,9 +51,9 @@ TEST_F(StoreQueryTest, ANamedVariantIsReadAtTheKeepThatIsAskedFor) {
   StoreLoadOptions options;
   options.needs = {.method = Method::parse("knorm").value(), .keep = 0.25};
   const StoreLookup found = store->lookup(keys, options.needs);
-  ASSERT_EQ(found.segments.size(), 1u);
-  EXPECT_EQ(found.segments[0].keep, 0.25);
-  EXPECT_LT(found.segments[0].bytes, 64u * 3072 / 2);
+  ASSERT_EQ(found.spans.size(), 1u);
+  EXPECT_EQ(found.spans[0].keep, 0.25);
+  EXPECT_LT(found.spans[0].bytes, 64u * 3072 / 2);
   Kv kv(64);
   const auto load = store->load(keys, kv.view(), options).value();
   while (!load->planned()) std::this_thread::yield();
@@ -75,10 +75,10 @@ TEST_F(StoreQueryTest, AHitThatEndsInsideAnExtentCanBeHeldToExactChunks) {
   ASSERT_TRUE(save_all(*store, keys));
   const StoreLookup found = store->lookup(keys, {.method = Method::parse("int8").value(), .exact_after = 30});
   EXPECT_EQ(found.blocks, 64u);
-  ASSERT_EQ(found.segments.size(), 2u);
-  EXPECT_FALSE(found.segments[0].exact);
-  EXPECT_TRUE(found.segments[1].exact);
-  EXPECT_EQ(found.segments[1].first_block, 28u);
+  ASSERT_EQ(found.spans.size(), 2u);
+  EXPECT_FALSE(found.spans[0].exact);
+  EXPECT_TRUE(found.spans[1].exact);
+  EXPECT_EQ(found.spans[1].first_block, 28u);
 }
 
 TEST_F(StoreQueryTest, TiersCanBeLeftOut) {
@@ -98,10 +98,10 @@ TEST_F(StoreQueryTest, ALoadMayEndBeforeWhatIsThere) {
   const auto keys = chain_of(1, 200);
   ASSERT_TRUE(save_all(*store, keys));
   const StoreLookup found = store->lookup(keys);
-  ASSERT_EQ(found.segments.size(), 4u);
-  EXPECT_EQ(found.segments[2].first_block, 128u);
-  EXPECT_LE(found.segments[0].ready_s, found.segments[3].ready_s);
-  EXPECT_EQ(load_all(*store, keys, {.end_block = found.segments[2].first_block}), 128u);
+  ASSERT_EQ(found.spans.size(), 4u);
+  EXPECT_EQ(found.spans[2].first_block, 128u);
+  EXPECT_LE(found.spans[0].ready_s, found.spans[3].ready_s);
+  EXPECT_EQ(load_all(*store, keys, {.end_block = found.spans[2].first_block}), 128u);
 }
 
 TEST_F(StoreQueryTest, ABudgetBoundsWhatOnePollDecodes) {

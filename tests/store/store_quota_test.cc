@@ -52,7 +52,7 @@ TEST_F(StoreQuotaTest, ItsOwnLeastValuableMakesRoom) {
   EXPECT_EQ(blocks(*store, "ann", 2), kBlocks);
   EXPECT_EQ(blocks(*store, "ann", 3), kBlocks);
   EXPECT_EQ(blocks(*store, "bob", 9), kBlocks);
-  EXPECT_EQ(of(*store, "ann").made_way, 1u);
+  EXPECT_EQ(of(*store, "ann").dropped_for_room, 1u);
   EXPECT_EQ(of(*store, "ann").bytes_max, kQuota);
   EXPECT_LE(of(*store, "ann").bytes, kQuota);
   EXPECT_EQ(of(*store, "bob").bytes_max, 0u);
@@ -68,7 +68,7 @@ TEST_F(StoreQuotaTest, WhatIsWorthLessIsNotStored) {
   EXPECT_THAT(saved.error().message, ::testing::HasSubstr("tenant ann"));
   for (int c = 0; c < 3; ++c) EXPECT_EQ(blocks(*store, "ann", c), kBlocks);
   EXPECT_EQ(of(*store, "ann").refused, 1u);
-  EXPECT_EQ(of(*store, "ann").made_way, 0u);
+  EXPECT_EQ(of(*store, "ann").dropped_for_room, 0u);
   expect_sound(*store);
 }
 
@@ -125,8 +125,8 @@ TEST_F(StoreQuotaTest, NobodyPassesItsBoundOrMakesAnotherGiveUpAnything) {
       }
     }
     EXPECT_EQ(blocks(*store, "quiet", 0), kBlocks);
-    EXPECT_GT(of(*store, "noisy").made_way + of(*store, "noisy").refused, 0u);
-    EXPECT_EQ(of(*store, "quiet").made_way, 0u);
+    EXPECT_GT(of(*store, "noisy").dropped_for_room + of(*store, "noisy").refused, 0u);
+    EXPECT_EQ(of(*store, "quiet").dropped_for_room, 0u);
     expect_sound(*store);
   }
 }

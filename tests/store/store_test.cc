@@ -44,15 +44,15 @@ TEST_F(StoreTest, ChainsThatBeginAlikeShareTheirChunksWhereverTheyPart) {
   ASSERT_TRUE(save_all(*store, one));
   std::vector<std::int32_t> numbers(30);
   std::iota(numbers.begin(), numbers.end(), 1);
-  for (std::uint32_t parted = 1; parted < 30; ++parted) {
+  for (std::uint32_t ragged = 1; ragged < 30; ++ragged) {
     auto branch = numbers;
-    for (std::uint32_t b = parted; b < branch.size(); ++b) branch[b] += static_cast<std::int32_t>(1000 * parted);
+    for (std::uint32_t b = ragged; b < branch.size(); ++b) branch[b] += static_cast<std::int32_t>(1000 * ragged);
     const auto keys = chain_of(branch);
-    EXPECT_EQ(store->lookup(keys).blocks, parted);
+    EXPECT_EQ(store->lookup(keys).blocks, ragged);
     const Kv kv(keys);
     const auto save = store->save(keys, kv.readable()).value();
     ASSERT_TRUE(save->wait());
-    EXPECT_EQ(save->shared_blocks(), parted);
+    EXPECT_EQ(save->shared_blocks(), ragged);
     EXPECT_EQ(load_all(*store, keys), 30u);
   }
   EXPECT_EQ(load_all(*store, one), 30u);
@@ -137,7 +137,7 @@ TEST_F(StoreTest, ADamagedSnapshotIsRebuiltByListing) {
     ASSERT_TRUE(save_all(*store, keys));
     ASSERT_TRUE(store->flush());
   }
-  for (const auto& entry : fs::directory_iterator(folder_.path() / "disk" / "store")) fs::resize_file(entry, 5);
+  for (const auto& prefix : fs::directory_iterator(folder_.path() / "disk" / "store")) fs::resize_file(prefix, 5);
   {
     const auto store = open_both();
     EXPECT_EQ(load_all(*store, keys), 40u);

@@ -19,9 +19,9 @@ using Tokens = std::vector<std::int32_t>;
 
 class CacheTest : public ::testing::Test {
  protected:
-  static constexpr PageShape kShape{.layers = 3, .kv_heads = 2, .head_dim = 32, .page_tokens = 16};
+  static constexpr PageShape kShape{.layers = 3, .kv_heads = 2, .head_dim = 32, .block_size = 16};
 
-  CacheTest() { pool_ = PagePool::create(kShape, 400 * kShape.slab_bytes()).value(); }
+  CacheTest() { pool_ = PagePool::create(kShape, 400 * kShape.block_bytes()).value(); }
 
   StoreTier disk_tier(std::uint64_t bytes = kUnlimited) {
     StoreTier tier;
@@ -36,9 +36,9 @@ class CacheTest : public ::testing::Test {
     std::vector<StoreTier> tiers(1);
     tiers[0].tier = make_memory_tier(memory_bytes, clock_);
     tiers.push_back(disk_tier(disk_bytes));
-    auto catalogue = Catalogue::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+    auto metadata_store = MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
     auto cache = Cache::open(std::move(options), {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers),
-                             std::move(catalogue), clock_)
+                             std::move(metadata_store), clock_)
                      .value();
     // Computing is slow enough here that loading always pays.
     for (int i = 0; i < 3; ++i) cache->note_prefill(100, 0, 10.0);
@@ -76,7 +76,7 @@ class CacheTest : public ::testing::Test {
           const MutablePageView page = pool_->host_view().writable_page(place.page);
           const std::uint32_t plane = 2 * kShape.page_index(layer, head);
           for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
-            page.keys[c * kShape.page_tokens + place.slot] = to_half(element(tokens, end - count + i, plane, c));
+            page.keys[c * kShape.block_size + place.slot] = to_half(element(tokens, end - count + i, plane, c));
             page.values[place.slot * kShape.head_dim + c] = to_half(element(tokens, end - count + i, plane + 1, c));
           }
         }
@@ -96,7 +96,7 @@ class CacheTest : public ::testing::Test {
           const PageView page = pool_->host_view().page(slot.page);
           for (std::uint32_t t = 0; t < slot.count; ++t, ++position) {
             for (std::uint32_t c = 0; c < kShape.head_dim; ++c) {
-              ASSERT_EQ(page.keys[c * kShape.page_tokens + t], to_half(element(tokens, position, plane, c)));
+              ASSERT_EQ(page.keys[c * kShape.block_size + t], to_half(element(tokens, position, plane, c)));
               ASSERT_EQ(page.values[t * kShape.head_dim + c], to_half(element(tokens, position, plane + 1, c)));
             }
           }
@@ -132,8 +132,8 @@ class CacheTest : public ::testing::Test {
   }
 
   // Loads what there is of the prompt; how many tokens.
-  std::uint32_t fetch(const Tokens& prompt, Sequence& sequence, const Demand& demand = {}) {
-    Retrieval retrieval = cache_->retrieve(prompt, demand, sequence);
+  std::uint32_t fetch(const Tokens& prompt, Sequence& sequence, const RequestPolicy& policy = {}) {
+    Retrieval retrieval = cache_->retrieve(prompt, policy, sequence);
     EXPECT_TRUE(retrieval.ensure_all(executor_));
     EXPECT_EQ(retrieval.tokens(), sequence.length());
     return retrieval.tokens();
@@ -151,10 +151,10 @@ class CacheTest : public ::testing::Test {
     return tokens;
   }
 
-  static Demand exact(bool demanded) {
-    Demand demand;
-    demand.exact = demanded;
-    return demand;
+  static RequestPolicy exact(bool demanded) {
+    RequestPolicy policy;
+    policy.exact = demanded;
+    return policy;
   }
 
   TemporaryFolder folder_;

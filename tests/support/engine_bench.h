@@ -1,4 +1,4 @@
-// An engine over a memory tier and a catalogue.
+// An engine over a memory tier and a metadata store.
 #pragma once
 
 #include <memory>
@@ -32,8 +32,9 @@ struct EngineBench {
     options.model = model->info().traits();
     std::vector<StoreTier> tiers;
     tiers.push_back({make_memory_tier(std::uint64_t{256} << 20, clock)});
-    auto catalogue = Catalogue::open(folder.path() / "catalogue.sqlite", fingerprint.hash).value();
-    cache = Cache::open(std::move(options), fingerprint, *pool, std::move(tiers), std::move(catalogue), clock).value();
+    auto metadata_store = MetadataStore::open(folder.path() / "catalogue.sqlite", fingerprint.hash).value();
+    cache =
+        Cache::open(std::move(options), fingerprint, *pool, std::move(tiers), std::move(metadata_store), clock).value();
     engine = std::make_unique<Engine>(EngineOptions{}, *model, *tokenizer, *cache, clock);
   }
 

@@ -1,4 +1,4 @@
-// A tier that fails on demand, around one that does not: full disks, failing devices, flipped bits, slow answers.
+// A tier that fails on policy, around one that does not: full disks, failing devices, flipped bits, slow answers.
 #pragma once
 
 #include <atomic>

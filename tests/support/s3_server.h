@@ -1,4 +1,4 @@
-// A bucket in this process: answers what the S3 tier asks, as S3 does or as other servers do, and errs on demand. It
+// A bucket in this process: answers what the S3 tier asks, as S3 does or as other servers do, and errs on policy. It
 // checks signatures, of credentials that it leaves in the environment. One thread a connection.
 #pragma once
 
@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "tier/s3_signer.h"
+#include "tier/s3/s3_signer.h"
 
 namespace shale::testing {
 

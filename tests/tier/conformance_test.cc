@@ -252,7 +252,7 @@ TEST_P(TierConformance, DroppedOperationsStillHappen) {
   EXPECT_TRUE(tier->check_integrity());
 }
 
-TEST_P(TierConformance, ReadsUnderWaySurviveRemovalAndSharedBytesOutliveIt) {
+TEST_P(TierConformance, ReadsInFlightSurviveRemovalAndSharedBytesOutliveIt) {
   const auto tier = open();
   const BlobId id = blob_id(9, 0);
   ASSERT_TRUE(tier->write(id, blob_bytes(id, 2000000))->wait());

@@ -1,5 +1,5 @@
 // Replies of a Redis server, sound and damaged, in any pieces.
-#include "tier/resp.h"
+#include "tier/redis/resp.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <random>
 
 #include "tier/blobs.h"
-#include "tier/redis_blobs.h"
-#include "tier/redis_client.h"
+#include "tier/redis/redis_blobs.h"
+#include "tier/redis/redis_client.h"
 
 namespace shale::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "tier/s3_credentials.h"
+#include "tier/s3/s3_credentials.h"
 
 #include <gtest/gtest.h>
 

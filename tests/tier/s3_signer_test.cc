@@ -1,4 +1,4 @@
-#include "tier/s3_signer.h"
+#include "tier/s3/s3_signer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The S3 tier against a bucket in this process that errs on demand.
+// The S3 tier against a bucket in this process that errs on policy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "support/s3_server.h"
 #include "tier/blobs.h"
-#include "tier/s3_client.h"
+#include "tier/s3/s3_client.h"
 #include "tier/tiers.h"
 
 namespace shale::testing {

@@ -1,4 +1,4 @@
-#include "tier/s3_xml.h"
+#include "tier/s3/s3_xml.h"
 
 #include <gtest/gtest.h>
 

@@ -98,7 +98,7 @@ TEST(SpeedFitTest, OperationsTogetherAreOneSampleOfTheirSum) {
   EXPECT_NEAR(fit.fit().bytes_per_s, 1e9, 1e3);
 }
 
-// Far away, with much of the pipe idle though something is always under way.
+// Far away, with much of the pipe idle though something is always in flight.
 TEST(SpeedFitTest, LatenciesThatOverlapAreNoBusyPipe) {
   SpeedFit fit(1e-2, 1e9);
   constexpr double kFar = 0.1, kRate = 1e8;

@@ -86,7 +86,7 @@ TEST_F(ThrottleTest, AReadsEstimateIncludesThoseBeforeIt) {
 }
 
 // A store may have begun to look at a folder before its owner recalls what was measured.
-TEST_F(ThrottleTest, WhatIsExpectedOfItLeavesReadsUnderWay) {
+TEST_F(ThrottleTest, WhatIsExpectedOfItLeavesReadsInFlight) {
   const auto tier = make(slow_);
   const auto read = tier->read(blob_id(1, 0), kBytes);
   tier->expect({1, 1e6, 1e6});
@@ -123,7 +123,7 @@ TEST_F(ThrottleTest, ABurstIsNoVerdictOnTheTier) {
 }
 
 // As an engine under load reads: chats arrive at random, each asks for some chunks at once and takes them when its turn
-// comes, so that on a far tier something is always under way.
+// comes, so that on a far tier something is always in flight.
 TEST_F(ThrottleTest, ReadsThatOverlapAndAreTakenLateLeaveItsSpeedAsItIs) {
   const Throttle far = {"far", 0.120, 60e6, 40e6};
   for (const double load : {0.2, 0.6, 0.95}) {

@@ -1,0 +1,70 @@
+#include "bench/peers/llama_server.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "bench/peers/loopback_http.h"
+#include "core/interrupt.h"
+
+namespace shale {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kStartMax = std::chrono::seconds(60);
+constexpr auto kPoll = std::chrono::milliseconds(50);
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
+
+Result<LlamaServer> LlamaServer::start(const std::filesystem::path& folder, const std::filesystem::path& model,
+                                       std::uint32_t threads, std::uint32_t context_tokens, bool flash_attention,
+                                       const std::filesystem::path& slots) {
+  SHALE_ASSIGN(const std::uint16_t port, free_loopback_port());
+  SHALE_ASSIGN(ChildProcess process,
+               ChildProcess::start({folder / "llama-server", "-m", model, "-t", std::to_string(threads), "-c",
+                                    std::to_string(context_tokens), "-np", "1", "-fa", flash_attention ? "on" : "off",
+                                    "--slot-save-path", slots.string() + "/", "--cache-ram", "0", "--host", "127.0.0.1",
+                                    "--port", std::to_string(port)}));
+  LlamaServer server(std::move(process), port);
+  const auto start = Clock::now();
+  while (!loopback_request(port, "GET", "/health", "")) {
+    SHALE_TRY(check_interrupt());
+    if (!server.process_.running() || Clock::now() - start > kStartMax) {
+      return fail(ErrorCode::kIo, "{} does not start", (folder / "llama-server").string());
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+  return server;
+}
+
+Result<double> LlamaServer::first_token(std::span<const Token> prompt) const {
+  const nlohmann::json body = {{"prompt", std::vector<Token>(prompt.begin(), prompt.end())},
+                               {"n_predict", 1},
+                               {"temperature", 0},
+                               {"cache_prompt", true},
+                               {"id_slot", 0}};
+  const std::string text = body.dump();
+  const auto start = Clock::now();
+  SHALE_TRY(loopback_request(port_, "POST", "/completion", text));
+  return seconds_since(start);
+}
+
+Status LlamaServer::slot_action(std::string_view action) const {
+  SHALE_TRY(loopback_request(port_, "POST", fmt::format("/slots/0?action={}", action), R"({"filename":"slot.bin"})"));
+  return {};
+}
+
+Status LlamaServer::save_slot() const { return slot_action("save"); }
+Status LlamaServer::erase_slot() const { return slot_action("erase"); }
+
+Result<double> LlamaServer::restore_slot() const {
+  const auto start = Clock::now();
+  SHALE_TRY(slot_action("restore"));
+  return seconds_since(start);
+}
+
+}  // namespace shale

@@ -1,0 +1,111 @@
+// What a metadata store knows of answers' quality: rows in the file, and the table that every plan asks.
+#include <utility>
+#include <vector>
+
+#include "cache/metadata_store_state.h"
+
+namespace shale {
+
+Status MetadataStore::State::load_table() {
+  struct Row {
+    Hash128 key;
+    Method method;
+    double keep, quality;
+    std::uint32_t questions;
+  };
+  std::vector<Row> rows;
+  SHALE_TRY(named(all_qualities->each(
+      [&](const SqlRow& row) {
+        const auto key = Hash128::parse(row.text(0));
+        const auto method = Method::parse(row.text(1));
+        if (!key || !method) return;
+        rows.push_back({*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4))});
+      },
+      quality_model)));
+  std::vector<std::pair<Hash128, ContextKind>> kinds;
+  SHALE_TRY(named(all_kinds->each(
+      [&](const SqlRow& row) {
+        const auto key = Hash128::parse(row.text(0));
+        const auto kind = kind_named(row.text(1));
+        if (key && kind) kinds.emplace_back(*key, *kind);
+      },
+      model)));
+  const std::lock_guard lock(table_mutex);
+  table.forget_measured();
+  for (const auto& [key, kind] : kinds) table.describe(key, kind, 0);
+  for (const Row& row : rows) table.record(row.key, row.method, row.keep, row.quality, row.questions);
+  return {};
+}
+
+Status MetadataStore::measure_in(std::string_view metric) {
+  State& s = *state_;
+  s.metric = metric;
+  s.quality_model = metric == kAgreement ? s.model : fmt::format("{}:{}", s.model, metric);
+  return s.load_table();
+}
+
+const std::string& MetadataStore::metric() const { return state_->metric; }
+
+Status MetadataStore::refresh() {
+  State& s = *state_;
+  s.look_after_file();
+  const auto version =
+      s.one<std::int64_t>(*s.data_version, "its version", [](const SqlRow& row) { return row.integer(0); });
+  if (!version) return std::unexpected(version.error());
+  if (*version == s.version_seen) return {};
+  SHALE_TRY(s.load_table());
+  s.version_seen = *version;
+  return {};
+}
+
+Status MetadataStore::record_quality(const QualityRecord& record) {
+  State& s = *state_;
+  SHALE_TRY(s.run(*s.put_quality, s.quality_model, record.key.hex(), record.method.text(), record.keep, record.quality,
+                  record.kl, record.questions, s.wall_s()));
+  const std::lock_guard lock(s.table_mutex);
+  s.table.record(record.key, record.method, record.keep, record.quality, record.questions);
+  return {};
+}
+
+Result<std::vector<QualityRecord>> MetadataStore::qualities(const Hash128& key) const {
+  State& s = *state_;
+  const double now_s = s.wall_s();
+  const auto read = [&](const SqlRow& row) {
+    return QualityRecord{.key = key,
+                         .method = Method::parse(row.text(0)).value_or(Method::full()),
+                         .keep = row.real(1),
+                         .quality = row.real(2),
+                         .kl = row.real(3),
+                         .questions = static_cast<std::uint32_t>(row.integer(4)),
+                         .age_s = now_s - row.real(5)};
+  };
+  return s.all<QualityRecord>(*s.get_qualities, read, s.quality_model, key.hex());
+}
+
+std::optional<Quality> MetadataStore::quality_for(const Hash128& key, const Method& method, double keep) const {
+  const std::lock_guard lock(state_->table_mutex);
+  return state_->table.quality_for(key, method, keep);
+}
+
+void MetadataStore::describe(const Hash128& key, ContextKind kind, std::uint32_t tokens) {
+  const std::lock_guard lock(state_->table_mutex);
+  state_->table.describe(key, kind, tokens);
+}
+
+Status MetadataStore::record_kind(const Hash128& key, ContextKind kind) {
+  describe(key, kind, 0);
+  return state_->run(*state_->put_kind, state_->model, key.hex(), name_of(kind));
+}
+
+std::optional<ContextKind> MetadataStore::kind(const Hash128& key) const {
+  const std::lock_guard lock(state_->table_mutex);
+  return state_->table.kind(key);
+}
+
+void MetadataStore::bound_error(const Hash128& key, const Method& method, double error) {
+  if (state_->metric != kAgreement) return;
+  const std::lock_guard lock(state_->table_mutex);
+  state_->table.bound_error(key, method, error);
+}
+
+}  // namespace shale

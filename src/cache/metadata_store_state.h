@@ -1,0 +1,92 @@
+// A metadata store's insides, shared by the files that implement it: metadata store.cc, metadata_store_quality.cc.
+#pragma once
+
+#include <mutex>
+#include <utility>
+
+#include "cache/metadata_store.h"
+#include "cache/metadata_store_schema.h"
+
+namespace shale {
+
+// Which file lies at the path; nothing where none does.
+struct FileId {
+  std::uint64_t device = 0, inode = 0;
+  bool operator==(const FileId&) const = default;
+};
+std::optional<FileId> file_at(const std::filesystem::path& path);
+
+struct MetadataStore::State {
+  State(SqlDatabase opened, std::string place, const Hash128& fingerprint, WallClock wall_clock)
+      : database(std::move(opened)), path(std::move(place)), model(fingerprint.hex()), wall_s(std::move(wall_clock)) {}
+
+  SqlDatabase database;
+  std::optional<Error> warning;
+  std::string path;
+  std::string model;
+  std::string metric{kAgreement};
+  std::string quality_model = model;  // whose rows of `quality` are seen
+  WallClock wall_s;
+  std::mutex table_mutex;  // guards the table
+  QualityTable table;
+  bool in_transaction = false;
+  // Where it is kept as long as that can be done.
+  struct Home {
+    std::filesystem::path file;
+    std::function<bool()> reachable;
+    double looked_at_s;
+    std::optional<FileId> id = {};  // of the file that `database` is; nothing: it is in memory
+  };
+  std::optional<Home> home = {};
+  std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
+
+  // In error messages, where: which metadata store.
+  template <class T>
+  Result<T> named(Result<T> result) const {
+    if (!result) return fail_in(path, std::move(result).error());
+    return result;
+  }
+
+  // Within another one: part of it.
+  Status atomically(const std::function<Status()>& body) {
+    if (std::exchange(in_transaction, true)) return body();
+    Status status = named(database.atomically(body));
+    in_transaction = false;
+    return status;
+  }
+
+  template <class... Values>
+  Status run(SqlStatement& statement, const Values&... values) const {
+    return named(statement.run(values...));
+  }
+
+  // The last row's value; kNotFound without rows.
+  template <class T, class Read, class... Values>
+  Result<T> one(SqlStatement& statement, std::string_view what, const Read& read, const Values&... values) const {
+    std::optional<T> found;
+    SHALE_TRY(named(statement.each([&](const SqlRow& row) { found = read(row); }, values...)));
+    if (!found) return fail(ErrorCode::kNotFound, "{}: nothing known of {}", path, what);
+    return std::move(*found);
+  }
+
+  template <class T, class Read, class... Values>
+  Result<std::vector<T>> all(SqlStatement& statement, const Read& read, const Values&... values) const {
+    std::vector<T> rows;
+    SHALE_TRY(named(statement.each([&](const SqlRow& row) { rows.push_back(read(row)); }, values...)));
+    return rows;
+  }
+
+  Status load_table();
+  // metadata_store_late.cc
+  void look_after_file();
+  Status move_to_file();
+
+  // Prepared once, in `prepare_all`.
+  std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_kind, all_kinds,
+      put_prefix, get_prefix, all_prefixes, forget_prefix, forget_kind, forget_qualities, forget_questions,
+      put_question, trim_questions, get_questions, put_delay, get_delay, put_decode, get_decode, put_prefill,
+      trim_prefills, get_prefills, data_version;
+  Status prepare_all();
+};
+
+}  // namespace shale

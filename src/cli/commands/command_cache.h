@@ -1,0 +1,26 @@
+// The commands of `shale cache`, one file each. They read what is stored of every model and load no weights.
+#pragma once
+
+#include "cli/command.h"
+#include "report/output.h"
+#include "runtime/serving.h"
+
+namespace shale {
+
+// The options that every `cache` command has.
+struct StoredOptions {
+  TierChoice tiers;
+  OutputOptions output;
+};
+void add_stored_options(CLI::App& command, StoredOptions& options);
+
+// The option --pinned, for what removes.
+void add_pinned_option(CLI::App& command, bool& pinned);
+
+void add_cache_ls(CLI::App& parent, Action& chosen);
+void add_cache_purge(CLI::App& parent, Action& chosen);
+void add_cache_rm(CLI::App& parent, Action& chosen);
+void add_cache_show(CLI::App& parent, Action& chosen);
+void add_cache_verify(CLI::App& parent, Action& chosen);
+
+}  // namespace shale

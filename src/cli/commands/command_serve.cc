@@ -1,0 +1,149 @@
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/end_watch.h"
+#include "cli/option_types.h"
+#include "cli/serve_options.h"
+#include "core/interrupt.h"
+#include "core/text_file.h"
+
+namespace shale {
+namespace {
+
+struct Options {
+  ServeOptions serve;
+  OutputOptions output;
+};
+
+constexpr char kExamples[] =
+    "Speaks OpenAI's API: /v1/chat/completions, /v1/completions, /v1/models; and /health, /metrics. Ctrl-C or SIGTERM\n"
+    "answers what is running and stores what is worth storing; again ends the storing, and a third time the "
+    "process.\n"
+    "\n"
+    "Examples:\n"
+    "  shale serve\n"
+    "  curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+    "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'\n"
+    "  SHALE_API_KEY=… shale serve --host 0.0.0.0 --port 443 --tls-cert cert.pem --tls-key key.pem";
+
+// An empty key would be none, which nobody means who gives one: CLI11 passes over variables that are set to nothing.
+Status check_key(const std::optional<std::string>& key) {
+  const char* variable = std::getenv("SHALE_API_KEY");
+  if (key ? !key->empty() : variable == nullptr) return {};
+  return fail(ErrorCode::kInvalidArgument, "{} is empty: give a key, or leave it out",
+              key ? "--api-key" : "SHALE_API_KEY");
+}
+
+std::string url_of(const HttpOptions& http, std::uint16_t port) {
+  if (http.host.starts_with("unix:")) return http.host;
+  const bool six = http.host.contains(':');
+  return fmt::format("{}://{}{}{}:{}", http.tls_certificate.empty() ? "http" : "https", six ? "[" : "", http.host,
+                     six ? "]" : "", port);
+}
+
+// What the files that the options name say of tenants and what they share.
+Status read_tenants(ServeOptions& options) {
+  ApiOptions& api = options.server.api;
+  if (!options.tenants.empty()) {
+    SHALE_ASSIGN(const std::string text, read_text(options.tenants));
+    auto tenants = parse_tenants(text);
+    if (!tenants) return fail_in(options.tenants, std::move(tenants).error());
+    api.tenants = std::move(*tenants);
+  }
+  for (const Tenant& tenant : api.tenants) {
+    const std::uint64_t bytes_max = tenant.bytes_max.value_or(options.tenant_bytes);
+    if (bytes_max > 0) options.serving.cache.tenant_bytes.emplace(tenant.name, bytes_max);
+  }
+  if (options.tenant_bytes > 0 && api.tenants.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--tenant-bytes bounds tenants, and there are none: give --tenants");
+  }
+  if (api.shared_cache && !options.serving.cache.tenant_bytes.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "with --shared-cache what is stored is nobody's own: leave it or the tenants' bounds of bytes out");
+  }
+  for (const std::string& file : options.public_prefixes) {
+    SHALE_ASSIGN(api.public_prefixes.emplace_back(), read_text(file));
+  }
+  return {};
+}
+
+std::shared_ptr<RequestLog> make_log(const ServeOptions& options) {
+  const auto form = options.log == "text" ? RequestLog::Form::kText : RequestLog::Form::kJson;
+  const LogLevel level = options.log_level == "error"  ? LogLevel::kError
+                         : options.log_level == "warn" ? LogLevel::kWarn
+                                                       : LogLevel::kInfo;
+  return std::make_shared<RequestLog>(
+      form, level, [](std::string_view line) { static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr)); });
+}
+
+Status run(const Options& all) {
+  ServeOptions options = all.serve;
+  SHALE_TRY(check_key(options.api_key));
+  SHALE_TRY(read_tenants(options));
+  // One heap for all threads, so that what a costly request took can be returned to the system: of the heaps that glibc
+  // makes for others, it keeps tens of megabytes each.
+  mallopt(M_ARENA_MAX, 1);
+  if (!options.kv_events.endpoint.empty()) options.serving.kv_event_block = options.kv_event_block;
+  EndWatch end;  // outlives what may hang
+  SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
+  ServerOptions server_options = options.server;
+  server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
+  server_options.api.api_key = options.api_key.value_or("");
+  if (options.serving.kv_event_block) {
+    server_options.kv_events = options.kv_events;
+    server_options.kv_events->encoding = options.kv_encoding == "arrays" ? KvEncoding::kArrays : KvEncoding::kMaps;
+  }
+  if (options.log != "off") server_options.api.log = make_log(options);
+  server_options.api.budget = options.budget.chosen();
+  if (options.profile != "never") {
+    server_options.loop.watch = options.watch;
+    server_options.loop.watch->profile_new = options.profile == "all";
+  }
+  server_options.loop.on_note = [log = server_options.api.log](const std::string& line) {
+    if (log) {
+      log->note(LogLevel::kWarn, line);
+    } else {
+      print_note("shale: " + line);
+    }
+  };
+  SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
+  const std::string url = url_of(server_options.http, server->port());
+  const KvPublisher* events = server->kv_publisher();
+  if (all.output.json) {
+    Json line = {{"url", url}, {"model", server_options.api.model_name}};
+    if (events) line.update({{"kv_events", events->endpoint()}, {"kv_events_replay", events->replay_endpoint()}});
+    print_json(line);
+  } else {
+    fmt::print("{} at {}{}\n", server_options.api.model_name, url, server->port() ? "/v1" : "");
+    if (events) fmt::print("KV events at {}\n", events->endpoint());
+  }
+  std::fflush(stdout);
+
+  while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  print_note("shale: answering what is running");
+  server->stop(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.grace_s)));
+  catch_interrupts();
+  end.arm(
+      options.flush_timeout_s,
+      fmt::format("shale: what was still to be stored after {:g} s (--flush-timeout) is left out: a tier is too slow, "
+                  "or does not answer",
+                  options.flush_timeout_s));
+  return serving->finish_background(all.output);
+}
+
+}  // namespace
+
+void add_serve(CLI::App& parent, Action& chosen) {
+  auto [command, options] = add_command(parent, chosen, "serve", "Serve the model over HTTP, as OpenAI's API", run);
+  command->footer(kExamples);
+  add_serve_options(*command, options->serve);
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale

@@ -1,0 +1,22 @@
+#include "cli/end_watch.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "report/output.h"
+
+namespace shale {
+
+void EndWatch::arm(double seconds, std::string message) {
+  thread_ = std::jthread([this, seconds, message = std::move(message)](const std::stop_token& ended) {
+    std::unique_lock lock(mutex_);
+    never_.wait_for(lock, ended, std::chrono::duration<double>(seconds), [] { return false; });
+    if (ended.stop_requested()) return;
+    print_note(message);
+    _exit(1);
+  });
+}
+
+}  // namespace shale

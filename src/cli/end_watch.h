@@ -1,0 +1,24 @@
+// A bound on how long a process takes to come to its end.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace shale {
+
+// Ends the process where it does not come to its own end: threads that a storage holds inside the system cannot be told
+// to go. Files are as after a kill, which all that is stored survives.
+class EndWatch {
+ public:
+  // From now on it may take so long until this is destroyed; then the message is printed and the process exits with 1.
+  void arm(double seconds, std::string message);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any never_;
+  std::jthread thread_;
+};
+
+}  // namespace shale

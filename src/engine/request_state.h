@@ -1,0 +1,97 @@
+// One request, from the queue to its last token.
+//
+//   waiting ──> loading ──> prefill ──> decode ──> over      (loading: shared tiers are asked, bytes are on their way)
+//                  ^  \________________/   |
+//                  |        preempted <────┘        its blocks made room for others
+//
+// Who waits and who was preempted is known by whose list holds it (engine/request_scheduler.h); the other states follow
+// from what the run has.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cache/cache.h"
+#include "engine/engine.h"
+#include "engine/span_compression.h"
+#include "engine/spill.h"
+#include "engine/text_stream.h"
+#include "model/capture.h"
+#include "scheduling/fair_shares.h"
+
+namespace shale {
+
+class RequestState {
+ public:
+  RequestState(RequestId id, Request request, PagePool& pool, double submitted_s);
+
+  // What the next forward step computes of this run: a chunk of the prompt, or the last token drawn.
+  struct Chunk {
+    std::vector<Token> tokens;
+    bool draws = false;  // its last token's logits give the next token of the answer
+  };
+  // A chunk never spans two parts (segment_end), so that a part's shapes depend on nothing before it
+  // (engine/chunk.h). Decoding runs have one token.
+  Chunk next(std::uint32_t chunk_tokens) const;
+
+  // Whether bytes that it asked a tier for are still to come.
+  bool bytes_missing() const { return !retrieval.loaded(); }
+  // Until what it holds of its prompt is known, is there, and what it is for is done.
+  bool fetching() const { return asking || compress_once_loaded || compression || bytes_missing(); }
+  // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.
+  bool loading() const { return fetching() && sequence.length() >= retrieval.compute_until(); }
+  // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer whose
+  // pages made room for others.
+  bool prefilling() const { return sequence.length() < known(); }
+  bool prefilling_prompt() const { return sequence.length() < prompt.size(); }
+  std::size_t known() const { return prompt.size() + (drawn.empty() ? 0 : drawn.size() - 1); }
+  // Gives up all that it holds, and is computed from its first token.
+  void begin_again();
+  // Positions still to come at most.
+  std::uint64_t tokens_max() const { return std::uint64_t{prompt.size()} + request.max_tokens; }
+  // Index of the part that position `p` lies in: of a span, or, for tokens after the last one's, their number.
+  std::size_t span_at(std::uint32_t position) const;
+  // Position of the part's first token.
+  std::uint32_t span_begin(std::size_t span) const { return span == 0 ? 0 : span_end[span - 1]; }
+
+  const RequestId id;
+  const Request request;
+  std::vector<Token> prompt;  // all spans
+  // Positions at which the parts end that are computed, stored and compressed each by itself. What is stored are whole
+  // blocks: of each span the tokens up to its last whole block, the rest of it being the next one's first. A last
+  // span that is not stored ends with the prompt.
+  std::vector<std::uint32_t> span_end;
+  Sequence sequence;
+  bool asking = false;  // shared tiers for its prefix, before anything is retrieved
+  Retrieval retrieval;
+  std::optional<std::size_t> compress_once_loaded;  // the span, where its exact pages are being loaded
+  std::unique_ptr<SpanCompression> compression;     // of a span, by the method that the request names
+  std::uint32_t retries = 0;                        // loads of which not everything came
+  Sampler sampler;
+  TextStream stream;
+
+  std::vector<Token> drawn;  // the answer; the last one is not computed yet
+  Response response;
+  double submitted_s;
+  FairShares::Share* share = nullptr;  // its tenant's, while it waits or is running
+  std::uint64_t turn = 0;              // of those running and preempted, in order (engine/request_scheduler.h)
+  bool begun = false;
+  double started_s = 0;
+  double first_token_s = 0;
+  double last_token_s = 0;
+
+  std::uint32_t computed_from = 0;                   // prompt tokens before came from the cache
+  bool from_tiers = false;                           // some of them from a tier
+  std::uint32_t reproducible = kAllTokens;           // so many of the sequence's first tokens (model/model.h)
+  std::vector<double> span_seconds;                  // of computing each part, 0 where none of it was
+  ScorerNeeds needs;                                 // what stored spans are watched for
+  std::vector<std::unique_ptr<Capture>> captures;    // of each stored span while it is computed
+  std::vector<AttentionStatistics> span_statistics;  // of each that was computed to its end
+  std::unique_ptr<KvBudget> budget;                  // null: none
+  std::uint32_t windows_returned_at = 0;             // length when pages behind windows were last returned
+  std::unique_ptr<SpilledSequence> spilled;          // while it is preempted, unless it begins again
+  bool over = false;                                 // answered, refused or cancelled
+};
+
+}  // namespace shale

@@ -1,0 +1,243 @@
+#include "runtime/serving.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/interrupt.h"
+#include "core/text_file.h"
+#include "core/units.h"
+#include "core/user_folder.h"
+#include "profile/quality_metric.h"
+#include "runtime/model_registry.h"
+#include "server/tier_news.h"
+#include "store/store_tiers.h"
+#include "tier/faults.h"
+
+namespace shale {
+namespace {
+
+std::uint64_t memory_share(std::uint64_t parts, std::uint64_t bytes_max) {
+  const auto bytes =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return std::min(bytes / parts, bytes_max);
+}
+
+// The name of an option that was given in short; empty where none was.
+std::string_view given_in_short(const TierChoice& choice) {
+  if (choice.memory_bytes) return "--memory-size";
+  if (choice.disk_bytes) return "--disk-size";
+  if (!choice.cache_dir.empty()) return "--cache-dir";
+  if (!choice.remote.empty()) return "--remote";
+  if (choice.remote_bytes) return "--remote-size";
+  if (choice.throttle_disk) return "--throttle-disk";
+  return choice.throttle_remote ? "--throttle-remote" : "";
+}
+
+Result<Calibration> read_calibration(const std::string& path, const ModelInfo& model) {
+  SHALE_ASSIGN(const std::string bytes, read_file(path));
+  auto calibration = Calibration::parse(std::as_bytes(std::span(bytes)), model.checkpoint);
+  if (!calibration) return fail_in("calibration " + path, std::move(calibration).error());
+  const Status shape = calibration->check_shape(model.layers, model.query_heads, model.ropes[0].pairs());
+  if (!shape) return fail_in("calibration " + path, shape.error());
+  return calibration;
+}
+
+Result<CachegenTables> read_tables(const std::string& path, const ModelInfo& model) {
+  SHALE_ASSIGN(const std::string bytes, read_file(path));
+  auto tables = CachegenTables::parse(std::as_bytes(std::span(bytes)), model.checkpoint);
+  if (!tables) return fail_in("tables " + path, std::move(tables).error());
+  const Status shape = tables->check_shape(model.layers, model.kv_heads, model.head_dim);
+  if (!shape) return fail_in("tables " + path, shape.error());
+  return tables;
+}
+
+}  // namespace
+
+std::filesystem::path cache_folder(const TierChoice& choice) {
+  return choice.cache_dir.empty() ? user_folder("XDG_CACHE_HOME", ".cache") / "kv"
+                                  : std::filesystem::path(choice.cache_dir);
+}
+
+Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice) {
+  if (!choice.urls.empty()) {
+    if (const std::string_view option = given_in_short(choice); !option.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "--tiers names every tier: leave {} out, also of the environment and the configuration file, or say "
+                  "it as part of a URL",
+                  option);
+    }
+    return parse_tiers({choice.urls.begin(), choice.urls.end()});
+  }
+  std::vector<TierSpec> specs;
+  const std::uint64_t memory_bytes = choice.memory_bytes.value_or(memory_share(8, std::uint64_t{1} << 30));
+  if (memory_bytes)
+    specs.push_back({.scheme = "memory", .name = "memory", .capacity_bytes = memory_bytes, .place = {}});
+  if (const std::uint64_t disk_bytes = choice.disk_bytes.value_or(std::uint64_t{8} << 30)) {
+    specs.push_back({.scheme = "file",
+                     .name = "disk",
+                     .capacity_bytes = disk_bytes,
+                     .place = cache_folder(choice),
+                     .throttle = choice.throttle_disk});
+  }
+  if (!choice.remote.empty()) {
+    specs.push_back({.scheme = "dir",
+                     .name = "remote",
+                     .capacity_bytes = choice.remote_bytes.value_or(kUnlimited),
+                     .place = choice.remote,
+                     .throttle = choice.throttle_remote});
+  }
+  return specs;
+}
+
+std::optional<std::filesystem::path> metadata_store_file(const std::vector<TierSpec>& specs) {
+  const std::vector<TierScheme> schemes = tier_schemes();
+  for (const TierSpec& spec : specs) {
+    const auto scheme = std::ranges::find(schemes, spec.scheme, &TierScheme::scheme);
+    if (scheme->local_folder) return std::filesystem::path(spec.place) / kMetadataStoreName;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// What was measured before; a metadata store of this process alone where none can be kept.
+Result<std::unique_ptr<MetadataStore>> open_metadata_store(const std::vector<TierSpec>& specs,
+                                                           const std::vector<StoreTier>& tiers,
+                                                           const Fingerprint& fingerprint,
+                                                           const MetadataStore::WallClock& wall_clock) {
+  const auto file = metadata_store_file(specs);
+  if (!file) return MetadataStore::open_in_memory(fingerprint.hash, wall_clock);
+  const auto of_file = std::ranges::find(tiers, file->parent_path(), &StoreTier::folder);
+  const Tier* const tier = of_file == tiers.end() ? nullptr : of_file->tier.get();
+  const auto reachable = [tier] { return !tier || (tier->reachable() && !tier->trouble()); };
+  const ModelRecord model{fingerprint.hash, fingerprint.model};
+  SHALE_ASSIGN(auto metadata_store, MetadataStore::open_late(*file, model, reachable, wall_clock));
+  if (metadata_store->warning()) print_note("shale: " + metadata_store->warning()->message);
+  return metadata_store;
+}
+
+// What routers are told that lies there; nothing of what other engines find as well.
+std::optional<KvMedium> medium_of(const TierSpec& spec) {
+  if (spec.scheme == "memory") return KvMedium::kCpu;
+  const std::vector<TierScheme> schemes = tier_schemes();
+  const auto scheme = std::ranges::find(schemes, spec.scheme, &TierScheme::scheme);
+  return scheme->local_folder ? std::optional(KvMedium::kStorage) : std::nullopt;
+}
+
+// Those whose storage is in trouble, too: they are opened when they can be. `faults`: may be null.
+Result<std::vector<StoreTier>> open_tiers(std::vector<TierSpec> specs, const std::shared_ptr<const FaultFile>& faults,
+                                          const Clock& clock) {
+  for (TierSpec& spec : specs) spec.late = true;
+  SHALE_ASSIGN(auto tiers, open_store_tiers(specs, clock));
+  if (!faults) return tiers;
+  for (StoreTier& tier : tiers) tier.tier = make_faulty_tier(std::move(tier.tier), faults, clock);
+  return tiers;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
+  SHALE_ASSIGN(const auto path, resolve_model(choice.model));
+  return Model::load(path, {.weights = choice.weights == "file" ? WeightChoice::kFile : WeightChoice::kFast,
+                            .choices_folder = user_folder("XDG_CACHE_HOME", ".cache") / "weights",
+                            .threads = choice.threads,
+                            .block_size = choice.block_size,
+                            .page_element = choice.kv_cache_dtype == "int8" ? PageElement::kInt8 : PageElement::kHalf});
+}
+
+namespace {
+
+Result<std::shared_ptr<AnswerMetric>> open_metric(const std::string& name, const Executor& executor) {
+  std::unique_ptr<SentenceEncoder> encoder;
+  if (needs_encoder(name)) {
+    const auto path = resolve_model(kEncoderModel);
+    if (!path) return fail_in("--quality-metric " + name, path.error());
+    SHALE_ASSIGN(encoder, SentenceEncoder::load(*path, static_cast<std::uint32_t>(executor.threads())));
+  }
+  return make_answer_metric(name, std::move(encoder));
+}
+
+// `specs`: none where nothing is to be stored.
+Result<std::unique_ptr<Cache>> open_cache(const std::optional<std::vector<TierSpec>>& specs, const std::string& faults,
+                                          CacheOptions options, const Fingerprint& fingerprint, PagePool& pool,
+                                          const Clock& clock) {
+  std::shared_ptr<const FaultFile> file;
+  options.wall_clock = wall_clock_s;
+  if (!faults.empty()) {
+    SHALE_ASSIGN(file, FaultFile::open(faults));
+    options.wall_clock = [file] { return wall_clock_s() + file->now().clock_s; };
+  }
+  std::vector<StoreTier> tiers;
+  std::unique_ptr<MetadataStore> metadata_store;
+  if (specs) {
+    SHALE_ASSIGN(tiers, open_tiers(*specs, file, clock));
+    SHALE_ASSIGN(metadata_store, open_metadata_store(*specs, tiers, fingerprint, options.wall_clock));
+  }
+  if (tiers.empty()) tiers.push_back({make_memory_tier(0, clock)});  // the cache wants one; this has no room
+  return Cache::open(std::move(options), fingerprint, pool, std::move(tiers), std::move(metadata_store), clock);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, const OutputOptions& output) {
+  SHALE_ASSIGN(const std::vector<TierSpec> specs, tier_specs(options.tiers));
+  Progress progress(output, "loading " + options.model.model);
+  std::unique_ptr<Serving> serving(new Serving);
+  SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
+  SHALE_ASSIGN(serving->tokenizer_, Tokenizer::load(path));
+  SHALE_ASSIGN(serving->model_, open_model(options.model));
+  SHALE_TRY(check_interrupt());
+
+  if (!serving->model_->info().reproducible && options.model.kv_cache_dtype == "fp16") {
+    print_note(
+        "shale: matrix products of this machine depend on how many there are; exact answers may vary in their "
+        "last bits");
+  }
+  const std::uint64_t pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30));
+  SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
+  const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};
+  CacheOptions cache_options = options.cache;
+  SHALE_ASSIGN(cache_options.metric, open_metric(options.quality_metric, serving->model_->executor()));
+  cache_options.quick_answers = serving->model_->has_quick();
+  cache_options.model = serving->model_->info().traits();
+  if (!options.calibration.empty()) {
+    SHALE_ASSIGN(serving->calibration_, read_calibration(options.calibration, serving->model_->info()));
+    cache_options.model.calibration = &*serving->calibration_;
+  }
+  if (!options.tables.empty()) {
+    SHALE_ASSIGN(serving->tables_, read_tables(options.tables, serving->model_->info()));
+    cache_options.tables = &*serving->tables_;
+  }
+  std::optional<std::vector<TierSpec>> stored;
+  if (options.store && options.engine.prefix_cache) stored = specs;
+  if (options.kv_event_block) {
+    KvEventsOptions events{.block_tokens = *options.kv_event_block};
+    if (events.block_tokens == 0) events.block_tokens = serving->pool_->shape().block_size;
+    if (stored) std::ranges::transform(*stored, std::back_inserter(events.tiers), medium_of);
+    cache_options.events = std::make_shared<KvEvents>(std::move(events));
+  }
+  SHALE_ASSIGN(serving->cache_, open_cache(stored, options.faults, std::move(cache_options), fingerprint,
+                                           *serving->pool_, serving->clock_));
+  for (const TierNews::State& state : tier_states(*serving->cache_)) {
+    if (state.trouble) print_note("shale: " + begin_line(state));
+  }
+  serving->engine_ = std::make_unique<Engine>(options.engine, *serving->model_, *serving->tokenizer_, *serving->cache_,
+                                              serving->clock_);
+  return serving;
+}
+
+Serving::~Serving() = default;
+
+Status Serving::finish_background(const OutputOptions& output) {
+  Progress progress(output, "storing");
+  for (std::size_t pieces = 0; engine_->run_once(); ++pieces) {
+    SHALE_TRY(check_interrupt());
+    progress(pieces, 0);
+  }
+  cache_->drain(model_->executor());
+  return check_interrupt();
+}
+
+}  // namespace shale

@@ -1,0 +1,95 @@
+// Everything a command needs to answer requests, built from options.
+//
+//   Serving ── owns ──> Model, Tokenizer   weights and words of one GGUF file
+//                   ──> PagePool           attention's memory
+//                   ──> Cache              its tiers, fast to slow
+//                   ──> Engine             requests to tokens
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codec/cachegen_tables.h"
+#include "engine/engine.h"
+#include "report/output.h"
+#include "scoring/calibration.h"
+#include "tier/tiers.h"
+
+namespace shale {
+
+struct ModelChoice {
+  std::string model = "smollm2-135m";  // a registered name or a path to a GGUF file
+  std::string weights = "fast";        // "file" or "fast"
+  std::uint32_t threads = 0;           // 0: the machine's cores
+  std::uint32_t block_size = 16;
+  std::string kv_cache_dtype = "fp16";  // "fp16" or "int8": what pages hold while attention reads them
+};
+
+// Where bytes lie: tiers by their URLs or, where there are none, what the other fields say in short.
+struct TierChoice {
+  std::vector<std::string> urls;              // fast to slow
+  std::optional<std::uint64_t> memory_bytes;  // 0: no memory tier; unset: an eighth of memory, at most 1 GiB
+  std::optional<std::uint64_t> disk_bytes;    // 0: no disk tier; unset: 8 GiB
+  std::string cache_dir;                      // empty: ${XDG_CACHE_HOME:-~/.cache}/shale/kv
+  std::string remote;                         // empty: no remote tier
+  std::optional<std::uint64_t> remote_bytes;  // unset: unlimited
+  std::optional<Throttle> throttle_disk, throttle_remote;
+};
+
+struct ServingOptions {
+  ModelChoice model;
+  TierChoice tiers;
+  std::optional<std::uint64_t> pool_bytes;  // unset: a quarter of memory, at most 2 GiB
+  CacheOptions cache;
+  std::string quality_metric = "agreement";  // quality_metric_names()
+  std::string calibration;                   // file that `shale calibrate` made; empty: none
+  std::string tables;                        // cachegen's, likewise
+  EngineOptions engine;
+  std::optional<std::uint32_t> kv_event_block;  // tokens, 0: the pool's; unset: the cache tells nobody what lies where
+  std::string faults;  // a file that says what is wrong now (tier/faults.h); empty: nothing is put in the way
+  bool store = true;   // false: no tiers; nothing is looked up on them or left behind
+};
+
+inline constexpr const char* kMetadataStoreName = "catalogue.sqlite";
+
+std::filesystem::path cache_folder(const TierChoice& choice);
+// The tiers chosen, fast to slow; maybe none. kInvalidArgument where URLs and short options are given together.
+Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice);
+// In the first folder of this machine; nothing where no tier lies in one.
+std::optional<std::filesystem::path> metadata_store_file(const std::vector<TierSpec>& specs);
+
+Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice);
+
+class Serving {
+ public:
+  static Result<std::unique_ptr<Serving>> open(const ServingOptions& options, const OutputOptions& output);
+  ~Serving();
+
+  Model& model() { return *model_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  PagePool& pool() { return *pool_; }
+  Cache& cache() { return *cache_; }
+  Engine& engine() { return *engine_; }
+  const Clock& clock() const { return clock_; }
+
+  // Finishes what was queued: encoding, writing, placing. Stops early when interrupted, which leaves the folder whole.
+  Status finish_background(const OutputOptions& output);
+
+ private:
+  Serving() = default;
+
+  RealClock clock_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<Calibration> calibration_;
+  std::optional<CachegenTables> tables_;
+  std::unique_ptr<PagePool> pool_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace shale

@@ -1,0 +1,40 @@
+// Answers that clients will send back as history, with the tokens that they were drawn as.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "engine/chat_prompt.h"
+
+namespace shale {
+
+// A client knows only the text of what was said; tokenised anew it may come to other tokens, and the cache would not
+// know the turn again. The latest answers are remembered, as many as are together of `text_bytes_max`; older ones are
+// tokenised. What was said to requests of a salt is known to those of the same salt alone. Thread-safe.
+class AnswerTokenCache {
+ public:
+  explicit AnswerTokenCache(std::size_t text_bytes_max) : text_bytes_max_(text_bytes_max) {}
+
+  void add(ChatMessage answer, std::string_view salt = {});
+  // Gives the messages of the assistant among these their tokens.
+  void recall(std::span<ChatMessage> messages, std::string_view salt = {}) const;
+
+ private:
+  struct Said {
+    std::string key;  // salt and text
+    ChatMessage answer;
+  };
+  static std::string key_of(std::string_view salt, std::string_view text);
+
+  const std::size_t text_bytes_max_;
+  mutable std::mutex mutex_;
+  std::size_t text_bytes_ = 0;
+  std::list<Said> answers_;  // the oldest first
+  std::unordered_map<std::string_view, std::list<Said>::iterator> by_key_;
+};
+
+}  // namespace shale

@@ -1,0 +1,132 @@
+// What a placement benchmark keeps, and what it makes of it.
+#include "bench/placement/placement_cells.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <fstream>
+
+#include "bench/placement/placement_quality.h"
+#include "bench/placement/placement_report.h"
+#include "support/temporary_folder.h"
+
+namespace shale {
+namespace {
+
+ServeRow row_of(std::string planner, std::initializer_list<double> ttfts, std::vector<ServedForm> forms = {}) {
+  ServeRow row;
+  row.planner = std::move(planner);
+  row.rate = 2;
+  row.rate_to_prefill = 0.5;
+  for (const double ttft : ttfts) {
+    row.load.push_back({.context = row.load.size() % 2, .question = 0});
+    ServedAnswer answer;
+    answer.pieces_s = {ttft};
+    answer.prompt_tokens = 100;
+    answer.computed_tokens = 40;
+    answer.cached_tokens = {{"disk", 60}};
+    answer.forms = forms;
+    answer.text = "a rock";
+    row.answers.push_back(std::move(answer));
+  }
+  return row;
+}
+
+class PlacementFileTest : public ::testing::Test {
+ protected:
+  PlacementFile open(const std::string& setting = "here") { return PlacementFile::open(path_, setting).value(); }
+
+  testing::TemporaryFolder folder_;
+  std::string path_ = folder_.path() / "cells.jsonl";
+};
+
+TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
+  const FormKey key{.context = 1, .question = 0, .method = "knorm+int8", .keep = 0.5};
+  {
+    PlacementFile file = open();
+    ASSERT_TRUE(file.add("tokens_per_s", 900));
+    ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row_of("shale", {1, 2, 3}, {{"knorm+int8", 0.5, 60, "disk"}}))));
+    ASSERT_TRUE(file.add(key, 0.75));
+    ASSERT_TRUE(file.add_reference(1, 0, "a \"rock\"\n"));
+  }
+  std::ofstream(path_, std::ios::app) << R"({"cell": "cut sho)";
+  for (int i = 0; i < 2; ++i) {
+    const PlacementFile file = open();
+    EXPECT_EQ(file.value("tokens_per_s"), 900);
+    EXPECT_FALSE(file.value("requests_per_s"));
+    ASSERT_EQ(file.cells().size(), 1u);
+    EXPECT_TRUE(file.has("shale, alpha 1", 0.5, 1));
+    EXPECT_FALSE(file.has("shale, alpha 1", 0.5, 2));
+    EXPECT_FALSE(file.has("shale, alpha 2", 0.5, 1));
+    const PlacementCell& cell = file.cells().front();
+    ASSERT_EQ(cell.answers.size(), 3u);
+    EXPECT_EQ(cell.answers[1].ttft_s, 2);
+    EXPECT_EQ(cell.answers[1].forms.front(), (ServedForm{"knorm+int8", 0.5, 60, "disk"}));
+    EXPECT_EQ(cell.cached_tokens.at("disk"), 180u);
+    EXPECT_EQ(file.agreement().at(key), 0.75);
+    EXPECT_EQ(file.references().at({1, 0}), "a \"rock\"\n");
+    EXPECT_EQ(agreement_of(cell.answers[1], file), 0.75);
+    EXPECT_EQ(agreement_of(PlacementAnswer(), file), 1) << "exact";
+  }
+}
+
+TEST_F(PlacementFileTest, RefusesWhatWasMeasuredOtherwise) {
+  open();
+  const auto other = PlacementFile::open(path_, "elsewhere");
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, ErrorCode::kInvalidArgument);
+  std::ofstream(path_, std::ios::app) << "no row\n{\"value\": \"x\", \"is\": 1}\n";
+  const auto damaged = PlacementFile::open(path_, "here");
+  ASSERT_FALSE(damaged);
+  EXPECT_NE(damaged.error().message.find(":2:"), std::string::npos) << damaged.error().message;
+}
+
+TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
+  PlacementFile file = open();
+  ASSERT_TRUE(file.add(cell_of("lru", row_of("lru", {4, 4}))));
+  ASSERT_TRUE(file.add(cell_of("fixed:int8", row_of("fixed:int8", {3, 3}, {{"int8", 1, 60, "disk"}}))));
+  ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row_of("shale", {1, 2}, {{"int8", 1, 60, "disk"}}))));
+  for (const std::size_t context : {0u, 1u}) {
+    ASSERT_TRUE(file.add({.context = context, .method = "int8"}, context == 0 ? 0.9 : 1.0));
+    ASSERT_TRUE(file.add_reference(context, 0, "a rock"));
+  }
+  const std::vector<LoadContext> contexts = {{.id = "a", .questions = {"?"}, .dataset = "x", .answers = {{"rock"}}},
+                                             {.id = "b", .questions = {"?"}, .dataset = "y", .answers = {{}}}};
+  AnswerMetrics metrics;
+  const auto summaries = summaries_of(file, contexts, metrics).value();
+  ASSERT_EQ(summaries.size(), 3u);
+  const PlacementSummary& shale = summaries[2];
+  EXPECT_EQ(shale.policy, "shale, alpha 1");
+  EXPECT_DOUBLE_EQ(shale.ttft_mean, 1.5);
+  EXPECT_DOUBLE_EQ(shale.agreement.mean, 0.95);
+  EXPECT_DOUBLE_EQ(shale.alike.at("f1"), 1);
+  EXPECT_DOUBLE_EQ(*shale.gold_f1, 1) << "without its article, of the one that has a gold answer";
+  EXPECT_DOUBLE_EQ(shale.from.at("disk"), 0.6);
+  EXPECT_DOUBLE_EQ(shale.forms.at("disk: int8@1"), 1);
+  EXPECT_EQ(shale.lossy, 2u);
+  const auto ratio = ratio_to_envelope(shale, std::span(summaries).subspan(1, 1));
+  ASSERT_TRUE(ratio);
+  EXPECT_DOUBLE_EQ(ratio->mean, 2);
+  EXPECT_LE(ratio->low, 2);
+  EXPECT_GE(ratio->high, 2);
+  EXPECT_FALSE(ratio_to_envelope(summaries[0], std::span(summaries).subspan(1, 1))) << "none is as good as exact";
+
+  const std::string tables = placement_tables(summaries, contexts);
+  EXPECT_NE(tables.find("shale, alpha 1"), std::string::npos);
+  EXPECT_NE(tables.find("2.00 ["), std::string::npos);
+  EXPECT_NE(placement_page(summaries, contexts, "<here>").find("&lt;here&gt;"), std::string::npos);
+}
+
+TEST(Envelope, IsConvexAndEndsWhereThePointsEnd) {
+  const auto points = std::to_array<std::pair<double, double>>({{0.5, 1}, {0.9, 5}, {0.8, 8}, {0.7, 2}});
+  EXPECT_DOUBLE_EQ(envelope(points, 0.5).value(), 1);
+  EXPECT_DOUBLE_EQ(envelope(points, 0.6).value(), 1.5);
+  EXPECT_DOUBLE_EQ(envelope(points, 0.8).value(), 3.5) << "a mixture, not the point above it";
+  EXPECT_DOUBLE_EQ(envelope(points, 0.9).value(), 5);
+  EXPECT_FALSE(envelope(points, 0.91));
+  EXPECT_DOUBLE_EQ(envelope(points, 0.1).value(), 1) << "more is as good";
+  EXPECT_FALSE(envelope({}, 0.5));
+}
+
+}  // namespace
+}  // namespace shale

@@ -1,0 +1,132 @@
+// The load that `shale bench serve` puts on a server.
+#include "bench/serve/serve_load.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "support/byte_tokenizer.h"
+#include "support/temporary_folder.h"
+
+namespace shale {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<LoadContext> contexts_of(std::size_t count, std::size_t tokens = 100) {
+  std::vector<LoadContext> contexts;
+  for (std::size_t i = 0; i < count; ++i) {
+    contexts.push_back({std::to_string(i), std::vector<Token>(tokens, 40), {"Who?", "What?", "Why?"}});
+  }
+  return contexts;
+}
+
+std::vector<LoadRequest> load_of(const LoadOptions& options) {
+  static const auto contexts = contexts_of(12);
+  return make_load(contexts, {}, options).value();
+}
+
+TEST(ServeLoad, TheSeedSaysEverything) {
+  const auto load = load_of({.requests = 50, .seed = 3});
+  ASSERT_EQ(load.size(), 50u);
+  EXPECT_EQ(load, load_of({.requests = 50, .seed = 3}));
+  EXPECT_NE(load, load_of({.requests = 50, .seed = 4}));
+  const auto longer = load_of({.requests = 80, .seed = 3});
+  EXPECT_TRUE(std::equal(load.begin(), load.end(), longer.begin())) << "a longer load begins alike";
+}
+
+TEST(ServeLoad, AnotherRateIsTheSameRequestsAtOtherTimes) {
+  const auto load = load_of({.requests = 50});
+  const auto fast = at_rate(load, 4);
+  for (std::size_t i = 0; i < load.size(); ++i) {
+    EXPECT_DOUBLE_EQ(4 * fast[i].at_s, load[i].at_s);
+    EXPECT_EQ(fast[i].context, load[i].context);
+    EXPECT_EQ(fast[i].question, load[i].question);
+  }
+}
+
+TEST(ServeLoad, ArrivesAtRandomOnceASecond) {
+  const auto load = load_of({.requests = 5000});
+  EXPECT_NEAR(load.back().at_s / 5000, 1, 0.05);
+  EXPECT_TRUE(std::ranges::is_sorted(load, {}, &LoadRequest::at_s));
+  std::size_t close = 0;  // gaps below a tenth of the mean; of an exponential distribution 9.5 %
+  for (std::size_t i = 1; i < load.size(); ++i) close += load[i].at_s - load[i - 1].at_s < 0.1;
+  EXPECT_NEAR(static_cast<double>(close) / 5000, 0.095, 0.015);
+}
+
+TEST(ServeLoad, PopularityIsZipfs) {
+  const auto counts_of = [](double zipf) {
+    std::map<std::size_t, double> asked;
+    for (const LoadRequest& request : load_of({.requests = 12000, .zipf = zipf})) ++asked[request.context];
+    std::vector<double> counts;
+    for (const auto& [context, count] : asked) counts.push_back(count);
+    std::ranges::sort(counts, std::greater());
+    return counts;
+  };
+  const auto skewed = counts_of(1), even = counts_of(0);
+  ASSERT_EQ(skewed.size(), 12u);
+  EXPECT_NEAR(skewed[0] / skewed[1], 2, 0.2);
+  EXPECT_NEAR(skewed[0] / skewed[3], 4, 0.5);
+  ASSERT_EQ(even.size(), 12u);
+  EXPECT_LT(even[0] / even[11], 1.2);
+}
+
+class TraceLoad : public ::testing::Test {
+ protected:
+  std::string trace(const std::string& rows) {
+    const auto path = folder_.path() / "trace.csv";
+    std::ofstream(path) << "TIMESTAMP,ContextTokens,GeneratedTokens\n" << rows;
+    return path;
+  }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(TraceLoad, HasTheTracesTimesAndLengths) {
+  const auto path = trace(
+      "2023-11-16 18:00:00.0,50,7\n2023-11-16 18:00:01.0,900,40\n2023-11-16 18:00:08.0,0,0\n"
+      "2023-11-16 18:10:00.0,1,1\n");
+  const auto arrivals = read_arrivals(path, 3).value();
+  EXPECT_DOUBLE_EQ(rate_of(arrivals), 0.25);
+  const auto contexts = contexts_of(4);
+  const auto load = make_load(contexts, arrivals, {.requests = 3, .answer_tokens = 16}).value();
+  const auto own = at_rate(load, rate_of(arrivals)), twice = at_rate(load, 0.5);
+  EXPECT_DOUBLE_EQ(own[1].at_s, 1);
+  EXPECT_DOUBLE_EQ(own[2].at_s, 8);
+  EXPECT_DOUBLE_EQ(twice[2].at_s, 4);
+  EXPECT_EQ(load[0].context_tokens, 50u);
+  EXPECT_EQ(load[0].answer_tokens, 7u);
+  EXPECT_EQ(load[1].context_tokens, 100u) << "a context is as long as it is";
+  EXPECT_EQ(load[1].answer_tokens, 16u) << "at most as long as asked";
+  EXPECT_EQ(load[2].context_tokens, 1u);
+  EXPECT_EQ(load[2].answer_tokens, 1u);
+}
+
+TEST_F(TraceLoad, ATraceThatIsTooShortSaysSo) {
+  const auto path = trace("2023-11-16 18:00:00.0,50,7\n2023-11-16 18:00:00.0,9,4\n");
+  EXPECT_THAT(read_arrivals(path, 3).error().message, HasSubstr("has 2 requests"));
+  EXPECT_THAT(read_arrivals(path, 2).error().message, HasSubstr("all at once"));
+  EXPECT_EQ(read_arrivals("/nowhere.csv", 2).error().code, ErrorCode::kNotFound);
+}
+
+TEST(LoadContexts, AreCutToTokensAndWholeCharacters) {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path() / "contexts.jsonl";
+  std::ofstream(file) << R"({"id":"a","context":"größer","questions":["Is it?"]})" << "\n"
+                      << R"({"id":"b","context":"b","questions":["Is it?","Why?"]})" << "\n";
+  const testing::ByteTokenizer tokenizer;
+  const auto contexts = read_load_contexts(std::vector{file, file}, 2, 6, tokenizer).value();
+  ASSERT_EQ(contexts.size(), 4u);
+  EXPECT_EQ(contexts[0].tokens.size(), 6u);
+  EXPECT_EQ(text_of(contexts[0], 6, tokenizer), "größ");
+  EXPECT_EQ(text_of(contexts[0], 3, tokenizer), "gr") << "half a character is left out";
+  EXPECT_EQ(text_of(contexts[0], 99, tokenizer), "größ");
+  EXPECT_EQ(contexts[1].questions.size(), 2u);
+  EXPECT_EQ(read_load_contexts(std::vector{file}, 1, 0, tokenizer).value().front().tokens.size(), 8u);
+  std::ofstream(file, std::ios::trunc);
+  EXPECT_EQ(read_load_contexts(std::vector{file}, 0, 0, tokenizer).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace shale

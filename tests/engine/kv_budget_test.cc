@@ -1,0 +1,258 @@
+// Requests that stay inside a budget of pages.
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "engine/engine_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::EngineTest;
+
+constexpr const char* kMethods[] = {"paged_eviction", "streaming", "knorm", "keydiff", "vk_ratio",     "h2o",
+                                    "tova",           "snapkv",    "rkv",   "random",  "adakv:snapkv", "adakv:keydiff",
+                                    "pyramid:knorm"};
+
+class KvBudgetTest : public EngineTest {
+ protected:
+  static Request generate(std::size_t prompt, std::uint32_t tokens, std::optional<KvBudgetOptions> budget) {
+    Request request = EngineTest::generate(77, prompt, tokens);
+    request.budget = std::move(budget);
+    return request;
+  }
+
+  // Blocks' worth of pages in use, the most while the requests run and while each has drawn a token.
+  struct Use {
+    std::uint32_t most = 0, most_decoding = 0;
+    std::vector<Response> responses;
+  };
+  Use run(std::vector<Request> requests) {
+    Use use;
+    const std::uint32_t pages_per_block = pool_->shape().pages_per_block();
+    std::uint32_t started = 0;
+    for (Request& request : requests) {
+      request.on_text = [&started, first = true](std::string_view) mutable { started += std::exchange(first, false); };
+      const auto id = engine_->submit(request);
+      EXPECT_TRUE(id) << id.error().message;
+    }
+    while (use.responses.size() < requests.size()) {
+      const bool decoding = started == requests.size();
+      engine_->run_once();
+      const std::uint32_t pages = pool_->blocks_total() * pages_per_block - pool_->pages_free();
+      const std::uint32_t blocks = (pages + pages_per_block - 1) / pages_per_block;
+      use.most = std::max(use.most, blocks);
+      if (decoding) use.most_decoding = std::max(use.most_decoding, blocks);
+      for (Response& response : engine_->finished()) use.responses.push_back(std::move(response));
+      const Status sound = pool_->check_integrity();
+      EXPECT_TRUE(sound) << sound.error().message;
+    }
+    return use;
+  }
+};
+
+TEST_F(KvBudgetTest, ABudgetNeverReachedChangesNothing) {
+  const Response full = engine_->run(generate(100, 20, std::nullopt));
+  for (const char* method : kMethods) {
+    const Response same = engine_->run(generate(100, 20, KvBudgetOptions{.tokens = 160, .method = method}));
+    ASSERT_FALSE(same.error) << method << ": " << same.error->message;
+    EXPECT_EQ(same.tokens, full.tokens) << method;
+    EXPECT_FALSE(same.lossy) << method;
+  }
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
+}
+
+// Eight times the budget is generated: pages in use stay flat, and all of them come back.
+TEST_F(KvBudgetTest, PagesStayFlatAndComeBack) {
+  for (const char* method : kMethods) {
+    KvBudgetOptions budget{.tokens = 48, .method = method};
+    budget.interval = 32;
+    const Use use = run({generate(200, 384, budget)});
+    const Response& response = use.responses[0];
+    ASSERT_FALSE(response.error) << method << ": " << response.error->message;
+    EXPECT_EQ(response.tokens.size(), 384u) << method;
+    EXPECT_TRUE(response.lossy) << method;
+    EXPECT_GT(response.budget.paging.tokens_dropped, 0u) << method;
+    EXPECT_LE(use.most, 14u) << method;  // 200 tokens in pages of 16, and the first decoded
+    // The budget, an interval, an open page a head; a head may keep more than its share where the budget varies.
+    EXPECT_LE(use.most_decoding, (48u + 32u) / 16 + 2) << method;
+    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
+  }
+}
+
+// Those who fill pages in the same steps all stay inside their budgets.
+TEST_F(KvBudgetTest, ManyInLockstepStayFlat) {
+  for (const char* method : {"paged_eviction", "streaming", "adakv:knorm"}) {
+    std::vector<Request> requests;
+    for (int i = 0; i < 4; ++i) {
+      requests.push_back(generate(96, 400, KvBudgetOptions{.tokens = 48, .method = method, .interval = 16}));
+    }
+    const Use use = run(requests);
+    for (const Response& response : use.responses) EXPECT_FALSE(response.error);
+    EXPECT_LE(use.most_decoding, 4 * ((48u + 16u) / 16 + 3)) << method;
+    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
+  }
+}
+
+TEST_F(KvBudgetTest, ChunksAreCutAsTheyCome) {
+  for (const char* method : kMethods) {
+    KvBudgetOptions budget{.tokens = 64, .method = method, .prefill = BudgetPrefill::kChunked};
+    const Use use = run({generate(450, 16, budget)});
+    ASSERT_FALSE(use.responses[0].error) << method << ": " << use.responses[0].error->message;
+    EXPECT_LE(use.most, (64u + 128u) / 16 + 2) << method;  // chunks of 128; 450 tokens are 29 blocks
+    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
+  }
+}
+
+TEST_F(KvBudgetTest, OneTokenAStepReturnsPagesOnlyWhenEmpty) {
+  KvBudgetOptions budget{.tokens = 32, .method = "streaming", .interval = 1};
+  const Use use = run({generate(100, 200, budget)});
+  ASSERT_FALSE(use.responses[0].error);
+  EXPECT_EQ(use.responses[0].budget.paging.tokens_dropped, (68u + 198u) * 6);  // of 3 layers × 2 heads, one a step
+  EXPECT_LE(use.most_decoding, 32u / 16 + 3);
+}
+
+// Attention over what survives is the same wherever it lies.
+TEST_F(KvBudgetTest, CompactionDoesNotChangeTheAnswer) {
+  for (const char* method : {"knorm", "tova", "adakv:vk_ratio"}) {
+    std::vector<std::vector<Token>> answers;
+    for (const Compaction how : {Compaction::kNone, Compaction::kRepack, Compaction::kHoleFill}) {
+      const Response response = engine_->run(
+          generate(120, 150, KvBudgetOptions{.tokens = 64, .method = method, .interval = 16, .compaction = how}));
+      ASSERT_FALSE(response.error);
+      EXPECT_GT(response.budget.paging.slots_copied, 0u);  // the prompt is packed in any case
+      answers.push_back(response.tokens);
+    }
+    EXPECT_EQ(answers[0], answers[1]) << method;
+    EXPECT_EQ(answers[0], answers[2]) << method;
+  }
+}
+
+TEST_F(KvBudgetTest, OthersSeeNothingOfWhatIsDropped) {
+  const Response alone = engine_->run(ask(5, 200, 1));
+  for (const char* method : kMethods) {
+    Request compressed = ask(5, 200, 2);
+    compressed.budget = KvBudgetOptions{.tokens = 48, .method = method};
+    compressed.max_tokens = 60;
+    const Use use = run({compressed, ask(5, 200, 1), ask(5, 200, 1)});
+    for (const Response& response : use.responses) {
+      if (response.lossy) continue;
+      EXPECT_EQ(response.tokens, alone.tokens) << method;
+      EXPECT_EQ(response.cached.from("pool"), 208u) << method;  // lossy pages never enter the tree, exact ones stay
+    }
+    EXPECT_EQ(std::ranges::count_if(use.responses, &Response::lossy), 1) << method;
+  }
+  drain();
+}
+
+// The mean ‖v‖/‖k‖ of a page's tokens, in double.
+double mean_ratio(const PagePool& pool, const PageSlot& slot) {
+  const PageShape& shape = pool.shape();
+  const PageView page = pool.host_view().page(slot.page);
+  double sum = 0;
+  for_each_token(slot, 0, [&](std::uint32_t token) {
+    double keys = 0, values = 0;
+    for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+      keys += std::pow(to_float(page.keys[c * shape.block_size + token]), 2);
+      values += std::pow(to_float(page.values[token * shape.head_dim + c]), 2);
+    }
+    sum += std::sqrt(values / keys);
+  });
+  return sum / slot.tokens();
+}
+
+// While others hold its pages a sequence cannot pack them, and its heads differ in how many they have: each drops the
+// lowest of its own full pages.
+TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
+  open(20);
+  const PageShape& shape = pool_->shape();
+  std::mt19937 random(3);
+  std::lognormal_distribution<float> normal;
+  Sequence sequence(*pool_);
+  const auto append = [&](std::uint32_t count) {
+    ASSERT_TRUE(sequence.append(count));
+    for (std::uint32_t i = 0; i < shape.pages_per_block() * count; ++i) {
+      const std::uint32_t table = i / count;
+      const auto place = sequence.appended(table / shape.kv_heads, table % shape.kv_heads, i % count, count);
+      const MutablePageView page = pool_->host_view().writable_page(place.page);
+      for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+        page.keys[c * shape.block_size + place.slot] = to_half(normal(random));
+        page.values[place.slot * shape.head_dim + c] = to_half(normal(random));
+      }
+    }
+  };
+  append(200);
+  const Sequence reader = sequence.fork();  // 13 of 20 blocks: too little is left to copy what is scattered
+  const auto budget =
+      KvBudget::create({.tokens = 32, .keep_newest_page = true}, model_->info(), shape.block_size, 200, {}, nullptr)
+          .value();
+  budget->chunk_done(sequence, true, model_->executor());
+  EXPECT_EQ(sequence.resident(0, 0), 32u);
+
+  std::uint32_t evictions = 0;
+  bool differ = false;
+  for (int i = 0; i < 100; ++i) {
+    append(1);
+    if (!budget->due(sequence)) continue;
+    std::vector<std::vector<PageId>> expected(shape.pages_per_block());
+    for (std::uint32_t table = 0; table < expected.size(); ++table) {
+      const auto pages = sequence.table(table / shape.kv_heads, table % shape.kv_heads).pages;
+      differ = differ || pages.size() != sequence.table(0, 0).pages.size();
+      const bool open = pages.back().count < shape.block_size;
+      std::size_t lowest = 0;
+      for (std::size_t p = 1; p + 1 + open < pages.size(); ++p) {
+        if (mean_ratio(*pool_, pages[p]) < mean_ratio(*pool_, pages[lowest])) lowest = p;
+      }
+      for (std::size_t p = 0; p < pages.size(); ++p) {
+        if (p != lowest) expected[table].push_back(pages[p].page);
+      }
+    }
+    budget->work(sequence, model_->executor());
+    ++evictions;
+    for (std::uint32_t table = 0; table < expected.size(); ++table) {
+      std::vector<PageId> pages;
+      for (const PageSlot slot : sequence.table(table / shape.kv_heads, table % shape.kv_heads).pages)
+        pages.push_back(slot.page);
+      EXPECT_EQ(pages, expected[table]) << "table " << table << " at eviction " << evictions;
+    }
+  }
+  EXPECT_GE(evictions, 5u);
+  EXPECT_TRUE(differ);
+  EXPECT_TRUE(sequence.check_integrity());
+}
+
+TEST_F(KvBudgetTest, ShareOfThePrompt) {
+  const Response response =
+      engine_->run(generate(200, 8, KvBudgetOptions{.tokens = 4096, .keep = 0.25, .method = "knorm"}));
+  ASSERT_FALSE(response.error);
+  EXPECT_EQ(response.budget.paging.tokens_dropped, 150u * 6);
+}
+
+TEST_F(KvBudgetTest, RefusesWhatCannotBeDone) {
+  const auto refused = [&](KvBudgetOptions budget) {
+    const Response response = engine_->run(generate(50, 8, budget));
+    EXPECT_TRUE(response.error);
+    return response.error ? response.error->message : "";
+  };
+  EXPECT_NE(refused({.tokens = 15}).find("at least one page"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .keep = 0}).find("of the prompt"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "lru"}).find("lru"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "kvzip"}).find("repeats the context"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "expected_attention"}).find("mean and covariance"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "triattention"}).find("calibration"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .method = "knorm+int8"}).find("without a quantizer"), std::string::npos);
+  EXPECT_NE(refused({.tokens = 64, .interval = 0}).find("every 0 tokens"), std::string::npos);
+  Request both = generate(50, 8, KvBudgetOptions{.tokens = 64});
+  both.policy.method = Method::parse("knorm").value();
+  both.policy.keep = 0.5;
+  EXPECT_TRUE(engine_->run(both).error);
+  Request exact = generate(50, 8, KvBudgetOptions{.tokens = 64});
+  exact.policy.exact = true;
+  const Response refusal = engine_->run(exact);
+  ASSERT_TRUE(refusal.error);
+  EXPECT_NE(refusal.error->message.find("exact"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shale
