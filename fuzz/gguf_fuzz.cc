@@ -1,9 +1,9 @@
 // GGUF metadata: any bytes are an error or a model whose hyperparameters, tensors and vocabulary passed every check.
 #include "input.h"
-#include "model/architecture.h"
-#include "model/gguf_file.h"
+#include "model/architectures/architecture.h"
 #include "model/vocabulary_check.h"
-#include "model/weights.h"
+#include "model/weights/gguf_file.h"
+#include "model/weights/weights.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace shale;

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "input.h"
-#include "server/http_access.h"
-#include "server/http_parser.h"
+#include "server/http/http_access.h"
+#include "server/http/http_parser.h"
 
 namespace {
 

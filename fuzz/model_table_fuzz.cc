@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "codec/cachegen_tables.h"
+#include "codec/quantizers/cachegen_tables.h"
 #include "core/model_table.h"
 #include "input.h"
 #include "scoring/calibration.h"

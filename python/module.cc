@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "codec/quantizer.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 #include "scoring/row_layer.h"
 #include "scoring/scorer.h"
 #include "store.h"

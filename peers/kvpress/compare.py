@@ -40,7 +40,7 @@ MARKER = "[[user-text]]"
 
 
 def words(text):
-    """As profile/f1.cc: lower case, no punctuation, no articles."""
+    """As profile/metrics/f1.cc: lower case, no punctuation, no articles."""
     text = "".join(c for c in text.lower() if c not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 

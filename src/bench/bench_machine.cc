@@ -14,7 +14,7 @@
 #include "bench/micro/memory_bandwidth.h"
 #include "core/cores.h"
 #include "core/units.h"
-#include "model/attention.h"
+#include "model/attention/attention.h"
 
 namespace shale {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "cache/cache_state.h"
-#include "codec/sequence_view.h"
+#include "codec/views/sequence_view.h"
 #include "eviction/policies.h"
 
 namespace shale {

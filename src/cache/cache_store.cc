@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "cache/cache_state.h"
-#include "codec/sequence_view.h"
+#include "codec/views/sequence_view.h"
 #include "core/stopwatch.h"
 #include "scoring/scorer.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "codec/ranking.h"
-#include "codec/sequence_view.h"
+#include "codec/views/sequence_view.h"
 
 namespace shale {
 namespace {

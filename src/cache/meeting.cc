@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cache/retrieval.h"
-#include "codec/sequence_view.h"
+#include "codec/views/sequence_view.h"
 
 namespace shale {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "codec/distortion.h"
-#include "codec/sequence_view.h"
-#include "codec/token_copy.h"
-#include "codec/view_pages.h"
+#include "codec/views/sequence_view.h"
+#include "codec/views/token_copy.h"
+#include "codec/views/view_pages.h"
 
 namespace shale {
 namespace {

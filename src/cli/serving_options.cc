@@ -9,7 +9,7 @@
 #include "cache/planner_choice.h"
 #include "cli/option_types.h"
 #include "eviction/policies.h"
-#include "profile/quality_metric.h"
+#include "profile/metrics/quality_metric.h"
 
 namespace shale {
 namespace {

@@ -5,8 +5,8 @@
 #include <cassert>
 #include <utility>
 
-#include "codec/sequence_pages.h"
-#include "codec/token_copy.h"
+#include "codec/views/sequence_pages.h"
+#include "codec/views/token_copy.h"
 
 namespace shale {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "codec/token_copy.h"
+#include "codec/views/token_copy.h"
 
 namespace shale {
 namespace {

@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "codec/kv_view.h"
 #include "codec/method.h"
 #include "codec/quantizer.h"
 #include "codec/ranking.h"
+#include "codec/views/kv_view.h"
 #include "core/aligned_buffer.h"
 #include "core/buffer_pool.h"
 #include "core/error.h"

@@ -10,7 +10,7 @@
 
 #include "codec/extent.h"
 #include "codec/extent_layout.h"
-#include "codec/view_copy.h"
+#include "codec/views/view_copy.h"
 
 namespace shale {
 

@@ -5,7 +5,7 @@
 #include "codec/encode_steps.h"
 #include "codec/extent.h"
 #include "codec/extent_layout.h"
-#include "codec/view_copy.h"
+#include "codec/views/view_copy.h"
 
 namespace shale {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "codec/quantizer.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 #include "scoring/scorer.h"
 
 namespace shale {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "codec/registry.h"
-#include "codec/token_copy.h"
+#include "codec/views/token_copy.h"
 
 namespace shale {
 namespace {

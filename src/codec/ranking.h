@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "codec/kv_view.h"
 #include "codec/method.h"
+#include "codec/views/kv_view.h"
 #include "core/executor.h"
 #include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"

@@ -1,4 +1,4 @@
-// The quantizers there are, made by files of this folder; adding one adds its file and its line here.
+// The quantizers there are, made by files of quantizers/; adding one adds its file and its line here.
 #pragma once
 
 #include <array>

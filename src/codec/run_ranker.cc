@@ -3,8 +3,8 @@
 
 #include "codec/ranking.h"
 #include "codec/tier_cut.h"
-#include "codec/view_layer.h"
-#include "codec/view_pages.h"
+#include "codec/views/view_layer.h"
+#include "codec/views/view_pages.h"
 
 namespace shale {
 

@@ -1,4 +1,4 @@
-#include "codec/view_pages.h"
+#include "codec/views/view_pages.h"
 
 #include <algorithm>
 #include <cassert>

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "codec/sequence_pages.h"
-#include "codec/token_copy.h"
+#include "codec/views/sequence_pages.h"
+#include "codec/views/token_copy.h"
 #include "engine/chunk.h"
 #include "model/capture.h"
 #include "scoring/query_moments.h"

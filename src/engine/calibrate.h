@@ -6,7 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "codec/cachegen_tables.h"
+#include "codec/quantizers/cachegen_tables.h"
 #include "model/model.h"
 #include "scoring/calibration.h"
 

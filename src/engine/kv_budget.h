@@ -21,7 +21,7 @@
 #include "model/live_capture.h"
 #include "model/model.h"
 #include "paging/sequence.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 #include "scoring/calibration.h"
 #include "scoring/scorer.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/executor.h"
-#include "model/attention.h"
+#include "model/attention/attention.h"
 #include "scoring/attention_statistics.h"
 
 namespace shale {

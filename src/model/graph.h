@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "core/aligned_buffer.h"
-#include "model/architecture.h"
+#include "model/architectures/architecture.h"
 #include "model/compute_threads.h"
-#include "model/row_unit.h"
-#include "model/weights.h"
+#include "model/weights/row_unit.h"
+#include "model/weights/weights.h"
 
 namespace shale {
 

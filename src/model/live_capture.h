@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/executor.h"
-#include "model/attention.h"
+#include "model/attention/attention.h"
 
 namespace shale {
 

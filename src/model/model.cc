@@ -5,12 +5,12 @@
 #include <cmath>
 #include <new>
 
-#include "model/attention.h"
+#include "model/attention/attention.h"
 #include "model/capture.h"
 #include "model/graph.h"
 #include "model/live_capture.h"
 #include "model/model_fingerprint.h"
-#include "model/weight_choice.h"
+#include "model/weights/weight_choice.h"
 
 namespace shale {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/executor.h"
 #include "core/hash.h"
-#include "model/gguf_file.h"
+#include "model/weights/gguf_file.h"
 #include "paging/page_shape.h"
 
 namespace shale {

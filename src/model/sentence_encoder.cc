@@ -6,9 +6,9 @@
 #include <exception>
 #include <numeric>
 
-#include "model/gguf_file.h"
 #include "model/library_log.h"
 #include "model/vocabulary_check.h"
+#include "model/weights/gguf_file.h"
 
 namespace shale {
 namespace {

@@ -3,11 +3,11 @@
 #include <exception>
 
 #include "model/chat_template.h"
-#include "model/gguf_file.h"
 #include "model/library_log.h"
 #include "model/model.h"
 #include "model/special_texts.h"
 #include "model/vocabulary_check.h"
+#include "model/weights/gguf_file.h"
 
 namespace shale {
 namespace {

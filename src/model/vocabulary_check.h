@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/error.h"
-#include "model/gguf_file.h"
+#include "model/weights/gguf_file.h"
 
 namespace shale {
 

@@ -1,7 +1,7 @@
 #include "profile/context_scores.h"
 
-#include "codec/sequence_pages.h"
-#include "codec/view_layer.h"
+#include "codec/views/sequence_pages.h"
+#include "codec/views/view_layer.h"
 
 namespace shale {
 

@@ -4,8 +4,8 @@
 #include <cassert>
 
 #include "codec/distortion.h"
-#include "codec/sequence_pages.h"
-#include "codec/token_copy.h"
+#include "codec/views/sequence_pages.h"
+#include "codec/views/token_copy.h"
 
 namespace shale {
 namespace {

@@ -9,7 +9,7 @@
 #include "codec/quantizer.h"
 #include "core/executor.h"
 #include "profile/exact_context.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 
 namespace shale {
 

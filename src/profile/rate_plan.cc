@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "codec/extent_layout.h"
-#include "codec/sequence_pages.h"
 #include "codec/tier_cut.h"
-#include "codec/token_copy.h"
+#include "codec/views/sequence_pages.h"
+#include "codec/views/token_copy.h"
 #include "placement/allocation.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 
 namespace shale {
 namespace {

@@ -10,7 +10,7 @@
 #include "profile/prompt.h"
 #include "profile/questions.h"
 #include "profile/teacher.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 
 namespace shale {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "profile/text_metrics.h"
+#include "profile/metrics/text_metrics.h"
 #include "report/output.h"
 #include "runtime/model_registry.h"
 

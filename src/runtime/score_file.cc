@@ -7,7 +7,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "model/gguf_file.h"
+#include "model/weights/gguf_file.h"
 
 namespace shale {
 namespace {

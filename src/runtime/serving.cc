@@ -9,7 +9,7 @@
 #include "core/text_file.h"
 #include "core/units.h"
 #include "core/user_folder.h"
-#include "profile/quality_metric.h"
+#include "profile/metrics/quality_metric.h"
 #include "runtime/model_registry.h"
 #include "server/tier_news.h"
 #include "store/store_tiers.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/cachegen_tables.h"
+#include "codec/quantizers/cachegen_tables.h"
 #include "engine/engine.h"
 #include "report/output.h"
 #include "scoring/calibration.h"

@@ -16,7 +16,7 @@
 #include <limits>
 
 #include "scoring/keys-inl.h"
-#include "scoring/window.h"
+#include "scoring/scorers/window.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {

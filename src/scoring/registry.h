@@ -1,4 +1,4 @@
-// The scorers there are. Each is one file of this folder; adding one adds its file and its line here.
+// The scorers there are. Each is one file of scorers/; adding one adds its file and its line here.
 #pragma once
 
 #include <array>

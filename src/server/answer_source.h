@@ -12,7 +12,7 @@
 #include "server/answer_token_cache.h"
 #include "server/api_error.h"
 #include "server/engine_loop.h"
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 #include "server/request_log.h"
 
 namespace shale {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "server/engine_loop.h"
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 #include "server/kv_publisher.h"
 #include "server/request_log.h"
 #include "server/tenants.h"

@@ -32,8 +32,8 @@
 #include <string_view>
 #include <vector>
 
-#include "codec/kv_view.h"
 #include "codec/method.h"
+#include "codec/views/kv_view.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/executor.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "codec/sequence_view.h"
+#include "codec/views/sequence_view.h"
 #include "support/faulty_tier.h"
 #include "tier/tiers.h"
 

@@ -1,10 +1,10 @@
 // What a view refuses, how ready-made ones lie, and copies between layouts, against copies element by element.
-#include "codec/kv_view.h"
+#include "codec/views/kv_view.h"
 
 #include <gtest/gtest.h>
 
 #include "codec/extent_fixture.h"
-#include "codec/strided_copy.h"
+#include "codec/views/strided_copy.h"
 
 namespace shale {
 namespace {

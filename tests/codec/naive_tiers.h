@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "codec/context_fixture.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 
 namespace shale {
 

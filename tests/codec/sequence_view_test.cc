@@ -1,4 +1,4 @@
-#include "codec/sequence_view.h"
+#include "codec/views/sequence_view.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Whoever demands exact KV gets what computing the prompt gives, bit for bit, whatever was cached by whom.
 #include "engine/engine_fixture.h"
-#include "model/weight_record.h"
+#include "model/weights/weight_record.h"
 
 namespace shale {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "model/weight_record.h"
+#include "model/weights/weight_record.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
 #include "support/temporary_folder.h"

@@ -1,5 +1,5 @@
 // The remembered choice of weight types: read by later loads, part of the fingerprint, never trusted.
-#include "model/weight_record.h"
+#include "model/weights/weight_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "profile/quality_metric.h"
+#include "profile/metrics/quality_metric.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "codec/extent.h"
-#include "codec/sequence_view.h"
+#include "codec/views/sequence_view.h"
 
 namespace shale {
 namespace {

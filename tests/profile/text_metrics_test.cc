@@ -1,4 +1,4 @@
-#include "profile/text_metrics.h"
+#include "profile/metrics/text_metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Budgets: what holds for each, and their naive twins.
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

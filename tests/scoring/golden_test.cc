@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 #include "scoring/paged_layer.h"
 #include "support/simd_targets.h"
 #include "support/test_data.h"

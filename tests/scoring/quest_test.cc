@@ -1,4 +1,4 @@
-#include "scoring/quest.h"
+#include "scoring/scorers/quest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The server alone, as clients see it that send any bytes at any speed.
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 
 #include <gmock/gmock.h>
 #include <httplib.h>

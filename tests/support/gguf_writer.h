@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 namespace shale::testing {
 

@@ -10,8 +10,8 @@
 #include <random>
 
 #include "codec/extent.h"
-#include "codec/sequence_view.h"
-#include "codec/view_copy.h"
+#include "codec/views/sequence_view.h"
+#include "codec/views/view_copy.h"
 #include "memory_bandwidth.h"
 #include "paging/sequence.h"
 #include "scoring/calibration.h"

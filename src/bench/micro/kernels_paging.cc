@@ -9,7 +9,7 @@
 #include <random>
 
 #include "memory_bandwidth.h"
-#include "model/attention.h"
+#include "model/attention/attention.h"
 #include "paging/page_tokens.h"
 #include "paging/sequence.h"
 

@@ -9,7 +9,7 @@
 
 #include "bench/placement/placement_quality.h"
 #include "core/units.h"
-#include "profile/text_metrics.h"
+#include "profile/metrics/text_metrics.h"
 #include "report/html_page.h"
 #include "report/quantile.h"
 #include "report/svg_chart.h"

@@ -12,7 +12,7 @@
 #include "profile/prompt.h"
 #include "profile/rate_plan.h"
 #include "runtime/serving.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 
 namespace shale {
 namespace {

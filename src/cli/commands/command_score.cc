@@ -8,7 +8,7 @@
 #include "codec/method.h"
 #include "report/output.h"
 #include "runtime/score_file.h"
-#include "scoring/budget.h"
+#include "scoring/budgets/budget.h"
 #include "scoring/calibration.h"
 #include "scoring/row_layer.h"
 

@@ -1,7 +1,0 @@
-#include "model/architecture_table.h"
-
-namespace shale {
-
-const Architecture kLlama{.name = "llama", .rope_mode = GGML_ROPE_TYPE_NORMAL};
-
-}  // namespace shale

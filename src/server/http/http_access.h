@@ -1,0 +1,27 @@
+// Whom a server answers that listens on its own machine's loopback address alone.
+//
+// A web page that somebody opens on this machine can send requests to such a server too: from its own origin, or, where
+// its domain is made to resolve to 127.0.0.1 (DNS rebinding), as if it were this one. Its browser says so in `Origin`
+// and in `Host`, and neither can be forged by a page.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/http/http_message.h"
+
+namespace shale {
+
+// The host of "host", "host:port" or "[address]:port", in lower case and without brackets; nothing where it is none of
+// these.
+std::optional<std::string> host_of(std::string_view authority);
+// "localhost", a name under it, or an address of the loopback interface.
+bool is_loopback(std::string_view host);
+
+// Whether a request's `Host`, and its `Origin` where it has one, name the loopback interface or one of `names`;
+// 403 otherwise.
+std::optional<HttpFailure> refuse_foreign(const HttpRequest& request, std::span<const std::string> names);
+
+}  // namespace shale

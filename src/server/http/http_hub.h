@@ -1,0 +1,58 @@
+// What the connections of a server share: its loop, its limits, and the room that they have together.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/http/http_message.h"
+#include "server/http/http_server.h"
+#include "server/http/http_workers.h"
+
+namespace shale {
+
+class HttpConnection;
+
+// For the thread that runs the loop, except posting to the loop and adding jobs.
+class HttpHub {
+ public:
+  explicit HttpHub(const HttpOptions& options);
+  ~HttpHub();
+
+  // Whether one more connection from this address may be. The one that has kept the server waiting longest makes room.
+  bool make_room(const std::string& address);
+  void add(std::shared_ptr<HttpConnection> connection);
+  void remove(const HttpConnection& connection);
+  // Bodies have grown or gone. Where they are too many bytes together, the one that has been coming longest is refused.
+  void hold_bodies(std::ptrdiff_t bytes);
+  // Much was freed: it is returned to the system, soon and once for all that is freed until then.
+  void trim_soon();
+  // Connections close as soon as they are answered.
+  void finish();
+
+  asio::io_context loop{1};
+  HttpLimits limits;
+  const std::vector<std::string> allowed_hosts;
+  bool refuses_foreign = false;  // requests must say that they mean this machine (http_access.h)
+  bool finishing = false;
+  HttpService* service = nullptr;
+
+ private:
+  // Of those that wait for their clients to send, the one that has waited longest, of this address if there is one;
+  // null where none waits.
+  HttpConnection* longest_waiting(const std::string* address, bool with_body) const;
+
+  std::list<std::shared_ptr<HttpConnection>> connections_;
+  std::size_t bodies_bytes_ = 0;
+  asio::steady_timer trim_timer_{loop};
+  bool trims_soon_ = false;
+
+ public:
+  HttpWorkers workers;  // last: they end first
+};
+
+}  // namespace shale
