@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "extents/index_records.h"
 #include "input.h"
-#include "store/index/index_records.h"
 
 namespace {
 

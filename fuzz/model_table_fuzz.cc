@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "codec/quantizers/cachegen_tables.h"
 #include "core/model_table.h"
 #include "input.h"
+#include "quantizers/cachegen_tables.h"
 #include "scoring/calibration.h"
 
 namespace {

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "input.h"
-#include "tier/redis/redis_blobs.h"
-#include "tier/redis/resp.h"
+#include "io/resp.h"
+#include "tiers/redis/redis_blobs.h"
 
 namespace {
 

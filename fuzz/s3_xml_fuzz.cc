@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "input.h"
-#include "tier/s3/s3_xml.h"
+#include "io/s3_xml.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace shale;

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "input.h"
-#include "tier/tier_url.h"
-#include "tier/tiers.h"
+#include "tiers/tier_url.h"
+#include "tiers/tiers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace shale;

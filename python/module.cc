@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "codec/quantizer.h"
+#include "quantizers/quantizer.h"
 #include "scoring/budgets/budget.h"
 #include "scoring/row_layer.h"
 #include "scoring/scorer.h"

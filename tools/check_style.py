@@ -25,7 +25,7 @@ LINES_MAX = 400
 # These name old words so that whoever uses one is told the new one, or are texts for models.
 MAY_NAME_OLD_WORDS = ("CHANGELOG.md", "CONTRIBUTING.md", "src/cli/renamed_options.cc", "src/server/answer_request.cc",
                       "tests/server/answer_request_test.cc", "tests/cli/usage_test.cc", "src/profile/prior_texts.cc",
-                      "src/bench/serve/serve_mix.cc")
+                      "src/loadtest/serve/serve_mix.cc")
 LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
 

@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "bench/micro/memory_bandwidth.h"
+#include "attention/attention.h"
 #include "core/cores.h"
 #include "core/units.h"
-#include "model/attention/attention.h"
+#include "microbench/memory_bandwidth.h"
 
 namespace shale {
 namespace {

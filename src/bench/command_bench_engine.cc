@@ -8,12 +8,12 @@
 
 #include "bench/bench_machine.h"
 #include "bench/engine_speed.h"
-#include "bench/micro/memory_bandwidth.h"
 #include "bench/peers/llama_peer.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
 #include "core/user_folder.h"
+#include "microbench/memory_bandwidth.h"
 #include "runtime/model_registry.h"
 #include "runtime/serving.h"
 

@@ -4,13 +4,13 @@
 #include <random>
 #include <ranges>
 
-#include "bench/serve/serve_load.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
 #include "core/child_process.h"
 #include "core/interrupt.h"
 #include "core/user_folder.h"
+#include "loadtest/serve/serve_load.h"
 #include "runtime/model_registry.h"
 #include "runtime/serving.h"
 #include "store/store_tiers.h"

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include "bench/bench_traces.h"
-#include "bench/micro/hazard.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "core/interrupt.h"
+#include "microbench/hazard.h"
 #include "report/output.h"
 
 namespace shale {

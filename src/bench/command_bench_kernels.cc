@@ -4,11 +4,11 @@
 #include <string_view>
 
 #include "bench/bench_machine.h"
-#include "bench/micro/kernels_codec.h"
-#include "bench/micro/kernels_paging.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "core/units.h"
+#include "microbench/kernels_codec.h"
+#include "microbench/kernels_paging.h"
 #include "model/compute_threads.h"
 
 namespace shale {

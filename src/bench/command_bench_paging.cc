@@ -3,12 +3,12 @@
 #include <fstream>
 
 #include "bench/bench_machine.h"
-#include "bench/micro/paging.h"
 #include "bench/peers/llama_peer.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
 #include "core/units.h"
+#include "microbench/paging.h"
 #include "report/svg_chart.h"
 #include "runtime/model_registry.h"
 #include "runtime/requests.h"

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include "bench/bench_machine.h"
-#include "bench/micro/planner.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "core/units.h"
+#include "microbench/planner.h"
 
 namespace shale {
 namespace {

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include "bench/bench_machine.h"
-#include "bench/micro/scoring_cost.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
 #include "core/units.h"
+#include "microbench/scoring_cost.h"
 #include "runtime/model_registry.h"
 #include "runtime/serving.h"
 

@@ -7,13 +7,13 @@
 
 #include "bench/bench_machine.h"
 #include "bench/bench_traces.h"
-#include "bench/micro/simulate.h"
 #include "bench/peers/libcachesim_peer.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "core/cores.h"
 #include "core/interrupt.h"
 #include "core/units.h"
+#include "microbench/simulate.h"
 
 namespace shale {
 namespace {

@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include "bench/bench_machine.h"
-#include "bench/micro/fio.h"
-#include "bench/micro/store_index.h"
-#include "bench/micro/store_io.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "core/child_process.h"
 #include "core/units.h"
+#include "microbench/fio.h"
+#include "microbench/store_index.h"
+#include "microbench/store_io.h"
 #include "runtime/serving.h"
 
 namespace shale {

@@ -2,15 +2,15 @@
 
 #include "bench/bench_machine.h"
 #include "bench/first_token.h"
-#include "bench/micro/curl.h"
-#include "bench/micro/fio.h"
-#include "bench/micro/redis_benchmark.h"
-#include "bench/micro/tiers_io.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
 #include "core/child_process.h"
 #include "core/units.h"
+#include "microbench/curl.h"
+#include "microbench/fio.h"
+#include "microbench/redis_benchmark.h"
+#include "microbench/tiers_io.h"
 #include "runtime/model_registry.h"
 
 namespace shale {

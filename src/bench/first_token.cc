@@ -8,9 +8,9 @@
 #include <random>
 #include <thread>
 
-#include "bench/micro/memory_bandwidth.h"
 #include "bench/peers/llama_server.h"
 #include "core/interrupt.h"
+#include "microbench/memory_bandwidth.h"
 
 namespace shale {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cache/retrieval.h"
+#include "extents/block_keys.h"
 #include "paging/sequence.h"
-#include "store/block_keys.h"
 
 namespace shale {
 

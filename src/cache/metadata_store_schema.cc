@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "cache/metadata_store.h"
-#include "tier/file_calls.h"
+#include "io/file_calls.h"
 
 namespace shale {
 namespace {

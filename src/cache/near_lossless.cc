@@ -7,10 +7,10 @@
 #include <span>
 #include <utility>
 
-#include "codec/distortion.h"
 #include "codec/views/sequence_view.h"
-#include "codec/views/token_copy.h"
 #include "codec/views/view_pages.h"
+#include "quantizers/distortion.h"
+#include "quantizers/token_copy.h"
 
 namespace shale {
 namespace {

@@ -7,14 +7,14 @@
 #include <optional>
 #include <vector>
 
-#include "codec/quantizer.h"
 #include "paging/sequence.h"
+#include "quantizers/quantizer.h"
 #include "scoring/attention_statistics.h"
 
 namespace shale {
 
 // The error of attention's output when all tokens are coded, relative: the square root of its square over the squared
-// spread of values (codec/distortion.h, measured), mean over one head a layer, by the run's last queries over its
+// spread of values (quantizers/distortion.h, measured), mean over one head a layer, by the run's last queries over its
 // newest tokens, 256 at most. Several quantizers at once, a layer at a time: about a millisecond for each of them.
 class CodingErrors {
  public:

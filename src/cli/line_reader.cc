@@ -17,7 +17,7 @@
 #include <clocale>
 #include <cwchar>
 
-#include "tier/file_calls.h"
+#include "io/file_calls.h"
 
 namespace shale {
 namespace {

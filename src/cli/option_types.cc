@@ -8,10 +8,10 @@
 #include <iterator>
 
 #include "cache/planner_choice.h"
-#include "codec/quantizer.h"
 #include "core/units.h"
+#include "quantizers/quantizer.h"
 #include "scoring/scorer.h"
-#include "tier/tier_url.h"
+#include "tiers/tier_url.h"
 
 namespace shale {
 namespace {

@@ -11,7 +11,7 @@
 #include "codec/method.h"
 #include "engine/kv_budget.h"
 #include "report/output.h"
-#include "tier/tiers.h"
+#include "tiers/tiers.h"
 
 namespace shale {
 

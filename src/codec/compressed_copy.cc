@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "codec/views/sequence_pages.h"
-#include "codec/views/token_copy.h"
+#include "quantizers/token_copy.h"
 
 namespace shale {
 namespace {

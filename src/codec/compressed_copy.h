@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "codec/quantizer.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "paging/sequence.h"
+#include "quantizers/quantizer.h"
 
 namespace shale {
 

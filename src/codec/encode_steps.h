@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codec/quantizer.h"
+#include "quantizers/quantizer.h"
 
 namespace shale {
 

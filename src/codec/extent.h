@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "codec/method.h"
-#include "codec/quantizer.h"
 #include "codec/ranking.h"
 #include "codec/views/kv_view.h"
 #include "core/aligned_buffer.h"
@@ -23,6 +22,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/hash.h"
+#include "quantizers/quantizer.h"
 
 namespace shale {
 

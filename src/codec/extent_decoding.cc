@@ -1,7 +1,7 @@
 #include "codec/extent_decoding.h"
 
-#include "codec/stream.h"
-#include "codec/token_coding.h"
+#include "quantizers/stream.h"
+#include "quantizers/token_coding.h"
 
 namespace shale {
 

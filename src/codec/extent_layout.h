@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "codec/extent.h"
-#include "codec/packed_chunk.h"
+#include "quantizers/packed_chunk.h"
 
 namespace shale {
 

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <vector>
 
-#include "codec/quantizer.h"
+#include "quantizers/quantizer.h"
 #include "scoring/budgets/budget.h"
 #include "scoring/scorer.h"
 

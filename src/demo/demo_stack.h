@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "tier/tiers.h"
+#include "tiers/tiers.h"
 
 namespace shale {
 

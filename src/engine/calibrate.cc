@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "codec/views/sequence_pages.h"
-#include "codec/views/token_copy.h"
 #include "engine/chunk.h"
 #include "model/capture.h"
+#include "quantizers/token_copy.h"
 #include "scoring/query_moments.h"
 
 namespace shale {

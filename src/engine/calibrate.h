@@ -6,8 +6,8 @@
 #include <functional>
 #include <span>
 
-#include "codec/quantizers/cachegen_tables.h"
 #include "model/model.h"
+#include "quantizers/cachegen_tables.h"
 #include "scoring/calibration.h"
 
 namespace shale {

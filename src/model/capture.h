@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/attention.h"
 #include "core/executor.h"
-#include "model/attention/attention.h"
 #include "scoring/attention_statistics.h"
 
 namespace shale {

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/attention.h"
 #include "core/executor.h"
-#include "model/attention/attention.h"
 
 namespace shale {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <new>
 
-#include "model/attention/attention.h"
+#include "attention/attention.h"
 #include "model/capture.h"
 #include "model/graph.h"
 #include "model/live_capture.h"

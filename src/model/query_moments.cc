@@ -5,7 +5,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "model/attention/attention_simd-inl.h"
+#include "attention/attention_simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cassert>
 
-#include "codec/distortion.h"
 #include "codec/views/sequence_pages.h"
-#include "codec/views/token_copy.h"
+#include "quantizers/distortion.h"
+#include "quantizers/token_copy.h"
 
 namespace shale {
 namespace {

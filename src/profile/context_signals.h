@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "codec/quantizer.h"
 #include "core/executor.h"
 #include "profile/exact_context.h"
+#include "quantizers/quantizer.h"
 #include "scoring/budgets/budget.h"
 
 namespace shale {
@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kSignalQueries = 4;  // of each query head, the c
 
 struct ContextSignals {
   double mass = 0;   // share of attention that falls on the tokens kept
-  double error = 0;  // distortion of attention's output as codec/distortion.h predicts it
+  double error = 0;  // distortion of attention's output as quantizers/distortion.h predicts it
 };
 
 struct SignalConfiguration {

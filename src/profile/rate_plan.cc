@@ -9,8 +9,8 @@
 #include "codec/extent_layout.h"
 #include "codec/tier_cut.h"
 #include "codec/views/sequence_pages.h"
-#include "codec/views/token_copy.h"
 #include "placement/allocation.h"
+#include "quantizers/token_copy.h"
 #include "scoring/budgets/budget.h"
 
 namespace shale {

@@ -1,5 +1,5 @@
 // For a budget of bytes: how many tokens of one context to keep, spread over heads by which budget, at how many bits,
-// jointly. Every (head, tier, quantizer) is coded once a budget and its distortion predicted (codec/distortion.h);
+// jointly. Every (head, tier, quantizer) is coded once a budget and its distortion predicted (quantizers/distortion.h);
 // bytes are those of extents at rest.
 #pragma once
 
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "codec/distortion.h"
 #include "codec/method.h"
 #include "core/executor.h"
 #include "paging/sequence.h"
+#include "quantizers/distortion.h"
 #include "scoring/scorer.h"
 
 namespace shale {

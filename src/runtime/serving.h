@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "codec/quantizers/cachegen_tables.h"
 #include "engine/engine.h"
+#include "quantizers/cachegen_tables.h"
 #include "report/output.h"
 #include "scoring/calibration.h"
-#include "tier/tiers.h"
+#include "tiers/tiers.h"
 
 namespace shale {
 

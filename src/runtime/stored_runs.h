@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "cache/metadata_store.h"
+#include "extents/extent_scan.h"
 #include "report/output.h"
 #include "runtime/serving.h"
-#include "store/index/extent_scan.h"
 
 namespace shale {
 

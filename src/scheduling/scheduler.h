@@ -10,7 +10,7 @@
 #include <memory>
 #include <span>
 
-#include "trace/trace.h"
+#include "core/block_id.h"
 
 namespace shale {
 

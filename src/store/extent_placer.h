@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "codec/method.h"
-#include "store/index/extent_index.h"
-#include "store/store_placement.h"
+#include "extents/extent_index.h"
+#include "extents/store_placement.h"
 
 namespace shale {
 

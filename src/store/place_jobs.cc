@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "store/extent_io.h"
+#include "extents/extent_io.h"
 #include "store/store_core.h"
 
 namespace shale {

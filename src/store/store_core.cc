@@ -6,7 +6,7 @@
 
 #include "core/sha256.h"
 #include "core/stopwatch.h"
-#include "tier/io_threads.h"
+#include "io/io_threads.h"
 
 namespace shale {
 namespace {

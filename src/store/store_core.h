@@ -18,13 +18,13 @@
 
 #include "codec/extent.h"
 #include "core/buffer_pool.h"
-#include "store/event_queue.h"
-#include "store/extent_io.h"
+#include "extents/event_queue.h"
+#include "extents/extent_index.h"
+#include "extents/extent_io.h"
+#include "extents/index_folder.h"
+#include "extents/manifest_cache.h"
+#include "extents/staging.h"
 #include "store/extent_placer.h"
-#include "store/index/extent_index.h"
-#include "store/index/index_folder.h"
-#include "store/index/manifest_cache.h"
-#include "store/staging.h"
 #include "store/store.h"
 
 namespace shale {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <utility>
 
-#include "store/extent_io.h"
+#include "extents/extent_io.h"
 #include "store/store_core.h"
 
 namespace shale {

@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
-namespace shale {
+#include "core/block_id.h"
 
-using BlockId = std::uint32_t;  // 0, 1, 2 … in order of first appearance
-inline constexpr BlockId kNoBlock = ~BlockId{0};
+namespace shale {
 
 struct TraceRequest {
   double arrival_s = 0;  // from the trace's start; never goes back

@@ -1,13 +1,13 @@
 // What a placement benchmark keeps, and what it makes of it.
-#include "bench/placement/placement_cells.h"
+#include "loadtest/placement/placement_cells.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <fstream>
 
-#include "bench/placement/placement_quality.h"
-#include "bench/placement/placement_report.h"
+#include "loadtest/placement/placement_quality.h"
+#include "loadtest/placement/placement_report.h"
 #include "support/temporary_folder.h"
 
 namespace shale {

@@ -1,4 +1,4 @@
-#include "bench/trial/rank_test.h"
+#include "loadtest/trial/rank_test.h"
 
 #include <gtest/gtest.h>
 

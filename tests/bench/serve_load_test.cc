@@ -1,5 +1,5 @@
 // The load that `shale bench serve` puts on a server.
-#include "bench/serve/serve_load.h"
+#include "loadtest/serve/serve_load.h"
 
 #include <gmock/gmock.h>
 

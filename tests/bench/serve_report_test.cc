@@ -1,9 +1,9 @@
 // What clients saw of a server becomes figures, tables and pages.
-#include "bench/serve/serve_report.h"
+#include "loadtest/serve/serve_report.h"
 
 #include <gmock/gmock.h>
 
-#include "bench/serve/serve_compare.h"
+#include "loadtest/serve/serve_compare.h"
 
 namespace shale {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "codec/views/sequence_view.h"
 #include "support/faulty_tier.h"
-#include "tier/tiers.h"
+#include "tiers/tiers.h"
 
 namespace shale {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "cli/shale_program.h"
-#include "store/index/index_folder.h"
+#include "extents/index_folder.h"
 
 namespace shale::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <thread>
 
-#include "bench/peers/loopback_http.h"
 #include "cli/shale_program.h"
+#include "loadtest/loopback_http.h"
 
 namespace shale::testing {
 namespace {

@@ -1,6 +1,6 @@
 // cachegen's packing and tables: what goes in comes out, in about as few bits as can be; damaged tables, those of
 // another model, and chunks of other tables are refused.
-#include "codec/quantizers/cachegen.h"
+#include "quantizers/cachegen.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <map>
 
-#include "codec/quantizers/cachegen_tables.h"
 #include "codec/small_extent.h"
+#include "quantizers/cachegen_tables.h"
 
 namespace shale {
 namespace {

@@ -1,4 +1,4 @@
-#include "codec/distortion.h"
+#include "quantizers/distortion.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "codec/quantizer.h"
+#include "quantizers/quantizer.h"
 
 namespace shale {
 

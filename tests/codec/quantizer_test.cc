@@ -1,5 +1,5 @@
 // What holds for every registered quantizer, under every instruction set.
-#include "codec/quantizer.h"
+#include "quantizers/quantizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
 #include "support/temporary_folder.h"
-#include "tier/tiers.h"
+#include "tiers/tiers.h"
 
 namespace shale::testing {
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "model/attention/attention.h"
+#include "attention/attention.h"
 #include "paging/page_tokens.h"
 
 namespace shale::testing {

@@ -1,6 +1,6 @@
 // Keys of blocks are those that vLLM makes with sha256_cbor; the vectors come from hashlib and a CBOR encoder in
 // Python.
-#include "store/block_keys.h"
+#include "extents/block_keys.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The index against a plain map of what was put in: branches anywhere, removal, damage, memory.
-#include "store/index/extent_index.h"
+#include "extents/extent_index.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "store/block_keys.h"
+#include "extents/block_keys.h"
 
 namespace shale::testing {
 namespace {

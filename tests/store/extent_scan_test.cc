@@ -1,4 +1,4 @@
-#include "store/index/extent_scan.h"
+#include "extents/extent_scan.h"
 
 #include <gtest/gtest.h>
 

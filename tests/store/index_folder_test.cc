@@ -1,5 +1,5 @@
 // Snapshots and logs: what one store writes another reads, whatever ended it, and damage is noticed.
-#include "store/index/index_folder.h"
+#include "extents/index_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

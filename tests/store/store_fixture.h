@@ -13,7 +13,7 @@
 #include "store/store.h"
 #include "support/faulty_tier.h"
 #include "support/temporary_folder.h"
-#include "tier/tiers.h"
+#include "tiers/tiers.h"
 
 namespace shale::testing {
 

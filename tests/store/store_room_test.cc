@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "store/index/index_fill.h"
+#include "store/index_fill.h"
 #include "store/store.h"
 #include "store/store_fixture.h"
 

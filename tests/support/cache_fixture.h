@@ -11,7 +11,7 @@
 
 #include "cache/cache.h"
 #include "support/temporary_folder.h"
-#include "tier/tiers.h"
+#include "tiers/tiers.h"
 
 namespace shale::testing {
 

@@ -10,7 +10,7 @@
 #include "support/byte_tokenizer.h"
 #include "support/gguf_writer.h"
 #include "support/temporary_folder.h"
-#include "tier/tiers.h"
+#include "tiers/tiers.h"
 
 namespace shale::testing {
 

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "tier/s3/s3_signer.h"
+#include "io/s3_signer.h"
 
 namespace shale::testing {
 

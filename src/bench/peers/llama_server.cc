@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "bench/peers/loopback_http.h"
 #include "core/interrupt.h"
+#include "loadtest/loopback_http.h"
 
 namespace shale {
 namespace {

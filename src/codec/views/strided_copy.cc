@@ -8,12 +8,12 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/views/strided_copy.cc"
 // clang-format off
-#include "codec/targets.h"
+#include "quantizers/targets.h"
 #include <hwy/foreach_target.h>  // compiles what follows once per instruction set
 // clang-format on
 
-#include "codec/quantizers/rows-inl.h"
-#include "codec/stream.h"
+#include "quantizers/rows-inl.h"
+#include "quantizers/stream.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::strided::HWY_NAMESPACE {

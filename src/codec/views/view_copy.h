@@ -8,8 +8,8 @@
 
 #include "codec/views/kv_view.h"
 #include "codec/views/strided_copy.h"
-#include "codec/views/token_copy.h"
 #include "core/aligned_buffer.h"
+#include "quantizers/token_copy.h"
 
 namespace shale {
 

@@ -1,0 +1,48 @@
+#include "extents/event_queue.h"
+
+#include <sys/eventfd.h>
+
+#include <utility>
+
+namespace shale {
+
+EventQueue::EventQueue(std::size_t events_max) : events_max_(events_max), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void EventQueue::push(StoreEvent event) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (events_max_ == 0) return;
+    if (events_.size() == events_max_) {
+      events_.pop_front();
+      ++lost_;
+      lost_untold_ = true;
+    }
+    events_.push_back(std::move(event));
+  }
+  signal();
+}
+
+std::vector<StoreEvent> EventQueue::take(std::size_t max) {
+  const std::lock_guard lock(mutex_);
+  std::vector<StoreEvent> taken;
+  if (lost_untold_ && max > 0) {
+    taken.push_back({.kind = StoreEvent::Kind::kLost});
+    lost_untold_ = false;
+  }
+  while (taken.size() < max && !events_.empty()) {
+    taken.push_back(std::move(events_.front()));
+    events_.pop_front();
+  }
+  return taken;
+}
+
+void EventQueue::signal() const {
+  if (fd_) eventfd_write(fd_.get(), 1);
+}
+
+std::uint64_t EventQueue::lost() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+}  // namespace shale

@@ -1,0 +1,36 @@
+// What happened, for those who route requests, and a descriptor that wakes whoever waits for anything.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "extents/store_extent.h"
+#include "io/file_calls.h"
+
+namespace shale {
+
+// Thread-safe.
+class EventQueue {
+ public:
+  explicit EventQueue(std::size_t events_max);
+
+  void push(StoreEvent event);
+  std::vector<StoreEvent> take(std::size_t max);
+  // Makes the descriptor readable.
+  void signal() const;
+  int fd() const { return fd_.get(); }
+  std::uint64_t lost() const;
+
+ private:
+  const std::size_t events_max_;
+  const FileDescriptor fd_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::deque<StoreEvent> events_;
+  std::uint64_t lost_ = 0;
+  bool lost_untold_ = false;
+};
+
+}  // namespace shale

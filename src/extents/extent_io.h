@@ -1,0 +1,98 @@
+// Extents as they lie on a tier: the names of their blobs, and writing, reading and removing them whole.
+//
+// Parts lie under the extent's own name. The manifest lies under the name of its first chunk, so that whoever looks for
+// a chain finds by one listing what begins with its next block, on a tier that nobody keeps an index of. Written last
+// and removed first, it makes an extent either whole or absent.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "codec/extent.h"
+#include "extents/extent_index.h"
+#include "tier/tier.h"
+
+namespace shale {
+
+// Where the manifests of all extents that begin with a chunk of this tag lie.
+Hash128 manifests_object(std::uint64_t tag);
+BlobId manifest_blob(std::uint64_t tag, const Hash128& extent);
+bool is_manifest(const BlobId& id);
+// What a blob occupies as a file; the index counts all tiers so.
+std::uint64_t bytes_at_rest(std::uint64_t blob_bytes);
+
+// What the index is to know of an extent, but how often it is used.
+ExtentFacts facts_of(const ExtentManifest& manifest, const Hash128& realm, double keep, std::uint64_t bytes);
+// The keep of the grid that answers for `keep`, in (0, 1], which may have been rounded to a float.
+double grid_keep(double keep);
+// The parts that hold `keep`, and the rankings: all others are not stored. Ascending.
+std::vector<std::uint32_t> stored_parts(const ExtentManifest& manifest, double keep);
+// The largest keep of the grid all of whose parts are there; nothing where the extent is not whole at any.
+std::optional<double> keep_there(const ExtentManifest& manifest, const std::function<bool(std::uint32_t)>& is_there);
+// Of those parts and the serialized manifest.
+std::uint64_t bytes_at_rest(const ExtentManifest& manifest, double keep, std::uint64_t manifest_bytes);
+
+// An extent's blobs in memory.
+struct ExtentBlobs {
+  Hash128 name;
+  std::uint64_t tag = 0;         // of its first chunk
+  BlobBytes manifest;            // serialized
+  std::vector<BlobBytes> parts;  // by number; null: not stored
+  std::uint64_t bytes() const;   // at rest
+};
+
+// Of what an encoder made, those that hold `keep`; the manifest serialized. Parts go to `buffers` when they are let
+// go. Its tag is the caller's to say.
+std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vector<AlignedBuffer> parts, double keep,
+                                      BufferPool& buffers);
+
+// Writes an extent to a tier. One thread at a time.
+class ExtentWriter {
+ public:
+  ExtentWriter(Tier& tier, std::shared_ptr<const ExtentBlobs> blobs);
+  // True when it is over. Never waits, but for removing what a failed write left.
+  bool poll();
+  // Once over.
+  const Status& status() const { return status_; }
+
+ private:
+  bool settle();
+
+  Tier& tier_;
+  std::shared_ptr<const ExtentBlobs> blobs_;
+  std::vector<std::shared_ptr<TierWrite>> writes_;  // by part; null where there is none
+  std::shared_ptr<TierWrite> manifest_write_;
+  Status status_;
+  bool over_ = false;
+};
+
+// Reads an extent from a tier as it is. One thread at a time.
+class ExtentReader {
+ public:
+  ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep);
+  // True when it is over. Never waits.
+  bool poll();
+  // Once over. Nothing is verified but that parts are there; they are when they are loaded.
+  Result<std::shared_ptr<const ExtentBlobs>> finish();
+
+ private:
+  Tier& tier_;
+  const double keep_;
+  std::shared_ptr<ExtentBlobs> blobs_;
+  std::shared_ptr<TierRead> manifest_read_;
+  std::vector<std::shared_ptr<TierRead>> reads_;
+  Status status_;
+};
+
+// These block. Whether the parts, or manifest and parts, lie there as they were written: kNotFound, kCorrupt, kIo.
+Status verify_parts(Tier& tier, const ExtentManifest& manifest, double keep);
+Status verify_extent(Tier& tier, const Hash128& name, std::uint64_t tag, double keep);
+
+// Blocks. What is not there is no error.
+Status remove_extent(Tier& tier, const Hash128& name, std::uint64_t tag);
+
+}  // namespace shale

@@ -1,0 +1,348 @@
+#include "extents/index_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "core/random.h"
+
+namespace shale {
+namespace {
+
+namespace fs = std::filesystem;
+using Type = IndexRecord::Type;
+
+constexpr std::string_view kSnapshotMagic = "SHALEIX1";
+constexpr std::string_view kLogMagic = "SHALELG1";
+constexpr std::size_t kLogHeaderBytes = 16;  // magic, session
+constexpr std::uint64_t kLogBytesMax = std::uint64_t{64} << 20;
+constexpr std::uint64_t kDeadLogsMax = 8;
+constexpr std::uint64_t kDeadBytesMax = std::uint64_t{4} << 20;
+constexpr double kLeftOverAfterSeconds = 600;  // files without a name that nobody will give one
+constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
+constexpr std::size_t kUnwrittenBytesMax = std::size_t{16} << 20;  // more are not tried again
+
+Result<std::vector<std::byte>> read_from(int fd, std::uint64_t offset, const fs::path& path) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) return system_failure(errno, "read", path);
+  std::vector<std::byte> bytes(
+      static_cast<std::uint64_t>(status.st_size) > offset ? static_cast<std::size_t>(status.st_size) - offset : 0);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(errno, "read", path);
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+Status append_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(errno, "write", path);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+FileDescriptor open_file(const fs::path& path, int flags) {
+  return FileDescriptor(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600));
+}
+
+bool try_lock(const FileDescriptor& file) { return file && flock(file.get(), LOCK_EX | LOCK_NB) == 0; }
+
+void remove_left_over(const fs::path& folder) {
+  (void)for_each_entry(folder, [](const fs::directory_entry& entry) -> Status {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("new-") && !name.starts_with("snapshot-")) return {};
+    std::error_code error;
+    const auto age = fs::file_time_type::clock::now() - entry.last_write_time(error);
+    if (!error && std::chrono::duration<double>(age).count() > kLeftOverAfterSeconds) fs::remove(entry.path(), error);
+    return {};
+  });
+}
+
+Status write_snapshot_to(const fs::path& folder, const std::function<void(const IndexFolder::Visit& add)>& fill) {
+  const fs::path temporary = folder / fmt::format("snapshot-{:016x}", random_number());
+  const FileDescriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
+  if (!file) return system_failure(errno, "create", temporary);
+  Status written = append_all(file.get(), std::as_bytes(std::span(kSnapshotMagic)), temporary);
+  RecordWriter writer;
+  const auto pass_on = [&](bool all) {
+    if (written && (all || writer.size() >= kFlushBytes)) written = append_all(file.get(), writer.take(), temporary);
+  };
+  fill([&](const IndexRecord& record) {
+    writer.add(record);
+    pass_on(false);
+  });
+  writer.add({});
+  pass_on(true);
+  if (written && rename(temporary.c_str(), (folder / "snapshot").c_str()) != 0) {
+    written = system_failure(errno, "name", folder / "snapshot");
+  }
+  if (!written) unlink(temporary.c_str());
+  return written;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<IndexFolder>> IndexFolder::open(const fs::path& tier_folder) {
+  const fs::path folder = tier_folder / "store";
+  std::unique_ptr<IndexFolder> index(new IndexFolder(folder));
+  if (const int error = make_private_folder(folder); error != 0) return system_failure(error, "create", folder);
+  SHALE_TRY(index->start_log());
+  return index;
+}
+
+// A new log is locked before it has a name that others look at, so that nobody ever takes it for a dead one's.
+Status IndexFolder::start_log() {
+  const std::uint64_t session = random_number();
+  const fs::path temporary = folder_ / fmt::format("new-{:016x}", session);
+  FileDescriptor file = open_file(temporary, O_RDWR | O_CREAT | O_EXCL | O_APPEND);
+  if (!file) return system_failure(errno, "create", temporary);
+  std::array<std::byte, kLogHeaderBytes> header;
+  std::memcpy(header.data(), kLogMagic.data(), kLogMagic.size());
+  std::memcpy(header.data() + kLogMagic.size(), &session, sizeof session);
+  const fs::path path = folder_ / fmt::format("log-{:016x}", session);
+  const auto named = [&]() -> Status {
+    if (!try_lock(file)) return system_failure(errno, "lock", temporary);
+    SHALE_TRY(append_all(file.get(), header, temporary));
+    if (rename(temporary.c_str(), path.c_str()) != 0) return system_failure(errno, "name", path);
+    return {};
+  }();
+  if (!named) {
+    unlink(temporary.c_str());
+    return named;
+  }
+  writer_ = {};
+  for (const auto& [name, record] : own_unfinished_) writer_.add(record);
+  own_ = std::move(file);
+  own_session_ = session;
+  own_bytes_ = kLogHeaderBytes;
+  return {};
+}
+
+void IndexFolder::append(const IndexRecord& record) {
+  if (record.type == Type::kWriting || record.type == Type::kRemoved) own_unfinished_[record.name] = record;
+  if (record.type == Type::kSettled) own_unfinished_.erase(record.name);
+  if (record.type == Type::kStored) own_unfinished_.erase(record.facts.name);
+  writer_.add(record);
+  if (writer_.size() >= kFlushBytes) (void)flush();
+}
+
+// What is written to the log so far, or was to be, nobody can read any more.
+Status IndexFolder::begin_again() {
+  lost_ = true;
+  unwritten_.clear();
+  SHALE_TRY(start_log());
+  lost_ = false;
+  begun_anew_ = true;
+  return {};
+}
+
+Status IndexFolder::flush() {
+  if (lost_) return begin_again();
+  if (writer_.size() == 0 && unwritten_.empty()) return {};
+  const std::vector<std::byte> bytes = writer_.take();
+  unwritten_.insert(unwritten_.end(), bytes.begin(), bytes.end());
+  struct stat status;
+  if (fstat(own_.get(), &status) != 0) return system_failure(errno, "look at", folder_);
+  if (status.st_nlink == 0) {  // somebody removed the folder, or its file system is gone
+    lost_ = true;
+    unwritten_.clear();
+    if (device_of(folder_) != status.st_dev) return system_failure(ENOENT, "write", folder_);
+    leader_ = {};
+    std::error_code error;
+    fs::create_directories(folder_.parent_path(), error);
+    if (const int failed = make_private_folder(folder_); failed != 0) return system_failure(failed, "create", folder_);
+    return begin_again();
+  }
+  if (Status written = append_all(own_.get(), unwritten_, folder_); !written) {
+    // Records go in whole; others would take the rest of one for damage.
+    const bool whole = ftruncate(own_.get(), static_cast<off_t>(own_bytes_)) == 0;
+    if (!whole || unwritten_.size() > kUnwrittenBytesMax) static_cast<void>(begin_again());
+    return written;
+  }
+  own_bytes_ += std::exchange(unwritten_, {}).size();
+  return own_bytes_ > kLogBytesMax ? start_log() : Status();
+}
+
+void IndexFolder::find_logs() {
+  for (auto& [name, log] : logs_) log.seen = false;
+  (void)for_each_entry(folder_, [&](const fs::directory_entry& entry) -> Status {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("log-") || name == fmt::format("log-{:016x}", own_session_)) return {};
+    const auto [known, is_new] = logs_.try_emplace(name);
+    Log& log = known->second;
+    log.seen = true;
+    if (!is_new) return {};
+    log.path = entry.path();
+    log.file = open_file(log.path, O_RDWR);
+    std::array<std::byte, kLogHeaderBytes> header = {};
+    if (!log.file || pread(log.file.get(), header.data(), header.size(), 0) != std::ssize(header) ||
+        std::memcmp(header.data(), kLogMagic.data(), kLogMagic.size()) != 0) {
+      log.damaged = true;
+      return {};
+    }
+    std::memcpy(&log.session, header.data() + kLogMagic.size(), sizeof log.session);
+    log.offset = kLogHeaderBytes;
+    return {};
+  });
+  std::erase_if(logs_, [](const auto& known) { return !known.second.seen; });
+  for (auto& [name, log] : logs_) log.dead = is_dead(log);
+}
+
+void IndexFolder::note(Log& log, const IndexRecord& record) {
+  if (record.type == Type::kWriting || record.type == Type::kRemoved) {
+    log.unfinished[record.name] = {record.name, record.tag, record.type == Type::kWriting};
+  } else if (record.type == Type::kStored) {
+    log.unfinished.erase(record.facts.name);
+  } else if (record.type == Type::kSettled) {
+    log.unfinished.erase(record.name);
+  }
+}
+
+// What ends in the middle of a record is being written, or was when its writer died.
+void IndexFolder::read_log(Log& log, const Visit& visit) {
+  if (log.damaged) return;
+  const auto bytes = read_from(log.file.get(), log.offset, log.path);
+  if (!bytes) return;
+  std::span<const std::byte> rest = *bytes;
+  IndexRecord record;
+  for (;;) {
+    const auto read = log.reader.next(rest, record);
+    if (!read) log.damaged = true;
+    if (!read || !*read) break;
+    note(log, record);
+    const std::uint64_t end = log.offset + (bytes->size() - rest.size());
+    const auto folded = consumed_.find(log.session);
+    if (folded == consumed_.end() || end > folded->second) visit(record);
+  }
+  log.offset += bytes->size() - rest.size();
+}
+
+bool IndexFolder::load(const Visit& visit) {
+  const fs::path path = folder_ / "snapshot";
+  bool whole = false;
+  if (const FileDescriptor file = open_file(path, O_RDONLY)) {
+    const auto bytes = read_from(file.get(), 0, path);
+    if (bytes && bytes->size() >= kSnapshotMagic.size() &&
+        std::memcmp(bytes->data(), kSnapshotMagic.data(), kSnapshotMagic.size()) == 0) {
+      std::span<const std::byte> rest = std::span(*bytes).subspan(kSnapshotMagic.size());
+      RecordReader reader;
+      IndexRecord record;
+      for (auto read = reader.next(rest, record); read && *read && !whole; read = reader.next(rest, record)) {
+        whole = record.type == Type::kEnd && rest.empty();
+        if (record.type == Type::kConsumed) consumed_[record.session] = record.offset;
+        visit(record);
+        if (whole) break;
+      }
+    }
+  }
+  // Logs tell of the same extents: what was stored here may have been removed there, later.
+  std::vector<IndexRecord> records;
+  find_logs();
+  for (auto& [name, log] : logs_) {
+    read_log(log, [&](const IndexRecord& record) { records.push_back(record); });
+    whole = whole && !log.damaged;
+  }
+  std::ranges::stable_sort(records, {}, &IndexRecord::time_s);
+  for (const IndexRecord& record : records) visit(record);
+  return whole;
+}
+
+void IndexFolder::follow(const Visit& visit) {
+  std::vector<IndexRecord> records;
+  find_logs();
+  for (auto& [name, log] : logs_) {
+    read_log(log, [&](const IndexRecord& record) { records.push_back(record); });
+  }
+  std::ranges::stable_sort(records, {}, &IndexRecord::time_s);
+  for (const IndexRecord& record : records) visit(record);
+}
+
+bool IndexFolder::lead() {
+  if (leader_) return true;
+  FileDescriptor file = open_file(folder_ / "leader", O_RDWR | O_CREAT);
+  if (try_lock(file)) leader_ = std::move(file);
+  return static_cast<bool>(leader_);
+}
+
+bool IndexFolder::is_dead(const Log& log) {
+  if (!log.file || flock(log.file.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  flock(log.file.get(), LOCK_UN);
+  return true;
+}
+
+std::vector<IndexFolder::Unfinished> IndexFolder::unfinished_of_the_dead() {
+  std::vector<Unfinished> found;
+  const auto is_at = [&](const Hash128& name) {
+    return own_unfinished_.contains(name) || std::ranges::any_of(logs_, [&](const auto& other) {
+             return !other.second.dead && other.second.unfinished.contains(name);
+           });
+  };
+  for (auto& [file, log] : logs_) {
+    if (!log.dead) continue;
+    for (const auto& [name, unfinished] : log.unfinished) {
+      if (!is_at(name)) found.push_back(unfinished);
+    }
+    log.unfinished.clear();
+  }
+  return found;
+}
+
+bool IndexFolder::snapshot_due() {
+  std::uint64_t logs = 0, bytes = 0;
+  for (const auto& [name, log] : logs_) {
+    logs += log.dead ? 1 : 0;
+    bytes += log.dead ? log.offset : 0;
+  }
+  return logs > kDeadLogsMax || bytes > kDeadBytesMax;
+}
+
+Status IndexFolder::write_snapshot(const std::function<void(const Visit& add)>& fill) {
+  SHALE_TRY(flush());
+  std::vector<const Log*> dead;
+  for (const auto& [name, log] : logs_) {
+    if (log.dead) dead.push_back(&log);
+  }
+  SHALE_TRY(write_snapshot_to(folder_, [&](const Visit& add) {
+    IndexRecord record;
+    record.type = Type::kConsumed;
+    record.session = own_session_;
+    record.offset = own_bytes_;
+    add(record);
+    for (const auto& [name, log] : logs_) {
+      record.session = log.session;
+      record.offset = log.offset;
+      if (std::ranges::find(dead, &log) == dead.end()) add(record);
+    }
+    fill(add);
+  }));
+  for (const Log* log : dead) unlink(log->path.c_str());
+  remove_left_over(folder_);
+  std::erase_if(logs_, [&](const auto& log) { return std::ranges::find(dead, &log.second) != dead.end(); });
+  return {};
+}
+
+Status IndexFolder::write_snapshot_file(const fs::path& tier_folder,
+                                        const std::function<void(const Visit& add)>& fill) {
+  if (const int error = make_private_folder(tier_folder / "store"); error != 0) {
+    return system_failure(error, "create", tier_folder / "store");
+  }
+  return write_snapshot_to(tier_folder / "store", fill);
+}
+
+}  // namespace shale

@@ -1,0 +1,100 @@
+// The index of a tier's folder on disk: a snapshot, and a log for each store that is open or was
+// (docs/formats/store.md). Every store writes its own log and follows those of the others; the one that leads folds the
+// logs of the dead into the snapshot. All of it is a hint: what a log says may be gone, and is then a miss.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "extents/index_records.h"
+#include "io/file_calls.h"
+
+namespace shale {
+
+// One thread at a time; other stores and processes may do as they like with the folder meanwhile.
+class IndexFolder {
+ public:
+  using Visit = std::function<void(const IndexRecord&)>;
+
+  // Makes `tier_folder`/store and a log of this store's own, locked as long as it lives. kIo.
+  static Result<std::unique_ptr<IndexFolder>> open(const std::filesystem::path& tier_folder);
+
+  // Everything that snapshot and logs tell, logs merged by time. False where they are missing, damaged or of another
+  // version: then what was visited is no whole index. Once, first.
+  bool load(const Visit& visit);
+  // Records that others have appended since, by time. Logs that turn out damaged are not followed any further.
+  void follow(const Visit& visit);
+
+  // Adds to this store's log; with `flush` or when a good deal has gathered, others can read it. What could not be
+  // written is tried again with the next flush. Where somebody removed the folder it is made again, with a new log, and
+  // what was told in the old one, or was to be, is lost; so it is where a log's end cannot be mended.
+  void append(const IndexRecord& record);
+  Status flush();
+  // Whether that has happened since it was last asked: what is there is to be told again.
+  bool begun_anew() { return std::exchange(begun_anew_, false); }
+
+  // Whether this store leads the folder, now or again: the lock goes with the process that holds it.
+  bool lead();
+
+  // An extent that its writer was writing or removing when it died.
+  struct Unfinished {
+    Hash128 name;
+    std::uint64_t tag = 0;
+    bool writing = false;
+  };
+  // Of logs whose writers have died, and that nobody alive is at. For the leader.
+  std::vector<Unfinished> unfinished_of_the_dead();
+  // Whether the dead have left so much, in logs or in bytes, that a snapshot is due. For the leader.
+  bool snapshot_due();
+  // Replaces the snapshot by what `fill` adds, and removes the dead logs that are in it: those that load() or follow()
+  // have read to their ends. For the leader, when what they left unfinished is settled.
+  Status write_snapshot(const std::function<void(const Visit& add)>& fill);
+
+  // A snapshot made from nothing: for measurements.
+  static Status write_snapshot_file(const std::filesystem::path& tier_folder,
+                                    const std::function<void(const Visit& add)>& fill);
+
+ private:
+  struct Log {
+    std::filesystem::path path;
+    FileDescriptor file;
+    std::uint64_t session = 0;
+    std::uint64_t offset = 0;  // read up to here
+    bool damaged = false;
+    bool seen = false;  // in the listing just made
+    bool dead = false;  // was so before it was last read: so all of it has been read
+    RecordReader reader = {};
+    std::unordered_map<Hash128, Unfinished> unfinished = {};
+  };
+
+  IndexFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  Status start_log();
+  Status begin_again();
+  void find_logs();
+  void read_log(Log& log, const Visit& visit);
+  static void note(Log& log, const IndexRecord& record);
+  static bool is_dead(const Log& log);
+
+  const std::filesystem::path folder_;
+  FileDescriptor own_;
+  std::uint64_t own_session_ = 0;
+  std::uint64_t own_bytes_ = 0;
+  RecordWriter writer_;
+  std::vector<std::byte> unwritten_;
+  bool begun_anew_ = false;
+  bool lost_ = false;  // records that what follows needs: only a new log can be read
+  std::unordered_map<Hash128, IndexRecord> own_unfinished_;
+  std::map<std::string, Log> logs_;                            // of others, by file name
+  std::unordered_map<std::uint64_t, std::uint64_t> consumed_;  // of sessions, by the snapshot
+  FileDescriptor leader_;
+};
+
+}  // namespace shale

@@ -1,0 +1,165 @@
+#include "io/net_socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace shale {
+namespace {
+
+std::string tls_reason() {
+  const unsigned long error = ERR_get_error();
+  ERR_clear_error();
+  const char* reason = error ? ERR_reason_error_string(error) : nullptr;
+  return reason ? reason : "the connection was closed";
+}
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+bool is_address(const std::string& host) {
+  unsigned char address[sizeof(in6_addr)];
+  return inet_pton(AF_INET, host.c_str(), address) == 1 || inet_pton(AF_INET6, host.c_str(), address) == 1;
+}
+
+// The certificate must be that of this host.
+bool expect_host(SSL* ssl, const std::string& host) {
+  if (is_address(host)) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
+  return SSL_set1_host(ssl, host.c_str()) == 1 && SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
+}
+
+}  // namespace
+
+void TlsContext::Free::operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+
+Result<std::shared_ptr<const TlsContext>> TlsContext::make(const std::string& ca_file) {
+  auto tls = std::make_shared<TlsContext>();
+  tls->context_.reset(SSL_CTX_new(TLS_client_method()));
+  SSL_CTX* context = tls->get();
+  if (!context) return fail(ErrorCode::kIo, "no TLS: {}", tls_reason());
+  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  const bool trusts = ca_file.empty() ? SSL_CTX_set_default_verify_paths(context) == 1
+                                      : SSL_CTX_load_verify_file(context, ca_file.c_str()) == 1;
+  if (!trusts) {
+    return fail(ErrorCode::kInvalidArgument, "cannot read certificates from '{}': {}", ca_file, tls_reason());
+  }
+  return tls;
+}
+
+void NetSocket::Free::operator()(SSL* ssl) const { SSL_free(ssl); }
+NetSocket::NetSocket(NetSocket&&) noexcept = default;
+NetSocket& NetSocket::operator=(NetSocket&&) noexcept = default;
+NetSocket::~NetSocket() = default;
+
+Result<NetSocket> NetSocket::connect(const std::string& host, std::uint16_t port, const TlsContext* tls) {
+  NetSocket made;
+  made.where_ = fmt::format("{}:{}", host, port);
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG;
+  if (is_address(host)) hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST;
+  if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found)) {
+    return fail(ErrorCode::kIo, "cannot find {}: {}", made.where_, gai_strerror(error));
+  }
+  int error = EHOSTUNREACH;
+  for (const addrinfo* address = found; address && !made.fd_; address = address->ai_next) {
+    FileDescriptor fd(socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const bool begun = fd && (::connect(fd.get(), address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS);
+    if (begun) made.fd_ = std::move(fd);
+    if (!begun) error = errno;
+  }
+  freeaddrinfo(found);
+  if (!made.fd_) return fail(ErrorCode::kIo, "cannot connect to {}: {}", made.where_, std::strerror(error));
+  const int on = 1;
+  (void)setsockopt(made.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  made.wants_write_ = true;
+  if (!tls) return made;
+  made.ssl_.reset(SSL_new(tls->get()));
+  if (!made.ssl_ || SSL_set_fd(made.ssl_.get(), made.fd()) != 1 || !expect_host(made.ssl_.get(), host)) {
+    return fail(ErrorCode::kIo, "no TLS for {}: {}", made.where_, tls_reason());
+  }
+  SSL_set_connect_state(made.ssl_.get());
+  return made;
+}
+
+Result<bool> NetSocket::connected() {
+  if (connected_) return true;
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (error != 0) return fail(ErrorCode::kIo, "cannot connect to {}: {}", where_, std::strerror(error));
+  sockaddr_storage peer;
+  length = sizeof peer;
+  connected_ = getpeername(fd(), reinterpret_cast<sockaddr*>(&peer), &length) == 0;
+  wants_write_ = !connected_;
+  return connected_;
+}
+
+// SSL_read wants to write, and SSL_write to read, while hands are shaken.
+Result<std::size_t> NetSocket::tls_result(int returned) {
+  wants_write_ = false;
+  if (returned > 0) return static_cast<std::size_t>(returned);
+  const int error = SSL_get_error(ssl_.get(), returned);
+  if (error == SSL_ERROR_WANT_READ) return 0;
+  if (error == SSL_ERROR_WANT_WRITE) {
+    wants_write_ = true;
+    return 0;
+  }
+  if (const long verified = SSL_get_verify_result(ssl_.get()); verified != X509_V_OK) {
+    return fail(ErrorCode::kIo, "{} does not prove who it is: {}", where_, X509_verify_cert_error_string(verified));
+  }
+  return fail(ErrorCode::kIo, "TLS with {}: {}", where_, tls_reason());
+}
+
+Result<std::size_t> NetSocket::read(std::span<std::byte> into) {
+  SHALE_ASSIGN(const bool ready, connected());
+  if (!ready) return 0;
+  if (ssl_) {
+    ERR_clear_error();
+    return tls_result(SSL_read(ssl_.get(), into.data(), static_cast<int>(std::min<std::size_t>(into.size(), 1 << 30))));
+  }
+  const ssize_t bytes = recv(fd(), into.data(), into.size(), 0);
+  if (bytes > 0) return static_cast<std::size_t>(bytes);
+  if (bytes == 0) return fail(ErrorCode::kIo, "{} closed the connection", where_);
+  if (would_block()) return 0;
+  return fail(ErrorCode::kIo, "cannot read from {}: {}", where_, std::strerror(errno));
+}
+
+Result<std::size_t> NetSocket::tls_write(std::span<const iovec> pieces) {
+  std::size_t total = 0;
+  for (const iovec& piece : pieces) {
+    if (piece.iov_len == 0) continue;
+    ERR_clear_error();
+    const int length = static_cast<int>(std::min<std::size_t>(piece.iov_len, 1 << 30));
+    SHALE_ASSIGN(const std::size_t bytes, tls_result(SSL_write(ssl_.get(), piece.iov_base, length)));
+    total += bytes;
+    if (bytes < piece.iov_len) break;
+  }
+  return total;
+}
+
+Result<std::size_t> NetSocket::write(std::span<const iovec> pieces) {
+  SHALE_ASSIGN(const bool ready, connected());
+  if (!ready) return 0;
+  if (ssl_) return tls_write(pieces);
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  const ssize_t bytes = sendmsg(fd(), &message, MSG_NOSIGNAL);
+  if (bytes >= 0) return static_cast<std::size_t>(bytes);
+  if (would_block()) return 0;
+  return fail(ErrorCode::kIo, "cannot write to {}: {}", where_, std::strerror(errno));
+}
+
+}  // namespace shale

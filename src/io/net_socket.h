@@ -1,0 +1,64 @@
+// A connection to a server, by TCP or by TLS over it, that never blocks but for looking up the server's name.
+#pragma once
+
+#include <openssl/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/error.h"
+#include "io/file_calls.h"
+
+namespace shale {
+
+// Whom connections trust. Shared by all of them.
+class TlsContext {
+ public:
+  // `ca_file`: of certificates in PEM; empty: those that the system trusts. kInvalidArgument where it cannot be read.
+  static Result<std::shared_ptr<const TlsContext>> make(const std::string& ca_file);
+  SSL_CTX* get() const { return context_.get(); }
+
+ private:
+  struct Free {
+    void operator()(SSL_CTX* context) const;
+  };
+  std::unique_ptr<SSL_CTX, Free> context_;
+};
+
+// One thread at a time, in which SIGPIPE is blocked.
+class NetSocket {
+ public:
+  // Begins to connect; with `tls`, the server must prove that it is `host`. kIo.
+  static Result<NetSocket> connect(const std::string& host, std::uint16_t port, const TlsContext* tls);
+  NetSocket(NetSocket&&) noexcept;
+  NetSocket& operator=(NetSocket&&) noexcept;
+  ~NetSocket();
+
+  int fd() const { return fd_.get(); }
+  // Of poll(): what to wait for before going on, beside what the caller wants.
+  bool wants_write() const { return wants_write_; }
+
+  // Moves what can be moved now: 0 where that is nothing. kIo where the connection failed, or the other side closed it.
+  Result<std::size_t> read(std::span<std::byte> into);
+  Result<std::size_t> write(std::span<const iovec> pieces);
+
+ private:
+  struct Free {
+    void operator()(SSL* ssl) const;
+  };
+  NetSocket() = default;
+  Result<bool> connected();
+  Result<std::size_t> tls_result(int returned);
+  Result<std::size_t> tls_write(std::span<const iovec> pieces);
+
+  FileDescriptor fd_;
+  std::unique_ptr<SSL, Free> ssl_;
+  std::string where_;
+  bool connected_ = false;
+  bool wants_write_ = false;
+};
+
+}  // namespace shale

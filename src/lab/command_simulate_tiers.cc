@@ -1,0 +1,208 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+
+#include "cache/planner_choice.h"
+#include "cli/option_types.h"
+#include "core/interrupt.h"
+#include "core/text_file.h"
+#include "core/units.h"
+#include "lab/command_simulate.h"
+#include "lab/trace_options.h"
+#include "sim/tiered_cache.h"
+
+namespace shale {
+namespace {
+
+struct SimulateTiersOptions {
+  std::string trace, hardware = "h100-nvme", profiles;
+  TraceChoice reading;
+  std::vector<std::string> planners = {"prefill", "lru", "shale"};
+  std::optional<std::uint64_t> memory_bytes, disk_bytes, remote_bytes;
+  TieredOptions tiered;
+  OutputOptions output;
+};
+
+constexpr char kFooter[] =
+    "Contexts are the runs of a trace's blocks that are always asked for together. --profiles takes what\n"
+    "`shale profile --json` prints, one context a line; each context of the trace takes one of them, so that their\n"
+    "spread is the workload's. Without it nothing is compressed and only tiers are chosen. With --servers requests\n"
+    "queue, and the time to the first token includes waiting.\n"
+    "\n"
+    "Examples:\n"
+    "  shale simulate tiers --trace conversation_trace.jsonl\n"
+    "  shale simulate tiers --trace a.jsonl --emulate laptop --memory-size 1GiB --profiles profiles.jsonl\n"
+    "  shale simulate tiers --trace a.jsonl --profiles profiles.jsonl --planner fixed:kivi4,shale";
+
+// A line of `shale profile --json`. Throws nlohmann's errors.
+ContextProfile parse_profile(const std::string& line) {
+  const Json object = Json::parse(line);
+  const double full_bytes = object.at("full_bytes").get<double>();
+  if (!(full_bytes > 0)) throw Json::other_error::create(501, "full_bytes is not above 0", nullptr);
+  ContextProfile profile;
+  for (const Json& row : object.at("rows")) {
+    const std::string method = row.at("method");
+    if (method == "full") continue;
+    profile.push_back({.method = method,
+                       .keep = row.at("keep"),
+                       .bytes_share = row.at("bytes").get<double>() / full_bytes,
+                       .quality = row.at("agreement"),
+                       .decode_s_per_full_byte = row.at("decode_seconds").get<double>() / full_bytes});
+  }
+  return profile;
+}
+
+Result<std::vector<ContextProfile>> read_profiles(const std::string& path) {
+  std::vector<ContextProfile> profiles;
+  if (path.empty()) return profiles;
+  SHALE_ASSIGN(const std::string text, read_text(path));
+  std::istringstream lines(text);
+  std::string line;
+  for (std::size_t number = 1; std::getline(lines, line); ++number) {
+    if (line.empty()) continue;
+    try {
+      profiles.push_back(parse_profile(line));
+    } catch (const Json::exception& error) {
+      return fail(ErrorCode::kInvalidArgument, "{}:{}: not a line of `shale profile --json`: {}", path, number,
+                  error.what());
+    }
+  }
+  if (profiles.empty()) return fail(ErrorCode::kInvalidArgument, "{}: holds no profile", path);
+  return profiles;
+}
+
+Json to_json(const Trace& trace, const std::string& planner, const TieredOptions& options, const TieredResult& result) {
+  Json tiers = Json::array();
+  for (std::size_t tier = 0; tier < options.hardware.tiers.size(); ++tier) {
+    tiers.push_back({{"tier", options.hardware.tiers[tier].name},
+                     {"tokens_loaded", result.tokens_loaded[tier]},
+                     {"bytes_read", result.bytes_read[tier]},
+                     {"bytes_written", result.bytes_written[tier]}});
+  }
+  return {{"trace", trace.name},
+          {"planner", planner},
+          {"hardware", options.hardware.name},
+          {"alpha", options.alpha},
+          {"requests", result.requests},
+          {"ttft_p50_seconds", result.ttft.p50},
+          {"ttft_p90_seconds", result.ttft.p90},
+          {"ttft_p99_seconds", result.ttft.p99},
+          {"ttft_mean_seconds", result.ttft_mean_s},
+          {"servers", options.servers},
+          {"busy", result.busy},
+          {"quality", result.quality},
+          {"tokens", result.tokens},
+          {"tokens_computed", result.tokens_computed},
+          {"tiers", std::move(tiers)},
+          {"seconds", result.seconds}};
+}
+
+void print_hardware(const Hardware& hardware) {
+  fmt::print("{}: {}; {} of KV a token\n", hardware.name, hardware.source, format_bytes(hardware.kv_bytes_per_token));
+  for (const SimulatedTier& tier : hardware.tiers) {
+    const bool unlimited = tier.capacity_bytes == ~std::uint64_t{0};
+    fmt::print("  {:<7} {:>10}, {}/s, {}: {}\n", tier.name, unlimited ? "unlimited" : format_bytes(tier.capacity_bytes),
+               format_bytes(static_cast<std::uint64_t>(tier.read_bytes_per_s)), format_duration(tier.latency_s),
+               tier.source);
+  }
+}
+
+// Planners stand in columns of `width`.
+void print_header(const Hardware& hardware, std::size_t width) {
+  fmt::print("\n{:<{}}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}", "PLANNER", width, "TTFT P50", "P90", "P99", "QUALITY",
+             "COMPUTED");
+  for (const SimulatedTier& tier : hardware.tiers) fmt::print("  {:>8}", tier.name);
+  fmt::print("   BYTES MOVED\n");
+}
+
+void print_row(const std::string& planner, std::size_t width, const TieredResult& result) {
+  const auto share = [&](std::uint64_t tokens) {
+    return 100 * static_cast<double>(tokens) / static_cast<double>(std::max<std::uint64_t>(1, result.tokens));
+  };
+  fmt::print("{:<{}}  {:>9}  {:>9}  {:>9}  {:>7.3f}  {:>7.1f} %", planner, width, format_duration(result.ttft.p50),
+             format_duration(result.ttft.p90), format_duration(result.ttft.p99), result.quality,
+             share(result.tokens_computed));
+  std::uint64_t moved = 0;
+  for (std::size_t tier = 0; tier < result.tokens_loaded.size(); ++tier) {
+    fmt::print("  {:>6.1f} %", share(result.tokens_loaded[tier]));
+    moved += result.bytes_read[tier] + result.bytes_written[tier];
+  }
+  fmt::print("   {}\n", format_bytes(moved));
+}
+
+Status run(const SimulateTiersOptions& options) {
+  TieredOptions tiered = options.tiered;
+  SHALE_ASSIGN(tiered.hardware, hardware_preset(options.hardware));
+  if (options.memory_bytes) tiered.hardware.set_capacity("memory", *options.memory_bytes);
+  if (options.disk_bytes) tiered.hardware.set_capacity("disk", *options.disk_bytes);
+  if (options.remote_bytes) tiered.hardware.set_capacity("remote", *options.remote_bytes);
+  SHALE_ASSIGN(tiered.profiles, read_profiles(options.profiles));
+  SHALE_ASSIGN(const TraceOptions reading, to_options(options.reading));
+  SHALE_ASSIGN(const NamedTrace named, load_trace_watched(options.trace, reading, options.output));
+  std::size_t width = std::string_view("PLANNER").size();
+  for (const std::string& planner : options.planners) width = std::max(width, planner.size());
+  if (!options.output.json) {
+    print_hardware(tiered.hardware);
+    print_header(tiered.hardware, width);
+  }
+  for (const std::string& planner : options.planners) {
+    SHALE_ASSIGN(const PlannerChoice choice, parse_planner(planner));
+    tiered.planner = choice.planner;
+    tiered.fixed_method = choice.method ? choice.method->text() : "";
+    tiered.fixed_keep = std::min(choice.keep, choice.read_keep);
+    Progress progress(options.output, "simulating " + planner);
+    SHALE_ASSIGN(const TieredResult result, simulate_tiers(named.trace, tiered, [&](std::uint64_t requests) {
+                   progress(requests, named.trace.requests.size());
+                   return !interrupted();
+                 }));
+    options.output.json ? print_json(to_json(named.trace, planner, tiered, result)) : print_row(planner, width, result);
+    if (interrupted()) {
+      print_note(fmt::format("interrupted after {} of {} requests", result.requests, named.trace.requests.size()));
+      break;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_simulate_tiers(CLI::App& parent, Action& chosen) {
+  auto [command, options] = add_command(
+      parent, chosen, "tiers", "What tiers and compression are worth: first tokens, quality and hits by planner", run);
+  command->footer(kFooter);
+  command->add_option("--trace", options->trace, "Request trace (docs/formats/trace.md); '-' is standard input")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("--emulate", options->hardware, "Hardware: h100-nvme, laptop")
+      ->type_name("NAME")
+      ->capture_default_str();
+  add_size(*command, "--memory-size", options->memory_bytes, "Capacity of the memory tier; 0: none", "the hardware's");
+  add_size(*command, "--disk-size", options->disk_bytes, "Capacity of the disk tier; 0: none", "the hardware's");
+  add_size(*command, "--remote-size", options->remote_bytes, "Capacity of the remote tier; 0: none", "unlimited");
+  command->add_option("--planner", options->planners, "Who decides: " + planner_forms())
+      ->check(known_planner())
+      ->type_name("PLANNER,...")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--profiles", options->profiles, "What compressing does to contexts")->type_name("FILE");
+  command->add_option("--alpha", options->tiered.alpha, "Seconds that a unit of quality is worth")
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_option("--half-life", options->tiered.half_life_s, "Of the frequency of accesses")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  add_switch(*command, "--divide-by-bytes", options->tiered.divide_by_bytes,
+             "Planner shale: what loses least utility per byte that it frees is given up; off: what loses least");
+  command->add_option("--servers", options->tiered.servers, "That serve one request each at a time; 0: nobody waits")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--seed", options->tiered.seed, "Of the profiles' assignment to contexts")
+      ->type_name("N")
+      ->capture_default_str();
+  add_trace_options(*command, options->reading);
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale

@@ -1,0 +1,272 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/option_types.h"
+#include "core/interrupt.h"
+#include "core/text_file.h"
+#include "loadtest/placement/placement_cells.h"
+#include "loadtest/placement/placement_quality.h"
+#include "loadtest/placement/placement_report.h"
+#include "loadtest/serve/serve_bench.h"
+#include "profile/prior_texts.h"
+#include "runtime/model_registry.h"
+
+namespace shale {
+namespace {
+
+constexpr char kShale[] = "shale";
+constexpr double kLookS = 0.2;
+constexpr double kStoredWithinS = 120;  // after the contexts were asked once
+constexpr double kPriorWithinS = 1200;
+
+struct Options {
+  ServeBenchOptions bench;
+  std::vector<std::string> policies = {"prefill", "lru", "fixed:kivi4", "shale"};
+  std::vector<double> alphas = {1};
+  double memory_share = 0.1, disk_share = 0.3, settle_s = 5;
+  bool paper_tiers = false;
+  std::string out, html;
+};
+
+constexpr char kExamples[] =
+    "Every policy, rate and seed is one cell: a server of its own, which is asked about every context once, stores\n"
+    "what it makes of that, and then gets the same timed requests as all others. Afterwards each answer is rated: "
+    "over\n"
+    "the very form of the context that served it, how much of the exact answer is still given (AGREEMENT, "
+    "teacher-forced,\n"
+    "1 for exact copies); and how alike the texts are (F1, COSINE), which also differ where nothing was lost, because\n"
+    "batches have other shapes: the row of `prefill` says by how much. GOLD is F1 with the accepted answers.\n"
+    "Capacities are shares of what all contexts take exact. With --paper-tiers the disk reads an exact context as "
+    "fast\n"
+    "as it is computed, and the remote a third as fast.\n"
+    "Cells go into --out, one JSON object a line; what lies there already is not run again.\n"
+    "\n"
+    "Examples:\n"
+    "  shale bench placement --contexts xquad_en.jsonl,squality.jsonl --contexts-max 32 --context-tokens 2000\n"
+    "    --rate 0.7x --requests 256 --zipf 0 --policy prefill,lru,fixed:kivi4,fixed:keydiff@0.5,shale --alpha "
+    "0.3,1,3\n"
+    "    --paper-tiers --remote /tmp --out cells.jsonl --html placement.html";
+
+struct Policy {
+  std::string name, planner;
+  std::optional<double> alpha;
+};
+
+std::vector<Policy> policies_of(const Options& options) {
+  std::vector<Policy> policies;
+  for (const std::string& planner : options.policies) {
+    if (planner != kShale) {
+      policies.push_back({planner, planner, std::nullopt});
+      continue;
+    }
+    for (const double alpha : options.alphas) {
+      policies.push_back({fmt::format("shale, alpha {:g}", alpha), planner, alpha});
+    }
+  }
+  return policies;
+}
+
+// All that a cell's figures depend on beside policy, rate and seed.
+std::string setting_of(const Options& options) {
+  const ServeBenchOptions& bench = options.bench;
+  std::vector<std::string> words = {bench.serve.serving.model.model};
+  for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
+  words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}",
+                              bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
+                              options.memory_share, options.disk_share, options.paper_tiers ? ", paper's tiers" : "",
+                              bench.remote.empty() ? "" : ", remote"));
+  for (const CLI::Option* option : bench.passed_on) {
+    if (option->count() > 0)
+      words.push_back(fmt::format("{}={}", option->get_name(), fmt::join(option->results(), ",")));
+  }
+  return fmt::format("{}", fmt::join(words, "; "));
+}
+
+class PlacementBench {
+ public:
+  PlacementBench(const Options& options, ServeBench& bench, PlacementFile& file)
+      : options_(options), bench_(bench), file_(file) {}
+
+  Status prepare(std::uint64_t token_bytes) {
+    SHALE_TRY(bench_.prepare());
+    SHALE_TRY(use_capacity());
+    std::uint64_t tokens = 0;
+    for (const LoadContext& context : bench_.contexts()) tokens += context.tokens.size();
+    const auto bytes = static_cast<double>(tokens * token_bytes);
+    const auto kib = [](double of) { return fmt::format("{:.0f}KiB", of / 1024); };
+    words_ = {"--memory-size=" + kib(options_.memory_share * bytes), "--disk-size=" + kib(options_.disk_share * bytes)};
+    if (!options_.paper_tiers) return {};
+    const double bytes_per_s = *file_.value("tokens_per_s") * static_cast<double>(token_bytes);
+    words_.push_back(fmt::format("--throttle-disk={:.0f}KB/s,0ms", bytes_per_s / 1000));
+    if (!options_.bench.remote.empty()) {
+      words_.push_back(fmt::format("--throttle-remote={:.0f}KB/s,0ms", bytes_per_s / 3000));
+    }
+    return {};
+  }
+
+  Status run_cells() {
+    const ServeBenchOptions& with = options_.bench;
+    for (std::uint64_t seed = with.seed; seed < with.seed + with.seeds; ++seed) {
+      for (const double rate : bench_.rates()) {
+        for (const Policy& policy : policies_of(options_)) {
+          const double to_prefill = rate / *file_.value("requests_per_s");
+          if (!file_.has(policy.name, to_prefill, seed)) SHALE_TRY(run_cell(policy, rate, seed));
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status use_capacity() {
+    if (!file_.value("tokens_per_s")) {
+      SHALE_ASSIGN(const ServeBench::Capacity capacity, bench_.measure_capacity());
+      SHALE_TRY(file_.add("requests_per_s", capacity.requests_per_s));
+      SHALE_TRY(file_.add("tokens_per_s", capacity.tokens_per_s));
+    }
+    bench_.use({.requests_per_s = *file_.value("requests_per_s"), .tokens_per_s = *file_.value("tokens_per_s")});
+    return {};
+  }
+
+  // Until `done` says so of the server's metrics, or so long.
+  template <class Done>
+  Status wait_until(const ServeBench::Bed& bed, double seconds, const char* what, const Done& done) const {
+    const Progress progress(options_.bench.output, what);
+    const RealClock clock;
+    const double end_s = clock.now_s() + seconds;
+    while (clock.now_s() < end_s) {
+      SHALE_TRY(check_interrupt());
+      SHALE_ASSIGN(const Metrics metrics, bed.server.metrics());
+      if (done(metrics)) break;
+      clock.sleep_until_s(clock.now_s() + kLookS);
+    }
+    return {};
+  }
+
+  std::vector<std::string> words_of(const Policy& policy) const {
+    std::vector<std::string> words = words_;
+    if (policy.alpha) words.push_back(fmt::format("--alpha={:g}", *policy.alpha));
+    return words;
+  }
+
+  // What is known of the model, measured once for all cells: every server begins with a copy.
+  Result<std::filesystem::path> metadata_store() {
+    const std::filesystem::path path = options_.out + ".metadata_store";
+    if (std::filesystem::exists(path)) return path;
+    SHALE_ASSIGN(const ServeBench::Bed bed, bench_.start(kShale, words_));
+    double seconds = 0;
+    SHALE_TRY(wait_until(bed, kPriorWithinS, "measuring the model's prior", [&](const Metrics& metrics) {
+      seconds = value_of(metrics, "shale_profile_seconds_total{work=\"prior\"}");
+      return value_of(metrics, "shale_prior_texts_total") >= static_cast<double>(prior_texts().size());
+    }));
+    bed.server.stop();
+    std::error_code error;
+    std::filesystem::copy_file(bed.cache_dir() / kMetadataStoreName, path, error);
+    if (error) return fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), error.message());
+    SHALE_TRY(file_.add("prior_seconds", seconds));
+    return path;
+  }
+
+  Status run_cell(const Policy& policy, double rate, std::uint64_t seed) {
+    SHALE_ASSIGN(const std::filesystem::path known, policy.alpha ? metadata_store() : Result<std::filesystem::path>());
+    SHALE_ASSIGN(const ServeBench::Bed bed, bench_.start(policy.planner, words_of(policy), known));
+    std::vector<LoadRequest> once(bench_.contexts().size());
+    for (std::size_t i = 0; i < once.size(); ++i) {
+      once[i] = {.context = i, .context_tokens = static_cast<std::uint32_t>(bench_.contexts()[i].tokens.size())};
+    }
+    SHALE_TRY(bench_.ask(bed, std::move(once), "asking about each context once"));
+    SHALE_TRY(wait_until(bed, kStoredWithinS, "storing",
+                         [](const Metrics& metrics) { return value_of(metrics, "shale_cache_saving_chunks") == 0; }));
+    SHALE_TRY(wait_until(bed, options_.settle_s, "settling", [](const Metrics&) { return false; }));
+    SHALE_ASSIGN(const ServeRow row, bench_.run(bed, policy.name, rate, seed));
+    bed.server.stop();
+    return file_.add(cell_of(policy.name, row));
+  }
+
+  const Options& options_;
+  ServeBench& bench_;
+  PlacementFile& file_;
+  std::vector<std::string> words_;
+};
+
+Status run(const Options& options) {
+  const ServeBenchOptions& with = options.bench;
+  SHALE_ASSIGN(const auto model_file, resolve_model(with.serve.serving.model.model));
+  SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(model_file));
+  SHALE_ASSIGN(PlacementFile file, PlacementFile::open(options.out, setting_of(options)));
+  ServeBench bench(with, *tokenizer);
+  std::uint64_t token_bytes = 0;
+  {
+    SHALE_ASSIGN(const auto model, open_model(with.serve.serving.model));
+    token_bytes = model->page_shape().token_bytes();
+  }
+  PlacementBench cells(options, bench, file);
+  SHALE_TRY(cells.prepare(token_bytes));
+  SHALE_TRY(cells.run_cells());
+
+  ServingOptions serving_options = with.serve.serving;
+  serving_options.store = false;
+  serving_options.pool_bytes.reset();  // the servers' was for a load, this one is for a context beside its forms
+  SHALE_ASSIGN(const auto serving, Serving::open(serving_options, with.output));
+  {
+    Progress progress(with.output, "rating answers");
+    SHALE_TRY(measure_quality(serving->engine(), bench.contexts(), with.serve.server.api.max_tokens, file,
+                              [&](std::size_t done, std::size_t total) { progress(done, total); }));
+  }
+  SHALE_ASSIGN(AnswerMetrics metrics, AnswerMetrics::open(serving->model().executor()));
+  SHALE_ASSIGN(const auto summaries, summaries_of(file, bench.contexts(), metrics));
+  if (with.output.json) {
+    for (const PlacementSummary& summary : summaries) print_json(to_json(summary));
+  } else {
+    fmt::print("{}\n{}", bench.about(), placement_tables(summaries, bench.contexts()));
+  }
+  if (!options.html.empty()) {
+    SHALE_TRY(write_file(options.html, placement_page(summaries, bench.contexts(), bench.about())));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_bench_placement(CLI::App& parent, Action& chosen) {
+  auto [command, options] =
+      add_command(parent, chosen, "placement", "What policies make of quality and waiting, on the real server", run);
+  command->footer(kExamples);
+  options->bench.to_the_end = false;
+  options->bench.zipf = 0;
+  add_serve_bench_options(*command, options->bench, {"--alpha", "--memory-size", "--disk-size", "--tiers"});
+  command->add_option("--policy", options->policies, "Policies, as --planner of `shale bench serve`")
+      ->delimiter(',')
+      ->check(known_planner(kNoReuse))
+      ->type_name("PLANNER,...")
+      ->default_str(fmt::format("{}", fmt::join(options->policies, ",")));
+  command->add_option("--alpha", options->alphas, "Seconds of waiting that one unit of quality is worth to `shale`")
+      ->delimiter(',')
+      ->type_name("S,...")
+      ->capture_default_str();
+  command->add_option("--memory-share", options->memory_share, "Room of the memory tier, of all exact contexts")
+      ->check(CLI::Range(0.0, 100.0))
+      ->type_name("SHARE")
+      ->capture_default_str();
+  command->add_option("--disk-share", options->disk_share, "Room of the disk tier, likewise")
+      ->check(CLI::Range(0.0, 100.0))
+      ->type_name("SHARE")
+      ->capture_default_str();
+  CLI::Option* paper = command->add_flag("--paper-tiers", options->paper_tiers,
+                                         "Emulate tiers as slow beside computing as the papers' were");
+  for (const char* name : {"--throttle-disk", "--throttle-remote"}) paper->excludes(command->get_option(name));
+  command->add_option("--settle", options->settle_s, "Seconds of rest before the timed requests")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_option("--out", options->out, "Cells and ratings, one JSON object a line; goes on where it stopped")
+      ->required()
+      ->type_name("FILE")
+      ->group("Output");
+  command->add_option("--html", options->html, "Write a page with figures")->type_name("FILE")->group("Output");
+}
+
+}  // namespace shale

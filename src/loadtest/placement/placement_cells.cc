@@ -1,0 +1,178 @@
+#include "loadtest/placement/placement_cells.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <tuple>
+#include <utility>
+
+namespace shale {
+namespace {
+
+// Names and fields of what a row holds.
+template <class T>
+constexpr auto kFields = std::tuple();
+template <>
+constexpr auto kFields<PlacementAnswer> = std::tuple(
+    std::pair("context", &PlacementAnswer::context), std::pair("question", &PlacementAnswer::question),
+    std::pair("ttft", &PlacementAnswer::ttft_s), std::pair("text", &PlacementAnswer::text),
+    std::pair("expected_quality", &PlacementAnswer::expected_quality), std::pair("forms", &PlacementAnswer::forms));
+template <>
+constexpr auto kFields<PlacementCell> =
+    std::tuple(std::pair("policy", &PlacementCell::policy), std::pair("rate", &PlacementCell::rate),
+               std::pair("rate_to_prefill", &PlacementCell::rate_to_prefill), std::pair("seed", &PlacementCell::seed),
+               std::pair("itl_p50", &PlacementCell::itl_p50), std::pair("itl_p99", &PlacementCell::itl_p99),
+               std::pair("itl_max", &PlacementCell::itl_max), std::pair("prompt_tokens", &PlacementCell::prompt_tokens),
+               std::pair("computed_tokens", &PlacementCell::computed_tokens),
+               std::pair("cached_tokens", &PlacementCell::cached_tokens),
+               std::pair("background_seconds", &PlacementCell::background_seconds),
+               std::pair("planning_seconds", &PlacementCell::planning_seconds),
+               std::pair("profile_seconds", &PlacementCell::profile_seconds),
+               std::pair("head_bytes", &PlacementCell::head_bytes), std::pair("answers", &PlacementCell::answers));
+
+template <class T>
+void write_fields(Json& json, const T& from) {
+  std::apply([&](const auto&... field) { ((json[field.first] = from.*field.second), ...); }, kFields<T>);
+}
+template <class T>
+void read_fields(const Json& json, T& to) {
+  std::apply([&](const auto&... field) { (json.at(field.first).get_to(to.*field.second), ...); }, kFields<T>);
+}
+
+}  // namespace
+
+// Found by the library.
+static void to_json(Json& json, const PlacementAnswer& answer) { write_fields(json, answer); }
+static void from_json(const Json& json, PlacementAnswer& answer) { read_fields(json, answer); }
+static void to_json(Json& json, const PlacementCell& cell) { write_fields(json, cell); }
+static void from_json(const Json& json, PlacementCell& cell) { read_fields(json, cell); }
+
+PlacementCell cell_of(std::string policy, const ServeRow& row) {
+  const ServeMetrics figures = figures_of(row);
+  PlacementCell cell{.policy = std::move(policy),
+                     .rate = row.rate,
+                     .rate_to_prefill = row.rate_to_prefill,
+                     .seed = row.seed,
+                     .itl_p50 = figures.itl_p50,
+                     .itl_p99 = figures.itl_p99,
+                     .itl_max = figures.itl_max,
+                     .prompt_tokens = figures.prompt_tokens,
+                     .computed_tokens = figures.computed_tokens,
+                     .cached_tokens = figures.cached_tokens,
+                     .background_seconds = value_of(row.metrics, "shale_cache_background_seconds_total"),
+                     .planning_seconds = value_of(row.metrics, "shale_cache_planning_seconds_total"),
+                     .head_bytes = static_cast<std::uint64_t>(value_of(row.metrics, "shale_cache_head_bytes_total")),
+                     .answers = {}};
+  for (const auto& [work, seconds] : by_label(row.metrics, "shale_profile_seconds_total", "work")) {
+    cell.profile_seconds += seconds;
+  }
+  for (std::size_t i = 0; i < row.answers.size(); ++i) {
+    const ServedAnswer& from = row.answers[i];
+    PlacementAnswer answer{.context = row.load[i].context,
+                           .question = row.load[i].question,
+                           .ttft_s = std::nullopt,
+                           .text = from.text,
+                           .expected_quality = from.expected_quality,
+                           .forms = from.forms};
+    if (from.error.empty()) answer.ttft_s = from.pieces_s.front();
+    cell.answers.push_back(std::move(answer));
+  }
+  return cell;
+}
+
+Result<PlacementFile> PlacementFile::open(std::string path, std::string setting) {
+  PlacementFile file;
+  file.path_ = std::move(path);
+  std::ifstream in(file.path_);
+  std::string line;
+  std::size_t number = 0;
+  std::uintmax_t whole = 0;  // bytes of whole rows
+  while (std::getline(in, line)) {
+    ++number;
+    const Json row = Json::parse(line, nullptr, false);
+    if (row.is_discarded()) {
+      if (in.peek() == std::ifstream::traits_type::eof()) break;  // cut short when it was stopped
+      return fail(ErrorCode::kCorrupt, "{}:{}: no JSON object", file.path_, number);
+    }
+    try {
+      if (number == 1 && row.at("setting") != setting) {
+        return fail(ErrorCode::kInvalidArgument, "{} was measured under other options ({}): name another file",
+                    file.path_, row.at("setting").get<std::string>());
+      }
+      file.take(row);
+    } catch (const Json::exception& error) {
+      return fail(ErrorCode::kCorrupt, "{}:{}: {}", file.path_, number, error.what());
+    }
+    whole += line.size() + 1;
+  }
+  in.close();
+  if (number == 0) {
+    SHALE_TRY(file.append({{"setting", setting}}));
+    return file;
+  }
+  std::error_code error;
+  std::filesystem::resize_file(file.path_, std::min(whole, std::filesystem::file_size(file.path_, error)), error);
+  if (error) return fail(ErrorCode::kIo, "cannot write to {}: {}", file.path_, error.message());
+  return file;
+}
+
+void PlacementFile::take(const Json& row) {
+  if (row.contains("cell")) {
+    cells_.push_back(row.at("cell"));
+  } else if (row.contains("agreement")) {
+    agreement_[{row.at("context"), row.at("question"), row.at("method"), row.at("keep")}] = row.at("agreement");
+  } else if (row.contains("reference")) {
+    references_[{row.at("context"), row.at("question")}] = row.at("reference");
+  } else if (row.contains("value")) {
+    values_[row.at("value")] = row.at("is");
+  }
+}
+
+std::optional<double> PlacementFile::value(const std::string& name) const {
+  const auto known = values_.find(name);
+  return known == values_.end() ? std::nullopt : std::optional(known->second);
+}
+
+bool PlacementFile::has(const std::string& policy, double rate_to_prefill, std::uint64_t seed) const {
+  return std::ranges::any_of(cells_, [&](const PlacementCell& cell) {
+    return cell.policy == policy && cell.seed == seed && std::abs(cell.rate_to_prefill - rate_to_prefill) < 1e-9;
+  });
+}
+
+Status PlacementFile::append(const Json& row) const {
+  std::ofstream out(path_, std::ios::app);
+  out << row.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  if (!out.flush()) return fail(ErrorCode::kIo, "cannot write to {}", path_);
+  return {};
+}
+
+Status PlacementFile::add(const std::string& name, double value) {
+  SHALE_TRY(append({{"value", name}, {"is", value}}));
+  values_[name] = value;
+  return {};
+}
+
+Status PlacementFile::add(PlacementCell cell) {
+  SHALE_TRY(append({{"cell", cell}}));
+  cells_.push_back(std::move(cell));
+  return {};
+}
+
+Status PlacementFile::add(const FormKey& key, double agreement) {
+  SHALE_TRY(append({{"context", key.context},
+                    {"question", key.question},
+                    {"method", key.method},
+                    {"keep", key.keep},
+                    {"agreement", agreement}}));
+  agreement_[key] = agreement;
+  return {};
+}
+
+Status PlacementFile::add_reference(std::size_t context, std::size_t question, std::string answer) {
+  SHALE_TRY(append({{"context", context}, {"question", question}, {"reference", answer}}));
+  references_[{context, question}] = std::move(answer);
+  return {};
+}
+
+}  // namespace shale

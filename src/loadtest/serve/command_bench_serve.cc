@@ -1,0 +1,96 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <fstream>
+
+#include "cli/command.h"
+#include "cli/option_types.h"
+#include "core/text_file.h"
+#include "loadtest/serve/serve_bench.h"
+#include "loadtest/serve/serve_report.h"
+#include "runtime/model_registry.h"
+
+namespace shale {
+namespace {
+
+struct Options {
+  ServeBenchOptions bench;
+  std::vector<std::string> planners = {"prefill", "lru", "shale"};
+  std::string html, requests_file;
+};
+
+constexpr char kExamples[] =
+    "Every planner, rate and seed gets a server of its own, `shale serve` on a free port of 127.0.0.1 with empty "
+    "caches,\n"
+    "and the same requests over HTTP: chats with a context as system message and one of its questions, streamed. A\n"
+    "request is sent at its planned time however many are running, and times count from then. `0.5x` is half of "
+    "what\n"
+    "the engine computes with nothing reused, which is measured first. The planner `no-reuse` is a server that reuses\n"
+    "nothing (--prefix-cache off); `prefill` reuses the pool alone. Other options are the server's (`shale serve "
+    "--help`);\n"
+    "in them {folder} is a folder that is new for every server and removed after it.\n"
+    "\n"
+    "Examples:\n"
+    "  shale bench serve --contexts nq.jsonl --contexts-max 48 --context-tokens 2000 --rate 0.5x,1x,2x --requests 200\n"
+    "    --planner prefill,lru,shale --seeds 3 --memory-size 200MB --disk-size 600MB --throttle-disk hdd --html "
+    "load.html\n"
+    "  shale bench serve --contexts nq.jsonl --arrivals azure_llm_2023_conv.csv --rate 0.7 --planner no-reuse,shale";
+
+Status write_requests(const std::string& path, const ServeRow& row, bool first) {
+  std::ofstream out(path, first ? std::ios::trunc : std::ios::app);
+  for (const Json& request : request_rows(row)) out << request.dump() << '\n';
+  if (!out.flush()) return fail(ErrorCode::kIo, "cannot write {}", path);
+  return {};
+}
+
+Status run(const Options& options) {
+  const ServeBenchOptions& with = options.bench;
+  SHALE_ASSIGN(const auto file, resolve_model(with.serve.serving.model.model));
+  SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(file));
+  ServeBench bench(with, *tokenizer);
+  SHALE_TRY(bench.prepare());
+  SHALE_ASSIGN(const ServeBench::Capacity capacity, bench.measure_capacity());
+  bench.use(capacity);
+  if (!with.output.json) fmt::print("{}\n", bench.about());
+  std::fflush(stdout);
+
+  std::vector<ServeRow> rows;
+  for (std::uint64_t seed = with.seed; seed < with.seed + with.seeds; ++seed) {
+    for (const double rate : bench.rates()) {
+      for (const std::string& planner : options.planners) {
+        SHALE_ASSIGN(const ServeBench::Bed bed, bench.start(planner));
+        SHALE_ASSIGN(ServeRow row, bench.run(bed, planner, rate, seed));
+        bed.server.stop();
+        if (with.output.json) print_json(to_json(row));
+        std::fflush(stdout);
+        if (!options.requests_file.empty()) SHALE_TRY(write_requests(options.requests_file, row, rows.empty()));
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  if (!with.output.json) fmt::print("{}", text_tables(rows));
+  if (!options.html.empty()) SHALE_TRY(write_file(options.html, serve_page(rows, bench.about())));
+  return {};
+}
+
+}  // namespace
+
+void add_bench_serve(CLI::App& parent, Action& chosen) {
+  auto [command, options] = add_command(parent, chosen, "serve", "The real server under load, planner by planner", run);
+  command->footer(kExamples);
+  add_serve_bench_options(*command, options->bench, {});
+  command
+      ->add_option(
+          "--planner", options->planners,
+          "Who decides what lies where, as --planner of `shale serve`; no-reuse: nobody, every prompt is computed")
+      ->delimiter(',')
+      ->check(known_planner(kNoReuse))
+      ->type_name("PLANNER,...")
+      ->default_str(fmt::format("{}", fmt::join(options->planners, ",")));
+  command->add_option("--html", options->html, "Write a page with figures")->type_name("FILE")->group("Output");
+  command->add_option("--requests-out", options->requests_file, "Write every request, one object a line")
+      ->type_name("FILE")
+      ->group("Output");
+}
+
+}  // namespace shale

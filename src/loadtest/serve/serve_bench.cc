@@ -1,0 +1,247 @@
+#include "loadtest/serve/serve_bench.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "cli/option_types.h"
+#include "core/interrupt.h"
+#include "loadtest/serve/serve_run.h"
+
+namespace shale {
+namespace {
+
+constexpr char kPoisson[] = "poisson";
+constexpr char kFolder[] = "{folder}";  // in an option of serve: the server's own
+constexpr std::size_t kCapacityRequests = 8;
+constexpr double kAskedWaitS = 600;
+
+Result<ServeBenchOptions::Rate> parse_rate(const std::string& text) {
+  ServeBenchOptions::Rate rate{.value = 0, .to_prefill = text.ends_with('x')};
+  const std::string number = text.substr(0, text.size() - rate.to_prefill);
+  if (!CLI::detail::lexical_cast(number, rate.value) || !(rate.value > 0 && rate.value < 1e6)) {
+    return fail(ErrorCode::kInvalidArgument, "rate '{}': requests a second, or as 0.5x a multiple of the capacity",
+                text);
+  }
+  return rate;
+}
+
+// What serve has and every benchmark of it decides by itself, or has by the same name for several servers.
+constexpr auto kOwn =
+    std::to_array<const char*>({"--host", "--port", "--api-key", "--cache-dir", "--remote", "--planner"});
+
+void add_passed_on(CLI::App& command, ServeBenchOptions& options, const std::vector<const char*>& own) {
+  options.serve.server.api.max_tokens = 16;
+  options.serve.server.loop.queue_max = 1024;  // an open loop does not come again
+  add_serve_options(command, options.serve);
+  CLI::Option* max_tokens = command.get_option("--max-tokens");
+  max_tokens->description("Tokens of every answer; with --arrivals FILE, where given, at most");
+  options.max_tokens = max_tokens;
+  for (const char* name : kOwn) command.remove_option(command.get_option(name));
+  for (const char* name : own) command.remove_option(command.get_option(name));
+  for (const CLI::Option* option : std::as_const(command).get_options()) {
+    const bool kept = option == command.get_help_ptr() || option == command.get_option("--max-queue");
+    if (!kept) options.passed_on.push_back(option);
+  }
+}
+
+}  // namespace
+
+Status ServeBench::prepare() {
+  SHALE_ASSIGN(contexts_,
+               read_load_contexts(options_.files, options_.contexts_max, options_.context_tokens, tokenizer_));
+  if (options_.arrivals != kPoisson) {
+    SHALE_ASSIGN(trace_, read_arrivals(options_.arrivals, options_.requests));
+  }
+  if (trace_.empty() && options_.rates.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--rate is needed: requests a second, or as 0.5x of the capacity");
+  }
+  return {};
+}
+
+Result<ServeBench::Capacity> ServeBench::measure_capacity() const {
+  SHALE_ASSIGN(const std::vector<LoadRequest> load, load_of(options_.seed));
+  SHALE_ASSIGN(const Bed bed, start(kNoReuse));
+  const std::size_t count = std::min(kCapacityRequests, load.size());
+  std::vector<LoadRequest> requests = {load.front()};  // warms up
+  for (std::size_t i = 0; i < count; ++i) requests.push_back(load[i * load.size() / count]);
+  SHALE_ASSIGN(const auto answers, ask(bed, std::move(requests), "measuring what can be computed"));
+  bed.server.stop();
+  double seconds = 0, tokens = 0;
+  for (std::size_t i = 1; i < answers.size(); ++i) {
+    seconds += answers[i].pieces_s.front();
+    tokens += answers[i].prompt_tokens;
+  }
+  return Capacity{static_cast<double>(count) / seconds, tokens / seconds};
+}
+
+Result<std::vector<ServedAnswer>> ServeBench::ask(const Bed& bed, std::vector<LoadRequest> requests,
+                                                  const char* what) const {
+  Progress progress(options_.output, what);
+  const RealClock clock;
+  std::vector<ServedAnswer> answers;
+  for (LoadRequest& request : requests) {
+    progress(answers.size(), requests.size());
+    request.answer_tokens = 1;
+    const double start_s = clock.now_s();
+    answers.push_back(ask_server(bed.server.port(), body_of(request), clock, start_s, kAskedWaitS));
+    SHALE_TRY(check_interrupt());
+    const std::string& error = answers.back().error;
+    if (!error.empty()) return fail(ErrorCode::kIo, "the server failed at the first requests: {}", error);
+  }
+  return answers;
+}
+
+std::string ServeBench::about() const {
+  std::size_t tokens = 0;
+  for (const LoadContext& context : contexts_) tokens += context.tokens.size();
+  return fmt::format(
+      "{}: {} contexts of {} tokens on average, Zipf {:g}, {} requests a run, {} arrivals\n"
+      "capacity with nothing reused: {:.3g} requests a second, {:.0f} tokens a second\n",
+      std::filesystem::path(options_.serve.serving.model.model).stem().string(), contexts_.size(),
+      tokens / contexts_.size(), options_.zipf, options_.requests,
+      trace_.empty() ? "Poisson" : std::filesystem::path(options_.arrivals).filename().string(),
+      capacity_.requests_per_s, capacity_.tokens_per_s);
+}
+
+std::vector<double> ServeBench::rates() const {
+  std::vector<double> rates;
+  for (const auto& rate : options_.rates)
+    rates.push_back(rate.to_prefill ? rate.value * capacity_.requests_per_s : rate.value);
+  if (rates.empty()) rates.push_back(rate_of(trace_));
+  return rates;
+}
+
+Result<ServeRow> ServeBench::run(const Bed& bed, const std::string& planner, double rate, std::uint64_t seed) const {
+  ServeRow row{.planner = planner,
+               .rate = rate,
+               .rate_to_prefill = rate / capacity_.requests_per_s,
+               .seed = seed,
+               .load = {},
+               .answers = {},
+               .metrics = {}};
+  SHALE_ASSIGN(std::vector<LoadRequest> load, load_of(seed));
+  row.load = at_rate(std::move(load), rate);
+  const ServeChild& server = bed.server;
+  SHALE_ASSIGN(const Metrics before, server.metrics());
+  Progress progress(options_.output, fmt::format("{} at {:.3g} a second, seed {}", planner, rate, seed));
+  SHALE_ASSIGN(row.answers, run_load(server.port(), row.load,
+                                     {.body = [this](const LoadRequest& request) { return body_of(request); },
+                                      .progress = [&](std::size_t answered) { progress(answered, row.load.size()); },
+                                      .give_up = [&] { server.kill(); }}));
+  SHALE_ASSIGN(row.metrics, server.metrics());
+  for (const auto& [name, value] : before) row.metrics[name] -= value;
+  return row;
+}
+
+Result<std::vector<LoadRequest>> ServeBench::load_of(std::uint64_t seed) const {
+  return make_load(
+      contexts_, trace_,
+      {.requests = options_.requests, .zipf = options_.zipf, .answer_tokens = answer_tokens_max(), .seed = seed});
+}
+
+// A trace's answers are as long as they were, unless a bound was asked for.
+std::uint32_t ServeBench::answer_tokens_max() const {
+  const bool given = options_.max_tokens->count() > 0;
+  return trace_.empty() || given ? options_.serve.server.api.max_tokens : ~std::uint32_t{0};
+}
+
+std::string ServeBench::body_of(const LoadRequest& request) const {
+  const LoadContext& context = contexts_[request.context];
+  return chat_body(text_of(context, request.context_tokens, tokenizer_), context.questions[request.question],
+                   request.answer_tokens, options_.exact, options_.to_the_end);
+}
+
+Result<ServeBench::Bed> ServeBench::start(const std::string& planner, const std::vector<std::string>& more,
+                                          const std::filesystem::path& metadata_store) const {
+  const std::filesystem::path parent =
+      options_.folder.empty() ? cache_folder({}).parent_path() : std::filesystem::path(options_.folder);
+  SHALE_ASSIGN(ScratchFolder folder, ScratchFolder::create(parent));
+  std::vector<std::string> words;
+  for (const CLI::Option* option : options_.passed_on) {
+    for (std::string value : option->results()) {
+      if (const std::size_t at = value.find(kFolder); at != std::string::npos) {
+        value.replace(at, std::size(kFolder) - 1, folder.path().string());
+      }
+      words.push_back(fmt::format("--{}={}", option->get_lnames().front(), value));
+    }
+  }
+  words.insert(words.end(), more.begin(), more.end());
+  words.push_back(planner == kNoReuse ? std::string("--prefix-cache=off") : "--planner=" + planner);
+  const std::filesystem::path cache_dir = folder.path() / "kv";
+  words.push_back("--cache-dir=" + cache_dir.string());
+  if (!metadata_store.empty()) {
+    std::error_code error;
+    std::filesystem::create_directory(cache_dir, error);
+    std::filesystem::permissions(cache_dir, std::filesystem::perms::owner_all, error);
+    if (!error) std::filesystem::copy_file(metadata_store, cache_dir / kMetadataStoreName, error);
+    if (error) return fail(ErrorCode::kIo, "cannot copy {} to {}", metadata_store.string(), cache_dir.string());
+  }
+  const std::size_t waiting_max = std::min<std::size_t>(options_.serve.server.loop.queue_max, options_.requests);
+  words.push_back(fmt::format("--max-queue={}", waiting_max));
+  std::optional<ScratchFolder> remote;
+  if (!options_.remote.empty()) {
+    SHALE_ASSIGN(ScratchFolder created, ScratchFolder::create(options_.remote));
+    remote.emplace(std::move(created));
+    words.push_back("--remote=" + remote->path().string());
+  }
+  SHALE_ASSIGN(ServeChild server, ServeChild::start(words, folder.path()));
+  return Bed{std::move(folder), std::move(remote), std::move(server)};
+}
+
+void add_serve_bench_options(CLI::App& command, ServeBenchOptions& options, const std::vector<const char*>& own) {
+  add_passed_on(command, options, own);
+  command.add_option("--contexts", options.files, "Contexts with questions, as `shale quality` reads them")
+      ->delimiter(',')
+      ->required()
+      ->type_name("FILE,...");
+  command.add_option("--contexts-max", options.contexts_max, "Contexts of each file; 0: all")
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--context-tokens", options.context_tokens, "Longer contexts lose their end; 0: none does")
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--rate",
+          [&options](const std::vector<std::string>& texts) {
+            options.rates.clear();
+            for (const std::string& text : texts) {
+              auto rate = parse_rate(text);
+              if (!rate) throw CLI::ValidationError("--rate", rate.error().message);
+              options.rates.push_back(*rate);
+            }
+          },
+          "Requests a second, or as 0.5x a multiple of those that can be computed with nothing reused; a trace has its "
+          "own")
+      ->delimiter(',')
+      ->type_name("R,...");
+  command.add_option("--requests", options.requests, "Of each run")
+      ->check(CLI::Range(1u, 100'000u))
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--arrivals", options.arrivals, "poisson, or a request trace: its times and lengths")
+      ->type_name("poisson|FILE")
+      ->capture_default_str();
+  command.add_option("--zipf", options.zipf, "The context of rank r is asked about as 1 / r^S; 0: all alike")
+      ->check(CLI::Range(0.0, 10.0))
+      ->type_name("S")
+      ->capture_default_str();
+  command.add_option("--seeds", options.seeds, "Loads, from --seed on; every planner gets the same ones")
+      ->check(CLI::Range(1u, 1000u))
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--seed", options.seed, "Of the first load")->type_name("N")->capture_default_str();
+  command.add_flag("--exact", options.exact, "Requests accept bit-exact keys and values alone");
+  command
+      .add_option("--folder", options.folder, "Where servers keep their disk tiers (default: beside the cache folder)")
+      ->type_name("FOLDER");
+  command.add_option("--remote", options.remote, "Where servers keep their remote tiers (default: none)")
+      ->type_name("FOLDER");
+  add_output_options(command, options.output);
+}
+
+}  // namespace shale

@@ -1,0 +1,86 @@
+#include "loadtest/serve/serve_compare.h"
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+
+#include "report/quantile.h"
+
+namespace shale {
+namespace {
+
+constexpr std::size_t kSpan = 10;  // requests; longer than most queues, and twenty of them in a usual run
+constexpr int kResamples = 1000;
+
+std::vector<double> together(std::span<const std::vector<double>> groups, std::span<const std::size_t> chosen) {
+  std::vector<double> all;
+  for (const std::size_t group : chosen) std::ranges::copy(groups[group], std::back_inserter(all));
+  return all;
+}
+
+}  // namespace
+
+std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows) {
+  std::vector<ServeGroup> groups;
+  for (const ServeRow& row : rows) {
+    auto at = std::ranges::find_if(
+        groups, [&](const ServeGroup& group) { return group.rate == row.rate && group.planner == row.planner; });
+    if (at == groups.end()) {
+      // After the last one of its rate.
+      const auto last =
+          std::find_if(groups.rbegin(), groups.rend(), [&](const ServeGroup& group) { return group.rate == row.rate; });
+      at = groups.insert(last == groups.rend() ? groups.end() : last.base(),
+                         {row.planner, row.rate, row.rate_to_prefill, {}, {}});
+    }
+    at->rows.push_back(&row);
+    at->figures.push_back(figures_of(row));
+  }
+  return groups;
+}
+
+const ServeGroup* base_of(const std::vector<ServeGroup>& groups, const ServeGroup& group) {
+  const auto found = std::ranges::find_if(groups, [&](const ServeGroup& other) { return other.rate == group.rate; });
+  return found == groups.end() ? nullptr : &*found;
+}
+
+PairedValues pair_up(const ServeGroup& own, const ServeGroup& base) {
+  PairedValues paired;
+  for (std::size_t seed = 0; seed < std::min(own.rows.size(), base.rows.size()); ++seed) {
+    const auto &mine = own.rows[seed]->answers, &theirs = base.rows[seed]->answers;
+    for (std::size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
+      if (i % kSpan == 0) {
+        for (auto* values : {&paired.ttft.own, &paired.ttft.base, &paired.itl.own, &paired.itl.base}) {
+          values->emplace_back();
+        }
+      }
+      if (!mine[i].error.empty() || !theirs[i].error.empty()) continue;
+      paired.ttft.own.back().push_back(mine[i].pieces_s.front());
+      paired.ttft.base.back().push_back(theirs[i].pieces_s.front());
+      std::ranges::copy(gaps_of(mine[i]), std::back_inserter(paired.itl.own.back()));
+      std::ranges::copy(gaps_of(theirs[i]), std::back_inserter(paired.itl.base.back()));
+    }
+  }
+  return paired;
+}
+
+Interval ratio_of_quantiles(std::span<const std::vector<double>> values, std::span<const std::vector<double>> base,
+                            double share) {
+  std::vector<std::size_t> chosen(std::min(values.size(), base.size()));
+  const auto ratio = [&] {
+    const double under = quantile(together(base, chosen), share);
+    return under > 0 ? quantile(together(values, chosen), share) / under : 0;
+  };
+  for (std::size_t i = 0; i < chosen.size(); ++i) chosen[i] = i;
+  Interval interval{.mean = ratio()};
+  std::mt19937_64 random(0);
+  std::vector<double> ratios(kResamples);
+  for (double& each : ratios) {
+    for (std::size_t& group : chosen) group = random() % chosen.size();
+    each = ratio();
+  }
+  interval.low = quantile(ratios, 0.025);
+  interval.high = quantile(ratios, 0.975);
+  return interval;
+}
+
+}  // namespace shale

@@ -1,0 +1,101 @@
+#include "loadtest/serve/serve_load.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/utf8.h"
+#include "runtime/quality_contexts.h"
+#include "trace/arrivals.h"
+#include "trace/trace_reader.h"
+#include "trace/zipf.h"
+
+namespace shale {
+
+Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string> files, std::size_t contexts_max,
+                                                    std::uint32_t context_tokens, const Tokenizer& tokenizer) {
+  constexpr std::size_t kAllQuestions = ~std::size_t{0};
+  std::vector<LoadContext> contexts;
+  for (const std::string& file : files) {
+    SHALE_ASSIGN(auto found, read_quality_contexts(file, contexts_max, kAllQuestions));
+    for (QualityContext& context : found) {
+      LoadContext& added = contexts.emplace_back();
+      added.id = std::move(context.id);
+      added.questions = std::move(context.questions);
+      added.dataset = std::move(context.dataset);
+      added.answers = std::move(context.answers);
+      added.tokens = tokenizer.tokenize(context.text, false);
+      if (context_tokens > 0 && added.tokens.size() > context_tokens) added.tokens.resize(context_tokens);
+    }
+  }
+  if (contexts.empty()) return fail(ErrorCode::kInvalidArgument, "there is no context in these files");
+  return contexts;
+}
+
+std::string text_of(const LoadContext& context, std::uint32_t tokens, const Tokenizer& tokenizer) {
+  const std::span all(context.tokens);
+  std::string text = tokenizer.text(all.first(std::min<std::size_t>(tokens, all.size())));
+  text.resize(std::min(text.size(), find_invalid_utf8(text)));
+  return text;
+}
+
+Result<std::vector<TraceArrival>> read_arrivals(const std::filesystem::path& trace, std::size_t requests) {
+  SHALE_ASSIGN(const auto reader, open_trace(trace));
+  std::vector<TraceArrival> arrivals;
+  RawRequest request;
+  while (arrivals.size() < requests) {
+    SHALE_ASSIGN(const bool more, reader->next(request));
+    if (!more) {
+      return fail(ErrorCode::kInvalidArgument, "{} has {} requests: ask for no more with --requests", trace.string(),
+                  arrivals.size());
+    }
+    arrivals.push_back({request.arrival_s, request.input_tokens, request.output_tokens});
+  }
+  if (arrivals.size() < 2 || arrivals.back().at_s <= arrivals.front().at_s) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the first {} requests of {} come all at once: ask for more with --requests", arrivals.size(),
+                trace.string());
+  }
+  return arrivals;
+}
+
+double rate_of(std::span<const TraceArrival> arrivals) {
+  return static_cast<double>(arrivals.size() - 1) / (arrivals.back().at_s - arrivals.front().at_s);
+}
+
+Result<std::vector<LoadRequest>> make_load(std::span<const LoadContext> contexts, std::span<const TraceArrival> trace,
+                                           const LoadOptions& options) {
+  SHALE_ASSIGN(ArrivalProcess poisson, ArrivalProcess::create({.per_s = 1}, options.seed));
+  // Apart from the arrivals' draws, so that neither depends on how many the other takes.
+  Random random(~options.seed);
+  std::vector<std::size_t> by_rank(contexts.size());
+  std::iota(by_rank.begin(), by_rank.end(), std::size_t{0});
+  for (std::size_t i = by_rank.size(); i > 1; --i) std::swap(by_rank[i - 1], by_rank[random.below(i)]);
+  const Zipf popularity(contexts.size(), options.zipf);
+
+  std::vector<LoadRequest> load(options.requests);
+  for (std::size_t i = 0; i < load.size(); ++i) {
+    LoadRequest& request = load[i];
+    request.context = by_rank[popularity.draw(random)];
+    const LoadContext& context = contexts[request.context];
+    request.question = random.below(context.questions.size());
+    request.context_tokens = static_cast<std::uint32_t>(context.tokens.size());
+    request.answer_tokens = options.answer_tokens;
+    if (trace.empty()) {
+      request.at_s = poisson.next();
+    } else {
+      const TraceArrival& arrival = trace[i];
+      request.at_s = (arrival.at_s - trace.front().at_s) * rate_of(trace);
+      request.context_tokens = std::clamp(arrival.input_tokens, 1U, request.context_tokens);
+      request.answer_tokens = std::clamp(arrival.output_tokens, 1U, options.answer_tokens);
+    }
+  }
+  return load;
+}
+
+std::vector<LoadRequest> at_rate(std::vector<LoadRequest> load, double requests_per_s) {
+  for (LoadRequest& request : load) request.at_s /= requests_per_s;
+  return load;
+}
+
+}  // namespace shale

@@ -1,0 +1,56 @@
+#include "loadtest/serve/serve_metrics.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "report/quantile.h"
+
+namespace shale {
+
+std::vector<double> gaps_of(const ServedAnswer& answer) {
+  std::vector<double> gaps;
+  for (std::size_t i = 1; i < answer.pieces_s.size(); ++i) {
+    gaps.push_back(answer.pieces_s[i] - answer.pieces_s[i - 1]);
+  }
+  return gaps;
+}
+
+ServeMetrics figures_of(const ServeRow& row) {
+  ServeMetrics figures;
+  figures.requests = row.answers.size();
+  std::vector<double> ttft, itl, e2e, missed;
+  double last_s = 0, tokens = 0;
+  for (std::size_t i = 0; i < row.answers.size(); ++i) {
+    const ServedAnswer& answer = row.answers[i];
+    if (!answer.error.empty()) {
+      ++figures.failed;
+      continue;
+    }
+    ttft.push_back(answer.pieces_s.front());
+    e2e.push_back(answer.end_s);
+    std::ranges::copy(gaps_of(answer), std::back_inserter(itl));
+    last_s = std::max(last_s, row.load[i].at_s + answer.end_s);
+    tokens += answer.completion_tokens;
+    figures.lossy += answer.lossy;
+    figures.prompt_tokens += answer.prompt_tokens;
+    figures.computed_tokens += answer.computed_tokens;
+    for (const auto& [source, count] : answer.cached_tokens) figures.cached_tokens[source] += count;
+    const auto pool = answer.cached_tokens.find("pool");
+    if (pool == answer.cached_tokens.end() || 2 * pool->second < answer.prompt_tokens) missed.push_back(ttft.back());
+  }
+  figures.ttft_p50 = quantile(ttft, 0.5);
+  figures.ttft_p90 = quantile(ttft, 0.9);
+  figures.ttft_p99 = quantile(ttft, 0.99);
+  figures.itl_p50 = quantile(itl, 0.5);
+  figures.itl_p99 = quantile(itl, 0.99);
+  figures.itl_max = quantile(itl, 1);
+  figures.e2e_p50 = quantile(e2e, 0.5);
+  if (!row.load.empty() && last_s > row.load.front().at_s) {
+    figures.tokens_per_second = tokens / (last_s - row.load.front().at_s);
+  }
+  figures.pool_missed = missed.size();
+  figures.pool_missed_ttft_p50 = quantile(missed, 0.5);
+  return figures;
+}
+
+}  // namespace shale

@@ -1,0 +1,43 @@
+// What a load on a server came to, in numbers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "loadtest/serve/serve_child.h"
+#include "loadtest/serve/serve_client.h"
+#include "loadtest/serve/serve_load.h"
+
+namespace shale {
+
+// One load on one server.
+struct ServeRow {
+  std::string planner;
+  double rate = 0, rate_to_prefill = 0;  // requests a second; and over those that can be computed with nothing reused
+  std::uint64_t seed = 1;
+  std::vector<LoadRequest> load;
+  std::vector<ServedAnswer> answers;  // one for each request of `load`
+  Metrics metrics;                    // by what the server's had grown when the last answer had come
+};
+
+// Over the requests that were answered; percentiles are nearest ranks, and 0 of nothing.
+struct ServeMetrics {
+  std::size_t requests = 0, failed = 0, lossy = 0;
+  double ttft_p50 = 0, ttft_p90 = 0, ttft_p99 = 0;  // from the planned arrival to the first text
+  double itl_p50 = 0, itl_p99 = 0, itl_max = 0;     // over all gaps between pieces of text
+  double e2e_p50 = 0;                               // from the planned arrival to the answer's end
+  double tokens_per_second = 0;                     // of answers, from the first planned arrival to the last end
+  std::uint64_t prompt_tokens = 0, computed_tokens = 0;
+  std::map<std::string, std::uint64_t> cached_tokens;  // prompt_tokens = computed_tokens + these
+  // Requests that found less than half of their prompt in the pool.
+  std::size_t pool_missed = 0;
+  double pool_missed_ttft_p50 = 0;
+};
+ServeMetrics figures_of(const ServeRow& row);
+
+// Times between two pieces of an answer.
+std::vector<double> gaps_of(const ServedAnswer& answer);
+
+}  // namespace shale

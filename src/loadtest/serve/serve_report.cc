@@ -1,0 +1,208 @@
+#include "loadtest/serve/serve_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "core/units.h"
+#include "loadtest/serve/serve_compare.h"
+#include "report/html_page.h"
+
+namespace shale {
+namespace {
+
+std::string rate_text(double rate, double to_prefill) { return fmt::format("{:.3g} ({:.2g}x)", rate, to_prefill); }
+
+// A mean over rows of what `value` says of each.
+template <class Value>
+double mean(std::span<const ServeMetrics> figures, const Value& value) {
+  double sum = 0;
+  for (const ServeMetrics& each : figures) sum += static_cast<double>(std::invoke(value, each));
+  return sum / static_cast<double>(figures.size());
+}
+
+std::map<std::string, double> bytes_read(const ServeRow& row) {
+  return by_label(row.metrics, "shale_tier_read_bytes_total", "tier");
+}
+std::map<std::string, double> bytes_written(const ServeRow& row) {
+  return by_label(row.metrics, "shale_tier_written_bytes_total", "tier");
+}
+double background_seconds(const ServeRow& row) { return value_of(row.metrics, "shale_cache_background_seconds_total"); }
+double planning_seconds(const ServeRow& row) { return value_of(row.metrics, "shale_cache_planning_seconds_total"); }
+
+// "memory 1.2 GiB, disk 0 B".
+std::string by_tier(std::span<const ServeRow* const> rows, std::map<std::string, double> (*of)(const ServeRow&)) {
+  std::map<std::string, double> sums;
+  for (const ServeRow* row : rows) {
+    for (const auto& [tier, bytes] : of(*row)) sums[tier] += bytes / static_cast<double>(rows.size());
+  }
+  std::vector<std::string> words;
+  for (const auto& [tier, bytes] : sums) {
+    words.push_back(fmt::format("{} {}", tier, format_bytes(static_cast<std::uint64_t>(bytes))));
+  }
+  return words.empty() ? "-" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+template <class Rows, class Of>
+double mean_of_rows(const Rows& rows, const Of& of) {
+  double sum = 0;
+  for (const ServeRow* row : rows) sum += of(*row);
+  return sum / static_cast<double>(rows.size());
+}
+
+// "computed 41 %, pool 52 %, memory 0 %".
+std::string sources(std::span<const ServeMetrics> figures) {
+  std::map<std::string, double> tokens;
+  double computed = 0, prompt = 0;
+  for (const ServeMetrics& each : figures) {
+    prompt += static_cast<double>(each.prompt_tokens);
+    computed += static_cast<double>(each.computed_tokens);
+    for (const auto& [source, count] : each.cached_tokens) tokens[source] += static_cast<double>(count);
+  }
+  if (prompt == 0) return "-";
+  std::string out = fmt::format("computed {:.1f} %", 100 * computed / prompt);
+  for (const auto& [source, count] : tokens) {
+    if (count > 0) out += fmt::format(", {} {:.1f} %", source, 100 * count / prompt);
+  }
+  return out;
+}
+
+std::string latency_table(const std::vector<ServeGroup>& groups) {
+  const auto three = [](double a, double b, double c) { return fmt::format("{:.3g} / {:.3g} / {:.3g}", a, b, c); };
+  std::string out = fmt::format("{:<15} {:<10} {:>6}  {:>23}  {:>23}  {:>10} {:>8}  {}\n", "RATE", "PLANNER", "FAILED",
+                                "TTFT p50 / p90 / p99", "ITL p50 / p99 / max", "ANSWER p50", "TOKENS/S", "TOKENS FROM");
+  for (const ServeGroup& group : groups) {
+    const std::span<const ServeMetrics> f = group.figures;
+    out += fmt::format(
+        "{:<15} {:<10} {:>6.4g}  {:>23}  {:>23}  {:>10.3g} {:>8.3g}  {}\n",
+        rate_text(group.rate, group.rate_to_prefill), group.planner, mean(f, &ServeMetrics::failed),
+        three(mean(f, &ServeMetrics::ttft_p50), mean(f, &ServeMetrics::ttft_p90), mean(f, &ServeMetrics::ttft_p99)),
+        three(mean(f, &ServeMetrics::itl_p50), mean(f, &ServeMetrics::itl_p99), mean(f, &ServeMetrics::itl_max)),
+        mean(f, &ServeMetrics::e2e_p50), mean(f, &ServeMetrics::tokens_per_second), sources(f));
+  }
+  return out;
+}
+
+std::string work_table(const std::vector<ServeGroup>& groups) {
+  std::string out = fmt::format("{:<15} {:<10} {:>10} {:>8}  {:<48}  {}\n", "RATE", "PLANNER", "BACKGROUND", "PLANNING",
+                                "READ", "WRITTEN");
+  for (const ServeGroup& group : groups) {
+    out += fmt::format("{:<15} {:<10} {:>8.3g} s {:>6.2g} s  {:<48}  {}\n",
+                       rate_text(group.rate, group.rate_to_prefill), group.planner,
+                       mean_of_rows(group.rows, background_seconds), mean_of_rows(group.rows, planning_seconds),
+                       by_tier(group.rows, bytes_read), by_tier(group.rows, bytes_written));
+  }
+  return out;
+}
+
+std::string paired_table(const std::vector<ServeGroup>& groups) {
+  std::string out;
+  for (const ServeGroup& group : groups) {
+    const ServeGroup* base = base_of(groups, group);
+    if (base == nullptr || base == &group) continue;
+    if (out.empty()) {
+      out = fmt::format(
+          "\nof {}'s, request by request, with intervals of 95 %\n{:<15} {:<10} {:<20}  {:<20}  {:<20}  {}\n",
+          base->planner, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99", "ITL p99");
+    }
+    const PairedValues paired = pair_up(group, *base);
+    const auto ratio = [&](const PairedValues::Values& values, double share) {
+      const Interval of = ratio_of_quantiles(values.own, values.base, share);
+      return fmt::format("{:.2f} [{:.2f}, {:.2f}]", of.mean, of.low, of.high);
+    };
+    out += fmt::format("{:<15} {:<10} {:<20}  {:<20}  {:<20}  {}\n", rate_text(group.rate, group.rate_to_prefill),
+                       group.planner, ratio(paired.ttft, 0.5), ratio(paired.ttft, 0.9), ratio(paired.ttft, 0.99),
+                       ratio(paired.itl, 0.99));
+  }
+  return out;
+}
+
+}  // namespace
+
+Json to_json(const ServeRow& row) {
+  const ServeMetrics figures = figures_of(row);
+  const auto answered = [&](double value) { return figures.failed < figures.requests ? Json(value) : Json(); };
+  return {{"planner", row.planner},
+          {"rate", row.rate},
+          {"rate_to_prefill", row.rate_to_prefill},
+          {"seed", row.seed},
+          {"requests", figures.requests},
+          {"failed", figures.failed},
+          {"ttft_p50", answered(figures.ttft_p50)},
+          {"ttft_p90", answered(figures.ttft_p90)},
+          {"ttft_p99", answered(figures.ttft_p99)},
+          {"itl_p50", answered(figures.itl_p50)},
+          {"itl_p99", answered(figures.itl_p99)},
+          {"itl_max", answered(figures.itl_max)},
+          {"e2e_p50", answered(figures.e2e_p50)},
+          {"tokens_per_second", figures.tokens_per_second},
+          {"prompt_tokens", figures.prompt_tokens},
+          {"computed_tokens", figures.computed_tokens},
+          {"cached_tokens", figures.cached_tokens},
+          {"pool_missed", figures.pool_missed},
+          {"pool_missed_ttft_p50", figures.pool_missed > 0 ? Json(figures.pool_missed_ttft_p50) : Json()},
+          {"lossy_requests", figures.lossy},
+          {"bytes_read", bytes_read(row)},
+          {"bytes_written", bytes_written(row)},
+          {"background_seconds", background_seconds(row)},
+          {"planning_seconds", planning_seconds(row)}};
+}
+
+std::vector<Json> request_rows(const ServeRow& row) {
+  std::vector<Json> rows;
+  for (std::size_t i = 0; i < row.answers.size(); ++i) {
+    const LoadRequest& asked = row.load[i];
+    const ServedAnswer& answer = row.answers[i];
+    const bool well = answer.error.empty();
+    rows.push_back({{"planner", row.planner},
+                    {"rate", row.rate},
+                    {"seed", row.seed},
+                    {"request", i},
+                    {"arrival", asked.at_s},
+                    {"context", asked.context},
+                    {"question", asked.question},
+                    {"error", well ? Json() : Json(answer.error)},
+                    {"ttft", answer.pieces_s.empty() ? Json() : Json(answer.pieces_s.front())},
+                    {"itl", gaps_of(answer)},
+                    {"e2e", answer.end_s},
+                    {"prompt_tokens", answer.prompt_tokens},
+                    {"completion_tokens", answer.completion_tokens},
+                    {"computed_tokens", answer.computed_tokens},
+                    {"cached_tokens", answer.cached_tokens},
+                    {"lossy", answer.lossy}});
+  }
+  return rows;
+}
+
+std::string text_tables(std::span<const ServeRow> rows) {
+  const std::vector<ServeGroup> groups = groups_of(rows);
+  return "seconds; TTFT and ANSWER from the planned arrival, ITL between two tokens\n" + latency_table(groups) + "\n" +
+         work_table(groups) + paired_table(groups);
+}
+
+std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
+  const std::vector<ServeGroup> groups = groups_of(rows);
+  std::vector<Chart> charts;
+  for (const auto& [name, value] : {std::pair("p50", &ServeMetrics::ttft_p50),
+                                    {"p90", &ServeMetrics::ttft_p90},
+                                    {"p99", &ServeMetrics::ttft_p99}}) {
+    Chart chart{fmt::format("Time to first token, {}", name), "requests a second", "seconds", false, {}};
+    for (const ServeGroup& group : groups) {
+      auto line = std::ranges::find(chart.lines, group.planner, &ChartLine::name);
+      if (line == chart.lines.end()) line = chart.lines.insert(line, {group.planner, {}, false});
+      line->points.emplace_back(group.rate, mean(std::span<const ServeMetrics>(group.figures), value));
+    }
+    for (ChartLine& line : chart.lines) std::ranges::sort(line.points);
+    charts.push_back(std::move(chart));
+  }
+  return charts;
+}
+
+std::string serve_page(std::span<const ServeRow> rows, std::string_view about) {
+  return html_page("shale bench serve", "A server under load",
+                   preformatted(about) + figures(charts_of(rows)) + preformatted(text_tables(rows)));
+}
+
+}  // namespace shale

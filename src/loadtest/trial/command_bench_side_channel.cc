@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "cli/command.h"
+#include "cli/option_types.h"
+#include "core/units.h"
+#include "loadtest/trial/side_channel.h"
+#include "report/output.h"
+
+namespace shale {
+namespace {
+
+struct Options {
+  OutputOptions output;
+  SideChannelOptions measure;
+};
+
+constexpr char kExamples[] =
+    "A server with two tenants is started. Again and again a victim sends a new prompt, and then an attacker that "
+    "prompt,\n"
+    "a right guess, or another one, a wrong guess; once as another tenant, once with the victim's own key. P is of a "
+    "rank\n"
+    "test (Mann-Whitney, two-sided) between right and wrong guesses: of times to the first token, as the attacker's\n"
+    "client sees them, and of the tokens that `usage` says were cached. Fails where `usage` tells another tenant.\n"
+    "\n"
+    "Examples:\n"
+    "  shale bench side-channel\n"
+    "  shale bench side-channel --tries 1000 --seed 7 --json";
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+double mean(const std::vector<double>& values) {
+  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+Json to_json(const SideChannelGuesses& guesses) {
+  return {{"tries", guesses.ttft_s.size()},
+          {"ttft_seconds", median(guesses.ttft_s)},
+          {"cached_tokens", mean(guesses.cached_tokens)},
+          {"found", guesses.found}};
+}
+
+Json to_json(const SideChannelRow& row) {
+  return {{"test", "side-channel"},      {"attacker", row.attacker},      {"right", to_json(row.right)},
+          {"wrong", to_json(row.wrong)}, {"ttft_p", row.ttft().p},        {"ttft_auc", row.ttft().auc},
+          {"cached_p", row.cached().p},  {"cached_auc", row.cached().auc}};
+}
+
+void print_table(const std::vector<SideChannelRow>& rows) {
+  fmt::print("{:<16}{:>7}{:>26}{:>8}{:>10}{:>28}{:>10}\n", "ATTACKER", "TRIES", "FIRST TOKEN, RIGHT/WRONG", "AUC", "P",
+             "CACHED TOKENS, RIGHT/WRONG", "P");
+  for (const SideChannelRow& row : rows) {
+    fmt::print(
+        "{:<16}{:>7}{:>26}{:>8.3f}{:>10.2g}{:>28}{:>10.2g}\n", row.attacker,
+        row.right.ttft_s.size() + row.wrong.ttft_s.size(),
+        fmt::format("{} / {}", format_duration(median(row.right.ttft_s)), format_duration(median(row.wrong.ttft_s))),
+        row.ttft().auc, row.ttft().p,
+        fmt::format("{:.1f} / {:.1f}", mean(row.right.cached_tokens), mean(row.wrong.cached_tokens)), row.cached().p);
+  }
+}
+
+Status run(const Options& options) {
+  SHALE_ASSIGN(const std::vector<SideChannelRow> rows, measure_side_channel(options.measure));
+  if (options.output.json) {
+    for (const SideChannelRow& row : rows) print_json(to_json(row));
+  } else {
+    print_table(rows);
+  }
+  if (rows.front().right.found == 0) return {};
+  return fail(ErrorCode::kInternal, "another tenant's prompt was found cached in {} of {} right guesses",
+              rows.front().right.found, rows.front().right.ttft_s.size());
+}
+
+}  // namespace
+
+void add_bench_side_channel(CLI::App& parent, Action& chosen) {
+  auto [command, options] = add_command(
+      parent, chosen, "side-channel", "What one tenant can tell of another's prompts by asking, and in what time", run);
+  command->footer(kExamples);
+  SideChannelOptions& measure = options->measure;
+  command->add_option("--model", measure.model, "A registered name or a path to a GGUF file")
+      ->envname("SHALE_MODEL")
+      ->type_name("MODEL")
+      ->capture_default_str();
+  command->add_option("--threads", measure.threads, "Of the server; 0: its default")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--tries", measure.tries, "Guesses of each attacker, half of them right")
+      ->check(CLI::Range(2u, 1u << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--words", measure.words, "Of a prompt")
+      ->check(CLI::Range(16u, 1u << 16))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--seed", measure.seed, "Of the prompts and their order")->type_name("N")->capture_default_str();
+  add_output_options(*command, options->output);
+}
+
+}  // namespace shale

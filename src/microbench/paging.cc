@@ -1,0 +1,168 @@
+#include "microbench/paging.h"
+
+#include <algorithm>
+#include <random>
+
+#include "core/clock.h"
+#include "tiers/tiers.h"
+
+namespace shale::bench {
+namespace {
+
+constexpr std::size_t kTimeLinePoints = 400;
+
+std::uint32_t blocks_of(const PageShape& shape, const PagingLoad& load) {
+  const std::uint32_t each = shape.pages_for(load.prompt_tokens + load.output_tokens) + 2;
+  return std::max(each, static_cast<std::uint32_t>(load.pool_share * load.sequences * each));
+}
+
+Request random_request(const PagingLoad& load, std::uint32_t vocabulary, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  Request request;
+  PrefixSpan& prompt = request.spans.emplace_back();
+  for (std::uint32_t i = 0; i < load.prompt_tokens; ++i)
+    prompt.tokens.push_back(static_cast<Token>(random() % vocabulary));
+  request.max_tokens = load.output_tokens;
+  request.budget = load.budget;
+  request.use_cache = request.insert_prefix = false;
+  request.ignore_end = true;
+  return request;
+}
+
+double quantile(std::vector<float>& values, double share) {
+  if (values.empty()) return 0;
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::ranges::nth_element(values, place);
+  return double{*place};
+}
+
+void thin(std::vector<std::pair<double, double>>& line) {
+  const std::size_t step = (line.size() + kTimeLinePoints - 1) / kTimeLinePoints;
+  if (step <= 1) return;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < line.size(); i += step) line[kept++] = line[i];
+  line.resize(kept);
+}
+
+// An engine over a pool of its own and a memory tier to spill to.
+struct Bench {
+  RealClock clock;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<Cache> cache;
+  std::unique_ptr<Engine> engine;
+
+  Status open(Model& model, const Tokenizer& tokenizer, std::uint32_t blocks, const EngineOptions& options_of_engine) {
+    const PageShape shape = model.page_shape();
+    SHALE_ASSIGN(pool, PagePool::create(shape, blocks * shape.block_bytes()));
+    std::vector<StoreTier> tiers;
+    tiers.push_back({make_memory_tier(kUnlimited, clock)});
+    CacheOptions options;
+    options.model = model.info().traits();
+    options.methods = {};
+    SHALE_ASSIGN(cache, Cache::open(std::move(options), {model.fingerprint(), model.info().name}, *pool,
+                                    std::move(tiers), nullptr, clock));
+    engine = std::make_unique<Engine>(options_of_engine, model, tokenizer, *cache, clock);
+    return {};
+  }
+};
+
+}  // namespace
+
+Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, const PagingLoad& load) {
+  const PageShape shape = model.page_shape();
+  Bench bench;
+  SHALE_TRY(bench.open(model, tokenizer, blocks_of(shape, load),
+                       {.sequences_max = load.sequences, .chunk_slowdown = load.chunk_slowdown}));
+  const Clock& clock = bench.clock;
+  PagePool* pool = bench.pool.get();
+  Engine& engine = *bench.engine;
+
+  PagingResult result;
+  result.pages_total = std::uint64_t{pool->blocks_total()} * shape.pages_per_block();
+  for (std::uint32_t i = 0; i < load.sequences; ++i) {
+    SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, i)));
+  }
+  const double start_s = clock.now_s();
+  double output = 0, decode_s = 0;
+  std::uint64_t decoded = 0;
+  std::vector<float> gaps;
+  std::uint64_t steps = 0;
+  for (std::uint32_t left = load.sequences; left > 0; ++steps) {
+    const EngineStats before = engine.stats();
+    const double step_s = clock.now_s();
+    engine.run_once();
+    const EngineStats after = engine.stats();
+    if (after.prefill_tokens == before.prefill_tokens) {
+      decoded += after.decode_tokens - before.decode_tokens;
+      decode_s += clock.now_s() - step_s;
+    }
+    const double now_s = clock.now_s() - start_s;
+    const Occupancy occupancy = engine.occupancy();
+    result.fragmentation += occupancy.fragmentation();
+    result.budget_occupancy += occupancy.budget;
+    const std::uint64_t used = result.pages_total - pool->pages_free();
+    result.pages_peak = std::max(result.pages_peak, used);
+    result.time_line.emplace_back(now_s, static_cast<double>(used) / static_cast<double>(result.pages_total));
+    for (const Response& response : engine.finished()) {
+      if (response.error) return std::unexpected(*response.error);
+      --left;
+      output += static_cast<double>(response.tokens.size());
+      result.ttft_seconds += response.ttft_seconds / load.sequences;
+      result.tpot_seconds += response.tpot_seconds / load.sequences;
+      gaps.insert(gaps.end(), response.gaps_seconds.begin(), response.gaps_seconds.end());
+    }
+  }
+  const double seconds = clock.now_s() - start_s;
+  const double input = double{1} * load.sequences * load.prompt_tokens;
+  result.tokens_per_second = (input + output) / seconds;
+  result.decode_tokens_per_second = decoded == 0 ? 0 : static_cast<double>(decoded) / decode_s;
+  result.itl_p50_seconds = quantile(gaps, 0.5);
+  result.itl_p99_seconds = quantile(gaps, 0.99);
+  result.pages_end = result.pages_total - pool->pages_free();
+  result.fragmentation /= static_cast<double>(steps);
+  result.budget_occupancy /= static_cast<double>(steps);
+  result.preempted = engine.stats().preempted;
+  result.budgets = engine.stats().budgets;
+  result.budget_seconds = engine.stats().budget_seconds;
+  thin(result.time_line);
+  return result;
+}
+
+Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, std::uint32_t sequences,
+                                      std::uint32_t prompt_tokens, std::uint32_t joining_tokens) {
+  constexpr std::uint32_t kAlone = 200;  // steps
+  const std::uint32_t output = model.info().context_max - prompt_tokens - 1;
+  const PageShape shape = model.page_shape();
+  Bench bench;
+  SHALE_TRY(bench.open(model, tokenizer, (sequences + 1) * (shape.pages_for(model.info().context_max) + 2),
+                       {.sequences_max = sequences + 1}));
+  Engine& engine = *bench.engine;
+  for (std::uint32_t i = 0; i < sequences; ++i) {
+    const PagingLoad load{.prompt_tokens = prompt_tokens, .output_tokens = output, .budget = std::nullopt};
+    SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, i)));
+  }
+  while (engine.stats().prefill_tokens < std::uint64_t{sequences} * prompt_tokens) engine.run_once();
+  for (int step = 0; step < 20; ++step) engine.run_once();  // what chunks left behind settles
+
+  JoiningResult result;
+  std::vector<float> alone, joined;
+  const auto timed_step = [&](std::vector<float>& gaps) {
+    const double start_s = bench.clock.now_s();
+    engine.run_once();
+    gaps.push_back(static_cast<float>(bench.clock.now_s() - start_s));
+  };
+  for (std::uint32_t step = 0; step < kAlone; ++step) timed_step(alone);
+  const PagingLoad load{.prompt_tokens = joining_tokens, .output_tokens = 1, .budget = std::nullopt};
+  SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, sequences)));
+  std::vector<Response> finished;
+  while ((finished = engine.finished()).empty()) timed_step(joined);
+  if (finished[0].error) return std::unexpected(*finished[0].error);
+  result.ttft_seconds = finished[0].ttft_seconds;
+  result.itl_p50_seconds = quantile(alone, 0.5);
+  result.itl_p99_seconds = quantile(alone, 0.99);
+  result.joined_itl_p50_seconds = quantile(joined, 0.5);
+  result.joined_itl_p99_seconds = quantile(joined, 0.99);
+  return result;
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,75 @@
+// What the disk tier and the directory tier share: blobs as files, I/O on threads that sleep.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "io/io_threads.h"
+#include "tier/pending.h"
+#include "tier/tier.h"
+#include "tiers/blob_files.h"
+#include "tiers/folder_opening.h"
+
+namespace shale {
+
+struct FileTierOptions {
+  std::string name;
+  std::uint64_t capacity_bytes = kUnlimited;
+  TierSpeed first_guess;
+  bool shared = false;  // other processes write too: what they occupy is counted again before refusing for lack of room
+  bool counts = true;   // what is stored; false: its owner says it by count_others()
+  bool sync = false;    // on the device before a write counts
+  bool drop_cached = false;  // leave nothing in the page cache
+  unsigned threads = 8;      // for each of reads and writes; one of 256 KiB is mostly waiting
+};
+
+class FileTier final : public Tier {
+ public:
+  // The folder is open, or will be, or may never be: until then the tier is not reachable.
+  FileTier(FileTierOptions options, OpenFolder folder, std::shared_ptr<BufferPool> buffers, const Clock& clock);
+  FileTier(FileTierOptions options, std::unique_ptr<FolderOpening> opening, std::shared_ptr<BufferPool> buffers,
+           const Clock& clock);
+  ~FileTier() override;
+
+  // By `open`: now, whose error it is then, or where `late` whenever that succeeds. What is wrong with the folder that
+  // was named, and not with its storage, is an error all the same.
+  static Result<std::unique_ptr<Tier>> make(FileTierOptions options, const std::filesystem::path& folder, bool late,
+                                            const FolderOpening::Open& open, std::shared_ptr<BufferPool> buffers,
+                                            const Clock& clock);
+
+  Status reachable() const override;
+  std::uint64_t capacity_bytes() const override;
+  bool persistent() const override { return true; }
+  bool read_only() const override;
+  std::string describe() const override;
+  std::uint64_t stored_bytes(std::uint64_t bytes) const override;
+  double untouched_s(const BlobId& id) const override;
+  std::optional<Error> trouble() const override;
+
+ private:
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override;
+  std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override;
+  Result<std::uint64_t> remove_impl(const BlobId& id) override;
+  Result<std::vector<BlobId>> list_impl() const override;
+  Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override;
+  std::uint64_t blob_bytes_impl(const BlobId& id) const override;
+  bool count_again() override;
+
+  // Null until it is open.
+  const OpenFolder* folder() const;
+  void use(OpenFolder folder);
+  std::unexpected<Error> not_open() const;
+
+  const FileTierOptions options_;
+  const std::shared_ptr<BufferPool> buffers_;
+  std::unique_ptr<IoThreads> write_threads_;
+  std::mutex opening_mutex_;                // guards what follows until opened_ is set; after that nothing changes it
+  std::unique_ptr<FolderOpening> opening_;  // null once it is open
+  OpenFolder folder_;
+  std::unique_ptr<IoThreads> read_threads_;  // in place of its reader
+  std::atomic<bool> opened_ = false;
+};
+
+}  // namespace shale

@@ -1,0 +1,172 @@
+#include "tiers/redis/redis_link.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+namespace shale {
+namespace {
+
+constexpr std::size_t kScratchBytes = 64 << 10;
+constexpr std::size_t kPiecesAtOnce = 48;  // of one write: three a command
+
+// The pieces of a call, without its first `skip` bytes.
+void add_pieces(const RedisCall& call, std::size_t skip, std::vector<iovec>& pieces) {
+  const auto add = [&](const void* data, std::size_t bytes) {
+    const std::size_t skipped = std::min(skip, bytes);
+    skip -= skipped;
+    if (bytes > skipped) {
+      pieces.push_back({const_cast<char*>(static_cast<const char*>(data)) + skipped, bytes - skipped});
+    }
+  };
+  add(call.command.head.data(), call.command.head.size());
+  add(call.payload.data(), call.payload.size());
+  add(call.command.tail.data(), call.command.tail.size());
+}
+
+std::size_t bytes_of(const RedisCall& call) {
+  return call.command.head.size() + call.payload.size() + call.command.tail.size();
+}
+
+}  // namespace
+
+RedisLink::RedisLink(RedisNode node, const RedisAccess& access, const Clock& clock, OnReply on_reply,
+                     std::function<void()> on_lost)
+    : node_(std::move(node)),
+      access_(access),
+      clock_(clock),
+      on_reply_(std::move(on_reply)),
+      on_lost_(std::move(on_lost)),
+      scratch_(kScratchBytes) {}
+
+void RedisLink::send(std::unique_ptr<RedisCall> call) {
+  if (out_.empty() && sent_.empty()) owed_since_s_ = clock_.now_s();
+  out_.push_back(std::move(call));
+  if (!socket_) connect();
+}
+
+double RedisLink::overdue_s() const {
+  if (out_.empty() && sent_.empty()) return std::numeric_limits<double>::infinity();
+  return owed_since_s_ + access_.timeout_s;
+}
+
+void RedisLink::connect() {
+  auto socket = NetSocket::connect(node_.host, node_.port, access_.tls.get());
+  if (!socket) return fail_all(socket.error());
+  socket_ = std::move(*socket);
+  parser_ = {};
+  out_offset_ = 0;
+  greet();
+}
+
+void RedisLink::greet() {
+  if (access_.database != 0) greet({"SELECT", std::to_string(access_.database)});
+  if (access_.password.empty()) return;
+  if (access_.user.empty()) {
+    greet({"AUTH", access_.password});
+  } else {
+    greet({"AUTH", access_.user, access_.password});
+  }
+}
+
+// Ahead of everything else.
+void RedisLink::greet(std::initializer_list<std::string_view> arguments) {
+  auto call = std::make_unique<RedisCall>();
+  call->command = resp_command(arguments);
+  call->tries = 1;
+  call->done = [this](const Result<RespValue>& answer) {
+    if (answer && answer->kind == RespValue::Kind::kError) {
+      fail_all({ErrorCode::kIo, fmt::format("{}:{} refuses: {}", node_.host, node_.port, answer->text)});
+    }
+  };
+  out_.push_front(std::move(call));
+}
+
+void RedisLink::step() {
+  if (!socket_) return;
+  Status status = write();
+  if (status) status = read();
+  if (status && clock_.now_s() >= overdue_s()) {
+    const Error silent{ErrorCode::kIo, fmt::format("{}:{} has not answered for {:.1f} s", node_.host, node_.port,
+                                                   clock_.now_s() - owed_since_s_)};
+    return fail_all(silent);
+  }
+  if (!status) lost(status.error());
+}
+
+Status RedisLink::write() {
+  while (socket_ && !out_.empty()) {
+    std::vector<iovec> pieces;
+    for (std::size_t i = 0; i < out_.size() && pieces.size() < kPiecesAtOnce; ++i) {
+      add_pieces(*out_[i], i == 0 ? out_offset_ : 0, pieces);
+    }
+    SHALE_ASSIGN(const std::size_t bytes, socket_->write(pieces));
+    if (bytes == 0) return {};
+    wrote(bytes);
+  }
+  return {};
+}
+
+void RedisLink::wrote(std::size_t bytes) {
+  out_offset_ += bytes;
+  while (!out_.empty() && out_offset_ >= bytes_of(*out_.front())) {
+    out_offset_ -= bytes_of(*out_.front());
+    sent_.push_back(std::move(out_.front()));
+    out_.pop_front();
+  }
+  if (sent_.empty()) owed_since_s_ = clock_.now_s();  // nothing can be answered before it has gone out
+}
+
+Status RedisLink::read() {
+  while (socket_) {
+    if (const auto place = parser_.open_place(); place.size() >= kScratchBytes) {
+      SHALE_ASSIGN(const std::size_t bytes, socket_->read(place));
+      if (bytes == 0) return {};
+      parser_.received(bytes);
+      owed_since_s_ = clock_.now_s();
+      continue;
+    }
+    SHALE_ASSIGN(const std::size_t bytes, socket_->read(scratch_));
+    if (bytes == 0) return {};
+    owed_since_s_ = clock_.now_s();
+    std::span<const std::byte> in = std::span(scratch_).first(bytes);
+    while (socket_ && !in.empty()) {
+      if (sent_.empty()) return fail(ErrorCode::kIo, "{} says something that it was not asked", node_.host);
+      auto value = parser_.take(in, sent_.front()->place);
+      if (!value) return fail_in(node_.host, {ErrorCode::kIo, value.error().message});
+      if (*value) reply(std::move(**value));
+    }
+  }
+  return {};
+}
+
+void RedisLink::reply(RespValue value) {
+  auto call = std::move(sent_.front());
+  sent_.pop_front();
+  on_reply_(std::move(call), std::move(value));
+}
+
+void RedisLink::lost(const Error& error) {
+  socket_.reset();
+  std::vector<std::unique_ptr<RedisCall>> failed;
+  std::ranges::move(std::exchange(out_, {}), std::back_inserter(sent_));
+  for (auto& call : std::exchange(sent_, {})) {
+    (call->tries++ == 0 ? out_ : sent_).push_back(std::move(call));
+  }
+  for (auto& call : std::exchange(sent_, {})) call->done(std::unexpected(error));
+  if (!out_.empty() && !socket_) connect();
+}
+
+void RedisLink::fail_all(const Error& error) {
+  end_all(error);
+  on_lost_();
+}
+
+void RedisLink::end_all(const Error& error) {
+  socket_.reset();
+  std::ranges::move(std::exchange(out_, {}), std::back_inserter(sent_));
+  for (auto& call : std::exchange(sent_, {})) call->done(std::unexpected(error));
+}
+
+}  // namespace shale

@@ -1,0 +1,91 @@
+// One connection to a Redis server: commands go out one behind another, replies come in their order.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "io/net_socket.h"
+#include "io/resp.h"
+#include "tier/tier.h"
+
+namespace shale {
+
+// What all connections to a server, or to the nodes of a cluster, have in common.
+struct RedisAccess {
+  std::string user, password;                  // empty: none
+  unsigned database = 0;                       // a cluster has 0 alone
+  double timeout_s = 2;                        // for the next byte, where an answer is owed
+  std::shared_ptr<const TlsContext> tls = {};  // null: without
+};
+
+struct RedisNode {
+  std::string host;
+  std::uint16_t port = 0;
+  bool operator==(const RedisNode&) const = default;
+};
+
+// A command, and what becomes of its reply.
+struct RedisCall {
+  RespCommand command;
+  BlobBytes owner = {};                         // of the payload
+  std::span<const std::byte> payload = {};      // sent between the command's head and tail
+  std::optional<std::uint16_t> slot = {};       // of the cluster, that its key is in; none: any node will do
+  RespParser::Place place = {};                 // of its reply, where that is a string; may be asked again
+  std::function<void(Result<RespValue>)> done;  // once, on the thread of the connection
+  bool asking = false;                          // sent behind ASKING
+  unsigned tries = 0, redirections = 0;
+};
+
+// One thread.
+class RedisLink {
+ public:
+  // Takes replies that have come; errors of the server among them.
+  using OnReply = std::function<void(std::unique_ptr<RedisCall>, RespValue)>;
+
+  // `on_lost`: the connection was, or none came about.
+  RedisLink(RedisNode node, const RedisAccess& access, const Clock& clock, OnReply on_reply,
+            std::function<void()> on_lost);
+  ~RedisLink() { end_all({ErrorCode::kCancelled, "closing"}); }
+
+  void send(std::unique_ptr<RedisCall> call);
+  // For poll(): the descriptor, negative where there is none, and what to wait for.
+  int fd() const { return socket_ ? socket_->fd() : -1; }
+  bool wants_write() const { return socket_ && (socket_->wants_write() || !out_.empty()); }
+  // When an answer is overdue; infinity where none is owed.
+  double overdue_s() const;
+  // Moves what can be moved; gives up what is overdue.
+  void step();
+
+ private:
+  void connect();
+  void greet();
+  void greet(std::initializer_list<std::string_view> arguments);
+  Status write();
+  Status read();
+  void wrote(std::size_t bytes);
+  void reply(RespValue value);
+  // What was in flight is tried once more on another connection, which an idle one that the server closed costs nobody;
+  // of what fails again, all of it does.
+  void lost(const Error& error);
+  void fail_all(const Error& error);
+  void end_all(const Error& error);
+
+  const RedisNode node_;
+  const RedisAccess& access_;
+  const Clock& clock_;
+  const OnReply on_reply_;
+  const std::function<void()> on_lost_;
+  std::optional<NetSocket> socket_;
+  RespParser parser_;
+  std::deque<std::unique_ptr<RedisCall>> out_, sent_;
+  std::size_t out_offset_ = 0;  // bytes of out_.front() that went out
+  double owed_since_s_ = 0;     // of what is in flight, or when a byte last moved
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace shale

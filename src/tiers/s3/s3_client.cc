@@ -1,0 +1,179 @@
+#include "tiers/s3/s3_client.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "core/clock.h"
+#include "core/random.h"
+#include "io/s3_xml.h"
+#include "tier/pending.h"
+
+namespace shale {
+namespace {
+
+constexpr double kBackoffS = 0.05, kBackoffMaxS = 2;  // doubled after every attempt, of which a random share is waited
+constexpr unsigned kAttemptsMax = 8;
+constexpr std::int64_t kSkewToleratedS = 60;
+// Of what is left of a call's time, for an attempt that can go on where it was cut off, or that costs little: another
+// connection often answers at once.
+constexpr double kShareOfAttempt = 0.5;
+
+double now_s() { return RealClock().now_s(); }
+
+double random_share() { return static_cast<double>(random_number() >> 11) * 0x1p-53; }
+
+bool is_answer(const HttpHead& head, const S3Complaint& complaint) {
+  if (head.status == 404) return complaint.code != "NoSuchBucket";
+  return (head.status >= 200 && head.status < 300) || head.status == 412 || head.status == 416;
+}
+
+bool may_pass(const HttpHead& head, const S3Complaint& complaint) {
+  constexpr int kPassing[] = {0, 408, 409, 429, 500, 502, 503, 504};
+  return std::ranges::find(kPassing, head.status) != std::end(kPassing) || complaint.code == "RequestTimeout" ||
+         complaint.code == "SlowDown";
+}
+
+bool is_about_credentials(std::string_view code) {
+  constexpr std::string_view kCodes[] = {"AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken",
+                                         "SignatureDoesNotMatch"};
+  return std::ranges::find(kCodes, code) != std::end(kCodes);
+}
+
+}  // namespace
+
+struct S3Client::Attempts {
+  S3Call call;
+  unsigned count = 0;
+  double deadline_s = 0;  // 0: the first has not been sent
+  bool clock_corrected = false;
+};
+
+S3Client::S3Client(S3ClientOptions options) : options_(std::move(options)), http_({}) {
+  const bool dotted = options_.bucket.find('.') != std::string::npos;  // one that no certificate's wildcard covers
+  const bool by_path = !options_.endpoint.empty() || dotted;
+  endpoint_ = options_.endpoint;
+  if (endpoint_.empty()) {
+    endpoint_ = fmt::format("https://{}s3.{}.amazonaws.com", by_path ? "" : options_.bucket + ".", options_.region);
+  }
+  while (endpoint_.ends_with('/')) endpoint_.pop_back();
+  host_ = endpoint_.substr(endpoint_.find("://") + 3);
+  path_prefix_ = by_path ? "/" + options_.bucket + "/" : "/";
+}
+
+std::string S3Client::place() const { return fmt::format("bucket '{}' at {}", options_.bucket, endpoint_); }
+
+void S3Client::start(S3Call call) {
+  auto attempts = std::make_shared<Attempts>();
+  attempts->call = std::move(call);
+  attempt(attempts, 0);
+}
+
+Result<HttpAnswer> S3Client::wait(S3Call call) {
+  const auto promise = std::make_shared<Promise<HttpAnswer>>();
+  call.done = [promise](Result<HttpAnswer> answer) { promise->set(std::move(answer), 0); };
+  start(std::move(call));
+  return std::move(promise->wait());
+}
+
+void S3Client::attempt(const std::shared_ptr<Attempts>& attempts, double delay_s) {
+  HttpRequest request;
+  request.method = attempts->call.method;
+  request.body = attempts->call.body;
+  request.take = attempts->call.take;
+  request.ca_file = options_.ca_file;
+  request.prepare = [this, attempts](HttpRequest& prepared) {
+    const double now = now_s();
+    if (attempts->count++ == 0) attempts->deadline_s = now + options_.timeout_s;
+    const double left_s = std::max(0.0, std::min(attempts->deadline_s, end_s()) - now);
+    prepared.timeout_s = attempts->call.method == "PUT" ? left_s : left_s * kShareOfAttempt;
+    address(attempts->call, prepared);
+  };
+  request.done = [this, attempts](HttpAnswer&& answer) { finish(attempts, std::move(answer)); };
+  http_.send(attempts->call.lane, std::move(request), delay_s);
+}
+
+// Until when what was begun may take: whoever ends waits for no more than one deadline, however much is queued.
+double S3Client::end_s() {
+  if (!http_.closing()) return INFINITY;
+  if (closing_end_s_ == 0) closing_end_s_ = now_s() + options_.timeout_s;
+  return closing_end_s_;
+}
+
+void S3Client::address(const S3Call& call, HttpRequest& request) const {
+  std::string path = path_prefix_ + uri_encoded(call.key, true);
+  if (call.key.empty() && path.size() > 1) path.pop_back();  // of the bucket itself
+  const std::string query = canonical_query(call.query);
+  request.url = endpoint_ + path + (query.empty() ? "" : "?" + query);
+  request.headers = call.headers;
+  request.headers.emplace_back("Host", host_);
+  if (call.range) request.headers.emplace_back("Range", call.range());
+  const std::string payload(!call.body_sha256.empty() ? call.body_sha256
+                            : call.body.empty()       ? sha256_hex("")
+                                                      : std::string(kUnsignedPayload));
+  request.headers.emplace_back("x-amz-content-sha256", payload);
+  sign({call.method, path, query, payload}, {options_.region}, options_.credentials,
+       std::time(nullptr) + clock_behind_s_, request.headers);
+}
+
+void S3Client::finish(const std::shared_ptr<Attempts>& attempts, HttpAnswer answer) {
+  const S3Complaint complaint = parse_s3_complaint(answer.body);
+  const bool whole = answer.trouble.empty() || answer.refused;
+  if (whole && is_answer(answer.head, complaint)) return attempts->call.done(std::move(answer));
+  const double left_s = attempts->deadline_s - now_s();
+  const double backoff_s =
+      random_share() * std::min(kBackoffMaxS, std::ldexp(kBackoffS, static_cast<int>(attempts->count)));
+  if (!attempts->clock_corrected && corrects_clock(answer)) {
+    attempts->clock_corrected = true;
+    return attempt(attempts, 0);
+  }
+  const bool again = (!whole || may_pass(answer.head, complaint)) && attempts->count < kAttemptsMax &&
+                     backoff_s < left_s && !http_.closing();
+  if (again) return attempt(attempts, backoff_s);
+  attempts->call.done(std::unexpected(error_of(*attempts, answer)));
+}
+
+// A signature is refused where this machine's clock is a quarter of an hour off; the answer has the server's.
+bool S3Client::corrects_clock(const HttpAnswer& answer) {
+  if (answer.head.status != 403) return false;
+  const std::time_t theirs = curl_getdate(std::string(answer.head.header("date")).c_str(), nullptr);
+  if (theirs < 0) return false;
+  const std::int64_t behind_s = theirs - std::time(nullptr);
+  if (std::abs(behind_s - clock_behind_s_) <= kSkewToleratedS) return false;
+  clock_behind_s_ = behind_s;
+  return true;
+}
+
+Error S3Client::error_of(const Attempts& attempts, const HttpAnswer& answer) const {
+  const auto error = [&](ErrorCode code, std::string_view what) {
+    return Error{code, fmt::format("{}: {}", place(), what)};
+  };
+  const HttpHead& head = answer.head;
+  const S3Complaint complaint = parse_s3_complaint(answer.body);
+  if (complaint.code == "NoSuchBucket" || (head.status == 404 && attempts.call.key.empty())) {
+    return error(ErrorCode::kInvalidArgument,
+                 fmt::format("there is no such bucket: create it (aws s3 mb s3://{}), or correct the tier's URL",
+                             options_.bucket));
+  }
+  const std::string region(complaint.region.empty() ? head.header("x-amz-bucket-region") : complaint.region);
+  if ((head.status == 301 || head.status == 307 || head.status == 400) && !region.empty() &&
+      region != options_.region) {
+    return error(ErrorCode::kInvalidArgument,
+                 fmt::format("it lies in region '{}', not in '{}': write region={}", region, options_.region, region));
+  }
+  if (is_about_credentials(complaint.code) || head.status == 401 || head.status == 403) {
+    return error(ErrorCode::kInvalidArgument,
+                 fmt::format("the server refuses the credentials of {} ({}): correct them, or let them read, write, "
+                             "list and delete there",
+                             options_.credentials_from, complaint.code.empty() ? "403" : complaint.code));
+  }
+  std::string what = answer.trouble;
+  if (what.empty()) what = fmt::format("status {} {} {}", head.status, complaint.code, complaint.message);
+  if (attempts.count > 1) what += fmt::format(" ({} attempts)", attempts.count);
+  const bool full = head.status == 507 || complaint.code == "QuotaExceeded";
+  return error(full ? ErrorCode::kFull : head.status == 501 ? ErrorCode::kUnsupported : ErrorCode::kIo, what);
+}
+
+}  // namespace shale

@@ -1,0 +1,148 @@
+#include "tiers/tier_url.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shale {
+namespace {
+
+constexpr std::string_view kHidden = "***";
+constexpr std::string_view kSecrets[] = {"password", "secret", "token", "key"};  // how names of options end
+
+// ASCII alone, whatever the locale.
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+int hex_value(char c) {
+  if (is_digit(c)) return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// Length of the scheme that the text begins with, its colon left out; 0 where it begins with none.
+std::size_t scheme_length(std::string_view text) {
+  if (text.empty() || !is_letter(text[0])) return 0;
+  std::size_t end = 1;
+  while (end < text.size() && (is_letter(text[end]) || is_digit(text[end]) || text[end] == '+' || text[end] == '-')) {
+    ++end;
+  }
+  return end < text.size() && text[end] == ':' ? end : 0;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// Splits at the first `mark`; all of it, and nothing, where there is none.
+std::pair<std::string_view, std::string_view> split(std::string_view text, char mark) {
+  const std::size_t at = text.find(mark);
+  if (at == std::string_view::npos) return {text, {}};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+Result<std::string> decoded(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      const int high = i + 1 < text.size() ? hex_value(text[i + 1]) : -1;
+      const int low = i + 2 < text.size() ? hex_value(text[i + 2]) : -1;
+      if (high < 0 || low < 0) {
+        return fail(ErrorCode::kInvalidArgument,
+                    "'{}' has a % without two hexadecimal digits behind it: write %25 for a percent sign", text);
+      }
+      c = static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+    if (is_control(c)) return fail(ErrorCode::kInvalidArgument, "it holds a control character");
+    plain += c;
+  }
+  return plain;
+}
+
+Result<TierUrl::Option> parse_option(std::string_view text) {
+  const auto [name, value] = split(text, '=');
+  TierUrl::Option option;
+  SHALE_ASSIGN(option.name, decoded(name));
+  SHALE_ASSIGN(option.value, decoded(value));
+  if (option.name.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "'{}' is not an option: write name=value, with & between two", text);
+  }
+  if (text.find('=') == std::string_view::npos) option.value = "on";
+  return option;
+}
+
+Result<TierUrl> parse(std::string_view text) {
+  const std::size_t scheme = scheme_length(text);
+  if (scheme == 0) return fail(ErrorCode::kInvalidArgument, "it begins with no scheme, as file: or memory:");
+  TierUrl url;
+  url.scheme = text.substr(0, scheme);
+  std::ranges::transform(url.scheme, url.scheme.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (text.find('#') != std::string_view::npos) {
+    return fail(ErrorCode::kInvalidArgument, "it has a fragment, which names nothing here: write %23 for a #");
+  }
+  auto [place, query] = split(text.substr(scheme + 1), '?');
+  if (place.starts_with("//")) {
+    place.remove_prefix(2);
+    const std::size_t path = std::min(place.find('/'), place.size());
+    SHALE_ASSIGN(url.authority, decoded(place.substr(0, path)));
+    place.remove_prefix(path);
+  }
+  SHALE_ASSIGN(url.path, decoded(place));
+  while (!query.empty()) {
+    const auto [first, rest] = split(query, '&');
+    SHALE_ASSIGN(TierUrl::Option option, parse_option(first));
+    if (std::ranges::find(url.options, option.name, &TierUrl::Option::name) != url.options.end()) {
+      return fail(ErrorCode::kInvalidArgument, "it gives the option '{}' twice", option.name);
+    }
+    url.options.push_back(std::move(option));
+    query = rest;
+  }
+  return url;
+}
+
+}  // namespace
+
+Result<TierUrl> parse_tier_url(std::string_view text) {
+  auto url = parse(text);
+  if (!url) return fail_in(fmt::format("tier '{}'", without_secrets(text)), std::move(url).error());
+  return url;
+}
+
+std::string without_secrets(std::string_view url) {
+  std::string shown(url);
+  const std::size_t query = std::min(shown.find('?'), shown.size());
+  for (std::size_t begin = query; begin < shown.size();) {
+    const std::size_t end = std::min(shown.find('&', begin + 1), shown.size());
+    const std::string_view option = std::string_view(shown).substr(begin + 1, end - begin - 1);
+    const auto [name, value] = split(option, '=');
+    const bool secret = std::ranges::any_of(kSecrets, [&](std::string_view word) { return name.ends_with(word); });
+    if (secret && !value.empty()) shown.replace(end - value.size(), value.size(), kHidden);
+    begin = std::min(shown.find('&', begin + 1), shown.size());
+  }
+  const std::size_t authority = shown.find("://");
+  const std::size_t at = shown.substr(0, query).rfind('@');
+  if (authority == std::string::npos || at == std::string::npos || at < authority) return shown;
+  const std::size_t colon = shown.find(':', authority + 3);
+  if (colon < at) shown.replace(colon + 1, at - colon - 1, kHidden);
+  return shown;
+}
+
+std::vector<std::string_view> split_tier_urls(std::string_view list) {
+  std::vector<std::string_view> urls;
+  std::size_t start = 0;
+  for (std::size_t i = 0; i <= list.size(); ++i) {
+    if (i < list.size() && (list[i] != ',' || scheme_length(trimmed(list.substr(i + 1))) == 0)) continue;
+    urls.push_back(trimmed(list.substr(start, i - start)));
+    start = i + 1;
+  }
+  return urls;
+}
+
+}  // namespace shale

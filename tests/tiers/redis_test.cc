@@ -1,0 +1,335 @@
+// What only the tier in Redis does: eviction, a full server, passwords, TLS, clusters, servers that die, hang and come
+// back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "tiers/blobs.h"
+#include "tiers/redis_server.h"
+#include "tiers/tiers.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kLarge = 9 << 20;  // three pieces
+
+class RedisTierTest : public ::testing::Test {
+ protected:
+  void start(RedisServerOptions options = {}) {
+    auto server = RedisServer::start(std::move(options));
+    if (code_of(server) == ErrorCode::kUnsupported) GTEST_SKIP() << server.error().message;
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+  }
+  Result<std::unique_ptr<Tier>> open(const std::string& options = "", const std::string& scheme = "redis",
+                                     const std::string& user = "") {
+    return make_tier(fmt::format("{}://{}127.0.0.1:{}?{}", scheme, user, server_->port(), options), clock_);
+  }
+  static Status put(Tier& tier, const BlobId& id, std::size_t bytes) {
+    return tier.write(id, blob_bytes(id, bytes))->wait();
+  }
+  static bool holds(Tier& tier, const BlobId& id, std::size_t bytes) {
+    const auto read = tier.read(id)->take();
+    return read && same_bytes(**read, *blob_bytes(id, bytes));
+  }
+  // Within ten seconds.
+  static bool comes_true(const std::function<bool()>& reached) {
+    for (int i = 0; i < 1000; ++i) {
+      if (reached()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  RealClock clock_;
+  std::unique_ptr<RedisServer> server_;
+};
+
+TEST_F(RedisTierTest, OfTwoThatWriteTheSameOneCreatesIt) {
+  start();
+  if (!server_) return;
+  const auto one = open().value(), other = open().value();
+  for (const std::size_t bytes : {std::size_t{100}, kLarge}) {
+    const BlobId id = blob_id(bytes, 0);
+    const auto first = one->write(id, blob_bytes(id, bytes)), second = other->write(id, blob_bytes(id, bytes));
+    EXPECT_TRUE(first->wait());
+    EXPECT_TRUE(second->wait());
+    EXPECT_NE(first->created(), second->created()) << bytes;
+    EXPECT_TRUE(holds(*other, id, bytes));
+    EXPECT_EQ(one->blob_bytes(id), one->stored_bytes(bytes));
+  }
+  EXPECT_EQ(other->list()->size(), 2u);
+}
+
+TEST_F(RedisTierTest, PrefixesAndDatabasesKeepApart) {
+  start();
+  if (!server_) return;
+  const auto one = open("prefix=a").value(), other = open("prefix=b").value();
+  const auto elsewhere = make_tier(fmt::format("redis://127.0.0.1:{}/3?prefix=a", server_->port()), clock_).value();
+  ASSERT_TRUE(put(*one, blob_id(1, 0), 20000));
+  EXPECT_FALSE(other->contains(blob_id(1, 0)));
+  EXPECT_FALSE(elsewhere->contains(blob_id(1, 0)));
+  EXPECT_TRUE(elsewhere->list()->empty());
+  const auto both = parse_tiers({"redis://h", "redis://h/?prefix=other", "redis://h:6379/1"});
+  EXPECT_TRUE(both) << both.error().message;
+  EXPECT_EQ(code_of(parse_tiers({"redis://h/1?prefix=a", "redis://h/1/?prefix=a&name=b"})),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_F(RedisTierTest, WhatTheServerGaveUpIsAMissAndCanBeWrittenAgain) {
+  start();
+  if (!server_) return;
+  const auto tier = open().value();
+  const BlobId id = blob_id(1, 4);
+  ASSERT_TRUE(put(*tier, id, kLarge));
+  server_->ask("unlink 'shale:{" + id.object.hex() + "}:4:1'");
+  EXPECT_EQ(code_of(tier->read(id)->take()), ErrorCode::kNotFound);
+  EXPECT_FALSE(tier->contains(id));
+  EXPECT_THAT(tier->parts(id.object).value(), ::testing::IsEmpty());
+  EXPECT_EQ(tier->stats().misses, 1u);
+  EXPECT_EQ(tier->stats().read_errors, 0u);
+  const auto again = tier->write(id, blob_bytes(id, kLarge));
+  EXPECT_TRUE(again->wait());
+  EXPECT_TRUE(again->created());
+  EXPECT_TRUE(holds(*tier, id, kLarge));
+}
+
+TEST_F(RedisTierTest, WhatOthersPutInItsPlaceIsDamaged) {
+  start();
+  if (!server_) return;
+  const auto tier = open().value();
+  const BlobId id = blob_id(1, 4);
+  ASSERT_TRUE(put(*tier, id, kLarge));
+  server_->ask("set 'shale:{" + id.object.hex() + "}:4:1' short");
+  EXPECT_EQ(code_of(tier->read(id)->take()), ErrorCode::kCorrupt);
+  server_->ask("hset 'shale:{" + id.object.hex() + "}' 4 nonsense");
+  EXPECT_EQ(code_of(tier->read(id)->take()), ErrorCode::kCorrupt);
+  server_->ask("set 'shale:{" + blob_id(2, 0).object.hex() + "}' 'not a hash'");
+  EXPECT_EQ(code_of(tier->read(blob_id(2, 0))->take()), ErrorCode::kIo);
+  server_->ask("hset 'shale:{not an object}' 4 x");
+  EXPECT_TRUE(tier->remove(id));
+  EXPECT_TRUE(tier->list()->empty());
+}
+
+TEST_F(RedisTierTest, AFullServerIsAFullTier) {
+  start({.more = {"--maxmemory", "32mb", "--maxmemory-policy", "noeviction"}});
+  if (!server_) return;
+  const auto tier = open().value();
+  EXPECT_EQ(code_of(put(*tier, blob_id(1, 99), kLarge)), ErrorCode::kFull) << "more than a quarter of its memory";
+  std::uint32_t part = 0;
+  Status written;
+  for (; part < 40 && written; ++part) written = put(*tier, blob_id(1, part), 2 << 20);
+  EXPECT_EQ(code_of(written), ErrorCode::kFull);
+  EXPECT_EQ(tier->stats().refused_full, 2u);
+  EXPECT_EQ(tier->list()->size(), part - 1) << "nothing half-written";
+  EXPECT_TRUE(holds(*tier, blob_id(1, 0), 2 << 20));
+  EXPECT_EQ(tier->breaker()->kind, BreakerState::Kind::kClosed) << "it answers";
+}
+
+TEST_F(RedisTierTest, UnderEvictionWhatIsThereIsWhole) {
+  start({.more = {"--maxmemory", "24mb", "--maxmemory-policy", "allkeys-lru"}});
+  if (!server_) return;
+  const auto tier = open().value();
+  unsigned there = 0;
+  for (std::uint32_t i = 0; i < 60; ++i) ASSERT_TRUE(put(*tier, blob_id(i, 0), 1 << 20));
+  for (std::uint32_t i = 0; i < 60; ++i) {
+    const auto read = tier->read(blob_id(i, 0))->take();
+    if (!read) {
+      EXPECT_EQ(code_of(read), ErrorCode::kNotFound);
+      continue;
+    }
+    EXPECT_TRUE(same_bytes(**read, *blob_bytes(blob_id(i, 0), 1 << 20)));
+    ++there;
+  }
+  EXPECT_GT(there, 5u);
+  EXPECT_LT(there, 30u);
+  EXPECT_EQ(tier->stats().read_errors, 0u);
+}
+
+TEST_F(RedisTierTest, PasswordsComeFromAFileAndShowNowhere) {
+  start({.more = {"--requirepass", "geheim-17"}});
+  if (!server_) return;
+  server_->ask("-a geheim-17 acl setuser kv on '>other-18' '~*' '+@all'");
+  const TemporaryFolder folder;
+  const auto file = [&](const std::string& password) {
+    const auto path = folder.path() / password;
+    std::ofstream(path) << password << "\n";
+    return "password_file=" + path.string();
+  };
+  const auto none = open();
+  EXPECT_EQ(code_of(none), ErrorCode::kInvalidArgument);
+  const auto wrong = open(file("wrong-19"));
+  EXPECT_EQ(code_of(wrong), ErrorCode::kInvalidArgument);
+  const auto tier = open(file("geheim-17"));
+  ASSERT_TRUE(tier) << tier.error().message;
+  EXPECT_TRUE(put(**tier, blob_id(1, 0), 100));
+  EXPECT_EQ((*tier)->describe().find("geheim"), std::string::npos);
+  const auto user = open(file("other-18"), "redis", "kv@");
+  ASSERT_TRUE(user) << user.error().message;
+  EXPECT_TRUE(holds(**user, blob_id(1, 0), 100));
+  const auto in_url = make_tier("redis://kv:other-18@127.0.0.1", clock_);
+  ASSERT_EQ(code_of(in_url), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(in_url.error().message.find("other-18"), std::string::npos) << in_url.error().message;
+}
+
+TEST_F(RedisTierTest, TlsTrustsOnlyWhomItIsTold) {
+  start({.tls = true});
+  if (!server_) return;
+  const auto stranger = open("", "rediss");
+  ASSERT_EQ(code_of(stranger), ErrorCode::kIo);
+  EXPECT_THAT(stranger.error().message, HasSubstr("does not prove who it is"));
+  const auto tier = open("ca=" + server_->ca(), "rediss");
+  ASSERT_TRUE(tier) << tier.error().message;
+  EXPECT_TRUE(put(**tier, blob_id(1, 0), kLarge));
+  EXPECT_TRUE(holds(**tier, blob_id(1, 0), kLarge));
+  EXPECT_EQ(code_of(open("ca=/nowhere.pem", "rediss")), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(RedisTierTest, AServerThatDiesIsLeftAloneAndComesBackByItself) {
+  start();
+  if (!server_) return;
+  const auto tier = open("timeout=500ms").value();
+  ASSERT_TRUE(put(*tier, blob_id(1, 0), kLarge));
+  server_->kill();
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(tier->read(blob_id(1, 0))->take());
+  EXPECT_EQ(tier->breaker()->kind, BreakerState::Kind::kOpen);
+  EXPECT_EQ(code_of(tier->read(blob_id(1, 0))->take()), ErrorCode::kBusy);
+  EXPECT_EQ(code_of(put(*tier, blob_id(1, 1), 100)), ErrorCode::kBusy);
+  EXPECT_EQ(code_of(tier->list()), ErrorCode::kBusy);
+  ASSERT_TRUE(tier->trouble());
+  ASSERT_TRUE(server_->restart());
+  EXPECT_TRUE(comes_true([&] { return code_of(tier->read(blob_id(1, 0))->take()) == ErrorCode::kNotFound; }))
+      << "a miss: it came back empty";
+  EXPECT_TRUE(put(*tier, blob_id(1, 0), kLarge));
+  EXPECT_TRUE(holds(*tier, blob_id(1, 0), kLarge));
+  EXPECT_FALSE(tier->trouble());
+}
+
+TEST_F(RedisTierTest, AConnectionThatTheServerClosedCostsNothing) {
+  start();
+  if (!server_) return;
+  const auto tier = open().value();
+  ASSERT_TRUE(put(*tier, blob_id(1, 0), kLarge));
+  for (int i = 0; i < 3; ++i) {
+    server_->ask("client kill type normal");
+    EXPECT_TRUE(holds(*tier, blob_id(1, 0), kLarge));
+  }
+  EXPECT_EQ(tier->stats().read_errors, 0u);
+}
+
+TEST_F(RedisTierTest, AServerThatHangsFailsInTimeAndThenAtOnce) {
+  start();
+  if (!server_) return;
+  const auto tier = open("timeout=300ms").value();
+  ASSERT_TRUE(put(*tier, blob_id(1, 0), kLarge));
+  server_->signal(SIGSTOP);
+  std::vector<std::shared_ptr<TierRead>> reads;
+  for (int i = 0; i < 8; ++i) reads.push_back(tier->read(blob_id(1, 0)));
+  for (const auto& read : reads) {
+    const auto result = read->take();
+    EXPECT_EQ(code_of(result), ErrorCode::kIo);
+    EXPECT_GE(read->seconds(), 0.29);
+  }
+  EXPECT_EQ(code_of(tier->read(blob_id(1, 0))->take()), ErrorCode::kBusy);
+  server_->signal(SIGCONT);
+  EXPECT_TRUE(comes_true([&] { return holds(*tier, blob_id(1, 0), kLarge); }));
+}
+
+TEST_F(RedisTierTest, OneThatIsNotThereYetIsReachedLater) {
+  start();
+  if (!server_) return;
+  server_->kill();
+  EXPECT_EQ(code_of(open()), ErrorCode::kIo);
+  auto specs = parse_tiers({fmt::format("redis://127.0.0.1:{}", server_->port())}).value();
+  specs.front().late = true;
+  const auto tier = make_tier(specs.front(), clock_).value();
+  EXPECT_FALSE(put(*tier, blob_id(1, 0), 100));
+  ASSERT_TRUE(server_->restart());
+  EXPECT_TRUE(comes_true([&] { return put(*tier, blob_id(1, 0), 100).has_value(); }));
+}
+
+TEST_F(RedisTierTest, UrlsAreCheckedBeforeAnybodyIsAsked) {
+  for (const std::string_view url :
+       {"redis:", "redis:/x", "redis://", "redis://h:0", "redis://h:x", "redis://h:70000", "redis://h/x",
+        "redis://h/-1", "redis://h?prefix=a{b", "redis://h?prefix=", "redis://h?timeout=0s", "redis://h?timeout=soon",
+        "redis://h?ca=x", "redis://u:p@h", "redis://@", "rediss://h?password=x"}) {
+    EXPECT_EQ(code_of(parse_tiers({url})), ErrorCode::kInvalidArgument) << url;
+  }
+  for (const std::string_view url : {"redis://h", "redis://u@h:1/2/", "rediss://[::1]:7?ca=/x", "redis://[::1]"}) {
+    EXPECT_TRUE(parse_tiers({url})) << url;
+  }
+}
+
+// Three nodes, a third of the slots each.
+class RedisClusterTest : public RedisTierTest {
+ protected:
+  void SetUp() override {
+    std::vector<std::uint16_t> bus_ports;  // by default 10,000 above a node's own, which may be none
+    for (int i = 0; i < 3; ++i) {
+      bus_ports.push_back(free_port());
+      auto node = RedisServer::start(
+          {.more = {"--cluster-enabled", "yes", "--cluster-port", std::to_string(bus_ports[i]), "--cluster-config-file",
+                    "nodes.conf", "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000"}});
+      if (code_of(node) == ErrorCode::kUnsupported) GTEST_SKIP() << node.error().message;
+      ASSERT_TRUE(node) << node.error().message;
+      nodes_.push_back(std::move(*node));
+    }
+    for (int i = 0; i < 3; ++i) {
+      nodes_[i]->ask(fmt::format("cluster addslotsrange {} {}", i * 5461, i == 2 ? 16383 : i * 5461 + 5460));
+      nodes_[0]->ask(fmt::format("cluster meet 127.0.0.1 {} {}", nodes_[i]->port(), bus_ports[i]));
+    }
+    ASSERT_TRUE(comes_true([&] {
+      return std::ranges::all_of(nodes_, [](const auto& node) {
+        const std::string info = node->ask("cluster info");
+        return info.find("cluster_state:ok") != std::string::npos &&
+               info.find("cluster_slots_ok:16384") != std::string::npos;
+      });
+    }));
+  }
+  Result<std::unique_ptr<Tier>> open() {
+    return make_tier(fmt::format("redis://127.0.0.1:{}?timeout=1s", nodes_[0]->port()), clock_);
+  }
+
+  std::vector<std::unique_ptr<RedisServer>> nodes_;
+};
+
+TEST_F(RedisClusterTest, ObjectsSpreadOverNodesAndSlotsAreFollowedWhereTheyGo) {
+  const auto tier = open().value();
+  constexpr std::uint32_t kObjects = 30;
+  for (std::uint32_t i = 0; i < kObjects; ++i) ASSERT_TRUE(put(*tier, blob_id(i, 0), i % 2 ? 100 : 100000));
+  for (const auto& node : nodes_) EXPECT_GT(std::stoi(node->ask("dbsize")), 3);
+  EXPECT_EQ(tier->list()->size(), kObjects);
+  EXPECT_TRUE(tier->check_integrity());
+  // A slot is being moved from the first node: what is not there any more is asked of the second, then it is its own.
+  const BlobId id = blob_id(100, 1);
+  const auto slot = std::stoi(nodes_[0]->ask("cluster keyslot " + id.object.hex()));
+  const int from = std::min(slot / 5461, 2), to = (from + 1) % 3;
+  const auto name = [&](int node) { return nodes_[node]->ask("cluster myid").substr(0, 40); };
+  nodes_[to]->ask(fmt::format("cluster setslot {} importing {}", slot, name(from)));
+  nodes_[from]->ask(fmt::format("cluster setslot {} migrating {}", slot, name(to)));
+  ASSERT_TRUE(put(*tier, id, 300));
+  EXPECT_TRUE(holds(*tier, id, 300));
+  for (const int node : {to, from}) nodes_[node]->ask(fmt::format("cluster setslot {} node {}", slot, name(to)));
+  EXPECT_TRUE(holds(*tier, id, 300));
+  ASSERT_TRUE(put(*tier, blob_id(100, 2), 500000));
+  EXPECT_TRUE(holds(*open().value(), blob_id(100, 2), 500000));
+}
+
+TEST_F(RedisClusterTest, OneDeadNodeCostsWhatItHeld) {
+  const auto tier = open().value();
+  for (std::uint32_t i = 0; i < 30; ++i) ASSERT_TRUE(put(*tier, blob_id(i, 0), 20000));
+  nodes_[2]->kill();
+  unsigned there = 0;
+  for (std::uint32_t i = 0; i < 30; ++i) there += holds(*tier, blob_id(i, 0), 20000);
+  EXPECT_GT(there, 5u);
+  EXPECT_LT(there, 30u);
+}
+
+}  // namespace
+}  // namespace shale::testing

@@ -1,0 +1,325 @@
+// The S3 tier against a bucket in this process that errs on policy.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "support/s3_server.h"
+#include "tiers/blobs.h"
+#include "tiers/s3/s3_client.h"
+#include "tiers/tiers.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class S3Test : public ::testing::Test {
+ protected:
+  Result<std::unique_ptr<Tier>> try_open(const S3Server& server, std::string_view options = "&timeout=2s") const {
+    return make_tier(server.url("some/prefix", options), clock_);
+  }
+  std::unique_ptr<Tier> open(const S3Server& server, std::string_view options = "&timeout=2s") const {
+    auto tier = try_open(server, options);
+    EXPECT_TRUE(tier) << tier.error().message;
+    return std::move(*tier);
+  }
+  double seconds_of(const auto& work) const {
+    const double start_s = clock_.now_s();
+    work();
+    return clock_.now_s() - start_s;
+  }
+
+  RealClock clock_;
+};
+
+// Errs `times` times, where `wanted`, and then never again.
+auto errs(int times, std::function<bool(const S3Asked&)> wanted, std::function<S3Answer(S3Answer)> how) {
+  const auto left = std::make_shared<std::atomic<int>>(times);
+  return [=](const S3Asked& asked, S3Answer right) {
+    return wanted(asked) && (*left)-- > 0 ? how(std::move(right)) : right;
+  };
+}
+
+auto method_is(std::string method) {
+  return [method](const S3Asked& asked) { return asked.method == method; };
+}
+
+bool is_data(const S3Asked& asked) { return asked.method == "GET" && asked.headers.contains("range"); }
+
+S3Answer slow_down(const S3Answer&) {
+  return {503, "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"};
+}
+
+TEST_F(S3Test, ObjectsAreTheBlobsByPrefixObjectAndPart) {
+  S3Server server;
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0x2a);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 5000))->wait());
+  const auto objects = server.objects();
+  const auto at = objects.find("some/prefix/" + id.object.hex() + "/0000002a");
+  ASSERT_NE(at, objects.end());
+  EXPECT_EQ(at->second.size(), 8192u);
+  server.put("some/prefix/notes.txt", "somebody's");
+  server.put("some/prefix/" + id.object.hex() + "/2A", "somebody's");
+  EXPECT_THAT(tier->list().value(), ::testing::ElementsAre(id));
+  EXPECT_TRUE(open(server)->check_integrity());
+  EXPECT_THAT(tier->describe(), HasSubstr("bucket 'shale' at http://127.0.0.1"));
+}
+
+TEST_F(S3Test, ALargeBlobIsReadInParts) {
+  S3Server server;
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  constexpr std::size_t kSize = 17'000'123;
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, kSize))->wait());
+  const auto before = server.asked("GET");
+  EXPECT_TRUE(same_bytes(**tier->read(id)->take(), *blob_bytes(id, kSize)));
+  EXPECT_EQ(server.asked("GET") - before, 5u);
+}
+
+TEST_F(S3Test, ListsGoOnPageAfterPage) {
+  S3Server server({.page = 3});
+  const auto tier = open(server);
+  for (std::uint32_t part = 0; part < 10; ++part) {
+    ASSERT_TRUE(tier->write(blob_id(part % 2, part), blob_bytes(blob_id(1, 0), 10))->wait());
+  }
+  EXPECT_EQ(tier->list()->size(), 10u);
+  EXPECT_EQ(tier->parts(blob_id(1, 0).object)->size(), 5u);
+  EXPECT_EQ(open(server)->used_bytes(), 10 * 4096u);
+}
+
+TEST_F(S3Test, ManyObjectsAreLookedUpTogether) {
+  S3Server server;
+  const auto tier = open(server);
+  ASSERT_TRUE(tier->write(blob_id(7, 3), blob_bytes(blob_id(7, 3), 10))->wait());
+  std::vector<Hash128> objects;
+  for (std::uint64_t i = 0; i < 512; ++i) objects.push_back(blob_id(i, 0).object);
+  constexpr double kTripS = 0.25;
+  server.set_fault([](const S3Asked&, S3Answer right) {
+    right.delay_s = kTripS;
+    return right;
+  });
+  double seconds = 0;
+  seconds = seconds_of([&] {
+    const auto parts = tier->parts_of(objects).value();
+    EXPECT_EQ(parts.size(), 512u);
+    EXPECT_THAT(parts[7], ::testing::ElementsAre(3u));
+    EXPECT_TRUE(parts[8].empty());
+  });
+  EXPECT_LT(seconds, 20 * kTripS) << "one after another they would take 512 trips";
+}
+
+TEST_F(S3Test, TwoTiersShareABucketAndStoreOnce) {
+  S3Server server;
+  const auto one = open(server), other = open(server);
+  const BlobId id = blob_id(1, 0);
+  const auto first = one->write(id, blob_bytes(id, 5000)), second = other->write(id, blob_bytes(id, 5000));
+  EXPECT_TRUE(first->wait());
+  EXPECT_TRUE(second->wait());
+  EXPECT_EQ(first->created() + second->created(), 1);
+  EXPECT_TRUE(same_bytes(**other->read(id)->take(), *blob_bytes(id, 5000)));
+  EXPECT_TRUE(one->remove(id));
+  EXPECT_EQ(code_of(other->read(id)->take()), ErrorCode::kNotFound);
+}
+
+TEST_F(S3Test, WhatOthersRemovedMakesRoom) {
+  S3Server server;
+  const auto one = open(server, "&size=16KiB"), other = open(server);
+  for (std::uint32_t part = 0; part < 4; ++part) {
+    ASSERT_TRUE(one->write(blob_id(1, part), blob_bytes(blob_id(1, part), 10))->wait());
+  }
+  ASSERT_TRUE(other->remove(blob_id(1, 0)));
+  EXPECT_TRUE(one->write(blob_id(1, 4), blob_bytes(blob_id(1, 4), 10))->wait());
+  EXPECT_EQ(code_of(one->write(blob_id(1, 5), blob_bytes(blob_id(1, 5), 10))->wait()), ErrorCode::kFull);
+}
+
+TEST_F(S3Test, AServerThatKnowsNeitherRangesNorConditionsWillDo) {
+  S3Server server({.ranges = false, .conditions = false});
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  constexpr std::size_t kSize = 9'000'000;
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, kSize))->wait());
+  const auto again = tier->write(id, blob_bytes(id, 100));
+  EXPECT_TRUE(again->wait());
+  EXPECT_FALSE(again->created());
+  EXPECT_TRUE(same_bytes(**tier->read(id)->take(), *blob_bytes(id, kSize)));
+  const auto range = tier->read(id, {8'000'000, 1000});
+  EXPECT_EQ(std::memcmp((*range->take())->data(), blob_bytes(id, kSize)->data() + 8'000'000, 1000), 0);
+  EXPECT_TRUE(tier->check_integrity());
+}
+
+TEST_F(S3Test, BurstsOf503AreSatOut) {
+  S3Server server;
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  server.set_fault(errs(3, method_is("PUT"), slow_down));
+  EXPECT_TRUE(tier->write(id, blob_bytes(id, 5000))->wait());
+  server.set_fault(errs(3, is_data, slow_down));
+  EXPECT_TRUE(same_bytes(**tier->read(id)->take(), *blob_bytes(id, 5000)));
+  server.set_fault(errs(3, method_is("DELETE"), slow_down));
+  EXPECT_TRUE(tier->remove(id));
+  EXPECT_EQ(tier->breaker()->failures, 0u);
+}
+
+TEST_F(S3Test, WhatIsCutOffGoesOnWhereItWas) {
+  S3Server server;
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 3'000'000))->wait());
+  server.set_fault(errs(2, is_data, [](S3Answer right) {
+    right.cut = 1'000'000;
+    right.headers["Content-Length"] = std::to_string(right.body.size());
+    return right;
+  }));
+  EXPECT_TRUE(same_bytes(**tier->read(id)->take(), *blob_bytes(id, 3'000'000)));
+  server.set_fault(errs(1, is_data, [](S3Answer right) {
+    right.cut = 0;  // the connection is lost right behind the head
+    right.headers["Content-Length"] = std::to_string(right.body.size());
+    return right;
+  }));
+  EXPECT_TRUE(same_bytes(**tier->read(id)->take(), *blob_bytes(id, 3'000'000)));
+}
+
+TEST_F(S3Test, AServerThatHangsCostsTheDeadlineOnceAndThenNothing) {
+  S3Server server;
+  const auto tier = open(server, "&timeout=500ms");
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 5000))->wait());
+  server.set_fault([](const S3Asked&, S3Answer right) {
+    right.delay_s = 60;
+    return right;
+  });
+  for (int i = 0; i < 3; ++i) {
+    const double seconds = seconds_of([&] { EXPECT_EQ(code_of(tier->read(id)->take()), ErrorCode::kIo); });
+    EXPECT_LE(seconds, 0.55 + 0.3) << "the deadline, and a scheduler that is late";
+  }
+  EXPECT_EQ(tier->breaker()->kind, BreakerState::Kind::kOpen);
+  EXPECT_LT(seconds_of([&] { EXPECT_EQ(code_of(tier->read(id)->take()), ErrorCode::kBusy); }), 0.2);
+  EXPECT_TRUE(tier->trouble());
+  server.set_fault({});
+  Result<BlobBytes> read = fail(ErrorCode::kBusy, "");
+  for (int i = 0; i < 500 && !read; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    read = tier->read(id)->take();
+  }
+  EXPECT_TRUE(read) << read.error().message;
+  EXPECT_FALSE(tier->trouble());
+}
+
+TEST_F(S3Test, EndingWaitsForOneDeadlineHoweverMuchIsQueued) {
+  S3Server server;
+  auto tier = open(server, "&timeout=500ms");
+  server.set_fault([](const S3Asked&, S3Answer right) {
+    right.delay_s = 60;
+    return right;
+  });
+  std::vector<std::shared_ptr<TierRead>> reads;
+  for (std::uint32_t part = 0; part < 200; ++part) reads.push_back(tier->read(blob_id(1, part)));
+  reads.clear();
+  EXPECT_LT(seconds_of([&] { tier.reset(); }), 4) << "one after another they would take 6 s and more";
+}
+
+TEST_F(S3Test, BucketsOfAwsAreAddressedByHost) {
+  const auto url_of = [](std::string bucket, std::string endpoint) {
+    const S3Client client({.bucket = std::move(bucket), .endpoint = std::move(endpoint), .region = "eu-west-1"});
+    HttpRequest request;
+    client.address({.key = "a/b c", .query = {{"x", ""}}}, request);
+    return request.url;
+  };
+  EXPECT_EQ(url_of("bucket", ""), "https://bucket.s3.eu-west-1.amazonaws.com/a/b%20c?x=");
+  EXPECT_EQ(url_of("www.bucket", ""), "https://s3.eu-west-1.amazonaws.com/www.bucket/a/b%20c?x=")
+      << "no certificate is for a host of so many parts";
+  EXPECT_EQ(url_of("bucket", "http://minio:9000/"), "http://minio:9000/bucket/a/b%20c?x=");
+}
+
+TEST_F(S3Test, ASlowBodyIsWaitedForWithinTheDeadline) {
+  S3Server server;
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 100'000))->wait());
+  server.set_fault([](const S3Asked&, S3Answer right) {
+    right.pause_s = 0.3;
+    return right;
+  });
+  EXPECT_TRUE(same_bytes(**tier->read(id)->take(), *blob_bytes(id, 100'000)));
+}
+
+TEST_F(S3Test, DamagedFramesAndShortObjectsAreNoBlobs) {
+  S3Server server;
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 5000))->wait());
+  const std::string key = "some/prefix/" + id.object.hex() + "/00000000", whole = server.objects()[key];
+  for (const std::size_t at : {5001uz, whole.size() - 1, whole.size() - 40}) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    server.put(key, damaged);
+    EXPECT_EQ(code_of(tier->read(id)->take()), ErrorCode::kCorrupt) << at;
+  }
+  for (const std::size_t bytes : {0uz, 10uz, 4096uz}) {
+    server.put(key, whole.substr(0, bytes));
+    EXPECT_EQ(code_of(tier->read(id)->take()), ErrorCode::kCorrupt) << bytes;
+  }
+  EXPECT_EQ(tier->stats().read_errors, 6u);
+  EXPECT_EQ(tier->breaker()->failures, 0u) << "the server answers";
+}
+
+TEST_F(S3Test, AClockThatIsOffIsSetByTheServers) {
+  S3Server server({.clock_ahead_s = -3600});
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  EXPECT_TRUE(tier->write(id, blob_bytes(id, 5000))->wait());
+  EXPECT_TRUE(tier->read(id)->take());
+}
+
+TEST_F(S3Test, WhatNobodyNeededForLongIsTouchedByWhoeverFindsItThere) {
+  S3Server server;
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 5000))->wait());
+  EXPECT_LT(tier->untouched_s(id), 100);
+  server.age(24 * 3600);
+  EXPECT_GE(tier->untouched_s(id), kAbandonedAfterSeconds);
+  ASSERT_TRUE(open(server)->write(id, blob_bytes(id, 5000))->wait());
+  EXPECT_LT(tier->untouched_s(id), 100);
+  EXPECT_TRUE(tier->read(id)->take());
+  EXPECT_EQ(tier->untouched_s(blob_id(2, 0)), 0);
+}
+
+TEST_F(S3Test, WrongBucketsAndCredentialsAreSaidAndNoSecretIs) {
+  S3Server server;
+  const auto nowhere = make_tier(fmt::format("s3://elsewhere/x?endpoint={}", server.endpoint()), clock_);
+  ASSERT_EQ(code_of(nowhere), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(nowhere.error().message, HasSubstr("bucket 'elsewhere' at http://127.0.0.1"));
+  EXPECT_THAT(nowhere.error().message, HasSubstr("create it (aws s3 mb s3://elsewhere)"));
+  setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret", 1);
+  const auto refused = try_open(server);
+  ASSERT_EQ(code_of(refused), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("refuses the credentials of the environment (SignatureDoesNotMatch)"));
+  EXPECT_THAT(refused.error().message, Not(HasSubstr("wrong-secret")));
+  for (const auto* url :
+       {"s3://bucket?endpoint=127.0.0.1:80", "s3://Bucket/x", "s3://bucket?timeout=0s", "s3:bucket"}) {
+    EXPECT_EQ(code_of(parse_tiers({url})), ErrorCode::kInvalidArgument) << url;
+  }
+}
+
+TEST_F(S3Test, ATierWhoseServerIsAwayIsOpenedWhenItComes) {
+  auto server = std::make_unique<S3Server>();
+  server->set_fault(errs(1000, [](const auto&) { return true; }, [](const S3Answer&) { return S3Answer{500}; }));
+  EXPECT_EQ(code_of(try_open(*server, "&timeout=200ms")), ErrorCode::kIo);
+  auto specs = parse_tiers({server->url("x", "&timeout=200ms")}).value();
+  specs.front().late = true;
+  const auto tier = make_tier(specs.front(), clock_).value();
+  EXPECT_FALSE(tier->reachable());
+  EXPECT_EQ(tier->capacity_bytes(), 0u);
+  EXPECT_EQ(code_of(tier->read(blob_id(1, 0))->take()), ErrorCode::kBusy);
+  server->set_fault({});
+  for (int i = 0; i < 600 && !tier->reachable(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(tier->reachable());
+  EXPECT_TRUE(tier->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), 10))->wait());
+}
+
+}  // namespace
+}  // namespace shale::testing
