@@ -5,7 +5,8 @@
 - words: none of those that CONTRIBUTING.md's table of words retires
 - the drawing of rooms in ARCHITECTURE.md is what tools/draw_rooms.py draws
 - formatting: clang-format-19, where it is installed
-- length: at most 400 lines a file, except files in tools/long_files.txt, which may only get shorter
+- length: at most 400 lines a file, except files in tools/long_files.txt, which may only get shorter; at most 60 a
+  function, 5,000 a room of src/, and 40 files a folder of it
 - headers say #pragma once (or are -inl.h, included once per instruction set); nothing is left "to do"; text files end in one newline and have no tabs or trailing blanks
 """
 
@@ -22,6 +23,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE_FOLDERS = ("src", "include", "tests", "fuzz", "examples")
 SOURCE_SUFFIXES = (".h", ".hpp", ".cc", ".c")
 LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+ROOM_LINES_MAX = 5000
+FOLDER_FILES_MAX = 40
 # These name old words so that whoever uses one is told the new one, or are texts for models.
 MAY_NAME_OLD_WORDS = ("CHANGELOG.md", "CONTRIBUTING.md", "src/cli/renamed_options.cc", "src/server/answer_request.cc",
                       "tests/server/answer_request_test.cc", "tests/cli/usage_test.cc", "src/profile/prior_texts.cc",
@@ -113,6 +117,31 @@ def check_lengths():
             yield f"tools/long_files.txt: {name} has {lengths.get(name, 0)} lines now: lower its number, or remove it"
 
 
+def check_functions():
+    """As clang-format lays them out: a line that ends in a brace, up to the brace that closes it, as far to the left."""
+    for path in [*(ROOT / "src").rglob("*.h"), *(ROOT / "src").rglob("*.cc"), *(ROOT / "include").rglob("*.h*")]:
+        begun = {}
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            indent = len(line) - len(line.lstrip())
+            if line.endswith("{") and indent <= 4 and not re.match(r"\s*(namespace|class|struct|enum|union|extern)\b", line):
+                begun[indent] = number
+            if line.lstrip().startswith("}") and indent in begun:
+                lines = number - begun.pop(indent) + 1
+                if lines > FUNCTION_LINES_MAX and not line.endswith("};"):  # those are data
+                    yield f"{path.relative_to(ROOT)}:{number}: a function of {lines} lines, {FUNCTION_LINES_MAX} are allowed"
+
+
+def check_rooms():
+    for room in sorted(path for path in (ROOT / "src").iterdir() if path.is_dir()):
+        lines = sum(len(path.read_text().splitlines()) for path in room.rglob("*") if path.suffix in (".h", ".cc"))
+        if lines > ROOM_LINES_MAX:
+            yield f"src/{room.name}: {lines} lines, {ROOM_LINES_MAX} are allowed: part of it is a room of its own"
+        for folder in [room, *(path for path in room.rglob("*") if path.is_dir())]:
+            files = sum(path.is_file() for path in folder.iterdir())
+            if files > FOLDER_FILES_MAX:
+                yield f"{folder.relative_to(ROOT)}: {files} files, {FOLDER_FILES_MAX} are allowed: give them folders"
+
+
 def check_format():
     formatter = shutil.which("clang-format-19")
     if not formatter:
@@ -127,7 +156,8 @@ def check_format():
 
 
 def main():
-    checks = (check_layering, check_text, check_words, check_drawing, check_lengths, check_format)
+    checks = (check_layering, check_text, check_words, check_drawing, check_lengths, check_functions, check_rooms,
+              check_format)
     found = [problem for check in checks for problem in check()]
     for problem in found:
         print(problem)

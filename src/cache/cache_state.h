@@ -114,6 +114,8 @@ struct Cache::State {
   StoreLookup look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
                       std::string_view tenant);
   std::uint32_t published_tokens(std::span<const std::int32_t> tokens) const;
+  // What follows a published prefix is stored with it: nothing lies before it under its salt's own names.
+  void take_in_published(NewRun& run, std::span<const BlockKey> names) const;
   std::uint32_t published_for(std::span<const std::int32_t> wanted, const RequestPolicy& policy);
   double loss_s(std::optional<double> quality) const;
   bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;

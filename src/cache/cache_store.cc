@@ -26,15 +26,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   const std::vector<BlockKey> names = s.names_of(keys, run.reproducible);
   StoreHints hints;
   hints.tenant = tenant_of(run.salt);
-  // What follows a published prefix is stored with it: nothing lies before it under its salt's own names.
-  if (run.first > 0 && run.first <= s.published_tokens(run.tokens) && !run.salt.empty()) {
-    const std::uint32_t before = run.first / block;
-    if (s.store->lookup(std::span(names).first(before), {}, hints.tenant).blocks < before) {
-      run.first = 0;
-      run.recompute_s = 0;
-      run.statistics = {};
-    }
-  }
+  s.take_in_published(run, names);
   hints.first_block = run.first / block;
   if (sequence.lossy() || sequence.ragged() || hints.first_block >= end) return name;
 
@@ -81,6 +73,15 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   }
   save(std::move(hints), std::move(held), std::move(bounding));
   return name;
+}
+
+void Cache::State::take_in_published(NewRun& run, std::span<const BlockKey> names) const {
+  if (run.first == 0 || run.first > published_tokens(run.tokens) || run.salt.empty()) return;
+  const std::uint32_t before = run.first / block_tokens();
+  if (store->lookup(names.first(before), {}, tenant_of(run.salt)).blocks >= before) return;
+  run.first = 0;
+  run.recompute_s = 0;
+  run.statistics = {};
 }
 
 // Of the methods that code all tokens and of whose quality on this run nothing is known yet.

@@ -61,23 +61,9 @@ void add_router_options(CLI::App& command, ServeOptions& options) {
       ->group(group);
 }
 
-}  // namespace
-
-void add_serve_options(CLI::App& command, ServeOptions& options) {
+// Who may use the server, and as which tenant.
+void add_access_options(CLI::App& command, ServeOptions& options) {
   const char* group = "Server";
-  HttpOptions& http = options.server.http;
-  command
-      .add_option("--host", http.host,
-                  "Address to listen on; 0.0.0.0: every one of this machine's; unix:/PATH: a Unix socket")
-      ->envname("SHALE_HOST")
-      ->type_name("ADDRESS")
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--port", http.port, "Port to listen on; 0: one that is free, as printed")
-      ->envname("SHALE_PORT")
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
   command.add_option("--api-key", options.api_key, "Key that requests must bear (default: none)")
       ->envname("SHALE_API_KEY")
       ->type_name("KEY")
@@ -116,6 +102,12 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       .add_flag("--no-auth", options.server.no_auth,
                 "Serve others on the network without a key; otherwise it does not start")
       ->group(group);
+}
+
+// Whose pages may call it, and encryption.
+void add_connection_options(CLI::App& command, ServeOptions& options) {
+  const char* group = "Server";
+  HttpOptions& http = options.server.http;
   command
       .add_option("--allow-host", http.allowed_hosts,
                   "Names, beside localhost, that a server on this machine alone may be called by requests and by the "
@@ -132,6 +124,10 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->envname("SHALE_TLS_KEY")
       ->type_name("FILE")
       ->group(group);
+}
+
+void add_log_options(CLI::App& command, ServeOptions& options) {
+  const char* group = "Server";
   command.add_option("--log", options.log, "A line on standard error about every request: text, json or off")
       ->envname("SHALE_LOG")
       ->check(CLI::IsMember({"text", "json", "off"}))
@@ -147,6 +143,10 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("LEVEL")
       ->capture_default_str()
       ->group(group);
+}
+
+void add_scheduling_options(CLI::App& command, ServeOptions& options) {
+  const char* group = "Server";
   command
       .add_option("--max-queue", options.server.loop.queue_max,
                   "Requests that may wait beside those running; more are told to come again (429)")
@@ -177,6 +177,11 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("WEIGHT")
       ->capture_default_str()
       ->group(group);
+}
+
+// How long answers may become, and how long they are waited for at the end.
+void add_answer_limits(CLI::App& command, ServeOptions& options) {
+  const char* group = "Server";
   command
       .add_option("--max-tokens", options.server.api.max_tokens,
                   "Longest answer of a chat whose request does not say, in tokens")
@@ -199,6 +204,60 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);
+}
+
+void add_profile_options(CLI::App& command, ServeOptions& options) {
+  command
+      .add_option("--profile", options.profile,
+                  "While the batch has a place: measure the model's prior, and profile contexts again whose questions "
+                  "moved away, or new ones, too")
+      ->envname("SHALE_PROFILE")
+      ->check(CLI::IsMember({"never", "drifted", "all"}))
+      ->type_name("never|drifted|all")
+      ->capture_default_str()
+      ->group("Profile");
+  add_switch(
+      command, "--remember-questions", options.watch.remember,
+      "Keep what was asked about a context in the metadata store, so that profiles are checked on it after a restart")
+      ->group("Profile");
+  command
+      .add_option("--drift-questions", options.watch.questions_between,
+                  "Different questions about a context after which its profile is checked")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Profile");
+  command
+      .add_option("--drift-threshold", options.watch.check.threshold,
+                  "How far quality, in --quality-metric, may fall below the profile")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->group("Profile");
+}
+
+}  // namespace
+
+void add_serve_options(CLI::App& command, ServeOptions& options) {
+  const char* group = "Server";
+  HttpOptions& http = options.server.http;
+  command
+      .add_option("--host", http.host,
+                  "Address to listen on; 0.0.0.0: every one of this machine's; unix:/PATH: a Unix socket")
+      ->envname("SHALE_HOST")
+      ->type_name("ADDRESS")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--port", http.port, "Port to listen on; 0: one that is free, as printed")
+      ->envname("SHALE_PORT")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  add_access_options(command, options);
+  add_connection_options(command, options);
+  add_log_options(command, options);
+  add_scheduling_options(command, options);
+  add_answer_limits(command, options);
   options.serving.cache.quality_floor = 0.95;
   command
       .add_option(
@@ -209,34 +268,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("SHARE")
       ->capture_default_str()
       ->group("Placement");
-  const char* profile = "Profile";
-  command
-      .add_option("--profile", options.profile,
-                  "While the batch has a place: measure the model's prior, and profile contexts again whose questions "
-                  "moved away, or new ones, too")
-      ->envname("SHALE_PROFILE")
-      ->check(CLI::IsMember({"never", "drifted", "all"}))
-      ->type_name("never|drifted|all")
-      ->capture_default_str()
-      ->group(profile);
-  add_switch(
-      command, "--remember-questions", options.watch.remember,
-      "Keep what was asked about a context in the metadata store, so that profiles are checked on it after a restart")
-      ->group(profile);
-  command
-      .add_option("--drift-questions", options.watch.questions_between,
-                  "Different questions about a context after which its profile is checked")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(profile);
-  command
-      .add_option("--drift-threshold", options.watch.check.threshold,
-                  "How far quality, in --quality-metric, may fall below the profile")
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("SHARE")
-      ->capture_default_str()
-      ->group(profile);
+  add_profile_options(command, options);
   add_router_options(command, options);
   add_kv_budget_options(command, options.budget);
   add_serving_options(command, options.serving);

@@ -71,6 +71,88 @@ Occupancy Engine::occupancy() const {
   return total;
 }
 
+Status Engine::State::check_prompt(const RequestState& run) const {
+  const ModelInfo& info = model.info();
+  if (run.request.spans.empty() || run.request.spans.back().tokens.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token after the context");
+  }
+  if (run.request.max_tokens == 0) {
+    return fail(ErrorCode::kInvalidArgument, "max_tokens is 0: ask for at least one token");
+  }
+  if (run.prompt.size() >= info.context_max) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the prompt has {} tokens and the model's context holds {}: shorten it by at least {}",
+                run.prompt.size(), info.context_max, run.prompt.size() - info.context_max + 1);
+  }
+  for (const Token token : run.prompt) {
+    if (token >= 0 && static_cast<std::uint32_t>(token) < info.vocabulary) continue;
+    return fail(ErrorCode::kInvalidArgument, "token {} is not in the model's vocabulary of {}", token, info.vocabulary);
+  }
+  return {};
+}
+
+Status Engine::State::prepare_method(RequestState& run) const {
+  const RequestPolicy& policy = run.request.policy;
+  if (policy.exact && !exact_pages()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "an exact answer is asked for and the page pool holds int8: ask without, or start with fp16 pages");
+  }
+  if (!(policy.keep > 0 && policy.keep <= 1)) {
+    return fail(ErrorCode::kInvalidArgument, "keep is {}: it must be above 0 and at most 1", policy.keep);
+  }
+  if (policy.method && policy.method->scorer.empty() && policy.keep < 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "method {} keeps every token: name a scorer with it, as in knorm+int8, for keep {}",
+                policy.method->text(), policy.keep);
+  }
+  if (!policy.named()) return {};
+  if (!options.prefix_cache) {
+    return fail(ErrorCode::kInvalidArgument,
+                "method {} is applied to what is cached, and prefix caching is off: ask without, or turn it on",
+                policy.method->text());
+  }
+  SHALE_ASSIGN(run.needs, cache.needs(*policy.method));
+  // What no computing can make good.
+  const std::string missing = cache.missing({.rope = run.needs.rope, .calibration = run.needs.calibration}, 0, {});
+  if (missing.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument, "{} needs {}", policy.method->text(), missing);
+}
+
+Status Engine::State::prepare_budget(RequestState& run) const {
+  const RequestPolicy& policy = run.request.policy;
+  if (!run.request.budget) return {};
+  if (policy.exact) {
+    return fail(ErrorCode::kInvalidArgument,
+                "an exact answer is asked for, and a KV budget, which drops tokens: ask for one of them");
+  }
+  if (policy.named()) {
+    return fail(ErrorCode::kInvalidArgument, "{} and a KV budget by {}: name one of them", policy.method->text(),
+                run.request.budget->method);
+  }
+  SHALE_ASSIGN(run.budget, KvBudget::create(*run.request.budget, model.info(), cache.pool().shape().block_size,
+                                            static_cast<std::uint32_t>(run.prompt.size()), cache.options().scorers,
+                                            cache.options().model.calibration));
+  return {};
+}
+
+// Everything that a request can be refused for.
+Status Engine::State::prepare(RequestState& run) const {
+  if (scheduler.waiting() >= options.waiting_max) {
+    return fail(ErrorCode::kBusy, "{} requests wait already: ask again later", scheduler.waiting());
+  }
+  SHALE_TRY(check_prompt(run));
+  SHALE_TRY(prepare_method(run));
+  SHALE_TRY(prepare_budget(run));
+  run.needs = run.needs | cache.needs() | ScorerNeeds{.last_queries = options.query_window};
+  run.needs.repeat_attention = false;  // asked of the span's own pages, where they are there
+  const std::uint32_t needed = blocks.blocks_max(run), total = cache.pool().blocks_total();
+  if (needed <= total) return {};
+  return fail(ErrorCode::kFull,
+              "the request may need {} pages per head and the pool has {}: shorten it, lower max_tokens or enlarge the "
+              "pool (--pool)",
+              needed, total);
+}
+
 Result<RequestId> Engine::submit(Request request) {
   State& s = *state_;
   if (!s.options.prefix_cache) {
@@ -79,84 +161,9 @@ Result<RequestId> Engine::submit(Request request) {
   }
   auto run = std::make_unique<RequestState>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
   run->response.cached = CachedTokens(s.cache.tiers());
-  const std::uint32_t context_max = s.model.info().context_max;
-  const auto refuse = [&](ErrorCode code, std::string message) {
+  if (Status prepared = s.prepare(*run); !prepared) {
     ++s.stats.refused;
-    return std::unexpected(Error{code, std::move(message)});
-  };
-  if (s.scheduler.waiting() >= s.options.waiting_max) {
-    return refuse(ErrorCode::kBusy, fmt::format("{} requests wait already: ask again later", s.scheduler.waiting()));
-  }
-  if (run->request.spans.empty() || run->request.spans.back().tokens.empty()) {
-    return refuse(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token after the context");
-  }
-  if (run->request.max_tokens == 0) {
-    return refuse(ErrorCode::kInvalidArgument, "max_tokens is 0: ask for at least one token");
-  }
-  if (run->prompt.size() >= context_max) {
-    return refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("the prompt has {} tokens and the model's context holds {}: shorten it by at least {}",
-                              run->prompt.size(), context_max, run->prompt.size() - context_max + 1));
-  }
-  for (const Token token : run->prompt) {
-    if (token < 0 || static_cast<std::uint32_t>(token) >= s.model.info().vocabulary) {
-      return refuse(ErrorCode::kInvalidArgument,
-                    fmt::format("token {} is not in the model's vocabulary of {}", token, s.model.info().vocabulary));
-    }
-  }
-  const RequestPolicy& policy = run->request.policy;
-  if (policy.exact && !s.exact_pages()) {
-    return refuse(ErrorCode::kInvalidArgument,
-                  "an exact answer is asked for and the page pool holds int8: ask without, or start with fp16 pages");
-  }
-  if (!(policy.keep > 0 && policy.keep <= 1)) {
-    return refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("keep is {}: it must be above 0 and at most 1", policy.keep));
-  }
-  if (policy.method && policy.method->scorer.empty() && policy.keep < 1) {
-    return refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("method {} keeps every token: name a scorer with it, as in knorm+int8, for keep {}",
-                              policy.method->text(), policy.keep));
-  }
-  if (policy.named()) {
-    if (!s.options.prefix_cache) {
-      return refuse(ErrorCode::kInvalidArgument,
-                    fmt::format("method {} is applied to what is cached, and prefix caching is off: ask without, or "
-                                "turn it on",
-                                policy.method->text()));
-    }
-    const auto needs = s.cache.needs(*policy.method);
-    if (!needs) return refuse(needs.error().code, needs.error().message);
-    // What no computing can make good.
-    const std::string missing = s.cache.missing({.rope = needs->rope, .calibration = needs->calibration}, 0, {});
-    if (!missing.empty()) {
-      return refuse(ErrorCode::kInvalidArgument, fmt::format("{} needs {}", policy.method->text(), missing));
-    }
-    run->needs = *needs;
-  }
-  if (run->request.budget) {
-    if (policy.exact) {
-      return refuse(ErrorCode::kInvalidArgument,
-                    "an exact answer is asked for, and a KV budget, which drops tokens: ask for one of them");
-    }
-    if (policy.named()) {
-      return refuse(ErrorCode::kInvalidArgument, fmt::format("{} and a KV budget by {}: name one of them",
-                                                             policy.method->text(), run->request.budget->method));
-    }
-    auto budget = KvBudget::create(*run->request.budget, s.model.info(), s.cache.pool().shape().block_size,
-                                   static_cast<std::uint32_t>(run->prompt.size()), s.cache.options().scorers,
-                                   s.cache.options().model.calibration);
-    if (!budget) return refuse(budget.error().code, budget.error().message);
-    run->budget = std::move(*budget);
-  }
-  run->needs = run->needs | s.cache.needs() | ScorerNeeds{.last_queries = s.options.query_window};
-  run->needs.repeat_attention = false;  // asked of the span's own pages, where they are there
-  if (const std::uint32_t blocks = s.blocks.blocks_max(*run); blocks > s.cache.pool().blocks_total()) {
-    return refuse(
-        ErrorCode::kFull,
-        fmt::format("the request may need {} pages per head and the pool has {}: shorten it, lower max_tokens "
-                    "or enlarge the pool (--pool)",
-                    blocks, s.cache.pool().blocks_total()));
+    return std::unexpected(std::move(prepared).error());
   }
   if (const std::string& salt = run->request.policy.salt; run->request.use_cache) {
     static_cast<void>(s.cache.store().discover(s.cache.keys_of(run->prompt, salt), tenant_of(salt)));

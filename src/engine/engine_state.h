@@ -86,6 +86,10 @@ struct Engine::State {
   // engine_step.cc
   bool step();
   bool step_ahead_of_loading();
+  Status check_prompt(const RequestState& run) const;
+  Status prepare_method(RequestState& run) const;
+  Status prepare_budget(RequestState& run) const;
+  Status prepare(RequestState& run) const;
   bool reserve(RequestState& run, std::uint32_t tokens);
   bool run_batch(std::vector<BatchPart> parts);
   Result<std::span<const float>> compute(std::span<const BatchPart> parts);

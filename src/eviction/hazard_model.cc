@@ -121,19 +121,22 @@ void HazardModel::fit(std::uint32_t tick, float kept) {
   densities_.clear();
 }
 
-std::vector<HazardModel::Returns> HazardModel::returns(std::uint32_t tick) {
-  // The ages of samples that wait, which end now: of each cell from waiting_from[cell] to waiting_from[cell + 1].
-  std::vector<std::uint32_t> waiting_from(cells_.size() + 2);
-  for (const Waiting& waiting : waiting_) waiting_from[waiting.cell + 2] += waiting.ended ? 0 : 1;
-  std::partial_sum(waiting_from.begin(), waiting_from.end(), waiting_from.begin());
-  std::vector<std::uint8_t> waiting_ages(waiting_from.back());
+HazardModel::WaitingAges HazardModel::waiting_ages(std::uint32_t tick) {
+  std::vector<std::uint32_t> from(cells_.size() + 2);
+  for (const Waiting& waiting : waiting_) from[waiting.cell + 2] += waiting.ended ? 0 : 1;
+  std::partial_sum(from.begin(), from.end(), from.begin());
+  std::vector<std::uint8_t> ages(from.back());
   for (const Waiting& waiting : waiting_) {
     if (waiting.ended) continue;
     const std::uint32_t age = age_class(tick - waiting.tick);
-    waiting_ages[waiting_from[waiting.cell + 1]++] = static_cast<std::uint8_t>(age);
+    ages[from[waiting.cell + 1]++] = static_cast<std::uint8_t>(age);
     ages_ = std::max(ages_, age + 1);
   }
+  return {std::move(from), std::move(ages)};
+}
 
+std::vector<HazardModel::Returns> HazardModel::returns(std::uint32_t tick) {
+  const auto [waiting_from, waiting_ages] = this->waiting_ages(tick);
   // In each class of age: samples that returned, and the time that samples spent there, all of it where they ended
   // later, half where they ended in it.
   struct Exposure {

@@ -121,6 +121,12 @@ class HazardModel {
   Cell add_cell(Values values);
   // Of the factors of all properties.
   Bands product(Values values) const;
+  // The ages of samples that wait, which end now: of each cell from `from[cell]` to `from[cell + 1]`.
+  struct WaitingAges {
+    std::vector<std::uint32_t> from;
+    std::vector<std::uint8_t> ages;
+  };
+  WaitingAges waiting_ages(std::uint32_t tick);
   // Returns seen and, as the model is, expected. Fits the hazard of all blocks on the way.
   std::vector<Returns> returns(std::uint32_t tick);
   void fit_property(std::size_t property, std::vector<Returns>& cells);

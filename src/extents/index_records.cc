@@ -131,6 +131,59 @@ bool read_facts(In& in, ExtentFacts& facts) {
   return in.good();
 }
 
+// What its type gives it; `realms` are those that were introduced so far. False where that cannot be.
+bool read_fields(In& in, IndexRecord& record, std::vector<Realm>& realms) {
+  bool sound = std::isfinite(record.time_s);
+  switch (record.type) {
+    case Type::kRealm:
+      in.number(record.realm_number);
+      in.hash(record.realm.hash);
+      in.text(record.realm.tenant);
+      sound = sound && record.realm_number == realms.size();
+      if (sound && in.good()) realms.push_back(record.realm);
+      break;
+    case Type::kStored:
+      in.number(record.realm_number);
+      sound = sound && record.realm_number < realms.size() && read_facts(in, record.facts);
+      if (sound) record.realm = realms[record.realm_number];
+      break;
+    case Type::kWriting:
+    case Type::kRemoved:
+      in.hash(record.name);
+      in.number(record.tag);
+      in.number(record.bytes);
+      break;
+    case Type::kSettled:
+      in.hash(record.name);
+      in.number(record.tag);
+      break;
+    case Type::kLease:
+      in.hash(record.name);
+      in.number(record.until_s);
+      in.number(record.expires_s);
+      sound = sound && std::isfinite(record.until_s) && std::isfinite(record.expires_s) && record.expires_s >= 0;
+      break;
+    case Type::kUsed:
+      in.hash(record.name);
+      in.number(record.frequency);
+      sound = sound && std::isfinite(record.frequency) && record.frequency >= 0;
+      break;
+    case Type::kDamaged:
+      in.hash(record.name);
+      in.number(record.chunk);
+      break;
+    case Type::kConsumed:
+      in.number(record.session);
+      in.number(record.offset);
+      break;
+    case Type::kEnd:
+      break;
+    default:
+      sound = false;
+  }
+  return sound;
+}
+
 }  // namespace
 
 void RecordWriter::add(const IndexRecord& record) {
@@ -209,54 +262,7 @@ Result<bool> RecordReader::next(std::span<const std::byte>& bytes, IndexRecord& 
   In in(body);
   in.number(record.type);
   in.number(record.time_s);
-  bool sound = std::isfinite(record.time_s);
-  switch (record.type) {
-    case Type::kRealm:
-      in.number(record.realm_number);
-      in.hash(record.realm.hash);
-      in.text(record.realm.tenant);
-      sound = sound && record.realm_number == realms_.size();
-      if (sound && in.good()) realms_.push_back(record.realm);
-      break;
-    case Type::kStored:
-      in.number(record.realm_number);
-      sound = sound && record.realm_number < realms_.size() && read_facts(in, record.facts);
-      if (sound) record.realm = realms_[record.realm_number];
-      break;
-    case Type::kWriting:
-    case Type::kRemoved:
-      in.hash(record.name);
-      in.number(record.tag);
-      in.number(record.bytes);
-      break;
-    case Type::kSettled:
-      in.hash(record.name);
-      in.number(record.tag);
-      break;
-    case Type::kLease:
-      in.hash(record.name);
-      in.number(record.until_s);
-      in.number(record.expires_s);
-      sound = sound && std::isfinite(record.until_s) && std::isfinite(record.expires_s) && record.expires_s >= 0;
-      break;
-    case Type::kUsed:
-      in.hash(record.name);
-      in.number(record.frequency);
-      sound = sound && std::isfinite(record.frequency) && record.frequency >= 0;
-      break;
-    case Type::kDamaged:
-      in.hash(record.name);
-      in.number(record.chunk);
-      break;
-    case Type::kConsumed:
-      in.number(record.session);
-      in.number(record.offset);
-      break;
-    case Type::kEnd:
-      break;
-    default:
-      sound = false;
-  }
+  const bool sound = read_fields(in, record, realms_);
   if (!sound || !in.finished()) return fail(ErrorCode::kCorrupt, "a record that does not parse");
   bytes = bytes.subspan(sizeof frame + frame.bytes);
   return true;

@@ -163,12 +163,8 @@ double ExtentPlacer::recompute_s(const Group& group) const {
                   : kDearSecondsPerBlock * any.blocks;
 }
 
-PlacedPrefix ExtentPlacer::offer(const Group& group, const std::optional<New>& fresh) {
+bool ExtentPlacer::note_accesses(const Group& group, const Variant& current, PlacedPrefix& placed) const {
   const double wall = core_.wall_s(), now = core_.clock.now_s();
-  const Variant current = (group.wanted ? group.wanted : present(group)).value_or(Variant());
-  PlacedPrefix placed{.id = group.hash, .frequency = 0, .accesses = 1, .candidates = {}, .current = kDropped};
-  placed.importance = importance(group);
-  placed.pinned = group.wanted.has_value() || now < group.quiet_until_s;
   bool must_stay = false;
   const auto lowest = core_.tier_count() - 1;
   for (const ExtentId id : group.members) {
@@ -181,6 +177,16 @@ PlacedPrefix ExtentPlacer::offer(const Group& group, const std::optional<New>& f
     const bool is_copy = extent.exact && extent.on(lowest) && !group.no_full_copy;
     if (is_copy && current.tier < lowest) placed.full_copy_bytes = extent.bytes;
   }
+  return must_stay;
+}
+
+PlacedPrefix ExtentPlacer::offer(const Group& group, const std::optional<New>& fresh) {
+  const Variant current = (group.wanted ? group.wanted : present(group)).value_or(Variant());
+  PlacedPrefix placed{.id = group.hash, .frequency = 0, .accesses = 1, .candidates = {}, .current = kDropped};
+  placed.importance = importance(group);
+  placed.pinned = group.wanted.has_value() || core_.clock.now_s() < group.quiet_until_s;
+  const bool must_stay = note_accesses(group, current, placed);
+  const auto lowest = core_.tier_count() - 1;
   const Extent& any = core_.index.at(group.members.front());
   const double recompute_s = this->recompute_s(group);
   const std::vector<Form> forms = this->forms(group, fresh);

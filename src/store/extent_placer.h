@@ -148,6 +148,8 @@ class ExtentPlacer final : public PlacementBackend {
   double frequency_of(const Extent& extent, double wall_s) const;
   double recompute_s(const Group& group) const;
   PlacedPrefix offer(const Group& group, const std::optional<New>& fresh);
+  // How often and when it was used, and its exact copy below. True where it may not be dropped.
+  bool note_accesses(const Group& group, const Variant& current, PlacedPrefix& placed) const;
   std::vector<Form> forms(const Group& group, const std::optional<New>& fresh);
   std::optional<Variant> present(const Group& group) const;
   double importance(const Group& group);

@@ -198,47 +198,45 @@ bool SaveJob::advance(Writing& writing) {
   return true;
 }
 
+// Into the index, and to where the placement wants it. True where nothing is left to write. With the mutex held, which
+// may be given up then.
+bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) {
+  const auto refuse = [&](const auto& why) {
+    lock.unlock();
+    writing.tier = core_.tier_count();
+    failed(writing, why);
+    return true;
+  };
+  writing.id = core_.index.add(writing.facts, plan_.realm_number);
+  if (!writing.id) return refuse(fail(ErrorCode::kFull, "the index has no room for another extent"));
+  core_.use(*writing.id);
+  if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
+    writing.tier = extent.fastest_tier();
+    stored(writing, std::move(lock));
+    return true;
+  }
+  const std::uint64_t bytes = writing.facts.bytes;
+  if (!admit(writing)) {
+    ++core_.tenant(plan_.hints.tenant).counts.refused;
+    return refuse(fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", bytes, plan_.hints.tenant));
+  }
+  const bool may_become = plan_.hints.method.is_full() && !plan_.hints.pin;
+  const Variant placed = core_.placer.place_new(*writing.id, may_become);
+  writing.tier = placed.tier;
+  if (writing.tier != kDropped && writing.facts.exact && placed.method != kFullMethod) {
+    writing.becoming = core_.placer.become(*writing.id, writing.blobs);
+    return true;
+  }
+  // A form that was asked for lies beside what has the blocks' place, until room is short.
+  if (writing.tier == kDropped && !writing.facts.exact) writing.tier = core_.tier_count() - 1;
+  if (writing.tier != kDropped) return false;
+  return refuse(fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", bytes));
+}
+
 // Where the placement wants it, once there is room; on the next tier where that takes too long.
 bool SaveJob::begin(Writing& writing) {
   std::unique_lock lock(core_.mutex);
-  if (!writing.id) {
-    writing.id = core_.index.add(writing.facts, plan_.realm_number);
-    if (!writing.id) {
-      lock.unlock();
-      failed(writing, fail(ErrorCode::kFull, "the index has no room for another extent"));
-      return true;
-    }
-    core_.use(*writing.id);
-    if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
-      writing.tier = extent.fastest_tier();
-      stored(writing, std::move(lock));
-      return true;
-    }
-    if (!admit(writing)) {
-      ++core_.tenant(plan_.hints.tenant).counts.refused;
-      lock.unlock();
-      writing.tier = core_.tier_count();
-      failed(writing, fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", writing.facts.bytes,
-                           plan_.hints.tenant));
-      return true;
-    }
-    const bool may_become = plan_.hints.method.is_full() && !plan_.hints.pin;
-    const Variant placed = core_.placer.place_new(*writing.id, may_become);
-    writing.tier = placed.tier;
-    if (writing.tier != kDropped && writing.facts.exact && placed.method != kFullMethod) {
-      writing.becoming = core_.placer.become(*writing.id, writing.blobs);
-      return true;
-    }
-    // A form that was asked for lies beside what has the blocks' place, until room is short.
-    if (writing.tier == kDropped && !writing.facts.exact) writing.tier = core_.tier_count() - 1;
-    if (writing.tier == kDropped) {
-      lock.unlock();
-      writing.tier = core_.tier_count();
-      failed(writing,
-             fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", writing.facts.bytes));
-      return true;
-    }
-  }
+  if (!writing.id && enter_index(writing, lock)) return true;
   for (; writing.tier < core_.tier_count(); ++writing.tier, writing.since_s = core_.clock.now_s()) {
     if (core_.index.at(*writing.id).on(writing.tier)) {
       stored(writing, std::move(lock));

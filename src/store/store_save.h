@@ -82,6 +82,7 @@ class SaveJob final : public StoreJob {
   void finish_encoder();
   bool advance(Writing& writing);
   bool begin(Writing& writing);
+  bool enter_index(Writing& writing, std::unique_lock<std::mutex>& lock);
   bool became(Writing& writing);
   bool start_writing(Writing& writing);
   void stored(Writing& writing, std::unique_lock<std::mutex> lock);
