@@ -134,6 +134,31 @@ Status run(const ProfileCommandOptions& options) {
   return serving->finish_background(options.output);
 }
 
+void add_measure_options(CLI::App& command, ProfileOptions& options) {
+  const char* group = "Profile";
+  command.add_option("--profile-methods", options.methods, "Methods to measure (default: the planner's --methods)")
+      ->check(known_method())
+      ->delimiter(',')
+      ->type_name("METHOD,...")
+      ->group(group);
+  command.add_option("--keeps", options.keeps, "Keeps to measure")
+      ->check(keep_on_grid())
+      ->delimiter(',')
+      ->type_name("SHARE,...")
+      ->default_str("0.75,0.5,0.25,0.1")
+      ->group(group);
+  command.add_option("--answer-tokens", options.answer_tokens, "Tokens of each answer that is compared")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--questions-max", options.questions_max, "Questions asked at most")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+}
+
 }  // namespace
 
 void add_profile(CLI::App& parent, Action& chosen) {
@@ -170,30 +195,7 @@ void add_profile(CLI::App& parent, Action& chosen) {
       ->capture_default_str()
       ->group(drift);
 
-  const char* group = "Profile";
-  command
-      ->add_option("--profile-methods", options->profile.methods,
-                   "Methods to measure (default: the planner's --methods)")
-      ->check(known_method())
-      ->delimiter(',')
-      ->type_name("METHOD,...")
-      ->group(group);
-  command->add_option("--keeps", options->profile.keeps, "Keeps to measure")
-      ->check(keep_on_grid())
-      ->delimiter(',')
-      ->type_name("SHARE,...")
-      ->default_str("0.75,0.5,0.25,0.1")
-      ->group(group);
-  command->add_option("--answer-tokens", options->profile.answer_tokens, "Tokens of each answer that is compared")
-      ->check(CLI::Range(1, 4096))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
-  command->add_option("--questions-max", options->profile.questions_max, "Questions asked at most")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
+  add_measure_options(*command, options->profile);
   add_serving_options(*command, options->serving);
   add_output_options(*command, options->output);
 }
