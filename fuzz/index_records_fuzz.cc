@@ -13,7 +13,7 @@ using namespace shale;
 constexpr std::size_t kFrame = 8;  // docs/formats/store.md: size, checksum
 
 // Gives every record the checksum that it would have, so that damage is seen by the checks behind it.
-void seal(std::span<std::byte> bytes) {
+void seal_records(std::span<std::byte> bytes) {
   while (bytes.size() >= kFrame) {
     std::uint32_t size = 0;
     std::memcpy(&size, bytes.data(), sizeof size);
@@ -28,7 +28,7 @@ void seal(std::span<std::byte> bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Input input(data, size);
-  seal(input.bytes());
+  seal_records(input.bytes());
   std::span<const std::byte> rest = input.bytes();
   RecordReader reader;
   RecordWriter writer;

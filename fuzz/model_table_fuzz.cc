@@ -16,7 +16,7 @@ constexpr std::size_t kChecksum = 8, kModel = 24, kReserved = 52, kHeader = 56; 
 constexpr std::uint32_t kTokens = kBlockTokens + 5;
 
 // Gives a table the checksum that it would have, so that damage is seen by the checks behind it; and says whose it is.
-Hash128 seal(std::span<std::byte> bytes) {
+Hash128 seal_table(std::span<std::byte> bytes) {
   Hash128 model;
   if (bytes.size() < kHeader) return model;
   std::memcpy(&model.high, &bytes[kModel], 8);
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   Input input(data, size);
   (void)Calibration::parse(input.bytes(), {});
   (void)CachegenTables::parse(input.bytes(), {});
-  const Hash128 model = seal(input.bytes());
+  const Hash128 model = seal_table(input.bytes());
   if (const auto calibration = Calibration::parse(input.bytes(), model)) {
     check(std::ranges::equal(calibration->serialize(model), input.bytes()));
   }

@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     check(spec.place.empty() == (scheme->place != TierScheme::Place::kFolder));
     check(spec.server.empty() == (scheme->place != TierScheme::Place::kServer));
     for (const TierScheme::Flag& flag : scheme->flags) (void)spec.flag(flag.name);
-    for (const TierScheme::Text& text : scheme->texts) (void)spec.text(text.name);
+    for (const TierScheme::Text& option : scheme->texts) (void)spec.text(option.name);
   }
   return 0;
 }

@@ -180,6 +180,9 @@ class Store {
     return checked((open().*call)(keys_of(keys), tenant.c_str()));
   }
 
+  void set_quota(const std::string& tenant, std::uint64_t bytes_max) const {
+    checked(open().set_quota(tenant.c_str(), bytes_max));
+  }
   int event_fd() const { return open().event_fd(); }
   void flush() const {
     const nb::gil_scoped_release others_run;
@@ -197,6 +200,9 @@ class Store {
       const shale_tenant_stats& row = stats->tenants[i];
       nb::dict tenant;
       tenant["bytes"] = row.bytes;
+      tenant["bytes_max"] = row.bytes_max;
+      tenant["dropped_for_room"] = row.dropped_for_room;
+      tenant["refused"] = row.refused;
       tenant["lookups"] = row.lookups;
       tenant["blocks_asked"] = row.blocks_asked;
       tenant["blocks_found"] = row.blocks_found;
@@ -341,6 +347,7 @@ void bind_store(nb::module_& module) {
       .def("pin", &Store::for_prefix<&kv::Store::pin>)
       .def("unpin", &Store::for_prefix<&kv::Store::unpin>)
       .def("remove", &Store::for_prefix<&kv::Store::remove>)
+      .def("set_quota", &Store::set_quota)
       .def("event_fd", &Store::event_fd)
       .def("flush", &Store::flush)
       .def("close", &Store::close)

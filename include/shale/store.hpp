@@ -168,6 +168,10 @@ class Store {
     return for_prefix(shale_store_remove, keys, tenant);
   }
 
+  Result<void> set_quota(const char* tenant, std::uint64_t bytes_max) {
+    return checked(shale_store_set_quota(store_.get(), tenant, bytes_max));
+  }
+
   int event_fd() const { return shale_store_event_fd(store_.get()); }
   Result<bool> work(double budget_s) {
     bool worked = false;

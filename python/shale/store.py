@@ -321,6 +321,10 @@ class Store:
     def remove(self, keys, tenant=""):
         return self._store.remove(_pack(keys), tenant)
 
+    def set_quota(self, tenant, bytes_max):
+        """What a tenant may have at rest, 0: no bound; its own least valuable extents make room (shale_store_set_quota)."""
+        self._store.set_quota(tenant, bytes_max)
+
     def flush(self):
         """Waits until everything that was saved lies where it belongs."""
         self._store.flush()

@@ -106,6 +106,21 @@ def test_a_folder_is_found_again(tmp_path):
     assert stats["tenants"]["a"]["blocks_loaded"] == 8 and stats["tiers"]["disk"]["chunks"] == 4
 
 
+def test_a_tenant_at_its_quota_makes_room_itself():
+    with open_store() as store:
+        for first in (0, 1000):
+            store.save(keys_of(first), view_of(plain()), tenant="ann", recompute_s=1).wait()
+        store.flush()
+        store.set_quota("ann", store.stats()["tenants"]["ann"]["bytes"])
+        store.save(keys_of(0), view_of(plain()), tenant="bob").wait()
+        store.save(keys_of(2000), view_of(plain()), tenant="ann", recompute_s=2).wait()
+        store.flush()
+        ann = store.stats()["tenants"]["ann"]
+        assert ann["bytes"] <= ann["bytes_max"] and ann["dropped_for_room"] == 1 and ann["refused"] == 0
+        assert store.lookup(keys_of(2000), tenant="ann").blocks == 8
+        assert store.lookup(keys_of(0), tenant="bob").blocks == 8
+
+
 def test_futures_wake_by_the_event_fd():
     saved, keys = plain(), keys_of(0)
 

@@ -31,8 +31,8 @@ struct StatsPicture final : shale_stats {
 
   explicit StatsPicture(StoreStats stats) : shale_stats(), of(std::move(stats)) {
     for (const StoreTenantStats& t : of.tenants) {
-      tenant_rows.push_back(
-          {t.tenant.c_str(), t.bytes, t.lookups, t.blocks_asked, t.blocks_found, t.blocks_loaded, t.blocks_saved});
+      tenant_rows.push_back({t.tenant.c_str(), t.bytes, t.bytes_max, t.dropped_for_room, t.refused, t.lookups,
+                             t.blocks_asked, t.blocks_found, t.blocks_loaded, t.blocks_saved});
     }
     for (const StoreTierStats& t : of.tiers) {
       tier_rows.push_back({t.name.c_str(), t.extents, t.chunks, t.bytes, t.capacity_bytes, t.blocks_loaded,
@@ -163,6 +163,14 @@ shale_code shale_store_unpin(shale_store* store, const shale_key* keys, size_t k
 shale_code shale_store_remove(shale_store* store, const shale_key* keys, size_t key_count, const char* tenant,
                               uint32_t* blocks) {
   return for_prefix(store, keys, key_count, tenant, blocks, &Store::remove);
+}
+
+shale_code shale_store_set_quota(shale_store* store, const char* tenant, uint64_t bytes_max) {
+  return guarded([&]() -> Status {
+    SHALE_TRY(check_given(store, "store"));
+    store->store->set_quota(text_of(tenant), bytes_max);
+    return {};
+  });
 }
 
 int shale_store_event_fd(const shale_store* store) { return store->store->event_fd(); }

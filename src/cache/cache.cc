@@ -103,7 +103,6 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   store_options.threads = 0;
   if (!options.events) store_options.events_max = 0;
   store_options.wall_clock = options.wall_clock;
-  store_options.tenant_bytes = options.tenant_bytes;
   store_options.scorers = options.scorers;
   store_options.model = options.model;
   store_options.tables = options.tables;
@@ -129,6 +128,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
     placement.options.read_keep = planner.read_keep;
   }
   SHALE_ASSIGN(store, Store::open(std::move(store_options), std::move(with), clock));
+  for (const auto& [tenant, bytes_max] : options.tenant_bytes) store->set_quota(tenant, bytes_max);
   return {};
 }
 

@@ -81,7 +81,7 @@ struct CacheOptions {
   // Some of what is remembered and stored may not be reproducible (model/model.h): it is looked for, too.
   bool quick_answers = false;
   std::function<double()> wall_clock = {};                              // seconds since 1970; empty: the machine's
-  std::map<std::string, std::uint64_t, std::less<>> tenant_bytes = {};  // StoreOptions
+  std::map<std::string, std::uint64_t, std::less<>> tenant_bytes = {};  // Store::set_quota()
   std::shared_ptr<KvEvents> events = {};                         // told what lies where; null: nobody wants to know
   std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
 };

@@ -1,5 +1,5 @@
 // Lines that somebody types at a terminal: edited, and found again with the arrow keys and Ctrl-R, where the program
-// was built with libedit; else as the terminal hands them over.
+// was built with libedit (SHALE_LIBEDIT) and the terminal is one to edit at; else as the terminal hands them over.
 #pragma once
 
 #include <filesystem>
@@ -10,22 +10,23 @@
 
 namespace shale {
 
-// One at a time: the terminal is the process's.
+// Whether a key, or the end of the input, waits on standard input, now or within so long.
+bool typed(int within_ms = 0);
+
+// One at a time: the terminal is the process's. Ctrl-Z suspends the program with the terminal as it was found.
 class LineReader {
  public:
-  // Lines are kept in `history`, mode 0600; in memory alone where that is empty or cannot be written. `wait` is called
-  // whenever a key is needed, with whether a line has begun, and returns when there is one or interrupted().
-  using Wait = std::function<void(bool begun)>;
-  LineReader(std::filesystem::path history, Wait wait);
-  ~LineReader();
+  // Does a piece of other work; called again and again until there is a key.
+  using Idle = std::function<void()>;
+
+  // Lines are kept in `history`, mode 0600; in memory alone where that is empty or cannot be written. Plain lines are
+  // not kept at all.
+  static std::unique_ptr<LineReader> make(std::filesystem::path history, Idle idle);
+  virtual ~LineReader() = default;
 
   // Nothing at the end of the input, which Ctrl-D is, too. Nothing as well once interrupted(): the line that was being
   // typed is lost.
-  std::optional<std::string> next();
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
+  virtual std::optional<std::string> next() = 0;
 };
 
 }  // namespace shale

@@ -160,7 +160,9 @@ void HttpClient::run() {
     int running = 0;
     curl_multi_perform(curl_->multi, &running);
     finish_ended();
-    if (ending && curl_->in_flight.empty() && later_.empty()) {
+    const bool waits =
+        std::ranges::any_of(std::span(lanes_.get(), 2), [](const Lane& l) { return !l.waiting.empty(); });
+    if (ending && !waits && curl_->in_flight.empty() && later_.empty()) {
       const std::lock_guard lock(mutex_);
       if (sent_.empty()) return;
     }

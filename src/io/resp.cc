@@ -7,7 +7,8 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kLineBytesMax = 64 << 10;
+constexpr std::string_view kLineEnd = "\r\n";
+constexpr std::size_t kLineBytesMax = 64 << 10;  // with its end
 constexpr std::size_t kDepthMax = 8;
 
 void add_bulk(std::string& out, std::string_view text) {
@@ -45,14 +46,15 @@ Result<std::optional<RespValue>> RespParser::take(std::span<const std::byte>& in
       if (bulk_left_ > 0) return std::nullopt;
       state_ = State::kBulkEnd;
     }
-    if (!take_line(in)) {
-      const std::size_t bytes_max = state_ == State::kBulkEnd ? 1 : kLineBytesMax;
-      if (line_.size() > bytes_max) return fail(ErrorCode::kCorrupt, "a reply has no end of its line");
-      return std::nullopt;
+    const bool there = take_line(in);
+    // Whatever came with it: the same is refused in all pieces.
+    if (line_.size() > (state_ == State::kBulkEnd ? kLineEnd.size() : kLineBytesMax)) {
+      return fail(ErrorCode::kCorrupt, "a reply has no end of its {}", state_ == State::kBulkEnd ? "string" : "line");
     }
-    const std::string line = std::exchange(line_, {});
+    if (!there) return std::nullopt;
+    std::string line = std::exchange(line_, {});
+    line.resize(line.size() - kLineEnd.size());
     if (std::exchange(state_, State::kLine) == State::kBulkEnd) {
-      if (!line.empty()) return fail(ErrorCode::kCorrupt, "a string of a reply is longer than it said");
       whole_ = true;
     } else {
       SHALE_TRY(begin(line, place));
@@ -62,16 +64,14 @@ Result<std::optional<RespValue>> RespParser::take(std::span<const std::byte>& in
   }
 }
 
-// The line without its end, in line_; false when there is no end yet.
+// The line with its end, in line_; false when there is no end yet.
 bool RespParser::take_line(std::span<const std::byte>& in) {
   const auto text = std::string_view(reinterpret_cast<const char*>(in.data()), in.size());
   const std::size_t feed = text.find('\n');
   const std::size_t bytes = feed == std::string_view::npos ? text.size() : feed + 1;
   line_ += text.substr(0, bytes);
   in = in.subspan(bytes);
-  if (!line_.ends_with("\r\n")) return false;
-  line_.resize(line_.size() - 2);
-  return true;
+  return line_.ends_with(kLineEnd);
 }
 
 void RespParser::take_bulk(std::span<const std::byte>& in) {

@@ -57,6 +57,8 @@ class ExtentPlacer final : public PlacementBackend {
   // `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it ended.
   Variant place_new(ExtentId id, bool may_become);
   void written(ExtentId id);
+  // Store::set_quota().
+  void set_quota(TenantState& tenant, std::uint64_t bytes_max);
   // Whether the tenant, whose extent it is, may have another copy of it, which is about to be written; its own make
   // room. The bytes are promised then, until the caller takes that back.
   bool admit(ExtentId id, TenantState& tenant);
@@ -125,10 +127,12 @@ class ExtentPlacer final : public PlacementBackend {
 
   // extent_quota.cc
   std::uint64_t bytes_of(const Group& group) const;
-  double worth(const Group& group) const;
+  double worth(const Group& group, double wall_s) const;
   bool may_go(const Group& group) const;
   void remove_copies(GroupId group);
-  bool drop_for_room(TenantState& tenant, std::uint64_t bytes, GroupId spared, double worth_max);
+  struct Droppable;
+  std::vector<Droppable> by_worth(const TenantState& tenant) const;
+  bool drop_for_room(TenantState& tenant, std::uint64_t bytes, GroupId spared);
   void keep_quotas();
 
   // extent_moves.cc
@@ -172,11 +176,12 @@ class ExtentPlacer final : public PlacementBackend {
   std::set<GroupId> spares_;             // have variants beside their present one and its full copy
   std::vector<GroupId> copies_dropped_;  // by the state's call at hand
   std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
-  std::size_t revised_ = 0;              // the group that was looked at last though nothing was noted
-  unsigned moving_ = 0, promoting_ = 0;  // groups with jobs; of these, to a faster tier or a larger form
-  double promoted_s_ = 0;                // when promotions were looked at last
-  bool more_ = false;                    // the state has more to look at
-  bool promotions_wait_ = false;         // for loads, and for those in flight
+  std::size_t revised_ = 0;                     // the group that was looked at last though nothing was noted
+  unsigned moving_ = 0, promoting_ = 0;         // groups with jobs; of these, to a faster tier or a larger form
+  std::set<std::string, std::less<>> bounded_;  // tenants with a quota
+  double promoted_s_ = 0;                       // when promotions were looked at last
+  bool more_ = false;                           // the state has more to look at
+  bool promotions_wait_ = false;                // for loads, and for those in flight
 };
 
 // A copy, or an encoding by another method, of what the group has, then the rest goes.

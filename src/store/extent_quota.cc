@@ -1,8 +1,9 @@
-// What a tenant's extents may take together (StoreOptions::tenant_bytes): its own make room for what it saves.
+// What a tenant's extents may take together (Store::set_quota): its own make room for what it saves.
 #include <algorithm>
 #include <bit>
 #include <limits>
 #include <tuple>
+#include <unordered_map>
 
 #include "store/extent_placer.h"
 #include "store/store_core.h"
@@ -14,6 +15,23 @@ namespace {
 std::uint64_t beyond(std::uint64_t bytes, std::uint64_t bytes_max) { return bytes > bytes_max ? bytes - bytes_max : 0; }
 
 }  // namespace
+
+struct ExtentPlacer::Droppable {
+  double worth = 0;  // a byte
+  std::uint32_t first_block = 0;
+  GroupId group = 0;
+  std::uint64_t bytes = 0;
+};
+
+void ExtentPlacer::set_quota(TenantState& tenant, std::uint64_t bytes_max) {
+  tenant.counts.bytes_max = bytes_max;
+  if (bytes_max > 0) {
+    bounded_.insert(tenant.counts.tenant);
+    more_ = true;
+  } else {
+    bounded_.erase(tenant.counts.tenant);
+  }
+}
 
 // Of all its copies that count.
 std::uint64_t ExtentPlacer::bytes_of(const Group& group) const {
@@ -28,10 +46,9 @@ std::uint64_t ExtentPlacer::bytes_of(const Group& group) const {
 }
 
 // Seconds of computing that those who will ask are spared.
-double ExtentPlacer::worth(const Group& group) const {
-  const double wall = core_.wall_s();
+double ExtentPlacer::worth(const Group& group, double wall_s) const {
   double frequency = 0;
-  for (const ExtentId id : group.members) frequency = std::max(frequency, frequency_of(core_.index.at(id), wall));
+  for (const ExtentId id : group.members) frequency = std::max(frequency, frequency_of(core_.index.at(id), wall_s));
   return frequency * recompute_s(group);
 }
 
@@ -59,24 +76,47 @@ void ExtentPlacer::remove_copies(GroupId number) {
   }
 }
 
-// Removes groups of the tenant, those worth least a byte first, until so many bytes are free that were not. Nothing,
-// and false, where that would take one worth as much as `worth_max` a byte.
-bool ExtentPlacer::drop_for_room(TenantState& tenant, std::uint64_t bytes, GroupId spared, double worth_max) {
-  if (bytes == 0) return true;
-  std::vector<std::tuple<double, GroupId, std::uint64_t>> own;
+// The tenant's groups, least first. Without what comes before it an extent cannot be used: of a run one is worth as
+// much as any that follows it.
+std::vector<ExtentPlacer::Droppable> ExtentPlacer::by_worth(const TenantState& tenant) const {
+  const double wall = core_.wall_s();
+  std::unordered_map<Hash128, std::vector<Droppable>> runs;
   for (GroupId number = 0; number < groups_.size(); ++number) {
-    const Group& group = groups_[number];
-    if (number == spared || !may_go(group)) continue;
-    if (core_.index.at(group.members.front()).realm != tenant.number) continue;
-    const std::uint64_t taken = bytes_of(group);
-    if (taken > 0) own.emplace_back(worth(group) / static_cast<double>(taken), number, taken);
+    if (groups_[number].members.empty()) continue;
+    const Extent& any = core_.index.at(groups_[number].members.front());
+    if (any.realm != tenant.number) continue;
+    const std::uint64_t bytes = bytes_of(groups_[number]);
+    const double worth_a_byte = worth(groups_[number], wall) / static_cast<double>(bytes > 0 ? bytes : any.bytes);
+    runs[any.run].push_back({worth_a_byte, any.first_block, number, bytes});
   }
-  std::ranges::sort(own);
+  std::vector<Droppable> all;
+  for (auto& [run, groups] : runs) {
+    std::ranges::sort(groups, std::ranges::greater(), &Droppable::first_block);
+    double worth_most = 0;
+    for (Droppable& each : groups) each.worth = worth_most = std::max(worth_most, each.worth);
+    all.insert(all.end(), groups.begin(), groups.end());
+  }
+  std::ranges::sort(all, [](const Droppable& a, const Droppable& b) {
+    return std::tuple(a.worth, b.first_block, a.group) < std::tuple(b.worth, a.first_block, b.group);
+  });
+  return all;
+}
+
+// Removes groups of the tenant, those worth least a byte first, until so many bytes are free that were not. Nothing,
+// and false, where that would take one worth as much as the group for which it is done, if any.
+bool ExtentPlacer::drop_for_room(TenantState& tenant, std::uint64_t bytes, GroupId spared) {
+  if (bytes == 0) return true;
+  std::vector<Droppable> own = by_worth(tenant);
+  const auto its = std::ranges::find(own, spared, &Droppable::group);
+  const double worth_max = its == own.end() ? std::numeric_limits<double>::infinity() : its->worth;
+  std::erase_if(own, [&](const Droppable& each) {
+    return each.bytes == 0 || each.group == spared || !may_go(groups_[each.group]);
+  });
   std::size_t gone = 0;
-  for (std::uint64_t freed = 0; freed < bytes; freed += std::get<2>(own[gone++])) {
-    if (gone == own.size() || std::get<0>(own[gone]) >= worth_max) return false;
+  for (std::uint64_t freed = 0; freed < bytes; freed += own[gone++].bytes) {
+    if (gone == own.size() || own[gone].worth >= worth_max) return false;
   }
-  for (std::size_t i = 0; i < gone; ++i) remove_copies(std::get<1>(own[i]));
+  for (std::size_t i = 0; i < gone; ++i) remove_copies(own[i].group);
   tenant.counts.dropped_for_room += gone;
   return true;
 }
@@ -86,9 +126,8 @@ bool ExtentPlacer::admit(ExtentId id, TenantState& tenant) {
   const GroupId number = join(id);
   const std::uint64_t bytes = core_.index.at(id).bytes;
   const std::uint64_t taken = core_.bytes_of(tenant) + tenant.bytes_promised + bytes;
-  const double own_worth = worth(groups_[number]) / static_cast<double>(bytes);
   if (bytes > tenant.counts.bytes_max) return false;
-  if (!drop_for_room(tenant, beyond(taken, tenant.counts.bytes_max), number, own_worth)) return false;
+  if (!drop_for_room(tenant, beyond(taken, tenant.counts.bytes_max), number)) return false;
   tenant.bytes_promised += bytes;
   return true;
 }
@@ -96,14 +135,14 @@ bool ExtentPlacer::admit(ExtentId id, TenantState& tenant) {
 // Moves, other processes and an earlier one's bounds put a tenant beyond its own. While something of it moves, it lies
 // in two places.
 void ExtentPlacer::keep_quotas() {
-  for (const auto& [name, bytes_max] : core_.options.tenant_bytes) {
+  for (const std::string& name : bounded_) {
     TenantState& tenant = core_.tenant(name);
-    const std::uint64_t over = beyond(core_.bytes_of(tenant), bytes_max);
+    const std::uint64_t over = beyond(core_.bytes_of(tenant), tenant.counts.bytes_max);
     if (over == 0) continue;
     const bool moves = std::ranges::any_of(groups_, [&](const Group& group) {
       return group.job && !group.members.empty() && core_.index.at(group.members.front()).realm == tenant.number;
     });
-    if (!moves) drop_for_room(tenant, over, kNoGroup, std::numeric_limits<double>::infinity());
+    if (!moves) drop_for_room(tenant, over, kNoGroup);
   }
 }
 

@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -86,11 +85,6 @@ struct StoreOptions {
   ScorerOptions scorers = {};
   ModelTraits model = {};
   const CachegenTables* tables = nullptr;
-  // What a tenant's extents may take together, in all forms and copies, on all tiers but shared ones. What is saved
-  // beyond that has room made for it by its tenant's own extents, those first that are used least, times what computing
-  // them takes, a byte; it is not stored where it is worth less than these. No other tenant's make room for it. Tenants
-  // that are not named are not bounded.
-  std::map<std::string, std::uint64_t, std::less<>> tenant_bytes = {};
   // Seconds since 1970, for what outlives a process: times to live. Empty: the system's.
   std::function<double()> wall_clock = {};
 };
@@ -253,8 +247,8 @@ class StoreSave {
 struct StoreTenantStats {
   std::string tenant;
   std::uint64_t bytes = 0;  // at rest, on all tiers but shared ones
-  // Of StoreOptions::tenant_bytes, 0 for no bound; extents that made room for others of the tenant, and that were not
-  // stored, so as to stay within it.
+  // Of Store::set_quota(); extents that made room for others of the tenant, and that were not stored, so as to stay
+  // within it.
   std::uint64_t bytes_max = 0, dropped_for_room = 0, refused = 0;
   std::uint64_t lookups = 0, blocks_asked = 0, blocks_found = 0, blocks_loaded = 0, blocks_saved = 0;
 };
@@ -316,6 +310,12 @@ class Store {
   std::uint32_t remove(std::span<const BlockKey> keys, std::string_view tenant = {});
   // Likewise all extents of a run that are not pinned; how many there were.
   std::uint32_t remove_run(const Hash128& run);
+
+  // What a tenant's extents may take together, from now on, in all forms and copies, on all tiers but shared ones; 0:
+  // no bound, as for tenants that were never named. What is saved beyond that has room made for it by its tenant's own
+  // extents, those first that are used least, times what computing them takes, a byte, and of a run from its end; it is
+  // not stored where it is worth less than these. No other tenant's make room for it.
+  void set_quota(std::string_view tenant, std::uint64_t bytes_max);
 
   // More is known of what forms of a run are worth: its extents are placed anew in the next work(), not by and by.
   void place_again(const Hash128& run);

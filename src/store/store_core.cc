@@ -41,7 +41,6 @@ StoreCore::StoreCore(StoreOptions asked_for, std::vector<StoreTier> with_tiers, 
 
 Status StoreCore::open() {
   SHALE_TRY(placer.open());
-  for (const auto& [name, bytes] : options.tenant_bytes) tenant(name);
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
     if (tiers[t].config.folder.empty()) continue;
     if (Status opened = open_folder(t); !opened && !tiers[t].config.late) return opened;
@@ -97,9 +96,6 @@ TenantState& StoreCore::tenant(std::string_view name) {
   state.realm = realm_of(options, name);
   state.number = index.realm({state.realm, std::string(name)}).value_or(kNoRealm);
   state.counts.tenant = name;
-  if (const auto bound = options.tenant_bytes.find(name); bound != options.tenant_bytes.end()) {
-    state.counts.bytes_max = bound->second;
-  }
   return tenants.emplace(std::string(name), std::move(state)).first->second;
 }
 

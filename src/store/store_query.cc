@@ -143,6 +143,11 @@ std::uint32_t Store::unpin(std::span<const BlockKey> keys, std::string_view tena
   return for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) { core_->pin(span.extent, false); });
 }
 
+void Store::set_quota(std::string_view tenant, std::uint64_t bytes_max) {
+  const std::lock_guard lock(core_->mutex);
+  core_->placer.set_quota(core_->tenant(tenant), bytes_max);
+}
+
 // Of several variants one is found at a time, and what follows a removed extent is not found from the chain's start.
 std::uint32_t Store::remove(std::span<const BlockKey> keys, std::string_view tenant) {
   StoreCore& core = *core_;

@@ -13,7 +13,12 @@ namespace fs = std::filesystem;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr char kCtrlC[] = "\x03", kCtrlD[] = "\x04", kBackspace[] = "\x7f", kUp[] = "\x1b[A";
+#ifdef SHALE_HAS_LIBEDIT
+constexpr bool kEdits = true;
+#else
+constexpr bool kEdits = false;
+#endif
+constexpr char kCtrlC[] = "\x03", kCtrlD[] = "\x04", kCtrlZ[] = "\x1a", kBackspace[] = "\x7f", kUp[] = "\x1b[A";
 constexpr int kPatienceMs = 60'000;
 
 class TerminalChatTest : public TinyProgram {
@@ -23,6 +28,19 @@ class TerminalChatTest : public TinyProgram {
   }
 
   void chat(const Words& more = {}) {
+    Words words = {SHALE_PROGRAM, "chat"};
+    words.insert(words.end(), more.begin(), more.end());
+    at_terminal(words);
+  }
+  // Under a shell that has it suspended by Ctrl-Z, waits for a line, and goes on with it.
+  void chat_to_suspend() {
+    const char script[] =
+        "set -m; found=$(stty -g); same() { [ \"$(stty -g)\" = \"$found\" ] && echo as it was; }\n"
+        "\"$0\" chat; echo stopped $?, terminal $(same)\n"
+        "read line; fg; echo ended $?, terminal $(same)";
+    at_terminal({"/bin/sh", "-c", script, SHALE_PROGRAM});
+  }
+  void at_terminal(const Words& command) {
     const winsize size = {.ws_row = 50, .ws_col = 200, .ws_xpixel = 0, .ws_ypixel = 0};
     pid_ = forkpty(&terminal_, nullptr, nullptr, &size);
     ASSERT_GE(pid_, 0);
@@ -30,10 +48,10 @@ class TerminalChatTest : public TinyProgram {
     for (const char* name : {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"}) unsetenv(name);
     setenv("TERM", "xterm", 1);
     for (const auto& [name, value] : environment_) setenv(name.c_str(), value.c_str(), 1);
-    std::vector<char*> words = {const_cast<char*>(SHALE_PROGRAM), const_cast<char*>("chat")};
-    for (const std::string& word : more) words.push_back(const_cast<char*>(word.c_str()));
+    std::vector<char*> words;
+    for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
-    execv(SHALE_PROGRAM, words.data());
+    execv(words[0], words.data());
     _exit(127);
   }
   void type(const std::string& keys) {
@@ -96,7 +114,8 @@ TEST_F(TerminalChatTest, LinesAreEditedAndRememberedForLaterChats) {
   EXPECT_THAT(said(), ::testing::ElementsAre("Tell me of slate"));
   type(kCtrlD);
   EXPECT_EQ(ended(), 0);
-  if (!fs::exists(history())) GTEST_SKIP() << "built without libedit";
+  ASSERT_EQ(fs::exists(history()), kEdits);
+  if (!kEdits) GTEST_SKIP() << "built without libedit";
   struct stat status = {};
   ASSERT_EQ(stat(history().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
@@ -135,6 +154,55 @@ TEST_F(TerminalChatTest, CtrlCClearsTheLineAndTwiceEnds) {
   until("> ");
   type(kCtrlC);
   EXPECT_EQ(ended(), 0);
+}
+
+TEST_F(TerminalChatTest, CtrlZSuspendsAndAfterFgTheLineIsThereAgain) {
+  if (!kEdits) GTEST_SKIP() << "built without libedit";
+  chat_to_suspend();
+  until("> ");
+  type("half of a line");
+  until("half of a line");
+  type(kCtrlZ);
+  until("stopped 148, terminal as it was");
+  type("\n");
+  until("> half of a line");
+  type(" and the rest\n");
+  until("first token");
+  EXPECT_THAT(said(), ::testing::ElementsAre("half of a line and the rest"));
+  type("/quit\n");
+  until("ended 0, terminal as it was");
+}
+
+TEST_F(TerminalChatTest, CtrlZSuspendsAnAnswerWhichGoesOn) {
+  environment_["SHALE_MAX_TOKENS"] = "400";
+  chat_to_suspend();
+  until("> ");
+  type("Go on and on\n");
+  until("Go on and on\r\n", 20);
+  type(kCtrlZ);
+  until("stopped 148, terminal as it was");
+  type("\n");
+  until("first token");
+  type("/quit\n");
+  until("ended 0, terminal as it was");
+}
+
+// A terminal that moves no cursor, and what a build without libedit has at any.
+TEST_F(TerminalChatTest, PlainLinesAreWhatTheTerminalHandsOver) {
+  environment_["TERM"] = "dumb";
+  chat_to_suspend();
+  until("> ");
+  type(std::string("Tell me of slatX") + kBackspace + "e\n");
+  until("first token");
+  type(kCtrlZ);
+  until("stopped 148, terminal as it was");
+  type("\n");
+  type("And of clay\n");
+  until("first token");
+  EXPECT_THAT(said(), ::testing::ElementsAre("Tell me of slate", "And of clay"));
+  type(kCtrlD);
+  until("ended 0, terminal as it was");
+  EXPECT_FALSE(fs::exists(history()));
 }
 
 TEST_F(TerminalChatTest, CtrlCStopsTheAnswerAndNotTheProgram) {

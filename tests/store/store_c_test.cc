@@ -230,6 +230,49 @@ TEST(StoreInC, FiguresByTenantAndTier) {
   EXPECT_GE(tenant->bytes, 2 * 2 * 32 * 2 * 32u * 2);
 }
 
+TEST(StoreInC, ATenantAtItsQuotaMakesRoomItself) {
+  auto store = kv::Store::open(in_memory()).value();
+  const auto chain = [](int c) { return kv::block_keys(tokens_from(1 + 1000 * c, 64), kBlock).value(); };
+  const auto row = [&](std::string_view tenant) {
+    const auto stats = store.stats().value();
+    const auto* const end = stats->tenants + stats->tenant_count;
+    const auto* const found =
+        std::find_if(stats->tenants, end, [&](const auto& each) { return tenant == each.tenant; });
+    return found == end ? shale_tenant_stats() : *found;
+  };
+  const auto save = [&](int c, const char* tenant, double recompute_s) {
+    Arrays saved(64, static_cast<std::uint16_t>(1 + c));
+    const auto done = save_all(store, chain(c), saved, {.tenant = tenant, .recompute_s = recompute_s});
+    EXPECT_TRUE(store.flush());
+    return done ? SHALE_OK : done.error().code;
+  };
+  ASSERT_EQ(save(0, "ann", 1), SHALE_OK);
+  ASSERT_EQ(save(1, "ann", 2), SHALE_OK);
+  ASSERT_EQ(save(0, "bob", 0.001), SHALE_OK);
+  const std::uint64_t two = row("ann").bytes;
+  ASSERT_TRUE(store.set_quota("ann", two));
+  EXPECT_EQ(row("ann").bytes_max, two);
+  EXPECT_EQ(save(2, "ann", 0.5), SHALE_FULL) << "worth less than what is there";
+  EXPECT_THAT(shale_error_message(), HasSubstr("tenant ann"));
+  EXPECT_EQ(row("ann").refused, 1u);
+  EXPECT_EQ(save(3, "ann", 3), SHALE_OK);
+  EXPECT_EQ(store.lookup(chain(0), {}, "ann")->blocks, 0u) << "it was worth least";
+  EXPECT_EQ(store.lookup(chain(1), {}, "ann")->blocks, 16u);
+  EXPECT_EQ(store.lookup(chain(3), {}, "ann")->blocks, 16u);
+  EXPECT_EQ(store.lookup(chain(0), {}, "bob")->blocks, 16u);
+  EXPECT_EQ(row("ann").dropped_for_room, 1u);
+  EXPECT_LE(row("ann").bytes, two);
+  EXPECT_EQ(row("bob").bytes_max, 0u);
+
+  ASSERT_TRUE(store.set_quota("ann", two / 2 + 1000));
+  ASSERT_TRUE(store.flush());
+  EXPECT_EQ(store.lookup(chain(1), {}, "ann")->blocks, 0u);
+  EXPECT_EQ(store.lookup(chain(3), {}, "ann")->blocks, 16u);
+  ASSERT_TRUE(store.set_quota("ann", 0));
+  EXPECT_EQ(save(1, "ann", 0.1), SHALE_OK);
+  EXPECT_EQ(shale_store_set_quota(nullptr, "ann", 1), SHALE_INVALID_ARGUMENT);
+}
+
 TEST(StoreInC, WithoutThreadsTheOwnerDoesTheWork) {
   auto options = in_memory();
   options.threads = -1;

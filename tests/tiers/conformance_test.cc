@@ -181,7 +181,9 @@ TEST_P(TierConformance, WhatAnEarlierProcessMeasuredHoldsUntilItMeasures) {
   EXPECT_EQ(tier->speed().write_bytes_per_s, 2e6);
   EXPECT_EQ(tier->speed().samples, 0u);
   ASSERT_TRUE(tier->measure());
-  EXPECT_GT(tier->speed().read_bytes_per_s, 3e6);
+  EXPECT_GT(tier->speed().samples, 0u);
+  EXPECT_NE(tier->speed().read_bytes_per_s, 3e6);
+  EXPECT_NE(tier->speed().write_bytes_per_s, 2e6);
 }
 
 TEST_P(TierConformance, CapacityIsABound) {
@@ -242,13 +244,13 @@ TEST_P(TierConformance, DroppedOperationsStillHappen) {
     (void)tier->write(blob_id(8, part), blob_bytes(blob_id(8, part), 50000));
     (void)tier->read(blob_id(8, part));
   }
-  if (!tier->persistent()) {
-    EXPECT_EQ(tier->list()->size(), 20u);
-    return;
+  if (tier->persistent()) {
+    tier.reset();
+    tier = open();
   }
-  tier.reset();
-  tier = open();
-  EXPECT_EQ(tier->list()->size(), 20u);
+  const auto listed = tier->list();
+  ASSERT_TRUE(listed) << listed.error().message;
+  EXPECT_EQ(listed->size(), 20u);
   EXPECT_TRUE(tier->check_integrity());
 }
 
@@ -355,8 +357,8 @@ TEST_P(TierConformance, MeasuresItselfAndLeavesNothingBehind) {
   ASSERT_TRUE(tier->measure());
   const TierSpeed speed = tier->speed();
   EXPECT_GT(speed.samples, 0u);
-  EXPECT_GT(speed.read_bytes_per_s, 1e6);
-  EXPECT_GT(speed.write_bytes_per_s, 1e6);
+  EXPECT_GT(speed.read_bytes_per_s, 0);
+  EXPECT_GT(speed.write_bytes_per_s, 0);
   EXPECT_GE(speed.latency_s, 0);
   EXPECT_THAT(tier->list().value(), ::testing::IsEmpty());
   EXPECT_EQ(tier->used_bytes(), 0u);

@@ -64,11 +64,11 @@ TEST_F(DirectoryTest, ABlobIsTouchedByWhoeverWritesOrFindsIt) {
   const BlobId id = blob_id(1, 0);
   EXPECT_EQ(tier->untouched_s(id), 0);
   ASSERT_TRUE(tier->write(id, blob_bytes(id, 100))->wait());
-  EXPECT_LT(tier->untouched_s(id), 60);
+  EXPECT_LT(tier->untouched_s(id), kAbandonedAfterSeconds);
   age_all(std::chrono::hours(30));
   EXPECT_GT(tier->untouched_s(id), kAbandonedAfterSeconds);
   ASSERT_TRUE(tier->write(id, blob_bytes(id, 100))->wait());
-  EXPECT_LT(tier->untouched_s(id), 60);
+  EXPECT_LT(tier->untouched_s(id), kAbandonedAfterSeconds);
   const auto disk = make_disk_tier({.folder = folder_.path()}, clock_).value();
   EXPECT_EQ(disk->untouched_s(id), std::numeric_limits<double>::infinity()) << "its only writer";
 }

@@ -77,6 +77,9 @@ TEST(RespTest, WhatIsDamagedIsRefused) {
     EXPECT_EQ(code_of(parse(text, 1)), ErrorCode::kCorrupt) << text;
   }
   EXPECT_EQ(code_of(parse("+" + std::string(1 << 20, 'x'), 1000)), ErrorCode::kCorrupt) << "a line without an end";
+  for (const std::size_t piece : {1u, 1000u, 1u << 20}) {
+    EXPECT_EQ(code_of(parse("+" + std::string(100'000, 'x') + "\r\n", piece)), ErrorCode::kCorrupt) << piece;
+  }
   std::string many = "*1000000\r\n";
   for (int i = 0; i < 1000000; ++i) many += ":1\r\n";
   EXPECT_EQ(code_of(parse(many)), ErrorCode::kCorrupt) << "more than anybody asks for";

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -35,11 +35,10 @@ struct ChatOptions {
 
 constexpr char kExamples[] =
     "One message a line; /help lists what is not said to the model. Ctrl-C stops an answer, and the chat goes on with\n"
-    "what there is of it; at the prompt it clears the line, and twice, as Ctrl-D does, it ends the chat. Every turn "
-    "is\n"
-    "stored: when the same conversation is held again, by another process too, its turns are loaded instead of\n"
-    "computed. A message that cannot be answered, because it is too long, say, is refused and the chat goes on without "
-    "it.\n"
+    "what there is of it; at the prompt it clears the line, and twice, as Ctrl-D does, it ends the chat. Ctrl-Z\n"
+    "suspends it; fg goes on. Every turn is stored: when the same conversation is held again, by another process too,\n"
+    "its turns are loaded instead of computed. A message that cannot be answered, because it is too long, say, is\n"
+    "refused and the chat goes on without it.\n"
     "\n"
     "Examples:\n"
     "  shale chat --system \"You are a patient teacher.\"\n"
@@ -50,22 +49,11 @@ constexpr char kHelp[] =
     "/quit        end, as Ctrl-D does\n"
     "/help        this; a line that begins with a space and a / is said to the model";
 
-constexpr int kBetweenKeysMs = 1000;
-
-bool typed(int within_ms = 0) {
-  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-  return poll(&input, 1, within_ms) != 0;
-}
-
-// What a server does while it is idle: the last turn is stored, and quality measured, until something is typed. Within
-// a line the next key is waited for first: it must not wait for a step.
-void use_idle_time(Engine& engine, QualityWatch& watch, bool begun) {
-  if (begun && typed(kBetweenKeysMs)) return;
-  while (!typed() && !interrupted()) {
-    if (engine.run_once()) continue;
-    const bool worked = engine.cache().idle() && watch.work([] { return typed() || interrupted(); });
-    if (!worked) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+// What a server does while it is idle: the last turn is stored, and quality measured, a step at a time.
+void use_idle_time(Engine& engine, QualityWatch& watch) {
+  if (engine.run_once()) return;
+  const bool worked = engine.cache().idle() && watch.work([] { return typed() || interrupted(); });
+  if (!worked) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 // Where lines come from: a terminal, whose idle time is used, or a pipe.
@@ -75,10 +63,10 @@ class Lines {
     if (!is_terminal()) return;
     const std::filesystem::path history =
         options.history ? user_folder("XDG_STATE_HOME", ".local/state") / "chat_history" : "";
-    typed_.emplace(history, [&](bool begun) { use_idle_time(engine, watch, begun); });
+    typed_ = LineReader::make(history, [&] { use_idle_time(engine, watch); });
   }
 
-  bool terminal() const { return typed_.has_value(); }
+  bool terminal() const { return typed_ != nullptr; }
 
   // Nothing at the end of input, or of patience: Ctrl-C twice with nothing said between them, or SIGTERM.
   std::optional<std::string> next() {
@@ -98,7 +86,7 @@ class Lines {
  private:
   static bool is_terminal() { return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1; }
 
-  std::optional<LineReader> typed_;
+  std::unique_ptr<LineReader> typed_;
 };
 
 Status save(const Conversation& conversation, std::string_view path) {
