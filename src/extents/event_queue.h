@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "extents/store_extent.h"
+#include "extents/store_report.h"
 #include "io/file_calls.h"
 
 namespace shale {

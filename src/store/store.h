@@ -38,8 +38,8 @@
 #include "core/executor.h"
 #include "core/hash.h"
 #include "extents/block_keys.h"
-#include "extents/store_extent.h"
 #include "extents/store_placement.h"
+#include "extents/store_report.h"
 #include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"
 #include "tier/tier.h"
@@ -242,41 +242,6 @@ class StoreSave {
   friend class Store;
   explicit StoreSave(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
-};
-
-struct StoreTenantStats {
-  std::string tenant;
-  std::uint64_t bytes = 0;  // at rest, on all tiers but shared ones
-  // Of Store::set_quota(); extents that made room for others of the tenant, and that were not stored, so as to stay
-  // within it.
-  std::uint64_t bytes_max = 0, dropped_for_room = 0, refused = 0;
-  std::uint64_t lookups = 0, blocks_asked = 0, blocks_found = 0, blocks_loaded = 0, blocks_saved = 0;
-};
-
-struct StoreTierStats {
-  std::string name;
-  std::uint64_t extents = 0, chunks = 0, bytes = 0, capacity_bytes = 0;
-  std::uint64_t blocks_loaded = 0, bytes_read = 0, bytes_written = 0;
-  // Moves that were made: extents that left for a lower tier, that came from one, that became another method or fewer
-  // importance tiers here, and that were given up here for good or because they lie elsewhere.
-  std::uint64_t demoted = 0, promoted = 0, compressed = 0, removed = 0;
-  std::string trouble = {};  // why its folder could not be opened yet; empty: it is open
-};
-
-struct StoreStats {
-  std::vector<StoreTenantStats> tenants;
-  std::vector<StoreTierStats> tiers;
-  std::uint64_t extents = 0, chunks = 0, index_bytes = 0;  // index_bytes: memory that the index takes
-  std::uint64_t saves = 0, blocks_shared = 0;
-  std::uint64_t chunks_saving = 0;                  // that are still to be stored
-  std::uint64_t dropped_extents = 0;                // given up everywhere, to make room
-  std::uint64_t encoded_bytes = 0;                  // at rest
-  double encode_seconds = 0, planning_seconds = 0;  // of work; ranking and compressing later count as encoding
-  std::uint64_t full_copy_bytes = 0;                // on the lowest tier, of what is placed above
-  std::uint64_t extents_failed = 0;                 // to be stored
-  std::uint64_t damaged_chunks = 0, stale_extents = 0;
-  std::uint64_t expired_extents = 0, discovered_extents = 0, events_lost = 0;
-  std::uint64_t staged_bytes = 0;
 };
 
 class Store {
