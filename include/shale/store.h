@@ -14,15 +14,15 @@
 //
 // docs/guides/embedding.md shows whole programs; store.hpp is the same in C++.
 //
-// Errors. What may fail returns a shale_code. Its message, one line fit for a user that says what was given, what is
-// allowed and what to do, is shale_error_message()'s on the same thread. Nothing throws. Handles must be what these
-// calls gave; all else is checked.
+// Errors. A function that may fail returns a shale_code. shale_error_message() on the same thread has its message: one
+// line that says what was given, what is allowed and what to do. Nothing throws. Handles must be what these calls gave;
+// all other arguments are checked.
 //
-// Zero is the default. Structures are meant to be initialised by name, as above; a field that is left out has the value
-// that its comment gives for 0.
+// Zero is the default. Initialise structures by name, as above; a field that is left out has the value that its comment
+// gives for 0.
 //
-// Threads. Any thread may call anything of one store at the same time. A load or a save is one thread's at a time.
-// Everything that is handed in is copied or not needed after the call, but the memory that a view points to.
+// Threads. Several threads may call any functions of one store at the same time. A load or a save belongs to one thread
+// at a time. Arguments are copied or not needed after the call, except the memory that a view points to.
 #pragma once
 
 #include <stdbool.h>
@@ -47,7 +47,7 @@ typedef enum shale_code {
   SHALE_INTERNAL = 10,  // a bug, or no memory
 } shale_code;
 
-// Of the last call on this thread that returned a code other than SHALE_OK; "" where there was none. Valid until the
+// The message of this thread's last call that returned a code other than SHALE_OK; "" if none did. Valid until the
 // thread's next call of this interface.
 const char* shale_error_message(void);
 
@@ -59,8 +59,8 @@ typedef struct shale_key {
 } shale_key;
 
 // Keys of the whole blocks of `tokens`, token_count / block_tokens of them, as vLLM makes them with
-// `--prefix-caching-hash-algo sha256_cbor` and `seed` as PYTHONHASHSEED. `extras`: what a key covers beside tokens, the
-// same for each block: an adapter's name, hashes of images. NULL and 0: nothing.
+// `--prefix-caching-hash-algo sha256_cbor` and `seed` as PYTHONHASHSEED. Every key also covers `extras`: an adapter's
+// name, hashes of images. NULL and 0: nothing.
 shale_code shale_block_keys(const char* seed, const int32_t* tokens, size_t token_count, uint32_t block_tokens,
                             const char* const* extras, size_t extra_count, shale_key* keys);
 
@@ -73,7 +73,7 @@ typedef enum shale_element {
   SHALE_OPAQUE = 3,  // bytes that only their engine understands: kept exactly, never compressed
 } shale_element;
 
-// What every view of one store has in common.
+// The shape that all views of a store share.
 typedef struct shale_geometry {
   shale_element element;
   uint32_t layers;
@@ -84,16 +84,16 @@ typedef struct shale_geometry {
 } shale_geometry;
 
 // The keys, or the values, of all layers. Physical block 0, token 0, KV head 0, channel 0 of layer l lies at layers[l],
-// or, where `layers` is NULL, at base + l · layer_stride. Strides are in bytes, none is negative, and no two elements
-// share a byte; those of a dimension of one are not read, nor any but layer_stride and block_stride of opaque blocks.
+// or at base + l · layer_stride if `layers` is NULL. Strides are in bytes, none is negative, and no two elements share
+// a byte. The stride of a dimension of one is not read. Opaque blocks have layer_stride and block_stride only.
 typedef struct shale_array {
   void* base;
   void* const* layers;
   int64_t layer_stride, block_stride, token_stride, head_stride, channel_stride;
 } shale_array;
 
-// A run of tokens in the engine's memory, beginning with a block's first token. Logical block i of it lies at physical
-// block block_table[i], or at i where the table is NULL. A save only reads through it.
+// A run of tokens in the engine's memory, beginning with a block's first token. Its logical block i is physical block
+// block_table[i], or i if the table is NULL. A save only reads through it.
 typedef struct shale_view {
   shale_array keys, values;
   const uint32_t* block_table;  // one entry a block of the run
@@ -117,25 +117,25 @@ typedef enum shale_packing {
   SHALE_PACKING_HEAD_PAGES = 2,  // by head, keys transposed: Shale's own pool
 } shale_packing;
 
-// What lies where, and in which form, when tiers are full (docs/methods/placement.md). All may be zero. Other planners
-// and methods, and an alpha below zero, are SHALE_INVALID_ARGUMENT.
+// How the store decides what lies where, and how compressed, when tiers are full (docs/methods/placement.md). All may
+// be zero. Other planners and methods, and an alpha below zero, are SHALE_INVALID_ARGUMENT.
 typedef struct shale_placement {
   const char* planner;  // "shale" (as NULL), "lru", "lfu"
   double alpha;         // shale: seconds of waiting that a unit of quality is worth; 0: 1
-  // Methods that extents may become beside full, comma-separated; NULL: none. One with a scorer has to read keys and
-  // values alone.
+  // Methods beside full that extents may be compressed by, comma-separated; NULL: none. Their scorers must read keys
+  // and values alone.
   const char* methods;
-  // What answers are worth over the run's tokens in that form, [0, 1]; negative: not known, and then no extent of the
-  // run becomes it. `run` has 16 bytes (shale_save_hints). Called by the store's threads and by those that call its
-  // functions, one at a time, while others wait for the store: it must be quick and call no function of the store.
+  // The quality, [0, 1], of answers over the run's tokens by that method at that keep. Negative: not known; then no
+  // extent of the run is compressed so. `run` has 16 bytes (shale_save_hints). The store's threads and its callers'
+  // call it, one at a time, while others wait for the store: it must be quick and call no function of the store.
   // `context` must outlive the store. NULL: nothing is known.
   double (*quality)(void* context, const uint8_t* run, const char* method, double keep);
   void* context;
 } shale_placement;
 
 typedef struct shale_store_options {
-  // Everything that must agree before KV may be used again, but the geometry: model and weights, numerics, RoPE, the
-  // hash of keys and its seed. KV of another namespace or geometry is never returned, and left alone.
+  // Everything beside the geometry that must agree before KV may be used again: model and weights, numerics, RoPE, the
+  // hash of keys and its seed. KV of another namespace or geometry is neither returned nor touched.
   const char* name_space;
   shale_geometry geometry;
   // URLs of tiers, fast to slow, comma-separated: memory:?size=4GiB, file:///folder?size=100GiB (of this machine; any
@@ -152,10 +152,10 @@ typedef struct shale_store_options {
 } shale_store_options;
 
 shale_code shale_store_open(const shale_store_options* options, shale_store** store);
-// Every load and save must have been freed. What is not yet encoded is dropped, writes in flight end. NULL is ignored.
+// Free every load and save before. Blocks not yet encoded are dropped; writes in flight end. NULL is ignored.
 void shale_store_close(shale_store* store);
 
-// What a request accepts. Zero, or NULL where one is asked for: exact blocks alone, bit for bit as saved.
+// The blocks that a request accepts. Zero, or NULL in place of one: exact blocks alone, bit for bit as saved.
 typedef struct shale_needs {
   bool lossy;
   double quality_min;  // of lossy blocks, in [0, 1], as their saver said
@@ -174,10 +174,10 @@ typedef struct shale_lookup {
 shale_code shale_store_lookup(shale_store* store, const shale_key* keys, size_t key_count, const shale_needs* needs,
                               const char* tenant, shale_lookup* found);
 
-// About the extents that hold the leading blocks of `keys` that are there; `blocks` (or NULL) says how many those are.
+// These act on the extents that hold the stored leading blocks of `keys`; `blocks` (or NULL) says how many blocks.
 shale_code shale_store_touch(shale_store* store, const shale_key* keys, size_t key_count, const char* tenant,
                              uint32_t* blocks);  // counts as a use
-// Neither demoted out of the store nor expired until unpinned as often, or until this process ends.
+// Pinned extents are neither dropped nor expired until they are unpinned as often, or until this process ends.
 shale_code shale_store_pin(shale_store* store, const shale_key* keys, size_t key_count, const char* tenant,
                            uint32_t* blocks);
 shale_code shale_store_unpin(shale_store* store, const shale_key* keys, size_t key_count, const char* tenant,
@@ -195,15 +195,15 @@ shale_code shale_store_remove(shale_store* store, const shale_key* keys, size_t 
 // there keeps its own bounds.
 shale_code shale_store_set_quota(shale_store* store, const char* tenant, uint64_t bytes_max);
 
-// An eventfd, readable after anything has arrived or ended for any load or save, or an event waits. Whoever reads it (8
-// bytes; it never blocks) then polls what is in flight. The store's own: do not close it. -1 where there is none.
+// An eventfd. It is readable after anything has arrived or ended for any load or save, and while an event waits. Read
+// it (8 bytes; that never blocks), then poll what is in flight. It belongs to the store: do not close it. -1: none.
 int shale_store_event_fd(const shale_store* store);
 // For stores without threads: encodes, writes, moves and asks on this thread, for about `budget_s`; one caller at a
 // time. `worked` (or NULL): false when there was nothing to do.
 shale_code shale_store_work(shale_store* store, double budget_s, bool* worked);
 // Blocks until everything that was saved lies where it belongs.
 shale_code shale_store_flush(shale_store* store);
-// Blocks until index, tiers and folders have been compared; SHALE_INTERNAL where they differ. For tests, when idle.
+// Blocks until index, tiers and folders have been compared; SHALE_INTERNAL if they differ. For tests, when idle.
 shale_code shale_store_check_integrity(shale_store* store);
 
 // Loading ---------------------------------------------------------------------------------------------------------
@@ -216,9 +216,9 @@ typedef struct shale_load_options {
   size_t token_count;
 } shale_load_options;
 
-// Begins to load what is there of keys[first_block …) into `view`, which must have room for all of these and stay until
-// the load is done, cancelled or freed. It is written only inside poll and wait. Finding nothing is a load of no
-// blocks.
+// Begins to load the stored blocks of keys[first_block …) into `view`. The view must have room for all of these keys'
+// blocks and stay until the load is done, cancelled or freed. It is written only inside poll and wait. If nothing is
+// found, the load has no blocks.
 shale_code shale_store_load(shale_store* store, const shale_key* keys, size_t key_count, const shale_view* view,
                             const shale_load_options* options, shale_load** load);
 void shale_load_free(shale_load* load);  // cancels; NULL is ignored
@@ -228,22 +228,22 @@ uint32_t shale_load_blocks(const shale_load* load);  // that were found when it 
 shale_code shale_load_poll(shale_load* load, bool* done);
 // Whether layers [0, layer] of all blocks that did not fail are in the view.
 bool shale_load_layer_ready(const shale_load* load, uint32_t layer);
-// Block until then, or until nothing more will come. The second fails only where no block came at all.
+// Block until then, or until nothing more will come. The second fails only if no block came at all.
 shale_code shale_load_wait_layer(shale_load* load, uint32_t layer);
 shale_code shale_load_wait(shale_load* load);
 // The view is the caller's again at once.
 void shale_load_cancel(shale_load* load);
 bool shale_load_done(const shale_load* load);
 
-// Blocks of the view that did not come: SHALE_NOT_FOUND, SHALE_CORRUPT, SHALE_MISMATCH or SHALE_IO. What the view holds
-// there is undefined.
+// Blocks of the view that did not come: SHALE_NOT_FOUND, SHALE_CORRUPT, SHALE_MISMATCH or SHALE_IO. The view's contents
+// there are undefined.
 typedef struct shale_failure {
   uint32_t first_block, blocks;
   shale_code code;
   const char* message;
 } shale_failure;
-// Blocks of the view that were stored together. Of lossy ones each head has rows[layer · kv_heads + head] tokens, in
-// order of position, from the run's first row on; the run's other rows are as they were. NULL: all tokens.
+// Blocks of the view that were stored together. If tokens were dropped, each head has rows[layer · kv_heads + head] of
+// them, in order of position, from the run's first row; the run's other rows are unchanged. NULL: all tokens.
 typedef struct shale_run {
   uint32_t first_block, blocks;
   const char* method;  // "full", "int8", "keydiff+kivi4"
@@ -255,16 +255,16 @@ typedef struct shale_run {
 shale_code shale_load_failures(const shale_load* load, shale_failure* failures, size_t max, size_t* count);
 shale_code shale_load_runs(shale_load* load, shale_run* runs, size_t max, size_t* count);
 
-// What KV computed on top of loaded blocks must be saved under: `keys` themselves where all that was loaded is exact,
-// else keys of its lineage, which nobody who computed on exact blocks ever meets. `lossy` (or NULL) says which. `keys`
-// and `to` may be the same array.
+// Keys under which KV that was computed on top of loaded blocks must be saved. They are `keys` if all loaded blocks are
+// exact, else keys of its lineage, which nobody who computed on exact blocks ever finds. `lossy` (or NULL) says which.
+// `keys` and `to` may be the same array.
 shale_code shale_load_lineage_keys(const shale_load* load, const shale_key* keys, size_t key_count, shale_key* to,
                                    bool* lossy);
 
 // Saving ----------------------------------------------------------------------------------------------------------
 
-// What the computation of the view's tokens left behind for scorers that read more than keys and values; each part NULL
-// where it was not gathered. Floats; copied.
+// What scorers read beside keys and values, gathered while the view's tokens were computed; each part NULL if it was
+// not. Floats; copied.
 typedef struct shale_attention_statistics {
   uint32_t query_heads;
   uint32_t window;                // of the last tokens, whose queries are given
@@ -277,12 +277,12 @@ typedef struct shale_attention_statistics {
 typedef struct shale_save_hints {
   const char* tenant;
   uint32_t first_block;        // the view's first block is keys[first_block]
-  const uint32_t* boundaries;  // blocks after which an extent ends, of a system prompt, a document, a turn; ascending
+  const uint32_t* boundaries;  // blocks after which an extent ends (a system prompt, a document, a turn); ascending
   size_t boundary_count;
   const char* method;     // `[budget:]scorer[+quantizer]`, `quantizer` or, as NULL, `full`
   double keep;            // share of tokens kept: 0.1, 0.25, 0.5, 0.75 or 1; 0: 1
   double quality;         // of that method at that keep, as measured or believed, for shale_needs; 0: 1
-  double recompute_s;     // what computing these blocks cost; what costs little is given up first; 0: not known
+  double recompute_s;     // seconds that these blocks took to compute; cheap ones are given up first; 0: not known
   const char* label;      // for people
   bool pin;               // as by shale_store_pin()
   double time_to_live_s;  // from now; 0: none
@@ -292,7 +292,7 @@ typedef struct shale_save_hints {
   const uint8_t* run;  // 16 bytes, by which qualities are known of these tokens; NULL: made from their keys
 } shale_save_hints;
 
-// Begins to store those blocks of the view that are not there yet. The view must stay until the save is released.
+// Begins to store the view's blocks that are not stored yet. The view must stay until the save is released.
 shale_code shale_store_save(shale_store* store, const shale_key* keys, size_t key_count, const shale_view* view,
                             const shale_save_hints* hints, shale_save** save);
 void shale_save_free(shale_save* save);  // cancels what has not been encoded; NULL is ignored
@@ -335,14 +335,14 @@ typedef struct shale_stats {
   uint64_t events_lost, staged_bytes;
 } shale_stats;
 
-// A picture of now, which the caller frees.
+// A snapshot, which the caller frees.
 shale_code shale_store_stats(const shale_store* store, shale_stats** stats);
 void shale_stats_free(shale_stats* stats);
 
 typedef enum shale_event_kind {
   SHALE_STORED = 0,
   SHALE_REMOVED = 1,
-  SHALE_LOST = 2,  // events were dropped, for nobody took them: ask anew
+  SHALE_LOST = 2,  // events were dropped, because nobody took them: ask anew
 } shale_event_kind;
 
 typedef struct shale_event {

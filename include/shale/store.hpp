@@ -37,13 +37,13 @@ using SaveHints = shale_save_hints;
 using Needs = shale_needs;
 using Lookup = shale_lookup;
 
-// The thread's message, where `code` is an error's.
+// The thread's message, if `code` is an error.
 inline Result<void> checked(shale_code code) {
   if (code == SHALE_OK) return {};
   return std::unexpected(Error{code, shale_error_message()});
 }
 
-// `value`, unless `code` is an error's.
+// `value`, unless `code` is an error.
 template <class T>
 Result<T> checked(shale_code code, T value) {
   if (code == SHALE_OK) return value;
@@ -58,7 +58,7 @@ inline Result<std::vector<Key>> block_keys(std::span<const std::int32_t> tokens,
   return checked(code, std::move(keys));
 }
 
-// One of each, gone with its owner.
+// Owns one handle and frees it.
 struct Close {
   void operator()(shale_store* store) const { shale_store_close(store); }
   void operator()(shale_load* load) const { shale_load_free(load); }
@@ -96,7 +96,7 @@ class Load {
       return shale_load_runs(load_.get(), to, max, count);
     });
   }
-  // What KV computed on top must be saved under; the same keys where all that was loaded is exact.
+  // Keys under which KV computed on top must be saved; the same keys if all loaded blocks are exact.
   Result<std::vector<Key>> lineage_keys(std::vector<Key> keys) const {
     const shale_code code = shale_load_lineage_keys(load_.get(), keys.data(), keys.size(), keys.data(), nullptr);
     return checked(code, std::move(keys));

@@ -18,26 +18,26 @@ void StoreSave::State::set_released() {
 void StoreSave::State::set_done(Status with) {
   {
     const std::lock_guard lock(mutex);
-    released = done = true;
+    done = true;
     status = std::move(with);
   }
-  changed.notify_all();
-  core.signal();
+  set_released();
 }
 
 template <class Reached>
-void StoreSave::State::wait_until(const Reached& reached) {
+Status StoreSave::State::wait_until(const Reached& reached) {
   InlineExecutor executor;
   std::unique_lock lock(mutex);
   while (!reached()) {
-    if (core.options.threads > 0) {
+    if (core.options.threads == 0) {
+      lock.unlock();
+      if (!core.work(executor, 1e-3)) core.clock.sleep_until_s(core.clock.now_s() + 1e-4);
+      lock.lock();
+    } else {
       changed.wait_for(lock, std::chrono::milliseconds(10));
-      continue;
     }
-    lock.unlock();
-    if (!core.work(executor, 1e-3)) core.clock.sleep_until_s(core.clock.now_s() + 1e-4);
-    lock.lock();
   }
+  return status;
 }
 
 StoreSave::StoreSave(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -54,15 +54,11 @@ bool StoreSave::done() const {
 }
 
 Status StoreSave::wait_released() {
-  state_->wait_until([this] { return state_->released || state_->cancelled; });
-  const std::lock_guard lock(state_->mutex);
-  return state_->status;
+  return state_->wait_until([this] { return state_->released || state_->cancelled; });
 }
 
 Status StoreSave::wait() {
-  state_->wait_until([this] { return state_->done; });
-  const std::lock_guard lock(state_->mutex);
-  return state_->status;
+  return state_->wait_until([this] { return state_->done; });
 }
 
 void StoreSave::cancel() {

@@ -19,7 +19,7 @@ struct StoreSave::State {
   void set_released();
   void set_done(Status status);
   template <class Reached>
-  void wait_until(const Reached& reached);
+  Status wait_until(const Reached& reached);
 
   StoreCore& core;
   std::uint32_t shared_blocks = 0;
