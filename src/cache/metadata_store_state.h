@@ -1,4 +1,4 @@
-// A metadata store's insides, shared by the files that implement it: metadata store.cc, metadata_store_quality.cc.
+// A metadata store's insides, shared by the files that implement it: metadata_store.cc, metadata_store_quality.cc.
 #pragma once
 
 #include <mutex>

@@ -1,8 +1,8 @@
-// What one forward step computes: a token of everyone who decodes, and chunks of prompts that are not done.
+// One forward step computes a token of every request that decodes, and chunks of prompts that are not done.
 //
-// Which prompts: those of the highest priority; among them the one with the least left to compute first, so that a
-// prompt whose prefix was cached does not wait for a whole one, but one that came earlier is owed for its wait
-// (kWaitWorth). A step has one prompt's chunk, or what is left of several short ones.
+// Prompts of the highest priority go first; among them the one with the least left to compute, so that a prompt whose
+// prefix was cached does not wait for a whole one. A prompt that came earlier is owed for its wait (kWaitWorth). A step
+// has one prompt's chunk, or the rests of several short ones.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ struct BatchPart {
   std::uint32_t prompt_tokens() const { return prefills() ? static_cast<std::uint32_t>(chunk.tokens.size()) : 0; }
 };
 
-// As the model takes them; views of the parts, which stay where they are meanwhile.
+// The parts as the model takes them: views, so the parts must stay in place meanwhile.
 std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts);
 
-// A prompt is overtaken by those that came after it within 1 / kWaitWorth of the time that it takes itself, no others.
+// Only prompts that came within 1 / kWaitWorth of a prompt's own computing time after it may overtake it.
 inline constexpr double kWaitWorth = 0.25;
 
 // Not thread-safe. The costs outlive it.
@@ -45,11 +45,11 @@ class BatchBuilder {
         chunks_(chunk_tokens, chunk_slowdown, chunk_step_s),
         costs_(costs) {}
 
-  // Whether anybody running can be computed: is not loading.
+  // Whether any running request can be computed, that is, is not loading.
   static bool any(std::span<const std::unique_ptr<RequestState>> running);
-  // Shares of those running, in their order. Room for them is not made yet, and nothing is watched.
+  // Shares of the running requests, in their order. Their blocks are not allocated yet, and nothing is captured.
   std::vector<BatchPart> choose(std::span<const std::unique_ptr<RequestState>> running) const;
-  // What was done since the last step takes of the next one's time.
+  // Work done since the last step takes this from the next step's time.
   void between(double seconds) { chunks_.between(seconds); }
   // Learns from a step what the next may hold. Seconds that computing prompts took of it, as far as can be told.
   double took(std::span<const BatchPart> parts, double seconds);

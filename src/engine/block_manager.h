@@ -1,4 +1,5 @@
-// The block pool as requests see it: what each may need, what fits together, and how room is made without waiting.
+// The block pool as requests see it: which blocks each may need, which requests fit together, and how blocks are freed
+// without waiting. Blocks are freed from left to right:
 //
 //   free blocks  <  blocks of the prefix cache  <  blocks that wait to be stored  <  other requests' (Engine preempts)
 #pragma once
@@ -16,26 +17,26 @@ namespace shale {
 
 inline constexpr std::uint32_t kWindowInterval = 64;  // decoded tokens between two looks behind sliding windows
 
-// Not thread-safe. What it is made of outlives it.
+// Not thread-safe. Its constructor's arguments outlive it.
 class BlockManager {
  public:
   BlockManager(Cache& cache, const ModelInfo& model, std::uint32_t chunk_tokens)
       : cache_(cache), model_(model), chunk_tokens_(chunk_tokens) {}
 
-  // The most that the request may ever hold: more than the pool has can never be served.
+  // The most blocks that the request may ever hold. If the pool has fewer, it can never be served.
   std::uint32_t blocks_max(const RequestState& run) const;
-  // While its prompt is computed.
+  // The blocks that it holds while its prompt is computed.
   std::uint32_t blocks_to_begin(const RequestState& run) const;
   // Whether a run that holds nothing yet could begin beside `running`, each of which is sure of its prompt's blocks.
-  // What it would share with them counts once. `margin`: blocks more.
+  // Blocks that it would share with them count once. `margin`: blocks more.
   bool fits(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running,
             std::uint32_t margin) const;
-  // Whether its loading would keep what is being loaded within half of the pool, so that loads leave room to compute;
-  // or the pool has three quarters of its prompt.
+  // Whether all loads together, with this one, stay within half of the pool, so that there is room to compute; or the
+  // pool has three quarters of its prompt.
   bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
-  // Appends room for `tokens` to the run's sequence; where the pool is full, evicts from the prefix cache, then gives
-  // up storing. False when that is not enough.
+  // Appends room for `tokens` to the run's sequence. If the pool is full, evicts from the prefix cache, then gives up
+  // storing. False when that is not enough.
   bool append(RequestState& run, std::uint32_t tokens);
   // Frees blocks likewise.
   bool make_room(std::uint32_t blocks);

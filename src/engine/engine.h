@@ -1,8 +1,8 @@
 // Requests to tokens: queue, batch, chunked prefill, decode.
 //
-// One thread owns the engine and calls `run_once` in a loop; everything that computes runs on the model's threads. No
-// turn of the loop waits for a tier: what is read arrives while others compute, what is written goes on behind them.
-// Encoding and placing get a bounded share of every step and all idle time.
+// One thread owns the engine and calls `run_once` in a loop; all computing runs on the model's threads. No turn of the
+// loop waits for a tier: reads arrive and writes go on while other requests compute. Encoding and placing get a bounded
+// share of every step and all idle time.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Request {
   RequestPolicy policy;
   bool use_cache = true;      // false: compute everything, look at nothing (still stored when spans say so)
   bool store_answer = false;  // the last span and the answer are stored as a run too (a chat turn)
-  // Stays inside so many pages, which makes the answer lossy once a token was dropped. Not with a method in `demand`.
+  // Stays inside so many tokens a head; the answer is lossy once a token was dropped. Not with a method in `policy`.
   std::optional<KvBudgetOptions> budget;
   bool insert_prefix = true;  // its exact pages may serve later requests
   std::string tenant = {};    // whose turn it is goes by what its tenant was served (scheduling/fair_shares.h)
@@ -63,8 +63,8 @@ struct Response {
   std::uint32_t computed_tokens() const { return prompt_tokens - static_cast<std::uint32_t>(cached.total()); }
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per run: tier, method, keep, bytes
-  // What the answer is expected to be worth beside one over exact KV, in the cache's metric: of the least of its
-  // sources. Nothing where nobody knows.
+  // The expected quality of the answer beside one over exact KV, in the cache's metric: the least of its sources.
+  // Nothing if it is not known.
   std::optional<double> expected_quality() const;
   std::string_view metric = kAgreement;
   KvBudgetStats budget;  // what staying inside its KV budget took
@@ -79,8 +79,8 @@ struct Response {
 struct EngineOptions {
   std::uint32_t sequences_max = 16;  // decoded together
   std::uint32_t waiting_max = 1024;  // submitted and not begun; more are refused
-  // Which of those of a tenant that wait with the highest priority begins next: one of scheduler_names(). What a
-  // look-up of `reuse` finds are pages of the pool; looking touches nothing.
+  // Chooses which of a tenant's waiting requests of the highest priority begins next: one of scheduler_names(). `reuse`
+  // looks up blocks of the pool; looking touches nothing.
   std::string scheduler = "fifo";
   SchedulerOptions scheduling = {};
   std::uint32_t chunk_tokens = 512;  // tokens a step, of a prompt and of those who decode
@@ -90,8 +90,8 @@ struct EngineOptions {
   // computed well. A slowdown of 0: chunks are always whole.
   double chunk_slowdown = 1.7;
   double chunk_step_s = 0.05;
-  // false: requests neither look up nor leave behind anything, in the pool or on tiers; for measuring what that is
-  // worth. A method in a request's demand is refused then.
+  // false: requests neither look up nor leave anything, in the pool or on tiers; for measuring what reuse is worth. A
+  // method in a request's policy is refused then.
   bool prefix_cache = true;
   std::uint32_t query_window = 64;  // captured for scorers that read queries
   // Of the time of steps, for encoding, writing and placing while there is any to do; less while somebody waits for a
@@ -120,7 +120,7 @@ struct EngineStats {
   double guest_seconds = 0;                                      // that guests took of the time of requests
 };
 
-// Of the requests that run now.
+// How full the pages of the running requests are.
 struct Occupancy {
   std::uint64_t slots = 0, tokens = 0;  // of their pages, over all heads; what several share counts for each
   double budget = 0;                    // what heads hold of their KV budgets, mean over the requests that have one
@@ -137,9 +137,8 @@ class Engine {
   // kInvalidArgument (empty prompt, too long for the model's context, exact of an int8 pool), kFull (can never fit the
   // pool): refused with the reason and what to do. Otherwise queued.
   Result<RequestId> submit(Request request);
-  // One turn: what has been loaded is taken in, what can be computed goes one step further, background work gets its
-  // share. Where all that is running waits for a tier, a pause of a millisecond at most. False when there is nothing
-  // to do.
+  // One turn: takes in what tiers delivered, computes one step, gives background work its share. If every running
+  // request waits for a tier, it pauses for a millisecond at most. False when there is nothing to do.
   bool run_once();
   // Runs until this request is done.
   Response run(Request request);
@@ -147,23 +146,22 @@ class Engine {
   // Responses of finished requests, each returned once.
   std::vector<Response> finished();
 
-  // Guests: who measures while requests are running. What they take, in steps and between them, comes from
-  // `background_share`, after encoding and placing; while the batch is full, somebody waits to begin or a prompt is
-  // being computed they have none of it. They are computed in the step of those who decode where that changes nothing
-  // for these, else in a step of their own.
+  // Guests measure quality while requests are running. Their time, in steps and between them, comes from
+  // `background_share`, after encoding and placing. They have none while the batch is full, a request waits to begin or
+  // a prompt is being computed. They are computed in the step of the requests that decode if that changes nothing for
+  // these, else in a step of their own.
   //
-  // Tokens that a guest may have computed next, on top of `depth`; 0: not now. Where nobody is running, as many as
-  // make a step of about a tenth of a second.
+  // Tokens that a guest may have computed next, on top of `depth`; 0: not now. If nothing is running, as many as make a
+  // step of about a tenth of a second.
   std::uint32_t guest_tokens(std::uint32_t depth);
   // The guest of the following turns, until it is done; it stays where it is until then. Null: none.
   void invite(GuestStep* guest);
-  // What was measured between steps took so long.
+  // Reports the seconds that measuring took between steps.
   void charge_guest(double seconds);
   // Whether requests need pages that a guest may hold.
   bool needs_guests_pages() const;
 
-  // Requests that have begun and have a place in the pool, those of them that wait for a tier; that wait to begin; and
-  // that were preempted.
+  // Requests that run; those of them that wait for a tier; requests that wait to begin; preempted requests.
   std::uint32_t running() const;
   std::uint32_t loading() const;
   std::uint32_t waiting() const;

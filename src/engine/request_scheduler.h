@@ -1,4 +1,4 @@
-// Whose turn it is: requests that wait to begin, that are running, and that were preempted.
+// The lists of requests: waiting, running and preempted; and whose turn it is.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,24 @@
 
 namespace shale {
 
-// Owns every request from submission to its end. Those running go in the order in which they began, but that within a
-// tenant a higher priority goes before a lower one; who comes last is preempted first, the first never. Not
-// thread-safe.
+// Owns every request from submission to its end. Running requests are in the order in which they began; within a tenant
+// a higher priority comes before a lower one. The last is preempted first, the first never. Not thread-safe.
 class RequestScheduler {
  public:
   RequestScheduler(std::string policy, const SchedulerOptions& options, const Cache& cache)
       : waiting_(std::move(policy), options, cache) {}
 
   void submit(std::unique_ptr<RequestState> run);
-  // Who begins next: the first preempted run, unless its bytes are late or one of its tenant with a higher priority is
-  // the first that waits; else that one. Null when there is none.
+  // The request that begins next: the first preempted one, unless its bytes are late or the first that waits is of its
+  // tenant and of a higher priority; else the first that waits. Null when there is none.
   RequestState* next();
-  // That one begins to run.
+  // Lets next() run.
   void start_next();
-  // The run, which is running, gives its place up until its turn comes again.
+  // Takes a running request's place until its turn comes again.
   void preempt(RequestState& run);
-  // Out of the queue, where it waits there; null otherwise.
+  // Removes and returns a waiting request; null if no such one waits.
   std::unique_ptr<RequestState> withdraw(RequestId id);
-  // Drops those that are over.
+  // Drops requests that are over.
   void reap();
 
   // In their order.

@@ -4,8 +4,8 @@
 //                  ^  \________________/   |
 //                  |        preempted <────┘        its blocks made room for others
 //
-// Who waits and who was preempted is known by whose list holds it (engine/request_scheduler.h); the other states follow
-// from what the run has.
+// A request waits or is preempted if that list of engine/request_scheduler.h holds it; its other states follow from its
+// fields.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ class RequestState {
  public:
   RequestState(RequestId id, Request request, PagePool& pool, double submitted_s);
 
-  // What the next forward step computes of this run: a chunk of the prompt, or the last token drawn.
+  // The tokens that the next forward step computes of this run: a chunk of the prompt, or the last token drawn.
   struct Chunk {
     std::vector<Token> tokens;
     bool draws = false;  // its last token's logits give the next token of the answer

@@ -1,5 +1,5 @@
-// What requests leave behind for later ones: prompts and answers in the pool's prefix cache, spans in the tiers, and
-// the compressed form of a span that a request names.
+// Stores what requests leave for later ones: prompts and answers in the pool's prefix cache, spans in the tiers, and
+// a span compressed by the method that a request names.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace shale {
 
-// What sort of text these tokens are, by some from their middle.
+// The kind of text that these tokens are, judged by some from their middle.
 ContextKind kind_of(const Tokenizer& tokenizer, std::span<const Token> tokens);
 
-// Not thread-safe. What it is made of outlives it.
+// Not thread-safe. Its constructor's arguments outlive it.
 class Storing {
  public:
   Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::uint32_t chunk_tokens);
@@ -30,7 +30,7 @@ class Storing {
   Status compress(RequestState& run, std::size_t span);
   // That is done: the result takes the place of the exact pages, and both are stored.
   void compressed(RequestState& run);
-  // Nobody waits for a first token any more: the prompt's pages are shared, its spans queued for storing.
+  // Called once nobody waits for a first token: shares the prompt's blocks and queues its spans for storing.
   void prompt_done(RequestState& run);
   // The whole sequence of a run that ends well.
   void answer_done(RequestState& run);

@@ -1,5 +1,5 @@
-// Requests that have not begun. The tenant that was served least goes first, of its requests those of the highest
-// priority, among them as a scheduler says, the very one that the simulator asks.
+// Requests that have not begun. The tenant that was served least goes first; within a tenant the highest priority;
+// among equals a scheduler chooses, the same one that the simulator asks.
 #pragma once
 
 #include <functional>
@@ -17,9 +17,8 @@ namespace shale {
 // Not thread-safe.
 class WaitingQueue final : private PrefixLookup {
  public:
-  // `scheduler` is one of scheduler_names(). The cache, whose pool's prefixes a scheduler may look up, outlives it.
-  // Prompts have no numbered blocks whose coming and going could be followed: every choice looks them up anew, which
-  // touches nothing.
+  // `scheduler` is one of scheduler_names(). The scheduler may look up the cache's pool; the cache outlives it. Prompts
+  // have no numbered blocks to follow, so every choice looks them up anew, which touches nothing.
   WaitingQueue(std::string scheduler, const SchedulerOptions& options, const Cache& cache)
       : scheduler_(std::move(scheduler)), options_(options), cache_(cache) {
     options_.rescore = true;
@@ -27,10 +26,10 @@ class WaitingQueue final : private PrefixLookup {
 
   std::size_t size() const { return runs_.size(); }
   void add(std::unique_ptr<RequestState> run);  // requires its share
-  // Whose turn it is; it stays so until it is taken or withdrawn, a request of a higher priority comes, or its tenant
-  // was served. Requires size() > 0.
+  // The request whose turn it is. It stays so until it is taken or withdrawn, a request of a higher priority comes, or
+  // its tenant was served. Requires size() > 0.
   RequestState& next();
-  // That one.
+  // Removes and returns next().
   std::unique_ptr<RequestState> take();
   // Null where no such request waits.
   std::unique_ptr<RequestState> withdraw(RequestId id);

@@ -7,12 +7,11 @@
 // and AdaptCache (arXiv 2509.00105) do, and measured against its Lagrangian bound.
 //
 // Full copies on the lowest tier. By default the lowest tier also keeps every cached prefix uncompressed, so that every
-// loss can be undone. Such a copy answers no request by itself and so has no utility: demotion would give every one of
-// them up, at no loss, before it touched a placement. They can therefore stay out of the problem without changing any
-// plan: a candidate's `bytes` are those of the copy that answers, and full copies take the room that the plan leaves,
-// the least used per byte going first. A cached prefix whose full copy has gone is one whose caller no longer offers
-// candidates better than its current one. Whether cached prefixes may lie compressed on the lowest tier itself is the
-// caller's choice, too, by the candidates that it offers; where they may not, the last move is to drop.
+// loss can be undone. Such a copy answers no request by itself and has no utility, so full copies stay out of the
+// problem: a candidate's `bytes` are those of the copy that answers. Full copies take the room that the plan leaves;
+// the least used per byte goes first. Once a cached prefix has lost its full copy, its caller offers no candidates
+// better than its current one. The caller also chooses, by its candidates, whether cached prefixes may lie compressed
+// on the lowest tier; if they may not, the last move is to drop.
 #pragma once
 
 #include <compare>
@@ -88,7 +87,7 @@ std::vector<std::uint32_t> placement_after(const Problem& problem, const Plan& p
 // The cached prefix's dropped candidate, if it may be dropped.
 std::optional<std::uint32_t> dropped_candidate(const PlacedPrefix& prefix);
 
-// What every planner is told beside the cached prefix.
+// The terms of the problem, which every planner gets beside the cached prefix.
 struct Terms {
   Terms(double seconds_per_quality, std::span<const TierRoom> rooms, double utility_per_byte_moved)
       : alpha(seconds_per_quality), tiers(rooms), move_cost(utility_per_byte_moved) {}
@@ -107,8 +106,8 @@ struct Terms {
   }
 };
 
-// In which order a tier's steps are taken, field by field; steps of equal order go by the cached prefixes' places in
-// the state.
+// The order in which a tier's steps are taken, field by field; equal steps go by the cached prefixes' places in the
+// state.
 struct StepOrder {
   double first = 0, second = 0, third = 0;
   auto operator<=>(const StepOrder&) const = default;
@@ -116,8 +115,8 @@ struct StepOrder {
 inline constexpr double kAnyDrop = std::numeric_limits<double>::infinity();
 inline constexpr StepOrder kAfterAll{kAnyDrop, kAnyDrop, kAnyDrop};
 
-// What a cached prefix would give up next of its place, so that its tier gets room: a smaller form, a lower tier, or
-// all.
+// The next step down of a cached prefix, which frees bytes on its tier: to a smaller variant, to a lower tier, or to
+// nothing.
 struct Demotion {
   std::uint32_t to = 0;       // index into its candidates: of fewer bytes on this tier, or of a lower tier
   StepOrder order;            // the least goes first
@@ -125,7 +124,7 @@ struct Demotion {
   double floor_per_byte = 0;  // no demotion of a later order gives up less per byte freed; 0 where that is not known
 };
 
-// What a cached prefix would rise to on a tier, and what others may give up for it.
+// The next step up of a cached prefix on a tier, and what others may give up for it.
 struct Promotion {
   std::uint32_t to = 0;
   StepOrder order;             // the greatest goes first
@@ -142,22 +141,22 @@ struct PlannerOptions {
   double read_keep = 1.0;                // for `impress`: of what is kept, requests read the best tokens up to here
 };
 
-// A cached prefix's `frequency` as planners see it is on the state's scale (placement_state.h): all cached prefixes'
-// share one factor, so that comparing and adding utilities means what it says and their size does not.
+// Planners see `frequency` on the state's scale (placement_state.h): all cached prefixes share one factor. Utilities
+// can be compared and added; their absolute size means nothing.
 class Planner {
  public:
   virtual ~Planner() = default;
   virtual std::string_view name() const = 0;
   // False for planners that keep nothing on any tier, however much room there is.
   virtual bool stores() const { return true; }
-  // Whether qualities of candidates matter to it; else nobody need measure them.
+  // Whether candidates' qualities matter to it. If not, nobody need measure them.
   virtual bool weighs_quality() const { return false; }
-  // Where a new cached prefix goes as if there were room: index into its candidates.
+  // The place of a new cached prefix if there were room: index into its candidates.
   virtual std::uint32_t insert(const Terms& terms, const PlacedPrefix& prefix) const = 0;
-  // Nothing where the cached prefix, which is not pinned and lies on a tier, has nothing to give up.
+  // The next step down of a cached prefix that lies on a tier and is not pinned; nothing if it has none.
   virtual std::optional<Demotion> demotion(const Terms& terms, const PlacedPrefix& prefix) const = 0;
-  // The cached prefix's best step to a configuration on `tier` of fewer than `bytes_below` bytes; nothing where it
-  // gains nothing there. The cached prefix is not pinned. Requires that steps end: what displaced another is not
+  // The best step of a cached prefix, not pinned, to a configuration on `tier` of fewer than `bytes_below` bytes;
+  // nothing if it gains nothing there. Implementations see to it that steps end: a prefix that displaced another is not
   // displaced by it.
   virtual std::optional<Promotion> promotion(const Terms& terms, const PlacedPrefix& prefix, std::uint32_t tier,
                                              std::uint64_t bytes_below) const = 0;

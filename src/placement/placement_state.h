@@ -1,18 +1,18 @@
-// Where every cached prefix lies, kept up to date change by change: a change touches the cached prefix that changed and
-// those that have to make room for it, never all.
+// Knows where every cached prefix lies and decides where it goes. A change touches the cached prefix that changed and
+// those that make room for it, never all.
 //
 //   owner ── add, update, remove, access, in_pool, pin, set_capacity ──> PlacementState ── start_move ──> backend
 //         ── place, settle ───────────────────────────────────────────>       │ asks
 //                                                                           Planner     what would this cached prefix
 //                                                                           do next?
 //
-// Every cached prefix that is not pinned has a standing demotion on its tier and at most one promotion to each tier, in
-// a heap a tier. A place is made by demotions in the planner's order, top tier first; a promotion is tried by making
-// its place, and taken back where others would have to give up more than the planner allows for it.
+// Every cached prefix that is not pinned offers a demotion on its tier and at most one promotion to each tier; each
+// tier has a heap of both. Demotions make room in the planner's order, top tier first. A promotion is tried by making
+// its room, and taken back if others would have to give up more than the planner allows for it.
 //
 // Time. Frequencies decay together, with one half-life, so their ratios do not change and neither does any order of
 // demotions; the state keeps frequencies as they would be counted at one moment in the past, and decay costs nothing.
-// What a promotion costs does not decay with them: its step is made again when it is looked at.
+// The cost of a promotion does not decay with them, so its step is made again when it is looked at.
 //
 // The pool is the nearest tier. A request that finds a cached prefix in the block pool waits for no load and gets exact
 // KV, wherever else the cached prefix lies: with probability p of that, the expected utility of a candidate is
@@ -46,8 +46,8 @@ struct PlacementOptions {
   double move_s_per_byte = 0;
 };
 
-// A cached prefix of which the pool holds so much is not promoted: it lies nearer already. Once the pool has evicted
-// it, it is looked at again. (Promoted at every access, the most recent cached prefixes take the memory, each of them
+// A cached prefix is not promoted while the pool holds this share of it: it lies nearer already. Once the pool has
+// evicted it, it is looked at again. (If every access promoted, the most recent cached prefixes would fill the memory
 // in vain.)
 inline constexpr double kHeldByPool = 0.75;
 

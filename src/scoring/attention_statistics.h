@@ -1,6 +1,5 @@
-// What the computation of an entry left behind for scorers, beside its keys and values. Kept with the entry's
-// uncompressed object (docs/formats/attention statistics.md), so that it can be ranked later as it would have been at
-// once.
+// What scorers read beside a context's keys and values, gathered while it was computed, so that tokens can be ranked
+// later as they would have been at once.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ ScorerNeeds operator|(const ScorerNeeds& a, const ScorerNeeds& b);
 // values from the start.
 struct AttentionStatistics {
   std::uint32_t layers = 0, query_heads = 0, kv_heads = 0, head_dim = 0;
-  std::uint32_t tokens = 0;                  // of the entry
+  std::uint32_t tokens = 0;                  // of the context
   std::uint32_t window = 0;                  // of its last tokens, whose queries are there; at most `tokens`
   std::vector<float> queries = {};           // [layers][query_heads][window][head_dim]
   std::vector<float> attention_sums = {};    // [layers][kv_heads][tokens]
@@ -34,11 +33,11 @@ struct AttentionStatistics {
   bool consistent() const;
   // Points one layer's fields at these parts; this must outlive `layer`.
   void hand_over(std::uint32_t index, LayerKv<Half>& layer) const;
-  // Takes the parts of `other`, of the same entry, that this one lacks; of two windows the longer.
+  // Takes the parts of `other`, of the same context, that this one lacks; takes the longer of two windows.
   void merge(AttentionStatistics other);
 };
 
-// What scorers may read of the model that computed an entry. References must outlive whoever holds this.
+// What scorers may read of the model that computed a context. References must outlive this.
 struct ModelTraits {
   std::span<const Rope> ropes = {};             // per layer; empty: not known
   std::span<const std::uint32_t> windows = {};  // per layer, LayerKv's sliding_window; empty: none
@@ -47,8 +46,8 @@ struct ModelTraits {
   ScorerNeeds given() const { return {.rope = !ropes.empty(), .calibration = calibration != nullptr}; }
 };
 
-// What a scorer with these needs lacks of an entry of `tokens` tokens whose keys and values are at hand, in words;
-// empty where it can rank.
+// Names, in words, what a scorer with these needs lacks to rank a context of `tokens` tokens whose keys and values are
+// at hand; empty if nothing.
 std::string missing_needs(ScorerNeeds needs, std::uint32_t tokens, const AttentionStatistics& statistics,
                           const ModelTraits& model);
 

@@ -16,7 +16,7 @@
 
 namespace shale {
 
-// What a scorer reads; the engine captures it while the context is computed and hands it over in LayerKv's fields.
+// Names what a scorer reads. The engine captures it while the context is computed and passes it in LayerKv's fields.
 struct ScorerNeeds {
   bool keys = false;
   bool values = false;
@@ -28,8 +28,8 @@ struct ScorerNeeds {
   bool calibration = false;
 };
 
-// What `needs` asks for and `given` does not offer, in words for a message: "the rotation of keys and a calibration";
-// empty where nothing is missing. `given` with many last_queries offers as many as there are.
+// Names the needs that `given` does not meet, in words for a message: "the rotation of keys and a calibration"; empty
+// if nothing is missing. `given` with many last_queries offers as many as there are.
 std::string missing_needs(const ScorerNeeds& needs, const ScorerNeeds& given);
 
 class Calibration;
@@ -68,7 +68,8 @@ struct LayerKv {
   std::uint32_t window_tokens = 0;
   std::span<const float> queries = {};
 
-  // What follows is empty when not captured. The engine gathers it while it computes the context: a sum a chunk.
+  // The following parts are empty when not captured. The engine gathers them while it computes the context, chunk by
+  // chunk.
 
   // Position of token 0; those after it follow without gaps. The next token's is first_position + tokens.
   std::uint32_t first_position = 0;
@@ -88,7 +89,7 @@ struct LayerKv {
   std::uint32_t sliding_window = 0;
   // How keys were turned; rope.dimensions 0: not known.
   Rope rope = {};
-  // Of the model that computed the context, and with room for this layer and these heads; null: none.
+  // The calibration of the model that computed the context, which has this layer and these heads; null: none.
   const Calibration* calibration = nullptr;
 };
 

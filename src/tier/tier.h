@@ -28,7 +28,7 @@
 namespace shale {
 
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
-// What has been unfinished for so long, nobody will finish: no write takes a day.
+// An object that has been unfinished for so long is abandoned: no write takes a day.
 inline constexpr double kAbandonedAfterSeconds = 24 * 3600;
 
 // A blob's name: the object it belongs to and which part of it. Part kManifest is written last and removed first, so
@@ -60,17 +60,17 @@ struct TierStats {
   std::uint64_t writes = 0, written_bytes = 0, write_errors = 0, removals = 0;
   std::uint64_t refused_full = 0;
   double read_seconds = 0, write_seconds = 0;  // sum over successful operations of start to completion
-  // Of those, what passed while the tier was busy with earlier ones of the same direction, by speed_fit.h.
+  // The part of those seconds in which the tier was busy with earlier ones of the same direction, by speed_fit.h.
   double read_wait_seconds = 0, write_wait_seconds = 0;
 };
 
-// What stands before an operation of one direction that would start now.
+// The queue before an operation of one direction that would start now.
 struct TierQueue {
   std::uint64_t operations = 0;
   std::uint64_t bytes = 0;  // of a read whose size nobody told, as many as the mean of those before it
 };
 
-// What an operation costs here once its turn comes, fitted to recent ones: seconds = latency + bytes / bandwidth
+// The cost of an operation once its turn comes, fitted to recent ones: seconds = latency + bytes / bandwidth
 // (speed_fit.h).
 struct TierSpeed {
   double latency_s = 0;  // of a read
@@ -112,20 +112,20 @@ class Tier {
   Tier(const Tier&) = delete;
   Tier& operator=(const Tier&) = delete;
 
-  // What results, metrics and messages call it: "memory", "disk". Tiers of one cache have different names.
+  // The tier's name in results, metrics and messages: "memory", "disk". Tiers of one cache have different names.
   const std::string& name() const { return name_; }
   virtual std::uint64_t capacity_bytes() const { return capacity_bytes_; }  // kUnlimited for no bound
-  // What stored blobs occupy, padding included, and what writes in flight have reserved. Where other processes write to
-  // the same store, as last counted; what was written meanwhile may count twice until counted again.
+  // Bytes that stored blobs occupy, padding included, and that writes in flight have reserved. If other processes write
+  // to the same store, as last counted; blobs written meanwhile may count twice until then.
   virtual std::uint64_t used_bytes() const;
-  // What a blob of `bytes` occupies here.
+  // Bytes that a blob of `bytes` occupies here.
   virtual std::uint64_t stored_bytes(std::uint64_t bytes) const { return round_up(bytes ? bytes : 1, kIoAlignment); }
   // Empty when the figures are the machine's own; else the name of the throttle that emulates other hardware.
   virtual std::string emulated() const { return {}; }
-  // Another process holds the store for writing: reads and lists work, whatever would change it is kBusy.
+  // Another process holds the store for writing: reads and lists work, changes are kBusy.
   virtual bool read_only() const { return false; }
-  // Why nothing can be reached: where what it lies in could not be opened yet, which is tried again and again. Until
-  // then it has no room, and what is asked of it is kBusy. Once open it stays so.
+  // Why the tier cannot be reached, while its folder or server could not be opened yet; opening is tried again and
+  // again. Until then it has no room, and every call is kBusy. Once open it stays open.
   virtual Status reachable() const { return {}; }
   // Whether what is stored outlives this process.
   virtual bool persistent() const = 0;
@@ -136,8 +136,8 @@ class Tier {
   // overlap. The others ask the store and may block as long as its latency.
   // `bytes_expected`: of the blob, for `reads_queued`; 0 where the caller does not know.
   std::shared_ptr<TierRead> read(const BlobId& id, std::uint64_t bytes_expected = 0);
-  // Of a range only what lies in it is read, to whole blocks, and counted; a blob that cannot hold it is kCorrupt. Its
-  // frame is not verified.
+  // Only the range is read, rounded to whole blocks, and counted. A blob that cannot hold it is kCorrupt. The frame of
+  // a blob that is read in part is not verified.
   std::shared_ptr<TierRead> read(const BlobId& id, const BlobRange& range);
   // kFull (without writing) when capacity would be passed, or when the device is full; nothing half-written is ever
   // visible. Writing a blob that exists is a success that changes nothing.
@@ -149,18 +149,17 @@ class Tier {
   Result<std::vector<BlobId>> list() const;
   // The parts of one object, in no particular order, without listing the others; empty when it has none.
   Result<std::vector<std::uint32_t>> parts(const Hash128& object) const;
-  // The same of several objects, in their order: as soon as of one where the tier is behind a network.
+  // The same for several objects, in their order. A tier behind a network takes as long as for one.
   Result<std::vector<std::vector<std::uint32_t>>> parts_of(std::span<const Hash128> objects) const;
-  // How many objects it is sensible to ask `parts_of` before anybody knows that any is there: 1 where each costs the
-  // same again.
+  // How many objects to ask `parts_of` at once before anybody knows that any is there; 1 if each costs the same again.
   virtual std::size_t objects_asked_at_once() const { return 1; }
-  // What the blob occupies here, padding included; 0 when absent.
+  // Bytes that the blob occupies here, padding included; 0 when absent.
   std::uint64_t blob_bytes(const BlobId& id) const;
-  // For how many seconds nobody has written the blob or found it there when writing; 0 when absent. Infinite where
-  // nobody but this tier can write: whatever is unfinished when it opens stays so.
+  // Seconds since the blob was written, or found there by a write; 0 when absent. Infinite if nobody but this tier can
+  // write: then an object that is unfinished when it opens stays so.
   virtual double untouched_s(const BlobId&) const { return std::numeric_limits<double>::infinity(); }
 
-  // What others have stored here, or, negative, removed, that this tier has not counted: said by who knows.
+  // Tells the tier of bytes that others have stored here, or, negative, removed, and that it has not counted.
   virtual void count_others(std::int64_t bytes);
 
   // A call that may hang where the tier does, from construction to destruction: whoever makes one that the tier does
@@ -186,11 +185,11 @@ class Tier {
   TierSpeed speed() const;
   virtual TierQueue reads_queued() const;
   virtual TierQueue writes_queued() const;
-  // In how many seconds a read, or write, of `bytes` that started now would be done, those before it included:
-  // latency + (bytes queued + bytes) / bandwidth.
+  // Seconds that a read, or write, of `bytes` would take from now, those before it included: latency + (bytes queued +
+  // bytes) / bandwidth.
   double read_eta_s(std::uint64_t bytes) const;
   double write_eta_s(std::uint64_t bytes) const;
-  // What an earlier process measured, in place of the first guess.
+  // Sets what an earlier process measured, in place of the first guess.
   void expect(const TierSpeed& speed);
   // Writes, reads back and removes blobs of 256 KiB and 4 MiB to fill `speed()`; takes well under a second.
   Status measure();
@@ -226,13 +225,13 @@ class Tier {
   // for it is given back.
   void finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status);
   // Replaces what is counted as stored, beside what writes in flight have reserved, by what `count` finds in the store.
-  // What is written or removed while it looks may count twice, and never not at all. False where it cannot be counted.
+  // Blobs written or removed meanwhile may count twice, but are never missed. False if it cannot be counted.
   bool count_stored(const std::function<Result<std::uint64_t>()>& count);
 
   const Clock& clock_;
 
  private:
-  // What is in flight in one direction, and what such work costs.
+  // The operations in flight in one direction, and their cost.
   struct Direction {
     Direction(double latency_s, double bytes_per_s) : fit(latency_s, bytes_per_s) {}
     void start(double start_s, std::uint64_t bytes_expected);
