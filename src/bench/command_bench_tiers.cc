@@ -10,6 +10,7 @@
 #include "microbench/curl.h"
 #include "microbench/fio.h"
 #include "microbench/redis_benchmark.h"
+#include "microbench/tcp_copy.h"
 #include "microbench/tiers_io.h"
 #include "runtime/model_registry.h"
 
@@ -28,8 +29,8 @@ struct BenchTiersOptions {
 constexpr char kExamples[] =
     "The first table moves blobs to and from each tier, beside fio on the same folder where it is installed. The\n"
     "second asks a short question over a long context that each tier holds, beside llama-server. --tiers measures the\n"
-    "tiers that it names in place of both, s3: beside eight parallel curls on the same objects, redis: beside\n"
-    "redis-benchmark with eight connections.\n"
+    "tiers that it names in place of both, s3: beside eight parallel curls on the same objects, redis: beside a copy\n"
+    "over a TCP connection of this machine to itself, and redis-benchmark with eight connections.\n"
     "\n"
     "Examples:\n"
     "  shale bench tiers\n"
@@ -54,6 +55,28 @@ Result<std::vector<bench::TierIoRow>> measure_io(const std::filesystem::path& fo
   return rows;
 }
 
+// What else moves the same blobs, by what the tier is; empty where nothing does.
+decltype(bench::TierIoOptions::beside) beside(const TierSpec& spec, const Tier& tier, const bench::TierIoOptions& io,
+                                              const std::filesystem::path& scratch, const Clock& clock) {
+  if (const auto* s3 = dynamic_cast<const S3Tier*>(&tier)) {
+    if (!bench::curl_installed()) return {};
+    return [&, s3](const std::vector<BlobId>& blobs, std::uint64_t unit_bytes) {
+      return bench::measure_curl(*s3, blobs, unit_bytes, scratch, clock);
+    };
+  }
+  if (spec.scheme != "redis" && spec.scheme != "rediss") return {};
+  const bool installed = spec.scheme == "redis" && bench::redis_benchmark_installed();
+  return [&, installed](const std::vector<BlobId>& blobs,
+                        std::uint64_t unit_bytes) -> Result<std::vector<bench::TierIoRow>> {
+    SHALE_ASSIGN(auto rows, bench::measure_tcp_copy(blobs.size(), unit_bytes, io.in_flight_bytes, clock));
+    if (!installed) return rows;
+    const auto others = bench::measure_redis_benchmark(spec.server, blobs.size(), unit_bytes);
+    if (others) rows.insert(rows.end(), others->begin(), others->end());
+    if (!others) print_note("shale: " + others.error().message);
+    return rows;
+  };
+}
+
 // Tiers that were named; blobs as large as the parts of extents are.
 Result<std::vector<bench::TierIoRow>> measure_named(const BenchTiersOptions& options,
                                                     const std::filesystem::path& scratch) {
@@ -67,39 +90,33 @@ Result<std::vector<bench::TierIoRow>> measure_named(const BenchTiersOptions& opt
   std::vector<bench::TierIoRow> rows;
   for (const TierSpec& spec : specs) {
     SHALE_ASSIGN(const auto tier, make_tier(spec, clock));
-    if (const auto* s3 = dynamic_cast<const S3Tier*>(tier.get()); s3 && bench::curl_installed()) {
-      io.beside = [&, s3](const std::vector<BlobId>& blobs, std::uint64_t unit_bytes) {
-        return bench::measure_curl(*s3, blobs, unit_bytes, scratch, clock);
-      };
-    }
-    if (spec.scheme == "redis" && bench::redis_benchmark_installed()) {
-      io.beside = [&](const std::vector<BlobId>& blobs, std::uint64_t unit_bytes) {
-        return bench::measure_redis_benchmark(spec.server, blobs.size(), unit_bytes);
-      };
-    }
+    io.beside = beside(spec, *tier, io, scratch, clock);
     SHALE_ASSIGN(auto of_tier, bench::measure_tier_io(*tier, clock, io));
     std::ranges::move(of_tier, std::back_inserter(rows));
-    io.beside = {};
   }
   return rows;
 }
 
-// What is measured beside a row; null where nothing is.
-const bench::TierIoRow* peer_of(const std::vector<bench::TierIoRow>& rows, const bench::TierIoRow& row) {
-  const std::string_view name = row.tier == "disk"    ? "fio"
-                                : row.tier == "s3"    ? "curl"
-                                : row.tier == "redis" ? "redis-benchmark"
-                                                      : "";
-  const auto peer = std::ranges::find_if(rows, [&](const bench::TierIoRow& other) {
-    return other.tier == name && other.unit_bytes == row.unit_bytes && other.operation == row.operation;
-  });
-  return peer == rows.end() ? nullptr : &*peer;
+// What was measured beside a row, in the same round.
+std::vector<const bench::TierIoRow*> peers_of(const std::vector<bench::TierIoRow>& rows, const bench::TierIoRow& row) {
+  std::vector<const bench::TierIoRow*> peers;
+  for (const bench::TierIoRow& other : rows) {
+    if (other.beside == row.tier && other.unit_bytes == row.unit_bytes && other.operation == row.operation) {
+      peers.push_back(&other);
+    }
+  }
+  return peers;
 }
 
 void print_io(const std::vector<bench::TierIoRow>& rows, const Machine& machine, bool json) {
   for (const auto& row : rows) {
-    const bench::TierIoRow* peer = peer_of(rows, row);
-    const double share = peer ? row.bytes_per_s / peer->bytes_per_s : 0;
+    Json shares = Json::object();
+    std::string text;
+    for (const bench::TierIoRow* peer : peers_of(rows, row)) {
+      const double share = row.bytes_per_s / peer->bytes_per_s;
+      shares[peer->tier] = share;
+      text += fmt::format("{} {:.0f} % of {}", text.empty() ? ";" : ",", 100 * share, peer->tier);
+    }
     if (json) {
       print_json({{"test", "io"},
                   {"tier", row.tier},
@@ -107,13 +124,12 @@ void print_io(const std::vector<bench::TierIoRow>& rows, const Machine& machine,
                   {"operation", row.operation},
                   {"bytes_per_second", row.bytes_per_s},
                   {"latency_seconds", row.latency_s},
-                  {"peer", peer ? Json(peer->tier) : Json()},
-                  {"share_of_peer", peer ? Json(share) : Json()},
+                  {"beside", row.beside.empty() ? Json() : Json(row.beside)},
+                  {"share_of_peers", shares},
                   {"machine", machine.json()}});
     } else {
       fmt::print("{:<15} {:<12} {:>9}: {:>10}, one alone {:>9}{}\n", row.tier, row.operation,
-                 format_bytes(row.unit_bytes), format_rate(row.bytes_per_s), format_duration(row.latency_s),
-                 peer ? fmt::format("; {:.0f} % of {}", 100 * share, peer->tier) : "");
+                 format_bytes(row.unit_bytes), format_rate(row.bytes_per_s), format_duration(row.latency_s), text);
     }
   }
 }

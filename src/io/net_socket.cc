@@ -11,7 +11,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace shale {
@@ -62,42 +65,99 @@ NetSocket::NetSocket(NetSocket&&) noexcept = default;
 NetSocket& NetSocket::operator=(NetSocket&&) noexcept = default;
 NetSocket::~NetSocket() = default;
 
-Result<NetSocket> NetSocket::connect(const std::string& host, std::uint16_t port, const TlsContext* tls) {
-  NetSocket made;
-  made.where_ = fmt::format("{}:{}", host, port);
+NetSocket::Addresses NetSocket::look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG;
-  if (is_address(host)) hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST;
+  hints.ai_flags = AI_NUMERICSERV | flags;
   if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found)) {
-    return fail(ErrorCode::kIo, "cannot find {}: {}", made.where_, gai_strerror(error));
+    return fail(ErrorCode::kIo, "cannot find {}:{}: {}", host, port, gai_strerror(error));
   }
-  int error = EHOSTUNREACH;
-  for (const addrinfo* address = found; address && !made.fd_; address = address->ai_next) {
-    FileDescriptor fd(socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    const bool begun = fd && (::connect(fd.get(), address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS);
-    if (begun) made.fd_ = std::move(fd);
-    if (!begun) error = errno;
+  std::vector<Address> addresses;
+  for (const addrinfo* each = found; each; each = each->ai_next) {
+    Address& address = addresses.emplace_back(Address{{}, each->ai_addrlen});
+    std::memcpy(&address.address, each->ai_addr, each->ai_addrlen);
   }
   freeaddrinfo(found);
-  if (!made.fd_) return fail(ErrorCode::kIo, "cannot connect to {}: {}", made.where_, std::strerror(error));
-  const int on = 1;
-  (void)setsockopt(made.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  made.wants_write_ = true;
-  if (!tls) return made;
-  made.ssl_.reset(SSL_new(tls->get()));
-  if (!made.ssl_ || SSL_set_fd(made.ssl_.get(), made.fd()) != 1 || !expect_host(made.ssl_.get(), host)) {
-    return fail(ErrorCode::kIo, "no TLS for {}: {}", made.where_, tls_reason());
+  std::ranges::reverse(addresses);
+  return addresses;
+}
+
+Result<NetSocket> NetSocket::connect(const std::string& host, std::uint16_t port, const TlsContext* tls) {
+  NetSocket made;
+  made.host_ = host;
+  made.port_ = port;
+  made.where_ = fmt::format("{}:{}", host, port);
+  made.tls_ = tls;
+  if (is_address(host)) {
+    SHALE_ASSIGN(made.untried_, look_up(host, port, AI_NUMERICHOST));
+    SHALE_TRY(made.connect_to_next());
+  } else {
+    SHALE_TRY(made.look_up_beside());
   }
-  SSL_set_connect_state(made.ssl_.get());
   return made;
+}
+
+// Servers of names take as long as they like, so this is left to a thread that nobody waits for.
+Status NetSocket::look_up_beside() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return fail(ErrorCode::kIo, "no pipe: {}", std::strerror(errno));
+  name_found_ = FileDescriptor(ends[0]);
+  FileDescriptor end(ends[1]);
+  std::promise<Addresses> promise;
+  addresses_ = promise.get_future();
+  try {
+    std::thread([promise = std::move(promise), end = std::move(end), host = host_, port = port_]() mutable {
+      promise.set_value(look_up(host, port, AI_ADDRCONFIG));
+    }).detach();
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::kIo, "cannot look for {}: {}", where_, error.what());
+  }
+  return {};
+}
+
+Status NetSocket::connect_to_next() {
+  int error = EHOSTUNREACH;
+  fd_ = FileDescriptor();
+  while (!untried_.empty() && !fd_) {
+    const Address to = untried_.back();
+    untried_.pop_back();
+    FileDescriptor fd(socket(to.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
+    const bool begun = fd && (::connect(fd.get(), address, to.length) == 0 || errno == EINPROGRESS);
+    if (begun) fd_ = std::move(fd);
+    if (!begun) error = errno;
+  }
+  if (!fd_) return fail(ErrorCode::kIo, "cannot connect to {}: {}", where_, std::strerror(error));
+  const int on = 1;
+  (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  wants_write_ = true;
+  return tls_ ? begin_tls() : Status();
+}
+
+Status NetSocket::begin_tls() {
+  ssl_.reset(SSL_new(tls_->get()));
+  if (!ssl_ || SSL_set_fd(ssl_.get(), fd_.get()) != 1 || !expect_host(ssl_.get(), host_)) {
+    return fail(ErrorCode::kIo, "no TLS for {}: {}", where_, tls_reason());
+  }
+  SSL_set_connect_state(ssl_.get());
+  return {};
 }
 
 Result<bool> NetSocket::connected() {
   if (connected_) return true;
+  if (name_found_) {
+    if (addresses_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    name_found_ = FileDescriptor();
+    SHALE_ASSIGN(untried_, addresses_.get());
+    SHALE_TRY(connect_to_next());
+  }
   int error = 0;
   socklen_t length = sizeof error;
   if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (error != 0 && !untried_.empty()) {
+    SHALE_TRY(connect_to_next());
+    return false;
+  }
   if (error != 0) return fail(ErrorCode::kIo, "cannot connect to {}: {}", where_, std::strerror(error));
   sockaddr_storage peer;
   length = sizeof peer;

@@ -1,13 +1,16 @@
-// A connection to a server, by TCP or by TLS over it, that never blocks but for looking up the server's name.
+// A connection to a server, by TCP or by TLS over it, that never blocks.
 #pragma once
 
 #include <openssl/types.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "io/file_calls.h"
@@ -31,13 +34,15 @@ class TlsContext {
 // One thread at a time, in which SIGPIPE is blocked.
 class NetSocket {
  public:
-  // Begins to connect; with `tls`, the server must prove that it is `host`. kIo.
+  // Begins to connect, to one address of the host after the other; with `tls`, the server must prove that it is `host`,
+  // and `tls` outlives this. kIo.
   static Result<NetSocket> connect(const std::string& host, std::uint16_t port, const TlsContext* tls);
   NetSocket(NetSocket&&) noexcept;
   NetSocket& operator=(NetSocket&&) noexcept;
   ~NetSocket();
 
-  int fd() const { return fd_.get(); }
+  // For poll(); another one while the host's name is looked up, and at each address.
+  int fd() const { return name_found_ ? name_found_.get() : fd_.get(); }
   // Of poll(): what to wait for before going on, beside what the caller wants.
   bool wants_write() const { return wants_write_; }
 
@@ -49,14 +54,29 @@ class NetSocket {
   struct Free {
     void operator()(SSL* ssl) const;
   };
+  struct Address {
+    sockaddr_storage address;
+    socklen_t length;
+  };
+  using Addresses = Result<std::vector<Address>>;
+
   NetSocket() = default;
+  static Addresses look_up(const std::string& host, std::uint16_t port, int flags);
+  Status look_up_beside();
   Result<bool> connected();
+  Status connect_to_next();
+  Status begin_tls();
   Result<std::size_t> tls_result(int returned);
   Result<std::size_t> tls_write(std::span<const iovec> pieces);
 
   FileDescriptor fd_;
   std::unique_ptr<SSL, Free> ssl_;
-  std::string where_;
+  std::string host_, where_;
+  std::uint16_t port_ = 0;
+  const TlsContext* tls_ = nullptr;
+  std::future<Addresses> addresses_;  // while they are looked up
+  FileDescriptor name_found_;         // likewise: a pipe whose other end is closed when they are known
+  std::vector<Address> untried_;      // the next one last
   bool connected_ = false;
   bool wants_write_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -24,9 +25,9 @@ bool parse(std::string_view line, std::string_view test, Rates& rates) {
 
 // Set and get.
 Result<std::array<Rates, 2>> run(const std::string& server, int clients, std::size_t requests, std::uint64_t bytes) {
-  const std::size_t colon = server.rfind(':');
-  const std::string to =
-      fmt::format("redis-benchmark -h '{}' -p {}", server.substr(0, colon), server.substr(colon + 1));
+  const std::size_t colon = std::min(server.rfind(':'), server.size());
+  const std::string port = colon < server.size() ? server.substr(colon + 1) : "6379";
+  const std::string to = fmt::format("redis-benchmark -h '{}' -p {}", server.substr(0, colon), port);
   std::FILE* const pipe = popen(
       fmt::format("{} -c {} -n {} -d {} -t set,get --csv 2>/dev/null && {} -n 1 -q del key:__rand_int__ >/dev/null", to,
                   clients, requests, bytes, to)

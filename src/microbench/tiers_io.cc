@@ -39,6 +39,10 @@ bool stamped(const AlignedBuffer& buffer, std::uint64_t seed) {
   return true;
 }
 
+std::string name_of_rows(const Tier& tier) {
+  return tier.emulated().empty() ? tier.name() : fmt::format("{} ({})", tier.name(), tier.emulated());
+}
+
 class TierIo {
  public:
   TierIo(Tier& tier, const Clock& clock, std::uint64_t unit_bytes, const TierIoOptions& options)
@@ -78,6 +82,7 @@ class TierIo {
       std::vector<BlobId> blobs;
       for (const std::uint32_t part : order) blobs.push_back({object_, part});
       SHALE_ASSIGN(auto others, beside_(blobs, unit_bytes_));
+      for (TierIoRow& other : others) other.beside = name_of_rows(tier_);
       std::ranges::move(others, std::back_inserter(rows));
     }
     std::shuffle(order.begin(), order.end(), std::mt19937(1));
@@ -117,9 +122,8 @@ class TierIo {
   }
 
   TierIoRow row(std::string operation, double seconds, double latency_s) const {
-    const std::string name =
-        tier_.emulated().empty() ? tier_.name() : fmt::format("{} ({})", tier_.name(), tier_.emulated());
-    return {name, unit_bytes_, std::move(operation), static_cast<double>(blobs_ * unit_bytes_) / seconds, latency_s};
+    return {name_of_rows(tier_), unit_bytes_, std::move(operation), static_cast<double>(blobs_ * unit_bytes_) / seconds,
+            latency_s};
   }
 
   Tier& tier_;
@@ -175,6 +179,7 @@ Result<std::vector<TierIoRow>> measure_tier_io(Tier& tier, const Clock& clock, c
     for (int round = 0; round < std::max(options.rounds, 1); ++round) {
       if (!options.fio_folder.empty()) {
         SHALE_ASSIGN(auto figures, fio_round(options.fio_folder, unit, options));
+        for (TierIoRow& row : figures) row.beside = name_of_rows(tier);
         fio_rounds.push_back(std::move(figures));
       }
       SHALE_ASSIGN(auto figures, TierIo(tier, clock, unit, options).run());

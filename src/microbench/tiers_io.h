@@ -14,11 +14,12 @@
 namespace shale::bench {
 
 struct TierIoRow {
-  std::string tier;  // "memory", "disk", "remote", "fio"; "disk (hdd)" where emulated
+  std::string tier;  // "memory", "disk", "remote"; "disk (hdd)" where emulated; or what is measured beside one: "fio"
   std::uint64_t unit_bytes = 0;
-  std::string operation;   // "write", "read" in the order of writing, "random read"
-  double bytes_per_s = 0;  // many operations in flight
-  double latency_s = 0;    // of one operation alone, the median
+  std::string operation;    // "write", "read" in the order of writing, "random read"
+  double bytes_per_s = 0;   // many operations in flight
+  double latency_s = 0;     // of one operation alone, the median
+  std::string beside = {};  // which tier it is measured beside; empty of the tier itself
 };
 
 struct TierIoOptions {
@@ -32,11 +33,12 @@ struct TierIoOptions {
   // Empty: no fio.
   std::filesystem::path fio_folder;
   // What something else makes of the same blobs while they lie in the tier, in every round between the tier's reads.
+  // Rows of as many as there are.
   std::function<Result<std::vector<TierIoRow>>(const std::vector<BlobId>& blobs, std::uint64_t unit_bytes)> beside = {};
 };
 
 // Writes, reads and removes blobs of names of its own; whatever it reads is compared with what it wrote (a word of
-// every 4 KiB). Bytes are the blobs', frames and padding not counted. Rows of the tier, then those of "fio". kCorrupt
+// every 4 KiB). Bytes are the blobs', frames and padding not counted. Rows of the tier, then those beside it. kCorrupt
 // when a blob comes back different; kUnsupported when fio is asked for and does not run.
 Result<std::vector<TierIoRow>> measure_tier_io(Tier& tier, const Clock& clock, const TierIoOptions& options = {});
 

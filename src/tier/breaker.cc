@@ -21,7 +21,8 @@ Status Breaker::admit() {
 void Breaker::ended(const Status& status) {
   const std::lock_guard lock(mutex_);
   const bool failed = !status && status.error().code == ErrorCode::kIo;
-  const bool silent = !status && status.error().code == ErrorCode::kCancelled;
+  const bool silent =
+      !status && (status.error().code == ErrorCode::kCancelled || status.error().code == ErrorCode::kBusy);
   if (failed) {
     ++state_.failures;
     last_ = status.error();

@@ -35,8 +35,8 @@ class Breaker {
   // Whether an operation may start: kBusy, at once, while it is open, with what it opened for. Whoever was let in tells
   // how it ended by one call of `ended`.
   Status admit();
-  // Only kIo is a failure: who says that something is not there, or that there is no room, answers. kCancelled says
-  // nothing.
+  // Only kIo is a failure: who says that something is not there, or that there is no room, answers. kCancelled, and
+  // kBusy, with which it was refused further down, say nothing.
   void ended(const Status& status);
 
   BreakerState state() const;

@@ -1,50 +1,15 @@
 // `shale serve`: what it says when it begins, and what it leaves when it is told to end.
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <fstream>
-#include <thread>
 
-#include "cli/shale_program.h"
-#include "loadtest/loopback_http.h"
+#include "cli/serve_program.h"
 
 namespace shale::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-class ServeTest : public TinyProgram {
- protected:
-  // Starts it on a free port; its first line.
-  nlohmann::json serve(Words more = {}) {
-    Words words = {"serve", "--port", "0", "--json"};
-    words.insert(words.end(), more.begin(), more.end());
-    server_ = start(words);
-    for (int i = 0; i < 1000; ++i) {
-      const std::string out = read(home_.path() / "stdout");
-      if (out.ends_with('\n')) return nlohmann::json::parse(out);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return {};
-  }
-  Outcome end(int signal) {
-    kill(server_, signal);
-    return finish(server_);
-  }
-
-  static std::uint16_t port_of(const nlohmann::json& line) {
-    const std::string url = line.at("url");
-    return static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
-  }
-  nlohmann::json chat(std::uint16_t port) {
-    const nlohmann::json body = {{"messages", {{{"role", "user"}, {"content", read(context_)}}}}, {"temperature", 0}};
-    const auto answer = loopback_request(port, "POST", "/v1/chat/completions", body.dump());
-    EXPECT_TRUE(answer) << answer.error().message;
-    return nlohmann::json::parse(answer.value_or("null"));
-  }
-
-  pid_t server_ = 0;
-};
+using ServeTest = ServeProgram;
 
 TEST_F(ServeTest, StoresWhatItAnsweredForTheNextProcess) {
   const auto line = serve();

@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "cli/shale_program.h"
+#include "support/s3_server.h"
+#include "tiers/redis_server.h"
 
 namespace shale::testing {
 namespace {
@@ -40,6 +42,36 @@ TEST_F(TrialTest, EveryRequestIsAnsweredWhateverHappens) {
   EXPECT_EQ(sum["unanswered"], 0);
   EXPECT_LE(sum["extents_found_damaged"], sum["blobs_damaged"]);
   EXPECT_TRUE(std::filesystem::is_empty(folder()));
+}
+
+TEST_F(TrialTest, RedisAndS3MayFailToo) {
+  const auto redis = RedisServer::start();
+  if (!redis) GTEST_SKIP() << redis.error().message;
+  const S3Server s3;
+  const std::string tiers = fmt::format("redis://127.0.0.1:{}?timeout=300ms&deadline=600ms,{}", (*redis)->port(),
+                                        s3.url("chaos", "&timeout=600ms"));
+  const Outcome outcome = bench("chaos", {"--faults", "60", "--kills", "3", "--seed", "5", "--disk-size", "16MiB",
+                                          "--remote-size", "4MiB", "--shared", tiers});
+  ASSERT_EQ(outcome.status, 0) << outcome.err << outcome.out;
+  const auto rows = outcome.objects();
+  ASSERT_EQ(rows.size(), 18u);  // a line a kind, one a tier, and the sum
+  for (const auto& [row, name] : {std::pair(rows[15], "redis"), std::pair(rows[16], "s3")}) {
+    EXPECT_EQ(row["tier"], name);
+    EXPECT_GE(row["faults"].size(), 4u) << "several kinds";
+    EXPECT_GT(row["written_bytes"], 0) << name;
+  }
+  EXPECT_GT(rows[15]["write_errors"].get<double>() + rows[16]["write_errors"].get<double>(), 0);
+  EXPECT_EQ(rows.back()["passed"], true);
+  EXPECT_EQ(rows.back()["wrong"], 0);
+  EXPECT_EQ(rows.back()["unanswered"], 0);
+}
+
+TEST_F(TrialTest, ATierOfATrialHasAServerWithoutTls) {
+  for (const std::string_view url : {"rediss://127.0.0.1", "s3://bucket", "dir:///mnt"}) {
+    const Outcome outcome = bench("chaos", {"--faults", "1", "--kills", "0", "--shared", std::string(url)});
+    EXPECT_NE(outcome.status, 0) << url;
+    EXPECT_THAT(outcome.err, HasSubstr("redis://host:port")) << url;
+  }
 }
 
 TEST_F(TrialTest, ASoakCountsAndMeasures) {

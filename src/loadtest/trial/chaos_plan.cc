@@ -49,7 +49,14 @@ FaultKind kind_of_kill(std::size_t number) {
 
 std::string_view to_string(FaultKind kind) { return kKinds[static_cast<std::size_t>(kind)].name; }
 
-std::vector<Fault> plan_faults(std::uint64_t seed, std::size_t faults, std::size_t kills) {
+bool is_of_tier(FaultKind kind) {
+  constexpr FaultKind kKinds[] = {FaultKind::kError, FaultKind::kDamage, FaultKind::kFull,
+                                  FaultKind::kSlow,  FaultKind::kHang,   FaultKind::kGone};
+  return std::ranges::find(kKinds, kind) != std::end(kKinds);
+}
+
+std::vector<Fault> plan_faults(std::uint64_t seed, std::size_t faults, std::size_t kills,
+                               const std::vector<std::string>& shared) {
   std::mt19937_64 random(seed);
   std::vector<Fault> plan(faults);
   std::size_t killed = 0;
@@ -62,6 +69,7 @@ std::vector<Fault> plan_faults(std::uint64_t seed, std::size_t faults, std::size
     fault.wait_s = kWaitMaxS * share(random);
     fault.hold_s = kKinds[static_cast<std::size_t>(fault.kind)].hold_s_max * share(random);
     fault.draw = random();
+    if (!shared.empty() && random() % 3 != 0) fault.tier = shared[random() % shared.size()];
   }
   return plan;
 }

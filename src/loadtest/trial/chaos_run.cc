@@ -20,6 +20,7 @@ constexpr auto kStopMax = 15s;           // between being asked to end and havin
 constexpr auto kIndexMax = 3s;           // until what is stored is known again
 constexpr std::size_t kMemoryEvery = 2;  // of starts; what is stored by servers without the memory tier outlives them
 constexpr std::uint64_t kResidentSlack = 96 << 20;
+constexpr std::uint64_t kResidentOfShared = 128 << 20;  // of each such tier: connections, and buffers kept for reuse
 
 std::chrono::duration<double> seconds(double s) { return std::chrono::duration<double>(s); }
 
@@ -72,10 +73,12 @@ struct ChaosRun::Probe {
   Json rows;
 };
 
-ChaosRun::ChaosRun(const TrialOptions& options, const TrialFolders& folders, std::span<const MixPrompt> prompts)
+ChaosRun::ChaosRun(const TrialOptions& options, const TrialFolders& folders, SharedTiers& shared,
+                   std::span<const MixPrompt> prompts)
     : options_(options),
       folders_(folders),
-      trouble_(folders),
+      shared_(shared),
+      trouble_(folders, shared),
       clients_(prompts, options.clients, options.seed,
                {.on_failure = [this](const std::string& what) { note_failure(what); }}) {}
 
@@ -98,7 +101,7 @@ void ChaosRun::note_failure(const std::string& what) {
 
 Status ChaosRun::start() {
   const bool memory = ++starts_ % kMemoryEvery == 0;
-  std::vector<std::string> words = trial_words(options_, folders_, memory);
+  std::vector<std::string> words = trial_words(options_, folders_, memory, shared_.urls());
   words.push_back("--faults=" + folders_.faults.string());
   words.push_back("--load-always");
   words.push_back(starts_ % 3 ? "--planner=shale" : "--planner=lru");
@@ -120,6 +123,7 @@ Status ChaosRun::run(std::span<const Fault> plan) {
   SHALE_TRY(rest());
   SHALE_TRY(stop_and_start());
   SHALE_TRY(rest());
+  count_shared();
   server_->stop();
   return {};
 }
@@ -127,6 +131,10 @@ Status ChaosRun::run(std::span<const Fault> plan) {
 Status ChaosRun::step(const Fault& fault) {
   SHALE_TRY(wait_until(Time::now() + std::chrono::duration_cast<Time::duration>(seconds(fault.wait_s))));
   ++kind(fault.kind).faults;
+  const auto names = shared_.names();
+  if (is_of_tier(fault.kind) && std::ranges::find(names, fault.tier) != names.end()) {
+    ++counts_.shared[fault.tier].faults[static_cast<std::size_t>(fault.kind)];
+  }
   const MixCounts before = clients_.counts();
   if (fault.kind == FaultKind::kKill || fault.kind == FaultKind::kTorn) {
     SHALE_TRY(kill_and_start(fault));
@@ -181,6 +189,7 @@ Status ChaosRun::kill_and_start(const Fault& fault) {
   trouble_.before_kill();
   const std::uint64_t again = clients_.counts().sent_again;
   clients_.close();
+  count_shared();
   server_->kill();
   server_.reset();
   if (fault.kind == FaultKind::kTorn && !probe) trouble_.tear(fault.draw);
@@ -196,6 +205,7 @@ Status ChaosRun::stop_and_start() {
   SHALE_TRY(end_what_is_due(Time::time_point::max()));
   const std::uint64_t again = clients_.counts().sent_again;
   clients_.close();
+  count_shared();
   const auto begin = Time::now();
   server_->stop();
   if (Time::now() - begin > kStopMax) note_failure("a server that was asked to end did not within 15 seconds");
@@ -215,11 +225,32 @@ Status ChaosRun::rest() {
     note_failure("at rest: " + sums.error().message);
   }
   const std::uint64_t resident = resident_bytes(server_->pid());
-  const std::uint64_t most = counts_.resident_first + options_.pool_bytes + options_.memory_bytes + kResidentSlack;
+  const std::uint64_t most = counts_.resident_first + options_.pool_bytes + options_.memory_bytes + kResidentSlack +
+                             shared_.names().size() * kResidentOfShared;
   counts_.resident_max = std::max(counts_.resident_max, resident);
   if (resident > most)
     note_failure(fmt::format("at rest {} are resident, more than {}", format_bytes(resident), format_bytes(most)));
   return {};
+}
+
+// Of a server that is about to end.
+void ChaosRun::count_shared() {
+  const auto names = shared_.names();
+  const Result<Metrics> metrics = names.empty() ? Metrics() : server_->metrics();
+  if (!metrics) return;
+  for (const std::string& name : names) {
+    ChaosCounts::Shared& sum = counts_.shared[name];
+    const auto add = [&](double& to, std::string_view sample) {
+      to += value_of(*metrics, fmt::format("shale_tier_{}_total{{tier=\"{}\"}}", sample, name));
+    };
+    add(sum.read_bytes, "read_bytes");
+    add(sum.written_bytes, "written_bytes");
+    add(sum.read_errors, "read_errors");
+    add(sum.write_errors, "write_errors");
+    add(sum.misses, "misses");
+    add(sum.breaker_opened, "breaker_opened");
+    add(sum.breaker_refused, "breaker_refused");
+  }
 }
 
 Status ChaosRun::verify() {

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -22,7 +23,14 @@ struct ChaosCounts {
     std::uint64_t requests = 0;    // that were running when it began, or begun while it lasted
     std::uint64_t sent_again = 0;  // of those, as the server went away under them
   };
+  // Of all servers on trial, as their metrics say before they end.
+  struct Shared {
+    std::array<std::uint64_t, kFaultKinds> faults = {};  // of its own, which the kinds' have, too
+    double read_bytes = 0, written_bytes = 0, read_errors = 0, write_errors = 0, misses = 0;
+    double breaker_opened = 0, breaker_refused = 0;
+  };
   std::array<Kind, kFaultKinds> kinds = {};
+  std::map<std::string, Shared> shared = {};           // by name
   std::uint64_t at_rest = 0;                           // times that the sums were looked at
   std::uint64_t probes = 0, probe_tokens = 0;          // kills before which something was stored, and how much
   std::uint64_t verified = 0, damaged = 0, found = 0;  // times; blobs damaged by faults; extents found damaged
@@ -32,7 +40,9 @@ struct ChaosCounts {
 
 class ChaosRun {
  public:
-  ChaosRun(const TrialOptions& options, const TrialFolders& folders, std::span<const MixPrompt> prompts);
+  // All outlive it.
+  ChaosRun(const TrialOptions& options, const TrialFolders& folders, SharedTiers& shared,
+           std::span<const MixPrompt> prompts);
 
   // To the end of the plan. Fails where the server ended by itself, or did not begin; what else was not as it must be
   // is in `failures`.
@@ -58,6 +68,7 @@ class ChaosRun {
   Status wait_until(Time::time_point time);
   Status rest();
   Status verify();
+  void count_shared();
   Result<std::optional<Probe>> store_probe(std::uint64_t draw);
   Status find_probe(const Probe& probe);
   Result<std::string> ask_cache(std::vector<std::string> words) const;
@@ -67,6 +78,7 @@ class ChaosRun {
 
   const TrialOptions& options_;
   const TrialFolders folders_;
+  const SharedTiers& shared_;
   Trouble trouble_;
   ChaosCounts counts_;
   mutable std::mutex mutex_;  // guards what follows

@@ -107,15 +107,12 @@ bool leaves_a_file(const Fault& gone) { return gone.draw % 2; }
 
 fs::path Trouble::folder_of(const Fault& fault) const { return fault.tier == "disk" ? folders_.disk : folders_.remote; }
 
-bool Trouble::is_active(FaultKind kind, const std::string& tier) const {
-  return std::ranges::any_of(
-      active_, [&](const Active& active) { return active.fault.kind == kind && active.fault.tier == tier; });
-}
-
 void Trouble::begin(const Fault& fault, std::size_t number, pid_t pid) {
   // What is gone cannot go, and a limit that was lowered is not what to go back to.
-  const bool once = is_of_process(fault.kind) || fault.kind == FaultKind::kGone;
-  if (once && (is_active(fault.kind, "disk") || is_active(fault.kind, "remote"))) return;
+  const bool once = is_of_process(fault.kind) || (fault.kind == FaultKind::kGone && !shared_.makes(fault));
+  const bool is_on = std::ranges::any_of(
+      active_, [&](const Active& active) { return active.fault.kind == fault.kind && !shared_.makes(active.fault); });
+  if (once && is_on) return;
   active_.push_back({.number = number, .fault = fault, .pid = pid});
   apply(active_.back());
   if (fault.hold_s == 0) active_.pop_back();
@@ -133,7 +130,8 @@ void Trouble::before_kill() {
   const std::vector<Active> all = active_;
   for (const Active& active : all) {
     const Fault& fault = active.fault;
-    const bool blocks = fault.kind == FaultKind::kHang || (fault.kind == FaultKind::kGone && leaves_a_file(fault));
+    const bool blocks = !shared_.makes(fault) &&
+                        (fault.kind == FaultKind::kHang || (fault.kind == FaultKind::kGone && leaves_a_file(fault)));
     if (is_of_process(fault.kind) || blocks) end(active.number);
   }
 }
@@ -144,6 +142,7 @@ void Trouble::end_all() {
 
 void Trouble::apply(Active& active) {
   const Fault& fault = active.fault;
+  if (shared_.makes(fault)) return tell_proxy(fault.tier);
   switch (fault.kind) {
     case FaultKind::kFlip:
       return flip(fault.draw);
@@ -169,6 +168,10 @@ void Trouble::apply(Active& active) {
 }
 
 void Trouble::undo(const Active& active) {
+  if (shared_.makes(active.fault)) {
+    if (active.fault.kind == FaultKind::kGone) shared_.forget(active.fault);
+    return tell_proxy(active.fault.tier);
+  }
   switch (active.fault.kind) {
     case FaultKind::kGone:
       return bring_back(active);
@@ -182,6 +185,14 @@ void Trouble::undo(const Active& active) {
     default:
       return write_fault_file();
   }
+}
+
+void Trouble::tell_proxy(const std::string& tier) {
+  std::vector<Fault> faults;
+  for (const Active& active : active_) {
+    if (active.fault.tier == tier && shared_.makes(active.fault)) faults.push_back(active.fault);
+  }
+  shared_.set(tier, faults);
 }
 
 void Trouble::move_away(const Active& active) const {
@@ -226,7 +237,7 @@ void Trouble::write_fault_file() const {
     if (active.fault.kind == FaultKind::kClock) {
       constexpr std::int64_t kDays10 = 10 * 24 * 3600;
       text = fmt::format("clock {}\n", static_cast<std::int64_t>(active.fault.draw % (2 * kDays10)) - kDays10);
-    } else if (std::string words = words_of(active.fault); !words.empty()) {
+    } else if (std::string words = words_of(active.fault); !words.empty() && !shared_.makes(active.fault)) {
       by_tier[active.fault.tier].push_back(std::move(words));
     }
   }

@@ -11,12 +11,14 @@
 
 #include "loadtest/trial/chaos_plan.h"
 #include "loadtest/trial/serve_trial.h"
+#include "loadtest/trial/shared_tiers.h"
 
 namespace shale {
 
 class Trouble {
  public:
-  explicit Trouble(const TrialFolders& folders) : folders_(folders) {}
+  // `shared` outlives this.
+  Trouble(const TrialFolders& folders, SharedTiers& shared) : folders_(folders), shared_(shared) {}
 
   // Of every kind but those that end the process, which must run. Instant, or until `end`.
   void begin(const Fault& fault, std::size_t number, pid_t pid);
@@ -46,10 +48,11 @@ class Trouble {
   void bring_back(const Active& active) const;
   void flip(std::uint64_t draw);
   void write_fault_file() const;
+  void tell_proxy(const std::string& tier);
   std::filesystem::path folder_of(const Fault& fault) const;
-  bool is_active(FaultKind kind, const std::string& tier) const;
 
   const TrialFolders folders_;
+  SharedTiers& shared_;
   std::vector<Active> active_;
   std::size_t damaged_blobs_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include "cli/command.h"
 #include "cli/option_types.h"
+#include "cli/serving_options.h"
 #include "core/units.h"
 #include "loadtest/trial/chaos_run.h"
 
@@ -28,8 +29,43 @@ constexpr char kExamples[] =
     "  damage       a tier reads flipped bits          pause        SIGSTOP for a moment\n"
     "  limit        no file may grow\n"
     "\n"
+    "--shared adds tiers in Redis and S3, through a proxy: error is 503 or -LOADING, slow a narrow network, hang a\n"
+    "server that says nothing, gone one that breaks connections, and of Redis, half the time, comes back empty.\n"
+    "\n"
     "Examples:\n"
-    "  shale bench chaos --faults 10000 --kills 1000 --seed 7";
+    "  shale bench chaos --faults 10000 --kills 1000 --seed 7\n"
+    "  shale bench chaos --shared 'redis://127.0.0.1:6379?timeout=500ms&deadline=1s'";
+
+void print_shared(const ChaosCounts& counts, bool json) {
+  for (const auto& [name, shared] : counts.shared) {
+    Json faults = Json::object();
+    std::string text;
+    for (std::size_t kind = 0; kind < kFaultKinds; ++kind) {
+      if (shared.faults[kind] == 0) continue;
+      const std::string_view kind_name = to_string(static_cast<FaultKind>(kind));
+      faults[std::string(kind_name)] = shared.faults[kind];
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kind_name, shared.faults[kind]);
+    }
+    if (json) {
+      print_json({{"tier", name},
+                  {"faults", faults},
+                  {"read_bytes", shared.read_bytes},
+                  {"written_bytes", shared.written_bytes},
+                  {"read_errors", shared.read_errors},
+                  {"write_errors", shared.write_errors},
+                  {"misses", shared.misses},
+                  {"breaker_opened", shared.breaker_opened},
+                  {"breaker_refused", shared.breaker_refused}});
+    } else {
+      fmt::print(
+          "{}: {}; {} read, {} written, {} reads and {} writes failed, {} misses, left alone {} times, {} refused "
+          "then\n",
+          name, text, format_bytes(static_cast<std::uint64_t>(shared.read_bytes)),
+          format_bytes(static_cast<std::uint64_t>(shared.written_bytes)), shared.read_errors, shared.write_errors,
+          shared.misses, shared.breaker_opened, shared.breaker_refused);
+    }
+  }
+}
 
 void print_result(const ChaosOptions& options, const ChaosRun& run, bool passed) {
   const ChaosCounts counts = run.counts();
@@ -44,6 +80,7 @@ void print_result(const ChaosOptions& options, const ChaosRun& run, bool passed)
       fmt::print("{:<12}  {:>6}  {:>8}  {:>10}\n", name, faults, requests, sent_again);
     }
   }
+  print_shared(counts, options.trial.output.json);
   const MixCounts& clients = counts.clients;
   if (options.trial.output.json) {
     print_json({{"seed", options.trial.seed},
@@ -79,8 +116,9 @@ Status run(const ChaosOptions& options) {
   SHALE_ASSIGN(const ScratchFolder scratch, make_scratch(options.trial));
   const TrialFolders folders(scratch.path());
   SHALE_ASSIGN(const std::vector<MixPrompt> prompts, answered_mix(options.trial, folders));
-  ChaosRun chaos(options.trial, folders, prompts);
-  const Status status = chaos.run(plan_faults(options.trial.seed, options.faults, options.kills));
+  SHALE_ASSIGN(SharedTiers shared, SharedTiers::open(options.trial.shared));
+  ChaosRun chaos(options.trial, folders, shared, prompts);
+  const Status status = chaos.run(plan_faults(options.trial.seed, options.faults, options.kills, shared.names()));
   const std::vector<std::string> failures = chaos.failures();
   print_result(options, chaos, status && failures.empty());
   const std::string again =
@@ -104,6 +142,7 @@ void add_bench_chaos(CLI::App& parent, Action& chosen) {
   command->add_option("--kills", options->kills, "How many of them end the server")
       ->type_name("N")
       ->capture_default_str();
+  add_tiers(*command, "--shared", options->trial.shared, "Tiers in Redis and S3 as well, which fail, too");
   add_trial_options(*command, options->trial);
   add_output_options(*command, options->trial.output);
 }

@@ -77,16 +77,19 @@ Result<ScratchFolder> make_scratch(const TrialOptions& options) {
                                                       : std::filesystem::path(options.folder));
 }
 
-std::vector<std::string> trial_tiers(const TrialOptions& options, const TrialFolders& folders, bool memory) {
+std::vector<std::string> trial_tiers(const TrialOptions& options, const TrialFolders& folders, bool memory,
+                                     const std::vector<std::string>& shared) {
   std::string tiers = memory ? fmt::format("memory:?size={},", options.memory_bytes) : "";
   tiers += fmt::format("file://{}?size={},dir://{}?size={}", folders.disk.string(), options.disk_bytes,
                        folders.remote.string(), options.remote_bytes);
+  for (const std::string& url : shared) tiers += "," + url;
   return {"--tiers", tiers};
 }
 
-std::vector<std::string> trial_words(const TrialOptions& options, const TrialFolders& folders, bool memory) {
+std::vector<std::string> trial_words(const TrialOptions& options, const TrialFolders& folders, bool memory,
+                                     const std::vector<std::string>& shared) {
   const ModelChoice& model = options.model;
-  std::vector<std::string> words = trial_tiers(options, folders, memory);
+  std::vector<std::string> words = trial_tiers(options, folders, memory, shared);
   for (std::string word : {"--model=" + model.model, "--weights=" + model.weights,
                            fmt::format("--threads={}", model.threads), fmt::format("--block-size={}", model.block_size),
                            fmt::format("--pool={}", options.pool_bytes), std::string("--profile=never")}) {

@@ -22,7 +22,8 @@ struct TrialOptions {
   std::size_t clients = 4, prompts = 40;
   std::uint64_t seed = 1;
   std::uint64_t pool_bytes = 64 << 20, memory_bytes = 16 << 20, disk_bytes = 48 << 20, remote_bytes = 96 << 20;
-  std::string folder;  // for scratch folders; empty: Shale's cache folder
+  std::string folder;               // for scratch folders; empty: Shale's cache folder
+  std::vector<std::string> shared;  // URLs of tiers behind a network, below those in folders
 };
 // All but --json and --progress.
 void add_trial_options(CLI::App& command, TrialOptions& options);
@@ -36,9 +37,12 @@ struct TrialFolders {
 Result<ScratchFolder> make_scratch(const TrialOptions& options);
 
 // The words of `shale serve` with a pool and tiers of these sizes; without the memory tier where `memory` is false.
-std::vector<std::string> trial_words(const TrialOptions& options, const TrialFolders& folders, bool memory = true);
+// `shared`: URLs of more tiers, below these.
+std::vector<std::string> trial_words(const TrialOptions& options, const TrialFolders& folders, bool memory = true,
+                                     const std::vector<std::string>& shared = {});
 // The same words that name the tiers, for `shale cache`.
-std::vector<std::string> trial_tiers(const TrialOptions& options, const TrialFolders& folders, bool memory);
+std::vector<std::string> trial_tiers(const TrialOptions& options, const TrialFolders& folders, bool memory,
+                                     const std::vector<std::string>& shared = {});
 
 // The mix of the seed, answered by a server that caches nothing.
 Result<std::vector<MixPrompt>> answered_mix(const TrialOptions& options, const TrialFolders& folders);

@@ -47,10 +47,12 @@ class RedisTier final : public Tier {
     return fmt::format("{}: Redis {}{}", name(), where_, secure_ ? " over TLS" : "");
   }
   std::optional<Error> trouble() const override {
-    const auto trouble = breaker_.trouble();
+    const auto trouble = blobs_.cluster() ? blobs_.trouble() : breaker_.trouble();
     return trouble ? trouble : Tier::trouble();
   }
-  std::optional<BreakerState> breaker() const override { return breaker_.state(); }
+  std::optional<BreakerState> breaker() const override {
+    return blobs_.cluster() ? blobs_.breakers() : breaker_.state();
+  }
   std::size_t objects_asked_at_once() const override { return 512; }
   double untouched_s(const BlobId& id) const override {
     return asked([&] { return blobs_.idle_s(id); }).value_or(0);
@@ -70,7 +72,7 @@ class RedisTier final : public Tier {
     }
     begin_one();
     blobs_.read(id, range, [this, finish](Result<BlobBytes> result) {
-      breaker_.ended(result ? Status() : std::unexpected(result.error()));
+      ended(result ? Status() : std::unexpected(result.error()));
       finish(std::move(result));
       end_one();
     });
@@ -91,7 +93,7 @@ class RedisTier final : public Tier {
     }
     begin_one();
     blobs_.write(id, std::move(bytes), [this, finish](Result<bool> created) {
-      breaker_.ended(created ? Status() : std::unexpected(created.error()));
+      ended(created ? Status() : std::unexpected(created.error()));
       finish(std::move(created));
       end_one();
     });
@@ -131,8 +133,13 @@ class RedisTier final : public Tier {
   std::invoke_result_t<Question> asked(const Question& question) const {
     SHALE_TRY(breaker_.admit());
     auto answer = question();
-    breaker_.ended(answer ? Status() : std::unexpected(answer.error()));
+    ended(answer ? Status() : std::unexpected(answer.error()));
     return answer;
+  }
+  // Of a cluster each node has its own breaker, and this one says nothing.
+  void ended(const Status& status) const {
+    const bool of_a_node = !status && status.error().code == ErrorCode::kIo && blobs_.cluster();
+    breaker_.ended(of_a_node ? Status() : status);
   }
   void begin_one() {
     const std::lock_guard lock(mutex_);
@@ -201,17 +208,22 @@ Status check_prefix(const std::string& prefix) {
   return fail(ErrorCode::kInvalidArgument, "prefix '{}': write 1 to 128 letters, digits, and - _ . : /", prefix);
 }
 
-Result<double> parse_timeout(const std::string& text) {
-  SHALE_ASSIGN(const double seconds, parse_duration(text));
-  if (seconds > 0 && seconds <= kTimeoutMax) return seconds;
-  return fail(ErrorCode::kInvalidArgument, "timeout '{}': write more than 0 and at most {:.0f} s", text, kTimeoutMax);
+// Of the option of that name.
+Result<double> seconds_of(const TierSpec& spec, const std::string& option) {
+  const std::string text = spec.text(option);
+  const auto seconds = parse_duration(text);
+  if (!seconds) return fail_in(option, seconds.error());
+  if (*seconds > 0 && *seconds <= kTimeoutMax) return *seconds;
+  return fail(ErrorCode::kInvalidArgument, "{} '{}': write more than 0 and at most {:.0f} s", option, text,
+              kTimeoutMax);
 }
 
 Status check(const TierSpec& spec) {
   SHALE_TRY(parse_server(spec.server));
   SHALE_TRY(parse_database(spec.path));
   SHALE_TRY(check_prefix(spec.text("prefix")));
-  SHALE_TRY(parse_timeout(spec.text("timeout")));
+  SHALE_TRY(seconds_of(spec, "timeout"));
+  SHALE_TRY(seconds_of(spec, "deadline"));
   return {};
 }
 
@@ -235,7 +247,8 @@ Result<std::unique_ptr<Tier>> make_redis_tier(const TierSpec& spec, bool secure,
   access.user = std::move(server.user);
   SHALE_ASSIGN(access.password, password(spec.text("password_file")));
   SHALE_ASSIGN(access.database, parse_database(spec.path));
-  SHALE_ASSIGN(access.timeout_s, parse_timeout(spec.text("timeout")));
+  SHALE_ASSIGN(access.timeout_s, seconds_of(spec, "timeout"));
+  SHALE_ASSIGN(access.deadline_s, seconds_of(spec, "deadline"));
   if (secure) {
     SHALE_ASSIGN(access.tls, TlsContext::make(spec.text("ca")));
   }
@@ -255,6 +268,7 @@ TierScheme scheme(bool secure) {
       .server_example = secure ? "//cache.example:6379" : "//localhost:6379",
       .texts = {{"prefix", "TEXT", "shale", "what keys begin with"},
                 {"timeout", "SECONDS", "2s", "for how long nothing may come of an answer"},
+                {"deadline", "SECONDS", "10s", "in which an operation is done, with all its attempts"},
                 {"password_file", "FILE", "", "whose first line is the password (default: $SHALE_REDIS_PASSWORD)"}},
       .check = check};
   if (secure) {

@@ -99,8 +99,9 @@ Status RedisBlobs::greet() {
 }
 
 Result<std::optional<std::uint64_t>> RedisBlobs::remove(const BlobId& id) {
+  const double deadline_s = client_.deadline_s();
   const RedisClient::Command get{"HGET", key(id.object), redis_field(id.part)};
-  const auto reply = std::move(client_.ask({&get, 1}).front());
+  const auto reply = std::move(client_.ask({&get, 1}, deadline_s).front());
   const auto head = head_of(reply);
   if (!head && head.error().code != ErrorCode::kCorrupt) return std::unexpected(head.error());
   if (head && !*head) return std::nullopt;
@@ -109,7 +110,7 @@ Result<std::optional<std::uint64_t>> RedisBlobs::remove(const BlobId& id) {
   RedisClient::Command pieces{"UNLINK"};
   for (std::uint64_t piece = 0; piece < pieces_of(bytes); ++piece) pieces.push_back(piece_key(id, piece));
   if (bytes > kRedisInlineBytes) removal.push_back(std::move(pieces));
-  const auto replies = client_.ask(removal);
+  const auto replies = client_.ask(removal, deadline_s);
   SHALE_ASSIGN(const std::int64_t gone, integer_of(replies.front(), "HDEL"));
   SHALE_TRY(integer_of(replies.back(), "UNLINK"));
   return gone == 1 ? std::optional(bytes) : std::nullopt;

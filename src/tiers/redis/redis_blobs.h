@@ -40,6 +40,11 @@ class RedisBlobs {
  public:
   RedisBlobs(std::string prefix, RedisNode node, RedisAccess access, const Clock& clock);
 
+  // As RedisClient's.
+  bool cluster() const { return client_.cluster(); }
+  BreakerState breakers() const { return client_.breakers(); }
+  std::optional<Error> trouble() const { return client_.trouble(); }
+
   // Whether the server answers, and learns how much memory it may use. kInvalidArgument where it wants another
   // password.
   Status greet();

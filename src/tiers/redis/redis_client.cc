@@ -5,42 +5,28 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
+#include <cmath>
 #include <csignal>
 #include <latch>
 #include <map>
 #include <thread>
 #include <utility>
 
+#include "core/random.h"
 #include "io/io_threads.h"
 
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kSlots = 16384;
-constexpr std::size_t kNodesMax = 1024;
 constexpr unsigned kRedirectionsMax = 6;
-constexpr double kRefreshEveryS = 1;
-
-// CRC-16/XMODEM.
-std::uint16_t crc16(std::string_view text) {
-  std::uint16_t crc = 0;
-  for (const char c : text) {
-    crc = static_cast<std::uint16_t>(crc ^ (static_cast<unsigned char>(c) << 8));
-    for (int bit = 0; bit < 8; ++bit) {
-      crc = static_cast<std::uint16_t>(crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1);
-    }
-  }
-  return crc;
-}
-
-template <class Number>
-std::optional<Number> number(std::string_view text) {
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
+constexpr double kRefreshEveryS = 0.2;
+// What a server says that is not able to answer now, and may be soon, or whose place another one is taking: a call is
+// sent again after a pause, which doubles, of which a random part is waited.
+constexpr std::string_view kPassing[] = {"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"};
+constexpr unsigned kPausesMax = 6;
+constexpr double kPauseS = 0.05;
+constexpr double kSuccessorAfterS = 0.1;  // where a node is gone: by then others have said who holds its slots
 
 Error error_of(const RedisNode& node, const std::string& said) {
   const bool full = said.starts_with("OOM ");
@@ -59,33 +45,6 @@ std::unique_ptr<RedisCall> redis_call(std::span<const std::string_view> argument
   return call;
 }
 
-std::uint16_t redis_slot(std::string_view key) {
-  const std::size_t open = key.find('{');
-  if (open != std::string_view::npos) {
-    const std::size_t close = key.find('}', open + 1);
-    if (close != std::string_view::npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
-  }
-  return static_cast<std::uint16_t>(crc16(key) % kSlots);
-}
-
-std::optional<RedisRedirection> parse_redirection(std::string_view error, const RedisNode& from) {
-  RedisRedirection to;
-  to.asking = error.starts_with("ASK ");
-  if (!to.asking && !error.starts_with("MOVED ")) return std::nullopt;
-  error.remove_prefix(error.find(' ') + 1);
-  const std::size_t space = error.find(' ');
-  if (space == std::string_view::npos) return std::nullopt;
-  const auto slot = number<std::uint16_t>(error.substr(0, space));
-  const std::string_view where = error.substr(space + 1);
-  const std::size_t colon = where.rfind(':');
-  if (!slot || *slot >= kSlots || colon == std::string_view::npos) return std::nullopt;
-  const auto port = number<std::uint16_t>(where.substr(colon + 1));
-  if (!port || *port == 0) return std::nullopt;
-  to.slot = *slot;
-  to.node = {colon == 0 ? from.host : std::string(where.substr(0, colon)), *port};
-  return to;
-}
-
 // A thread and the connections that it serves.
 class RedisClient::Worker {
  public:
@@ -99,10 +58,12 @@ class RedisClient::Worker {
     wake();
   }
 
-  void send(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call) {
+  // At the earliest after `delay_s`; to the node that has the call's slot by then, where none is given.
+  void send(Lane lane, std::optional<std::uint32_t> node, std::unique_ptr<RedisCall> call, double delay_s = 0) {
+    const double due_s = delay_s > 0 ? client_.clock_.now_s() + delay_s : 0;
     {
       const std::lock_guard lock(mutex_);
-      inbox_.push_back({lane, node, std::move(call)});
+      inbox_.push_back({lane, node, std::move(call), due_s});
     }
     wake();
   }
@@ -110,8 +71,9 @@ class RedisClient::Worker {
  private:
   struct Letter {
     Lane lane;
-    std::uint32_t node;
+    std::optional<std::uint32_t> node;
     std::unique_ptr<RedisCall> call;
+    double due_s;
   };
 
   void wake() { (void)eventfd_write(wake_.get(), 1); }
@@ -138,33 +100,50 @@ class RedisClient::Worker {
       letters.swap(inbox_);
       closing = closing_;
     }
+    const double now_s = client_.clock_.now_s();
+    for (; !later_.empty() && (closing || later_.begin()->first <= now_s); later_.erase(later_.begin())) {
+      letters.push_back(std::move(later_.begin()->second));
+    }
     for (Letter& letter : letters) {
       if (closing) {
         letter.call->done(fail(ErrorCode::kCancelled, "closing"));
-        continue;
+      } else if (letter.due_s > now_s) {
+        later_.emplace(letter.due_s, std::move(letter));
+      } else {
+        deliver(letter);
       }
-      RedisLink& link = link_to(letter.lane, letter.node);
-      if (std::exchange(letter.call->asking, false)) {
-        link.send(redis_call(std::array<std::string_view, 1>{"ASKING"}, [](const auto&) {}));
-      }
-      link.send(std::move(letter.call));
-      link.step();
     }
     return !closing;
+  }
+
+  void deliver(Letter& letter) {
+    const std::uint32_t to = letter.node ? *letter.node : client_.slots_.owner(letter.call->slot);
+    if (const auto failed = std::exchange(letter.call->failed_at, std::nullopt); failed && failed->first == to) {
+      return letter.call->done(std::unexpected(failed->second));
+    }
+    if (Breaker* breaker = client_.breaker_of(to)) {
+      if (const Status admitted = breaker->admit(); !admitted) {
+        client_.refresh(to);
+        return letter.call->done(std::unexpected(admitted.error()));
+      }
+    }
+    RedisLink& link = link_to(letter.lane, to);
+    if (std::exchange(letter.call->asking, false)) {
+      auto asking = redis_call(std::array<std::string_view, 1>{"ASKING"}, [](const auto&) {});
+      asking->pauses = kPausesMax;  // it means nothing without what follows it
+      link.send(std::move(asking));
+    }
+    link.send(std::move(letter.call));
+    link.step();
   }
 
   RedisLink& link_to(Lane lane, std::uint32_t node) {
     auto& link = links_[{lane, node}];
     if (!link) {
-      RedisNode where;
-      {
-        const std::lock_guard lock(client_.mutex_);
-        where = client_.nodes_[node];
-      }
       link = std::make_unique<RedisLink>(
-          where, client_.access_, client_.clock_,
-          [this, lane, node](std::unique_ptr<RedisCall> call, RespValue value) {
-            client_.replied(lane, node, std::move(call), std::move(value));
+          client_.slots_.node(node), client_.access_, client_.clock_,
+          [this, lane, node](std::unique_ptr<RedisCall> call, Result<RespValue> reply) {
+            client_.replied(lane, node, std::move(call), std::move(reply));
           },
           [this, node] { client_.refresh(node); });
     }
@@ -174,6 +153,7 @@ class RedisClient::Worker {
   void wait() {
     std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
     double overdue_s = client_.clock_.now_s() + 1;
+    if (!later_.empty()) overdue_s = std::min(overdue_s, later_.begin()->first);
     for (const auto& [where, link] : links_) {
       overdue_s = std::min(overdue_s, link->overdue_s());
       if (link->fd() < 0) continue;
@@ -192,6 +172,7 @@ class RedisClient::Worker {
   RedisClient& client_;
   const FileDescriptor wake_;
   std::map<std::pair<Lane, std::uint32_t>, std::unique_ptr<RedisLink>> links_;  // of the thread alone
+  std::multimap<double, Letter> later_;                                         // likewise, by when they are due
   std::mutex mutex_;                                                            // guards what follows
   std::vector<Letter> inbox_;
   bool closing_ = false;
@@ -199,143 +180,145 @@ class RedisClient::Worker {
 };
 
 RedisClient::RedisClient(RedisNode seed, RedisAccess access, const Clock& clock)
-    : access_(std::move(access)), clock_(clock), nodes_{std::move(seed)} {
+    : access_(std::move(access)), clock_(clock), slots_(std::move(seed)) {
   for (int i = 0; i < 2; ++i) workers_.push_back(std::make_unique<Worker>(*this));
 }
 
 RedisClient::~RedisClient() = default;
 
 void RedisClient::send(Lane lane, std::unique_ptr<RedisCall> call) {
-  const std::uint32_t node = node_of(*call);
-  send_to(lane, node, std::move(call));
+  worker_of(lane).send(lane, std::nullopt, std::move(call));
 }
 
 // Writes, for which nobody waits, have a thread of their own.
-void RedisClient::send_to(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call) {
-  workers_[lane == Lane::kWrites ? 1 : 0]->send(lane, node, std::move(call));
+RedisClient::Worker& RedisClient::worker_of(Lane lane) const { return *workers_[lane == Lane::kWrites ? 1 : 0]; }
+
+void RedisClient::replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, Result<RespValue> reply) {
+  if (Breaker* breaker = breaker_of(node)) breaker->ended(reply ? Status() : std::unexpected(reply.error()));
+  if (!reply) return failed(lane, node, std::move(call), reply.error());
+  if (reply->kind == RespValue::Kind::kError) return said_error(lane, node, std::move(call), reply->text);
+  call->done(std::move(reply));
 }
 
-std::uint32_t RedisClient::node_of(const RedisCall& call) const {
-  const std::lock_guard lock(mutex_);
-  return owners_.empty() ? 0 : owners_[call.slot.value_or(0)];
-}
-
-std::optional<std::uint32_t> RedisClient::number_of(const RedisNode& node) {
-  const std::lock_guard lock(mutex_);
-  const auto known = std::ranges::find(nodes_, node);
-  if (known == nodes_.end() && nodes_.size() == kNodesMax) return std::nullopt;
-  const auto number = static_cast<std::uint32_t>(known - nodes_.begin());
-  if (known == nodes_.end()) nodes_.push_back(node);
-  return number;
-}
-
-void RedisClient::replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, RespValue value) {
-  if (value.kind != RespValue::Kind::kError) return call->done(std::move(value));
-  RedisNode from;
-  {
-    const std::lock_guard lock(mutex_);
-    from = nodes_[node];
-  }
-  const auto redirection = parse_redirection(value.text, from);
-  const auto to = redirection && call->redirections < kRedirectionsMax ? number_of(redirection->node) : std::nullopt;
-  if (!to) {
-    if (value.text.starts_with("CLUSTERDOWN")) refresh(node);
-    return call->done(std::unexpected(error_of(from, value.text)));
-  }
-  ++call->redirections;
-  call->asking = redirection->asking;
-  if (!redirection->asking) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (owners_.empty()) owners_.assign(kSlots, 0);
-      owners_[redirection->slot] = *to;
+void RedisClient::said_error(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const std::string& said) {
+  const RedisNode from = slots_.node(node);
+  const auto redirection = parse_redirection(said, from);
+  const auto to =
+      redirection && call->redirections < kRedirectionsMax ? slots_.number_of(redirection->node) : std::nullopt;
+  if (to) {
+    ++call->redirections;
+    call->asking = redirection->asking;
+    if (!redirection->asking) {
+      slots_.move(redirection->slot, *to);
+      refresh(node);
     }
-    refresh(node);
+    return worker_of(lane).send(lane, *to, std::move(call));
   }
-  send_to(lane, *to, std::move(call));
+  const bool passes = std::ranges::any_of(kPassing, [&](std::string_view word) { return said.starts_with(word); });
+  if (passes) refresh(node);
+  const double share = 0.5 + 0.5 * static_cast<double>(random_number() >> 11) * 0x1p-53;
+  const double pause_s = share * std::ldexp(kPauseS, static_cast<int>(call->pauses));
+  if (passes && call->pauses < kPausesMax && clock_.now_s() + pause_s < call->deadline_s) {
+    ++call->pauses;
+    const auto same = call->slot ? std::nullopt : std::optional(node);
+    return worker_of(lane).send(lane, same, std::move(call), pause_s);
+  }
+  call->done(std::unexpected(error_of(from, said)));
+}
+
+// Of a cluster's node another one may have taken the place.
+void RedisClient::failed(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const Error& error) {
+  const bool again = error.code == ErrorCode::kIo && call->slot && slots_.cluster() &&
+                     call->redirections < kRedirectionsMax && clock_.now_s() + kSuccessorAfterS < call->deadline_s;
+  if (!again) return call->done(std::unexpected(error));
+  ++call->redirections;
+  call->tries = 0;
+  call->failed_at = {node, error};
+  worker_of(lane).send(lane, std::nullopt, std::move(call), kSuccessorAfterS);
+}
+
+Breaker* RedisClient::breaker_of(std::uint32_t node) {
+  if (!slots_.cluster()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  auto& breaker = breakers_[node];
+  if (!breaker) breaker = std::make_unique<Breaker>(Breaker::Options(), clock_);
+  return breaker.get();
+}
+
+BreakerState RedisClient::breakers() const {
+  const std::vector<std::uint32_t> owners = slots_.owners();
+  const std::lock_guard lock(mutex_);
+  BreakerState all{.kind = BreakerState::Kind::kOpen};
+  for (const auto& [node, breaker] : breakers_) {
+    const BreakerState state = breaker->state();
+    if (std::ranges::binary_search(owners, node)) all.kind = std::min(all.kind, state.kind);
+    all.opened += state.opened;
+    all.refused += state.refused;
+    all.failures += state.failures;
+  }
+  return all;
+}
+
+std::optional<Error> RedisClient::trouble() const {
+  const std::vector<std::uint32_t> owners = slots_.owners();
+  const std::lock_guard lock(mutex_);
+  for (const auto& [node, breaker] : breakers_) {
+    if (!std::ranges::binary_search(owners, node)) continue;
+    if (auto trouble = breaker->trouble()) return trouble;
+  }
+  return std::nullopt;
 }
 
 void RedisClient::refresh(std::uint32_t not_from) {
-  RedisNode from;
-  std::uint32_t number = 0;
+  if (!slots_.cluster()) return;
   {
     const std::lock_guard lock(mutex_);
-    if (owners_.empty() || clock_.now_s() < refreshed_s_ + kRefreshEveryS) return;
+    if (clock_.now_s() < refreshed_s_ + kRefreshEveryS) return;
     refreshed_s_ = clock_.now_s();
-    for (const std::uint32_t owner : owners_) {
-      if (owner != not_from) number = owner;
-    }
-    from = nodes_[number];
   }
-  send_to(Lane::kQuestions, number,
-          redis_call(std::array<std::string_view, 2>{"CLUSTER", "SLOTS"}, [this, from](const Result<RespValue>& slots) {
-            if (slots) (void)take_slots(*slots, from);
-          }));
-}
-
-Status RedisClient::take_slots(const RespValue& slots, const RedisNode& from) {
-  using Kind = RespValue::Kind;
-  std::vector<std::uint32_t> owners;
-  {
-    const std::lock_guard lock(mutex_);
-    owners = owners_;
-  }
-  owners.resize(kSlots, 0);
-  for (const RespValue& range : slots.items) {
-    const auto bad = [&] {
-      return fail(ErrorCode::kIo, "{}:{} tells of its slots what cannot be", from.host, from.port);
-    };
-    if (range.items.size() < 3 || range.items[2].items.size() < 2) return bad();
-    const RespValue &first = range.items[0], &last = range.items[1];
-    const RespValue &host = range.items[2].items[0], &port = range.items[2].items[1];
-    const bool sound = first.kind == Kind::kInteger && last.kind == Kind::kInteger && port.kind == Kind::kInteger &&
-                       first.integer >= 0 && first.integer <= last.integer && last.integer < kSlots &&
-                       port.integer > 0 && port.integer < 65536;
-    if (!sound) return bad();
-    const bool named = host.kind == Kind::kBulk && !host.text.empty() && host.text != "?";
-    const auto number = number_of({named ? host.text : from.host, static_cast<std::uint16_t>(port.integer)});
-    if (!number) return bad();
-    std::fill(owners.begin() + first.integer, owners.begin() + last.integer + 1, *number);
-  }
-  const std::lock_guard lock(mutex_);
-  owners_ = std::move(owners);
-  return {};
+  std::vector<std::uint32_t> others = slots_.owners();
+  if (others.size() > 1) std::erase(others, not_from);
+  const std::uint32_t number = others[random_number() % others.size()];
+  auto call = redis_call(std::array<std::string_view, 2>{"CLUSTER", "SLOTS"},
+                         [this, from = slots_.node(number)](const Result<RespValue>& slots) {
+                           if (slots) (void)slots_.take(*slots, from);
+                         });
+  call->slot.reset();
+  call->deadline_s = deadline_s();
+  worker_of(Lane::kQuestions).send(Lane::kQuestions, number, std::move(call));
 }
 
 Result<std::vector<RedisNode>> RedisClient::holders() {
-  RedisNode from;
-  {
-    const std::lock_guard lock(mutex_);
-    from = nodes_[owners_.empty() ? 0 : owners_[0]];
-  }
   const std::vector<Command> question{{"CLUSTER", "SLOTS"}};
-  const auto slots = std::move(ask(question).front());
+  const double deadline = deadline_s();
+  Result<RespValue> slots;
+  RedisNode from;
+  for (const std::uint32_t number : slots_.owners()) {
+    from = slots_.node(number);
+    slots = std::move(ask(question, deadline, number).front());
+    if (slots) break;
+  }
   const bool cluster = slots && slots->kind == RespValue::Kind::kArray && !slots->items.empty();
-  if (cluster) SHALE_TRY(take_slots(*slots, from));
+  if (cluster) SHALE_TRY(slots_.take(*slots, from));
   if (!slots && slots.error().message.find("cluster support disabled") == std::string::npos &&
       slots.error().message.find("NOPERM") == std::string::npos) {
     return std::unexpected(slots.error());
   }
-  const std::lock_guard lock(mutex_);
-  if (!cluster) return std::vector{nodes_.front()};
-  std::vector<std::uint32_t> numbers = owners_;
-  std::ranges::sort(numbers);
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  if (!cluster) return std::vector{slots_.node(0)};
   std::vector<RedisNode> nodes;
-  for (const std::uint32_t number : numbers) nodes.push_back(nodes_[number]);
+  for (const std::uint32_t number : slots_.owners()) nodes.push_back(slots_.node(number));
   return nodes;
 }
 
-RedisClient::Replies RedisClient::ask(std::span<const Command> commands) { return ask(commands, std::nullopt); }
-
 RedisClient::Replies RedisClient::ask(std::span<const Command> commands, const RedisNode& node) {
-  const auto number = number_of(node);
-  if (number) return ask(commands, number);
+  const auto number = slots_.number_of(node);
+  if (number) return ask(commands, deadline_s(), number);
   const Result<RespValue> refused = fail(ErrorCode::kIo, "{}:{} is one node too many", node.host, node.port);
   return Replies(commands.size(), refused);
 }
 
-RedisClient::Replies RedisClient::ask(std::span<const Command> commands, std::optional<std::uint32_t> node) {
+RedisClient::Replies RedisClient::ask(std::span<const Command> commands, double deadline_s,
+                                      std::optional<std::uint32_t> node) {
   Replies replies(commands.size());
   const auto left = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(commands.size()));
   for (std::size_t i = 0; i < commands.size(); ++i) {
@@ -344,8 +327,9 @@ RedisClient::Replies RedisClient::ask(std::span<const Command> commands, std::op
       replies[i] = std::move(reply);
       left->count_down();
     });
-    const std::uint32_t to = node ? *node : node_of(*call);
-    send_to(Lane::kQuestions, to, std::move(call));
+    if (node) call->slot.reset();
+    call->deadline_s = deadline_s;
+    worker_of(Lane::kQuestions).send(Lane::kQuestions, node, std::move(call));
   }
   left->wait();
   return replies;

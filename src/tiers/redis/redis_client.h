@@ -3,35 +3,26 @@
 //
 //   callers ──> RedisClient ──slot──> Lane (a thread) ──> RedisLink per node ──> server
 //
-// A cluster is found out by its redirections (MOVED, ASK): https://redis.io/docs/reference/cluster-spec.
+// A cluster is found out by its redirections (MOVED, ASK). Where a node is gone, or says that it is none that could
+// answer now, the others are asked who holds what, and calls go on there.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "tiers/redis/redis_link.h"
+#include "tier/breaker.h"
+#include "tiers/redis/redis_slots.h"
 
 namespace shale {
 
 // A call without a payload, about the key that is its second argument.
 std::unique_ptr<RedisCall> redis_call(std::span<const std::string_view> arguments,
                                       std::function<void(Result<RespValue>)> done, RespParser::Place place = {});
-
-// CRC16 of the key, or of what stands between its first { and the } behind it, modulo 16384.
-std::uint16_t redis_slot(std::string_view key);
-
-// "MOVED 3999 127.0.0.1:6381" or "ASK …"; nothing where the error is another one or cannot be understood. A host that
-// is left out is the one that said so.
-struct RedisRedirection {
-  bool asking = false;  // this once
-  std::uint16_t slot = 0;
-  RedisNode node;
-};
-std::optional<RedisRedirection> parse_redirection(std::string_view error, const RedisNode& from);
 
 // Thread-safe.
 class RedisClient {
@@ -44,35 +35,47 @@ class RedisClient {
   // What is in flight is cancelled.
   ~RedisClient();
 
+  // By the clock: until when an operation that begins now may take.
+  double deadline_s() const { return clock_.now_s() + access_.deadline_s; }
   // To the node that has the call's slot. What the server answers by an error is one: kFull where it has no room, else
-  // kIo.
+  // kIo, as is what is not answered by the call's deadline.
   void send(Lane lane, std::unique_ptr<RedisCall> call);
-  // Blocks until all are answered, on the lane of questions; by keys as above, or all by one node.
+  // Blocks until all are answered, on the lane of questions; by keys as above, or all by one node. All have the same
+  // deadline, as long from now as an operation may take or given.
   using Command = std::vector<std::string>;
-  std::vector<Result<RespValue>> ask(std::span<const Command> commands);
-  std::vector<Result<RespValue>> ask(std::span<const Command> commands, const RedisNode& node);
+  using Replies = std::vector<Result<RespValue>>;
+  Replies ask(std::span<const Command> commands) { return ask(commands, deadline_s()); }
+  Replies ask(std::span<const Command> commands, double deadline_s) { return ask(commands, deadline_s, std::nullopt); }
+  Replies ask(std::span<const Command> commands, const RedisNode& node);
   // The nodes that hold keys, as they say themselves. Blocks.
   Result<std::vector<RedisNode>> holders();
 
+  // Whether it is a cluster, as far as is known. Each of its nodes has a breaker, so that one that is gone costs what
+  // it held: what is for a node that is left alone is kBusy, at once.
+  bool cluster() const { return slots_.cluster(); }
+  // Of a cluster: as of the node that does best, and the sums; and what ails any of them.
+  BreakerState breakers() const;
+  std::optional<Error> trouble() const;
+
  private:
   class Worker;
-  using Replies = std::vector<Result<RespValue>>;
-  Replies ask(std::span<const Command> commands, std::optional<std::uint32_t> node);
-  std::uint32_t node_of(const RedisCall& call) const;
-  std::optional<std::uint32_t> number_of(const RedisNode& node);
-  void send_to(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call);
-  // On a worker's thread.
-  void replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, RespValue value);
-  // Asks another node than the one that failed, or that moved a slot away, which has which; no more than once a second.
+  Replies ask(std::span<const Command> commands, double deadline_s, std::optional<std::uint32_t> node);
+  Worker& worker_of(Lane lane) const;
+  // On a worker's thread, as the rest.
+  void replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, Result<RespValue> reply);
+  void said_error(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const std::string& said);
+  void failed(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const Error& error);
+  // Null where it is no cluster.
+  Breaker* breaker_of(std::uint32_t node);
+  // Asks another node than that one, which failed or moved a slot away, who has which, unless somebody just did.
   void refresh(std::uint32_t not_from);
-  Status take_slots(const RespValue& slots, const RedisNode& from);
 
   const RedisAccess access_;
   const Clock& clock_;
-  mutable std::mutex mutex_;           // guards what follows
-  std::vector<RedisNode> nodes_;       // that were ever heard of; the seed first
-  std::vector<std::uint32_t> owners_;  // of slots: numbers of nodes; empty where it is no cluster, as far as is known
+  RedisSlots slots_;
+  mutable std::mutex mutex_;  // guards what follows
   double refreshed_s_ = -1e9;
+  std::map<std::uint32_t, std::unique_ptr<Breaker>> breakers_;  // of nodes that were asked; they stay
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

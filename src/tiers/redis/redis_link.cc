@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kScratchBytes = 64 << 10;
 constexpr std::size_t kPiecesAtOnce = 48;  // of one write: three a command
+constexpr std::string_view kNoPasswordNeeded = "without any password configured";
 
 // The pieces of a call, without its first `skip` bytes.
 void add_pieces(const RedisCall& call, std::size_t skip, std::vector<iovec>& pieces) {
@@ -42,13 +43,14 @@ RedisLink::RedisLink(RedisNode node, const RedisAccess& access, const Clock& clo
 
 void RedisLink::send(std::unique_ptr<RedisCall> call) {
   if (out_.empty() && sent_.empty()) owed_since_s_ = clock_.now_s();
+  earliest_s_ = std::min(earliest_s_, call->deadline_s);
   out_.push_back(std::move(call));
   if (!socket_) connect();
 }
 
 double RedisLink::overdue_s() const {
   if (out_.empty() && sent_.empty()) return std::numeric_limits<double>::infinity();
-  return owed_since_s_ + access_.timeout_s;
+  return std::min(owed_since_s_ + access_.timeout_s, earliest_s_);
 }
 
 void RedisLink::connect() {
@@ -57,6 +59,8 @@ void RedisLink::connect() {
   socket_ = std::move(*socket);
   parser_ = {};
   out_offset_ = 0;
+  greetings_ = 0;
+  owed_since_s_ = clock_.now_s();
   greet();
 }
 
@@ -75,24 +79,23 @@ void RedisLink::greet(std::initializer_list<std::string_view> arguments) {
   auto call = std::make_unique<RedisCall>();
   call->command = resp_command(arguments);
   call->tries = 1;
-  call->done = [this](const Result<RespValue>& answer) {
-    if (answer && answer->kind == RespValue::Kind::kError) {
-      fail_all({ErrorCode::kIo, fmt::format("{}:{} refuses: {}", node_.host, node_.port, answer->text)});
-    }
-  };
+  call->done = [](const auto&) {};
   out_.push_front(std::move(call));
+  ++greetings_;
 }
 
 void RedisLink::step() {
   if (!socket_) return;
   Status status = write();
   if (status) status = read();
-  if (status && clock_.now_s() >= overdue_s()) {
+  if (!status) lost(status.error());
+  if (clock_.now_s() >= earliest_s_) expire();
+  const bool owed = !out_.empty() || !sent_.empty();
+  if (status && owed && clock_.now_s() >= owed_since_s_ + access_.timeout_s) {
     const Error silent{ErrorCode::kIo, fmt::format("{}:{} has not answered for {:.1f} s", node_.host, node_.port,
                                                    clock_.now_s() - owed_since_s_)};
-    return fail_all(silent);
+    fail_all(silent);
   }
-  if (!status) lost(status.error());
 }
 
 Status RedisLink::write() {
@@ -135,16 +138,29 @@ Status RedisLink::read() {
       if (sent_.empty()) return fail(ErrorCode::kIo, "{} says something that it was not asked", node_.host);
       auto value = parser_.take(in, sent_.front()->place);
       if (!value) return fail_in(node_.host, {ErrorCode::kIo, value.error().message});
-      if (*value) reply(std::move(**value));
+      if (*value) SHALE_TRY(reply(std::move(**value)));
     }
   }
   return {};
 }
 
-void RedisLink::reply(RespValue value) {
+Status RedisLink::reply(RespValue value) {
   auto call = std::move(sent_.front());
   sent_.pop_front();
+  const bool error = value.kind == RespValue::Kind::kError;
+  if (greetings_ > 0) {
+    --greetings_;
+    if (error && value.text.find(kNoPasswordNeeded) == std::string::npos) {
+      fail_all({ErrorCode::kIo, fmt::format("{}:{} refuses: {}", node_.host, node_.port, value.text)});
+    }
+    return {};
+  }
+  const Error moved{ErrorCode::kIo, fmt::format("{}:{} says: {}", node_.host, node_.port, error ? value.text : "")};
+  const bool replica = error && value.text.starts_with("READONLY");
   on_reply_(std::move(call), std::move(value));
+  // By the same name or address another server may be reached now.
+  if (replica && sent_.empty() && out_.empty()) return std::unexpected(moved);
+  return {};
 }
 
 void RedisLink::lost(const Error& error) {
@@ -154,8 +170,31 @@ void RedisLink::lost(const Error& error) {
   for (auto& call : std::exchange(sent_, {})) {
     (call->tries++ == 0 ? out_ : sent_).push_back(std::move(call));
   }
-  for (auto& call : std::exchange(sent_, {})) call->done(std::unexpected(error));
+  for (auto& call : std::exchange(sent_, {})) on_reply_(std::move(call), std::unexpected(error));
   if (!out_.empty() && !socket_) connect();
+}
+
+// A reply that nobody waits for any more stands in the way of those behind it, which go by another connection.
+void RedisLink::expire() {
+  const double now_s = clock_.now_s();
+  const auto in_time = [now_s](const auto& call) { return call->deadline_s > now_s; };
+  const bool in_the_way =
+      !std::ranges::all_of(sent_, in_time) || (out_offset_ > 0 && !out_.empty() && !in_time(out_.front()));
+  std::vector<std::unique_ptr<RedisCall>> late;
+  earliest_s_ = std::numeric_limits<double>::infinity();
+  for (auto* calls : {&sent_, &out_}) {
+    const auto first_late = std::stable_partition(calls->begin(), calls->end(), in_time);
+    std::move(first_late, calls->end(), std::back_inserter(late));
+    calls->erase(first_late, calls->end());
+    for (const auto& call : *calls) earliest_s_ = std::min(earliest_s_, call->deadline_s);
+  }
+  const Error error{ErrorCode::kIo, fmt::format("{}:{} was not done within the {:.3g} s of an operation", node_.host,
+                                                node_.port, access_.deadline_s)};
+  if (in_the_way) {
+    lost(error);
+    on_lost_();
+  }
+  for (auto& call : late) on_reply_(std::move(call), std::unexpected(error));
 }
 
 void RedisLink::fail_all(const Error& error) {
@@ -165,8 +204,9 @@ void RedisLink::fail_all(const Error& error) {
 
 void RedisLink::end_all(const Error& error) {
   socket_.reset();
+  earliest_s_ = std::numeric_limits<double>::infinity();
   std::ranges::move(std::exchange(out_, {}), std::back_inserter(sent_));
-  for (auto& call : std::exchange(sent_, {})) call->done(std::unexpected(error));
+  for (auto& call : std::exchange(sent_, {})) on_reply_(std::move(call), std::unexpected(error));
 }
 
 }  // namespace shale

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ struct RedisAccess {
   std::string user, password;                  // empty: none
   unsigned database = 0;                       // a cluster has 0 alone
   double timeout_s = 2;                        // for the next byte, where an answer is owed
+  double deadline_s = 10;                      // for an operation: connections, redirections and all other attempts
   std::shared_ptr<const TlsContext> tls = {};  // null: without
 };
 
@@ -38,14 +40,17 @@ struct RedisCall {
   RespParser::Place place = {};                 // of its reply, where that is a string; may be asked again
   std::function<void(Result<RespValue>)> done;  // once, on the thread of the connection
   bool asking = false;                          // sent behind ASKING
-  unsigned tries = 0, redirections = 0;
+  unsigned tries = 0, redirections = 0, pauses = 0;
+  double deadline_s = std::numeric_limits<double>::infinity();  // by the clock: when it is given up
+  // By the number of a node: where it is not to be sent again, for what happened there.
+  std::optional<std::pair<std::uint32_t, Error>> failed_at = {};
 };
 
 // One thread.
 class RedisLink {
  public:
-  // Takes replies that have come; errors of the server among them.
-  using OnReply = std::function<void(std::unique_ptr<RedisCall>, RespValue)>;
+  // Takes what became of calls: replies, errors that the server says among them, or why there is none.
+  using OnReply = std::function<void(std::unique_ptr<RedisCall>, Result<RespValue>)>;
 
   // `on_lost`: the connection was, or none came about.
   RedisLink(RedisNode node, const RedisAccess& access, const Clock& clock, OnReply on_reply,
@@ -56,7 +61,7 @@ class RedisLink {
   // For poll(): the descriptor, negative where there is none, and what to wait for.
   int fd() const { return socket_ ? socket_->fd() : -1; }
   bool wants_write() const { return socket_ && (socket_->wants_write() || !out_.empty()); }
-  // When an answer is overdue; infinity where none is owed.
+  // When something may have to be given up; infinity where no answer is owed.
   double overdue_s() const;
   // Moves what can be moved; gives up what is overdue.
   void step();
@@ -68,10 +73,12 @@ class RedisLink {
   Status write();
   Status read();
   void wrote(std::size_t bytes);
-  void reply(RespValue value);
+  Status reply(RespValue value);
   // What was in flight is tried once more on another connection, which an idle one that the server closed costs nobody;
   // of what fails again, all of it does.
   void lost(const Error& error);
+  // Gives up what has reached its deadline.
+  void expire();
   void fail_all(const Error& error);
   void end_all(const Error& error);
 
@@ -83,8 +90,10 @@ class RedisLink {
   std::optional<NetSocket> socket_;
   RespParser parser_;
   std::deque<std::unique_ptr<RedisCall>> out_, sent_;
-  std::size_t out_offset_ = 0;  // bytes of out_.front() that went out
-  double owed_since_s_ = 0;     // of what is in flight, or when a byte last moved
+  std::size_t out_offset_ = 0;                                   // bytes of out_.front() that went out
+  unsigned greetings_ = 0;                                       // whose replies come first
+  double owed_since_s_ = 0;                                      // of what is in flight, or when a byte last moved
+  double earliest_s_ = std::numeric_limits<double>::infinity();  // no deadline of what is in flight is before
   std::vector<std::byte> scratch_;
 };
 

@@ -15,7 +15,7 @@ using Kind = RespValue::Kind;
 class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
  public:
   ReadJob(RedisBlobs& blobs, const BlobId& id, const BlobRange& range, std::function<void(Result<BlobBytes>)> done)
-      : blobs_(blobs), id_(id), range_(range), done_(std::move(done)) {}
+      : blobs_(blobs), id_(id), range_(range), done_(std::move(done)), deadline_s_(blobs.client_.deadline_s()) {}
 
   // The head, and with it the first piece, which is all of most.
   void start() {
@@ -36,13 +36,15 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
  private:
   void send(std::span<const std::string_view> arguments, std::function<void(Result<RespValue>)> note,
             RespParser::Place place = {}) {
-    blobs_.client_.send(Lane::kReads, redis_call(
-                                          arguments,
-                                          [self = shared_from_this(), note = std::move(note)](Result<RespValue> reply) {
-                                            note(std::move(reply));
-                                            if (--self->left_ == 0) self->settle();
-                                          },
-                                          std::move(place)));
+    auto call = redis_call(
+        arguments,
+        [self = shared_from_this(), note = std::move(note)](Result<RespValue> reply) {
+          note(std::move(reply));
+          if (--self->left_ == 0) self->settle();
+        },
+        std::move(place));
+    call->deadline_s = deadline_s_;
+    blobs_.client_.send(Lane::kReads, std::move(call));
   }
 
   std::uint64_t begin() const { return range_.offset; }
@@ -151,8 +153,9 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
   // The server made room. The field goes too, so that the blob can be written again and nobody counts on it.
   std::unexpected<Error> evicted() {
     const std::string key = blobs_.key(id_.object), field = redis_field(id_.part);
-    blobs_.client_.send(Lane::kReads,
-                        redis_call(std::array<std::string_view, 3>{"HDEL", key, field}, [](const auto&) {}));
+    auto call = redis_call(std::array<std::string_view, 3>{"HDEL", key, field}, [](const auto&) {});
+    call->deadline_s = deadline_s_;
+    blobs_.client_.send(Lane::kReads, std::move(call));
     return missing();
   }
   std::unexpected<Error> missing() const {
@@ -163,6 +166,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
   const BlobId id_;
   const BlobRange range_;
   const std::function<void(Result<BlobBytes>)> done_;
+  const double deadline_s_;
   Result<RespValue> head_reply_;
   Result<std::optional<RedisHead>> head_;   // refers to it
   std::optional<Result<RespValue>> first_;  // piece's reply

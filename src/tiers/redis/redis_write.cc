@@ -24,7 +24,8 @@ class RedisBlobs::WriteJob : public std::enable_shared_from_this<WriteJob> {
         key_(blobs.key(id.object)),
         field_(redis_field(id.part)),
         bytes_(std::move(bytes)),
-        done_(std::move(done)) {}
+        done_(std::move(done)),
+        deadline_s_(blobs.client_.deadline_s()) {}
 
   // What is there already is not sent.
   void start() {
@@ -52,6 +53,7 @@ class RedisBlobs::WriteJob : public std::enable_shared_from_this<WriteJob> {
       note(reply);
       if (--self->left_ == 0) self->settle();
     };
+    call->deadline_s = deadline_s_;
     blobs_.client_.send(Lane::kWrites, std::move(call));
   }
 
@@ -121,6 +123,7 @@ class RedisBlobs::WriteJob : public std::enable_shared_from_this<WriteJob> {
   const std::string key_, field_;
   const BlobBytes bytes_;
   const std::function<void(Result<bool>)> done_;
+  const double deadline_s_;
   std::int64_t found_ = 0;  // keys and fields
   unsigned left_ = 0;       // replies
   bool writing_ = false, created_ = false, forgotten_ = false;
