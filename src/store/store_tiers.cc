@@ -14,14 +14,11 @@ Result<std::vector<StoreTier>> open_store_tiers(const std::vector<TierSpec>& spe
   for (const TierSpec& spec : specs) {
     StoreTier opened;
     if (spec.scheme == "file") {
-      DiskTierOptions disk;
-      disk.folder = spec.place;
-      disk.capacity_bytes = spec.capacity_bytes;
+      DiskTierOptions disk{.folder = spec.place, .capacity_bytes = spec.capacity_bytes, .several_writers = true};
       disk.direct_io = spec.flag("direct_io");
       disk.io_uring = spec.flag("io_uring");
       disk.sync = spec.flag("sync");
       disk.name = spec.name;
-      disk.several_writers = true;
       disk.late = spec.late;
       SHALE_ASSIGN(opened.tier, make_disk_tier(disk, clock));
       if (spec.throttle) opened.tier = make_throttled_tier(std::move(opened.tier), *spec.throttle, clock);

@@ -1,4 +1,4 @@
-#include "loadtest/trial/rank_test.h"
+#include "bench/rank_test.h"
 
 #include <gtest/gtest.h>
 

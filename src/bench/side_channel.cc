@@ -1,4 +1,4 @@
-#include "loadtest/trial/side_channel.h"
+#include "bench/side_channel.h"
 
 #include <fmt/format.h>
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/rank_test.h"
 #include "core/error.h"
-#include "loadtest/trial/rank_test.h"
 
 namespace shale {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "bench/side_channel.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "core/units.h"
-#include "loadtest/trial/side_channel.h"
 #include "report/output.h"
 
 namespace shale {
