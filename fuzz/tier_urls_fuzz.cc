@@ -4,7 +4,7 @@
 #include <string>
 
 #include "input.h"
-#include "tiers/tier_url.h"
+#include "tier/tier_url.h"
 #include "tiers/tiers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

@@ -5,7 +5,7 @@
 #include "c_api/store_c_values.h"
 #include "shale/store.h"
 #include "store/store_tiers.h"
-#include "tiers/tier_url.h"
+#include "tier/tier_url.h"
 
 namespace shale {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/units.h"
 #include "quantizers/quantizer.h"
 #include "scoring/scorer.h"
-#include "tiers/tier_url.h"
+#include "tier/tier_url.h"
 
 namespace shale {
 namespace {

@@ -1,4 +1,4 @@
-#include "tiers/tier_url.h"
+#include "tier/tier_url.h"
 
 #include <algorithm>
 #include <utility>

@@ -7,7 +7,7 @@
 #include <cassert>
 
 #include "core/units.h"
-#include "tiers/tier_url.h"
+#include "tier/tier_url.h"
 
 namespace shale {
 namespace {
