@@ -154,8 +154,8 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
 
   command
       .add_option("--faults", options.faults,
-                  "For trying out trouble: a file that says, now, which tiers fail, hang or are full and how wrong the "
-                  "clock is (`shale bench chaos`)")
+                  "File that says which tiers fail, hang or are full now, and how wrong the clock is; for trying out "
+                  "trouble (`shale bench chaos`)")
       ->envname("SHALE_FAULTS")
       ->type_name("FILE")
       ->group("Tiers");
@@ -176,7 +176,7 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
   const char* group = "Placement";
   command
       .add_option("--planner", options.cache.planner,
-                  "Who decides what lies where, and how compressed: " + planner_forms())
+                  "What decides where contexts lie, and how compressed: " + planner_forms())
       ->envname("SHALE_PLANNER")
       ->check(known_planner())
       ->type_name("PLANNER")
