@@ -218,8 +218,8 @@ Status run(const BenchPagingOptions& given) {
   SHALE_ASSIGN(const auto model, open_model(options.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(file));
   if (options.prompt_tokens + options.output_tokens >= model->info().context_max) {
-    return fail(ErrorCode::kInvalidArgument, "{} + {} tokens exceed the model's context of {}", options.prompt_tokens,
-                options.output_tokens, model->info().context_max);
+    return fail(ErrorCode::kInvalidArgument, "{} + {} tokens exceed the model's context of {}: give fewer",
+                options.prompt_tokens, options.output_tokens, model->info().context_max);
   }
   std::optional<LlamaPeer> peer;
   if (!options.peer.empty()) {
@@ -284,7 +284,7 @@ void add_bench_paging(CLI::App& parent, Action& chosen) {
   add_budget_prefill(*command, "--prefill", options->prefill);
   add_compaction(*command, options->compaction);
   command->add_flag("--kv-eviction-full-layers", options->full_layers,
-                    "Of a model with sliding windows its other layers");
+                    "Evict from the full layers of a model with sliding windows");
   command->add_flag("--keep-first-page", options->keep_first_page, "paged_eviction never drops the first page");
   command->add_option("--figure", options->figure, "Write the pages in use over time as a picture")
       ->type_name("FILE.svg");

@@ -253,7 +253,7 @@ void add_bench_paging_quality(CLI::App& parent, Action& chosen) {
   command->add_flag("--keep-first-page", options->keep_first_page,
                     "paged_eviction also as it never drops the first page, where attention sinks lie");
   command->add_flag("--kv-eviction-full-layers", options->full_layers,
-                    "Of a model with sliding windows its other layers");
+                    "Evict from the full layers of a model with sliding windows");
   command->add_option("--contexts-max", options->contexts, "Contexts of each file; 0: all")
       ->type_name("N")
       ->capture_default_str();

@@ -89,7 +89,7 @@ void add_bench_side_channel(CLI::App& parent, Action& chosen) {
       ->envname("SHALE_MODEL")
       ->type_name("MODEL")
       ->capture_default_str();
-  command->add_option("--threads", measure.threads, "Of the server; 0: its default")
+  command->add_option("--threads", measure.threads, "Threads of the server; 0: its default")
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--tries", measure.tries, "Guesses of each attacker, half of them right")
@@ -100,7 +100,9 @@ void add_bench_side_channel(CLI::App& parent, Action& chosen) {
       ->check(CLI::Range(16u, 1u << 16))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--seed", measure.seed, "Of the prompts and their order")->type_name("N")->capture_default_str();
+  command->add_option("--seed", measure.seed, "Seed of the prompts and their order")
+      ->type_name("N")
+      ->capture_default_str();
   add_output_options(*command, options->output);
 }
 

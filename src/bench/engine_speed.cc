@@ -28,7 +28,7 @@ Result<EngineSpeed> EngineSpeed::create(Model& model, PageElement element, std::
   for (const SpeedTest& test : tests) {
     const std::uint64_t length = test.depth + test.tokens;
     if (length > model.info().context_max) {
-      return fail(ErrorCode::kInvalidArgument, "{} tokens pass the model's context of {}", length,
+      return fail(ErrorCode::kInvalidArgument, "{} tokens exceed the model's context of {}: give fewer", length,
                   model.info().context_max);
     }
     (test.sequences == 1 ? single : together) =

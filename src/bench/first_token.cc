@@ -189,7 +189,7 @@ Result<std::vector<FirstTokenRow>> measure_first_tokens(Model& model, const Toke
                                                         const std::filesystem::path& model_file,
                                                         const FirstTokenOptions& options, const OutputOptions& output) {
   if (options.context_tokens + options.question_tokens >= model.info().context_max) {
-    return fail(ErrorCode::kInvalidArgument, "{} tokens pass the model's context of {}",
+    return fail(ErrorCode::kInvalidArgument, "{} tokens exceed the model's context of {}: give fewer",
                 options.context_tokens + options.question_tokens, model.info().context_max);
   }
   FirstTokens bench(model, tokenizer, options, output);

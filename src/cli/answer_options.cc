@@ -72,7 +72,7 @@ void add_kv_budget_options(CLI::App& command, KvBudgetChoice& choice) {
                             ->group(group);
   command
       .add_option("--kv-eviction", choice.options.method,
-                  "Who chooses what goes: paged_eviction drops whole pages, a [budget:]scorer tokens")
+                  "How to choose: paged_eviction drops whole pages, a [budget:]scorer drops tokens")
       ->envname("SHALE_KV_EVICTION")
       ->needs(budget)
       ->type_name("METHOD")
@@ -85,7 +85,7 @@ void add_kv_budget_options(CLI::App& command, KvBudgetChoice& choice) {
       ->group(group);
   command
       .add_flag("--kv-eviction-full-layers", choice.options.full_layers,
-                "Of a model with sliding windows, evict from its other layers, which is not done unasked")
+                "Evict from the full layers of a model with sliding windows; without this, it is refused a budget")
       ->needs(budget)
       ->group(group);
   add_budget_prefill(command, "--kv-eviction-prefill", choice.options.prefill)->needs(budget)->group(group);

@@ -18,8 +18,8 @@ void add_router_options(CLI::App& command, ServeOptions& options) {
   CLI::Option* on = command
                         .add_option("--kv-events", events.endpoint,
                                     "Publish what lies in the pool and on private tiers, as vLLM's KV events, at this "
-                                    "address of ZeroMQ: tcp://HOST:PORT, HOST and PORT may be *. Who can connect reads "
-                                    "the tokens of prompts")
+                                    "address of ZeroMQ: tcp://HOST:PORT, HOST and PORT may be *. Everybody who can "
+                                    "connect reads the tokens of prompts")
                         ->envname("SHALE_KV_EVENTS")
                         ->type_name("ENDPOINT")
                         ->group(group);
@@ -39,7 +39,7 @@ void add_router_options(CLI::App& command, ServeOptions& options) {
       ->group(group);
   command
       .add_option("--kv-events-encoding", options.kv_encoding,
-                  "Of an event in MessagePack: maps, as since vLLM 0.20 or so; arrays, for older consumers")
+                  "How MessagePack holds an event: as maps, since vLLM 0.20 or so; as arrays, for older consumers")
       ->envname("SHALE_KV_EVENTS_ENCODING")
       ->check(CLI::IsMember({"maps", "arrays"}))
       ->type_name("maps|arrays")
@@ -69,10 +69,9 @@ void add_access_options(CLI::App& command, ServeOptions& options) {
       ->type_name("KEY")
       ->group(group);
   command
-      .add_option(
-          "--tenants", options.tenants,
-          "Who may use the server, a line each of a name, the SHA-256 of a key and bounds of its own (requests=N "
-          "bytes=SIZE weight=X); --api-key is the operator's then")
+      .add_option("--tenants", options.tenants,
+                  "Users of the server: each line has a name, the SHA-256 of a key and the user's bounds (requests=N "
+                  "bytes=SIZE weight=X); --api-key is then the operator's")
       ->envname("SHALE_TENANTS")
       ->type_name("FILE")
       ->group(group);
@@ -110,8 +109,8 @@ void add_connection_options(CLI::App& command, ServeOptions& options) {
   HttpOptions& http = options.server.http;
   command
       .add_option("--allow-host", http.allowed_hosts,
-                  "Names, beside localhost, that a server on this machine alone may be called by requests and by the "
-                  "pages that send them")
+                  "Host names beside localhost that requests, and the pages that send them, may use for a server on "
+                  "this machine alone")
       ->envname("SHALE_ALLOW_HOST")
       ->delimiter(',')
       ->type_name("NAME,…")
@@ -136,8 +135,8 @@ void add_log_options(CLI::App& command, ServeOptions& options) {
       ->group(group);
   command
       .add_option("--log-level", options.log_level,
-                  "Of the log: error, requests that the server failed; warn, besides, those that were refused and "
-                  "trouble with storage; info, every request")
+                  "What to log: error, requests that the server failed; warn, also refused requests and trouble with "
+                  "storage; info, every request")
       ->envname("SHALE_LOG_LEVEL")
       ->check(CLI::IsMember({"error", "warn", "info"}))
       ->type_name("LEVEL")
@@ -149,7 +148,7 @@ void add_scheduling_options(CLI::App& command, ServeOptions& options) {
   const char* group = "Server";
   command
       .add_option("--max-queue", options.server.loop.queue_max,
-                  "Requests that may wait beside those running; more are told to come again (429)")
+                  "Requests that may wait beside the running ones; more get 429 and may retry")
       ->envname("SHALE_MAX_QUEUE")
       ->check(CLI::Range(0u, 1024u))
       ->type_name("N")
@@ -184,7 +183,7 @@ void add_answer_limits(CLI::App& command, ServeOptions& options) {
   const char* group = "Server";
   command
       .add_option("--max-tokens", options.server.api.max_tokens,
-                  "Longest answer of a chat whose request does not say, in tokens")
+                  "Longest answer of a chat, in tokens, if its request gives none")
       ->envname("SHALE_MAX_TOKENS")
       ->check(CLI::Range(1u, 1u << 20))
       ->type_name("N")
@@ -268,7 +267,38 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("SHARE")
       ->capture_default_str()
       ->group("Placement");
+<<<<<<< HEAD
   add_profile_options(command, options);
+=======
+  const char* profile = "Profile";
+  command
+      .add_option("--profile", options.profile,
+                  "Measure while the batch has a place: drifted, the model's prior, and contexts whose questions moved "
+                  "away; all, new contexts, too")
+      ->envname("SHALE_PROFILE")
+      ->check(CLI::IsMember({"never", "drifted", "all"}))
+      ->type_name("never|drifted|all")
+      ->capture_default_str()
+      ->group(profile);
+  add_switch(
+      command, "--remember-questions", options.watch.remember,
+      "Keep what was asked about a context in the metadata store, so that profiles are checked on it after a restart")
+      ->group(profile);
+  command
+      .add_option("--drift-questions", options.watch.questions_between,
+                  "Different questions about a context after which its profile is checked")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(profile);
+  command
+      .add_option("--drift-threshold", options.watch.check.threshold,
+                  "How far quality, in --quality-metric, may fall below the profile")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->group(profile);
+>>>>>>> docs
   add_router_options(command, options);
   add_kv_budget_options(command, options.budget);
   add_serving_options(command, options.serving);

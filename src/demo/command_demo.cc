@@ -86,7 +86,7 @@ void add_demo(CLI::App& parent, Action& chosen) {
       ->check(CLI::Range(64, 8192))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--planner", options->planners, "Who decides, one after the other: " + planner_forms())
+  command->add_option("--planner", options->planners, "The planners to show, one after the other: " + planner_forms())
       ->check(known_planner())
       ->type_name("PLANNER,...")
       ->delimiter(',')

@@ -94,7 +94,7 @@ Status draw(const SimulateOptions& options, const std::vector<SimulatedRow>& row
 
 Status run(const SimulateOptions& options) {
   if (options.subcommand) return options.subcommand();
-  if (options.traces.empty()) return fail(ErrorCode::kInvalidArgument, "--trace FILE is needed: what to simulate");
+  if (options.traces.empty()) return fail(ErrorCode::kInvalidArgument, "--trace is missing: give the FILE to simulate");
   // What is asked for is checked before anything is loaded.
   const std::vector<std::uint64_t> any_size = {1};
   SHALE_ASSIGN(const auto asked, runs_of(options, options.blocks.empty() ? any_size : options.blocks));
@@ -190,7 +190,7 @@ void add_simulate(CLI::App& parent, Action& chosen) {
       ->type_name("X")
       ->capture_default_str();
   command->add_flag("--decode", options->common.decode, "Answers are cached too: they take room and may be found");
-  command->add_option("--seed", options->common.seed, "Of policies that draw lots")
+  command->add_option("--seed", options->common.seed, "Seed of policies that draw lots")
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Runs at once; 0: one a core")

@@ -189,7 +189,7 @@ void add_simulate_fleet(CLI::App& parent, Action& chosen) {
   command->add_option("--speed", options->fleet.speed, "Requests arrive so many times as fast as the trace says")
       ->type_name("X")
       ->capture_default_str();
-  command->add_option("--planner", options->planner, "Who decides where contexts lie: prefill, lru, lfu, shale")
+  command->add_option("--planner", options->planner, "What decides where contexts lie: prefill, lru, lfu, shale")
       ->check(known_planner())
       ->type_name("PLANNER")
       ->capture_default_str();

@@ -69,7 +69,8 @@ Result<std::vector<ContextProfile>> read_profiles(const std::string& path) {
                   error.what());
     }
   }
-  if (profiles.empty()) return fail(ErrorCode::kInvalidArgument, "{}: holds no profile", path);
+  if (profiles.empty())
+    return fail(ErrorCode::kInvalidArgument, "{} holds no profile: write it by `shale profile --json`", path);
   return profiles;
 }
 
@@ -198,7 +199,7 @@ void add_simulate_tiers(CLI::App& parent, Action& chosen) {
   command->add_option("--servers", options->tiered.servers, "That serve one request each at a time; 0: nobody waits")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--seed", options->tiered.seed, "Of the profiles' assignment to contexts")
+  command->add_option("--seed", options->tiered.seed, "Seed of the profiles' assignment to contexts")
       ->type_name("N")
       ->capture_default_str();
   add_trace_options(*command, options->reading);

@@ -39,7 +39,8 @@ Result<FioMetrics> run_fio(const std::filesystem::path& file, const FioJob& job)
   const int status = pclose(pipe);
   const auto json = nlohmann::json::parse(output, nullptr, false);
   if (status != 0 || json.is_discarded() || !json.contains("jobs") || json["jobs"].empty()) {
-    return fail(ErrorCode::kUnsupported, "fio does not run in {}", file.parent_path().string());
+    return fail(ErrorCode::kUnsupported, "fio does not run in {}: give another folder, or install fio",
+                file.parent_path().string());
   }
   const auto& figures = json["jobs"][0][job.mode == "write" ? "write" : "read"];
   return FioMetrics{figures.value("bw_bytes", 0.0),

@@ -141,7 +141,7 @@ TEST_F(BenchServeTest, OptionsAreCheckedFirst) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--rate", "fast"}, "'fast'"},
       {{"--rate", "0x"}, "'0x'"},
-      {{}, "--rate is needed"},
+      {{}, "--rate is missing"},
       {{"--rate", "1", "--planner", "oracle"}, "oracle"},
       {{"--rate", "1", "--max-num-seqs", "0"}, "--max-num-seqs"},
       {{"--rate", "1", "--prefix-eviction", "belady"}, "hazard"},

@@ -204,8 +204,8 @@ TEST_F(Score, RefusesWhatItCannotDo) {
   expect_error("kvzip", {}, "shale profile");
   expect_error("nope", {}, "unknown scorer 'nope'");
   expect_error("nope:snapkv", {}, "unknown budget 'nope'");
-  expect_error("snapkv+int8", {}, "[budget:]scorer is wanted");
-  expect_error("full", {}, "[budget:]scorer is wanted");
+  expect_error("snapkv+int8", {}, "give [budget:]scorer");
+  expect_error("full", {}, "give [budget:]scorer");
   expect_error("snapkv", {"--keep", "1.5"}, "--keep 1.5");
   expect_error("snapkv", {"--keep", "0"}, "--keep 0");
   expect_error("snapkv", {"--keep", "nan"}, "'nan' is not a number");

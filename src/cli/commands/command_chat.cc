@@ -127,7 +127,7 @@ Said obey(std::string_view line, const Conversation& conversation) {
 Result<Response> answer(Serving& serving, QualityWatch& watch, Conversation& conversation, const std::string& message,
                         const ChatOptions& options) {
   if (find_invalid_utf8(message) != std::string::npos) {
-    return fail(ErrorCode::kInvalidArgument, "that message is not UTF-8 text");
+    return fail(ErrorCode::kInvalidArgument, "the message is not UTF-8 text: write it in UTF-8");
   }
   Request request;
   SHALE_ASSIGN(request.spans, conversation.ask(message));

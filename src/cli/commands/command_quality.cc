@@ -71,8 +71,7 @@ Result<std::string> quantizer_of(std::uint32_t bits) {
       {{16, "none"}, {8, "int8"}, {4, "kivi4"}, {2, "kivi2"}}};
   const auto found = std::ranges::find(kByBits, bits, &std::pair<std::uint32_t, const char*>::first);
   if (found != kByBits.end()) return std::string(found->second);
-  return fail(ErrorCode::kInvalidArgument, "--bits {}: 16, 8, 4 and 2 are known; name other quantizers in --compare",
-              bits);
+  return fail(ErrorCode::kInvalidArgument, "--bits {}: use 16, 8, 4 or 2; name other quantizers in --compare", bits);
 }
 
 // METHOD@KEEP.
@@ -85,7 +84,7 @@ Result<SweepConfiguration> parse_configuration(std::string_view text) {
   const auto [end, error] = std::from_chars(keep.data(), keep.data() + keep.size(), configuration.keep);
   if (error != std::errc() || end != keep.data() + keep.size() ||
       !(configuration.keep > 0 && configuration.keep <= 1)) {
-    return fail(ErrorCode::kInvalidArgument, "--generate {}: the keep after @ is from 0 (without) to 1", text);
+    return fail(ErrorCode::kInvalidArgument, "--generate {}: the keep after @ must be above 0, at most 1", text);
   }
   return configuration;
 }

@@ -39,7 +39,7 @@ Calibration calibrate(const KvFile& file, const Rope& rope) {
 Result<double> parse_keep(const std::string& text) {
   double keep = 0;
   if (CLI::detail::lexical_cast(text, keep) && keep > 0 && keep <= 1) return keep;
-  return fail(ErrorCode::kInvalidArgument, "--keep {}: a share above 0, at most 1", text);
+  return fail(ErrorCode::kInvalidArgument, "--keep {}: give a share above 0, at most 1, such as 0.5", text);
 }
 
 // [layers][KV heads][tokens]
@@ -78,7 +78,7 @@ Result<std::vector<float>> score_file(const KvFile& file, const Scorer& scorer, 
 Status run(const ScoreOptions& options) {
   SHALE_ASSIGN(const Method method, Method::parse(options.method));
   if (method.scorer.empty() || method.quantizer != "none") {
-    return fail(ErrorCode::kInvalidArgument, "--method {}: [budget:]scorer is wanted, such as snapkv or adakv:snapkv",
+    return fail(ErrorCode::kInvalidArgument, "--method {}: give [budget:]scorer, such as snapkv or adakv:snapkv",
                 options.method);
   }
   SHALE_ASSIGN(const auto scorer, make_scorer(method.scorer, options.scorer));

@@ -80,9 +80,8 @@ void add_bench_serve(CLI::App& parent, Action& chosen) {
   command->footer(kExamples);
   add_serve_bench_options(*command, options->bench, {});
   command
-      ->add_option(
-          "--planner", options->planners,
-          "Who decides what lies where, as --planner of `shale serve`; no-reuse: nobody, every prompt is computed")
+      ->add_option("--planner", options->planners,
+                   "The planners to compare, as --planner of `shale serve`; no-reuse: every prompt is computed")
       ->delimiter(',')
       ->check(known_planner(kNoReuse))
       ->type_name("PLANNER,...")

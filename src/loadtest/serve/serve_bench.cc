@@ -23,8 +23,8 @@ Result<ServeBenchOptions::Rate> parse_rate(const std::string& text) {
   ServeBenchOptions::Rate rate{.value = 0, .to_prefill = text.ends_with('x')};
   const std::string number = text.substr(0, text.size() - rate.to_prefill);
   if (!CLI::detail::lexical_cast(number, rate.value) || !(rate.value > 0 && rate.value < 1e6)) {
-    return fail(ErrorCode::kInvalidArgument, "rate '{}': requests a second, or as 0.5x a multiple of the capacity",
-                text);
+    return fail(ErrorCode::kInvalidArgument,
+                "rate '{}': give requests a second, such as 2, or a multiple of the capacity, such as 0.5x", text);
   }
   return rate;
 }
@@ -57,7 +57,8 @@ Status ServeBench::prepare() {
     SHALE_ASSIGN(trace_, read_arrivals(options_.arrivals, options_.requests));
   }
   if (trace_.empty() && options_.rates.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "--rate is needed: requests a second, or as 0.5x of the capacity");
+    return fail(ErrorCode::kInvalidArgument,
+                "--rate is missing: give requests a second, such as 2, or a multiple of the capacity, such as 0.5x");
   }
   return {};
 }

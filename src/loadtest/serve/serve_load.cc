@@ -28,7 +28,9 @@ Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string>
       if (context_tokens > 0 && added.tokens.size() > context_tokens) added.tokens.resize(context_tokens);
     }
   }
-  if (contexts.empty()) return fail(ErrorCode::kInvalidArgument, "there is no context in these files");
+  if (contexts.empty())
+    return fail(ErrorCode::kInvalidArgument,
+                "the files of --contexts hold no context: write JSON lines with id, context and questions");
   return contexts;
 }
 
@@ -46,7 +48,7 @@ Result<std::vector<TraceArrival>> read_arrivals(const std::filesystem::path& tra
   while (arrivals.size() < requests) {
     SHALE_ASSIGN(const bool more, reader->next(request));
     if (!more) {
-      return fail(ErrorCode::kInvalidArgument, "{} has {} requests: ask for no more with --requests", trace.string(),
+      return fail(ErrorCode::kInvalidArgument, "{} has {} requests: give --requests at most as many", trace.string(),
                   arrivals.size());
     }
     arrivals.push_back({request.arrival_s, request.input_tokens, request.output_tokens});

@@ -111,8 +111,9 @@ void print_result(const ChaosOptions& options, const ChaosRun& run, bool passed)
 
 Status run(const ChaosOptions& options) {
   if (options.kills > options.faults)
-    return fail(ErrorCode::kInvalidArgument, "--kills {} are more than --faults {}: kills are some of them",
-                options.kills, options.faults);
+    return fail(ErrorCode::kInvalidArgument,
+                "--kills {} exceeds --faults {}: kills are part of the faults, so give at most as many", options.kills,
+                options.faults);
   SHALE_ASSIGN(const ScratchFolder scratch, make_scratch(options.trial));
   const TrialFolders folders(scratch.path());
   SHALE_ASSIGN(const std::vector<MixPrompt> prompts, answered_mix(options.trial, folders));

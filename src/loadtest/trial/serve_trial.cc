@@ -61,7 +61,9 @@ void add_trial_options(CLI::App& command, TrialOptions& options) {
       ->check(CLI::Range(1, 1 << 16))
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--seed", options.seed, "Of prompts and of who asks what")->type_name("N")->capture_default_str();
+  command.add_option("--seed", options.seed, "Seed of prompts and of who asks what")
+      ->type_name("N")
+      ->capture_default_str();
   command.add_option("--folder", options.folder, "Where scratch folders are made (default: Shale's cache folder)")
       ->check(CLI::ExistingDirectory)
       ->type_name("FOLDER");
