@@ -208,8 +208,8 @@ void add_answer_limits(CLI::App& command, ServeOptions& options) {
 void add_profile_options(CLI::App& command, ServeOptions& options) {
   command
       .add_option("--profile", options.profile,
-                  "While the batch has a place: measure the model's prior, and profile contexts again whose questions "
-                  "moved away, or new ones, too")
+                  "Measure while the batch has a place: drifted, the model's prior, and contexts whose questions moved "
+                  "away; all, new contexts, too")
       ->envname("SHALE_PROFILE")
       ->check(CLI::IsMember({"never", "drifted", "all"}))
       ->type_name("never|drifted|all")
@@ -267,38 +267,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->type_name("SHARE")
       ->capture_default_str()
       ->group("Placement");
-<<<<<<< HEAD
   add_profile_options(command, options);
-=======
-  const char* profile = "Profile";
-  command
-      .add_option("--profile", options.profile,
-                  "Measure while the batch has a place: drifted, the model's prior, and contexts whose questions moved "
-                  "away; all, new contexts, too")
-      ->envname("SHALE_PROFILE")
-      ->check(CLI::IsMember({"never", "drifted", "all"}))
-      ->type_name("never|drifted|all")
-      ->capture_default_str()
-      ->group(profile);
-  add_switch(
-      command, "--remember-questions", options.watch.remember,
-      "Keep what was asked about a context in the metadata store, so that profiles are checked on it after a restart")
-      ->group(profile);
-  command
-      .add_option("--drift-questions", options.watch.questions_between,
-                  "Different questions about a context after which its profile is checked")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(profile);
-  command
-      .add_option("--drift-threshold", options.watch.check.threshold,
-                  "How far quality, in --quality-metric, may fall below the profile")
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("SHARE")
-      ->capture_default_str()
-      ->group(profile);
->>>>>>> docs
   add_router_options(command, options);
   add_kv_budget_options(command, options.budget);
   add_serving_options(command, options.serving);

@@ -127,7 +127,7 @@ static void add_placement_options(CLI::App& command, ServingOptions& options) {
   const char* group = "Placement";
   command
       .add_option("--planner", options.cache.planner,
-                  "Who decides what lies where, and how compressed: " + planner_forms())
+                  "What decides where contexts lie, and how compressed: " + planner_forms())
       ->envname("SHALE_PLANNER")
       ->check(known_planner())
       ->type_name("PLANNER")
@@ -209,45 +209,7 @@ void add_serving_options(CLI::App& command, ServingOptions& options) {
       ->envname("SHALE_CACHEGEN_TABLES")
       ->type_name("FILE")
       ->group("Model");
-<<<<<<< HEAD
   add_placement_options(command, options);
-=======
-
-  const char* group = "Placement";
-  command
-      .add_option("--planner", options.cache.planner,
-                  "What decides where contexts lie, and how compressed: " + planner_forms())
-      ->envname("SHALE_PLANNER")
-      ->check(known_planner())
-      ->type_name("PLANNER")
-      ->capture_default_str()
-      ->group(group);
-  add_utility_options(command, options.cache);
-  command
-      .add_option("--quality-metric", options.quality_metric,
-                  "What quality is measured, expected and demanded in: the full cache's tokens that are still the most "
-                  "likely, or answers compared as texts. Profiles of one say nothing in another")
-      ->envname("SHALE_QUALITY_METRIC")
-      ->check(CLI::IsMember(strings({quality_metric_names().begin(), quality_metric_names().end()})))
-      ->type_name(fmt::format("{}", fmt::join(quality_metric_names(), "|")))
-      ->capture_default_str()
-      ->group(group);
-  command.add_flag("--load-always", options.cache.load_always, "Load what is stored even where computing seems faster")
-      ->envname("SHALE_LOAD_ALWAYS")
-      ->group(group);
-  add_switch(command, "--load-and-compute", options.cache.meet,
-             "on: a prefix is computed from its front while it is loaded from its back, where that is sooner")
-      ->envname("SHALE_LOAD_AND_COMPUTE")
-      ->group(group);
-  command
-      .add_option("--methods", options.cache.methods, "Compression methods that the planner may choose besides full")
-      ->envname("SHALE_METHODS")
-      ->check(known_method())
-      ->delimiter(',')
-      ->type_name("METHOD,...")
-      ->default_str(fmt::format("{}", fmt::join(options.cache.methods, ",")))
-      ->group(group);
->>>>>>> docs
 }
 
 }  // namespace shale
