@@ -7,11 +7,8 @@ endif()
 find_package(llama REQUIRED PATHS ${SHALE_LLAMA_DIR}/install NO_DEFAULT_PATH)
 add_library(llama::llama ALIAS llama)
 
-add_library(llama_common INTERFACE)
-target_include_directories(llama_common SYSTEM INTERFACE
+add_library(llama_templates INTERFACE)
+target_include_directories(llama_templates SYSTEM INTERFACE
   ${SHALE_LLAMA_DIR}/source/common ${SHALE_LLAMA_DIR}/source/vendor)
-target_link_libraries(llama_common INTERFACE
-  ${SHALE_LLAMA_DIR}/build/common/libllama-common.a
-  ${SHALE_LLAMA_DIR}/build/common/libllama-common-base.a
-  llama Threads::Threads)
-add_library(llama::common ALIAS llama_common)
+target_link_libraries(llama_templates INTERFACE ${SHALE_LLAMA_DIR}/install/lib/libllama-templates.a llama)
+add_library(llama::templates ALIAS llama_templates)

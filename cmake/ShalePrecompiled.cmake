@@ -16,7 +16,3 @@ function(shale_precompile name)
 endfunction()
 
 shale_precompile(shale_precompiled)
-if(SHALE_PYTHON)
-  shale_precompile(shale_precompiled_in_python)
-  set_target_properties(shale_precompiled_in_python PROPERTIES POSITION_INDEPENDENT_CODE ON)
-endif()

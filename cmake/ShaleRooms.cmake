@@ -1,7 +1,7 @@
-# shale_room(NAME [IN_PYTHON] [ROOMS lower…] [LINK libraries…] [PRECOMPILED target]): the static library shale_NAME from
-# src/NAME/ and its folders, less those with a CMakeLists.txt of their own; IN_PYTHON: fit to become part of the Python module.
+# shale_room(NAME [ROOMS lower…] [LINK libraries…] [PRECOMPILED target]): the static library shale_NAME from src/NAME/ and
+# its folders, less those with a CMakeLists.txt of their own.
 function(shale_room name)
-  cmake_parse_arguments(ROOM "IN_PYTHON" "PRECOMPILED" "ROOMS;LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "" "PRECOMPILED" "ROOMS;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc ${CMAKE_SOURCE_DIR}/src/${name}/*/*.cc)
   file(GLOB own_targets ${CMAKE_SOURCE_DIR}/src/${name}/*/CMakeLists.txt)
   foreach(target ${own_targets})
@@ -12,10 +12,6 @@ function(shale_room name)
     add_library(shale_${name} STATIC ${sources})
     target_link_libraries(shale_${name} PRIVATE $<BUILD_INTERFACE:shale_warnings>)
     set(precompiled shale_precompiled)
-    if(ROOM_IN_PYTHON AND SHALE_PYTHON)
-      set_target_properties(shale_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-      set(precompiled shale_precompiled_in_python)
-    endif()
     if(ROOM_PRECOMPILED)
       set(precompiled ${ROOM_PRECOMPILED})
     endif()

@@ -12,6 +12,10 @@ if(SHALE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# One kind of object for programs and the Python module, so that nothing is compiled twice.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-semantic-interposition>)
+
 # Over the build type's: optimised enough to run the tests in minutes, with lines for stack traces, quick to compile.
 if(SHALE_SANITIZE)
   add_compile_options(-fsanitize=${SHALE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g1)

@@ -12,7 +12,7 @@ constexpr auto kCommands =
 
 }  // namespace
 
-void add_commands(CLI::App& app, Action& chosen) {
+void add_commands(Command app, Action& chosen) {
   for (AddCommand add : kCommands) add(app, chosen);
 }
 

@@ -1,6 +1,5 @@
 #include "bench/bench_traces.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
 
@@ -11,12 +10,12 @@ namespace shale {
 
 namespace fs = std::filesystem;
 
-void add_bench_traces(CLI::App& command, std::vector<std::string>& files) {
+void add_bench_traces(Command command, std::vector<std::string>& files) {
   command
       .add_option("--trace", files,
                   "Traces to measure on (default: the Mooncake traces of $SHALE_DATA_DIR, else chats that are made up)")
-      ->type_name("FILE[,FILE]")
-      ->delimiter(',');
+      .type_name("FILE[,FILE]")
+      .delimiter(',');
 }
 
 Result<std::vector<Trace>> bench_traces(std::vector<std::string> files, bool tiny, std::uint64_t seed) {

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "cli/cli11_fwd.h"
+#include "cli/command_line.h"
 #include "core/error.h"
 #include "trace/trace.h"
 
 namespace shale {
 
-void add_bench_traces(CLI::App& command, std::vector<std::string>& files);
+void add_bench_traces(Command command, std::vector<std::string>& files);
 
 // The named files; where there are none, the Mooncake traces of the tests' data, and where those are not, or `tiny`,
 // chats that are made up.

@@ -69,7 +69,7 @@ constexpr std::array<SpeedTest, 8> kTests = {{{Kind::kPrefill, 512, 0, 1},
                                               {Kind::kBatch, 32, 512, 16}}};
 constexpr std::array<SpeedTest, 4> kTinyTests = {
     {{Kind::kPrefill, 32, 0, 1}, {Kind::kDecode, 4, 32, 1}, {Kind::kExact, 4, 32, 1}, {Kind::kBatch, 4, 16, 2}}};
-constexpr std::array kNames = {"prefill", "decode", "exact", "batch"};  // of kinds
+constexpr std::array<std::string_view, 4> kNames = {"prefill", "decode", "exact", "batch"};  // of kinds
 
 constexpr double kHopeless = 0.9;  // of the best in the first round
 
@@ -246,40 +246,40 @@ Status run(const BenchEngineOptions& options) {
 
 }  // namespace
 
-void add_bench_engine(CLI::App& parent, Action& chosen) {
+void add_bench_engine(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "engine", "Tokens per second: prefill, decode and batches, beside llama.cpp's", run);
-  command->footer(kExamples);
-  command->add_option("--peer", options->peer, "Folder with llama-bench and llama-batched-bench to compare with")
-      ->envname("SHALE_PEER")
-      ->type_name("FOLDER");
+  command.footer(kExamples);
+  command.add_option("--peer", options->peer, "Folder with llama-bench and llama-batched-bench to compare with")
+      .envname("SHALE_PEER")
+      .type_name("FOLDER");
   command
-      ->add_option("--peer-weights", options->peer_weights,
-                   "Let the peer also run the model in this type; may be given again")
-      ->type_name("TYPE")
-      ->allow_extra_args(false);
+      .add_option("--peer-weights", options->peer_weights,
+                  "Let the peer also run the model in this type; may be given again")
+      .type_name("TYPE")
+      .allow_extra_args(false);
   command
-      ->add_option("--peer-model", options->peer_models,
-                   "Let the peer also run this file of the same model; may be given again")
-      ->type_name("FILE")
-      ->check(CLI::ExistingFile)
-      ->allow_extra_args(false);
-  command->add_option("--tests", options->only, fmt::format("Only these: {}", fmt::join(kNames, ", ")))
-      ->check(CLI::IsMember(std::vector<std::string>(kNames.begin(), kNames.end())))
-      ->delimiter(',')
-      ->type_name("TEST,...");
-  command->add_option("--rounds", options->rounds, "Times that each test runs")
-      ->check(CLI::Range(1, 100))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--beside", options->beside, "Beside so many busy threads, as another program would have")
-      ->check(CLI::Range(0, 1024))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_flag("--tiny", options->tiny, "A few tokens, for a second: to see that it works");
-  add_model_options(*command, options->model);
-  add_kv_cache_dtype_option(*command, options->model);
-  add_output_options(*command, options->output);
+      .add_option("--peer-model", options->peer_models,
+                  "Let the peer also run this file of the same model; may be given again")
+      .type_name("FILE")
+      .existing_file()
+      .allow_extra_args(false);
+  command.add_option("--tests", options->only, fmt::format("Only these: {}", fmt::join(kNames, ", ")))
+      .one_of(kNames)
+      .delimiter(',')
+      .type_name("TEST,...");
+  command.add_option("--rounds", options->rounds, "Times that each test runs")
+      .range(1, 100)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--beside", options->beside, "Beside so many busy threads, as another program would have")
+      .range(0, 1024)
+      .type_name("N")
+      .capture_default_str();
+  command.add_flag("--tiny", options->tiny, "A few tokens, for a second: to see that it works");
+  add_model_options(command, options->model);
+  add_kv_cache_dtype_option(command, options->model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -271,36 +271,36 @@ Status run(const BenchExactOptions& options) {
 
 }  // namespace
 
-void add_bench_exact(CLI::App& parent, Action& chosen) {
+void add_bench_exact(Command parent, Action& chosen) {
   auto [command, options] = add_command(
       parent, chosen, "exact", "Whether answers that demand exact KV are the same however they come about", run);
-  command->footer(kExamples);
-  command->add_option("--contexts", options->contexts, "Contexts with questions, as of `shale quality`")
-      ->required()
-      ->delimiter(',')
-      ->check(CLI::ExistingFile)
-      ->type_name("FILE[,FILE]");
-  command->add_option("--contexts-max", options->contexts_max, "Contexts of each file at most; 0: all")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--questions-max", options->questions_max, "Questions of each context at most")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--context-tokens", options->context_tokens, "Longer contexts are cut there")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--answer-tokens", options->answer_tokens, "Tokens of an answer")
-      ->check(CLI::Range(1, 4096))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--beside", options->beside, "Other requests at once, in the way that has any")
-      ->check(CLI::Range(1, 63))
-      ->type_name("N")
-      ->capture_default_str();
-  add_model_options(*command, options->model);
-  add_output_options(*command, options->output);
+  command.footer(kExamples);
+  command.add_option("--contexts", options->contexts, "Contexts with questions, as of `shale quality`")
+      .required()
+      .delimiter(',')
+      .existing_file()
+      .type_name("FILE[,FILE]");
+  command.add_option("--contexts-max", options->contexts_max, "Contexts of each file at most; 0: all")
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--questions-max", options->questions_max, "Questions of each context at most")
+      .range(1, 1 << 20)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--context-tokens", options->context_tokens, "Longer contexts are cut there")
+      .range(1, 1 << 20)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--answer-tokens", options->answer_tokens, "Tokens of an answer")
+      .range(1, 4096)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--beside", options->beside, "Other requests at once, in the way that has any")
+      .range(1, 63)
+      .type_name("N")
+      .capture_default_str();
+  add_model_options(command, options->model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -61,21 +61,21 @@ Status run(const BenchHazardOptions& options) {
 
 }  // namespace
 
-void add_bench_hazard(CLI::App& parent, Action& chosen) {
+void add_bench_hazard(Command parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "hazard",
                                         "What policy hazard owes to which signal, and the ceiling of all of them", run);
-  add_bench_traces(*command, options->traces);
-  command->add_option("--blocks", options->study.blocks, "Blocks that the cache holds")
-      ->type_name("N[,N]")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--seeds", options->study.seeds, "Choices of samples to take the mean of")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_flag("--tiny", options->tiny, "A small trace only: to see that it works");
-  add_output_options(*command, options->output);
+  add_bench_traces(command, options->traces);
+  command.add_option("--blocks", options->study.blocks, "Blocks that the cache holds")
+      .type_name("N[,N]")
+      .delimiter(',')
+      .positive()
+      .capture_default_str();
+  command.add_option("--seeds", options->study.seeds, "Choices of samples to take the mean of")
+      .type_name("N")
+      .positive()
+      .capture_default_str();
+  command.add_flag("--tiny", options->tiny, "A small trace only: to see that it works");
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

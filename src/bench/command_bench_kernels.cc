@@ -63,21 +63,21 @@ Status run(const BenchKernelsOptions& options) {
 
 }  // namespace
 
-void add_bench_kernels(CLI::App& parent, Action& chosen) {
+void add_bench_kernels(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "kernels", "Each kernel's share of the memory's read bandwidth", run);
-  command->footer(kExamples);
-  command->add_option("--threads", options->threads, "Threads that compute; 0: one a core")
-      ->envname("SHALE_THREADS")
-      ->check(CLI::Range(0, 1024))
-      ->type_name("N")
-      ->capture_default_str();
+  command.footer(kExamples);
+  command.add_option("--threads", options->threads, "Threads that compute; 0: one a core")
+      .envname("SHALE_THREADS")
+      .range(0, 1024)
+      .type_name("N")
+      .capture_default_str();
   command
-      ->add_option("--only", options->only,
-                   "Only kernels whose row has this in its name: knorm, int8, attention, fork …")
-      ->type_name("TEXT");
-  command->add_flag("--tiny", options->tiny, "Small inputs, for a second: to see that it works");
-  add_output_options(*command, options->output);
+      .add_option("--only", options->only,
+                  "Only kernels whose row has this in its name: knorm, int8, attention, fork …")
+      .type_name("TEXT");
+  command.add_flag("--tiny", options->tiny, "Small inputs, for a second: to see that it works");
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

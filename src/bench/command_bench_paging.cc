@@ -241,60 +241,56 @@ Status run(const BenchPagingOptions& given) {
 
 }  // namespace
 
-void add_bench_paging(CLI::App& parent, Action& chosen) {
+void add_bench_paging(Command parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "paging", "What KV budgets do to serving many at once", run);
-  command->footer(kExamples);
+  command.footer(kExamples);
   const auto several = [&](const char* name, auto& values, const char* text) {
-    command->add_option(name, values, text)
-        ->delimiter(',')
-        ->check(CLI::Range(1u, 1u << 20))
-        ->type_name("N,...")
-        ->capture_default_str();
+    command.add_option(name, values, text).delimiter(',').range(1u, 1u << 20).type_name("N,...").capture_default_str();
   };
-  command->add_option("--methods", options->methods, "paged_eviction, or [budget:]scorer")
-      ->delimiter(',')
-      ->type_name("METHOD,...")
-      ->capture_default_str();
+  command.add_option("--methods", options->methods, "paged_eviction, or [budget:]scorer")
+      .delimiter(',')
+      .type_name("METHOD,...")
+      .capture_default_str();
   several("--budgets", options->budgets, "Tokens that a KV head keeps");
   several("--sequences", options->sequences, "Requests at once");
   several("--intervals", options->intervals, "Decoded tokens between two evictions of tokens");
-  command->add_option("--prompt-tokens", options->prompt_tokens, "Input tokens of each request")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--output-tokens", options->output_tokens, "Output tokens of each request")
-      ->check(CLI::Range(2u, 1u << 20))
-      ->type_name("N")
-      ->capture_default_str();
+  command.add_option("--prompt-tokens", options->prompt_tokens, "Input tokens of each request")
+      .range(1u, 1u << 20)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--output-tokens", options->output_tokens, "Output tokens of each request")
+      .range(2u, 1u << 20)
+      .type_name("N")
+      .capture_default_str();
   command
-      ->add_option("--join", options->join_tokens,
-                   "Instead: what a prompt of so many tokens does to those who decode meanwhile")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->type_name("N");
-  command->add_option("--pool-share", options->pool_share, "Pages of the pool, of those that the full cache needs")
-      ->check(CLI::Range(0.01, 16.0))
-      ->type_name("SHARE")
-      ->capture_default_str();
+      .add_option("--join", options->join_tokens,
+                  "Instead: what a prompt of so many tokens does to those who decode meanwhile")
+      .range(1u, 1u << 20)
+      .type_name("N");
+  command.add_option("--pool-share", options->pool_share, "Pages of the pool, of those that the full cache needs")
+      .range(0.01, 16.0)
+      .type_name("SHARE")
+      .capture_default_str();
   command
-      ->add_option("--chunk-slowdown", options->chunk_slowdown,
-                   "How many times as long a step may take with a chunk of a prompt; 0: chunks are whole")
-      ->check(CLI::Range(0.0, 1000.0))
-      ->type_name("TIMES")
-      ->capture_default_str();
-  add_budget_prefill(*command, "--prefill", options->prefill);
-  add_compaction(*command, options->compaction);
-  command->add_flag("--kv-eviction-full-layers", options->full_layers,
-                    "Evict from the full layers of a model with sliding windows");
-  command->add_flag("--keep-first-page", options->keep_first_page, "paged_eviction never drops the first page");
-  command->add_option("--figure", options->figure, "Write the pages in use over time as a picture")
-      ->type_name("FILE.svg");
-  command->add_option("--peer", options->peer, "Folder with llama-batched-bench to compare decoding with")
-      ->envname("SHALE_PEER")
-      ->type_name("FOLDER");
-  command->add_flag("--tiny", options->tiny, "A small load, for a second: to see that it works");
-  add_model_options(*command, options->model);
-  add_kv_cache_dtype_option(*command, options->model);
-  add_output_options(*command, options->output);
+      .add_option("--chunk-slowdown", options->chunk_slowdown,
+                  "How many times as long a step may take with a chunk of a prompt; 0: chunks are whole")
+      .range(0.0, 1000.0)
+      .type_name("TIMES")
+      .capture_default_str();
+  add_budget_prefill(command, "--prefill", options->prefill);
+  add_compaction(command, options->compaction);
+  command.add_flag("--kv-eviction-full-layers", options->full_layers,
+                   "Evict from the full layers of a model with sliding windows");
+  command.add_flag("--keep-first-page", options->keep_first_page, "paged_eviction never drops the first page");
+  command.add_option("--figure", options->figure, "Write the pages in use over time as a picture")
+      .type_name("FILE.svg");
+  command.add_option("--peer", options->peer, "Folder with llama-batched-bench to compare decoding with")
+      .envname("SHALE_PEER")
+      .type_name("FOLDER");
+  command.add_flag("--tiny", options->tiny, "A small load, for a second: to see that it works");
+  add_model_options(command, options->model);
+  add_kv_cache_dtype_option(command, options->model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

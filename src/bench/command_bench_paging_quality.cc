@@ -232,45 +232,44 @@ Status run(const Options& options) {
 
 }  // namespace
 
-void add_bench_paging_quality(CLI::App& parent, Action& chosen) {
+void add_bench_paging_quality(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "paging-quality", "What KV budgets do to answers, beside the full cache", run);
-  command->footer(kExamples);
-  command->add_option("--contexts", options->files, "Contexts with questions, as `shale quality` reads them")
-      ->delimiter(',')
-      ->type_name("FILE,...");
-  command->add_option("--prompt", options->prompt, "A request without a context, answered at length")
-      ->type_name("TEXT");
-  command->add_option("--compare", options->methods, "paged_eviction, or [budget:]scorer")
-      ->delimiter(',')
-      ->type_name("METHOD,...")
-      ->capture_default_str();
-  command->add_option("--budgets", options->budgets, "Tokens that a KV head keeps")
-      ->delimiter(',')
-      ->check(CLI::Range(1u, 1u << 20))
-      ->type_name("N,...")
-      ->capture_default_str();
-  command->add_flag("--keep-first-page", options->keep_first_page,
-                    "paged_eviction also as it never drops the first page, where attention sinks lie");
-  command->add_flag("--kv-eviction-full-layers", options->full_layers,
-                    "Evict from the full layers of a model with sliding windows");
-  command->add_option("--contexts-max", options->contexts, "Contexts of each file; 0: all")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--questions-max", options->questions, "Questions of each context; 0: all")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--answer-tokens", options->answer_tokens, "Tokens of each answer")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--context-tokens", options->context_tokens, "Longer contexts lose their middle")
-      ->check(CLI::Range(16u, 1u << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  add_serving_options(*command, options->serving);
-  add_kv_cache_dtype_option(*command, options->serving.model);
-  add_output_options(*command, options->output);
+  command.footer(kExamples);
+  command.add_option("--contexts", options->files, "Contexts with questions, as `shale quality` reads them")
+      .delimiter(',')
+      .type_name("FILE,...");
+  command.add_option("--prompt", options->prompt, "A request without a context, answered at length").type_name("TEXT");
+  command.add_option("--compare", options->methods, "paged_eviction, or [budget:]scorer")
+      .delimiter(',')
+      .type_name("METHOD,...")
+      .capture_default_str();
+  command.add_option("--budgets", options->budgets, "Tokens that a KV head keeps")
+      .delimiter(',')
+      .range(1u, 1u << 20)
+      .type_name("N,...")
+      .capture_default_str();
+  command.add_flag("--keep-first-page", options->keep_first_page,
+                   "paged_eviction also as it never drops the first page, where attention sinks lie");
+  command.add_flag("--kv-eviction-full-layers", options->full_layers,
+                   "Evict from the full layers of a model with sliding windows");
+  command.add_option("--contexts-max", options->contexts, "Contexts of each file; 0: all")
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--questions-max", options->questions, "Questions of each context; 0: all")
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--answer-tokens", options->answer_tokens, "Tokens of each answer")
+      .range(1u, 1u << 20)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--context-tokens", options->context_tokens, "Longer contexts lose their middle")
+      .range(16u, 1u << 20)
+      .type_name("N")
+      .capture_default_str();
+  add_serving_options(command, options->serving);
+  add_kv_cache_dtype_option(command, options->serving.model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -76,12 +76,12 @@ Status run(const BenchPlannerOptions& options) {
 
 }  // namespace
 
-void add_bench_planner(CLI::App& parent, Action& chosen) {
+void add_bench_planner(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "planner", "How fast each planner decides, and how near it comes to the bound", run);
-  command->add_option("--seed", options->seed, "Seed of the problems")->type_name("N")->capture_default_str();
-  command->add_flag("--tiny", options->tiny, "The smallest problem only: to see that it works");
-  add_output_options(*command, options->output);
+  command.add_option("--seed", options->seed, "Seed of the problems").type_name("N").capture_default_str();
+  command.add_flag("--tiny", options->tiny, "The smallest problem only: to see that it works");
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

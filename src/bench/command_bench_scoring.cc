@@ -86,21 +86,21 @@ Status run(const BenchScoringOptions& options) {
 
 }  // namespace
 
-void add_bench_scoring(CLI::App& parent, Action& chosen) {
+void add_bench_scoring(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "scoring", "What scorers cost beside the prefill that they follow", run);
-  command->footer(kExamples);
-  command->add_option("--tokens", options->tokens, "Tokens of the context")
-      ->check(CLI::Range(100, 1 << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--rounds", options->rounds, "Times that each is measured")
-      ->check(CLI::Range(1, 100))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_flag("--tiny", options->tiny, "A few tokens, for a second: to see that it works");
-  add_model_options(*command, options->model);
-  add_output_options(*command, options->output);
+  command.footer(kExamples);
+  command.add_option("--tokens", options->tokens, "Tokens of the context")
+      .range(100, 1 << 20)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--rounds", options->rounds, "Times that each is measured")
+      .range(1, 100)
+      .type_name("N")
+      .capture_default_str();
+  command.add_flag("--tiny", options->tiny, "A few tokens, for a second: to see that it works");
+  add_model_options(command, options->model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

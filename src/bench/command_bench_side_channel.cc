@@ -80,30 +80,27 @@ Status run(const Options& options) {
 
 }  // namespace
 
-void add_bench_side_channel(CLI::App& parent, Action& chosen) {
+void add_bench_side_channel(Command parent, Action& chosen) {
   auto [command, options] = add_command(
       parent, chosen, "side-channel", "What one tenant can tell of another's prompts by asking, and in what time", run);
-  command->footer(kExamples);
+  command.footer(kExamples);
   SideChannelOptions& measure = options->measure;
-  command->add_option("--model", measure.model, "A registered name or a path to a GGUF file")
-      ->envname("SHALE_MODEL")
-      ->type_name("MODEL")
-      ->capture_default_str();
-  command->add_option("--threads", measure.threads, "Threads of the server; 0: its default")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--tries", measure.tries, "Guesses of each attacker, half of them right")
-      ->check(CLI::Range(2u, 1u << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--words", measure.words, "Of a prompt")
-      ->check(CLI::Range(16u, 1u << 16))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--seed", measure.seed, "Seed of the prompts and their order")
-      ->type_name("N")
-      ->capture_default_str();
-  add_output_options(*command, options->output);
+  command.add_option("--model", measure.model, "A registered name or a path to a GGUF file")
+      .envname("SHALE_MODEL")
+      .type_name("MODEL")
+      .capture_default_str();
+  command.add_option("--threads", measure.threads, "Threads of the server; 0: its default")
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--tries", measure.tries, "Guesses of each attacker, half of them right")
+      .range(2u, 1u << 20)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--words", measure.words, "Of a prompt").range(16u, 1u << 16).type_name("N").capture_default_str();
+  command.add_option("--seed", measure.seed, "Seed of the prompts and their order")
+      .type_name("N")
+      .capture_default_str();
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

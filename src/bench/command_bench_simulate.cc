@@ -143,16 +143,16 @@ Status run(const BenchSimulateOptions& options) {
 
 }  // namespace
 
-void add_bench_simulate(CLI::App& parent, Action& chosen) {
+void add_bench_simulate(Command parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "simulate",
                                         "Blocks a second of each policy, growth, memory, and libCacheSim beside", run);
-  add_bench_traces(*command, options->traces);
-  command->add_option("--peer-python", options->peer_python, "Python that can import libcachesim")
-      ->type_name("PROGRAM")
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of what is made up")->type_name("N")->capture_default_str();
-  command->add_flag("--tiny", options->tiny, "Small traces only: to see that it works");
-  add_output_options(*command, options->output);
+  add_bench_traces(command, options->traces);
+  command.add_option("--peer-python", options->peer_python, "Python that can import libcachesim")
+      .type_name("PROGRAM")
+      .capture_default_str();
+  command.add_option("--seed", options->seed, "Of what is made up").type_name("N").capture_default_str();
+  command.add_flag("--tiny", options->tiny, "Small traces only: to see that it works");
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

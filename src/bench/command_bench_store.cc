@@ -122,31 +122,31 @@ Status run(const BenchStoreOptions& options) {
 
 }  // namespace
 
-void add_bench_store(CLI::App& parent, Action& chosen) {
+void add_bench_store(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "store", "Loads and saves of the store, its index, and opening it", run);
-  command->footer(kExamples);
-  command->add_option("--folder", options->folder, "Where to measure the disk (default: beside the cache folder)")
-      ->type_name("FOLDER")
-      ->check(CLI::ExistingDirectory);
-  command->add_option("--methods", options->methods, "How KV is stored")
-      ->delimiter(',')
-      ->type_name("METHOD,...")
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "Threads that load, and that encode")
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command->add_option("--chunks", options->chunks, "Chunks of the store that is opened and searched; 0: leave it out")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--rounds", options->rounds, "Times that each figure is measured")
-      ->check(CLI::Range(1, 100))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_flag("--tiny", options->tiny, "A few chunks and tokens, for a second: to see that it works");
-  add_output_options(*command, options->output);
+  command.footer(kExamples);
+  command.add_option("--folder", options->folder, "Where to measure the disk (default: beside the cache folder)")
+      .type_name("FOLDER")
+      .existing_directory();
+  command.add_option("--methods", options->methods, "How KV is stored")
+      .delimiter(',')
+      .type_name("METHOD,...")
+      .capture_default_str();
+  command.add_option("--threads", options->threads, "Threads that load, and that encode")
+      .delimiter(',')
+      .type_name("N,...")
+      .range(1, 64)
+      .capture_default_str();
+  command.add_option("--chunks", options->chunks, "Chunks of the store that is opened and searched; 0: leave it out")
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--rounds", options->rounds, "Times that each figure is measured")
+      .range(1, 100)
+      .type_name("N")
+      .capture_default_str();
+  command.add_flag("--tiny", options->tiny, "A few chunks and tokens, for a second: to see that it works");
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -194,24 +194,24 @@ Status run(const BenchTiersOptions& options) {
 
 }  // namespace
 
-void add_bench_tiers(CLI::App& parent, Action& chosen) {
+void add_bench_tiers(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "tiers", "Bytes per second of each tier, and the first token from each", run);
-  command->footer(kExamples);
-  command->add_option("--folder", options->folder, "Where to measure the disk (default: beside the cache folder)")
-      ->type_name("FOLDER")
-      ->check(CLI::ExistingDirectory);
-  command->add_option("--peer", options->peer, "Folder with llama-server to compare with")
-      ->envname("SHALE_PEER")
-      ->type_name("FOLDER");
-  add_tiers(*command, "--tiers", options->tiers, "Measure these instead");
-  command->add_option("--rounds", options->rounds, "Times that each first token, or named tier, is measured")
-      ->check(CLI::Range(1, 100))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_flag("--tiny", options->tiny, "A few bytes and tokens, for a second: to see that it works");
-  add_model_options(*command, options->model);
-  add_output_options(*command, options->output);
+  command.footer(kExamples);
+  command.add_option("--folder", options->folder, "Where to measure the disk (default: beside the cache folder)")
+      .type_name("FOLDER")
+      .existing_directory();
+  command.add_option("--peer", options->peer, "Folder with llama-server to compare with")
+      .envname("SHALE_PEER")
+      .type_name("FOLDER");
+  add_tiers(command, "--tiers", options->tiers, "Measure these instead");
+  command.add_option("--rounds", options->rounds, "Times that each first token, or named tier, is measured")
+      .range(1, 100)
+      .type_name("N")
+      .capture_default_str();
+  command.add_flag("--tiny", options->tiny, "A few bytes and tokens, for a second: to see that it works");
+  add_model_options(command, options->model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

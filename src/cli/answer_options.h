@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/cli11_fwd.h"
+#include "cli/command_line.h"
 #include "engine/engine.h"
 
 namespace shale {
@@ -17,7 +17,7 @@ struct KvBudgetChoice {
   // Nothing without --kv-budget.
   std::optional<KvBudgetOptions> chosen() const;
 };
-void add_kv_budget_options(CLI::App& command, KvBudgetChoice& choice);
+void add_kv_budget_options(Command command, KvBudgetChoice& choice);
 
 // --max-tokens, --temperature, --top-k, --top-p, --min-p, --seed, --stop, and those of the KV budget.
 struct AnswerOptions {
@@ -28,6 +28,6 @@ struct AnswerOptions {
   // Fills the request's part.
   void apply(Request& request) const;
 };
-void add_answer_options(CLI::App& command, AnswerOptions& options);
+void add_answer_options(Command command, AnswerOptions& options);
 
 }  // namespace shale

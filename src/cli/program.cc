@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -55,7 +56,7 @@ std::string full_name(const CLI::App& command) {
   return parent ? full_name(*parent) + " " + command.get_name() : command.get_name();
 }
 
-int run(int argc, const char* const* argv, void (*add_all)(CLI::App&, Action&)) {
+int run(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
   CLI::App app{kDescription, "shale"};
   Action chosen;
   bool reference = false;
@@ -63,7 +64,7 @@ int run(int argc, const char* const* argv, void (*add_all)(CLI::App&, Action&)) 
   app.formatter(std::make_shared<HelpFormatter>());
   app.add_flag("--reference", reference)->group("")->configurable(false);
   add_configuration(app);
-  add_all(app, chosen);
+  add_all(Command(&app), chosen);
   app.footer(kExamples);  // after the commands, which would inherit it
 
   try {
@@ -98,7 +99,7 @@ int run(int argc, const char* const* argv, void (*add_all)(CLI::App&, Action&)) 
 
 }  // namespace
 
-int run_program(int argc, const char* const* argv, void (*add_all)(CLI::App&, Action&)) {
+int run_program(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
   try {
     return run(argc, argv, add_all);
   } catch (const std::exception& error) {

@@ -40,8 +40,8 @@ std::string_view renamed_option(std::string_view old_name) {
 }
 
 std::string renamed_variable(std::string_view old_name) {
-  const auto found = std::ranges::find_if(
-      kRenamed, [&](const RenamedOption& each) { return variable_of(each.old_name) == old_name; });
+  const auto found =
+      std::ranges::find_if(kRenamed, [&](const RenamedOption& each) { return variable_of(each.old_name) == old_name; });
   return found == kRenamed.end() ? "" : variable_of(found->new_name);
 }
 

@@ -30,6 +30,6 @@ struct ServeOptions {
 };
 
 // All but --json and --progress.
-void add_serve_options(CLI::App& command, ServeOptions& options);
+void add_serve_options(Command command, ServeOptions& options);
 
 }  // namespace shale

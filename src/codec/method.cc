@@ -6,6 +6,7 @@
 #include <charconv>
 #include <vector>
 
+#include "core/units.h"
 #include "quantizers/quantizer.h"
 #include "scoring/budgets/budget.h"
 #include "scoring/scorer.h"
@@ -92,10 +93,8 @@ Result<Method> Method::parse(std::string_view text) {
 }
 
 Result<double> parse_keep(std::string_view text) {
-  double keep = 0;
-  const char* end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data(), end, keep);
-  if (error == std::errc() && parsed == end && std::ranges::find(kKeepGrid, keep) != kKeepGrid.end()) return keep;
+  const auto keep = parse_number(text);
+  if (keep && std::ranges::find(kKeepGrid, *keep) != kKeepGrid.end()) return *keep;
   return fail(ErrorCode::kInvalidArgument, "'{}' is not what can be kept: one of {}", text, fmt::join(kKeepGrid, ", "));
 }
 

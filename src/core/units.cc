@@ -64,6 +64,14 @@ std::string scaled(double value, double base, std::span<const std::string_view> 
 
 }  // namespace
 
+std::optional<double> parse_number(std::string_view text) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || parsed != end) return std::nullopt;
+  return number;
+}
+
 Result<std::uint64_t> parse_bytes(std::string_view text) {
   const Result<double> bytes = parse(text, kByteUnits, "size", "4096, 256KiB, 1.5GiB or 300MB");
   if (!bytes) return std::unexpected(bytes.error());

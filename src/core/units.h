@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/error.h"
 
 namespace shale {
+
+// A number and nothing else: "0.5", "1e-3", "inf".
+std::optional<double> parse_number(std::string_view text);
 
 // "4096", "256KiB", "1.5 GiB". Rounded to the nearest byte.
 Result<std::uint64_t> parse_bytes(std::string_view text);

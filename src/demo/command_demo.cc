@@ -72,35 +72,35 @@ Status run(const DemoOptions& options) {
 
 }  // namespace
 
-void add_demo(CLI::App& parent, Action& chosen) {
+void add_demo(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "demo", "Show the main job on real documents, measured, in a few minutes", run);
-  command->footer(kExamples);
+  command.footer(kExamples);
   command
-      ->add_option(
+      .add_option(
           "--documents", options->documents,
           "UTF-8 text files; the model writes the questions (default: eight licence texts of this machine, code, a "
           "dialogue, records and a text in German)")
-      ->type_name("FILE");
-  command->add_option("--document-tokens", options->document_tokens, "Longer documents are cut at a paragraph")
-      ->check(CLI::Range(64, 8192))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--planner", options->planners, "The planners to show, one after the other: " + planner_forms())
-      ->check(known_planner())
-      ->type_name("PLANNER,...")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--requests", options->workload.requests, "Requests to answer")
-      ->check(CLI::Range(1, 100000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--seed", options->workload.seed, "Of the workload")->type_name("N")->capture_default_str();
-  add_utility_options(*command, options->cache);
-  add_throttle(*command, "--throttle-disk", options->disk, "Disk to emulate (default: hdd)");
-  add_throttle(*command, "--throttle-remote", options->remote, "Remote to emulate (default: s3-far)");
-  add_model_options(*command, options->model);
-  add_output_options(*command, options->output);
+      .type_name("FILE");
+  command.add_option("--document-tokens", options->document_tokens, "Longer documents are cut at a paragraph")
+      .range(64, 8192)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--planner", options->planners, "The planners to show, one after the other: " + planner_forms())
+      .check(known_planner())
+      .type_name("PLANNER,...")
+      .delimiter(',')
+      .capture_default_str();
+  command.add_option("--requests", options->workload.requests, "Requests to answer")
+      .range(1, 100000)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--seed", options->workload.seed, "Of the workload").type_name("N").capture_default_str();
+  add_utility_options(command, options->cache);
+  add_throttle(command, "--throttle-disk", options->disk, "Disk to emulate (default: hdd)");
+  add_throttle(command, "--throttle-remote", options->remote, "Remote to emulate (default: s3-far)");
+  add_model_options(command, options->model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -141,71 +141,71 @@ Status run(const SimulateOptions& options) {
   return draw(options, rows);
 }
 
-void add_online_options(CLI::App& command, SimulateOptions& options) {
+void add_online_options(Command command, SimulateOptions& options) {
   const auto add_rate = [&](const char* name, double& value, const char* description) {
-    command.add_option(name, value, description)->type_name("TOKENS/S")->capture_default_str()->group("Online");
+    command.add_option(name, value, description).type_name("TOKENS/S").capture_default_str().group("Online");
   };
   command
       .add_flag("--online", options.online,
                 "Requests wait for a server; the scheduler chooses among all that have arrived")
-      ->group("Online");
+      .group("Online");
   add_rate("--prefill-rate", options.service.prefill_tokens_per_s, "Prompt tokens that a server computes");
   add_rate("--cached-rate", options.service.cached_tokens_per_s, "Prompt tokens whose KV is found");
   add_rate("--decode-rate", options.service.decode_tokens_per_s, "Of a request; 0: decoding keeps no server busy");
   command.add_option("--servers", options.service.servers, "That serve one request each at a time")
-      ->type_name("N")
-      ->capture_default_str()
-      ->group("Online");
+      .type_name("N")
+      .capture_default_str()
+      .group("Online");
 }
 
 }  // namespace
 
-void add_simulate(CLI::App& parent, Action& chosen) {
+void add_simulate(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "simulate",
                   "How large a cache, which policy, which scheduler: answered from a request trace", run);
-  command->add_option("--trace", options->traces, "Request traces (docs/formats/trace.md); '-' is standard input")
-      ->type_name("FILE[,FILE]")
-      ->delimiter(',');
-  command->add_option("--policy", options->policies, "Which block goes")
-      ->type_name("NAME[,NAME]")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--scheduler", options->schedulers, "Which request is next: fifo, shortest, longest, reuse")
-      ->type_name("NAME[,NAME]")
-      ->delimiter(',')
-      ->capture_default_str();
+  command.add_option("--trace", options->traces, "Request traces (docs/formats/trace.md); '-' is standard input")
+      .type_name("FILE[,FILE]")
+      .delimiter(',');
+  command.add_option("--policy", options->policies, "Which block goes")
+      .type_name("NAME[,NAME]")
+      .delimiter(',')
+      .capture_default_str();
+  command.add_option("--scheduler", options->schedulers, "Which request is next: fifo, shortest, longest, reuse")
+      .type_name("NAME[,NAME]")
+      .delimiter(',')
+      .capture_default_str();
   command
-      ->add_option("--blocks", options->blocks,
-                   "Blocks that the cache holds (default: from half a per cent of the trace's blocks to all)")
-      ->type_name("N[,N]")
-      ->delimiter(',');
-  command->add_option("--window", options->common.window_s, "Requests of one window are a batch; 0: of one timestamp")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  command->add_option("--alpha", options->common.alpha, "Scheduler reuse: weight of a block that is found")
-      ->type_name("X")
-      ->capture_default_str();
-  command->add_option("--beta", options->common.beta, "Scheduler reuse: weight of a second of waiting")
-      ->type_name("X")
-      ->capture_default_str();
-  command->add_flag("--decode", options->common.decode, "Answers are cached too: they take room and may be found");
-  command->add_option("--seed", options->common.seed, "Seed of policies that draw lots")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "Runs at once; 0: one a core")
-      ->type_name("N")
-      ->capture_default_str();
-  add_online_options(*command, *options);
-  add_trace_options(*command, options->reading);
-  add_output_options(*command, options->output);
-  command->add_flag("--csv", options->csv, "Print comma-separated values")->group("Output")->excludes("--json");
-  command->add_option("--timeline", options->timeline_points, "Points of a time line in each object of --json")
-      ->type_name("N")
-      ->group("Output");
-  command->add_option("--html", options->html, "Write a page with figures")->type_name("FILE")->group("Output");
-  command->add_option("--svg", options->svg, "Write the figures alone")->type_name("FILE")->group("Output");
-  command->footer(
+      .add_option("--blocks", options->blocks,
+                  "Blocks that the cache holds (default: from half a per cent of the trace's blocks to all)")
+      .type_name("N[,N]")
+      .delimiter(',');
+  command.add_option("--window", options->common.window_s, "Requests of one window are a batch; 0: of one timestamp")
+      .type_name("SECONDS")
+      .capture_default_str();
+  command.add_option("--alpha", options->common.alpha, "Scheduler reuse: weight of a block that is found")
+      .type_name("X")
+      .capture_default_str();
+  command.add_option("--beta", options->common.beta, "Scheduler reuse: weight of a second of waiting")
+      .type_name("X")
+      .capture_default_str();
+  command.add_flag("--decode", options->common.decode, "Answers are cached too: they take room and may be found");
+  command.add_option("--seed", options->common.seed, "Seed of policies that draw lots")
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--threads", options->threads, "Runs at once; 0: one a core").type_name("N").capture_default_str();
+  add_online_options(command, *options);
+  add_trace_options(command, options->reading);
+  add_output_options(command, options->output);
+  command.add_flag("--csv", options->csv, "Print comma-separated values")
+      .group("Output")
+      .excludes(command.option("--json"));
+  command.add_option("--timeline", options->timeline_points, "Points of a time line in each object of --json")
+      .type_name("N")
+      .group("Output");
+  command.add_option("--html", options->html, "Write a page with figures").type_name("FILE").group("Output");
+  command.add_option("--svg", options->svg, "Write the figures alone").type_name("FILE").group("Output");
+  command.footer(
       "Without --json or --csv a table of hit ratios in per cent is printed, a column for each policy.\n"
       "\n"
       "Examples:\n"
@@ -213,9 +213,9 @@ void add_simulate(CLI::App& parent, Action& chosen) {
       "  shale simulate --trace a.jsonl,b.jsonl --policy lru,s3fifo --blocks 1000,10000 --html report.html\n"
       "  shale simulate --trace a.jsonl --scheduler fifo,reuse --online --prefill-rate 8000 --servers 4\n"
       "  shale simulate reproduce --traces FOLDER");
-  add_simulate_reproduce(*command, options->subcommand);
-  add_simulate_tiers(*command, options->subcommand);
-  add_simulate_fleet(*command, options->subcommand);
+  add_simulate_reproduce(command, options->subcommand);
+  add_simulate_tiers(command, options->subcommand);
+  add_simulate_fleet(command, options->subcommand);
 }
 
 }  // namespace shale

@@ -5,8 +5,8 @@
 
 namespace shale {
 
-void add_simulate_reproduce(CLI::App& parent, Action& chosen);
-void add_simulate_tiers(CLI::App& parent, Action& chosen);
-void add_simulate_fleet(CLI::App& parent, Action& chosen);
+void add_simulate_reproduce(Command parent, Action& chosen);
+void add_simulate_tiers(Command parent, Action& chosen);
+void add_simulate_fleet(Command parent, Action& chosen);
 
 }  // namespace shale

@@ -149,59 +149,58 @@ Status run(const SimulateFleetOptions& options) {
 
 }  // namespace
 
-void add_simulate_fleet(CLI::App& parent, Action& chosen) {
+void add_simulate_fleet(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "fleet",
                   "Several engines behind a router, over one store: first tokens, hits, traffic and cost", run);
-  command->footer(kFooter);
+  command.footer(kFooter);
   options->fleet.engine.servers = 1;
-  command->add_option("--trace", options->trace, "Request trace (docs/formats/trace.md); '-' is standard input")
-      ->type_name("FILE")
-      ->required();
-  command->add_option("--engines", options->engines, "How many there are")
-      ->check(CLI::Range(1u, kEnginesMax))
-      ->type_name("N[,N]")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--router", options->routers, "Which engine gets a request: round_robin, prefix, events")
-      ->check(CLI::IsMember(std::vector<std::string>(kFleetRouters.begin(), kFleetRouters.end())))
-      ->type_name("NAME[,NAME]")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--emulate", options->hardware, "Hardware of an engine: h100-nvme, laptop")
-      ->type_name("NAME")
-      ->capture_default_str();
-  add_size(*command, "--memory-size", options->memory_bytes, "Capacity of an engine's memory tier; 0: none",
+  command.add_option("--trace", options->trace, "Request trace (docs/formats/trace.md); '-' is standard input")
+      .type_name("FILE")
+      .required();
+  command.add_option("--engines", options->engines, "How many there are")
+      .range(1u, kEnginesMax)
+      .type_name("N[,N]")
+      .delimiter(',')
+      .capture_default_str();
+  command.add_option("--router", options->routers, "Which engine gets a request: round_robin, prefix, events")
+      .one_of(kFleetRouters)
+      .type_name("NAME[,NAME]")
+      .delimiter(',')
+      .capture_default_str();
+  command.add_option("--emulate", options->hardware, "Hardware of an engine: h100-nvme, laptop")
+      .type_name("NAME")
+      .capture_default_str();
+  add_size(command, "--memory-size", options->memory_bytes, "Capacity of an engine's memory tier; 0: none",
            "the hardware's");
-  add_size(*command, "--disk-size", options->disk_bytes, "Capacity of an engine's disk tier; 0: none",
-           "the hardware's");
-  add_switch(*command, "--share", options->fleet.shares,
+  add_size(command, "--disk-size", options->disk_bytes, "Capacity of an engine's disk tier; 0: none", "the hardware's");
+  add_switch(command, "--share", options->fleet.shares,
              "The remote tier is one store that all engines share; off: none");
-  add_size(*command, "--link", options->link_bytes_per_s, "Bytes a second between an engine and the store",
+  add_size(command, "--link", options->link_bytes_per_s, "Bytes a second between an engine and the store",
            "the hardware's remote tier's");
-  add_size(*command, "--network", options->network_bytes_per_s,
+  add_size(command, "--network", options->network_bytes_per_s,
            "Bytes a second of all transfers from and to the store together; 0: each engine's link alone limits", "0");
   command
-      ->add_option("--servers", options->fleet.engine.servers,
-                   "Requests that an engine computes at a time; 0: nobody waits")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--speed", options->fleet.speed, "Requests arrive so many times as fast as the trace says")
-      ->type_name("X")
-      ->capture_default_str();
-  command->add_option("--planner", options->planner, "What decides where contexts lie: prefill, lru, lfu, shale")
-      ->check(known_planner())
-      ->type_name("PLANNER")
-      ->capture_default_str();
-  command->add_option("--alpha", options->fleet.engine.alpha, "Seconds that a unit of quality is worth")
-      ->type_name("X")
-      ->capture_default_str();
-  command->add_option("--half-life", options->fleet.engine.half_life_s, "Of the frequency of accesses")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  command->add_option("--prices", options->prices, "What things cost (docs/formats/prices.md)")->type_name("FILE");
-  add_trace_options(*command, options->reading);
-  add_output_options(*command, options->output);
+      .add_option("--servers", options->fleet.engine.servers,
+                  "Requests that an engine computes at a time; 0: nobody waits")
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--speed", options->fleet.speed, "Requests arrive so many times as fast as the trace says")
+      .type_name("X")
+      .capture_default_str();
+  command.add_option("--planner", options->planner, "What decides where contexts lie: prefill, lru, lfu, shale")
+      .check(known_planner())
+      .type_name("PLANNER")
+      .capture_default_str();
+  command.add_option("--alpha", options->fleet.engine.alpha, "Seconds that a unit of quality is worth")
+      .type_name("X")
+      .capture_default_str();
+  command.add_option("--half-life", options->fleet.engine.half_life_s, "Of the frequency of accesses")
+      .type_name("SECONDS")
+      .capture_default_str();
+  command.add_option("--prices", options->prices, "What things cost (docs/formats/prices.md)").type_name("FILE");
+  add_trace_options(command, options->reading);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -170,17 +170,14 @@ Status run(const ReproduceOptions& options) {
 
 }  // namespace
 
-void add_simulate_reproduce(CLI::App& parent, Action& chosen) {
+void add_simulate_reproduce(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "reproduce", "Rerun a published table of hit ratios and compare cell by cell", run);
-  command
-      ->add_option("--traces", options->folder, "Where the two Mooncake traces lie (default: $SHALE_DATA_DIR/traces)")
-      ->type_name("FOLDER");
-  command->add_option("--threads", options->threads, "Runs at once; 0: one a core")
-      ->type_name("N")
-      ->capture_default_str();
-  add_output_options(*command, options->output);
-  command->footer(
+  command.add_option("--traces", options->folder, "Where the two Mooncake traces lie (default: $SHALE_DATA_DIR/traces)")
+      .type_name("FOLDER");
+  command.add_option("--threads", options->threads, "Runs at once; 0: one a core").type_name("N").capture_default_str();
+  add_output_options(command, options->output);
+  command.footer(
       "The table is that of \"A Systematic Study of KV Cache Management for Efficient LLM Inference\". Fails when LRU\n"
       "misses a cell or the Hybrid of its table differs by more than 0.01 points.");
 }

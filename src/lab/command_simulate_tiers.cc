@@ -169,41 +169,41 @@ Status run(const SimulateTiersOptions& options) {
 
 }  // namespace
 
-void add_simulate_tiers(CLI::App& parent, Action& chosen) {
+void add_simulate_tiers(Command parent, Action& chosen) {
   auto [command, options] = add_command(
       parent, chosen, "tiers", "What tiers and compression are worth: first tokens, quality and hits by planner", run);
-  command->footer(kFooter);
-  command->add_option("--trace", options->trace, "Request trace (docs/formats/trace.md); '-' is standard input")
-      ->type_name("FILE")
-      ->required();
-  command->add_option("--emulate", options->hardware, "Hardware: h100-nvme, laptop")
-      ->type_name("NAME")
-      ->capture_default_str();
-  add_size(*command, "--memory-size", options->memory_bytes, "Capacity of the memory tier; 0: none", "the hardware's");
-  add_size(*command, "--disk-size", options->disk_bytes, "Capacity of the disk tier; 0: none", "the hardware's");
-  add_size(*command, "--remote-size", options->remote_bytes, "Capacity of the remote tier; 0: none", "unlimited");
-  command->add_option("--planner", options->planners, "Who decides: " + planner_forms())
-      ->check(known_planner())
-      ->type_name("PLANNER,...")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--profiles", options->profiles, "What compressing does to contexts")->type_name("FILE");
-  command->add_option("--alpha", options->tiered.alpha, "Seconds that a unit of quality is worth")
-      ->type_name("X")
-      ->capture_default_str();
-  command->add_option("--half-life", options->tiered.half_life_s, "Of the frequency of accesses")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  add_switch(*command, "--divide-by-bytes", options->tiered.divide_by_bytes,
+  command.footer(kFooter);
+  command.add_option("--trace", options->trace, "Request trace (docs/formats/trace.md); '-' is standard input")
+      .type_name("FILE")
+      .required();
+  command.add_option("--emulate", options->hardware, "Hardware: h100-nvme, laptop")
+      .type_name("NAME")
+      .capture_default_str();
+  add_size(command, "--memory-size", options->memory_bytes, "Capacity of the memory tier; 0: none", "the hardware's");
+  add_size(command, "--disk-size", options->disk_bytes, "Capacity of the disk tier; 0: none", "the hardware's");
+  add_size(command, "--remote-size", options->remote_bytes, "Capacity of the remote tier; 0: none", "unlimited");
+  command.add_option("--planner", options->planners, "Who decides: " + planner_forms())
+      .check(known_planner())
+      .type_name("PLANNER,...")
+      .delimiter(',')
+      .capture_default_str();
+  command.add_option("--profiles", options->profiles, "What compressing does to contexts").type_name("FILE");
+  command.add_option("--alpha", options->tiered.alpha, "Seconds that a unit of quality is worth")
+      .type_name("X")
+      .capture_default_str();
+  command.add_option("--half-life", options->tiered.half_life_s, "Of the frequency of accesses")
+      .type_name("SECONDS")
+      .capture_default_str();
+  add_switch(command, "--divide-by-bytes", options->tiered.divide_by_bytes,
              "Planner shale: what loses least utility per byte that it frees is given up; off: what loses least");
-  command->add_option("--servers", options->tiered.servers, "That serve one request each at a time; 0: nobody waits")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--seed", options->tiered.seed, "Seed of the profiles' assignment to contexts")
-      ->type_name("N")
-      ->capture_default_str();
-  add_trace_options(*command, options->reading);
-  add_output_options(*command, options->output);
+  command.add_option("--servers", options->tiered.servers, "That serve one request each at a time; 0: nobody waits")
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--seed", options->tiered.seed, "Seed of the profiles' assignment to contexts")
+      .type_name("N")
+      .capture_default_str();
+  add_trace_options(command, options->reading);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -5,7 +5,7 @@
 
 namespace shale {
 
-void add_trace_info(CLI::App& parent, Action& chosen);
-void add_trace_make(CLI::App& parent, Action& chosen);
+void add_trace_info(Command parent, Action& chosen);
+void add_trace_make(Command parent, Action& chosen);
 
 }  // namespace shale

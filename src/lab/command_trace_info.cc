@@ -140,17 +140,17 @@ Status run(const InfoOptions& options) {
 
 }  // namespace
 
-void add_trace_info(CLI::App& parent, Action& chosen) {
+void add_trace_info(Command parent, Action& chosen) {
   auto [command, options] = add_command(
       parent, chosen, "info", "Tell what a trace is like: sizes, arrivals, reuse, and how its working set moves", run);
-  command->add_option("FILE", options->files, "Traces (docs/formats/trace.md), gzip or not; '-' is standard input")
-      ->required()
-      ->configurable(false);
-  command->add_option("--window", options->window_s, "Seconds of a window of the working set; 0: a 24th of the trace")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  add_trace_options(*command, options->trace);
-  add_output_options(*command, options->output);
+  command.add_option("FILE", options->files, "Traces (docs/formats/trace.md), gzip or not; '-' is standard input")
+      .required()
+      .configurable(false);
+  command.add_option("--window", options->window_s, "Seconds of a window of the working set; 0: a 24th of the trace")
+      .type_name("SECONDS")
+      .capture_default_str();
+  add_trace_options(command, options->trace);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

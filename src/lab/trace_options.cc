@@ -1,7 +1,5 @@
 #include "lab/trace_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include "core/interrupt.h"
 #include "model/model.h"
 #include "runtime/model_registry.h"
@@ -34,46 +32,46 @@ class WatchedReader final : public TraceReader {
 
 }  // namespace
 
-void add_tokenizer_option(CLI::App& command, std::string& model) {
+void add_tokenizer_option(Command command, std::string& model) {
   command.add_option("--model", model, "Whose tokenizer cuts text: a name of `shale model ls`, or a GGUF file's path")
-      ->type_name("NAME|PATH");
+      .type_name("NAME|PATH");
 }
 
-void add_trace_options(CLI::App& command, TraceChoice& choice) {
+void add_trace_options(Command command, TraceChoice& choice) {
   const char* group = "Trace";
   command.add_option("--block-tokens", choice.block_tokens, "Tokens of a block; 0: as the trace says, or else 512")
-      ->check(CLI::Range(0, 1 << 20))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
+      .range(0, 1 << 20)
+      .type_name("N")
+      .capture_default_str()
+      .group(group);
   command.add_option("--timestamps", choice.timestamps, "Unit of timestamps in JSON; auto: as the format has them")
-      ->check(CLI::IsMember({"auto", "s", "ms"}))
-      ->type_name("auto|s|ms")
-      ->capture_default_str()
-      ->group(group);
+      .one_of({"auto", "s", "ms"})
+      .type_name("auto|s|ms")
+      .capture_default_str()
+      .group(group);
   command.add_flag("--sort", choice.sort, "Sort requests by arrival, instead of refusing times that go back")
-      ->group(group);
-  CLI::Option* rate = command
-                          .add_option("--session-rate", choice.session_rate,
-                                      "Sessions that start a second, at random; 0: all start together")
-                          ->type_name("N")
-                          ->capture_default_str()
-                          ->group(group);
+      .group(group);
+  Option rate = command
+                    .add_option("--session-rate", choice.session_rate,
+                                "Sessions that start a second, at random; 0: all start together")
+                    .type_name("N")
+                    .capture_default_str()
+                    .group(group);
   command.add_option("--session-arrivals", choice.session_arrivals, "Trace at whose arrivals sessions start")
-      ->type_name("FILE")
-      ->excludes(rate)
-      ->group(group);
+      .type_name("FILE")
+      .excludes(rate)
+      .group(group);
   command.add_option("--session-seed", choice.session_seed, "Of the random starts")
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
+      .type_name("N")
+      .capture_default_str()
+      .group(group);
   command
       .add_option("--share-prefixes", choice.share_prefixes,
                   "Sessions whose tools and system prompt are the same text: none, those of the same size, or all")
-      ->check(CLI::IsMember({"none", "same-size", "all"}))
-      ->type_name("none|same-size|all")
-      ->capture_default_str()
-      ->group(group);
+      .one_of({"none", "same-size", "all"})
+      .type_name("none|same-size|all")
+      .capture_default_str()
+      .group(group);
   add_tokenizer_option(command, choice.model);
 }
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/cli11_fwd.h"
+#include "cli/command_line.h"
 #include "report/output.h"
 #include "trace/trace_reader.h"
 
@@ -21,9 +21,9 @@ struct TraceChoice {
 };
 
 // All of them, in the group "Trace".
-void add_trace_options(CLI::App& command, TraceChoice& choice);
+void add_trace_options(Command command, TraceChoice& choice);
 // --model alone, for commands that only need a tokenizer.
-void add_tokenizer_option(CLI::App& command, std::string& model);
+void add_tokenizer_option(Command command, std::string& model);
 
 // Loads the model's tokenizer, if one is named.
 Result<TraceOptions> to_options(const TraceChoice& choice);

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/units.h"
 #include "tier/tier_wrapper.h"
 
 namespace shale {
@@ -35,9 +36,8 @@ std::string_view cut(std::string_view& text, char mark) {
 }
 
 Result<double> parse_seconds(std::string_view text) {
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error == std::errc() && end == text.data() + text.size() && std::isfinite(seconds)) return seconds;
+  const auto seconds = parse_number(text);
+  if (seconds && std::isfinite(*seconds)) return *seconds;
   return fail(ErrorCode::kInvalidArgument, "'{}' is no number of seconds", text);
 }
 

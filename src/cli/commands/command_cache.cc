@@ -5,27 +5,27 @@
 
 namespace shale {
 
-void add_stored_options(CLI::App& command, StoredOptions& options) {
+void add_stored_options(Command command, StoredOptions& options) {
   add_folder_options(command, options.tiers);
   add_output_options(command, options.output);
 }
 
-void add_pinned_option(CLI::App& command, bool& pinned) {
-  command.add_flag("--pinned", pinned, "Remove what running processes have pinned, too")->configurable(false);
+void add_pinned_option(Command command, bool& pinned) {
+  command.add_flag("--pinned", pinned, "Remove what running processes have pinned, too").configurable(false);
 }
 
-void add_cache(CLI::App& parent, Action& chosen) {
-  CLI::App* group = add_group(parent, "cache", "See and keep in order what is stored");
-  group->footer(
+void add_cache(Command parent, Action& chosen) {
+  Command group = parent.add_group("cache", "See and keep in order what is stored");
+  group.footer(
       "Examples:\n"
       "  shale cache ls\n"
       "  shale cache verify\n"
       "  shale cache purge --model smollm2-135m");
-  add_cache_ls(*group, chosen);
-  add_cache_show(*group, chosen);
-  add_cache_verify(*group, chosen);
-  add_cache_rm(*group, chosen);
-  add_cache_purge(*group, chosen);
+  add_cache_ls(group, chosen);
+  add_cache_show(group, chosen);
+  add_cache_verify(group, chosen);
+  add_cache_rm(group, chosen);
+  add_cache_purge(group, chosen);
 }
 
 }  // namespace shale

@@ -12,15 +12,15 @@ struct StoredOptions {
   TierChoice tiers;
   OutputOptions output;
 };
-void add_stored_options(CLI::App& command, StoredOptions& options);
+void add_stored_options(Command command, StoredOptions& options);
 
 // The option --pinned, for what removes.
-void add_pinned_option(CLI::App& command, bool& pinned);
+void add_pinned_option(Command command, bool& pinned);
 
-void add_cache_ls(CLI::App& parent, Action& chosen);
-void add_cache_purge(CLI::App& parent, Action& chosen);
-void add_cache_rm(CLI::App& parent, Action& chosen);
-void add_cache_show(CLI::App& parent, Action& chosen);
-void add_cache_verify(CLI::App& parent, Action& chosen);
+void add_cache_ls(Command parent, Action& chosen);
+void add_cache_purge(Command parent, Action& chosen);
+void add_cache_rm(Command parent, Action& chosen);
+void add_cache_show(Command parent, Action& chosen);
+void add_cache_verify(Command parent, Action& chosen);
 
 }  // namespace shale

@@ -53,10 +53,10 @@ Status run(const StoredOptions& options) {
 
 }  // namespace
 
-void add_cache_ls(CLI::App& parent, Action& chosen) {
+void add_cache_ls(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "ls", "List what is stored: runs of tokens, where, how compressed, how large", run);
-  add_stored_options(*command, *options);
+  add_stored_options(command, *options);
 }
 
 }  // namespace shale

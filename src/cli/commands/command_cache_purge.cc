@@ -41,16 +41,16 @@ Status run(const PurgeOptions& options) {
 
 }  // namespace
 
-void add_cache_purge(CLI::App& parent, Action& chosen) {
+void add_cache_purge(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "purge", "Remove everything that is stored and not pinned, or all of one model", run);
   command
-      ->add_option("--model", options->model,
-                   "Only what belongs to the model with this name, as `shale cache ls` shows it")
-      ->type_name("NAME")
-      ->configurable(false);
-  add_pinned_option(*command, options->pinned);
-  add_stored_options(*command, options->stored);
+      .add_option("--model", options->model,
+                  "Only what belongs to the model with this name, as `shale cache ls` shows it")
+      .type_name("NAME")
+      .configurable(false);
+  add_pinned_option(command, options->pinned);
+  add_stored_options(command, options->stored);
 }
 
 }  // namespace shale

@@ -37,13 +37,13 @@ Status run(const RmOptions& options) {
 
 }  // namespace
 
-void add_cache_rm(CLI::App& parent, Action& chosen) {
+void add_cache_rm(Command parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "rm", "Remove a run and what was computed on top of it", run);
-  command->add_option("RUN", options->name, "The run's name, its first digits, or what it is from")
-      ->required()
-      ->configurable(false);
-  add_pinned_option(*command, options->pinned);
-  add_stored_options(*command, options->stored);
+  command.add_option("RUN", options->name, "The run's name, its first digits, or what it is from")
+      .required()
+      .configurable(false);
+  add_pinned_option(command, options->pinned);
+  add_stored_options(command, options->stored);
 }
 
 }  // namespace shale

@@ -94,16 +94,16 @@ Status run(const ShowOptions& options) {
 
 }  // namespace
 
-void add_cache_show(CLI::App& parent, Action& chosen) {
+void add_cache_show(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "show", "Show one run, its extents and, with --model, its text", run);
-  command->add_option("RUN", options->name, "The run's name, its first digits, or what it is from")
-      ->required()
-      ->configurable(false);
-  command->add_option("--model", options->model, "Show the text by this model's vocabulary")
-      ->type_name("NAME|PATH")
-      ->configurable(false);
-  add_stored_options(*command, options->stored);
+  command.add_option("RUN", options->name, "The run's name, its first digits, or what it is from")
+      .required()
+      .configurable(false);
+  command.add_option("--model", options->model, "Show the text by this model's vocabulary")
+      .type_name("NAME|PATH")
+      .configurable(false);
+  add_stored_options(command, options->stored);
 }
 
 }  // namespace shale

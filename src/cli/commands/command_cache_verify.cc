@@ -114,11 +114,11 @@ Status run(const VerifyOptions& options) {
 
 }  // namespace
 
-void add_cache_verify(CLI::App& parent, Action& chosen) {
+void add_cache_verify(Command parent, Action& chosen) {
   auto [command, options] = add_command(
       parent, chosen, "verify", "Read everything back and compare checksums; exit 1 when something is damaged", run);
-  command->add_flag("--keep-broken", options->keep_broken, "Only report; do not remove what is damaged");
-  add_stored_options(*command, options->stored);
+  command.add_flag("--keep-broken", options->keep_broken, "Only report; do not remove what is damaged");
+  add_stored_options(command, options->stored);
 }
 
 }  // namespace shale

@@ -74,28 +74,27 @@ Status run(const CalibrateOptions& options) {
 
 }  // namespace
 
-void add_calibrate(CLI::App& parent, Action& chosen) {
+void add_calibrate(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "calibrate",
                   "Learn from text what the scorer triattention and the quantizer cachegen ask of a model", run);
-  command->footer(kExamples);
-  command->add_option("--text", options->texts, "UTF-8 text; may be given again")
-      ->required()
-      ->type_name("FILE")
-      ->check(CLI::ExistingFile);
-  auto* files = command->add_option_group("Files to write");
-  files->add_option("--output", options->file, "Where queries point, for triattention")->type_name("FILE");
-  files->add_option("--cachegen-tables", options->tables, "How keys and values lie, for cachegen")->type_name("FILE");
-  files->require_option(1, 2);
+  command.footer(kExamples);
+  command.add_option("--text", options->texts, "UTF-8 text; may be given again")
+      .required()
+      .type_name("FILE")
+      .existing_file();
+  Command files = command.add_option_group("Files to write", 1, 2);
+  files.add_option("--output", options->file, "Where queries point, for triattention").type_name("FILE");
+  files.add_option("--cachegen-tables", options->tables, "How keys and values lie, for cachegen").type_name("FILE");
   command
-      ->add_option("--cachegen-bins", options->bins,
-                   "Width of cachegen's bins in the first, middle and last third of the layers, in standard deviations")
-      ->check(CLI::Range(0.01, 100.0))
-      ->delimiter(',')
-      ->type_name("W,W,W")
-      ->default_str("0.5,1,1.5");
-  add_model_options(*command, options->model);
-  add_output_options(*command, options->output);
+      .add_option("--cachegen-bins", options->bins,
+                  "Width of cachegen's bins in the first, middle and last third of the layers, in standard deviations")
+      .range(0.01, 100.0)
+      .delimiter(',')
+      .type_name("W,W,W")
+      .default_str("0.5,1,1.5");
+  add_model_options(command, options->model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

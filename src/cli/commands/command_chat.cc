@@ -180,20 +180,20 @@ Status run(const ChatOptions& options) {
 
 }  // namespace
 
-void add_chat(CLI::App& parent, Action& chosen) {
+void add_chat(Command parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "chat", "Talk with the model; every turn is kept", run);
-  command->footer(kExamples);
-  command->add_option("--system", options->system, "System message instead of the model's own")
-      ->envname("SHALE_SYSTEM")
-      ->type_name("TEXT");
-  add_switch(*command, "--history", options->history,
+  command.footer(kExamples);
+  command.add_option("--system", options->system, "System message instead of the model's own")
+      .envname("SHALE_SYSTEM")
+      .type_name("TEXT");
+  add_switch(command, "--history", options->history,
              "Keep what is typed for later chats, in a file that only you can read (~/.local/state/shale/chat_history)")
-      ->envname("SHALE_CHAT_HISTORY");
-  command->add_flag("--exact", options->exact, "Use only bit-exact stored caches")->group("Cache use");
-  add_answer_options(*command, options->answer);
-  add_serving_options(*command, options->serving);
-  add_kv_cache_dtype_option(*command, options->serving.model);
-  add_output_options(*command, options->output);
+      .envname("SHALE_CHAT_HISTORY");
+  command.add_flag("--exact", options->exact, "Use only bit-exact stored caches").group("Cache use");
+  add_answer_options(command, options->answer);
+  add_serving_options(command, options->serving);
+  add_kv_cache_dtype_option(command, options->serving.model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -40,9 +40,8 @@ constexpr std::uint32_t kQueryWindow = 16;  // of queries that distortion is mea
 
 // A share of the context's size as computed, or bytes.
 Result<std::uint64_t> budget_bytes(const std::string& text, std::uint64_t full_bytes) {
-  double share = 0;
-  if (CLI::detail::lexical_cast(text, share) && share > 0 && share <= 1) {
-    return static_cast<std::uint64_t>(share * static_cast<double>(full_bytes));
+  if (const auto share = parse_number(text); share && *share > 0 && *share <= 1) {
+    return static_cast<std::uint64_t>(*share * static_cast<double>(full_bytes));
   }
   return parse_bytes(text);
 }
@@ -146,20 +145,20 @@ Status run(const CompressOptions& options) {
 
 }  // namespace
 
-void add_compress(CLI::App& parent, Action& chosen) {
+void add_compress(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "compress", "Find the best keep and bits of one document's cache for a size", run);
-  command->footer(kExamples);
-  command->add_option("--context", options->context, "The document, UTF-8 text")->required()->type_name("FILE");
-  command->add_option("--budget", options->budget, "Bytes, or a share of the uncompressed size: 4MiB, 0.2")
-      ->required()
-      ->type_name("BYTES|SHARE");
+  command.footer(kExamples);
+  command.add_option("--context", options->context, "The document, UTF-8 text").required().type_name("FILE");
+  command.add_option("--budget", options->budget, "Bytes, or a share of the uncompressed size: 4MiB, 0.2")
+      .required()
+      .type_name("BYTES|SHARE");
   add_method(
-      *command, "--method", options->method,
+      command, "--method", options->method,
       "The scorer that ranks tokens, and the quantizers to choose from, finest first: snapkv, keydiff+int8/kivi4")
-      ->default_str("snapkv");
-  add_serving_options(*command, options->serving);
-  add_output_options(*command, options->output);
+      .default_str("snapkv");
+  add_serving_options(command, options->serving);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -84,41 +84,41 @@ Status run(const GenerateOptions& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& parent, Action& chosen) {
+void add_generate(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "generate", "Answer a prompt, about a document if one is given", run);
-  command->footer(kExamples);
-  command->add_option("--prompt", options->prompt, "The question or request; - reads it from standard input")
-      ->required()
-      ->type_name("TEXT");
+  command.footer(kExamples);
+  command.add_option("--prompt", options->prompt, "The question or request; - reads it from standard input")
+      .required()
+      .type_name("TEXT");
   command
-      ->add_option("--context", options->context,
-                   "UTF-8 text that the prompt is about; its KV cache is kept for next time")
-      ->type_name("FILE");
-  command->add_option("--system", options->system, "System message instead of the model's own")
-      ->envname("SHALE_SYSTEM")
-      ->type_name("TEXT");
+      .add_option("--context", options->context,
+                  "UTF-8 text that the prompt is about; its KV cache is kept for next time")
+      .type_name("FILE");
+  command.add_option("--system", options->system, "System message instead of the model's own")
+      .envname("SHALE_SYSTEM")
+      .type_name("TEXT");
 
   const char* group = "Cache use";
-  CLI::Option* method = add_method(*command, "--method", options->method,
-                                   "Answer from the context compressed this way: keydiff, kivi4, snapkv+int8, …")
-                            ->group(group);
-  command->add_option("--keep", options->keep, "Share of the context's tokens kept: 0.1, 0.25, 0.5, 0.75 or 1")
-      ->check(keep_on_grid())
-      ->needs(method)
-      ->type_name("SHARE")
-      ->capture_default_str()
-      ->group(group);
-  CLI::Option* exact =
-      command->add_flag("--exact", options->exact, "Use only bit-exact stored caches")->group(group)->excludes(method);
-  command->add_flag("--no-cache", options->no_cache, "Compute everything; look nothing up and store nothing")
-      ->group(group)
-      ->excludes(method)
-      ->excludes(exact);
-  add_answer_options(*command, options->answer);
-  add_serving_options(*command, options->serving);
-  add_kv_cache_dtype_option(*command, options->serving.model);
-  add_output_options(*command, options->output);
+  Option method = add_method(command, "--method", options->method,
+                             "Answer from the context compressed this way: keydiff, kivi4, snapkv+int8, …")
+                      .group(group);
+  command.add_option("--keep", options->keep, "Share of the context's tokens kept: 0.1, 0.25, 0.5, 0.75 or 1")
+      .check(check_keep)
+      .needs(method)
+      .type_name("SHARE")
+      .capture_default_str()
+      .group(group);
+  Option exact =
+      command.add_flag("--exact", options->exact, "Use only bit-exact stored caches").group(group).excludes(method);
+  command.add_flag("--no-cache", options->no_cache, "Compute everything; look nothing up and store nothing")
+      .group(group)
+      .excludes(method)
+      .excludes(exact);
+  add_answer_options(command, options->answer);
+  add_serving_options(command, options->serving);
+  add_kv_cache_dtype_option(command, options->serving.model);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -93,29 +93,29 @@ Status show(const ShowOptions& options) {
 
 }  // namespace
 
-void add_model(CLI::App& parent, Action& chosen) {
-  CLI::App* group = add_group(parent, "model", "Fetch, list and look at models");
-  group->footer(
+void add_model(Command parent, Action& chosen) {
+  Command group = parent.add_group("model", "Fetch, list and look at models");
+  group.footer(
       "Examples:\n"
       "  shale model ls\n"
       "  shale model fetch qwen2.5-coder-0.5b\n"
       "  shale model show ./my-model.gguf");
 
   auto [fetching, fetch_options] =
-      add_command(*group, chosen, "fetch", "Fetch a named model, checked by SHA-256", fetch);
-  fetching->add_option("NAME", fetch_options->name, "A name of `shale model ls`")->required()->configurable(false);
-  add_output_options(*fetching, fetch_options->output);
+      add_command(group, chosen, "fetch", "Fetch a named model, checked by SHA-256", fetch);
+  fetching.add_option("NAME", fetch_options->name, "A name of `shale model ls`").required().configurable(false);
+  add_output_options(fetching, fetch_options->output);
 
   auto [listing, list_options] =
-      add_command(*group, chosen, "ls", "List the named models and which of them are here", list);
-  add_output_options(*listing, list_options->output);
+      add_command(group, chosen, "ls", "List the named models and which of them are here", list);
+  add_output_options(listing, list_options->output);
 
   auto [showing, show_options] =
-      add_command(*group, chosen, "show", "Show a model's shape and the weight types it runs with", show);
-  add_model_options(*showing, show_options->model);
-  showing->add_option("MODEL", show_options->model.model, "A name of `shale model ls`, or a path to a GGUF file")
-      ->configurable(false);
-  add_output_options(*showing, show_options->output);
+      add_command(group, chosen, "show", "Show a model's shape and the weight types it runs with", show);
+  add_model_options(showing, show_options->model);
+  showing.add_option("MODEL", show_options->model.model, "A name of `shale model ls`, or a path to a GGUF file")
+      .configurable(false);
+  add_output_options(showing, show_options->output);
 }
 
 }  // namespace shale

@@ -134,70 +134,70 @@ Status run(const ProfileCommandOptions& options) {
   return serving->finish_background(options.output);
 }
 
-void add_measure_options(CLI::App& command, ProfileOptions& options) {
+void add_measure_options(Command command, ProfileOptions& options) {
   const char* group = "Profile";
   command.add_option("--profile-methods", options.methods, "Methods to measure (default: the planner's --methods)")
-      ->check(known_method())
-      ->delimiter(',')
-      ->type_name("METHOD,...")
-      ->group(group);
+      .check(check_method)
+      .delimiter(',')
+      .type_name("METHOD,...")
+      .group(group);
   command.add_option("--keeps", options.keeps, "Keeps to measure")
-      ->check(keep_on_grid())
-      ->delimiter(',')
-      ->type_name("SHARE,...")
-      ->default_str("0.75,0.5,0.25,0.1")
-      ->group(group);
+      .check(check_keep)
+      .delimiter(',')
+      .type_name("SHARE,...")
+      .default_str("0.75,0.5,0.25,0.1")
+      .group(group);
   command.add_option("--answer-tokens", options.answer_tokens, "Tokens of each answer that is compared")
-      ->check(CLI::Range(1, 4096))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
+      .range(1, 4096)
+      .type_name("N")
+      .capture_default_str()
+      .group(group);
   command.add_option("--questions-max", options.questions_max, "Questions asked at most")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
+      .range(1, 1000)
+      .type_name("N")
+      .capture_default_str()
+      .group(group);
 }
 
 }  // namespace
 
-void add_profile(CLI::App& parent, Action& chosen) {
+void add_profile(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "profile", "Measure what compressing one document's cache costs in quality", run);
-  command->footer(kExamples);
-  command->add_option("--context", options->context, "The document, UTF-8 text")->required()->type_name("FILE");
-  CLI::Option* file = command
-                          ->add_option("--questions", options->questions_file,
-                                       "Questions to ask, one a line (default: the model writes some)")
-                          ->type_name("FILE");
-  command->add_option("--question", options->questions, "A question to ask; may be given again")
-      ->type_name("TEXT")
-      ->allow_extra_args(false)
-      ->excludes(file);
+  command.footer(kExamples);
+  command.add_option("--context", options->context, "The document, UTF-8 text").required().type_name("FILE");
+  Option file = command
+                    .add_option("--questions", options->questions_file,
+                                "Questions to ask, one a line (default: the model writes some)")
+                    .type_name("FILE");
+  command.add_option("--question", options->questions, "A question to ask; may be given again")
+      .type_name("TEXT")
+      .allow_extra_args(false)
+      .excludes(file);
   const char* drift = "Drift";
-  CLI::Option* if_drifted =
+  Option if_drifted =
       command
-          ->add_flag("--if-drifted", options->if_drifted,
-                     "Check a few configurations on the questions asked last; profile again, on them, where it fell")
-          ->group(drift);
+          .add_flag("--if-drifted", options->if_drifted,
+                    "Check a few configurations on the questions asked last; profile again, on them, where it fell")
+          .group(drift);
   command
-      ->add_option("--drift-threshold", options->drift.threshold,
-                   "How far quality, in --quality-metric, may fall below the profile")
-      ->check(CLI::Range(0.0, 1.0))
-      ->needs(if_drifted)
-      ->type_name("SHARE")
-      ->capture_default_str()
-      ->group(drift);
-  command->add_option("--drift-configurations", options->drift.configurations, "Configurations that a check asks")
-      ->check(CLI::Range(1, 1000))
-      ->needs(if_drifted)
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(drift);
+      .add_option("--drift-threshold", options->drift.threshold,
+                  "How far quality, in --quality-metric, may fall below the profile")
+      .range(0.0, 1.0)
+      .needs(if_drifted)
+      .type_name("SHARE")
+      .capture_default_str()
+      .group(drift);
+  command.add_option("--drift-configurations", options->drift.configurations, "Configurations that a check asks")
+      .range(1, 1000)
+      .needs(if_drifted)
+      .type_name("N")
+      .capture_default_str()
+      .group(drift);
 
-  add_measure_options(*command, options->profile);
-  add_serving_options(*command, options->serving);
-  add_output_options(*command, options->output);
+  add_measure_options(command, options->profile);
+  add_serving_options(command, options->serving);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

@@ -15,6 +15,7 @@
 #include "cli/serving_options.h"
 #include "core/interrupt.h"
 #include "core/text_file.h"
+#include "core/units.h"
 #include "profile/metrics/text_metrics.h"
 #include "profile/prior_texts.h"
 #include "profile/sweep.h"
@@ -80,12 +81,11 @@ Result<SweepConfiguration> parse_configuration(std::string_view text) {
   SweepConfiguration configuration{.method = {}, .keep = 1, .generate = true};
   SHALE_ASSIGN(configuration.method, Method::parse(text.substr(0, at)));
   if (at == std::string_view::npos) return configuration;
-  const std::string_view keep = text.substr(at + 1);
-  const auto [end, error] = std::from_chars(keep.data(), keep.data() + keep.size(), configuration.keep);
-  if (error != std::errc() || end != keep.data() + keep.size() ||
-      !(configuration.keep > 0 && configuration.keep <= 1)) {
+  const auto keep = parse_number(text.substr(at + 1));
+  if (!keep || !(*keep > 0 && *keep <= 1)) {
     return fail(ErrorCode::kInvalidArgument, "--generate {}: the keep after @ must be above 0, at most 1", text);
   }
+  configuration.keep = *keep;
   return configuration;
 }
 
@@ -317,49 +317,48 @@ Status run(const QualityOptions& options) {
 
 }  // namespace
 
-void add_quality(CLI::App& parent, Action& chosen) {
+void add_quality(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "quality", "Measure what compression does to answers, method by method", run);
-  command->footer(kExamples);
-  const auto list = [](CLI::Option* option, const char* type) { option->delimiter(',')->type_name(type); };
-  list(command->add_option("--contexts", options->contexts, "Contexts with questions"), "FILE,...");
-  command->add_option("--contexts-max", options->contexts_max, "Contexts of each file; 0: all")->capture_default_str();
-  command->add_option("--questions-max", options->questions_max, "Questions of each context")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  list(
-      command->add_option("--compare", options->methods,
+  command.footer(kExamples);
+  const auto list = [](Option option, const char* type) { option.delimiter(',').type_name(type); };
+  list(command.add_option("--contexts", options->contexts, "Contexts with questions"), "FILE,...");
+  command.add_option("--contexts-max", options->contexts_max, "Contexts of each file; 0: all").capture_default_str();
+  command.add_option("--questions-max", options->questions_max, "Questions of each context")
+      .positive()
+      .capture_default_str();
+  list(command.add_option("--compare", options->methods,
                           "[budget:]scorer[+quantizer] or quantizer (default: every scorer that needs no calibration)"),
-      "METHOD,...");
-  list(command->add_option("--keeps", options->keeps, "Shares of the tokens to keep")
-           ->check(CLI::Range(1e-6, 1.0))
-           ->default_str("0.75,0.5,0.25,0.1"),
+       "METHOD,...");
+  list(command.add_option("--keeps", options->keeps, "Shares of the tokens to keep")
+           .range(1e-6, 1.0)
+           .default_str("0.75,0.5,0.25,0.1"),
        "SHARE,...");
-  list(command->add_option("--bits", options->bits, "Bits of methods that name no quantizer: 16, 8, 4, 2")
-           ->default_str("16"),
+  list(command.add_option("--bits", options->bits, "Bits of methods that name no quantizer: 16, 8, 4, 2")
+           .default_str("16"),
        "N,...");
-  list(command->add_option("--generate", options->generate, "Configurations whose answers are generated, too"),
+  list(command.add_option("--generate", options->generate, "Configurations whose answers are generated, too"),
        "METHOD@KEEP,...");
-  command->add_flag("--question-seen", options->sweep.question_seen,
-                    "The question stands behind the context while it is compressed");
-  command->add_flag("--predict", options->sweep.predict,
-                    "Predict agreement in cheaper ways, too, and report how well they order the configurations");
-  command->add_option("--answer-tokens", options->sweep.answer_tokens, "Tokens of each answer")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+  command.add_flag("--question-seen", options->sweep.question_seen,
+                   "The question stands behind the context while it is compressed");
+  command.add_flag("--predict", options->sweep.predict,
+                   "Predict agreement in cheaper ways, too, and report how well they order the configurations");
+  command.add_option("--answer-tokens", options->sweep.answer_tokens, "Tokens of each answer")
+      .range(1, 4096)
+      .capture_default_str();
   command
-      ->add_option("--context-tokens", options->sweep.context_tokens_max,
-                   "Longer contexts lose their middle; 0: as many tokens as the model takes")
-      ->capture_default_str();
-  command->add_option("--window", options->sweep.window, "Queries that scorers of the last queries observe")
-      ->check(CLI::Range(1, 512))
-      ->capture_default_str();
-  command->add_option("--rows", options->rows, "Where rows are kept, as JSON lines; a sweep goes on from what is there")
-      ->type_name("FILE");
-  command->add_option("--markdown", options->markdown, "Write the tables there, too")->type_name("FILE");
-  command->add_option("--html", options->html, "Write tables and figures as one page")->type_name("FILE");
-  add_serving_options(*command, options->serving);
-  add_output_options(*command, options->output);
+      .add_option("--context-tokens", options->sweep.context_tokens_max,
+                  "Longer contexts lose their middle; 0: as many tokens as the model takes")
+      .capture_default_str();
+  command.add_option("--window", options->sweep.window, "Queries that scorers of the last queries observe")
+      .range(1, 512)
+      .capture_default_str();
+  command.add_option("--rows", options->rows, "Where rows are kept, as JSON lines; a sweep goes on from what is there")
+      .type_name("FILE");
+  command.add_option("--markdown", options->markdown, "Write the tables there, too").type_name("FILE");
+  command.add_option("--html", options->html, "Write tables and figures as one page").type_name("FILE");
+  add_serving_options(command, options->serving);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

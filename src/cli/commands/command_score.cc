@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "codec/method.h"
+#include "core/units.h"
 #include "report/output.h"
 #include "runtime/score_file.h"
 #include "scoring/budgets/budget.h"
@@ -37,8 +38,7 @@ Calibration calibrate(const KvFile& file, const Rope& rope) {
 }
 
 Result<double> parse_keep(const std::string& text) {
-  double keep = 0;
-  if (CLI::detail::lexical_cast(text, keep) && keep > 0 && keep <= 1) return keep;
+  if (const auto keep = parse_number(text); keep && *keep > 0 && *keep <= 1) return *keep;
   return fail(ErrorCode::kInvalidArgument, "--keep {}: give a share above 0, at most 1, such as 0.5", text);
 }
 
@@ -123,10 +123,10 @@ Status run(const ScoreOptions& options) {
 
 }  // namespace
 
-void add_score(CLI::App& parent, Action& chosen) {
+void add_score(Command parent, Action& chosen) {
   auto [command, o] = add_command<ScoreOptions>(
       parent, chosen, "score", "Score the tokens of a file of queries, keys and values, as other libraries do", run);
-  command->footer(
+  command.footer(
       "Reads the F32 tensors l{L}.q (query heads x tokens x head dimension, after RoPE), l{L}.k and l{L}.v (KV heads "
       "x\n"
       "tokens x head dimension) of a GGUF file, layers numbered from 0, token i at position i. Writes "
@@ -136,14 +136,14 @@ void add_score(CLI::App& parent, Action& chosen) {
       "Examples:\n"
       "  shale score --method snapkv --input kv.gguf --output scores.gguf --window 32\n"
       "  shale score --method adakv:snapkv --keep 0.5 --input kv.gguf --output scores.gguf");
-  command->add_option("--method", o->method, "[budget:]scorer: what ranks tokens, and how many each head keeps")
-      ->type_name("METHOD")
-      ->required();
-  command->add_option("--input", o->input, "GGUF file to read")->type_name("FILE")->required();
-  command->add_option("--output", o->output_file, "GGUF file to write")->type_name("FILE")->required();
-  command->add_option("--keep", o->keep, "Also write which tokens are kept of this share")->type_name("SHARE");
+  command.add_option("--method", o->method, "[budget:]scorer: what ranks tokens, and how many each head keeps")
+      .type_name("METHOD")
+      .required();
+  command.add_option("--input", o->input, "GGUF file to read").type_name("FILE").required();
+  command.add_option("--output", o->output_file, "GGUF file to write").type_name("FILE").required();
+  command.add_option("--keep", o->keep, "Also write which tokens are kept of this share").type_name("SHARE");
   const auto add = [&](const char* name, auto& value, const char* description, const char* type, const char* group) {
-    return command->add_option(name, value, description)->type_name(type)->capture_default_str()->group(group);
+    return command.add_option(name, value, description).type_name(type).capture_default_str().group(group);
   };
   add("--window", o->scorer.window, "snapkv: queries observed; pyramid: tokens that every layer has room for", "N",
       "Scorer");
@@ -151,11 +151,11 @@ void add_score(CLI::App& parent, Action& chosen) {
   add("--sinks", o->scorer.sinks, "streaming, kvzip: first tokens that always rank first", "N", "Scorer");
   add("--seed", o->scorer.seed, "random: of the permutation", "N", "Scorer");
   add("--rope-base", o->rope_base, "expected_attention, triattention: base of the rotation", "N", "Rotation")
-      ->check(CLI::PositiveNumber);
+      .positive();
   add("--rope-pairing", o->rope_pairing, "Channels that turn together: of the two halves, or neighbours",
       "halves|neighbours", "Rotation")
-      ->check(CLI::IsMember({"halves", "neighbours"}));
-  add_output_options(*command, o->output);
+      .one_of({"halves", "neighbours"});
+  add_output_options(command, o->output);
 }
 
 }  // namespace shale

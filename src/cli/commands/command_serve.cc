@@ -139,11 +139,11 @@ Status run(const Options& all) {
 
 }  // namespace
 
-void add_serve(CLI::App& parent, Action& chosen) {
+void add_serve(Command parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "serve", "Serve the model over HTTP, as OpenAI's API", run);
-  command->footer(kExamples);
-  add_serve_options(*command, options->serve);
-  add_output_options(*command, options->output);
+  command.footer(kExamples);
+  add_serve_options(command, options->serve);
+  add_output_options(command, options->output);
 }
 
 }  // namespace shale

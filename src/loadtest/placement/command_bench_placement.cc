@@ -78,9 +78,8 @@ std::string setting_of(const Options& options) {
                               bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
                               options.memory_share, options.disk_share, options.paper_tiers ? ", paper's tiers" : "",
                               bench.remote.empty() ? "" : ", remote"));
-  for (const CLI::Option* option : bench.passed_on) {
-    if (option->count() > 0)
-      words.push_back(fmt::format("{}={}", option->get_name(), fmt::join(option->results(), ",")));
+  for (const Option& option : bench.passed_on) {
+    if (option.given()) words.push_back(fmt::format("{}={}", option.name(), fmt::join(option.values(), ",")));
   }
   return fmt::format("{}", fmt::join(words, "; "));
 }
@@ -231,42 +230,42 @@ Status run(const Options& options) {
 
 }  // namespace
 
-void add_bench_placement(CLI::App& parent, Action& chosen) {
+void add_bench_placement(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "placement", "What policies make of quality and waiting, on the real server", run);
-  command->footer(kExamples);
+  command.footer(kExamples);
   options->bench.to_the_end = false;
   options->bench.zipf = 0;
-  add_serve_bench_options(*command, options->bench, {"--alpha", "--memory-size", "--disk-size", "--tiers"});
-  command->add_option("--policy", options->policies, "Policies, as --planner of `shale bench serve`")
-      ->delimiter(',')
-      ->check(known_planner(kNoReuse))
-      ->type_name("PLANNER,...")
-      ->default_str(fmt::format("{}", fmt::join(options->policies, ",")));
-  command->add_option("--alpha", options->alphas, "Seconds of waiting that one unit of quality is worth to `shale`")
-      ->delimiter(',')
-      ->type_name("S,...")
-      ->capture_default_str();
-  command->add_option("--memory-share", options->memory_share, "Room of the memory tier, of all exact contexts")
-      ->check(CLI::Range(0.0, 100.0))
-      ->type_name("SHARE")
-      ->capture_default_str();
-  command->add_option("--disk-share", options->disk_share, "Room of the disk tier, likewise")
-      ->check(CLI::Range(0.0, 100.0))
-      ->type_name("SHARE")
-      ->capture_default_str();
-  CLI::Option* paper = command->add_flag("--paper-tiers", options->paper_tiers,
-                                         "Emulate tiers as slow beside computing as the papers' were");
-  for (const char* name : {"--throttle-disk", "--throttle-remote"}) paper->excludes(command->get_option(name));
-  command->add_option("--settle", options->settle_s, "Seconds of rest before the timed requests")
-      ->check(CLI::Range(0.0, 86400.0))
-      ->type_name("S")
-      ->capture_default_str();
-  command->add_option("--out", options->out, "Cells and ratings, one JSON object a line; goes on where it stopped")
-      ->required()
-      ->type_name("FILE")
-      ->group("Output");
-  command->add_option("--html", options->html, "Write a page with figures")->type_name("FILE")->group("Output");
+  add_serve_bench_options(command, options->bench, {"--alpha", "--memory-size", "--disk-size", "--tiers"});
+  command.add_option("--policy", options->policies, "Policies, as --planner of `shale bench serve`")
+      .delimiter(',')
+      .check(known_planner(kNoReuse))
+      .type_name("PLANNER,...")
+      .default_str(fmt::format("{}", fmt::join(options->policies, ",")));
+  command.add_option("--alpha", options->alphas, "Seconds of waiting that one unit of quality is worth to `shale`")
+      .delimiter(',')
+      .type_name("S,...")
+      .capture_default_str();
+  command.add_option("--memory-share", options->memory_share, "Room of the memory tier, of all exact contexts")
+      .range(0.0, 100.0)
+      .type_name("SHARE")
+      .capture_default_str();
+  command.add_option("--disk-share", options->disk_share, "Room of the disk tier, likewise")
+      .range(0.0, 100.0)
+      .type_name("SHARE")
+      .capture_default_str();
+  Option paper = command.add_flag("--paper-tiers", options->paper_tiers,
+                                  "Emulate tiers as slow beside computing as the papers' were");
+  for (const char* name : {"--throttle-disk", "--throttle-remote"}) paper.excludes(command.option(name));
+  command.add_option("--settle", options->settle_s, "Seconds of rest before the timed requests")
+      .range(0.0, 86400.0)
+      .type_name("S")
+      .capture_default_str();
+  command.add_option("--out", options->out, "Cells and ratings, one JSON object a line; goes on where it stopped")
+      .required()
+      .type_name("FILE")
+      .group("Output");
+  command.add_option("--html", options->html, "Write a page with figures").type_name("FILE").group("Output");
 }
 
 }  // namespace shale

@@ -75,21 +75,21 @@ Status run(const Options& options) {
 
 }  // namespace
 
-void add_bench_serve(CLI::App& parent, Action& chosen) {
+void add_bench_serve(Command parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "serve", "The real server under load, planner by planner", run);
-  command->footer(kExamples);
-  add_serve_bench_options(*command, options->bench, {});
+  command.footer(kExamples);
+  add_serve_bench_options(command, options->bench, {});
   command
-      ->add_option("--planner", options->planners,
-                   "The planners to compare, as --planner of `shale serve`; no-reuse: every prompt is computed")
-      ->delimiter(',')
-      ->check(known_planner(kNoReuse))
-      ->type_name("PLANNER,...")
-      ->default_str(fmt::format("{}", fmt::join(options->planners, ",")));
-  command->add_option("--html", options->html, "Write a page with figures")->type_name("FILE")->group("Output");
-  command->add_option("--requests-out", options->requests_file, "Write every request, one object a line")
-      ->type_name("FILE")
-      ->group("Output");
+      .add_option("--planner", options->planners,
+                  "The planners to compare, as --planner of `shale serve`; no-reuse: every prompt is computed")
+      .delimiter(',')
+      .check(known_planner(kNoReuse))
+      .type_name("PLANNER,...")
+      .default_str(fmt::format("{}", fmt::join(options->planners, ",")));
+  command.add_option("--html", options->html, "Write a page with figures").type_name("FILE").group("Output");
+  command.add_option("--requests-out", options->requests_file, "Write every request, one object a line")
+      .type_name("FILE")
+      .group("Output");
 }
 
 }  // namespace shale

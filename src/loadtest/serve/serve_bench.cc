@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "cli/option_types.h"
 #include "core/interrupt.h"
+#include "core/units.h"
 #include "loadtest/serve/serve_run.h"
 
 namespace shale {
@@ -22,7 +22,8 @@ constexpr double kAskedWaitS = 600;
 Result<ServeBenchOptions::Rate> parse_rate(const std::string& text) {
   ServeBenchOptions::Rate rate{.value = 0, .to_prefill = text.ends_with('x')};
   const std::string number = text.substr(0, text.size() - rate.to_prefill);
-  if (!CLI::detail::lexical_cast(number, rate.value) || !(rate.value > 0 && rate.value < 1e6)) {
+  rate.value = parse_number(number).value_or(0);
+  if (!(rate.value > 0 && rate.value < 1e6)) {
     return fail(ErrorCode::kInvalidArgument,
                 "rate '{}': give requests a second, such as 2, or a multiple of the capacity, such as 0.5x", text);
   }
@@ -33,18 +34,16 @@ Result<ServeBenchOptions::Rate> parse_rate(const std::string& text) {
 constexpr auto kOwn =
     std::to_array<const char*>({"--host", "--port", "--api-key", "--cache-dir", "--remote", "--planner"});
 
-void add_passed_on(CLI::App& command, ServeBenchOptions& options, const std::vector<const char*>& own) {
+void add_passed_on(Command command, ServeBenchOptions& options, const std::vector<const char*>& own) {
   options.serve.server.api.max_tokens = 16;
   options.serve.server.loop.queue_max = 1024;  // an open loop does not come again
   add_serve_options(command, options.serve);
-  CLI::Option* max_tokens = command.get_option("--max-tokens");
-  max_tokens->description("Tokens of every answer; with --arrivals FILE, where given, at most");
-  options.max_tokens = max_tokens;
-  for (const char* name : kOwn) command.remove_option(command.get_option(name));
-  for (const char* name : own) command.remove_option(command.get_option(name));
-  for (const CLI::Option* option : std::as_const(command).get_options()) {
-    const bool kept = option == command.get_help_ptr() || option == command.get_option("--max-queue");
-    if (!kept) options.passed_on.push_back(option);
+  options.max_tokens =
+      command.option("--max-tokens").description("Tokens of every answer; with --arrivals FILE, where given, at most");
+  for (const char* name : kOwn) command.remove_option(name);
+  for (const char* name : own) command.remove_option(name);
+  for (const Option& option : command.options()) {
+    if (option.name() != "--max-queue") options.passed_on.push_back(option);
   }
 }
 
@@ -146,7 +145,7 @@ Result<std::vector<LoadRequest>> ServeBench::load_of(std::uint64_t seed) const {
 
 // A trace's answers are as long as they were, unless a bound was asked for.
 std::uint32_t ServeBench::answer_tokens_max() const {
-  const bool given = options_.max_tokens->count() > 0;
+  const bool given = options_.max_tokens->given();
   return trace_.empty() || given ? options_.serve.server.api.max_tokens : ~std::uint32_t{0};
 }
 
@@ -162,12 +161,12 @@ Result<ServeBench::Bed> ServeBench::start(const std::string& planner, const std:
       options_.folder.empty() ? cache_folder({}).parent_path() : std::filesystem::path(options_.folder);
   SHALE_ASSIGN(ScratchFolder folder, ScratchFolder::create(parent));
   std::vector<std::string> words;
-  for (const CLI::Option* option : options_.passed_on) {
-    for (std::string value : option->results()) {
+  for (const Option& option : options_.passed_on) {
+    for (std::string value : option.values()) {
       if (const std::size_t at = value.find(kFolder); at != std::string::npos) {
         value.replace(at, std::size(kFolder) - 1, folder.path().string());
       }
-      words.push_back(fmt::format("--{}={}", option->get_lnames().front(), value));
+      words.push_back(fmt::format("{}={}", option.name(), value));
     }
   }
   words.insert(words.end(), more.begin(), more.end());
@@ -193,55 +192,55 @@ Result<ServeBench::Bed> ServeBench::start(const std::string& planner, const std:
   return Bed{std::move(folder), std::move(remote), std::move(server)};
 }
 
-void add_serve_bench_options(CLI::App& command, ServeBenchOptions& options, const std::vector<const char*>& own) {
+void add_serve_bench_options(Command command, ServeBenchOptions& options, const std::vector<const char*>& own) {
   add_passed_on(command, options, own);
   command.add_option("--contexts", options.files, "Contexts with questions, as `shale quality` reads them")
-      ->delimiter(',')
-      ->required()
-      ->type_name("FILE,...");
+      .delimiter(',')
+      .required()
+      .type_name("FILE,...");
   command.add_option("--contexts-max", options.contexts_max, "Contexts of each file; 0: all")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .capture_default_str();
   command.add_option("--context-tokens", options.context_tokens, "Longer contexts lose their end; 0: none does")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .capture_default_str();
   command
-      .add_option_function<std::vector<std::string>>(
+      .add_parsed_list(
           "--rate",
-          [&options](const std::vector<std::string>& texts) {
+          [&options](const std::vector<std::string>& texts) -> Status {
             options.rates.clear();
             for (const std::string& text : texts) {
-              auto rate = parse_rate(text);
-              if (!rate) throw CLI::ValidationError("--rate", rate.error().message);
-              options.rates.push_back(*rate);
+              SHALE_ASSIGN(const auto rate, parse_rate(text));
+              options.rates.push_back(rate);
             }
+            return {};
           },
           "Requests a second, or as 0.5x a multiple of those that can be computed with nothing reused; a trace has its "
           "own")
-      ->delimiter(',')
-      ->type_name("R,...");
+      .delimiter(',')
+      .type_name("R,...");
   command.add_option("--requests", options.requests, "Of each run")
-      ->check(CLI::Range(1u, 100'000u))
-      ->type_name("N")
-      ->capture_default_str();
+      .range(1u, 100'000u)
+      .type_name("N")
+      .capture_default_str();
   command.add_option("--arrivals", options.arrivals, "poisson, or a request trace: its times and lengths")
-      ->type_name("poisson|FILE")
-      ->capture_default_str();
+      .type_name("poisson|FILE")
+      .capture_default_str();
   command.add_option("--zipf", options.zipf, "The context of rank r is asked about as 1 / r^S; 0: all alike")
-      ->check(CLI::Range(0.0, 10.0))
-      ->type_name("S")
-      ->capture_default_str();
+      .range(0.0, 10.0)
+      .type_name("S")
+      .capture_default_str();
   command.add_option("--seeds", options.seeds, "Loads, from --seed on; every planner gets the same ones")
-      ->check(CLI::Range(1u, 1000u))
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_option("--seed", options.seed, "Of the first load")->type_name("N")->capture_default_str();
+      .range(1u, 1000u)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--seed", options.seed, "Of the first load").type_name("N").capture_default_str();
   command.add_flag("--exact", options.exact, "Requests accept bit-exact keys and values alone");
   command
       .add_option("--folder", options.folder, "Where servers keep their disk tiers (default: beside the cache folder)")
-      ->type_name("FOLDER");
+      .type_name("FOLDER");
   command.add_option("--remote", options.remote, "Where servers keep their remote tiers (default: none)")
-      ->type_name("FOLDER");
+      .type_name("FOLDER");
   add_output_options(command, options.output);
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/cli11_fwd.h"
+#include "cli/command_line.h"
 #include "cli/serve_options.h"
 #include "core/child_process.h"
 #include "loadtest/serve/serve_child.h"
@@ -29,8 +29,8 @@ struct ServeBenchOptions {
   };
 
   ServeOptions serve;
-  std::vector<const CLI::Option*> passed_on;  // of serve's, as they are
-  const CLI::Option* max_tokens = nullptr;    // one of these
+  std::vector<Option> passed_on;     // of serve's, as they are
+  std::optional<Option> max_tokens;  // one of these
   std::vector<std::string> files;
   std::vector<Rate> rates;
   std::size_t contexts_max = 0, requests = 100, seeds = 1;
@@ -44,7 +44,7 @@ struct ServeBenchOptions {
 };
 
 // All of them, and those of serve but for `own` and what names one server: these the benchmark decides.
-void add_serve_bench_options(CLI::App& command, ServeBenchOptions& options, const std::vector<const char*>& own);
+void add_serve_bench_options(Command command, ServeBenchOptions& options, const std::vector<const char*>& own);
 
 class ServeBench {
  public:

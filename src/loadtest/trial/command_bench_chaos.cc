@@ -132,20 +132,18 @@ Status run(const ChaosOptions& options) {
 
 }  // namespace
 
-void add_bench_chaos(CLI::App& parent, Action& chosen) {
+void add_bench_chaos(Command parent, Action& chosen) {
   auto [command, options] = add_command(parent, chosen, "chaos",
                                         "Whether a server stays right while it is killed and its storage fails", run);
-  command->footer(kExamples);
-  command->add_option("--faults", options->faults, "How many, kills included")
-      ->check(CLI::Range(1, 1 << 24))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--kills", options->kills, "How many of them end the server")
-      ->type_name("N")
-      ->capture_default_str();
-  add_tiers(*command, "--shared", options->trial.shared, "Tiers in Redis and S3 as well, which fail, too");
-  add_trial_options(*command, options->trial);
-  add_output_options(*command, options->trial.output);
+  command.footer(kExamples);
+  command.add_option("--faults", options->faults, "How many, kills included")
+      .range(1, 1 << 24)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--kills", options->kills, "How many of them end the server").type_name("N").capture_default_str();
+  add_tiers(command, "--shared", options->trial.shared, "Tiers in Redis and S3 as well, which fail, too");
+  add_trial_options(command, options->trial);
+  add_output_options(command, options->trial.output);
 }
 
 }  // namespace shale

@@ -192,16 +192,13 @@ Status run(const SoakOptions& options) {
 
 }  // namespace
 
-void add_bench_soak(CLI::App& parent, Action& chosen) {
+void add_bench_soak(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "soak", "Whether a server under mixed requests stays right and stays as large", run);
-  command->footer(kExamples);
-  command->add_option("--minutes", options->minutes, "How long")
-      ->check(CLI::Range(0.01, 1e5))
-      ->type_name("N")
-      ->capture_default_str();
-  add_trial_options(*command, options->trial);
-  add_output_options(*command, options->trial.output);
+  command.footer(kExamples);
+  command.add_option("--minutes", options->minutes, "How long").range(0.01, 1e5).type_name("N").capture_default_str();
+  add_trial_options(command, options->trial);
+  add_output_options(command, options->trial.output);
 }
 
 }  // namespace shale

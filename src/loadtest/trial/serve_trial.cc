@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -52,21 +51,21 @@ Status check_sums(const ServeChild& server, const Metrics& metrics, const MixCou
 
 }  // namespace
 
-void add_trial_options(CLI::App& command, TrialOptions& options) {
+void add_trial_options(Command command, TrialOptions& options) {
   command.add_option("--clients", options.clients, "Clients that ask at once")
-      ->check(CLI::Range(1, 64))
-      ->type_name("N")
-      ->capture_default_str();
+      .range(1, 64)
+      .type_name("N")
+      .capture_default_str();
   command.add_option("--prompts", options.prompts, "Different prompts")
-      ->check(CLI::Range(1, 1 << 16))
-      ->type_name("N")
-      ->capture_default_str();
+      .range(1, 1 << 16)
+      .type_name("N")
+      .capture_default_str();
   command.add_option("--seed", options.seed, "Seed of prompts and of who asks what")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .capture_default_str();
   command.add_option("--folder", options.folder, "Where scratch folders are made (default: Shale's cache folder)")
-      ->check(CLI::ExistingDirectory)
-      ->type_name("FOLDER");
+      .existing_directory()
+      .type_name("FOLDER");
   add_size(command, "--pool", options.pool_bytes, "Memory for the server's KV pages", "64MiB");
   add_size(command, "--memory-size", options.memory_bytes, "Room of its memory tier", "16MiB");
   add_size(command, "--disk-size", options.disk_bytes, "Room of its disk tier", "48MiB");

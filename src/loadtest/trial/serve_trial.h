@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/cli11_fwd.h"
+#include "cli/command_line.h"
 #include "loadtest/serve/mix_clients.h"
 #include "loadtest/serve/serve_child.h"
 #include "runtime/serving.h"
@@ -26,7 +26,7 @@ struct TrialOptions {
   std::vector<std::string> shared;  // URLs of tiers behind a network, below those in folders
 };
 // All but --json and --progress.
-void add_trial_options(CLI::App& command, TrialOptions& options);
+void add_trial_options(Command command, TrialOptions& options);
 
 // Where a trial keeps its tiers.
 struct TrialFolders {
