@@ -16,3 +16,4 @@ function(shale_precompile name)
 endfunction()
 
 shale_precompile(shale_precompiled)
+shale_fit_anywhere(shale_precompiled)

@@ -3,18 +3,16 @@ find_program(SHALE_CCACHE ccache)
 if(SHALE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${SHALE_CCACHE})
   # What ccache has to look away from where headers are precompiled; and these, large as they are, it reads but once.
+  # Below this folder names are relative, so that another checkout finds what this one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_INODECACHE=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_INODECACHE=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
     ${SHALE_CCACHE})
 endif()
 find_program(SHALE_MOLD mold)
 if(SHALE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
-
-# One kind of object for programs and the Python module, so that nothing is compiled twice.
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-semantic-interposition>)
 
 # Over the build type's: optimised enough to run the tests in minutes, with lines for stack traces, quick to compile.
 if(SHALE_SANITIZE)
@@ -32,3 +30,9 @@ add_library(shale_warnings INTERFACE)
 target_compile_options(shale_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   # g++ 12 sees overlapping copies in std::string's operator+ that cannot happen (GCC bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+
+# shale_fit_anywhere(TARGET): objects that serve programs and the Python module alike, so that nothing is compiled twice.
+function(shale_fit_anywhere target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-semantic-interposition>)
+endfunction()

@@ -71,8 +71,8 @@ struct CacheOptions {
   ModelTraits model;  // of the model that computes what is stored
   // Of that model, for quantizers that need them; must outlive the cache. Null: methods that need them are refused.
   const CachegenTables* tables = nullptr;
-  // Load what is stored even where computing it again is estimated to be faster: for callers that cannot compute, and
-  // for measurements.
+  // Load what is stored even where computing it again is estimated to be faster, and be patient with tiers that are
+  // late: for callers that cannot compute, and for measurements.
   bool load_always = false;
   std::uint32_t chunk_tokens = 256;  // StoreOptions
   // Compute a prefix from its front while chunks of it are loaded from the back (meeting.h), where nobody else waits to

@@ -141,7 +141,8 @@ std::uint32_t Retrieval::blocks_held() const { return state_ && state_->meeting 
 
 bool Retrieval::late() const {
   if (loaded() || state_->meeting) return false;
-  if (state_->cache.clock.now_s() - state_->begun_s < late_after_s(state_->expected_s)) return false;
+  const double patience_s = state_->cache.options.load_always ? kPatienceAlwaysS : kPatienceS;
+  if (state_->cache.clock.now_s() - state_->begun_s < late_after_s(state_->expected_s, patience_s)) return false;
   return state_->load->owing() != 0;
 }
 

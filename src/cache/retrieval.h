@@ -34,8 +34,10 @@ struct SourceUsed {
 // What answers over them are expected to be worth: of the least. Nothing where of one nobody knows.
 std::optional<double> expected_quality(std::span<const SourceUsed> sources);
 
-// How long after asking a tier for what should take `expected_s` a request waits for it.
-constexpr double late_after_s(double expected_s) { return 0.5 + 4 * expected_s; }
+// How long a request waits for a tier that was asked for what should take `expected_s`, and at least.
+constexpr double kPatienceS = 0.5;
+constexpr double kPatienceAlwaysS = 10;  // with CacheOptions::load_always
+constexpr double late_after_s(double expected_s, double patience_s = kPatienceS) { return patience_s + 4 * expected_s; }
 
 // Movable; extents stay in use while it lives. Dropping it lets reads end by themselves: nothing is written to the
 // sequence any more, which must stay where it is until then. Not thread-safe.

@@ -57,7 +57,7 @@ class ServeRemoteTest : public ServeProgram {
 
 TEST_F(ServeRemoteTest, AnS3ThatAnswers503AndHangsChangesNoAnswer) {
   S3Server s3;
-  const std::string tier = s3.url("kv", "&timeout=400ms");
+  const std::string tier = s3.url("kv", "&timeout=1500ms");
   fill(tier);
   ASSERT_GT(s3.objects().size(), 10u);
   const std::uint16_t port = serve_on(tier);
