@@ -3,10 +3,8 @@ find_program(SHALE_CCACHE ccache)
 if(SHALE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${SHALE_CCACHE})
   # What ccache has to look away from where headers are precompiled; and these, large as they are, it reads but once.
-  # Below this folder names are relative, so that another checkout finds what this one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_INODECACHE=1
-    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    ${CMAKE_COMMAND} -E env CCACHE_INODECACHE=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
     ${SHALE_CCACHE})
 endif()
 find_program(SHALE_MOLD mold)

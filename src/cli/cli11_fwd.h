@@ -4,5 +4,4 @@
 namespace CLI {
 class App;
 class Option;
-class Validator;
 }  // namespace CLI

@@ -58,7 +58,6 @@ class Option {
   std::vector<std::string> values() const;
 
  private:
-  friend class Command;
   CLI::Option* option_;
 };
 
