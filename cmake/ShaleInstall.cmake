@@ -5,7 +5,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)
-install(TARGETS shale)
+install(TARGETS shale shale-lab)
 install(PROGRAMS tools/fetch_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
 install(FILES tools/models.json tools/sentence_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)

@@ -1,10 +1,10 @@
 # Headers that many files include, compiled once for all with the same options. They hide an include that a file lacks,
 # so the preset `debug` compiles without them.
 
-# shale_precompile(NAME [LINK libraries…] [HEADERS headers…] [OPTIONS compiler options…]): the target NAME, whose
-# precompiled headers other targets reuse.
+# shale_precompile(NAME [FOR_PROGRAMS] [LINK libraries…] [HEADERS headers…] [OPTIONS compiler options…]): the target NAME,
+# whose precompiled headers rooms reuse, or programs.
 function(shale_precompile name)
-  cmake_parse_arguments(PRECOMPILE "" "" "LINK;HEADERS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(PRECOMPILE "FOR_PROGRAMS" "" "LINK;HEADERS;OPTIONS" ${ARGN})
   set(source ${CMAKE_BINARY_DIR}/generated/${name}.cc)  # a target needs one
   file(CONFIGURE OUTPUT ${source} CONTENT "")
   add_library(${name} OBJECT ${source})
@@ -13,7 +13,9 @@ function(shale_precompile name)
   target_precompile_headers(${name} PRIVATE <algorithm> <array> <chrono> <cstdint> <expected> <filesystem> <functional>
     <map> <memory> <optional> <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>
     ${PRECOMPILE_HEADERS})
+  if(NOT PRECOMPILE_FOR_PROGRAMS)
+    shale_fit_anywhere(${name})
+  endif()
 endfunction()
 
 shale_precompile(shale_precompiled)
-shale_fit_anywhere(shale_precompiled)

@@ -84,15 +84,15 @@ Status EngineSpeed::decode(std::vector<Sequence>& sequences, const SpeedTest& te
 }
 
 Result<double> EngineSpeed::measure(const SpeedTest& test) {
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
   if (test.kind == SpeedTest::Kind::kPrefill) {
     Sequence sequence(*pool_);
-    const auto start = Clock::now();
+    const auto start = SteadyClock::now();
     SHALE_TRY(extend(sequence, test.tokens));
     return test.tokens / seconds_since(start);
   }
   SHALE_ASSIGN(std::vector<Sequence> sequences, forks(test));
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   SHALE_TRY(decode(sequences, test));
   return test.tokens * test.sequences / seconds_since(start);
 }

@@ -32,7 +32,8 @@ std::pair<Command, Options*> add_command(Command parent, Action& chosen, const s
   return {command, options.get()};
 }
 
-// Declares every command of the table in src/commands.cc, which sees the rooms `demo` and `bench`, too.
+// Declares every command of the table in src/commands.cc. The program `shale-lab` has all of them, `shale` other
+// definitions of add_bench, add_simulate and add_trace (src/commands_elsewhere.cc).
 void add_commands(Command app, Action& chosen);
 
 void add_bench(Command parent, Action& chosen);

@@ -157,6 +157,10 @@ Command Command::add_group(const std::string& name, const std::string& descripti
   return Command(group);
 }
 
+void Command::add_name(const std::string& name, const std::string& description) {
+  app_->add_subcommand(name, description)->prefix_command()->set_help_flag();
+}
+
 Command Command::add_option_group(const std::string& name, std::size_t least, std::size_t most) {
   CLI::App* group = app_->add_option_group(name);
   group->require_option(least, most);

@@ -82,6 +82,8 @@ class Command {
   Command add_command(const std::string& name, const std::string& description, std::function<void()> run);
   // A command that only groups others, of which one has to be named.
   Command add_group(const std::string& name, const std::string& description);
+  // A command of which only the name is read: what follows it is not this program's, not even --help.
+  void add_name(const std::string& name, const std::string& description);
   // Options of this command, of which at least `least` and at most `most` have to be given.
   Command add_option_group(const std::string& name, std::size_t least, std::size_t most);
 

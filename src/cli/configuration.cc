@@ -35,7 +35,9 @@ class SharedConfiguration final : public CLI::ConfigTOML {
         throw CLI::ConfigError(fmt::format(
             "configuration: no command has the option '{}'; {} (keys are the long option names, sections the commands)",
             item.fullname(),
-            renamed.empty() ? "correct or remove that line" : fmt::format("it is called '{}' now", renamed)));
+            renamed.empty() ? "correct or remove that line, or put it into its command's section if that is one of "
+                              "shale-lab"
+                            : fmt::format("it is called '{}' now", renamed)));
       }
     }
     return found;
@@ -56,6 +58,7 @@ class SharedConfiguration final : public CLI::ConfigTOML {
     }
     for (const CLI::App* child : command.get_subcommands([](const CLI::App*) { return true; })) {
       if (!here && child->get_name() != item.parents[level]) continue;
+      if (!here && child->get_prefix_command()) return true;  // for another program
       std::vector<std::string> path = parents;
       path.push_back(child->get_name());
       known |= add(*child, item, here ? level : level + 1, std::move(path), found);

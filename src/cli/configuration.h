@@ -7,7 +7,8 @@
 //   [cache.verify]               # of a group
 //   json = true
 //
-// A key that no command has, or a value that the option refuses, is an error.
+// A key that no command of the program has, or a value that the option refuses, is an error; sections of commands that
+// are in another program are left to it.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,8 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/configuration.h"
@@ -56,6 +61,35 @@ std::string full_name(const CLI::App& command) {
   return parent ? full_name(*parent) + " " + command.get_name() : command.get_name();
 }
 
+// Whether the words begin with a command that has only a name here (Command::add_name), or ask for the reference of
+// all.
+bool is_for_other_program(const CLI::App& app, std::span<const char* const> words) {
+  const auto elsewhere = app.get_subcommands([](const CLI::App* command) { return command->get_prefix_command(); });
+  if (elsewhere.empty()) return false;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--reference") return true;
+    if (word == "--config") ++i;
+    if (word.starts_with('-')) continue;
+    return std::ranges::any_of(elsewhere, [&](const CLI::App* command) { return command->get_name() == word; });
+  }
+  return false;
+}
+
+// Becomes the program that has them, which is installed beside this one. Returns only if that fails.
+int become_other_program(std::span<const char* const> words) {
+  std::error_code unknown;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / "shale-lab";
+  std::vector<char*> same;
+  for (const char* word : words) same.push_back(const_cast<char*>(word));
+  same.push_back(nullptr);
+  execv(program.c_str(), same.data());
+  if (errno != ENOENT) return report(kFailed, fmt::format("cannot run {}: {}", program.string(), std::strerror(errno)));
+  return report(kFailed, fmt::format("this command is in a program of its own, and {} is not there: build its target "
+                                     "shale-lab, or install it",
+                                     program.string()));
+}
+
 int run(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
   CLI::App app{kDescription, "shale"};
   Action chosen;
@@ -66,6 +100,7 @@ int run(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
   add_configuration(app);
   add_all(Command(&app), chosen);
   app.footer(kExamples);  // after the commands, which would inherit it
+  if (const std::span words(argv, argc); is_for_other_program(app, words)) return become_other_program(words);
 
   try {
     app.parse(argc, argv);

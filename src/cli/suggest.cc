@@ -13,9 +13,9 @@ namespace shale {
 namespace {
 
 constexpr std::string_view kPrefix = "SHALE_";
-// That are read without an option.
+// That are read without an option, or by shale-lab alone.
 constexpr auto kOthers =
-    std::to_array<const char*>({"SHALE_API_KEY", "SHALE_CONFIG", "SHALE_DATA_DIR", "SHALE_MODEL_DIR"});
+    std::to_array<const char*>({"SHALE_API_KEY", "SHALE_CONFIG", "SHALE_DATA_DIR", "SHALE_MODEL_DIR", "SHALE_PEER"});
 
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);

@@ -38,7 +38,7 @@ inline constexpr std::size_t kHttpBodyBytesMax = std::size_t{8} << 20;
 
 struct HttpRequest {
   std::string method = "GET";
-  std::string url;  // sent as it is
+  std::string url = {};  // sent as it is
   HttpHeaders headers = {};
   std::vector<std::span<const std::byte>> body = {};  // of a PUT or POST; in memory until `done`
   std::string ca_file = {};                           // of who signs the server's certificate, in place of the system's

@@ -11,8 +11,8 @@
 #include "core/interrupt.h"
 #include "core/text_file.h"
 #include "core/units.h"
+#include "lab/simulate_report.h"
 #include "lab/trace_options.h"
-#include "report/simulate_report.h"
 #include "sim/sweep.h"
 
 namespace shale {

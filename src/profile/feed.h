@@ -47,7 +47,7 @@ class Stop {
   Stop() = default;
   template <class Asked>
     requires std::predicate<Asked&> && (!std::same_as<std::remove_cvref_t<Asked>, Stop>)
-  Stop(Asked asked) : asked_(std::move(asked)) {}  // NOLINT(google-explicit-constructor)
+  Stop(Asked who) : asked_(std::move(who)) {}  // NOLINT(google-explicit-constructor)
   // Requests go on meanwhile. Must outlive this.
   explicit Stop(Pace& pace) : pace_(&pace) {}
   // Either of the two, at the pace of the first that has one.

@@ -66,11 +66,11 @@ Result<TierBytes> tier_bytes(const KvGeometry& geometry, const Method& method, s
 }
 
 // Under one budget across heads.
-class Planner {
+class RatePlanner {
  public:
   // `pages` are the context's, and outlive it.
-  static Result<Planner> make(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers,
-                              const std::string& budget, Executor& executor);
+  static Result<RatePlanner> make(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers,
+                                  const std::string& budget, Executor& executor);
 
   // The same bits and the same share of tokens for all heads, as the budget spreads them.
   struct Object {
@@ -83,7 +83,7 @@ class Planner {
   std::vector<QuantizerError> errors() const;
 
  private:
-  Planner(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers, Executor& executor)
+  RatePlanner(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers, Executor& executor)
       : context_(context),
         pages_(pages),
         quantizers_(quantizers),
@@ -117,10 +117,10 @@ class Planner {
   std::vector<HeadCosts> costs_;       // by head
 };
 
-Result<Planner> Planner::make(const RankedContext& context, const ViewPages& pages, const Quantizers& quantizers,
-                              const std::string& budget, Executor& executor) {
+Result<RatePlanner> RatePlanner::make(const RankedContext& context, const ViewPages& pages,
+                                      const Quantizers& quantizers, const std::string& budget, Executor& executor) {
   SHALE_ASSIGN(const auto across_heads, make_budget(budget));
-  Planner planner(context, pages, quantizers, executor);
+  RatePlanner planner(context, pages, quantizers, executor);
   planner.budget_ = budget;
   const PageShape& shape = planner.shape_;
   const std::size_t heads = shape.pages_per_block();
@@ -146,7 +146,7 @@ Result<Planner> Planner::make(const RankedContext& context, const ViewPages& pag
   return planner;
 }
 
-void Planner::list_precisions(Precision& begun) {
+void RatePlanner::list_precisions(Precision& begun) {
   for (std::size_t q = begun.empty() ? 0 : begun.back(); q < quantizers_.size(); ++q) {
     begun.push_back(static_cast<std::uint8_t>(q));
     precisions_.push_back(begun);
@@ -155,7 +155,7 @@ void Planner::list_precisions(Precision& begun) {
   }
 }
 
-HeadDistortion Planner::distortion_of(std::uint32_t head) const {
+HeadDistortion RatePlanner::distortion_of(std::uint32_t head) const {
   const std::uint32_t layer = head / shape_.kv_heads, d = shape_.head_dim;
   const HeadPages source = pages_.head(layer, head % shape_.kv_heads);
   std::vector<Half> keys(std::size_t{d} * tokens_), values(keys.size());
@@ -173,7 +173,7 @@ HeadDistortion Planner::distortion_of(std::uint32_t head) const {
 }
 
 // Tokens of each tier, ascending.
-std::vector<std::vector<std::uint32_t>> Planner::tokens_by_tier(std::uint32_t head) const {
+std::vector<std::vector<std::uint32_t>> RatePlanner::tokens_by_tier(std::uint32_t head) const {
   std::vector<std::vector<std::uint32_t>> by_tier(kKeepGrid.size());
   for (std::uint32_t token = 0; token < tokens_; ++token) {
     by_tier[tier_of_[std::size_t{head} * tokens_ + token]].push_back(token);
@@ -181,7 +181,7 @@ std::vector<std::vector<std::uint32_t>> Planner::tokens_by_tier(std::uint32_t he
   return by_tier;
 }
 
-HeadCosts Planner::costs_of(std::uint32_t head) const {
+HeadCosts RatePlanner::costs_of(std::uint32_t head) const {
   const HeadDistortion distortion = distortion_of(head);
   const auto by_tier = tokens_by_tier(head);
   HeadCosts costs;
@@ -193,7 +193,7 @@ HeadCosts Planner::costs_of(std::uint32_t head) const {
   return costs;
 }
 
-double Planner::distortion_of(const HeadCosts& costs, const Precision& precision) const {
+double RatePlanner::distortion_of(const HeadCosts& costs, const Precision& precision) const {
   double distortion = 0;
   for (std::uint32_t s = 0; s < kKeepGrid.size(); ++s) {
     distortion += s < precision.size() ? costs.coded[s][precision[s]] : costs.dropped[s];
@@ -201,13 +201,13 @@ double Planner::distortion_of(const HeadCosts& costs, const Precision& precision
   return distortion;
 }
 
-std::uint64_t Planner::bytes_of(const Precision& precision) const {
+std::uint64_t RatePlanner::bytes_of(const Precision& precision) const {
   std::uint64_t bytes = 0;
   for (std::uint32_t s = 0; s < precision.size(); ++s) bytes += bytes_[precision[s]][s];
   return bytes;
 }
 
-RateChoice Planner::choice_of(std::uint64_t bytes, std::span<const std::uint32_t> chosen) const {
+RateChoice RatePlanner::choice_of(std::uint64_t bytes, std::span<const std::uint32_t> chosen) const {
   std::vector<double> measured(chosen.size());
   executor_.parallel_for(chosen.size(), [&](std::size_t i) {
     const auto head = static_cast<std::uint32_t>(i);
@@ -227,13 +227,13 @@ RateChoice Planner::choice_of(std::uint64_t bytes, std::span<const std::uint32_t
   return choice;
 }
 
-Method Planner::method_of(const Precision& precision) const {
+Method RatePlanner::method_of(const Precision& precision) const {
   std::vector<std::string_view> names;
   for (const std::uint8_t q : precision) names.push_back(quantizers_[q]->name());
   return Method::parse(fmt::format("{}:{}+{}", budget_, context_.scorer, fmt::join(names, "/"))).value();
 }
 
-std::vector<QuantizerError> Planner::errors() const {
+std::vector<QuantizerError> RatePlanner::errors() const {
   std::vector<std::uint32_t> all(tokens_);
   std::iota(all.begin(), all.end(), 0u);
   std::vector<std::vector<QuantizerError>> of_heads(costs_.size());
@@ -267,7 +267,7 @@ std::vector<QuantizerError> Planner::errors() const {
   return means;
 }
 
-std::optional<Planner::Object> Planner::best_object(std::uint64_t bytes) const {
+std::optional<RatePlanner::Object> RatePlanner::best_object(std::uint64_t bytes) const {
   std::optional<Object> best;
   std::uint64_t bytes_of_best = 0;
   for (std::uint32_t i = 0; i < precisions_.size(); ++i) {
@@ -283,13 +283,13 @@ std::optional<Planner::Object> Planner::best_object(std::uint64_t bytes) const {
   return best;
 }
 
-void Planner::take_object(std::uint32_t precision, RatePlan& plan) const {
+void RatePlanner::take_object(std::uint32_t precision, RatePlan& plan) const {
   plan.method = method_of(precisions_[precision]);
   plan.keep = kKeepGrid[precisions_[precision].size() - 1];
   plan.object = choice_of(bytes_of(precisions_[precision]), std::vector<std::uint32_t>(costs_.size(), precision));
 }
 
-Status Planner::take_best_per_head(std::uint64_t bytes, RatePlan& plan) const {
+Status RatePlanner::take_best_per_head(std::uint64_t bytes, RatePlan& plan) const {
   std::vector<std::uint64_t> head_bytes;  // on average, by precision
   for (const Precision& precision : precisions_) head_bytes.push_back(bytes_of(precision) / costs_.size());
   std::vector<std::vector<Point>> points;
@@ -333,11 +333,11 @@ Result<RatePlan> plan_rate(const RankedContext& context, std::span<const std::st
   RatePlan plan;
   const SequencePages pages(*context.sequence, tokens, executor);
   plan.full_bytes = pages->view().geometry.bytes(tokens);
-  std::vector<Planner> planners;
+  std::vector<RatePlanner> planners;
   std::size_t best_planner = 0;
-  std::optional<Planner::Object> best;
+  std::optional<RatePlanner::Object> best;
   for (const std::string& budget : budgets) {
-    SHALE_ASSIGN(Planner planner, Planner::make(context, *pages, made, budget, executor));
+    SHALE_ASSIGN(RatePlanner planner, RatePlanner::make(context, *pages, made, budget, executor));
     const auto object = planner.best_object(budget_bytes);
     if (object && (!best || object->distortion < best->distortion)) {
       best = object;

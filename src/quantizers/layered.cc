@@ -4,7 +4,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quantizers/layered.cc"
 // clang-format off
-#include "quantizers/targets.h"
 #include <hwy/foreach_target.h>  // compiles what follows once per instruction set
 // clang-format on
 

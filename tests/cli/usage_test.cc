@@ -67,6 +67,27 @@ TEST_F(UsageTest, TheReferenceIsUpToDate) {
   EXPECT_EQ(reference.out, read(kept)) << "run: shale --reference > docs/reference/cli.md";
 }
 
+// `shale` has bench, simulate and trace by name alone; `shale-lab` has them, and lies beside it.
+TEST_F(UsageTest, TheProgramThatServesHasTheCommandsOfTheOtherByName) {
+  const auto said = [&](const std::string& command) {
+    const auto out = home_.path() / "said";
+    EXPECT_EQ(std::system((command + " > " + out.string() + " 2>&1").c_str()) == 0, command.ends_with("help"));
+    return read(out);
+  };
+  EXPECT_EQ(said(SHALE_PROGRAM " --help"), said(SHALE_PROGRAM "-lab --help"));
+  EXPECT_THAT(
+      said(SHALE_PROGRAM " --config " + file("c.toml", "[bench.serve]\nrate = \"1x\"\n").string() + " model ls --help"),
+      HasSubstr("Usage: shale model ls"));
+
+  const auto alone = home_.path() / "shale";
+  std::filesystem::create_symlink(SHALE_PROGRAM, alone);
+  EXPECT_THAT(said(alone.string() + " bench tiers --help"), HasSubstr("Usage: shale bench tiers"))
+      << "a link is followed";
+  std::filesystem::remove(alone);
+  std::filesystem::copy_file(SHALE_PROGRAM, alone);
+  EXPECT_THAT(said(alone.string() + " --json trace info"), HasSubstr("shale-lab is not there"));
+}
+
 TEST_F(UsageTest, SaysWhatWasMeant) {
   EXPECT_THAT(run({"generat"}).err, HasSubstr("(did you mean 'generate'?)"));
   EXPECT_THAT(run({"cache", "lss"}).err, HasSubstr("(did you mean 'ls'?)"));

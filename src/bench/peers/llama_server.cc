@@ -12,11 +12,13 @@
 namespace shale {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 constexpr auto kStartMax = std::chrono::seconds(60);
 constexpr auto kPoll = std::chrono::milliseconds(50);
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
 
 }  // namespace
 
@@ -30,10 +32,10 @@ Result<LlamaServer> LlamaServer::start(const std::filesystem::path& folder, cons
                                     "--slot-save-path", slots.string() + "/", "--cache-ram", "0", "--host", "127.0.0.1",
                                     "--port", std::to_string(port)}));
   LlamaServer server(std::move(process), port);
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   while (!loopback_request(port, "GET", "/health", "")) {
     SHALE_TRY(check_interrupt());
-    if (!server.process_.running() || Clock::now() - start > kStartMax) {
+    if (!server.process_.running() || SteadyClock::now() - start > kStartMax) {
       return fail(ErrorCode::kIo, "{} does not start", (folder / "llama-server").string());
     }
     std::this_thread::sleep_for(kPoll);
@@ -48,7 +50,7 @@ Result<double> LlamaServer::first_token(std::span<const Token> prompt) const {
                                {"cache_prompt", true},
                                {"id_slot", 0}};
   const std::string text = body.dump();
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   SHALE_TRY(loopback_request(port_, "POST", "/completion", text));
   return seconds_since(start);
 }
@@ -62,7 +64,7 @@ Status LlamaServer::save_slot() const { return slot_action("save"); }
 Status LlamaServer::erase_slot() const { return slot_action("erase"); }
 
 Result<double> LlamaServer::restore_slot() const {
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   SHALE_TRY(slot_action("restore"));
   return seconds_since(start);
 }

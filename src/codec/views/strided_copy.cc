@@ -8,7 +8,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/views/strided_copy.cc"
 // clang-format off
-#include "quantizers/targets.h"
 #include <hwy/foreach_target.h>  // compiles what follows once per instruction set
 // clang-format on
 

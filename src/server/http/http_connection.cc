@@ -263,9 +263,8 @@ void HttpConnection::respond(const HttpResponse& response) {
 }
 
 std::string HttpConnection::head_of(const HttpResponse& response, std::optional<std::size_t> length) const {
-  using Clock = std::chrono::system_clock;
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\n", response.status,
-                                 http_reason(response.status), fmt::gmtime(Clock::to_time_t(Clock::now())));
+                                 http_reason(response.status), fmt::gmtime(std::time(nullptr)));
   if (!response.type.empty()) head += fmt::format("Content-Type: {}\r\n", response.type);
   if (length) head += fmt::format("Content-Length: {}\r\n", *length);
   if (chunked_) head += "Transfer-Encoding: chunked\r\n";

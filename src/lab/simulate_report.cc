@@ -1,4 +1,4 @@
-#include "report/simulate_report.h"
+#include "lab/simulate_report.h"
 
 #include <fmt/format.h>
 
