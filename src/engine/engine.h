@@ -152,7 +152,7 @@ class Engine {
   // these, else in a step of their own.
   //
   // Tokens that a guest may have computed next, on top of `depth`; 0: not now. If nothing is running, as many as make a
-  // step of about a tenth of a second.
+  // step of about a tenth of a second; a quarter of that if something just was.
   std::uint32_t guest_tokens(std::uint32_t depth);
   // The guest of the following turns, until it is done; it stays where it is until then. Null: none.
   void invite(GuestStep* guest);

@@ -7,8 +7,10 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kAlone = 128;  // tokens of a step while nobody is running
-constexpr std::uint32_t kApart = 16;   // of one of a guest's own: it reads all weights, and few tokens more are cheap
+// Tokens of a step while nobody is running; and in a lull, for whoever comes next waits for its end.
+constexpr std::uint32_t kAlone = 128, kInLull = 32;
+constexpr double kLullS = 2;          // since somebody was running
+constexpr std::uint32_t kApart = 16;  // of one of a guest's own: it reads all weights, and few tokens more are cheap
 constexpr std::uint32_t kJoinedMax = 64;
 
 }  // namespace
@@ -99,7 +101,8 @@ void Engine::State::earn_for_guests(double used_s) {
 std::uint32_t Engine::guest_tokens(std::uint32_t depth) {
   State& s = *state_;
   s.guest_depth = depth;
-  if (s.scheduler.running().empty() && !s.crowded()) return kAlone;
+  if (s.scheduler.running().empty() && !s.crowded())
+    return s.stepped_s > 0 && s.clock.now_s() - s.stepped_s < kLullS ? kInLull : kAlone;
   if (s.crowded()) return 0;
   if (!BatchBuilder::any(s.scheduler.running())) return s.parked ? 0 : kApart;
   const std::uint32_t decoding = s.decoding();

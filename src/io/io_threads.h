@@ -17,15 +17,15 @@ namespace shale {
 // How far threads stand back from whoever computes on the same cores: a blob that is copied or checked takes a core
 // from a step, whose other threads spin meanwhile, and everybody who decodes waits for that.
 enum class StandBack {
-  // Somebody waits for it: SCHED_BATCH at nice 19. It does not interrupt others when it wakes; the eight threads of a
-  // tier together weigh a tenth of one that computes.
+  // Somebody waits for it: SCHED_BATCH, which does not interrupt others when it wakes. All threads of a tier together
+  // weigh a tenth of one that computes.
   kForReads,
   // Nobody does: SCHED_IDLE, a fiftieth.
   kForWrites,
 };
 
-// Of this thread. Where that is refused, all are alike.
-void stand_back(StandBack how);
+// This thread, one of `threads` that do the same. Where that is refused, all are alike.
+void stand_back(StandBack how, unsigned threads = 1);
 
 // Calls `work`, which returns a Result, where no exception may leave a thread: kIo where memory is lacking.
 template <class Work>
@@ -46,12 +46,14 @@ class IoThreads {
   void run(std::function<void()> job);
 
  private:
-  void work(StandBack how);
+  void work();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
   bool closing_ = false;
+  const StandBack how_;
+  const unsigned count_;
   std::vector<std::jthread> threads_;
 };
 

@@ -11,10 +11,14 @@ namespace {
 constexpr std::size_t kQuestionTokensMax = 512;  // longer ones are no questions
 constexpr double kNothingKnown = 0.5;            // spread of a quality of which nothing is known
 
+bool chooses_by_quality(const Cache& cache) {
+  return cache.weighs_quality() && !std::ranges::all_of(cache.methods(), &Method::is_full);
+}
+
 }  // namespace
 
 QualityWatch::QualityWatch(const QualityWatchOptions& options, Engine& engine)
-    : options_(options), engine_(engine), able_(engine.cache().weighs_quality()) {
+    : options_(options), engine_(engine), able_(chooses_by_quality(engine.cache())) {
   if (able_ && options.prior) prior_.emplace(engine, PriorOptions{.answer_tokens = options.check.answer_tokens});
 }
 

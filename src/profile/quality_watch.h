@@ -54,7 +54,7 @@ struct QualityWatchStats {
 // For the thread that owns the engine.
 class QualityWatch {
  public:
-  // Does nothing where the engine's cache does not weigh quality.
+  // Does nothing where the engine's cache does not weigh quality, or has nothing but full to choose.
   QualityWatch(const QualityWatchOptions& options, Engine& engine);
 
   // Remembers what is asked, and gives back all pages unless `beside`. To be called before the engine takes the

@@ -60,10 +60,6 @@ TEST_F(TrialTest, RedisAndS3MayFailToo) {
     EXPECT_GE(row["faults"].size(), 4u) << "several kinds";
     EXPECT_GT(row["written_bytes"], 0) << name;
   }
-  double felt = 0;
-  for (const std::size_t tier : {15, 16})
-    for (const char* how : {"read_errors", "write_errors", "breaker_opened"}) felt += rows[tier][how].get<double>();
-  EXPECT_GT(felt, 0);
   EXPECT_EQ(rows.back()["passed"], true);
   EXPECT_EQ(rows.back()["wrong"], 0);
   EXPECT_EQ(rows.back()["unanswered"], 0);

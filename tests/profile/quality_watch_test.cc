@@ -222,6 +222,18 @@ TEST_F(QualityWatchTest, ProfilesNewContextsWhereToldTo) {
   EXPECT_FALSE(all.work(kNever));
 }
 
+TEST_F(QualityWatchTest, MeasuresNothingWhereThereIsNothingToChoose) {
+  CacheOptions exact_alone;
+  exact_alone.methods = {"full"};
+  testing::EngineBench bench;
+  bench.open_tiny(std::size_t{64} << 20, exact_alone);
+  options_.prior = true;
+  options_.profile_new = true;
+  QualityWatch watch(options_, *bench.engine);
+  ask_several(watch, "why", 4);
+  EXPECT_FALSE(watch.work(kNever));
+}
+
 // Two contexts alike but for how often they are asked: the one asked more is profiled first.
 TEST_F(QualityWatchTest, BeginsWhereAProfileIsWorthMost) {
   options_.profile_new = true;
