@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <asio/executor_work_guard.hpp>
 #include <asio/post.hpp>
+#include <ctime>
 #include <exception>
 #include <utility>
 
