@@ -39,15 +39,14 @@ class ServeRemoteTest : public ServeProgram {
   double metric_of(std::uint16_t port, const std::string& name, const std::string& tier) const {
     return metric(port, fmt::format("{}{{model_name=\"tiny\",tier=\"{}\"}}", name, tier));
   }
-  // Some question is answered from what lies there: the first, or, where there was trouble, once the breaker, whose
-  // pauses double, has let one through.
-  void expect_hits(std::uint16_t port, const std::string& tier) {
+  // Some question is answered from what lies there, once the breaker, whose pauses double, has let one through.
+  void expect_hits_again(std::uint16_t port, const std::string& tier) {
     int cached = 0;
-    for (double pause_s = 0.1; cached < 500 && next_ < kQuestions; pause_s = std::min(3 * pause_s, 8.0)) {
+    for (double pause_s = 0.7; cached < 500 && next_ < kQuestions; pause_s = std::min(2 * pause_s, 8.0)) {
       std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
       cached = ask_next(port);
     }
-    EXPECT_GE(cached, 500) << "it is not used";
+    EXPECT_GE(cached, 500) << "it is not used again";
     EXPECT_EQ(metric_of(port, "shale_tier_breaker_state", tier), 0);
   }
 
@@ -62,7 +61,7 @@ TEST_F(ServeRemoteTest, AnS3ThatAnswers503AndHangsChangesNoAnswer) {
   fill(tier);
   ASSERT_GT(s3.objects().size(), 10u);
   const std::uint16_t port = serve_on(tier);
-  expect_hits(port, "s3");
+  EXPECT_GE(ask_next(port), 500);
   s3.set_fault([](const S3Asked&, const S3Answer&) {
     return S3Answer{503, "<Error><Code>SlowDown</Code><Message>no</Message></Error>"};
   });
@@ -74,7 +73,7 @@ TEST_F(ServeRemoteTest, AnS3ThatAnswers503AndHangsChangesNoAnswer) {
   for (int i = 0; i < 3; ++i) (void)ask_next(port);
   EXPECT_GT(metric_of(port, "shale_tier_breaker_failures_total", "s3"), 0);
   s3.set_fault({});
-  expect_hits(port, "s3");
+  expect_hits_again(port, "s3");
   EXPECT_EQ(end(SIGTERM).status, 0);
 }
 
@@ -84,7 +83,7 @@ TEST_F(ServeRemoteTest, ARedisThatIsKilledAndComesBackChangesNoAnswer) {
   const std::string tier = fmt::format("redis://127.0.0.1:{}?timeout=300ms&deadline=400ms", (*redis)->port());
   fill(tier);
   const std::uint16_t port = serve_on(tier);
-  expect_hits(port, "redis");
+  EXPECT_GE(ask_next(port), 500);
   (*redis)->signal(SIGSTOP);
   for (int i = 0; i < 3; ++i) (void)ask_next(port);
   (*redis)->signal(SIGCONT);
@@ -99,7 +98,7 @@ TEST_F(ServeRemoteTest, ARedisThatIsKilledAndComesBackChangesNoAnswer) {
   // What was asked since then lies there for the next server.
   next_ = filled;
   const std::uint16_t next_port = serve_on(tier);
-  expect_hits(next_port, "redis");
+  expect_hits_again(next_port, "redis");
   EXPECT_EQ(end(SIGTERM).status, 0);
 }
 

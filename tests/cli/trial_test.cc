@@ -48,8 +48,8 @@ TEST_F(TrialTest, RedisAndS3MayFailToo) {
   const auto redis = RedisServer::start();
   if (!redis) GTEST_SKIP() << redis.error().message;
   const S3Server s3;
-  const std::string tiers =
-      fmt::format("redis://127.0.0.1:{}?timeout=1s&deadline=2s,{}", (*redis)->port(), s3.url("chaos", "&timeout=2s"));
+  const std::string tiers = fmt::format("redis://127.0.0.1:{}?timeout=300ms&deadline=600ms,{}", (*redis)->port(),
+                                        s3.url("chaos", "&timeout=600ms"));
   const Outcome outcome = bench("chaos", {"--faults", "60", "--kills", "3", "--seed", "5", "--disk-size", "16MiB",
                                           "--remote-size", "4MiB", "--shared", tiers});
   ASSERT_EQ(outcome.status, 0) << outcome.err << outcome.out;
@@ -60,6 +60,7 @@ TEST_F(TrialTest, RedisAndS3MayFailToo) {
     EXPECT_GE(row["faults"].size(), 4u) << "several kinds";
     EXPECT_GT(row["written_bytes"], 0) << name;
   }
+  EXPECT_GT(rows[15]["write_errors"].get<double>() + rows[16]["write_errors"].get<double>(), 0);
   EXPECT_EQ(rows.back()["passed"], true);
   EXPECT_EQ(rows.back()["wrong"], 0);
   EXPECT_EQ(rows.back()["unanswered"], 0);

@@ -36,10 +36,11 @@ class RedisDeadlineTest : public ::testing::Test {
     return fmt::format("redis://127.0.0.1:{}?timeout=60s&deadline={}ms", port, kDeadlineS * 1000);
   }
   Status put(const BlobId& id, std::size_t bytes) { return tier_->write(id, blob_bytes(id, bytes))->wait(); }
-  bool holds(const BlobId& id, std::size_t bytes) {
-    const auto read = tier_->read(id)->take();
+  static bool holds(Tier& tier, const BlobId& id, std::size_t bytes) {
+    const auto read = tier.read(id)->take();
     return read && same_bytes(**read, *blob_bytes(id, bytes));
   }
+  bool holds(const BlobId& id, std::size_t bytes) { return holds(*tier_, id, bytes); }
   void expect_in_time(const std::function<ErrorCode()>& operation, ErrorCode expected = ErrorCode::kIo) {
     const double start_s = clock_.now_s();
     EXPECT_EQ(operation(), expected);
@@ -125,7 +126,7 @@ TEST_F(RedisDeadlineTest, AServerThatIsLoadingIsAskedAgain) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     proxy_->set({});
   });
-  EXPECT_TRUE(patient->read(blob_id(1, 0))->take());
+  EXPECT_TRUE(holds(*patient, blob_id(1, 0), kLarge));
   soon.join();
   EXPECT_EQ(patient->stats().read_errors, 0u);
 
