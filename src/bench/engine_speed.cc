@@ -1,19 +1,15 @@
 #include "bench/engine_speed.h"
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 
+#include "core/clock.h"
 #include "core/interrupt.h"
 
 namespace shale {
 namespace {
 
 constexpr std::uint32_t kChunkTokens = 512;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 }  // namespace
 
@@ -84,17 +80,17 @@ Status EngineSpeed::decode(std::vector<Sequence>& sequences, const SpeedTest& te
 }
 
 Result<double> EngineSpeed::measure(const SpeedTest& test) {
-  using SteadyClock = std::chrono::steady_clock;
+  const RealClock clock;
   if (test.kind == SpeedTest::Kind::kPrefill) {
     Sequence sequence(*pool_);
-    const auto start = SteadyClock::now();
+    const double start_s = clock.now_s();
     SHALE_TRY(extend(sequence, test.tokens));
-    return test.tokens / seconds_since(start);
+    return test.tokens / (clock.now_s() - start_s);
   }
   SHALE_ASSIGN(std::vector<Sequence> sequences, forks(test));
-  const auto start = SteadyClock::now();
+  const double start_s = clock.now_s();
   SHALE_TRY(decode(sequences, test));
-  return test.tokens * test.sequences / seconds_since(start);
+  return test.tokens * test.sequences / (clock.now_s() - start_s);
 }
 
 }  // namespace shale

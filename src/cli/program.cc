@@ -15,13 +15,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "cli/command.h"
 #include "cli/configuration.h"
 #include "cli/help.h"
 #include "cli/numbers.h"
 #include "cli/suggest.h"
+#include "core/child_process.h"
 #include "core/interrupt.h"
 #include "core/version.h"
 
@@ -77,13 +77,11 @@ bool is_for_other_program(const CLI::App& app, std::span<const char* const> word
 }
 
 // Becomes the program that has them, which is installed beside this one. Returns only if that fails.
-int become_other_program(std::span<const char* const> words) {
-  std::error_code unknown;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / "shale-lab";
-  std::vector<char*> same;
-  for (const char* word : words) same.push_back(const_cast<char*>(word));
-  same.push_back(nullptr);
-  execv(program.c_str(), same.data());
+int become_other_program(const char* const* words) {
+  const auto own = own_program();
+  if (!own) return report(kFailed, own.error().message);
+  const std::filesystem::path program = own->parent_path() / "shale-lab";
+  execv(program.c_str(), const_cast<char* const*>(words));
   if (errno != ENOENT) return report(kFailed, fmt::format("cannot run {}: {}", program.string(), std::strerror(errno)));
   return report(kFailed, fmt::format("this command is in a program of its own, and {} is not there: build its target "
                                      "shale-lab, or install it",
@@ -100,7 +98,7 @@ int run(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
   add_configuration(app);
   add_all(Command(&app), chosen);
   app.footer(kExamples);  // after the commands, which would inherit it
-  if (const std::span words(argv, argc); is_for_other_program(app, words)) return become_other_program(words);
+  if (is_for_other_program(app, std::span(argv, argc))) return become_other_program(argv);
 
   try {
     app.parse(argc, argv);

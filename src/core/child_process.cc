@@ -82,6 +82,13 @@ std::string read_to_end(int file, pid_t pid) {
 
 }  // namespace
 
+Result<std::filesystem::path> own_program() {
+  std::error_code error;
+  auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return fail(ErrorCode::kIo, "cannot find this program's own file: {}", error.message());
+  return program;
+}
+
 Result<std::string> run_child(const std::vector<std::string>& command, ChildErrors errors) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return fail(ErrorCode::kIo, "cannot make a pipe: {}", std::strerror(errno));

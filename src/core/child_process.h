@@ -1,4 +1,4 @@
-// Other programs, for comparisons: the peers of `shale bench`.
+// Other programs: those that `shale bench` compares with, and servers of its own.
 #pragma once
 
 #include <sys/types.h>
@@ -11,6 +11,9 @@
 #include "core/error.h"
 
 namespace shale {
+
+// The file that this program was started from, links followed. kIo where the system does not tell.
+Result<std::filesystem::path> own_program();
 
 // What a program writes to stderr: lost, or seen by the user.
 enum class ChildErrors { kDrop, kShow };

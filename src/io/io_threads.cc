@@ -8,7 +8,6 @@
 #include <utility>
 
 namespace shale {
-
 namespace {
 
 // A thread's weight falls by a fifth with each step of nice, and is a tenth of the usual at 10.

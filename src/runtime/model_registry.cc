@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "core/child_process.h"
 #include "core/units.h"
 #include "core/user_folder.h"
 #include "runtime/models_table.h"
@@ -41,10 +42,11 @@ Result<const NamedModel*> find(std::string_view name) {
 
 // Beside an installed program, or where this one was built from.
 std::filesystem::path fetch_tool() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto installed = program.parent_path().parent_path() / "share/shale/fetch_model.py";
-  return !error && std::filesystem::exists(installed, error) ? installed : SHALE_TOOLS_DIR "/fetch_model.py";
+  std::error_code unknown;
+  const auto program = own_program();
+  if (!program) return SHALE_TOOLS_DIR "/fetch_model.py";
+  const auto installed = program->parent_path().parent_path() / "share/shale/fetch_model.py";
+  return std::filesystem::exists(installed, unknown) ? installed : SHALE_TOOLS_DIR "/fetch_model.py";
 }
 
 }  // namespace

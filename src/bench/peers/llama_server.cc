@@ -2,23 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "core/clock.h"
 #include "core/interrupt.h"
 #include "loadtest/loopback_http.h"
 
 namespace shale {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-constexpr auto kStartMax = std::chrono::seconds(60);
-constexpr auto kPoll = std::chrono::milliseconds(50);
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
+constexpr double kStartMaxS = 60, kPollS = 0.05;
 
 }  // namespace
 
@@ -32,13 +25,14 @@ Result<LlamaServer> LlamaServer::start(const std::filesystem::path& folder, cons
                                     "--slot-save-path", slots.string() + "/", "--cache-ram", "0", "--host", "127.0.0.1",
                                     "--port", std::to_string(port)}));
   LlamaServer server(std::move(process), port);
-  const auto start = SteadyClock::now();
+  const RealClock clock;
+  const double start_s = clock.now_s();
   while (!loopback_request(port, "GET", "/health", "")) {
     SHALE_TRY(check_interrupt());
-    if (!server.process_.running() || SteadyClock::now() - start > kStartMax) {
+    if (!server.process_.running() || clock.now_s() - start_s > kStartMaxS) {
       return fail(ErrorCode::kIo, "{} does not start", (folder / "llama-server").string());
     }
-    std::this_thread::sleep_for(kPoll);
+    clock.sleep_until_s(clock.now_s() + kPollS);
   }
   return server;
 }
@@ -50,9 +44,10 @@ Result<double> LlamaServer::first_token(std::span<const Token> prompt) const {
                                {"cache_prompt", true},
                                {"id_slot", 0}};
   const std::string text = body.dump();
-  const auto start = SteadyClock::now();
+  const RealClock clock;
+  const double start_s = clock.now_s();
   SHALE_TRY(loopback_request(port_, "POST", "/completion", text));
-  return seconds_since(start);
+  return clock.now_s() - start_s;
 }
 
 Status LlamaServer::slot_action(std::string_view action) const {
@@ -64,9 +59,10 @@ Status LlamaServer::save_slot() const { return slot_action("save"); }
 Status LlamaServer::erase_slot() const { return slot_action("erase"); }
 
 Result<double> LlamaServer::restore_slot() const {
-  const auto start = SteadyClock::now();
+  const RealClock clock;
+  const double start_s = clock.now_s();
   SHALE_TRY(slot_action("restore"));
-  return seconds_since(start);
+  return clock.now_s() - start_s;
 }
 
 }  // namespace shale

@@ -69,9 +69,7 @@ std::map<std::string, double> by_label(const Metrics& metrics, std::string_view 
 }
 
 Result<ServeChild> ServeChild::start(const std::vector<std::string>& words, const std::filesystem::path& folder) {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return fail(ErrorCode::kIo, "cannot find this program's own file: {}", error.message());
+  SHALE_ASSIGN(const std::filesystem::path program, own_program());
   std::vector<std::string> command = {program, "serve"};
   command.insert(command.end(), words.begin(), words.end());
   command.insert(command.end(), {"--host=127.0.0.1", "--port=0", "--json"});

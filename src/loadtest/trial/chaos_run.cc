@@ -270,8 +270,8 @@ Status ChaosRun::verify() {
 
 // What `shale cache WORDS --json` says, whatever it exits with.
 Result<std::string> ChaosRun::ask_cache(std::vector<std::string> words) const {
-  std::error_code error;
-  words.insert(words.begin(), {std::filesystem::read_symlink("/proc/self/exe", error), "cache"});
+  SHALE_ASSIGN(const std::filesystem::path program, own_program());
+  words.insert(words.begin(), {program, "cache"});
   for (std::string& word : trial_tiers(options_, folders_, false)) words.push_back(std::move(word));
   words.push_back("--json");
   const auto out = folders_.scratch / "said";
