@@ -58,8 +58,8 @@ MixCounts MixClients::counts() const {
 void MixClients::run(std::uint64_t seed, const std::stop_token& stop) {
   std::mt19937_64 random(seed);
   while (!stop.stop_requested()) {
-    const MixRequest request = draw_request(prompts_.size(), random);
-    for (bool again = true; again;) {
+    MixRequest request = draw_request(prompts_.size(), random);
+    for (bool again = true; again; ++request.number) {  // what was stored under its salt before is not found again
       std::uint64_t generation = 0;
       const std::uint16_t port = begin(generation, stop);
       if (port == 0) return;
