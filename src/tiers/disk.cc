@@ -41,7 +41,7 @@ Result<OpenFolder> open_folder(const DiskTierOptions& options, const std::shared
       open.files->remove_temporary(0);
       SHALE_TRY(open.files->remove_damaged());
     }
-    open.stored_bytes = open.files->total_bytes().value_or(0);
+    SHALE_ASSIGN(open.stored_bytes, open.files->total_bytes());
   }
   open.direct = options.direct_io && open.files->supports_direct();
   if (options.io_uring) {

@@ -50,6 +50,7 @@ void FileTier::use(OpenFolder folder) {
   folder_ = std::move(folder);
   if (!folder_.reader) read_threads_ = std::make_unique<IoThreads>(options_.threads, StandBack::kForReads);
   count_others(static_cast<std::int64_t>(folder_.stored_bytes));
+  counted_identity_ = folder_.identity;
   opening_.reset();
   opened_ = true;
 }
@@ -130,8 +131,11 @@ std::shared_ptr<TierWrite> FileTier::write_impl(const BlobId& id, BlobBytes byte
     return write;
   }
   const BlobFiles::WriteMode mode{.direct = open->direct, .sync = options_.sync, .drop_cached = options_.drop_cached};
-  write_threads_->run([open, mode, id, bytes = std::move(bytes), finish] {
-    finish(no_memory_is_an_error([&] { return open->files->write(id, *bytes, mode); }));
+  write_threads_->run([this, open, mode, id, bytes = std::move(bytes), finish] {
+    finish(no_memory_is_an_error([&]() -> Result<bool> {
+      SHALE_TRY(check_room(*open));
+      return open->files->write(id, *bytes, mode);
+    }));
   });
   return write;
 }
@@ -164,7 +168,18 @@ double FileTier::untouched_s(const BlobId& id) const {
 
 bool FileTier::count_again() {
   const OpenFolder* open = folder();
-  return open && options_.shared && options_.counts && count_stored([open] { return open->files->total_bytes(); });
+  return open && counts_others() && count_stored([open] { return open->files->total_bytes(); });
+}
+
+Status FileTier::check_room(const OpenFolder& open) {
+  if (!counts_others()) return {};
+  const std::lock_guard lock(counting_mutex_);
+  const std::uint64_t identity = open.files->identity();
+  if (identity != counted_identity_ && count_again()) counted_identity_ = identity;
+  const auto fits = [this] { return used_bytes() <= options_.capacity_bytes; };
+  if (fits() || (count_again() && fits())) return {};
+  return fail(ErrorCode::kFull, "{} is full: {} of {} bytes used", options_.name, used_bytes(),
+              options_.capacity_bytes);
 }
 
 }  // namespace shale

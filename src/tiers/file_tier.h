@@ -56,6 +56,10 @@ class FileTier final : public Tier {
   Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override;
   std::uint64_t blob_bytes_impl(const BlobId& id) const override;
   bool count_again() override;
+  bool counts_others() const { return options_.shared && options_.counts; }
+  // Before a write whose room is reserved: kFull where there is less than was thought, because the folder is another
+  // one than was counted.
+  Status check_room(const OpenFolder& open);
 
   // Null until it is open.
   const OpenFolder* folder() const;
@@ -69,6 +73,8 @@ class FileTier final : public Tier {
   std::unique_ptr<FolderOpening> opening_;  // null once it is open
   OpenFolder folder_;
   std::unique_ptr<IoThreads> read_threads_;  // in place of its reader
+  std::mutex counting_mutex_;
+  std::uint64_t counted_identity_ = 0;  // of the folder; guarded by it
   std::atomic<bool> opened_ = false;
 };
 

@@ -20,6 +20,7 @@ struct OpenFolder {
   bool direct = false;                  // by direct I/O
   bool read_only = false;
   std::uint64_t stored_bytes = 0;  // as counted when it was opened; 0 where its owner counts
+  std::uint64_t identity = 0;      // of the folder that was counted
   std::string describe;
 };
 

@@ -1,5 +1,7 @@
 // The directory tier's own promises: several writers, room that all of them count, what none of them will finish.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -57,6 +59,37 @@ TEST_F(DirectoryTest, CountingAgainForgetsNoReservation) {
   EXPECT_LE(stored, tier->capacity_bytes());
   EXPECT_GE(tier->used_bytes(), stored) << "what is named while it is counted may count twice, and never not at all";
   EXPECT_GT(stored, 0u);
+}
+
+// As a mount that comes late: what is written until then must not count as all that lies there.
+TEST_F(DirectoryTest, AFolderInAnothersPlaceIsCountedAgain) {
+  const auto put = [](Tier& tier, const BlobId& id) { return tier.write(id, blob_bytes(id, 300000))->wait(); };
+  ASSERT_TRUE(open(1 << 20)->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), 600000))->wait());
+  const fs::path away = folder_.path().string() + ".away", fresh = folder_.path().string() + ".fresh";
+  fs::rename(folder_.path(), away);
+  const auto tier = open(1 << 20);
+  ASSERT_TRUE(put(*tier, blob_id(2, 0)));
+  fs::rename(folder_.path(), fresh);
+  fs::rename(away, folder_.path());
+
+  EXPECT_TRUE(put(*tier, blob_id(3, 0)));
+  EXPECT_EQ(code_of(put(*tier, blob_id(4, 0))), ErrorCode::kFull);
+  EXPECT_EQ(tier->used_bytes(), tier->stored_bytes(600000) + tier->stored_bytes(300000));
+  fs::remove_all(fresh);
+}
+
+// What cannot be counted is not empty.
+TEST_F(DirectoryTest, AFolderThatCannotBeCountedIsNotOpened) {
+  ASSERT_TRUE(open()->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), 100))->wait());
+  rlimit files;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  rlimit few = files;
+  few.rlim_cur = static_cast<rlim_t>(dup(0));
+  close(static_cast<int>(few.rlim_cur));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto opened = make_directory_tier(folder_.path(), 1 << 20, clock_);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_EQ(code_of(opened), ErrorCode::kIo);
 }
 
 TEST_F(DirectoryTest, ABlobIsTouchedByWhoeverWritesOrFindsIt) {
