@@ -35,28 +35,35 @@ std::shared_ptr<AlignedBuffer> BufferPool::share(AlignedBuffer buffer) {
 AlignedBuffer BufferPool::take_spare(std::size_t size) {
   const std::size_t least = round_up(size, kIoAlignment), most = size + size / 8 + kIoAlignment;
   const std::lock_guard lock(mutex_);
+  ++takes_;
   auto best = spare_.rend();
   for (auto spare = spare_.rbegin(); spare != spare_.rend(); ++spare) {
-    if (spare->capacity() < least || spare->capacity() > most) continue;
-    if (best == spare_.rend() || spare->capacity() < best->capacity()) best = spare;
-    if (best->capacity() == least) break;
+    const std::size_t capacity = spare->buffer.capacity();
+    if (capacity < least || capacity > most) continue;
+    if (best == spare_.rend() || capacity < best->buffer.capacity()) best = spare;
+    if (best->buffer.capacity() == least) break;
   }
-  if (best == spare_.rend()) return {};
-  AlignedBuffer buffer = std::move(*best);
-  spare_.erase(std::next(best).base());
-  spare_bytes_ -= buffer.capacity();
-  buffer.resize(size);
+  AlignedBuffer buffer;
+  if (best != spare_.rend()) {
+    buffer = std::move(best->buffer);
+    spare_.erase(std::next(best).base());
+    spare_bytes_ -= buffer.capacity();
+    buffer.resize(size);
+  }
+  while (!spare_.empty() && takes_ - spare_.front().since > kUnusedTakesMax) drop_oldest();
   return buffer;
 }
 
 void BufferPool::put_back(AlignedBuffer buffer) {
   const std::lock_guard lock(mutex_);
   spare_bytes_ += buffer.capacity();
-  spare_.push_back(std::move(buffer));
-  while (spare_bytes_ > spare_bytes_max_) {
-    spare_bytes_ -= spare_.front().capacity();
-    spare_.pop_front();
-  }
+  spare_.push_back({std::move(buffer), takes_});
+  while (spare_bytes_ > spare_bytes_max_) drop_oldest();
+}
+
+void BufferPool::drop_oldest() {
+  spare_bytes_ -= spare_.front().buffer.capacity();
+  spare_.pop_front();
 }
 
 std::size_t BufferPool::spare_bytes() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -14,7 +15,9 @@ namespace shale {
 // Thread-safe. Buffers may outlive the pool; they then free themselves.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  // Keeps at most `spare_bytes_max` of unused buffers, the most recently used.
+  // Keeps at most `spare_bytes_max` of unused buffers, the most recently used, and none that so many takes in a row had
+  // no use for: where sizes vary, what is kept follows them and does not grow to the bound.
+  static constexpr std::uint64_t kUnusedTakesMax = 256;
   static std::shared_ptr<BufferPool> make(std::size_t spare_bytes_max);
 
   // Of that size, and of a capacity of at least as much; contents are whatever was there. Throws std::bad_alloc.
@@ -28,11 +31,17 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   explicit BufferPool(std::size_t spare_bytes_max) : spare_bytes_max_(spare_bytes_max) {}
   AlignedBuffer take_spare(std::size_t size);  // empty when none fits well
   void put_back(AlignedBuffer buffer);
+  void drop_oldest();
 
+  struct Spare {
+    AlignedBuffer buffer;
+    std::uint64_t since = 0;  // of takes
+  };
   const std::size_t spare_bytes_max_;
   mutable std::mutex mutex_;
-  std::deque<AlignedBuffer> spare_;  // least recently used first
+  std::deque<Spare> spare_;  // least recently used first
   std::size_t spare_bytes_ = 0;
+  std::uint64_t takes_ = 0;
 };
 
 }  // namespace shale

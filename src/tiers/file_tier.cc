@@ -134,7 +134,13 @@ std::shared_ptr<TierWrite> FileTier::write_impl(const BlobId& id, BlobBytes byte
   write_threads_->run([this, open, mode, id, bytes = std::move(bytes), finish] {
     finish(no_memory_is_an_error([&]() -> Result<bool> {
       SHALE_TRY(check_room(*open));
-      return open->files->write(id, *bytes, mode);
+      SHALE_ASSIGN(const bool stored, open->files->write(id, *bytes, mode));
+      if (!stored) return false;
+      if (const Status room = check_room(*open); !room) {  // replaced meanwhile
+        (void)open->files->remove(id);
+        return std::unexpected(room.error());
+      }
+      return true;
     }));
   });
   return write;

@@ -57,7 +57,7 @@ class FileTier final : public Tier {
   std::uint64_t blob_bytes_impl(const BlobId& id) const override;
   bool count_again() override;
   bool counts_others() const { return options_.shared && options_.counts; }
-  // Before a write whose room is reserved: kFull where there is less than was thought, because the folder is another
+  // Around a write whose room is reserved: kFull where there is less than was thought, because the folder is another
   // one than was counted.
   Status check_room(const OpenFolder& open);
 

@@ -31,6 +31,16 @@ TEST(BufferPoolTest, KeepsNoMoreThanItMayAndDropsTheOldest) {
   EXPECT_EQ(pool->spare_bytes(), 3u << 20);
 }
 
+// Sizes that do not come again would fill it otherwise.
+TEST(BufferPoolTest, DropsWhatNobodyHasHadUseFor) {
+  const auto pool = BufferPool::make(1 << 30);
+  pool->get(3 << 20).reset();
+  for (std::uint64_t i = 1; i < BufferPool::kUnusedTakesMax; ++i) pool->get(1 << 20).reset();
+  EXPECT_EQ(pool->spare_bytes(), 4u << 20);
+  for (int i = 0; i < 2; ++i) pool->get(1 << 20).reset();
+  EXPECT_EQ(pool->spare_bytes(), 1u << 20);
+}
+
 TEST(BufferPoolTest, BuffersOutliveThePool) {
   auto pool = BufferPool::make(1 << 20);
   const auto buffer = pool->get(5000);

@@ -291,6 +291,17 @@ Result<Json> ChaosRun::list_stored_runs() const {
   return rows;
 }
 
+Result<Json> ChaosRun::list_stored_runs(const Json& among) const {
+  SHALE_ASSIGN(const Json rows, list_stored_runs());
+  Json found = Json::array();
+  std::ranges::copy_if(rows, std::back_inserter(found), [&](const Json& row) { return has_run(among, row["run"]); });
+  return found;
+}
+
+std::uint32_t ChaosRun::tokens_on_disk(const Json& rows) const {
+  return exact_tokens(rows) / options_.model.block_size * options_.model.block_size;
+}
+
 // Asks what nobody has asked before, and waits until it is stored; nothing where the server kept none of it, or in
 // memory alone. What lies on the remote is known to the next server only some time after it was first asked for.
 Result<std::optional<ChaosRun::Probe>> ChaosRun::store_probe(std::uint64_t draw) {
@@ -308,19 +319,22 @@ Result<std::optional<ChaosRun::Probe>> ChaosRun::store_probe(std::uint64_t draw)
   for (const Json& row : after) {
     if (!has_run(before, row["run"])) probe.rows.push_back(row);
   }
-  probe.tokens = std::min(exact_tokens(probe.rows), usage.prompt_tokens - 1) / options_.model.block_size *
-                 options_.model.block_size;
+  // The last token is computed in any case.
+  probe.tokens = std::min(tokens_on_disk(probe.rows), (usage.prompt_tokens - 1) / options_.model.block_size *
+                                                          options_.model.block_size);
   if (probe.rows.empty()) return std::nullopt;
   return probe;
 }
 
 Status ChaosRun::find_probe(const Probe& probe) {
-  SHALE_ASSIGN(const Json rows, list_stored_runs());
+  SHALE_ASSIGN(const Json rows, list_stored_runs(probe.rows));
   SHALE_ASSIGN(const Metrics so_far, server_->metrics());
-  if (has_made_room(so_far)) return {};  // of what was acknowledged something was given up, which is no loss
+  const bool made_room = has_made_room(so_far);  // given up is not lost
   for (const Json& row : probe.rows) {
-    if (!has_run(rows, row["run"])) note_failure("a run that was stored before a kill is gone after it: " + row.dump());
+    if (has_run(rows, row["run"]) || made_room) continue;
+    note_failure("a run that was stored before a kill is gone after it: " + row.dump());
   }
+  if (made_room && tokens_on_disk(rows) < probe.tokens) return {};
   const auto start = Time::now();
   for (double known = 0; known == 0 && Time::now() - start < kIndexMax; std::this_thread::sleep_for(kLook)) {
     SHALE_ASSIGN(const Metrics metrics, server_->metrics());
@@ -332,6 +346,8 @@ Status ChaosRun::find_probe(const Probe& probe) {
   if (usage.text != probe.answer)
     note_failure(fmt::format("after a kill the answer is '{}', before it '{}'", usage.text, probe.answer));
   if (usage.cached_tokens >= probe.tokens) return {};
+  SHALE_ASSIGN(const Json left, list_stored_runs(probe.rows));
+  if (tokens_on_disk(left) < probe.tokens) return {};  // given up, or moved, while it was asked for
   note_failure(fmt::format("{} tokens were stored before a kill, and {} found after it; stored were {}", probe.tokens,
                            usage.cached_tokens, probe.rows.dump()));
   return {};
