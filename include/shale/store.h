@@ -147,7 +147,7 @@ typedef struct shale_store_options {
   uint64_t manifest_cache_bytes;  // of what extents hold, kept parsed; 0: 32 MiB
   double frequency_half_life_s;   // of accesses, by which extents are kept; 0: 600
   int32_t threads;                // of the store's own; 0: one; negative: none, and the owner calls shale_store_work()
-  uint32_t events_max;            // kept until taken; 0: 65,536
+  uint32_t events_max;            // kept until taken, in 16 MiB at most; 0: 65,536
   shale_placement placement;
 } shale_store_options;
 

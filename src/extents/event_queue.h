@@ -12,9 +12,11 @@
 
 namespace shale {
 
-// Thread-safe.
+// Thread-safe. Of what nobody takes the newest are kept, as many as were allowed and fit.
 class EventQueue {
  public:
+  static constexpr std::size_t kBytesMax = std::size_t{16} << 20;
+
   explicit EventQueue(std::size_t events_max);
 
   void push(StoreEvent event);
@@ -25,10 +27,13 @@ class EventQueue {
   std::uint64_t lost() const;
 
  private:
+  StoreEvent pop_oldest();
+
   const std::size_t events_max_;
   const FileDescriptor fd_;
   mutable std::mutex mutex_;  // guards what follows
   std::deque<StoreEvent> events_;
+  std::size_t bytes_ = 0;
   std::uint64_t lost_ = 0;
   bool lost_untold_ = false;
 };

@@ -61,6 +61,7 @@ Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& folder, s
   options.name_space = "bench";
   options.geometry = geometry();
   options.chunk_tokens = kChunkBlocks * kBlockTokens;
+  options.events_max = 0;  // nobody takes them
   return Store::open(std::move(options), std::move(tiers), clock);
 }
 

@@ -79,7 +79,7 @@ struct StoreOptions {
   // Threads of the store's own, for encoding, writing, moving and asking. 0: the owner calls work(), and bounds it; one
   // thread, which never computes, then does what may block: listing, removing, and all that the folders need.
   unsigned threads = 1;
-  std::size_t events_max = 65536;  // kept until taken; older ones are dropped, and counted
+  std::size_t events_max = 65536;  // kept until taken, in 16 MiB at most; older ones are dropped, and counted
   // What lossy methods read beside keys and values, of the model that computes; what these refer to must outlive the
   // store. Null tables: methods that need them are refused.
   ScorerOptions scorers = {};

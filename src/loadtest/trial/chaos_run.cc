@@ -320,8 +320,8 @@ Result<std::optional<ChaosRun::Probe>> ChaosRun::store_probe(std::uint64_t draw)
     if (!has_run(before, row["run"])) probe.rows.push_back(row);
   }
   // The last token is computed in any case.
-  probe.tokens = std::min(tokens_on_disk(probe.rows), (usage.prompt_tokens - 1) / options_.model.block_size *
-                                                          options_.model.block_size);
+  probe.tokens = std::min(tokens_on_disk(probe.rows),
+                          (usage.prompt_tokens - 1) / options_.model.block_size * options_.model.block_size);
   if (probe.rows.empty()) return std::nullopt;
   return probe;
 }
