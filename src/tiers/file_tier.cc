@@ -181,9 +181,14 @@ Status FileTier::check_room(const OpenFolder& open) {
   if (!counts_others()) return {};
   const std::lock_guard lock(counting_mutex_);
   const std::uint64_t identity = open.files->identity();
-  if (identity != counted_identity_ && count_again()) counted_identity_ = identity;
+  if (identity != counted_identity_ && count_again()) {
+    counted_identity_ = identity;
+    room_in_doubt_ = true;
+  }
+  if (!room_in_doubt_) return {};
   const auto fits = [this] { return used_bytes() <= options_.capacity_bytes; };
-  if (fits() || (count_again() && fits())) return {};
+  room_in_doubt_ = !fits() && !(count_again() && fits());
+  if (!room_in_doubt_) return {};
   return fail(ErrorCode::kFull, "{} is full: {} of {} bytes used", options_.name, used_bytes(),
               options_.capacity_bytes);
 }

@@ -74,7 +74,9 @@ class FileTier final : public Tier {
   OpenFolder folder_;
   std::unique_ptr<IoThreads> read_threads_;  // in place of its reader
   std::mutex counting_mutex_;
-  std::uint64_t counted_identity_ = 0;  // of the folder; guarded by it
+  // Guarded by it:
+  std::uint64_t counted_identity_ = 0;  // of the folder
+  bool room_in_doubt_ = false;          // more was promised to writes than another folder has
   std::atomic<bool> opened_ = false;
 };
 
