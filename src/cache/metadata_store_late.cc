@@ -1,7 +1,5 @@
 // A metadata store whose file cannot be opened yet, or was removed: it goes on in memory, or in what was removed, and
 // moves to the file when there is one.
-#include <sys/stat.h>
-
 #include <utility>
 
 #include "cache/metadata_store_state.h"
@@ -16,12 +14,6 @@ bool is_of_storage(const Error& error) {
 }
 
 }  // namespace
-
-std::optional<FileId> file_at(const std::filesystem::path& path) {
-  struct stat found;
-  if (stat(path.c_str(), &found) != 0) return std::nullopt;
-  return FileId{found.st_dev, found.st_ino};
-}
 
 Result<std::unique_ptr<MetadataStore>> MetadataStore::open_late(const std::filesystem::path& path,
                                                                 const ModelRecord& model,

@@ -6,15 +6,9 @@
 
 #include "cache/metadata_store.h"
 #include "cache/metadata_store_schema.h"
+#include "io/file_calls.h"
 
 namespace shale {
-
-// Which file lies at the path; nothing where none does.
-struct FileId {
-  std::uint64_t device = 0, inode = 0;
-  bool operator==(const FileId&) const = default;
-};
-std::optional<FileId> file_at(const std::filesystem::path& path);
 
 struct MetadataStore::State {
   State(SqlDatabase opened, std::string place, const Hash128& fingerprint, WallClock wall_clock)

@@ -26,6 +26,12 @@ std::uint64_t device_of(const fs::path& path) {
   }
 }
 
+std::optional<FileId> file_at(const fs::path& path) {
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) return std::nullopt;
+  return FileId{status.st_dev, status.st_ino};
+}
+
 int make_private_folder(const fs::path& folder) {
   return mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -39,6 +40,13 @@ std::unexpected<Error> system_failure(int error, std::string_view doing, const s
 
 // The device of the nearest folder above `path`, or it itself, that is there; 0 where none is.
 std::uint64_t device_of(const std::filesystem::path& path);
+
+// Which file or folder lies at the path; nothing where none does.
+struct FileId {
+  std::uint64_t device = 0, inode = 0;
+  bool operator==(const FileId&) const = default;
+};
+std::optional<FileId> file_at(const std::filesystem::path& path);
 
 // Mode 0700; one that exists is left as it is. Returns errno, 0 on success.
 int make_private_folder(const std::filesystem::path& folder);

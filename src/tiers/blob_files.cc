@@ -10,7 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/hash.h"
 #include "core/random.h"
 #include "tiers/blob_frame.h"
 
@@ -261,12 +260,6 @@ Result<std::uint64_t> BlobFiles::total_bytes() const {
   std::uint64_t total = 0;
   for (const BlobId& id : ids) total += file_bytes(id);
   return total;
-}
-
-std::uint64_t BlobFiles::identity() const {
-  struct stat status;
-  if (stat(folder_.c_str(), &status) != 0) return 0;
-  return Hasher().add(std::uint64_t{status.st_dev}).add(std::uint64_t{status.st_ino}).finish().low;
 }
 
 void BlobFiles::remove_temporary(double older_than_s) {

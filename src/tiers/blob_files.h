@@ -57,9 +57,6 @@ class BlobFiles {
   Result<std::vector<BlobId>> list() const;          // sorted
   Result<std::vector<std::uint32_t>> parts(const Hash128& object) const;
   Result<std::uint64_t> total_bytes() const;
-  // Of the folder that has its name now: another one once somebody moved it away and back, or mounted something there.
-  // 0 where there is none.
-  std::uint64_t identity() const;
   double untouched_s(const BlobId& id) const;  // since it was written or found there by a write; 0 when absent
 
   // Removes temporary files that have not changed for that long.

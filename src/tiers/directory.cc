@@ -25,7 +25,7 @@ Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& f
     OpenFolder opened;
     SHALE_ASSIGN(opened.files, BlobFiles::open(folder));
     opened.files->remove_temporary(kAbandonedAfterSeconds);
-    opened.identity = opened.files->identity();  // were it replaced now, it is counted once more
+    opened.counted = file_at(opened.files->folder());  // were it replaced now, it is counted once more
     SHALE_ASSIGN(opened.stored_bytes, opened.files->total_bytes());
     opened.describe =
         fmt::format("{}: directory {}, buffered I/O by {} threads", name, opened.files->folder().string(), kThreads);

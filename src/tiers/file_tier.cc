@@ -50,7 +50,7 @@ void FileTier::use(OpenFolder folder) {
   folder_ = std::move(folder);
   if (!folder_.reader) read_threads_ = std::make_unique<IoThreads>(options_.threads, StandBack::kForReads);
   count_others(static_cast<std::int64_t>(folder_.stored_bytes));
-  counted_identity_ = folder_.identity;
+  counted_ = folder_.counted;
   opening_.reset();
   opened_ = true;
 }
@@ -132,16 +132,7 @@ std::shared_ptr<TierWrite> FileTier::write_impl(const BlobId& id, BlobBytes byte
   }
   const BlobFiles::WriteMode mode{.direct = open->direct, .sync = options_.sync, .drop_cached = options_.drop_cached};
   write_threads_->run([this, open, mode, id, bytes = std::move(bytes), finish] {
-    finish(no_memory_is_an_error([&]() -> Result<bool> {
-      SHALE_TRY(check_room(*open));
-      SHALE_ASSIGN(const bool stored, open->files->write(id, *bytes, mode));
-      if (!stored) return false;
-      if (const Status room = check_room(*open); !room) {  // replaced meanwhile
-        (void)open->files->remove(id);
-        return std::unexpected(room.error());
-      }
-      return true;
-    }));
+    finish(no_memory_is_an_error([&] { return write_where_room(*open, id, *bytes, mode); }));
   });
   return write;
 }
@@ -177,17 +168,24 @@ bool FileTier::count_again() {
   return open && counts_others() && count_stored([open] { return open->files->total_bytes(); });
 }
 
+Result<bool> FileTier::write_where_room(const OpenFolder& open, const BlobId& id, const AlignedBuffer& bytes,
+                                        const BlobFiles::WriteMode& mode) {
+  SHALE_TRY(check_room(open));
+  SHALE_ASSIGN(const bool stored, open.files->write(id, bytes, mode));
+  const Status room = stored ? check_room(open) : Status();
+  if (room) return stored;
+  (void)open.files->remove(id);  // the folder was replaced meanwhile
+  return std::unexpected(room.error());
+}
+
 Status FileTier::check_room(const OpenFolder& open) {
   if (!counts_others()) return {};
+  const std::optional<FileId> there = file_at(open.files->folder());
   const std::lock_guard lock(counting_mutex_);
-  const std::uint64_t identity = open.files->identity();
-  if (identity != counted_identity_ && count_again()) {
-    counted_identity_ = identity;
-    room_in_doubt_ = true;
+  if ((there != counted_ || room_in_doubt_) && count_again()) {
+    counted_ = there;
+    room_in_doubt_ = used_bytes() > options_.capacity_bytes;
   }
-  if (!room_in_doubt_) return {};
-  const auto fits = [this] { return used_bytes() <= options_.capacity_bytes; };
-  room_in_doubt_ = !fits() && !(count_again() && fits());
   if (!room_in_doubt_) return {};
   return fail(ErrorCode::kFull, "{} is full: {} of {} bytes used", options_.name, used_bytes(),
               options_.capacity_bytes);

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "io/file_calls.h"
 #include "io/io_threads.h"
 #include "tier/pending.h"
 #include "tier/tier.h"
@@ -57,6 +59,8 @@ class FileTier final : public Tier {
   std::uint64_t blob_bytes_impl(const BlobId& id) const override;
   bool count_again() override;
   bool counts_others() const { return options_.shared && options_.counts; }
+  Result<bool> write_where_room(const OpenFolder& open, const BlobId& id, const AlignedBuffer& bytes,
+                                const BlobFiles::WriteMode& mode);
   // Around a write whose room is reserved: kFull where there is less than was thought, because the folder is another
   // one than was counted.
   Status check_room(const OpenFolder& open);
@@ -75,8 +79,8 @@ class FileTier final : public Tier {
   std::unique_ptr<IoThreads> read_threads_;  // in place of its reader
   std::mutex counting_mutex_;
   // Guarded by it:
-  std::uint64_t counted_identity_ = 0;  // of the folder
-  bool room_in_doubt_ = false;          // more was promised to writes than another folder has
+  std::optional<FileId> counted_;  // the folder that was
+  bool room_in_doubt_ = false;     // more was promised to writes than another folder has
   std::atomic<bool> opened_ = false;
 };
 

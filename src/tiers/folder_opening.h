@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "io/file_calls.h"
 #include "tiers/blob_files.h"
 #include "tiers/uring_reader.h"
 
@@ -19,8 +20,8 @@ struct OpenFolder {
   std::unique_ptr<UringReader> reader;  // used for reads where given, else threads
   bool direct = false;                  // by direct I/O
   bool read_only = false;
-  std::uint64_t stored_bytes = 0;  // as counted when it was opened; 0 where its owner counts
-  std::uint64_t identity = 0;      // of the folder that was counted
+  std::uint64_t stored_bytes = 0;      // as counted when it was opened; 0 where its owner counts
+  std::optional<FileId> counted = {};  // the folder that was
   std::string describe;
 };
 
