@@ -15,9 +15,9 @@ namespace shale {
 // Thread-safe. Buffers may outlive the pool; they then free themselves.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  // Keeps at most `spare_bytes_max` of unused buffers, the most recently used, and none that so many takes in a row had
-  // no use for: where sizes vary, what is kept follows them and does not grow to the bound.
+  // A buffer that so many takes in a row had no use for is given back: where sizes vary, what is kept follows them.
   static constexpr std::uint64_t kUnusedTakesMax = 256;
+  // Keeps at most `spare_bytes_max` of unused buffers, the most recently used.
   static std::shared_ptr<BufferPool> make(std::size_t spare_bytes_max);
 
   // Of that size, and of a capacity of at least as much; contents are whatever was there. Throws std::bad_alloc.

@@ -298,10 +298,6 @@ Result<Json> ChaosRun::list_stored_runs(const Json& among) const {
   return found;
 }
 
-std::uint32_t ChaosRun::tokens_on_disk(const Json& rows) const {
-  return exact_tokens(rows) / options_.model.block_size * options_.model.block_size;
-}
-
 // Asks what nobody has asked before, and waits until it is stored; nothing where the server kept none of it, or in
 // memory alone. What lies on the remote is known to the next server only some time after it was first asked for.
 Result<std::optional<ChaosRun::Probe>> ChaosRun::store_probe(std::uint64_t draw) {
@@ -319,9 +315,8 @@ Result<std::optional<ChaosRun::Probe>> ChaosRun::store_probe(std::uint64_t draw)
   for (const Json& row : after) {
     if (!has_run(before, row["run"])) probe.rows.push_back(row);
   }
-  // The last token is computed in any case.
-  probe.tokens = std::min(tokens_on_disk(probe.rows),
-                          (usage.prompt_tokens - 1) / options_.model.block_size * options_.model.block_size);
+  probe.tokens = std::min(exact_tokens(probe.rows), usage.prompt_tokens - 1) / options_.model.block_size *
+                 options_.model.block_size;
   if (probe.rows.empty()) return std::nullopt;
   return probe;
 }
@@ -334,7 +329,7 @@ Status ChaosRun::find_probe(const Probe& probe) {
     if (has_run(rows, row["run"]) || made_room) continue;
     note_failure("a run that was stored before a kill is gone after it: " + row.dump());
   }
-  if (made_room && tokens_on_disk(rows) < probe.tokens) return {};
+  if (made_room && exact_tokens(rows) < probe.tokens) return {};
   const auto start = Time::now();
   for (double known = 0; known == 0 && Time::now() - start < kIndexMax; std::this_thread::sleep_for(kLook)) {
     SHALE_ASSIGN(const Metrics metrics, server_->metrics());
@@ -347,7 +342,7 @@ Status ChaosRun::find_probe(const Probe& probe) {
     note_failure(fmt::format("after a kill the answer is '{}', before it '{}'", usage.text, probe.answer));
   if (usage.cached_tokens >= probe.tokens) return {};
   SHALE_ASSIGN(const Json left, list_stored_runs(probe.rows));
-  if (tokens_on_disk(left) < probe.tokens) return {};  // given up, or moved, while it was asked for
+  if (exact_tokens(left) < probe.tokens) return {};  // given up, or moved, while it was asked for
   note_failure(fmt::format("{} tokens were stored before a kill, and {} found after it; stored were {}", probe.tokens,
                            usage.cached_tokens, probe.rows.dump()));
   return {};

@@ -74,8 +74,6 @@ class ChaosRun {
   Result<std::string> ask_cache(std::vector<std::string> words) const;
   Result<Json> list_stored_runs() const;
   Result<Json> list_stored_runs(const Json& among) const;
-  // In whole blocks, exact, from the first on without a gap.
-  std::uint32_t tokens_on_disk(const Json& rows) const;
   void note_failure(const std::string& what);
   ChaosCounts::Kind& kind(FaultKind kind) { return counts_.kinds[static_cast<std::size_t>(kind)]; }
 
