@@ -201,6 +201,7 @@ void RedisClient::replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCa
 }
 
 void RedisClient::said_error(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const std::string& said) {
+  call->tries = 0;  // it was answered: the next connection may be lost once again
   const RedisNode from = slots_.node(node);
   const auto redirection = parse_redirection(said, from);
   const auto to =
