@@ -21,6 +21,8 @@ struct Options {
   OutputOptions output;
 };
 
+constexpr int kOwnMappingBytes = 256 << 10;  // and more: memory that goes back to the system when it is freed
+
 constexpr char kExamples[] =
     "Speaks OpenAI's API: /v1/chat/completions, /v1/completions, /v1/models; and /health, /metrics. Ctrl-C or SIGTERM\n"
     "answers what is running and stores what is worth storing; again ends the storing, and a third time the "
@@ -89,6 +91,9 @@ Status run(const Options& all) {
   // One heap for all threads, so that what a costly request took can be returned to the system: of the heaps that glibc
   // makes for others, it keeps tens of megabytes each.
   mallopt(M_ARENA_MAX, 1);
+  // And a fixed threshold: glibc raises it to the largest buffer that was freed, up to 32 MiB, so that the buffers of
+  // tiers come to lie among small allocations, whose heap then grows by its holes.
+  mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
   if (!options.kv_events.endpoint.empty()) options.serving.kv_event_block = options.kv_event_block;
   EndWatch end;  // outlives what may hang
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
