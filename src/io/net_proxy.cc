@@ -109,10 +109,10 @@ void NetProxy::run() {
   const RealClock clock;
   double then_s = clock.now_s();
   for (;;) {
-    const ProxyFault fault = this->fault();
-    const bool bounded = fault.bytes_per_s > 0;
+    ProxyFault fault = this->fault();
+    const bool slow = fault.bytes_per_s > 0;
     std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
-    const bool may_move = !fault.hang && (!bounded || allowance_bytes_ >= 1);
+    const bool may_move = !fault.hang && (!slow || allowance_bytes_ >= 1);
     for (const Connection& connection : open_) {
       if (!may_move) break;
       if (connection.answering || !fault.answer.empty()) {
@@ -125,17 +125,18 @@ void NetProxy::run() {
         if (!full && !stream->ended) fds.push_back({stream->from, POLLIN, 0});
       }
     }
-    (void)poll(fds.data(), fds.size(), bounded && !fault.hang ? kBoundedPollMs : -1);
+    (void)poll(fds.data(), fds.size(), slow && !fault.hang ? kBoundedPollMs : -1);
     eventfd_t count = 0;
     (void)eventfd_read(wake_.get(), &count);
     {
       const std::lock_guard lock(mutex_);
       if (closing_) return open_.clear();
     }
+    fault = this->fault();  // what came after it was set is not to be passed as before
     const double now_s = clock.now_s();
     allowance_bytes_ =
         std::min(allowance_bytes_ + fault.bytes_per_s * (now_s - then_s), std::max(1.0, fault.bytes_per_s * kBurstS));
-    if (!bounded) allowance_bytes_ = std::numeric_limits<double>::infinity();
+    if (fault.bytes_per_s <= 0) allowance_bytes_ = std::numeric_limits<double>::infinity();
     then_s = now_s;
     if (fds[1].revents & POLLIN) accept_one(fault);
     if (fault.hang) continue;

@@ -221,6 +221,7 @@ void RedisClient::said_error(Lane lane, std::uint32_t node, std::unique_ptr<Redi
   const double pause_s = share * std::ldexp(kPauseS, static_cast<int>(call->pauses));
   if (passes && call->pauses < kPausesMax && clock_.now_s() + pause_s < call->deadline_s) {
     ++call->pauses;
+    call->put_off = said;
     const auto same = call->slot ? std::nullopt : std::optional(node);
     return worker_of(lane).send(lane, same, std::move(call), pause_s);
   }
@@ -231,7 +232,10 @@ void RedisClient::said_error(Lane lane, std::uint32_t node, std::unique_ptr<Redi
 void RedisClient::failed(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const Error& error) {
   const bool again = error.code == ErrorCode::kIo && call->slot && slots_.cluster() &&
                      call->redirections < kRedirectionsMax && clock_.now_s() + kSuccessorAfterS < call->deadline_s;
-  if (!again) return call->done(std::unexpected(error));
+  if (!again) {
+    if (call->put_off.empty()) return call->done(std::unexpected(error));
+    return call->done(fail(error.code, "{}; before, a server said: {}", error.message, call->put_off));
+  }
   ++call->redirections;
   call->tries = 0;
   call->failed_at = {node, error};

@@ -41,6 +41,7 @@ struct RedisCall {
   std::function<void(Result<RespValue>)> done;  // once, on the thread of the connection
   bool asking = false;                          // sent behind ASKING
   unsigned tries = 0, redirections = 0, pauses = 0;
+  std::string put_off = {};  // what a server last said that was asked again, told with a later failure
   double deadline_s = std::numeric_limits<double>::infinity();  // by the clock: when it is given up
   // By the number of a node: where it is not to be sent again, for what happened there.
   std::optional<std::pair<std::uint32_t, Error>> failed_at = {};
