@@ -119,10 +119,12 @@ std::shared_ptr<TierRead> FileTier::read_impl(const BlobId& id, const BlobRange&
 
 std::shared_ptr<TierWrite> FileTier::write_impl(const BlobId& id, BlobBytes bytes, double start_s) {
   auto write = std::make_shared<PendingWrite>();
+  begin_change();
   const auto finish = [this, write, start_s, size = bytes->size()](Result<bool> stored) {
     const double seconds = clock_.now_s() - start_s;
     const Status status = stored ? Status() : std::unexpected(stored.error());
     finished_write(start_s, seconds, size, stored.value_or(false), status);
+    end_change();
     write->complete(std::move(stored), seconds);
   };
   const OpenFolder* open = folder();
@@ -139,7 +141,11 @@ std::shared_ptr<TierWrite> FileTier::write_impl(const BlobId& id, BlobBytes byte
 
 Result<std::uint64_t> FileTier::remove_impl(const BlobId& id) {
   const OpenFolder* open = folder();
-  return open ? open->files->remove(id) : not_open();
+  if (!open) return not_open();
+  begin_change();
+  const auto freed = open->files->remove(id);
+  end_change();
+  return freed;
 }
 
 Result<std::vector<BlobId>> FileTier::list_impl() const {
@@ -165,7 +171,25 @@ double FileTier::untouched_s(const BlobId& id) const {
 
 bool FileTier::count_again() {
   const OpenFolder* open = folder();
-  return open && counts_others() && count_stored([open] { return open->files->total_bytes(); });
+  if (!open || !counts_others()) return false;
+  for (;;) {
+    const std::uint64_t begun = changes_begun_;
+    const bool alone = changes_in_flight_ == 0;
+    const bool counted = count_stored([open] { return open->files->total_bytes(); });
+    if (counted && alone && changes_begun_ == begun) return true;
+    counted_beside_changes_ = true;
+    if (!counted || changes_in_flight_ > 0) return counted;  // the last of them counts again
+    if (!counted_beside_changes_.exchange(false)) return true;  // it has
+  }
+}
+
+void FileTier::begin_change() {
+  ++changes_begun_;
+  ++changes_in_flight_;
+}
+
+void FileTier::end_change() {
+  if (--changes_in_flight_ == 0 && counted_beside_changes_.exchange(false)) count_again();
 }
 
 Result<bool> FileTier::write_where_room(const OpenFolder& open, const BlobId& id, const AlignedBuffer& bytes,

@@ -58,6 +58,10 @@ class FileTier final : public Tier {
   Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override;
   std::uint64_t blob_bytes_impl(const BlobId& id) const override;
   bool count_again() override;
+  // Around a write and its being counted, or a removal. Who counts beside one may find what it changes too, and count it
+  // twice: the last of them counts again.
+  void begin_change();
+  void end_change();
   bool counts_others() const { return options_.shared && options_.counts; }
   Result<bool> write_where_room(const OpenFolder& open, const BlobId& id, const AlignedBuffer& bytes,
                                 const BlobFiles::WriteMode& mode);
@@ -82,6 +86,8 @@ class FileTier final : public Tier {
   std::optional<FileId> counted_;  // the folder that was
   bool room_in_doubt_ = false;     // more was promised to writes than another folder has
   std::atomic<bool> opened_ = false;
+  std::atomic<std::uint64_t> changes_begun_ = 0, changes_in_flight_ = 0;
+  std::atomic<bool> counted_beside_changes_ = false;
 };
 
 }  // namespace shale
