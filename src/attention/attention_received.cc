@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kSpanTokens = 256;  // of one task: several a thread, each with work for all queries
+constexpr std::uint32_t kTaskTokens = 256;  // of one task: several a thread, each with work for all queries
 
 // Consecutive pages of one KV head.
 struct Span {
@@ -26,7 +26,7 @@ void cut(std::uint32_t head, const HeadTable& table, std::uint32_t first, std::u
   while (page < pages.size() && token < end) {
     const std::size_t first_page = page;
     Span span{head, {}, token, 0};
-    while (page < pages.size() && token < end && span.tokens < kSpanTokens) {
+    while (page < pages.size() && token < end && span.tokens < kTaskTokens) {
       const std::uint32_t count = pages[page++].count;
       token += count;
       span.tokens += count;

@@ -47,7 +47,7 @@ class Neighbours {
   std::vector<std::jthread> threads_;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchEngineExamples[] =
     "`exact` decodes as for requests that demand `exact`: reproducibly, in the weights of prompts.\n"
     "The peer is the better of its flash attention on and off, in each test. Its runs and ours take turns; the\n"
     "figure is the median over rounds. A setting of the peer that was a tenth slower in the first round is not\n"
@@ -100,10 +100,10 @@ struct Measured {
   }
 };
 
-class Bench {
+class EngineBench {
  public:
   // `halves`: over pages of fp16, to compare with; or null.
-  Bench(const BenchEngineOptions& options, Model& model, EngineSpeed& speed, EngineSpeed* halves)
+  EngineBench(const BenchEngineOptions& options, Model& model, EngineSpeed& speed, EngineSpeed* halves)
       : options_(options), model_(model), speed_(speed), halves_(halves) {}
 
   Status set_peer(const std::filesystem::path& model_file, const std::filesystem::path& scratch) {
@@ -214,7 +214,7 @@ void print_row(const Json& row) {
   std::fflush(stdout);
 }
 
-Status run(const BenchEngineOptions& options) {
+Status run_bench_engine(const BenchEngineOptions& options) {
   SHALE_ASSIGN(const auto file, resolve_model(options.model.model));
   SHALE_ASSIGN(const auto model, open_model(options.model));
   const std::vector<SpeedTest> tests = choose_tests(options, *model);
@@ -226,7 +226,7 @@ Status run(const BenchEngineOptions& options) {
   }
   SHALE_ASSIGN(const ScratchFolder scratch, ScratchFolder::create(user_folder("XDG_CACHE_HOME", ".cache")));
 
-  Bench bench(options, *model, speed, halves ? &*halves : nullptr);
+  EngineBench bench(options, *model, speed, halves ? &*halves : nullptr);
   if (!options.peer.empty()) SHALE_TRY(bench.set_peer(file, scratch.path()));
   const Machine machine = measure_machine();
   if (!options.output.json) {
@@ -247,9 +247,9 @@ Status run(const BenchEngineOptions& options) {
 }  // namespace
 
 void add_bench_engine(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "engine", "Tokens per second: prefill, decode and batches, beside llama.cpp's", run);
-  command.footer(kExamples);
+  auto [command, options] = add_command(
+      parent, chosen, "engine", "Tokens per second: prefill, decode and batches, beside llama.cpp's", run_bench_engine);
+  command.footer(kBenchEngineExamples);
   command.add_option("--peer", options->peer, "Folder with llama-bench and llama-batched-bench to compare with")
       .envname("SHALE_PEER")
       .type_name("FOLDER");

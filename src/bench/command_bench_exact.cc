@@ -26,7 +26,7 @@ struct BenchExactOptions {
   std::uint32_t context_tokens = 400, answer_tokens = 24, beside = 7;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchExactExamples[] =
     "Every question of every context is answered once with nothing cached, alone and uncut; then in each of these\n"
     "ways, and each answer is compared token by token with that one. It fails where any differs.\n"
     "\n"
@@ -92,10 +92,11 @@ struct Tally {
   std::uint64_t cached_tokens = 0;
 };
 
-class Bench {
+class ExactBench {
  public:
-  static Result<std::unique_ptr<Bench>> open(const BenchExactOptions& options, const std::filesystem::path& scratch) {
-    std::unique_ptr<Bench> bench(new Bench(options));
+  static Result<std::unique_ptr<ExactBench>> open(const BenchExactOptions& options,
+                                                  const std::filesystem::path& scratch) {
+    std::unique_ptr<ExactBench> bench(new ExactBench(options));
     SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
     SHALE_ASSIGN(bench->tokenizer_, Tokenizer::load(path));
     SHALE_ASSIGN(bench->model_, open_model(options.model));
@@ -142,7 +143,7 @@ class Bench {
   }
 
  private:
-  explicit Bench(const BenchExactOptions& options) : options_(options) {}
+  explicit ExactBench(const BenchExactOptions& options) : options_(options) {}
 
   Request request(const Prompt& prompt) const {
     Request request;
@@ -240,9 +241,9 @@ Result<std::vector<Prompt>> read_prompts(const BenchExactOptions& options, const
   return prompts;
 }
 
-Status run(const BenchExactOptions& options) {
+Status run_bench_exact(const BenchExactOptions& options) {
   SHALE_ASSIGN(const ScratchFolder scratch, ScratchFolder::create(user_folder("XDG_CACHE_HOME", ".cache")));
-  SHALE_ASSIGN(const auto bench, Bench::open(options, scratch.path()));
+  SHALE_ASSIGN(const auto bench, ExactBench::open(options, scratch.path()));
   SHALE_ASSIGN(const auto prompts, read_prompts(options, bench->tokenizer()));
   Progress progress(options.output, "answering");
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -272,9 +273,10 @@ Status run(const BenchExactOptions& options) {
 }  // namespace
 
 void add_bench_exact(Command parent, Action& chosen) {
-  auto [command, options] = add_command(
-      parent, chosen, "exact", "Whether answers that demand exact KV are the same however they come about", run);
-  command.footer(kExamples);
+  auto [command, options] =
+      add_command(parent, chosen, "exact", "Whether answers that demand exact KV are the same however they come about",
+                  run_bench_exact);
+  command.footer(kBenchExactExamples);
   command.add_option("--contexts", options->contexts, "Contexts with questions, as of `shale quality`")
       .required()
       .delimiter(',')

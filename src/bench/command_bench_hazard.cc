@@ -40,7 +40,7 @@ std::string cell(const bench::HazardRow& row) {
                      100 * row.highest, 100 * row.first_half, 100 * row.second_half);
 }
 
-Status run(const BenchHazardOptions& options) {
+Status run_bench_hazard(const BenchHazardOptions& options) {
   bench::HazardStudyOptions study = options.study;
   if (options.tiny) study = {.blocks = {10, 50}, .seeds = 2};
   SHALE_ASSIGN(const std::vector<Trace> traces, bench_traces(options.traces, options.tiny, 1));
@@ -62,8 +62,9 @@ Status run(const BenchHazardOptions& options) {
 }  // namespace
 
 void add_bench_hazard(Command parent, Action& chosen) {
-  auto [command, options] = add_command(parent, chosen, "hazard",
-                                        "What policy hazard owes to which signal, and the ceiling of all of them", run);
+  auto [command, options] =
+      add_command(parent, chosen, "hazard", "What policy hazard owes to which signal, and the ceiling of all of them",
+                  run_bench_hazard);
   add_bench_traces(command, options->traces);
   command.add_option("--blocks", options->study.blocks, "Blocks that the cache holds")
       .type_name("N[,N]")

@@ -21,7 +21,7 @@ struct BenchKernelsOptions {
   bool tiny = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchKernelsExamples[] =
     "A kernel's share is of the bandwidth that the same run measures with as many threads: of a plain read, and for\n"
     "encoding, decoding and loading of a plain copy. A fork copies a block table and counts its blocks.\n"
     "\n"
@@ -40,7 +40,7 @@ std::vector<bench::KernelRow> measure(Executor& executor, std::string_view only,
   return rows;
 }
 
-Status run(const BenchKernelsOptions& options) {
+Status run_bench_kernels(const BenchKernelsOptions& options) {
   const Machine machine = measure_machine();
   if (!options.output.json) fmt::print("{}\n\n", machine.text());
   ComputeThreads threads(options.threads);
@@ -65,8 +65,8 @@ Status run(const BenchKernelsOptions& options) {
 
 void add_bench_kernels(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "kernels", "Each kernel's share of the memory's read bandwidth", run);
-  command.footer(kExamples);
+      add_command(parent, chosen, "kernels", "Each kernel's share of the memory's read bandwidth", run_bench_kernels);
+  command.footer(kBenchKernelsExamples);
   command.add_option("--threads", options->threads, "Threads that compute; 0: one a core")
       .envname("SHALE_THREADS")
       .range(0, 1024)

@@ -32,7 +32,7 @@ struct BenchPagingOptions {
   bool tiny = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchPagingExamples[] =
     "Every load runs first with the full cache, then with each method at each budget; ratios are to the full cache.\n"
     "Tokens are random and answers are never ended early. tokens_per_second counts input and output tokens.\n"
     "\n"
@@ -42,9 +42,9 @@ constexpr char kExamples[] =
     "  shale bench paging --join 6000 --sequences 8 --prompt-tokens 256\n"
     "  shale bench paging --prompt-tokens 4096 --output-tokens 64 --peer ~/llama.cpp/build/bin --json";
 
-class Bench {
+class PagingBench {
  public:
-  Bench(const BenchPagingOptions& options, Model& model, const Tokenizer& tokenizer, const Machine& machine)
+  PagingBench(const BenchPagingOptions& options, Model& model, const Tokenizer& tokenizer, const Machine& machine)
       : options_(options), model_(model), tokenizer_(tokenizer), machine_(machine) {}
 
   Status run(std::uint32_t sequences, const LlamaPeer* peer, const std::filesystem::path& file) {
@@ -206,7 +206,7 @@ Status join(const BenchPagingOptions& options, Model& model, const Tokenizer& to
   return {};
 }
 
-Status run(const BenchPagingOptions& given) {
+Status run_bench_paging(const BenchPagingOptions& given) {
   BenchPagingOptions options = given;
   if (options.tiny) {
     options.budgets = {32};
@@ -233,7 +233,7 @@ Status run(const BenchPagingOptions& given) {
   if (options.join_tokens > 0) {
     return join(options, *model, *tokenizer, machine);
   }
-  Bench bench(options, *model, *tokenizer, machine);
+  PagingBench bench(options, *model, *tokenizer, machine);
   for (const std::uint32_t sequences : options.sequences)
     SHALE_TRY(bench.run(sequences, peer ? &*peer : nullptr, file));
   return bench.write_figure();
@@ -242,8 +242,9 @@ Status run(const BenchPagingOptions& given) {
 }  // namespace
 
 void add_bench_paging(Command parent, Action& chosen) {
-  auto [command, options] = add_command(parent, chosen, "paging", "What KV budgets do to serving many at once", run);
-  command.footer(kExamples);
+  auto [command, options] =
+      add_command(parent, chosen, "paging", "What KV budgets do to serving many at once", run_bench_paging);
+  command.footer(kBenchPagingExamples);
   const auto several = [&](const char* name, auto& values, const char* text) {
     command.add_option(name, values, text).delimiter(',').range(1u, 1u << 20).type_name("N,...").capture_default_str();
   };

@@ -19,7 +19,7 @@
 namespace shale {
 namespace {
 
-struct Options {
+struct PagingQualityOptions {
   ServingOptions serving;
   OutputOptions output;
   std::vector<std::string> files, methods = {"paged_eviction", "streaming", "knorm", "keydiff", "snapkv", "random"};
@@ -30,7 +30,7 @@ struct Options {
   bool full_layers = false, keep_first_page = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchPagingQualityExamples[] =
     "The full cache and every budget answer in lockstep. `agreement` and `kl` compare each token's prediction while "
     "all\n"
     "are fed the full cache's answer; `f1` compares a budget's own answer with the accepted ones, or with the full\n"
@@ -54,14 +54,15 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 // A group a context.
-struct Measured {
+struct MeasuredBudget {
   std::vector<std::vector<double>> agreement, kl, f1;
 };
 
-class Bench {
+class PagingQualityBench {
  public:
   // `reference`: of fp16, where the serving's own pool is not.
-  Bench(const Options& options, Serving& serving, PagePool* reference) : options_(options), serving_(serving) {
+  PagingQualityBench(const PagingQualityOptions& options, Serving& serving, PagePool* reference)
+      : options_(options), serving_(serving) {
     measure_.answer_tokens = options.answer_tokens;
     measure_.scorers = options.serving.cache.scorers;
     measure_.calibration = serving.cache().options().model.calibration;
@@ -144,14 +145,14 @@ class Bench {
   // By how much the agreement of a method is below that of the best one at the same budget: an interval of differences
   // question by question.
   std::string behind_best(const Key& key) const {
-    const Measured* best = nullptr;
+    const MeasuredBudget* best = nullptr;
     double most = -1;
     for (const auto& [other, measured] : measured_) {
       if (other.dataset != key.dataset || other.budget != key.budget) continue;
       const double mean = bootstrap_mean(measured.agreement).mean;
       if (mean > most) most = mean, best = &measured;
     }
-    const Measured& own = measured_.at(key);
+    const MeasuredBudget& own = measured_.at(key);
     if (best == &own) return "best";
     std::vector<std::vector<double>> differences = best->agreement;
     for (std::size_t context = 0; context < differences.size(); ++context) {
@@ -163,7 +164,7 @@ class Bench {
   }
 
   void add(const Key& key, const Divergence& forced, double of_answer, bool first_of_context) {
-    Measured& to = measured_[key];
+    MeasuredBudget& to = measured_[key];
     if (first_of_context) {
       for (auto* values : {&to.agreement, &to.kl, &to.f1}) values->emplace_back();
     }
@@ -194,14 +195,14 @@ class Bench {
                 {"model", serving_.model().info().name}});
   }
 
-  const Options& options_;
+  const PagingQualityOptions& options_;
   Serving& serving_;
   PagedQualityOptions measure_;
-  std::map<Key, Measured> measured_;
+  std::map<Key, MeasuredBudget> measured_;
   std::vector<std::pair<KvBudgetOptions, std::vector<Divergence>>> along_;  // of a --prompt
 };
 
-Status run(const Options& options) {
+Status run_bench_paging_quality(const PagingQualityOptions& options) {
   if (options.files.empty() == options.prompt.empty()) {
     return fail(ErrorCode::kInvalidArgument, "give --contexts, or --prompt for one long answer");
   }
@@ -214,7 +215,7 @@ Status run(const Options& options) {
     SHALE_ASSIGN(reference, PagePool::create(shape.with(PageElement::kHalf),
                                              serving->pool().blocks_total() * shape.block_bytes()));
   }
-  Bench bench(options, *serving, reference.get());
+  PagingQualityBench bench(options, *serving, reference.get());
   if (!options.prompt.empty()) SHALE_TRY(bench.ask("prompt", "prompt", "", options.prompt, {}, true));
   for (const std::string& file : options.files) {
     SHALE_ASSIGN(const auto contexts, read_quality_contexts(file, options.contexts, options.questions));
@@ -234,8 +235,9 @@ Status run(const Options& options) {
 
 void add_bench_paging_quality(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "paging-quality", "What KV budgets do to answers, beside the full cache", run);
-  command.footer(kExamples);
+      add_command(parent, chosen, "paging-quality", "What KV budgets do to answers, beside the full cache",
+                  run_bench_paging_quality);
+  command.footer(kBenchPagingQualityExamples);
   command.add_option("--contexts", options->files, "Contexts with questions, as `shale quality` reads them")
       .delimiter(',')
       .type_name("FILE,...");

@@ -37,7 +37,7 @@ Json to_json(const bench::PlannerChangesRow& row, const Machine& machine) {
           {"machine", machine.json()}};
 }
 
-Status run(const BenchPlannerOptions& options) {
+Status run_bench_planner(const BenchPlannerOptions& options) {
   bench::PlannerBenchOptions bench_options;
   bench_options.seed = options.seed;
   if (options.tiny) bench_options.prefixes = {100};
@@ -78,7 +78,8 @@ Status run(const BenchPlannerOptions& options) {
 
 void add_bench_planner(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "planner", "How fast each planner decides, and how near it comes to the bound", run);
+      add_command(parent, chosen, "planner", "How fast each planner decides, and how near it comes to the bound",
+                  run_bench_planner);
   command.add_option("--seed", options->seed, "Seed of the problems").type_name("N").capture_default_str();
   command.add_flag("--tiny", options->tiny, "The smallest problem only: to see that it works");
   add_output_options(command, options->output);

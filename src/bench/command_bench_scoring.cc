@@ -19,7 +19,7 @@ struct BenchScoringOptions {
   bool tiny = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchScoringExamples[] =
     "Prefills that are watched for one thing and prefills that are not take turns; figures are medians. A scorer's\n"
     "cost is that of gathering what it reads and of scoring all layers.\n"
     "\n"
@@ -67,7 +67,7 @@ void print_rows(const bench::ScoringCosts& costs, std::uint32_t tokens, Model& m
   }
 }
 
-Status run(const BenchScoringOptions& options) {
+Status run_bench_scoring(const BenchScoringOptions& options) {
   SHALE_ASSIGN(const auto file, resolve_model(options.model.model));
   SHALE_ASSIGN(const auto model, open_model(options.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(file));
@@ -87,9 +87,9 @@ Status run(const BenchScoringOptions& options) {
 }  // namespace
 
 void add_bench_scoring(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "scoring", "What scorers cost beside the prefill that they follow", run);
-  command.footer(kExamples);
+  auto [command, options] = add_command(parent, chosen, "scoring",
+                                        "What scorers cost beside the prefill that they follow", run_bench_scoring);
+  command.footer(kBenchScoringExamples);
   command.add_option("--tokens", options->tokens, "Tokens of the context")
       .range(100, 1 << 20)
       .type_name("N")

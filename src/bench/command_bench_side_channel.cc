@@ -12,12 +12,12 @@
 namespace shale {
 namespace {
 
-struct Options {
+struct BenchSideChannelOptions {
   OutputOptions output;
   SideChannelOptions measure;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchSideChannelExamples[] =
     "A server with two tenants is started. Again and again a victim sends a new prompt, and then an attacker that "
     "prompt,\n"
     "a right guess, or another one, a wrong guess; once as another tenant, once with the victim's own key. P is of a "
@@ -66,7 +66,7 @@ void print_table(const std::vector<SideChannelRow>& rows) {
   }
 }
 
-Status run(const Options& options) {
+Status run_bench_side_channel(const BenchSideChannelOptions& options) {
   SHALE_ASSIGN(const std::vector<SideChannelRow> rows, measure_side_channel(options.measure));
   if (options.output.json) {
     for (const SideChannelRow& row : rows) print_json(to_json(row));
@@ -81,9 +81,10 @@ Status run(const Options& options) {
 }  // namespace
 
 void add_bench_side_channel(Command parent, Action& chosen) {
-  auto [command, options] = add_command(
-      parent, chosen, "side-channel", "What one tenant can tell of another's prompts by asking, and in what time", run);
-  command.footer(kExamples);
+  auto [command, options] =
+      add_command(parent, chosen, "side-channel",
+                  "What one tenant can tell of another's prompts by asking, and in what time", run_bench_side_channel);
+  command.footer(kBenchSideChannelExamples);
   SideChannelOptions& measure = options->measure;
   command.add_option("--model", measure.model, "A registered name or a path to a GGUF file")
       .envname("SHALE_MODEL")

@@ -132,7 +132,7 @@ Status bench_peer(const BenchSimulateOptions& options, const Machine& machine) {
   return {};
 }
 
-Status run(const BenchSimulateOptions& options) {
+Status run_bench_simulate(const BenchSimulateOptions& options) {
   SHALE_ASSIGN(const std::vector<Trace> traces, bench_traces(options.traces, options.tiny, options.seed));
   const Machine machine = measure_machine();
   if (!options.output.json) fmt::print("{}\n", machine.text());
@@ -144,8 +144,9 @@ Status run(const BenchSimulateOptions& options) {
 }  // namespace
 
 void add_bench_simulate(Command parent, Action& chosen) {
-  auto [command, options] = add_command(parent, chosen, "simulate",
-                                        "Blocks a second of each policy, growth, memory, and libCacheSim beside", run);
+  auto [command, options] =
+      add_command(parent, chosen, "simulate", "Blocks a second of each policy, growth, memory, and libCacheSim beside",
+                  run_bench_simulate);
   add_bench_traces(command, options->traces);
   command.add_option("--peer-python", options->peer_python, "Python that can import libcachesim")
       .type_name("PROGRAM")

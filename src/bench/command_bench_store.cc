@@ -23,7 +23,7 @@ struct BenchStoreOptions {
   bool tiny = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchStoreExamples[] =
     "Contexts are saved from, and loaded into, an engine's memory. Rates count keys and values as they are there,\n"
     "whatever they take at rest. Memory is compared with memcpy and the same checksum (XXH3-128), the disk with fio:\n"
     "requests of the same size, as many in flight, direct I/O. --chunks 0 leaves out the part about many chunks.\n"
@@ -85,7 +85,7 @@ void print_index(const bench::StoreIndexResult& index, const Machine& machine, b
              index.found_after_kill);
 }
 
-Status run(const BenchStoreOptions& options) {
+Status run_bench_store(const BenchStoreOptions& options) {
   SHALE_ASSIGN(const ScratchFolder scratch,
                ScratchFolder::create(options.folder.empty() ? cache_folder({}).parent_path()
                                                             : std::filesystem::path(options.folder)));
@@ -124,8 +124,8 @@ Status run(const BenchStoreOptions& options) {
 
 void add_bench_store(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "store", "Loads and saves of the store, its index, and opening it", run);
-  command.footer(kExamples);
+      add_command(parent, chosen, "store", "Loads and saves of the store, its index, and opening it", run_bench_store);
+  command.footer(kBenchStoreExamples);
   command.add_option("--folder", options->folder, "Where to measure the disk (default: beside the cache folder)")
       .type_name("FOLDER")
       .existing_directory();

@@ -26,7 +26,7 @@ struct BenchTiersOptions {
   bool tiny = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchTiersExamples[] =
     "The first table moves blobs to and from each tier, beside fio on the same folder where it is installed. The\n"
     "second asks a short question over a long context that each tier holds, beside llama-server. --tiers measures the\n"
     "tiers that it names in place of both, s3: beside eight parallel curls on the same objects, redis: beside a copy\n"
@@ -163,7 +163,7 @@ void print_first_tokens(const std::vector<FirstTokenRow>& rows, const FirstToken
   }
 }
 
-Status run(const BenchTiersOptions& options) {
+Status run_bench_tiers(const BenchTiersOptions& options) {
   SHALE_ASSIGN(const ScratchFolder scratch,
                ScratchFolder::create(options.folder.empty() ? cache_folder({}).parent_path()
                                                             : std::filesystem::path(options.folder)));
@@ -195,9 +195,9 @@ Status run(const BenchTiersOptions& options) {
 }  // namespace
 
 void add_bench_tiers(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "tiers", "Bytes per second of each tier, and the first token from each", run);
-  command.footer(kExamples);
+  auto [command, options] = add_command(
+      parent, chosen, "tiers", "Bytes per second of each tier, and the first token from each", run_bench_tiers);
+  command.footer(kBenchTiersExamples);
   command.add_option("--folder", options->folder, "Where to measure the disk (default: beside the cache folder)")
       .type_name("FOLDER")
       .existing_directory();

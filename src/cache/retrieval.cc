@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-constexpr double kNapS = 5e-5;  // while what is missing is on its way
+constexpr double kMissingNapS = 5e-5;  // while what is missing is on its way
 
 }  // namespace
 
@@ -150,7 +150,7 @@ Status Retrieval::ensure_all(Executor& executor) {
   while (!loaded()) {
     SHALE_ASSIGN(const bool worked, poll(executor, std::numeric_limits<double>::infinity()));
     const Clock& clock = state_->cache.clock;
-    if (!worked) clock.sleep_until_s(clock.now_s() + kNapS);
+    if (!worked) clock.sleep_until_s(clock.now_s() + kMissingNapS);
   }
   return {};
 }

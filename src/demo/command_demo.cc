@@ -26,7 +26,7 @@ struct DemoOptions {
   DemoOptions() { cache.methods = {"int8", "kivi4", "keydiff+int8", "snapkv+int8", "snapkv+kivi4"}; }
 };
 
-constexpr char kExamples[] =
+constexpr char kDemoExamples[] =
     "Every planner answers the same requests, live, from a cache of its own in a temporary folder, which is removed\n"
     "afterwards. Disk and remote emulate slower hardware, so that what planners weigh can be seen also on a fast\n"
     "machine.\n"
@@ -39,7 +39,7 @@ constexpr char kExamples[] =
 
 constexpr std::uint32_t kPromptSlack = 512;  // template, question and answer beside a document
 
-Status run(const DemoOptions& options) {
+Status run_demo(const DemoOptions& options) {
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Model> model;
@@ -74,8 +74,8 @@ Status run(const DemoOptions& options) {
 
 void add_demo(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "demo", "Show the main job on real documents, measured, in a few minutes", run);
-  command.footer(kExamples);
+      add_command(parent, chosen, "demo", "Show the main job on real documents, measured, in a few minutes", run_demo);
+  command.footer(kDemoExamples);
   command
       .add_option(
           "--documents", options->documents,

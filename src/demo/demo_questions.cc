@@ -3,7 +3,7 @@
 namespace shale {
 namespace {
 
-constexpr LicenceQuestions kLicences[] = {
+constexpr LicenceQuestions kLicenceQuestions[] = {
     {"Apache-2.0",
      {"What does the word Licensor mean in this license?", "What counts as a Legal Entity?",
       "What is the difference between Source form and Object form?"},
@@ -71,6 +71,6 @@ constexpr LicenceQuestions kLicences[] = {
 
 }  // namespace
 
-std::span<const LicenceQuestions> licence_questions() { return kLicences; }
+std::span<const LicenceQuestions> licence_questions() { return kLicenceQuestions; }
 
 }  // namespace shale

@@ -22,8 +22,8 @@ std::vector<Token> request_for(const Tokenizer& tokenizer, std::span<const Token
   return request;
 }
 
-Status append(Model& model, Sequence& sequence, std::span<const Token> tokens, std::uint32_t step_tokens,
-              Capture& capture) {
+Status append_turn(Model& model, Sequence& sequence, std::span<const Token> tokens, std::uint32_t step_tokens,
+                   Capture& capture) {
   while (!tokens.empty()) {
     const auto now = tokens.first(std::min<std::size_t>(step_tokens, tokens.size()));
     SHALE_TRY(sequence.append(static_cast<std::uint32_t>(now.size())));
@@ -57,7 +57,7 @@ Result<AttentionStatistics> observe_repetition(Model& model, const Tokenizer& to
     const auto chunk = tokens.subspan(first, std::min(chunk_tokens, count - first));
     turn.insert(turn.end(), chunk.begin(), chunk.end());
     Sequence copy = context.fork();
-    SHALE_TRY(append(model, copy, turn, step_tokens, capture));
+    SHALE_TRY(append_turn(model, copy, turn, step_tokens, capture));
   }
   return capture.take();
 }

@@ -8,9 +8,9 @@ namespace shale {
 namespace {
 
 // How soon the next use is, the latest first; then the deepest.
-using Rank = std::pair<std::uint32_t, std::uint32_t>;
+using UseRank = std::pair<std::uint32_t, std::uint32_t>;
 
-class Optimum final : public PathPolicy<LeafQueues<Rank>, NodeFields{.depths = true}> {
+class Optimum final : public PathPolicy<LeafQueues<UseRank>, NodeFields{.depths = true}> {
  public:
   explicit Optimum(std::span<const std::uint32_t> next_uses) : PathPolicy(Newcomers::kCompete), next_uses_(next_uses) {}
 

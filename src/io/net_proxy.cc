@@ -15,11 +15,12 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "io/net_socket.h"
 
 namespace shale {
 namespace {
 
-constexpr std::size_t kBufferBytes = 64 << 10;
+constexpr std::size_t kStreamBytes = 64 << 10;
 constexpr double kBurstS = 0.02;  // of a bound's bytes may be passed on at once
 constexpr int kBoundedPollMs = 5;
 
@@ -28,8 +29,6 @@ void break_off(FileDescriptor& socket) {
   (void)setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   socket = FileDescriptor();
 }
-
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace
 
@@ -41,7 +40,7 @@ struct NetProxy::Address {
 // One direction of a connection.
 struct NetProxy::Stream {
   int from = -1, to = -1;
-  std::array<char, kBufferBytes> buffer;
+  std::array<char, kStreamBytes> buffer;
   std::size_t begin = 0, end = 0;  // of what has come and not gone on
   bool ended = false;              // no more comes
 };
@@ -191,7 +190,7 @@ bool NetProxy::answer(Connection& connection, const std::string& text) {
 bool NetProxy::move(Stream& stream) {
   while (allowance_bytes_ >= 1) {
     if (stream.begin == stream.end && !stream.ended) {
-      const auto most = static_cast<std::size_t>(std::min<double>(allowance_bytes_, kBufferBytes));
+      const auto most = static_cast<std::size_t>(std::min<double>(allowance_bytes_, kStreamBytes));
       const ssize_t bytes = recv(stream.from, stream.buffer.data(), most, 0);
       if (bytes < 0 && would_block()) return true;
       if (bytes < 0) return errno == ENOTCONN;  // the server has not been reached yet

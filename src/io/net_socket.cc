@@ -27,8 +27,6 @@ std::string tls_reason() {
   return reason ? reason : "the connection was closed";
 }
 
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
 bool is_address(const std::string& host) {
   unsigned char address[sizeof(in6_addr)];
   return inet_pton(AF_INET, host.c_str(), address) == 1 || inet_pton(AF_INET6, host.c_str(), address) == 1;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <future>
 #include <memory>
@@ -30,6 +31,9 @@ class TlsContext {
   };
   std::unique_ptr<SSL_CTX, Free> context_;
 };
+
+// After a call on a socket failed: whether it is to be made again, once something can be done.
+inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 // One thread at a time, in which SIGPIPE is blocked.
 class NetSocket {

@@ -1,27 +1,24 @@
 #include "io/resp.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
+
+#include "core/parse_integer.h"
 
 namespace shale {
 namespace {
 
 constexpr std::string_view kLineEnd = "\r\n";
 constexpr std::size_t kLineBytesMax = 64 << 10;  // with its end
-constexpr std::size_t kDepthMax = 8;
+constexpr std::size_t kReplyDepthMax = 8;
 
 void add_bulk(std::string& out, std::string_view text) {
   fmt::format_to(std::back_inserter(out), "${}\r\n{}\r\n", text.size(), text);
 }
 
-Result<std::int64_t> number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return fail(ErrorCode::kCorrupt, "a reply holds no number where one should be");
-  }
-  return value;
+Result<std::int64_t> number_of(std::string_view text) {
+  if (const auto number = parse_integer<std::int64_t>(text)) return *number;
+  return fail(ErrorCode::kCorrupt, "a reply holds no number where one should be");
 }
 
 }  // namespace
@@ -98,15 +95,15 @@ Status RespParser::begin(std::string_view line, const Place& place) {
       return keep(rest.size());
     case ':': {
       value_.kind = RespValue::Kind::kInteger;
-      SHALE_ASSIGN(value_.integer, number(rest));
+      SHALE_ASSIGN(value_.integer, number_of(rest));
       return keep(0);
     }
     case '$': {
-      SHALE_ASSIGN(const std::int64_t bytes, number(rest));
+      SHALE_ASSIGN(const std::int64_t bytes, number_of(rest));
       return begin_bulk(bytes, place);
     }
     case '*': {
-      SHALE_ASSIGN(const std::int64_t items, number(rest));
+      SHALE_ASSIGN(const std::int64_t items, number_of(rest));
       return begin_array(items);
     }
     default:
@@ -132,7 +129,7 @@ Status RespParser::begin_bulk(std::int64_t bytes, const Place& place) {
 Status RespParser::begin_array(std::int64_t items) {
   if (items == -1) return keep(0);
   if (items < 0 || items > static_cast<std::int64_t>(kRespReplyBytesMax / sizeof(RespValue)) ||
-      stack_.size() == kDepthMax) {
+      stack_.size() == kReplyDepthMax) {
     return fail(ErrorCode::kCorrupt, "a reply says that a list has {} items, at depth {}", items, stack_.size());
   }
   value_.kind = RespValue::Kind::kArray;

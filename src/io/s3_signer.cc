@@ -39,7 +39,7 @@ bool is_unreserved(char c) {
 }
 
 // Without spaces around it, and with one in place of several.
-std::string trimmed(std::string_view value) {
+std::string squeezed(std::string_view value) {
   std::string text;
   for (const char c : value) {
     if (c != ' ' || (!text.empty() && text.back() != ' ')) text += c;
@@ -54,8 +54,8 @@ std::map<std::string, std::string> canonical_headers(const HttpHeaders& headers)
   for (const auto& [name, value] : headers) {
     std::string lower = name;
     std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-    const auto [at, fresh] = canonical.try_emplace(std::move(lower), trimmed(value));
-    if (!fresh) at->second.append(",").append(trimmed(value));
+    const auto [at, fresh] = canonical.try_emplace(std::move(lower), squeezed(value));
+    if (!fresh) at->second.append(",").append(squeezed(value));
   }
   return canonical;
 }

@@ -1,14 +1,15 @@
 #include "io/s3_xml.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <optional>
+
+#include "core/parse_integer.h"
 
 namespace shale {
 namespace {
 
-constexpr std::size_t kDepthMax = 16;
+constexpr std::size_t kElementDepthMax = 16;
 
 void append_utf8(std::string& text, std::uint32_t code) {
   const auto byte = [&text](std::uint32_t value) { text += static_cast<char>(value); };
@@ -39,10 +40,9 @@ bool append_reference(std::string& text, std::string_view name) {
   if (!name.starts_with('#')) return false;
   const bool hexadecimal = name.starts_with("#x");
   name.remove_prefix(hexadecimal ? 2 : 1);
-  std::uint32_t code = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), code, hexadecimal ? 16 : 10);
-  if (error != std::errc() || end != name.data() + name.size() || code == 0 || code > 0x10ffff) return false;
-  append_utf8(text, code);
+  const auto code = parse_integer<std::uint32_t>(name, hexadecimal ? 16 : 10);
+  if (!code || *code == 0 || *code > 0x10ffff) return false;
+  append_utf8(text, *code);
   return true;
 }
 
@@ -96,7 +96,7 @@ class XmlScanner {
     const bool empty = tag.ends_with('/');
     if (empty) tag.remove_suffix(1);
     const std::string_view name = tag.substr(0, tag.find_first_of(" \t\r\n"));
-    if (name.empty() || ends_.size() == kDepthMax || (ends_.empty() && seen_root_)) return false;
+    if (name.empty() || ends_.size() == kElementDepthMax || (ends_.empty() && seen_root_)) return false;
     seen_root_ = true;
     ends_.push_back(path_.size());
     if (!path_.empty()) path_ += '/';
@@ -122,13 +122,6 @@ class XmlScanner {
   bool seen_root_ = false;
 };
 
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 Result<S3Listing> parse_s3_listing(std::string_view xml) {
@@ -141,7 +134,7 @@ Result<S3Listing> parse_s3_listing(std::string_view xml) {
     if (path == "ListBucketResult/NextContinuationToken") listing.next = text;
     if (path == "ListBucketResult/Contents/Key") object.key = text;
     if (path == "ListBucketResult/Contents/Size") {
-      const auto bytes = number(text);
+      const auto bytes = parse_integer<std::uint64_t>(text);
       sound &= bytes.has_value();
       object.bytes = bytes.value_or(0);
     }

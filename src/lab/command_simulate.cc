@@ -92,7 +92,7 @@ Status draw(const SimulateOptions& options, const std::vector<SimulatedRow>& row
   return {};
 }
 
-Status run(const SimulateOptions& options) {
+Status run_simulate(const SimulateOptions& options) {
   if (options.subcommand) return options.subcommand();
   if (options.traces.empty()) return fail(ErrorCode::kInvalidArgument, "--trace is missing: give the FILE to simulate");
   // What is asked for is checked before anything is loaded.
@@ -163,7 +163,7 @@ void add_online_options(Command command, SimulateOptions& options) {
 void add_simulate(Command parent, Action& chosen) {
   auto [command, options] =
       add_command(parent, chosen, "simulate",
-                  "How large a cache, which policy, which scheduler: answered from a request trace", run);
+                  "How large a cache, which policy, which scheduler: answered from a request trace", run_simulate);
   command.add_option("--trace", options->traces, "Request traces (docs/formats/trace.md); '-' is standard input")
       .type_name("FILE[,FILE]")
       .delimiter(',');

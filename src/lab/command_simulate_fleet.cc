@@ -26,7 +26,7 @@ struct SimulateFleetOptions {
   OutputOptions output;
 };
 
-constexpr char kFooter[] =
+constexpr char kSimulateFleetFooter[] =
     "Every engine has memory and disk of its own, and computes so many requests at a time (--servers); the remote "
     "tier\n"
     "is one store that all share, which holds everything (--share off: there is none). --speed lets the same requests\n"
@@ -119,7 +119,7 @@ Result<FleetOptions> fleet_of(const SimulateFleetOptions& options) {
   return fleet;
 }
 
-Status run(const SimulateFleetOptions& options) {
+Status run_simulate_fleet(const SimulateFleetOptions& options) {
   SHALE_ASSIGN(FleetOptions fleet, fleet_of(options));
   std::optional<FleetPrices> prices;
   if (!options.prices.empty()) {
@@ -150,10 +150,10 @@ Status run(const SimulateFleetOptions& options) {
 }  // namespace
 
 void add_simulate_fleet(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "fleet",
-                  "Several engines behind a router, over one store: first tokens, hits, traffic and cost", run);
-  command.footer(kFooter);
+  auto [command, options] = add_command(
+      parent, chosen, "fleet", "Several engines behind a router, over one store: first tokens, hits, traffic and cost",
+      run_simulate_fleet);
+  command.footer(kSimulateFleetFooter);
   options->fleet.engine.servers = 1;
   command.add_option("--trace", options->trace, "Request trace (docs/formats/trace.md); '-' is standard input")
       .type_name("FILE")

@@ -124,7 +124,7 @@ void print_summary(const std::vector<Cell>& cells) {
   }
 }
 
-Status run(const ReproduceOptions& options) {
+Status run_simulate_reproduce(const ReproduceOptions& options) {
   const char* data = std::getenv("SHALE_DATA_DIR");
   if (options.folder.empty() && data == nullptr) {
     return fail(ErrorCode::kInvalidArgument,
@@ -172,7 +172,8 @@ Status run(const ReproduceOptions& options) {
 
 void add_simulate_reproduce(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "reproduce", "Rerun a published table of hit ratios and compare cell by cell", run);
+      add_command(parent, chosen, "reproduce", "Rerun a published table of hit ratios and compare cell by cell",
+                  run_simulate_reproduce);
   command.add_option("--traces", options->folder, "Where the two Mooncake traces lie (default: $SHALE_DATA_DIR/traces)")
       .type_name("FOLDER");
   command.add_option("--threads", options->threads, "Runs at once; 0: one a core").type_name("N").capture_default_str();

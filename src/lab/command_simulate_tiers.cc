@@ -25,7 +25,7 @@ struct SimulateTiersOptions {
   OutputOptions output;
 };
 
-constexpr char kFooter[] =
+constexpr char kSimulateTiersFooter[] =
     "Contexts are the runs of a trace's blocks that are always asked for together. --profiles takes what\n"
     "`shale profile --json` prints, one context a line; each context of the trace takes one of them, so that their\n"
     "spread is the workload's. Without it nothing is compressed and only tiers are chosen. With --servers requests\n"
@@ -133,7 +133,7 @@ void print_row(const std::string& planner, std::size_t width, const TieredResult
   fmt::print("   {}\n", format_bytes(moved));
 }
 
-Status run(const SimulateTiersOptions& options) {
+Status run_simulate_tiers(const SimulateTiersOptions& options) {
   TieredOptions tiered = options.tiered;
   SHALE_ASSIGN(tiered.hardware, hardware_preset(options.hardware));
   if (options.memory_bytes) tiered.hardware.set_capacity("memory", *options.memory_bytes);
@@ -171,8 +171,9 @@ Status run(const SimulateTiersOptions& options) {
 
 void add_simulate_tiers(Command parent, Action& chosen) {
   auto [command, options] = add_command(
-      parent, chosen, "tiers", "What tiers and compression are worth: first tokens, quality and hits by planner", run);
-  command.footer(kFooter);
+      parent, chosen, "tiers", "What tiers and compression are worth: first tokens, quality and hits by planner",
+      run_simulate_tiers);
+  command.footer(kSimulateTiersFooter);
   command.add_option("--trace", options->trace, "Request trace (docs/formats/trace.md); '-' is standard input")
       .type_name("FILE")
       .required();

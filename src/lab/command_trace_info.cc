@@ -121,7 +121,7 @@ void print_windows(const TraceStatistics& s) {
   }
 }
 
-Status run(const InfoOptions& options) {
+Status run_trace_info(const InfoOptions& options) {
   SHALE_ASSIGN(const TraceOptions reading, to_options(options.trace));
   for (const std::string& file : options.files) {
     SHALE_ASSIGN(const NamedTrace named, load_trace_watched(file, reading, options.output));
@@ -141,8 +141,9 @@ Status run(const InfoOptions& options) {
 }  // namespace
 
 void add_trace_info(Command parent, Action& chosen) {
-  auto [command, options] = add_command(
-      parent, chosen, "info", "Tell what a trace is like: sizes, arrivals, reuse, and how its working set moves", run);
+  auto [command, options] =
+      add_command(parent, chosen, "info",
+                  "Tell what a trace is like: sizes, arrivals, reuse, and how its working set moves", run_trace_info);
   command.add_option("FILE", options->files, "Traces (docs/formats/trace.md), gzip or not; '-' is standard input")
       .required()
       .configurable(false);

@@ -14,7 +14,7 @@
 namespace shale {
 namespace {
 
-constexpr std::chrono::minutes kAnswerMax(10);
+constexpr std::chrono::minutes kRequestMax(10);
 
 // Binds `file` to a port that the system chooses; 0 where it refuses.
 std::uint16_t bind_any(int file) {
@@ -33,7 +33,7 @@ Result<std::string> loopback_request(std::uint16_t port, std::string_view method
                                      std::string_view body) {
   httplib::Client client("127.0.0.1", port);
   client.set_tcp_nodelay(true);
-  client.set_read_timeout(kAnswerMax);
+  client.set_read_timeout(kRequestMax);
   httplib::Request request;
   request.method = method;
   request.path = path;

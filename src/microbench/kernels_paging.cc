@@ -54,9 +54,9 @@ struct Heads {
 };
 
 // Sequences whose pages lie anywhere in one pool, as many as make it larger than any cache.
-class Scene {
+class PagingScene {
  public:
-  Scene(const Heads& heads, PageElement element, std::uint32_t depth, std::size_t bytes)
+  PagingScene(const Heads& heads, PageElement element, std::uint32_t depth, std::size_t bytes)
       : heads_(heads), queries_(std::size_t{heads.query} * heads.dim), output_(queries_.size()) {
     const PageShape shape{.layers = heads.layers, .kv_heads = heads.kv, .head_dim = heads.dim, .element = element};
     const std::size_t sequence_bytes = shape.pages_for(depth) * shape.block_bytes();
@@ -157,7 +157,7 @@ class Scene {
 };
 
 // In turns, so that what else the machine does falls on all.
-void measure(const std::string& heads, const std::string& threads, Scene& scene, Executor& executor,
+void measure(const std::string& heads, const std::string& threads, PagingScene& scene, Executor& executor,
              std::vector<KernelRow>& rows) {
   constexpr int kRounds = 9;
   const std::size_t page_bytes = scene.shape().page_bytes();
@@ -215,7 +215,7 @@ std::vector<KernelRow> paging_rows(Executor& executor, std::string_view only, st
     for (const PageElement element : {PageElement::kHalf, PageElement::kInt8}) {
       const bool int8 = element == PageElement::kInt8;
       const std::string name = fmt::format("{}/{} d{}{}", heads.query, heads.kv, heads.dim, int8 ? " int8" : "");
-      std::optional<Scene> scene;
+      std::optional<PagingScene> scene;
       for (Executor* each : executors) {
         const std::string threads = thread_count(*each);
         if (!fmt::format("decode attention {}, {}", name, threads).contains(only)) continue;

@@ -45,7 +45,7 @@ void thin(std::vector<std::pair<double, double>>& line) {
 }
 
 // An engine over a pool of its own and a memory tier to spill to.
-struct Bench {
+struct PagingBench {
   RealClock clock;
   std::unique_ptr<PagePool> pool;
   std::unique_ptr<Cache> cache;
@@ -70,7 +70,7 @@ struct Bench {
 
 Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, const PagingLoad& load) {
   const PageShape shape = model.page_shape();
-  Bench bench;
+  PagingBench bench;
   SHALE_TRY(bench.open(model, tokenizer, blocks_of(shape, load),
                        {.sequences_max = load.sequences, .chunk_slowdown = load.chunk_slowdown}));
   const Clock& clock = bench.clock;
@@ -133,7 +133,7 @@ Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, 
   constexpr std::uint32_t kAlone = 200;  // steps
   const std::uint32_t output = model.info().context_max - prompt_tokens - 1;
   const PageShape shape = model.page_shape();
-  Bench bench;
+  PagingBench bench;
   SHALE_TRY(bench.open(model, tokenizer, (sequences + 1) * (shape.pages_for(model.info().context_max) + 2),
                        {.sequences_max = sequences + 1}));
   Engine& engine = *bench.engine;

@@ -81,7 +81,7 @@ Problem placed(Problem problem, const std::vector<std::uint32_t>& placement) {
 }
 
 template <class Work>
-double seconds_of(const Clock& clock, const Work& work) {
+double seconds_by(const Clock& clock, const Work& work) {
   const double start_s = clock.now_s();
   work();
   return clock.now_s() - start_s;
@@ -95,9 +95,9 @@ PlannerRow measure(const Problem& empty, const Planner& planner, const Clock& cl
   PlannerRow row{.planner = std::string(planner.name()), .prefixes = empty.prefixes.size()};
   for (const PlacedPrefix& prefix : empty.prefixes) row.candidates += prefix.candidates.size();
   Plan demotion, promotion;
-  row.demote_seconds = seconds_of(clock, [&] { demotion = planner.demote(overfull); });
+  row.demote_seconds = seconds_by(clock, [&] { demotion = planner.demote(overfull); });
   const Problem demoted = placed(empty, placement_after(overfull, demotion));
-  row.promote_seconds = seconds_of(clock, [&] { promotion = planner.promote(demoted); });
+  row.promote_seconds = seconds_by(clock, [&] { promotion = planner.promote(demoted); });
   assert(demotion.feasible && promotion.feasible);
   row.utility = promotion.utility;
   return row;
@@ -167,7 +167,7 @@ class Changes {
  private:
   template <class Call>
   void change(const Call& call) {
-    seconds_.push_back(seconds_of(clock_, [&] {
+    seconds_.push_back(seconds_by(clock_, [&] {
       call();
       state_.settle();
     }));
@@ -237,7 +237,7 @@ std::vector<PlannerRow> planner_rows(const PlannerBenchOptions& options, const C
       nothing += utility(problem.alpha, prefix.frequency, prefix.candidates[prefix.current]);
     }
     double bound = 0;
-    const double bound_seconds = seconds_of(clock, [&] { bound = utility_bound(problem); });
+    const double bound_seconds = seconds_by(clock, [&] { bound = utility_bound(problem); });
     for (const Contestant& contestant : kContestants) {
       PlannerRow row = measure(problem, *make_planner(contestant.planner, contestant.options).value(), clock);
       row.planner = contestant.shown_as;

@@ -26,13 +26,13 @@ constexpr std::uint32_t kChainChunks = kChainBlocks / kChunkBlocks;
 constexpr std::size_t kSavesAtOnce = 32;
 constexpr std::uint64_t kMemoryBytes = std::uint64_t{1} << 20;
 
-KvGeometry geometry() {
-  KvGeometry geometry;
-  geometry.element = KvElement::kOpaque;
-  geometry.layers = 1;
-  geometry.block_tokens = kBlockTokens;
-  geometry.opaque_bytes = {1, 0};
-  return geometry;
+KvGeometry index_geometry() {
+  KvGeometry index_geometry;
+  index_geometry.element = KvElement::kOpaque;
+  index_geometry.layers = 1;
+  index_geometry.block_tokens = kBlockTokens;
+  index_geometry.opaque_bytes = {1, 0};
+  return index_geometry;
 }
 
 // Random, and the same each time it is asked for.
@@ -59,7 +59,7 @@ Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& folder, s
   SHALE_ASSIGN(lowest.tier, make_disk_tier(disk, clock));
   StoreOptions options;
   options.name_space = "bench";
-  options.geometry = geometry();
+  options.geometry = index_geometry();
   options.chunk_tokens = kChunkBlocks * kBlockTokens;
   options.events_max = 0;  // nobody takes them
   return Store::open(std::move(options), std::move(tiers), clock);
@@ -67,8 +67,8 @@ Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& folder, s
 
 Status fill(Store& store, std::uint64_t chains) {
   std::array<std::byte, kChainBlocks> bytes = {};
-  const KvView view =
-      packed_view<const std::byte>(geometry(), KvPacking::kTokensHeads, bytes.data(), kChainBlocks * kBlockTokens);
+  const KvView view = packed_view<const std::byte>(index_geometry(), KvPacking::kTokensHeads, bytes.data(),
+                                                   kChainBlocks * kBlockTokens);
   std::vector<std::unique_ptr<StoreSave>> saves(kSavesAtOnce);
   for (std::uint64_t c = 0; c < chains + kSavesAtOnce; ++c) {
     std::unique_ptr<StoreSave>& slot = saves[c % kSavesAtOnce];

@@ -16,7 +16,7 @@
 namespace shale::bench {
 namespace {
 
-constexpr std::uint32_t kAlone = 16;  // of which the median is the latency
+constexpr std::uint32_t kLoneCopies = 16;  // of which the median is the latency
 
 bool send_all(int socket, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -104,12 +104,12 @@ class Copier {
   }
   // The median seconds of one alone.
   Result<double> alone(bool write) {
-    std::vector<double> each(kAlone);
+    std::vector<double> each(kLoneCopies);
     for (double& one : each) {
       SHALE_ASSIGN(one, seconds(write, 1));
     }
-    std::ranges::nth_element(each, each.begin() + kAlone / 2);
-    return each[kAlone / 2];
+    std::ranges::nth_element(each, each.begin() + kLoneCopies / 2);
+    return each[kLoneCopies / 2];
   }
 
  private:

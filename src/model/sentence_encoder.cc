@@ -13,7 +13,7 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kTokensMax = 256;
+constexpr std::size_t kSentenceTokensMax = 256;
 
 class LlamaSentenceEncoder final : public SentenceEncoder {
  public:
@@ -28,8 +28,8 @@ class LlamaSentenceEncoder final : public SentenceEncoder {
                        static_cast<std::int32_t>(tokens.size()), /*add_special=*/true, /*parse_special=*/false);
     if (count <= 0) return fail(ErrorCode::kInternal, "a sentence of {} bytes has no tokens", text.size());
     tokens.resize(static_cast<std::size_t>(count));
-    if (tokens.size() > kTokensMax) {
-      tokens.resize(kTokensMax);
+    if (tokens.size() > kSentenceTokensMax) {
+      tokens.resize(kSentenceTokensMax);
       tokens.back() = llama_vocab_sep(vocabulary);
     }
     if (llama_encode(context_.get(), llama_batch_get_one(tokens.data(), static_cast<std::int32_t>(tokens.size())))) {
@@ -62,7 +62,7 @@ Result<std::unique_ptr<SentenceEncoder>> SentenceEncoder::load(const std::filesy
   if (!model) return fail(ErrorCode::kCorrupt, "{}: libllama cannot read it", where);
   llama_context_params params = llama_context_default_params();
   params.embeddings = true;
-  params.n_ctx = params.n_batch = params.n_ubatch = kTokensMax;
+  params.n_ctx = params.n_batch = params.n_ubatch = kSentenceTokensMax;
   params.n_threads = params.n_threads_batch = static_cast<std::int32_t>(threads);
   llama_context_ptr context(llama_init_from_model(model.get(), params));
   if (!context) return fail(ErrorCode::kUnsupported, "{}: libllama cannot run it", where);

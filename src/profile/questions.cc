@@ -24,11 +24,11 @@ constexpr std::uint32_t kTokensMax = 48;
 constexpr std::string_view kRequest =
     "Write one short question that the text above answers. Write only the question, nothing else.";
 
-bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 
 std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
   return text;
 }
 
@@ -43,7 +43,7 @@ std::string_view shortened(std::string_view text, std::size_t bytes) {
 std::string single_spaced(std::string_view text) {
   std::string out;
   for (const char c : trim(text)) {
-    const bool space = is_space(c) || static_cast<unsigned char>(c) < 0x20;
+    const bool space = is_blank(c) || static_cast<unsigned char>(c) < 0x20;
     if (!space) {
       out += c;
     } else if (!out.empty() && out.back() != ' ') {

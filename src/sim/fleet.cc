@@ -16,7 +16,6 @@
 namespace shale {
 namespace {
 
-constexpr std::uint64_t kRequestsBetweenLooks = 256;
 constexpr std::uint32_t kImbalanceMax = 4;
 constexpr std::uint32_t kNoEngine = ~std::uint32_t{0};
 
@@ -221,7 +220,7 @@ FleetResult Fleet::result() {
   return result;
 }
 
-Status check(const FleetOptions& options) {
+Status check_fleet(const FleetOptions& options) {
   if (options.engines == 0 || options.engines > kEnginesMax) {
     return fail(ErrorCode::kInvalidArgument, "{} engines: give 1 to {}", options.engines, kEnginesMax);
   }
@@ -241,7 +240,7 @@ Status check(const FleetOptions& options) {
 }  // namespace
 
 Result<FleetResult> simulate_fleet(const Trace& trace, const FleetOptions& options, const KeepGoing& keep_going) {
-  SHALE_TRY(check(options));
+  SHALE_TRY(check_fleet(options));
   SHALE_ASSIGN(const TieredSetup setup, TieredSetup::make(options.engine));
   const auto start = std::chrono::steady_clock::now();
   FleetResult result = Fleet(trace, options, setup).run(keep_going);

@@ -10,12 +10,6 @@
 #include "sim/tiered_engine.h"
 
 namespace shale {
-namespace {
-
-constexpr std::uint64_t kRequestsBetweenLooks = 256;
-
-}  // namespace
-
 Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& options, const KeepGoing& keep_going) {
   SHALE_ASSIGN(const TieredSetup setup, TieredSetup::make(options));
   const auto start = std::chrono::steady_clock::now();

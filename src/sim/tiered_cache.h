@@ -62,8 +62,10 @@ struct TieredResult {
   double seconds = 0;  // that the run took
 };
 
-// Asked before every few requests, with their number so far: false ends the run, which returns what it has.
+// Asked before every kRequestsBetweenLooks requests, with their number so far: false ends the run, which returns what
+// it has.
 using KeepGoing = std::function<bool(std::uint64_t requests)>;
+inline constexpr std::uint64_t kRequestsBetweenLooks = 256;
 
 // kInvalidArgument: an unknown planner or method, capacities or rates that make no sense.
 Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& options, const KeepGoing& keep_going = {});

@@ -4,7 +4,7 @@
 namespace shale {
 namespace {
 
-constexpr int kDepthMax = 8;
+constexpr int kSubagentDepthMax = 8;
 
 enum LineField : std::size_t { kBlockSize, kIdScope, kLineTools, kLineSystem, kLineRequests };
 constexpr std::array<std::string_view, 5> kLineNames = {"block_size", "hash_id_scope", "tool_tokens", "system_tokens",
@@ -109,8 +109,8 @@ class SessionParser {
   }
 
   Status parse_nested(JsonValue value) {
-    if (++depth_ > kDepthMax) {
-      return json_.fail_at(JsonLine::place(value), "more than {} subagents within each other", kDepthMax);
+    if (++depth_ > kSubagentDepthMax) {
+      return json_.fail_at(JsonLine::place(value), "more than {} subagents within each other", kSubagentDepthMax);
     }
     SHALE_TRY(parse_requests(value, add_stream()));
     --depth_;

@@ -23,7 +23,7 @@ std::vector<LoadContext> contexts_of(std::size_t count, std::size_t tokens = 100
   return contexts;
 }
 
-std::vector<LoadRequest> load_of(const LoadOptions& options) {
+std::vector<LoadRequest> load_of(const ServeLoadOptions& options) {
   static const auto contexts = contexts_of(12);
   return make_load(contexts, {}, options).value();
 }

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::size_t kLarge = 9 << 20;  // three pieces
+constexpr std::size_t kBlobBytes = 9 << 20;  // three pieces
 constexpr double kDeadlineS = 0.6;
 constexpr double kLate = 0.1 * kDeadlineS + 0.3;  // a tenth of it, and a scheduler that is late
 
@@ -30,7 +30,7 @@ class RedisDeadlineTest : public ::testing::Test {
     proxy_ = NetProxy::start("127.0.0.1", server_->port()).value();
     tier_ = make_tier(url(proxy_->port()), clock_).value();
     const auto patient = make_tier(fmt::format("redis://127.0.0.1:{}", server_->port()), clock_).value();
-    ASSERT_TRUE(patient->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), kLarge))->wait());
+    ASSERT_TRUE(patient->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), kBlobBytes))->wait());
   }
   // Silence alone would take much longer to notice.
   static std::string url(std::uint16_t port) {
@@ -54,7 +54,7 @@ class RedisDeadlineTest : public ::testing::Test {
   void expect_all_in_time(const ProxyFault& fault) {
     const std::function<ErrorCode()> operations[] = {
         [&] { return code_of(tier_->read(blob_id(1, 0))->take()); },
-        [&] { return code_of(put(blob_id(2, 0), kLarge)); },
+        [&] { return code_of(put(blob_id(2, 0), kBlobBytes)); },
         [&] { return code_of(tier_->parts_of(std::array{blob_id(1, 0).object, blob_id(3, 0).object})); },
         [&] { return code_of(tier_->remove(blob_id(1, 0))); },
         [&] { return code_of(tier_->list()); },
@@ -63,7 +63,7 @@ class RedisDeadlineTest : public ::testing::Test {
       proxy_->set(fault);
       expect_in_time(operation);
       proxy_->set({});
-      EXPECT_TRUE(holds(blob_id(1, 0), kLarge)) << "and then goes on";
+      EXPECT_TRUE(holds(blob_id(1, 0), kBlobBytes)) << "and then goes on";
     }
     EXPECT_EQ(tier_->breaker()->kind, BreakerState::Kind::kClosed);
     EXPECT_EQ(tier_->breaker()->failures, std::size(operations));
@@ -98,7 +98,7 @@ TEST_F(RedisDeadlineTest, WhatWasGivenUpStandsInNobodysWay) {
   proxy_->set({});
   const auto read = next->take();
   ASSERT_TRUE(read) << read.error().message;
-  EXPECT_TRUE(same_bytes(**read, *blob_bytes(blob_id(1, 0), kLarge)));
+  EXPECT_TRUE(same_bytes(**read, *blob_bytes(blob_id(1, 0), kBlobBytes)));
   EXPECT_EQ(proxy_->connections(), 3u) << "questions, reads, and reads by a new one";
 }
 
@@ -128,7 +128,7 @@ TEST_F(RedisDeadlineTest, AServerThatIsLoadingIsAskedAgain) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     proxy_->set({});
   });
-  EXPECT_TRUE(holds(*patient, blob_id(1, 0), kLarge));
+  EXPECT_TRUE(holds(*patient, blob_id(1, 0), kBlobBytes));
   soon.join();
   EXPECT_EQ(patient->stats().read_errors, 0u);
 

@@ -34,7 +34,7 @@ std::uint64_t bytes_of(const std::vector<ScannedExtent>& extents) {
                          [](std::uint64_t sum, const ScannedExtent& extent) { return sum + extent.bytes; });
 }
 
-Status run(const StoredOptions& options) {
+Status run_cache_ls(const StoredOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.tiers));
   if (options.output.json) {
     for (const StoredVariant& variant : listing.variants) print_json(to_json(variant));
@@ -54,8 +54,8 @@ Status run(const StoredOptions& options) {
 }  // namespace
 
 void add_cache_ls(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "ls", "List what is stored: runs of tokens, where, how compressed, how large", run);
+  auto [command, options] = add_command(
+      parent, chosen, "ls", "List what is stored: runs of tokens, where, how compressed, how large", run_cache_ls);
   add_stored_options(command, *options);
 }
 

@@ -13,7 +13,7 @@ struct PurgeOptions {
   bool pinned = false;
 };
 
-Status run(const PurgeOptions& options) {
+Status run_cache_purge(const PurgeOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
   std::vector<const StoredVariant*> doomed;
   for (const StoredVariant& variant : listing.variants) {
@@ -42,8 +42,8 @@ Status run(const PurgeOptions& options) {
 }  // namespace
 
 void add_cache_purge(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "purge", "Remove everything that is stored and not pinned, or all of one model", run);
+  auto [command, options] = add_command(
+      parent, chosen, "purge", "Remove everything that is stored and not pinned, or all of one model", run_cache_purge);
   command
       .add_option("--model", options->model,
                   "Only what belongs to the model with this name, as `shale cache ls` shows it")

@@ -15,7 +15,7 @@ struct RmOptions {
   bool pinned = false;
 };
 
-Status run(const RmOptions& options) {
+Status run_cache_rm(const RmOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
   SHALE_ASSIGN(const auto variants, find_run(listing, options.name));
   const auto doomed = with_descendants(listing, variants);
@@ -38,7 +38,8 @@ Status run(const RmOptions& options) {
 }  // namespace
 
 void add_cache_rm(Command parent, Action& chosen) {
-  auto [command, options] = add_command(parent, chosen, "rm", "Remove a run and what was computed on top of it", run);
+  auto [command, options] =
+      add_command(parent, chosen, "rm", "Remove a run and what was computed on top of it", run_cache_rm);
   command.add_option("RUN", options->name, "The run's name, its first digits, or what it is from")
       .required()
       .configurable(false);

@@ -67,7 +67,7 @@ void print_variant(const StoredVariant& variant) {
   }
 }
 
-Status run(const ShowOptions& options) {
+Status run_cache_show(const ShowOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
   SHALE_ASSIGN(const auto variants, find_run(listing, options.name));
   const StoredVariant& first = *variants[0];
@@ -96,7 +96,7 @@ Status run(const ShowOptions& options) {
 
 void add_cache_show(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "show", "Show one run, its extents and, with --model, its text", run);
+      add_command(parent, chosen, "show", "Show one run, its extents and, with --model, its text", run_cache_show);
   command.add_option("RUN", options->name, "The run's name, its first digits, or what it is from")
       .required()
       .configurable(false);

@@ -96,7 +96,7 @@ void print_result(const Verified& verified, bool json) {
   }
 }
 
-Status run(const VerifyOptions& options) {
+Status run_cache_verify(const VerifyOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
   SHALE_ASSIGN(const Verified verified, verify_all(listing, options.stored.output));
   print_result(verified, options.stored.output.json);
@@ -115,8 +115,9 @@ Status run(const VerifyOptions& options) {
 }  // namespace
 
 void add_cache_verify(Command parent, Action& chosen) {
-  auto [command, options] = add_command(
-      parent, chosen, "verify", "Read everything back and compare checksums; exit 1 when something is damaged", run);
+  auto [command, options] =
+      add_command(parent, chosen, "verify",
+                  "Read everything back and compare checksums; exit 1 when something is damaged", run_cache_verify);
   command.add_flag("--keep-broken", options->keep_broken, "Only report; do not remove what is damaged");
   add_stored_options(command, options->stored);
 }

@@ -20,7 +20,7 @@ struct CalibrateOptions {
   CachegenWidths bins = kCachegenWidths;
 };
 
-constexpr char kExamples[] =
+constexpr char kCalibrateExamples[] =
     "Any plain text does; some ten thousand tokens are enough. The files are good for this model's weights alone.\n"
     "\n"
     "Examples:\n"
@@ -28,7 +28,7 @@ constexpr char kExamples[] =
     "  shale generate --calibration smollm2.calibration --method triattention --keep 0.5 --context LICENSE \\\n"
     "    --prompt \"May I sell copies?\"";
 
-Status run(const CalibrateOptions& options) {
+Status run_calibrate(const CalibrateOptions& options) {
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(path));
   std::vector<Token> tokens;
@@ -75,10 +75,10 @@ Status run(const CalibrateOptions& options) {
 }  // namespace
 
 void add_calibrate(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "calibrate",
-                  "Learn from text what the scorer triattention and the quantizer cachegen ask of a model", run);
-  command.footer(kExamples);
+  auto [command, options] = add_command(
+      parent, chosen, "calibrate",
+      "Learn from text what the scorer triattention and the quantizer cachegen ask of a model", run_calibrate);
+  command.footer(kCalibrateExamples);
   command.add_option("--text", options->texts, "UTF-8 text; may be given again")
       .required()
       .type_name("FILE")

@@ -33,7 +33,7 @@ struct ChatOptions {
   bool history = true;
 };
 
-constexpr char kExamples[] =
+constexpr char kChatExamples[] =
     "One message a line; /help lists what is not said to the model. Ctrl-C stops an answer, and the chat goes on with\n"
     "what there is of it; at the prompt it clears the line, and twice, as Ctrl-D does, it ends the chat. Ctrl-Z\n"
     "suspends it; fg goes on. Every turn is stored: when the same conversation is held again, by another process too,\n"
@@ -153,7 +153,7 @@ void print_answer(const Response& response, const Model& model, bool json) {
   }
 }
 
-Status run(const ChatOptions& options) {
+Status run_chat(const ChatOptions& options) {
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
   Conversation conversation(serving->tokenizer(), options.system);
   QualityWatch watch({}, serving->engine());
@@ -181,8 +181,8 @@ Status run(const ChatOptions& options) {
 }  // namespace
 
 void add_chat(Command parent, Action& chosen) {
-  auto [command, options] = add_command(parent, chosen, "chat", "Talk with the model; every turn is kept", run);
-  command.footer(kExamples);
+  auto [command, options] = add_command(parent, chosen, "chat", "Talk with the model; every turn is kept", run_chat);
+  command.footer(kChatExamples);
   command.add_option("--system", options->system, "System message instead of the model's own")
       .envname("SHALE_SYSTEM")
       .type_name("TEXT");

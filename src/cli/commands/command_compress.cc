@@ -24,7 +24,7 @@ struct CompressOptions {
   std::optional<Method> method;
 };
 
-constexpr char kExamples[] =
+constexpr char kCompressExamples[] =
     "The best (keep, bits, spread over heads) within the budget, and what choosing for every\n"
     "head alone would be worth beyond it. Distortion is the squared error of attention's output over the spread of\n"
     "the values it averages: 0 for nothing lost, 1 for everything. Nothing is measured on answers: see shale profile.\n"
@@ -110,7 +110,7 @@ void print_tables(const RatePlan& plan) {
   }
 }
 
-Status run(const CompressOptions& options) {
+Status run_compress(const CompressOptions& options) {
   const Method method = options.method.value_or(Method{"snapkv", "none"});
   if (method.scorer.empty()) {
     return fail(ErrorCode::kInvalidArgument, "{} ranks no tokens; give a method with a scorer, such as snapkv",
@@ -146,9 +146,9 @@ Status run(const CompressOptions& options) {
 }  // namespace
 
 void add_compress(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "compress", "Find the best keep and bits of one document's cache for a size", run);
-  command.footer(kExamples);
+  auto [command, options] = add_command(parent, chosen, "compress",
+                                        "Find the best keep and bits of one document's cache for a size", run_compress);
+  command.footer(kCompressExamples);
   command.add_option("--context", options->context, "The document, UTF-8 text").required().type_name("FILE");
   command.add_option("--budget", options->budget, "Bytes, or a share of the uncompressed size: 4MiB, 0.2")
       .required()

@@ -24,14 +24,14 @@ struct GenerateOptions {
   bool exact = false, no_cache = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kGenerateExamples[] =
     "Examples:\n"
     "  shale generate --context LICENSE --prompt \"May I sell copies?\"\n"
     "  shale generate --context LICENSE --prompt \"Who holds the copyright?\"     the context is loaded now\n"
     "  shale generate --context LICENSE --prompt \"May I?\" --method snapkv+int8 --keep 0.5 --json\n"
     "  echo \"Write a haiku.\" | shale generate --prompt -";
 
-Status run(const GenerateOptions& options) {
+Status run_generate(const GenerateOptions& options) {
   if (options.context == "-" && options.prompt == "-") {
     return fail(ErrorCode::kInvalidArgument,
                 "--context and --prompt cannot both be standard input; give one of them as a file or text");
@@ -86,8 +86,8 @@ Status run(const GenerateOptions& options) {
 
 void add_generate(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "generate", "Answer a prompt, about a document if one is given", run);
-  command.footer(kExamples);
+      add_command(parent, chosen, "generate", "Answer a prompt, about a document if one is given", run_generate);
+  command.footer(kGenerateExamples);
   command.add_option("--prompt", options->prompt, "The question or request; - reads it from standard input")
       .required()
       .type_name("TEXT");

@@ -21,7 +21,7 @@ struct ListOptions {
   OutputOptions output;
 };
 
-struct ShowOptions {
+struct ModelShowOptions {
   ModelChoice model;
   OutputOptions output;
 };
@@ -59,7 +59,7 @@ Status list(const ListOptions& options) {
   return {};
 }
 
-Status show(const ShowOptions& options) {
+Status show(const ModelShowOptions& options) {
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
   SHALE_ASSIGN(const auto model, open_model(options.model));
   const ModelInfo& info = model->info();

@@ -27,7 +27,7 @@ struct ProfileCommandOptions {
   DriftOptions drift;
 };
 
-constexpr char kExamples[] =
+constexpr char kProfileExamples[] =
     "Each method and keep is applied to the context's cache; its answers are compared with the full cache's. The\n"
     "rows are kept in the metadata store, where the planner reads them.\n"
     "\n"
@@ -102,7 +102,7 @@ void report(const DriftCheck& check, std::string_view metric, const OutputOption
              check.drifted ? "profiling again" : "the profile holds", format_duration(check.seconds));
 }
 
-Status run(const ProfileCommandOptions& options) {
+Status run_profile(const ProfileCommandOptions& options) {
   SHALE_ASSIGN(const std::string context, read_text(options.context));
   SHALE_ASSIGN(std::vector<std::string> questions, all_questions(options));
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
@@ -162,9 +162,9 @@ void add_measure_options(Command command, ProfileOptions& options) {
 }  // namespace
 
 void add_profile(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "profile", "Measure what compressing one document's cache costs in quality", run);
-  command.footer(kExamples);
+  auto [command, options] = add_command(parent, chosen, "profile",
+                                        "Measure what compressing one document's cache costs in quality", run_profile);
+  command.footer(kProfileExamples);
   command.add_option("--context", options->context, "The document, UTF-8 text").required().type_name("FILE");
   Option file = command
                     .add_option("--questions", options->questions_file,

@@ -43,7 +43,7 @@ struct QualityOptions {
   std::string rows, html, markdown;
 };
 
-constexpr char kExamples[] =
+constexpr char kQualityExamples[] =
     "Every context is computed once; each method keeps some of its tokens, each number of bits rounds what is kept,\n"
     "and the questions are asked of the result. Agreement and KL compare it with the full cache token by token, in\n"
     "the full cache's own answer; --generate also compares whole answers. Tables never mix contexts that were\n"
@@ -278,7 +278,7 @@ Status report(const QualityOptions& options, std::span<const QualityRow> rows) {
   return {};
 }
 
-Status run(const QualityOptions& options) {
+Status run_quality(const QualityOptions& options) {
   SHALE_ASSIGN(const std::vector<SweepConfiguration> configurations, configurations_of(options));
   SHALE_ASSIGN(RowFile file, RowFile::open(options.rows));
   if (options.contexts.empty()) {
@@ -319,8 +319,8 @@ Status run(const QualityOptions& options) {
 
 void add_quality(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "quality", "Measure what compression does to answers, method by method", run);
-  command.footer(kExamples);
+      add_command(parent, chosen, "quality", "Measure what compression does to answers, method by method", run_quality);
+  command.footer(kQualityExamples);
   const auto list = [](Option option, const char* type) { option.delimiter(',').type_name(type); };
   list(command.add_option("--contexts", options->contexts, "Contexts with questions"), "FILE,...");
   command.add_option("--contexts-max", options->contexts_max, "Contexts of each file; 0: all").capture_default_str();

@@ -75,7 +75,7 @@ Result<std::vector<float>> score_file(const KvFile& file, const Scorer& scorer, 
   return scores;
 }
 
-Status run(const ScoreOptions& options) {
+Status run_score(const ScoreOptions& options) {
   SHALE_ASSIGN(const Method method, Method::parse(options.method));
   if (method.scorer.empty() || method.quantizer != "none") {
     return fail(ErrorCode::kInvalidArgument, "--method {}: give [budget:]scorer, such as snapkv or adakv:snapkv",
@@ -125,7 +125,8 @@ Status run(const ScoreOptions& options) {
 
 void add_score(Command parent, Action& chosen) {
   auto [command, o] = add_command<ScoreOptions>(
-      parent, chosen, "score", "Score the tokens of a file of queries, keys and values, as other libraries do", run);
+      parent, chosen, "score", "Score the tokens of a file of queries, keys and values, as other libraries do",
+      run_score);
   command.footer(
       "Reads the F32 tensors l{L}.q (query heads x tokens x head dimension, after RoPE), l{L}.k and l{L}.v (KV heads "
       "x\n"

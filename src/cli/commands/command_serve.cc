@@ -23,7 +23,7 @@ struct Options {
 
 constexpr int kOwnMappingBytes = 256 << 10;  // and more: memory that goes back to the system when it is freed
 
-constexpr char kExamples[] =
+constexpr char kServeExamples[] =
     "Speaks OpenAI's API: /v1/chat/completions, /v1/completions, /v1/models; and /health, /metrics. Ctrl-C or SIGTERM\n"
     "answers what is running and stores what is worth storing; again ends the storing, and a third time the "
     "process.\n"
@@ -84,7 +84,7 @@ std::shared_ptr<RequestLog> make_log(const ServeOptions& options) {
       form, level, [](std::string_view line) { static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr)); });
 }
 
-Status run(const Options& all) {
+Status run_serve(const Options& all) {
   ServeOptions options = all.serve;
   SHALE_TRY(check_key(options.api_key));
   SHALE_TRY(read_tenants(options));
@@ -145,8 +145,9 @@ Status run(const Options& all) {
 }  // namespace
 
 void add_serve(Command parent, Action& chosen) {
-  auto [command, options] = add_command(parent, chosen, "serve", "Serve the model over HTTP, as OpenAI's API", run);
-  command.footer(kExamples);
+  auto [command, options] =
+      add_command(parent, chosen, "serve", "Serve the model over HTTP, as OpenAI's API", run_serve);
+  command.footer(kServeExamples);
   add_serve_options(command, options->serve);
   add_output_options(command, options->output);
 }

@@ -18,11 +18,11 @@ namespace shale {
 namespace {
 
 constexpr char kShale[] = "shale";
-constexpr double kLookS = 0.2;
+constexpr double kCellLookS = 0.2;
 constexpr double kStoredWithinS = 120;  // after the contexts were asked once
 constexpr double kPriorWithinS = 1200;
 
-struct Options {
+struct BenchPlacementOptions {
   ServeBenchOptions bench;
   std::vector<std::string> policies = {"prefill", "lru", "fixed:kivi4", "shale"};
   std::vector<double> alphas = {1};
@@ -31,7 +31,7 @@ struct Options {
   std::string out, html;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchPlacementExamples[] =
     "Every policy, rate and seed is one cell: a server of its own, which is asked about every context once, stores\n"
     "what it makes of that, and then gets the same timed requests as all others. Afterwards each answer is rated: "
     "over\n"
@@ -55,7 +55,7 @@ struct Policy {
   std::optional<double> alpha;
 };
 
-std::vector<Policy> policies_of(const Options& options) {
+std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
   std::vector<Policy> policies;
   for (const std::string& planner : options.policies) {
     if (planner != kShale) {
@@ -70,7 +70,7 @@ std::vector<Policy> policies_of(const Options& options) {
 }
 
 // All that a cell's figures depend on beside policy, rate and seed.
-std::string setting_of(const Options& options) {
+std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
   std::vector<std::string> words = {bench.serve.serving.model.model};
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
@@ -86,7 +86,7 @@ std::string setting_of(const Options& options) {
 
 class PlacementBench {
  public:
-  PlacementBench(const Options& options, ServeBench& bench, PlacementFile& file)
+  PlacementBench(const BenchPlacementOptions& options, ServeBench& bench, PlacementFile& file)
       : options_(options), bench_(bench), file_(file) {}
 
   Status prepare(std::uint64_t token_bytes) {
@@ -140,7 +140,7 @@ class PlacementBench {
       SHALE_TRY(check_interrupt());
       SHALE_ASSIGN(const Metrics metrics, bed.server.metrics());
       if (done(metrics)) break;
-      clock.sleep_until_s(clock.now_s() + kLookS);
+      clock.sleep_until_s(clock.now_s() + kCellLookS);
     }
     return {};
   }
@@ -185,13 +185,13 @@ class PlacementBench {
     return file_.add(cell_of(policy.name, row));
   }
 
-  const Options& options_;
+  const BenchPlacementOptions& options_;
   ServeBench& bench_;
   PlacementFile& file_;
   std::vector<std::string> words_;
 };
 
-Status run(const Options& options) {
+Status run_bench_placement(const BenchPlacementOptions& options) {
   const ServeBenchOptions& with = options.bench;
   SHALE_ASSIGN(const auto model_file, resolve_model(with.serve.serving.model.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(model_file));
@@ -232,8 +232,9 @@ Status run(const Options& options) {
 
 void add_bench_placement(Command parent, Action& chosen) {
   auto [command, options] =
-      add_command(parent, chosen, "placement", "What policies make of quality and waiting, on the real server", run);
-  command.footer(kExamples);
+      add_command(parent, chosen, "placement", "What policies make of quality and waiting, on the real server",
+                  run_bench_placement);
+  command.footer(kBenchPlacementExamples);
   options->bench.to_the_end = false;
   options->bench.zipf = 0;
   add_serve_bench_options(command, options->bench, {"--alpha", "--memory-size", "--disk-size", "--tiers"});

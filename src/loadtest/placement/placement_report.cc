@@ -18,7 +18,7 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kResamples = 1000;
+constexpr std::uint32_t kContextResamples = 1000;
 
 bool is_shale(const PlacementSummary& one) { return one.policy.starts_with("shale"); }
 bool is_fixed(const PlacementSummary& one) { return one.policy.starts_with("fixed:"); }
@@ -339,7 +339,7 @@ std::optional<Interval> ratio_to_envelope(const PlacementSummary& own, std::span
   Random random(1);
   std::vector<double> ratios;
   std::vector<std::size_t> drawn(contexts.size());
-  for (std::uint32_t i = 0; i < kResamples; ++i) {
+  for (std::uint32_t i = 0; i < kContextResamples; ++i) {
     std::ranges::generate(drawn, [&] { return contexts[random.below(contexts.size())]; });
     if (const auto one = ratio(own, others, drawn)) ratios.push_back(*one);
   }

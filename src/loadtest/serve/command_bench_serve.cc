@@ -13,13 +13,13 @@
 namespace shale {
 namespace {
 
-struct Options {
+struct BenchServeOptions {
   ServeBenchOptions bench;
   std::vector<std::string> planners = {"prefill", "lru", "shale"};
   std::string html, requests_file;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchServeExamples[] =
     "Every planner, rate and seed gets a server of its own, `shale serve` on a free port of 127.0.0.1 with empty "
     "caches,\n"
     "and the same requests over HTTP: chats with a context as system message and one of its questions, streamed. A\n"
@@ -43,7 +43,7 @@ Status write_requests(const std::string& path, const ServeRow& row, bool first) 
   return {};
 }
 
-Status run(const Options& options) {
+Status run_bench_serve(const BenchServeOptions& options) {
   const ServeBenchOptions& with = options.bench;
   SHALE_ASSIGN(const auto file, resolve_model(with.serve.serving.model.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(file));
@@ -76,8 +76,9 @@ Status run(const Options& options) {
 }  // namespace
 
 void add_bench_serve(Command parent, Action& chosen) {
-  auto [command, options] = add_command(parent, chosen, "serve", "The real server under load, planner by planner", run);
-  command.footer(kExamples);
+  auto [command, options] =
+      add_command(parent, chosen, "serve", "The real server under load, planner by planner", run_bench_serve);
+  command.footer(kBenchServeExamples);
   add_serve_bench_options(command, options->bench, {});
   command
       .add_option("--planner", options->planners,

@@ -66,7 +66,7 @@ double rate_of(std::span<const TraceArrival> arrivals) {
 }
 
 Result<std::vector<LoadRequest>> make_load(std::span<const LoadContext> contexts, std::span<const TraceArrival> trace,
-                                           const LoadOptions& options) {
+                                           const ServeLoadOptions& options) {
   SHALE_ASSIGN(ArrivalProcess poisson, ArrivalProcess::create({.per_s = 1}, options.seed));
   // Apart from the arrivals' draws, so that neither depends on how many the other takes.
   Random random(~options.seed);

@@ -49,7 +49,7 @@ struct LoadRequest {
   bool operator==(const LoadRequest&) const = default;
 };
 
-struct LoadOptions {
+struct ServeLoadOptions {
   std::size_t requests = 100;
   double zipf = 1;  // a context of popularity rank r is asked about with probability proportional to 1 / r^zipf
   std::uint32_t answer_tokens = 16;
@@ -61,7 +61,7 @@ struct LoadOptions {
 // on every machine. With a trace its requests' times and lengths: a context is cut to the prompt's length where it is
 // longer, and answers are as long as the trace's, `answer_tokens` at most.
 Result<std::vector<LoadRequest>> make_load(std::span<const LoadContext> contexts, std::span<const TraceArrival> trace,
-                                           const LoadOptions& options);
+                                           const ServeLoadOptions& options);
 std::vector<LoadRequest> at_rate(std::vector<LoadRequest> load, double requests_per_s);
 
 }  // namespace shale

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kAnswerMax = 60s;  // for the next byte
+constexpr auto kNextByteMax = 60s;  // for the next byte
 constexpr auto kSlowReader = 20ms;
 constexpr auto kIdle = 50ms;
 constexpr std::size_t kContexts = 12;
@@ -73,7 +73,7 @@ Reply post(std::uint16_t port, const std::string& body, bool streamed,
   });
   httplib::Client client("127.0.0.1", port);
   client.set_tcp_nodelay(true);
-  client.set_read_timeout(kAnswerMax);
+  client.set_read_timeout(kNextByteMax);
   httplib::Request request;
   request.method = "POST";
   request.path = kPath;

@@ -30,7 +30,7 @@ constexpr std::array<Kind, kFaultKinds> kKinds = {{{"kill", 0, 0},
 constexpr double kWaitMaxS = 0.2;
 constexpr std::size_t kProbeEvery = 10, kStopEvery = 12, kTornEvery = 3;  // of kills
 
-double share(std::mt19937_64& random) { return static_cast<double>(random() % 1000) / 1000; }
+double any_share(std::mt19937_64& random) { return static_cast<double>(random() % 1000) / 1000; }
 
 FaultKind draw_kind(std::mt19937_64& random) {
   unsigned sum = 0;
@@ -66,8 +66,8 @@ std::vector<Fault> plan_faults(std::uint64_t seed, std::size_t faults, std::size
     fault.kind = kill ? kind_of_kill(killed) : draw_kind(random);
     fault.probe = kill && killed++ % kProbeEvery == 0;
     fault.tier = random() % 2 ? "disk" : "remote";
-    fault.wait_s = kWaitMaxS * share(random);
-    fault.hold_s = kKinds[static_cast<std::size_t>(fault.kind)].hold_s_max * share(random);
+    fault.wait_s = kWaitMaxS * any_share(random);
+    fault.hold_s = kKinds[static_cast<std::size_t>(fault.kind)].hold_s_max * any_share(random);
     fault.draw = random();
     if (!shared.empty() && random() % 3 != 0) fault.tier = shared[random() % shared.size()];
   }

@@ -14,7 +14,7 @@ struct ChaosOptions {
   std::size_t faults = 10000, kills = 1000;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchChaosExamples[] =
     "A server with a small pool and small tiers is asked by mixed clients (`shale bench soak`) while the seed's "
     "faults\n"
     "happen to it. What must hold: every request is answered, though one may be sent again when the server went away\n"
@@ -109,7 +109,7 @@ void print_result(const ChaosOptions& options, const ChaosRun& run, bool passed)
       format_bytes(counts.resident_first), format_bytes(counts.resident_max));
 }
 
-Status run(const ChaosOptions& options) {
+Status run_bench_chaos(const ChaosOptions& options) {
   if (options.kills > options.faults)
     return fail(ErrorCode::kInvalidArgument,
                 "--kills {} exceeds --faults {}: kills are part of the faults, so give at most as many", options.kills,
@@ -133,9 +133,10 @@ Status run(const ChaosOptions& options) {
 }  // namespace
 
 void add_bench_chaos(Command parent, Action& chosen) {
-  auto [command, options] = add_command(parent, chosen, "chaos",
-                                        "Whether a server stays right while it is killed and its storage fails", run);
-  command.footer(kExamples);
+  auto [command, options] =
+      add_command(parent, chosen, "chaos", "Whether a server stays right while it is killed and its storage fails",
+                  run_bench_chaos);
+  command.footer(kBenchChaosExamples);
   command.add_option("--faults", options->faults, "How many, kills included")
       .range(1, 1 << 24)
       .type_name("N")

@@ -19,7 +19,7 @@ struct SoakOptions {
   double minutes = 60;
 };
 
-constexpr char kExamples[] =
+constexpr char kBenchSoakExamples[] =
     "A server with a small pool and small tiers, so that they are full all the time, is asked by mixed clients "
     "without\n"
     "a pause: exact and not, streamed and not, read slowly, given up midway, malformed, with salts of their own. "
@@ -177,7 +177,7 @@ void print_summary(const SoakOptions& options, const Soak& soak) {
   }
 }
 
-Status run(const SoakOptions& options) {
+Status run_bench_soak(const SoakOptions& options) {
   SHALE_ASSIGN(const ScratchFolder scratch, make_scratch(options.trial));
   const TrialFolders folders(scratch.path());
   SHALE_ASSIGN(const std::vector<MixPrompt> prompts, answered_mix(options.trial, folders));
@@ -193,9 +193,9 @@ Status run(const SoakOptions& options) {
 }  // namespace
 
 void add_bench_soak(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "soak", "Whether a server under mixed requests stays right and stays as large", run);
-  command.footer(kExamples);
+  auto [command, options] = add_command(
+      parent, chosen, "soak", "Whether a server under mixed requests stays right and stays as large", run_bench_soak);
+  command.footer(kBenchSoakExamples);
   command.add_option("--minutes", options->minutes, "How long").range(0.01, 1e5).type_name("N").capture_default_str();
   add_trial_options(command, options->trial);
   add_output_options(command, options->trial.output);

@@ -16,7 +16,7 @@
 namespace shale {
 namespace {
 
-constexpr std::chrono::milliseconds kLook(20);
+constexpr std::chrono::milliseconds kRestLook(20);
 constexpr std::chrono::seconds kRestMax(60);  // for storing what is queued
 constexpr std::size_t kOpenFilesMax = 128;
 
@@ -126,7 +126,7 @@ std::size_t open_files(pid_t pid) {
 
 Status check_at_rest(const ServeChild& server, const MixCounts& counts) {
   const auto start = std::chrono::steady_clock::now();
-  for (;; std::this_thread::sleep_for(kLook)) {
+  for (;; std::this_thread::sleep_for(kRestLook)) {
     SHALE_TRY(check_interrupt());
     SHALE_ASSIGN(const Metrics metrics, server.metrics());
     const std::string what = unrest(metrics);

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
+#include "core/parse_integer.h"
 #include "io/net_socket.h"
 #include "tiers/tiers.h"
 
@@ -34,10 +34,8 @@ Result<std::uint16_t> cut_port(std::string& server, std::uint16_t otherwise) {
   const std::size_t colon = server.rfind(':');
   if (colon == std::string::npos && otherwise != 0) return otherwise;
   const std::string_view digits = std::string_view(server).substr(std::min(colon, server.size() - 1) + 1);
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (error != std::errc() || end != digits.data() + digits.size() || port == 0)
-    return fail(ErrorCode::kInvalidArgument, "'{}' has no port", server);
+  const std::uint16_t port = parse_integer<std::uint16_t>(digits).value_or(0);
+  if (port == 0) return fail(ErrorCode::kInvalidArgument, "'{}' has no port", server);
   server.resize(colon);
   return port;
 }

@@ -9,7 +9,7 @@ namespace shale {
 namespace {
 
 // As much of what a client sent as fits a message.
-std::string_view shown(std::string_view text) { return text.substr(0, 100); }
+std::string_view beginning(std::string_view text) { return text.substr(0, 100); }
 
 bool local(std::string_view authority, std::span<const std::string> names) {
   const auto host = host_of(authority);
@@ -52,13 +52,13 @@ std::optional<HttpFailure> refuse_foreign(const HttpRequest& request, std::span<
   if (!host.empty() && !local(host, names)) {
     return HttpFailure{403, fmt::format("this server listens on its own machine alone and is not called {}: address it "
                                         "as localhost, or {}",
-                                        shown(host), kAllow)};
+                                        beginning(host), kAllow)};
   }
   const std::string_view origin = request.field("origin");
   if (origin.empty()) return std::nullopt;
   const std::size_t scheme = origin.find("://");
   if (scheme != origin.npos && local(origin.substr(scheme + 3), names)) return std::nullopt;
-  return HttpFailure{403, fmt::format("pages of {} may not ask this server: {}", shown(origin), kAllow)};
+  return HttpFailure{403, fmt::format("pages of {} may not ask this server: {}", beginning(origin), kAllow)};
 }
 
 }  // namespace shale

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
+
+#include "core/parse_integer.h"
 
 namespace shale {
 namespace {
@@ -19,14 +20,6 @@ bool token_char(char c) {
 
 bool is_token(std::string_view text) { return !text.empty() && std::ranges::all_of(text, token_char); }
 
-// The whole text as a number of `base`; nothing where it is anything but its digits, or too large.
-std::optional<std::uint64_t> plain_number(std::string_view text, int base) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::optional<std::string> percent_decoded(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -34,7 +27,7 @@ std::optional<std::string> percent_decoded(std::string_view text) {
       result += text[i];
       continue;
     }
-    const auto byte = plain_number(text.substr(i + 1, 2), 16);
+    const auto byte = parse_integer<std::uint64_t>(text.substr(i + 1, 2), 16);
     if (!byte || *byte == 0 || i + 2 >= text.size()) return std::nullopt;
     result += static_cast<char>(*byte);
     i += 2;
@@ -171,7 +164,7 @@ bool HttpParser::begin_body() {
     }
     chunked_ = true;
   } else if (lengths == 1) {
-    const auto length = plain_number(request_.field("content-length"), 10);
+    const auto length = parse_integer<std::uint64_t>(request_.field("content-length"), 10);
     if (!length) return fail(400, "`Content-Length` is not a number");
     if (*length > limits_.body_bytes) {
       return fail(413, fmt::format("the body is too long: {} bytes, at most {}", *length, limits_.body_bytes));
@@ -221,7 +214,7 @@ void HttpParser::read_chunked(std::string_view& bytes) {
 // "SIZE" or "SIZE;EXTENSION", which is ignored.
 bool HttpParser::chunk_size() {
   const std::string_view line = line_;
-  const auto size = plain_number(line.substr(0, line.find(';')), 16);
+  const auto size = parse_integer<std::uint64_t>(line.substr(0, line.find(';')), 16);
   if (!size) return fail(400, "a chunk's size is not a number");
   if (*size > limits_.body_bytes - request_.body.size()) {
     return fail(413, fmt::format("the body is too long: at most {} bytes", limits_.body_bytes));

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
+#include "core/parse_integer.h"
 #include "core/units.h"
 #include "tier/breaker.h"
 #include "tier/pending.h"
@@ -177,8 +177,8 @@ Result<Server> parse_server(std::string_view text) {
   server.node.port = kPort;
   if (colon != std::string_view::npos) {
     const std::string_view digits = text.substr(colon + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), server.node.port);
-    if (error != std::errc() || end != digits.data() + digits.size() || server.node.port == 0) {
+    server.node.port = parse_integer<std::uint16_t>(digits).value_or(0);
+    if (server.node.port == 0) {
       return fail(ErrorCode::kInvalidArgument, "'{}' is not a port: write 1 to 65535", digits);
     }
   }
@@ -189,13 +189,9 @@ Result<Server> parse_server(std::string_view text) {
 }
 
 Result<unsigned> parse_database(const std::string& path) {
-  unsigned number = 0;
   if (path.empty()) return 0u;
-  const auto [end, error] = std::from_chars(path.data(), path.data() + path.size(), number);
-  if (error != std::errc() || end != path.data() + path.size()) {
-    return fail(ErrorCode::kInvalidArgument, "'/{}' is not the number of a database, as /0", path);
-  }
-  return number;
+  if (const auto number = parse_integer<unsigned>(path)) return *number;
+  return fail(ErrorCode::kInvalidArgument, "'/{}' is not the number of a database, as /0", path);
 }
 
 // Braces would change a key's slot, and the rest of what is refused stands for other things in patterns.
@@ -218,7 +214,7 @@ Result<double> seconds_of(const TierSpec& spec, const std::string& option) {
               kTimeoutMax);
 }
 
-Status check(const TierSpec& spec) {
+Status check_redis(const TierSpec& spec) {
   SHALE_TRY(parse_server(spec.server));
   SHALE_TRY(parse_database(spec.path));
   SHALE_TRY(check_prefix(spec.text("prefix")));
@@ -270,7 +266,7 @@ TierScheme scheme(bool secure) {
                 {"timeout", "SECONDS", "2s", "for how long nothing may come of an answer"},
                 {"deadline", "SECONDS", "10s", "in which an operation is done, with all its attempts"},
                 {"password_file", "FILE", "", "whose first line is the password (default: $SHALE_REDIS_PASSWORD)"}},
-      .check = check};
+      .check = check_redis};
   if (secure) {
     scheme.texts.push_back({"ca", "FILE", "", "certificates to trust, in PEM, in place of the system's"});
     scheme.make = [](const TierSpec& spec, const Clock& clock) { return make_redis_tier(spec, true, clock); };

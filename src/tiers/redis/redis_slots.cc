@@ -1,8 +1,9 @@
 #include "tiers/redis/redis_slots.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
+
+#include "core/parse_integer.h"
 
 namespace shale {
 namespace {
@@ -20,14 +21,6 @@ std::uint16_t crc16(std::string_view text) {
     }
   }
   return crc;
-}
-
-template <class Number>
-std::optional<Number> number(std::string_view text) {
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 }  // namespace
@@ -48,11 +41,11 @@ std::optional<RedisRedirection> parse_redirection(std::string_view error, const 
   error.remove_prefix(error.find(' ') + 1);
   const std::size_t space = error.find(' ');
   if (space == std::string_view::npos) return std::nullopt;
-  const auto slot = number<std::uint16_t>(error.substr(0, space));
+  const auto slot = parse_integer<std::uint16_t>(error.substr(0, space));
   const std::string_view where = error.substr(space + 1);
   const std::size_t colon = where.rfind(':');
   if (!slot || *slot >= kSlots || colon == std::string_view::npos) return std::nullopt;
-  const auto port = number<std::uint16_t>(where.substr(colon + 1));
+  const auto port = parse_integer<std::uint16_t>(where.substr(colon + 1));
   if (!port || *port == 0) return std::nullopt;
   to.slot = *slot;
   to.node = {colon == 0 ? from.host : std::string(where.substr(0, colon)), *port};

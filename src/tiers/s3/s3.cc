@@ -35,7 +35,7 @@ Result<double> timeout_of(const TierSpec& spec) {
   return fail(ErrorCode::kInvalidArgument, "timeout: nothing is done in no time: write as 10s");
 }
 
-Status check(const TierSpec& spec) {
+Status check_s3(const TierSpec& spec) {
   SHALE_TRY(check_bucket(spec.server));
   if (!spec.text("endpoint").empty()) SHALE_TRY(check_endpoint(spec.text("endpoint")));
   SHALE_TRY(timeout_of(spec));
@@ -72,7 +72,7 @@ TierScheme s3_scheme() {
                     {"profile", "NAME", "", "of ~/.aws/credentials, in place of the environment's credentials"},
                     {"ca", "FILE", "", "certificates that the server's may be signed by, in place of the system's"},
                     {"timeout", "TIME", "10s", "in which a request is done, with all its attempts"}},
-          .check = check,
+          .check = check_s3,
           .make = make};
 }
 

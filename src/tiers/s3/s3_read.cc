@@ -1,11 +1,11 @@
 #include "tiers/s3/s3_read.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "core/parse_integer.h"
 #include "io/io_threads.h"
 #include "tiers/blob_frame.h"
 
@@ -14,13 +14,6 @@ namespace {
 
 constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;       // of a request
 constexpr std::uint64_t kObjectBytesMax = std::uint64_t{4} << 30;  // longer than any blob
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // What of an object an answer brings.
 struct Brought {
@@ -31,14 +24,15 @@ struct Brought {
 // Of "bytes 0-4095/8192"; or, where the server knows no ranges, all of the object.
 std::optional<Brought> brought_by(const HttpHead& head) {
   if (head.status == 200) {
-    const auto length = number(head.header("content-length"));
+    const auto length = parse_integer<std::uint64_t>(head.header("content-length"));
     return length ? std::optional(Brought{0, *length}) : std::nullopt;
   }
   std::string_view range = head.header("content-range");
   if (!range.starts_with("bytes ")) return std::nullopt;
   range.remove_prefix(6);
   const std::size_t dash = std::min(range.find('-'), range.size()), slash = std::min(range.find('/'), range.size() - 1);
-  const auto first = number(range.substr(0, dash)), total = number(range.substr(slash + 1));
+  const auto first = parse_integer<std::uint64_t>(range.substr(0, dash)),
+             total = parse_integer<std::uint64_t>(range.substr(slash + 1));
   return first && total ? std::optional(Brought{*first, *total}) : std::nullopt;
 }
 

@@ -1,5 +1,5 @@
-# Headers that many files include, compiled once for all with the same options. They hide an include that a file lacks,
-# so the preset `debug` compiles without them.
+# What makes building quick: headers that many files include, compiled once for all with the same options, and sources that
+# are compiled several at a time. Both hide an include that a file lacks, so the preset `debug` does without them.
 
 # shale_precompile(NAME [FOR_PROGRAMS] [LINK libraries…] [HEADERS headers…] [OPTIONS compiler options…]): the target NAME,
 # whose precompiled headers rooms reuse, or programs.
@@ -19,3 +19,17 @@ function(shale_precompile name)
 endfunction()
 
 shale_precompile(shale_precompiled)
+
+# shale_unite(TARGET): its sources eight at a time, so that names in anonymous namespaces are to be unique in a room; a
+# source whose names are not goes alone (set SKIP_UNITY_BUILD_INCLUSION). What
+# Highway compiles once for each instruction set includes itself, and stays alone.
+function(shale_unite target)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    file(STRINGS ${source} includes_itself REGEX "hwy/foreach_target.h" LIMIT_COUNT 1)
+    if(includes_itself)
+      set_property(SOURCE ${source} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHALE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
