@@ -183,31 +183,34 @@ Status Cache::State::insert_prefix() {
         tier->name(), tier->emulated(),
         {speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples}));
   }
-  const double now_s = clock.now_s();
-  for (const auto& [run, here] : used) {
-    PrefixRecord record{.key = run,
-                        .tokens = here.tokens,
-                        .frequency = here.accesses.value(here.accesses.last_access_s()),
-                        .accesses = here.accesses.count(),
-                        .age_s = now_s - here.accesses.last_access_s(),
-                        .recompute_s = here.recompute_s,
-                        .label = here.label};
-    // What was used and not stored here was described by whoever stored it.
-    if (here.label.empty() || here.recompute_s == 0) {
-      if (const auto known = metadata_store->prefix(run)) {
-        if (here.label.empty()) record.label = known->label;
-        if (here.recompute_s == 0) record.recompute_s = known->recompute_s;
-      }
-    }
-    SHALE_TRY(metadata_store->record_prefix(record, options.frequency_half_life_s));
-    if (const auto kind = metadata_store->kind(run)) SHALE_TRY(metadata_store->record_kind(run, *kind));
-  }
+  for (const auto& [run, here] : used) SHALE_TRY(record_used(run, here));
   return {};
 }
 
+Status Cache::State::record_used(const Hash128& run, const Used& here) {
+  PrefixRecord record{.key = run,
+                      .tokens = here.tokens,
+                      .frequency = here.accesses.value(here.accesses.last_access_s()),
+                      .accesses = here.accesses.count(),
+                      .age_s = clock.now_s() - here.accesses.last_access_s(),
+                      .recompute_s = here.recompute_s,
+                      .label = here.label};
+  // What was used and not stored here was described by whoever stored it.
+  if (here.label.empty() || here.recompute_s == 0) {
+    if (const auto known = metadata_store->prefix(run)) {
+      if (here.label.empty()) record.label = known->label;
+      if (here.recompute_s == 0) record.recompute_s = known->recompute_s;
+    }
+  }
+  SHALE_TRY(metadata_store->record_prefix(record, options.frequency_half_life_s));
+  const auto kind = metadata_store->kind(run);
+  return kind ? metadata_store->record_kind(run, *kind) : Status();
+}
+
 Cache::State::Used& Cache::State::use(const Hash128& run) {
-  Used& here = used.try_emplace(run, Frequency(options.frequency_half_life_s)).first->second;
+  Used& here = used.touch(run, Frequency(options.frequency_half_life_s));
   here.accesses.access(clock.now_s());
+  if (used.size() > kUsedMax) used.erase(Hash128(used.oldest().first));
   return here;
 }
 

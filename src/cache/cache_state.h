@@ -4,18 +4,19 @@
 
 #include <deque>
 #include <list>
-#include <unordered_map>
 
 #include "cache/cache.h"
 #include "cache/lossy_prefixes.h"
 #include "cache/meeting.h"
 #include "cache/near_lossless.h"
 #include "cache/planner_choice.h"
+#include "core/lru_map.h"
 
 namespace shale {
 
 // Of what was never measured nobody knows what it does to answers: it is saved as worth nothing.
 inline constexpr double kMeasured = 1e-6;
+inline constexpr std::size_t kUsedMax = 16384;
 
 struct Cache::State {
   CacheOptions options;
@@ -56,14 +57,15 @@ struct Cache::State {
   };
   std::list<Saving> saving = {};
 
-  // Of each run that was used or stored here, what the metadata store is told of it.
+  // Of the runs that were used or stored here last, what the metadata store is told of them in the end.
   struct Used {
     Frequency accesses;
     std::uint32_t tokens = 0;
     double recompute_s = 0;
     std::string label = {};
   };
-  std::unordered_map<Hash128, Used> used = {};
+  LruMap<Hash128, Used> used = {};
+  Status record_used(const Hash128& run, const Used& here);
 
   // A tier that a request gave up waiting for is left alone until then.
   std::vector<double> left_alone_until_s = {};

@@ -26,32 +26,40 @@ QualityTable::Key QualityTable::key_of(const Method& method, double keep) {
 }
 
 std::size_t QualityTable::place(const Hash128& prefix) const {
-  const auto known = described_.find(prefix);
-  return known == described_.end() ? kContextKinds : static_cast<std::size_t>(known->second.kind);
+  const Described* known = described_.find(prefix);
+  return known ? static_cast<std::size_t>(known->kind) : kContextKinds;
 }
 
 void QualityTable::describe(const Hash128& prefix, ContextKind kind, std::uint32_t tokens) {
   const std::size_t before = place(prefix);
-  Described& described = described_[prefix];
+  Described& described = described_.touch(prefix);
   described.kind = kind;
   if (tokens > 0) described.tokens = tokens;
-  const std::size_t now = place(prefix);
-  if (before == now) return;
+  move_measured(prefix, before, place(prefix));
+  if (described_.size() <= kPrefixesMax) return;
+  const Hash128 oldest = described_.oldest().first;
+  move_measured(oldest, place(oldest), kContextKinds);
+  described_.erase(oldest);
+}
+
+void QualityTable::move_measured(const Hash128& prefix, std::size_t from, std::size_t to) {
+  if (from == to) return;
   for (auto& [key, measured] : measured_) {
     const auto own = measured.of_prefix.find(prefix);
     if (own == measured.of_prefix.end()) continue;
-    measured.by_kind[before].add(own->second.quality, -1);
-    measured.by_kind[now].add(own->second.quality, 1);
+    measured.by_kind[from].add(own->second.quality, -1);
+    measured.by_kind[to].add(own->second.quality, 1);
   }
 }
 
 std::optional<ContextKind> QualityTable::kind(const Hash128& prefix) const {
-  const auto known = described_.find(prefix);
-  return known == described_.end() ? std::nullopt : std::optional(known->second.kind);
+  const Described* known = described_.find(prefix);
+  return known ? std::optional(known->kind) : std::nullopt;
 }
 
 void QualityTable::bound_error(const Hash128& prefix, const Method& method, double error) {
-  errors_[prefix][method.text()] = error;
+  errors_.touch(prefix)[method.text()] = error;
+  if (errors_.size() > kPrefixesMax) errors_.erase(Hash128(errors_.oldest().first));
 }
 
 void QualityTable::record(const Hash128& prefix, const Method& method, double keep, double quality,
@@ -94,10 +102,10 @@ QualityTable::Prior QualityTable::prior_of(const Measured& measured, const Hash1
 }
 
 std::optional<Quality> QualityTable::near_lossless(const Hash128& prefix, const Method& method) const {
-  const auto of_prefix = errors_.find(prefix);
-  if (of_prefix == errors_.end()) return std::nullopt;
-  const auto error = of_prefix->second.find(method.text());
-  if (error == of_prefix->second.end() || !(error->second <= kNearLossless)) return std::nullopt;
+  const auto* of_prefix = errors_.find(prefix);
+  if (!of_prefix) return std::nullopt;
+  const auto error = of_prefix->find(method.text());
+  if (error == of_prefix->end() || !(error->second <= kNearLossless)) return std::nullopt;
   const double quality = 1 - error->second;
   return Quality{quality, quality, error->second, QualitySource::kBound, 0};
 }
@@ -110,9 +118,9 @@ std::optional<Quality> QualityTable::quality_for(const Hash128& prefix, const Me
   const bool says = prior.prefixes >= kPriorPrefixesMin;
   const auto found = at->second.of_prefix.find(prefix);
   if (found == at->second.of_prefix.end()) {
-    const auto described = described_.find(prefix);
-    const bool short_one = described != described_.end() && described->second.tokens > 0 &&
-                           described->second.tokens < kPriorTokensMin && !method.scorer.empty();
+    const Described* described = described_.find(prefix);
+    const bool short_one =
+        described && described->tokens > 0 && described->tokens < kPriorTokensMin && !method.scorer.empty();
     if (!says || short_one) return near_lossless(prefix, method);
     return Quality{prior.mean, prior.mean, std::sqrt(prior.variance), QualitySource::kPrior, prior.prefixes};
   }

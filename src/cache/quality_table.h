@@ -12,6 +12,7 @@
 #include "cache/context_kind.h"
 #include "codec/method.h"
 #include "core/hash.h"
+#include "core/lru_map.h"
 
 namespace shale {
 
@@ -50,6 +51,10 @@ inline constexpr double kNearLossless = 0.03;
 
 class QualityTable {
  public:
+  // Beyond these many cached prefixes, what those are like that were told of longest ago is forgotten, and their
+  // errors.
+  static constexpr std::size_t kPrefixesMax = 65536;
+
   // What the cached prefix's text is like; `tokens` 0: not known. May be said again.
   void describe(const Hash128& prefix, ContextKind kind, std::uint32_t tokens);
   std::optional<ContextKind> kind(const Hash128& prefix) const;
@@ -94,13 +99,15 @@ class QualityTable {
   };
   static Key key_of(const Method& method, double keep);
   std::size_t place(const Hash128& prefix) const;
+  // What was recorded of the prefix counts for another kind from now on.
+  void move_measured(const Hash128& prefix, std::size_t from, std::size_t to);
   // From cached prefixes other than this one.
   Prior prior_of(const Measured& measured, const Hash128& prefix) const;
   std::optional<Quality> near_lossless(const Hash128& prefix, const Method& method) const;
 
   std::map<Key, Measured> measured_;
-  std::unordered_map<Hash128, Described> described_;
-  std::unordered_map<Hash128, std::map<std::string, double>> errors_;  // by cached prefix and method
+  LruMap<Hash128, Described> described_;
+  LruMap<Hash128, std::map<std::string, double>> errors_;  // by cached prefix and method
 };
 
 }  // namespace shale

@@ -178,7 +178,7 @@ bool FileTier::count_again() {
     const bool counted = count_stored([open] { return open->files->total_bytes(); });
     if (counted && alone && changes_begun_ == begun) return true;
     counted_beside_changes_ = true;
-    if (!counted || changes_in_flight_ > 0) return counted;  // the last of them counts again
+    if (!counted || changes_in_flight_ > 0) return counted;     // the last of them counts again
     if (!counted_beside_changes_.exchange(false)) return true;  // it has
   }
 }

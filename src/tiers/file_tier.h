@@ -58,8 +58,8 @@ class FileTier final : public Tier {
   Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override;
   std::uint64_t blob_bytes_impl(const BlobId& id) const override;
   bool count_again() override;
-  // Around a write and its being counted, or a removal. Who counts beside one may find what it changes too, and count it
-  // twice: the last of them counts again.
+  // Around a write and its being counted, or a removal. Who counts beside one may find what it changes too, and count
+  // it twice: the last of them counts again.
   void begin_change();
   void end_change();
   bool counts_others() const { return options_.shared && options_.counts; }

@@ -103,5 +103,20 @@ TEST(QualityTable, WhatContextsAreLikeOutlivesWhatWasMeasured) {
   EXPECT_NEAR(table.quality_for(prefix(99), kKnorm, 0.5)->expected, 0.8, 1e-12);
 }
 
+// What is measured of a prefix stays, and counts among those of no known kind.
+TEST(QualityTable, WhatManyContextsAreLikeIsForgottenOldestFirst) {
+  QualityTable table = two_kinds();
+  table.bound_error(prefix(1), kInt8, 0.01);
+  for (std::uint64_t i = 1; i <= QualityTable::kPrefixesMax; ++i) {
+    table.describe(prefix(100 + i), ContextKind::kProse, 400);
+    table.bound_error(prefix(100 + i), kInt8, 0.01);
+  }
+  EXPECT_EQ(table.kind(prefix(1)), std::nullopt);
+  EXPECT_EQ(table.quality_for(prefix(1), kInt8, 1), std::nullopt);
+  EXPECT_TRUE(table.quality_for(prefix(101), kInt8, 1));
+  EXPECT_DOUBLE_EQ(table.quality_for(prefix(1), kKnorm, 0.5)->quality, 0.9);
+  EXPECT_DOUBLE_EQ(table.quality_for(prefix(101), kKnorm, 0.5)->expected, 0.7) << "prose that is not known as such";
+}
+
 }  // namespace
 }  // namespace shale

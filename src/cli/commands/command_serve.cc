@@ -21,7 +21,7 @@ struct Options {
   OutputOptions output;
 };
 
-constexpr int kOwnMappingBytes = 256 << 10;  // and more: memory that goes back to the system when it is freed
+constexpr int kOwnMappingBytes = 64 << 10;  // and more: memory that goes back to the system when it is freed
 
 constexpr char kServeExamples[] =
     "Speaks OpenAI's API: /v1/chat/completions, /v1/completions, /v1/models; and /health, /metrics. Ctrl-C or SIGTERM\n"
