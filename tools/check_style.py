@@ -5,6 +5,8 @@
 - words: none of those that CONTRIBUTING.md's table of words retires
 - the drawing of rooms in ARCHITECTURE.md is what tools/draw_rooms.py draws
 - formatting: clang-format-19, where it is installed
+- names in anonymous namespaces: once in a room, and not those of functions of headers that others of the room call, since
+  sources of a room are compiled together (shale_unite of cmake/ShaleQuickBuild.cmake)
 - length: at most 400 lines a file, except files in tools/long_files.txt, which may only get shorter; at most 60 a
   function, 5,000 a room of src/, and 40 files a folder of it
 - headers say #pragma once (or are -inl.h, included once per instruction set); nothing is left "to do"; text files end in one newline and have no tabs or trailing blanks
@@ -104,6 +106,39 @@ def check_drawing():
         yield "ARCHITECTURE.md: the drawing of rooms is not that of the sources: tools/draw_rooms.py --write"
 
 
+NAMES = (re.compile(r"^(?:struct|class|enum(?: class)?)\s+(\w+)"),
+         re.compile(r"^(?:inline |static )*constexpr [^=({]*?\b(k\w+)"),
+         re.compile(r"^(?!using|return|static_assert|namespace|template|#|//|[A-Z_]+\()[A-Za-z_][\w:<>,&*\s\[\]]*?[\s&*>](\w+)\("))
+
+
+def anonymous_names(text):
+    inside = False
+    for line in text.splitlines():
+        inside = line == "namespace {" or (inside and not line.startswith("}  // namespace"))
+        found = inside and next(filter(None, (pattern.match(line) for pattern in NAMES)), None)
+        if found:
+            yield found.group(1)
+
+
+def check_anonymous_names():
+    alone = set(re.findall(r"src/\S+\.cc", (ROOT / "CMakeLists.txt").read_text()))
+    declared = {found.group(1) for path in (ROOT / "src").rglob("*.h") for line in path.read_text().splitlines()
+                if (found := NAMES[2].match(line))}
+    for room in sorted(path for path in (ROOT / "src").iterdir() if path.is_dir()):
+        texts = {str(path.relative_to(ROOT)): path.read_text() for path in sorted(room.rglob("*.cc"))}
+        united = {name: text for name, text in texts.items() if name not in alone and "foreach_target.h" not in text}
+        owners = {}
+        for name, text in united.items():
+            for word in set(anonymous_names(text)):
+                owners.setdefault(word, []).append(name)
+        for word, names in owners.items():
+            if len(names) > 1:
+                yield f"{' and '.join(names)}: both have a {word} in an anonymous namespace"
+            calls = re.compile(rf"(?<![.>:\w]){word}\(")
+            if word in declared and any(name not in names and calls.search(text) for name, text in united.items()):
+                yield f"{names[0]}: {word} is the name of a function of a header, too, that others of the room call"
+
+
 def check_lengths():
     ratchet = ROOT / "tools/long_files.txt"
     rows = [line.split() for line in ratchet.read_text().splitlines() if line and not line.startswith("#")]
@@ -157,7 +192,7 @@ def check_format():
 
 def main():
     checks = (check_layering, check_text, check_words, check_drawing, check_lengths, check_functions, check_rooms,
-              check_format)
+              check_anonymous_names, check_format)
     found = [problem for check in checks for problem in check()]
     for problem in found:
         print(problem)

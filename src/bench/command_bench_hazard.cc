@@ -17,7 +17,7 @@ struct BenchHazardOptions {
   bool tiny = false;
 };
 
-Json to_json(const bench::HazardRow& row) {
+Json hazard_json(const bench::HazardRow& row) {
   return {{"test", "hazard"},
           {"trace", row.trace},
           {"variant", row.variant},
@@ -48,7 +48,7 @@ Status run_bench_hazard(const BenchHazardOptions& options) {
     if (!options.output.json) print_header(trace.name, study.blocks);
     SHALE_TRY(bench::hazard_rows(trace, study, [&](const bench::HazardRow& row) -> Status {
       if (options.output.json) {
-        print_json(to_json(row));
+        print_json(hazard_json(row));
       } else {
         if (row.blocks == study.blocks.front()) fmt::print("{:<28}", row.variant);
         fmt::print("{:>36}{}", cell(row), row.blocks == study.blocks.back() ? "\n" : "");

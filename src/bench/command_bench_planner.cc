@@ -15,7 +15,7 @@ struct BenchPlannerOptions {
   bool tiny = false;
 };
 
-Json to_json(const bench::PlannerRow& row, const Machine& machine) {
+Json planner_json(const bench::PlannerRow& row, const Machine& machine) {
   return {{"test", "planner"},
           {"planner", row.planner},
           {"prefixes", row.prefixes},
@@ -30,7 +30,7 @@ Json to_json(const bench::PlannerRow& row, const Machine& machine) {
           {"machine", machine.json()}};
 }
 
-Json to_json(const bench::PlannerChangesRow& row, const Machine& machine) {
+Json planner_json(const bench::PlannerChangesRow& row, const Machine& machine) {
   return {{"test", "planner_changes"},      {"planner", row.planner}, {"prefixes", row.prefixes},
           {"changes", row.changes},         {"count", row.count},     {"mean_seconds", row.mean_seconds},
           {"p99_seconds", row.p99_seconds}, {"moves", row.moves},     {"share_of_bound", row.share_of_bound},
@@ -50,7 +50,7 @@ Status run_bench_planner(const BenchPlannerOptions& options) {
   }
   for (const auto& row : rows) {
     if (options.output.json) {
-      print_json(to_json(row, machine));
+      print_json(planner_json(row, machine));
     } else {
       fmt::print("{:<16} {:>8} {:>11} {:>11} {:>7.1f} % {:>18}\n", row.planner, row.prefixes,
                  format_duration(row.demote_seconds), format_duration(row.promote_seconds), 100 * row.share_of_bound,
@@ -64,7 +64,7 @@ Status run_bench_planner(const BenchPlannerOptions& options) {
   }
   for (const auto& row : changes) {
     if (options.output.json) {
-      print_json(to_json(row, machine));
+      print_json(planner_json(row, machine));
     } else {
       fmt::print("{:<16} {:>8} {:<8} {:>11} {:>11} {:>9} {:>7.2f} %\n", row.planner, row.prefixes, row.changes,
                  format_duration(row.mean_seconds), format_duration(row.p99_seconds), row.moves,

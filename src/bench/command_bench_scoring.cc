@@ -27,7 +27,7 @@ constexpr char kBenchScoringExamples[] =
     "  shale bench scoring\n"
     "  shale bench scoring --model qwen2.5-coder-0.5b --tokens 2048 --json";
 
-void print_table(const bench::ScoringCosts& costs) {
+void print_scoring(const bench::ScoringCosts& costs) {
   fmt::print("prefill {}, of which attention {}\n\n", format_duration(costs.prefill_seconds),
              format_duration(costs.attention_seconds));
   fmt::print("{:<20}  {:>10}  {:>12}  {:>14}\n", "WATCHED FOR", "TIME", "OF PREFILL", "OF ATTENTION");
@@ -79,7 +79,7 @@ Status run_bench_scoring(const BenchScoringOptions& options) {
     print_rows(costs, tokens, *model, machine);
   } else {
     fmt::print("{}\n{}, {} tokens\n", machine.text(), model->info().name, tokens);
-    print_table(costs);
+    print_scoring(costs);
   }
   return {};
 }

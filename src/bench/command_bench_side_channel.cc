@@ -40,20 +40,25 @@ double mean(const std::vector<double>& values) {
   return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-Json to_json(const SideChannelGuesses& guesses) {
+Json side_channel_json(const SideChannelGuesses& guesses) {
   return {{"tries", guesses.ttft_s.size()},
           {"ttft_seconds", median(guesses.ttft_s)},
           {"cached_tokens", mean(guesses.cached_tokens)},
           {"found", guesses.found}};
 }
 
-Json to_json(const SideChannelRow& row) {
-  return {{"test", "side-channel"},      {"attacker", row.attacker},      {"right", to_json(row.right)},
-          {"wrong", to_json(row.wrong)}, {"ttft_p", row.ttft().p},        {"ttft_auc", row.ttft().auc},
-          {"cached_p", row.cached().p},  {"cached_auc", row.cached().auc}};
+Json side_channel_json(const SideChannelRow& row) {
+  return {{"test", "side-channel"},
+          {"attacker", row.attacker},
+          {"right", side_channel_json(row.right)},
+          {"wrong", side_channel_json(row.wrong)},
+          {"ttft_p", row.ttft().p},
+          {"ttft_auc", row.ttft().auc},
+          {"cached_p", row.cached().p},
+          {"cached_auc", row.cached().auc}};
 }
 
-void print_table(const std::vector<SideChannelRow>& rows) {
+void print_side_channel(const std::vector<SideChannelRow>& rows) {
   fmt::print("{:<16}{:>7}{:>26}{:>8}{:>10}{:>28}{:>10}\n", "ATTACKER", "TRIES", "FIRST TOKEN, RIGHT/WRONG", "AUC", "P",
              "CACHED TOKENS, RIGHT/WRONG", "P");
   for (const SideChannelRow& row : rows) {
@@ -69,9 +74,9 @@ void print_table(const std::vector<SideChannelRow>& rows) {
 Status run_bench_side_channel(const BenchSideChannelOptions& options) {
   SHALE_ASSIGN(const std::vector<SideChannelRow> rows, measure_side_channel(options.measure));
   if (options.output.json) {
-    for (const SideChannelRow& row : rows) print_json(to_json(row));
+    for (const SideChannelRow& row : rows) print_json(side_channel_json(row));
   } else {
-    print_table(rows);
+    print_side_channel(rows);
   }
   if (rows.front().right.found == 0) return {};
   return fail(ErrorCode::kInternal, "another tenant's prompt was found cached in {} of {} right guesses",

@@ -32,7 +32,7 @@ constexpr char kBenchStoreExamples[] =
     "  shale bench store\n"
     "  shale bench store --methods full --threads 1 --chunks 0 --json";
 
-void print_io(const std::vector<bench::StoreIoRow>& rows, const Machine& machine, bool json) {
+void print_store_io(const std::vector<bench::StoreIoRow>& rows, const Machine& machine, bool json) {
   for (const bench::StoreIoRow& row : rows) {
     const bool disk = row.tier == "disk", peer = row.peer_bytes_per_s > 0;
     const double share = peer ? row.bytes_per_s / row.peer_bytes_per_s : 0;
@@ -115,7 +115,7 @@ Status run_bench_store(const BenchStoreOptions& options) {
     io.rounds = 1;
   }
   SHALE_ASSIGN(const auto rows, bench::measure_store_io(io, clock));
-  print_io(rows, machine, json);
+  print_store_io(rows, machine, json);
   if (chunks > 0) print_index(index, machine, json);
   return {};
 }

@@ -108,7 +108,7 @@ std::vector<const bench::TierIoRow*> peers_of(const std::vector<bench::TierIoRow
   return peers;
 }
 
-void print_io(const std::vector<bench::TierIoRow>& rows, const Machine& machine, bool json) {
+void print_tiers_io(const std::vector<bench::TierIoRow>& rows, const Machine& machine, bool json) {
   for (const auto& row : rows) {
     Json shares = Json::object();
     std::string text;
@@ -171,13 +171,13 @@ Status run_bench_tiers(const BenchTiersOptions& options) {
   if (!options.output.json) fmt::print("{}\n\n", machine.text());
   if (!options.tiers.empty()) {
     SHALE_ASSIGN(const auto named, measure_named(options, scratch.path()));
-    print_io(named, machine, options.output.json);
+    print_tiers_io(named, machine, options.output.json);
     return {};
   }
   SHALE_ASSIGN(const auto file, resolve_model(options.model.model));
 
   SHALE_ASSIGN(const auto io, measure_io(scratch.path(), options.tiny));
-  print_io(io, machine, options.output.json);
+  print_tiers_io(io, machine, options.output.json);
 
   FirstTokenOptions first{.rounds = options.rounds, .peer = options.peer, .scratch = scratch.path()};
   if (options.tiny) {

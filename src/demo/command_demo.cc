@@ -39,7 +39,7 @@ constexpr char kDemoExamples[] =
 
 constexpr std::uint32_t kPromptSlack = 512;  // template, question and answer beside a document
 
-Status run_demo(const DemoOptions& options) {
+Status run_command_demo(const DemoOptions& options) {
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Model> model;
@@ -73,8 +73,8 @@ Status run_demo(const DemoOptions& options) {
 }  // namespace
 
 void add_demo(Command parent, Action& chosen) {
-  auto [command, options] =
-      add_command(parent, chosen, "demo", "Show the main job on real documents, measured, in a few minutes", run_demo);
+  auto [command, options] = add_command(
+      parent, chosen, "demo", "Show the main job on real documents, measured, in a few minutes", run_command_demo);
   command.footer(kDemoExamples);
   command
       .add_option(

@@ -49,7 +49,7 @@ std::vector<std::uint64_t> default_sizes(const Trace& trace) {
   }
 }
 
-Result<std::vector<Trace>> load(const SimulateOptions& options) {
+Result<std::vector<Trace>> load_each(const SimulateOptions& options) {
   SHALE_ASSIGN(const TraceOptions reading, to_options(options.reading));
   std::vector<Trace> traces;
   for (const std::string& file : options.traces) {
@@ -102,7 +102,7 @@ Status run_simulate(const SimulateOptions& options) {
       options.policies.size() * options.schedulers.size() * std::max<std::size_t>(options.blocks.size(), 1)) {
     print_note("the optimum is left out where what is cached changes the order of requests");
   }
-  SHALE_ASSIGN(const std::vector<Trace> traces, load(options));
+  SHALE_ASSIGN(const std::vector<Trace> traces, load_each(options));
   std::vector<SweepRun> runs;
   for (const Trace& trace : traces) {
     SHALE_ASSIGN(const auto of_trace, runs_of(options, options.blocks.empty() ? default_sizes(trace) : options.blocks));

@@ -38,8 +38,8 @@ constexpr char kSimulateFleetFooter[] =
     "1GB\n"
     "  shale simulate fleet --trace a.jsonl --engines 8 --share off --prices prices.json --json";
 
-Json to_json(const Trace& trace, const SimulateFleetOptions& options, const FleetOptions& fleet,
-             const FleetResult& result, std::optional<double> cost) {
+Json fleet_json(const Trace& trace, const SimulateFleetOptions& options, const FleetOptions& fleet,
+                const FleetResult& result, std::optional<double> cost) {
   Json tiers = Json::array();
   for (std::size_t tier = 0; tier < fleet.engine.hardware.tiers.size(); ++tier) {
     tiers.push_back({{"tier", fleet.engine.hardware.tiers[tier].name},
@@ -76,14 +76,14 @@ Json to_json(const Trace& trace, const SimulateFleetOptions& options, const Flee
           {"seconds", result.all.seconds}};
 }
 
-void print_header(const FleetOptions& fleet, bool costs) {
+void print_fleet_header(const FleetOptions& fleet, bool costs) {
   fmt::print("{:>7}  {:<11}  {:>9}  {:>9}  {:>9}  {:>9}  {:>8}", "ENGINES", "ROUTER", "TTFT MEAN", "P50", "P90", "P99",
              "COMPUTED");
   for (const SimulatedTier& tier : fleet.engine.hardware.tiers) fmt::print("  {:>8}", tier.name);
   fmt::print("  {:>6}  {:>12}  {:>12}{}\n", "BUSY", "STORE READS", "PEAK", costs ? "  COST/MILLION" : "");
 }
 
-void print_row(const FleetOptions& fleet, const FleetResult& result, std::optional<double> cost) {
+void print_fleet_row(const FleetOptions& fleet, const FleetResult& result, std::optional<double> cost) {
   const TieredResult& all = result.all;
   const auto share = [&](std::uint64_t tokens) {
     return 100 * static_cast<double>(tokens) / static_cast<double>(std::max<std::uint64_t>(1, all.tokens));
@@ -128,7 +128,7 @@ Status run_simulate_fleet(const SimulateFleetOptions& options) {
   }
   SHALE_ASSIGN(const TraceOptions reading, to_options(options.reading));
   SHALE_ASSIGN(const NamedTrace named, load_trace_watched(options.trace, reading, options.output));
-  if (!options.output.json) print_header(fleet, prices.has_value());
+  if (!options.output.json) print_fleet_header(fleet, prices.has_value());
   for (const std::uint32_t engines : options.engines) {
     for (const std::string& router : options.routers) {
       fleet.engines = engines;
@@ -140,8 +140,8 @@ Status run_simulate_fleet(const SimulateFleetOptions& options) {
                    }));
       SHALE_TRY(check_interrupt());
       const auto cost = prices ? std::optional(cost_per_million(*prices, fleet, result)) : std::nullopt;
-      options.output.json ? print_json(to_json(named.trace, options, fleet, result, cost))
-                          : print_row(fleet, result, cost);
+      options.output.json ? print_json(fleet_json(named.trace, options, fleet, result, cost))
+                          : print_fleet_row(fleet, result, cost);
     }
   }
   return {};

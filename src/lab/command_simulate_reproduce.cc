@@ -60,7 +60,7 @@ Result<fs::path> trace_file(const std::string& folder, std::string_view trace) {
               folder, trace);
 }
 
-Result<std::map<std::string_view, Trace>> load(const std::string& folder) {
+Result<std::map<std::string_view, Trace>> load_traces(const std::string& folder) {
   std::map<std::string_view, Trace> traces;
   for (const PublishedRow& row : published_table()) {
     if (traces.contains(row.trace)) continue;
@@ -89,7 +89,7 @@ void print_rows(const std::vector<Cell>& cells) {
   fmt::print("\n\n");
 }
 
-Json to_json(const Cell& cell, const SimulationResult& result, const Trace& trace) {
+Json cell_json(const Cell& cell, const SimulationResult& result, const Trace& trace) {
   return {{"trace", trace.name},
           {"policy", cell.row->ours},
           {"scheduler", cell.row->scheduler},
@@ -106,7 +106,7 @@ Json to_json(const Cell& cell, const SimulationResult& result, const Trace& trac
 }
 
 // One line for each policy of the paper: how many cells hold, and how far off the farthest is.
-void print_summary(const std::vector<Cell>& cells) {
+void print_agreement(const std::vector<Cell>& cells) {
   struct Summary {
     std::size_t cells = 0, equal = 0;
     double farthest = 0;
@@ -131,7 +131,8 @@ Status run_simulate_reproduce(const ReproduceOptions& options) {
                 "--traces FOLDER is needed: where conversation_trace.jsonl and "
                 "synthetic_trace.jsonl lie");
   }
-  SHALE_ASSIGN(const auto traces, load(options.folder.empty() ? (fs::path(data) / "traces").string() : options.folder));
+  SHALE_ASSIGN(const auto traces,
+               load_traces(options.folder.empty() ? (fs::path(data) / "traces").string() : options.folder));
   std::vector<SweepRun> runs;
   std::vector<Cell> cells;
   for (const PublishedRow& row : published_table()) {
@@ -148,7 +149,7 @@ Status run_simulate_reproduce(const ReproduceOptions& options) {
     const auto on_result = [&](std::size_t nth, const SimulationResult& result) -> Status {
       SHALE_TRY(check_interrupt());
       cells[nth].hit_ratio = result.hit_ratio();
-      if (options.output.json) print_json(to_json(cells[nth], result, *runs[nth].trace));
+      if (options.output.json) print_json(cell_json(cells[nth], result, *runs[nth].trace));
       return {};
     };
     const auto keep_going = [&](std::size_t done) {
@@ -161,7 +162,7 @@ Status run_simulate_reproduce(const ReproduceOptions& options) {
   }
   if (!options.output.json) {
     print_rows(cells);
-    print_summary(cells);
+    print_agreement(cells);
   }
   const auto missed = std::ranges::count_if(cells, [](const Cell& cell) { return !cell.held(); });
   if (missed > 0) return fail(ErrorCode::kMismatch, "{} cells differ from the published table", missed);

@@ -74,7 +74,8 @@ Result<std::vector<ContextProfile>> read_profiles(const std::string& path) {
   return profiles;
 }
 
-Json to_json(const Trace& trace, const std::string& planner, const TieredOptions& options, const TieredResult& result) {
+Json tiers_json(const Trace& trace, const std::string& planner, const TieredOptions& options,
+                const TieredResult& result) {
   Json tiers = Json::array();
   for (std::size_t tier = 0; tier < options.hardware.tiers.size(); ++tier) {
     tiers.push_back({{"tier", options.hardware.tiers[tier].name},
@@ -111,14 +112,14 @@ void print_hardware(const Hardware& hardware) {
 }
 
 // Planners stand in columns of `width`.
-void print_header(const Hardware& hardware, std::size_t width) {
+void print_tiers_header(const Hardware& hardware, std::size_t width) {
   fmt::print("\n{:<{}}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}", "PLANNER", width, "TTFT P50", "P90", "P99", "QUALITY",
              "COMPUTED");
   for (const SimulatedTier& tier : hardware.tiers) fmt::print("  {:>8}", tier.name);
   fmt::print("   BYTES MOVED\n");
 }
 
-void print_row(const std::string& planner, std::size_t width, const TieredResult& result) {
+void print_tiers_row(const std::string& planner, std::size_t width, const TieredResult& result) {
   const auto share = [&](std::uint64_t tokens) {
     return 100 * static_cast<double>(tokens) / static_cast<double>(std::max<std::uint64_t>(1, result.tokens));
   };
@@ -146,7 +147,7 @@ Status run_simulate_tiers(const SimulateTiersOptions& options) {
   for (const std::string& planner : options.planners) width = std::max(width, planner.size());
   if (!options.output.json) {
     print_hardware(tiered.hardware);
-    print_header(tiered.hardware, width);
+    print_tiers_header(tiered.hardware, width);
   }
   for (const std::string& planner : options.planners) {
     SHALE_ASSIGN(const PlannerChoice choice, parse_planner(planner));
@@ -158,7 +159,8 @@ Status run_simulate_tiers(const SimulateTiersOptions& options) {
                    progress(requests, named.trace.requests.size());
                    return !interrupted();
                  }));
-    options.output.json ? print_json(to_json(named.trace, planner, tiered, result)) : print_row(planner, width, result);
+    options.output.json ? print_json(tiers_json(named.trace, planner, tiered, result))
+                        : print_tiers_row(planner, width, result);
     if (interrupted()) {
       print_note(fmt::format("interrupted after {} of {} requests", result.requests, named.trace.requests.size()));
       break;

@@ -33,11 +33,11 @@ std::vector<DistanceBin> bins_of(const std::vector<ReuseDistance>& distances) {
   return bins;
 }
 
-Json to_json(const Spread& spread) {
+Json trace_json(const Spread& spread) {
   return {{"mean", spread.mean}, {"p50", spread.p50}, {"p90", spread.p90}, {"p99", spread.p99}, {"max", spread.max}};
 }
 
-Json to_json(const NamedTrace& named, const TraceStatistics& s) {
+Json trace_json(const NamedTrace& named, const TraceStatistics& s) {
   Json histogram = Json::array(), windows = Json::array();
   for (const DistanceBin& bin : bins_of(s.reuse_distances)) {
     histogram.push_back({{"below", bin.below}, {"accesses", bin.accesses}});
@@ -58,10 +58,10 @@ Json to_json(const NamedTrace& named, const TraceStatistics& s) {
           {"output_blocks", s.output_blocks},
           {"input_tokens", s.input_tokens},
           {"output_tokens", s.output_tokens},
-          {"prompt_tokens", to_json(s.prompt_tokens)},
-          {"answer_tokens", to_json(s.answer_tokens)},
+          {"prompt_tokens", trace_json(s.prompt_tokens)},
+          {"answer_tokens", trace_json(s.answer_tokens)},
           {"duration_seconds", s.duration_s},
-          {"gap_seconds", to_json(s.gap_s)},
+          {"gap_seconds", trace_json(s.gap_s)},
           {"gap_variation", s.gap_variation},
           {"busiest_second", s.busiest_second},
           {"reused_blocks", s.reused_blocks},
@@ -80,26 +80,28 @@ double percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-void print_row(std::string_view name, const std::string& text) { fmt::print("{:<16} {}\n", name, text); }
+void print_property(std::string_view name, const std::string& text) { fmt::print("{:<16} {}\n", name, text); }
 
 std::string lengths(const Spread& s) {
   return fmt::format("mean {:.0f}, p50 {:.0f}, p90 {:.0f}, p99 {:.0f}, longest {:.0f}", s.mean, s.p50, s.p90, s.p99,
                      s.max);
 }
 
-void print_summary(const NamedTrace& named, const TraceStatistics& s) {
+void print_trace(const NamedTrace& named, const TraceStatistics& s) {
   fmt::print("{} ({}, {} tokens a block)\n\n", named.trace.name, named.format, named.trace.block_tokens);
-  print_row(
+  print_property(
       "requests",
       fmt::format("{} in {}, {:.3g} a second; the busiest second has {}", s.requests, format_duration(s.duration_s),
                   s.duration_s > 0 ? static_cast<double>(s.requests) / s.duration_s : 0, s.busiest_second));
-  print_row("gaps", fmt::format("p50 {}, p90 {}, p99 {}; variation {:.2f} (Poisson: 1)", format_duration(s.gap_s.p50),
-                                format_duration(s.gap_s.p90), format_duration(s.gap_s.p99), s.gap_variation));
-  print_row("prompt tokens", lengths(s.prompt_tokens));
-  print_row("answer tokens", lengths(s.answer_tokens));
-  print_row("blocks", fmt::format("{}, {} of them unique; {} of answers", s.blocks, s.unique_blocks, s.output_blocks));
-  print_row("reuse", fmt::format("{:.2f} % of blocks, in {:.2f} % of requests, with a cache that never forgets",
-                                 100 * s.hit_ratio_unbounded, percent(s.reusing_requests, s.requests)));
+  print_property("gaps",
+                 fmt::format("p50 {}, p90 {}, p99 {}; variation {:.2f} (Poisson: 1)", format_duration(s.gap_s.p50),
+                             format_duration(s.gap_s.p90), format_duration(s.gap_s.p99), s.gap_variation));
+  print_property("prompt tokens", lengths(s.prompt_tokens));
+  print_property("answer tokens", lengths(s.answer_tokens));
+  print_property("blocks",
+                 fmt::format("{}, {} of them unique; {} of answers", s.blocks, s.unique_blocks, s.output_blocks));
+  print_property("reuse", fmt::format("{:.2f} % of blocks, in {:.2f} % of requests, with a cache that never forgets",
+                                      100 * s.hit_ratio_unbounded, percent(s.reusing_requests, s.requests)));
 }
 
 void print_distances(const TraceStatistics& s) {
@@ -127,11 +129,11 @@ Status run_trace_info(const InfoOptions& options) {
     SHALE_ASSIGN(const NamedTrace named, load_trace_watched(file, reading, options.output));
     const TraceStatistics statistics = trace_statistics(named.trace, options.window_s);
     if (options.output.json) {
-      print_json(to_json(named, statistics));
+      print_json(trace_json(named, statistics));
       continue;
     }
     if (file != options.files.front()) fmt::print("\n");
-    print_summary(named, statistics);
+    print_trace(named, statistics);
     print_distances(statistics);
     print_windows(statistics);
   }

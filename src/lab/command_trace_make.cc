@@ -68,7 +68,7 @@ Status write_trace(TraceReader& reader, std::uint64_t requests, const WriteOptio
   return {};
 }
 
-ArrivalOptions to_options(const ArrivalChoice& choice) {
+ArrivalOptions arrival_options(const ArrivalChoice& choice) {
   ArrivalOptions options = choice.options;
   if (choice.kind == "bursty") options.kind = ArrivalKind::kBursty;
   if (choice.kind == "diurnal") options.kind = ArrivalKind::kDiurnal;
@@ -79,7 +79,7 @@ ArrivalOptions to_options(const ArrivalChoice& choice) {
 template <class Options>
 Status make(const Options& options) {
   auto load = options.load;
-  load.load.arrivals = to_options(options.arrivals);
+  load.load.arrivals = arrival_options(options.arrivals);
   SHALE_ASSIGN(const auto reader, generate(load));
   return write_trace(*reader, load.load.requests, options.write);
 }

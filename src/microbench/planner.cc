@@ -87,7 +87,7 @@ double seconds_by(const Clock& clock, const Work& work) {
   return clock.now_s() - start_s;
 }
 
-PlannerRow measure(const Problem& empty, const Planner& planner, const Clock& clock) {
+PlannerRow measure_planner(const Problem& empty, const Planner& planner, const Clock& clock) {
   std::vector<std::uint32_t> inserted;
   for (const PlacedPrefix& prefix : empty.prefixes) inserted.push_back(planner.insert(empty, prefix));
   const Problem overfull = placed(empty, inserted);
@@ -239,7 +239,7 @@ std::vector<PlannerRow> planner_rows(const PlannerBenchOptions& options, const C
     double bound = 0;
     const double bound_seconds = seconds_by(clock, [&] { bound = utility_bound(problem); });
     for (const Contestant& contestant : kContestants) {
-      PlannerRow row = measure(problem, *make_planner(contestant.planner, contestant.options).value(), clock);
+      PlannerRow row = measure_planner(problem, *make_planner(contestant.planner, contestant.options).value(), clock);
       row.planner = contestant.shown_as;
       row.bound = bound;
       row.bound_seconds = bound_seconds;

@@ -37,8 +37,8 @@ Result<double> bytes_per_block(const Trace& trace, const std::string& policy_nam
          static_cast<double>(cache.resident_blocks_max() + policy->ghosts());
 }
 
-Result<SimulationSpeedRow> measure(const Trace& trace, const std::string& policy, std::uint64_t blocks,
-                                   std::uint32_t runs) {
+Result<SimulationSpeedRow> measure_policy(const Trace& trace, const std::string& policy, std::uint64_t blocks,
+                                          std::uint32_t runs) {
   SimulationSpeedRow row{.trace = trace.name, .policy = policy, .blocks = blocks};
   row.seconds = std::numeric_limits<double>::infinity();
   for (std::uint32_t i = 0; i < runs; ++i) {
@@ -99,7 +99,7 @@ Status speed_rows(const Trace& trace, const SimulationSpeedOptions& options,
                   const std::function<Status(const SimulationSpeedRow&)>& on_row) {
   for (const auto policy : simulation_policy_names()) {
     for (const std::uint64_t blocks : options.blocks) {
-      SHALE_ASSIGN(const auto row, measure(trace, std::string(policy), blocks, options.runs));
+      SHALE_ASSIGN(const auto row, measure_policy(trace, std::string(policy), blocks, options.runs));
       SHALE_TRY(on_row(row));
     }
   }
@@ -107,7 +107,7 @@ Status speed_rows(const Trace& trace, const SimulationSpeedOptions& options,
     const Trace longer = lengthened(trace, times);
     for (const auto policy : simulation_policy_names()) {
       for (const std::uint64_t blocks : {options.blocks.back(), times * options.blocks.back()}) {
-        SHALE_ASSIGN(auto row, measure(longer, std::string(policy), blocks, 1));
+        SHALE_ASSIGN(auto row, measure_policy(longer, std::string(policy), blocks, 1));
         row.lengthened = times;
         SHALE_TRY(on_row(row));
       }

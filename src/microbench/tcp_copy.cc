@@ -45,7 +45,7 @@ struct Order {
 std::span<std::byte> bytes_of(Order& order) { return std::as_writable_bytes(std::span(&order, 1)); }
 
 // Until the client goes. Of blobs that it was sent it says so, by a byte each.
-void serve(const FileDescriptor& socket) {
+void serve_copies(const FileDescriptor& socket) {
   Order order;
   while (receive_all(socket.get(), bytes_of(order))) {
     AlignedBuffer buffer(order.unit_bytes);
@@ -124,7 +124,7 @@ class Copier {
 Result<std::vector<TierIoRow>> measure_tcp_copy(std::size_t blobs, std::uint64_t unit_bytes,
                                                 std::uint64_t in_flight_bytes, const Clock& clock) {
   SHALE_ASSIGN(auto ends, connect_to_self());
-  const std::jthread server([end = std::move(ends.second)] { serve(end); });
+  const std::jthread server([end = std::move(ends.second)] { serve_copies(end); });
   const FileDescriptor client = std::move(ends.first);  // closed before the thread is waited for
   Copier copier(client, unit_bytes, in_flight_bytes, clock);
   std::vector<TierIoRow> rows;

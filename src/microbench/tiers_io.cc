@@ -11,16 +11,12 @@
 #include <utility>
 
 #include "microbench/fio.h"
+#include "microbench/memory_bandwidth.h"
 
 namespace shale::bench {
 namespace {
 
 constexpr std::uint32_t kAlone = 16;  // operations, one after the other, whose median is the latency
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
-  return values[values.size() / 2];
-}
 
 // One word of every block, so that comparing costs little beside moving.
 void stamp(AlignedBuffer& buffer, std::uint64_t seed) {

@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-Json to_json(const SourceUsed& source) {
+Json source_json(const SourceUsed& source) {
   Json json = {{"where", source.where},
                {"method", source.method.text()},
                {"keep", source.keep},
@@ -71,7 +71,7 @@ Json to_json(const Response& response, const Model& model) {
   Json cached = Json::object();
   for (const auto& [name, tokens] : response.cached.sources()) cached[name] = tokens;
   Json sources = Json::array();
-  for (const SourceUsed& source : response.sources) sources.push_back(to_json(source));
+  for (const SourceUsed& source : response.sources) sources.push_back(source_json(source));
   return {{"text", response.text},
           {"tokens", response.tokens},
           {"completion_tokens", response.tokens.size()},

@@ -28,7 +28,7 @@ std::string printable(std::string_view text) {
   return line;
 }
 
-std::string_view to_string(LogLevel level) {
+std::string_view level_text(LogLevel level) {
   switch (level) {
     case LogLevel::kError:
       return "error";
@@ -67,7 +67,7 @@ std::string text_line(const RequestEnd& end, double wall_s) {
 std::string json_line(const RequestEnd& end, double wall_s) {
   const auto named = [](std::string_view text) { return text.empty() ? Json() : Json(text); };
   Json line = {{"time", time_text(wall_s)},
-               {"level", to_string(level_of(end))},
+               {"level", level_text(level_of(end))},
                {"request", named(end.id)},
                {"tenant", named(end.tenant)},
                {"status", end.status},
@@ -99,8 +99,8 @@ void RequestLog::add(const RequestEnd& end) {
 void RequestLog::note(LogLevel level, std::string_view text) {
   if (level > level_) return;
   const std::string time = time_text(wall_clock_s());
-  write(form_ == Form::kText ? fmt::format("{} {}: {}", time, to_string(level), text)
-                             : dump({{"time", time}, {"level", to_string(level)}, {"message", text}}));
+  write(form_ == Form::kText ? fmt::format("{} {}: {}", time, level_text(level), text)
+                             : dump({{"time", time}, {"level", level_text(level)}, {"message", text}}));
 }
 
 void RequestLog::write(std::string line) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kNameDigits = 12;
 
-void print_table(const StoredListing& listing) {
+void print_listing(const StoredListing& listing) {
   std::size_t width = std::string_view("METHOD").size();
   for (const StoredVariant& variant : listing.variants) {
     width = std::max(width, variant.first().method.text().size());
@@ -40,7 +40,7 @@ Status run_cache_ls(const StoredOptions& options) {
     for (const StoredVariant& variant : listing.variants) print_json(to_json(variant));
     return {};
   }
-  print_table(listing);
+  print_listing(listing);
   for (std::size_t t = 0; t < listing.tiers.size(); ++t) {
     const Tier& tier = *listing.tiers[t]->tier;
     const std::string room = tier.capacity_bytes() == kUnlimited ? "no bound" : format_bytes(tier.capacity_bytes());

@@ -64,12 +64,12 @@ std::vector<std::string> budgets_of(const Method& method) {
   return names;
 }
 
-Json to_json(const RateChoice& choice) {
+Json plan_json(const RateChoice& choice) {
   return {
       {"bytes", choice.bytes}, {"predicted_distortion", choice.predicted}, {"measured_distortion", choice.measured}};
 }
 
-Json to_json(const RatePlan& plan, std::uint32_t tokens, std::uint64_t budget) {
+Json plan_json(const RatePlan& plan, std::uint32_t tokens, std::uint64_t budget) {
   Json heads = Json::array(), errors = Json::array();
   for (const Precision& precision : plan.heads) heads.push_back(precision);
   for (const QuantizerError& error : plan.errors) {
@@ -79,7 +79,7 @@ Json to_json(const RatePlan& plan, std::uint32_t tokens, std::uint64_t budget) {
                       {"position_order", order(error.position)},
                       {"importance_order", order(error.importance)}});
   }
-  Json object = to_json(plan.object), per_head = to_json(plan.per_head);
+  Json object = plan_json(plan.object), per_head = plan_json(plan.per_head);
   object["method"] = plan.method.text();
   object["keep"] = plan.keep;
   per_head["tier_quantizers"] = std::move(heads);
@@ -136,7 +136,7 @@ Status run_compress(const CompressOptions& options) {
                           observed.window, options.serving.cache.scorers.window, serving->cache().options().tables},
                          quantizers_of(method), budgets_of(method), budget, serving->model().executor()));
   if (options.output.json) {
-    print_json(to_json(plan, tokens, budget));
+    print_json(plan_json(plan, tokens, budget));
   } else {
     print_tables(plan);
   }

@@ -49,7 +49,7 @@ Result<std::vector<std::string>> all_questions(const ProfileCommandOptions& opti
   return questions;
 }
 
-void print_table(const ContextProfile& profile, std::string_view metric) {
+void print_profile(const ContextProfile& profile, std::string_view metric) {
   const bool by_agreement = metric == kAgreement;
   const auto line = [&](std::string_view method, std::string_view keep, std::string_view quality,
                         std::string_view agreement, std::string_view kl, std::string_view size) {
@@ -69,7 +69,7 @@ void print_table(const ContextProfile& profile, std::string_view metric) {
   for (const std::string& question : profile.questions) fmt::print("  {}\n", question);
 }
 
-Json to_json(const ContextProfile& profile, std::string_view metric, std::uint64_t kv_bytes_per_token) {
+Json profile_json(const ContextProfile& profile, std::string_view metric, std::uint64_t kv_bytes_per_token) {
   Json rows = Json::array();
   for (const ProfileRow& row : profile.rows) {
     rows.push_back({{"method", row.method.text()},
@@ -87,7 +87,7 @@ Json to_json(const ContextProfile& profile, std::string_view metric, std::uint64
           {"rows", std::move(rows)},        {"seconds", profile.seconds}};
 }
 
-void report(const DriftCheck& check, std::string_view metric, const OutputOptions& output) {
+void report_drift(const DriftCheck& check, std::string_view metric, const OutputOptions& output) {
   if (output.json) {
     return print_json({{"questions", check.questions},
                        {"configurations", check.configurations},
@@ -114,7 +114,7 @@ Status run_profile(const ProfileCommandOptions& options) {
       return {};
     }
     if (!check) return std::unexpected(check.error());
-    report(*check, serving->cache().metric(), options.output);
+    report_drift(*check, serving->cache().metric(), options.output);
     if (!check->drifted) return serving->finish_background(options.output);
     questions = check->questions;
   }
@@ -127,9 +127,9 @@ Status run_profile(const ProfileCommandOptions& options) {
   if (!profile) return std::unexpected(std::move(profile).error());
   const std::string_view metric = serving->cache().metric();
   if (options.output.json) {
-    print_json(to_json(*profile, metric, serving->engine().model().page_shape().token_bytes()));
+    print_json(profile_json(*profile, metric, serving->engine().model().page_shape().token_bytes()));
   } else {
-    print_table(*profile, metric);
+    print_profile(*profile, metric);
   }
   return serving->finish_background(options.output);
 }

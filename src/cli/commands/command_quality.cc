@@ -270,7 +270,7 @@ std::vector<QualityContext> shipped_texts(std::size_t questions_max) {
   return contexts;
 }
 
-Status report(const QualityOptions& options, std::span<const QualityRow> rows) {
+Status report_rows(const QualityOptions& options, std::span<const QualityRow> rows) {
   const auto tables = quality_tables(rows);
   if (!options.output.json) fmt::print("{}", to_markdown(tables));
   if (!options.markdown.empty()) SHALE_TRY(write_file(options.markdown, to_markdown(tables)));
@@ -284,7 +284,7 @@ Status run_quality(const QualityOptions& options) {
   if (options.contexts.empty()) {
     if (options.rows.empty())
       return fail(ErrorCode::kInvalidArgument, "give --contexts to measure, or --rows to report");
-    return report(options, file.rows());
+    return report_rows(options, file.rows());
   }
   std::vector<QualityContext> contexts;
   for (const std::string& path : options.contexts) {
@@ -311,7 +311,7 @@ Status run_quality(const QualityOptions& options) {
     }
   }
   // What was measured is reported also where the rest failed or was stopped.
-  SHALE_TRY(report(options, file.rows()));
+  SHALE_TRY(report_rows(options, file.rows()));
   return status;
 }
 

@@ -25,7 +25,7 @@ struct ScoreOptions {
   OutputOptions output;
 };
 
-Calibration calibrate(const KvFile& file, const Rope& rope) {
+Calibration calibrate_on(const KvFile& file, const Rope& rope) {
   Calibrator calibrator(file.layers(), file.query_heads(), rope);
   const std::size_t size = std::size_t{file.tokens()} * file.head_dim();
   for (std::uint32_t layer = 0; layer < file.layers(); ++layer) {
@@ -37,7 +37,7 @@ Calibration calibrate(const KvFile& file, const Rope& rope) {
   return calibrator.finish();
 }
 
-Result<double> parse_keep(const std::string& text) {
+Result<double> parse_share(const std::string& text) {
   if (const auto keep = parse_number(text); keep && *keep > 0 && *keep <= 1) return *keep;
   return fail(ErrorCode::kInvalidArgument, "--keep {}: give a share above 0, at most 1, such as 0.5", text);
 }
@@ -56,7 +56,7 @@ Result<std::vector<float>> score_file(const KvFile& file, const Scorer& scorer, 
       .dimensions = file.head_dim(),
       .pairing = options.rope_pairing == "halves" ? Rope::Pairing::kHalves : Rope::Pairing::kNeighbours,
   };
-  const Calibration calibration = needs.calibration ? calibrate(file, rope) : Calibration();
+  const Calibration calibration = needs.calibration ? calibrate_on(file, rope) : Calibration();
   const std::size_t size = std::size_t{file.kv_heads()} * file.tokens();
   const RowShape shape{.tokens = file.tokens(),
                        .kv_heads = file.kv_heads(),
@@ -85,7 +85,7 @@ Status run_score(const ScoreOptions& options) {
   SHALE_ASSIGN(const auto budget, make_budget(method.budget.empty() ? "uniform" : method.budget));
   double keep = 1;
   if (options.keep) {
-    SHALE_ASSIGN(keep, parse_keep(*options.keep));
+    SHALE_ASSIGN(keep, parse_share(*options.keep));
   }
   SHALE_ASSIGN(const KvFile file, KvFile::open(options.input));
   SHALE_ASSIGN(const std::vector<float> scores, score_file(file, *scorer, options));

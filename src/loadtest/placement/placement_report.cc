@@ -260,7 +260,7 @@ std::string family_of(const PlacementSummary& s) {
   return s.policy.substr(0, s.policy.find_first_of(is_shale(s) ? "," : "@"));
 }
 
-std::vector<Chart> charts_of(std::span<const PlacementSummary> summaries) {
+std::vector<Chart> placement_charts(std::span<const PlacementSummary> summaries) {
   std::vector<Chart> charts;
   std::set<double> rates;
   for (const PlacementSummary& s : summaries) rates.insert(s.rate_to_prefill);
@@ -356,7 +356,7 @@ std::string placement_page(std::span<const PlacementSummary> summaries, std::spa
                            std::string_view about) {
   return html_page(
       "shale bench placement", "Placement under load",
-      preformatted(about) + figures(charts_of(summaries)) + preformatted(placement_tables(summaries, contexts)));
+      preformatted(about) + figures(placement_charts(summaries)) + preformatted(placement_tables(summaries, contexts)));
 }
 
 Json to_json(const PlacementSummary& summary) {

@@ -179,7 +179,7 @@ MixOutcome ask_malformed(std::uint16_t port, const MixRequest& request, const Mi
           .what = fmt::format("status {} in place of 400: {}", reply.status, reply.error)};
 }
 
-MixOutcome ask(std::uint16_t port, const MixRequest& request, const MixPrompt& prompt) {
+MixOutcome outcome_of(std::uint16_t port, const MixRequest& request, const MixPrompt& prompt) {
   if (request.manner == Manner::kIdle) return stay_idle(port);
   if (request.manner == Manner::kMalformed) return ask_malformed(port, request, prompt);
   bool gave_up = false;
@@ -236,7 +236,7 @@ MixRequest draw_request(std::size_t prompts, std::mt19937_64& random) {
 
 MixOutcome ask_mixed(std::uint16_t port, const MixRequest& request, const MixPrompt& prompt) {
   try {
-    return ask(port, request, prompt);
+    return outcome_of(port, request, prompt);
   } catch (const Json::exception& error) {
     return {.kind = MixOutcome::Kind::kWrong,
             .what = fmt::format("an answer that is not understood: {}", error.what())};

@@ -75,7 +75,7 @@ void page_out(pid_t pid) {
   }
 }
 
-std::string words_of(const Fault& fault) {
+std::string fault_words(const Fault& fault) {
   static constexpr std::array kErrors = {"fail_reads", "fail_writes", "fail_lists", "fail_removals",
                                          "fail_reads,fail_writes,fail_lists,fail_removals"};
   switch (fault.kind) {
@@ -237,7 +237,7 @@ void Trouble::write_fault_file() const {
     if (active.fault.kind == FaultKind::kClock) {
       constexpr std::int64_t kDays10 = 10 * 24 * 3600;
       text = fmt::format("clock {}\n", static_cast<std::int64_t>(active.fault.draw % (2 * kDays10)) - kDays10);
-    } else if (std::string words = words_of(active.fault); !words.empty() && !shared_.makes(active.fault)) {
+    } else if (std::string words = fault_words(active.fault); !words.empty() && !shared_.makes(active.fault)) {
       by_tier[active.fault.tier].push_back(std::move(words));
     }
   }

@@ -46,7 +46,7 @@ struct Window {
   std::size_t open_files = 0;
 };
 
-Json to_json(const Window& window) {
+Json window_json(const Window& window) {
   return {{"minute", window.minute},        {"requests", window.requests},      {"ttft_p50", window.ttft_p50_s},
           {"ttft_p99", window.ttft_p99_s},  {"resident", window.resident_mean}, {"resident_max", window.resident_max},
           {"open_files", window.open_files}};
@@ -130,7 +130,7 @@ class Soak {
 
   void show(const Window& window) const {
     if (options_.trial.output.json) {
-      print_json(to_json(window));
+      print_json(window_json(window));
     } else {
       if (windows_.size() == 1)
         fmt::print("{:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>5}\n", "MINUTE", "REQUESTS", "TTFT P50", "TTFT P99",

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = RespValue::Kind;
 
-constexpr std::size_t kSpareBufferBytes = std::size_t{64} << 20;
+constexpr std::size_t kRedisSpareBytes = std::size_t{64} << 20;
 constexpr std::size_t kAskedAtOnce = 512;
 constexpr char kInlined = 'i', kPieces = 'p';  // how a field's value begins
 constexpr std::string_view kManifest = "manifest";
@@ -62,7 +62,7 @@ std::optional<std::uint32_t> parse_redis_field(std::string_view field) {
 
 RedisBlobs::RedisBlobs(std::string prefix, RedisNode node, RedisAccess access, const Clock& clock)
     : prefix_(std::move(prefix)),
-      buffers_(BufferPool::make(kSpareBufferBytes)),
+      buffers_(BufferPool::make(kRedisSpareBytes)),
       client_(std::move(node), std::move(access), clock) {}
 
 // In braces, so that all of an object has one slot of a cluster.
