@@ -48,9 +48,9 @@ TEST_F(TrialTest, RedisAndS3MayFailToo) {
   const auto redis = RedisServer::start();
   if (!redis) GTEST_SKIP() << redis.error().message;
   const S3Server s3;
-  const std::string tiers = fmt::format("redis://127.0.0.1:{}?timeout=500ms&deadline=1500ms,{}", (*redis)->port(),
+  const std::string tiers = fmt::format("redis://127.0.0.1:{}?timeout=300ms&deadline=600ms,{}", (*redis)->port(),
                                         s3.url("chaos", "&timeout=600ms"));
-  const Outcome outcome = bench("chaos", {"--faults", "60", "--kills", "3", "--seed", "5", "--disk-size", "16MiB",
+  const Outcome outcome = bench("chaos", {"--faults", "150", "--kills", "3", "--seed", "5", "--disk-size", "16MiB",
                                           "--remote-size", "4MiB", "--shared", tiers});
   ASSERT_EQ(outcome.status, 0) << outcome.err << outcome.out;
   const auto rows = outcome.objects();
