@@ -20,10 +20,9 @@ endfunction()
 
 shale_precompile(shale_precompiled)
 
-# shale_unite(TARGET): its sources eight at a time, so that names in anonymous namespaces are to be unique in a room, or a
+# shale_unite(TARGET): its sources eight at a time. Names in anonymous namespaces are to be unique in a room for it, or a
 # call could find another file's function (tools/check_style.py looks for these in src/); a source whose names are not goes
-# alone (set SKIP_UNITY_BUILD_INCLUSION). What
-# Highway compiles once for each instruction set includes itself, and stays alone.
+# alone (SKIP_UNITY_BUILD_INCLUSION). So does what Highway compiles once for each instruction set: it includes itself.
 function(shale_unite target)
   get_target_property(sources ${target} SOURCES)
   foreach(source ${sources})
