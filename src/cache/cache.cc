@@ -210,7 +210,7 @@ Status Cache::State::record_used(const Hash128& run, const Used& here) {
 Cache::State::Used& Cache::State::use(const Hash128& run) {
   Used& here = used.touch(run, Frequency(options.frequency_half_life_s));
   here.accesses.access(clock.now_s());
-  if (used.size() > kUsedMax) used.erase(Hash128(used.oldest().first));
+  if (used.size() > kUsedMax) used.erase_oldest();
   return here;
 }
 

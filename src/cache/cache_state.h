@@ -57,7 +57,8 @@ struct Cache::State {
   };
   std::list<Saving> saving = {};
 
-  // Of the runs that were used or stored here last, what the metadata store is told of them in the end.
+  // Of the runs that were used or stored here last, kUsedMax at most, what the metadata store is told of them in the
+  // end.
   struct Used {
     Frequency accesses;
     std::uint32_t tokens = 0;

@@ -37,9 +37,9 @@ void QualityTable::describe(const Hash128& prefix, ContextKind kind, std::uint32
   if (tokens > 0) described.tokens = tokens;
   move_measured(prefix, before, place(prefix));
   if (described_.size() <= kPrefixesMax) return;
-  const Hash128 oldest = described_.oldest().first;
+  const Hash128& oldest = described_.oldest().first;
   move_measured(oldest, place(oldest), kContextKinds);
-  described_.erase(oldest);
+  described_.erase_oldest();
 }
 
 void QualityTable::move_measured(const Hash128& prefix, std::size_t from, std::size_t to) {
@@ -59,7 +59,7 @@ std::optional<ContextKind> QualityTable::kind(const Hash128& prefix) const {
 
 void QualityTable::bound_error(const Hash128& prefix, const Method& method, double error) {
   errors_.touch(prefix)[method.text()] = error;
-  if (errors_.size() > kPrefixesMax) errors_.erase(Hash128(errors_.oldest().first));
+  if (errors_.size() > kPrefixesMax) errors_.erase_oldest();
 }
 
 void QualityTable::record(const Hash128& prefix, const Method& method, double keep, double quality,

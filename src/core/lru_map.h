@@ -19,11 +19,10 @@ class LruMap {
   LruMap& operator=(LruMap&&) = default;
 
   // Null where it is not there. Touches nothing.
-  Value* find(const Key& key) {
+  const Value* find(const Key& key) const {
     const auto found = places_.find(key);
     return found == places_.end() ? nullptr : &found->second->second;
   }
-  const Value* find(const Key& key) const { return const_cast<LruMap*>(this)->find(key); }
 
   // The key's value, made of `arguments` where there is none. Stays in place until it is erased.
   template <class... Arguments>
@@ -47,6 +46,10 @@ class LruMap {
 
   // Touched longest ago of all; there is one.
   const Item& oldest() const { return items_.back(); }
+  void erase_oldest() {
+    places_.erase(items_.back().first);
+    items_.pop_back();
+  }
 
   std::size_t size() const { return items_.size(); }
   auto begin() const { return items_.begin(); }  // touched last

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 
 #include "codec/extent.h"
+#include "core/lru_map.h"
 
 namespace shale {
 
@@ -19,36 +18,29 @@ class ManifestCache {
 
   std::shared_ptr<const ExtentManifest> get(const Hash128& name) {
     const std::lock_guard lock(mutex_);
-    const auto known = by_name_.find(name);
-    if (known == by_name_.end()) return nullptr;
-    recent_.splice(recent_.begin(), recent_, known->second);
-    return known->second->manifest;
+    return known_.find(name) ? known_.touch(name).manifest : nullptr;
   }
 
   // `bytes`: what it takes, about.
   void put(const Hash128& name, std::shared_ptr<const ExtentManifest> manifest, std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (by_name_.contains(name)) return;
-    recent_.push_front({name, std::move(manifest), bytes});
-    by_name_[name] = recent_.begin();
+    if (known_.find(name)) return;
+    known_.touch(name, std::move(manifest), bytes);
     bytes_ += bytes;
-    while (bytes_ > bytes_max_ && !recent_.empty()) {
-      bytes_ -= recent_.back().bytes;
-      by_name_.erase(recent_.back().name);
-      recent_.pop_back();
+    while (bytes_ > bytes_max_ && known_.size() > 0) {
+      bytes_ -= known_.oldest().second.bytes;
+      known_.erase_oldest();
     }
   }
 
  private:
   struct Known {
-    Hash128 name;
     std::shared_ptr<const ExtentManifest> manifest;
     std::uint64_t bytes = 0;
   };
   const std::uint64_t bytes_max_;
   std::mutex mutex_;  // guards what follows
-  std::list<Known> recent_;
-  std::unordered_map<Hash128, std::list<Known>::iterator> by_name_;
+  LruMap<Hash128, Known> known_;
   std::uint64_t bytes_ = 0;
 };
 

@@ -17,13 +17,16 @@ TEST(LruMap, KnowsWhatWasTouchedLongestAgo) {
   ASSERT_NE(map.find(2), nullptr);
   EXPECT_EQ(map.oldest().first, 2) << "finding touches nothing";
 
-  std::string* kept = map.find(1);
+  const std::string* kept = map.find(1);
   map.erase(2);
   map.erase(2);
   EXPECT_EQ(map.find(2), nullptr);
   EXPECT_EQ(map.size(), 2u);
   EXPECT_EQ(map.find(1), kept) << "others stay in place";
   EXPECT_EQ(map.begin()->first, 1);
+  map.erase_oldest();
+  EXPECT_EQ(map.find(3), nullptr);
+  EXPECT_EQ(map.oldest().first, 1);
 }
 
 }  // namespace
