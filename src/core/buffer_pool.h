@@ -18,7 +18,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // A buffer that so many takes in a row had no use for is given back: where sizes vary, what is kept follows them.
   static constexpr std::uint64_t kUnusedTakesMax = 256;
   // Keeps at most `spare_bytes_max` of unused buffers, the most recently used.
-  static std::shared_ptr<BufferPool> make(std::size_t spare_bytes_max);
+  static std::shared_ptr<BufferPool> make(std::size_t spare_bytes_max = std::size_t{64} << 20);
 
   // Of that size, and of a capacity of at least as much; contents are whatever was there. Throws std::bad_alloc.
   AlignedBuffer take(std::size_t size);

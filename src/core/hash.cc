@@ -1,6 +1,6 @@
 #include "core/hash.h"
 
-#include <charconv>
+#include "core/parse_integer.h"
 
 #define XXH_STATIC_LINKING_ONLY  // for the size of its state
 #include <xxhash.h>
@@ -15,9 +15,9 @@ std::string Hash128::hex() const { return fmt::format("{:016x}{:016x}", high, lo
 Result<Hash128> Hash128::parse(std::string_view hex) {
   Hash128 hash;
   const auto parse_half = [&](std::size_t at, std::uint64_t& half) {
-    const char* begin = hex.data() + at;
-    const auto [end, error] = std::from_chars(begin, begin + 16, half, 16);
-    return error == std::errc() && end == begin + 16;
+    const auto parsed = parse_integer<std::uint64_t>(hex.substr(at, 16), 16);
+    half = parsed.value_or(0);
+    return parsed.has_value();
   };
   if (hex.size() != 32 || !parse_half(0, hash.high) || !parse_half(16, hash.low)) {
     return fail(ErrorCode::kInvalidArgument, "'{}' is not a key: 32 hexadecimal digits are expected", hex);

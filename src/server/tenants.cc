@@ -1,11 +1,11 @@
 #include "server/tenants.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "core/parse_integer.h"
 #include "core/units.h"
 
 namespace shale {
@@ -25,11 +25,9 @@ std::optional<Sha256Digest> digest_of(std::string_view hex) {
   Sha256Digest digest;
   if (hex.size() != 2 * digest.size()) return std::nullopt;
   for (std::size_t i = 0; i < digest.size(); ++i) {
-    unsigned byte = 0;
-    const char* begin = hex.data() + 2 * i;
-    const auto [end, error] = std::from_chars(begin, begin + 2, byte, 16);
-    if (error != std::errc() || end != begin + 2) return std::nullopt;
-    digest[i] = static_cast<std::byte>(byte);
+    const auto byte = parse_integer<std::uint8_t>(hex.substr(2 * i, 2), 16);
+    if (!byte) return std::nullopt;
+    digest[i] = static_cast<std::byte>(*byte);
   }
   return digest;
 }
@@ -42,19 +40,13 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
-template <class T>
-bool read_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 // A word after name and key.
 Status read_bound(std::string_view word, Tenant& tenant) {
   const std::size_t at = std::min(word.find('='), word.size());
   const std::string_view what = word.substr(0, at), text = word.substr(std::min(at + 1, word.size()));
   if (what == "requests") {
-    if (std::uint32_t most = 0; !tenant.requests_max && read_number(text, most)) {
-      tenant.requests_max = most;
+    if (const auto most = parse_integer<std::uint32_t>(text); !tenant.requests_max && most) {
+      tenant.requests_max = *most;
       return {};
     }
   } else if (what == "bytes") {
@@ -64,8 +56,8 @@ Status read_bound(std::string_view word, Tenant& tenant) {
     }
   } else if (what == "weight") {
     constexpr double kWeightMin = 1e-3, kWeightMax = 1e3;
-    if (double weight = 0; read_number(text, weight) && weight >= kWeightMin && weight <= kWeightMax) {
-      tenant.weight = weight;
+    if (const auto weight = parse_number(text); weight && *weight >= kWeightMin && *weight <= kWeightMax) {
+      tenant.weight = *weight;
       return {};
     }
   }

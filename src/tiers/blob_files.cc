@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <utility>
 
+#include "core/parse_integer.h"
 #include "core/random.h"
 #include "tiers/blob_frame.h"
 
@@ -76,10 +76,8 @@ std::string part_name(std::uint32_t part) {
 
 std::optional<std::uint32_t> parse_part(std::string_view name) {
   if (name == "manifest") return BlobId::kManifest;
-  std::uint32_t part = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), part, 16);
-  if (error != std::errc() || part_name(part) != name) return std::nullopt;
-  return part;
+  const auto part = parse_integer<std::uint32_t>(name, 16);
+  return part && part_name(*part) == name ? part : std::nullopt;
 }
 
 BlobFiles::BlobFiles(fs::path folder) : folder_(std::move(folder)), session_(fmt::format("{:016x}", random_number())) {}

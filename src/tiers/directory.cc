@@ -7,7 +7,6 @@ namespace shale {
 namespace {
 
 constexpr unsigned kThreads = 8;  // a remote's latency is hidden by asking for several blobs at once
-constexpr std::size_t kSpareBufferBytes = std::size_t{64} << 20;
 
 }  // namespace
 
@@ -31,7 +30,7 @@ Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& f
         fmt::format("{}: directory {}, buffered I/O by {} threads", name, opened.files->folder().string(), kThreads);
     return opened;
   };
-  return FileTier::make(std::move(tier), folder, late, open, BufferPool::make(kSpareBufferBytes), clock);
+  return FileTier::make(std::move(tier), folder, late, open, BufferPool::make(), clock);
 }
 
 TierScheme dir_scheme() {

@@ -143,7 +143,7 @@ Result<std::uint64_t> FileTier::remove_impl(const BlobId& id) {
   const OpenFolder* open = folder();
   if (!open) return not_open();
   begin_change();
-  const auto freed = open->files->remove(id);
+  auto freed = no_memory_is_an_error([&] { return open->files->remove(id); });
   end_change();
   return freed;
 }

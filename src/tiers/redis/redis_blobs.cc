@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/parse_integer.h"
 #include "tiers/redis/redis_replies.h"
 
 namespace shale {
@@ -14,7 +15,6 @@ namespace {
 
 using Kind = RespValue::Kind;
 
-constexpr std::size_t kRedisSpareBytes = std::size_t{64} << 20;
 constexpr std::size_t kAskedAtOnce = 512;
 constexpr char kInlined = 'i', kPieces = 'p';  // how a field's value begins
 constexpr std::string_view kManifest = "manifest";
@@ -54,16 +54,12 @@ std::string redis_field(std::uint32_t part) {
 
 std::optional<std::uint32_t> parse_redis_field(std::string_view field) {
   if (field == kManifest) return BlobId::kManifest;
-  std::uint32_t part = 0;
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), part);
-  if (error != std::errc() || redis_field(part) != field) return std::nullopt;
-  return part;
+  const auto part = parse_integer<std::uint32_t>(field);
+  return part && redis_field(*part) == field ? part : std::nullopt;
 }
 
 RedisBlobs::RedisBlobs(std::string prefix, RedisNode node, RedisAccess access, const Clock& clock)
-    : prefix_(std::move(prefix)),
-      buffers_(BufferPool::make(kRedisSpareBytes)),
-      client_(std::move(node), std::move(access), clock) {}
+    : prefix_(std::move(prefix)), buffers_(BufferPool::make()), client_(std::move(node), std::move(access), clock) {}
 
 // In braces, so that all of an object has one slot of a cluster.
 std::string RedisBlobs::key(const Hash128& object) const { return fmt::format("{}:{{{}}}", prefix_, object.hex()); }

@@ -14,7 +14,6 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kS3SpareBytes = std::size_t{64} << 20;
 constexpr unsigned kHashingThreads = 2;
 constexpr double kOpenAgainAfterS = 2;
 constexpr double kTouchAfterS = kAbandonedAfterSeconds / 2;
@@ -39,7 +38,7 @@ S3Tier::S3Tier(S3TierOptions options, const Clock& clock)
     : Tier({options.name, options.capacity_bytes, {30e-3, 2e8, 1e8}}, clock),
       options_(std::move(options)),
       breaker_({}, clock),
-      buffers_(BufferPool::make(kS3SpareBytes)),
+      buffers_(BufferPool::make()),
       client_(options_.client),
       hashing_(kHashingThreads, StandBack::kForWrites) {}
 
