@@ -40,7 +40,7 @@ double mean(const std::vector<double>& values) {
   return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-Json side_channel_json(const SideChannelGuesses& guesses) {
+Json guesses_json(const SideChannelGuesses& guesses) {
   return {{"tries", guesses.ttft_s.size()},
           {"ttft_seconds", median(guesses.ttft_s)},
           {"cached_tokens", mean(guesses.cached_tokens)},
@@ -48,14 +48,9 @@ Json side_channel_json(const SideChannelGuesses& guesses) {
 }
 
 Json side_channel_json(const SideChannelRow& row) {
-  return {{"test", "side-channel"},
-          {"attacker", row.attacker},
-          {"right", side_channel_json(row.right)},
-          {"wrong", side_channel_json(row.wrong)},
-          {"ttft_p", row.ttft().p},
-          {"ttft_auc", row.ttft().auc},
-          {"cached_p", row.cached().p},
-          {"cached_auc", row.cached().auc}};
+  return {{"test", "side-channel"},           {"attacker", row.attacker},      {"right", guesses_json(row.right)},
+          {"wrong", guesses_json(row.wrong)}, {"ttft_p", row.ttft().p},        {"ttft_auc", row.ttft().auc},
+          {"cached_p", row.cached().p},       {"cached_auc", row.cached().auc}};
 }
 
 void print_side_channel(const std::vector<SideChannelRow>& rows) {

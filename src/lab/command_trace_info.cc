@@ -33,7 +33,7 @@ std::vector<DistanceBin> bins_of(const std::vector<ReuseDistance>& distances) {
   return bins;
 }
 
-Json trace_json(const Spread& spread) {
+Json spread_json(const Spread& spread) {
   return {{"mean", spread.mean}, {"p50", spread.p50}, {"p90", spread.p90}, {"p99", spread.p99}, {"max", spread.max}};
 }
 
@@ -58,10 +58,10 @@ Json trace_json(const NamedTrace& named, const TraceStatistics& s) {
           {"output_blocks", s.output_blocks},
           {"input_tokens", s.input_tokens},
           {"output_tokens", s.output_tokens},
-          {"prompt_tokens", trace_json(s.prompt_tokens)},
-          {"answer_tokens", trace_json(s.answer_tokens)},
+          {"prompt_tokens", spread_json(s.prompt_tokens)},
+          {"answer_tokens", spread_json(s.answer_tokens)},
           {"duration_seconds", s.duration_s},
-          {"gap_seconds", trace_json(s.gap_s)},
+          {"gap_seconds", spread_json(s.gap_s)},
           {"gap_variation", s.gap_variation},
           {"busiest_second", s.busiest_second},
           {"reused_blocks", s.reused_blocks},

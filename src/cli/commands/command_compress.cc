@@ -64,7 +64,7 @@ std::vector<std::string> budgets_of(const Method& method) {
   return names;
 }
 
-Json plan_json(const RateChoice& choice) {
+Json choice_json(const RateChoice& choice) {
   return {
       {"bytes", choice.bytes}, {"predicted_distortion", choice.predicted}, {"measured_distortion", choice.measured}};
 }
@@ -79,7 +79,7 @@ Json plan_json(const RatePlan& plan, std::uint32_t tokens, std::uint64_t budget)
                       {"position_order", order(error.position)},
                       {"importance_order", order(error.importance)}});
   }
-  Json object = plan_json(plan.object), per_head = plan_json(plan.per_head);
+  Json object = choice_json(plan.object), per_head = choice_json(plan.per_head);
   object["method"] = plan.method.text();
   object["keep"] = plan.keep;
   per_head["tier_quantizers"] = std::move(heads);
