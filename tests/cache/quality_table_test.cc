@@ -7,7 +7,7 @@ namespace {
 
 const Method kKnorm{"knorm", "none"}, kInt8{"", "int8"};
 
-Hash128 prefix(std::uint64_t number) { return {number, number}; }
+Hash128 prefix(std::uint64_t number) { return {number, 0}; }
 
 // Cached prefixes 1 to 3 are prose of 0.9, 11 to 13 code of 0.5.
 QualityTable two_kinds() {

@@ -44,6 +44,25 @@ TEST(ThreadShareTest, TriesSeldomWhileTheNeighbourStays) {
   EXPECT_LE(tried * step_s, 0.02 * end_s);
 }
 
+// A tier's thread that writes for 15 ms now and then costs those, and no more.
+TEST(ThreadShareTest, BearsShortVisits) {
+  ThreadShare share(2);
+  for (int i = 0; i < 200; ++i) {
+    const double waited[] = {0, i % 4 == 0 ? 0.015 : 0.001};
+    share.observe(waited, 0.05, 0.05 * i);
+    EXPECT_EQ(share.active(), 2u);
+  }
+}
+
+TEST(ThreadShareTest, NoticesANeighbourThatVisitsNowThisThreadAndNowThat) {
+  ThreadShare share(2);
+  for (int i = 0; i < 4; ++i) {
+    const double waited[] = {0.012, 0.013};
+    share.observe(waited, 0.05, 0.05 * i);
+  }
+  EXPECT_EQ(share.active(), 1u);
+}
+
 TEST(ThreadShareTest, TakesThemBackSoonAfterAShortVisit) {
   ThreadShare share(2);
   share.observe(waits(2, 2, 1, 0.05), 0.05, 0);
