@@ -103,11 +103,31 @@ TEST(ServeCompare, RowsOfARateAndPlannerAreAGroup) {
                                       row("prefill", {answer(5, 1)}, 1, 2), row("lru", {answer(6, 1)}, 1, 2)};
   const auto groups = groups_of(rows);
   ASSERT_EQ(groups.size(), 4u);
-  EXPECT_EQ(groups[1].planner, "lru");
+  EXPECT_EQ(groups[1].name, "lru");
   EXPECT_EQ(groups[1].rate, 1);
   EXPECT_THAT(groups[1].rows, ElementsAre(&rows[1], &rows[5]));
   EXPECT_EQ(base_of(groups, groups[1]), &groups[0]);
   EXPECT_EQ(base_of(groups, groups[3]), &groups[2]);
+}
+
+TEST(ServeReport, WhatStoodBesideIsARowOfItsOwn) {
+  ServeRow alone = row("shale", {answer(1, 1)}), beside = row("shale", {answer(2, 1)});
+  beside.dribbling = 500;
+  beside.health = {.seconds = {0.25, 0.5, 0.125}, .failed = 1};
+  const std::vector<ServeRow> rows = {alone, beside};
+  ASSERT_EQ(groups_of(rows).size(), 2u);
+  const std::string tables = text_tables(rows);
+  EXPECT_THAT(tables, HasSubstr("of shale's, request by request"));
+  EXPECT_THAT(tables, HasSubstr("shale+500"));
+  EXPECT_THAT(tables, HasSubstr("2.00 [2.00, 2.00]"));
+  EXPECT_THAT(tables, HasSubstr("0.25 / 0.5 / 0.5"));
+  const Json json = to_json(beside);
+  EXPECT_EQ(json["planner"], "shale");
+  EXPECT_EQ(json["dribbling"], 500);
+  EXPECT_EQ(json["health_asked"], 3);
+  EXPECT_EQ(json["health_failed"], 1);
+  EXPECT_EQ(json["health_max"], 0.5);
+  EXPECT_TRUE(to_json(alone)["health_max"].is_null());
 }
 
 TEST(ServeCompare, WhatFailedUnderOneIsLeftOutUnderBoth) {

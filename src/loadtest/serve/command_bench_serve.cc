@@ -16,6 +16,7 @@ namespace {
 struct BenchServeOptions {
   ServeBenchOptions bench;
   std::vector<std::string> planners = {"prefill", "lru", "shale"};
+  std::size_t dribbling = 0;
   std::string html, requests_file;
 };
 
@@ -43,6 +44,24 @@ Status write_requests(const std::string& path, const ServeRow& row, bool first) 
   return {};
 }
 
+std::vector<std::size_t> alone_and_beside(std::size_t dribbling) {
+  return dribbling > 0 ? std::vector<std::size_t>{0, dribbling} : std::vector<std::size_t>{0};
+}
+
+// A server of its own under one load.
+Result<ServeRow> run_one(const ServeBench& bench, const std::string& planner, double rate, std::uint64_t seed,
+                         std::size_t dribbling) {
+  SHALE_ASSIGN(const ServeBench::Bed bed, bench.start(planner));
+  std::optional<DribblingClients> beside;
+  if (dribbling > 0) beside.emplace(bed.server.port(), dribbling);
+  SHALE_ASSIGN(ServeRow row, bench.run(bed, planner, rate, seed));
+  row.dribbling = dribbling;
+  if (beside) row.health = beside->health();
+  beside.reset();
+  bed.server.stop();
+  return row;
+}
+
 Status run_bench_serve(const BenchServeOptions& options) {
   const ServeBenchOptions& with = options.bench;
   SHALE_ASSIGN(const auto file, resolve_model(with.serve.serving.model.model));
@@ -58,13 +77,13 @@ Status run_bench_serve(const BenchServeOptions& options) {
   for (std::uint64_t seed = with.seed; seed < with.seed + with.seeds; ++seed) {
     for (const double rate : bench.rates()) {
       for (const std::string& planner : options.planners) {
-        SHALE_ASSIGN(const ServeBench::Bed bed, bench.start(planner));
-        SHALE_ASSIGN(ServeRow row, bench.run(bed, planner, rate, seed));
-        bed.server.stop();
-        if (with.output.json) print_json(to_json(row));
-        std::fflush(stdout);
-        if (!options.requests_file.empty()) SHALE_TRY(write_requests(options.requests_file, row, rows.empty()));
-        rows.push_back(std::move(row));
+        for (const std::size_t dribbling : alone_and_beside(options.dribbling)) {
+          SHALE_ASSIGN(ServeRow row, run_one(bench, planner, rate, seed, dribbling));
+          if (with.output.json) print_json(to_json(row));
+          std::fflush(stdout);
+          if (!options.requests_file.empty()) SHALE_TRY(write_requests(options.requests_file, row, rows.empty()));
+          rows.push_back(std::move(row));
+        }
       }
     }
   }
@@ -87,6 +106,13 @@ void add_bench_serve(Command parent, Action& chosen) {
       .check(known_planner(kNoReuse))
       .type_name("PLANNER,...")
       .default_str(fmt::format("{}", fmt::join(options->planners, ",")));
+  command
+      .add_option("--dribbling", options->dribbling,
+                  "Run every planner once more, as PLANNER+N, beside N connections that send a request without end, and "
+                  "ask for /health meanwhile")
+      .range(0u, 10'000u)
+      .type_name("N")
+      .capture_default_str();
   command.add_option("--html", options->html, "Write a page with figures").type_name("FILE").group("Output");
   command.add_option("--requests-out", options->requests_file, "Write every request, one object a line")
       .type_name("FILE")

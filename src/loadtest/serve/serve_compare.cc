@@ -24,13 +24,13 @@ std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows) {
   std::vector<ServeGroup> groups;
   for (const ServeRow& row : rows) {
     auto at = std::ranges::find_if(
-        groups, [&](const ServeGroup& group) { return group.rate == row.rate && group.planner == row.planner; });
+        groups, [&](const ServeGroup& group) { return group.rate == row.rate && group.name == row.name(); });
     if (at == groups.end()) {
       // After the last one of its rate.
       const auto last =
           std::find_if(groups.rbegin(), groups.rend(), [&](const ServeGroup& group) { return group.rate == row.rate; });
       at = groups.insert(last == groups.rend() ? groups.end() : last.base(),
-                         {row.planner, row.rate, row.rate_to_prefill, {}, {}});
+                         {row.name(), row.rate, row.rate_to_prefill, {}, {}});
     }
     at->rows.push_back(&row);
     at->figures.push_back(figures_of(row));

@@ -12,14 +12,14 @@ namespace shale {
 
 // Runs that differ in their seed alone, in the order of their seeds.
 struct ServeGroup {
-  std::string planner;
+  std::string name;  // the planner, and what stood beside
   double rate = 0, rate_to_prefill = 0;
   std::vector<const ServeRow*> rows;
   std::vector<ServeMetrics> figures;  // of each row
 };
-// In order of first appearance, planners of one rate together. `rows` must outlive them.
+// In order of first appearance, those of one rate together. `rows` must outlive them.
 std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows);
-// The first planner's at the same rate.
+// The first one at the same rate.
 const ServeGroup* base_of(const std::vector<ServeGroup>& groups, const ServeGroup& group);
 
 // What two planners measured of the same requests, by spans of neighbours; those that failed under either are left

@@ -1,11 +1,15 @@
 #include "loadtest/serve/serve_metrics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 
 #include "report/quantile.h"
 
 namespace shale {
+
+std::string ServeRow::name() const { return dribbling > 0 ? fmt::format("{}+{}", planner, dribbling) : planner; }
 
 std::vector<double> gaps_of(const ServedAnswer& answer) {
   std::vector<double> gaps;

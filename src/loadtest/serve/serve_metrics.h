@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "loadtest/serve/dribbling_clients.h"
 #include "loadtest/serve/serve_child.h"
 #include "loadtest/serve/serve_client.h"
 #include "loadtest/serve/serve_load.h"
@@ -20,6 +21,10 @@ struct ServeRow {
   std::vector<LoadRequest> load;
   std::vector<ServedAnswer> answers;  // one for each request of `load`
   Metrics metrics;                    // by what the server's had grown when the last answer had come
+  std::size_t dribbling = 0;          // connections that stood beside
+  HealthAnswers health = {};          // while they did
+  // "shale", or "shale+500" beside 500 of them.
+  std::string name() const;
 };
 
 // Over the requests that were answered; percentiles are nearest ranks, and 0 of nothing.

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "core/units.h"
 #include "loadtest/serve/serve_compare.h"
 #include "report/html_page.h"
+#include "report/quantile.h"
 
 namespace shale {
 namespace {
@@ -77,7 +79,7 @@ std::string latency_table(const std::vector<ServeGroup>& groups) {
     const std::span<const ServeMetrics> f = group.figures;
     out += fmt::format(
         "{:<15} {:<10} {:>6.4g}  {:>23}  {:>23}  {:>10.3g} {:>8.3g}  {}\n",
-        rate_text(group.rate, group.rate_to_prefill), group.planner, mean(f, &ServeMetrics::failed),
+        rate_text(group.rate, group.rate_to_prefill), group.name, mean(f, &ServeMetrics::failed),
         three(mean(f, &ServeMetrics::ttft_p50), mean(f, &ServeMetrics::ttft_p90), mean(f, &ServeMetrics::ttft_p99)),
         three(mean(f, &ServeMetrics::itl_p50), mean(f, &ServeMetrics::itl_p99), mean(f, &ServeMetrics::itl_max)),
         mean(f, &ServeMetrics::e2e_p50), mean(f, &ServeMetrics::tokens_per_second), sources(f));
@@ -90,7 +92,7 @@ std::string work_table(const std::vector<ServeGroup>& groups) {
                                 "READ", "WRITTEN");
   for (const ServeGroup& group : groups) {
     out += fmt::format("{:<15} {:<10} {:>8.3g} s {:>6.2g} s  {:<48}  {}\n",
-                       rate_text(group.rate, group.rate_to_prefill), group.planner,
+                       rate_text(group.rate, group.rate_to_prefill), group.name,
                        mean_of_rows(group.rows, background_seconds), mean_of_rows(group.rows, planning_seconds),
                        by_tier(group.rows, bytes_read), by_tier(group.rows, bytes_written));
   }
@@ -105,7 +107,7 @@ std::string paired_table(const std::vector<ServeGroup>& groups) {
     if (out.empty()) {
       out = fmt::format(
           "\nof {}'s, request by request, with intervals of 95 %\n{:<15} {:<10} {:<20}  {:<20}  {:<20}  {}\n",
-          base->planner, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99", "ITL p99");
+          base->name, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99", "ITL p99");
     }
     const PairedValues paired = pair_up(group, *base);
     const auto ratio = [&](const PairedValues::Values& values, double share) {
@@ -113,8 +115,28 @@ std::string paired_table(const std::vector<ServeGroup>& groups) {
       return fmt::format("{:.2f} [{:.2f}, {:.2f}]", of.mean, of.low, of.high);
     };
     out += fmt::format("{:<15} {:<10} {:<20}  {:<20}  {:<20}  {}\n", rate_text(group.rate, group.rate_to_prefill),
-                       group.planner, ratio(paired.ttft, 0.5), ratio(paired.ttft, 0.9), ratio(paired.ttft, 0.99),
+                       group.name, ratio(paired.ttft, 0.5), ratio(paired.ttft, 0.9), ratio(paired.ttft, 0.99),
                        ratio(paired.itl, 0.99));
+  }
+  return out;
+}
+
+std::string health_table(const std::vector<ServeGroup>& groups) {
+  std::string out;
+  for (const ServeGroup& group : groups) {
+    HealthAnswers health;
+    for (const ServeRow* row : group.rows) {
+      health.failed += row->health.failed;
+      std::ranges::copy(row->health.seconds, std::back_inserter(health.seconds));
+    }
+    if (health.seconds.empty()) continue;
+    if (out.empty()) {
+      out = fmt::format("\n{:<15} {:<10} {:>14} {:>6}  {}\n", "RATE", "PLANNER", "/health asked", "FAILED",
+                        "ANSWERED IN p50 / p99 / max");
+    }
+    out += fmt::format("{:<15} {:<10} {:>14} {:>6}  {:.2g} / {:.2g} / {:.2g}\n",
+                       rate_text(group.rate, group.rate_to_prefill), group.name, health.seconds.size(), health.failed,
+                       quantile(health.seconds, 0.5), quantile(health.seconds, 0.99), quantile(health.seconds, 1));
   }
   return out;
 }
@@ -147,7 +169,11 @@ Json to_json(const ServeRow& row) {
           {"bytes_read", bytes_read(row)},
           {"bytes_written", bytes_written(row)},
           {"background_seconds", background_seconds(row)},
-          {"planning_seconds", planning_seconds(row)}};
+          {"planning_seconds", planning_seconds(row)},
+          {"dribbling", row.dribbling},
+          {"health_asked", row.health.seconds.size()},
+          {"health_failed", row.health.failed},
+          {"health_max", row.health.seconds.empty() ? Json() : Json(quantile(row.health.seconds, 1))}};
 }
 
 std::vector<Json> request_rows(const ServeRow& row) {
@@ -159,6 +185,7 @@ std::vector<Json> request_rows(const ServeRow& row) {
     rows.push_back({{"planner", row.planner},
                     {"rate", row.rate},
                     {"seed", row.seed},
+                    {"dribbling", row.dribbling},
                     {"request", i},
                     {"arrival", asked.at_s},
                     {"context", asked.context},
@@ -179,7 +206,7 @@ std::vector<Json> request_rows(const ServeRow& row) {
 std::string text_tables(std::span<const ServeRow> rows) {
   const std::vector<ServeGroup> groups = groups_of(rows);
   return "seconds; TTFT and ANSWER from the planned arrival, ITL between two tokens\n" + latency_table(groups) + "\n" +
-         work_table(groups) + paired_table(groups);
+         work_table(groups) + paired_table(groups) + health_table(groups);
 }
 
 std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
@@ -190,8 +217,8 @@ std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
                                     {"p99", &ServeMetrics::ttft_p99}}) {
     Chart chart{fmt::format("Time to first token, {}", name), "requests a second", "seconds", false, {}};
     for (const ServeGroup& group : groups) {
-      auto line = std::ranges::find(chart.lines, group.planner, &ChartLine::name);
-      if (line == chart.lines.end()) line = chart.lines.insert(line, {group.planner, {}, false});
+      auto line = std::ranges::find(chart.lines, group.name, &ChartLine::name);
+      if (line == chart.lines.end()) line = chart.lines.insert(line, {group.name, {}, false});
       line->points.emplace_back(group.rate, mean(std::span<const ServeMetrics>(group.figures), value));
     }
     for (ChartLine& line : chart.lines) std::ranges::sort(line.points);
