@@ -23,7 +23,8 @@ void ThreadShare::observe(std::span<const double> waited_s, double seconds, doub
   waited_s_.resize(waited_s.size());
   for (std::size_t i = 0; i < waited_s.size(); ++i) waited_s_[i] += waited_s[i];
   seconds_ += seconds;
-  const double waits_max_s = std::max(kWaitsMinS, kWaitsMax * seconds_);
+  const bool expected = patience_s_ > 0;  // a neighbour has stayed, and all threads are being tried
+  const double waits_max_s = std::max(expected ? 0 : kWaitsMinS, kWaitsMax * seconds_);
   const auto held_up = static_cast<std::uint32_t>(
       std::ranges::count_if(waited_s_, [&](double waited) { return waited > waits_max_s; }));
   if (held_up > 0 && active_ > 1) {

@@ -4,7 +4,7 @@
 // of them as slow as itself: two threads beside one busy neighbour on two cores are slower than one. Who waited for a
 // core, and how long, is what the kernel counts; as many threads as did are left out, and tried again from time to
 // time. To do without a thread costs more than a visit of some milliseconds, such as those that a tier's own threads
-// pay: who is left out has lost more than that.
+// pay: who is left out has lost more than that, unless a neighbour is known to be there.
 #pragma once
 
 #include <cstdint>

@@ -63,6 +63,17 @@ TEST(ThreadShareTest, NoticesANeighbourThatVisitsNowThisThreadAndNowThat) {
   EXPECT_EQ(share.active(), 1u);
 }
 
+TEST(ThreadShareTest, ANeighbourThatIsThereIsNoticedAgainAtOnce) {
+  ThreadShare share(2);
+  share.observe(waits(2, 2, 1, 0.05), 0.05, 0);
+  double now_s = 0;
+  while (share.active() == 1 && now_s < 10) share.observe(waits(1, 2, 1, 0.05), 0.05, now_s += 0.05);
+  ASSERT_EQ(share.active(), 2u) << "tried";
+  const double waited[] = {0, 0.01};
+  share.observe(waited, 0.05, now_s);
+  EXPECT_EQ(share.active(), 1u);
+}
+
 TEST(ThreadShareTest, TakesThemBackSoonAfterAShortVisit) {
   ThreadShare share(2);
   share.observe(waits(2, 2, 1, 0.05), 0.05, 0);
