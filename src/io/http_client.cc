@@ -1,7 +1,6 @@
 #include "io/http_client.h"
 
 #include <curl/curl.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
@@ -149,10 +148,7 @@ void HttpClient::send(HttpLane lane, HttpRequest request, double delay_s) {
 
 void HttpClient::run() {
   stand_back(StandBack::kForReads);
-  sigset_t broken_pipe;
-  sigemptyset(&broken_pipe);
-  sigaddset(&broken_pipe, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
+  block_broken_pipes();
   for (;;) {
     const bool ending = closing();  // whoever closes sends no more, so what is taken in next is all
     sort_in();

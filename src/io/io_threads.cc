@@ -1,10 +1,12 @@
 #include "io/io_threads.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <utility>
 
 namespace shale {
@@ -23,6 +25,13 @@ void stand_back(StandBack how, unsigned threads) {
   const int policy = how == StandBack::kForReads ? SCHED_BATCH : SCHED_IDLE;
   static_cast<void>(sched_setscheduler(0, policy, &none));  // 0: of this thread alone, on Linux
   static_cast<void>(setpriority(PRIO_PROCESS, 0, how == StandBack::kForReads ? nice_of_a_tenth(threads) : 19));
+}
+
+void block_broken_pipes() {
+  sigset_t pipes;
+  sigemptyset(&pipes);
+  sigaddset(&pipes, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
 }
 
 IoThreads::IoThreads(unsigned threads, StandBack how) : how_(how), count_(threads) {

@@ -27,6 +27,9 @@ enum class StandBack {
 // This thread, one of `threads` that do the same. Where that is refused, all are alike.
 void stand_back(StandBack how, unsigned threads = 1);
 
+// In this thread, writing where the other side has closed is an error and no signal. (TLS writes without MSG_NOSIGNAL.)
+void block_broken_pipes();
+
 // Calls `work`, which returns a Result, where no exception may leave a thread: kIo where memory is lacking.
 template <class Work>
 std::invoke_result_t<Work> no_memory_is_an_error(const Work& work) {

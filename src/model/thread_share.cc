@@ -25,8 +25,8 @@ void ThreadShare::observe(std::span<const double> waited_s, double seconds, doub
   seconds_ += seconds;
   const bool expected = patience_s_ > 0;  // a neighbour has stayed, and all threads are being tried
   const double waits_max_s = std::max(expected ? 0 : kWaitsMinS, kWaitsMax * seconds_);
-  const auto held_up = static_cast<std::uint32_t>(
-      std::ranges::count_if(waited_s_, [&](double waited) { return waited > waits_max_s; }));
+  const auto held_up =
+      static_cast<std::uint32_t>(std::ranges::count_if(waited_s_, [&](double waited) { return waited > waits_max_s; }));
   if (held_up > 0 && active_ > 1) {
     look_afresh(active_ - std::min(held_up, active_ - 1));
     patience_s_ = std::clamp(2 * patience_s_, kPatienceMinS, kPatienceMaxS);

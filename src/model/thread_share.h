@@ -30,7 +30,7 @@ class ThreadShare {
   std::uint32_t threads_, active_;
   std::vector<double> waited_s_;  // by thread
   double seconds_ = 0;            // in which they did
-  double patience_s_ = 0;  // until all are tried again
+  double patience_s_ = 0;         // until all are tried again
   double try_at_s_ = 0;
 };
 

@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include <fstream>
+#include <optional>
+#include <set>
 
 #include "cli/command.h"
 #include "cli/option_types.h"
@@ -44,10 +46,6 @@ Status write_requests(const std::string& path, const ServeRow& row, bool first) 
   return {};
 }
 
-std::vector<std::size_t> alone_and_beside(std::size_t dribbling) {
-  return dribbling > 0 ? std::vector<std::size_t>{0, dribbling} : std::vector<std::size_t>{0};
-}
-
 // A server of its own under one load.
 Result<ServeRow> run_one(const ServeBench& bench, const std::string& planner, double rate, std::uint64_t seed,
                          std::size_t dribbling) {
@@ -77,7 +75,7 @@ Status run_bench_serve(const BenchServeOptions& options) {
   for (std::uint64_t seed = with.seed; seed < with.seed + with.seeds; ++seed) {
     for (const double rate : bench.rates()) {
       for (const std::string& planner : options.planners) {
-        for (const std::size_t dribbling : alone_and_beside(options.dribbling)) {
+        for (const std::size_t dribbling : std::set<std::size_t>{0, options.dribbling}) {
           SHALE_ASSIGN(ServeRow row, run_one(bench, planner, rate, seed, dribbling));
           if (with.output.json) print_json(to_json(row));
           std::fflush(stdout);
@@ -107,10 +105,11 @@ void add_bench_serve(Command parent, Action& chosen) {
       .type_name("PLANNER,...")
       .default_str(fmt::format("{}", fmt::join(options->planners, ",")));
   command
-      .add_option("--dribbling", options->dribbling,
-                  "Run every planner once more, as PLANNER+N, beside N connections that send a request without end, and "
-                  "ask for /health meanwhile")
-      .range(0u, 10'000u)
+      .add_option(
+          "--dribbling", options->dribbling,
+          "Run every planner once more, as PLANNER+N, beside N connections that send a request without end, and "
+          "ask for /health meanwhile")
+      .range(0u, 900u)  // below the usual limit of open files
       .type_name("N")
       .capture_default_str();
   command.add_option("--html", options->html, "Write a page with figures").type_name("FILE").group("Output");

@@ -1,9 +1,9 @@
 #include "loadtest/serve/dribbling_clients.h"
 
-#include <csignal>
 #include <optional>
 #include <string_view>
 
+#include "io/io_threads.h"
 #include "io/net_socket.h"
 #include "loadtest/loopback_http.h"
 
@@ -13,14 +13,6 @@ namespace {
 constexpr double kLineEveryS = 1, kHealthEveryS = 0.1;
 constexpr std::string_view kHead = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n";
 constexpr std::string_view kLine = "X-Slow: yes\r\n";
-
-// A socket that the server has closed is an error and no signal.
-void block_broken_pipes() {
-  sigset_t pipes;
-  sigemptyset(&pipes);
-  sigaddset(&pipes, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
-}
 
 class SlowConnection {
  public:

@@ -1,13 +1,11 @@
 #include "tiers/redis/redis_client.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <csignal>
 #include <latch>
 #include <map>
 #include <thread>
@@ -80,10 +78,7 @@ class RedisClient::Worker {
 
   void run() {
     stand_back(StandBack::kForReads);
-    sigset_t pipes;  // TLS writes without MSG_NOSIGNAL
-    sigemptyset(&pipes);
-    sigaddset(&pipes, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
+    block_broken_pipes();
     while (take_letters()) {
       wait();
       for (auto& [where, link] : links_) link->step();
