@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "server/http/http_server.h"
+#include "support/eventually.h"
 
 namespace shale {
 namespace {
@@ -26,12 +27,6 @@ class CountingService final : public HttpService {
   std::atomic<std::size_t> timed_out = 0;
 };
 
-template <class Condition>
-bool soon(const Condition& holds) {
-  for (int i = 0; i < 1000 && !holds(); ++i) std::this_thread::sleep_for(20ms);
-  return holds();
-}
-
 TEST(DribblingClients, ComeAgainAndNeverToAnEndWhileHealthIsTimed) {
   constexpr std::size_t kConnections = 8;
   HttpOptions options{.port = 0};
@@ -41,11 +36,12 @@ TEST(DribblingClients, ComeAgainAndNeverToAnEndWhileHealthIsTimed) {
   CountingService service;
   (*server)->serve(service);
   const DribblingClients clients((*server)->port(), kConnections);
-  EXPECT_TRUE(soon([&] { return service.timed_out > 2 * kConnections; })) << "each was cut off more than once";
-  EXPECT_TRUE(soon([&] { return clients.health().seconds.size() > 2; }));
+  EXPECT_TRUE(testing::eventually_beside_others([&] { return service.timed_out > 2 * kConnections; }))
+      << "each was cut off more than once";
+  EXPECT_TRUE(testing::eventually_beside_others([&] { return clients.health().seconds.size() > 2; }));
   EXPECT_EQ(clients.health().failed, 0u);
   (*server)->stop();
-  EXPECT_TRUE(soon([&] { return clients.health().failed > 0; }));
+  EXPECT_TRUE(testing::eventually_beside_others([&] { return clients.health().failed > 0; }));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "store/store_fixture.h"
+#include "support/eventually.h"
 
 namespace shale::testing {
 namespace {
@@ -23,13 +24,6 @@ class StoreLateTest : public ::testing::Test {
   }
   std::unique_ptr<Store> open_other() {
     return Store::open(small_options(), tiers_of(disk_tier(folder_.path(), clock_)), clock_).value();
-  }
-  static bool eventually(const std::function<bool()>& holds) {
-    for (int i = 0; i < 1000; ++i) {
-      if (holds()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
 
   // Where the index should be lies something else.

@@ -7,12 +7,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <thread>
 
 #include "store/store_fixture.h"
 #include "store/store_tiers.h"
+#include "support/eventually.h"
 
 namespace shale::testing {
 namespace {
@@ -29,15 +29,6 @@ std::unique_ptr<Store> open_on(const std::filesystem::path& folder, const Clock&
   return Store::open(small_options(), tiers_of(disk_tier(folder, clock, capacity)), clock).value();
 }
 
-// Until `reached`, two seconds at most; on a machine that is busy, ten times as long.
-bool within_seconds(const std::function<bool()>& reached) {
-  for (int i = 0; i < 4000; ++i) {
-    if (reached()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
-
 TEST(StoreProcesses, WhatOneSavesAnotherThatWasThereBeforeFinds) {
   const TemporaryFolder folder;
   const RealClock clock;
@@ -45,10 +36,10 @@ TEST(StoreProcesses, WhatOneSavesAnotherThatWasThereBeforeFinds) {
   const auto other = open_on(folder.path(), clock);
   const auto keys = chain_of(1, 100);
   ASSERT_TRUE(save_all(*one, keys));
-  EXPECT_TRUE(within_seconds([&] { return other->lookup(keys).blocks == 100; }));
+  EXPECT_TRUE(eventually_beside_others([&] { return other->lookup(keys).blocks == 100; }));
   EXPECT_EQ(load_all(*other, keys), 100u);
   (void)one->remove(keys);
-  EXPECT_TRUE(within_seconds([&] { return other->lookup(keys).blocks == 0; }));
+  EXPECT_TRUE(eventually_beside_others([&] { return other->lookup(keys).blocks == 0; }));
 }
 
 TEST(StoreProcesses, ASharedTierIsAskedBehindPending) {
@@ -60,10 +51,11 @@ TEST(StoreProcesses, ASharedTierIsAskedBehindPending) {
   const auto one = open(), other = open();
   const auto keys = chain_of(1, 150);
   EXPECT_TRUE(other->lookup(keys).pending);
-  EXPECT_TRUE(within_seconds([&] { return !other->lookup(keys).pending; })) << "it is not there, and that is known";
+  EXPECT_TRUE(eventually_beside_others([&] { return !other->lookup(keys).pending; }))
+      << "it is not there, and that is known";
   ASSERT_TRUE(save_all(*one, keys));
   ASSERT_TRUE(one->flush());
-  EXPECT_TRUE(within_seconds([&] { return other->lookup(keys).blocks == 150; }));
+  EXPECT_TRUE(eventually_beside_others([&] { return other->lookup(keys).blocks == 150; }));
   EXPECT_EQ(other->stats().discovered_extents, 3u);
   EXPECT_EQ(load_all(*other, keys), 150u);
 }
@@ -95,7 +87,7 @@ TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
   const auto other = open_on(folder.path(), clock, kCapacity / 4);
   const auto keys = chain_of(1, 16);
   ASSERT_TRUE(save_all(*leader, keys));
-  ASSERT_TRUE(within_seconds([&] { return other->pin(keys) == 16; }));
+  ASSERT_TRUE(eventually_beside_others([&] { return other->pin(keys) == 16; }));
   ASSERT_TRUE(other->flush());
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   for (std::uint32_t c = 0; c < 30; ++c) {
@@ -133,12 +125,12 @@ TEST(StoreProcesses, WhatTheOwnerKeptThereGoesWhenItDies) {
   Tier* disk = nullptr;
   const auto store = open(disk);
   ASSERT_EQ(write(wire[1], "!", 1), 1);
-  EXPECT_TRUE(within_seconds([&] { return disk->parts(object).value().size() == 3; }));
-  EXPECT_TRUE(within_seconds([&] { return disk->used_bytes() == 3 << 16; }));
+  EXPECT_TRUE(eventually_beside_others([&] { return disk->parts(object).value().size() == 3; }));
+  EXPECT_TRUE(eventually_beside_others([&] { return disk->used_bytes() == 3 << 16; }));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   for (const int end : wire) close(end);
-  EXPECT_TRUE(within_seconds([&] { return disk->parts(object).value().empty() && disk->used_bytes() == 0; }));
+  EXPECT_TRUE(eventually_beside_others([&] { return disk->parts(object).value().empty() && disk->used_bytes() == 0; }));
   const Status sound = store->check_integrity();
   EXPECT_TRUE(sound) << sound.error().message;
 }
@@ -187,7 +179,8 @@ TEST(StoreProcesses, KilledAtRandomTheyLeaveNoWrongByteAndNoLostRoom) {
   const RealClock clock;
   const auto store = open_on(folder.path(), clock, kCapacity);
   Status sound;
-  EXPECT_TRUE(within_seconds([&] { return (sound = store->check_integrity()).has_value(); })) << sound.error().message;
+  EXPECT_TRUE(eventually_beside_others([&] { return (sound = store->check_integrity()).has_value(); }))
+      << sound.error().message;
   std::uint32_t found = 0;
   for (std::uint32_t number = 0; number < 40; ++number) {
     const auto keys = chain_number(number);

@@ -10,6 +10,7 @@
 
 #include "io/net_proxy.h"
 #include "store/store_fixture.h"
+#include "support/eventually.h"
 #include "support/s3_server.h"
 #include "tiers/redis_server.h"
 
@@ -28,13 +29,6 @@ class StoreRemoteTest : public StoreTest {
     EXPECT_TRUE(made) << made.error().message;
     if (tier) *tier = made->get();
     return open(tiers_of(StoreTier{.tier = std::move(*made), .shared = true}));
-  }
-  static bool comes_true(const std::function<bool()>& reached) {
-    for (int i = 0; i < 2000; ++i) {
-      if (reached()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
   static std::uint32_t found(Store& store, std::span<const BlockKey> keys) {
     StoreLookup lookup = store.lookup(keys);
@@ -72,8 +66,8 @@ class StoreRemoteTest : public StoreTest {
   // What is new is saved, found by another store, and loaded.
   void expect_all_as_before(Store& store, const std::string& url, std::int32_t first) {
     const auto keys = chain_of(first, kBlocks);
-    EXPECT_TRUE(comes_true([&] { return save_all(store, keys).has_value(); }));
-    EXPECT_TRUE(comes_true([&] { return load_all(store, keys) == kBlocks; }));
+    EXPECT_TRUE(eventually_beside_others([&] { return save_all(store, keys).has_value(); }));
+    EXPECT_TRUE(eventually_beside_others([&] { return load_all(store, keys) == kBlocks; }));
     const auto other = open_on(url);
     EXPECT_EQ(found(*other, keys), kBlocks);
     EXPECT_EQ(load_all(*other, keys), kBlocks);

@@ -3,11 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
-#include <functional>
-#include <thread>
 
+#include "support/eventually.h"
 #include "tiers/blobs.h"
 #include "tiers/redis_server.h"
 #include "tiers/tiers.h"
@@ -37,14 +35,6 @@ class RedisTierTest : public ::testing::Test {
   static bool holds(Tier& tier, const BlobId& id, std::size_t bytes) {
     const auto read = tier.read(id)->take();
     return read && same_bytes(**read, *blob_bytes(id, bytes));
-  }
-  // Within ten seconds.
-  static bool comes_true(const std::function<bool()>& reached) {
-    for (int i = 0; i < 1000; ++i) {
-      if (reached()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
 
   RealClock clock_;
@@ -204,7 +194,7 @@ TEST_F(RedisTierTest, AServerThatDiesIsLeftAloneAndComesBackByItself) {
   EXPECT_EQ(code_of(tier->list()), ErrorCode::kBusy);
   ASSERT_TRUE(tier->trouble());
   ASSERT_TRUE(server_->restart());
-  EXPECT_TRUE(comes_true([&] { return code_of(tier->read(blob_id(1, 0))->take()) == ErrorCode::kNotFound; }))
+  EXPECT_TRUE(eventually([&] { return code_of(tier->read(blob_id(1, 0))->take()) == ErrorCode::kNotFound; }))
       << "a miss: it came back empty";
   EXPECT_TRUE(put(*tier, blob_id(1, 0), kLarge));
   EXPECT_TRUE(holds(*tier, blob_id(1, 0), kLarge));
@@ -238,7 +228,7 @@ TEST_F(RedisTierTest, AServerThatHangsFailsInTimeAndThenAtOnce) {
   }
   EXPECT_EQ(code_of(tier->read(blob_id(1, 0))->take()), ErrorCode::kBusy);
   server_->signal(SIGCONT);
-  EXPECT_TRUE(comes_true([&] { return holds(*tier, blob_id(1, 0), kLarge); }));
+  EXPECT_TRUE(eventually([&] { return holds(*tier, blob_id(1, 0), kLarge); }));
 }
 
 TEST_F(RedisTierTest, OneThatIsNotThereYetIsReachedLater) {
@@ -251,7 +241,7 @@ TEST_F(RedisTierTest, OneThatIsNotThereYetIsReachedLater) {
   const auto tier = make_tier(specs.front(), clock_).value();
   EXPECT_FALSE(put(*tier, blob_id(1, 0), 100));
   ASSERT_TRUE(server_->restart());
-  EXPECT_TRUE(comes_true([&] { return put(*tier, blob_id(1, 0), 100).has_value(); }));
+  EXPECT_TRUE(eventually([&] { return put(*tier, blob_id(1, 0), 100).has_value(); }));
 }
 
 TEST_F(RedisTierTest, UrlsAreCheckedBeforeAnybodyIsAsked) {
