@@ -10,14 +10,10 @@
 #include "core/random.h"
 #include "server/answer_source.h"
 #include "server/metrics_text.h"
+#include "server/prompt_length.h"
 
 namespace shale {
 namespace {
-
-// No language's text has so many bytes a token: what is longer is refused before it is tokenized, which takes about a
-// second for a megabyte.
-constexpr std::size_t kTokenBytesMax = 8;
-constexpr std::size_t kTextBytesMin = std::size_t{64} << 10;  // that every model reads
 
 constexpr std::string_view kModels = "/v1/models";
 struct Route {
@@ -223,14 +219,12 @@ ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, i
   return request;
 }
 
-// Before templates are rendered and text is tokenized, which takes far longer than reading it.
 std::optional<ApiError> Api::check_prompt(const AnswerRequest& request) const {
-  std::size_t bytes = request.context.size() + request.prompt.size();
-  for (const ChatMessage& message : request.messages) bytes += message.content.size();
-  if (bytes > std::max(kTextBytesMin, kTokenBytesMax * model_.context_max)) {
-    return too_long(request, fmt::format("{} bytes", bytes));
-  }
-  return std::nullopt;
+  std::vector<std::string_view> texts = {request.context, request.prompt};
+  for (const ChatMessage& message : request.messages) texts.push_back(message.content);
+  const bool special = request.endpoint == Endpoint::kCompletions;
+  const auto excess = excess_of(texts, special, model_.context_max, tokenizer_);
+  return excess ? std::optional(too_long(request, *excess)) : std::nullopt;
 }
 
 ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const {

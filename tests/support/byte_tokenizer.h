@@ -5,7 +5,7 @@
 
 namespace shale::testing {
 
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer : public Tokenizer {
  public:
   static constexpr Token kBos = 0, kTurn = 1, kEndOfTurn = 2, kFirstByte = 3;
 

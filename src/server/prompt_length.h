@@ -1,0 +1,21 @@
+// Prompts that are too long for the model, found out before they cost: to tokenize a text takes far longer than to read
+// it, and one word of a megabyte longer than its length says.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "model/model.h"
+
+namespace shale {
+
+// What a prompt of these texts (UTF-8) has too much of for a context of so many tokens ("70000 bytes"), where that is
+// certain without tokenizing them whole; nothing otherwise. `special`: as they will be tokenized. Reads no more than
+// what fills the context, in pieces, whose tokens differ from those of the whole text at their seams alone.
+std::optional<std::string> excess_of(std::span<const std::string_view> texts, bool special, std::size_t context_tokens,
+                                     const Tokenizer& tokenizer);
+
+}  // namespace shale
