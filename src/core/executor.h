@@ -14,6 +14,8 @@ class Executor {
   // Calls work(0) … work(count - 1), each once, on any of the threads, and returns when all are done. `work` must not
   // throw and must not call parallel_for again. One caller at a time.
   virtual void parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) = 0;
+  // Computed with fewer threads than that, because other programs wanted their cores.
+  virtual double seconds_short() const { return 0; }
 };
 
 // Runs everything on the calling thread.

@@ -42,7 +42,11 @@ Model& Engine::model() { return state_->model; }
 const Tokenizer& Engine::tokenizer() const { return state_->tokenizer; }
 Cache& Engine::cache() { return state_->cache; }
 const EngineOptions& Engine::options() const { return state_->options; }
-EngineStats Engine::stats() const { return state_->stats; }
+EngineStats Engine::stats() const {
+  EngineStats stats = state_->stats;
+  stats.threads_short_seconds = state_->model.executor().seconds_short();
+  return stats;
+}
 std::uint32_t Engine::running() const {
   return static_cast<std::uint32_t>(
       std::ranges::count_if(state_->scheduler.running(), [](const auto& run) { return !run->over; }));

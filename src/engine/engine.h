@@ -118,6 +118,7 @@ struct EngineStats {
   double budget_seconds = 0;                                     // spent evicting and compacting
   std::uint64_t guest_tokens = 0;                                // computed for guests beside requests
   double guest_seconds = 0;                                      // that guests took of the time of requests
+  double threads_short_seconds = 0;                              // Executor::seconds_short
 };
 
 // How full the pages of the running requests are.

@@ -102,6 +102,7 @@ void ComputeThreads::compute(ggml_cgraph* graph, ggml_cplan& plan) {
   if (planned == 1) return;
   ended_s_ = clock_.now_s();
   computed_s_ += ended_s_ - begun_s;
+  if (threads < static_cast<std::uint32_t>(planned)) short_s_ += ended_s_ - begun_s;
   if (computed_s_ >= kLookEveryS) look_at_neighbours();
 }
 

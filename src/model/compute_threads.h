@@ -28,6 +28,7 @@ class ComputeThreads final : public Executor {
 
   std::size_t threads() const override { return threads_; }
   void parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) override;
+  double seconds_short() const override { return short_s_; }
 
   // Plans once, for `threads` of them (0: all); the plan is good for as long as the graph.
   ggml_cplan plan(const ggml_cgraph* graph, std::uint32_t threads = 0) const;
@@ -72,6 +73,7 @@ class ComputeThreads final : public Executor {
   std::atomic<std::size_t> loop_next_{0};
   ThreadShare share_;
   double computed_s_ = 0, ended_s_ = 0;  // since they were last looked at; when computing last ended
+  double short_s_ = 0;                   // computed with fewer threads than planned
 };
 
 }  // namespace shale

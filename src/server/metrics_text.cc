@@ -100,6 +100,8 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.counter("shale_engine_steps_total", engine.steps, "Forward steps.");
   to.counter("shale_engine_prefill_tokens_total", engine.prefill_tokens, "Tokens of prompts that were computed.");
   to.counter("shale_engine_decode_tokens_total", engine.decode_tokens, "Tokens of answers that were computed.");
+  to.seconds("shale_engine_threads_short_seconds_total", engine.threads_short_seconds,
+             "Seconds computed with fewer threads than there are, because other programs wanted their cores.");
   to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an extent was unreadable.");
   to.counter("shale_measured_beside_tokens_total", engine.guest_tokens,
              "Tokens computed to measure quality while requests were running.");
