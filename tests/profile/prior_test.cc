@@ -69,10 +69,10 @@ TEST(PriorRealModel, OrdersConfigurations) {
   testing::EngineBench bench;
   bench.open(path, Tokenizer::load(path).value(), 0, std::size_t{256} << 20);
   PriorMeasurement prior(*bench.engine, {.methods = {"int8", "keydiff"}, .answer_tokens = 8});
-  for (bool more = true; more;) {
+  for (constexpr std::size_t kTexts = 4; prior.measured() < kTexts;) {  // each of another kind
     const auto stepped = prior.step(kNever);
     ASSERT_TRUE(stepped) << stepped.error().message;
-    more = *stepped;
+    ASSERT_TRUE(*stepped);
   }
   const Hash128 unknown{1, 2};
   const auto expected = [&](const char* method, double keep) {
