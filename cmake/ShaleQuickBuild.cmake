@@ -32,4 +32,7 @@ function(shale_unite target)
     endif()
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHALE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  if(SHALE_UNITY) # what a source keeps to itself is taken for a header's
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
 endfunction()

@@ -3,7 +3,9 @@
 #include <cctype>
 #include <cmath>
 #include <map>
+#include <numeric>
 
+#include "profile/metrics/code_match.h"
 #include "profile/metrics/text_metrics.h"
 
 namespace shale {
@@ -81,7 +83,13 @@ double bleu(const std::vector<std::string>& ours, const std::vector<std::string>
 double code_bleu(std::string_view answer, std::string_view reference) {
   const std::vector<std::string> ours = code_tokens(answer), theirs = code_tokens(reference);
   if (ours.empty() || theirs.empty()) return ours.empty() && theirs.empty() ? 1 : 0;
-  return (bleu(ours, theirs, false) + bleu(ours, theirs, true)) / 2;
+  std::vector<double> parts = {bleu(ours, theirs, false), bleu(ours, theirs, true)};
+  if (const auto wanted = CodeTree::of_code(reference)) {
+    const CodeTree given = CodeTree::read(answer, wanted->language());
+    parts.push_back(syntax_match(given, *wanted));
+    if (const auto flow = data_flow_match(given, *wanted)) parts.push_back(*flow);
+  }
+  return std::accumulate(parts.begin(), parts.end(), 0.0) / static_cast<double>(parts.size());
 }
 
 }  // namespace shale

@@ -22,10 +22,11 @@ double f1(std::string_view answer, std::string_view reference);
 // digits, no stemming. Empty texts as f1.
 double rouge_l(std::string_view answer, std::string_view reference);
 
-// The two token parts of CodeBLEU (Ren et al. 2020, arXiv 2009.10297), each weighing a half: BLEU-4 and BLEU-4 whose
-// single words count five times where they are keywords of a common programming language. Its other two parts need a
-// parser of the answer's language. Tokens are words, numbers and single signs; counts are smoothed (+1 above single
-// tokens), short answers are penalised as BLEU does.
+// CodeBLEU (Ren et al. 2020, arXiv 2009.10297): the mean of BLEU-4, of BLEU-4 whose single words count five times where
+// they are keywords of a common programming language, and of the matches of syntax trees and of data flow
+// (code_match.h). The third is left out where the reference is in no language that is known (code_languages), or is no
+// code; the fourth where it has no data flow, too. Tokens are words, numbers and single signs; counts are smoothed (+1
+// above single tokens), short answers are penalised as BLEU does.
 double code_bleu(std::string_view answer, std::string_view reference);
 
 struct TextMetric {
