@@ -12,9 +12,9 @@
 
 namespace shale {
 
-// What a prompt of these texts (UTF-8) has too much of for a context of so many tokens ("70000 bytes"), where that is
-// certain without tokenizing them whole; nothing otherwise. `special`: as they will be tokenized. Reads no more than
-// what fills the context, in pieces, whose tokens differ from those of the whole text at their seams alone.
+// What a prompt of these texts (UTF-8) has too much of for a context of so many tokens ("70000 bytes"), its answer
+// included, where that shows without tokenizing them whole; nothing otherwise. `special`: as they will be tokenized.
+// Reads no more than what fills the context, in pieces; where they meet, it looks at what the cut makes different.
 std::optional<std::string> excess_of(std::span<const std::string_view> texts, bool special, std::size_t context_tokens,
                                      const Tokenizer& tokenizer);
 
