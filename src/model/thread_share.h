@@ -1,15 +1,14 @@
 // How many threads to compute with while other programs want the same cores.
 //
 // Threads wait for each other at every barrier of a graph, so one that shares its core with another program makes all
-// of them as slow as itself: two threads beside one busy neighbour on two cores are slower than one. Who waited for a
-// core, and how long, is what the kernel counts; as many threads as did are left out, and tried again from time to
-// time. To do without a thread costs more than a visit of some milliseconds, such as those that a tier's own threads
-// pay: who is left out has lost more than that, unless a neighbour is known to be there.
+// of them as slow as itself: two threads beside one busy neighbour on two cores are slower than one. How long threads
+// waited for a core is what the kernel counts; where that costs more than doing without, as many as there are busy
+// neighbours are left out, and tried again from time to time. A visit of some milliseconds, such as those that a tier's
+// own threads pay, does not, nor do programs of the lowest priority, which take a core for a moment now and then.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace shale {
 
@@ -28,9 +27,8 @@ class ThreadShare {
   void look_afresh(std::uint32_t active);
 
   std::uint32_t threads_, active_;
-  std::vector<double> waited_s_;  // by thread
-  double seconds_ = 0;            // in which they did
-  double patience_s_ = 0;         // until all are tried again
+  double waited_s_ = 0, seconds_ = 0;  // of all threads, and in which they did
+  double patience_s_ = 0;              // until all are tried again
   double try_at_s_ = 0;
 };
 

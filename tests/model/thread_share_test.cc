@@ -64,14 +64,26 @@ TEST(ThreadShareTest, NoticesANeighbourThatVisitsNowThisThreadAndNowThat) {
 }
 
 TEST(ThreadShareTest, ANeighbourThatIsThereIsNoticedAgainAtOnce) {
-  ThreadShare share(2);
-  share.observe(waits(2, 2, 1, 0.05), 0.05, 0);
+  ThreadShare share(8);
+  share.observe(waits(8, 8, 1, 0.05), 0.05, 0);
   double now_s = 0;
-  while (share.active() == 1 && now_s < 10) share.observe(waits(1, 2, 1, 0.05), 0.05, now_s += 0.05);
-  ASSERT_EQ(share.active(), 2u) << "tried";
+  while (share.active() == 7 && now_s < 10) share.observe(waits(7, 8, 1, 0.05), 0.05, now_s += 0.05);
+  ASSERT_EQ(share.active(), 8u) << "tried";
   const double waited[] = {0, 0.01};
   share.observe(waited, 0.05, now_s);
-  EXPECT_EQ(share.active(), 1u);
+  EXPECT_EQ(share.active(), 7u);
+}
+
+// Two that lose 30 % of the time do more than one.
+TEST(ThreadShareTest, BearsWhatCostsLessThanAThread) {
+  ThreadShare two(2), eight(8);
+  for (int i = 0; i < 200; ++i) {
+    const double waited[] = {0.01, 0.005};
+    two.observe(waited, 0.05, 0.05 * i);
+    EXPECT_EQ(two.active(), 2u);
+    eight.observe(waited, 0.05, 0.05 * i);
+    EXPECT_EQ(i == 1 ? eight.active() : 7u, 7u) << "of eight, one is worth less";
+  }
 }
 
 TEST(ThreadShareTest, TakesThemBackSoonAfterAShortVisit) {
