@@ -31,7 +31,7 @@ struct CodeLanguage {
   bool is_loop(std::string_view kind) const;
 };
 
-// python, javascript, java, go.
+// python, java, javascript, go.
 std::span<const CodeLanguage> code_languages();
 
 struct CodeNode {
