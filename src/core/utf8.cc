@@ -1,5 +1,6 @@
 #include "core/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -28,7 +29,23 @@ bool is_ascii(const char* eight) {
   return (bytes & 0x8080808080808080) == 0;
 }
 
+bool inside_character(std::string_view text, std::size_t at) {
+  return at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+}
+
 }  // namespace
+
+std::string_view utf8_front(std::string_view text, std::size_t bytes) {
+  std::size_t end = std::min(text.size(), bytes);
+  while (inside_character(text, end)) --end;
+  return text.substr(0, end);
+}
+
+std::string_view utf8_back(std::string_view text, std::size_t bytes) {
+  std::size_t begin = text.size() - std::min(text.size(), bytes);
+  while (inside_character(text, begin)) ++begin;
+  return text.substr(begin);
+}
 
 std::size_t find_invalid_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {

@@ -9,4 +9,8 @@ namespace shale {
 // Offset of the first byte that does not belong to well-formed UTF-8; npos when all do.
 std::size_t find_invalid_utf8(std::string_view text);
 
+// The first of `text`, and its last: at most so many bytes, and no part of a character.
+std::string_view utf8_front(std::string_view text, std::size_t bytes);
+std::string_view utf8_back(std::string_view text, std::size_t bytes);
+
 }  // namespace shale

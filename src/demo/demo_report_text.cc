@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/units.h"
+#include "core/utf8.h"
 #include "demo/demo_report.h"
 #include "report/quantile.h"
 
@@ -14,12 +15,8 @@ namespace {
 
 std::string in_ms(double seconds) { return fmt::format("{:.0f} ms", seconds * 1e3); }
 
-// Never cuts a UTF-8 character in two.
 std::string shortened(std::string_view text, std::size_t width) {
-  if (text.size() <= width) return std::string(text);
-  std::size_t end = width - 1;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return std::string(text.substr(0, end)) + "~";
+  return text.size() <= width ? std::string(text) : fmt::format("{}~", utf8_front(text, width - 1));
 }
 
 std::string configuration(const Method& method, double keep) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "core/utf8.h"
 #include "profile/prompt.h"
 #include "profile/teacher.h"
 
@@ -30,13 +31,6 @@ std::string_view trim(std::string_view text) {
   while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
   while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
   return text;
-}
-
-// At most `bytes` of UTF-8 text, without half a character at the end.
-std::string_view shortened(std::string_view text, std::size_t bytes) {
-  if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
-  return text.substr(0, bytes);
 }
 
 // One space where there was any white space or control character.
@@ -140,7 +134,7 @@ Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std
     std::vector<std::vector<Token>> prompts;
     std::uint32_t blocks = 0;
     for (std::size_t i = first; i < paragraphs.size(); ++i) {
-      const std::string paragraph = single_spaced(shortened(paragraphs[i], kParagraphBytesMax));
+      const std::string paragraph = single_spaced(utf8_front(paragraphs[i], kParagraphBytesMax));
       SHALE_ASSIGN(PromptParts prompt, make_prompt(engine.tokenizer(), paragraph, kRequest));
       prompt.context.insert(prompt.context.end(), prompt.question.begin(), prompt.question.end());
       blocks += shape.pages_for(static_cast<std::uint32_t>(prompt.context.size()) + kTokensMax) + 1;

@@ -22,5 +22,15 @@ TEST(Utf8, FindsTheFirstByteOutOfPlace) {
   }
 }
 
+TEST(Utf8, CutsBetweenCharacters) {
+  const std::string text = "aé漢🪨";  // of 1, 2, 3 and 4 bytes
+  const std::string_view fronts[] = {"", "a", "a", "aé", "aé", "aé", "aé漢", "aé漢", "aé漢", "aé漢", text, text};
+  const std::string_view backs[] = {"", "", "", "", "🪨", "🪨", "🪨", "漢🪨", "漢🪨", "é漢🪨", text, text};
+  for (std::size_t bytes = 0; bytes < 12; ++bytes) {
+    EXPECT_EQ(utf8_front(text, bytes), fronts[bytes]) << bytes;
+    EXPECT_EQ(utf8_back(text, bytes), backs[bytes]) << bytes;
+  }
+}
+
 }  // namespace
 }  // namespace shale
