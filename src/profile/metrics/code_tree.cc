@@ -116,15 +116,16 @@ CodeTree CodeTree::parse(std::string_view text, const CodeLanguage& language) {
     }
   }
   ts_tree_cursor_delete(&cursor);
+  result.count_wrong();
   return result;
 }
 
 CodeTree CodeTree::read(std::string_view text, const CodeLanguage& language) {
   CodeTree whole = parse(text, language);
   const std::size_t last_line = text.rfind('\n');
-  if (whole.wrong_share() == 0 || last_line == std::string_view::npos) return whole;
+  if (whole.wrong_share_ == 0 || last_line == std::string_view::npos) return whole;
   CodeTree without = parse(text.substr(0, last_line + 1), language);
-  return without.wrong_share() < whole.wrong_share() ? without : whole;
+  return without.wrong_share_ < whole.wrong_share_ ? without : whole;
 }
 
 std::optional<CodeTree> CodeTree::of_code(std::string_view text) {
@@ -132,20 +133,20 @@ std::optional<CodeTree> CodeTree::of_code(std::string_view text) {
   std::optional<CodeTree> best;
   for (const CodeLanguage& language : kLanguages) {
     CodeTree tree = read(text, language);
-    if (!best || tree.wrong_share() < best->wrong_share()) best = std::move(tree);
+    if (!best || tree.wrong_share_ < best->wrong_share_) best = std::move(tree);
   }
-  if (best->wrong_share() > kWrongMax || !best->states_anything()) return std::nullopt;
+  if (best->wrong_share_ > kWrongMax || !best->states_anything()) return std::nullopt;
   return best;
 }
 
-double CodeTree::wrong_share() const {
+void CodeTree::count_wrong() {
   std::uint32_t tokens = 0, wrong = 0, wrong_until = 0;
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].wrong) wrong_until = std::max(wrong_until, nodes_[i].end);
     tokens += nodes_[i].leaf(i);
     wrong += nodes_[i].leaf(i) && i < wrong_until;
   }
-  return tokens == 0 ? 1 : static_cast<double>(wrong) / tokens;
+  if (tokens > 0) wrong_share_ = static_cast<double>(wrong) / tokens;
 }
 
 bool CodeTree::states_anything() const {

@@ -60,11 +60,12 @@ class CodeTree {
   std::span<const CodeNode> nodes() const { return nodes_; }
 
  private:
-  double wrong_share() const;
+  void count_wrong();
   bool states_anything() const;
 
   const CodeLanguage* language_ = nullptr;
   std::vector<CodeNode> nodes_;
+  double wrong_share_ = 1;  // of the tokens; of no tokens all
 };
 
 }  // namespace shale
