@@ -55,7 +55,7 @@ void SpilledSequence::write_parts() {
   if (tier_ == cache_.tiers().size()) return;
   stage_ = Stage::kWriting;
   std::uint64_t bytes = 0;
-  for (const Part& part : parts_) bytes += part.bytes->size();
+  for (const Part& part : parts_) bytes += tier().stored_bytes(part.bytes->size());
   cache_.store().begin_own(tier_, name_, bytes);
   for (Part& part : parts_) part.write = tier().write(part.id, part.bytes);
 }
@@ -78,6 +78,7 @@ bool SpilledSequence::poll() {
     return stage_ == Stage::kWriting;
   }
   stage_ = Stage::kStored;
+  cache_.store().written_own(tier_, name_);
   for (Part& part : parts_) {
     if (!recalled_) part.bytes = nullptr;
   }

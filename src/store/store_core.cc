@@ -12,6 +12,7 @@ namespace shale {
 namespace {
 
 constexpr double kMaintenanceEveryS = 0.2;
+constexpr double kFindAgainAfterS = 10;  // what could not be read
 constexpr double kThreadPieceS = 5e-3;
 constexpr std::size_t kSpareBytesAThread = std::size_t{48} << 20;  // of buffers, for the extent that it encodes next
 constexpr auto kBusyNap = std::chrono::microseconds(300);          // while something is in flight
@@ -116,6 +117,7 @@ void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
   extent.tiers = static_cast<std::uint8_t>(extent.tiers | 1u << tier);
   TierState& state = tiers[tier];
   count_bytes(extent, tier, extent.bytes);
+  state.unread.erase(extent.name);
   ++state.counts.extents;
   state.counts.chunks += extent.chunks;
   placer.changed(id);
@@ -180,7 +182,7 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
     if (id && index.at(*id).on(tier)) remove_from(*id, tier);
     return;
   }
-  if (error.code == ErrorCode::kIo && id) clear_on(*id, tier);  // it may be sound: others may read it there
+  if (error.code == ErrorCode::kIo && id && index.at(*id).on(tier)) lose_sight(*id, tier);
   if (error.code != ErrorCode::kCorrupt && error.code != ErrorCode::kMismatch) return;
   if (id) chunks_failed &= (1u << index.at(*id).chunks) - 1;
   counts.damaged_chunks += static_cast<std::uint64_t>(std::popcount(chunks_failed));
@@ -199,6 +201,14 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
     record.chunk = chunk;
     log(tier, record);
   }
+}
+
+// It may be sound: others may read it there, and so may this store, later.
+void StoreCore::lose_sight(ExtentId id, std::uint32_t tier) {
+  if (!tiers[tier].config.folder.empty()) {
+    tiers[tier].unread[index.at(id).name] = {record_of(id), clock.now_s() + kFindAgainAfterS};
+  }
+  clear_on(id, tier);
 }
 
 void StoreCore::log(std::uint32_t tier, IndexRecord record) {

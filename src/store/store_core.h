@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,6 +55,18 @@ struct BlobOwner {
   std::uint64_t tag = 0;
 };
 
+// An extent that a device failed to read and that may be sound: it takes room, and is not found until then.
+struct Unread {
+  IndexRecord stored;
+  double again_s = 0;
+};
+
+// An object of the owner's own.
+struct OwnObject {
+  std::uint64_t bytes = 0;
+  bool writing = false;  // a change in flight
+};
+
 struct TierState {
   explicit TierState(StoreTier with) : config(std::move(with)), placed_capacity(config.tier->capacity_bytes()) {}
 
@@ -72,10 +85,11 @@ struct TierState {
   std::vector<IndexRecord> unlogged = {};
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
-  std::unordered_map<Hash128, std::uint64_t> own_objects = {};     // bytes of objects of the owner's own
-  std::unordered_set<Hash128> removing = {};  // by anybody: not to be written before that has ended
-  std::unordered_set<Hash128> writing =
-      {};                                // by this store: not to be removed, or written twice, before that has ended
+  std::unordered_map<Hash128, OwnObject> own_objects = {};
+  std::unordered_map<Hash128, Unread> unread = {};  // where there is a folder
+  std::unordered_set<Hash128> removing = {};        // by anybody: not to be written before that has ended
+  // By this store, with their tags: not to be removed, or written twice, before that has ended.
+  std::unordered_map<Hash128, std::uint64_t> writing = {};
   std::vector<BlobOwner> doubtful = {};  // in the folder; changed by two stores at once, perhaps
   std::uint64_t known_bytes = 0;         // of the extents that the index has here
   std::uint64_t uncounted_bytes = 0;     // that the placement does not know of, when last looked at
@@ -149,11 +163,13 @@ class StoreCore {
   void log(std::uint32_t tier, IndexRecord record);
   // It has other importance tiers now.
   void resize(ExtentId id, float keep, std::uint64_t bytes);
-  ExtentFacts facts_to_tell(ExtentId id) const;
+  IndexRecord record_of(ExtentId id) const;  // that it is stored, as others may read it
   void log_stored(ExtentId id, std::uint32_t tier);
   // An event of its blocks, where anybody takes events.
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);
   bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
+  // What could not be read is found again, where its time has come by then.
+  void find_unread(std::uint32_t tier, double until_s = std::numeric_limits<double>::infinity());
   void pin(ExtentId id, bool on);
 
   // Without it.
@@ -210,6 +226,7 @@ class StoreCore {
   void maintain();
   bool settle();
   void forget_unused(ExtentId id);
+  void lose_sight(ExtentId id, std::uint32_t tier);
   // store_room.cc
   void expire();
   void renew_leases();
@@ -222,10 +239,11 @@ class StoreCore {
   Status rebuild(std::uint32_t tier);
   void apply(std::uint32_t tier, const IndexRecord& record, bool opening);
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
+  std::uint64_t bytes_there(std::uint32_t tier) const;
+  void remove_uncounted(std::uint32_t tier, const BlobOwner& owner);
   void maintain_folder(std::uint32_t tier);
   void settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished);
   void look(std::uint32_t tier, const BlobOwner& owner);
-  std::optional<IndexRecord> whole(std::uint32_t tier, const BlobOwner& owner) const;
   void adopt(std::uint32_t tier, IndexRecord stored);
   Status write_snapshot(std::uint32_t tier);
   void close_folders();

@@ -1,6 +1,7 @@
 // A tier's folder, shared with other stores: what they did, what the dead left, who leads.
 #include <algorithm>
 
+#include "extents/stored_records.h"
 #include "store/store_core.h"
 
 namespace shale {
@@ -8,24 +9,8 @@ namespace {
 
 using Type = IndexRecord::Type;
 
-constexpr std::size_t kManifestsAtOnce = 64;
 constexpr double kOpenAgainAfterS = 5;        // where a folder could not be opened
 constexpr std::size_t kExtentsAtOnce = 1000;  // told to a snapshot while the mutex is held
-
-// What is to be logged of an extent of which those parts are there; nothing where it is not whole at any keep. Nobody
-// but its saver knows the quality of a lossy one.
-std::optional<IndexRecord> stored_record(const ExtentManifest& manifest, std::uint64_t manifest_bytes, double now_s,
-                                         const std::function<bool(std::uint32_t)>& is_there) {
-  const auto keep = keep_there(manifest, is_there);
-  if (!keep) return std::nullopt;
-  IndexRecord record;
-  record.type = Type::kStored;
-  record.realm = {manifest.tenant, {}};
-  record.facts = facts_of(manifest, manifest.tenant, *keep, bytes_at_rest(manifest, *keep, manifest_bytes));
-  record.facts.quality = record.facts.exact ? 1.0f : 0.0f;
-  record.facts.accessed_s = now_s;
-  return record;
-}
 
 }  // namespace
 
@@ -68,7 +53,7 @@ Status StoreCore::read_folder(std::uint32_t tier) {
     const std::lock_guard lock(mutex);
     state.leads = leads;
     const std::uint64_t counted = state.tier().used_bytes();
-    state.tier().count_others(static_cast<std::int64_t>(state.known_bytes) - static_cast<std::int64_t>(counted));
+    state.tier().count_others(static_cast<std::int64_t>(bytes_there(tier)) - static_cast<std::int64_t>(counted));
   }
   if (!whole && leads) SHALE_TRY(write_snapshot(tier));
   return {};
@@ -76,33 +61,12 @@ Status StoreCore::read_folder(std::uint32_t tier) {
 
 // From the manifests themselves. What nobody's index holds any more is forgotten where it is not there.
 Status StoreCore::rebuild(std::uint32_t tier) {
-  Tier& from = tiers[tier].tier();
-  SHALE_ASSIGN(auto ids, from.list());
-  std::vector<BlobId> parts;
-  std::ranges::copy_if(ids, std::back_inserter(parts), [](const BlobId& id) { return !is_manifest(id); });
-  std::erase_if(ids, [](const BlobId& id) { return !is_manifest(id); });
-  const auto is_there = [&](const Hash128& name, std::uint32_t part) {
-    return std::ranges::binary_search(parts, BlobId{name, part});
-  };
   std::unordered_set<Hash128> found;
-  for (std::size_t first = 0; first < ids.size(); first += kManifestsAtOnce) {
-    std::vector<std::shared_ptr<TierRead>> reads;
-    for (std::size_t i = first; i < std::min(ids.size(), first + kManifestsAtOnce); ++i) {
-      reads.push_back(from.read(ids[i]));
-    }
-    for (const auto& read : reads) {
-      const auto bytes = read->take();
-      const auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-      if (!manifest) continue;
-      const Hash128 name = manifest->name();
-      const auto record = stored_record(*manifest, (*bytes)->size(), wall_s(),
-                                        [&](std::uint32_t part) { return is_there(name, part); });
-      if (!record) continue;
-      found.insert(name);
-      const std::lock_guard lock(mutex);
-      apply(tier, *record, true);
-    }
-  }
+  SHALE_TRY(for_each_stored(tiers[tier].tier(), wall_s(), [&](const IndexRecord& record) {
+    found.insert(record.facts.name);
+    const std::lock_guard lock(mutex);
+    apply(tier, record, true);
+  }));
   const std::lock_guard lock(mutex);
   std::vector<ExtentId> gone;
   index.for_each([&](ExtentId id, const Extent& extent) {
@@ -149,6 +113,9 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
       return;
     case Type::kRemoved:
       if (!opening) state.removing.insert(record.name);
+      if (const auto unread = state.unread.extract(record.name)) {
+        state.tier().count_others(-static_cast<std::int64_t>(unread.mapped().stored.facts.bytes));
+      }
       break;
     default:
       break;
@@ -212,35 +179,65 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
     if (state.folder->snapshot_due()) (void)write_snapshot(tier);
   }
   const std::lock_guard lock(mutex);
+  find_unread(tier, clock.now_s());
   if (state.changes == 0) {  // what was counted twice, or not at all, is put right
-    std::uint64_t there = state.known_bytes;
-    for (const auto& [name, bytes] : state.others_writing) there += bytes;
-    for (const auto& [name, bytes] : state.own_objects) there += bytes;
-    state.tier().count_others(static_cast<std::int64_t>(there) - static_cast<std::int64_t>(state.tier().used_bytes()));
+    state.tier().count_others(static_cast<std::int64_t>(bytes_there(tier)) -
+                              static_cast<std::int64_t>(state.tier().used_bytes()));
   }
 }
 
+std::uint64_t StoreCore::bytes_there(std::uint32_t tier) const {
+  const TierState& state = tiers[tier];
+  std::uint64_t there = state.known_bytes;
+  for (const auto& [name, bytes] : state.others_writing) there += bytes;
+  for (const auto& [name, own] : state.own_objects) there += own.bytes;
+  for (const auto& [name, unread] : state.unread) there += unread.stored.facts.bytes;
+  return there;
+}
+
+// Counted already.
+void StoreCore::find_unread(std::uint32_t tier, double until_s) {
+  std::vector<IndexRecord> found;
+  std::erase_if(tiers[tier].unread, [&](const auto& entry) {
+    if (entry.second.again_s > until_s) return false;
+    found.push_back(entry.second.stored);
+    return true;
+  });
+  for (const IndexRecord& record : found) apply(tier, record, true);
+}
+
+// What nobody has counted and the tier will take off its count.
+void StoreCore::remove_uncounted(std::uint32_t tier, const BlobOwner& owner) {
+  Tier& from = tiers[tier].tier();
+  from.count_others(static_cast<std::int64_t>(bytes_left(from, owner.name, owner.tag)));
+  (void)remove_extent(from, owner.name, owner.tag);
+}
+
 // The folder was made anew after somebody had removed it, or records of it could not be written: what does not lie
-// there any more is forgotten, and others hear of the rest. With the folder's mutex held.
+// there whole any more is forgotten, and others hear of the rest. What is being written may lie in two folders by half:
+// it is looked at when that has ended. With the folder's mutex held.
 void StoreCore::tell_again(std::uint32_t tier) {
   TierState& state = tiers[tier];
   std::vector<BlobOwner> known;
   {
     const std::lock_guard lock(mutex);
+    find_unread(tier);
     index.for_each([&](ExtentId, const Extent& extent) {
       if (extent.on(tier)) known.push_back({extent.name, extent.names[0]});
     });
+    for (const auto& [name, tag] : state.writing) state.doubtful.push_back({name, tag});
   }
   for (const BlobOwner& owner : known) {
-    const bool there = state.tier().contains(manifest_blob(owner.tag, owner.name));
+    const bool is_whole = find_stored(state.tier(), owner.name, owner.tag, wall_s()).has_value();
     const std::lock_guard lock(mutex);
     const auto id = index.find(owner.name);
     if (!id || !index.at(*id).on(tier)) continue;
-    if (there) {
+    if (is_whole) {
       log_stored(*id, tier);
     } else {
       state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
       clear_on(*id, tier);
+      state.doubtful.push_back(owner);  // what is left of it goes
     }
   }
 }
@@ -249,7 +246,7 @@ void StoreCore::tell_again(std::uint32_t tier) {
 void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished) {
   TierState& state = tiers[tier];
   const BlobOwner owner{unfinished.name, unfinished.tag};
-  auto stored = whole(tier, owner);
+  auto stored = find_stored(state.tier(), owner.name, owner.tag, wall_s());
   const bool is_whole = stored.has_value();
   if (is_whole && unfinished.writing) adopt(tier, std::move(*stored));
   {
@@ -257,6 +254,7 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
     const auto id = index.find(unfinished.name);
     if (id && index.at(*id).on(tier)) {
       if (is_whole) return;
+      state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
       clear_on(*id, tier);
     }
     state.removing.erase(unfinished.name);
@@ -264,7 +262,7 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
       state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
     }
   }
-  (void)remove_extent(state.tier(), unfinished.name, unfinished.tag);
+  remove_uncounted(tier, owner);
   const std::lock_guard lock(mutex);
   log_settled(tier, owner);
 }
@@ -274,7 +272,8 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
 void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
   TierState& state = tiers[tier];
   const bool there = state.tier().contains(manifest_blob(owner.tag, owner.name));
-  std::optional<IndexRecord> stored = there ? whole(tier, owner) : std::nullopt;
+  std::optional<IndexRecord> stored;
+  if (there) stored = find_stored(state.tier(), owner.name, owner.tag, wall_s());
   std::unique_lock lock(mutex);
   if (state.writing.contains(owner.name) || state.removing.contains(owner.name)) {
     state.doubtful.push_back(owner);  // until that has ended
@@ -298,20 +297,9 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
   record.time_s = wall_s();
   state.folder->append(record);
   (void)state.folder->flush();
-  (void)remove_extent(state.tier(), owner.name, owner.tag);
+  remove_uncounted(tier, owner);
   record.type = Type::kSettled;
   state.folder->append(record);
-}
-
-// What is to be logged of an extent whose blobs are all there.
-std::optional<IndexRecord> StoreCore::whole(std::uint32_t tier, const BlobOwner& owner) const {
-  const Tier& from = tiers[tier].tier();
-  const auto bytes = tiers[tier].tier().read(manifest_blob(owner.tag, owner.name))->take();
-  const auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-  const auto there = from.parts(owner.name);
-  if (!manifest || manifest->name() != owner.name || !there) return std::nullopt;
-  return stored_record(*manifest, (*bytes)->size(), wall_s(),
-                       [&](std::uint32_t part) { return std::ranges::find(*there, part) != there->end(); });
 }
 
 // Takes in an extent that is whole and that the index does not have.
@@ -328,6 +316,7 @@ Status StoreCore::write_snapshot(std::uint32_t tier) {
   std::vector<ExtentId> ids;
   {
     const std::lock_guard lock(mutex);
+    find_unread(tier);
     index.for_each([&](ExtentId id, const Extent& extent) {
       if (extent.on(tier)) ids.push_back(id);
     });
@@ -341,11 +330,8 @@ Status StoreCore::write_snapshot(std::uint32_t tier) {
         for (std::size_t i = first; i < std::min(ids.size(), first + kExtentsAtOnce); ++i) {
           const Extent& extent = index.at(ids[i]);
           if (!extent.on(tier)) continue;
-          IndexRecord record;
-          record.type = Type::kStored;
+          IndexRecord record = record_of(ids[i]);
           record.time_s = wall_s();
-          record.realm = index.realms()[extent.realm];
-          record.facts = facts_to_tell(ids[i]);
           records.push_back(record);
           record.type = Type::kDamaged;
           record.name = extent.name;

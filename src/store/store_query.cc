@@ -155,6 +155,7 @@ std::uint32_t Store::remove(std::span<const BlockKey> keys, std::string_view ten
   const double wall = core.wall_s();
   const Hash128 realm = core.tenant(tenant).realm;
   std::uint32_t blocks = 0;
+  for (std::uint32_t t = 0; t < core.tier_count(); ++t) core.find_unread(t);
   for (std::uint32_t first = 0; first < keys.size();) {
     const auto spans = core.index.match(keys.subspan(first), realm, core.filter({.exact = false}));
     const auto whole = std::ranges::find_if(spans, [&](const ChainSpan& span) {

@@ -1,5 +1,6 @@
 // Room on tiers: what is written and removed there, what expires, what is pinned.
 #include <algorithm>
+#include <utility>
 
 #include "store/store.h"
 #include "store/store_core.h"
@@ -30,20 +31,16 @@ void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {
   if (extent.tiers != 0) placer.changed(id);
 }
 
-// What others may read of it.
-ExtentFacts StoreCore::facts_to_tell(ExtentId id) const {
-  ExtentFacts facts = index.facts(id);
-  if (!facts.exact && !options.placement.believes_others) facts.quality = 0;
-  return facts;
-}
-
-void StoreCore::log_stored(ExtentId id, std::uint32_t tier) {
+IndexRecord StoreCore::record_of(ExtentId id) const {
   IndexRecord record;
   record.type = Type::kStored;
   record.realm = index.realms()[index.at(id).realm];
-  record.facts = facts_to_tell(id);
-  log(tier, std::move(record));
+  record.facts = index.facts(id);
+  if (!record.facts.exact && !options.placement.believes_others) record.facts.quality = 0;
+  return record;
 }
+
+void StoreCore::log_stored(ExtentId id, std::uint32_t tier) { log(tier, record_of(id)); }
 
 void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   const Extent& extent = index.at(id);
@@ -78,7 +75,7 @@ void StoreCore::log_settled(std::uint32_t tier, const BlobOwner& owner) {
 
 bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
   TierState& state = tiers[tier];
-  if (state.removing.contains(owner.name) || !state.writing.insert(owner.name).second) return false;
+  if (state.removing.contains(owner.name) || !state.writing.emplace(owner.name, owner.tag).second) return false;
   ++state.changes;
   log_writing(tier, owner, bytes);
   return true;
@@ -94,16 +91,28 @@ void StoreCore::end_write(std::uint32_t tier, const BlobOwner& owner, bool writt
 void Store::begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t bytes) {
   {
     const std::lock_guard lock(core_->mutex);
-    core_->tiers[tier].own_objects[object] = bytes;
+    TierState& state = core_->tiers[tier];
+    ++state.changes;
+    state.own_objects[object] = {.bytes = bytes, .writing = true};
     core_->log_writing(tier, {object, 0}, bytes);
   }
   core_->flush_soon(tier);
 }
 
+void Store::written_own(std::uint32_t tier, const Hash128& object) {
+  const std::lock_guard lock(core_->mutex);
+  TierState& state = core_->tiers[tier];
+  const auto own = state.own_objects.find(object);
+  if (own != state.own_objects.end() && std::exchange(own->second.writing, false)) --state.changes;
+}
+
 void Store::end_own(std::uint32_t tier, const Hash128& object) {
   {
     const std::lock_guard lock(core_->mutex);
-    if (core_->tiers[tier].own_objects.erase(object) == 0) return;
+    TierState& state = core_->tiers[tier];
+    const auto own = state.own_objects.extract(object);
+    if (!own) return;
+    if (own.mapped().writing) --state.changes;
     core_->log_settled(tier, {object, 0});
   }
   core_->flush_soon(tier);

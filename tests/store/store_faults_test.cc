@@ -133,6 +133,32 @@ TEST_F(StoreFaultsTest, TheNextTierTakesWhatOneRefuses) {
   EXPECT_EQ(store->stats().extents_failed, 1u);
 }
 
+// Its files are there still, and the next store finds them: what took their place would be too much.
+TEST_F(StoreFaultsTest, WhatCannotBeReadKeepsItsRoom) {
+  constexpr std::uint64_t kRoom = 320 << 10;
+  bool failing = false;
+  {
+    StoreTier disk = disk_tier(folder_.path(), clock_, kRoom);
+    Faults faults{.fail_read = [&failing](std::uint64_t) { return failing; }};
+    disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), clock_);
+    const auto store = open(tiers_of(std::move(disk)));
+    for (int i = 1; i <= 4; ++i) ASSERT_TRUE(save_all(*store, chain_of(1000 * i, 16)));
+    failing = true;
+    for (int i = 1; i <= 4; ++i) EXPECT_EQ(load_all(*store, chain_of(1000 * i, 16)), 0u);
+    failing = false;
+    EXPECT_EQ(store->lookup(chain_of(1000, 16)).blocks, 0u);
+    for (int i = 5; i <= 16; ++i) {
+      (void)save_all(*store, chain_of(1000 * i, 16));
+      ASSERT_TRUE(store->check_integrity());
+    }
+    EXPECT_EQ(store->remove(chain_of(1000, 16)), 16u) << "what cannot be read can be removed";
+  }
+  const auto store = open(tiers_of(disk_tier(folder_.path(), clock_, kRoom)));
+  EXPECT_EQ(store->lookup(chain_of(1000, 16)).blocks, 0u);
+  EXPECT_EQ(load_all(*store, chain_of(2000, 16)), 16u);
+  EXPECT_LE(store->stats().tiers[0].bytes, kRoom);
+}
+
 // Whatever a device does, what comes back as loaded is right.
 TEST_F(StoreFaultsTest, ReadsThatFailNowAndThenNeverBringWrongBytes) {
   for (const Faults& faults : {Faults{.fail_read = every(3)}, Faults{.corrupt_read = every(3)}}) {

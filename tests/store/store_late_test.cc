@@ -88,6 +88,34 @@ TEST_F(StoreLateTest, WhatLiesInAFolderThatWasMadeAgainIsFoundByOthers) {
   EXPECT_TRUE(sound) << sound.error().message;
 }
 
+// As when a folder comes back, while what is being written to the one that stood in for it has its parts there.
+TEST_F(StoreLateTest, WhatLiesByHalfInAFolderThatWasMadeAgainIsRemoved) {
+  const auto halved = chain_of(1, 16), fresh = chain_of(200, 16);
+  const auto store = open_other();
+  ASSERT_TRUE(save_all(*store, halved));
+  ASSERT_TRUE(store->flush());
+  const auto blobs = [&] {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path() / "objects")) {
+      if (entry.is_regular_file()) found.push_back(entry.path());
+    }
+    return found;
+  };
+  std::vector<fs::path> manifests = blobs();
+  std::erase_if(manifests, [](const fs::path& path) { return path.filename().string().front() == '0'; });
+  ASSERT_EQ(manifests.size(), 1u);
+  for (const fs::path& path : blobs()) {
+    if (path != manifests[0]) fs::remove(path);
+  }
+  fs::remove_all(index());
+  ASSERT_TRUE(save_all(*store, fresh));
+  EXPECT_TRUE(eventually([&] { return !fs::exists(manifests[0]); }));
+  EXPECT_EQ(store->lookup(halved).blocks, 0u);
+  EXPECT_EQ(load_all(*store, fresh), 16u);
+  const Status sound = store->check_integrity();
+  EXPECT_TRUE(sound) << sound.error().message;
+}
+
 // A tier that never answers holds up no other: neither what is stored nor what is told of it.
 TEST_F(StoreLateTest, ATierThatHangsHoldsUpNoOther) {
   std::atomic<bool> answers = false;

@@ -135,6 +135,30 @@ TEST(StoreProcesses, WhatTheOwnerKeptThereGoesWhenItDies) {
   EXPECT_TRUE(sound) << sound.error().message;
 }
 
+// It may be refused: only what is there counts, whenever that is looked at.
+TEST(StoreProcesses, WhatTheOwnerKeepsThereCountsOnceItIsThere) {
+  const TemporaryFolder folder;
+  const RealClock clock;
+  const Hash128 object{1, 2};
+  auto tiers = tiers_of(disk_tier(folder.path(), clock, kCapacity));
+  Tier& disk = *tiers[0].tier;
+  const auto store = Store::open(small_options(), std::move(tiers), clock).value();
+  const auto used = [&] {
+    EXPECT_TRUE(store->check_integrity());  // looks
+    return disk.used_bytes();
+  };
+  const std::uint64_t bytes = disk.stored_bytes(1 << 16);
+  store->begin_own(0, object, bytes);
+  EXPECT_EQ(used(), 0u);
+  ASSERT_TRUE(disk.write({object, 0}, std::make_shared<AlignedBuffer>(1 << 16))->wait());
+  EXPECT_EQ(used(), bytes);
+  store->written_own(0, object);
+  EXPECT_EQ(used(), bytes);
+  ASSERT_TRUE(disk.remove({object, 0}));
+  store->end_own(0, object);
+  EXPECT_EQ(used(), 0u);
+}
+
 // Saves and loads until killed.
 [[noreturn]] void churn(const std::filesystem::path& folder, unsigned seed) {
   const RealClock clock;

@@ -1,13 +1,22 @@
-#include "store/index_fill.h"
+// An index without what it tells of.
+#pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <vector>
 
+#include "core/error.h"
 #include "store/store_core.h"
 
-namespace shale {
+namespace shale::testing {
 
-Status fill_index(const StoreOptions& options, const std::filesystem::path& tier_folder, std::size_t chains,
-                  const std::function<std::vector<BlockKey>(std::size_t)>& keys) {
+// Replaces the snapshot of the folder of a tier by one that tells of `chains` chains, whose blocks `keys(i)` names, as
+// if the unnamed tenant had saved them exactly in extents of 16 chunks. A store that opens it finds them and cannot
+// load them.
+inline Status fill_index(const StoreOptions& options, const std::filesystem::path& tier_folder, std::size_t chains,
+                         const std::function<std::vector<BlockKey>(std::size_t)>& keys) {
   const Hash128 realm = realm_of(options, {});
   const std::uint32_t chunk_blocks = options.chunk_tokens / options.geometry.block_tokens;
   const std::size_t extent_blocks = std::size_t{chunk_blocks} * kChunksMax;
@@ -30,4 +39,4 @@ Status fill_index(const StoreOptions& options, const std::filesystem::path& tier
   });
 }
 
-}  // namespace shale
+}  // namespace shale::testing

@@ -1,0 +1,70 @@
+#include "extents/stored_records.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "extents/extent_io.h"
+
+namespace shale {
+namespace {
+
+constexpr std::size_t kReadAtOnce = 64;
+
+std::optional<IndexRecord> record_from(const Result<BlobBytes>& bytes, double now_s,
+                                       const std::function<bool(const BlobId&)>& is_there) {
+  const auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
+  if (!manifest) return std::nullopt;
+  const Hash128 name = manifest->name();
+  const auto keep = keep_there(*manifest, [&](std::uint32_t part) { return is_there({name, part}); });
+  if (!keep) return std::nullopt;
+  IndexRecord record;
+  record.type = IndexRecord::Type::kStored;
+  record.realm = {manifest->tenant, {}};
+  record.facts = facts_of(*manifest, manifest->tenant, *keep, bytes_at_rest(*manifest, *keep, (*bytes)->size()));
+  record.facts.quality = record.facts.exact ? 1.0f : 0.0f;
+  record.facts.accessed_s = now_s;
+  return record;
+}
+
+}  // namespace
+
+std::optional<IndexRecord> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s) {
+  const auto manifest = tier.read(manifest_blob(tag, name))->take();
+  const auto parts = tier.parts(name);
+  if (!parts) return std::nullopt;
+  auto record = record_from(manifest, now_s,
+                            [&](const BlobId& id) { return std::ranges::find(*parts, id.part) != parts->end(); });
+  if (record && record->facts.name != name) return std::nullopt;
+  return record;
+}
+
+Status for_each_stored(Tier& tier, double now_s, const std::function<void(const IndexRecord&)>& visit) {
+  SHALE_ASSIGN(auto manifests, tier.list());
+  std::vector<BlobId> parts;
+  std::ranges::copy_if(manifests, std::back_inserter(parts), [](const BlobId& id) { return !is_manifest(id); });
+  std::erase_if(manifests, [](const BlobId& id) { return !is_manifest(id); });
+  for (std::size_t first = 0; first < manifests.size(); first += kReadAtOnce) {
+    std::vector<std::shared_ptr<TierRead>> reads;
+    for (std::size_t i = first; i < std::min(manifests.size(), first + kReadAtOnce); ++i) {
+      reads.push_back(tier.read(manifests[i]));
+    }
+    for (const auto& read : reads) {
+      const auto record =
+          record_from(read->take(), now_s, [&](const BlobId& id) { return std::ranges::binary_search(parts, id); });
+      if (record) visit(*record);
+    }
+  }
+  return {};
+}
+
+std::uint64_t bytes_left(const Tier& tier, const Hash128& name, std::uint64_t tag) {
+  std::uint64_t bytes = tier.blob_bytes(manifest_blob(tag, name));
+  const auto parts = tier.parts(name);
+  if (!parts) return bytes;
+  for (const std::uint32_t part : *parts) bytes += tier.blob_bytes({name, part});
+  return bytes;
+}
+
+}  // namespace shale

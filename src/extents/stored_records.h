@@ -1,0 +1,24 @@
+// What an index would tell of the extents that lie on a tier, as their blobs say.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "core/error.h"
+#include "extents/index_records.h"
+#include "tier/tier.h"
+
+namespace shale {
+
+// That the extent is stored; nothing where it does not lie there whole, at any keep. Nobody but its saver knows the
+// quality of a lossy one: 0. Used last at `now_s`. Blocks.
+std::optional<IndexRecord> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s);
+
+// The same of every extent that lies there whole. Blocks.
+Status for_each_stored(Tier& tier, double now_s, const std::function<void(const IndexRecord&)>& visit);
+
+// Bytes that the extent's blobs take there, whole or not. Blocks.
+std::uint64_t bytes_left(const Tier& tier, const Hash128& name, std::uint64_t tag);
+
+}  // namespace shale
