@@ -104,6 +104,7 @@ struct RequestPolicy {
   // cached, and so how soon it is answered, tells others nothing (vLLM's cache_salt). What is published is found by
   // all.
   std::string salt = {};
+  bool counts = true;  // as a use of what it finds; false: nothing is placed otherwise because of it
   // A lossy method is asked for by name. `exact` is stronger.
   bool named() const { return !exact && method && !method->is_full(); }
 };

@@ -11,31 +11,11 @@ namespace {
 
 constexpr double kLeftAloneS = 10;
 
-// Of planners for which requests read only a part of what is kept, those that ask for a quality read all of it.
-StoreNeeds store_needs(const RequestPolicy& policy, bool measured, const PlannerChoice& planner) {
-  StoreNeeds needs;
-  needs.exact = policy.exact || (!measured && !policy.named());
-  needs.quality_min = measured ? std::max(kMeasured, policy.quality_min) : std::numeric_limits<double>::infinity();
-  if (policy.named()) {
-    needs.method = policy.method;
-    needs.keep = policy.keep;
-  } else if (planner.read_keep < planner.keep && !policy.exact && policy.quality_min == 0) {
-    needs.method = planner.method;
-    needs.keep = planner.read_keep;
-  }
-  return needs;
-}
-
 // Keys of three heads of every layer, by which IMPRESS finds out what of a token's chunk is important.
 std::uint64_t head_bytes_per_token(const PageShape& shape) {
   constexpr std::uint64_t kHeads = 3;
   return std::min<std::uint64_t>(kHeads, shape.kv_heads) * shape.layers * shape.head_dim * sizeof(Half);
 }
-
-// A meeting is worth its trouble where it takes so much of the time that is taken without.
-constexpr double kMeetingGain = 0.8;
-
-std::uint32_t end_of(const StoreLookup::PrefixSpan& span) { return span.first_block + span.blocks; }
 
 }  // namespace
 
@@ -52,125 +32,6 @@ void Cache::State::leave_alone(std::uint32_t tier_bits) {
   for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
     if (tier_bits >> tier & 1) left_alone_until_s[tier] = clock.now_s() + kLeftAloneS;
   }
-}
-
-// A hit that ends inside a run takes exact blocks of it: over a lossy beginning, all that is computed next would be
-// lossy too, and be kept from being stored. What lies before a lossy run that ends in the prompt may be another run's,
-// which begins alike. `keys`: of the blocks that lie under `names`.
-StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
-                                  std::string_view tenant) {
-  StoreLookup found = store->lookup(names, needs, tenant);
-  const auto ends_lossy = [&](const StoreLookup::PrefixSpan& span) {
-    return !span.exact && std::ranges::any_of(keys.subspan(end_of(span) - 1),
-                                              [&](const BlockKey& key) { return run_name(key) == span.run; });
-  };
-  const auto behind = std::ranges::find_if(found.spans.rbegin(), found.spans.rend(), ends_lossy).base();
-  const auto cut = std::find_if(behind, found.spans.end(), [](const auto& span) { return !span.exact; });
-  if (cut == found.spans.end()) return found;
-  needs.exact_after = cut->first_block;
-  return store->lookup(names, needs, tenant);
-}
-
-// Seconds that a request would wait rather than be answered over a form of which so much is expected.
-double Cache::State::loss_s(std::optional<double> quality) const {
-  return weighs_quality ? options.alpha * (1 - quality.value_or(0)) : 0;
-}
-
-// Extents from the first that the pool does not cover, as long as each is there before it would be computed, by its
-// turn behind what is being read and what is being computed; where it is lossy, sooner by what the loss is worth.
-Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys,
-                                          const RequestPolicy& policy, const Backlog& backlog) {
-  Choice choice;
-  choice.needs = store_needs(policy, metadata_store != nullptr || planner.method, planner);
-  choice.needs.tiers_excluded = tiers_left_alone();
-  choice.names.assign(keys.begin(), keys.end());
-  StoreNeeds needs = choice.needs;
-  const std::string_view tenant = tenant_of(policy.salt);
-  StoreLookup found = look_up(keys, choice.names, choice.needs, tenant);
-  std::uint32_t reproducible_at_rest = kAllTokens;
-  if (options.quick_answers && !policy.exact && found.blocks < keys.size()) {
-    // Behind what a prompt's computing left, what answers left.
-    std::vector<BlockKey> names = names_of(choice.names, found.blocks * block_tokens());
-    StoreLookup further = look_up(keys, names, needs, tenant);
-    if (further.blocks > found.blocks) {
-      reproducible_at_rest = found.blocks * block_tokens();
-      choice.names = std::move(names);
-      choice.needs = needs;
-      found = std::move(further);
-    }
-  }
-  const bool named = policy.named() && !found.spans.empty() && found.spans.front().method == *policy.method;
-  // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
-  const PrefixTree::Prefix pooled_prefix = named ? PrefixTree::Prefix() : tree->prefix(wanted, policy.salt);
-  const std::uint32_t in_pool = policy.exact ? pooled_prefix.reproducible : pooled_prefix.tokens;
-  choice.pool_tokens = in_pool;
-  choice.reproducible_in_pool = pooled_prefix.reproducible;
-  choice.lossy = find_lossy(choice.names, policy);
-  if (choice.lossy) {
-    const std::uint32_t length = choice.lossy->pages.length();
-    const double computed_s = backlog.compute_s + costs.prefill_s(length - std::min(length, in_pool), in_pool);
-    const double lost_s = policy.named() ? 0 : loss_s(expected_quality(choice.lossy->sources));
-    if (length <= in_pool || lost_s >= computed_s) choice.lossy = nullptr;
-  }
-  if (choice.lossy) choice.pool_tokens = choice.lossy->pages.length();
-  std::uint32_t covered = choice.pool_tokens;
-  for (const StoreLookup::PrefixSpan& span : found.spans) {
-    const std::uint32_t end = end_of(span) * block_tokens();
-    if (end <= choice.pool_tokens) continue;
-    if (backlog.pool_only) break;
-    // Nothing is read again into the middle of what heads hold rows of.
-    if (choice.lossy && span.first_block * block_tokens() < covered) break;
-    const double computed_s = std::max(choice.arrives_s, backlog.compute_s) + costs.prefill_s(end - covered, covered);
-    const double lost_s = span.exact ? 0 : loss_s(span.quality);
-    if (!named && !options.load_always && span.ready_s + lost_s >= computed_s) break;
-    choice.spans.push_back(span);
-    choice.arrives_s = span.ready_s;
-    choice.end_block = end_of(span);
-    covered = end;
-  }
-  for (const StoreLookup::PrefixSpan& span : found.spans) {
-    const bool again = &span != &found.spans.front() && (&span - 1)->run == span.run;
-    if (!again) use(span.run);
-  }
-  // Of so many tokens of the pool, and what is loaded behind them up to `end`.
-  const auto reproducible = [&](std::uint32_t pooled_tokens, std::uint32_t end) {
-    if (pooled_tokens > choice.reproducible_in_pool) return choice.reproducible_in_pool;
-    return end > reproducible_at_rest ? std::max(pooled_tokens, reproducible_at_rest) : kAllTokens;
-  };
-  const bool may_meet = options.meet && backlog.meet && !options.load_always && !policy.named() && !backlog.pool_only &&
-                        backlog.compute_s == 0 && !choice.lossy;
-  const std::uint32_t exact = found.exact_blocks * block_tokens();
-  const double rest_s = exact > covered ? costs.prefill_s(exact - covered, covered) : 0;
-  if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s)) {
-    store->touch(std::span(choice.names).first(found.exact_blocks), tenant);
-    choice.spans.clear();
-    choice.meets = found;
-    choice.reproducible = reproducible(in_pool, found.exact_blocks * block_tokens());
-    return choice;
-  }
-  if (choice.spans.empty()) {
-    choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, 0);
-    store->touch(std::span(choice.names).first(found.blocks), tenant);
-    return choice;
-  }
-  // From where a chunk begins: the pool's share of that one is read again.
-  const StoreLookup::PrefixSpan& first = choice.spans.front();
-  const std::uint32_t chunk = options.chunk_tokens / block_tokens(), pool_blocks = choice.pool_tokens / block_tokens();
-  choice.first_block = std::max(first.first_block, pool_blocks);
-  choice.first_block -= (choice.first_block - first.first_block) % chunk;
-  choice.pool_tokens = choice.first_block * block_tokens();
-  choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, covered);
-  store->touch(std::span(choice.names).first(choice.first_block), tenant);
-  return choice;
-}
-
-// Not of models with sliding windows, whose layers are loaded only in part.
-bool Cache::State::meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const {
-  const std::uint32_t computed = (covered + block_tokens() - 1) / block_tokens();
-  const std::uint32_t two_chunks = 2 * options.chunk_tokens / block_tokens();
-  if (found.exact_blocks < computed + two_chunks) return false;
-  if (std::ranges::any_of(options.model.windows, [](std::uint32_t window) { return window > 0; })) return false;
-  return Meeting::estimate_s(costs, found, computed, block_tokens()) < kMeetingGain * otherwise_s;
 }
 
 Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::string_view salt) {
@@ -201,6 +62,7 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
   load_options.first_block = choice.first_block;
   load_options.end_block = choice.end_block;
   load_options.tokens = wanted;
+  load_options.counts = choice.counts;
   auto load = store->load(choice.names, view_of(sequence, choice.pool_tokens, count), load_options);
   // Another may have had it removed meanwhile.
   const std::uint32_t blocks = load ? (*load)->blocks() : 0;

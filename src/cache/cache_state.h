@@ -1,5 +1,5 @@
-// The parts of a cache, shared by the files that implement it: cache.cc (opening), cache_retrieve.cc, cache_store.cc,
-// cache_pool.cc.
+// The parts of a cache, shared by the files that implement it: cache.cc (opening), cache_choice.cc, cache_retrieve.cc,
+// cache_store.cc, cache_pool.cc.
 #pragma once
 
 #include <deque>
@@ -17,6 +17,8 @@ namespace shale {
 // Of what was never measured nobody knows what it does to answers: it is saved as worth nothing.
 inline constexpr double kMeasured = 1e-6;
 inline constexpr std::size_t kUsedMax = 16384;
+
+inline std::uint32_t end_of(const StoreLookup::PrefixSpan& span) { return span.first_block + span.blocks; }
 
 struct Cache::State {
   CacheOptions options;
@@ -99,7 +101,7 @@ struct Cache::State {
   Status insert_prefix();
   Used& use(const Hash128& run);
 
-  // cache_retrieve.cc
+  // cache_choice.cc
   struct Choice {
     std::vector<BlockKey> names;              // of the prompt's blocks, as they are looked up
     std::uint32_t reproducible = kAllTokens;  // of all that is found
@@ -110,18 +112,23 @@ struct Cache::State {
     std::uint32_t pool_tokens = 0;
     std::uint32_t first_block = 0, end_block = 0;  // that are loaded
     double arrives_s = 0;                          // until all of them are there, as estimated
+    bool counts = true;                            // RequestPolicy
     std::optional<StoreLookup> meets;              // loaded from the back instead, as far as it pays
   };
   Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const RequestPolicy& policy,
                 const Backlog& backlog);
   StoreLookup look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
                       std::string_view tenant);
+  double loss_s(std::optional<double> quality) const;
+  std::size_t spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
+                             double backlog_s) const;
+  bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
+
+  // cache_retrieve.cc
   std::uint32_t published_tokens(std::span<const std::int32_t> tokens) const;
   // What follows a published prefix is stored with it: nothing lies before it under its salt's own names.
   void take_in_published(NewRun& run, std::span<const BlockKey> names) const;
   std::uint32_t published_for(std::span<const std::int32_t> wanted, const RequestPolicy& policy);
-  double loss_s(std::optional<double> quality) const;
-  bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
   Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them

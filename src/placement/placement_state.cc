@@ -77,6 +77,10 @@ double PlacementState::accesses_per_s(PlacementSlot slot) const {
   return weight > 0 ? weight / scale(now_s_) / window_s : 0;
 }
 
+double PlacementState::frequency(PlacementSlot slot, double now_s) const {
+  return tracked_[slot].weight / scale(std::max(now_s, now_s_));
+}
+
 void PlacementState::expect_held(PlacementSlot slot) {
   Tracked& tracked = tracked_[slot];
   tracked.held = tracked.pool_share == 0
@@ -160,10 +164,10 @@ void PlacementState::remove(PlacementSlot slot) {
   free_.push_back(slot);
 }
 
-void PlacementState::access(PlacementSlot slot, double now_s) {
-  show({.kind = PlacementEvent::Kind::kAccess, .slot = slot, .value = now_s});
+void PlacementState::access(PlacementSlot slot, double now_s, double share) {
+  show({.kind = PlacementEvent::Kind::kAccess, .slot = slot, .value = now_s, .share = share});
   Tracked& tracked = tracked_[slot];
-  tracked.weight += scale(advance(now_s));
+  tracked.weight += share * scale(advance(now_s));
   ++tracked.prefix.accesses;
   tracked.prefix.last_access_s = now_s_;
   expect_held(slot);
@@ -297,7 +301,7 @@ void PlacementState::apply(const PlacementEvent& event) {
     case Kind::kRemove:
       return remove(event.slot);
     case Kind::kAccess:
-      return access(event.slot, event.value);
+      return access(event.slot, event.value, event.share);
     case Kind::kInPool:
       return in_pool(event.slot, event.share, event.value);
     case Kind::kPin:

@@ -61,7 +61,7 @@ struct PlacementEvent {
   Kind kind = Kind::kSettle;
   PlacementSlot slot = 0;    // or the tier, of a capacity
   double value = 0;          // the time, or 1 for pinned
-  double share = 0;          // in the pool
+  double share = 0;          // in the pool; of an access: used
   std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at
   PlacedPrefix prefix = {};  // of kAdd and kUpdate
 };
@@ -79,7 +79,8 @@ class PlacementState {
   void update(PlacementSlot slot, PlacedPrefix prefix);
   void remove(PlacementSlot slot);
 
-  void access(PlacementSlot slot, double now_s);
+  // Of so much of the cached prefix, (0, 1].
+  void access(PlacementSlot slot, double now_s, double share = 1);
   // How much of the cached prefix, [0, 1], the block pool holds.
   void in_pool(PlacementSlot slot, double share, double now_s);
   // In use: keeps its place until it is unpinned.
@@ -100,6 +101,8 @@ class PlacementState {
   // Its `frequency` is on the state's own scale.
   const PlacedPrefix& prefix(PlacementSlot slot) const { return tracked_[slot].prefix; }
   const Candidate& placed(PlacementSlot slot) const { return at(slot); }
+  // Its accesses, decayed to now; those that the pool answers, too.
+  double frequency(PlacementSlot slot, double now_s) const;
   std::size_t size() const { return live_; }
   std::uint64_t used_bytes(std::uint32_t tier) const { return used_[tier]; }
   std::uint64_t full_copy_bytes() const { return copied_; }  // on the lowest tier, where that is bounded

@@ -15,7 +15,7 @@ namespace {
 Status fetch(Engine& engine, std::span<const Token> context, Sequence& sequence, const Stop& stop) {
   using namespace std::chrono_literals;
   Cache& cache = engine.cache();
-  Retrieval retrieval = cache.retrieve(context, {.exact = true, .method = {}}, sequence);
+  Retrieval retrieval = cache.retrieve(context, {.exact = true, .method = {}, .counts = false}, sequence);
   while (!retrieval.loaded()) {
     SHALE_TRY(check_stop(stop));
     const auto worked = retrieval.poll(engine.model().executor(), 0);

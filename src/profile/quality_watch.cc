@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::size_t kQuestionTokensMax = 512;  // longer ones are no questions
 constexpr double kNothingKnown = 0.5;            // spread of a quality of which nothing is known
+// After a piece of work for which the pool had no room, twice as long after the next, and how many give it up.
+constexpr double kPauseS = 2;
+constexpr unsigned kPausesMax = 5;
 
 bool chooses_by_quality(const Cache& cache) {
   return cache.weighs_quality() && !std::ranges::all_of(cache.methods(), &Method::is_full);
@@ -173,6 +176,7 @@ bool QualityWatch::work(const Stop& stop) {
 
 bool QualityWatch::work_on(const Stop& stop) {
   if (log_questions()) return true;
+  if (engine_.cache().clock().now_s() < goes_on_s_) return false;
   Context* context = nullptr;
   Status done;
   if (profiling_) {
@@ -189,9 +193,13 @@ bool QualityWatch::work_on(const Stop& stop) {
   } else {
     return false;
   }
-  if (done) return true;
+  if (done) {
+    pauses_ = 0;
+    return true;
+  }
   // What requests took of the pool meanwhile, they give back.
-  const bool crowded_out = done.error().code == ErrorCode::kFull && engine_.running() > 0;
+  const bool crowded_out = done.error().code == ErrorCode::kFull && engine_.running() > 0 && pauses_ < kPausesMax;
+  if (crowded_out) goes_on_s_ = engine_.cache().clock().now_s() + kPauseS * (1u << pauses_++);
   if (done.error().code == ErrorCode::kCancelled || crowded_out) {
     ++stats_.interrupted;
     if (prior_) prior_->let_go();
@@ -199,6 +207,7 @@ bool QualityWatch::work_on(const Stop& stop) {
     return true;
   }
   ++stats_.failed;
+  pauses_ = 0;
   profiling_.reset();
   if (context) {  // would fail again, until something else was asked
     context->new_questions = context->new_answers = 0;

@@ -117,6 +117,8 @@ class QualityWatch {
   std::vector<Came> came_;
   std::optional<PriorMeasurement> prior_;
   std::optional<ContextProfiling> profiling_;
+  unsigned pauses_ = 0;  // since the last piece of work that was done
+  double goes_on_s_ = 0;
   QualityWatchStats stats_;
 };
 

@@ -41,8 +41,9 @@ bool SpareTime::wait_for_turn(std::uint32_t depth) {
     tokens_ = engine_.guest_tokens(depth);
   } while (tokens_ == 0);
   tokens_ = std::max(tokens_, 1U);
-  // A token may begin a page, and copy one that it shares; what was free before may be others' by now.
-  if (!ended_ && !alone()) static_cast<void>(engine_.cache().make_room(2 * tokens_));
+  // A token may begin a page, and copy one that it shares; what was free before may be others' by now, or kept for
+  // later ones.
+  if (!ended_) static_cast<void>(engine_.cache().make_room(2 * tokens_));
   since_s_ = clock_.now_s();
   return !ended_;
 }

@@ -14,6 +14,7 @@ constexpr std::size_t kRevisedARound = 256;  // groups of which something was no
 constexpr std::size_t kLookedAtAtOnce = 8;   // others: speeds and qualities change without a note
 constexpr unsigned kMovesMax = 64;           // in flight; nothing more is decided beyond that
 constexpr double kPromotionPatienceS = 2;    // with loads, before one goes on beside them
+constexpr std::size_t kLeftMax = 16384;      // groups that are remembered
 // A leader keeps so much of a folder's tier free, so that those who may not make room find some.
 constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
@@ -79,6 +80,15 @@ GroupId ExtentPlacer::join(ExtentId id) {
   return extent.group = group;
 }
 
+void ExtentPlacer::leave(Group& group) {
+  if (!group.slot) return;
+  const double now_s = core_.clock.now_s();
+  Frequency& left = left_.touch(group.hash, core_.options.frequency_half_life_s);
+  left.resume(state_->frequency(*group.slot, now_s), now_s, 1);
+  if (left_.size() > kLeftMax) left_.erase_oldest();
+  state_->remove(*std::exchange(group.slot, std::nullopt));
+}
+
 void ExtentPlacer::queue(GroupId group) {
   if (!std::exchange(groups_[group].queued, true)) queue_.push_back(group);
 }
@@ -92,10 +102,10 @@ void ExtentPlacer::forget(ExtentId id) {
   queue(group);
 }
 
-void ExtentPlacer::access(ExtentId id) {
+void ExtentPlacer::access(ExtentId id, double share) {
   const GroupId group = core_.index.at(id).group;
   if (group == kNoGroup || !groups_[group].slot) return;
-  state_->access(*groups_[group].slot, core_.clock.now_s());
+  state_->access(*groups_[group].slot, core_.clock.now_s(), share);
   const bool partly_read = core_.options.placement.options.read_keep < 1;
   if (partly_read && core_.index.at(id).importance == 0) queue(group);  // its manifest is about to be read
   more_ = true;
@@ -120,7 +130,7 @@ void ExtentPlacer::revise(GroupId number) {
     }
   }
   if (!group.wanted && !present(group)) {
-    if (group.slot) state_->remove(*std::exchange(group.slot, std::nullopt));
+    leave(group);
     more_ = true;
     if (!group.members.empty() || group.hash == 0) return;
     by_hash_.erase(group.hash);
@@ -193,6 +203,12 @@ void ExtentPlacer::note_capacities() {
   }
 }
 
+// For something that the state does not count, or not yet, without anything that it counts giving way.
+bool ExtentPlacer::has_room(std::uint32_t tier, std::uint64_t bytes) const {
+  const std::uint64_t capacity = core_.tiers[tier].placed_capacity, used = state_->used_bytes(tier);
+  return core_.has_room(tier, bytes) && (capacity == kUnlimited || (used <= capacity && bytes <= capacity - used));
+}
+
 // Variants that lie beside their groups' present ones and have no place of their own.
 void ExtentPlacer::remove_spares(std::uint32_t tier) {
   if (!may_remove(tier)) return;
@@ -250,7 +266,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   may_become = may_become && moving_ < kMovesMax;
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     if (core_.tiers[t].tier().read_only()) continue;
-    if (core_.has_room(t, extent.bytes)) {
+    if (has_room(t, extent.bytes)) {
       if (beside) return {itself.method, itself.keep, t};
     } else {
       remove_spares(t);
@@ -258,7 +274,10 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   }
   if (group.wanted) return itself;
   note_capacities();
-  tell(number, offer(group, New{id, may_become}));
+  PlacedPrefix prefix = offer(group, New{id, may_become});
+  // What is asked for often gets in, however often it was given up.
+  if (const Frequency* left = left_.find(group.hash)) prefix.frequency += left->value(core_.clock.now_s());
+  tell(number, std::move(prefix));
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);
   drop_copies();

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "codec/method.h"
+#include "core/lru_map.h"
 #include "extents/extent_index.h"
 #include "extents/store_placement.h"
 
@@ -51,7 +52,7 @@ class ExtentPlacer final : public PlacementBackend {
   void changed(ExtentId id);
   // It is about to leave the index.
   void forget(ExtentId id);
-  void access(ExtentId id);
+  void access(ExtentId id, double share);
   void in_pool(ExtentId id, double share);
   // Where a new extent goes, which is about to be written, and as what: another variant than itself only where it
   // `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it ended.
@@ -120,9 +121,11 @@ class ExtentPlacer final : public PlacementBackend {
   void queue(GroupId group);
   void revise(GroupId group);
   void tell(GroupId group, PlacedPrefix prefix);
+  void leave(Group& group);
   void revise_some();
   void note_capacities();
   void remove_spares(std::uint32_t tier);
+  bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
   std::uint32_t promotions_now() const;
 
   // extent_quota.cc
@@ -173,8 +176,9 @@ class ExtentPlacer final : public PlacementBackend {
   std::vector<GroupId> by_slot_;
   std::deque<GroupId> queue_;
   std::multimap<double, GroupId> quiet_;
-  std::set<GroupId> spares_;             // have variants beside their present one and its full copy
-  std::vector<GroupId> copies_dropped_;  // by the state's call at hand
+  std::set<GroupId> spares_;               // have variants beside their present one and its full copy
+  std::vector<GroupId> copies_dropped_;    // by the state's call at hand
+  LruMap<std::uint64_t, Frequency> left_;  // of groups that lie nowhere any more, by hash: they may come again
   std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
   std::size_t revised_ = 0;                     // the group that was looked at last though nothing was noted
   unsigned moving_ = 0, promoting_ = 0;         // groups with jobs; of these, to a faster tier or a larger form

@@ -154,7 +154,7 @@ void StoreCore::access(ExtentId id, double share) {
   const double age = std::max(0.0, now - extent.accessed_s);
   extent.frequency = static_cast<float>(share + extent.frequency * std::exp2(-age / options.frequency_half_life_s));
   extent.accessed_s = std::max(now, extent.accessed_s);
-  placer.access(id);
+  placer.access(id, share);
   IndexRecord record;
   record.type = IndexRecord::Type::kUsed;
   record.name = extent.name;

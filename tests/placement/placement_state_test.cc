@@ -190,6 +190,19 @@ TEST_F(PlacementStateTest, WhatIsUsedMoreComesUpAndWhatItDisplacesGoesFirst) {
   EXPECT_EQ(told_.moves.size(), 2u);
 }
 
+TEST_F(PlacementStateTest, WhoUsesAPartCountsForSoMuch) {
+  PlacementState s = state({{100}, {kAny}});
+  const PlacementSlot one = s.add(whole(100, 1), 0), other = s.add(whole(100, 1), 0);
+  for (int i = 0; i < 10; ++i) s.access(one, 0, 0.05);
+  s.access(other, 0);
+  EXPECT_NEAR(s.frequency(one, 0), 1.5, 1e-9);
+  EXPECT_NEAR(s.frequency(other, 0), 2, 1e-9);
+  s.place(one);
+  s.place(other);
+  EXPECT_EQ(s.placed(one).tier, 1u);
+  EXPECT_EQ(s.placed(other).tier, 0u);
+}
+
 // At any time, however far frequencies have decayed until then.
 TEST_F(PlacementStateTest, APromotionHasToSaveMoreThanItCosts) {
   constexpr double kSavedByAnAccess = 0.5;

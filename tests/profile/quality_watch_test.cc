@@ -6,6 +6,7 @@
 #include "profile/prior_texts.h"
 #include "profile/profile.h"
 #include "support/engine_bench.h"
+#include "support/eventually.h"
 
 namespace shale {
 namespace {
@@ -309,6 +310,32 @@ TEST_F(QualityWatchTest, StopsAndBeginsAnew) {
   EXPECT_EQ(watch.stats().failed, 0u);
   EXPECT_EQ(watch.stats().drifted, 1u);
   EXPECT_FALSE(watch.work(kNever));
+}
+
+// It does not ask over and over for room that requests have.
+TEST_F(QualityWatchTest, WaitsWhereRequestsFillThePool) {
+  options_.profile_new = options_.beside = true;
+  QualityWatch watch(options_, *bench_.engine);
+  ask_several(watch, "why", 4);
+  Request request = ask("what?");
+  request.max_tokens = 100;
+  const std::uint64_t id = bench_.engine->submit(std::move(request)).value();
+  bench_.engine->run_once();
+  ASSERT_EQ(bench_.engine->running(), 1u);
+  {
+    Sequence others(*bench_.pool);
+    while (others.append(bench_.pool->shape().block_size)) continue;
+    EXPECT_LT(work_all(watch), 5);
+    EXPECT_EQ(watch.stats().interrupted, 1u);
+  }
+  EXPECT_FALSE(watch.work(kNever)) << "not at once";
+  bench_.engine->cancel(id);
+  bench_.engine->run_once();
+  EXPECT_TRUE(testing::eventually([&] {
+    watch.work(kNever);
+    return watch.stats().profiled == 1;
+  }));
+  EXPECT_EQ(watch.stats().failed, 0u);
 }
 
 TEST_F(QualityWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {

@@ -98,6 +98,27 @@ TEST_F(StorePlacementTest, WhatWasCompressedComesBackInFullFromTheLowestTier) {
   expect_sound(*store);
 }
 
+// Given up each time for others that are asked for more often, it is remembered.
+TEST_F(StorePlacementTest, WhatIsAskedForAgainAndAgainGetsIn) {
+  const auto store = open(tiers_of(memory_tier(clock_, kRoomForThree)));
+  save_chains(*store, 3);
+  for (int use = 0; use < 3; ++use) {
+    for (int c = 0; c < 3; ++c) store->touch(chain_number(c));
+  }
+  const auto ask = [&] {
+    (void)save_all(*store, chain_number(3));
+    ASSERT_TRUE(store->flush());
+  };
+  for (int asked = 1; asked <= 3; ++asked) {
+    ask();
+    EXPECT_EQ(store->lookup(chain_number(3)).blocks, 0u) << "asked for " << asked << " times, the others four times";
+  }
+  for (int asked = 4; asked <= 6; ++asked) ask();
+  EXPECT_EQ(store->lookup(chain_number(3)).blocks, kBlocks);
+  EXPECT_EQ(found(*store, 4), 3 * kBlocks);
+  expect_sound(*store);
+}
+
 // Each waits for the other's room, and both can be read all the while.
 TEST_F(StorePlacementTest, WhatChangesPlacesIsNeverNowhere) {
   auto slow = disk_tier(folder_.path() / "disk", clock_, 250 << 10);

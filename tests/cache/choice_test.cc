@@ -1,0 +1,58 @@
+// What of a prompt is loaded and what computed, and what that counts as.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/cache_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::CacheTest;
+using testing::Tokens;
+
+// Two documents that begin alike: what they share takes longer to load than to compute, and the rest does not.
+TEST_F(CacheTest, AShortRunThatIsDearIsLoadedWhereALongOneFollows) {
+  std::vector<StoreTier> tiers;
+  tiers.push_back(disk_tier());
+  tiers[0].tier = make_throttled_tier(std::move(tiers[0].tier), parse_throttle("1GB/s,100ms").value(), clock_);
+  cache_ = Cache::open({}, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers),
+                       MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value(), clock_)
+               .value();
+  for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 0.1);
+  const Tokens first = tokens_of(1, 160);
+  Tokens second = tokens_of(2, 1600);
+  std::copy_n(first.begin(), 32, second.begin());
+  store(first);
+  drain();
+  store(second, 32);
+  drain();
+  ASSERT_EQ(stored(second).size(), 1u);
+  EXPECT_EQ(stored(second)[0].first_block, 2u);
+  Sequence sequence(*pool_);
+  EXPECT_EQ(fetch(asked(second), sequence), 1600u);
+  expect_exact(second, sequence);
+  Tokens other = tokens_of(3, 200);
+  std::copy_n(first.begin(), 32, other.begin());
+  Sequence alone(*pool_);
+  EXPECT_EQ(fetch(asked(other), alone), 0u) << "it is computed sooner";
+}
+
+TEST_F(CacheTest, WhatDoesNotCountAsAUseLeavesItsFrequency) {
+  open();
+  const Tokens tokens = tokens_of(1, 160);
+  store(tokens);
+  drain();
+  const auto frequency = [&] { return stored(tokens)[0].frequency; };
+  const double before = frequency();
+  RequestPolicy policy;
+  policy.counts = false;
+  Sequence watched(*pool_), used(*pool_);
+  EXPECT_EQ(fetch(asked(tokens), watched, policy), 160u);
+  EXPECT_LE(frequency(), before);
+  EXPECT_EQ(fetch(asked(tokens), used), 160u);
+  EXPECT_NEAR(frequency(), before + 1, 0.01);
+}
+
+}  // namespace
+}  // namespace shale
