@@ -273,6 +273,10 @@ void IndexFolder::follow(const Visit& visit) {
   for (const IndexRecord& record : records) visit(record);
 }
 
+bool IndexFolder::has_others() const {
+  return std::ranges::any_of(logs_, [](const auto& log) { return !log.second.dead; });
+}
+
 bool IndexFolder::lead() {
   if (leader_) return true;
   FileDescriptor file = open_file(folder_ / "leader", O_RDWR | O_CREAT);

@@ -41,6 +41,9 @@ class IndexFolder {
   // Whether that has happened since it was last asked: what is there is to be told again.
   bool begun_anew() { return std::exchange(begun_anew_, false); }
 
+  // Whether other stores had the folder open when their logs were last looked for.
+  bool has_others() const;
+
   // Whether this store leads the folder, now or again: the lock goes with the process that holds it.
   bool lead();
 

@@ -30,13 +30,16 @@ std::optional<IndexRecord> record_from(const Result<BlobBytes>& bytes, double no
 
 }  // namespace
 
-std::optional<IndexRecord> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s) {
+Result<std::optional<IndexRecord>> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s) {
   const auto manifest = tier.read(manifest_blob(tag, name))->take();
-  const auto parts = tier.parts(name);
-  if (!parts) return std::nullopt;
-  auto record = record_from(manifest, now_s,
-                            [&](const BlobId& id) { return std::ranges::find(*parts, id.part) != parts->end(); });
-  if (record && record->facts.name != name) return std::nullopt;
+  const auto unknown = [](const Error& error) {
+    return error.code == ErrorCode::kIo || error.code == ErrorCode::kBusy;
+  };
+  if (!manifest && unknown(manifest.error())) return std::unexpected(manifest.error());
+  SHALE_ASSIGN(const auto parts, tier.parts(name));
+  auto record =
+      record_from(manifest, now_s, [&](const BlobId& id) { return std::ranges::find(parts, id.part) != parts.end(); });
+  if (record && record->facts.name != name) record.reset();
   return record;
 }
 

@@ -12,8 +12,8 @@
 namespace shale {
 
 // That the extent is stored; nothing where it does not lie there whole, at any keep. Nobody but its saver knows the
-// quality of a lossy one: 0. Used last at `now_s`. Blocks.
-std::optional<IndexRecord> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s);
+// quality of a lossy one: 0. Used last at `now_s`. kIo or kBusy where the tier does not say. Blocks.
+Result<std::optional<IndexRecord>> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s);
 
 // The same of every extent that lies there whole. Blocks.
 Status for_each_stored(Tier& tier, double now_s, const std::function<void(const IndexRecord&)>& visit);

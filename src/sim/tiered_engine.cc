@@ -76,7 +76,8 @@ TieredEngine::TieredEngine(const Contexts& contexts, const TieredOptions& option
       shared_(shared),
       prefixes_(contexts_.all().size()),
       state_(*setup.planner, {.alpha = options.alpha, .half_life_s = options.half_life_s}, rooms(options.hardware),
-             *this) {
+             *this),
+      given_up_(options.half_life_s) {
   result_.tokens_loaded.resize(tiers().size());
   result_.bytes_read.resize(tiers().size());
   result_.bytes_written.resize(tiers().size());
@@ -140,6 +141,7 @@ PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& c
 
 // Its parent may be dropped once nothing that continues it is stored.
 void TieredEngine::forget(ContextId id) {
+  given_up_.note(id, state_.frequency(*prefixes_[id].slot, now_s_), now_s_);
   state_.remove(*std::exchange(prefixes_[id].slot, std::nullopt));
   const ContextId parent = contexts_.all()[id].parent;
   if (parent != kNoContext && --prefixes_[parent].stored_children == 0) changed_.push_back(parent);
@@ -238,7 +240,9 @@ double TieredEngine::serve(std::span<const ContextId> path, double now_s) {
 }
 
 void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {
-  prefixes_[id].slot = state_.add(offer(id, current), now_s_);
+  PlacedPrefix prefix = offer(id, current);
+  prefix.frequency += given_up_.frequency(id, now_s_);
+  prefixes_[id].slot = state_.add(std::move(prefix), now_s_);
   if (const ContextId parent = contexts_.all()[id].parent; parent != kNoContext) {
     if (prefixes_[parent].stored_children++ == 0) changed_.push_back(parent);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "placement/given_up.h"
 #include "placement/placement_state.h"
 #include "sim/contexts.h"
 #include "sim/shared_store.h"
@@ -88,6 +89,7 @@ class TieredEngine final : public PlacementBackend {
   SharedStore* const shared_;
   std::vector<Entry> prefixes_;  // by ContextId
   PlacementState state_;
+  GivenUp given_up_;
   std::vector<ContextId> changed_;  // whose candidates are others since the state was told
   double now_s_ = 0, quality_ = 0;
   TieredResult result_;

@@ -14,7 +14,6 @@ constexpr std::size_t kRevisedARound = 256;  // groups of which something was no
 constexpr std::size_t kLookedAtAtOnce = 8;   // others: speeds and qualities change without a note
 constexpr unsigned kMovesMax = 64;           // in flight; nothing more is decided beyond that
 constexpr double kPromotionPatienceS = 2;    // with loads, before one goes on beside them
-constexpr std::size_t kLeftMax = 16384;      // groups that are remembered
 // A leader keeps so much of a folder's tier free, so that those who may not make room find some.
 constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
@@ -31,6 +30,8 @@ bool as_it_was(const PlacedPrefix& now, const PlacedPrefix& before) {
 }
 
 }  // namespace
+
+ExtentPlacer::ExtentPlacer(StoreCore& core) : core_(core), given_up_(core.options.frequency_half_life_s) {}
 
 Status ExtentPlacer::open() {
   const StorePlacement& options = core_.options.placement;
@@ -83,9 +84,7 @@ GroupId ExtentPlacer::join(ExtentId id) {
 void ExtentPlacer::leave(Group& group) {
   if (!group.slot) return;
   const double now_s = core_.clock.now_s();
-  Frequency& left = left_.touch(group.hash, core_.options.frequency_half_life_s);
-  left.resume(state_->frequency(*group.slot, now_s), now_s, 1);
-  if (left_.size() > kLeftMax) left_.erase_oldest();
+  given_up_.note(group.hash, state_->frequency(*group.slot, now_s), now_s);
   state_->remove(*std::exchange(group.slot, std::nullopt));
 }
 
@@ -193,8 +192,8 @@ void ExtentPlacer::note_capacities() {
       for (const auto& [name, bytes] : tier.others_writing) others += bytes;
       const std::uint64_t used = tier.tier().used_bytes();
       if (tier.changes == 0 && queue_.empty()) tier.uncounted_bytes = used - std::min(used, counted + others);
-      const std::uint64_t headroom =
-          !tier.config.folder.empty() ? std::min(kHeadroomMax, capacity / kHeadroomShare) : 0;
+      const bool for_others = !tier.config.folder.empty() && tier.has_others;
+      const std::uint64_t headroom = for_others ? std::min(kHeadroomMax, capacity / kHeadroomShare) : 0;
       capacity -= std::min(capacity, tier.uncounted_bytes + others + headroom);
     } else if (capacity > 0) {
       capacity = kUnlimited;
@@ -275,8 +274,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   if (group.wanted) return itself;
   note_capacities();
   PlacedPrefix prefix = offer(group, New{id, may_become});
-  // What is asked for often gets in, however often it was given up.
-  if (const Frequency* left = left_.find(group.hash)) prefix.frequency += left->value(core_.clock.now_s());
+  prefix.frequency += given_up_.frequency(group.hash, core_.clock.now_s());
   tell(number, std::move(prefix));
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);

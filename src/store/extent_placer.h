@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "codec/method.h"
-#include "core/lru_map.h"
 #include "extents/extent_index.h"
 #include "extents/store_placement.h"
+#include "placement/given_up.h"
 
 namespace shale {
 
@@ -44,7 +44,7 @@ struct Variant {
 // Everything with the core's mutex held.
 class ExtentPlacer final : public PlacementBackend {
  public:
-  explicit ExtentPlacer(StoreCore& core) : core_(core) {}
+  explicit ExtentPlacer(StoreCore& core);
   // kInvalidArgument for unknown planners and methods.
   Status open();
 
@@ -54,6 +54,8 @@ class ExtentPlacer final : public PlacementBackend {
   void forget(ExtentId id);
   void access(ExtentId id, double share);
   void in_pool(ExtentId id, double share);
+  // A tier has more or less for this store to place.
+  void room_changed() { more_ = true; }
   // Where a new extent goes, which is about to be written, and as what: another variant than itself only where it
   // `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it ended.
   Variant place_new(ExtentId id, bool may_become);
@@ -176,9 +178,9 @@ class ExtentPlacer final : public PlacementBackend {
   std::vector<GroupId> by_slot_;
   std::deque<GroupId> queue_;
   std::multimap<double, GroupId> quiet_;
-  std::set<GroupId> spares_;               // have variants beside their present one and its full copy
-  std::vector<GroupId> copies_dropped_;    // by the state's call at hand
-  LruMap<std::uint64_t, Frequency> left_;  // of groups that lie nowhere any more, by hash: they may come again
+  std::set<GroupId> spares_;             // have variants beside their present one and its full copy
+  std::vector<GroupId> copies_dropped_;  // by the state's call at hand
+  GivenUp given_up_;                     // groups, by hash
   std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
   std::size_t revised_ = 0;                     // the group that was looked at last though nothing was noted
   unsigned moving_ = 0, promoting_ = 0;         // groups with jobs; of these, to a faster tier or a larger form

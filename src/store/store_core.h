@@ -82,6 +82,7 @@ struct TierState {
   bool open = config.folder.empty();  // its folder's index is, if it has one
   double open_again_s = 0;            // when that is tried next
   bool leads = false;                 // of those that share the folder
+  bool has_others = true;             // who may write there, and may not make room
   std::vector<IndexRecord> unlogged = {};
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes

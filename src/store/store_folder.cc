@@ -168,6 +168,7 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
     const std::lock_guard lock(mutex);
     for (const IndexRecord& record : records) apply(tier, record, false);
     state.leads = leads;
+    if (std::exchange(state.has_others, state.folder->has_others()) != state.has_others) placer.room_changed();
     doubtful = std::exchange(state.doubtful, {});
   }
   for (const IndexRecord& record : records) {
@@ -228,11 +229,11 @@ void StoreCore::tell_again(std::uint32_t tier) {
     for (const auto& [name, tag] : state.writing) state.doubtful.push_back({name, tag});
   }
   for (const BlobOwner& owner : known) {
-    const bool is_whole = find_stored(state.tier(), owner.name, owner.tag, wall_s()).has_value();
+    const auto stored = find_stored(state.tier(), owner.name, owner.tag, wall_s());
     const std::lock_guard lock(mutex);
     const auto id = index.find(owner.name);
     if (!id || !index.at(*id).on(tier)) continue;
-    if (is_whole) {
+    if (!stored || *stored) {
       log_stored(*id, tier);
     } else {
       state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
@@ -247,13 +248,14 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
   TierState& state = tiers[tier];
   const BlobOwner owner{unfinished.name, unfinished.tag};
   auto stored = find_stored(state.tier(), owner.name, owner.tag, wall_s());
-  const bool is_whole = stored.has_value();
-  if (is_whole && unfinished.writing) adopt(tier, std::move(*stored));
+  const bool is_whole = stored && *stored;
+  if (is_whole && unfinished.writing) adopt(tier, std::move(**stored));
   {
     const std::lock_guard lock(mutex);
     const auto id = index.find(unfinished.name);
+    if (!stored) state.doubtful.push_back(owner);  // it is looked at until the tier says
     if (id && index.at(*id).on(tier)) {
-      if (is_whole) return;
+      if (is_whole || !stored) return;
       state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
       clear_on(*id, tier);
     }
@@ -262,6 +264,7 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
       state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
     }
   }
+  if (!stored) return;
   remove_uncounted(tier, owner);
   const std::lock_guard lock(mutex);
   log_settled(tier, owner);
@@ -272,13 +275,14 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
 void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
   TierState& state = tiers[tier];
   const bool there = state.tier().contains(manifest_blob(owner.tag, owner.name));
-  std::optional<IndexRecord> stored;
-  if (there) stored = find_stored(state.tier(), owner.name, owner.tag, wall_s());
+  Result<std::optional<IndexRecord>> found = std::nullopt;
+  if (there) found = find_stored(state.tier(), owner.name, owner.tag, wall_s());
   std::unique_lock lock(mutex);
-  if (state.writing.contains(owner.name) || state.removing.contains(owner.name)) {
-    state.doubtful.push_back(owner);  // until that has ended
+  if (!found || state.writing.contains(owner.name) || state.removing.contains(owner.name)) {
+    state.doubtful.push_back(owner);  // until the tier says, and that has ended
     return;
   }
+  auto& stored = *found;
   const auto id = index.find(owner.name);
   if (id && index.at(*id).on(tier)) {
     if (stored) return;

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
 #include "store/store_fixture.h"
+#include "support/eventually.h"
 
 namespace shale::testing {
 namespace {
@@ -20,6 +22,12 @@ class StoreFaultsTest : public ::testing::Test {
   std::unique_ptr<Store> open_disk() { return open(tiers_of(disk_tier(folder_.path(), clock_))); }
   StoreTier faulty(Faults faults, std::uint64_t capacity = kUnlimited) {
     return {.tier = std::make_unique<FaultyTier>(make_memory_tier(capacity, clock_), std::move(faults), clock_)};
+  }
+  StoreTier failing_disk(const std::atomic<bool>& failing, const Clock& clock, std::uint64_t capacity = kUnlimited) {
+    StoreTier disk = disk_tier(folder_.path(), clock, capacity);
+    Faults faults{.fail_read = [&failing](std::uint64_t) { return failing.load(); }};
+    disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), clock);
+    return disk;
   }
   // Files of parts, not of manifests.
   std::vector<fs::path> parts() const {
@@ -136,12 +144,9 @@ TEST_F(StoreFaultsTest, TheNextTierTakesWhatOneRefuses) {
 // Its files are there still, and the next store finds them: what took their place would be too much.
 TEST_F(StoreFaultsTest, WhatCannotBeReadKeepsItsRoom) {
   constexpr std::uint64_t kRoom = 320 << 10;
-  bool failing = false;
+  std::atomic<bool> failing = false;
   {
-    StoreTier disk = disk_tier(folder_.path(), clock_, kRoom);
-    Faults faults{.fail_read = [&failing](std::uint64_t) { return failing; }};
-    disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), clock_);
-    const auto store = open(tiers_of(std::move(disk)));
+    const auto store = open(tiers_of(failing_disk(failing, clock_, kRoom)));
     for (int i = 1; i <= 4; ++i) ASSERT_TRUE(save_all(*store, chain_of(1000 * i, 16)));
     failing = true;
     for (int i = 1; i <= 4; ++i) EXPECT_EQ(load_all(*store, chain_of(1000 * i, 16)), 0u);
@@ -157,6 +162,44 @@ TEST_F(StoreFaultsTest, WhatCannotBeReadKeepsItsRoom) {
   EXPECT_EQ(store->lookup(chain_of(1000, 16)).blocks, 0u);
   EXPECT_EQ(load_all(*store, chain_of(2000, 16)), 16u);
   EXPECT_LE(store->stats().tiers[0].bytes, kRoom);
+}
+
+TEST_F(StoreFaultsTest, WhatCouldNotBeReadIsFoundAgainLater) {
+  const VirtualClock clock;
+  std::atomic<bool> failing = false;
+  const auto keys = chain_of(1, 16);
+  const auto store = Store::open(small_options(), tiers_of(failing_disk(failing, clock)), clock).value();
+  ASSERT_TRUE(save_all(*store, keys));
+  failing = true;
+  EXPECT_EQ(load_all(*store, keys), 0u);
+  failing = false;
+  clock.sleep_until_s(clock.now_s() + 9);
+  EXPECT_FALSE(eventually([&] { return store->lookup(keys).blocks > 0; }, 30)) << "not at once";
+  clock.sleep_until_s(clock.now_s() + 2);
+  EXPECT_TRUE(eventually([&] { return store->lookup(keys).blocks == 16; }));
+  EXPECT_EQ(load_all(*store, keys), 16u);
+}
+
+// What was removed and saved again is looked at when a store opens, and is no rest of anything because it cannot be.
+TEST_F(StoreFaultsTest, WhatCannotBeReadAtFirstIsNotRemoved) {
+  const auto keys = chain_of(1, 16);
+  {
+    const auto store = open_disk();
+    for (int round = 0; round < 2; ++round) {
+      ASSERT_TRUE(save_all(*store, keys));
+      ASSERT_TRUE(store->flush());
+      if (round == 0) {
+        EXPECT_EQ(store->remove(keys), 16u);
+      }
+      ASSERT_TRUE(store->flush());
+    }
+  }
+  std::atomic<bool> failing = true;
+  const auto store = open(tiers_of(failing_disk(failing, clock_)));
+  EXPECT_FALSE(eventually([&] { return parts().empty(); }, 50));
+  failing = false;
+  EXPECT_TRUE(store->check_integrity());
+  EXPECT_EQ(load_all(*store, keys), 16u);
 }
 
 // Whatever a device does, what comes back as loaded is right.

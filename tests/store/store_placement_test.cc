@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "store/placed_store.h"
+#include "support/eventually.h"
 
 namespace shale::testing {
 namespace {
@@ -95,6 +96,20 @@ TEST_F(StorePlacementTest, WhatWasCompressedComesBackInFullFromTheLowestTier) {
   EXPECT_EQ(store->inspect(chain_number(2)).size(), 1u) << "the compressed one is gone";
   EXPECT_GT(store->stats().tiers[0].promoted, 0u);
   EXPECT_EQ(load_all(*store, chain_number(2)), kBlocks);
+  expect_sound(*store);
+}
+
+// What a leader keeps free is for others, while there are any.
+TEST_F(StorePlacementTest, WhoIsAloneOnAFolderFillsIt) {
+  const auto disk = [&] { return disk_tier(folder_.path() / "disk", clock_, 616 << 10); };  // for three, barely
+  const auto store = open(tiers_of(disk()));
+  EXPECT_TRUE(eventually([&] {
+    (void)save_all(*store, chain_number(2));
+    for (int c = 0; c < 3; ++c) (void)save_all(*store, chain_number(c));
+    return store->flush() && found(*store, 3) == 3 * kBlocks;
+  }));
+  const auto other = open(tiers_of(disk()));
+  EXPECT_TRUE(eventually([&] { return found(*store, 3) == 2 * kBlocks; })) << "one makes room";
   expect_sound(*store);
 }
 

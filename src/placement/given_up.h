@@ -1,0 +1,34 @@
+// How often cached prefixes were used that were given up, so that what comes again does not begin anew.
+#pragma once
+
+#include <cstddef>
+
+#include "core/lru_map.h"
+#include "placement/placement.h"
+
+namespace shale {
+
+// Of those given up last. Not thread-safe.
+class GivenUp {
+ public:
+  explicit GivenUp(double half_life_s) : half_life_s_(half_life_s) {}
+
+  // `frequency`: of accesses, decayed to now.
+  void note(PrefixId id, double frequency, double now_s) {
+    uses_.touch(id, half_life_s_).resume(frequency, now_s, 1);
+    if (uses_.size() > kRemembered) uses_.erase_oldest();
+  }
+  // Decayed to now; 0 of what is not remembered.
+  double frequency(PrefixId id, double now_s) const {
+    const Frequency* uses = uses_.find(id);
+    return uses ? uses->value(now_s) : 0;
+  }
+
+ private:
+  static constexpr std::size_t kRemembered = 16384;
+
+  double half_life_s_;
+  LruMap<PrefixId, Frequency> uses_;
+};
+
+}  // namespace shale
