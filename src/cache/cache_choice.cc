@@ -109,20 +109,17 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     if (length <= in_pool || lost_s >= computed_s) choice.lossy = nullptr;
   }
   if (choice.lossy) choice.pool_tokens = choice.lossy->pages.length();
-  std::uint32_t covered = choice.pool_tokens;
   for (const StoreLookup::PrefixSpan& span : found.spans) {
-    const std::uint32_t end = end_of(span) * block_tokens();
-    if (end <= choice.pool_tokens) continue;
+    if (end_of(span) * block_tokens() <= choice.pool_tokens) continue;
     if (backlog.pool_only) break;
     // Nothing is read again into the middle of what heads hold rows of.
-    if (choice.lossy && span.first_block * block_tokens() < covered) break;
+    if (choice.lossy && span.first_block * block_tokens() < choice.pool_tokens) break;
     choice.spans.push_back(span);
-    covered = end;
   }
   if (!named && !options.load_always) {
     choice.spans.resize(spans_that_pay(choice.spans, choice.pool_tokens, backlog.compute_s));
   }
-  covered = choice.pool_tokens;
+  std::uint32_t covered = choice.pool_tokens;
   if (!choice.spans.empty()) {
     choice.arrives_s = choice.spans.back().ready_s;
     choice.end_block = end_of(choice.spans.back());

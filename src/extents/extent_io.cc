@@ -10,6 +10,7 @@ namespace shale {
 namespace {
 
 constexpr std::uint32_t kManifestBit = 0x80000000u;
+constexpr std::size_t kReadAtOnce = 64;
 
 }  // namespace
 
@@ -170,6 +171,16 @@ Status verify_extent(Tier& tier, const Hash128& name, std::uint64_t tag, double 
   SHALE_ASSIGN(const ExtentManifest manifest, ExtentManifest::parse(serialized->bytes()));
   if (manifest.name() != name) return fail(ErrorCode::kCorrupt, "extent {}: its manifest is another one's", name.hex());
   return verify_parts(tier, manifest, keep);
+}
+
+void read_blobs(Tier& tier, std::span<const BlobId> ids,
+                const std::function<void(const BlobId&, const Result<BlobBytes>&)>& visit) {
+  for (; !ids.empty(); ids = ids.subspan(std::min(kReadAtOnce, ids.size()))) {
+    const auto some = ids.first(std::min(kReadAtOnce, ids.size()));
+    std::vector<std::shared_ptr<TierRead>> reads;
+    for (const BlobId& id : some) reads.push_back(tier.read(id));
+    for (std::size_t i = 0; i < some.size(); ++i) visit(some[i], reads[i]->take());
+  }
 }
 
 Status remove_extent(Tier& tier, const Hash128& name, std::uint64_t tag) {

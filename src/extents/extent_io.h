@@ -92,6 +92,10 @@ class ExtentReader {
 Status verify_parts(Tier& tier, const ExtentManifest& manifest, double keep);
 Status verify_extent(Tier& tier, const Hash128& name, std::uint64_t tag, double keep);
 
+// Reads the blobs, some at once, and shows them in their order. Blocks.
+void read_blobs(Tier& tier, std::span<const BlobId> ids,
+                const std::function<void(const BlobId&, const Result<BlobBytes>&)>& visit);
+
 // Blocks. What is not there is no error.
 Status remove_extent(Tier& tier, const Hash128& name, std::uint64_t tag);
 

@@ -14,8 +14,6 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kManifestsAtOnce = 64;
-
 using Parts = std::map<Hash128, std::vector<BlobId>>;  // by object
 
 ScannedExtent unusable(const BlobId& id, Error error) {
@@ -27,8 +25,7 @@ ScannedExtent unusable(const BlobId& id, Error error) {
 }
 
 // Of those, the manifest's own leave `parts`.
-std::optional<ScannedExtent> take_extent(Tier& tier, const BlobId& id, TierRead& read, Parts& parts) {
-  const auto bytes = read.take();
+std::optional<ScannedExtent> take_extent(Tier& tier, const BlobId& id, const Result<BlobBytes>& bytes, Parts& parts) {
   if (!bytes && bytes.error().code == ErrorCode::kNotFound) return std::nullopt;  // removed since it was listed
   auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
   if (!manifest) return unusable(id, std::move(manifest).error());
@@ -82,14 +79,9 @@ Result<std::vector<ScannedExtent>> scan_extents(Tier& tier) {
       parts[id.object].push_back(id);
     }
   }
-  for (std::size_t first = 0; first < manifests.size(); first += kManifestsAtOnce) {
-    const auto some = std::span(manifests).subspan(first, std::min(kManifestsAtOnce, manifests.size() - first));
-    std::vector<std::shared_ptr<TierRead>> reads;
-    for (const BlobId& id : some) reads.push_back(tier.read(id));
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      if (auto extent = take_extent(tier, some[i], *reads[i], parts)) extents.push_back(std::move(*extent));
-    }
-  }
+  read_blobs(tier, manifests, [&](const BlobId& id, const Result<BlobBytes>& bytes) {
+    if (auto extent = take_extent(tier, id, bytes, parts)) extents.push_back(std::move(*extent));
+  });
   for (auto& [object, blobs] : parts) {
     ScannedExtent rest = unusable({object, 0}, {ErrorCode::kNotFound, "has no manifest"});
     std::ranges::sort(blobs, std::greater<>());  // an old object's manifest first

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <vector>
 
 #include "extents/extent_io.h"
 
 namespace shale {
 namespace {
-
-constexpr std::size_t kReadAtOnce = 64;
 
 std::optional<IndexRecord> record_from(const Result<BlobBytes>& bytes, double now_s,
                                        const std::function<bool(const BlobId&)>& is_there) {
@@ -48,17 +45,11 @@ Status for_each_stored(Tier& tier, double now_s, const std::function<void(const 
   std::vector<BlobId> parts;
   std::ranges::copy_if(manifests, std::back_inserter(parts), [](const BlobId& id) { return !is_manifest(id); });
   std::erase_if(manifests, [](const BlobId& id) { return !is_manifest(id); });
-  for (std::size_t first = 0; first < manifests.size(); first += kReadAtOnce) {
-    std::vector<std::shared_ptr<TierRead>> reads;
-    for (std::size_t i = first; i < std::min(manifests.size(), first + kReadAtOnce); ++i) {
-      reads.push_back(tier.read(manifests[i]));
-    }
-    for (const auto& read : reads) {
-      const auto record =
-          record_from(read->take(), now_s, [&](const BlobId& id) { return std::ranges::binary_search(parts, id); });
-      if (record) visit(*record);
-    }
-  }
+  read_blobs(tier, manifests, [&](const BlobId&, const Result<BlobBytes>& bytes) {
+    const auto record =
+        record_from(bytes, now_s, [&](const BlobId& id) { return std::ranges::binary_search(parts, id); });
+    if (record) visit(*record);
+  });
   return {};
 }
 

@@ -105,6 +105,7 @@ class PlacementState {
   double frequency(PlacementSlot slot, double now_s) const;
   std::size_t size() const { return live_; }
   std::uint64_t used_bytes(std::uint32_t tier) const { return used_[tier]; }
+  std::uint64_t free_bytes(std::uint32_t tier) const;
   std::uint64_t full_copy_bytes() const { return copied_; }  // on the lowest tier, where that is bounded
   // Everything as planners would see it at once, frequencies as of now and without accesses that the pool answers; in
   // the order of slots.
@@ -166,7 +167,6 @@ class PlacementState {
   std::uint64_t over_bytes(std::uint32_t tier) const;
   bool bounded(std::uint32_t tier) const;
   bool over() const;
-  std::uint64_t free_bytes(std::uint32_t tier) const;
   double scale(double now_s) const;
   double advance(double now_s);
   double accesses_per_s(PlacementSlot slot) const;

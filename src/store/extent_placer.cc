@@ -204,8 +204,7 @@ void ExtentPlacer::note_capacities() {
 
 // For something that the state does not count, or not yet, without anything that it counts giving way.
 bool ExtentPlacer::has_room(std::uint32_t tier, std::uint64_t bytes) const {
-  const std::uint64_t capacity = core_.tiers[tier].placed_capacity, used = state_->used_bytes(tier);
-  return core_.has_room(tier, bytes) && (capacity == kUnlimited || (used <= capacity && bytes <= capacity - used));
+  return core_.has_room(tier, bytes) && bytes <= state_->free_bytes(tier);
 }
 
 // Variants that lie beside their groups' present ones and have no place of their own.

@@ -240,7 +240,7 @@ class StoreCore {
   Status rebuild(std::uint32_t tier);
   void apply(std::uint32_t tier, const IndexRecord& record, bool opening);
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
-  std::uint64_t bytes_there(std::uint32_t tier) const;
+  void count_what_is_there(std::uint32_t tier);
   void remove_uncounted(std::uint32_t tier, const BlobOwner& owner);
   void maintain_folder(std::uint32_t tier);
   void settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished);

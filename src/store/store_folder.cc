@@ -52,8 +52,7 @@ Status StoreCore::read_folder(std::uint32_t tier) {
   {
     const std::lock_guard lock(mutex);
     state.leads = leads;
-    const std::uint64_t counted = state.tier().used_bytes();
-    state.tier().count_others(static_cast<std::int64_t>(bytes_there(tier)) - static_cast<std::int64_t>(counted));
+    count_what_is_there(tier);
   }
   if (!whole && leads) SHALE_TRY(write_snapshot(tier));
   return {};
@@ -181,19 +180,17 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
   }
   const std::lock_guard lock(mutex);
   find_unread(tier, clock.now_s());
-  if (state.changes == 0) {  // what was counted twice, or not at all, is put right
-    state.tier().count_others(static_cast<std::int64_t>(bytes_there(tier)) -
-                              static_cast<std::int64_t>(state.tier().used_bytes()));
-  }
+  if (state.changes == 0) count_what_is_there(tier);
 }
 
-std::uint64_t StoreCore::bytes_there(std::uint32_t tier) const {
+// In place of what the tier counts: what was counted twice, or not at all, is put right.
+void StoreCore::count_what_is_there(std::uint32_t tier) {
   const TierState& state = tiers[tier];
   std::uint64_t there = state.known_bytes;
   for (const auto& [name, bytes] : state.others_writing) there += bytes;
   for (const auto& [name, own] : state.own_objects) there += own.bytes;
   for (const auto& [name, unread] : state.unread) there += unread.stored.facts.bytes;
-  return there;
+  state.tier().count_others(static_cast<std::int64_t>(there) - static_cast<std::int64_t>(state.tier().used_bytes()));
 }
 
 // Counted already.

@@ -29,15 +29,7 @@ class StoreFaultsTest : public ::testing::Test {
     disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), clock);
     return disk;
   }
-  // Files of parts, not of manifests.
-  std::vector<fs::path> parts() const {
-    std::vector<fs::path> found;
-    for (const auto& prefix : fs::recursive_directory_iterator(folder_.path() / "objects")) {
-      if (prefix.is_regular_file() && prefix.path().filename().string().front() == '0') found.push_back(prefix.path());
-    }
-    std::ranges::sort(found);
-    return found;
-  }
+  std::vector<fs::path> parts() const { return blob_files(folder_.path(), false); }
   static void flip(const fs::path& path, std::uint64_t at) {
     std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     file.seekg(static_cast<std::streamoff>(at));
@@ -115,9 +107,7 @@ TEST_F(StoreFaultsTest, AManifestThatIsDamagedCostsItsExtent) {
     const auto store = open_disk();
     ASSERT_TRUE(save_all(*store, keys));
   }
-  for (const auto& prefix : fs::recursive_directory_iterator(folder_.path() / "objects")) {
-    if (prefix.is_regular_file() && prefix.path().filename().string().front() != '0') flip(prefix.path(), 100);
-  }
+  for (const fs::path& manifest : blob_files(folder_.path(), true)) flip(manifest, 100);
   const auto store = open_disk();
   EXPECT_EQ(load_all(*store, keys), 0u);
   EXPECT_EQ(store->stats().damaged_chunks, 4u);

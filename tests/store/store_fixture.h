@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -117,6 +119,16 @@ inline StoreTier disk_tier(const std::filesystem::path& folder, const Clock& clo
 }
 inline StoreTier shared_tier(const std::filesystem::path& folder, const Clock& clock) {
   return {.tier = make_directory_tier(folder, kUnlimited, clock).value(), .shared = true};
+}
+// The files of its manifests, or of its parts.
+inline std::vector<std::filesystem::path> blob_files(const std::filesystem::path& tier_folder, bool manifests) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(tier_folder / "objects")) {
+    const bool is_manifest = entry.path().filename().string().front() != '0';
+    if (entry.is_regular_file() && is_manifest == manifests) found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
 }
 template <class... Tiers>
 std::vector<StoreTier> tiers_of(Tiers&&... tiers) {

@@ -94,19 +94,9 @@ TEST_F(StoreLateTest, WhatLiesByHalfInAFolderThatWasMadeAgainIsRemoved) {
   const auto store = open_other();
   ASSERT_TRUE(save_all(*store, halved));
   ASSERT_TRUE(store->flush());
-  const auto blobs = [&] {
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(folder_.path() / "objects")) {
-      if (entry.is_regular_file()) found.push_back(entry.path());
-    }
-    return found;
-  };
-  std::vector<fs::path> manifests = blobs();
-  std::erase_if(manifests, [](const fs::path& path) { return path.filename().string().front() == '0'; });
+  const std::vector<fs::path> manifests = blob_files(folder_.path(), true);
   ASSERT_EQ(manifests.size(), 1u);
-  for (const fs::path& path : blobs()) {
-    if (path != manifests[0]) fs::remove(path);
-  }
+  for (const fs::path& part : blob_files(folder_.path(), false)) fs::remove(part);
   fs::remove_all(index());
   ASSERT_TRUE(save_all(*store, fresh));
   EXPECT_TRUE(eventually([&] { return !fs::exists(manifests[0]); }));
