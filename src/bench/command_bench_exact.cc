@@ -10,10 +10,10 @@
 #include "core/child_process.h"
 #include "core/interrupt.h"
 #include "core/user_folder.h"
+#include "extents/store_tiers.h"
 #include "loadtest/serve/serve_load.h"
 #include "runtime/model_registry.h"
 #include "runtime/serving.h"
-#include "store/store_tiers.h"
 
 namespace shale {
 namespace {

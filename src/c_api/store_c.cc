@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "c_api/store_c_values.h"
+#include "extents/store_tiers.h"
 #include "shale/store.h"
-#include "store/store_tiers.h"
 #include "tier/tier_url.h"
 
 namespace shale {

@@ -105,8 +105,10 @@ std::optional<Cache::State::Bounding> Cache::State::bounding(const Hash128& name
   return Bounding{std::move(unknown), std::move(*errors)};
 }
 
-// A layer of the run that has waited longest. False where none waits.
+// A layer of the run that has waited longest, once no run waits to be encoded and to give back its pages. False where
+// there is nothing to look at.
 bool Cache::State::bound_some() {
+  if (!std::ranges::all_of(saving, [](const Saving& each) { return each.save->released(); })) return false;
   const auto next = std::ranges::find_if(saving, [](const Saving& each) { return each.bounding.has_value(); });
   if (next == saving.end()) return false;
   Bounding& bounding = *next->bounding;

@@ -69,10 +69,11 @@ void Engine::State::finish_guest(std::span<const float> logits, double seconds, 
   guest_s -= seconds;
 }
 
-// A step of its own: while nobody can be computed, and beside those who decode where it could not join theirs.
+// A step of its own: while nobody is running, and beside those who decode where it could not join theirs. Who is
+// loading takes in each layer as it comes.
 bool Engine::State::step_guest() {
-  if (!guest_waits() || parked) return false;
-  const bool alone = !BatchBuilder::any(scheduler.running());
+  if (!guest_waits()) return false;
+  const bool alone = scheduler.running().empty();
   if (!alone) {
     if (crowded() || decoding() == 0 || guest_s <= 0 || guest_s < guest_step_s) return false;
     guest_apart = true;
@@ -104,7 +105,6 @@ std::uint32_t Engine::guest_tokens(std::uint32_t depth) {
   if (s.scheduler.running().empty() && !s.crowded())
     return s.stepped_s > 0 && s.clock.now_s() - s.stepped_s < kLullS ? kInLull : kAlone;
   if (s.crowded()) return 0;
-  if (!BatchBuilder::any(s.scheduler.running())) return s.parked ? 0 : kApart;
   const std::uint32_t decoding = s.decoding();
   if (decoding == 0 || s.guest_s <= 0) return 0;
   if (s.guest_apart) return s.guest_s >= s.guest_step_s ? kApart : 0;

@@ -43,7 +43,8 @@ bool Engine::State::reserve(RequestState& run, std::uint32_t tokens) {
 }
 
 bool Engine::State::step() {
-  if (!BatchBuilder::any(scheduler.running())) return step_ahead_of_loading();
+  const bool whole = parked && !parked->run->loading();  // what is left of its step is less than all of it again
+  if (whole || !BatchBuilder::any(scheduler.running())) return step_ahead_of_loading();
   if (parked) unpark(*parked->run);
   batches.between(clock.now_s() - stepped_s);
   std::vector<BatchPart> chosen = batches.choose(scheduler.running());

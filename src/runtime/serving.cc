@@ -9,10 +9,10 @@
 #include "core/text_file.h"
 #include "core/units.h"
 #include "core/user_folder.h"
+#include "extents/store_tiers.h"
 #include "profile/metrics/quality_metric.h"
 #include "runtime/model_registry.h"
 #include "server/tier_news.h"
-#include "store/store_tiers.h"
 #include "tier/faults.h"
 
 namespace shale {

@@ -12,8 +12,8 @@
 #include "core/clock.h"
 #include "core/interrupt.h"
 #include "core/sha256.h"
+#include "extents/store_tiers.h"
 #include "runtime/serving.h"
-#include "store/store_tiers.h"
 
 namespace shale {
 namespace {

@@ -29,6 +29,7 @@ void ExtentPlacer::begin_job(Group& group, const Variant& from) {
   group.from = from;
   group.job = true;
   ++moving_;
+  becoming_ += from.tier == kDropped;
   promoting_ += rises(from, *group.wanted);
   if (unsigned* changes = changes_by(group)) ++*changes;
 }
@@ -96,8 +97,9 @@ std::vector<std::pair<ExtentId, std::uint32_t>> ExtentPlacer::given_up(const Gro
 }
 
 bool ExtentPlacer::being_read(GroupId group, const Variant& made) const {
-  return std::ranges::any_of(given_up(groups_[group], made),
-                             [&](const auto& copy) { return core_.index.at(copy.first).uses > 0; });
+  return std::ranges::any_of(given_up(groups_[group], made), [&](const auto& copy) {
+    return core_.index.at(copy.first).uses > core_.replicated.count(copy.first);
+  });
 }
 
 bool ExtentPlacer::drop_for_room(GroupId group, const Variant& made, bool everywhere) {
@@ -130,6 +132,7 @@ bool ExtentPlacer::measured(const Extent& extent) const {
 void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
   --moving_;
+  becoming_ -= group.from.tier == kDropped;
   promoting_ -= rises(group.from, *group.wanted);
   if (unsigned* changes = changes_by(group)) --*changes;
   group.wanted.reset();

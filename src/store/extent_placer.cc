@@ -229,8 +229,10 @@ bool ExtentPlacer::due() const {
   return more_ || !queue_.empty() || over_quiet || (promotions_wait_ && promotions_now() > 0);
 }
 
+bool ExtentPlacer::crowded() const { return becoming_ >= kMovesMax; }
+
 bool ExtentPlacer::settle() {
-  if (moving_ >= kMovesMax) return false;
+  if (moving_ >= becoming_ + kMovesMax) return false;
   revise_some();
   note_capacities();
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
@@ -261,7 +263,6 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   const Variant itself{number_of(core_.index.at(id)), grid_keep(core_.index.at(id).keep), kDropped};
   const Extent& extent = core_.index.at(id);
   const bool beside = group.wanted || present(group);
-  may_become = may_become && moving_ < kMovesMax;
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     if (core_.tiers[t].tier().read_only()) continue;
     if (has_room(t, extent.bytes)) {

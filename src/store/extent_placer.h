@@ -71,6 +71,9 @@ class ExtentPlacer final : public PlacementBackend {
   // Whether its blocks lie anywhere, in whatever form.
   bool lies(ExtentId id) const;
 
+  // Whether as many new extents are on their way as may be: the next had better wait.
+  bool crowded() const;
+
   // A round: looks again at what has changed, makes room and promotes a few. True where there is more to do at once.
   bool settle();
   // Looks at a few groups of which nothing was noted; now and then.
@@ -184,6 +187,7 @@ class ExtentPlacer final : public PlacementBackend {
   std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
   std::size_t revised_ = 0;                     // the group that was looked at last though nothing was noted
   unsigned moving_ = 0, promoting_ = 0;         // groups with jobs; of these, to a faster tier or a larger form
+  unsigned becoming_ = 0;                       // and new ones, of which none holds up the moves that make its room
   std::set<std::string, std::less<>> bounded_;  // tenants with a quota
   double promoted_s_ = 0;                       // when promotions were looked at last
   bool more_ = false;                           // the state has more to look at

@@ -98,7 +98,7 @@ class PlaceJob final : public StoreJob {
     std::unique_lock lock(core_.mutex);
     if (in_hand()) {
       // Decoded and encoded; beside what the save holds until then, so that one of these always goes on.
-      share_ = core_.staging.take(2 * facts_.bytes, core_.becoming == 0);
+      share_ = core_.staging.take(StagedFor::kSaves, 2 * facts_.bytes, core_.becoming == 0);
       if (!share_) return Progress::kWaiting;
       becoming_ = true;
       ++core_.becoming;
@@ -116,7 +116,7 @@ class PlaceJob final : public StoreJob {
     as_is_ = same.has_value();
     const Extent& extent = core_.index.at(*source);
     const std::uint64_t needed = as_is_ ? extent.bytes : 3 * extent.bytes;  // read, decoded and encoded
-    share_ = core_.staging.take(needed, core_.staging.used() == 0);
+    share_ = core_.staging.take(StagedFor::kMoves, needed, core_.staging.used(StagedFor::kMoves) == 0);
     if (!share_) return Progress::kWaiting;
     take(*source);
     from_ = extent.fastest_tier();

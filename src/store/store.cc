@@ -151,7 +151,7 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
     ++core.counts.saves;
     core.counts.blocks_shared += state->shared_blocks;
     if (!plan.pieces.empty()) {
-      core.add_job(std::make_shared<SaveJob>(core, std::move(plan), state));
+      core.add_save(std::make_shared<SaveJob>(core, std::move(plan), state));
     } else {
       state->released = state->done = true;
     }

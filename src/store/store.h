@@ -40,6 +40,7 @@
 #include "extents/block_keys.h"
 #include "extents/store_placement.h"
 #include "extents/store_report.h"
+#include "extents/store_tiers.h"
 #include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"
 #include "tier/tier.h"
@@ -49,20 +50,6 @@ namespace shale {
 class CachegenTables;
 class StoreCore;
 
-// A tier and who else uses it.
-struct StoreTier {
-  std::unique_ptr<Tier> tier;
-  // Where the tier's index, leases and election lie: the folder of a disk or directory tier, on a file system with
-  // locks. Any number of stores, in this process and others, may name the same one. Empty: the tier is this store's
-  // alone (memory), or `shared`.
-  std::filesystem::path folder = {};
-  // Others write here and nothing tells of it (an object store, a remote folder): looked-up blocks that are unknown are
-  // asked for behind `pending`, and nothing is ever removed here to make room.
-  bool shared = false;
-  // A folder that cannot be opened is no error of Store::open(): the tier has no room and nothing until it can be.
-  bool late = false;
-};
-
 struct StoreOptions {
   // Everything that must agree before KV may be used again, but the geometry: model and weights, numerics, RoPE, the
   // hash of keys and its seed. KV of another namespace or geometry is never returned, and left alone.
@@ -70,8 +57,8 @@ struct StoreOptions {
   KvGeometry geometry;
   KvPacking packing = KvPacking::kTokensHeads;  // of exact extents: fastest where views lie likewise
   std::uint32_t chunk_tokens = 256;             // a multiple of the block; what partial hits read is rounded up to it
-  // Bytes that may be read and not yet written to a view, or encoded and not yet on a tier. A load always has one read
-  // in flight, and a save one extent, however full it is.
+  // Bytes that may be read and not yet written to a view, or encoded and not yet on a tier; a quarter is kept for moves
+  // and an eighth for loads. A load always has one read in flight, and a save one extent, however full it is.
   std::uint64_t staging_bytes = std::uint64_t{256} << 20;
   std::uint64_t manifest_cache_bytes = std::uint64_t{32} << 20;  // of manifests kept parsed
   double frequency_half_life_s = 600;                            // of accesses, by which extents are kept

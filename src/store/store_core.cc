@@ -69,6 +69,7 @@ StoreCore::~StoreCore() {
   threads_.clear();
   has_keeper_ = false;
   for (TierState& tier : tiers) std::ranges::move(std::exchange(tier.errands, {}), std::back_inserter(jobs));
+  std::ranges::move(std::exchange(saves, {}), std::back_inserter(jobs));
   InlineExecutor executor;
   while (step_jobs(jobs, executor, clock.now_s() + kThreadPieceS) || !jobs.empty()) {
     clock.sleep_until_s(clock.now_s() + 1e-4);
@@ -171,6 +172,11 @@ void StoreCore::add_job(std::shared_ptr<StoreJob> job) {
     return;
   }
   jobs.push_back(std::move(job));
+  wake_.notify_one();
+}
+
+void StoreCore::add_save(std::shared_ptr<StoreJob> job) {
+  saves.push_back(std::move(job));
   wake_.notify_one();
 }
 
@@ -280,7 +286,7 @@ void StoreCore::remove_load(LoadPump& load) {
 bool StoreCore::idle() const {
   const std::lock_guard lock(mutex);
   const bool errands = std::ranges::any_of(tiers, [](const TierState& tier) { return !tier.errands.empty(); });
-  return jobs.empty() && !errands && jobs_out_ == 0 && !placer.due();
+  return saves.empty() && jobs.empty() && !errands && jobs_out_ == 0 && !placer.due();
 }
 
 void StoreCore::run() {
@@ -290,7 +296,7 @@ void StoreCore::run() {
     std::unique_lock lock(mutex);
     if (closing_) return;
     if (worked) continue;
-    if (jobs.empty() && jobs_out_ == 0 && load_count_ == 0) {
+    if (saves.empty() && jobs.empty() && jobs_out_ == 0 && load_count_ == 0) {
       wake_.wait_for(lock, kIdleNap);
     } else {
       wake_.wait_for(lock, kBusyNap);
@@ -318,12 +324,14 @@ void StoreCore::keep(std::uint32_t tier) {
   }
 }
 
+// Saves first: until they have read it, they hold memory that their callers want back. Of all others, a step at least.
 bool StoreCore::work(Executor& executor, double budget_s) {
   const double until_s = clock.now_s() + budget_s;
   if (!has_keeper_) maintain();
   const bool arrived = pump_loads();
   const bool decided = settle();
-  return step_jobs(jobs, executor, until_s) || arrived || decided;
+  const bool saved = step_jobs(saves, executor, until_s);
+  return step_jobs(jobs, executor, until_s) || saved || arrived || decided;
 }
 
 bool StoreCore::settle() {
@@ -333,7 +341,7 @@ bool StoreCore::settle() {
   return placer.settle();
 }
 
-// Jobs take turns; ends when all wait or the time is over. A clock that stands still ends it after one round.
+// Each goes on until it waits, so that what it holds is soon free; ends when all wait or the time is over.
 bool StoreCore::step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor& executor, double until_s) {
   bool worked = false;
   std::size_t waiting = 0;
@@ -350,7 +358,8 @@ bool StoreCore::step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor
     {
       const std::lock_guard lock(mutex);
       --jobs_out_;
-      if (progress != StoreJob::Progress::kDone) queue.push_back(std::move(job));
+      if (progress == StoreJob::Progress::kWorked) queue.push_front(std::move(job));
+      if (progress == StoreJob::Progress::kWaiting) queue.push_back(std::move(job));
     }
     waiting = progress == StoreJob::Progress::kWaiting ? waiting + 1 : 0;
     worked = worked || progress != StoreJob::Progress::kWaiting;

@@ -150,6 +150,7 @@ class StoreCore {
   StoreLookup describe(const std::vector<ChainSpan>& spans, const StoreNeeds& needs);
   StoreExtent describe(const Extent& extent);
   void add_job(std::shared_ptr<StoreJob> job);
+  void add_save(std::shared_ptr<StoreJob> job);
   // Has a job remove it there: it is not found any more from now on.
   void remove_from(ExtentId id, std::uint32_t tier);
   void remove_everywhere(ExtentId id);
@@ -208,8 +209,9 @@ class StoreCore {
   // When a shared tier was last asked for a chunk, and what is being asked now.
   std::unordered_map<std::uint64_t, double> asked;
   std::unordered_set<std::uint64_t> asking;
-  std::deque<std::shared_ptr<StoreJob>> jobs;
-  std::unordered_set<ExtentId> pinned;  // by this store's callers
+  std::deque<std::shared_ptr<StoreJob>> saves, jobs;  // jobs: all others
+  std::unordered_set<ExtentId> pinned;                // by this store's callers
+  std::unordered_multiset<ExtentId> replicated;       // by saves, of what they hold; each a use, and none that reads
   // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
   // comes.
   std::priority_queue<std::pair<double, Hash128>, std::vector<std::pair<double, Hash128>>, std::greater<>> expiries;

@@ -157,7 +157,7 @@ void StoreLoad::State::issue() {
     const ExtentRange& range = part.decoder->ranges()[r];
     Tier& tier = core.tiers[part.tier].tier();
     if (!reads.empty() && reading_bytes + range.bytes > reading_bytes_max(tier)) return;
-    Staging::Share share = core.staging.take(range.bytes, reads.empty());
+    Staging::Share share = core.staging.take(StagedFor::kLoads, range.bytes, reads.empty());
     if (!share) return;
     queue.pop_front();
     reading_bytes += range.bytes;

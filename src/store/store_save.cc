@@ -8,7 +8,7 @@ namespace {
 
 using Type = IndexRecord::Type;
 
-constexpr std::size_t kWritingMax = 4;  // extents of a save, so that encoding and writing overlap
+constexpr auto kWritingMax = 4;  // extents of a save, so that encoding and writing overlap
 
 }  // namespace
 
@@ -35,6 +35,7 @@ StoreJob::Progress SaveJob::step(Executor& executor) {
     if (!writing.over || !writing.id) continue;
     const std::lock_guard lock(core_.mutex);
     core_.tenant(plan_.hints.tenant).bytes_promised -= writing.promised;
+    if (writing.is_replica) core_.replicated.erase(core_.replicated.find(*writing.id));
     core_.unuse(*writing.id);
   }
   std::erase_if(writings_, [](const Writing& writing) { return writing.over; });
@@ -67,10 +68,10 @@ void SaveJob::give_up(Status status) {
 bool SaveJob::encode(Executor& executor) {
   if (next_ == plan_.pieces.size()) return false;
   if (!encoder_share_) {
-    if (writings_.size() >= kWritingMax) return false;
-    const auto& piece = plan_.pieces[next_];
-    encoder_share_ = core_.staging.take(
-        core_.options.geometry.bytes(piece.blocks * core_.options.geometry.block_tokens), writings_.empty());
+    const auto to_be_placed = std::ranges::count(writings_, false, &Writing::stored);
+    if (to_be_placed >= kWritingMax) return false;
+    const std::uint32_t tokens = plan_.pieces[next_].blocks * core_.options.geometry.block_tokens;
+    encoder_share_ = core_.staging.take(StagedFor::kSaves, core_.options.geometry.bytes(tokens), to_be_placed == 0);
     if (!encoder_share_) return false;
   }
   Status started;
@@ -166,7 +167,6 @@ void SaveJob::finish_encoder() {
                       2 * blobs->manifest->size());
   writing.blobs = std::move(blobs);
   writing.share = std::exchange(encoder_share_, {});
-  writing.since_s = core_.clock.now_s();
   writings_.push_back(std::move(writing));
   if (++next_ == plan_.pieces.size()) handle_->set_released();
 }
@@ -215,10 +215,10 @@ bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) 
     stored(writing, std::move(lock));
     return true;
   }
-  const std::uint64_t bytes = writing.facts.bytes;
   if (!admit(writing)) {
     ++core_.tenant(plan_.hints.tenant).counts.refused;
-    return refuse(fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", bytes, plan_.hints.tenant));
+    return refuse(fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", writing.facts.bytes,
+                       plan_.hints.tenant));
   }
   const bool may_become = plan_.hints.method.is_full() && !plan_.hints.pin;
   const Variant placed = core_.placer.place_new(*writing.id, may_become);
@@ -230,13 +230,17 @@ bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) 
   // A form that was asked for lies beside what has the blocks' place, until room is short.
   if (writing.tier == kDropped && !writing.facts.exact) writing.tier = core_.tier_count() - 1;
   if (writing.tier != kDropped) return false;
-  return refuse(fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", bytes));
+  return refuse(fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", writing.facts.bytes));
 }
 
 // Where the placement wants it, once there is room; on the next tier where that takes too long.
 bool SaveJob::begin(Writing& writing) {
   std::unique_lock lock(core_.mutex);
-  if (!writing.id && enter_index(writing, lock)) return true;
+  if (!writing.id) {
+    if (core_.placer.crowded() && !core_.closing()) return false;
+    if (enter_index(writing, lock)) return true;
+    writing.since_s = core_.clock.now_s();
+  }
   for (; writing.tier < core_.tier_count(); ++writing.tier, writing.since_s = core_.clock.now_s()) {
     if (core_.index.at(*writing.id).on(writing.tier)) {
       stored(writing, std::move(lock));
@@ -266,11 +270,10 @@ bool SaveJob::became(Writing& writing) {
   {
     const std::lock_guard lock(core_.mutex);
     if (!*writing.becoming) return false;
-    writing.became = **writing.becoming;
-    if (writing.became) note_stored(writing);
+    if (**writing.becoming) note_stored(writing);
   }
   writing.becoming.reset();
-  if (!writing.became) return true;
+  if (!writing.stored) return true;
   count_placed();
   begin_replica(writing);
   return true;
@@ -287,7 +290,7 @@ void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   const bool first = !writing.stored;
   const ExtentId id = *writing.id;
   // While this copy was being written.
-  const bool removed = !first && (writing.became ? !core_.placer.lies(id) : core_.index.at(id).tiers == 0);
+  const bool removed = !first && !core_.placer.lies(id);
   const bool fresh = !core_.index.at(id).on(writing.tier);
   core_.set_on(id, writing.tier);
   core_.log_stored(id, writing.tier);
@@ -357,14 +360,15 @@ void SaveJob::begin_replica(Writing& writing) {
     TierState& state = core_.tiers[last];
     const bool wanted = last != writing.tier && !state.is_private() && !state.tier().read_only() &&
                         !core_.index.at(*writing.id).on(last) && core_.has_room(last, writing.facts.bytes) &&
-                        core_.staging.used() - writing.share.bytes() <= core_.staging.bytes_max() / 2;
+                        core_.staging.used(StagedFor::kSaves) - writing.share.bytes() <= core_.staging.bytes_max() / 2;
     if (!wanted || !admit(writing) ||
         !core_.begin_write(last, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes))
       return;
+    core_.replicated.insert(*writing.id);
   }
   writing.over = false;
   writing.tier = last;
-  writing.begun = true;
+  writing.is_replica = writing.begun = true;
   writing.logged = core_.flush_soon(last);
 }
 

@@ -55,6 +55,34 @@ TEST_F(StoreBecomeTest, ManySavesBecomeSomethingElseAtOnce) {
   expect_sound(*store);
 }
 
+// Saves that wait for room in memory hold all that may be staged, and so do copies on a tier that takes none. Nothing
+// here waits for time to pass.
+TEST_F(StoreBecomeTest, MovesThatMakeRoomDoNotWaitForThoseWhoNeedIt) {
+  const VirtualClock clock;
+  StoreOptions options = with_methods({"int8"});
+  options.threads = 0;
+  options.staging_bytes = 256 << 10;
+  auto stuck = disk_tier(folder_.path() / "disk", clock);
+  stuck.tier = make_throttled_tier(std::move(stuck.tier), parse_throttle("1KB/s,1ms").value(), clock);
+  const auto store =
+      Store::open(options, tiers_of(memory_tier(clock, 250 << 10), memory_tier(clock, 1300 << 10), std::move(stuck)),
+                  clock)
+          .value();
+  std::vector<Kv> kvs;
+  for (int c = 0; c < 10; ++c) kvs.emplace_back(chain_number(c));
+  std::vector<std::unique_ptr<StoreSave>> saves;
+  for (int c = 0; c < 10; ++c) saves.push_back(store->save(chain_number(c), kvs[c].readable()).value());
+  InlineExecutor executor;
+  const auto all_done = [&] { return std::ranges::all_of(saves, [](const auto& save) { return save->done(); }); };
+  for (int work = 0; work < 20'000 && !all_done(); ++work) store->work(executor, 0);
+  EXPECT_TRUE(all_done());
+  EXPECT_EQ(found(*store, 10), 10 * kBlocks);
+  EXPECT_GT(store->stats().tiers[0].demoted, 0u);
+  clock.sleep_until_s(1e9);
+  EXPECT_TRUE(store->flush());
+  expect_sound(*store);
+}
+
 // Where what it becomes cannot be written, it lies as it is on the next tier.
 TEST_F(StoreBecomeTest, WhatCannotBeCompressedIsSavedAllTheSame) {
   StoreTier full = memory_tier(clock_, 150 << 10);

@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "extents/store_tiers.h"
 #include "store/store_fixture.h"
-#include "store/store_tiers.h"
 #include "support/eventually.h"
 
 namespace shale::testing {

@@ -1,4 +1,4 @@
-#include "store/store_tiers.h"
+#include "extents/store_tiers.h"
 
 #include <utility>
 
