@@ -26,7 +26,10 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   // How many blocks from `block` on are there, or being saved.
   const auto there = [&](std::uint32_t block) -> std::uint32_t {
     const auto saving = core.saving.find(plan.tag(block));
-    if (saving != core.saving.end()) return std::min(saving->second, end - block);
+    if (saving != core.saving.end()) {
+      const auto differ = std::ranges::mismatch(saving->second, keys.subspan(block)).in1;
+      return static_cast<std::uint32_t>(differ - saving->second.begin());
+    }
     const auto spans = core.index.match(keys.subspan(block), plan.realm, filter);
     return spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
   };
@@ -49,7 +52,8 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   }
   for (const auto& piece : plan.pieces) {
     for (std::uint32_t b = 0; b < piece.blocks; b += chunk) {
-      core.saving[plan.tag(piece.first_block + b)] = std::min(chunk, piece.blocks - b);
+      const auto blocks = keys.subspan(piece.first_block + b, std::min(chunk, piece.blocks - b));
+      core.saving[plan.tag(piece.first_block + b)].assign(blocks.begin(), blocks.end());
     }
   }
 }

@@ -204,8 +204,8 @@ class StoreCore {
   ExtentIndex index;
   std::map<std::string, TenantState, std::less<>> tenants;
   std::vector<std::uint64_t> realm_bytes;  // by realm: at rest on tiers that are not shared
-  std::unordered_map<std::uint64_t, std::uint32_t>
-      saving;  // chunks that are being saved, by SaveJob::Plan::tag: blocks
+  // Chunks that are being saved, by SaveJob::Plan::tag: of its first block, whatever follows.
+  std::unordered_map<std::uint64_t, std::vector<BlockKey>> saving;
   // When a shared tier was last asked for a chunk, and what is being asked now.
   std::unordered_map<std::uint64_t, double> asked;
   std::unordered_set<std::uint64_t> asking;

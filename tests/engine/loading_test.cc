@@ -59,18 +59,48 @@ class SilentTier final : public TierWrapper {
   std::vector<Owed> owed_;
 };
 
+// Counts the tokens of all steps that are begun.
+class CountingModel final : public Model {
+ public:
+  explicit CountingModel(Model& model) : model_(model) {}
+
+  const ModelInfo& info() const override { return model_.info(); }
+  PageShape page_shape() const override { return model_.page_shape(); }
+  bool answers_apart() const override { return model_.answers_apart(); }
+  bool quick(std::span<const StepSequence> batch) const override { return model_.quick(batch); }
+  bool has_quick() const override { return model_.has_quick(); }
+  Hash128 fingerprint() const override { return model_.fingerprint(); }
+  Executor& executor() override { return model_.executor(); }
+  Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override {
+    for (const StepSequence& each : batch) begun += each.tokens.size();
+    return model_.begin(batch, hooks);
+  }
+  Result<std::optional<std::span<const float>>> resume(StepHooks* hooks) override {
+    ++resumed;
+    return model_.resume(hooks);
+  }
+
+  std::size_t begun = 0, resumed = 0;
+
+ private:
+  Model& model_;
+};
+
 // The cache's time passes when the engine has nothing to do but to wait, and never while it computes.
 class LoadingTest : public testing::EngineTest {
  protected:
   LoadingTest() { open_over_tier(256); }
 
   void open_over_tier(std::uint32_t pool_blocks) {
+    auto tier = std::make_unique<SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
+    tier_ = tier.get();
+    open_over(std::move(tier), pool_blocks);
+  }
+  void open_over(std::unique_ptr<Tier> tier, std::uint32_t pool_blocks) {
     engine_.reset();
     cache_.reset();
     pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
     std::vector<StoreTier> tiers(1);
-    auto tier = std::make_unique<SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
-    tier_ = tier.get();
     tiers[0].tier = std::move(tier);
     CacheOptions options;
     options.model = model_->info().traits();
@@ -141,6 +171,24 @@ TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
   EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
   time_.advance(60);
   EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
+}
+
+// One layer after the other comes, and the last when the load has ended.
+TEST_F(LoadingTest, WhatIsComputedAheadOfALoadIsNotComputedAgain) {
+  open_over(make_throttled_tier(make_memory_tier(tier_bytes_, time_), parse_throttle("10MB/s,1ms").value(), time_),
+            256);
+  CountingModel counting(*model_);
+  engine_ = std::make_unique<Engine>(EngineOptions{.chunk_tokens = 128}, counting, tokenizer_, *cache_, time_);
+  const Request request = ask(1, 1500, 1);  // a layer of it is a read of its own
+  const Response computed = engine_->run(request);
+  drain();
+  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  counting.begun = 0;
+  const Response loaded = engine_->run(request);
+  EXPECT_EQ(loaded.tokens, computed.tokens);
+  EXPECT_GE(loaded.cached.total(), 1488u);
+  EXPECT_GT(counting.resumed, 0u) << "it began before the load had ended";
+  EXPECT_EQ(counting.begun, loaded.prompt_tokens - loaded.cached.total() + loaded.tokens.size() - 1);
 }
 
 TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {

@@ -277,6 +277,26 @@ TEST_F(StoreTest, RankedExtentsBringTheirRowsAndOnlyTheBytesOfTheirKeep) {
   for (const std::uint32_t rows : load->runs()[0].rows) EXPECT_EQ(rows, 16u) << "of 160 tokens";
 }
 
+// As prompts with one system prompt do: a chunk is named by its first block, and goes on otherwise.
+TEST_F(StoreTest, WhatBeginsAlikeIsSavedWholeThoughAllIsSavedAtOnce) {
+  auto options = small_options();
+  options.threads = 0;
+  const auto store = open(tiers_of(memory_tier(clock_)), options);
+  std::vector<std::vector<BlockKey>> chains;
+  for (std::int32_t c = 0; c < 3; ++c) {
+    std::vector<std::int32_t> blocks = {1, 2, 3, 4, 5, 6};
+    for (std::int32_t b = 0; b < 58; ++b) blocks.push_back(1000 * (c + 1) + b);
+    chains.push_back(chain_of(blocks));
+  }
+  std::vector<Kv> kvs(chains.begin(), chains.end());
+  std::vector<std::unique_ptr<StoreSave>> saves;
+  for (int c = 0; c < 3; ++c) saves.push_back(store->save(chains[c], kvs[c].readable()).value());
+  EXPECT_EQ(saves[0]->shared_blocks(), 0u);
+  EXPECT_EQ(saves[1]->shared_blocks(), 6u);
+  for (const auto& save : saves) EXPECT_TRUE(save->wait());
+  for (const auto& chain : chains) EXPECT_EQ(load_all(*store, chain), 64u);
+}
+
 // The same work on a clock that stands still, by the owner alone.
 TEST_F(StoreTest, AnOwnerWithoutThreadsDoesTheWorkItself) {
   const VirtualClock clock;
