@@ -40,7 +40,9 @@ std::optional<Variant> ExtentPlacer::present(const Group& group) const {
   for (const ExtentId id : group.members) {
     const Extent& extent = core_.index.at(id);
     if (extent.tiers == 0) continue;
-    const auto rank = [](const Extent& each) { return std::tuple(each.fastest_tier(), !each.exact, -each.keep); };
+    const auto rank = [](const Extent& each) {
+      return std::tuple(each.fastest_tier(), !each.exact, -each.keep, -each.quality);
+    };
     if (!best || rank(extent) < rank(*best)) best = &extent;
   }
   if (!best) return std::nullopt;

@@ -142,7 +142,9 @@ void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
     for (const auto& [id, tier] : given_up(group, made)) {
       // A form that nobody measured was asked for: it lies beside what has the blocks' place, until room is short.
       const bool asked_for = !measured(core_.index.at(id));
-      if (made.tier == kDropped || !asked_for) core_.remove_from(id, tier);
+      // And one that was saved since the move began is the next move's to decide.
+      const bool fresh = core_.index.at(id).exact && group.from.method != kFullMethod && !group.no_full_copy;
+      if (made.tier == kDropped || !(asked_for || fresh)) core_.remove_from(id, tier);
     }
   } else {
     group.quiet_until_s = core_.clock.now_s() + kQuietS;
