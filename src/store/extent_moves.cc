@@ -24,12 +24,14 @@ unsigned* ExtentPlacer::changes_by(const Group& group) {
   return tier != kDropped ? &core_.tiers[tier].changes : nullptr;
 }
 
+// New extents hold up no moves, which make their room.
+unsigned& ExtentPlacer::in_flight(const Group& group) { return group.from.tier == kDropped ? becoming_ : moving_; }
+
 // That makes what the group wants of what it has been. finish() ends it.
 void ExtentPlacer::begin_job(Group& group, const Variant& from) {
   group.from = from;
   group.job = true;
-  ++moving_;
-  becoming_ += from.tier == kDropped;
+  ++in_flight(group);
   promoting_ += rises(from, *group.wanted);
   if (unsigned* changes = changes_by(group)) ++*changes;
 }
@@ -97,8 +99,10 @@ std::vector<std::pair<ExtentId, std::uint32_t>> ExtentPlacer::given_up(const Gro
 }
 
 bool ExtentPlacer::being_read(GroupId group, const Variant& made) const {
+  const auto& writing = core_.tiers[core_.tier_count() - 1].writing;  // a copy, by a save that holds the bytes
   return std::ranges::any_of(given_up(groups_[group], made), [&](const auto& copy) {
-    return core_.index.at(copy.first).uses > core_.replicated.count(copy.first);
+    const Extent& extent = core_.index.at(copy.first);
+    return extent.uses > (writing.contains(extent.name) ? 1U : 0U);
   });
 }
 
@@ -131,8 +135,7 @@ bool ExtentPlacer::measured(const Extent& extent) const {
 
 void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
-  --moving_;
-  becoming_ -= group.from.tier == kDropped;
+  --in_flight(group);
   promoting_ -= rises(group.from, *group.wanted);
   if (unsigned* changes = changes_by(group)) --*changes;
   group.wanted.reset();

@@ -232,7 +232,7 @@ bool ExtentPlacer::due() const {
 bool ExtentPlacer::crowded() const { return becoming_ >= kMovesMax; }
 
 bool ExtentPlacer::settle() {
-  if (moving_ >= becoming_ + kMovesMax) return false;
+  if (moving_ >= kMovesMax) return false;
   revise_some();
   note_capacities();
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {

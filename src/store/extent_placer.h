@@ -146,6 +146,7 @@ class ExtentPlacer final : public PlacementBackend {
   // extent_moves.cc
   void begin_job(Group& group, const Variant& from);
   unsigned* changes_by(const Group& group);
+  unsigned& in_flight(const Group& group);
   void drop_copies();
   std::vector<std::pair<ExtentId, std::uint32_t>> given_up(const Group& group, const Variant& made) const;
   void count_move(const Variant& from, const Variant& to);
@@ -186,8 +187,8 @@ class ExtentPlacer final : public PlacementBackend {
   GivenUp given_up_;                     // groups, by hash
   std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
   std::size_t revised_ = 0;                     // the group that was looked at last though nothing was noted
-  unsigned moving_ = 0, promoting_ = 0;         // groups with jobs; of these, to a faster tier or a larger form
-  unsigned becoming_ = 0;                       // and new ones, of which none holds up the moves that make its room
+  unsigned becoming_ = 0, moving_ = 0;          // groups with jobs: of new extents, and all others
+  unsigned promoting_ = 0;                      // of these, to a faster tier or a larger form
   std::set<std::string, std::less<>> bounded_;  // tenants with a quota
   double promoted_s_ = 0;                       // when promotions were looked at last
   bool more_ = false;                           // the state has more to look at

@@ -211,7 +211,6 @@ class StoreCore {
   std::unordered_set<std::uint64_t> asking;
   std::deque<std::shared_ptr<StoreJob>> saves, jobs;  // jobs: all others
   std::unordered_set<ExtentId> pinned;                // by this store's callers
-  std::unordered_multiset<ExtentId> replicated;       // by saves, of what they hold; each a use, and none that reads
   // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
   // comes.
   std::priority_queue<std::pair<double, Hash128>, std::vector<std::pair<double, Hash128>>, std::greater<>> expiries;

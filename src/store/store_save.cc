@@ -35,7 +35,6 @@ StoreJob::Progress SaveJob::step(Executor& executor) {
     if (!writing.over || !writing.id) continue;
     const std::lock_guard lock(core_.mutex);
     core_.tenant(plan_.hints.tenant).bytes_promised -= writing.promised;
-    if (writing.is_replica) core_.replicated.erase(core_.replicated.find(*writing.id));
     core_.unuse(*writing.id);
   }
   std::erase_if(writings_, [](const Writing& writing) { return writing.over; });
@@ -364,11 +363,10 @@ void SaveJob::begin_replica(Writing& writing) {
     if (!wanted || !admit(writing) ||
         !core_.begin_write(last, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes))
       return;
-    core_.replicated.insert(*writing.id);
   }
   writing.over = false;
   writing.tier = last;
-  writing.is_replica = writing.begun = true;
+  writing.begun = true;
   writing.logged = core_.flush_soon(last);
 }
 

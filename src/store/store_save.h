@@ -69,7 +69,6 @@ class SaveJob final : public StoreJob {
     std::optional<ExtentId> id;                                // used until it is over
     bool stored = false;                                       // on the first tier
     std::shared_ptr<const std::optional<bool>> becoming = {};  // of what is made of it, to lie there instead
-    bool is_replica = false;                                   // that is written now
     bool begun = false;                                        // logged, as the so-many-th record of the tier
     std::uint64_t logged = 0;
     std::uint64_t promised = 0;  // of its tenant's bytes

@@ -9,6 +9,7 @@
 
 #include "engine/engine_fixture.h"
 #include "support/faulty_tier.h"
+#include "support/model_wrapper.h"
 #include "tier/pending.h"
 #include "tier/tier_wrapper.h"
 
@@ -60,30 +61,20 @@ class SilentTier final : public TierWrapper {
 };
 
 // Counts the tokens of all steps that are begun.
-class CountingModel final : public Model {
+class CountingModel final : public testing::ModelWrapper {
  public:
-  explicit CountingModel(Model& model) : model_(model) {}
+  using ModelWrapper::ModelWrapper;
 
-  const ModelInfo& info() const override { return model_.info(); }
-  PageShape page_shape() const override { return model_.page_shape(); }
-  bool answers_apart() const override { return model_.answers_apart(); }
-  bool quick(std::span<const StepSequence> batch) const override { return model_.quick(batch); }
-  bool has_quick() const override { return model_.has_quick(); }
-  Hash128 fingerprint() const override { return model_.fingerprint(); }
-  Executor& executor() override { return model_.executor(); }
   Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override {
     for (const StepSequence& each : batch) begun += each.tokens.size();
-    return model_.begin(batch, hooks);
+    return ModelWrapper::begin(batch, hooks);
   }
   Result<std::optional<std::span<const float>>> resume(StepHooks* hooks) override {
     ++resumed;
-    return model_.resume(hooks);
+    return ModelWrapper::resume(hooks);
   }
 
   std::size_t begun = 0, resumed = 0;
-
- private:
-  Model& model_;
 };
 
 // The cache's time passes when the engine has nothing to do but to wait, and never while it computes.

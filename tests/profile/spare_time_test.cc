@@ -7,6 +7,7 @@
 #include "support/engine_bench.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
+#include "support/model_wrapper.h"
 
 namespace shale {
 namespace {
@@ -16,17 +17,12 @@ using testing::random_tokens;
 constexpr double kStepS = 0.01, kTokenS = 0.0005;
 
 // Whose steps take so much of a virtual clock's time.
-class TimedModel final : public Model {
+class TimedModel final : public testing::ModelWrapper {
  public:
-  TimedModel(std::unique_ptr<Model> model, VirtualClock& clock) : model_(std::move(model)), clock_(clock) {}
+  TimedModel(std::unique_ptr<Model> model, VirtualClock& clock)
+      : ModelWrapper(*model), model_(std::move(model)), clock_(clock) {}
 
-  const ModelInfo& info() const override { return model_->info(); }
-  PageShape page_shape() const override { return model_->page_shape(); }
   bool answers_apart() const override { return apart; }
-  bool quick(std::span<const StepSequence> batch) const override { return model_->quick(batch); }
-  bool has_quick() const override { return model_->has_quick(); }
-  Hash128 fingerprint() const override { return model_->fingerprint(); }
-  Executor& executor() override { return model_->executor(); }
   Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override {
     std::size_t tokens = 0;
     bool prompt = false, answer = false;
@@ -37,9 +33,8 @@ class TimedModel final : public Model {
     }
     EXPECT_FALSE(apart && prompt && answer) << "as models with weights of their own for answers refuse";
     clock_.sleep_until_s(clock_.now_s() + kStepS + static_cast<double>(tokens) * kTokenS);
-    return model_->begin(batch, hooks);
+    return ModelWrapper::begin(batch, hooks);
   }
-  Result<std::optional<std::span<const float>>> resume(StepHooks* hooks) override { return model_->resume(hooks); }
 
   bool apart = false;
 
