@@ -64,7 +64,7 @@ class RemoveJob final : public StoreJob {
 
 // Finds the manifests of all extents that begin with a chunk: what is there, then the manifests, then how much of the
 // lossy ones. Where a tier answers for many chunks as soon as for one, all that are ahead are asked for together: one
-// may begin with every block, which of a long prompt only those of whole chunks are asked for.
+// may begin with every block, of which only those of whole chunks are asked for where that were too many guesses.
 class DiscoverJob final : public StoreJob {
  public:
   DiscoverJob(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block, const Hash128& realm,
@@ -73,7 +73,8 @@ class DiscoverJob final : public StoreJob {
     for (std::uint32_t t = core.tier_count(); t-- > 0;) {
       if (!core.tiers[t].config.shared) continue;
       first_shared_ = t;
-      at_once_ = std::min(at_once_, core.tiers[t].tier().objects_asked_at_once());
+      const AskedAtOnce at_once = core.tiers[t].tier().asked_at_once();
+      at_once_ = {std::min(at_once_.objects, at_once.objects), std::min(at_once_.guesses, at_once.guesses)};
     }
     ask_from(first_block);
   }
@@ -112,8 +113,8 @@ class DiscoverJob final : public StoreJob {
     block_ = block;
     tier_ = first_shared_;
     tags_.clear();
-    const std::uint32_t stride = keys_.size() - block <= at_once_ ? 1 : core_.chunk_blocks();
-    for (; block < keys_.size() && tags_.size() < at_once_; block += stride) {
+    const std::uint32_t stride = keys_.size() - block <= at_once_.guesses ? 1 : core_.chunk_blocks();
+    for (; block < keys_.size() && tags_.size() < at_once_.objects; block += stride) {
       const std::uint64_t tag = tag_at(block);
       if (core_.recently_asked(tag)) continue;
       core_.asking.insert(tag);
@@ -201,7 +202,7 @@ class DiscoverJob final : public StoreJob {
   const Hash128 realm_;
   const std::uint16_t realm_number_;
   std::uint32_t first_shared_ = 0;  // there is one
-  std::size_t at_once_ = std::numeric_limits<std::size_t>::max();
+  AskedAtOnce at_once_ = {std::numeric_limits<std::size_t>::max(), std::numeric_limits<std::size_t>::max()};
   std::uint32_t block_ = 0;
   std::uint32_t tier_ = 0;
   std::vector<std::uint64_t> tags_;  // of chunks that are being asked for; the first begins with block_

@@ -79,6 +79,12 @@ struct TierSpeed {
   std::uint64_t samples = 0;  // 0: not measured here; the values are what was expected
 };
 
+// How many objects to ask `parts_of` at once before anybody knows that any is there.
+struct AskedAtOnce {
+  std::size_t objects = 1;  // that may well be there; 1 where each costs the same again
+  std::size_t guesses = 1;  // of which one in a dozen may be; fewer than `objects` where each costs money
+};
+
 // An operation in flight. Shared by who asked and who does it; dropping it does not cancel it. Must not outlive its
 // tier. One thread may use it at a time.
 class TierRead {
@@ -151,8 +157,7 @@ class Tier {
   Result<std::vector<std::uint32_t>> parts(const Hash128& object) const;
   // The same for several objects, in their order. A tier behind a network takes as long as for one.
   Result<std::vector<std::vector<std::uint32_t>>> parts_of(std::span<const Hash128> objects) const;
-  // How many objects to ask `parts_of` at once before anybody knows that any is there; 1 if each costs the same again.
-  virtual std::size_t objects_asked_at_once() const { return 1; }
+  virtual AskedAtOnce asked_at_once() const { return {}; }
   // Bytes that the blob occupies here, padding included; 0 when absent.
   std::uint64_t blob_bytes(const BlobId& id) const;
   // Seconds since the blob was written, or found there by a write; 0 when absent. Infinite if nobody but this tier can

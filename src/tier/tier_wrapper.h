@@ -22,7 +22,7 @@ class TierWrapper : public Tier {
   void count_others(std::int64_t bytes) override { inner_->count_others(bytes); }
   std::string describe() const override { return inner_->describe(); }
   double untouched_s(const BlobId& id) const override { return inner_->untouched_s(id); }
-  std::size_t objects_asked_at_once() const override { return inner_->objects_asked_at_once(); }
+  AskedAtOnce asked_at_once() const override { return inner_->asked_at_once(); }
   std::optional<BreakerState> breaker() const override { return inner_->breaker(); }
 
  protected:

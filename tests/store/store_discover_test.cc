@@ -18,7 +18,8 @@ class CountingTier final : public TierWrapper {
  public:
   CountingTier(std::unique_ptr<Tier> inner, const Clock& clock) : TierWrapper(std::move(inner), {}, clock) {}
 
-  std::size_t objects_asked_at_once() const override { return 512; }
+  AskedAtOnce asked_at_once() const override { return asked_at_once_; }
+  void set_guesses(std::size_t guesses) { asked_at_once_.guesses = guesses; }
   unsigned trips() const { return questions_ + bursts_; }
   unsigned objects() const { return objects_; }
 
@@ -47,6 +48,7 @@ class CountingTier final : public TierWrapper {
     return inner().parts_of(objects);
   }
 
+  AskedAtOnce asked_at_once_ = {.objects = 512, .guesses = 512};
   mutable std::atomic<unsigned> questions_ = 0, objects_ = 0, bursts_ = 0;
   mutable std::atomic<bool> reading_ = false;
 };
@@ -105,6 +107,19 @@ TEST_F(StoreDiscoverTest, ExtentsOfAShortPromptMayBeginAnywhere) {
   const auto store = open_counted(tier);
   EXPECT_EQ(settled(*store, keys).blocks, 300u);
   EXPECT_LE(tier->trips(), 3u);
+}
+
+TEST_F(StoreDiscoverTest, WhereGuessesCostFewerObjectsAreAskedFor) {
+  CountingTier *its_tier = nullptr, *tier = nullptr;
+  const auto keys = chain_of(1, 300);
+  const auto other = open_counted(its_tier);
+  for (const std::uint32_t end : {57u, 300u}) ASSERT_TRUE(save_all(*other, std::span(keys).first(end)));
+  ASSERT_TRUE(other->flush());
+  const auto store = open_counted(tier);
+  tier->set_guesses(32);
+  EXPECT_EQ(settled(*store, keys).blocks, 300u);
+  EXPECT_LT(tier->objects(), 150u);
+  EXPECT_LE(tier->trips(), 5u);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class RedisTier final : public Tier {
   std::optional<BreakerState> breaker() const override {
     return blobs_.cluster() ? blobs_.breakers() : breaker_.state();
   }
-  std::size_t objects_asked_at_once() const override { return 512; }
+  AskedAtOnce asked_at_once() const override { return {.objects = 512, .guesses = 512}; }
   double untouched_s(const BlobId& id) const override {
     return asked([&] { return blobs_.idle_s(id); }).value_or(0);
   }

@@ -43,13 +43,12 @@ class S3Tier final : public Tier {
   double untouched_s(const BlobId& id) const override;
   std::optional<Error> trouble() const override;
   std::optional<BreakerState> breaker() const override { return breaker_.state(); }
-  std::size_t objects_asked_at_once() const override { return kObjectsAskedAtOnce; }
+  AskedAtOnce asked_at_once() const override { return {.objects = 512, .guesses = 32}; }
 
   // What another program may send for a blob's object: signed, good for some minutes. For comparisons.
   HttpRequest request_for(std::string method, const BlobId& id, std::string body_sha256 = {}) const;
 
  private:
-  static constexpr std::size_t kObjectsAskedAtOnce = 512;
   struct Upload;
   struct Known {
     std::uint64_t bytes = 0;
