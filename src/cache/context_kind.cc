@@ -4,6 +4,8 @@
 #include <cctype>
 #include <string>
 
+#include "core/parsing.h"
+
 namespace shale {
 namespace {
 
@@ -82,13 +84,6 @@ void Features::add_line(std::string_view line) {
   }
 }
 
-std::string_view trimmed(std::string_view line) {
-  const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  while (!line.empty() && space(line.front())) line.remove_prefix(1);
-  while (!line.empty() && space(line.back())) line.remove_suffix(1);
-  return line;
-}
-
 double share(std::size_t part, std::size_t of) {
   return of == 0 ? 0 : static_cast<double>(part) / static_cast<double>(of);
 }
@@ -107,7 +102,7 @@ ContextKind kind_of(std::string_view text) {
   Features is;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    if (const std::string_view line = trimmed(text.substr(0, end)); !line.empty()) is.add_line(line);
+    if (const std::string_view line = trimmed(text.substr(0, end), " \t\v\f\r"); !line.empty()) is.add_line(line);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   if (is.lines >= kLinesMin && share(is.spoken, is.lines) > kSpokenLines) return ContextKind::kDialogue;

@@ -1,6 +1,6 @@
 #include "core/hash.h"
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 
 #define XXH_STATIC_LINKING_ONLY  // for the size of its state
 #include <xxhash.h>

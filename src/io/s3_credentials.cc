@@ -6,16 +6,12 @@
 #include <map>
 #include <utility>
 
+#include "core/parsing.h"
+
 namespace shale {
 namespace {
 
 using Section = std::map<std::string, std::string, std::less<>>;
-
-std::string trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(" \t\r") - first + 1));
-}
 
 // What one section of an INI file holds; nothing where the file or the section is not there. Indented lines belong to
 // the line above them, of which none is of use here.
@@ -24,12 +20,13 @@ Section read_section(const std::filesystem::path& file, std::string_view wanted)
   std::ifstream in(file);
   bool inside = false;
   for (std::string line; std::getline(in, line);) {
-    const std::string text = trimmed(line);
+    const std::string text(trimmed(line));
     if (text.empty() || text[0] == '#' || text[0] == ';' || line[0] == ' ' || line[0] == '\t') continue;
     if (text.front() == '[' && text.back() == ']') {
       inside = trimmed(std::string_view(text).substr(1, text.size() - 2)) == wanted;
     } else if (const std::size_t equals = text.find('='); inside && equals != std::string::npos) {
-      values[trimmed(std::string_view(text).substr(0, equals))] = trimmed(std::string_view(text).substr(equals + 1));
+      values[std::string(trimmed(std::string_view(text).substr(0, equals)))] =
+          trimmed(std::string_view(text).substr(equals + 1));
     }
   }
   return values;

@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 
 namespace shale {
 namespace {

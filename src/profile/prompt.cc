@@ -4,6 +4,7 @@
 #include <ranges>
 #include <string>
 
+#include "core/parsing.h"
 #include "engine/chat_prompt.h"
 
 namespace shale {
@@ -11,7 +12,6 @@ namespace {
 
 // Stands for the user's text while the template is rendered: no template changes or contains it.
 constexpr std::string_view kMarker = "[[shale-user-text-7d1f]]";
-constexpr const char* kSpace = " \t\r\n";
 
 void append(std::vector<Token>& to, const std::vector<Token>& tokens) {
   to.insert(to.end(), tokens.begin(), tokens.end());
@@ -116,8 +116,7 @@ std::vector<Token> phrase_like(const Tokenizer& tokenizer, std::span<const Token
 std::string words_of(const Tokenizer& tokenizer, std::span<const Token> asked) {
   const UserTurn turn(tokenizer);
   const std::string text = tokenizer.text(turn.is_one(asked) ? turn.words(asked) : asked);
-  const std::size_t first = text.find_first_not_of(kSpace);
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+  return std::string(trimmed(text));
 }
 
 Result<AskedContext> ask(const Tokenizer& tokenizer, std::string_view context, std::span<const std::string> questions) {

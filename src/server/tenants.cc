@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 #include "core/units.h"
 
 namespace shale {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 #include "core/random.h"
 #include "tiers/blob_frame.h"
 

@@ -241,8 +241,9 @@ TEST_F(BusyServerTest, AClientThatLeavesIsCancelledAndItsPagesComeBack) {
       request.content_receiver = [](const char*, std::size_t, std::uint64_t, std::uint64_t) { return false; };
       leaving.send(request);
     } else {  // while it waits
-      leaving.set_read_timeout(0, 200'000);
-      leaving.Post("/v1/chat/completions", body.dump(), "application/json");
+      const std::jthread asking([&] { leaving.Post("/v1/chat/completions", body.dump(), "application/json"); });
+      EXPECT_TRUE(comes_to("vllm:num_requests_running{model_name=\"tiny\"}", 1));
+      leaving.stop();
     }
     EXPECT_TRUE(comes_to("vllm:request_success_total{model_name=\"tiny\",finished_reason=\"abort\"}", stream ? 1 : 2));
     EXPECT_TRUE(comes_to("shale_pool_bytes{model_name=\"tiny\",state=\"held\"}", 0));

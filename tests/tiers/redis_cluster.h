@@ -4,26 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "support/eventually.h"
 #include "tiers/redis_server.h"
 
 namespace shale::testing {
 
 // Within half a minute.
-inline bool comes_true(const std::function<bool()>& reached) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!reached()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
-}
+inline bool comes_true(const std::function<bool()>& reached) { return eventually(reached, 3000); }
 
 class RedisCluster {
  public:

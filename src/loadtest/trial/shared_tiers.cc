@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 #include "io/net_socket.h"
 #include "tiers/tiers.h"
 

@@ -10,6 +10,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/parsing.h"
 #include "server/http/http_access.h"
 
 namespace shale {
@@ -23,7 +24,7 @@ constexpr std::size_t kTrimFrom = std::size_t{256} << 10;  // bodies from here o
 bool lists(std::string_view list, std::string_view token) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
-    if (same_ignoring_case(trimmed(list.substr(0, comma)), token)) return true;
+    if (same_ignoring_case(trimmed(list.substr(0, comma), kHttpSpace), token)) return true;
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return false;

@@ -57,7 +57,7 @@ std::string_view http_reason(int status);
 // Letters of ASCII in lower case; and whether two texts differ in the case of these alone.
 std::string lower_case(std::string_view text);
 bool same_ignoring_case(std::string_view a, std::string_view b);
-// Without spaces and tabs at its ends.
-std::string_view trimmed(std::string_view text);
+// What may surround a value (RFC 9110, 5.6.3).
+constexpr std::string_view kHttpSpace = " \t";
 
 }  // namespace shale

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 
 namespace shale {
 namespace {
@@ -138,7 +138,7 @@ bool HttpParser::field_line() {
     return fail(400, folded ? "a field goes on in the next line" : "a line of the head is no field: NAME: VALUE");
   }
   if (stage_ == Stage::kHead) {  // trailers are read and ignored
-    request_.fields.emplace_back(lower_case(line.substr(0, colon)), trimmed(line.substr(colon + 1)));
+    request_.fields.emplace_back(lower_case(line.substr(0, colon)), trimmed(line.substr(colon + 1), kHttpSpace));
   }
   return true;
 }

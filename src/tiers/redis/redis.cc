@@ -8,7 +8,7 @@
 #include <fstream>
 #include <utility>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 #include "core/units.h"
 #include "tier/breaker.h"
 #include "tier/pending.h"

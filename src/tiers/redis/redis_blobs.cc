@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 #include "tiers/redis/redis_replies.h"
 
 namespace shale {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 
 namespace shale {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/parse_integer.h"
+#include "core/parsing.h"
 #include "io/io_threads.h"
 #include "tiers/blob_frame.h"
 

@@ -1,3 +1,4 @@
+// Pieces of what parsers of text do.
 #pragma once
 
 #include <charconv>
@@ -15,6 +16,13 @@ std::optional<Integer> parse_integer(std::string_view text, int base = 10) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+// Without what of `spaces` is at either end.
+constexpr std::string_view trimmed(std::string_view text, std::string_view spaces = " \t\r\n") {
+  const std::size_t first = text.find_first_not_of(spaces);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(spaces) + 1 - first);
 }
 
 }  // namespace shale
