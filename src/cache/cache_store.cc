@@ -105,10 +105,8 @@ std::optional<Cache::State::Bounding> Cache::State::bounding(const Hash128& name
   return Bounding{std::move(unknown), std::move(*errors)};
 }
 
-// A layer of the run that has waited longest, once no run waits to be encoded and to give back its pages. False where
-// there is nothing to look at.
+// A layer of the run that has waited longest. False where there is nothing to look at.
 bool Cache::State::bound_some() {
-  if (!std::ranges::all_of(saving, [](const Saving& each) { return each.save->released(); })) return false;
   const auto next = std::ranges::find_if(saving, [](const Saving& each) { return each.bounding.has_value(); });
   if (next == saving.end()) return false;
   Bounding& bounding = *next->bounding;
@@ -188,7 +186,11 @@ bool Cache::work(Executor& executor) {
     static_cast<void>(s.metadata_store->refresh());
   }
   s.look_at_pool();
-  const bool stored = s.store->work(executor, kPieceS), bounded = s.bound_some();
+  const bool stored = s.store->work(executor, kPieceS);
+  // Runs that can be encoded give back their pages first.
+  const bool encoding =
+      stored && !std::ranges::all_of(s.saving, [](const State::Saving& each) { return each.save->released(); });
+  const bool bounded = !encoding && s.bound_some();
   return s.release_saved() || stored || bounded;
 }
 

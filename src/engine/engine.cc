@@ -177,6 +177,7 @@ Result<RequestId> Engine::submit(Request request) {
 }
 
 void Engine::State::finish(RequestState& run, StopReason reason, std::optional<Error> error) {
+  unpark();  // what a step that is not over appended is not computed, and must not be kept
   Response& response = run.response;
   response.stop = reason;
   response.error = std::move(error);
@@ -190,7 +191,6 @@ void Engine::State::finish(RequestState& run, StopReason reason, std::optional<E
   response.lossy = response.lossy || run.sequence.lossy() || !exact_pages();
   response.metric = cache.metric();
   if (reason != StopReason::kError) storing.answer_done(run);
-  unpark(run);
   let_spilled_go(run);
   run.compression.reset();
   run.retrieval = Retrieval();

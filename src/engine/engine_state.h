@@ -68,6 +68,7 @@ struct Engine::State {
   void preempt(RequestState& run);
   void let_spilled_go(RequestState& run);
   bool move_spilled();
+  void unpark();
   void unpark(const RequestState& run);
   double background_share();
   bool work_behind();

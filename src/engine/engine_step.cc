@@ -45,7 +45,7 @@ bool Engine::State::reserve(RequestState& run, std::uint32_t tokens) {
 bool Engine::State::step() {
   const bool whole = parked && !parked->run->loading();  // what is left of its step is less than all of it again
   if (whole || !BatchBuilder::any(scheduler.running())) return step_ahead_of_loading();
-  if (parked) unpark(*parked->run);
+  unpark();
   batches.between(clock.now_s() - stepped_s);
   std::vector<BatchPart> chosen = batches.choose(scheduler.running());
   std::vector<BatchPart> parts;
@@ -146,6 +146,7 @@ bool Engine::State::step_ahead_of_loading() {
   }
   if (logits && !*logits) return false;
   ++stats.steps;
+  stepped_s = clock.now_s();
   const BatchPart part = *std::exchange(parked, std::nullopt);
   if (logits) {
     finish_step({&part, 1}, **logits, 0);

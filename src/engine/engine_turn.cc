@@ -145,6 +145,7 @@ void Engine::State::note_sources(RequestState& run) {
 void Engine::State::loaded(RequestState& run) {
   const auto span = std::exchange(run.compress_once_loaded, std::nullopt);
   if (!span) return;
+  unpark();  // of whoever: scorers may need steps of their own
   if (Status status = storing.compress(run, *span); !status) {
     finish(run, StopReason::kError, std::move(status).error());
   }
@@ -301,11 +302,17 @@ bool Engine::State::move_spilled() {
   return moving || !let_go.empty();
 }
 
-// Gives up the parked step where it is the run's.
-void Engine::State::unpark(const RequestState& run) {
-  if (!parked || parked->run != &run) return;
-  if (!run.over && parked->run->sequence.length() > parked->length) parked->run->sequence.truncate(parked->length);
+// Gives up the step that is parked, if any. The model takes no other one before that.
+void Engine::State::unpark() {
+  if (!parked) return;
+  RequestState& run = *parked->run;
+  if (!run.over && run.sequence.length() > parked->length) run.sequence.truncate(parked->length);
   parked.reset();
+}
+
+// Where it is the run's.
+void Engine::State::unpark(const RequestState& run) {
+  if (parked && parked->run == &run) unpark();
 }
 
 double Engine::State::background_share() {

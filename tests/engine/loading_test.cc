@@ -164,22 +164,45 @@ TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
   EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
 }
 
-// One layer after the other comes, and the last when the load has ended.
-TEST_F(LoadingTest, WhatIsComputedAheadOfALoadIsNotComputedAgain) {
-  open_over(make_throttled_tier(make_memory_tier(tier_bytes_, time_), parse_throttle("10MB/s,1ms").value(), time_),
-            256);
-  CountingModel counting(*model_);
-  engine_ = std::make_unique<Engine>(EngineOptions{.chunk_tokens = 128}, counting, tokenizer_, *cache_, time_);
-  const Request request = ask(1, 1500, 1);  // a layer of it is a read of its own
-  const Response computed = engine_->run(request);
-  drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
-  counting.begun = 0;
-  const Response loaded = engine_->run(request);
-  EXPECT_EQ(loaded.tokens, computed.tokens);
+// One layer after the other comes, and the last when the load has ended: each is a read of its own.
+class AheadTest : public LoadingTest {
+ protected:
+  AheadTest() : counting_(*model_) {
+    open_over(make_throttled_tier(make_memory_tier(tier_bytes_, time_), parse_throttle("10MB/s,1ms").value(), time_),
+              256);
+    engine_ = std::make_unique<Engine>(EngineOptions{.chunk_tokens = 128}, counting_, tokenizer_, *cache_, time_);
+    computed_ = engine_->run(request_);
+    drain();
+    EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+    counting_.begun = counting_.resumed = 0;
+  }
+
+  // A step of it is begun, and waits for layers.
+  RequestId begin() {
+    const RequestId id = engine_->submit(request_).value();
+    while (counting_.begun == 0) EXPECT_TRUE(engine_->run_once());
+    EXPECT_EQ(engine_->loading(), 1u);
+    return id;
+  }
+
+  CountingModel counting_;
+  const Request request_ = ask(1, 1500, 1);
+  Response computed_;
+};
+
+TEST_F(AheadTest, WhatIsComputedAheadOfALoadIsNotComputedAgain) {
+  const Response loaded = engine_->run(request_);
+  EXPECT_EQ(loaded.tokens, computed_.tokens);
   EXPECT_GE(loaded.cached.total(), 1488u);
-  EXPECT_GT(counting.resumed, 0u) << "it began before the load had ended";
-  EXPECT_EQ(counting.begun, loaded.prompt_tokens - loaded.cached.total() + loaded.tokens.size() - 1);
+  EXPECT_GT(counting_.resumed, 0u) << "it began before the load had ended";
+  EXPECT_EQ(counting_.begun, loaded.prompt_tokens - loaded.cached.total() + loaded.tokens.size() - 1);
+}
+
+TEST_F(AheadTest, NothingIsKeptOfOneThatIsCancelled) {
+  engine_->cancel(begin());
+  ASSERT_EQ(engine_->finished().size(), 1u);
+  EXPECT_EQ(cache_->pool_prefix(request_.spans[0].tokens, ""), 0u) << "most of it has not come";
+  EXPECT_EQ(engine_->run(request_).tokens, computed_.tokens);
 }
 
 TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {
