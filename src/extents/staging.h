@@ -6,14 +6,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 namespace shale {
 
-enum class StagedFor { kSaves, kMoves, kLoads };
+enum class StagedFor : std::uint8_t {
+  kSaves,     // what lies nowhere yet
+  kBecoming,  // what it is decoded and encoded into before it lies anywhere
+  kCopies,    // a second copy on its way, for which nobody waits
+  kMoves,
+  kLoads,
+};
 
 // A part of the room is kept for moves, and one for loads: saves that wait for room on a tier would hold up the moves
-// that make it, and requests. Thread-safe. Never waits.
+// that make it, and requests. Of each kind one always goes on. Thread-safe. Never waits.
 class Staging {
  public:
   explicit Staging(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
@@ -30,11 +37,14 @@ class Staging {
       std::swap(bytes_, other.bytes_);
       return *this;
     }
-    ~Share() {
-      if (staging_) staging_->give_back(what_, bytes_);
-    }
+    ~Share() { turn_into(what_, 0); }
     explicit operator bool() const { return staging_ != nullptr; }
-    std::uint64_t bytes() const { return staging_ ? bytes_ : 0; }
+    // From now on it is so many bytes, of that kind.
+    void turn_into(StagedFor what, std::uint64_t bytes) {
+      if (staging_) staging_->exchange(what_, bytes_, what, bytes);
+      what_ = what;
+      bytes_ = bytes;
+    }
 
    private:
     friend class Staging;
@@ -44,10 +54,10 @@ class Staging {
     std::uint64_t bytes_ = 0;
   };
 
-  // Empty where they do not fit; `always` takes them all the same.
-  Share take(StagedFor what, std::uint64_t bytes, bool always) {
+  // Empty where they do not fit beside others of the kind; `always` takes them all the same.
+  Share take(StagedFor what, std::uint64_t bytes, bool always = false) {
     const std::lock_guard lock(mutex_);
-    if (!always && !fits(what, bytes)) return {};
+    if (!always && used_[index(what)] > 0 && !fits(what, bytes)) return {};
     used_[index(what)] += bytes;
     return {this, what, bytes};
   }
@@ -57,7 +67,7 @@ class Staging {
   }
   std::uint64_t used() const {
     const std::lock_guard lock(mutex_);
-    return used_[0] + used_[1] + used_[2];
+    return std::accumulate(used_.begin(), used_.end(), std::uint64_t{0});
   }
   std::uint64_t bytes_max() const { return bytes_max_; }
 
@@ -69,19 +79,20 @@ class Staging {
   bool fits(StagedFor what, std::uint64_t bytes) const {
     if (used_[index(what)] + bytes <= kept(what)) return true;
     std::uint64_t taken = bytes;
-    for (const StagedFor each : {StagedFor::kSaves, StagedFor::kMoves, StagedFor::kLoads}) {
-      taken += each == what ? used_[index(each)] : std::max(used_[index(each)], kept(each));
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+      taken += i == index(what) ? used_[i] : std::max(used_[i], kept(static_cast<StagedFor>(i)));
     }
     return taken <= bytes_max_;
   }
-  void give_back(StagedFor what, std::uint64_t bytes) {
+  void exchange(StagedFor from, std::uint64_t bytes, StagedFor to, std::uint64_t bytes_then) {
     const std::lock_guard lock(mutex_);
-    used_[index(what)] -= bytes;
+    used_[index(from)] -= bytes;
+    used_[index(to)] += bytes_then;
   }
 
   const std::uint64_t bytes_max_;
   mutable std::mutex mutex_;
-  std::array<std::uint64_t, 3> used_ = {};
+  std::array<std::uint64_t, 5> used_ = {};
 };
 
 }  // namespace shale

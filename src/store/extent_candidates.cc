@@ -34,16 +34,17 @@ bool ExtentPlacer::may_remove(std::uint32_t tier) const {
   return !state.tier().read_only() && !state.config.shared && (state.config.folder.empty() || state.leads);
 }
 
-// Of exact ones on the fastest tier the exact one, else the best that lies there.
+// Of exact ones on the fastest tier the exact one, else of those that lie there the one of which most is known to be
+// expected.
 std::optional<Variant> ExtentPlacer::present(const Group& group) const {
+  const auto place = [](const Extent& each) { return std::pair(each.fastest_tier(), !each.exact); };
+  const auto worth = [this](const Extent& each) { return std::tuple(measured(each), each.quality, each.keep); };
   const Extent* best = nullptr;
   for (const ExtentId id : group.members) {
     const Extent& extent = core_.index.at(id);
     if (extent.tiers == 0) continue;
-    const auto rank = [](const Extent& each) {
-      return std::tuple(each.fastest_tier(), !each.exact, -each.keep, -each.quality);
-    };
-    if (!best || rank(extent) < rank(*best)) best = &extent;
+    const bool nearer = !best || place(extent) < place(*best);
+    if (nearer || (place(extent) == place(*best) && worth(extent) > worth(*best))) best = &extent;
   }
   if (!best) return std::nullopt;
   return Variant{numbers_.at(best->method), grid_keep(best->keep), best->fastest_tier()};

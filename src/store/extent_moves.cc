@@ -143,11 +143,15 @@ void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   if (done) {
     count_move(group.from, made);
     for (const auto& [id, tier] : given_up(group, made)) {
-      // A form that nobody measured was asked for: it lies beside what has the blocks' place, until room is short.
-      const bool asked_for = !measured(core_.index.at(id));
-      // And one that was saved since the move began is the next move's to decide.
-      const bool fresh = core_.index.at(id).exact && group.from.method != kFullMethod && !group.no_full_copy;
-      if (made.tier == kDropped || !(asked_for || fresh)) core_.remove_from(id, tier);
+      const Extent& extent = core_.index.at(id);
+      // A form that nobody measured was asked for: it lies beside what has the blocks' place, until room is short; but
+      // not before it, or it would be moved again.
+      const bool moved = tier == group.from.tier && numbers_.at(extent.method) == group.from.method;
+      const bool before = tier < made.tier || (tier == made.tier && made.method != kFullMethod);
+      const bool asked_for = made.tier != kDropped && !measured(extent) && !(moved && before);
+      // An exact one beside a lossy one that moved may have been saved since, and is the next move's to decide.
+      const bool fresh = extent.exact && group.from.method != kFullMethod && !group.no_full_copy;
+      if (!asked_for && !fresh) core_.remove_from(id, tier);
     }
   } else {
     group.quiet_until_s = core_.clock.now_s() + kQuietS;

@@ -89,7 +89,6 @@ class PlaceJob final : public StoreJob {
     return Progress::kDone;
   }
   void let_go() {
-    core_.becoming -= std::exchange(becoming_, false);
     if (lent_ > 0) core_.tiers[from_].tier().count_others(static_cast<std::int64_t>(std::exchange(lent_, 0)));
     if (source_) core_.unuse(*std::exchange(source_, std::nullopt));
   }
@@ -97,11 +96,8 @@ class PlaceJob final : public StoreJob {
   Progress start() {
     std::unique_lock lock(core_.mutex);
     if (in_hand()) {
-      // Decoded and encoded; beside what the save holds until then, so that one of these always goes on.
-      share_ = core_.staging.take(StagedFor::kSaves, 2 * facts_.bytes, core_.becoming == 0);
+      share_ = core_.staging.take(StagedFor::kBecoming, 2 * facts_.bytes);
       if (!share_) return Progress::kWaiting;
-      becoming_ = true;
-      ++core_.becoming;
       lock.unlock();
       return use_read();
     }
@@ -115,8 +111,10 @@ class PlaceJob final : public StoreJob {
     }
     as_is_ = same.has_value();
     const Extent& extent = core_.index.at(*source);
+    // A save is writing it there.
+    if (as_is_ && in_time() && core_.tiers[to_.tier].writing.contains(extent.name)) return Progress::kWaiting;
     const std::uint64_t needed = as_is_ ? extent.bytes : 3 * extent.bytes;  // read, decoded and encoded
-    share_ = core_.staging.take(StagedFor::kMoves, needed, core_.staging.used(StagedFor::kMoves) == 0);
+    share_ = core_.staging.take(StagedFor::kMoves, needed);
     if (!share_) return Progress::kWaiting;
     take(*source);
     from_ = extent.fastest_tier();
@@ -239,6 +237,7 @@ class PlaceJob final : public StoreJob {
     blobs->tag = source.tags.front();
     core_.encoded_bytes += facts_.bytes;
     blobs_ = std::move(blobs);
+    share_.turn_into(in_hand() ? StagedFor::kSaves : StagedFor::kMoves, facts_.bytes);
     return go_on(Phase::kBegin);
   }
 
@@ -344,8 +343,7 @@ class PlaceJob final : public StoreJob {
   const Variant to_;
   const Method method_;
   Phase phase_ = Phase::kStart;
-  double since_s_;         // when the phase began
-  bool becoming_ = false;  // counted as such
+  double since_s_;  // when the phase began
   bool as_is_ = false, waited_for_room_ = false, dropped_for_room_ = false;
   std::shared_ptr<std::optional<bool>> made_ = {};  // to be told at the end; null: nobody waits for it
   std::optional<ExtentId> source_;                  // used until it has been read and its copy written

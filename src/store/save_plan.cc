@@ -25,13 +25,13 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   }
   // How many blocks from `block` on are there, or being saved.
   const auto there = [&](std::uint32_t block) -> std::uint32_t {
-    const auto saving = core.saving.find(plan.tag(block));
-    if (saving != core.saving.end()) {
+    std::uint32_t alike = 0;
+    if (const auto saving = core.saving.find(plan.tag(block)); saving != core.saving.end()) {
       const auto differ = std::ranges::mismatch(saving->second, keys.subspan(block)).in1;
-      return static_cast<std::uint32_t>(differ - saving->second.begin());
+      alike = static_cast<std::uint32_t>(differ - saving->second.begin());
     }
     const auto spans = core.index.match(keys.subspan(block), plan.realm, filter);
-    return spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
+    return spans.empty() ? alike : std::max(alike, spans.back().first_block + spans.back().blocks);
   };
   // From the chain's start, so that a view that begins inside a chunk that is there goes on where that ends.
   std::uint32_t block = std::max(plan.view_block, there(0));
@@ -55,6 +55,12 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
       const auto blocks = keys.subspan(piece.first_block + b, std::min(chunk, piece.blocks - b));
       core.saving[plan.tag(piece.first_block + b)].assign(blocks.begin(), blocks.end());
     }
+  }
+}
+
+void forget_saving(StoreCore& core, const SaveJob::Plan& plan, const SaveJob::Plan::Piece& piece) {
+  for (std::uint32_t b = 0; b < piece.blocks; b += core.chunk_blocks()) {
+    core.saving.erase(plan.tag(piece.first_block + b));
   }
 }
 

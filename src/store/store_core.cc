@@ -363,7 +363,7 @@ bool StoreCore::step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor
     }
     waiting = progress == StoreJob::Progress::kWaiting ? waiting + 1 : 0;
     worked = worked || progress != StoreJob::Progress::kWaiting;
-    if (clock.now_s() >= until_s) return worked;
+    if (worked && clock.now_s() >= until_s) return worked;
   }
 }
 

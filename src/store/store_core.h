@@ -211,10 +211,10 @@ class StoreCore {
   std::unordered_set<std::uint64_t> asking;
   std::deque<std::shared_ptr<StoreJob>> saves, jobs;  // jobs: all others
   std::unordered_set<ExtentId> pinned;                // by this store's callers
+  std::uint64_t removals = 0;                         // likewise, of extents
   // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
   // comes.
   std::priority_queue<std::pair<double, Hash128>, std::vector<std::pair<double, Hash128>>, std::greater<>> expiries;
-  unsigned becoming = 0;  // extents that are being compressed before they lie anywhere
   StoreStats counts = {};
   ExtentPlacer placer{*this};
   std::atomic<double> encode_seconds = 0;  // guarded by nothing, as the next

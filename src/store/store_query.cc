@@ -81,6 +81,7 @@ StoreLookup StoreCore::describe(const std::vector<ChainSpan>& spans, const Store
 }
 
 void StoreCore::remove_everywhere(ExtentId id) {
+  ++removals;
   use(id);
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
     if (index.at(id).on(t)) remove_from(id, t);

@@ -6,8 +6,6 @@
 namespace shale {
 namespace {
 
-using Type = IndexRecord::Type;
-
 constexpr auto kWritingMax = 4;  // extents of a save, so that encoding and writing overlap
 
 }  // namespace
@@ -53,14 +51,15 @@ void SaveJob::give_up(Status status) {
     encoder_.reset();
   }
   encoder_share_ = {};
+  const std::size_t rest = plan_.pieces.size() - next_;
   {
     const std::lock_guard lock(core_.mutex);
-    if (status.error().code != ErrorCode::kCancelled) core_.counts.extents_failed += plan_.pieces.size() - next_;
-    for (; next_ < plan_.pieces.size(); ++next_, ++placed_) forget_saving(plan_.pieces[next_]);
+    if (status.error().code != ErrorCode::kCancelled) core_.counts.extents_failed += rest;
+    for (; next_ < plan_.pieces.size(); ++next_) forget_saving(core_, plan_, plan_.pieces[next_]);
   }
   if (status_) status_ = std::move(status);
   handle_->set_released();
-  if (placed_ == plan_.pieces.size()) handle_->set_done(status_);
+  count_placed(rest);
 }
 
 // True when it did something.
@@ -70,7 +69,9 @@ bool SaveJob::encode(Executor& executor) {
     const auto to_be_placed = std::ranges::count(writings_, false, &Writing::stored);
     if (to_be_placed >= kWritingMax) return false;
     const std::uint32_t tokens = plan_.pieces[next_].blocks * core_.options.geometry.block_tokens;
-    encoder_share_ = core_.staging.take(StagedFor::kSaves, core_.options.geometry.bytes(tokens), to_be_placed == 0);
+    const bool within = core_.staging.used(StagedFor::kSaves) < core_.staging.bytes_max();
+    encoder_share_ =
+        core_.staging.take(StagedFor::kSaves, core_.options.geometry.bytes(tokens), to_be_placed == 0 && within);
     if (!encoder_share_) return false;
   }
   Status started;
@@ -166,6 +167,8 @@ void SaveJob::finish_encoder() {
                       2 * blobs->manifest->size());
   writing.blobs = std::move(blobs);
   writing.share = std::exchange(encoder_share_, {});
+  writing.share.turn_into(StagedFor::kSaves, writing.facts.bytes);
+  writing.since_s = core_.clock.now_s();
   writings_.push_back(std::move(writing));
   if (++next_ == plan_.pieces.size()) handle_->set_released();
 }
@@ -219,8 +222,7 @@ bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) 
     return refuse(fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", writing.facts.bytes,
                        plan_.hints.tenant));
   }
-  const bool may_become = plan_.hints.method.is_full() && !plan_.hints.pin;
-  const Variant placed = core_.placer.place_new(*writing.id, may_become);
+  const Variant placed = core_.placer.place_new(*writing.id, may_become() && !core_.placer.crowded());
   writing.tier = placed.tier;
   if (writing.tier != kDropped && writing.facts.exact && placed.method != kFullMethod) {
     writing.becoming = core_.placer.become(*writing.id, writing.blobs);
@@ -236,7 +238,8 @@ bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) 
 bool SaveJob::begin(Writing& writing) {
   std::unique_lock lock(core_.mutex);
   if (!writing.id) {
-    if (core_.placer.crowded() && !core_.closing()) return false;
+    const bool patient = core_.clock.now_s() < writing.since_s + kPatienceS && !core_.closing();
+    if (may_become() && core_.placer.crowded() && patient) return false;
     if (enter_index(writing, lock)) return true;
     writing.since_s = core_.clock.now_s();
   }
@@ -272,8 +275,9 @@ bool SaveJob::became(Writing& writing) {
     if (**writing.becoming) note_stored(writing);
   }
   writing.becoming.reset();
+  writing.since_s = core_.clock.now_s();
   if (!writing.stored) return true;
-  count_placed();
+  count_placed(1);
   begin_replica(writing);
   return true;
 }
@@ -288,8 +292,9 @@ bool SaveJob::start_writing(Writing& writing) {
 void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   const bool first = !writing.stored;
   const ExtentId id = *writing.id;
-  // While this copy was being written.
-  const bool removed = !first && !core_.placer.lies(id);
+  // While this copy was being written: what a lossy form has taken the place of is not.
+  const bool by_callers = core_.index.at(id).tiers == 0 && core_.removals != writing.removals;
+  const bool removed = !first && (by_callers || !core_.placer.lies(id));
   const bool fresh = !core_.index.at(id).on(writing.tier);
   core_.set_on(id, writing.tier);
   core_.log_stored(id, writing.tier);
@@ -301,7 +306,7 @@ void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   lock.unlock();
   writing.over = !first;
   if (!first) return;
-  count_placed();
+  count_placed(1);
   begin_replica(writing);
 }
 
@@ -340,12 +345,14 @@ void SaveJob::tell(const Writing& writing) {
 void SaveJob::note_stored(Writing& writing) {
   const Plan::Piece& piece = writing.piece;
   if (std::exchange(writing.stored, true)) return;
+  writing.removals = core_.removals;
   core_.tenant(plan_.hints.tenant).counts.blocks_saved += piece.blocks;
-  forget_saving(piece);
+  forget_saving(core_, plan_, piece);
 }
 
-void SaveJob::count_placed() {
-  if (++placed_ == plan_.pieces.size()) handle_->set_done(status_);
+void SaveJob::count_placed(std::size_t pieces) {
+  placed_ += pieces;
+  if (placed_ == plan_.pieces.size()) handle_->set_done(status_);
 }
 
 // Another copy on the lowest tier while it has room: what outlives this process, and what others see. Where that tier
@@ -359,11 +366,12 @@ void SaveJob::begin_replica(Writing& writing) {
     TierState& state = core_.tiers[last];
     const bool wanted = last != writing.tier && !state.is_private() && !state.tier().read_only() &&
                         !core_.index.at(*writing.id).on(last) && core_.has_room(last, writing.facts.bytes) &&
-                        core_.staging.used(StagedFor::kSaves) - writing.share.bytes() <= core_.staging.bytes_max() / 2;
+                        core_.staging.used(StagedFor::kCopies) <= core_.staging.bytes_max() / 2;
     if (!wanted || !admit(writing) ||
         !core_.begin_write(last, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes))
       return;
   }
+  writing.share.turn_into(StagedFor::kCopies, writing.facts.bytes);
   writing.over = false;
   writing.tier = last;
   writing.begun = true;
@@ -382,17 +390,10 @@ void SaveJob::failed(Writing& writing, Status status) {
   {
     const std::lock_guard lock(core_.mutex);
     if (writing.id) core_.placer.written(*writing.id);
-    forget_saving(writing.piece);
+    forget_saving(core_, plan_, writing.piece);
     ++core_.counts.extents_failed;
   }
-  count_placed();
-}
-
-// With the mutex held.
-void SaveJob::forget_saving(const Plan::Piece& piece) {
-  for (std::uint32_t b = 0; b < piece.blocks; b += core_.chunk_blocks()) {
-    core_.saving.erase(plan_.tag(piece.first_block + b));
-  }
+  count_placed(1);
 }
 
 }  // namespace shale

@@ -68,6 +68,7 @@ class SaveJob final : public StoreJob {
     std::unique_ptr<ExtentWriter> writer;
     std::optional<ExtentId> id;                                // used until it is over
     bool stored = false;                                       // on the first tier
+    std::uint64_t removals = 0;                                // by callers until then
     std::shared_ptr<const std::optional<bool>> becoming = {};  // of what is made of it, to lie there instead
     bool begun = false;                                        // logged, as the so-many-th record of the tier
     std::uint64_t logged = 0;
@@ -80,6 +81,7 @@ class SaveJob final : public StoreJob {
   Status start_ranker();
   void finish_encoder();
   bool advance(Writing& writing);
+  bool may_become() const { return plan_.hints.method.is_full() && !plan_.hints.pin; }
   bool begin(Writing& writing);
   bool enter_index(Writing& writing, std::unique_lock<std::mutex>& lock);
   bool became(Writing& writing);
@@ -88,10 +90,9 @@ class SaveJob final : public StoreJob {
   void tell(const Writing& writing);
   void note_stored(Writing& writing);
   bool admit(Writing& writing);
-  void count_placed();
+  void count_placed(std::size_t pieces);
   void begin_replica(Writing& writing);
   void failed(Writing& writing, Status status);
-  void forget_saving(const Plan::Piece& piece);
   void give_up(Status status);
 
   StoreCore& core_;
@@ -110,5 +111,7 @@ class SaveJob final : public StoreJob {
 
 // With the core's mutex held: cuts what is not there yet into extents, and notes that it is being saved.
 void plan_pieces(StoreCore& core, SaveJob::Plan& plan);
+// Likewise: it is not being saved any more.
+void forget_saving(StoreCore& core, const SaveJob::Plan& plan, const SaveJob::Plan::Piece& piece);
 
 }  // namespace shale

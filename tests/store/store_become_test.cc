@@ -83,6 +83,58 @@ TEST_F(StoreBecomeTest, MovesThatMakeRoomDoNotWaitForThoseWhoNeedIt) {
   expect_sound(*store);
 }
 
+// A form that was asked for, of whose worth nobody knows, is moved where room is short like any other.
+TEST_F(StoreBecomeTest, AFormThatNobodyMeasuredIsMovedOnce) {
+  const VirtualClock clock;
+  StoreOptions options = with_methods({"int8"});
+  options.threads = 0;
+  options.placement.quality = nullptr;
+  const auto store =
+      Store::open(options, tiers_of(memory_tier(clock, 250 << 10), memory_tier(clock, 1300 << 10)), clock).value();
+  StoreHints hints;
+  hints.method = Method::parse("int8").value();
+  std::vector<Kv> kvs;
+  for (int c = 0; c < 6; ++c) kvs.emplace_back(chain_number(c));
+  std::vector<std::unique_ptr<StoreSave>> saves;
+  for (int c = 0; c < 6; ++c) saves.push_back(store->save(chain_number(c), kvs[c].readable(), hints).value());
+  InlineExecutor executor;
+  int works = 0;
+  while (works < 20'000 && store->work(executor, 0)) ++works;
+  EXPECT_LT(works, 20'000) << "it comes to rest";
+  EXPECT_GT(store->stats().tiers[0].demoted, 0u);
+  EXPECT_EQ(found(*store, 6), 6 * kBlocks);
+  expect_sound(*store);
+}
+
+// While a tier takes its time, which only passes where somebody waits, saves hold no more than may be staged, and one
+// extent.
+TEST_F(StoreBecomeTest, WhatSavesStageIsBounded) {
+  const VirtualClock clock;
+  StoreOptions options = small_options();
+  options.threads = 0;
+  const std::uint64_t extent = small_geometry().bytes(kBlocks * kBlockTokens);
+  options.staging_bytes = 3 * extent;
+  auto stuck = make_throttled_tier(make_memory_tier(kUnlimited, clock), parse_throttle("1MB/s,1ms").value(), clock);
+  std::vector<StoreTier> tiers(1);
+  tiers[0].tier = std::move(stuck);
+  const auto store = Store::open(options, std::move(tiers), clock).value();
+  StoreHints hints;
+  hints.recompute_s = 1e6;  // worth loading even from there
+  std::vector<Kv> kvs;
+  for (int c = 0; c < 10; ++c) kvs.emplace_back(chain_number(c));
+  std::vector<std::unique_ptr<StoreSave>> saves;
+  for (int c = 0; c < 10; ++c) saves.push_back(store->save(chain_number(c), kvs[c].readable(), hints).value());
+  InlineExecutor executor;
+  for (int work = 0; work < 1000; ++work) store->work(executor, 0);
+  EXPECT_LE(store->stats().staged_bytes, 4 * extent);
+  EXPECT_GE(std::ranges::count_if(saves, [](const auto& save) { return save->released(); }), 3);
+  for (const auto& save : saves) {
+    const Status saved = save->wait();
+    EXPECT_TRUE(saved) << saved.error().message;
+  }
+  EXPECT_EQ(found(*store, 10), 10 * kBlocks);
+}
+
 // Where what it becomes cannot be written, it lies as it is on the next tier.
 TEST_F(StoreBecomeTest, WhatCannotBeCompressedIsSavedAllTheSame) {
   StoreTier full = memory_tier(clock_, 150 << 10);
