@@ -6,30 +6,32 @@ namespace shale {
 
 using Kind = BreakerState::Kind;
 
-Status Breaker::admit() {
+Result<Breaker::Ticket> Breaker::admit() {
   const std::lock_guard lock(mutex_);
-  if (state_.kind == Kind::kClosed) return {};
+  if (state_.kind == Kind::kClosed) return state_.opened;
   const double wait_s = probe_at_s_ - clock_.now_s();
   if (state_.kind == Kind::kOpen && wait_s <= 0) {
     state_.kind = Kind::kHalfOpen;
-    return {};
+    return state_.opened;
   }
   ++state_.refused;
   return fail(ErrorCode::kBusy, "{}; it is left alone for {:.1f} s more", last_.message, std::max(0.0, wait_s));
 }
 
-void Breaker::ended(const Status& status) {
+void Breaker::ended(Ticket ticket, const Status& status) {
   const std::lock_guard lock(mutex_);
+  const bool stale = ticket != state_.opened;
   const bool failed = !status && status.error().code == ErrorCode::kIo;
   const bool silent =
       !status && (status.error().code == ErrorCode::kCancelled || status.error().code == ErrorCode::kBusy);
   if (failed) {
     ++state_.failures;
+    if (stale) return;
     last_ = status.error();
     const bool probe = state_.kind == Kind::kHalfOpen;
     if (probe || (state_.kind == Kind::kClosed && ++in_row_ >= options_.failures_in_row)) open();
   } else if (silent) {
-    if (state_.kind == Kind::kHalfOpen) state_.kind = Kind::kOpen;  // the next one is the probe
+    if (!stale && state_.kind == Kind::kHalfOpen) state_.kind = Kind::kOpen;  // the next one is the probe
   } else {
     state_.kind = Kind::kClosed;
     in_row_ = 0;

@@ -32,12 +32,16 @@ class Breaker {
   };
   Breaker(const Options& options, const Clock& clock) : options_(options), clock_(clock), pause_s_(options.pause_s) {}
 
+  // How often it had opened when an operation was let in.
+  using Ticket = std::uint64_t;
+
   // Whether an operation may start: kBusy, at once, while it is open, with what it opened for. Whoever was let in tells
   // how it ended by one call of `ended`.
-  Status admit();
+  Result<Ticket> admit();
   // Only kIo is a failure: who says that something is not there, or that there is no room, answers. kCancelled, and
-  // kBusy, with which it was refused further down, say nothing.
-  void ended(const Status& status);
+  // kBusy, with which it was refused further down, say nothing; nor do failures of what was let in before it opened
+  // last, which are why it did.
+  void ended(Ticket ticket, const Status& status);
 
   BreakerState state() const;
   // What it opened for; nothing while it is closed.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace shale::testing {
 namespace {
 
@@ -16,8 +18,9 @@ class BreakerTest : public ::testing::Test {
   // Lets `operations` fail that it admits.
   void fail_times(unsigned operations) {
     for (unsigned i = 0; i < operations; ++i) {
-      ASSERT_TRUE(breaker_.admit());
-      breaker_.ended(silence());
+      const auto ticket = breaker_.admit();
+      ASSERT_TRUE(ticket);
+      breaker_.ended(*ticket, silence());
     }
   }
 
@@ -27,14 +30,13 @@ class BreakerTest : public ::testing::Test {
 
 TEST_F(BreakerTest, OpensAfterSoManyFailuresInARowAndRefusesAtOnce) {
   fail_times(2);
-  ASSERT_TRUE(breaker_.admit());
-  breaker_.ended(fail(ErrorCode::kNotFound, "a miss is an answer"));
+  breaker_.ended(breaker_.admit().value(), fail(ErrorCode::kNotFound, "a miss is an answer"));
   fail_times(2);
   EXPECT_EQ(breaker_.state().kind, Kind::kClosed);
   EXPECT_FALSE(breaker_.trouble());
   fail_times(1);
   EXPECT_EQ(breaker_.state().kind, Kind::kOpen);
-  const Status refused = breaker_.admit();
+  const auto refused = breaker_.admit();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
   EXPECT_THAT(refused.error().message, ::testing::HasSubstr("did not answer within 1.0 s"));
@@ -49,14 +51,14 @@ TEST_F(BreakerTest, OneProbeAfterAPauseThatGrows) {
     clock_.advance(pause_s - 0.01);
     EXPECT_FALSE(breaker_.admit());
     clock_.advance(0.01);
-    ASSERT_TRUE(breaker_.admit());
+    const auto probe = breaker_.admit();
+    ASSERT_TRUE(probe);
     EXPECT_EQ(breaker_.state().kind, Kind::kHalfOpen);
     EXPECT_FALSE(breaker_.admit()) << "one at a time";
-    breaker_.ended(silence());
+    breaker_.ended(*probe, silence());
   }
   clock_.advance(3);
-  ASSERT_TRUE(breaker_.admit());
-  breaker_.ended(answer());
+  breaker_.ended(breaker_.admit().value(), answer());
   EXPECT_EQ(breaker_.state().kind, Kind::kClosed);
   EXPECT_EQ(breaker_.state().opened, 5u);
   fail_times(3);
@@ -67,9 +69,26 @@ TEST_F(BreakerTest, OneProbeAfterAPauseThatGrows) {
 TEST_F(BreakerTest, AProbeThatIsGivenUpLetsAnotherGo) {
   fail_times(3);
   clock_.advance(1);
-  ASSERT_TRUE(breaker_.admit());
-  breaker_.ended(fail(ErrorCode::kCancelled, "closing"));
+  breaker_.ended(breaker_.admit().value(), fail(ErrorCode::kCancelled, "closing"));
   EXPECT_TRUE(breaker_.admit());
+}
+
+// What was sent before and fails only now says nothing of how the server is since.
+TEST_F(BreakerTest, OnlyTheProbeSaysThatItStillFails) {
+  std::vector<Breaker::Ticket> before;
+  for (int i = 0; i < 8; ++i) before.push_back(breaker_.admit().value());
+  for (int i = 0; i < 3; ++i) breaker_.ended(before[i], silence());
+  clock_.advance(1);
+  const Breaker::Ticket probe = breaker_.admit().value();
+  breaker_.ended(before[3], silence());
+  EXPECT_EQ(breaker_.state().kind, Kind::kHalfOpen);
+  breaker_.ended(probe, answer());
+  for (int i = 4; i < 7; ++i) breaker_.ended(before[i], silence());
+  EXPECT_EQ(breaker_.state().kind, Kind::kClosed);
+  EXPECT_EQ(breaker_.state().failures, 7u) << "they are counted";
+  fail_times(3);
+  breaker_.ended(before[7], answer());
+  EXPECT_EQ(breaker_.state().kind, Kind::kClosed) << "it answers";
 }
 
 }  // namespace

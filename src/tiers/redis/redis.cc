@@ -66,13 +66,14 @@ class RedisTier final : public Tier {
       finished_read(start_s, seconds, result, range);
       read->complete(std::move(result), seconds);
     };
-    if (const Status admitted = breaker_.admit(); !admitted) {
-      finish(std::unexpected(admitted.error()));
+    const auto ticket = breaker_.admit();
+    if (!ticket) {
+      finish(std::unexpected(ticket.error()));
       return read;
     }
     begin_one();
-    blobs_.read(id, range, [this, finish](Result<BlobBytes> result) {
-      ended(result ? Status() : std::unexpected(result.error()));
+    blobs_.read(id, range, [this, finish, ticket = *ticket](Result<BlobBytes> result) {
+      ended(ticket, result ? Status() : std::unexpected(result.error()));
       finish(std::move(result));
       end_one();
     });
@@ -87,13 +88,14 @@ class RedisTier final : public Tier {
       finished_write(start_s, seconds, size, created.value_or(false), status);
       write->complete(std::move(created), seconds);
     };
-    if (const Status admitted = breaker_.admit(); !admitted) {
-      finish(std::unexpected(admitted.error()));
+    const auto ticket = breaker_.admit();
+    if (!ticket) {
+      finish(std::unexpected(ticket.error()));
       return write;
     }
     begin_one();
-    blobs_.write(id, std::move(bytes), [this, finish](Result<bool> created) {
-      ended(created ? Status() : std::unexpected(created.error()));
+    blobs_.write(id, std::move(bytes), [this, finish, ticket = *ticket](Result<bool> created) {
+      ended(ticket, created ? Status() : std::unexpected(created.error()));
       finish(std::move(created));
       end_one();
     });
@@ -131,15 +133,15 @@ class RedisTier final : public Tier {
   // What a question that blocks gives, unless the breaker is open.
   template <class Question>
   std::invoke_result_t<Question> asked(const Question& question) const {
-    SHALE_TRY(breaker_.admit());
+    SHALE_ASSIGN(const auto ticket, breaker_.admit());
     auto answer = question();
-    ended(answer ? Status() : std::unexpected(answer.error()));
+    ended(ticket, answer ? Status() : std::unexpected(answer.error()));
     return answer;
   }
   // Of a cluster each node has its own breaker, and this one says nothing.
-  void ended(const Status& status) const {
+  void ended(Breaker::Ticket ticket, const Status& status) const {
     const bool of_a_node = !status && status.error().code == ErrorCode::kIo && blobs_.cluster();
-    breaker_.ended(of_a_node ? Status() : status);
+    breaker_.ended(ticket, of_a_node ? Status() : status);
   }
   void begin_one() {
     const std::lock_guard lock(mutex_);

@@ -117,10 +117,12 @@ class RedisClient::Worker {
       return letter.call->done(std::unexpected(failed->second));
     }
     if (Breaker* breaker = client_.breaker_of(to)) {
-      if (const Status admitted = breaker->admit(); !admitted) {
+      const auto ticket = breaker->admit();
+      if (!ticket) {
         client_.refresh(to);
-        return letter.call->done(std::unexpected(admitted.error()));
+        return letter.call->done(std::unexpected(ticket.error()));
       }
+      letter.call->ticket = *ticket;
     }
     RedisLink& link = link_to(letter.lane, to);
     if (std::exchange(letter.call->asking, false)) {
@@ -189,7 +191,9 @@ void RedisClient::send(Lane lane, std::unique_ptr<RedisCall> call) {
 RedisClient::Worker& RedisClient::worker_of(Lane lane) const { return *workers_[lane == Lane::kWrites ? 1 : 0]; }
 
 void RedisClient::replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, Result<RespValue> reply) {
-  if (Breaker* breaker = breaker_of(node)) breaker->ended(reply ? Status() : std::unexpected(reply.error()));
+  if (Breaker* breaker = breaker_of(node); breaker && call->ticket) {
+    breaker->ended(*std::exchange(call->ticket, std::nullopt), reply ? Status() : std::unexpected(reply.error()));
+  }
   if (!reply) return failed(lane, node, std::move(call), reply.error());
   if (reply->kind == RespValue::Kind::kError) return said_error(lane, node, std::move(call), reply->text);
   call->done(std::move(reply));

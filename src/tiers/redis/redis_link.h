@@ -12,6 +12,7 @@
 #include "core/clock.h"
 #include "io/net_socket.h"
 #include "io/resp.h"
+#include "tier/breaker.h"
 #include "tier/tier.h"
 
 namespace shale {
@@ -40,6 +41,7 @@ struct RedisCall {
   RespParser::Place place = {};                 // of its reply, where that is a string; may be asked again
   std::function<void(Result<RespValue>)> done;  // once, on the thread of the connection
   bool asking = false;                          // sent behind ASKING
+  std::optional<Breaker::Ticket> ticket = {};   // of its node's breaker, where there is one
   unsigned tries = 0, redirections = 0, pauses = 0;
   std::string put_off = {};  // what a server last said that was asked again, told with a later failure
   double deadline_s = std::numeric_limits<double>::infinity();  // by the clock: when it is given up

@@ -129,7 +129,7 @@ std::optional<BlobId> S3Tier::blob_of(std::string_view key) const {
   return object && part ? std::optional(BlobId{*object, *part}) : std::nullopt;
 }
 
-Status S3Tier::admit() const {
+Result<Breaker::Ticket> S3Tier::admit() const {
   SHALE_TRY(reachable());
   return breaker_.admit();
 }
@@ -141,10 +141,10 @@ Error S3Tier::ended_in(Error error) const {
 }
 
 Result<HttpAnswer> S3Tier::ask(S3Call call) const {
-  SHALE_TRY(admit());
+  SHALE_ASSIGN(const auto ticket, admit());
   Result<HttpAnswer> answer = client_.wait(std::move(call));
   if (!answer) answer = std::unexpected(ended_in(answer.error()));
-  breaker_.ended(answer ? Status() : std::unexpected(answer.error()));
+  breaker_.ended(ticket, answer ? Status() : std::unexpected(answer.error()));
   return answer;
 }
 
@@ -155,13 +155,14 @@ std::shared_ptr<TierRead> S3Tier::read_impl(const BlobId& id, const BlobRange& r
     finished_read(start_s, seconds, result, range);
     read->complete(std::move(result), seconds);
   };
-  if (const Status admitted = admit(); !admitted) {
-    finish(fail(ErrorCode::kBusy, "{}", admitted.error().message));
+  const auto ticket = admit();
+  if (!ticket) {
+    finish(fail(ErrorCode::kBusy, "{}", ticket.error().message));
     return read;
   }
-  read_s3_blob(client_, buffers_, key(id), id, range, [this, finish](Result<BlobBytes> result) {
+  read_s3_blob(client_, buffers_, key(id), id, range, [this, finish, ticket = *ticket](Result<BlobBytes> result) {
     if (!result) result = std::unexpected(ended_in(result.error()));
-    breaker_.ended(result ? Status() : std::unexpected(result.error()));
+    breaker_.ended(ticket, result ? Status() : std::unexpected(result.error()));
     finish(std::move(result));
   });
   return read;
@@ -184,16 +185,17 @@ std::shared_ptr<TierWrite> S3Tier::write_impl(const BlobId& id, BlobBytes bytes,
     finished_write(start_s, seconds, size, stored.value_or(false), status);
     write->complete(std::move(stored), seconds);
   };
-  if (const Status admitted = admit(); !admitted) {
-    finish(fail(ErrorCode::kBusy, "{}", admitted.error().message));
+  const auto ticket = admit();
+  if (!ticket) {
+    finish(fail(ErrorCode::kBusy, "{}", ticket.error().message));
     return write;
   }
   auto started = std::make_shared<Upload>();
   started->id = id;
   started->bytes = std::move(bytes);
-  started->done = [this, finish](Result<bool> stored) {
+  started->done = [this, finish, ticket = *ticket](Result<bool> stored) {
     if (!stored) stored = std::unexpected(ended_in(stored.error()));
-    breaker_.ended(stored ? Status() : std::unexpected(stored.error()));
+    breaker_.ended(ticket, stored ? Status() : std::unexpected(stored.error()));
     finish(std::move(stored));
   };
   hashing_.run([this, started] {
@@ -325,12 +327,12 @@ void S3Tier::list_keys(std::string prefix, const Listed& listed, std::shared_ptr
 }
 
 Result<std::vector<S3Listing::Object>> S3Tier::list_objects(std::string prefix) const {
-  SHALE_TRY(breaker_.admit());
+  SHALE_ASSIGN(const auto ticket, breaker_.admit());
   const auto promise = std::make_shared<Promise<std::vector<S3Listing::Object>>>();
   list_keys(std::move(prefix), [promise](auto objects) { promise->set(std::move(objects), 0); });
   auto objects = std::move(promise->wait());
   if (!objects) objects = std::unexpected(ended_in(objects.error()));
-  breaker_.ended(objects ? Status() : std::unexpected(objects.error()));
+  breaker_.ended(ticket, objects ? Status() : std::unexpected(objects.error()));
   return objects;
 }
 
@@ -352,7 +354,7 @@ Result<std::vector<std::uint32_t>> S3Tier::parts_impl(const Hash128& object) con
 
 // All at once: as long as one takes, and again for every so many as the client has connections.
 Result<std::vector<std::vector<std::uint32_t>>> S3Tier::parts_of_impl(std::span<const Hash128> objects) const {
-  SHALE_TRY(admit());
+  SHALE_ASSIGN(const auto ticket, admit());
   std::vector<std::vector<std::uint32_t>> parts(objects.size());
   const auto promise = std::make_shared<Promise<bool>>();
   std::size_t left = objects.size();  // as `status`: of the client's thread until the promise is set
@@ -367,7 +369,7 @@ Result<std::vector<std::vector<std::uint32_t>>> S3Tier::parts_of_impl(std::span<
     });
   }
   if (!objects.empty()) (void)promise->wait();
-  breaker_.ended(status);
+  breaker_.ended(ticket, status);
   SHALE_TRY(status);
   return parts;
 }

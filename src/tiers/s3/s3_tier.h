@@ -78,7 +78,7 @@ class S3Tier final : public Tier {
 
   // What the breaker lets through, told how it ended. Errors are those of a tier in use.
   Result<HttpAnswer> ask(S3Call call) const;
-  Status admit() const;
+  Result<Breaker::Ticket> admit() const;
   Error ended_in(Error error) const;
   Result<std::optional<Known>> look_at(const BlobId& id) const;  // none where it is not there
   void list_keys(std::string prefix, const Listed& listed, std::shared_ptr<std::vector<S3Listing::Object>> so_far = {},
