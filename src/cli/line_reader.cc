@@ -1,6 +1,5 @@
 #include "cli/line_reader.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/interrupt.h"
+#include "report/output.h"
 
 #ifdef SHALE_HAS_LIBEDIT
 #include <fcntl.h>
@@ -33,11 +33,11 @@ class PlainLines final : public LineReader {
   explicit PlainLines(Idle idle) : idle_(std::move(idle)) {}
 
   std::optional<std::string> next() override {
-    fmt::print(stderr, "> ");
+    print_error("> ");
     while (!interrupted() && !typed()) idle_();
     std::string line;
     if (!interrupted() && std::getline(std::cin, line)) return line;
-    fmt::print(stderr, "\n");
+    print_error("\n");
     return std::nullopt;
   }
 
@@ -132,7 +132,7 @@ class EditedLines final : public LineReader {
     int count = 0;
     const char* line = el_gets(edit_, &count);
     if (interrupted() || !line || count <= 0) {
-      fmt::print(stderr, "\n");
+      print_error("\n");
       return std::nullopt;
     }
     std::string text(line, static_cast<std::size_t>(count));

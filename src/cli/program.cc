@@ -24,6 +24,7 @@
 #include "core/child_process.h"
 #include "core/interrupt.h"
 #include "core/version.h"
+#include "report/output.h"
 
 namespace shale {
 namespace {
@@ -46,7 +47,7 @@ constexpr char kExamples[] =
 
 int report(int status, std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
-  fmt::print(stderr, "shale: {}\n", message);
+  print_error("shale: " + message + "\n");
   return status;
 }
 
@@ -118,7 +119,7 @@ int run(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
     return kUsage;
   }
   for (const std::string& name : unknown_variables(app)) {
-    fmt::print(stderr, "shale: nothing reads the environment variable {}\n", name);
+    print_note("shale: nothing reads the environment variable " + name);
   }
   catch_interrupts();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk

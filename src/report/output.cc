@@ -25,9 +25,11 @@ void print_json(const Json& object) {
   std::fflush(stdout);
 }
 
+void print_error(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }
+
 void print_note(const std::string& text) {
   std::fflush(stdout);  // where both go to one place, in the order in which they were said
-  fmt::print(stderr, "{}\n", text);
+  print_error(text + "\n");
 }
 
 Progress::Progress(const OutputOptions& options, std::string what)
@@ -37,7 +39,7 @@ Progress::Progress(const OutputOptions& options, std::string what)
       next_(std::chrono::steady_clock::now() + kFirst) {}
 
 Progress::~Progress() {
-  if (shown_ && terminal_) fmt::print(stderr, "\r\x1b[K");
+  if (shown_ && terminal_) print_error("\r\x1b[K");
 }
 
 void Progress::operator()(std::size_t done, std::size_t total) {
@@ -46,11 +48,7 @@ void Progress::operator()(std::size_t done, std::size_t total) {
   next_ = now + (terminal_ ? kRedraw : kRepeat);
   shown_ = true;
   const std::string line = total ? fmt::format("{} {}", what_, bar(done, total)) : fmt::format("{} {}", what_, done);
-  if (terminal_) {
-    fmt::print(stderr, "\r\x1b[K{}", line);
-  } else {
-    fmt::print(stderr, "{}\n", line);
-  }
+  print_error(terminal_ ? "\r\x1b[K" + line : line + "\n");
 }
 
 }  // namespace shale

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace shale {
 using Json = nlohmann::ordered_json;
@@ -27,7 +28,9 @@ namespace shale {
 // One JSON object on one line of stdout. Bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& object);
 
-// A line on stderr for people.
+// To stderr. What cannot be written there is lost: a log on a full disk ends no server.
+void print_error(std::string_view text);
+// A line of it for people.
 void print_note(const std::string& text);
 
 // --json and --progress.
