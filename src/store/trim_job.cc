@@ -28,10 +28,14 @@ class TrimJob final : public StoreJob {
     if (!manifest_) return read();
     {
       const std::lock_guard lock(core_.mutex);
-      const bool others_read = core_.index.at(id_).uses > 1;
-      if (others_read && core_.clock.now_s() < since_s_ + kPatienceS && !core_.closing()) return Progress::kWaiting;
-      if (core_.index.at(id_).tiers == 0) return end(false);
       name_ = core_.index.at(id_).name;
+      const bool others_read = core_.index.at(id_).uses > 1;
+      // A copy that a save is writing has all parts, and would be counted as if it had not.
+      const bool copied =
+          std::ranges::any_of(core_.tiers, [&](const TierState& tier) { return tier.writing.contains(name_); });
+      const bool patient = core_.clock.now_s() < since_s_ + kPatienceS && !core_.closing();
+      if ((others_read || copied) && patient) return Progress::kWaiting;
+      if (copied || core_.index.at(id_).tiers == 0) return end(false);
       old_keep_ = core_.index.at(id_).keep;
       core_.resize(id_, static_cast<float>(to_.keep), bytes_at_rest(*manifest_, to_.keep, manifest_bytes_));
       for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
