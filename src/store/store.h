@@ -58,7 +58,8 @@ struct StoreOptions {
   KvPacking packing = KvPacking::kTokensHeads;  // of exact extents: fastest where views lie likewise
   std::uint32_t chunk_tokens = 256;             // a multiple of the block; what partial hits read is rounded up to it
   // Bytes that may be read and not yet written to a view, or encoded and not yet on a tier; a quarter is kept for moves
-  // and an eighth for loads. A load always has one read in flight, and a save one extent, however full it is.
+  // and an eighth for loads. A load always has one read in flight, however full it is, and a save one extent until all
+  // saves together have filled it.
   std::uint64_t staging_bytes = std::uint64_t{256} << 20;
   std::uint64_t manifest_cache_bytes = std::uint64_t{32} << 20;  // of manifests kept parsed
   double frequency_half_life_s = 600;                            // of accesses, by which extents are kept
