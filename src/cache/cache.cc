@@ -99,6 +99,7 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   store_options.geometry = geometry_of(pool.shape());
   store_options.packing = KvPacking::kHeadPages;
   store_options.chunk_tokens = options.chunk_tokens;
+  store_options.staging_bytes = options.staging_bytes;
   store_options.frequency_half_life_s = options.frequency_half_life_s;
   store_options.threads = 0;
   if (!options.events) store_options.events_max = 0;

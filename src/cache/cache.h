@@ -74,7 +74,8 @@ struct CacheOptions {
   // Load what is stored even where computing it again is estimated to be faster, and be patient with tiers that are
   // late: for callers that cannot compute, and for measurements.
   bool load_always = false;
-  std::uint32_t chunk_tokens = 256;  // StoreOptions
+  std::uint32_t chunk_tokens = 256;                            // StoreOptions
+  std::uint64_t staging_bytes = StoreOptions().staging_bytes;  // likewise
   // Compute a prefix from its front while chunks of it are loaded from the back (meeting.h), where nobody else waits to
   // be computed and the first token comes sooner so.
   bool meet = true;

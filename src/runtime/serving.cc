@@ -202,6 +202,8 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   SHALE_ASSIGN(cache_options.metric, open_metric(options.quality_metric, serving->model_->executor()));
   cache_options.quick_answers = serving->model_->has_quick();
   cache_options.model = serving->model_->info().traits();
+  // What a burst of saves cannot stage waits in the pool, where running requests want its room.
+  cache_options.staging_bytes = std::max(cache_options.staging_bytes, memory_share(16, kUnlimited));
   if (!options.calibration.empty()) {
     SHALE_ASSIGN(serving->calibration_, read_calibration(options.calibration, serving->model_->info()));
     cache_options.model.calibration = &*serving->calibration_;
