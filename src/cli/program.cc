@@ -47,7 +47,7 @@ constexpr char kExamples[] =
 
 int report(int status, std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
-  print_error("shale: " + message + "\n");
+  print_note("shale: " + message);
   return status;
 }
 

@@ -302,7 +302,7 @@ bool Engine::State::move_spilled() {
   return moving || !let_go.empty();
 }
 
-// Gives up the step that is parked, if any. The model takes no other one before that.
+// Gives up the step that is parked, if any: the model forgets it when it begins another.
 void Engine::State::unpark() {
   if (!parked) return;
   RequestState& run = *parked->run;

@@ -236,10 +236,10 @@ bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) 
 
 // Where the placement wants it, once there is room; on the next tier where that takes too long.
 bool SaveJob::begin(Writing& writing) {
+  const auto patient = [&] { return core_.clock.now_s() < writing.since_s + kPatienceS && !core_.closing(); };
   std::unique_lock lock(core_.mutex);
   if (!writing.id) {
-    const bool patient = core_.clock.now_s() < writing.since_s + kPatienceS && !core_.closing();
-    if (may_become() && core_.placer.crowded() && patient) return false;
+    if (may_become() && core_.placer.crowded() && patient()) return false;
     if (enter_index(writing, lock)) return true;
     writing.since_s = core_.clock.now_s();
   }
@@ -254,7 +254,7 @@ bool SaveJob::begin(Writing& writing) {
         core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) {
       break;
     }
-    if (core_.clock.now_s() < writing.since_s + kPatienceS && !core_.closing()) return false;
+    if (patient()) return false;
   }
   if (writing.tier == core_.tier_count()) {
     lock.unlock();

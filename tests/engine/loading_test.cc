@@ -177,6 +177,8 @@ class AheadTest : public LoadingTest {
     counting_.begun = counting_.resumed = 0;
   }
 
+  ~AheadTest() override { engine_.reset(); }  // it uses the model
+
   // A step of it is begun, and waits for layers.
   RequestId begin() {
     const RequestId id = engine_->submit(request_).value();

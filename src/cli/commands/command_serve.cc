@@ -12,6 +12,7 @@
 #include "cli/serve_options.h"
 #include "core/interrupt.h"
 #include "core/text_file.h"
+#include "report/output.h"
 
 namespace shale {
 namespace {
@@ -80,8 +81,7 @@ std::shared_ptr<RequestLog> make_log(const ServeOptions& options) {
   const LogLevel level = options.log_level == "error"  ? LogLevel::kError
                          : options.log_level == "warn" ? LogLevel::kWarn
                                                        : LogLevel::kInfo;
-  return std::make_shared<RequestLog>(
-      form, level, [](std::string_view line) { static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr)); });
+  return std::make_shared<RequestLog>(form, level, print_error);
 }
 
 Status run_serve(const Options& all) {
