@@ -204,18 +204,21 @@ void IndexFolder::find_logs() {
   for (auto& [name, log] : logs_) log.dead = is_dead(log);
 }
 
+// What ends that its own writer did not begin, a leader has settled for the dead.
 void IndexFolder::note(Log& log, const IndexRecord& record) {
   if (record.type == Type::kWriting || record.type == Type::kRemoved) {
-    log.unfinished[record.name] = {record.name, record.tag, record.type == Type::kWriting};
-  } else if (record.type == Type::kStored) {
-    log.unfinished.erase(record.facts.name);
-  } else if (record.type == Type::kSettled) {
-    log.unfinished.erase(record.name);
+    log.unfinished[record.name] = {record.name, record.tag, record.bytes, record.type == Type::kWriting};
+  } else if (record.type == Type::kStored || record.type == Type::kSettled) {
+    const Hash128& name = record.type == Type::kStored ? record.facts.name : record.name;
+    if (log.unfinished.erase(name) > 0) return;
+    for (auto& [file, other] : logs_) {
+      if (other.dead) other.unfinished.erase(name);
+    }
   }
 }
 
 // What ends in the middle of a record is being written, or was when its writer died.
-void IndexFolder::read_log(Log& log, const Visit& visit) {
+void IndexFolder::read_log(Log& log, std::vector<Logged>& found) {
   if (log.damaged) return;
   const auto bytes = read_from(log.file.get(), log.offset, log.path);
   if (!bytes) return;
@@ -225,12 +228,30 @@ void IndexFolder::read_log(Log& log, const Visit& visit) {
     const auto read = log.reader.next(rest, record);
     if (!read) log.damaged = true;
     if (!read || !*read) break;
-    note(log, record);
     const std::uint64_t end = log.offset + (bytes->size() - rest.size());
     const auto folded = consumed_.find(log.session);
-    if (folded == consumed_.end() || end > folded->second) visit(record);
+    log.time_s = std::max(log.time_s, record.time_s);
+    found.push_back({log.time_s, &log, folded != consumed_.end() && end <= folded->second, record});
   }
   log.offset += bytes->size() - rest.size();
+}
+
+// Logs tell of the same extents: what was stored here may have been removed there, later. A writer's clock may jump,
+// and what it did first still came first. False where a log is damaged.
+bool IndexFolder::read_logs(const Visit& visit) {
+  std::vector<Logged> found;
+  bool whole = true;
+  find_logs();
+  for (auto& [name, log] : logs_) {
+    read_log(log, found);
+    whole = whole && !log.damaged;
+  }
+  std::ranges::stable_sort(found, {}, &Logged::time_s);
+  for (const Logged& logged : found) {
+    note(*logged.log, logged.record);
+    if (!logged.folded) visit(logged.record);
+  }
+  return whole;
 }
 
 bool IndexFolder::load(const Visit& visit) {
@@ -251,27 +272,10 @@ bool IndexFolder::load(const Visit& visit) {
       }
     }
   }
-  // Logs tell of the same extents: what was stored here may have been removed there, later.
-  std::vector<IndexRecord> records;
-  find_logs();
-  for (auto& [name, log] : logs_) {
-    read_log(log, [&](const IndexRecord& record) { records.push_back(record); });
-    whole = whole && !log.damaged;
-  }
-  std::ranges::stable_sort(records, {}, &IndexRecord::time_s);
-  for (const IndexRecord& record : records) visit(record);
-  return whole;
+  return read_logs(visit) && whole;
 }
 
-void IndexFolder::follow(const Visit& visit) {
-  std::vector<IndexRecord> records;
-  find_logs();
-  for (auto& [name, log] : logs_) {
-    read_log(log, [&](const IndexRecord& record) { records.push_back(record); });
-  }
-  std::ranges::stable_sort(records, {}, &IndexRecord::time_s);
-  for (const IndexRecord& record : records) visit(record);
-}
+void IndexFolder::follow(const Visit& visit) { (void)read_logs(visit); }
 
 bool IndexFolder::has_others() const {
   return std::ranges::any_of(logs_, [](const auto& log) { return !log.second.dead; });
@@ -288,6 +292,14 @@ bool IndexFolder::is_dead(const Log& log) {
   if (!log.file || flock(log.file.get(), LOCK_EX | LOCK_NB) != 0) return false;
   flock(log.file.get(), LOCK_UN);
   return true;
+}
+
+std::vector<IndexFolder::Unfinished> IndexFolder::unfinished() const {
+  std::vector<Unfinished> found;
+  for (const auto& [file, log] : logs_) {
+    for (const auto& [name, unfinished] : log.unfinished) found.push_back(unfinished);
+  }
+  return found;
 }
 
 std::vector<IndexFolder::Unfinished> IndexFolder::unfinished_of_the_dead() {

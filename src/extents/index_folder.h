@@ -27,8 +27,8 @@ class IndexFolder {
   // Makes `tier_folder`/store and a log of this store's own, locked as long as it lives. kIo.
   static Result<std::unique_ptr<IndexFolder>> open(const std::filesystem::path& tier_folder);
 
-  // Everything that snapshot and logs tell, logs merged by time. False where they are missing, damaged or of another
-  // version: then what was visited is no whole index. Once, first.
+  // Everything that snapshot and logs tell, logs merged by time, each in its own order. False where they are missing,
+  // damaged or of another version: then what was visited is no whole index. Once, first.
   bool load(const Visit& visit);
   // Records that others have appended since, by time. Logs that turn out damaged are not followed any further.
   void follow(const Visit& visit);
@@ -47,13 +47,16 @@ class IndexFolder {
   // Whether this store leads the folder, now or again: the lock goes with the process that holds it.
   bool lead();
 
-  // An extent that its writer was writing or removing when it died.
+  // An extent that somebody was writing or removing when its log was last read.
   struct Unfinished {
     Hash128 name;
     std::uint64_t tag = 0;
+    std::uint64_t bytes = 0;
     bool writing = false;
   };
-  // Of logs whose writers have died, and that nobody alive is at. For the leader.
+  // Of all other stores, living and dead.
+  std::vector<Unfinished> unfinished() const;
+  // Of logs whose writers have died, and that nobody alive is at: told once. For the leader.
   std::vector<Unfinished> unfinished_of_the_dead();
   // Whether the dead have left so much, in logs or in bytes, that a snapshot is due. For the leader.
   bool snapshot_due();
@@ -74,16 +77,24 @@ class IndexFolder {
     bool damaged = false;
     bool seen = false;  // in the listing just made
     bool dead = false;  // was so before it was last read: so all of it has been read
+    double time_s = 0;  // of its latest record
     RecordReader reader = {};
     std::unordered_map<Hash128, Unfinished> unfinished = {};
+  };
+  struct Logged {
+    double time_s = 0;
+    Log* log = nullptr;
+    bool folded = false;  // into the snapshot
+    IndexRecord record;
   };
 
   IndexFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
   Status start_log();
   Status begin_again();
   void find_logs();
-  void read_log(Log& log, const Visit& visit);
-  static void note(Log& log, const IndexRecord& record);
+  bool read_logs(const Visit& visit);
+  void read_log(Log& log, std::vector<Logged>& found);
+  void note(Log& log, const IndexRecord& record);
   static bool is_dead(const Log& log);
 
   const std::filesystem::path folder_;

@@ -76,6 +76,7 @@ struct TierState {
   StoreTier config;
   std::unique_ptr<IndexFolder> folder;  // null where there is none, or until it is open; guarded by folder_mutex
   std::unique_ptr<std::mutex> folder_mutex = std::make_unique<std::mutex>();  // taken before the core's
+  std::vector<IndexFolder::Unfinished> unsettled = {};                        // of the dead; guarded by folder_mutex
 
   // Guarded by the core's mutex:
 
@@ -241,6 +242,7 @@ class StoreCore {
   Status rebuild(std::uint32_t tier);
   void apply(std::uint32_t tier, const IndexRecord& record, bool opening);
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
+  void note_writing(std::uint32_t tier, const Hash128& name, std::uint64_t bytes);
   void count_what_is_there(std::uint32_t tier);
   void remove_uncounted(std::uint32_t tier, const BlobOwner& owner);
   void maintain_folder(std::uint32_t tier);

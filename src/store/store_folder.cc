@@ -39,9 +39,11 @@ Status StoreCore::read_folder(std::uint32_t tier) {
   TierState& state = tiers[tier];
   const Tier::Call call(state.tier());
   SHALE_ASSIGN(state.folder, IndexFolder::open(state.config.folder));
+  state.unsettled.clear();
   {
     const std::lock_guard lock(mutex);
     state.open = true;
+    state.others_writing.clear();
   }
   const bool whole = state.folder->load([&](const IndexRecord& record) {
     const std::lock_guard lock(mutex);
@@ -52,6 +54,9 @@ Status StoreCore::read_folder(std::uint32_t tier) {
   {
     const std::lock_guard lock(mutex);
     state.leads = leads;
+    for (const auto& unfinished : state.folder->unfinished()) {
+      if (unfinished.writing) note_writing(tier, unfinished.name, unfinished.bytes);
+    }
     count_what_is_there(tier);
   }
   if (!whole && leads) SHALE_TRY(write_snapshot(tier));
@@ -91,6 +96,13 @@ void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool
   set_on(*id, tier);
 }
 
+void StoreCore::note_writing(std::uint32_t tier, const Hash128& name, std::uint64_t bytes) {
+  const auto id = index.find(name);
+  if (id && index.at(*id).on(tier)) return;
+  if (!tiers[tier].others_writing.emplace(name, bytes).second) return;
+  tiers[tier].tier().count_others(static_cast<std::int64_t>(bytes));
+}
+
 void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool opening) {
   TierState& state = tiers[tier];
   const auto id = index.find(record.name);
@@ -98,10 +110,7 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
     case Type::kStored:
       return apply_stored(tier, record, opening);
     case Type::kWriting:
-      if (!opening && !(id && index.at(*id).on(tier)) &&
-          state.others_writing.emplace(record.name, record.bytes).second) {
-        state.tier().count_others(static_cast<std::int64_t>(record.bytes));
-      }
+      if (!opening) note_writing(tier, record.name, record.bytes);
       return;
     case Type::kSettled:
       if (opening) state.doubtful.push_back({record.name, record.tag});  // whoever would have looked may be dead
@@ -175,6 +184,7 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
   }
   for (const BlobOwner& owner : doubtful) look(tier, owner);
   if (leads) {
+    for (const auto& unfinished : std::exchange(state.unsettled, {})) settle(tier, unfinished);
     for (const auto& unfinished : state.folder->unfinished_of_the_dead()) settle(tier, unfinished);
     if (state.folder->snapshot_due()) (void)write_snapshot(tier);
   }
@@ -240,19 +250,20 @@ void StoreCore::tell_again(std::uint32_t tier) {
   }
 }
 
-// What somebody was at when it died: whole extents are kept, all else goes. Others hear of it.
+// What somebody was at when it died: whole extents are kept, all else goes. Others hear of it. What the tier cannot
+// read now keeps its room until it can. With the folder's mutex held.
 void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished) {
   TierState& state = tiers[tier];
   const BlobOwner owner{unfinished.name, unfinished.tag};
   auto stored = find_stored(state.tier(), owner.name, owner.tag, wall_s());
-  const bool is_whole = stored && *stored;
+  if (!stored) return state.unsettled.push_back(unfinished);
+  const bool is_whole = stored->has_value();
   if (is_whole && unfinished.writing) adopt(tier, std::move(**stored));
   {
     const std::lock_guard lock(mutex);
     const auto id = index.find(unfinished.name);
-    if (!stored) state.doubtful.push_back(owner);  // it is looked at until the tier says
     if (id && index.at(*id).on(tier)) {
-      if (is_whole || !stored) return;
+      if (is_whole) return;
       state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
       clear_on(*id, tier);
     }
@@ -261,7 +272,6 @@ void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
       state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
     }
   }
-  if (!stored) return;
   remove_uncounted(tier, owner);
   const std::lock_guard lock(mutex);
   log_settled(tier, owner);

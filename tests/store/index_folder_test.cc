@@ -206,6 +206,48 @@ TEST_F(IndexFolderTest, LogsMergeByTimeAndOutliveTheirWriters) {
   EXPECT_THAT(loaded(), ::testing::ElementsAre(2));
 }
 
+TEST_F(IndexFolderTest, AClockThatJumpsDoesNotChangeTheOrderOfALog) {
+  {
+    const auto one = open();
+    one->append(stored(1, 100));
+    one->append(about(Type::kRemoved, 1, 5));
+    one->append(stored(2, 6));
+    ASSERT_TRUE(one->flush());
+  }
+  EXPECT_THAT(loaded(), ::testing::ElementsAre(2));
+}
+
+TEST_F(IndexFolderTest, WhatIsBeingWrittenIsToldUntilItsWriterOrTheLeaderEndsIt) {
+  const auto unfinished = [&] {
+    const auto reader = open();
+    reader->load([](const IndexRecord&) {});
+    std::set<std::uint64_t> names;
+    for (const auto& found : reader->unfinished()) {
+      names.insert(found.name.high);
+      EXPECT_EQ(found.bytes, 4096 * found.name.high);
+    }
+    return names;
+  };
+  const auto writing = [](std::uint64_t name) {
+    IndexRecord record = about(Type::kWriting, name);
+    record.bytes = 4096 * name;
+    return record;
+  };
+  auto one = open();
+  for (const std::uint64_t name : {7, 8, 9}) one->append(writing(name));
+  ASSERT_TRUE(one->flush());
+  EXPECT_THAT(unfinished(), ::testing::ElementsAre(7, 8, 9));
+  one->append(about(Type::kSettled, 7, 3));
+  ASSERT_TRUE(one->flush());
+  EXPECT_THAT(unfinished(), ::testing::ElementsAre(8, 9));
+  one = nullptr;
+  EXPECT_THAT(unfinished(), ::testing::ElementsAre(8, 9)) << "it may lie there";
+  const auto leader = open();
+  leader->append(about(Type::kSettled, 8, 4));
+  ASSERT_TRUE(leader->flush());
+  EXPECT_THAT(unfinished(), ::testing::ElementsAre(9));
+}
+
 TEST_F(IndexFolderTest, OneLeadsUntilItGoes) {
   auto one = open();
   const auto other = open();

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "extents/index_folder.h"
 #include "extents/store_tiers.h"
 #include "store/store_fixture.h"
 #include "support/eventually.h"
@@ -157,6 +158,34 @@ TEST(StoreProcesses, WhatTheOwnerKeepsThereCountsOnceItIsThere) {
   ASSERT_TRUE(disk.remove({object, 0}));
   store->end_own(0, object);
   EXPECT_EQ(used(), 0u);
+}
+
+// It wrote all of it, and died before it could say so: nobody else may have that room, whoever opens the folder.
+TEST(StoreProcesses, WhatADeadStoreWasWritingKeepsItsRoom) {
+  const TemporaryFolder folder;
+  const RealClock clock;
+  const auto keys = chain_of(1, 16);
+  ASSERT_TRUE(save_all(*open_on(folder.path(), clock), keys));
+  IndexRecord writing;
+  (void)IndexFolder::open(folder.path()).value()->load([&](const IndexRecord& record) {
+    if (record.type == IndexRecord::Type::kWriting) writing = record;
+  });
+  ASSERT_GT(writing.bytes, 0u);
+  std::filesystem::remove_all(folder.path() / "store");
+  ASSERT_TRUE(IndexFolder::write_snapshot_file(folder.path(), [](const IndexFolder::Visit&) {}));
+  {
+    const auto dead = IndexFolder::open(folder.path()).value();
+    dead->append(writing);
+    ASSERT_TRUE(dead->flush());
+  }
+  auto tiers = tiers_of(disk_tier(folder.path(), clock, kCapacity));
+  const Tier& disk = *tiers[0].tier;
+  const auto store = Store::open(small_options(), std::move(tiers), clock).value();
+  EXPECT_EQ(disk.used_bytes(), writing.bytes);
+  EXPECT_TRUE(eventually_beside_others([&] { return store->lookup(keys).blocks == 16; }));
+  EXPECT_EQ(disk.used_bytes(), writing.bytes);
+  const Status sound = store->check_integrity();
+  EXPECT_TRUE(sound) << sound.error().message;
 }
 
 // Saves and loads until killed.
