@@ -56,6 +56,7 @@ struct Engine::State {
   bool hear();
   void fetch(RequestState& run, bool pool_only);
   void found(RequestState& run);
+  void charge_less(const RequestState& run, std::uint32_t found_before);
   void note_sources(RequestState& run);
   void loaded(RequestState& run);
   void retry(RequestState& run);

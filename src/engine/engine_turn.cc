@@ -55,7 +55,7 @@ bool Engine::State::admit() {
     next->asking = !back && being_asked(cache, *next, clock.now_s());
     if (next->asking) continue;
     fetch(*next, false);
-    if (!back) next->share->charge(-static_cast<double>(next->computed_from));
+    if (!back) charge_less(*next, 0);
   }
   return admitted;
 }
@@ -69,10 +69,15 @@ bool Engine::State::hear() {
     if (run.over || !run.asking || being_asked(cache, run, clock.now_s())) continue;
     run.asking = false;
     fetch(run, false);
-    run.share->charge(-static_cast<double>(run.computed_from));
+    charge_less(run, 0);
     heard = true;
   }
   return heard;
+}
+
+// What is found is not computed for its tenant; more of it was before, or less.
+void Engine::State::charge_less(const RequestState& run, std::uint32_t found_before) {
+  run.share->charge(static_cast<double>(found_before) - run.computed_from);
 }
 
 // The bytes of a preempted run; false until they are there and there is room. One whose bytes are lost begins again.
@@ -156,6 +161,7 @@ void Engine::State::loaded(RequestState& run) {
 void Engine::State::retry(RequestState& run) {
   ++stats.retried;
   unpark(run);
+  const std::uint32_t before = run.computed_from;
   run.compress_once_loaded.reset();
   run.retrieval = cache.keep_what_came(std::move(run.retrieval), run.sequence);
   if (run.sequence.length() == 0) {
@@ -163,6 +169,7 @@ void Engine::State::retry(RequestState& run) {
   } else {
     found(run);
   }
+  charge_less(run, before);
 }
 
 // A prompt was computed to its end: others that begin alike, and of which nothing is computed yet, share it.
@@ -177,7 +184,7 @@ void Engine::State::rematch_waiting() {
     }
     for (auto& capture : run.captures) capture.reset();
     found(run);
-    run.share->charge(-static_cast<double>(run.computed_from - before));
+    charge_less(run, before);
   }
 }
 
@@ -225,9 +232,11 @@ bool Engine::State::load() {
       stats.load_seconds += seconds;
     } else if (run.retrieval.late()) {
       unpark(run);
+      const std::uint32_t before = run.computed_from;
       run.sequence.clear();
       cache.give_up(std::exchange(run.retrieval, Retrieval()));
       fetch(run, true);
+      charge_less(run, before);
     } else if (run.bytes_missing()) {
       continue;
     }

@@ -153,6 +153,24 @@ TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
+TEST_F(LoadingTest, WhatDidNotComeInTimeIsChargedToItsTenant) {
+  static_cast<void>(stored_answer(1));
+  tier_->set_silent(true);
+  engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 1}, *model_, tokenizer_, *cache_, time_);
+  const auto submit = [&](std::string tenant, Request request) {
+    request.tenant = std::move(tenant);
+    return engine_->submit(std::move(request)).value();
+  };
+  const RequestId late = submit("one", ask(1, 200, 1)), later = submit("one", generate(6, 40, 1));
+  const RequestId other = submit("other", generate(7, 100, 1)), others = submit("other", generate(8, 100, 1));
+  std::vector<RequestId> finished;
+  while (finished.size() < 4) {
+    ASSERT_TRUE(engine_->run_once());
+    for (const Response& response : engine_->finished()) finished.push_back(response.id);
+  }
+  EXPECT_THAT(finished, ::testing::ElementsAre(late, other, others, later)) << "it computed twice as much as the other";
+}
+
 TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
   static_cast<void>(stored_answer(1));
   tier_->set_silent(true);
