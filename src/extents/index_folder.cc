@@ -8,7 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -134,7 +136,9 @@ Status IndexFolder::start_log() {
   return {};
 }
 
-void IndexFolder::append(const IndexRecord& record) {
+void IndexFolder::append(IndexRecord record) {
+  record.time_s = std::max(record.time_s, std::nextafter(latest_s_, std::numeric_limits<double>::max()));
+  latest_s_ = record.time_s;
   if (record.type == Type::kWriting || record.type == Type::kRemoved) own_unfinished_[record.name] = record;
   if (record.type == Type::kSettled) own_unfinished_.erase(record.name);
   if (record.type == Type::kStored) own_unfinished_.erase(record.facts.name);
@@ -230,14 +234,13 @@ void IndexFolder::read_log(Log& log, std::vector<Logged>& found) {
     if (!read || !*read) break;
     const std::uint64_t end = log.offset + (bytes->size() - rest.size());
     const auto folded = consumed_.find(log.session);
-    log.time_s = std::max(log.time_s, record.time_s);
-    found.push_back({log.time_s, &log, folded != consumed_.end() && end <= folded->second, record});
+    latest_s_ = std::max(latest_s_, record.time_s);
+    found.push_back({&log, folded != consumed_.end() && end <= folded->second, record});
   }
   log.offset += bytes->size() - rest.size();
 }
 
-// Logs tell of the same extents: what was stored here may have been removed there, later. A writer's clock may jump,
-// and what it did first still came first. False where a log is damaged.
+// Logs tell of the same extents: what was stored here may have been removed there, later. False where one is damaged.
 bool IndexFolder::read_logs(const Visit& visit) {
   std::vector<Logged> found;
   bool whole = true;
@@ -246,7 +249,7 @@ bool IndexFolder::read_logs(const Visit& visit) {
     read_log(log, found);
     whole = whole && !log.damaged;
   }
-  std::ranges::stable_sort(found, {}, &Logged::time_s);
+  std::ranges::stable_sort(found, {}, [](const Logged& logged) { return logged.record.time_s; });
   for (const Logged& logged : found) {
     note(*logged.log, logged.record);
     if (!logged.folded) visit(logged.record);

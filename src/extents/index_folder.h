@@ -27,16 +27,18 @@ class IndexFolder {
   // Makes `tier_folder`/store and a log of this store's own, locked as long as it lives. kIo.
   static Result<std::unique_ptr<IndexFolder>> open(const std::filesystem::path& tier_folder);
 
-  // Everything that snapshot and logs tell, logs merged by time, each in its own order. False where they are missing,
-  // damaged or of another version: then what was visited is no whole index. Once, first.
+  // Everything that snapshot and logs tell, logs merged by time. False where they are missing, damaged or of another
+  // version: then what was visited is no whole index. Once, first.
   bool load(const Visit& visit);
   // Records that others have appended since, by time. Logs that turn out damaged are not followed any further.
   void follow(const Visit& visit);
 
-  // Adds to this store's log; with `flush` or when a good deal has gathered, others can read it. What could not be
+  // Adds to this store's log, at the record's time or just after all that it has read, whichever is later: a hybrid
+  // logical clock (Kulkarni et al., Logical Physical Clocks, OPODIS 2014), so that what is done after others' comes
+  // after it whatever clocks say. With `flush` or when a good deal has gathered, others can read it. What could not be
   // written is tried again with the next flush. Where somebody removed the folder it is made again, with a new log, and
   // what was told in the old one, or was to be, is lost; so it is where a log's end cannot be mended.
-  void append(const IndexRecord& record);
+  void append(IndexRecord record);
   Status flush();
   // Whether that has happened since it was last asked: what is there is to be told again.
   bool begun_anew() { return std::exchange(begun_anew_, false); }
@@ -77,12 +79,10 @@ class IndexFolder {
     bool damaged = false;
     bool seen = false;  // in the listing just made
     bool dead = false;  // was so before it was last read: so all of it has been read
-    double time_s = 0;  // of its latest record
     RecordReader reader = {};
     std::unordered_map<Hash128, Unfinished> unfinished = {};
   };
   struct Logged {
-    double time_s = 0;
     Log* log = nullptr;
     bool folded = false;  // into the snapshot
     IndexRecord record;
@@ -103,6 +103,7 @@ class IndexFolder {
   std::uint64_t own_bytes_ = 0;
   RecordWriter writer_;
   std::vector<std::byte> unwritten_;
+  double latest_s_ = 0;  // of all records read and appended
   bool begun_anew_ = false;
   bool lost_ = false;  // records that what follows needs: only a new log can be read
   std::unordered_map<Hash128, IndexRecord> own_unfinished_;

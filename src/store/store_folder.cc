@@ -141,7 +141,7 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
       return;
     case Type::kUsed:
       extent.frequency = record.frequency;
-      extent.accessed_s = std::max(extent.accessed_s, record.time_s);
+      extent.accessed_s = std::max(extent.accessed_s, std::min(record.time_s, wall_s()));
       return;
     case Type::kDamaged:
       if (record.chunk < extent.chunks) index.hide_chunk(*id, record.chunk);
