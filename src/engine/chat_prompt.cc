@@ -34,7 +34,8 @@ bool ends_span(const ChatMessage& message) { return message.role == "system" || 
 
 ChatMessage spoken(const Response& response) {
   ChatMessage message{.role = "assistant", .content = response.text};
-  if (response.stop == StopReason::kStopString) return message;  // the tokens drawn say more than the text
+  const bool says_more = response.stop == StopReason::kStopString || response.unspoken;  // in tokens than in its text
+  if (says_more) return message;
   message.tokens = response.tokens;
   message.last_uncomputed = response.stop != StopReason::kEndOfTurn;
   return message;

@@ -61,6 +61,7 @@ struct Response {
   std::uint32_t prompt_tokens = 0;
   CachedTokens cached;  // of the prompt
   std::uint32_t computed_tokens() const { return prompt_tokens - static_cast<std::uint32_t>(cached.total()); }
+  bool unspoken = false;            // some of its tokens have no text, such as control tokens
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per run: tier, method, keep, bytes
   // The expected quality of the answer beside one over exact KV, in the cache's metric: the least of its sources.

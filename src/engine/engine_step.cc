@@ -210,7 +210,9 @@ void Engine::State::draw(RequestState& run, std::span<const float> logits) {
     stop = StopReason::kEndOfTurn;
   } else {
     run.response.tokens.push_back(token);
-    const std::string piece = run.stream.push(tokenizer.text({&token, 1}));
+    const std::string text = tokenizer.text({&token, 1});
+    run.response.unspoken = run.response.unspoken || text.empty();
+    const std::string piece = run.stream.push(text);
     if (!piece.empty() && run.request.on_text) run.request.on_text(piece);
     if (run.over) return;  // the callback cancelled it
     if (run.stream.stopped()) {

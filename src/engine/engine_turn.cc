@@ -142,6 +142,7 @@ void Engine::State::found(RequestState& run) {
 }
 
 void Engine::State::note_sources(RequestState& run) {
+  if (!run.drawn.empty()) return;  // what is found to go on is its own
   run.response.sources = run.retrieval.sources();
   run.response.cached = CachedTokens(cache.tiers());
   for (const SourceUsed& source : run.response.sources) run.response.cached.add(source.where, source.tokens);

@@ -63,6 +63,7 @@ void RequestScheduler::start_next() {
     return;
   }
   std::unique_ptr<RequestState> run = waiting_.take();
+  shares_.leave(*run->share);
   give_turn(*run);
   run->begun = true;
   insert(running_, std::move(run));
@@ -77,10 +78,7 @@ void RequestScheduler::preempt(RequestState& run) {
 
 void RequestScheduler::reap() {
   for (Runs* runs : {&running_, &preempted_}) {
-    std::erase_if(*runs, [this](const auto& run) {
-      if (run->over) shares_.leave(*run->share);
-      return run->over;
-    });
+    std::erase_if(*runs, [](const auto& run) { return run->over; });
   }
 }
 

@@ -46,6 +46,7 @@ void RequestState::begin_again() {
   computed_from = 0;
   from_tiers = false;
   reproducible = kAllTokens;
+  if (!drawn.empty()) return;  // its prompt was computed, or found, as the response says
   response.cached = CachedTokens();
   response.sources.clear();
 }

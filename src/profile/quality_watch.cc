@@ -95,7 +95,9 @@ void QualityWatch::note_request(const Request& request) {
   if (!add_question(context, question)) return;
   ++context.new_questions;
   ++stats_.questions;
-  if (options_.remember) context.unlogged.push_back(question);
+  if (!options_.remember) return;
+  context.unlogged.push_back(question);
+  if (context.unlogged.size() > MetadataStore::kQuestionsMax) context.unlogged.erase(context.unlogged.begin());
 }
 
 // Answers to compare are greedy ones over a form that nobody named, whose worth was expected.

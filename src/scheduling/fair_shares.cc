@@ -8,7 +8,7 @@ namespace shale {
 const FairShares::Share* FairShares::least_served() const {
   const Share* least = nullptr;
   for (const auto& [tenant, share] : shares_) {
-    if (share.requests > 0 && (!least || share.service < least->service)) least = &share;
+    if (share.waiting > 0 && (!least || share.service < least->service)) least = &share;
   }
   return least;
 }
@@ -19,17 +19,19 @@ FairShares::Share& FairShares::enter(std::string_view tenant, double weight) {
   Share& share = known != shares_.end() ? known->second : shares_[std::string(tenant)];
   share.tenant = tenant;
   share.weight = weight;
-  if (share.requests == 0) {
+  if (share.waiting == 0) {
     const Share* least = least_served();
-    share.service = std::max(share.service, least ? least->service : last_service_);
+    if (!least) least = last_;
+    if (least) share.service = std::max(share.service, least->service);
   }
-  ++share.requests;
+  ++share.waiting;
   return share;
 }
 
 void FairShares::leave(Share& share) {
-  assert(share.requests > 0);
-  if (--share.requests == 0 && !least_served()) last_service_ = share.service;
+  assert(share.waiting > 0);
+  --share.waiting;
+  last_ = &share;
 }
 
 }  // namespace shale

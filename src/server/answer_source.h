@@ -22,11 +22,10 @@ HttpResponse json_response(const ApiError& error);
 
 // Of the request that is answered.
 struct AnswerNotes {
-  std::string warning = {};                        // sent with the answer; empty: none
-  std::string tenant = {};                         // for the log
-  std::string salt = {};                           // of the request
-  std::shared_ptr<const void> admitted = nullptr;  // dropped at its end
-  std::shared_ptr<RequestLog> log = nullptr;       // null: none
+  std::string warning = {};                   // sent with the answer; empty: none
+  std::string tenant = {};                    // for the log
+  std::string salt = {};                      // of the request
+  std::shared_ptr<RequestLog> log = nullptr;  // null: none
 };
 
 // Dropping it cancels the request. Answers of chats are remembered in `said`, which must outlive it.

@@ -148,9 +148,10 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const Route& route = *route_of(http.path);
   const int tenant = tenant_of(http).value_or(-1);
   AnswerNotes notes{.tenant = std::string(name_of(tenant)), .log = options_.log};
+  std::shared_ptr<const void> place;
   if (tenant >= 0) {
-    notes.admitted = tenants_.admit(tenant);
-    if (!notes.admitted) {
+    place = tenants_.admit(tenant);
+    if (!place) {
       const std::string message =
           fmt::format("as many requests of tenant {} are running or waiting as it may have", notes.tenant);
       return refused({.status = 429, .message = message, .code = "rate_limit_exceeded"}, notes.tenant);
@@ -161,7 +162,7 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   if (route.render) return json_response(render_json(head_of(route.endpoint), *request));
   notes.warning = std::move(request->warning);
   notes.salt = request->request.policy.salt;
-  auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake));
+  auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake), std::move(place));
   if (!submitted) return refused(shale::refusal(submitted.error()), notes.tenant);
   return std::make_unique<AnswerSource>(head_of(route.endpoint),
                                         AnswerSource::Stream{request->stream, request->include_usage},
@@ -229,7 +230,8 @@ std::optional<ApiError> Api::check_prompt(const AnswerRequest& request) const {
 
 ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const {
   if (request.endpoint == Endpoint::kChat) {
-    said_.recall(request.messages, request.request.policy.salt);
+    // What an exact answer depends on is what was sent, not what is remembered.
+    if (!request.request.policy.exact) said_.recall(request.messages, request.request.policy.salt);
     auto spans = chat_prompt(tokenizer_, request.messages);
     if (spans) return std::move(*spans);
     ApiError error = shale::refusal(spans.error());
@@ -241,7 +243,7 @@ ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const 
   const bool whole = !request.prompt_tokens.empty() && spans.empty();
   spans.push_back({completion_prompt(tokenizer_, request), false, "completion"});
   std::vector<Token>& first = spans.front().tokens;
-  if (!whole && tokenizer_.adds_bos() && first.front() != tokenizer_.bos()) {
+  if (!whole && tokenizer_.adds_bos() && (first.empty() || first.front() != tokenizer_.bos())) {
     first.insert(first.begin(), tokenizer_.bos());
   }
   return spans;

@@ -42,7 +42,8 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const C
 
 EngineLoop::~EngineLoop() { stop(std::chrono::milliseconds(0)); }
 
-Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<void()> on_news) {
+Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<void()> on_news,
+                                  std::shared_ptr<const void> place) {
   auto channel = std::make_shared<Channel>(options_.text_bytes_max, std::move(on_news));
   const std::lock_guard lock(mutex_);
   if (stopping_) return fail(ErrorCode::kCancelled, "the server is shutting down");
@@ -53,7 +54,7 @@ Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<
                 in_flight_);
   }
   ++in_flight_;
-  submissions_.push_back({std::move(request), streamed, channel});
+  submissions_.push_back({std::move(request), streamed, channel, std::move(place)});
   news_.notify_one();
   return Answer(*this, std::move(channel));
 }
@@ -134,7 +135,7 @@ void EngineLoop::take(Submission submission) {
       if (!channel->push(piece)) cancel(channel);
     };
   }
-  Running running{submission.channel, clock_.now_s(), submission.request.tenant};
+  Running running{submission.channel, clock_.now_s(), submission.request.tenant, submission.place};
   if (watch_) {
     watch_->on_request(submission.request);
     running.asked = submission.request;
@@ -145,12 +146,17 @@ void EngineLoop::take(Submission submission) {
     submission.channel->begin({});
   } else {
     ++requests_.refused;
-    {
-      const std::lock_guard lock(mutex_);
-      --in_flight_;
-    }
+    running.place = nullptr;
+    give_back(std::move(submission.place));
     submission.channel->begin(std::unexpected(id.error()));
   }
+}
+
+// Before its client hears of it, who may send the next.
+void EngineLoop::give_back(std::shared_ptr<const void> place) {
+  place = nullptr;
+  const std::lock_guard lock(mutex_);
+  --in_flight_;
 }
 
 void EngineLoop::count(const Running& request, const Response& response) {
@@ -169,11 +175,8 @@ void EngineLoop::deliver() {
   for (const Response& response : responses) count(running_.at(response.id), response);
   if (!responses.empty() || clock_.now_s() - published_s_ >= kPublishEveryS) publish();
   for (Response& response : responses) {
-    {
-      const std::lock_guard lock(mutex_);
-      --in_flight_;
-    }
     const auto running = running_.extract(response.id);
+    give_back(std::move(running.mapped().place));
     if (watch_) watch_->on_response(running.mapped().asked, response);
     running.mapped().channel->finish(std::move(response));
   }

@@ -68,8 +68,10 @@ class EngineLoop {
 
   // Does not wait for the engine: whether it takes the request is the first part of the answer. kBusy when the queue is
   // full, kCancelled once the loop stops. `streamed`: text is passed on as it comes. `on_news`: called by the engine's
-  // thread whenever the answer has a part.
-  Result<Answer> submit(Request request, bool streamed, std::function<void()> on_news = {});
+  // thread whenever the answer has a part. `place`: held as long as the engine has the request, which may be longer
+  // than its answer is.
+  Result<Answer> submit(Request request, bool streamed, std::function<void()> on_news = {},
+                        std::shared_ptr<const void> place = nullptr);
   // In how many seconds a place in the queue should be free: by what requests took so far, 1 to 60.
   std::uint32_t retry_after_s() const;
   // At most a tenth of a second old while the engine runs, and never older than the last answer.
@@ -84,11 +86,13 @@ class EngineLoop {
     Request request;
     bool streamed = false;
     std::shared_ptr<Channel> channel;
+    std::shared_ptr<const void> place;
   };
   struct Running {
     std::shared_ptr<Channel> channel;
     double submitted_s = 0;
     std::string tenant = {};
+    std::shared_ptr<const void> place = nullptr;
     Request asked = {};  // for the watch, where there is one
   };
 
@@ -97,6 +101,7 @@ class EngineLoop {
   bool take_inbox();
   void take(Submission submission);
   void deliver();
+  void give_back(std::shared_ptr<const void> place);
   void count(const Running& request, const Response& response);
   bool turn();
   bool keep_profiles(bool worked);

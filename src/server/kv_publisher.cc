@@ -84,7 +84,9 @@ using Socket = std::unique_ptr<void, SocketEnd>;
 Result<Socket> bound(void* context, int type, int behind_max, const std::string& endpoint, const char* what) {
   Socket socket(zmq_socket(context, type));
   const int linger = 0;
+  const std::int64_t message_max = 1024;  // from others: a subscription, a question for replay
   const bool made = socket && zmq_setsockopt(socket.get(), ZMQ_LINGER, &linger, sizeof linger) == 0 &&
+                    zmq_setsockopt(socket.get(), ZMQ_MAXMSGSIZE, &message_max, sizeof message_max) == 0 &&
                     zmq_setsockopt(socket.get(), ZMQ_SNDHWM, &behind_max, sizeof behind_max) == 0;
   if (made && zmq_bind(socket.get(), endpoint.c_str()) == 0) return socket;
   const bool malformed = made && (errno == EINVAL || errno == EPROTONOSUPPORT);
@@ -147,12 +149,8 @@ void KvPublisher::State::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     publish_new();
     zmq_pollitem_t waited{.socket = replay.get(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0};
-    if (zmq_poll(&waited, replay ? 1 : 0, kRound.count()) <= 0) continue;
-    while (true) {
-      const std::vector<std::string> request = received(replay.get());
-      if (request.empty()) break;
-      answer(request);
-    }
+    // One a round: whoever asks again and again holds up no event.
+    if (zmq_poll(&waited, replay ? 1 : 0, kRound.count()) > 0) answer(received(replay.get()));
   }
 }
 

@@ -27,11 +27,11 @@ Status publish(Engine& engine, const std::string& system_message) {
   return {};
 }
 
-// Each tenant has as many places as there are: who fills its own takes none of another's.
+// Each tenant has places of its own: who fills them takes none of another's.
 std::uint32_t queue_of_all(const ServerOptions& options, const EngineOptions& engine) {
-  const auto all = static_cast<std::uint32_t>(options.api.tenants.size() + 1);  // the operator is one more
-  const std::uint64_t places = std::uint64_t{all} * (engine.sequences_max + options.loop.queue_max);
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(places - engine.sequences_max, engine.waiting_max));
+  std::uint64_t waiting = options.loop.queue_max;  // the operator's
+  for (const Tenant& tenant : options.api.tenants) waiting += places_of(tenant, options.api.tenant_requests);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting, engine.waiting_max));
 }
 
 // For health, metrics, refusals, and those that are kept open.
@@ -66,7 +66,9 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& asked_for, En
   }
   HttpOptions http = options.http;
   const std::uint32_t requests = engine.options().sequences_max + options.loop.queue_max;
-  http.limits.connections = std::max(http.limits.connections, requests + kConnectionsBesideRequests);
+  HttpLimits& limits = http.limits;  // all requests may come from one address: of a proxy, say
+  limits.connections_per_address = std::max(limits.connections_per_address, requests + kConnectionsBesideRequests);
+  limits.connections = std::max(limits.connections, limits.connections_per_address + kConnectionsBesideRequests);
   SHALE_ASSIGN(auto listening, HttpServer::listen(http));
   if (!listening->local() && options.api.api_key.empty() && options.api.tenants.empty() && !options.no_auth) {
     return fail(ErrorCode::kInvalidArgument,

@@ -98,6 +98,11 @@ Result<std::vector<Tenant>> parse_tenants(std::string_view text) {
   return tenants;
 }
 
+std::uint32_t places_of(const Tenant& tenant, std::uint32_t requests_max) {
+  const std::uint32_t own = tenant.requests_max.value_or(0);
+  return own > 0 ? own : requests_max;
+}
+
 Tenants::Tenants(std::vector<Tenant> tenants, std::uint32_t requests_max)
     : tenants_(std::move(tenants)), requests_max_(requests_max) {
   for (std::size_t i = 0; i < tenants_.size(); ++i) counts_.push_back(std::make_shared<Counts>());
@@ -115,7 +120,7 @@ int Tenants::find(std::string_view key) const {
 
 std::shared_ptr<const void> Tenants::admit(int tenant) {
   const std::shared_ptr<Counts>& counts = counts_[static_cast<std::size_t>(tenant)];
-  const std::uint32_t most = at(tenant).requests_max.value_or(requests_max_);
+  const std::uint32_t most = places_of(at(tenant), requests_max_);
   ++counts->requests;
   if (++counts->running > most && most > 0) {
     --counts->running;

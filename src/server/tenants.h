@@ -19,7 +19,7 @@ namespace shale {
 struct Tenant {
   std::string name;  // 1 to 64 letters of ASCII, digits, '.', '_' or '-'
   Sha256Digest key = {};
-  std::optional<std::uint32_t> requests_max = {};  // running or waiting; 0: as many as the server takes of one
+  std::optional<std::uint32_t> requests_max = {};  // running or waiting; nothing or 0: as of those who do not say
   std::optional<std::uint64_t> bytes_max = {};     // that its extents may take; 0: any
   double weight = 1;                               // of its share, beside others'; above 0
 };
@@ -31,10 +31,13 @@ struct Tenant {
 // kInvalidArgument, with the line's number: not such a line, a name or key that stands there twice, no tenant at all.
 Result<std::vector<Tenant>> parse_tenants(std::string_view text);
 
+// How many requests the tenant may have running or waiting, where one whose line does not say may have `requests_max`.
+std::uint32_t places_of(const Tenant& tenant, std::uint32_t requests_max);
+
 // Thread-safe, but for its making.
 class Tenants {
  public:
-  // `requests_max`: that one whose line does not say may have running or waiting; 0: as many as the server takes.
+  // `requests_max`: that one whose line does not say may have running or waiting; 0: any number.
   Tenants(std::vector<Tenant> tenants, std::uint32_t requests_max);
 
   bool any() const { return !tenants_.empty(); }

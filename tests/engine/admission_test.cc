@@ -196,6 +196,18 @@ TEST_F(AdmissionTest, LongPromptsJoinWhoDecodes) {
   }
 }
 
+TEST_F(AdmissionTest, WhatARunComputedItselfIsNotCached) {
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    requests.push_back(generate(i, 100, 150));
+    requests.back().insert_prefix = true;
+  }
+  tier_bytes_ = 4096;
+  open(28);
+  for (const Response& response : run_all(requests)) EXPECT_EQ(response.cached.total(), 0u);
+  EXPECT_GT(engine_->stats().computed_again, 0u);
+}
+
 TEST_F(AdmissionTest, CancelsWhatWaitsOnATier) {
   open(40);
   std::vector<RequestId> ids;

@@ -26,6 +26,14 @@ Response answered(std::string text, StopReason stop = StopReason::kEndOfTurn) {
   return response;
 }
 
+TEST(ChatPrompt, TokensWithoutTextAreNotSaidAgain) {
+  Response response = answered("Rocks.");
+  EXPECT_EQ(spoken(response).tokens, response.tokens);
+  response.unspoken = true;
+  EXPECT_TRUE(spoken(response).tokens.empty());
+  EXPECT_EQ(spoken(response).content, "Rocks.");
+}
+
 TEST(ChatPrompt, EndsSpansWhereOtherPromptsBeginAlike) {
   const ByteTokenizer tokenizer;
   const auto spans =

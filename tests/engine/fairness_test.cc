@@ -80,6 +80,24 @@ TEST_F(FairnessTest, PrioritiesOrderATenantsOwnAlone) {
   EXPECT_THAT(order_of(engine, requests), ElementsAre(2, 3, 0, 4, 1, 5));
 }
 
+TEST_F(FairnessTest, ALongAnswerSavesUpNothing) {
+  Engine engine({.sequences_max = 2, .chunk_tokens = 128}, *model_, tokenizer_, *cache_, clock_);
+  Request endless = of("a", 0, 40, 1500);
+  endless.ignore_end = true;
+  const RequestId kept = engine.submit(endless).value();
+  engine.run_once();
+  std::vector<Request> requests;
+  for (std::uint32_t i = 1; i < 10; ++i) requests.push_back(of("b", i, 200));
+  order_of(engine, requests);
+  requests.clear();
+  for (std::uint32_t i = 10; i < 14; ++i) requests.push_back(of("b", i, 200));
+  for (std::uint32_t i = 14; i < 18; ++i) requests.push_back(of("a", i, 200));
+  const auto order = order_of(engine, requests);
+  EXPECT_EQ(std::ranges::count_if(order.begin(), order.begin() + 4, [](std::size_t i) { return i >= 4; }), 2)
+      << "two of each";
+  engine.cancel(kept);
+}
+
 TEST_F(FairnessTest, WhoIsAloneHasAll) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 6; ++i) requests.push_back(of("a", i));

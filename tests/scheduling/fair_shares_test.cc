@@ -24,6 +24,13 @@ TEST(FairSharesTest, WhoComesBackHasSavedUpNothing) {
   EXPECT_EQ(shares.enter("eve", 1).service, 600) << "of who was served last, when nobody was there";
 }
 
+TEST(FairSharesTest, WhoIsServedHasSavedUpNothing) {
+  FairShares shares;
+  shares.leave(shares.enter("ann", 1));
+  shares.enter("bob", 1).charge(1000);
+  EXPECT_EQ(shares.enter("ann", 1).service, 1000);
+}
+
 TEST(FairSharesTest, WhoWasServedMoreIsNotLowered) {
   FairShares shares;
   auto& ann = shares.enter("ann", 1);

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "engine/engine_fixture.h"
 
 namespace shale {
@@ -105,6 +107,20 @@ TEST_F(BusyEngineLoopTest, ADroppedAnswerIsCancelledAndItsPagesComeBack) {
   EXPECT_EQ(cancelled(), 2u);
   EXPECT_EQ(loop_->metrics().running, 0u);
   expect_pages_back();
+}
+
+TEST_F(BusyEngineLoopTest, APlaceIsHeldUntilTheEngineIsDone) {
+  start();
+  std::promise<std::uint64_t> cancelled;
+  std::shared_ptr<const void> place(nullptr, [&](const void*) {
+    cancelled.set_value(loop_->metrics().requests.finished[static_cast<int>(StopReason::kCancelled)]);
+  });
+  {
+    Answer answer = loop_->submit(endless(1), true, {}, std::move(place)).value();
+    ASSERT_TRUE(answer.next(10s));  // it is taken
+    ASSERT_TRUE(answer.next(10s));
+  }
+  EXPECT_EQ(cancelled.get_future().get(), 1u);
 }
 
 TEST_F(BusyEngineLoopTest, AReaderThatIsTooSlowIsCancelled) {

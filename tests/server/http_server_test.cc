@@ -246,6 +246,16 @@ TEST_F(HttpServerTest, WhoKeepsItWaitingLongestMakesRoom) {
   EXPECT_EQ(ask(get("/health")), "");
 }
 
+TEST_F(HttpServerTest, WhoWasRefusedAndStaysMakesRoom) {
+  start({.limits = {.connections = 2, .connections_per_address = 2, .linger = 60s}});
+  RawClient first = client(), second = client();
+  for (RawClient* one : {&first, &second}) {
+    one->send("x\n");
+    EXPECT_THAT(one->receive(), StartsWith("HTTP/1.1 400 "));
+  }
+  EXPECT_TRUE(healthy());
+}
+
 TEST_F(HttpServerTest, LongBodiesTogetherAreBounded) {
   start({.limits = {.body_bytes = 1 << 20, .bodies_bytes = 3 << 20}});
   const auto most_of = [](RawClient& one) {

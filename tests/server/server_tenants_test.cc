@@ -83,9 +83,8 @@ TEST_F(ServerTest, APublicPrefixIsFoundByAllTenants) {
   EXPECT_LT(cached("secret", others), 16 + 16) << "but for the template's beginning";
 }
 
-// Four are decoded together and none may wait: as many places each has for itself.
+// Four are decoded together and none may wait: as many places each has for itself, or as its line says.
 TEST_F(BusyServerTest, ATenantsFullQueueIsItsOwn) {
-  start({.loop = {.queue_max = 0}, .api = {.api_key = "operator", .tenants = two_tenants()}});
   const auto status = [&](const std::string& key, const Json& body) {
     const auto result =
         client().Post("/v1/chat/completions", {{"Authorization", "Bearer " + key}}, body.dump(), "application/json");
@@ -100,13 +99,16 @@ TEST_F(BusyServerTest, ATenantsFullQueueIsItsOwn) {
     }
     return false;
   };
-  std::vector<std::jthread> asking;
-  for (int i = 0; i < 4; ++i) asking.emplace_back([&] { status("secret", endless()); });
-  ASSERT_TRUE(comes_in_flight("ann", 4));
-  EXPECT_EQ(status("secret", chat("x")), 429);
-  asking.emplace_back([&] { status("other", endless()); });
-  EXPECT_TRUE(comes_in_flight("bob", 1)) << "it waits for one of the four to end";
-  server_->stop(0ms);
+  for (const auto& [of_ann, places] : {std::pair("", 4), std::pair("requests=0", 4), std::pair("requests=10", 10)}) {
+    start({.loop = {.queue_max = 0}, .api = {.api_key = "operator", .tenants = two_tenants(of_ann)}});
+    std::vector<std::jthread> asking;
+    for (int i = 0; i < places; ++i) asking.emplace_back([&] { status("secret", endless()); });
+    ASSERT_TRUE(comes_in_flight("ann", places)) << of_ann;
+    EXPECT_EQ(status("secret", chat("x")), 429) << of_ann;
+    for (int i = 0; i < 4; ++i) asking.emplace_back([&] { status("other", endless()); });
+    EXPECT_TRUE(comes_in_flight("bob", 4)) << "they wait for one of ann's to end";
+    server_->stop(0ms);
+  }
 }
 
 // Whatever refuses it, and only once.

@@ -312,6 +312,7 @@ void HttpConnection::sent() {
 
 void HttpConnection::linger() {
   stage_ = Stage::kLingering;
+  waits_since_ = std::chrono::steady_clock::now();
   ahead_.clear();
   transport_->end_writing();
   wait_at_most(hub_.limits.linger);

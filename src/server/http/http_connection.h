@@ -26,8 +26,8 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
 
   void start();
   const std::string& address() const { return address_; }
-  // Whether its client is to send something: and since when.
-  bool waits() const { return stage_ == Stage::kReading; }
+  // Whether its client is to send something, or to go: and since when.
+  bool waits() const { return stage_ == Stage::kReading || stage_ == Stage::kLingering; }
   std::chrono::steady_clock::time_point waits_since() const { return waits_since_; }
   // Of the body that is coming or being answered.
   std::size_t body_bytes() const { return body_bytes_; }
