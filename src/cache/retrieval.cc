@@ -84,6 +84,10 @@ void Retrieval::State::keep_lossy() {
 // Once the front reaches what came, that becomes the sequence's.
 bool Retrieval::State::meet(Executor& executor, double budget_s) {
   const std::uint32_t block_tokens = sequence.pool().shape().block_size;
+  if (sequence.ragged()) {  // its front dropped tokens, or found single pages alone: blocks cannot join it any more
+    meeting.reset();
+    return true;
+  }
   if (const std::uint32_t overdue = meeting->overdue(); overdue != 0) {
     cache.leave_alone(overdue);
     meeting->give_up();

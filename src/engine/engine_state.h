@@ -72,6 +72,7 @@ struct Engine::State {
   void unpark();
   void unpark(const RequestState& run);
   double background_share();
+  double shared_step_s() const;
   bool work_behind();
   void pause();
 

@@ -43,7 +43,7 @@ bool Engine::State::admit() {
     const std::uint32_t margin = back ? kResumeMargin : 0;
     if (!running.empty() && (!blocks.fits(*next, running, margin) || !blocks.may_load(*next, running))) break;
     if (next->spilled && !bring_back(*next)) break;
-    scheduler.start_next();
+    scheduler.start(*next);
     stats.resumed += back;
     admitted = true;
     if (next->over || next->sequence.length() > 0) continue;
@@ -202,6 +202,7 @@ double Engine::State::compress(RequestState& run, double budget_s) {
       break;
     }
     if (!*more) {
+      unpark();  // it may compute
       storing.compressed(run);
       break;
     }
@@ -209,10 +210,18 @@ double Engine::State::compress(RequestState& run, double budget_s) {
   return seconds;
 }
 
+// What loads and work behind have shares of: the last step, but where others wait for a next token no more than theirs
+// may take.
+double Engine::State::shared_step_s() const {
+  const bool decodes = std::ranges::any_of(
+      scheduler.running(), [](const auto& run) { return !run->over && !run->drawn.empty() && !run->fetching(); });
+  return decodes ? std::min(step_s, options.chunk_step_s) : step_s;
+}
+
 // Takes in what has come, for those who began first before others. Who has waited too long computes instead.
 bool Engine::State::load() {
   const bool others_compute = BatchBuilder::any(scheduler.running());
-  double left_s = others_compute ? kLoadShare * step_s : kLoadAloneS;
+  double left_s = others_compute ? kLoadShare * shared_step_s() : kLoadAloneS;
   bool worked = false;
   for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
     RequestState& run = *scheduler.running()[i];
@@ -242,7 +251,11 @@ bool Engine::State::load() {
       continue;
     }
     worked = true;
-    if (meets && !run.bytes_missing()) note_sources(run);
+    if (meets && !run.bytes_missing()) {
+      const auto before = static_cast<double>(run.response.cached.total());
+      note_sources(run);
+      run.share->charge(before - static_cast<double>(run.response.cached.total()));
+    }
     if (!run.over && !run.bytes_missing()) loaded(run);
   }
   return worked;
@@ -339,7 +352,7 @@ double Engine::State::background_share() {
 bool Engine::State::work_behind() {
   const bool others_compute = BatchBuilder::any(scheduler.running());
   if (!others_compute) return cache.work(model.executor());
-  background_s = std::min(background_s, 0.0) + background_share() * step_s;
+  background_s = std::min(background_s, 0.0) + background_share() * shared_step_s();
   double used_s = 0;
   bool worked = false;
   while (background_s > 0) {

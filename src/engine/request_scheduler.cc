@@ -56,13 +56,13 @@ void RequestScheduler::give_turn(RequestState& run) {
   for (RequestState* each : lower) std::swap(run.turn, each->turn);
 }
 
-void RequestScheduler::start_next() {
-  if (preempted_first()) {
+void RequestScheduler::start(RequestState& next) {
+  if (next.begun) {
     insert(running_, std::move(preempted_.front()));
     preempted_.erase(preempted_.begin());
     return;
   }
-  std::unique_ptr<RequestState> run = waiting_.take();
+  std::unique_ptr<RequestState> run = waiting_.withdraw(next.id);
   shares_.leave(*run->share);
   give_turn(*run);
   run->begun = true;

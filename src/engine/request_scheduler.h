@@ -22,8 +22,8 @@ class RequestScheduler {
   // The request that begins next: the first preempted one, unless its bytes are late or the first that waits is of its
   // tenant and of a higher priority; else the first that waits. Null when there is none.
   RequestState* next();
-  // Lets next() run.
-  void start_next();
+  // Lets what next() returned run.
+  void start(RequestState& next);
   // Takes a running request's place until its turn comes again.
   void preempt(RequestState& run);
   // Removes and returns a waiting request; null if no such one waits.

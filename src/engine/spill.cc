@@ -61,9 +61,7 @@ void SpilledSequence::write_parts() {
 }
 
 void SpilledSequence::remove_parts() {
-  if (stage_ == Stage::kInMemory) return;
-  for (Part& part : parts_) static_cast<void>(tier().remove(part.id));
-  cache_.store().end_own(tier_, name_);
+  if (stage_ != Stage::kInMemory) cache_.store().end_own(tier_, name_);
 }
 
 bool SpilledSequence::poll() {

@@ -34,11 +34,6 @@ RequestState& WaitingQueue::next() {
   return *line.next;
 }
 
-std::unique_ptr<RequestState> WaitingQueue::take() {
-  const RequestState& run = next();
-  return withdraw(run.id);
-}
-
 std::unique_ptr<RequestState> WaitingQueue::withdraw(RequestId id) {
   const auto found = runs_.find(number_of(id));
   if (found == runs_.end() || found->second->id != id) return nullptr;

@@ -29,9 +29,7 @@ class WaitingQueue final : private PrefixLookup {
   // The request whose turn it is. It stays so until it is taken or withdrawn, a request of a higher priority comes, or
   // its tenant was served. Requires size() > 0.
   RequestState& next();
-  // Removes and returns next().
-  std::unique_ptr<RequestState> take();
-  // Null where no such request waits.
+  // Removes and returns it. Null where no such request waits.
   std::unique_ptr<RequestState> withdraw(RequestId id);
 
  private:

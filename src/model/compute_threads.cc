@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -17,11 +18,22 @@ namespace {
 constexpr double kLookEveryS = 0.05;  // of computing: long beside a scheduler's turns
 constexpr double kIdleS = 0.01;       // between two graphs: what threads waited for then is not computing
 
-// Seconds that a thread of this process has been ready to run without running; 0 where the kernel does not count.
-double waited_s(int thread) {
+// Seconds that a thread of this process has run, and been ready to run without running; 0 where the kernel does not
+// count.
+struct Turns {
+  double ran_s = 0, waited_s = 0;
+};
+Turns turns_of(int thread) {
   std::ifstream stream("/proc/self/task/" + std::to_string(thread) + "/schedstat");
   std::uint64_t ran_ns = 0, waited_ns = 0;
-  return stream >> ran_ns >> waited_ns ? 1e-9 * static_cast<double>(waited_ns) : 0;
+  if (!(stream >> ran_ns >> waited_ns)) return {};
+  return {1e-9 * static_cast<double>(ran_ns), 1e-9 * static_cast<double>(waited_ns)};
+}
+
+double process_ran_s() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 // In units of 131,072 pauses (ggml): about 50 ms of spinning before a worker sleeps.
@@ -75,7 +87,7 @@ void ComputeThreads::find_workers(Pool& pool, std::uint32_t threads) {
   ggml_cplan plan = loop_plan_;
   run(loop_graph_, plan, pool, threads);
   std::erase_if(pool.waits, [](const Waits& each) { return each.thread == ::gettid(); });
-  for (Waits& each : pool.waits) each.seconds = waited_s(each.thread);
+  for (Waits& each : pool.waits) each.seconds = turns_of(each.thread).waited_s;
   pool.waits.insert(pool.waits.begin(), Waits());  // the caller's
 }
 
@@ -106,23 +118,37 @@ void ComputeThreads::compute(ggml_cgraph* graph, ggml_cplan& plan) {
   if (computed_s_ >= kLookEveryS) look_at_neighbours();
 }
 
+// Threads of this process that do not compute.
+double ComputeThreads::others_ran_s() const {
+  double seconds = process_ran_s() - turns_of(::gettid()).ran_s;
+  for (const Pool* pool : {all_.get(), fewer_.get()}) {
+    for (std::size_t worker = 1; pool && worker < pool->waits.size(); ++worker) {
+      seconds -= turns_of(pool->waits[worker].thread).ran_s;
+    }
+  }
+  return seconds;
+}
+
 void ComputeThreads::look_at_neighbours() {
   std::vector<double> waited;
   for (Waits& each : pool(share_.active()).waits) {
     const int thread = waited.empty() ? ::gettid() : each.thread;
-    const double seconds = waited_s(thread);
+    const double seconds = turns_of(thread).waited_s;
     waited.push_back(thread == each.thread ? seconds - each.seconds : 0);
     each = {thread, seconds};
   }
   const std::uint32_t before = share_.active();
-  share_.observe(waited, std::exchange(computed_s_, 0), ended_s_);
+  const double others_s = others_ran_s();
+  share_.observe(waited, std::max(0.0, others_s - std::exchange(others_ran_s_, others_s)), std::exchange(computed_s_, 0),
+                 ended_s_);
   if (share_.active() != before) forget_waits();
 }
 
 // Of what passed before, between steps that others' requests asked for, say.
 void ComputeThreads::forget_waits() {
   computed_s_ = 0;
-  for (Waits& each : pool(share_.active()).waits) each.seconds = each.thread ? waited_s(each.thread) : 0;
+  others_ran_s_ = others_ran_s();
+  for (Waits& each : pool(share_.active()).waits) each.seconds = each.thread ? turns_of(each.thread).waited_s : 0;
 }
 
 void ComputeThreads::parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) {

@@ -57,6 +57,7 @@ class ComputeThreads final : public Executor {
   Pool& pool(std::uint32_t threads);
   void run(ggml_cgraph* graph, ggml_cplan& plan, Pool& pool, std::uint32_t threads);
   void find_workers(Pool& pool, std::uint32_t threads);
+  double others_ran_s() const;
   void look_at_neighbours();
   void forget_waits();
 
@@ -73,6 +74,7 @@ class ComputeThreads final : public Executor {
   std::atomic<std::size_t> loop_next_{0};
   ThreadShare share_;
   double computed_s_ = 0, ended_s_ = 0;  // since they were last looked at; when computing last ended
+  double others_ran_s_ = 0;              // when they were last looked at
   double short_s_ = 0;                   // computed with fewer threads than planned
 };
 

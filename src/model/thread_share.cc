@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace shale {
 namespace {
@@ -22,8 +23,8 @@ void ThreadShare::look_afresh(std::uint32_t active) {
   waited_s_ = seconds_ = 0;
 }
 
-void ThreadShare::observe(std::span<const double> waited_s, double seconds, double now_s) {
-  for (const double waited : waited_s) waited_s_ += waited;
+void ThreadShare::observe(std::span<const double> waited_s, double own_s, double seconds, double now_s) {
+  waited_s_ += std::max(0.0, std::reduce(waited_s.begin(), waited_s.end()) - own_s);
   seconds_ += seconds;
   const bool expected = patience_s_ > 0;  // a neighbour has stayed, and all threads are being tried
   const double waits_max = std::max(kWaitsMin, kWaitsOfThreads / active_);

@@ -3,8 +3,9 @@
 // Threads wait for each other at every barrier of a graph, so one that shares its core with another program makes all
 // of them as slow as itself: two threads beside one busy neighbour on two cores are slower than one. How long threads
 // waited for a core is what the kernel counts; where that costs more than doing without, as many as there are busy
-// neighbours are left out, and tried again from time to time. A visit of some milliseconds, such as those that a tier's
-// own threads pay, does not, nor do programs of the lowest priority, which take a core for a moment now and then.
+// neighbours are left out, and tried again from time to time. A visit of some milliseconds does not, nor do programs of
+// the lowest priority, which take a core for a moment now and then, nor this process's own threads, those of tiers say:
+// they have work to do in any case, and it is soon done.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,9 @@ class ThreadShare {
   // To compute with: 1 … threads.
   std::uint32_t active() const { return active_; }
   // Of the threads that computed, how long each was ready to run and had no core, during so many seconds of computing
-  // until `now_s`; those are some 50 ms. What a few calls say is added up.
-  void observe(std::span<const double> waited_s, double seconds, double now_s);
+  // until `now_s`; those are some 50 ms. `own_s`: how long this process's other threads ran meanwhile. What a few calls
+  // say is added up.
+  void observe(std::span<const double> waited_s, double own_s, double seconds, double now_s);
 
  private:
   void look_afresh(std::uint32_t active);

@@ -278,8 +278,9 @@ class Store {
   void in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, std::string_view tenant = {});
 
   // The owner is about to write blobs of its own, which take `bytes` there (Tier::stored_bytes), under a name that
-  // nobody else has, on one of the store's tiers; has written them; and has removed them, or could not write them. In a
-  // folder they count as used until then, and where this process dies first, another one removes them.
+  // nobody else has, on one of the store's tiers; has written them, or could not; and needs them no more: they are
+  // removed behind the calls. In a folder they count as used until then, and where this process dies first, another one
+  // removes them.
   void begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t bytes);
   void written_own(std::uint32_t tier, const Hash128& object);
   void end_own(std::uint32_t tier, const Hash128& object);

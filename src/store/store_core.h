@@ -267,8 +267,9 @@ class StoreCore {
 };
 
 // The jobs there are. Each has been given what it needs and holds `use`s of its extents.
-// Removes blobs of an extent that the index has forgotten there.
-std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const Extent& extent);
+// Removes blobs of an extent that the index has forgotten there, or, without a tag, an object of the owner's own.
+std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const BlobOwner& owner,
+                                          std::string tenant = {});
 // Asks shared tiers what begins with keys[first_block], and goes on where that ends.
 std::shared_ptr<StoreJob> make_discover_job(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block,
                                             const Hash128& realm, std::uint16_t realm_number);

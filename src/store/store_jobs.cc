@@ -12,12 +12,8 @@ using Progress = StoreJob::Progress;
 
 class RemoveJob final : public StoreJob {
  public:
-  RemoveJob(StoreCore& core, std::uint32_t tier, const Extent& extent)
-      : core_(core),
-        tier_(tier),
-        name_(extent.name),
-        tag_(extent.names[0]),
-        tenant_(core.index.realms()[extent.realm].tenant) {
+  RemoveJob(StoreCore& core, std::uint32_t tier, const BlobOwner& owner, std::string tenant)
+      : core_(core), tier_(tier), name_(owner.name), tag_(owner.tag), tenant_(std::move(tenant)) {
     ++core.tiers[tier].changes;
     core.tiers[tier].removing.insert(name_);
   }
@@ -28,7 +24,7 @@ class RemoveJob final : public StoreJob {
   Progress step(Executor&) override {
     Tier& tier = core_.tiers[tier_].tier();
     if (being_written()) return Progress::kWaiting;
-    if (!manifest_read_ && core_.options.events_max > 0) manifest_read_ = tier.read(manifest_blob(tag_, name_));
+    if (!manifest_read_ && tag_ != 0 && core_.options.events_max > 0) manifest_read_ = tier.read(manifest_blob(tag_, name_));
     if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
     tell();
     core_.flush_log(tier_);                  // that it is not to be found, before it goes
@@ -36,6 +32,7 @@ class RemoveJob final : public StoreJob {
     const std::lock_guard lock(core_.mutex);
     core_.log_settled(tier_, {name_, tag_});
     core_.tiers[tier_].removing.erase(name_);
+    core_.tiers[tier_].own_objects.erase(name_);
     if (!core_.tiers[tier_].config.folder.empty()) core_.tiers[tier_].doubtful.push_back({name_, tag_});
     --core_.tiers[tier_].changes;
     return Progress::kDone;
@@ -211,8 +208,9 @@ class DiscoverJob final : public StoreJob {
 
 }  // namespace
 
-std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const Extent& extent) {
-  return std::make_shared<RemoveJob>(core, tier, extent);
+std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const BlobOwner& owner,
+                                          std::string tenant) {
+  return std::make_shared<RemoveJob>(core, tier, owner, std::move(tenant));
 }
 
 std::shared_ptr<StoreJob> make_discover_job(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block,

@@ -52,7 +52,7 @@ void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   record.bytes = extent.bytes;
   log(tier, std::move(record));
   ++state.counts.removed;
-  add_job(make_remove_job(*this, tier, extent));
+  add_job(make_remove_job(*this, tier, {extent.name, extent.names[0]}, index.realms()[extent.realm].tenant));
   clear_on(id, tier);
 }
 
@@ -107,15 +107,9 @@ void Store::written_own(std::uint32_t tier, const Hash128& object) {
 }
 
 void Store::end_own(std::uint32_t tier, const Hash128& object) {
-  {
-    const std::lock_guard lock(core_->mutex);
-    TierState& state = core_->tiers[tier];
-    const auto own = state.own_objects.extract(object);
-    if (!own) return;
-    if (own.mapped().writing) --state.changes;
-    core_->log_settled(tier, {object, 0});
-  }
-  core_->flush_soon(tier);
+  written_own(tier, object);
+  const std::lock_guard lock(core_->mutex);
+  if (core_->tiers[tier].own_objects.contains(object)) core_->add_job(make_remove_job(*core_, tier, {object, 0}));
 }
 
 void StoreCore::expire() {

@@ -18,7 +18,7 @@ std::vector<double> waits(std::uint32_t active, std::uint32_t cores, std::uint32
 TEST(ThreadShareTest, UsesAllThreadsBesideNobody) {
   ThreadShare share(8);
   for (int i = 0; i < 100; ++i) {
-    share.observe(waits(share.active(), 8, 0, 0.05), 0.05, 0.05 * i);
+    share.observe(waits(share.active(), 8, 0, 0.05), 0, 0.05, 0.05 * i);
     EXPECT_EQ(share.active(), 8u);
   }
 }
@@ -26,7 +26,7 @@ TEST(ThreadShareTest, UsesAllThreadsBesideNobody) {
 TEST(ThreadShareTest, LeavesNeighboursTheirCores) {
   for (const auto& [neighbours, expected] : {std::pair{1u, 7u}, {3u, 5u}, {8u, 1u}, {20u, 1u}}) {
     ThreadShare share(8);
-    share.observe(waits(8, 8, neighbours, 0.05), 0.05, 0);
+    share.observe(waits(8, 8, neighbours, 0.05), 0, 0.05, 0);
     EXPECT_EQ(share.active(), expected) << neighbours;
   }
 }
@@ -38,7 +38,7 @@ TEST(ThreadShareTest, TriesSeldomWhileTheNeighbourStays) {
   const double step_s = 0.05, end_s = 60;
   for (double now_s = 0; now_s < end_s; now_s += step_s) {
     tried += share.active() == 2;
-    share.observe(waits(share.active(), 2, 1, step_s), step_s, now_s);
+    share.observe(waits(share.active(), 2, 1, step_s), 0, step_s, now_s);
   }
   EXPECT_GE(tried, 5);
   EXPECT_LE(tried * step_s, 0.02 * end_s);
@@ -49,28 +49,40 @@ TEST(ThreadShareTest, BearsShortVisits) {
   ThreadShare share(2);
   for (int i = 0; i < 200; ++i) {
     const double waited[] = {0, i % 4 == 0 ? 0.015 : 0.001};
-    share.observe(waited, 0.05, 0.05 * i);
+    share.observe(waited, 0, 0.05, 0.05 * i);
     EXPECT_EQ(share.active(), 2u);
   }
+}
+
+// Of two busy cores a tier's threads take a half each for a while.
+TEST(ThreadShareTest, BearsTheProcessesOwnThreads) {
+  ThreadShare share(2);
+  for (int i = 0; i < 200; ++i) {
+    const double waited[] = {0.025, 0.026};
+    share.observe(waited, 0.05, 0.05, 0.05 * i);
+    EXPECT_EQ(share.active(), 2u);
+  }
+  share.observe(waits(2, 2, 1, 0.05), 0, 0.05, 11);
+  EXPECT_EQ(share.active(), 1u);
 }
 
 TEST(ThreadShareTest, NoticesANeighbourThatVisitsNowThisThreadAndNowThat) {
   ThreadShare share(2);
   for (int i = 0; i < 4; ++i) {
     const double waited[] = {0.012, 0.013};
-    share.observe(waited, 0.05, 0.05 * i);
+    share.observe(waited, 0, 0.05, 0.05 * i);
   }
   EXPECT_EQ(share.active(), 1u);
 }
 
 TEST(ThreadShareTest, ANeighbourThatIsThereIsNoticedAgainAtOnce) {
   ThreadShare share(8);
-  share.observe(waits(8, 8, 1, 0.05), 0.05, 0);
+  share.observe(waits(8, 8, 1, 0.05), 0, 0.05, 0);
   double now_s = 0;
-  while (share.active() == 7 && now_s < 10) share.observe(waits(7, 8, 1, 0.05), 0.05, now_s += 0.05);
+  while (share.active() == 7 && now_s < 10) share.observe(waits(7, 8, 1, 0.05), 0, 0.05, now_s += 0.05);
   ASSERT_EQ(share.active(), 8u) << "tried";
   const double waited[] = {0, 0.01};
-  share.observe(waited, 0.05, now_s);
+  share.observe(waited, 0, 0.05, now_s);
   EXPECT_EQ(share.active(), 7u);
 }
 
@@ -79,22 +91,22 @@ TEST(ThreadShareTest, BearsWhatCostsLessThanAThread) {
   ThreadShare two(2), eight(8);
   for (int i = 0; i < 200; ++i) {
     const double waited[] = {0.01, 0.005};
-    two.observe(waited, 0.05, 0.05 * i);
+    two.observe(waited, 0, 0.05, 0.05 * i);
     EXPECT_EQ(two.active(), 2u);
-    eight.observe(waited, 0.05, 0.05 * i);
+    eight.observe(waited, 0, 0.05, 0.05 * i);
     EXPECT_EQ(i == 1 ? eight.active() : 7u, 7u) << "of eight, one is worth less";
   }
 }
 
 TEST(ThreadShareTest, TakesThemBackSoonAfterAShortVisit) {
   ThreadShare share(2);
-  share.observe(waits(2, 2, 1, 0.05), 0.05, 0);
+  share.observe(waits(2, 2, 1, 0.05), 0, 0.05, 0);
   EXPECT_EQ(share.active(), 1u);
   double now_s = 0;
-  while (share.active() == 1 && now_s < 10) share.observe(waits(1, 2, 0, 0.05), 0.05, now_s += 0.05);
+  while (share.active() == 1 && now_s < 10) share.observe(waits(1, 2, 0, 0.05), 0, 0.05, now_s += 0.05);
   EXPECT_LT(now_s, 1);
   for (int i = 0; i < 20; ++i) {
-    share.observe(waits(share.active(), 2, 0, 0.05), 0.05, now_s += 0.05);
+    share.observe(waits(share.active(), 2, 0, 0.05), 0, 0.05, now_s += 0.05);
     EXPECT_EQ(share.active(), 2u);
   }
 }

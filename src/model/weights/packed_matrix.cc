@@ -35,13 +35,24 @@ class OneThread {
 
 constexpr std::int64_t kLayoutTokens = 256;  // the layout is chosen for so many
 constexpr std::int64_t kFewTokens = 64;      // up to so many, reading the weights takes longer than the arithmetic
-constexpr std::size_t kProductsKept = 64;
+constexpr std::size_t kProductsKept = 256;
 
 }  // namespace
 
-// The product as oneDNN compiles it, for each number of tokens and rows that a thread was asked for. Thread-safe.
+// The product as oneDNN compiles it, for each number of tokens and rows that a thread was asked for: of all matrices of
+// a shape, because to prepare it for every matrix makes a step with a new number of tokens late. Thread-safe.
 class PackedMatrix::Products {
  public:
+  static std::shared_ptr<Products> of(std::int64_t columns, std::int64_t rows) {
+    static std::mutex mutex;
+    static std::map<std::pair<std::int64_t, std::int64_t>, std::weak_ptr<Products>> known;
+    const std::lock_guard lock(mutex);
+    std::weak_ptr<Products>& products = known[{columns, rows}];
+    std::shared_ptr<Products> same = products.lock();
+    if (!same) products = same = std::make_shared<Products>(columns, rows);
+    return same;
+  }
+
   Products(std::int64_t columns, std::int64_t rows) : columns_(columns), rows_(rows) {
     weights_ = memory::desc({columns, rows}, memory::data_type::bf16, memory::format_tag::any);
     weights_ = describe(kLayoutTokens, rows).weights_desc();
@@ -138,7 +149,7 @@ class PackedMatrix::Products {
   std::map<std::pair<std::int64_t, std::int64_t>, Product> products_;
 };
 
-PackedMatrix::PackedMatrix(std::unique_ptr<Products> products) : products_(std::move(products)) {}
+PackedMatrix::PackedMatrix(std::shared_ptr<Products> products) : products_(std::move(products)) {}
 
 PackedMatrix::~PackedMatrix() = default;
 
@@ -149,7 +160,7 @@ std::uint64_t PackedMatrix::bytes() const { return products_->weights().get_size
 Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::pack(const std::byte* weights, std::int64_t columns,
                                                                std::int64_t rows, WeightMemory& to_memory) try {
   const OneThread one;
-  std::shared_ptr<PackedMatrix> matrix(new PackedMatrix(std::make_unique<Products>(columns, rows)));
+  std::shared_ptr<PackedMatrix> matrix(new PackedMatrix(Products::of(columns, rows)));
   const Products& products = *matrix->products_;
   matrix->packed_ = to_memory.allocate(matrix->bytes());
   memory from({{columns, rows}, memory::data_type::bf16, memory::format_tag::ba}, products.engine(),

@@ -32,10 +32,10 @@ class PackedMatrix {
 
  private:
   class Products;
-  explicit PackedMatrix(std::unique_ptr<Products> products);
+  explicit PackedMatrix(std::shared_ptr<Products> products);
   static void run(ggml_tensor* product, int thread, int threads, void* self);
 
-  std::unique_ptr<Products> products_;
+  std::shared_ptr<Products> products_;  // of all matrices of its shape
   std::byte* packed_ = nullptr;
 };
 
