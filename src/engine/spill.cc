@@ -94,7 +94,7 @@ void SpilledSequence::recall() {
   late_at_s_ = cache_.clock().now_s() + late_after_s(expected_s);
 }
 
-bool SpilledSequence::late() const { return recalled_ && !ready() && cache_.clock().now_s() > late_at_s_; }
+double SpilledSequence::overdue_s() const { return recalled_ && !ready() ? cache_.clock().now_s() - late_at_s_ : 0; }
 
 bool SpilledSequence::ready() const {
   return recalled_ &&

@@ -34,8 +34,9 @@ class SpilledSequence {
   bool in_memory() const { return stage_ == Stage::kInMemory; }
   // The bytes are wanted: starts to read them where they are on a tier alone.
   void recall();
-  // Whether the tier owes bytes long after they should have come.
-  bool late() const;
+  // How long after they should have come the tier still owes bytes; not above 0 where it does not, or not yet.
+  double overdue_s() const;
+  bool late() const { return overdue_s() > 0; }
   // Whether `restore` has what it needs.
   bool ready() const;
   // Fills an empty sequence with the same tables and the same bytes. Requires ready(). kFull: the pool has no room yet,

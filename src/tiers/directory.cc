@@ -17,7 +17,8 @@ Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& f
   tier.capacity_bytes = capacity_bytes;
   tier.first_guess = {5e-3, 1e8, 1e8};
   tier.shared = true;
-  // What is on a remote file system need not fill the page cache too, and reading it back measures the remote.
+  // What is on a remote file system need not fill the page cache too: copying to it and dropping it again would take
+  // time from who computes, and reading it back measures the remote.
   tier.sync = tier.drop_cached = true;
   tier.threads = kThreads;
   const auto open = [folder, name = tier.name]() -> Result<OpenFolder> {
@@ -26,8 +27,9 @@ Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& f
     opened.files->remove_temporary(kAbandonedAfterSeconds);
     opened.counted = file_at(opened.files->folder());  // were it replaced now, it is counted once more
     SHALE_ASSIGN(opened.stored_bytes, opened.files->total_bytes());
-    opened.describe =
-        fmt::format("{}: directory {}, buffered I/O by {} threads", name, opened.files->folder().string(), kThreads);
+    opened.direct = opened.files->supports_direct();
+    opened.describe = fmt::format("{}: directory {}, {} I/O by {} threads", name, opened.files->folder().string(),
+                                  opened.direct ? "direct" : "buffered", kThreads);
     return opened;
   };
   return FileTier::make(std::move(tier), folder, late, open, BufferPool::make(), clock);

@@ -7,58 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine_fixture.h"
+#include "engine/loading_fixture.h"
 #include "support/faulty_tier.h"
 #include "support/model_wrapper.h"
-#include "tier/pending.h"
-#include "tier/tier_wrapper.h"
 
 namespace shale {
 namespace {
 
-// Answers no read while it is silent; what it then owes fails once it is not.
-class SilentTier final : public TierWrapper {
- public:
-  SilentTier(std::unique_ptr<Tier> inner, const Clock& clock)
-      : TierWrapper(std::move(inner), {.latency_s = 1e-4, .read_bytes_per_s = 1e9, .write_bytes_per_s = 1e9}, clock) {}
-
-  void set_silent(bool silent) {
-    silent_ = silent;
-    if (silent_) return;
-    for (const auto& [read, range, start_s] : std::exchange(owed_, {})) {
-      Result<BlobBytes> lost = fail(ErrorCode::kIo, "the line is dead");
-      finished_read(start_s, 0, lost, range);
-      read->complete(std::move(lost), 0);
-    }
-  }
-
- private:
-  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
-    auto read = std::make_shared<PendingRead>();
-    if (silent_) {
-      owed_.push_back({read, range, start_s});
-      return read;
-    }
-    Result<BlobBytes> bytes = inner().read(id, range)->take();
-    finished_read(start_s, 0, bytes, range);
-    read->complete(std::move(bytes), 0);
-    return read;
-  }
-  std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
-    const std::uint64_t size = bytes->size();
-    auto write = inner().write(id, std::move(bytes));
-    finished_write(start_s, 0, size, write->created(), {});
-    return write;
-  }
-
-  bool silent_ = false;
-  struct Owed {
-    std::shared_ptr<PendingRead> read;
-    BlobRange range;
-    double start_s;
-  };
-  std::vector<Owed> owed_;
-};
+using testing::LoadingTest;
 
 // Counts the tokens of all steps that are begun.
 class CountingModel final : public testing::ModelWrapper {
@@ -75,44 +31,6 @@ class CountingModel final : public testing::ModelWrapper {
   }
 
   std::size_t begun = 0, resumed = 0;
-};
-
-// The cache's time passes when the engine has nothing to do but to wait, and never while it computes.
-class LoadingTest : public testing::EngineTest {
- protected:
-  LoadingTest() { open_over_tier(256); }
-
-  void open_over_tier(std::uint32_t pool_blocks) {
-    auto tier = std::make_unique<SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
-    tier_ = tier.get();
-    open_over(std::move(tier), pool_blocks);
-  }
-  void open_over(std::unique_ptr<Tier> tier, std::uint32_t pool_blocks) {
-    engine_.reset();
-    cache_.reset();
-    pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
-    std::vector<StoreTier> tiers(1);
-    tiers[0].tier = std::move(tier);
-    CacheOptions options;
-    options.model = model_->info().traits();
-    options.load_always = true;
-    cache_ = Cache::open(std::move(options), {model_->fingerprint(), "tiny"}, *pool_, std::move(tiers), nullptr, time_)
-                 .value();
-    engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
-                                       *cache_, time_);
-  }
-
-  // The document's keys and values lie on the tier alone.
-  std::vector<Token> stored_answer(std::uint32_t document) {
-    const Response response = engine_->run(ask(document, 200, 1));
-    EXPECT_FALSE(response.error);
-    drain();
-    EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
-    return response.tokens;
-  }
-
-  VirtualClock time_;
-  SilentTier* tier_ = nullptr;
 };
 
 TEST_F(LoadingTest, OthersGoOnWhileATierIsSilent) {
@@ -225,6 +143,29 @@ TEST_F(AheadTest, NothingIsKeptOfOneThatIsCancelled) {
   EXPECT_EQ(engine_->run(request_).tokens, computed_.tokens);
 }
 
+TEST_F(LoadingTest, APreemptedRunThatCannotBeComputedAgainDoesNotWaitForEver) {
+  open_over_tier(34);
+  std::vector<RequestId> ids;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    Request request = generate(i, 100, 200);
+    request.ignore_end = true;
+    if (i == 2) request.budget = KvBudgetOptions{.tokens = 64, .method = "h2o", .interval = 32};
+    ids.push_back(engine_->submit(std::move(request)).value());
+  }
+  while (engine_->preempted() == 0) ASSERT_TRUE(engine_->run_once());
+  tier_->set_silent(true);
+  std::vector<ErrorCode> errors;
+  for (std::size_t left = ids.size(), rounds = 0; left > 0; ++rounds) {
+    ASSERT_LT(rounds, 5000u);
+    if (!engine_->run_once()) time_.advance(1);
+    for (const Response& response : engine_->finished()) {
+      --left;
+      if (response.error) errors.push_back(response.error->code);
+    }
+  }
+  EXPECT_THAT(errors, ::testing::ElementsAre(ErrorCode::kIo));
+}
+
 TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {
   open_over_tier(60);  // a document and its question take 15
   for (std::uint32_t document = 1; document <= 4; ++document) static_cast<void>(stored_answer(document));
@@ -314,71 +255,6 @@ TEST_F(AskingTest, WhoAsksCanBeCancelled) {
   engine_->cancel(asking);
   ASSERT_EQ(engine_->finished().size(), 1u);
   EXPECT_EQ(engine_->loading(), 0u);
-}
-
-// Over a tier that takes almost as long as computing, which is guessed to be 200 tokens a second.
-class MeetingLoadTest : public LoadingTest {
- protected:
-  MeetingLoadTest() {
-    engine_.reset();
-    cache_.reset();
-    const double token_bytes = static_cast<double>(model_->page_shape().token_bytes());
-    const Throttle slow{"slow", 1e-4, 240 * token_bytes, 1e12};
-    std::vector<StoreTier> tiers(1);
-    tiers[0].tier = make_throttled_tier(make_memory_tier(tier_bytes_, time_), slow, time_);
-    tiers[0].tier->expect({slow.latency_s, slow.read_bytes_per_s, slow.write_bytes_per_s});
-    CacheOptions options;
-    options.model = model_->info().traits();
-    options.chunk_tokens = 64;
-    cache_ = Cache::open(std::move(options), {model_->fingerprint(), "tiny"}, *pool_, std::move(tiers), nullptr, time_)
-                 .value();
-    engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
-                                       *cache_, time_);
-  }
-};
-
-TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
-  const Request request = ask(1, 512, 1);
-  const Response cold = engine_->run(request);
-  ASSERT_FALSE(cold.error);
-  drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
-  const Response met = engine_->run(request);
-  ASSERT_FALSE(met.error);
-  EXPECT_EQ(cache_->stats().meetings, 1u);
-  EXPECT_FALSE(met.lossy);
-  EXPECT_GE(met.cached.from("memory"), 64u);
-  EXPECT_LE(met.cached.from("memory"), 448u);
-  EXPECT_EQ(met.tokens, cold.tokens);
-  drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
-  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
-}
-
-TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
-  Request request = ask(1, 512, 1);
-  request.policy.exact = true;
-  const Response cold = engine_->run(request);
-  drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
-  const Response met = engine_->run(request);
-  EXPECT_EQ(cache_->stats().meetings, 1u);
-  EXPECT_EQ(met.tokens, cold.tokens);
-}
-
-TEST_F(MeetingLoadTest, CancellingReturnsWhatWasAsked) {
-  ASSERT_FALSE(engine_->run(ask(1, 512, 1)).error);
-  drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
-  const RequestId id = engine_->submit(ask(1, 512, 2)).value();
-  ASSERT_TRUE(engine_->run_once());
-  ASSERT_TRUE(engine_->run_once());
-  EXPECT_EQ(cache_->stats().meetings, 1u);
-  engine_->cancel(id);
-  while (engine_->run_once()) {
-  }
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
-  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
 }  // namespace

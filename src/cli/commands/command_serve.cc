@@ -88,10 +88,7 @@ Status run_serve(const Options& all) {
   ServeOptions options = all.serve;
   SHALE_TRY(check_key(options.api_key));
   SHALE_TRY(read_tenants(options));
-  // One heap for all threads, so that what a costly request took can be returned to the system: of the heaps that glibc
-  // makes for others, it keeps tens of megabytes each.
-  mallopt(M_ARENA_MAX, 1);
-  // And a fixed threshold: glibc raises it to the largest buffer that was freed, up to 32 MiB, so that the buffers of
+  // A fixed threshold: glibc raises it to the largest buffer that was freed, up to 32 MiB, so that the buffers of
   // tiers come to lie among small allocations, whose heap then grows by its holes.
   mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
   if (!options.kv_events.endpoint.empty()) options.serving.kv_event_block = options.kv_event_block;

@@ -5,6 +5,7 @@
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 #include <string_view>
 #include <utility>
 
@@ -69,7 +70,8 @@ class PackedMatrix::Products {
   // x, [tokens][columns] in BF16, times rows [first, last) of `weights` to columns [first, last) of y, [tokens][rows].
   void run(std::int64_t tokens, const std::byte* x, const std::byte* weights, std::int64_t first, std::int64_t last,
            std::byte* y) {
-    const Product product = get(tokens, last - first);
+    const std::shared_ptr<const Product> prepared = get(tokens, last - first);
+    const Product& product = *prepared;
     thread_local AlignedBuffer scratch, rows;
     if (scratch.size() < product.scratch.get_size()) scratch = AlignedBuffer(product.scratch.get_size());
     // Its fast products leave no gaps between tokens, so what is a part of them goes through a buffer.
@@ -132,21 +134,27 @@ class PackedMatrix::Products {
     return {dnnl::matmul::desc(x_shape(tokens), part(rows), y_shape(tokens, rows)), options, engine_};
   }
 
-  Product get(std::int64_t tokens, std::int64_t rows) {
-    const std::lock_guard lock(mutex_);
+  // All threads ask at the same moment: one that slept for another's lock would lose its core.
+  std::shared_ptr<const Product> get(std::int64_t tokens, std::int64_t rows) {
     const std::pair key(tokens, rows);
+    {
+      const std::shared_lock lock(mutex_);
+      if (const auto found = products_.find(key); found != products_.end()) return found->second;
+    }
+    const std::lock_guard lock(mutex_);
     if (const auto found = products_.find(key); found != products_.end()) return found->second;
     if (products_.size() == kProductsKept) products_.clear();
     const auto description = describe(tokens, rows);
-    return products_.emplace(key, Product{dnnl::matmul(description), description.scratchpad_desc()}).first->second;
+    auto product = std::make_shared<const Product>(dnnl::matmul(description), description.scratchpad_desc());
+    return products_.emplace(key, std::move(product)).first->second;
   }
 
   std::int64_t columns_, rows_;
   std::int64_t row_unit_ = 0;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   memory::desc weights_;
-  std::mutex mutex_;
-  std::map<std::pair<std::int64_t, std::int64_t>, Product> products_;
+  std::shared_mutex mutex_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const Product>> products_;
 };
 
 PackedMatrix::PackedMatrix(std::shared_ptr<Products> products) : products_(std::move(products)) {}
