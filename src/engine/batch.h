@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -49,6 +50,10 @@ class BatchBuilder {
   static bool any(std::span<const std::unique_ptr<RequestState>> running);
   // Shares of the running requests, in their order. Their blocks are not allocated yet, and nothing is captured.
   std::vector<BatchPart> choose(std::span<const std::unique_ptr<RequestState>> running) const;
+  // How long those who decode, so many, may wait for the next token.
+  double gap_s(std::uint32_t decoding) const {
+    return bounds_ ? chunks_.gap_s(decoding) : std::numeric_limits<double>::infinity();
+  }
   // Work done since the last step takes this from the next step's time.
   void between(double seconds) { chunks_.between(seconds); }
   // Learns from a step what the next may hold. Seconds that computing prompts took of it, as far as can be told.

@@ -46,13 +46,15 @@ class ChunkControl {
   // Of a prompt that goes on at `depth`, beside `work`: 0 where there is no room, which there is for some of the first.
   // In few sizes: the model prepares for each that it meets first.
   std::uint32_t tokens(const StepWork& work, std::uint32_t depth) const {
-    const double gap_s = std::max(slowdown_ * decode_s(work.decoding), step_s_);
     // Nobody has seen how long steps with many more tokens take.
     const double most = std::max(2 * last_, kFirst);
-    const double room = std::clamp(model_.tokens_in(gap_s - between_s_, work, depth), 0.0, std::min(most, largest_));
+    const double room =
+        std::clamp(model_.tokens_in(gap_s(work.decoding) - between_s_, work, depth), 0.0, std::min(most, largest_));
     const std::uint32_t least = work.tokens == 0 ? 1 : 0;
     return std::max(least, static_cast<std::uint32_t>(room) / kSmallest) * kSmallest;
   }
+  // How long those who decode, so many, may wait for the next token.
+  double gap_s(std::uint32_t decoding) const { return std::max(slowdown_ * decode_s(decoding), step_s_); }
   // What decoding for so many sequences takes: as measured, or for the most below as many, which it is no less than.
   double decode_s(std::uint32_t sequences) const {
     const auto above = decode_s_.upper_bound(sequences);

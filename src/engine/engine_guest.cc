@@ -94,7 +94,7 @@ bool Engine::State::step_guest() {
 // Their share of the last step, less what background work took of it. Saved up is as much as the smallest step takes.
 void Engine::State::earn_for_guests(double used_s) {
   if (crowded()) return;
-  const double share_s = background_share() * step_s;
+  const double share_s = background_share() * shared_step_s();
   const double smallest_s = guest_apart ? guest_step_s : batches.guest_seconds(decoding(), 1, guest_depth);
   guest_s = std::min(guest_s + std::max(0.0, share_s - used_s), std::max(share_s, smallest_s));
 }

@@ -87,7 +87,9 @@ bool Engine::State::move_spilled() {
     if (!can_compute_again(*run)) {
       if (run->spilled->overdue_s() > kOverdueMaxS) {
         finish(*run, StopReason::kError,
-               Error{ErrorCode::kIo, "the request was preempted, and its bytes did not come back from their tier"});
+               Error{ErrorCode::kIo, fmt::format("the request was preempted, and the {} tier has not brought its bytes "
+                                                 "back for a minute: send it again, or enlarge the pool (--pool)",
+                                                 run->spilled->tier_name())});
       }
       continue;
     }

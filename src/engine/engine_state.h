@@ -1,5 +1,6 @@
-// An engine's parts, and what joins them: engine.cc (requests in and out), engine_turn.cc (who begins, what is loaded,
-// whose place is taken), engine_step.cc (forward steps).
+// An engine's parts, and what joins them: engine.cc (requests in and out), engine_turn.cc (who begins, what is loaded),
+// engine_preempt.cc (whose place is taken), engine_guest.cc (who measures in spare places), engine_step.cc (forward
+// steps).
 #pragma once
 
 #include <functional>
@@ -63,18 +64,20 @@ struct Engine::State {
   void rematch_waiting();
   double compress(RequestState& run, double budget_s);
   bool load();
-  bool bring_back(RequestState& run);
-  bool can_compute_again(const RequestState& run) const;
-  bool preempt_one(const RequestState& needy);
-  void preempt(RequestState& run);
-  void let_spilled_go(RequestState& run);
-  bool move_spilled();
   void unpark();
   void unpark(const RequestState& run);
   double background_share();
   double shared_step_s() const;
   bool work_behind();
   void pause();
+
+  // engine_preempt.cc
+  bool can_compute_again(const RequestState& run) const;
+  bool preempt_one(const RequestState& needy);
+  void preempt(RequestState& run);
+  bool bring_back(RequestState& run);
+  void let_spilled_go(RequestState& run);
+  bool move_spilled();
 
   // engine_guest.cc
   bool guest_waits() const { return guest && !guest->done; }

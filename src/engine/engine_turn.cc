@@ -192,12 +192,12 @@ double Engine::State::compress(RequestState& run, double budget_s) {
   return seconds;
 }
 
-// What loads and work behind have shares of: the last step, but where others wait for a next token no more than theirs
-// may take.
+// What loads, work behind and guests have shares of: the last step, but where others wait for a next token no more than
+// they may wait.
 double Engine::State::shared_step_s() const {
-  const bool decodes = std::ranges::any_of(
+  const auto decoding = std::ranges::count_if(
       scheduler.running(), [](const auto& run) { return !run->over && !run->drawn.empty() && !run->fetching(); });
-  return decodes ? std::min(step_s, options.chunk_step_s) : step_s;
+  return decoding > 0 ? std::min(step_s, batches.gap_s(static_cast<std::uint32_t>(decoding))) : step_s;
 }
 
 // Takes in what has come, for those who began first before others. Who has waited too long computes instead.

@@ -37,6 +37,8 @@ class SpilledSequence {
   // How long after they should have come the tier still owes bytes; not above 0 where it does not, or not yet.
   double overdue_s() const;
   bool late() const { return overdue_s() > 0; }
+  // Where the bytes lie. Requires that they are not in memory.
+  const std::string& tier_name() const { return tier().name(); }
   // Whether `restore` has what it needs.
   bool ready() const;
   // Fills an empty sequence with the same tables and the same bytes. Requires ready(). kFull: the pool has no room yet,

@@ -140,8 +140,11 @@ void IndexFolder::append(IndexRecord record) {
   record.time_s = std::max(record.time_s, std::nextafter(latest_s_, std::numeric_limits<double>::max()));
   latest_s_ = record.time_s;
   if (record.type == Type::kWriting || record.type == Type::kRemoved) own_unfinished_[record.name] = record;
-  if (record.type == Type::kSettled) own_unfinished_.erase(record.name);
-  if (record.type == Type::kStored) own_unfinished_.erase(record.facts.name);
+  if (record.type == Type::kSettled || record.type == Type::kStored) {
+    const Hash128& name = record.type == Type::kStored ? record.facts.name : record.name;
+    own_unfinished_.erase(name);
+    settled(name);
+  }
   writer_.add(record);
   if (writer_.size() >= kFlushBytes) (void)flush();
 }
@@ -208,17 +211,24 @@ void IndexFolder::find_logs() {
   for (auto& [name, log] : logs_) log.dead = is_dead(log);
 }
 
-// What ends that its own writer did not begin, a leader has settled for the dead.
 void IndexFolder::note(Log& log, const IndexRecord& record) {
   if (record.type == Type::kWriting || record.type == Type::kRemoved) {
     log.unfinished[record.name] = {record.name, record.tag, record.bytes, record.type == Type::kWriting};
   } else if (record.type == Type::kStored || record.type == Type::kSettled) {
     const Hash128& name = record.type == Type::kStored ? record.facts.name : record.name;
-    if (log.unfinished.erase(name) > 0) return;
-    for (auto& [file, other] : logs_) {
-      if (other.dead) other.unfinished.erase(name);
-    }
+    log.unfinished.erase(name);
+    settled(name);  // by the leader, or by whoever was at it, too
   }
+}
+
+void IndexFolder::settled(const Hash128& name) {
+  for (auto& [file, log] : logs_) {
+    if (log.dead) log.unfinished.erase(name);
+  }
+}
+
+bool IndexFolder::all_settled() const {
+  return std::ranges::none_of(logs_, [](const auto& log) { return log.second.dead && !log.second.unfinished.empty(); });
 }
 
 // What ends in the middle of a record is being written, or was when its writer died.
@@ -305,19 +315,18 @@ std::vector<IndexFolder::Unfinished> IndexFolder::unfinished() const {
   return found;
 }
 
-std::vector<IndexFolder::Unfinished> IndexFolder::unfinished_of_the_dead() {
+std::vector<IndexFolder::Unfinished> IndexFolder::unfinished_of_the_dead() const {
   std::vector<Unfinished> found;
   const auto is_at = [&](const Hash128& name) {
     return own_unfinished_.contains(name) || std::ranges::any_of(logs_, [&](const auto& other) {
              return !other.second.dead && other.second.unfinished.contains(name);
            });
   };
-  for (auto& [file, log] : logs_) {
+  for (const auto& [file, log] : logs_) {
     if (!log.dead) continue;
     for (const auto& [name, unfinished] : log.unfinished) {
       if (!is_at(name)) found.push_back(unfinished);
     }
-    log.unfinished.clear();
   }
   return found;
 }

@@ -58,8 +58,12 @@ class IndexFolder {
   };
   // Of all other stores, living and dead.
   std::vector<Unfinished> unfinished() const;
-  // Of logs whose writers have died, and that nobody alive is at: told once. For the leader.
-  std::vector<Unfinished> unfinished_of_the_dead();
+  // Of logs whose writers have died, and that nobody alive is at: told until the leader has settled them. For the
+  // leader.
+  std::vector<Unfinished> unfinished_of_the_dead() const;
+  void settled(const Hash128& name);
+  // Whether nothing is left to settle.
+  bool all_settled() const;
   // Whether the dead have left so much, in logs or in bytes, that a snapshot is due. For the leader.
   bool snapshot_due();
   // Replaces the snapshot by what `fill` adds, and removes the dead logs that are in it: those that load() or follow()

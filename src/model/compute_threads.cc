@@ -138,17 +138,16 @@ void ComputeThreads::look_at_neighbours() {
     each = {thread, seconds};
   }
   const std::uint32_t before = share_.active();
-  const double others_s = others_ran_s();
-  share_.observe(waited, std::max(0.0, others_s - std::exchange(others_ran_s_, others_s)), std::exchange(computed_s_, 0),
-                 ended_s_);
+  const double others_s = others_ran_s(), own_s = others_s - std::exchange(others_ran_s_, others_s);
+  share_.observe(waited, std::max(0.0, own_s), std::exchange(computed_s_, 0), ended_s_);
   if (share_.active() != before) forget_waits();
 }
 
 // Of what passed before, between steps that others' requests asked for, say.
 void ComputeThreads::forget_waits() {
   computed_s_ = 0;
-  others_ran_s_ = others_ran_s();
   for (Waits& each : pool(share_.active()).waits) each.seconds = each.thread ? turns_of(each.thread).waited_s : 0;
+  others_ran_s_ = others_ran_s();
 }
 
 void ComputeThreads::parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) {

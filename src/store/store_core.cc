@@ -119,6 +119,7 @@ void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
   TierState& state = tiers[tier];
   count_bytes(extent, tier, extent.bytes);
   state.unread.erase(extent.name);
+  forget_writing(tier, extent.name);
   ++state.counts.extents;
   state.counts.chunks += extent.chunks;
   placer.changed(id);

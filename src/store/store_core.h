@@ -76,7 +76,7 @@ struct TierState {
   StoreTier config;
   std::unique_ptr<IndexFolder> folder;  // null where there is none, or until it is open; guarded by folder_mutex
   std::unique_ptr<std::mutex> folder_mutex = std::make_unique<std::mutex>();  // taken before the core's
-  std::vector<IndexFolder::Unfinished> unsettled = {};                        // of the dead; guarded by folder_mutex
+  bool snapshot_wanted = false;  // in place of a damaged one; guarded by folder_mutex
 
   // Guarded by the core's mutex:
 
@@ -243,10 +243,11 @@ class StoreCore {
   void apply(std::uint32_t tier, const IndexRecord& record, bool opening);
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
   void note_writing(std::uint32_t tier, const Hash128& name, std::uint64_t bytes);
+  void forget_writing(std::uint32_t tier, const Hash128& name);
   void count_what_is_there(std::uint32_t tier);
   void remove_uncounted(std::uint32_t tier, const BlobOwner& owner);
   void maintain_folder(std::uint32_t tier);
-  void settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished);
+  bool settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished);
   void look(std::uint32_t tier, const BlobOwner& owner);
   void adopt(std::uint32_t tier, IndexRecord stored);
   Status write_snapshot(std::uint32_t tier);

@@ -39,7 +39,6 @@ Status StoreCore::read_folder(std::uint32_t tier) {
   TierState& state = tiers[tier];
   const Tier::Call call(state.tier());
   SHALE_ASSIGN(state.folder, IndexFolder::open(state.config.folder));
-  state.unsettled.clear();
   {
     const std::lock_guard lock(mutex);
     state.open = true;
@@ -59,7 +58,7 @@ Status StoreCore::read_folder(std::uint32_t tier) {
     }
     count_what_is_there(tier);
   }
-  if (!whole && leads) SHALE_TRY(write_snapshot(tier));
+  state.snapshot_wanted = !whole && leads;
   return {};
 }
 
@@ -90,9 +89,7 @@ void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool
     if (!opening) tiers[tier].tier().count_others(static_cast<std::int64_t>(record.facts.bytes - extent.bytes));
     return resize(*id, record.facts.keep, record.facts.bytes);
   }
-  if (!opening && tiers[tier].others_writing.erase(record.facts.name) == 0) {
-    tiers[tier].tier().count_others(static_cast<std::int64_t>(extent.bytes));
-  }
+  if (!opening) tiers[tier].tier().count_others(static_cast<std::int64_t>(extent.bytes));
   set_on(*id, tier);
 }
 
@@ -101,6 +98,11 @@ void StoreCore::note_writing(std::uint32_t tier, const Hash128& name, std::uint6
   if (id && index.at(*id).on(tier)) return;
   if (!tiers[tier].others_writing.emplace(name, bytes).second) return;
   tiers[tier].tier().count_others(static_cast<std::int64_t>(bytes));
+}
+
+void StoreCore::forget_writing(std::uint32_t tier, const Hash128& name) {
+  const auto writing = tiers[tier].others_writing.extract(name);
+  if (writing) tiers[tier].tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
 }
 
 void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool opening) {
@@ -115,10 +117,7 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
     case Type::kSettled:
       if (opening) state.doubtful.push_back({record.name, record.tag});  // whoever would have looked may be dead
       state.removing.erase(record.name);
-      if (const auto writing = state.others_writing.extract(record.name)) {
-        state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
-      }
-      return;
+      return forget_writing(tier, record.name);
     case Type::kRemoved:
       if (!opening) state.removing.insert(record.name);
       if (const auto unread = state.unread.extract(record.name)) {
@@ -184,9 +183,12 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
   }
   for (const BlobOwner& owner : doubtful) look(tier, owner);
   if (leads) {
-    for (const auto& unfinished : std::exchange(state.unsettled, {})) settle(tier, unfinished);
-    for (const auto& unfinished : state.folder->unfinished_of_the_dead()) settle(tier, unfinished);
-    if (state.folder->snapshot_due()) (void)write_snapshot(tier);
+    for (const auto& unfinished : state.folder->unfinished_of_the_dead()) {
+      if (settle(tier, unfinished)) state.folder->settled(unfinished.name);
+    }
+    if (state.folder->all_settled() && (std::exchange(state.snapshot_wanted, false) || state.folder->snapshot_due())) {
+      (void)write_snapshot(tier);
+    }
   }
   const std::lock_guard lock(mutex);
   find_unread(tier, clock.now_s());
@@ -250,31 +252,31 @@ void StoreCore::tell_again(std::uint32_t tier) {
   }
 }
 
-// What somebody was at when it died: whole extents are kept, all else goes. Others hear of it. What the tier cannot
-// read now keeps its room until it can. With the folder's mutex held.
-void StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished) {
+// What somebody was at when it died: whole extents are kept, all else goes. Others hear of it. False where the tier
+// cannot read it now, which keeps its room until then, or this store is at it. With the folder's mutex held.
+bool StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished) {
   TierState& state = tiers[tier];
   const BlobOwner owner{unfinished.name, unfinished.tag};
   auto stored = find_stored(state.tier(), owner.name, owner.tag, wall_s());
-  if (!stored) return state.unsettled.push_back(unfinished);
+  if (!stored) return false;
   const bool is_whole = stored->has_value();
   if (is_whole && unfinished.writing) adopt(tier, std::move(**stored));
   {
     const std::lock_guard lock(mutex);
+    if (state.writing.contains(owner.name)) return false;
     const auto id = index.find(unfinished.name);
     if (id && index.at(*id).on(tier)) {
-      if (is_whole) return;
+      if (is_whole) return true;
       state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
       clear_on(*id, tier);
     }
     state.removing.erase(unfinished.name);
-    if (const auto writing = state.others_writing.extract(unfinished.name)) {
-      state.tier().count_others(-static_cast<std::int64_t>(writing.mapped()));
-    }
+    forget_writing(tier, unfinished.name);
   }
   remove_uncounted(tier, owner);
   const std::lock_guard lock(mutex);
   log_settled(tier, owner);
+  return true;
 }
 
 // Two stores that write and remove the same extent at once cannot both be right: its blobs say who was. What is not

@@ -24,15 +24,18 @@ class RemoveJob final : public StoreJob {
   Progress step(Executor&) override {
     Tier& tier = core_.tiers[tier_].tier();
     if (being_written()) return Progress::kWaiting;
-    if (!manifest_read_ && tag_ != 0 && core_.options.events_max > 0) manifest_read_ = tier.read(manifest_blob(tag_, name_));
+    const bool is_told = tag_ != 0 && core_.options.events_max > 0;
+    if (!manifest_read_ && is_told) manifest_read_ = tier.read(manifest_blob(tag_, name_));
     if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
     tell();
-    core_.flush_log(tier_);                  // that it is not to be found, before it goes
-    (void)remove_extent(tier, name_, tag_);  // what is left has no manifest, and is settled when this store has died
+    core_.flush_log(tier_);  // that it is not to be found, before it goes
+    const Status removed = remove_extent(tier, name_, tag_);
     const std::lock_guard lock(core_.mutex);
-    core_.log_settled(tier_, {name_, tag_});
     core_.tiers[tier_].removing.erase(name_);
-    core_.tiers[tier_].own_objects.erase(name_);
+    if (removed) {  // else what is left is settled when this store has died
+      core_.log_settled(tier_, {name_, tag_});
+      core_.tiers[tier_].own_objects.erase(name_);
+    }
     if (!core_.tiers[tier_].config.folder.empty()) core_.tiers[tier_].doubtful.push_back({name_, tag_});
     --core_.tiers[tier_].changes;
     return Progress::kDone;

@@ -28,6 +28,13 @@ fs::path temporary_folder(const fs::path& folder, std::uint64_t shard) {
   return folder / "temporary" / fmt::format("{:x}", shard);
 }
 
+// Another file system may have been mounted there since it was found that one can be read directly.
+FileDescriptor open_file(const fs::path& file, int flags, bool direct) {
+  FileDescriptor opened(::open(file.c_str(), flags | (direct ? O_DIRECT : 0), 0600));
+  if (!opened && direct && errno == EINVAL) return open_file(file, flags, false);
+  return opened;
+}
+
 bool is_blob_length(std::uint64_t bytes) { return bytes > 0 && bytes % kIoAlignment == 0; }
 
 std::optional<std::uint64_t> length(const fs::path& file) {
@@ -118,7 +125,7 @@ fs::path BlobFiles::temporary_path() const {
 
 Result<BlobFiles::OpenBlob> BlobFiles::open_blob(const BlobId& id, bool direct) const {
   const fs::path file = path(id);
-  OpenBlob blob{FileDescriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (direct ? O_DIRECT : 0))), 0};
+  OpenBlob blob{open_file(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, direct), 0};
   if (!blob.file && errno == ENOENT) return fail(ErrorCode::kNotFound, "{} is not there", file.string());
   struct stat status;
   if (!blob.file || fstat(blob.file.get(), &status) != 0) return system_failure(errno, "open", file);
@@ -167,12 +174,12 @@ Result<bool> BlobFiles::write(const BlobId& id, const AlignedBuffer& bytes, cons
     return false;
   }
   const fs::path temporary = temporary_path();
-  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | (mode.direct ? O_DIRECT : 0);
-  FileDescriptor file(::open(temporary.c_str(), flags, 0600));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  FileDescriptor file = open_file(temporary, kFlags, mode.direct);
   // Somebody removed the folder; were its file system gone, writing would fill the one that it was mounted in.
   if (!file && errno == ENOENT && device_of(folder_) == device_) {
     SHALE_TRY(make_folders());
-    file = FileDescriptor(::open(temporary.c_str(), flags, 0600));
+    file = open_file(temporary, kFlags, mode.direct);
   }
   if (!file) return system_failure(errno, "create", temporary);
   const auto written = [&]() -> Result<bool> {

@@ -285,7 +285,10 @@ TEST_F(IndexFolderTest, TheLeaderFoldsDeadLogsAndNobodyAlivesAreLost) {
   EXPECT_EQ(unfinished[0].name.high, 8u);
   EXPECT_EQ(unfinished[0].tag, 80u);
   EXPECT_TRUE(unfinished[0].writing);
-  EXPECT_TRUE(leader->unfinished_of_the_dead().empty()) << "told once";
+  EXPECT_EQ(leader->unfinished_of_the_dead().size(), 1u) << "told until it is settled";
+  EXPECT_FALSE(leader->all_settled());
+  leader->settled({8, ~std::uint64_t{8}});
+  EXPECT_TRUE(leader->unfinished_of_the_dead().empty());
   EXPECT_EQ(files("log-").size(), 3u);
   ASSERT_TRUE(leader->write_snapshot([&](const IndexFolder::Visit& add) {
     for (const std::uint64_t name : known.names()) add(stored(name));

@@ -42,8 +42,8 @@ class HttpHub {
   HttpService* service = nullptr;
 
  private:
-  // Of those that wait for their clients to send, the one that has waited longest, of this address if there is one;
-  // null where none waits.
+  // Of those that wait for their clients to send or to go, the one that has waited longest, of this address if there is
+  // one; null where none waits.
   HttpConnection* longest_waiting(const std::string* address, bool with_body) const;
 
   std::list<std::shared_ptr<HttpConnection>> connections_;
