@@ -208,6 +208,21 @@ TEST_F(AdmissionTest, WhatARunComputedItselfIsNotCached) {
   EXPECT_GT(engine_->stats().computed_again, 0u);
 }
 
+TEST_F(AdmissionTest, TokensWithoutTextAreToldApart) {
+  bool seen[2] = {};
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    Request request = generate(seed, 20, 4);
+    request.ignore_end = true;
+    request.sampling = {.temperature = 2, .seed = seed};
+    const Response response = engine_->run(std::move(request));
+    const bool unspoken =
+        std::ranges::any_of(response.tokens, [&](Token token) { return tokenizer_.text({&token, 1}, false).empty(); });
+    EXPECT_EQ(response.unspoken, unspoken);
+    seen[unspoken] = true;
+  }
+  EXPECT_TRUE(seen[false] && seen[true]);
+}
+
 TEST_F(AdmissionTest, CancelsWhatWaitsOnATier) {
   open(40);
   std::vector<RequestId> ids;
