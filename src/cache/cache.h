@@ -262,6 +262,8 @@ class Cache {
   // Works until nothing is queued or being written. Blocks.
   void drain(Executor& executor);
   bool idle() const;
+  // Whether anything is still to be stored, or may be.
+  bool stores_any() const;
 
   // Blocks until nothing is queued.
   Status check_integrity();

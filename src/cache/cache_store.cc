@@ -234,6 +234,8 @@ void Cache::drain(Executor& executor) {
   static_cast<void>(state_->store->flush());
 }
 
+bool Cache::stores_any() const { return !state_->saving.empty() || state_->store->saves_any(); }
+
 bool Cache::idle() const { return state_->saving.empty() && state_->store->idle(); }
 
 }  // namespace shale

@@ -18,6 +18,8 @@
 namespace shale {
 namespace {
 
+constexpr double kStoringNapS = 1e-3;  // while only I/O is left
+
 std::uint64_t memory_share(std::uint64_t parts, std::uint64_t bytes_max) {
   const auto bytes =
       static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -231,6 +233,16 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
 }
 
 Serving::~Serving() = default;
+
+Status Serving::finish_storing(const OutputOptions& output) {
+  Progress progress(output, "storing");
+  for (std::size_t pieces = 0; cache_->stores_any(); ++pieces) {
+    SHALE_TRY(check_interrupt());
+    if (!engine_->run_once()) clock_.sleep_until_s(clock_.now_s() + kStoringNapS);
+    progress(pieces, 0);
+  }
+  return {};
+}
 
 Status Serving::finish_background(const OutputOptions& output) {
   Progress progress(output, "storing");

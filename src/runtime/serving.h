@@ -78,6 +78,8 @@ class Serving {
 
   // Finishes what was queued: encoding, writing, placing. Stops early when interrupted, which leaves the folder whole.
   Status finish_background(const OutputOptions& output);
+  // Finishes storing alone: moves that wait for room, or are tried again and again, end with the process.
+  Status finish_storing(const OutputOptions& output);
 
  private:
   Serving() = default;

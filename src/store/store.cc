@@ -161,6 +161,7 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
 
 std::vector<StoreEvent> Store::take_events(std::size_t max) { return core_->events.take(max); }
 int Store::event_fd() const { return core_->events.fd(); }
+bool Store::saves_any() const { return core_->saves_any(); }
 bool Store::idle() const { return core_->idle(); }
 bool Store::work(Executor& executor, double budget_s) { return core_->work(executor, budget_s); }
 

@@ -305,6 +305,8 @@ class Store {
   // For owners without threads: encodes, writes, moves and asks, for about `budget_s`. False when there is nothing to
   // do now. One caller at a time.
   bool work(Executor& executor, double budget_s);
+  // Whether anything is still to be saved, or may be.
+  bool saves_any() const;
   // Whether nothing is queued, being moved or being written.
   bool idle() const;
   // Blocks until everything that was saved lies where it belongs and nothing is being moved.

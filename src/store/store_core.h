@@ -189,6 +189,10 @@ class StoreCore {
   void remove_load(LoadPump& load);
   std::size_t loads_in_flight() const { return load_count_; }
   bool work(Executor& executor, double budget_s);
+  bool saves_any() const {
+    const std::lock_guard lock(mutex);
+    return !saves.empty() || jobs_out_ > 0;  // one of those may be a save
+  }
   bool idle() const;
   bool closing() const { return closing_; }
 

@@ -136,7 +136,7 @@ Status run_serve(const Options& all) {
       fmt::format("shale: what was still to be stored after {:g} s (--flush-timeout) is left out: a tier is too slow, "
                   "or does not answer",
                   options.flush_timeout_s));
-  return serving->finish_background(all.output);
+  return serving->finish_storing(all.output);
 }
 
 }  // namespace
