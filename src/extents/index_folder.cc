@@ -32,6 +32,15 @@ constexpr double kLeftOverAfterSeconds = 600;  // files without a name that nobo
 constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 constexpr std::size_t kUnwrittenBytesMax = std::size_t{16} << 20;  // more are not tried again
 
+// Whether its writer is at the extent from then on.
+bool begins(const IndexRecord& record) { return record.type == Type::kWriting || record.type == Type::kRemoved; }
+
+// The extent that its writer is at no more; null: none.
+const Hash128* ended(const IndexRecord& record) {
+  if (record.type == Type::kStored) return &record.facts.name;
+  return record.type == Type::kSettled ? &record.name : nullptr;
+}
+
 Result<std::vector<std::byte>> read_from(int fd, std::uint64_t offset, const fs::path& path) {
   struct stat status;
   if (fstat(fd, &status) != 0) return system_failure(errno, "read", path);
@@ -139,11 +148,10 @@ Status IndexFolder::start_log() {
 void IndexFolder::append(IndexRecord record) {
   record.time_s = std::max(record.time_s, std::nextafter(latest_s_, std::numeric_limits<double>::max()));
   latest_s_ = record.time_s;
-  if (record.type == Type::kWriting || record.type == Type::kRemoved) own_unfinished_[record.name] = record;
-  if (record.type == Type::kSettled || record.type == Type::kStored) {
-    const Hash128& name = record.type == Type::kStored ? record.facts.name : record.name;
-    own_unfinished_.erase(name);
-    settled(name);
+  if (begins(record)) own_unfinished_[record.name] = record;
+  if (const Hash128* name = ended(record)) {
+    own_unfinished_.erase(*name);
+    settled(*name);
   }
   writer_.add(record);
   if (writer_.size() >= kFlushBytes) (void)flush();
@@ -212,12 +220,12 @@ void IndexFolder::find_logs() {
 }
 
 void IndexFolder::note(Log& log, const IndexRecord& record) {
-  if (record.type == Type::kWriting || record.type == Type::kRemoved) {
+  if (begins(record)) {
     log.unfinished[record.name] = {record.name, record.tag, record.bytes, record.type == Type::kWriting};
-  } else if (record.type == Type::kStored || record.type == Type::kSettled) {
-    const Hash128& name = record.type == Type::kStored ? record.facts.name : record.name;
-    log.unfinished.erase(name);
-    settled(name);  // by the leader, or by whoever was at it, too
+  }
+  if (const Hash128* name = ended(record)) {
+    log.unfinished.erase(*name);
+    settled(*name);  // by the leader, or by whoever was at it, too
   }
 }
 

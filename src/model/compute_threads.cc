@@ -18,18 +18,6 @@ namespace {
 constexpr double kLookEveryS = 0.05;  // of computing: long beside a scheduler's turns
 constexpr double kIdleS = 0.01;       // between two graphs: what threads waited for then is not computing
 
-// Seconds that a thread of this process has run, and been ready to run without running; 0 where the kernel does not
-// count.
-struct Turns {
-  double ran_s = 0, waited_s = 0;
-};
-Turns turns_of(int thread) {
-  std::ifstream stream("/proc/self/task/" + std::to_string(thread) + "/schedstat");
-  std::uint64_t ran_ns = 0, waited_ns = 0;
-  if (!(stream >> ran_ns >> waited_ns)) return {};
-  return {1e-9 * static_cast<double>(ran_ns), 1e-9 * static_cast<double>(waited_ns)};
-}
-
 double process_ran_s() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -61,9 +49,17 @@ ComputeThreads::ComputeThreads(std::uint32_t threads) : threads_(thread_count(th
 
 ComputeThreads::~ComputeThreads() = default;
 
+// 0 seconds where the kernel does not count.
+ComputeThreads::Turns ComputeThreads::turns_of(int thread) {
+  std::ifstream stream("/proc/self/task/" + std::to_string(thread) + "/schedstat");
+  std::uint64_t ran_ns = 0, waited_ns = 0;
+  if (!(stream >> ran_ns >> waited_ns)) return {.thread = thread};
+  return {thread, 1e-9 * static_cast<double>(ran_ns), 1e-9 * static_cast<double>(waited_ns)};
+}
+
 ComputeThreads::Pool& ComputeThreads::pool(std::uint32_t threads) {
   std::unique_ptr<Pool>& pool = threads == threads_ ? all_ : fewer_;
-  if (!pool || pool->waits.size() != threads) {
+  if (!pool || pool->turns.size() != threads) {
     ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(threads));
     params.poll = kPoll;
     pool = std::make_unique<Pool>();
@@ -76,9 +72,9 @@ ComputeThreads::Pool& ComputeThreads::pool(std::uint32_t threads) {
 // Every thread enters its number; none can enter twice while it waits for all others.
 void ComputeThreads::find_workers(Pool& pool, std::uint32_t threads) {
   std::atomic<std::size_t> entered = 0;
-  pool.waits.resize(threads);
+  pool.turns.resize(threads);
   const std::function<void(std::size_t)> enter = [&](std::size_t i) {
-    pool.waits[i].thread = ::gettid();
+    pool.turns[i].thread = ::gettid();
     for (++entered; entered < threads;) std::this_thread::yield();
   };
   loop_work_ = &enter;
@@ -86,9 +82,9 @@ void ComputeThreads::find_workers(Pool& pool, std::uint32_t threads) {
   loop_next_.store(0, std::memory_order_relaxed);
   ggml_cplan plan = loop_plan_;
   run(loop_graph_, plan, pool, threads);
-  std::erase_if(pool.waits, [](const Waits& each) { return each.thread == ::gettid(); });
-  for (Waits& each : pool.waits) each.seconds = turns_of(each.thread).waited_s;
-  pool.waits.insert(pool.waits.begin(), Waits());  // the caller's
+  std::erase_if(pool.turns, [](const Turns& each) { return each.thread == ::gettid(); });
+  for (Turns& each : pool.turns) each = turns_of(each.thread);
+  pool.turns.insert(pool.turns.begin(), Turns());  // the caller's
 }
 
 ggml_cplan ComputeThreads::plan(const ggml_cgraph* graph, std::uint32_t threads) const {
@@ -118,36 +114,39 @@ void ComputeThreads::compute(ggml_cgraph* graph, ggml_cplan& plan) {
   if (computed_s_ >= kLookEveryS) look_at_neighbours();
 }
 
-// Threads of this process that do not compute.
-double ComputeThreads::others_ran_s() const {
-  double seconds = process_ran_s() - turns_of(::gettid()).ran_s;
-  for (const Pool* pool : {all_.get(), fewer_.get()}) {
-    for (std::size_t worker = 1; pool && worker < pool->waits.size(); ++worker) {
-      seconds -= turns_of(pool->waits[worker].thread).ran_s;
-    }
+// As they are now, of the caller and of all workers. Returns how long all other threads of this process have run.
+double ComputeThreads::note_turns() {
+  Pool& computing = pool(share_.active());
+  computing.turns.front().thread = ::gettid();
+  double others_s = process_ran_s();
+  for (Turns& each : computing.turns) {
+    each = turns_of(each.thread);
+    others_s -= each.ran_s;
   }
-  return seconds;
+  const Pool* idle = &computing == all_.get() ? fewer_.get() : all_.get();
+  for (std::size_t worker = 1; idle && worker < idle->turns.size(); ++worker) {
+    others_s -= turns_of(idle->turns[worker].thread).ran_s;
+  }
+  return others_s;
 }
 
 void ComputeThreads::look_at_neighbours() {
+  const std::uint32_t active = share_.active();
+  const std::vector<Turns> before = pool(active).turns;
+  const double others_s = note_turns(), own_s = others_s - std::exchange(others_ran_s_, others_s);
   std::vector<double> waited;
-  for (Waits& each : pool(share_.active()).waits) {
-    const int thread = waited.empty() ? ::gettid() : each.thread;
-    const double seconds = turns_of(thread).waited_s;
-    waited.push_back(thread == each.thread ? seconds - each.seconds : 0);
-    each = {thread, seconds};
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const Turns& now = pool(active).turns[i];
+    waited.push_back(now.thread == before[i].thread ? now.waited_s - before[i].waited_s : 0);
   }
-  const std::uint32_t before = share_.active();
-  const double others_s = others_ran_s(), own_s = others_s - std::exchange(others_ran_s_, others_s);
   share_.observe(waited, std::max(0.0, own_s), std::exchange(computed_s_, 0), ended_s_);
-  if (share_.active() != before) forget_waits();
+  if (share_.active() != active) forget_waits();
 }
 
 // Of what passed before, between steps that others' requests asked for, say.
 void ComputeThreads::forget_waits() {
   computed_s_ = 0;
-  for (Waits& each : pool(share_.active()).waits) each.seconds = each.thread ? turns_of(each.thread).waited_s : 0;
-  others_ran_s_ = others_ran_s();
+  others_ran_s_ = note_turns();
 }
 
 void ComputeThreads::parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) {

@@ -42,22 +42,23 @@ class ComputeThreads final : public Executor {
   struct FreeContext {
     void operator()(ggml_context* context) const { ggml_free(context); }
   };
-  // How long a thread was ready and had no core.
-  struct Waits {
+  // What the kernel says of a thread: how long it ran, and how long it was ready and had no core.
+  struct Turns {
     int thread = 0;  // by the kernel's number
-    double seconds = 0;
+    double ran_s = 0, waited_s = 0;
   };
   // As many threads as compute together. Those of pools that are not used sleep.
   struct Pool {
     std::unique_ptr<ggml_threadpool, FreePool> threads;
-    std::vector<Waits> waits;  // the caller's, then the workers'
+    std::vector<Turns> turns;  // the caller's, then the workers'
   };
 
   static void run_loop(ggml_tensor* target, int thread, int threads, void* self);
   Pool& pool(std::uint32_t threads);
   void run(ggml_cgraph* graph, ggml_cplan& plan, Pool& pool, std::uint32_t threads);
   void find_workers(Pool& pool, std::uint32_t threads);
-  double others_ran_s() const;
+  static Turns turns_of(int thread);
+  double note_turns();
   void look_at_neighbours();
   void forget_waits();
 
