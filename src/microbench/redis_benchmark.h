@@ -12,8 +12,9 @@ namespace shale::bench {
 
 bool redis_benchmark_installed();
 
-// Writes and reads one value of `unit_bytes` `blobs` times over eight connections to `server` ("host:6379", without
-// password and TLS), and removes it. Rows of "redis-benchmark". kUnsupported where it does not get through.
+// Writes values of `unit_bytes` under random ones of `blobs` keys and reads one of them, each `blobs` times, over eight
+// connections to `server` ("host:6379", without password and TLS), and removes them. Rows of "redis-benchmark".
+// kUnsupported where it does not get through.
 Result<std::vector<TierIoRow>> measure_redis_benchmark(const std::string& server, std::size_t blobs,
                                                        std::uint64_t unit_bytes);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <sstream>
 #include <thread>
 
 #include "io/net_proxy.h"
@@ -86,6 +87,31 @@ TEST_F(RedisDeadlineTest, WhatIsAskedForTogetherIsGivenUpTogether) {
     for (const auto& read : reads) EXPECT_EQ(code_of(read->take()), ErrorCode::kIo);
     return ErrorCode::kIo;
   });
+}
+
+// Replies that a server has made and nobody takes count against its memory.
+TEST_F(RedisDeadlineTest, NoMoreThanEightMebibytesOfRepliesAreAskedForAhead) {
+  const auto patient = make_tier(fmt::format("redis://127.0.0.1:{}", proxy_->port()), clock_).value();
+  ASSERT_TRUE(holds(*patient, blob_id(1, 0), kBlobBytes));  // so long are replies
+  proxy_->set({.bytes_per_s = 20'000});                     // enough for what asks
+  std::vector<std::shared_ptr<TierRead>> reads;
+  for (int i = 0; i < 8; ++i) reads.push_back(patient->read(blob_id(1, 0)));
+  std::uint64_t most = 0;
+  for (int i = 0; i < 20; ++i) {
+    std::istringstream clients(server_->ask("client list"));
+    for (std::string word; clients >> word;) {
+      if (word.starts_with("omem=")) most = std::max<std::uint64_t>(most, std::stoull(word.substr(5)));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_GE(most, 1u << 20) << "some wait";
+  EXPECT_LE(most, 9u << 20);
+  proxy_->set({});
+  for (const auto& read : reads) {
+    const auto bytes = read->take();
+    ASSERT_TRUE(bytes) << bytes.error().message;
+    EXPECT_TRUE(same_bytes(**bytes, *blob_bytes(blob_id(1, 0), kBlobBytes)));
+  }
 }
 
 TEST_F(RedisDeadlineTest, WhatWasGivenUpStandsInNobodysWay) {

@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::size_t kScratchBytes = 64 << 10;
 constexpr std::size_t kPiecesAtOnce = 48;  // of one write: three a command
+// A server makes replies as soon as it has read what asks for them. More of them than its caches hold would lie in
+// fresh memory, which it counts against its limit, too.
+constexpr std::uint64_t kOwedBytesMax = 8 << 20;
 constexpr std::string_view kNoPasswordNeeded = "without any password configured";
 
 // The pieces of a call, without its first `skip` bytes.
@@ -98,11 +101,24 @@ void RedisLink::step() {
   }
 }
 
+// How long a reply will be is not known: as the longest of late.
+bool RedisLink::may_send(const RedisCall& call, std::size_t blobs_ahead) const {
+  return !call.place || blobs_ahead == 0 || (blobs_ahead + 1) * blob_bytes_ <= kOwedBytesMax;
+}
+
+std::size_t RedisLink::blobs_owed() const {
+  return static_cast<std::size_t>(std::ranges::count_if(sent_, [](const auto& call) { return bool(call->place); }));
+}
+
 Status RedisLink::write() {
-  while (socket_ && !out_.empty()) {
+  while (socket_ && may_send_next()) {
     std::vector<iovec> pieces;
+    std::size_t owed = blobs_owed();
     for (std::size_t i = 0; i < out_.size() && pieces.size() < kPiecesAtOnce; ++i) {
-      add_pieces(*out_[i], i == 0 ? out_offset_ : 0, pieces);
+      const std::size_t skip = i == 0 ? out_offset_ : 0;
+      if (skip == 0 && !may_send(*out_[i], owed)) break;
+      add_pieces(*out_[i], skip, pieces);
+      owed += out_[i]->place ? 1 : 0;
     }
     SHALE_ASSIGN(const std::size_t bytes, socket_->write(pieces));
     if (bytes == 0) return {};
@@ -148,6 +164,9 @@ Status RedisLink::reply(RespValue value) {
   auto call = std::move(sent_.front());
   sent_.pop_front();
   const bool error = value.kind == RespValue::Kind::kError;
+  if (call->place && value.kind == RespValue::Kind::kBulk) {
+    blob_bytes_ = std::max(static_cast<std::uint64_t>(value.integer), blob_bytes_ - blob_bytes_ / 8);
+  }
   if (greetings_ > 0) {
     --greetings_;
     if (error && value.text.find(kNoPasswordNeeded) == std::string::npos) {

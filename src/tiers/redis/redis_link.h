@@ -63,7 +63,7 @@ class RedisLink {
   void send(std::unique_ptr<RedisCall> call);
   // For poll(): the descriptor, negative where there is none, and what to wait for.
   int fd() const { return socket_ ? socket_->fd() : -1; }
-  bool wants_write() const { return socket_ && (socket_->wants_write() || !out_.empty()); }
+  bool wants_write() const { return socket_ && (socket_->wants_write() || may_send_next()); }
   // When something may have to be given up; infinity where no answer is owed.
   double overdue_s() const;
   // Moves what can be moved; gives up what is overdue.
@@ -73,6 +73,9 @@ class RedisLink {
   void connect();
   void greet();
   void greet(std::initializer_list<std::string_view> arguments);
+  bool may_send_next() const { return !out_.empty() && (out_offset_ > 0 || may_send(*out_.front(), blobs_owed())); }
+  bool may_send(const RedisCall& call, std::size_t blobs_ahead) const;
+  std::size_t blobs_owed() const;
   Status write();
   Status read();
   void wrote(std::size_t bytes);
@@ -93,9 +96,10 @@ class RedisLink {
   std::optional<NetSocket> socket_;
   RespParser parser_;
   std::deque<std::unique_ptr<RedisCall>> out_, sent_;
-  std::size_t out_offset_ = 0;                                   // bytes of out_.front() that went out
-  unsigned greetings_ = 0;                                       // whose replies come first
-  double owed_since_s_ = 0;                                      // of what is in flight, or when a byte last moved
+  std::size_t out_offset_ = 0;    // bytes of out_.front() that went out
+  std::uint64_t blob_bytes_ = 0;  // of the longest reply of late that had a place of its own
+  unsigned greetings_ = 0;        // whose replies come first
+  double owed_since_s_ = 0;       // of what is in flight, or when a byte last moved
   double earliest_s_ = std::numeric_limits<double>::infinity();  // no deadline of what is in flight is before
   std::vector<std::byte> scratch_;
 };
