@@ -62,9 +62,8 @@ TEST_F(WeightRecordTest, LaterLoadsReadWhatTheFirstMeasured) {
 TEST_F(WeightRecordTest, TheFingerprintNamesTheTypesThatRun) {
   load();
   std::vector<Hash128> fingerprints;
-  for (const char* choice : {"prefill bf16 2\ndecode file 1\nfrom 8\n", "prefill bf16 2\ndecode file 1\nfrom 16\n",
-                             "prefill bf16 2\ndecode bf16 1.5\nfrom 0\n", "prefill file 1\ndecode file 1\nfrom 0\n",
-                             "prefill file 1\ndecode bf16 2\nfrom 8\n"}) {
+  for (const char* choice : {"prefill bf16 2\ndecode file 1\nfrom 8\n", "prefill bf16 2\ndecode bf16 1.5\nfrom 0\n",
+                             "prefill file 1\ndecode file 1\nfrom 0\n", "prefill file 1\ndecode bf16 2\nfrom 8\n"}) {
     replace(choice);
     fingerprints.push_back(load()->fingerprint());
   }
@@ -72,11 +71,14 @@ TEST_F(WeightRecordTest, TheFingerprintNamesTheTypesThatRun) {
   std::ranges::sort(fingerprints);
   EXPECT_EQ(std::ranges::adjacent_find(fingerprints), fingerprints.end());
 
-  // How much faster the types were decides nothing.
+  // How much faster the types were decides nothing, nor how many tokens those must be that run the one of prefill
+  // though they are answers: engines of one machine measure both differently, and share what they store.
   replace("prefill bf16 2\ndecode file 1\nfrom 8\n");
   const Hash128 first = load()->fingerprint();
-  replace("prefill bf16 4\ndecode file 1\nfrom 8\n");
-  EXPECT_EQ(load()->fingerprint(), first);
+  for (const char* choice : {"prefill bf16 4\ndecode file 1\nfrom 8\n", "prefill bf16 2\ndecode file 1\nfrom 16\n"}) {
+    replace(choice);
+    EXPECT_EQ(load()->fingerprint(), first);
+  }
 }
 
 TEST_F(WeightRecordTest, DamagedRecordsAreMeasuredAgain) {

@@ -116,7 +116,7 @@ Result<RunningWeights> RunningWeights::choose(const FileTensors& file, const Has
   SHALE_ASSIGN(weights.decode_, build(record.decode.type, true));
   weights.prefill_from_ = record.prefill_from;
   weights.decode_name_ = describe(*weights.decode_, record.decode, own, read);
-  weights.arithmetic_ += fmt::format(" from {}, {}", weights.prefill_from_, to_string(record.decode.type));
+  weights.arithmetic_ += fmt::format(", {}", to_string(record.decode.type));
   return weights;
 }
 

@@ -40,8 +40,8 @@ class RunningWeights {
   std::uint64_t bytes() const;
   const std::string& prefill_name() const { return prefill_name_; }
   const std::string& decode_name() const { return decode_name_; }
-  // Names the types, and the number of tokens that tells them apart: models of one file whose steps compute alike
-  // agree.
+  // Names the types: models of one file agree whose prompts, and reproducible answers, are computed alike. From where
+  // on few tokens run `decode` is not in it. It decides nothing of these, and two measurements disagree about it.
   const std::string& arithmetic() const { return arithmetic_; }
 
  private:
