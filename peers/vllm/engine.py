@@ -1,8 +1,7 @@
 """A vLLM engine behind a pipe: engine.py MODEL [CONNECTOR_OPTIONS]. Each line of input is a list of prompts,
-{"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other, or "reset", which empties vLLM's
-own cache; each line of output is a list of {"text", "tokens", "cached",
-"ttft_s"}. Options are those of the connector, or of
-vLLM's offloading; none: vLLM alone."""
+{"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other; "reset" empties vLLM's own cache,
+"metrics" is answered by the connector's. Each line of output is a list of {"text", "tokens", "cached", "ttft_s"}. Options
+are those of the connector, or of vLLM's offloading; none: vLLM alone."""
 
 import json
 import os
@@ -28,6 +27,10 @@ def main():
         for prompt in json.loads(line):
             if prompt == "reset":
                 llm.reset_prefix_cache()
+                continue
+            if prompt == "metrics":
+                done.append({each.name.removeprefix("vllm:shale_"): each.value for each in llm.get_metrics()
+                             if each.name.startswith("vllm:shale_")})
                 continue
             given = {"prompt_token_ids": prompt["ids"]}
             if prompt.get("salt"):

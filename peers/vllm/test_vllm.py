@@ -57,7 +57,7 @@ class Engine:
         return json.loads(self.process.stdout.readline())
 
     def send(self, prompts, salt=None, **more):
-        lines = [ids if ids == "reset" else {"ids": ids, "salt": salt, **more} for ids in prompts]
+        lines = [ids if isinstance(ids, str) else {"ids": ids, "salt": salt, **more} for ids in prompts]
         self.process.stdin.write(json.dumps(lines) + "\n")
         self.process.stdin.flush()
 

@@ -9,6 +9,7 @@
 #include "core/units.h"
 #include "lab/command_simulate.h"
 #include "lab/fleet_prices.h"
+#include "lab/hardware_option.h"
 #include "lab/trace_options.h"
 #include "sim/fleet.h"
 
@@ -101,7 +102,7 @@ void print_fleet_row(const FleetOptions& fleet, const FleetResult& result, std::
 Result<FleetOptions> fleet_of(const SimulateFleetOptions& options) {
   FleetOptions fleet = options.fleet;
   fleet.network_bytes_per_s = static_cast<double>(options.network_bytes_per_s);
-  SHALE_ASSIGN(fleet.engine.hardware, hardware_preset(options.hardware));
+  SHALE_ASSIGN(fleet.engine.hardware, emulated_hardware(options.hardware));
   if (options.memory_bytes) fleet.engine.hardware.set_capacity("memory", *options.memory_bytes);
   if (options.disk_bytes) fleet.engine.hardware.set_capacity("disk", *options.disk_bytes);
   if (!fleet.shares) fleet.engine.hardware.set_capacity("remote", 0);
@@ -168,9 +169,7 @@ void add_simulate_fleet(Command parent, Action& chosen) {
       .type_name("NAME[,NAME]")
       .delimiter(',')
       .capture_default_str();
-  command.add_option("--emulate", options->hardware, "Hardware of an engine: h100-nvme, laptop")
-      .type_name("NAME")
-      .capture_default_str();
+  add_hardware_option(command, options->hardware);
   add_size(command, "--memory-size", options->memory_bytes, "Capacity of an engine's memory tier; 0: none",
            "the hardware's");
   add_size(command, "--disk-size", options->disk_bytes, "Capacity of an engine's disk tier; 0: none", "the hardware's");

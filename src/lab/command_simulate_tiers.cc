@@ -10,6 +10,7 @@
 #include "core/text_file.h"
 #include "core/units.h"
 #include "lab/command_simulate.h"
+#include "lab/hardware_option.h"
 #include "lab/trace_options.h"
 #include "sim/tiered_cache.h"
 
@@ -136,7 +137,7 @@ void print_tiers_row(const std::string& planner, std::size_t width, const Tiered
 
 Status run_simulate_tiers(const SimulateTiersOptions& options) {
   TieredOptions tiered = options.tiered;
-  SHALE_ASSIGN(tiered.hardware, hardware_preset(options.hardware));
+  SHALE_ASSIGN(tiered.hardware, emulated_hardware(options.hardware));
   if (options.memory_bytes) tiered.hardware.set_capacity("memory", *options.memory_bytes);
   if (options.disk_bytes) tiered.hardware.set_capacity("disk", *options.disk_bytes);
   if (options.remote_bytes) tiered.hardware.set_capacity("remote", *options.remote_bytes);
@@ -179,9 +180,7 @@ void add_simulate_tiers(Command parent, Action& chosen) {
   command.add_option("--trace", options->trace, "Request trace (docs/formats/trace.md); '-' is standard input")
       .type_name("FILE")
       .required();
-  command.add_option("--emulate", options->hardware, "Hardware: h100-nvme, laptop")
-      .type_name("NAME")
-      .capture_default_str();
+  add_hardware_option(command, options->hardware);
   add_size(command, "--memory-size", options->memory_bytes, "Capacity of the memory tier; 0: none", "the hardware's");
   add_size(command, "--disk-size", options->disk_bytes, "Capacity of the disk tier; 0: none", "the hardware's");
   add_size(command, "--remote-size", options->remote_bytes, "Capacity of the remote tier; 0: none", "unlimited");

@@ -62,7 +62,7 @@ Result<Hardware> hardware_preset(std::string_view name) {
   for (Hardware& each : presets()) {
     if (each.name == name) return std::move(each);
   }
-  return fail(ErrorCode::kInvalidArgument, "'{}' is not hardware to emulate: there are {}", name,
+  return fail(ErrorCode::kInvalidArgument, "'{}' is not hardware to emulate: there are {}, or give a file", name,
               fmt::join(hardware_names(), ", "));
 }
 

@@ -185,6 +185,50 @@ TEST_F(SimulateCommand, FleetsHaveARowForEachSizeAndRouterAndACost) {
   EXPECT_THAT(run(fleet).out, HasSubstr("round_robin"));
 }
 
+TEST_F(SimulateCommand, MeasuredHardwareIsEmulatedFromAFile) {
+  // 10 ms a token computed; what is found is there at once.
+  const auto made = file("mine.json", R"({"kv_bytes_per_token": 100, "prefill_s_per_token": 0.01,
+      "prefill_s_per_pair": 0, "tiers": [{"name": "memory", "latency_s": 0, "read_bytes_per_s": 1e15}]})");
+  for (const Words& command : {Words{"simulate", "tiers"},
+                               Words{"simulate", "fleet", "--engines", "1", "--router", "events", "--share", "off"}}) {
+    Words words = command;
+    words.insert(words.end(),
+                 {"--trace", branches_, "--emulate", made, "--planner", "lru", "--servers", "0", "--json"});
+    const Outcome outcome = run(words);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const auto row = outcome.objects().at(0);
+    EXPECT_EQ(row["hardware"], "mine");
+    EXPECT_LT(row["tokens_computed"], row["tokens"]);
+    EXPECT_NEAR(row["ttft_mean_seconds"].get<double>() * row["requests"].get<double>(),
+                0.01 * row["tokens_computed"].get<double>(), 1e-6);
+  }
+}
+
+TEST_F(SimulateCommand, HardwareThatIsNoneIsRefusedByName) {
+  const auto refused = [&](const std::string& text) {
+    const Outcome outcome = run({"simulate", "tiers", "--trace", branches_, "--emulate", file("bad.json", text)});
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_THAT(outcome.err, HasSubstr("bad.json: "));
+    return outcome.err;
+  };
+  const auto with_tiers = [&](const std::string& tiers) {
+    return refused(R"({"kv_bytes_per_token": 1, "prefill_s_per_token": 1, "prefill_s_per_pair": 0, "tiers": )" + tiers +
+                   "}");
+  };
+  EXPECT_THAT(refused("[1"), HasSubstr("hardware must be a JSON object"));
+  EXPECT_THAT(refused("{}"), HasSubstr("kv_bytes_per_token must be a number above 0"));
+  EXPECT_THAT(refused(R"({"kv_bytes_per_token": 1e19})"), HasSubstr("at most 1e+18"));
+  EXPECT_THAT(refused(R"({"flops": 1})"), HasSubstr("'flops' is unknown: there are kv_bytes_per_token"));
+  EXPECT_THAT(with_tiers("[]"), HasSubstr("tiers must be a list"));
+  EXPECT_THAT(with_tiers("[7]"), HasSubstr("a tier must be an object with a name"));
+  EXPECT_THAT(with_tiers(R"([{"name": "memory", "bytes": 0, "latency_s": 0, "read_bytes_per_s": 1}])"),
+              HasSubstr("bytes must be a number above 0"));
+  const std::string tier = R"({"name": "memory", "latency_s": 0, "read_bytes_per_s": 1})";
+  EXPECT_THAT(with_tiers("[" + tier + ", " + tier + "]"), HasSubstr("two tiers are called 'memory'"));
+  EXPECT_THAT(run({"simulate", "tiers", "--trace", branches_, "--emulate", "none such"}).err,
+              HasSubstr("'none such' is not hardware to emulate: there are h100-nvme, laptop, or give a file"));
+}
+
 TEST_F(SimulateCommand, FleetsRefusePricesThatAreNone) {
   const auto refused = [&](const std::string& text, const Words& more = {}) {
     Words words = {"simulate", "fleet", "--trace", branches_, "--prices", file("prices.json", text)};
