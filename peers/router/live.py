@@ -88,7 +88,8 @@ def simulated(options, hardware, trace, engines, by):
                "--engines", str(engines), "--router", by, "--emulate", hardware, "--planner", "lru", "--servers", "1",
                "--memory-size", f"{options.pool * COUNT // engines}MiB", "--share", "on" if options.share else "off",
                "--json"]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SHALE_")}
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment).stdout)
 
 
 def asked(options, url, model, texts):
