@@ -21,7 +21,7 @@ import urllib.parse
 from test_vllm import BLOCK, Engine, blobs, blocks_of, prompts_of
 
 FAULTS = int(os.environ.get("SHALE_VLLM_FAULTS", "40"))
-KILLS = max(1, FAULTS // 50)  # of the engine, which takes long to be back
+KILLS = max(1, FAULTS // 100)  # of the engine, which takes long to be back
 S3 = os.environ.get("SHALE_S3_URL")
 DISK_MIB = 48
 LOAD_TIMEOUT_S = 2
@@ -93,7 +93,7 @@ class World:
                       self.redis_gone, self.redis_slow, self.redis_loading]
         if S3:
             self.s3_proxy = Proxy(urllib.parse.urlsplit(urllib.parse.parse_qs(S3.split("?")[1])["endpoint"][0]).port)
-            self.tiers.append(S3.replace(f":{self.s3_proxy.to}", f":{self.s3_proxy.port}") + "&timeout=300ms&deadline=600ms")
+            self.tiers.append(S3.replace(f":{self.s3_proxy.to}", f":{self.s3_proxy.port}") + "&timeout=300ms")
             self.kinds += [self.s3_unavailable, self.s3_hangs, self.s3_slow, self.s3_gone]
 
     def pick(self):

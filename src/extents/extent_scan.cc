@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "extents/agreement.h"
 #include "extents/extent_io.h"
 
 namespace shale {
@@ -73,6 +74,7 @@ Result<std::vector<ScannedExtent>> scan_extents(Tier& tier) {
     return std::ranges::binary_search(ids, BlobId{id.object, BlobId::kManifest});
   };
   for (const BlobId& id : ids) {
+    if (is_agreement(id)) continue;
     if (is_manifest(id) && !of_another_version(id)) {
       manifests.push_back(id);
     } else {

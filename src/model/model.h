@@ -34,6 +34,9 @@ struct ModelOptions {
   // Where the types measured as fastest are remembered, so that later loads on this machine run the same ones and
   // measure nothing; created where absent. Empty: every load measures.
   std::filesystem::path choices_folder = {};
+  // Asked once where types are measured: takes what they depend on and what was found, and answers what all who share
+  // stored KV run in place of it. An answer that is none for this file is passed over.
+  std::function<std::string(const Hash128& matter, const std::string& found)> agree = {};
   std::uint32_t threads = 0;  // 0: the machine's cores
   std::uint32_t block_size = 16;
   PageElement page_element = PageElement::kHalf;

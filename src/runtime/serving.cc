@@ -9,6 +9,7 @@
 #include "core/text_file.h"
 #include "core/units.h"
 #include "core/user_folder.h"
+#include "extents/agreement.h"
 #include "extents/store_tiers.h"
 #include "profile/metrics/quality_metric.h"
 #include "runtime/model_registry.h"
@@ -19,6 +20,7 @@ namespace shale {
 namespace {
 
 constexpr double kStoringNapS = 1e-3;  // while only I/O is left
+constexpr double kReachableWithinS = 3, kReachableNapS = 0.01;
 
 std::uint64_t memory_share(std::uint64_t parts, std::uint64_t bytes_max) {
   const auto bytes =
@@ -138,12 +140,39 @@ Result<std::vector<StoreTier>> open_tiers(std::vector<TierSpec> specs, const std
   return tiers;
 }
 
+// By the first tier that other machines use: those that measured other types would find nothing of what this one
+// stores.
+WeightAgreement agree_on(const std::vector<TierSpec>& specs, const Clock& clock) {
+  const auto shared = std::ranges::find_if(
+      specs, [](const TierSpec& spec) { return spec.scheme != "memory" && spec.scheme != "file"; });
+  if (shared == specs.end()) return nullptr;
+  return [spec = *shared, &clock](const Hash128& matter, const std::string& found) {
+    const auto ask = [&]() -> Result<std::string> {
+      SHALE_ASSIGN(const auto tiers, open_tiers({spec}, nullptr, clock));
+      Tier& tier = *tiers.front().tier;
+      for (const double until_s = clock.now_s() + kReachableWithinS; !tier.reachable() && clock.now_s() < until_s;) {
+        clock.sleep_until_s(clock.now_s() + kReachableNapS);
+      }
+      return agree(tier, matter, found);
+    };
+    auto said = ask();
+    if (said) return *std::move(said);
+    print_note(
+        fmt::format("shale: {} does not say which types its servers run weights in ({}); they are as measured here, "
+                    "and servers that "
+                    "measured others share nothing with this one: give --weights",
+                    spec.name, said.error().message));
+    return found;
+  };
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice) {
+Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice, WeightAgreement agree) {
   SHALE_ASSIGN(const auto path, resolve_model(choice.model));
   return Model::load(path, {.weights = choice.weights == "file" ? WeightChoice::kFile : WeightChoice::kFast,
                             .choices_folder = user_folder("XDG_CACHE_HOME", ".cache") / "weights",
+                            .agree = std::move(agree),
                             .threads = choice.threads,
                             .block_size = choice.block_size,
                             .page_element = choice.kv_cache_dtype == "int8" ? PageElement::kInt8 : PageElement::kHalf});
@@ -189,7 +218,9 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   std::unique_ptr<Serving> serving(new Serving);
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
   SHALE_ASSIGN(serving->tokenizer_, Tokenizer::load(path));
-  SHALE_ASSIGN(serving->model_, open_model(options.model));
+  std::optional<std::vector<TierSpec>> stored;
+  if (options.store && options.engine.prefix_cache) stored = specs;
+  SHALE_ASSIGN(serving->model_, open_model(options.model, stored ? agree_on(*stored, serving->clock_) : nullptr));
   SHALE_TRY(check_interrupt());
 
   if (!serving->model_->info().reproducible && options.model.kv_cache_dtype == "fp16") {
@@ -214,8 +245,6 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
     SHALE_ASSIGN(serving->tables_, read_tables(options.tables, serving->model_->info()));
     cache_options.tables = &*serving->tables_;
   }
-  std::optional<std::vector<TierSpec>> stored;
-  if (options.store && options.engine.prefix_cache) stored = specs;
   if (options.kv_event_block) {
     KvEventsOptions events{.block_tokens = *options.kv_event_block};
     if (events.block_tokens == 0) events.block_tokens = serving->pool_->shape().block_size;

@@ -62,7 +62,9 @@ Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice);
 // In the first folder of this machine; nothing where no tier lies in one.
 std::optional<std::filesystem::path> metadata_store_file(const std::vector<TierSpec>& specs);
 
-Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice);
+// `agree`: ModelOptions::agree.
+using WeightAgreement = decltype(ModelOptions::agree);
+Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice, WeightAgreement agree = {});
 
 class Serving {
  public:

@@ -63,6 +63,35 @@ TEST_F(GenerateTest, AFullDiskCostsNoAnswer) {
   EXPECT_GT(run(generate()).object()["cached_tokens"]["disk"], 0);
 }
 
+// Two measurements of about equally fast types name different ones.
+TEST_F(GenerateTest, MachinesThatShareATierRunTheTypesThatItsFirstUserMeasured) {
+  environment_.erase("SHALE_WEIGHTS");
+  const auto on_machine = [&](const std::string& name, const Words& more) {
+    environment_["XDG_CACHE_HOME"] = home_.path() / name;
+    const Outcome outcome = run(generate(more));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome;
+  };
+  const auto measured = [&](const std::string& name, const std::string& record) {
+    on_machine(name, {"--tiers", "memory:?size=1MiB"});
+    for (const auto& file : std::filesystem::directory_iterator(home_.path() / name / "shale/weights")) {
+      std::ofstream(file.path()) << record;
+    }
+  };
+  measured("a", "prefill bf16 2\ndecode bf16 2\nfrom 0\n");
+  measured("b", "prefill file 1\ndecode file 1\nfrom 0\n");
+  const Words shared = {"--tiers", "dir://" + (home_.path() / "shared").string() + "?name=shared"};
+  const auto first = on_machine("a", shared).object();
+  EXPECT_EQ(first["cached_tokens"]["shared"], 0);
+  const auto second = on_machine("b", shared).object();
+  EXPECT_GT(second["cached_tokens"]["shared"], std::filesystem::file_size(context_));
+  EXPECT_EQ(second["tokens"], first["tokens"]);
+
+  const auto none = file("not_a_folder", "");
+  const Outcome alone = on_machine("b", {"--tiers", "dir://" + (none / "kv").string() + "?name=gone"});
+  EXPECT_THAT(alone.err, HasSubstr("gone does not say which types its servers run weights in"));
+}
+
 TEST_F(GenerateTest, AFolderThatCannotBeMadeCostsNoAnswer) {
   const Outcome outcome = run(generate({"--cache-dir", context_.string() + "/below/a/file"}));
   EXPECT_EQ(outcome.status, 0) << outcome.err;

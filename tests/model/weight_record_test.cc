@@ -81,6 +81,31 @@ TEST_F(WeightRecordTest, TheFingerprintNamesTheTypesThatRun) {
   }
 }
 
+TEST_F(WeightRecordTest, WhatTheUsersOfAStoreAgreedOnRuns) {
+  const Hash128 own = load()->fingerprint();
+  const std::string found = text();
+  const auto told = [&](const std::string& agreed) {
+    return Model::load(path_, {.choices_folder = choices(),
+                               .agree =
+                                   [&](const Hash128&, const std::string& mine) {
+                                     EXPECT_EQ(mine, found);
+                                     return agreed;
+                                   },
+                               .threads = 1})
+        .value();
+  };
+  EXPECT_EQ(told(found)->fingerprint(), own);
+  EXPECT_EQ(told("prefill q9_9 2\ndecode file 1\nfrom 8\n")->fingerprint(), own) << "of no candidate";
+  EXPECT_EQ(told("")->fingerprint(), own);
+
+  const std::string theirs = "prefill bf16 3.50\ndecode bf16 2.00\nfrom 0\n";
+  const auto model = told(theirs);
+  EXPECT_EQ(model->info().prefill_weights, "bf16 (measured 3.5x f32 when first loaded)");
+  EXPECT_EQ(text(), found) << "is what this machine measured";
+  replace(theirs);
+  EXPECT_EQ(load()->fingerprint(), model->fingerprint());
+}
+
 TEST_F(WeightRecordTest, DamagedRecordsAreMeasuredAgain) {
   load();
   for (const std::string& damaged :

@@ -62,6 +62,14 @@ Result<Choice> read_or_measure(const FileTensors& file, const Hash128& content, 
   return Choice{record, false};
 }
 
+// As those run who share what is stored.
+Choice agreed(Choice mine, const FileTensors& file, const Hash128& content, const ModelOptions& options) {
+  if (!options.agree) return mine;
+  const std::string said = options.agree(weight_matter(content), mine.record.text());
+  const auto record = WeightRecord::parse(said, candidate_types(file));
+  return record && said != mine.record.text() ? Choice{*record, true} : mine;
+}
+
 // Why a set's types were chosen.
 std::string describe(const MatrixSet& set, const WeightRecord::Winner& winner, const std::string& own, bool read) {
   const char* when = read ? " when first loaded" : "";
@@ -98,8 +106,8 @@ Result<RunningWeights> RunningWeights::choose(const FileTensors& file, const Has
     return weights;
   }
 
-  SHALE_ASSIGN(const Choice choice, read_or_measure(file, content, options.choices_folder, threads));
-  const auto& [record, read] = choice;
+  SHALE_ASSIGN(const Choice mine, read_or_measure(file, content, options.choices_folder, threads));
+  const auto [record, read] = agreed(mine, file, content, options);
   const std::string own = main_type_name(file);
   SHALE_ASSIGN(weights.prefill_, build(record.prefill.type, true));
   weights.decode_ = weights.prefill_;

@@ -73,6 +73,13 @@ std::optional<WeightRecord> WeightRecord::parse(std::string_view text, std::span
   return possible ? std::optional(record) : std::nullopt;
 }
 
+Hash128 weight_matter(const Hash128& model) {
+  Hasher hasher;
+  hasher.add(std::string_view("shale weights")).add(model);
+  add_machine(hasher);
+  return hasher.finish();
+}
+
 WeightRecordFile::WeightRecordFile(const std::filesystem::path& folder, const Hash128& model, std::size_t threads) {
   Hasher hasher;
   hasher.add(std::string_view("shale weight record 2")).add(model).add(std::uint64_t{threads});

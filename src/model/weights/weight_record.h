@@ -31,10 +31,14 @@ struct WeightRecord {
   static std::optional<WeightRecord> parse(std::string_view text, std::span<const RunType> candidates);
 };
 
+// What the fastest types depend on: a model file's content, the processor, its instruction sets as the matrix library
+// uses them and that library's version. Without the number of threads: engines of a machine that have different ones
+// share what they store.
+Hash128 weight_matter(const Hash128& model);
+
 class WeightRecordFile {
  public:
-  // One file in `folder` per content of a model file, processor, its instruction sets as the matrix library uses them,
-  // number of threads and version of that library.
+  // One file in `folder` per number of threads and what else the types depend on.
   WeightRecordFile(const std::filesystem::path& folder, const Hash128& model, std::size_t threads);
 
   const std::filesystem::path& path() const { return path_; }
