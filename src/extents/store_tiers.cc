@@ -4,6 +4,8 @@
 
 namespace shale {
 
+bool is_shared(const TierSpec& spec) { return spec.scheme != "memory" && spec.scheme != "file"; }
+
 Result<std::vector<StoreTier>> open_store_tiers(const std::vector<std::string_view>& urls, const Clock& clock) {
   SHALE_ASSIGN(const auto specs, parse_tiers(urls));
   return open_store_tiers(specs, clock);
@@ -26,7 +28,7 @@ Result<std::vector<StoreTier>> open_store_tiers(const std::vector<TierSpec>& spe
       opened.late = spec.late;
     } else {
       SHALE_ASSIGN(opened.tier, make_tier(spec, clock));
-      opened.shared = spec.scheme != "memory";
+      opened.shared = is_shared(spec);
     }
     tiers.push_back(std::move(opened));
   }

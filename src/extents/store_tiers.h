@@ -26,6 +26,9 @@ struct StoreTier {
   bool late = false;
 };
 
+// Whether others write there, whom nothing here hears of: StoreTier::shared.
+bool is_shared(const TierSpec& spec);
+
 // One tier a URL (src/tiers/tiers.h), fast to slow. Folders of this machine (file:) are shared with all stores that
 // name them; those of others (dir:) are asked, as is every scheme but memory:. kInvalidArgument, kIo.
 Result<std::vector<StoreTier>> open_store_tiers(const std::vector<std::string_view>& urls, const Clock& clock);

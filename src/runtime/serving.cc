@@ -140,28 +140,27 @@ Result<std::vector<StoreTier>> open_tiers(std::vector<TierSpec> specs, const std
   return tiers;
 }
 
-// By the first tier that other machines use: those that measured other types would find nothing of what this one
-// stores.
+Result<std::string> ask_tier(const TierSpec& spec, const Hash128& matter, const std::string& found,
+                             const Clock& clock) {
+  SHALE_ASSIGN(const auto tiers, open_tiers({spec}, nullptr, clock));
+  Tier& tier = *tiers.front().tier;
+  for (const double until_s = clock.now_s() + kReachableWithinS; !tier.reachable() && clock.now_s() < until_s;) {
+    clock.sleep_until_s(clock.now_s() + kReachableNapS);
+  }
+  return agree(tier, matter, found);
+}
+
+// By the first tier that other machines use: who runs other types finds nothing of what this one stores.
 WeightAgreement agree_on(const std::vector<TierSpec>& specs, const Clock& clock) {
-  const auto shared = std::ranges::find_if(
-      specs, [](const TierSpec& spec) { return spec.scheme != "memory" && spec.scheme != "file"; });
+  const auto shared = std::ranges::find_if(specs, is_shared);
   if (shared == specs.end()) return nullptr;
   return [spec = *shared, &clock](const Hash128& matter, const std::string& found) {
-    const auto ask = [&]() -> Result<std::string> {
-      SHALE_ASSIGN(const auto tiers, open_tiers({spec}, nullptr, clock));
-      Tier& tier = *tiers.front().tier;
-      for (const double until_s = clock.now_s() + kReachableWithinS; !tier.reachable() && clock.now_s() < until_s;) {
-        clock.sleep_until_s(clock.now_s() + kReachableNapS);
-      }
-      return agree(tier, matter, found);
-    };
-    auto said = ask();
+    auto said = ask_tier(spec, matter, found, clock);
     if (said) return *std::move(said);
-    print_note(
-        fmt::format("shale: {} does not say which types its servers run weights in ({}); they are as measured here, "
-                    "and servers that "
-                    "measured others share nothing with this one: give --weights",
-                    spec.name, said.error().message));
+    constexpr auto kAlone =
+        "shale: {} does not say which types its servers run weights in ({}); they are as measured here, and may be "
+        "others than theirs, who then share nothing with this one: give --weights";
+    print_note(fmt::format(kAlone, spec.name, said.error().message));
     return found;
   };
 }
