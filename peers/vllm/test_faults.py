@@ -9,7 +9,6 @@ unanswered but those that a killed engine had, which are asked again.
 import collections
 import contextlib
 import os
-import pathlib
 import random
 import signal
 import socket
@@ -172,10 +171,10 @@ class World:
         self.redis.process.kill()
 
 
-def reference(prompts):
+def reference(prompts, folder):
     """What vLLM alone answers to each prompt after a hit of any length, and how long it takes to compute one."""
     texts, seconds = [], []
-    with Engine(pathlib.Path("/tmp/shale-faults-reference"), offloading="none") as engine:
+    with Engine(folder, offloading="none") as engine:
         for ids in prompts:
             texts.append(set())
             for hit in range(0, blocks_of(ids) + 1, BLOCK):
@@ -201,7 +200,7 @@ def file_system(folder):
 def test_faults_cost_no_answer_and_no_wrong_text(tmp_path):
     draw = random.Random(int(os.environ.get("SHALE_VLLM_SEED", "1")))
     prompts = [ids for tokens in (300, 420, 560, 680) for ids in prompts_of(2, seed=tokens, tokens=tokens)]
-    texts, computed_s = reference(prompts)
+    texts, computed_s = reference(prompts, tmp_path / "plain")
     folder = tmp_path / "store"
     folder.mkdir(mode=0o700)
     counts, metrics = collections.Counter(), collections.Counter()
@@ -221,6 +220,8 @@ def test_faults_cost_no_answer_and_no_wrong_text(tmp_path):
         running = engine()
         kills = set(draw.sample(range(FAULTS), KILLS))
         for nth in range(FAULTS):
+            if nth % 50 == 0:
+                print(f"{nth} faults: {answers} answers, {wrong} wrong", flush=True)
             asked = draw.sample(range(len(prompts)), 2)
             lines = ["reset", *(prompts[number] for number in asked)]
             if nth in kills:
