@@ -129,7 +129,7 @@ def run(options):
                     contextlib.ExitStack() as routed:
                 url = routed.enter_context(router(command(fleet))) if command else fleet[0].url
                 order, answers = asked(options, url, fleet[0].model, texts)
-                if not trace.exists():
+                if command is by_events:  # the first: all are asked the same
                     write_trace(trace, fleet[0].url, fleet[0].model, texts, order, answers)
                 computed = sum(server.metric("shale_engine_prefill_tokens_total") for server in fleet)
                 served = [int(server.requests()) for server in fleet]
