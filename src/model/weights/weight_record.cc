@@ -73,19 +73,15 @@ std::optional<WeightRecord> WeightRecord::parse(std::string_view text, std::span
   return possible ? std::optional(record) : std::nullopt;
 }
 
-Hash128 weight_matter(const Hash128& model) {
+Hash128 weight_matter(const Hash128& model, std::size_t threads) {
   Hasher hasher;
-  hasher.add(std::string_view("shale weights")).add(model);
+  hasher.add(std::string_view("shale weight record 2")).add(model).add(std::uint64_t{threads});
   add_machine(hasher);
   return hasher.finish();
 }
 
-WeightRecordFile::WeightRecordFile(const std::filesystem::path& folder, const Hash128& model, std::size_t threads) {
-  Hasher hasher;
-  hasher.add(std::string_view("shale weight record 2")).add(model).add(std::uint64_t{threads});
-  add_machine(hasher);
-  path_ = folder / hasher.finish().hex();
-}
+WeightRecordFile::WeightRecordFile(const std::filesystem::path& folder, const Hash128& model, std::size_t threads)
+    : path_(folder / weight_matter(model, threads).hex()) {}
 
 std::optional<WeightRecord> WeightRecordFile::read(std::span<const RunType> candidates) const {
   std::error_code error;

@@ -32,13 +32,13 @@ struct WeightRecord {
 };
 
 // What the fastest types depend on: a model file's content, the processor, its instruction sets as the matrix library
-// uses them and that library's version. Without the number of threads: engines of a machine that have different ones
-// share what they store.
-Hash128 weight_matter(const Hash128& model);
+// uses them, that library's version and the number of threads; 0: of any number, for engines of a machine that have
+// different ones share what they store.
+Hash128 weight_matter(const Hash128& model, std::size_t threads = 0);
 
 class WeightRecordFile {
  public:
-  // One file in `folder` per number of threads and what else the types depend on.
+  // One file in `folder` for all that the types depend on.
   WeightRecordFile(const std::filesystem::path& folder, const Hash128& model, std::size_t threads);
 
   const std::filesystem::path& path() const { return path_; }
