@@ -121,7 +121,7 @@ struct Save {
 class Store {
  public:
   Store(const std::string& name_space, const std::string& tiers, const kv::Geometry& geometry, shale_packing packing,
-        std::uint32_t chunk_tokens, std::int32_t threads, std::uint64_t staging_bytes)
+        std::uint32_t chunk_tokens, std::int32_t threads, std::uint64_t staging_bytes, bool late)
       : layers_(geometry.layers), values_(geometry.element != SHALE_OPAQUE || geometry.opaque_bytes[1] > 0) {
     kv::Options options = {};
     options.name_space = name_space.c_str();
@@ -131,6 +131,7 @@ class Store {
     options.chunk_tokens = chunk_tokens;
     options.threads = threads;
     options.staging_bytes = staging_bytes;
+    options.late = late;
     const nb::gil_scoped_release others_run;
     store_ = std::make_shared<kv::Store>(checked(kv::Store::open(options)));
   }
@@ -331,12 +332,12 @@ void bind_store(nb::module_& module) {
            [](Store* self, const std::string& name_space, const std::string& tiers, int element, std::uint32_t layers,
               std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t block_tokens,
               std::pair<std::uint32_t, std::uint32_t> opaque_bytes, int packing, std::uint32_t chunk_tokens,
-              std::int32_t threads, std::uint64_t staging_bytes) {
+              std::int32_t threads, std::uint64_t staging_bytes, bool late) {
              const kv::Geometry geometry = {
                  static_cast<shale_element>(element),      layers, kv_heads, head_dim, block_tokens,
                  {opaque_bytes.first, opaque_bytes.second}};
              new (self) Store(name_space, tiers, geometry, static_cast<shale_packing>(packing), chunk_tokens, threads,
-                              staging_bytes);
+                              staging_bytes, late);
            })
       .def("lookup", &Store::lookup)
       .def("load", &Store::load, "keys"_a, "view"_a, "lossy"_a, "quality_min"_a, "tenant"_a, "first_block"_a,

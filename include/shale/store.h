@@ -148,6 +148,9 @@ typedef struct shale_store_options {
   double frequency_half_life_s;   // of accesses, by which extents are kept; 0: 600
   int32_t threads;                // of the store's own; 0: one; negative: none, and the owner calls shale_store_work()
   uint32_t events_max;            // kept until taken, in 16 MiB at most; 0: 65,536
+  // Storage in trouble is no error of opening: such a tier has no room and nothing, and is opened when it can be. What
+  // no waiting would mend still is one.
+  bool late;
   shale_placement placement;
 } shale_store_options;
 

@@ -28,12 +28,13 @@ class Engine:
     def __init__(self, folder, size="4GiB", offloading=None, **options):
         options = offloading or {"tiers": f"file://{folder}?size={size}", **options}
         self.log = open(f"{folder}.log", "a")
-        # A session of its own: the engine's processes end with it.
+        # A session of its own: the engine's processes end with it. As many threads with a connector as without, which
+        # vLLM's answers depend on.
         self.process = subprocess.Popen(
             [sys.executable, pathlib.Path(__file__).with_name("engine.py"), MODEL,
              *([] if offloading == "none" else [json.dumps(options)])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True,
-            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": str(OWN_CACHE_GIB)})
+            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": str(OWN_CACHE_GIB), "VLLM_CPU_NUM_OF_RESERVED_CPU": "1"})
 
     def __enter__(self):
         ready = self.process.stdout.readline()

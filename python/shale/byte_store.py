@@ -86,7 +86,7 @@ class ByteStore:
     def __init__(self, name_space, tiers, *, tenant="", staging="256MiB", timeout_s=30.0):
         tiers = tiers if isinstance(tiers, str) else ",".join(tiers)
         self._store = Store(f"bytes 1; {name_space}", tiers, layers=1, element="opaque", opaque_bytes=(_UNIT, 0),
-                            block_tokens=_BLOCK_TOKENS, staging_bytes=parse_size(staging))
+                            block_tokens=_BLOCK_TOKENS, staging_bytes=parse_size(staging), late=True)
         self._tenant, self._timeout_s = tenant, timeout_s
         self._numbers = self._under_way = 0
         self._lock = threading.Condition()

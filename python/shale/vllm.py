@@ -77,7 +77,7 @@ class Geometry:
         return Store(self.name_space, tiers, layers=len(self.layers), kv_heads=self.heads, head_dim=self.dim,
                      block_tokens=self.block_tokens, element=_ELEMENTS[self.dtype][0],
                      chunk_tokens=self.block_tokens * max(1, 256 // self.block_tokens),
-                     staging_bytes=options.staging_bytes)
+                     staging_bytes=options.staging_bytes, late=True)
 
 
 _stores, _stores_lock = weakref.WeakValueDictionary(), threading.Lock()

@@ -82,6 +82,15 @@ def test_another_size_or_name_space_is_a_miss():
     store.close()
 
 
+def test_a_tier_in_trouble_keeps_nobody_from_starting():
+    store = ByteStore("test", "memory:?size=64MiB,redis://127.0.0.1:1")  # where nobody listens
+    (value,) = values_of([300_000])
+    read = np.zeros_like(value)
+    assert store.wait(store.submit_batch_set(["name"], [value])) == [True]
+    assert store.wait(store.submit_batch_get(["name"], [read])) == [True] and (read == value).all()
+    store.close()
+
+
 def test_no_room_is_said(tmp_path):
     store = ByteStore("test", f"file://{tmp_path}?size=64KiB")
     number = store.submit_batch_set(["large"], values_of([4 << 20]))

@@ -122,7 +122,9 @@ shale_code shale_store_open(const shale_store_options* options, shale_store** st
     SHALE_TRY(given.geometry.check());
     auto opened = std::make_unique<shale_store>();
     opened->geometry = given.geometry;
-    SHALE_ASSIGN(auto tiers, open_store_tiers(split_tier_urls(text_of(options->tiers)), opened->clock));
+    SHALE_ASSIGN(auto specs, parse_tiers(split_tier_urls(text_of(options->tiers))));
+    for (TierSpec& spec : specs) spec.late = options->late;
+    SHALE_ASSIGN(auto tiers, open_store_tiers(specs, opened->clock));
     SHALE_ASSIGN(opened->store, Store::open(std::move(given), std::move(tiers), opened->clock));
     *store = opened.release();
     return {};

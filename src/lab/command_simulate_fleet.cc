@@ -21,6 +21,7 @@ struct SimulateFleetOptions {
   TraceChoice reading;
   std::vector<std::uint32_t> engines = {1, 2, 4, 8};
   std::vector<std::string> routers = {"round_robin", "prefix", "events"};
+  std::string scheduling = "fcfs";
   std::optional<std::uint64_t> memory_bytes, disk_bytes;
   std::uint64_t network_bytes_per_s = 0, link_bytes_per_s = 0;
   FleetOptions fleet;
@@ -54,6 +55,7 @@ Json fleet_json(const Trace& trace, const SimulateFleetOptions& options, const F
           {"router", kFleetRouters[static_cast<std::size_t>(fleet.router)]},
           {"engines", fleet.engines},
           {"servers", fleet.engine.servers},
+          {"scheduling", options.scheduling},
           {"shares", fleet.shares},
           {"speed", fleet.speed},
           {"requests", result.all.requests},
@@ -102,6 +104,8 @@ void print_fleet_row(const FleetOptions& fleet, const FleetResult& result, std::
 Result<FleetOptions> fleet_of(const SimulateFleetOptions& options) {
   FleetOptions fleet = options.fleet;
   fleet.network_bytes_per_s = static_cast<double>(options.network_bytes_per_s);
+  fleet.scheduling = static_cast<EngineScheduling>(std::ranges::find(kEngineSchedulings, options.scheduling) -
+                                                   kEngineSchedulings.begin());
   SHALE_ASSIGN(fleet.engine.hardware, emulated_hardware(options.hardware));
   if (options.memory_bytes) fleet.engine.hardware.set_capacity("memory", *options.memory_bytes);
   if (options.disk_bytes) fleet.engine.hardware.set_capacity("disk", *options.disk_bytes);
@@ -183,6 +187,14 @@ void add_simulate_fleet(Command parent, Action& chosen) {
       .add_option("--servers", options->fleet.engine.servers,
                   "Requests that an engine computes at a time; 0: nobody waits")
       .type_name("N")
+      .capture_default_str();
+  command
+      .add_option(
+          "--scheduling", options->scheduling,
+          "Which ones: fcfs, in order of arrival; srpt, at every moment those with the shortest remaining time, "
+          "as shale serve")
+      .one_of(kEngineSchedulings)
+      .type_name("NAME")
       .capture_default_str();
   command.add_option("--speed", options->fleet.speed, "Requests arrive so many times as fast as the trace says")
       .type_name("X")

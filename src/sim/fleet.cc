@@ -25,15 +25,22 @@ struct Waiting {
   std::vector<ContextId> path;
 };
 
+struct Running {
+  double arrival_s = 0;
+  double end_s = 0;         // while it is served
+  double remaining_s = 0;   // while it is preempted
+  std::uint64_t order = 0;  // in which they were served, or went on
+};
+
 struct Seat {
   std::unique_ptr<TieredEngine> engine;
-  std::deque<Waiting> waiting = {};
-  std::uint32_t in_flight = 0;      // served now
-  std::vector<double> ends_s = {};  // of these
-  double waiting_s = 0;             // that those who wait will take, as estimated
+  std::deque<Waiting> waiting = {};     // fcfs
+  std::vector<Running> served = {};     // now
+  std::vector<Running> preempted = {};  // srpt: all others
+  double waiting_s = 0;                 // that those who wait will take, as estimated
   std::uint64_t sent = 0;
 
-  std::size_t load() const { return waiting.size() + in_flight; }
+  std::size_t load() const { return waiting.size() + served.size() + preempted.size(); }
 };
 
 class Fleet {
@@ -66,9 +73,12 @@ class Fleet {
   using End =
       std::pair<double, std::pair<std::uint64_t, std::uint32_t>>;  // when; in which order begun, by which engine
 
+  bool full(const Seat& seat) const { return seat.served.size() == options_.engine.servers; }
   void end_until(double now_s);
+  void go_on(std::uint32_t index, double now_s);
   void arrive(Waiting request, double now_s);
-  void begin(std::uint32_t index, Waiting request, double now_s);
+  void begin(std::uint32_t index, const Waiting& request, double now_s);
+  void serve(std::uint32_t index, Running run);
   std::uint32_t choose(const Waiting& request, double now_s) const;
   std::uint32_t least_loaded() const;
   std::uint32_t by_prefix(std::span<const ContextId> path) const;
@@ -90,17 +100,32 @@ class Fleet {
 // Whoever is done by then makes room for the next.
 void Fleet::end_until(double now_s) {
   while (!ends_.empty() && ends_.top().first <= now_s) {
-    const double end_s = ends_.top().first;
-    const std::uint32_t index = ends_.top().second.second;
+    const auto [order, index] = ends_.top().second;
     ends_.pop();
     Seat& seat = seats_[index];
-    --seat.in_flight;
-    std::erase(seat.ends_s, end_s);
-    if (seat.waiting.empty()) continue;
-    Waiting next = std::move(seat.waiting.front());
+    const auto run = std::ranges::find(seat.served, order, &Running::order);
+    if (run == seat.served.end()) continue;  // it was preempted
+    const double end_s = run->end_s;
+    ttfts_.push_back(end_s - run->arrival_s);
+    done_s_ = std::max(done_s_, end_s);
+    seat.served.erase(run);
+    go_on(index, end_s);
+  }
+}
+
+void Fleet::go_on(std::uint32_t index, double now_s) {
+  Seat& seat = seats_[index];
+  if (!seat.preempted.empty()) {
+    const auto shortest = std::ranges::min_element(seat.preempted, {}, &Running::remaining_s);
+    Running run = *shortest;
+    seat.preempted.erase(shortest);
+    run.end_s = now_s + run.remaining_s;
+    serve(index, run);
+  } else if (!seat.waiting.empty()) {
+    const Waiting next = std::move(seat.waiting.front());
     seat.waiting.pop_front();
     seat.waiting_s -= next.estimate_s;
-    begin(index, std::move(next), end_s);
+    begin(index, next, now_s);
   }
 }
 
@@ -110,23 +135,37 @@ void Fleet::arrive(Waiting request, double now_s) {
   ++arrived_;
   ++seat.sent;
   for (const ContextId id : request.path) sent_to_[id] = index;
-  const std::uint32_t servers = options_.engine.servers;
-  if (servers == 0 || seat.in_flight < servers) return begin(index, std::move(request), now_s);
+  if (options_.engine.servers == 0 || !full(seat) || options_.scheduling == EngineScheduling::kSrpt) {
+    return begin(index, request, now_s);
+  }
   request.estimate_s = seat.engine->estimate_s(request.path, now_s);
   seat.waiting_s += request.estimate_s;
   seat.waiting.push_back(std::move(request));
 }
 
-void Fleet::begin(std::uint32_t index, Waiting request, double now_s) {
+void Fleet::begin(std::uint32_t index, const Waiting& request, double now_s) {
   Seat& seat = seats_[index];
-  const double service_s = seat.engine->serve(request.path, now_s), end_s = now_s + service_s;
-  ttfts_.push_back(end_s - request.arrival_s);
-  done_s_ = std::max(done_s_, end_s);
+  const double service_s = seat.engine->serve(request.path, now_s);
   busy_s_ += service_s;
-  if (options_.engine.servers == 0) return;
-  ++seat.in_flight;
-  seat.ends_s.push_back(end_s);
-  ends_.push({end_s, {begun_++, index}});
+  Running run{.arrival_s = request.arrival_s, .end_s = now_s + service_s, .remaining_s = service_s};
+  if (options_.engine.servers == 0) {
+    ttfts_.push_back(run.end_s - run.arrival_s);
+    done_s_ = std::max(done_s_, run.end_s);
+    return;
+  }
+  if (!full(seat)) return serve(index, run);
+  const auto longest = std::ranges::max_element(seat.served, {}, &Running::end_s);
+  if (longest->end_s <= run.end_s) return seat.preempted.push_back(run);
+  longest->remaining_s = longest->end_s - now_s;
+  seat.preempted.push_back(*longest);
+  seat.served.erase(longest);
+  serve(index, run);
+}
+
+void Fleet::serve(std::uint32_t index, Running run) {
+  run.order = begun_++;
+  ends_.push({run.end_s, {run.order, index}});
+  seats_[index].served.push_back(run);
 }
 
 std::uint32_t Fleet::choose(const Waiting& request, double now_s) const {
@@ -168,12 +207,18 @@ std::uint32_t Fleet::by_prefix(std::span<const ContextId> path) const {
 }
 
 double Fleet::first_token_s(const Seat& seat, std::span<const ContextId> path, double now_s) const {
-  const std::uint32_t servers = options_.engine.servers;
+  const double servers = options_.engine.servers, estimate_s = seat.engine->estimate_s(path, now_s);
   double waits_s = 0;
-  if (servers > 0 && seat.in_flight == servers) {
-    waits_s = std::ranges::min(seat.ends_s) - now_s + seat.waiting_s / servers;
+  if (servers > 0 && full(seat)) {
+    if (options_.scheduling == EngineScheduling::kFcfs) {
+      waits_s = std::ranges::min(seat.served, {}, &Running::end_s).end_s - now_s + seat.waiting_s / servers;
+    } else {
+      const auto ahead_s = [&](double remaining_s) { return remaining_s <= estimate_s ? remaining_s : 0; };
+      for (const Running& run : seat.served) waits_s += ahead_s(run.end_s - now_s) / servers;
+      for (const Running& run : seat.preempted) waits_s += ahead_s(run.remaining_s) / servers;
+    }
   }
-  return waits_s + seat.engine->estimate_s(path, now_s);
+  return waits_s + estimate_s;
 }
 
 FleetResult Fleet::result() {

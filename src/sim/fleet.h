@@ -4,7 +4,13 @@
 // The lowest tier is shared, and holds all that any engine computed and stored; an engine learns of it when it asks.
 // While more than a second's transfers wait for the network, nothing is copied there that an engine has, and nothing is
 // moved.
-// Every engine serves so many requests at a time in order of arrival. A router chooses when a request arrives:
+// Every engine serves so many requests at a time, which ones by its scheduling:
+//
+//   fcfs   in order of arrival, each to its first token
+//   srpt   those of the shortest remaining time to their first token, at every moment, as `shale serve` does: what was
+//          begun goes on later where a shorter one arrives. What is found is decided at arrival
+//
+// A router chooses when a request arrives:
 //
 //   round_robin   one after another
 //   prefix        the engine that was last sent the longest beginning of the prompt, as routers guess who keep a radix
@@ -26,12 +32,16 @@ namespace shale {
 enum class FleetRouter : std::uint8_t { kRoundRobin, kPrefix, kEvents };
 inline constexpr std::array<std::string_view, 3> kFleetRouters = {"round_robin", "prefix", "events"};
 
+enum class EngineScheduling : std::uint8_t { kFcfs, kSrpt };
+inline constexpr std::array<std::string_view, 2> kEngineSchedulings = {"fcfs", "srpt"};
+
 inline constexpr std::uint32_t kEnginesMax = 256;
 
 struct FleetOptions {
   TieredOptions engine;  // of each; without profiles: what is shared is exact
   std::uint32_t engines = 1;
   FleetRouter router = FleetRouter::kEvents;
+  EngineScheduling scheduling = EngineScheduling::kFcfs;
   bool shares = true;              // the lowest tier; false: each engine has all tiers for itself
   double network_bytes_per_s = 0;  // of all transfers from and to the store together; 0: the engines' links alone limit
   double speed = 1;                // requests arrive so many times as fast as the trace says

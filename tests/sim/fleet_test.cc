@@ -81,6 +81,40 @@ TEST(SimulateFleet, WhatOneStoredAnotherFinds) {
   EXPECT_EQ(run(trace, options).all.tokens_computed, 500u);
 }
 
+// Computing one of 100 tokens takes a second; the long prompt has three.
+TEST(SimulateFleet, AShortPromptNeedNotWaitForALongOne) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2, 3}},
+                                  {.arrival_s = 0.5, .ids = {4}},
+                                  {.arrival_s = 0.6, .ids = {5, 6}},
+                                  {.arrival_s = 0.7, .ids = {7}}},
+                                 100);
+  FleetOptions options = fleet(1, FleetRouter::kEvents);
+  EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (3 + 3.5 + 5.4 + 6.3) / 4, 1e-9);
+  options.scheduling = EngineScheduling::kSrpt;
+  FleetResult result = run(trace, options);
+  // 4 until 1.5, 7 until 2.5, then what arrived at 0.6 until 4.5, and the rest of the first.
+  EXPECT_NEAR(result.all.ttft_mean_s, (1 + 1.8 + 3.9 + 7) / 4, 1e-9);
+  EXPECT_NEAR(result.all.busy, 1, 1e-9);
+  options.engine.servers = 2;
+  // 4 and 7 as they arrive, until 1.5 and 1.7; then the rest of what arrived at 0.6, until 3.4, and of the first.
+  EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (1 + 1 + 2.8 + 4.1) / 4, 1e-9);
+}
+
+TEST(SimulateFleet, WhateverIsServedFirstTheWorkIsTheSame) {
+  const Trace trace = random_trace(4, 300);
+  for (const std::uint32_t servers : {1u, 2u, 5u}) {
+    FleetOptions options = fleet(3, FleetRouter::kRoundRobin, 3'000, servers);
+    options.engine.planner = "prefill";
+    options.speed = 100;
+    const FleetResult in_order = run(trace, options);
+    options.scheduling = EngineScheduling::kSrpt;
+    const FleetResult shortest = run(trace, options);
+    EXPECT_EQ(shortest.all.requests, in_order.all.requests);
+    EXPECT_EQ(shortest.all.tokens_computed, in_order.all.tokens_computed);
+    EXPECT_LT(shortest.all.ttft_mean_s, in_order.all.ttft_mean_s);
+  }
+}
+
 TEST(SimulateFleet, AccountsForEveryTokenAndIsTheSameAgain) {
   const Trace trace = random_trace(5, 300);
   for (const FleetRouter router : {FleetRouter::kRoundRobin, FleetRouter::kPrefix, FleetRouter::kEvents}) {

@@ -190,6 +190,22 @@ TEST(StoreInC, PlacesByWhatTheOwnerKnows) {
   EXPECT_THAT(refused.error().message, HasSubstr("nobody"));
 }
 
+TEST(StoreInC, ATierThatMayBeLateIsNotWaitedFor) {
+  auto options = in_memory();
+  options.tiers = "memory:?size=64MiB,redis://127.0.0.1:1";  // where nobody listens
+  const auto refused = kv::Store::open(options);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("127.0.0.1:1"));
+  options.late = true;
+  auto store = kv::Store::open(options).value();
+  Arrays saved(64, 1);
+  const auto keys = kv::block_keys(tokens_from(0, 64), kBlock).value();
+  ASSERT_TRUE(save_all(store, keys, saved));
+  EXPECT_EQ(store.lookup(keys)->blocks, 16u);
+  options.tiers = "redis://127.0.0.1:1?timeout=never";
+  EXPECT_EQ(kv::Store::open(options).error().code, SHALE_INVALID_ARGUMENT);
+}
+
 TEST(StoreInC, TheEventFdWakesWhoeverWaits) {
   auto store = kv::Store::open(in_memory()).value();
   Arrays saved(64, 1);
