@@ -79,6 +79,7 @@ class Fleet {
   void arrive(Waiting request, double now_s);
   void begin(std::uint32_t index, const Waiting& request, double now_s);
   void serve(std::uint32_t index, Running run);
+  void answered(const Running& run);
   std::uint32_t choose(const Waiting& request, double now_s) const;
   std::uint32_t least_loaded() const;
   std::uint32_t by_prefix(std::span<const ContextId> path) const;
@@ -105,9 +106,8 @@ void Fleet::end_until(double now_s) {
     Seat& seat = seats_[index];
     const auto run = std::ranges::find(seat.served, order, &Running::order);
     if (run == seat.served.end()) continue;  // it was preempted
+    answered(*run);
     const double end_s = run->end_s;
-    ttfts_.push_back(end_s - run->arrival_s);
-    done_s_ = std::max(done_s_, end_s);
     seat.served.erase(run);
     go_on(index, end_s);
   }
@@ -148,11 +148,7 @@ void Fleet::begin(std::uint32_t index, const Waiting& request, double now_s) {
   const double service_s = seat.engine->serve(request.path, now_s);
   busy_s_ += service_s;
   Running run{.arrival_s = request.arrival_s, .end_s = now_s + service_s, .remaining_s = service_s};
-  if (options_.engine.servers == 0) {
-    ttfts_.push_back(run.end_s - run.arrival_s);
-    done_s_ = std::max(done_s_, run.end_s);
-    return;
-  }
+  if (options_.engine.servers == 0) return answered(run);
   if (!full(seat)) return serve(index, run);
   const auto longest = std::ranges::max_element(seat.served, {}, &Running::end_s);
   if (longest->end_s <= run.end_s) return seat.preempted.push_back(run);
@@ -166,6 +162,11 @@ void Fleet::serve(std::uint32_t index, Running run) {
   run.order = begun_++;
   ends_.push({run.end_s, {run.order, index}});
   seats_[index].served.push_back(run);
+}
+
+void Fleet::answered(const Running& run) {
+  ttfts_.push_back(run.end_s - run.arrival_s);
+  done_s_ = std::max(done_s_, run.end_s);
 }
 
 std::uint32_t Fleet::choose(const Waiting& request, double now_s) const {
