@@ -21,7 +21,8 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kStreamBytes = 64 << 10;
-constexpr double kBurstS = 0.02;  // of a bound's bytes may be passed on at once
+constexpr int kServerBytesMax = 256 << 10;  // of a server's that wait for the proxy: the rest is to wait at the server
+constexpr double kBurstS = 0.02;            // of a bound's bytes may be passed on at once
 constexpr int kBoundedPollMs = 5;
 
 void break_off(FileDescriptor& socket) {
@@ -148,6 +149,7 @@ void NetProxy::accept_one(const ProxyFault& fault) {
   if (!client) return;
   if (fault.gone) return break_off(client);
   FileDescriptor server(socket(server_->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  (void)setsockopt(server.get(), SOL_SOCKET, SO_RCVBUF, &kServerBytesMax, sizeof kServerBytesMax);
   const auto* address = reinterpret_cast<const sockaddr*>(&server_->address);
   const bool begun = server && (connect(server.get(), address, server_->length) == 0 || errno == EINPROGRESS);
   if (!begun) return break_off(client);

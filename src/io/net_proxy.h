@@ -1,5 +1,6 @@
 // Between clients and a server, on a port of 127.0.0.1: passes on what they say, and errs on demand, for seeing what
-// becomes of a tier whose server or network is bad (`shale bench chaos --shared`).
+// becomes of a tier whose server or network is bad (`shale bench chaos --shared`). What it does not pass on waits with
+// who sent it, but for some hundred kilobytes.
 #pragma once
 
 #include <atomic>

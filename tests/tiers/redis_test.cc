@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <functional>
 
 #include "support/eventually.h"
 #include "tiers/blobs.h"
+#include "tiers/redis/redis_blobs.h"
 #include "tiers/redis_server.h"
 #include "tiers/tiers.h"
 
@@ -105,6 +108,78 @@ TEST_F(RedisTierTest, WhatOthersPutInItsPlaceIsDamaged) {
   server_->ask("hset 'shale:{not an object}' 4 x");
   EXPECT_TRUE(tier->remove(id));
   EXPECT_TRUE(tier->list()->empty());
+}
+
+TEST_F(RedisTierTest, RangesAreCutFromPiecesAndFromFields) {
+  start();
+  if (!server_) return;
+  const auto tier = open().value();
+  constexpr std::uint64_t kPiece = kRedisPieceBytes;
+  const BlobId large = blob_id(1, 0), small = blob_id(2, 0);
+  const auto code = [&](const BlobId& id, const BlobRange& range) { return code_of(tier->read(id, range)->take()); };
+  for (const auto& [id, bytes] : {std::pair(large, kLarge), std::pair(small, std::size_t{100})}) {
+    ASSERT_TRUE(put(*tier, id, bytes));
+    const auto whole = blob_bytes(id, bytes);
+    for (const BlobRange& range : {BlobRange{0, 1},
+                                   {10, 20},
+                                   {1, kPiece},
+                                   {kPiece, 0},
+                                   {kPiece - 10, 20},
+                                   {0, kPiece + 1},
+                                   {5, kLarge - 5},
+                                   {0, kLarge},
+                                   {kLarge - 1, 1},
+                                   {kPiece, kLarge - kPiece}}) {
+      const auto read = tier->read(id, range);
+      const auto got = read->take();
+      if (range.offset + range.bytes > bytes) {
+        EXPECT_EQ(code_of(got), ErrorCode::kCorrupt) << range.offset << " " << range.bytes;
+        continue;
+      }
+      ASSERT_TRUE(got) << got.error().message;
+      const auto in_range = (*got)->bytes().subspan(range.offset - read->first_byte(), range.bytes);
+      EXPECT_TRUE(std::ranges::equal(in_range, whole->bytes().subspan(range.offset, range.bytes)))
+          << range.offset << " " << range.bytes;
+    }
+    EXPECT_EQ(code(id, {kLarge, 1}), ErrorCode::kCorrupt);
+    EXPECT_EQ(code(id, {3 * kPiece, 1}), ErrorCode::kCorrupt);
+    EXPECT_EQ(code(id, {5, kUnlimited}), ErrorCode::kCorrupt);
+    EXPECT_TRUE(tier->contains(id)) << "as it was";
+  }
+  EXPECT_EQ(code(blob_id(3, 0), {0, 10}), ErrorCode::kNotFound);
+  const std::string second = "'shale:{" + large.object.hex() + "}:0:1'";
+  server_->ask("set " + second + " short");
+  EXPECT_EQ(code(large, {kPiece + 3, 10}), ErrorCode::kCorrupt);
+  server_->ask("unlink " + second);
+  EXPECT_TRUE(tier->read(large, {0, 10})->take()) << "lies in another piece";
+  EXPECT_EQ(code(large, {kPiece, 10}), ErrorCode::kNotFound);
+  EXPECT_FALSE(tier->contains(large));
+}
+
+// What a server reads at once came as one packet.
+TEST_F(RedisTierTest, ARangeAndManyLookUpsTakeOneTripEach) {
+  start();
+  if (!server_) return;
+  const auto tier = open().value();
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(put(*tier, id, 1 << 20));
+  const auto reads = [&] {
+    const std::string told = server_->ask("info stats"), name = "total_reads_processed:";
+    return std::stoull(told.substr(told.find(name) + name.size()));
+  };
+  const auto trips = [&](const std::function<void()>& ask) {
+    ask();
+    const auto before = reads(), between = reads();  // asking how many takes some
+    ask();
+    return (reads() - between) - (between - before);
+  };
+  EXPECT_EQ(trips([&] {
+              for (int i = 0; i < 50; ++i) EXPECT_TRUE(tier->read(id, {1000, 5000})->take());
+            }),
+            50u);
+  std::vector<Hash128> objects;
+  for (std::uint64_t i = 0; i < 512; ++i) objects.push_back(blob_id(100 + i, 0).object);
+  EXPECT_LE(trips([&] { EXPECT_EQ(tier->parts_of(objects)->size(), objects.size()); }), 4u) << "20 KB, in pieces of 16";
 }
 
 TEST_F(RedisTierTest, AFullServerIsAFullTier) {

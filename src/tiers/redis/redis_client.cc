@@ -56,14 +56,20 @@ class RedisClient::Worker {
     wake();
   }
 
-  // At the earliest after `delay_s`; to the node that has the call's slot by then, where none is given.
-  void send(Lane lane, std::optional<std::uint32_t> node, std::unique_ptr<RedisCall> call, double delay_s = 0) {
+  // At the earliest after `delay_s`; to the nodes that have the calls' slots by then, where none is given.
+  void send(Lane lane, std::optional<std::uint32_t> node, std::span<std::unique_ptr<RedisCall>> calls,
+            double delay_s = 0) {
     const double due_s = delay_s > 0 ? client_.clock_.now_s() + delay_s : 0;
+    bool first = false;
     {
       const std::lock_guard lock(mutex_);
-      inbox_.push_back({lane, node, std::move(call), due_s});
+      first = inbox_.empty();  // whose sender wakes the thread
+      for (auto& call : calls) inbox_.push_back({lane, node, std::move(call), due_s});
     }
-    wake();
+    if (first) wake();
+  }
+  void send(Lane lane, std::optional<std::uint32_t> node, std::unique_ptr<RedisCall> call, double delay_s = 0) {
+    send(lane, node, {&call, 1}, delay_s);
   }
 
  private:
@@ -80,8 +86,8 @@ class RedisClient::Worker {
     stand_back(StandBack::kForReads);
     block_broken_pipes();
     while (take_letters()) {
+      for (auto& [where, link] : links_) link->step();  // what its callbacks send lies in the inbox then
       wait();
-      for (auto& [where, link] : links_) link->step();
     }
     links_.clear();
   }
@@ -131,7 +137,6 @@ class RedisClient::Worker {
       link.send(std::move(asking));
     }
     link.send(std::move(letter.call));
-    link.step();
   }
 
   RedisLink& link_to(Lane lane, std::uint32_t node) {
@@ -183,8 +188,8 @@ RedisClient::RedisClient(RedisNode seed, RedisAccess access, const Clock& clock)
 
 RedisClient::~RedisClient() = default;
 
-void RedisClient::send(Lane lane, std::unique_ptr<RedisCall> call) {
-  worker_of(lane).send(lane, std::nullopt, std::move(call));
+void RedisClient::send(Lane lane, std::span<std::unique_ptr<RedisCall>> calls) {
+  worker_of(lane).send(lane, std::nullopt, calls);
 }
 
 // Writes, for which nobody waits, have a thread of their own.
@@ -325,6 +330,7 @@ RedisClient::Replies RedisClient::ask(std::span<const Command> commands, double 
                                       std::optional<std::uint32_t> node) {
   Replies replies(commands.size());
   const auto left = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(commands.size()));
+  std::vector<std::unique_ptr<RedisCall>> calls;
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const std::vector<std::string_view> arguments(commands[i].begin(), commands[i].end());
     auto call = redis_call(arguments, [&replies, left, i](Result<RespValue> reply) {
@@ -333,8 +339,9 @@ RedisClient::Replies RedisClient::ask(std::span<const Command> commands, double 
     });
     if (node) call->slot.reset();
     call->deadline_s = deadline_s;
-    worker_of(Lane::kQuestions).send(Lane::kQuestions, node, std::move(call));
+    calls.push_back(std::move(call));
   }
+  worker_of(Lane::kQuestions).send(Lane::kQuestions, node, calls);
   left->wait();
   return replies;
 }

@@ -37,9 +37,10 @@ class RedisClient {
 
   // By the clock: until when an operation that begins now may take.
   double deadline_s() const { return clock_.now_s() + access_.deadline_s; }
-  // To the node that has the call's slot. What the server answers by an error is one: kFull where it has no room, else
-  // kIo, as is what is not answered by the call's deadline.
-  void send(Lane lane, std::unique_ptr<RedisCall> call);
+  // Takes the calls; to the nodes that have their slots, in their order and in one go. What the server answers by an
+  // error is one: kFull where it has no room, else kIo, as is what is not answered by the call's deadline.
+  void send(Lane lane, std::span<std::unique_ptr<RedisCall>> calls);
+  void send(Lane lane, std::unique_ptr<RedisCall> call) { send(lane, {&call, 1}); }
   // Blocks until all are answered, on the lane of questions; by keys as above, or all by one node. All have the same
   // deadline, as long from now as an operation may take or given.
   using Command = std::vector<std::string>;

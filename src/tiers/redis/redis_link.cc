@@ -164,7 +164,7 @@ Status RedisLink::reply(RespValue value) {
   auto call = std::move(sent_.front());
   sent_.pop_front();
   const bool error = value.kind == RespValue::Kind::kError;
-  if (call->place && value.kind == RespValue::Kind::kBulk) {
+  if (call->place && value.kind == RespValue::Kind::kBulk && value.integer > 0) {
     blob_bytes_ = std::max(static_cast<std::uint64_t>(value.integer), blob_bytes_ - blob_bytes_ / 8);
   }
   if (greetings_ > 0) {

@@ -17,25 +17,22 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
   ReadJob(RedisBlobs& blobs, const BlobId& id, const BlobRange& range, std::function<void(Result<BlobBytes>)> done)
       : blobs_(blobs), id_(id), range_(range), done_(std::move(done)), deadline_s_(blobs.client_.deadline_s()) {}
 
-  // The head, and with it the first piece, which is all of most.
+  // The head, and with it the pieces that can be known without.
   void start() {
-    left_ = range_.whole() ? 2 : 1;
+    std::vector<std::unique_ptr<RedisCall>> calls;
     const std::string key = blobs_.key(id_.object), field = redis_field(id_.part);
-    send(std::array<std::string_view, 3>{"HGET", key, field}, [this](Result<RespValue> reply) {
+    calls.push_back(call(std::array<std::string_view, 3>{"HGET", key, field}, [this](Result<RespValue> reply) {
       head_reply_ = std::move(reply);
       head_ = head_of(head_reply_);
-      ask_early();
-    });
-    if (!range_.whole()) return;
-    const std::string piece = blobs_.piece_key(id_, 0);
-    send(
-        std::array<std::string_view, 2>{"GET", piece}, [this](Result<RespValue> reply) { first_ = std::move(reply); },
-        [this](std::size_t bytes) { return place(0, bytes); });
+      ask_for_rest();
+    }));
+    for (std::uint64_t piece = first_piece(); piece < early_end(); ++piece) calls.push_back(piece_call(piece));
+    ask(calls);
   }
 
  private:
-  void send(std::span<const std::string_view> arguments, std::function<void(Result<RespValue>)> note,
-            RespParser::Place place = {}) {
+  std::unique_ptr<RedisCall> call(std::span<const std::string_view> arguments,
+                                  std::function<void(Result<RespValue>)> note, RespParser::Place place = {}) {
     auto call = redis_call(
         arguments,
         [self = shared_from_this(), note = std::move(note)](Result<RespValue> reply) {
@@ -44,11 +41,31 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
         },
         std::move(place));
     call->deadline_s = deadline_s_;
-    blobs_.client_.send(Lane::kReads, std::move(call));
+    return call;
+  }
+  std::unique_ptr<RedisCall> piece_call(std::uint64_t piece) {
+    const std::string key = blobs_.piece_key(id_, piece);
+    const auto note = [this, piece](Result<RespValue> reply) { came(piece, std::move(reply)); };
+    const auto place = [this, piece](std::size_t bytes) { return this->place(piece, bytes); };
+    if (range_.whole()) return call(std::array<std::string_view, 2>{"GET", key}, note, place);
+    const BlobRange range = of_piece(piece);
+    const std::string from = std::to_string(range.offset), to = std::to_string(range.offset + range.bytes - 1);
+    return call(std::array<std::string_view, 4>{"GETRANGE", key, from, to}, note, place);
+  }
+  void ask(std::span<std::unique_ptr<RedisCall>> calls) {
+    left_ += static_cast<unsigned>(calls.size());
+    blobs_.client_.send(Lane::kReads, calls);
   }
 
   std::uint64_t begin() const { return range_.offset; }
   std::uint64_t bytes_wanted() const { return range_.whole() ? (*head_)->bytes : range_.bytes; }
+  std::uint64_t first_piece() const { return begin() / kRedisPieceBytes; }
+  std::uint64_t end_piece() const { return bytes_wanted() == 0 ? first_piece() : pieces_of(begin() + bytes_wanted()); }
+  // Of a whole blob the first is all of most. That a long range lies in the blob the head is to say first.
+  std::uint64_t early_end() const {
+    if (range_.whole()) return 1;
+    return range_.bytes <= kRedisPieceBytes ? end_piece() : first_piece();
+  }
   // What of a piece is wanted: from where in it, and how many bytes.
   BlobRange of_piece(std::uint64_t piece) const {
     const std::uint64_t start = piece * kRedisPieceBytes;
@@ -57,33 +74,16 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
     return {from - start, to - from};
   }
   std::span<std::byte> target(std::uint64_t piece) {
-    if (!buffer_) buffer_ = blobs_.buffers_->get(bytes_wanted());
     const BlobRange range = of_piece(piece);
     return buffer_->bytes().subspan(piece * kRedisPieceBytes + range.offset - begin(), range.bytes);
   }
   // Right where it belongs, if that is known already.
   std::span<std::byte> place(std::uint64_t piece, std::size_t bytes) {
-    if (!head_ || !*head_ || (*head_)->inlined || of_piece(piece).bytes != bytes) return {};
-    try {
-      return target(piece);
-    } catch (const std::bad_alloc&) {
-      return {};
-    }
+    return buffer_ && of_piece(piece).bytes == bytes ? target(piece) : std::span<std::byte>();
   }
 
-  void settle() {
-    try {
-      Result<bool> done = go_on();
-      if (done && !*done) return;
-      if (!done) return done_(std::unexpected(std::move(done).error()));
-    } catch (const std::bad_alloc&) {
-      return done_(fail(ErrorCode::kIo, "there is no memory for {}", to_string(id_)));
-    }
-    done_(BlobBytes(std::move(buffer_)));
-  }
-
-  // Whether all is there; pieces that are to come have been asked for where it is not.
-  Result<bool> go_on() {
+  // Whether the head says that there are pieces, and the range is in them.
+  Result<bool> has_pieces() const {
     if (!head_) return std::unexpected(head_.error());
     if (!*head_) return missing();
     const RedisHead& head = **head_;
@@ -91,55 +91,63 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
       return fail(ErrorCode::kCorrupt, "{} has {} bytes, {} from {} on were asked for", to_string(id_), head.bytes,
                   range_.bytes, range_.offset);
     }
-    if (head.inlined) {
-      buffer_ = blobs_.buffers_->get(bytes_wanted());
-      std::memcpy(buffer_->data(), head.inlined->data() + begin(), bytes_wanted());
-      return true;
-    }
-    if (first_) SHALE_TRY(take(0, *std::exchange(first_, std::nullopt)));
-    if (failed_) return std::unexpected(*failed_);
-    if (std::exchange(asked_, true)) return true;
-    if (!buffer_) buffer_ = blobs_.buffers_->get(bytes_wanted());
-    ask_for_rest();
-    return left_ == 0;
+    return !head.inlined;
   }
 
-  // For what follows the first piece, while that is still to come.
-  void ask_early() {
-    if (!range_.whole() || !head_ || !*head_ || (*head_)->bytes <= kRedisPieceBytes) return;
+  void ask_for_rest() {
+    if (!has_pieces().value_or(false)) return;
     try {
       buffer_ = blobs_.buffers_->get(bytes_wanted());
     } catch (const std::bad_alloc&) {
       return;
     }
-    asked_ = true;
-    ask_for_rest();
+    std::vector<std::unique_ptr<RedisCall>> calls;
+    for (std::uint64_t piece = early_end(); piece < end_piece(); ++piece) calls.push_back(piece_call(piece));
+    if (!calls.empty()) ask(calls);
   }
 
-  void ask_for_rest() {
-    const std::uint64_t first = range_.whole() ? 1 : begin() / kRedisPieceBytes;
-    const std::uint64_t last = bytes_wanted() == 0 ? first : pieces_of(begin() + bytes_wanted());
-    if (first >= last) return;
-    left_ += static_cast<unsigned>(last - first);
-    for (std::uint64_t piece = first; piece < last; ++piece) {
-      const std::string key = blobs_.piece_key(id_, piece);
-      const BlobRange range = of_piece(piece);
-      const std::string from = std::to_string(range.offset), to = std::to_string(range.offset + range.bytes - 1);
-      const auto note = [this, piece](Result<RespValue> reply) {
-        if (const Status taken = take(piece, std::move(reply)); !taken && !failed_) failed_ = taken.error();
-      };
-      const auto place = [this, piece](std::size_t bytes) { return this->place(piece, bytes); };
-      if (range_.whole()) {
-        send(std::array<std::string_view, 2>{"GET", key}, note, place);
-      } else {
-        send(std::array<std::string_view, 4>{"GETRANGE", key, from, to}, note, place);
-      }
+  void came(std::uint64_t piece, Result<RespValue> reply) {
+    if (!buffer_) {
+      before_head_.emplace_back(piece, std::move(reply));
+    } else if (Status taken = take(piece, reply); !taken && !failed_) {
+      failed_ = std::move(taken).error();
     }
   }
 
-  Status take(std::uint64_t piece, Result<RespValue> reply) {
+  void settle() {
+    Status gathered;
+    try {
+      gathered = gather();
+    } catch (const std::bad_alloc&) {
+      gathered = no_memory();
+    }
+    if (!gathered) return done_(std::unexpected(std::move(gathered).error()));
+    done_(BlobBytes(std::move(buffer_)));
+  }
+
+  Status gather() {
+    SHALE_ASSIGN(const bool in_pieces, has_pieces());
+    if (!in_pieces) {
+      buffer_ = blobs_.buffers_->get(bytes_wanted());
+      std::memcpy(buffer_->data(), (*head_)->inlined->data() + begin(), bytes_wanted());
+      return {};
+    }
+    if (!buffer_) return no_memory();
+    for (const auto& [piece, reply] : before_head_) {
+      if (is_gone(reply)) return missing();  // it may have been written since
+      SHALE_TRY(take(piece, reply));
+    }
+    if (failed_) return std::unexpected(*failed_);
+    return {};
+  }
+
+  static bool is_gone(const Result<RespValue>& reply) {
+    return reply && (reply->kind == Kind::kNull || (reply->kind == Kind::kBulk && reply->integer == 0));
+  }
+
+  Status take(std::uint64_t piece, const Result<RespValue>& reply) {
     if (!reply) return std::unexpected(reply.error());
-    if (reply->kind == Kind::kNull || (reply->kind == Kind::kBulk && reply->integer == 0)) return evicted();
+    if (is_gone(reply)) return evicted();
     if (reply->kind != Kind::kBulk) return strange("GET");
     if (reply->placed) return {};
     const std::span<std::byte> to = target(piece);
@@ -158,6 +166,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
     blobs_.client_.send(Lane::kReads, std::move(call));
     return missing();
   }
+  std::unexpected<Error> no_memory() const { return fail(ErrorCode::kIo, "there is no memory for {}", to_string(id_)); }
   std::unexpected<Error> missing() const {
     return fail(ErrorCode::kNotFound, "{} is not on the server", to_string(id_));
   }
@@ -168,12 +177,12 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
   const std::function<void(Result<BlobBytes>)> done_;
   const double deadline_s_;
   Result<RespValue> head_reply_;
-  Result<std::optional<RedisHead>> head_;   // refers to it
-  std::optional<Result<RespValue>> first_;  // piece's reply
-  bool asked_ = false;                      // for what follows the first piece
-  unsigned left_ = 0;                       // replies
+  Result<std::optional<RedisHead>> head_;  // refers to it
+  // By their numbers; also of blobs that have none, where they say nothing.
+  std::vector<std::pair<std::uint64_t, Result<RespValue>>> before_head_;
+  unsigned left_ = 0;  // replies
   std::optional<Error> failed_;
-  std::shared_ptr<AlignedBuffer> buffer_;  // of what is wanted
+  std::shared_ptr<AlignedBuffer> buffer_;  // of what is wanted, once the head has told of pieces
 };
 
 void RedisBlobs::read(const BlobId& id, const BlobRange& range, std::function<void(Result<BlobBytes>)> done) {
