@@ -148,10 +148,11 @@ void write_pool(Writer& to, const ServerMetrics& metrics) {
   const auto total = static_cast<double>(metrics.pages_total), free = static_cast<double>(metrics.pages_free);
   const auto kept = static_cast<double>(metrics.pages_evictable);
   to.gauge("vllm:kv_cache_usage_perc", (total - free - kept) / total,
-           "Share of the pool that requests hold; 1 is all.");
+           "Share of the pool that requests, and what is stored and measured, hold; 1 is all.");
   to.gauge("shale_page_fragmentation", metrics.occupancy.fragmentation(),
            "Share of the slots of running requests' pages that hold no token.");
-  to.head("shale_pool_bytes", "gauge", "The page pool's bytes: held by requests, kept for later ones, free.");
+  to.head("shale_pool_bytes", "gauge",
+          "The page pool's bytes: held by requests and by what is stored and measured, kept for later requests, free.");
   const auto bytes = static_cast<double>(metrics.page_bytes);
   to.sample((total - free - kept) * bytes, "state=\"held\"");
   to.sample(kept * bytes, "state=\"kept\"");

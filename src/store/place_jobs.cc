@@ -63,6 +63,7 @@ class PlaceJob final : public StoreJob {
     realm_ = core_.index.at(source).realm;
   }
 
+  StagedFor staged_for() const { return to_.tier < from_ ? StagedFor::kRises : StagedFor::kMoves; }
   Progress go_on(Phase next) {
     phase_ = next;
     since_s_ = core_.clock.now_s();
@@ -114,10 +115,10 @@ class PlaceJob final : public StoreJob {
     // A save is writing it there.
     if (as_is_ && in_time() && core_.tiers[to_.tier].writing.contains(extent.name)) return Progress::kWaiting;
     const std::uint64_t needed = as_is_ ? extent.bytes : 3 * extent.bytes;  // read, decoded and encoded
-    share_ = core_.staging.take(StagedFor::kMoves, needed);
+    from_ = extent.fastest_tier();
+    share_ = core_.staging.take(staged_for(), needed);
     if (!share_) return Progress::kWaiting;
     take(*source);
-    from_ = extent.fastest_tier();
     const double keep = as_is_ ? to_.keep : 1;
     reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0], keep);
     return go_on(Phase::kRead);
@@ -237,7 +238,7 @@ class PlaceJob final : public StoreJob {
     blobs->tag = source.tags.front();
     core_.encoded_bytes += facts_.bytes;
     blobs_ = std::move(blobs);
-    share_.turn_into(in_hand() ? StagedFor::kSaves : StagedFor::kMoves, facts_.bytes);
+    share_.turn_into(in_hand() ? StagedFor::kSaves : staged_for(), facts_.bytes);
     return go_on(Phase::kBegin);
   }
 

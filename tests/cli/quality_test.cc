@@ -14,6 +14,8 @@ class QualityTest : public TinyProgram {
  protected:
   void SetUp() override {
     TinyProgram::SetUp();
+    write_tiny_model({.vocabulary = kByteVocabulary, .tied_head = false}, home_.path() / "tiny.gguf",
+                     [](gguf_context* metadata) { set_byte_vocabulary(metadata); });  // a quick one
     std::ofstream(contexts()) << R"({"id":"a","dataset":"own","context":"One sentence says little. Another says less. )"
                               << R"(A third is here for its length alone.","questions":["What?","Why?"],)"
                               << R"("answers":[["little"],["length"]]})" << "\n";

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <random>
 
-#include "model/weights/weight_record.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
+#include "support/run_types.h"
 #include "support/temporary_folder.h"
 
 namespace shale {
@@ -17,6 +17,7 @@ using testing::ModelRunner;
 using testing::random_tokens;
 using Role = StepSequence::Role;
 
+constexpr std::uint32_t kLayers = 6;           // of a real model: every kind of tensor that it has
 constexpr std::uint32_t kAnswersTogether = 8;  // that run in weights of their own where they need not
 
 struct Case {
@@ -38,22 +39,19 @@ class ReproducibleTest : public ::testing::TestWithParam<Case> {
     if (name.find('-') == std::string::npos) {
       testing::write_tiny_model({.architecture = name}, path_);
     } else {
-      path_ = testing::real_model(name);
-      if (path_.empty()) GTEST_SKIP() << "no " << name << ".gguf below SHALE_MODEL_DIR";
+      const auto whole = testing::real_model(name);
+      if (whole.empty()) GTEST_SKIP() << "no " << name << ".gguf below SHALE_MODEL_DIR";
+      path_ = folder_.path() / "first_layers.gguf";
+      testing::write_layers(whole, kLayers, path_, testing::write_as_it_is);
     }
   }
 
   // Everything runs in the one type; or prompts do in BF16 and answers in it, which is then the other of both.
   std::unique_ptr<ModelRunner> runner(std::uint32_t threads, bool apart = false) {
-    ModelOptions options{.choices_folder = folder_.path() / "choices", .threads = threads};
-    if (!checkpoint_) {
-      const ModelOptions plain{.weights = WeightChoice::kFile, .threads = threads};
-      checkpoint_ = Model::load(path_, plain).value()->info().checkpoint;
-    }
     const RunType type = GetParam().type;
     const RunType of_prompts = !apart ? type : type == RunType::kBf16 ? RunType::kBf16Packed : RunType::kBf16;
-    WeightRecordFile(options.choices_folder, *checkpoint_, threads)
-        .write({{of_prompts, 2}, {type, 2}, apart ? kAnswersTogether : 0});
+    const ModelOptions options =
+        testing::running_in(of_prompts, type, apart ? kAnswersTogether : 0, path_, folder_.path() / "choices", threads);
     auto made = std::make_unique<ModelRunner>(path_, options);
     const ModelInfo& info = made->model().info();
     EXPECT_TRUE(info.reproducible);
@@ -105,11 +103,14 @@ class ReproducibleTest : public ::testing::TestWithParam<Case> {
       }
       std::vector<StepSequence> batch;
       for (std::size_t i = 0; i < others.size(); ++i) {
-        batch.push_back({.sequence = &others[i], .tokens = theirs[i], .role = i % 2 == 0 ? role : Role::kEither});
+        batch.push_back({.sequence = &others[i],
+                         .tokens = theirs[i],
+                         .logits_none = done < tokens.size(),
+                         .role = i % 2 == 0 ? role : Role::kEither});
       }
       const std::size_t row = random() % (batch.size() + 1);
       batch.insert(batch.begin() + static_cast<std::ptrdiff_t>(row),
-                   {.sequence = &sequence, .tokens = part, .role = role});
+                   {.sequence = &sequence, .tokens = part, .logits_none = done < tokens.size(), .role = role});
       const auto logits = runner.model().step(batch).value();
       if (forgets) forget_unseen(sequence, runner.model().info());
       if (done == tokens.size()) {
@@ -132,7 +133,6 @@ class ReproducibleTest : public ::testing::TestWithParam<Case> {
 
   testing::TemporaryFolder folder_;
   std::filesystem::path path_;
-  std::optional<Hash128> checkpoint_;
 };
 
 TEST_P(ReproducibleTest, HoweverItIsCutAndWhateverIsBesideIt) {

@@ -90,7 +90,7 @@ TEST(NearLosslessRealModel, TellsBitsThatAnswersDoNotMissFromThoseThatTheyDo) {
   const auto path = testing::real_model("smollm2-135m");
   if (path.empty()) GTEST_SKIP() << "no smollm2-135m.gguf below SHALE_MODEL_DIR";
   testing::EngineBench bench;
-  bench.open(path, Tokenizer::load(path).value(), 0, std::size_t{256} << 20);
+  bench.open_real(path);
   for (const std::size_t i : {0, 1, 3}) {
     const AskedContext text = prior_text(*bench.tokenizer, i).value();
     const std::vector<double> errors = errors_of(bench, text.tokens, {"int8", "kivi4", "kivi2"});

@@ -67,7 +67,7 @@ TEST(PriorRealModel, OrdersConfigurations) {
   const auto path = testing::real_model("smollm2-135m");
   if (path.empty()) GTEST_SKIP() << "no smollm2-135m.gguf below SHALE_MODEL_DIR";
   testing::EngineBench bench;
-  bench.open(path, Tokenizer::load(path).value(), 0, std::size_t{256} << 20);
+  bench.open_real(path);
   PriorMeasurement prior(*bench.engine, {.methods = {"int8", "keydiff"}, .answer_tokens = 8});
   for (constexpr std::size_t kTexts = 4; prior.measured() < kTexts;) {  // each of another kind
     const auto stepped = prior.step(kNever);

@@ -233,7 +233,7 @@ TEST(ProfileRealModel, KeepingMoreAgreesMore) {
   const auto path = testing::real_model("smollm2-135m");
   if (path.empty()) GTEST_SKIP() << "no smollm2-135m.gguf below SHALE_MODEL_DIR";
   testing::EngineBench bench;
-  bench.open(path, Tokenizer::load(path).value(), 0, std::size_t{256} << 20);
+  bench.open_real(path);
   const std::string text =
       "Shale is a sedimentary rock that forms from mud: clay minerals and tiny fragments of quartz and calcite. It "
       "splits into thin layers, which is called fissility. Black shale contains organic matter and was laid down in "

@@ -28,7 +28,8 @@ def url(tmp_path_factory):
         pytest.skip(f"there is no {model_file()}: set SHALE_MODEL_DIR")
     home = tmp_path_factory.mktemp("home")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHALE_", "XDG_"))}
-    environment |= {"HOME": str(home), "SHALE_API_KEY": KEY, "SHALE_WEIGHTS": "file"}
+    environment |= {"HOME": str(home), "SHALE_API_KEY": KEY, "SHALE_WEIGHTS": "file", "SHALE_PROFILE": "never",
+                    "SHALE_MAX_TOKENS": "64"}
     command = [os.environ["SHALE_PROGRAM"], "serve", "--model", str(model_file()), "--port", "0", "--json"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     yield json.loads(server.stdout.readline())["url"]

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "support/byte_tokenizer.h"
 #include "support/gguf_writer.h"
+#include "support/run_types.h"
 #include "support/temporary_folder.h"
 #include "tiers/tiers.h"
 
@@ -25,7 +26,11 @@ struct EngineBench {
 
   void open(const std::filesystem::path& path, std::unique_ptr<Tokenizer> words, std::uint32_t threads,
             std::size_t pool_bytes, CacheOptions options = {}) {
-    model = Model::load(path, {.weights = WeightChoice::kFile, .threads = threads}).value();
+    open({.weights = WeightChoice::kFile, .threads = threads}, path, std::move(words), pool_bytes, std::move(options));
+  }
+  void open(const ModelOptions& how, const std::filesystem::path& path, std::unique_ptr<Tokenizer> words,
+            std::size_t pool_bytes, CacheOptions options = {}) {
+    model = Model::load(path, how).value();
     tokenizer = std::move(words);
     pool = PagePool::create(model->page_shape(), pool_bytes).value();
     const Fingerprint fingerprint{model->fingerprint(), model->info().name};
@@ -36,6 +41,12 @@ struct EngineBench {
     cache =
         Cache::open(std::move(options), fingerprint, *pool, std::move(tiers), std::move(metadata_store), clock).value();
     engine = std::make_unique<Engine>(EngineOptions{}, *model, *tokenizer, *cache, clock);
+  }
+
+  // A real model in eight bits, which are quick, on one thread.
+  void open_real(const std::filesystem::path& path) {
+    const auto how = running_in(RunType::kQ8, RunType::kQ8, 0, path, folder.path() / "choices", 1);
+    open(how, path, Tokenizer::load(path).value(), std::size_t{256} << 20);
   }
 
   // A tiny model of random weights, on one thread, that reads bytes.

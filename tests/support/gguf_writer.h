@@ -1,4 +1,4 @@
-// Writes GGUF files for tests: tiny random models, and real ones dequantised to F32.
+// Writes GGUF files for tests: tiny random models, and first layers of real ones.
 #pragma once
 
 #include <ggml-cpp.h>
@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -37,6 +38,17 @@ class GgufWriter {
     ggml_set_name(tensor, name.c_str());
     gguf_add_tensor(gguf_, tensor);
     return static_cast<float*>(tensor->data);
+  }
+  // A matrix or vector as it is.
+  void add(const GgufTensor& from) {
+    contexts_.emplace_back(ggml_init(
+        {.mem_size = from.data.size() + ggml_tensor_overhead() + 64, .mem_buffer = nullptr, .no_alloc = false}));
+    ggml_context* context = contexts_.back().get();
+    ggml_tensor* tensor = from.shape[1] == 1 ? ggml_new_tensor_1d(context, from.type, from.shape[0])
+                                             : ggml_new_tensor_2d(context, from.type, from.shape[0], from.shape[1]);
+    ggml_set_name(tensor, from.name.c_str());
+    gguf_add_tensor(gguf_, tensor);
+    std::memcpy(tensor->data, from.data.data(), from.data.size());
   }
 
   void write(const std::filesystem::path& path) const { gguf_write_to_file(gguf_, path.c_str(), false); }
@@ -127,9 +139,9 @@ inline void write_tiny_model(const TinyModel& tiny, const std::filesystem::path&
   writer.write(path);
 }
 
-// The first `layers` layers of a real model (0: all), every matrix dequantised to F32, its metadata otherwise as it is.
-inline void write_dequantised(const std::filesystem::path& from, std::uint32_t layers,
-                              const std::filesystem::path& path) {
+// The first `layers` layers of a real model (0: all), whose tensors `add` writes, its metadata otherwise as it is.
+inline void write_layers(const std::filesystem::path& from, std::uint32_t layers, const std::filesystem::path& path,
+                         const std::function<void(GgufWriter&, const GgufTensor&)>& add) {
   const auto file = GgufFile::open(from).value();
   const std::string architecture(file->text("general.architecture").value().value());
   gguf_context* original = gguf_init_from_file(from.c_str(), {.no_alloc = true, .ctx = nullptr});
@@ -142,10 +154,16 @@ inline void write_dequantised(const std::filesystem::path& from, std::uint32_t l
   for (const GgufTensor& tensor : file->tensors()) {
     unsigned layer = 0;
     if (std::sscanf(tensor.name.c_str(), "blk.%u.", &layer) == 1 && layer >= kept) continue;
-    const bool vector = tensor.shape[1] == 1;
-    dequantise_rows(tensor, 0, tensor.shape[1], writer.add(tensor.name, tensor.shape[0], vector ? 0 : tensor.shape[1]));
+    add(writer, tensor);
   }
   writer.write(path);
+}
+
+inline void write_as_it_is(GgufWriter& writer, const GgufTensor& tensor) { writer.add(tensor); }
+
+inline void write_dequantised(GgufWriter& writer, const GgufTensor& tensor) {
+  const bool vector = tensor.shape[1] == 1;
+  dequantise_rows(tensor, 0, tensor.shape[1], writer.add(tensor.name, tensor.shape[0], vector ? 0 : tensor.shape[1]));
 }
 
 }  // namespace shale::testing

@@ -44,9 +44,12 @@ class ModelRunner {
     for (std::size_t done = 0; done < tokens.size(); done += chunk) {
       const auto part = tokens.subspan(done, std::min(chunk, tokens.size() - done));
       sequence.append(static_cast<std::uint32_t>(part.size())).value();
-      const StepSequence step{.sequence = &sequence, .tokens = part, .logits_all = true};
-      const auto all = model_->step({&step, 1}).value();
       const std::size_t first = tokens.size() - rows;
+      const bool wanted_here = done + part.size() > first;
+      const StepSequence step{
+          .sequence = &sequence, .tokens = part, .logits_all = wanted_here, .logits_none = !wanted_here};
+      const auto all = model_->step({&step, 1}).value();
+      if (!wanted_here) continue;
       const std::size_t skipped = first > done ? std::min(first - done, part.size()) : 0;
       const auto wanted = all.subspan(skipped * model_->info().vocabulary);
       result.insert(result.end(), wanted.begin(), wanted.end());

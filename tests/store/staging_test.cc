@@ -1,0 +1,47 @@
+// What may be on its way beside what.
+#include "extents/staging.h"
+
+#include <gtest/gtest.h>
+
+namespace shale {
+namespace {
+
+TEST(Staging, OfEachKindOneGoesOn) {
+  Staging staging(1000);
+  const auto save = staging.take(StagedFor::kSaves, 5000);
+  EXPECT_TRUE(save);
+  EXPECT_FALSE(staging.take(StagedFor::kSaves, 1));
+  for (const StagedFor kind :
+       {StagedFor::kBecoming, StagedFor::kCopies, StagedFor::kMoves, StagedFor::kRises, StagedFor::kLoads}) {
+    const auto one = staging.take(kind, 400);
+    EXPECT_TRUE(one);
+    EXPECT_FALSE(staging.take(kind, 1)) << "beside what is there";
+    EXPECT_TRUE(staging.take(kind, 1, true));
+  }
+  EXPECT_EQ(staging.used(), 5000u);
+}
+
+// A rise waits for room on the faster tier, which a move to a slower one makes.
+TEST(Staging, WhatRisesHoldsUpNoMove) {
+  Staging staging(1000);
+  const auto saves = staging.take(StagedFor::kSaves, 600);
+  const auto rise = staging.take(StagedFor::kRises, 300);
+  ASSERT_TRUE(rise);
+  const auto move = staging.take(StagedFor::kMoves, 200);
+  EXPECT_TRUE(move);
+  EXPECT_TRUE(staging.take(StagedFor::kMoves, 50)) << "in the part that is kept for them";
+  EXPECT_FALSE(staging.take(StagedFor::kMoves, 51));
+}
+
+TEST(Staging, AShareBecomesAnother) {
+  Staging staging(1000);
+  auto share = staging.take(StagedFor::kBecoming, 900);
+  share.turn_into(StagedFor::kSaves, 300);
+  EXPECT_EQ(staging.used(StagedFor::kBecoming), 0u);
+  EXPECT_EQ(staging.used(StagedFor::kSaves), 300u);
+  share = {};
+  EXPECT_EQ(staging.used(), 0u);
+}
+
+}  // namespace
+}  // namespace shale
