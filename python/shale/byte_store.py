@@ -18,6 +18,7 @@ from .store import Store, StoreError, View
 
 _UNIT = 1 << 16  # bytes of a store's block; what engines hand over mostly has a multiple of it
 _BLOCK_TOKENS = 16  # that a block counts as
+_PATIENCE_S = 0.2  # for shared tiers that are still being asked
 
 
 class _Batch:
@@ -30,8 +31,8 @@ class _Batch:
 class _Transfer:
     """A value on its way. One that is no multiple of a unit goes through a copy that is."""
 
-    def __init__(self, batch, place, value):
-        self.batch, self.place, self.value = batch, place, value
+    def __init__(self, place, value):
+        self.batch, self.place, self.value = None, place, value
         self.units = max(1, -(-len(value) // _UNIT))
         self.memory = value if len(value) == self.units * _UNIT else np.zeros(self.units * _UNIT, np.uint8)
         self.view = View.from_addresses([self.memory.ctypes.data], [], strides=(_UNIT, 0, 0, 0),
@@ -44,17 +45,23 @@ class _Transfer:
 
 
 class _Get(_Transfer):
-    def __init__(self, batch, place, value):
+    def __init__(self, place, value):
         if not value.flags.writeable:
             raise ValueError("a buffer to read into is read-only")
-        super().__init__(batch, place, value)
+        super().__init__(place, value)
 
     def begin(self, store, keys, tenant, deadline):
-        self._deadline = deadline
-        self.handle = store.load(keys, self.view, tenant=tenant)
+        self._deadline, self._asked_until = deadline, time.monotonic() + _PATIENCE_S
+        self._look_up = lambda: store.lookup(keys, tenant=tenant)
+        self._load = lambda: store.load(keys, self.view, tenant=tenant)
 
     def ended(self):
         """None while it is in flight, else whether all of it came."""
+        if self.handle is None:
+            found = self._look_up()
+            if found.blocks < self.units and found.pending and time.monotonic() < self._asked_until:
+                return None
+            self.handle = self._load()
         if not self.handle.poll():
             if time.monotonic() < self._deadline:
                 return None
@@ -106,7 +113,7 @@ class ByteStore:
         return self._submit(_Set, names, buffers)
 
     def submit_batch_exists(self, names):
-        return self._answer([self.exists(name) for name in names])
+        return self._answer(self.exists(*names))
 
     def submit_batch_delete(self, names):
         """Those of this process's tiers; a value of which parts are pinned or shared stays."""
@@ -118,8 +125,21 @@ class ByteStore:
             removed.append(units > 0 and self._store.remove(_keys(name, units), self._tenant) > 0)
         return self._answer(removed)
 
-    def exists(self, name):
-        return self._store.lookup(_keys(name, 1), tenant=self._tenant).blocks == 1
+    def look_up(self, name, size=1):
+        """Whether all of a value of so many bytes is there, as far as is known, and whether that is still being asked."""
+        keys = _keys(name, max(1, -(-size // _UNIT)))
+        found = self._store.lookup(keys, tenant=self._tenant)
+        return found.blocks == len(keys), found.pending
+
+    def exists(self, *names):
+        """For each whether its beginning is there; waits a moment for tiers that are still being asked."""
+        until = time.monotonic() + _PATIENCE_S
+        answers = [self.look_up(name) for name in names]  # asks for all
+        for place, name in enumerate(names):
+            while answers[place] == (False, True) and time.monotonic() < until:
+                time.sleep(0.001)
+                answers[place] = self.look_up(name)
+        return [there for there, _ in answers]
 
     def touch(self, name):
         self._store.touch(_keys(name, 1), self._tenant)
@@ -164,9 +184,10 @@ class ByteStore:
     def _submit(self, kind, names, buffers):
         if len(names) != len(buffers):
             raise ValueError(f"{len(names)} names and {len(buffers)} buffers: as many are needed")
+        transfers = [kind(place, np.frombuffer(buffer, np.uint8)) for place, buffer in enumerate(buffers)]
         batch = self._batch(len(names))
-        for place, (name, buffer) in enumerate(zip(names, buffers)):
-            transfer = kind(batch, place, np.frombuffer(buffer, np.uint8))
+        for name, transfer in zip(names, transfers):
+            transfer.batch = batch
             self._added.append((transfer, _keys(name, transfer.units)))
         if not names:
             self._publish(batch)

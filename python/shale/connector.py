@@ -172,10 +172,13 @@ class Worker:
         """A step, before its layers."""
         self._plan = plan
         self._barred -= plan.recovered
+        if self._loader:
+            self.begin_loads()  # beside the step, into blocks that it does not touch
 
     def begin_loads(self):
-        """Before the step's layers where these wait for loads, at any time otherwise."""
-        for job in self._plan.loads:
+        """Before the step's layers, where these wait for loads. May be called again."""
+        loads, self._plan.loads = self._plan.loads, []
+        for job in loads:
             # What lay there before is gone, and what comes is sound or barred again.
             self._barred -= set(job.blocks)
             (self._loader.add if self._loader else self._loading.append)(self._progress(job))
@@ -199,8 +202,8 @@ class Worker:
                 self._runs[job.number] = self._kv.run(job.blocks[job.first:])
             self._runs[job.number].fill(layer)
 
-    def end(self):
-        """All layers have been computed: finishes the step's loads and begins its saves."""
+    def end_loads(self):
+        """All layers have been computed, or wait for no load any more. May be called again."""
         for progress in self._loading:
             progress.wait()
             self._note(progress)
@@ -209,6 +212,10 @@ class Worker:
             for progress in self._loader.ended(wait_s=0.002 if self._plan.idle else 0):
                 self._note(progress)
                 self._arrived.add(progress.job.request)
+
+    def end(self):
+        """All layers have been computed: finishes the step's loads and begins its saves."""
+        self.end_loads()
         for job in self._plan.saves:
             self._save(job, self._runs.pop(job.number, None))
         idle, self._plan = self._plan.idle, Plan()
@@ -241,10 +248,11 @@ class Worker:
     def _follow_saves(self):
         in_flight = []
         for number, save, run in self._saves:
-            if number is not None and save.released:
+            done = save.done  # before it is asked for what this implies
+            if number is not None and (done or save.released):
                 self._released.append(number)
                 number = None
-            if not save.done:
+            if not done:
                 in_flight.append((number, save, run))
                 continue
             try:

@@ -12,6 +12,8 @@ from .store import StoreError
 class Progress:
     """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come."""
 
+    PATIENCE_S = 0.3  # for a store that is still to learn of what the scheduler's, in another process, has found
+
     def __init__(self, store, job, run, layers, timeout_s, options):
         self.job, self._run, self._layers = job, run, layers
         self.failed, self.counted = [], collections.Counter()
@@ -28,6 +30,9 @@ class Progress:
             return True
         try:
             if self._load is None:
+                known = self._store.lookup(self.job.keys, **self._options).blocks >= len(self.job.keys)
+                if not known and time.monotonic() < self._begun + self.PATIENCE_S:
+                    return False
                 self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first,
                                               **self._options)
             done = self._load.poll()

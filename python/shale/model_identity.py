@@ -1,10 +1,12 @@
 """Names a model by what it is, not by where it lies, so that KV of other weights is never taken for its own."""
 
 import hashlib
+import json
 import pathlib
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
-_SAMPLE_BYTES, _SAMPLES = 1 << 16, 16
+_SAMPLE_BYTES, _SAMPLES = 1 << 12, 256
+_HEADER_BYTES_MAX = 100 << 20  # as safetensors has it
 
 
 def identity(model_config):
@@ -27,15 +29,34 @@ def _folder(model_config):
 
 
 def weights_identity(path):
-    """Of the weights in a folder, or of one file: their names, sizes, and samples of their bytes."""
+    """Of the weights in a folder, or of one file: their names, sizes, and samples of their bytes; of every tensor, where
+    a file says where they lie. ValueError where there are none."""
     path = pathlib.Path(path)
     files = sorted(file for file in path.iterdir() if file.suffix in _WEIGHTS) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"shale: there are no weights in {path} to name the model by: give `model`")
     digest = hashlib.sha256()
     for file in files:
         size = file.stat().st_size
         digest.update(f"{file.name} {size}\n".encode())
         with open(file, "rb") as weights:
-            for sample in range(_SAMPLES):
-                weights.seek(max(0, size - _SAMPLE_BYTES) * sample // (_SAMPLES - 1))
+            for place in _places(weights, size, file.suffix == ".safetensors"):
+                weights.seek(place)
                 digest.update(weights.read(_SAMPLE_BYTES))
     return digest.hexdigest()
+
+
+def _places(weights, size, is_safetensors):
+    """Where a file is sampled: each tensor's beginning, middle and end, or evenly."""
+    if not is_safetensors:
+        return [max(0, size - _SAMPLE_BYTES) * sample // (_SAMPLES - 1) for sample in range(_SAMPLES)]
+    length = int.from_bytes(weights.read(8), "little")
+    if length > min(size, _HEADER_BYTES_MAX):
+        raise ValueError(f"shale: {weights.name} is no safetensors file")
+    tensors = json.loads(weights.read(length))
+    places = [0]
+    for name, tensor in sorted(tensors.items()):
+        if name != "__metadata__":
+            begin, end = (8 + length + offset for offset in tensor["data_offsets"])
+            places += [begin, (begin + end) // 2, max(begin, end - _SAMPLE_BYTES)]
+    return places

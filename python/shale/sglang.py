@@ -79,10 +79,11 @@ class ShaleStorage(HiCacheStorage):
         return all(self._bytes.wait(self._bytes.submit_batch_set(keys, pages)))
 
     def exists(self, key):
-        return self._bytes.exists(key)
+        return self._bytes.exists(key)[0]
 
     def batch_exists(self, keys, extra_info=None):
-        return next((place for place, key in enumerate(keys) if not self.exists(key)), len(keys))
+        there = self._bytes.exists(*keys)
+        return next((place for place, one in enumerate(there) if not one), len(keys))
 
     def get_stats(self):
         return None  # of SGLang's own kind; ShaleStorage.stats() are the store's

@@ -170,16 +170,21 @@ class ShaleConnector(KVConnectorBase_V1):
     def start_load_kv(self, forward_context, **_):
         self._worker.begin_loads()
 
+    # Layers that use another's keys and values have none of their own.
+
     def wait_for_layer_load(self, layer_name):
-        self._worker.wait_layer(self._layer_numbers[layer_name])
+        if layer_name in self._layer_numbers:
+            self._worker.wait_layer(self._layer_numbers[layer_name])
 
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **_):
-        self._worker.computed_layer(self._layer_numbers[layer_name])
+        if layer_name in self._layer_numbers:
+            self._worker.computed_layer(self._layer_numbers[layer_name])
 
     def wait_for_save(self):
         self._worker.end()
 
     def get_finished(self, finished_req_ids):
+        self._worker.end_loads()  # saving may end a step later, failed blocks are told of in this one
         return None, self._worker.take_arrived() or None
 
     def get_block_ids_with_load_errors(self):

@@ -10,6 +10,7 @@ bytes that only the same model on the same layout understands: exactly, never in
 (TieringOffloadingSpec) does as well; the one here also runs on processors.
 """
 
+import collections
 import json
 import time
 
@@ -27,6 +28,9 @@ from .byte_store import ByteStore
 from .model_identity import weights_identity
 
 
+PATIENCE_S = 0.2  # of a request, for shared tiers that are still being asked
+
+
 class ShaleTier(SecondaryTierManager):
     medium = Medium.STORAGE
 
@@ -36,10 +40,23 @@ class ShaleTier(SecondaryTierManager):
         self._chunks = np.asarray(primary_kv_view)  # [chunks][bytes]
         self._bytes = ByteStore(_name_space(offloading_spec, model), tiers, tenant=tenant, staging=staging,
                                 timeout_s=load_timeout_s)
-        self._jobs = {}  # by batch: vLLM's number of the job, its keys, when it began
+        self._jobs = {}  # by batch: vLLM's number of the job, its keys, when it began, whose it is
+        self._asked = {}  # by request: until when it waits for shared tiers that are still being asked
+        self._missing = collections.defaultdict(set)  # by request: keys that did not come, so that it computes them
 
     def lookup(self, key, req_context):
-        return LookupResult.HIT if self._bytes.exists(key) else LookupResult.MISS
+        request = req_context.req_id
+        if key in self._missing.get(request, ()):
+            return LookupResult.MISS
+        there, pending = self._bytes.look_up(key, self.block_size_bytes)
+        if there:
+            return LookupResult.HIT
+        patient = time.monotonic() < self._asked.setdefault(request, time.monotonic() + PATIENCE_S)
+        return LookupResult.RETRY if pending and patient else LookupResult.MISS
+
+    def on_request_finished(self, req_context):
+        self._asked.pop(req_context.req_id, None)
+        self._missing.pop(req_context.req_id, None)
 
     def touch(self, keys, req_context):
         for key in keys:
@@ -54,14 +71,16 @@ class ShaleTier(SecondaryTierManager):
     def _submit(self, call, job):
         keys = list(job.keys)
         batch = call(keys, [self._chunks[number] for number in job.chunk_ids])
-        self._jobs[batch] = (job.job_id, keys, time.monotonic())
+        self._jobs[batch] = (job.job_id, keys, time.monotonic(), job.req_context.req_id if job.is_promotion else None)
 
     def get_finished_jobs(self):
         return [self._result(batch, came) for batch, _, _, came in self._bytes.drain_completions()]
 
     def _result(self, batch, came):
-        job, keys, begun = self._jobs.pop(batch)
+        job, keys, begun, request = self._jobs.pop(batch)
         good = [key for key, well in zip(keys, came) if well]
+        if request is not None and not all(came):
+            self._missing[request].update(set(keys).difference(good))
         return JobResult(job, all(came), successful_keys=good if good and not all(came) else None,
                          transfer_time=time.monotonic() - begun, transfer_bytes=len(good) * self.block_size_bytes)
 

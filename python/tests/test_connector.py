@@ -1,12 +1,15 @@
 """The connector for paged engines, called as vLLM calls its own, on an engine that computes nothing but numbers."""
 
+import json
 import pickle
+import time
 
 import numpy as np
 import pytest
 from shale import Load, Store
 from shale.connector import Scheduler, Worker
 from shale.connector_options import Options
+from shale.model_identity import weights_identity
 from shale.paged import PagedKv, learn_offsets
 
 LAYERS, HEADS, DIM, BLOCK, BLOCKS = 3, 2, 32, 32, 24
@@ -53,7 +56,8 @@ def numbers_of(key, layer):
 class Engine:
     """Calls scheduler and worker in vLLM's order; requests are lists of keys."""
 
-    def __init__(self, store, packing="vec", asynchronous=False, method="full", quality=1.0, floor=None, **worker):
+    def __init__(self, store, packing="vec", asynchronous=False, method="full", quality=1.0, floor=None,
+                 workers_store=None, **worker):
         offsets = PACKINGS[packing]()
         self.kv = PagedKv([np.zeros((BLOCKS, ELEMENTS), np.uint16) for _ in range(LAYERS)],
                           learn_offsets(writer_of(offsets), ELEMENTS, SHAPE))
@@ -61,24 +65,29 @@ class Engine:
         self.held, self.asynchronous = [], asynchronous
         self.scheduler = Scheduler(store, BLOCK, asynchronous=asynchronous, floor=floor, hold=self.held.extend,
                                    let_go=lambda blocks: [self.held.remove(block) for block in blocks])
-        self.worker = Worker(store, self.kv, asynchronous=asynchronous, method=method, quality=quality, floor=floor,
+        self.worker = Worker(workers_store or store, self.kv, asynchronous=asynchronous, method=method, quality=quality, floor=floor,
                              **worker)
 
-    def step(self, plan, compute=()):
-        """`compute`: (key, block) of what the forward pass computes. Returns blocks that failed."""
+    def step(self, plan, compute=(), saves_later=False):
+        """`compute`: (key, block) of what the forward pass computes. `saves_later`: after the results, as beside drafts
+        of tokens. Returns blocks that failed."""
         plan = pickle.loads(pickle.dumps(plan))
         self.worker.take(plan)
         if not self.asynchronous:
-            self.worker.begin_loads()  # before the forward pass
+            self.worker.begin_loads()  # before the forward pass, and after it otherwise
         for layer in range(LAYERS):
             self.worker.wait_layer(layer)
             for key, block in compute:
                 self.kv.layers[layer][block][self.kv.offsets] = numbers_of(key, layer)
             self.worker.computed_layer(layer)
         if self.asynchronous:
-            self.worker.begin_loads()  # and after it
-        self.worker.end()
+            self.worker.begin_loads()
+        if not saves_later:
+            self.worker.end()
+        self.worker.end_loads()
         self.arrived, failed = self.worker.take_arrived(), self.worker.take_failed()
+        if saves_later:
+            self.worker.end()
         self.scheduler.reported(pickle.loads(pickle.dumps(self.worker.report())), failed)
         return failed
 
@@ -86,7 +95,9 @@ class Engine:
         """A request from its beginning to its end; how many blocks came from the store."""
         self.scheduler.add(name, lambda: keys, lossy)
         tokens = len(keys) * BLOCK + extra_tokens
-        found = self.scheduler.found(name, 0, tokens) // BLOCK
+        while (found := self.scheduler.found(name, 0, tokens)) is None:
+            time.sleep(0.001)
+        found //= BLOCK
         if found:
             self.scheduler.allocated(name, blocks, found * BLOCK)
         sound = found
@@ -297,6 +308,50 @@ def test_a_late_load_is_given_up_and_not_tried_again(monkeypatch):
         assert engine.scheduler.found("three", 0, tokens) == 3 * BLOCK, "others try"
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_worker_finds_what_its_scheduler_found_in_another_process(tmp_path, asynchronous):
+    tiers = f"dir://{tmp_path}?name=shared"
+    keys = keys_of("abcde", 5)
+    with open_store(tiers) as store:
+        Engine(store, asynchronous=asynchronous).serve("one", keys, list(range(5)))
+        store.flush()
+    with open_store(tiers) as schedulers, open_store(tiers) as workers:
+        engine = Engine(schedulers, asynchronous=asynchronous, workers_store=workers)
+        assert engine.serve("two", keys, [5, 6, 7, 8, 9]) == 5
+        assert engine.worker.counted["blocks_failed"] == 0
+        assert engine.holds(keys, [5, 6, 7, 8, 9])
+        engine.finish()
+        engine.worker.close()
+
+
+def test_blocks_that_failed_are_told_of_before_saves_begin(tmp_path):
+    keys, blocks = keys_of("abc", 3), [3, 4, 5]
+    with open_store(f"file://{tmp_path}?size=64MiB") as store:
+        Engine(store).serve("one", keys, [0, 1, 2])
+        store.flush()
+        damage(tmp_path)
+        engine = Engine(store)
+        engine.scheduler.add("two", lambda: keys)
+        assert engine.scheduler.found("two", 0, 3 * BLOCK + 1) == 3 * BLOCK
+        engine.scheduler.allocated("two", blocks, 3 * BLOCK)
+        assert blocks[0] in engine.step(engine.scheduler.plan(), saves_later=True)
+
+
+def test_a_save_that_ends_while_it_is_looked_at_lets_go_of_its_blocks():
+    with open_store() as store:
+        engine = Engine(store)
+
+        class Ended:
+            released, done, shared_blocks = False, True, 0
+
+            def wait(self):
+                pass
+
+        engine.worker._saves = [(7, Ended(), None)]
+        engine.worker._follow_saves()
+        assert engine.worker.report().released == [7]
+
+
 @pytest.mark.parametrize("given, part", [
     ({}, "tiers"),
     ({"tires": "memory:"}, "did you mean 'tiers'"),
@@ -326,3 +381,27 @@ def test_a_cache_that_keeps_less_than_it_is_given_is_refused():
 
     with pytest.raises(ValueError, match="did not keep"):
         learn_offsets(write, ELEMENTS, SHAPE)
+
+
+def test_a_model_is_named_by_every_tensor(tmp_path):
+    def write(name, changed=None):
+        folder = tmp_path / name
+        folder.mkdir()
+        names = [f"layers.{n}.q_proj" for n in range(40)]
+        header = {each: {"dtype": "F32", "shape": [1024], "data_offsets": [4096 * n, 4096 * (n + 1)]}
+                  for n, each in enumerate(names)} | {"__metadata__": {"format": "pt"}}
+        described = json.dumps(header).encode()
+        data = bytearray(40 * 4096)
+        if changed is not None:
+            data[4096 * changed + 2000] = 1
+        (folder / "model.safetensors").write_bytes(len(described).to_bytes(8, "little") + described + data)
+        return weights_identity(folder)
+
+    plain = write("plain")
+    assert plain == write("same") and len({plain} | {write(f"layer{n}", n) for n in (0, 17, 39)}) == 4
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="no weights"):
+        weights_identity(tmp_path / "none")
+    (tmp_path / "cut.safetensors").write_bytes(b"\xff" * 8)
+    with pytest.raises(ValueError, match="no safetensors"):
+        weights_identity(tmp_path / "cut.safetensors")

@@ -16,12 +16,11 @@ enum class StagedFor : std::uint8_t {
   kBecoming,  // what it is decoded and encoded into before it lies anywhere
   kCopies,    // a second copy on its way, for which nobody waits
   kMoves,
-  kRises,  // to a faster tier, where other moves may have to make room first
   kLoads,
 };
 
-// A part of the room is kept for moves, and one for loads: saves and rises that wait for room on a tier would hold up
-// the moves that make it, and requests. Of each kind one always goes on. Thread-safe. Never waits.
+// A part of the room is kept for moves, and one for loads: saves that wait for room on a tier would hold up the moves
+// that make it, and requests. Of each kind one always goes on. Thread-safe. Never waits.
 class Staging {
  public:
   explicit Staging(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
@@ -93,7 +92,7 @@ class Staging {
 
   const std::uint64_t bytes_max_;
   mutable std::mutex mutex_;
-  std::array<std::uint64_t, 6> used_ = {};
+  std::array<std::uint64_t, 5> used_ = {};
 };
 
 }  // namespace shale

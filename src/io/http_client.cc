@@ -13,6 +13,7 @@
 namespace shale {
 namespace {
 
+constexpr std::size_t kLanes = 3;
 constexpr long kBufferBytes = 512 << 10;  // libcurl's, a connection
 constexpr int kSleepMsMax = 1000;
 constexpr std::size_t kHeadersMax = 100;
@@ -115,12 +116,13 @@ struct HttpClient::Curl {
   }
 };
 
-HttpClient::HttpClient(const Options& options) : curl_(std::make_unique<Curl>()), lanes_(new Lane[2]) {
+HttpClient::HttpClient(const Options& options) : curl_(std::make_unique<Curl>()), lanes_(new Lane[kLanes]) {
   lanes_[static_cast<int>(HttpLane::kQuick)].at_once = options.quick_at_once;
-  lanes_[static_cast<int>(HttpLane::kBulk)].at_once = options.bulk_at_once;
+  lanes_[static_cast<int>(HttpLane::kReads)].at_once = options.bulk_at_once;
+  lanes_[static_cast<int>(HttpLane::kWrites)].at_once = options.bulk_at_once;
   // Connections are kept for as many as may be in flight, so that a burst finds them open.
   curl_multi_setopt(curl_->multi, CURLMOPT_MAXCONNECTS,
-                    static_cast<long>(options.quick_at_once + options.bulk_at_once));
+                    static_cast<long>(options.quick_at_once + 2 * options.bulk_at_once));
   thread_ = std::jthread([this] { run(); });
 }
 
@@ -157,7 +159,7 @@ void HttpClient::run() {
     curl_multi_perform(curl_->multi, &running);
     finish_ended();
     const bool waits =
-        std::ranges::any_of(std::span(lanes_.get(), 2), [](const Lane& l) { return !l.waiting.empty(); });
+        std::ranges::any_of(std::span(lanes_.get(), kLanes), [](const Lane& l) { return !l.waiting.empty(); });
     if (ending && !waits && curl_->in_flight.empty() && later_.empty()) {
       const std::lock_guard lock(mutex_);
       if (sent_.empty()) return;
@@ -183,7 +185,7 @@ void HttpClient::sort_in() {
 }
 
 void HttpClient::start_waiting() {
-  for (Lane& lane : std::span(lanes_.get(), 2)) {
+  for (Lane& lane : std::span(lanes_.get(), kLanes)) {
     while (!lane.waiting.empty() && lane.in_flight < lane.at_once) {
       auto exchange = std::move(lane.waiting.front());
       lane.waiting.pop_front();
@@ -261,7 +263,7 @@ int HttpClient::milliseconds_until_next() const {
     const std::lock_guard lock(mutex_);
     if (!sent_.empty()) return 0;
   }
-  for (const Lane& lane : std::span(lanes_.get(), 2)) {
+  for (const Lane& lane : std::span(lanes_.get(), kLanes)) {
     if (!lane.waiting.empty() && lane.in_flight < lane.at_once) return 0;
   }
   if (later_.empty()) return kSleepMsMax;

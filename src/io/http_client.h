@@ -52,14 +52,15 @@ struct HttpRequest {
   std::function<void(HttpAnswer&& answer)> done = {};
 };
 
-// Of each lane so many requests are in flight at once, and the others wait in order.
-enum class HttpLane { kQuick, kBulk };
+// Of each lane so many requests are in flight at once, and the others wait in order: those whose answers somebody waits
+// for do not stand behind those that nobody does.
+enum class HttpLane { kQuick, kReads, kWrites };
 
 class HttpClient {
  public:
   struct Options {
     std::size_t quick_at_once = 256;  // that carry next to nothing
-    std::size_t bulk_at_once = 16;    // whose bytes share the network
+    std::size_t bulk_at_once = 16;    // of either other lane, whose bytes share the network
   };
   explicit HttpClient(const Options& options);
   // Ends when all that was sent has been answered; what waits for a later time is sent at once.

@@ -27,7 +27,8 @@ class PlaceJob final : public StoreJob {
   }
 
   Progress step(Executor& executor) override {
-    if (core_.closing() && phase_ != Phase::kWrite) return end(false);
+    // What was given up for room would be lost.
+    if (core_.closing() && phase_ != Phase::kWrite && !dropped_for_room_) return end(false);
     switch (phase_) {
       case Phase::kStart:
         return start();
@@ -63,7 +64,6 @@ class PlaceJob final : public StoreJob {
     realm_ = core_.index.at(source).realm;
   }
 
-  StagedFor staged_for() const { return to_.tier < from_ ? StagedFor::kRises : StagedFor::kMoves; }
   Progress go_on(Phase next) {
     phase_ = next;
     since_s_ = core_.clock.now_s();
@@ -90,6 +90,7 @@ class PlaceJob final : public StoreJob {
     return Progress::kDone;
   }
   void let_go() {
+    if (staged_) --*std::exchange(staged_, nullptr);
     if (lent_ > 0) core_.tiers[from_].tier().count_others(static_cast<std::int64_t>(std::exchange(lent_, 0)));
     if (source_) core_.unuse(*std::exchange(source_, std::nullopt));
   }
@@ -116,8 +117,11 @@ class PlaceJob final : public StoreJob {
     if (as_is_ && in_time() && core_.tiers[to_.tier].writing.contains(extent.name)) return Progress::kWaiting;
     const std::uint64_t needed = as_is_ ? extent.bytes : 3 * extent.bytes;  // read, decoded and encoded
     from_ = extent.fastest_tier();
-    share_ = core_.staging.take(staged_for(), needed);
+    // One always goes on each way: what others hold waits for room that it makes.
+    unsigned& alike = core_.tiers[to_.tier].moves_staged[to_.tier > from_ ? 0 : to_.tier == from_ ? 1 : 2];
+    share_ = core_.staging.take(StagedFor::kMoves, needed, alike == 0);
     if (!share_) return Progress::kWaiting;
+    ++*(staged_ = &alike);
     take(*source);
     const double keep = as_is_ ? to_.keep : 1;
     reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0], keep);
@@ -238,16 +242,18 @@ class PlaceJob final : public StoreJob {
     blobs->tag = source.tags.front();
     core_.encoded_bytes += facts_.bytes;
     blobs_ = std::move(blobs);
-    share_.turn_into(in_hand() ? StagedFor::kSaves : staged_for(), facts_.bytes);
+    share_.turn_into(in_hand() ? StagedFor::kSaves : StagedFor::kMoves, facts_.bytes);
     return go_on(Phase::kBegin);
   }
 
   Progress begin() {
     std::unique_lock lock(core_.mutex);
     if (!core_.has_room(to_.tier, facts_.bytes)) {
-      if (std::exchange(waited_for_room_, true) && !in_time()) return no_room(std::move(lock));
+      const bool nobody_makes_it = core_.tiers[to_.tier].config.shared;
+      if (std::exchange(waited_for_room_, true) && (nobody_makes_it || !in_time())) return no_room(std::move(lock));
       lend_place();
-      dropped_for_room_ = core_.placer.drop_for_room(group_, to_, gives_up_its_place()) || dropped_for_room_;
+      const bool goes = nobody_makes_it ? goes_down() : gives_up_its_place();
+      dropped_for_room_ = core_.placer.drop_for_room(group_, to_, goes) || dropped_for_room_;
       return Progress::kWaiting;
     }
     if (!core_.begin_write(to_.tier, {blobs_->name, blobs_->tag}, facts_.bytes)) {
@@ -353,6 +359,7 @@ class PlaceJob final : public StoreJob {
   std::uint16_t realm_ = 0;
   ExtentFacts facts_;  // of the source, then of what is made
   Staging::Share share_;
+  unsigned* staged_ = nullptr;  // counts it while it holds one
   std::unique_ptr<ExtentReader> reader_;
   std::shared_ptr<const ExtentBlobs> blobs_;
   ExtentManifest manifest_;

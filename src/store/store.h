@@ -64,8 +64,8 @@ struct StoreOptions {
   std::uint64_t manifest_cache_bytes = std::uint64_t{32} << 20;  // of manifests kept parsed
   double frequency_half_life_s = 600;                            // of accesses, by which extents are kept
   StorePlacement placement = {};
-  // Threads of the store's own, for encoding, writing, moving and asking. 0: the owner calls work(), and bounds it; one
-  // thread, which never computes, then does what may block: listing, removing, and all that the folders need.
+  // Threads of the store's own, for encoding, writing and moving. 0: the owner calls work(), and bounds it. Others,
+  // which never compute, do what may block for each tier: asking, listing, removing, and all that the folders need.
   unsigned threads = 1;
   std::size_t events_max = 65536;  // kept until taken, in 16 MiB at most; older ones are dropped, and counted
   // What lossy methods read beside keys and values, of the model that computes; what these refer to must outlive the

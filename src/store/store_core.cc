@@ -46,15 +46,12 @@ Status StoreCore::open() {
     if (tiers[t].config.folder.empty()) continue;
     if (Status opened = open_folder(t); !opened && !tiers[t].config.late) return opened;
   }
-  has_keeper_ = options.threads == 0 &&
-                std::ranges::any_of(tiers, [](const TierState& tier) { return tier.tier().persistent(); });
+  has_keeper_ = std::ranges::any_of(tiers, [](const TierState& tier) { return tier.tier().persistent(); });
   for (unsigned i = 0; i < options.threads; ++i) threads_.emplace_back([this] { run(); });
   for (std::uint32_t t = 0; has_keeper_ && t < tier_count(); ++t) {
     if (!tiers[t].tier().persistent() && !tiers[t].config.shared) continue;
-    threads_.emplace_back([this, t] {
-      stand_back(StandBack::kForReads);
-      keep(t);
-    });
+    const unsigned keepers = tiers[t].config.shared ? 4 : 1;  // so that look-ups do not wait for each other's trips
+    for (unsigned i = 0; i < keepers; ++i) threads_.emplace_back([this, t, i] { keep(t, i == 0); });
   }
   return {};
 }
@@ -161,9 +158,7 @@ void StoreCore::access(ExtentId id, double share) {
   record.type = IndexRecord::Type::kUsed;
   record.name = extent.name;
   record.frequency = extent.frequency;
-  for (std::uint32_t t = 0; t < tier_count(); ++t) {
-    if (extent.on(t)) log(t, record);
-  }
+  log_where(extent, record);
 }
 
 void StoreCore::add_job(std::shared_ptr<StoreJob> job) {
@@ -305,14 +300,15 @@ void StoreCore::run() {
   }
 }
 
-// The thread of a tier whose store has no others: all that may wait for this tier or its folder, and nothing that
-// computes. One that hangs holds up no other.
-void StoreCore::keep(std::uint32_t tier) {
+// A thread of a tier: all that may wait for this tier or, by the first, its folder, and nothing that computes. One that
+// hangs holds up no other.
+void StoreCore::keep(std::uint32_t tier, bool first) {
+  stand_back(StandBack::kForReads);
   InlineExecutor executor;
   TierState& state = tiers[tier];
   for (double look_s = 0;;) {
     maintain();
-    if (clock.now_s() >= look_s && !state.config.folder.empty()) {
+    if (first && clock.now_s() >= look_s && !state.config.folder.empty()) {
       look_s = clock.now_s() + kMaintenanceEveryS;
       maintain_folder(tier);
     }

@@ -98,6 +98,7 @@ struct TierState {
   std::uint64_t placed_capacity;         // as the placement was told
   std::uint64_t asked_bytes = 0;         // of reads in flight
   unsigned changes = 0;                  // writes and removals of this store's in flight
+  unsigned moves_staged[3] = {};         // that hold a share of what may be on its way: down to it, within it, up to it
   StoreTierStats counts = {};
   std::deque<std::shared_ptr<StoreJob>> errands = {};  // jobs that may wait for it, where it has a keeper
 
@@ -168,6 +169,8 @@ class StoreCore {
   void resize(ExtentId id, float keep, std::uint64_t bytes);
   IndexRecord record_of(ExtentId id) const;  // that it is stored, as others may read it
   void log_stored(ExtentId id, std::uint32_t tier);
+  void log_where(const Extent& extent, const IndexRecord& record);  // on every tier where it lies
+  void log_lease(const Extent& extent);
   // An event of its blocks, where anybody takes events.
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);
   bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
@@ -227,7 +230,7 @@ class StoreCore {
 
  private:
   void run();
-  void keep(std::uint32_t tier);
+  void keep(std::uint32_t tier, bool first);
   bool step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor& executor, double until_s);
   bool pump_loads();
   void maintain();

@@ -170,6 +170,7 @@ class DiscoverJob final : public StoreJob {
 
   // With the mutex held.
   void note(Found& found) {
+    if (core_.tiers[tier_].removing.contains(found.facts.name)) return;
     found.facts.bytes = bytes_at_rest(found.manifest, found.facts.keep, found.manifest_bytes);
     found.facts.accessed_s = core_.wall_s();
     const auto id = core_.index.add(found.facts, realm_number_);

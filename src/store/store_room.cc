@@ -136,40 +136,34 @@ void StoreCore::expire() {
   for (const auto& expiry : later) expiries.push(expiry);
 }
 
-void StoreCore::pin(ExtentId id, bool on) {
-  Extent& extent = index.at(id);
-  if (!on && extent.pins == 0) return;
-  extent.pins = static_cast<std::uint16_t>(extent.pins + (on ? 1 : -1));
-  if (extent.pins > 0) {
-    pinned.insert(id);
-  } else {
-    pinned.erase(id);
-  }
-  placer.changed(id);
-  IndexRecord record;
-  record.type = Type::kLease;
-  record.name = extent.name;
-  record.until_s = extent.pins > 0 ? wall_s() + kLeaseS : 0;
-  record.expires_s = extent.expires_s;
+void StoreCore::log_where(const Extent& extent, const IndexRecord& record) {
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
     if (extent.on(t)) log(t, record);
   }
 }
 
+void StoreCore::log_lease(const Extent& extent) {
+  IndexRecord record;
+  record.type = Type::kLease;
+  record.name = extent.name;
+  record.until_s = extent.pins > 0 ? wall_s() + kLeaseS : 0;
+  record.expires_s = extent.expires_s;
+  log_where(extent, record);
+}
+
+void StoreCore::pin(ExtentId id, bool on) {
+  Extent& extent = index.at(id);
+  if (!on && extent.pins == 0) return;
+  extent.pins = static_cast<std::uint16_t>(extent.pins + (on ? 1 : -1));
+  extent.pins > 0 ? static_cast<void>(pinned.insert(id)) : static_cast<void>(pinned.erase(id));
+  placer.changed(id);
+  log_lease(extent);
+}
+
 void StoreCore::renew_leases() {
   if (clock.now_s() < next_renewal_s_) return;
   next_renewal_s_ = clock.now_s() + kRenewEveryS;
-  for (const ExtentId id : pinned) {
-    const Extent& extent = index.at(id);
-    IndexRecord record;
-    record.type = Type::kLease;
-    record.name = extent.name;
-    record.until_s = wall_s() + kLeaseS;
-    record.expires_s = extent.expires_s;
-    for (std::uint32_t t = 0; t < tier_count(); ++t) {
-      if (extent.on(t)) log(t, record);
-    }
-  }
+  for (const ExtentId id : pinned) log_lease(index.at(id));
 }
 
 bool StoreCore::recently_asked(std::uint64_t tag) const {

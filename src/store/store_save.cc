@@ -250,11 +250,9 @@ bool SaveJob::begin(Writing& writing) {
     }
     const TierState& tier = core_.tiers[writing.tier];
     if (tier.tier().read_only() || writing.facts.bytes > tier.capacity_bytes()) continue;
-    if (core_.has_room(writing.tier, writing.facts.bytes) &&
-        core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) {
-      break;
-    }
-    if (patient()) return false;
+    const bool room = core_.has_room(writing.tier, writing.facts.bytes);
+    if (room && core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) break;
+    if ((room || !tier.config.shared) && patient()) return false;  // on a shared tier nobody makes it
   }
   if (writing.tier == core_.tier_count()) {
     lock.unlock();

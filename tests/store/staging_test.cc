@@ -11,8 +11,7 @@ TEST(Staging, OfEachKindOneGoesOn) {
   const auto save = staging.take(StagedFor::kSaves, 5000);
   EXPECT_TRUE(save);
   EXPECT_FALSE(staging.take(StagedFor::kSaves, 1));
-  for (const StagedFor kind :
-       {StagedFor::kBecoming, StagedFor::kCopies, StagedFor::kMoves, StagedFor::kRises, StagedFor::kLoads}) {
+  for (const StagedFor kind : {StagedFor::kBecoming, StagedFor::kCopies, StagedFor::kMoves, StagedFor::kLoads}) {
     const auto one = staging.take(kind, 400);
     EXPECT_TRUE(one);
     EXPECT_FALSE(staging.take(kind, 1)) << "beside what is there";
@@ -21,16 +20,15 @@ TEST(Staging, OfEachKindOneGoesOn) {
   EXPECT_EQ(staging.used(), 5000u);
 }
 
-// A rise waits for room on the faster tier, which a move to a slower one makes.
-TEST(Staging, WhatRisesHoldsUpNoMove) {
+TEST(Staging, APartIsKeptForMovesAndOneForLoads) {
   Staging staging(1000);
   const auto saves = staging.take(StagedFor::kSaves, 600);
-  const auto rise = staging.take(StagedFor::kRises, 300);
-  ASSERT_TRUE(rise);
+  EXPECT_FALSE(staging.take(StagedFor::kSaves, 100));
   const auto move = staging.take(StagedFor::kMoves, 200);
-  EXPECT_TRUE(move);
-  EXPECT_TRUE(staging.take(StagedFor::kMoves, 50)) << "in the part that is kept for them";
-  EXPECT_FALSE(staging.take(StagedFor::kMoves, 51));
+  EXPECT_TRUE(staging.take(StagedFor::kMoves, 50));
+  EXPECT_FALSE(staging.take(StagedFor::kMoves, 100));
+  const auto load = staging.take(StagedFor::kLoads, 100);
+  EXPECT_TRUE(staging.take(StagedFor::kLoads, 25));
 }
 
 TEST(Staging, AShareBecomesAnother) {

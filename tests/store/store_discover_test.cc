@@ -122,5 +122,39 @@ TEST_F(StoreDiscoverTest, WhereGuessesCostFewerObjectsAreAskedFor) {
   EXPECT_LE(tier->trips(), 5u);
 }
 
+// Answers only once two ask.
+class PairingTier final : public TierWrapper {
+ public:
+  PairingTier(std::unique_ptr<Tier> inner, const Clock& clock) : TierWrapper(std::move(inner), {}, clock) {}
+  bool met() const { return asking_ == 2; }
+
+ private:
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double) override {
+    return inner().read(id, range);
+  }
+  std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double) override {
+    return inner().write(id, std::move(bytes));
+  }
+  Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const override {
+    ++asking_;
+    for (int i = 0; i < 5000 && !met(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return inner().parts_of(objects);
+  }
+  mutable std::atomic<int> asking_ = 0;
+};
+
+TEST_F(StoreDiscoverTest, OneLookUpDoesNotWaitForAnothersRoundTrip) {
+  auto tier = std::make_unique<PairingTier>(make_directory_tier(folder_.path(), kUnlimited, clock_).value(), clock_);
+  const PairingTier& pairing = *tier;
+  const auto store = open(tiers_of(StoreTier{.tier = std::move(tier), .shared = true}));
+  const auto one = chain_of(1, 4), other = chain_of(500, 4);
+  EXPECT_TRUE(store->lookup(one).pending);
+  EXPECT_TRUE(store->lookup(other).pending);
+  for (int i = 0; i < 1000 && store->lookup(one).pending; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(pairing.met());
+}
+
 }  // namespace
 }  // namespace shale::testing

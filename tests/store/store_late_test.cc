@@ -106,14 +106,15 @@ TEST_F(StoreLateTest, WhatLiesByHalfInAFolderThatWasMadeAgainIsRemoved) {
   EXPECT_TRUE(sound) << sound.error().message;
 }
 
-// A tier that never answers holds up no other: neither what is stored nor what is told of it.
-TEST_F(StoreLateTest, ATierThatHangsHoldsUpNoOther) {
+// A tier that never answers holds up no other: neither what is stored nor what is told of it. By the store's threads.
+class StoreHangTest : public StoreLateTest, public ::testing::WithParamInterface<unsigned> {};
+TEST_P(StoreHangTest, HoldsUpNoOther) {
   std::atomic<bool> answers = false;
   StoreTier hanging{
       .tier = std::make_unique<FaultyTier>(make_memory_tier(kUnlimited, clock_), Faults{.open = &answers}, clock_),
       .shared = true};
   StoreOptions options = small_options();
-  options.threads = 0;
+  options.threads = GetParam();
   options.placement.planner = "lru";  // which fills the first tier first
   const auto keys = chain_of(1, 16);
   {
@@ -124,7 +125,7 @@ TEST_F(StoreLateTest, ATierThatHangsHoldsUpNoOther) {
     const auto save = store->save(keys, kv.readable()).value();
     InlineExecutor executor;
     EXPECT_TRUE(eventually([&] {
-      store->work(executor, 1e-3);
+      if (options.threads == 0) store->work(executor, 1e-3);
       return save->done();
     }));
     const Status saved = save->wait();
@@ -135,6 +136,7 @@ TEST_F(StoreLateTest, ATierThatHangsHoldsUpNoOther) {
     answers.notify_all();
   }
 }
+INSTANTIATE_TEST_SUITE_P(Threads, StoreHangTest, ::testing::Values(0u, 1u));
 
 }  // namespace
 }  // namespace shale::testing

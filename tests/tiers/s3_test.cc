@@ -137,6 +137,25 @@ TEST_F(S3Test, WhatOthersRemovedMakesRoom) {
   EXPECT_EQ(code_of(one->write(blob_id(1, 5), blob_bytes(blob_id(1, 5), 10))->wait()), ErrorCode::kFull);
 }
 
+// Nobody waits for what is being copied there.
+TEST_F(S3Test, ReadsDoNotStandBehindWrites) {
+  S3Server server;
+  const auto tier = open(server);
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 1000))->wait());
+  server.set_fault([](const S3Asked& asked, S3Answer right) {
+    if (asked.method == "PUT") right.delay_s = 0.1;
+    return right;
+  });
+  std::vector<std::shared_ptr<TierWrite>> writes;
+  for (std::uint32_t part = 0; part < 160; ++part) {
+    writes.push_back(tier->write(blob_id(2, part), blob_bytes(blob_id(2, part), 10)));
+  }
+  EXPECT_TRUE(tier->read(id)->take());
+  EXPECT_FALSE(writes.back()->ready());
+  for (const auto& write : writes) EXPECT_TRUE(write->wait());
+}
+
 TEST_F(S3Test, AServerThatKnowsNeitherRangesNorConditionsWillDo) {
   S3Server server({.ranges = false, .conditions = false});
   const auto tier = open(server);

@@ -158,12 +158,13 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
     return {};
   }
 
-  // The server made room. The field goes too, so that the blob can be written again and nobody counts on it.
+  // The server made room. The field goes too, before anything else is asked, so that the blob can be written again and
+  // nobody counts on it.
   std::unexpected<Error> evicted() {
     const std::string key = blobs_.key(id_.object), field = redis_field(id_.part);
     auto call = redis_call(std::array<std::string_view, 3>{"HDEL", key, field}, [](const auto&) {});
     call->deadline_s = deadline_s_;
-    blobs_.client_.send(Lane::kReads, std::move(call));
+    blobs_.client_.send(Lane::kQuestions, std::move(call));
     return missing();
   }
   std::unexpected<Error> no_memory() const { return fail(ErrorCode::kIo, "there is no memory for {}", to_string(id_)); }

@@ -64,7 +64,7 @@ class S3Read : public std::enable_shared_from_this<S3Read> {
   void ask(std::uint64_t first, std::uint64_t bytes) {
     auto part = std::make_shared<Part>(Part{first, first + bytes});
     S3Call call;
-    call.lane = HttpLane::kBulk;
+    call.lane = HttpLane::kReads;
     call.key = key_;
     call.range = [part] {
       part->at.reset();

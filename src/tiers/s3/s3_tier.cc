@@ -211,7 +211,7 @@ void S3Tier::upload(const std::shared_ptr<Upload>& upload) {
   upload->tail = frame_tail(upload->id, blob);
   S3Call& call = upload->call;
   call.method = "PUT";
-  call.lane = HttpLane::kBulk;
+  call.lane = HttpLane::kWrites;
   call.key = key(upload->id);
   call.body = {blob.first(blob.size() / kIoAlignment * kIoAlignment), upload->tail.bytes()};
   if (!client_.tls()) call.body_sha256 = sha256_hex(call.body);
