@@ -72,6 +72,7 @@ class Scheduler:
         self._computed = {}  # by request: tokens that the engine had itself when it was looked up
         self._saved = collections.Counter()  # by request: leading blocks that need no save any more
         self._held = {}  # by save: its blocks
+        self.holds = collections.Counter()  # by block: saves that hold it
         self._loads, self._given_up = {}, set()  # by request: blocks of its last load; those of which one has failed
         self._plan = Plan()
         self._failed = set()
@@ -110,10 +111,11 @@ class Scheduler:
     def computing(self, request, blocks, computed):
         """In this step its tokens up to `computed` will have been computed, in `blocks`."""
         known = self._requests.get(request)
-        if known is None or known.lossy:
+        first, last = self._saved[request], computed // self._block_tokens
+        if known is None or known.lossy or last <= first:
             return
         keys = known.keys()
-        first, last = self._saved[request], min(computed // self._block_tokens, len(keys))
+        last = min(last, len(keys))
         if last <= first:
             return
         self._numbers += 1
@@ -121,6 +123,7 @@ class Scheduler:
         self._plan.saves.append(job)
         self._saved[request] = last
         self._held[job.number] = job.blocks[first:]
+        self.holds.update(job.blocks[first:])
         self._hold(self._held[job.number])
 
     def plan(self, idle=False):
@@ -133,7 +136,9 @@ class Scheduler:
     def reported(self, report, failed_blocks=()):
         """What the worker did in a step; the engine takes back what it had counted on in `failed_blocks` itself."""
         for number in report.released if report else ():
-            self._let_go(self._held.pop(number))
+            blocks = self._held.pop(number)
+            self.holds -= collections.Counter(blocks)
+            self._let_go(blocks)
         if failed_blocks:
             self._failed |= set(failed_blocks)
             # Computed from here on: a tier that is silent would be asked again and again.
@@ -154,6 +159,8 @@ class Scheduler:
 class Worker:
     """Carries plans out on `kv`, a PagedKv; calls of one thread."""
 
+    HOLD_S = 10.0  # the longest that a save may hold blocks, for a tier that takes nothing
+
     def __init__(self, store, kv, *, asynchronous=True, method="full", quality=1.0, floor=None, tenant="",
                  timeout_s=30.0):
         self._store, self._kv = store, kv
@@ -163,7 +170,7 @@ class Worker:
         self._plan = Plan()
         self._loading = []  # Progress of what this step's layers wait for
         self._runs = {}  # by save of this step: its run of blocks
-        self._saves = []  # (number, or None once released; handle; run)
+        self._saves = []  # (number, or None once released; handle; run; until when it may hold its blocks)
         self._barred, self._failed = set(), set()
         self._arrived, self._released = set(), []
         self.counted = collections.Counter()
@@ -243,17 +250,21 @@ class Worker:
             return
         if run.copied:
             self._released.append(job.number)
-        self._saves.append((None if run.copied else job.number, save, run))
+        self._saves.append((None if run.copied else job.number, save, run, time.monotonic() + self.HOLD_S))
 
     def _follow_saves(self):
         in_flight = []
-        for number, save, run in self._saves:
+        for number, save, run, until in self._saves:
             done = save.done  # before it is asked for what this implies
             if number is not None and (done or save.released):
                 self._released.append(number)
                 number = None
             if not done:
-                in_flight.append((number, save, run))
+                if number is not None and time.monotonic() > until:
+                    save.cancel()  # which lets go of them
+                    self.counted["saves_late"] += 1
+                    until = float("inf")
+                in_flight.append((number, save, run, until))
                 continue
             try:
                 save.wait()
@@ -285,6 +296,6 @@ class Worker:
         while self._saves and time.monotonic() < until:
             self._follow_saves()
             time.sleep(0.002)
-        for _, save, _ in self._saves:
+        for _, save, _, _ in self._saves:
             save.cancel()
         self._saves = []

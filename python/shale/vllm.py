@@ -258,7 +258,8 @@ class ShaleConnector(KVConnectorBase_V1):
         return self._scheduler.saving
 
     def has_pending_block_frees(self):
-        return self._scheduler.saving
+        """Whether blocks are held that nobody else has: others become free with their requests alone."""
+        return any(self._pool.blocks[block].ref_cnt == holds for block, holds in self._scheduler.holds.items())
 
     # Both
 

@@ -14,6 +14,7 @@ COUNTED = {
     "blocks_failed": "Blocks that loads did not bring",
     "saves": "Saves into Shale's store that have ended",
     "saves_failed": "Saves that found no room or no working tier",
+    "saves_late": "Saves given up because no tier had taken their blocks for ten seconds",
     "saves_cancelled": "Saves given up because what they would have stored was computed on blocks that did not come",
     "blocks_shared": "Blocks of saves that were stored already",
 }

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from shale import Load, Store
+from shale import Load, Save, Store
 from shale.connector import Scheduler, Worker
 from shale.connector_options import Options
 from shale.model_identity import weights_identity
@@ -347,9 +347,27 @@ def test_a_save_that_ends_while_it_is_looked_at_lets_go_of_its_blocks():
             def wait(self):
                 pass
 
-        engine.worker._saves = [(7, Ended(), None)]
+        engine.worker._saves = [(7, Ended(), None, float("inf"))]
         engine.worker._follow_saves()
         assert engine.worker.report().released == [7]
+
+
+def test_a_save_that_no_tier_takes_lets_go_of_its_blocks(monkeypatch):
+    keys, blocks = keys_of("abc", 3), [3, 4, 5]
+    with open_store() as store:
+        engine = Engine(store)
+        monkeypatch.setattr(engine.worker, "HOLD_S", 0.0)
+        monkeypatch.setattr(Save, "done", property(lambda save: False))
+        monkeypatch.setattr(Save, "released", property(lambda save: False))
+        engine.scheduler.add("one", lambda: keys)
+        engine.scheduler.computing("one", blocks, 3 * BLOCK)
+        engine.step(engine.scheduler.plan(), list(zip(keys, blocks)))
+        assert sorted(engine.held) == blocks and engine.scheduler.holds == {3: 1, 4: 1, 5: 1}
+        engine.step(engine.scheduler.plan())
+        assert engine.worker.counted["saves_late"] == 1
+        monkeypatch.undo()
+        engine.finish()
+        assert not engine.scheduler.holds
 
 
 @pytest.mark.parametrize("given, part", [
