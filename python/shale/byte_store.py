@@ -18,7 +18,7 @@ from .store import Store, StoreError, View
 
 _UNIT = 1 << 16  # bytes of a store's block; what engines hand over mostly has a multiple of it
 _BLOCK_TOKENS = 16  # that a block counts as
-_PATIENCE_S = 0.2  # for shared tiers that are still being asked
+PATIENCE_S = 0.2  # for shared tiers that are still being asked
 
 
 class _Batch:
@@ -51,7 +51,7 @@ class _Get(_Transfer):
         super().__init__(place, value)
 
     def begin(self, store, keys, tenant, deadline):
-        self._deadline, self._asked_until = deadline, time.monotonic() + _PATIENCE_S
+        self._deadline, self._asked_until = deadline, time.monotonic() + PATIENCE_S
         self._look_up = lambda: store.lookup(keys, tenant=tenant)
         self._load = lambda: store.load(keys, self.view, tenant=tenant)
 
@@ -133,7 +133,7 @@ class ByteStore:
 
     def exists(self, *names):
         """For each whether its beginning is there; waits a moment for tiers that are still being asked."""
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + PATIENCE_S
         answers = [self.look_up(name) for name in names]  # asks for all
         for place, name in enumerate(names):
             while answers[place] == (False, True) and time.monotonic() < until:

@@ -12,6 +12,7 @@ scheduler knows. Plans that were made before that, an engine may be a step ahead
 
 import collections
 import dataclasses
+import itertools
 import time
 from typing import NamedTuple
 
@@ -72,7 +73,6 @@ class Scheduler:
         self._computed = {}  # by request: tokens that the engine had itself when it was looked up
         self._saved = collections.Counter()  # by request: leading blocks that need no save any more
         self._held = {}  # by save: its blocks
-        self.holds = collections.Counter()  # by block: saves that hold it
         self._loads, self._given_up = {}, set()  # by request: blocks of its last load; those of which one has failed
         self._plan = Plan()
         self._failed = set()
@@ -111,11 +111,11 @@ class Scheduler:
     def computing(self, request, blocks, computed):
         """In this step its tokens up to `computed` will have been computed, in `blocks`."""
         known = self._requests.get(request)
-        first, last = self._saved[request], computed // self._block_tokens
-        if known is None or known.lossy or last <= first:
+        first = self._saved[request]
+        if known is None or known.lossy or computed // self._block_tokens <= first:
             return
         keys = known.keys()
-        last = min(last, len(keys))
+        last = min(computed // self._block_tokens, len(keys))
         if last <= first:
             return
         self._numbers += 1
@@ -123,7 +123,6 @@ class Scheduler:
         self._plan.saves.append(job)
         self._saved[request] = last
         self._held[job.number] = job.blocks[first:]
-        self.holds.update(job.blocks[first:])
         self._hold(self._held[job.number])
 
     def plan(self, idle=False):
@@ -136,9 +135,7 @@ class Scheduler:
     def reported(self, report, failed_blocks=()):
         """What the worker did in a step; the engine takes back what it had counted on in `failed_blocks` itself."""
         for number in report.released if report else ():
-            blocks = self._held.pop(number)
-            self.holds -= collections.Counter(blocks)
-            self._let_go(blocks)
+            self._let_go(self._held.pop(number))
         if failed_blocks:
             self._failed |= set(failed_blocks)
             # Computed from here on: a tier that is silent would be asked again and again.
@@ -154,6 +151,11 @@ class Scheduler:
     def saving(self):
         """Whether blocks are held."""
         return bool(self._held)
+
+    @property
+    def holds(self):
+        """By block: how many saves hold it."""
+        return collections.Counter(itertools.chain.from_iterable(self._held.values()))
 
 
 class Worker:
@@ -176,16 +178,10 @@ class Worker:
         self.counted = collections.Counter()
 
     def take(self, plan):
-        """A step, before its layers."""
+        """A step, before its layers: these wait for its loads, or do not touch the blocks that they go into."""
         self._plan = plan
         self._barred -= plan.recovered
-        if self._loader:
-            self.begin_loads()  # beside the step, into blocks that it does not touch
-
-    def begin_loads(self):
-        """Before the step's layers, where these wait for loads. May be called again."""
-        loads, self._plan.loads = self._plan.loads, []
-        for job in loads:
+        for job in plan.loads:
             # What lay there before is gone, and what comes is sound or barred again.
             self._barred -= set(job.blocks)
             (self._loader.add if self._loader else self._loading.append)(self._progress(job))

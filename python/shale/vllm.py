@@ -168,7 +168,7 @@ class ShaleConnector(KVConnectorBase_V1):
         self._worker.take(connector_metadata)
 
     def start_load_kv(self, forward_context, **_):
-        self._worker.begin_loads()
+        """They began with the step."""
 
     # Layers that use another's keys and values have none of their own.
 

@@ -24,11 +24,8 @@ from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
-from .byte_store import ByteStore
+from .byte_store import PATIENCE_S, ByteStore
 from .model_identity import weights_identity
-
-
-PATIENCE_S = 0.2  # of a request, for shared tiers that are still being asked
 
 
 class ShaleTier(SecondaryTierManager):

@@ -65,23 +65,19 @@ class Engine:
         self.held, self.asynchronous = [], asynchronous
         self.scheduler = Scheduler(store, BLOCK, asynchronous=asynchronous, floor=floor, hold=self.held.extend,
                                    let_go=lambda blocks: [self.held.remove(block) for block in blocks])
-        self.worker = Worker(workers_store or store, self.kv, asynchronous=asynchronous, method=method, quality=quality, floor=floor,
-                             **worker)
+        self.worker = Worker(workers_store or store, self.kv, asynchronous=asynchronous, method=method,
+                             quality=quality, floor=floor, **worker)
 
     def step(self, plan, compute=(), saves_later=False):
         """`compute`: (key, block) of what the forward pass computes. `saves_later`: after the results, as beside drafts
         of tokens. Returns blocks that failed."""
         plan = pickle.loads(pickle.dumps(plan))
         self.worker.take(plan)
-        if not self.asynchronous:
-            self.worker.begin_loads()  # before the forward pass, and after it otherwise
         for layer in range(LAYERS):
             self.worker.wait_layer(layer)
             for key, block in compute:
                 self.kv.layers[layer][block][self.kv.offsets] = numbers_of(key, layer)
             self.worker.computed_layer(layer)
-        if self.asynchronous:
-            self.worker.begin_loads()
         if not saves_later:
             self.worker.end()
         self.worker.end_loads()
