@@ -60,6 +60,9 @@ class S3Server {
  public:
   explicit S3Server(S3ServerOptions options = {})
       : options_(std::move(options)), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    // OpenSSL registers what cleans up after it when it is first used. A static server is to be destroyed before that
+    // runs: threads that end beside it free what it frees.
+    (void)sha256_hex("");
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
