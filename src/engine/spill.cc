@@ -51,12 +51,15 @@ SpilledSequence::~SpilledSequence() {
 
 void SpilledSequence::write_parts() {
   stage_ = Stage::kInMemory;
-  while (tier_ < cache_.tiers().size() && tier().trouble()) ++tier_;  // which may never answer
+  const auto takes_it = [this] {
+    if (tier().trouble()) return false;  // it may never answer
+    std::uint64_t bytes = 0;
+    for (const Part& part : parts_) bytes += tier().stored_bytes(part.bytes->size());
+    return cache_.store().begin_own(tier_, name_, bytes);
+  };
+  while (tier_ < cache_.tiers().size() && !takes_it()) ++tier_;
   if (tier_ == cache_.tiers().size()) return;
   stage_ = Stage::kWriting;
-  std::uint64_t bytes = 0;
-  for (const Part& part : parts_) bytes += tier().stored_bytes(part.bytes->size());
-  cache_.store().begin_own(tier_, name_, bytes);
   for (Part& part : parts_) part.write = tier().write(part.id, part.bytes);
 }
 

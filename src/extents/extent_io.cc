@@ -100,22 +100,20 @@ bool ExtentWriter::poll() {
       if (!write) continue;
       if (Status written = write->wait(); !written && status_) status_ = std::move(written);
     }
-    if (!status_) return settle();
+    if (!status_) return over_ = true;
     manifest_write_ = tier_.write(manifest_blob(blobs_->tag, blobs_->name), blobs_->manifest);
   }
   if (!manifest_write_->ready()) return false;
   status_ = manifest_write_->wait();
-  return settle();
+  return over_ = true;
 }
 
-// Takes back what a failed write made: parts that were there already are somebody's.
-bool ExtentWriter::settle() {
-  over_ = true;
-  if (status_) return true;
-  for (std::uint32_t part = 0; part < writes_.size(); ++part) {
-    if (writes_[part] && writes_[part]->created()) (void)tier_.remove({blobs_->name, part});
+std::vector<BlobId> ExtentWriter::left() const {
+  std::vector<BlobId> made;
+  for (std::uint32_t part = 0; !status_ && part < writes_.size(); ++part) {
+    if (writes_[part] && writes_[part]->created()) made.push_back({blobs_->name, part});
   }
-  return true;
+  return made;
 }
 
 ExtentReader::ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep)

@@ -54,14 +54,14 @@ std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vecto
 class ExtentWriter {
  public:
   ExtentWriter(Tier& tier, std::shared_ptr<const ExtentBlobs> blobs);
-  // True when it is over. Never waits, but for removing what a failed write left.
+  // True when it is over. Never waits.
   bool poll();
   // Once over.
   const Status& status() const { return status_; }
+  // Likewise, where it failed: what it made. Parts that were there already are somebody's.
+  std::vector<BlobId> left() const;
 
  private:
-  bool settle();
-
   Tier& tier_;
   std::shared_ptr<const ExtentBlobs> blobs_;
   std::vector<std::shared_ptr<TierWrite>> writes_;  // by part; null where there is none

@@ -21,9 +21,9 @@ namespace shale {
 enum class KvEncoding { kMaps, kArrays };  // of an event: by its fields' names, or by their order, its type first
 
 struct KvPublisherOptions {
-  std::string endpoint;     // bound: tcp://HOST:PORT, where `*` is every address or any free port; ipc://PATH
-  std::string replay = {};  // likewise; empty: nothing is sent again
-  std::string topic = {};   // in front of every batch, for subscribers to choose by
+  std::string endpoint = {};  // bound: tcp://HOST:PORT, where `*` is every address or any free port; ipc://PATH
+  std::string replay = {};    // likewise; empty: nothing is sent again
+  std::string topic = {};     // in front of every batch, for subscribers to choose by
   KvEncoding encoding = KvEncoding::kMaps;
   std::size_t buffer = 10'000;  // batches that are kept to be sent again, while they are at most 64 MiB together
 };

@@ -24,8 +24,8 @@ struct Hardware {
   // Prefill of n tokens after D others takes a · n + b · n · (D + n / 2) seconds.
   double prefill_s_per_token = 0;  // a
   double prefill_s_per_pair = 0;   // b
-  std::string source;
-  std::vector<SimulatedTier> tiers;  // fast to slow
+  std::string source = {};
+  std::vector<SimulatedTier> tiers = {};  // fast to slow
 
   // Of the tier of that name, where there is one; 0: it is left out.
   void set_capacity(std::string_view tier, std::uint64_t bytes);

@@ -9,12 +9,6 @@
 #include "store/store_core.h"
 
 namespace shale {
-namespace {
-
-// Saturating: 0 where there is room.
-std::uint64_t beyond(std::uint64_t bytes, std::uint64_t bytes_max) { return bytes > bytes_max ? bytes - bytes_max : 0; }
-
-}  // namespace
 
 struct ExtentPlacer::Droppable {
   double worth = 0;  // a byte
@@ -127,7 +121,7 @@ bool ExtentPlacer::admit(ExtentId id, TenantState& tenant) {
   const std::uint64_t bytes = core_.index.at(id).bytes;
   const std::uint64_t taken = core_.bytes_of(tenant) + tenant.bytes_promised + bytes;
   if (bytes > tenant.counts.bytes_max) return false;
-  if (!drop_for_room(tenant, beyond(taken, tenant.counts.bytes_max), number)) return false;
+  if (!drop_for_room(tenant, taken - std::min(taken, tenant.counts.bytes_max), number)) return false;
   tenant.bytes_promised += bytes;
   return true;
 }
@@ -137,12 +131,12 @@ bool ExtentPlacer::admit(ExtentId id, TenantState& tenant) {
 void ExtentPlacer::keep_quotas() {
   for (const std::string& name : bounded_) {
     TenantState& tenant = core_.tenant(name);
-    const std::uint64_t over = beyond(core_.bytes_of(tenant), tenant.counts.bytes_max);
-    if (over == 0) continue;
+    const std::uint64_t taken = core_.bytes_of(tenant);
+    if (taken <= tenant.counts.bytes_max) continue;
     const bool moves = std::ranges::any_of(groups_, [&](const Group& group) {
       return group.job && !group.members.empty() && core_.index.at(group.members.front()).realm == tenant.number;
     });
-    if (!moves) drop_for_room(tenant, over, kNoGroup);
+    if (!moves) drop_for_room(tenant, taken - tenant.counts.bytes_max, kNoGroup);
   }
 }
 

@@ -302,7 +302,7 @@ class PlaceJob final : public StoreJob {
     bool taken = false;
     {
       const std::lock_guard lock(core_.mutex);
-      core_.end_write(to_.tier, {blobs_->name, blobs_->tag}, written.has_value());
+      core_.end_write(to_.tier, {blobs_->name, blobs_->tag}, written.has_value(), writer_->left());
       if (written) stored();
       taken = !written && written.error().code == ErrorCode::kFull && ++refusals_ < kRefusalsMax;
     }

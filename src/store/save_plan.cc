@@ -16,8 +16,7 @@ void plan_pieces(StoreCore& core, SaveJob::Plan& plan) {
   const std::span<const BlockKey> keys = plan.keys;
   const auto end = static_cast<std::uint32_t>(keys.size());
   const std::uint32_t chunk = core.chunk_blocks();
-  SpanFilter filter;
-  filter.wall_s = core.wall_s();
+  SpanFilter filter{.wall_s = core.wall_s()};
   if (!plan.hints.method.is_full()) {
     filter.only_named = true;
     filter.method = core.index.text(plan.hints.method.text());

@@ -177,7 +177,7 @@ Status Store::flush() {
 Status Store::check_integrity() {
   SHALE_TRY(flush());
   StoreCore& core = *core_;
-  for (std::uint32_t t = 0; t < core.tier_count(); ++t) core.follow_folder(t);
+  for (std::uint32_t t = 0; t < core.tier_count(); ++t) core.follow(t);
   const std::lock_guard lock(core.mutex);
   SHALE_TRY(core.index.check_integrity());
   SHALE_TRY(core.placer.check_integrity());

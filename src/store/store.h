@@ -280,8 +280,8 @@ class Store {
   // The owner is about to write blobs of its own, which take `bytes` there (Tier::stored_bytes), under a name that
   // nobody else has, on one of the store's tiers; has written them, or could not; and needs them no more: they are
   // removed behind the calls. In a folder they count as used until then, and where this process dies first, another one
-  // removes them.
-  void begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t bytes);
+  // removes them. False: there is no room, and nothing has begun.
+  [[nodiscard]] bool begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t bytes);
   void written_own(std::uint32_t tier, const Hash128& object);
   void end_own(std::uint32_t tier, const Hash128& object);
 

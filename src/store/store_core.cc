@@ -71,7 +71,7 @@ StoreCore::~StoreCore() {
   while (step_jobs(jobs, executor, clock.now_s() + kThreadPieceS) || !jobs.empty()) {
     clock.sleep_until_s(clock.now_s() + 1e-4);
   }
-  close_folders();
+  for (std::uint32_t t = 0; t < tier_count(); ++t) flush_log(t);
 }
 
 Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {
@@ -154,11 +154,7 @@ void StoreCore::access(ExtentId id, double share) {
   extent.frequency = static_cast<float>(share + extent.frequency * std::exp2(-age / options.frequency_half_life_s));
   extent.accessed_s = std::max(now, extent.accessed_s);
   placer.access(id, share);
-  IndexRecord record;
-  record.type = IndexRecord::Type::kUsed;
-  record.name = extent.name;
-  record.frequency = extent.frequency;
-  log_where(extent, record);
+  log_where(extent, {.type = IndexRecord::Type::kUsed, .name = extent.name, .frequency = extent.frequency});
 }
 
 void StoreCore::add_job(std::shared_ptr<StoreJob> job) {
@@ -194,14 +190,10 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
   const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
   const std::uint32_t all = (1u << extent.chunks) - 1;
   if (elsewhere || chunks_failed == all) return remove_from(*id, tier);
-  IndexRecord record;
-  record.type = IndexRecord::Type::kDamaged;
-  record.name = name;
   for (std::uint32_t chunk = 0; chunk < extent.chunks; ++chunk) {
     if ((chunks_failed >> chunk & 1) == 0) continue;
     index.hide_chunk(*id, chunk);
-    record.chunk = chunk;
-    log(tier, record);
+    log(tier, {.type = IndexRecord::Type::kDamaged, .name = name, .chunk = chunk});
   }
 }
 
@@ -308,9 +300,9 @@ void StoreCore::keep(std::uint32_t tier, bool first) {
   TierState& state = tiers[tier];
   for (double look_s = 0;;) {
     maintain();
-    if (first && clock.now_s() >= look_s && !state.config.folder.empty()) {
+    if (first && clock.now_s() >= look_s) {
       look_s = clock.now_s() + kMaintenanceEveryS;
-      maintain_folder(tier);
+      follow(tier);
     }
     flush_log(tier);
     const bool worked = step_jobs(state.errands, executor, clock.now_s());
@@ -381,9 +373,6 @@ void StoreCore::maintain() {
     if (maintaining_ || clock.now_s() < next_maintenance_s_) return;
     next_maintenance_s_ = clock.now_s() + kMaintenanceEveryS;
     maintaining_ = true;
-  }
-  for (std::uint32_t t = 0; !has_keeper_ && t < tier_count(); ++t) {
-    if (!tiers[t].config.folder.empty()) maintain_folder(t);
   }
   const std::lock_guard lock(mutex);
   expire();

@@ -55,6 +55,10 @@ struct BlobOwner {
   std::uint64_t tag = 0;
 };
 
+struct BegunWrite {
+  std::uint64_t tag = 0, bytes = 0;
+};
+
 // An extent that a device failed to read and that may be sound: it takes room, and is not found until then.
 struct Unread {
   IndexRecord stored;
@@ -82,23 +86,23 @@ struct TierState {
 
   bool open = config.folder.empty();  // its folder's index is, if it has one
   double open_again_s = 0;            // when that is tried next
+  double count_again_s = 0;           // when it is, where it is shared and has no folder
   bool leads = false;                 // of those that share the folder
   bool has_others = true;             // who may write there, and may not make room
   std::vector<IndexRecord> unlogged = {};
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
   std::unordered_map<Hash128, OwnObject> own_objects = {};
-  std::unordered_map<Hash128, Unread> unread = {};  // where there is a folder
-  std::unordered_set<Hash128> removing = {};        // by anybody: not to be written before that has ended
-  // By this store, with their tags: not to be removed, or written twice, before that has ended.
-  std::unordered_map<Hash128, std::uint64_t> writing = {};
-  std::vector<BlobOwner> doubtful = {};  // in the folder; changed by two stores at once, perhaps
-  std::uint64_t known_bytes = 0;         // of the extents that the index has here
-  std::uint64_t uncounted_bytes = 0;     // that the placement does not know of, when last looked at
-  std::uint64_t placed_capacity;         // as the placement was told
-  std::uint64_t asked_bytes = 0;         // of reads in flight
-  unsigned changes = 0;                  // writes and removals of this store's in flight
-  unsigned moves_staged[3] = {};         // that hold a share of what may be on its way: down to it, within it, up to it
+  std::unordered_map<Hash128, Unread> unread = {};       // where there is a folder
+  std::unordered_set<Hash128> removing = {};             // by anybody: not to be written before that has ended
+  std::unordered_map<Hash128, BegunWrite> writing = {};  // by this store: not to be removed, or written twice, before
+  std::vector<BlobOwner> doubtful = {};                  // in the folder; changed by two stores at once, perhaps
+  std::uint64_t known_bytes = 0;                         // of the extents that the index has here
+  std::uint64_t uncounted_bytes = 0;                     // that the placement does not know of, when last looked at
+  std::uint64_t placed_capacity;                         // as the placement was told
+  std::uint64_t asked_bytes = 0;                         // of reads in flight
+  unsigned changes = 0;                                  // writes and removals of this store's in flight
+  unsigned moves_staged[3] = {};  // that hold a share of what may be on its way: down to it, within it, up to it
   StoreTierStats counts = {};
   std::deque<std::shared_ptr<StoreJob>> errands = {};  // jobs that may wait for it, where it has a keeper
 
@@ -152,17 +156,20 @@ class StoreCore {
   StoreLookup describe(const std::vector<ChainSpan>& spans, const StoreNeeds& needs);
   StoreExtent describe(const Extent& extent);
   void add_job(std::shared_ptr<StoreJob> job);
+  // Whose threads do what may wait for this tier; none where nothing does.
+  std::optional<std::uint32_t> keeper_of(std::uint32_t tier) const {
+    return tiers[tier].tier().persistent() ? std::optional(tier) : std::nullopt;
+  }
   void add_save(std::shared_ptr<StoreJob> job);
   // Has a job remove it there: it is not found any more from now on.
   void remove_from(ExtentId id, std::uint32_t tier);
   void remove_everywhere(ExtentId id);
-  // For the folder's log, where the tier has one: that a blob may be there before long, and that it is or never will.
-  void log_writing(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
+  // For the folder's log, where the tier has one: that what was being written or removed there is no more.
   void log_settled(std::uint32_t tier, const BlobOwner& owner);
   // Writing an extent's blobs there may begin, and has been logged: not while they are being written or removed.
-  // Whoever began ends it, with whether all blobs are there now.
+  // Whoever began ends it, with whether all blobs are there now, and else with what is left of it, which goes first.
   bool begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
-  void end_write(std::uint32_t tier, const BlobOwner& owner, bool written);
+  void end_write(std::uint32_t tier, const BlobOwner& owner, bool written, std::vector<BlobId> left);
   // For the folder's log, if the tier has one: written by flush_log, or before long.
   void log(std::uint32_t tier, IndexRecord record);
   // It has other importance tiers now.
@@ -174,6 +181,7 @@ class StoreCore {
   // An event of its blocks, where anybody takes events.
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);
   bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
+  std::uint64_t promised_bytes(std::uint32_t tier) const;
   // What could not be read is found again, where its time has come by then.
   void find_unread(std::uint32_t tier, double until_s = std::numeric_limits<double>::infinity());
   void pin(ExtentId id, bool on);
@@ -186,8 +194,8 @@ class StoreCore {
   // Likewise, by the keeper where there is one; how many records there are now, which are flushed when flushed() says.
   std::uint64_t flush_soon(std::uint32_t tier);
   bool flushed(std::uint32_t tier, std::uint64_t records) const;
-  void follow_folder(std::uint32_t tier);  // what others did
-  void signal();                           // events or arrivals
+  void follow(std::uint32_t tier);  // what others did there
+  void signal();                    // events or arrivals
   void add_load(LoadPump& load);
   void remove_load(LoadPump& load);
   std::size_t loads_in_flight() const { return load_count_; }
@@ -251,14 +259,13 @@ class StoreCore {
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
   void note_writing(std::uint32_t tier, const Hash128& name, std::uint64_t bytes);
   void forget_writing(std::uint32_t tier, const Hash128& name);
-  void count_what_is_there(std::uint32_t tier);
   void remove_uncounted(std::uint32_t tier, const BlobOwner& owner);
   void maintain_folder(std::uint32_t tier);
+  void count_what_is_there(std::uint32_t tier);
   bool settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished);
   void look(std::uint32_t tier, const BlobOwner& owner);
   void adopt(std::uint32_t tier, IndexRecord stored);
   Status write_snapshot(std::uint32_t tier);
-  void close_folders();
 
   std::deque<Method> methods_;  // by number
   std::condition_variable wake_;

@@ -197,12 +197,8 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
 
 // In place of what the tier counts: what was counted twice, or not at all, is put right.
 void StoreCore::count_what_is_there(std::uint32_t tier) {
-  const TierState& state = tiers[tier];
-  std::uint64_t there = state.known_bytes;
-  for (const auto& [name, bytes] : state.others_writing) there += bytes;
-  for (const auto& [name, own] : state.own_objects) there += own.bytes;
-  for (const auto& [name, unread] : state.unread) there += unread.stored.facts.bytes;
-  state.tier().count_others(static_cast<std::int64_t>(there) - static_cast<std::int64_t>(state.tier().used_bytes()));
+  Tier& counting = tiers[tier].tier();
+  counting.count_others(static_cast<std::int64_t>(promised_bytes(tier) - counting.used_bytes()));
 }
 
 // Counted already.
@@ -235,7 +231,7 @@ void StoreCore::tell_again(std::uint32_t tier) {
     index.for_each([&](ExtentId, const Extent& extent) {
       if (extent.on(tier)) known.push_back({extent.name, extent.names[0]});
     });
-    for (const auto& [name, tag] : state.writing) state.doubtful.push_back({name, tag});
+    for (const auto& [name, begun] : state.writing) state.doubtful.push_back({name, begun.tag});
   }
   for (const BlobOwner& owner : known) {
     const auto stored = find_stored(state.tier(), owner.name, owner.tag, wall_s());
@@ -303,11 +299,8 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
   lock.unlock();
   if (stored) return adopt(tier, std::move(*stored));
   if (!there || !leads) return;
-  IndexRecord record;  // so that another leader ends it where this one dies
-  record.type = Type::kRemoved;
-  record.name = owner.name;
-  record.tag = owner.tag;
-  record.time_s = wall_s();
+  // So that another leader ends it where this one dies.
+  IndexRecord record{.type = Type::kRemoved, .time_s = wall_s(), .name = owner.name, .tag = owner.tag};
   state.folder->append(record);
   (void)state.folder->flush();
   remove_uncounted(tier, owner);
@@ -361,16 +354,6 @@ Status StoreCore::write_snapshot(std::uint32_t tier) {
       for (const IndexRecord& record : records) add(record);
     }
   });
-}
-
-void StoreCore::follow_folder(std::uint32_t tier) {
-  if (!tiers[tier].config.folder.empty()) maintain_folder(tier);
-}
-
-void StoreCore::close_folders() {
-  for (std::uint32_t t = 0; t < tier_count(); ++t) {
-    flush_log(t);
-  }
 }
 
 }  // namespace shale

@@ -18,9 +18,7 @@ class RemoveJob final : public StoreJob {
     core.tiers[tier].removing.insert(name_);
   }
 
-  std::optional<std::uint32_t> waits_on() const override {
-    return core_.tiers[tier_].tier().persistent() ? std::optional(tier_) : std::nullopt;
-  }
+  std::optional<std::uint32_t> waits_on() const override { return core_.keeper_of(tier_); }
   Progress step(Executor&) override {
     Tier& tier = core_.tiers[tier_].tier();
     if (being_written()) return Progress::kWaiting;

@@ -10,12 +10,8 @@
 namespace shale {
 
 SpanFilter StoreCore::filter(const StoreNeeds& needs) {
-  SpanFilter filter;
-  filter.exact = needs.exact;
-  filter.quality_min = static_cast<float>(needs.quality_min);
-  filter.wall_s = wall_s();
-  filter.exact_after = needs.exact_after;
-  filter.tiers_excluded = needs.tiers_excluded;
+  const auto least = static_cast<float>(needs.quality_min);
+  SpanFilter filter{needs.exact, least, wall_s(), needs.exact_after, needs.tiers_excluded};
   if (needs.method) {
     filter.method = index.text(needs.method->text());
     filter.keep = static_cast<float>(grid_keep(needs.keep));

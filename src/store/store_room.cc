@@ -13,12 +13,67 @@ using Type = IndexRecord::Type;
 constexpr double kExpireEveryS = 2;
 constexpr double kLeaseS = 60, kRenewEveryS = 20;  // a pin of a process that dies lapses
 constexpr double kAskAgainAfterS = 1;
+constexpr double kCountEveryS = 5, kCountingShare = 0.02;  // of the time, at most
+
+// Removes what a failed write made, and ends it.
+class TakeBackJob final : public StoreJob {
+ public:
+  TakeBackJob(StoreCore& core, std::uint32_t tier, const BlobOwner& owner, std::vector<BlobId> made)
+      : core_(core), tier_(tier), owner_(owner), made_(std::move(made)) {
+    core.log(tier, {.type = Type::kRemoved, .name = owner.name, .tag = owner.tag});  // its room is others' from now on
+  }
+
+  std::optional<std::uint32_t> waits_on() const override { return core_.keeper_of(tier_); }
+  Progress step(Executor&) override {
+    for (const BlobId& id : made_) (void)core_.tiers[tier_].tier().remove(id);
+    const std::lock_guard lock(core_.mutex);
+    core_.end_write(tier_, owner_, false, {});
+    return Progress::kDone;
+  }
+
+ private:
+  StoreCore& core_;
+  const std::uint32_t tier_;
+  const BlobOwner owner_;
+  const std::vector<BlobId> made_;
+};
 
 }  // namespace
 
 bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) const {
   const std::uint64_t capacity = tiers[tier].capacity_bytes();
-  return capacity == kUnlimited || (bytes <= capacity && tiers[tier].tier().used_bytes() <= capacity - bytes);
+  if (capacity == kUnlimited || bytes > capacity) return bytes <= capacity;
+  const std::uint64_t promised = tiers[tier].config.folder.empty() ? 0 : promised_bytes(tier);
+  return std::max(tiers[tier].tier().used_bytes(), promised) <= capacity - bytes;
+}
+
+// With all that is being written, which takes its room with it where this process dies.
+std::uint64_t StoreCore::promised_bytes(std::uint32_t tier) const {
+  const TierState& state = tiers[tier];
+  std::uint64_t bytes = state.known_bytes;
+  for (const auto& [name, begun] : state.writing) bytes += begun.bytes;
+  for (const auto& [name, others] : state.others_writing) bytes += others;
+  for (const auto& [name, own] : state.own_objects) bytes += own.bytes;
+  for (const auto& [name, unread] : state.unread) bytes += unread.stored.facts.bytes;
+  return bytes;
+}
+
+// To a bounded tier without a folder others write without a word, and make room there.
+void StoreCore::follow(std::uint32_t tier) {
+  if (!tiers[tier].config.folder.empty()) return maintain_folder(tier);
+  const double start_s = clock.now_s();
+  TierState& state = tiers[tier];
+  {
+    const std::lock_guard lock(mutex);
+    const bool bounded = state.config.shared && state.tier().capacity_bytes() != kUnlimited;
+    if (!bounded || start_s < state.count_again_s) return;
+    state.count_again_s = std::numeric_limits<double>::infinity();
+  }
+  const std::uint64_t before = state.tier().used_bytes();
+  (void)state.tier().count_again();
+  const std::lock_guard lock(mutex);
+  state.count_again_s = clock.now_s() + std::max(kCountEveryS, (clock.now_s() - start_s) / kCountingShare);
+  if (state.tier().used_bytes() != before) placer.room_changed();
 }
 
 void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {
@@ -45,58 +100,44 @@ void StoreCore::log_stored(ExtentId id, std::uint32_t tier) { log(tier, record_o
 void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   const Extent& extent = index.at(id);
   TierState& state = tiers[tier];
-  IndexRecord record;
-  record.type = Type::kRemoved;
-  record.name = extent.name;
-  record.tag = extent.names[0];
-  record.bytes = extent.bytes;
-  log(tier, std::move(record));
+  log(tier, {.type = Type::kRemoved, .name = extent.name, .tag = extent.names[0], .bytes = extent.bytes});
   ++state.counts.removed;
   add_job(make_remove_job(*this, tier, {extent.name, extent.names[0]}, index.realms()[extent.realm].tenant));
   clear_on(id, tier);
 }
 
-void StoreCore::log_writing(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
-  IndexRecord record;
-  record.type = Type::kWriting;
-  record.name = owner.name;
-  record.tag = owner.tag;
-  record.bytes = bytes;
-  log(tier, std::move(record));
-}
-
 void StoreCore::log_settled(std::uint32_t tier, const BlobOwner& owner) {
-  IndexRecord record;
-  record.type = Type::kSettled;
-  record.name = owner.name;
-  record.tag = owner.tag;
-  log(tier, std::move(record));
+  log(tier, {.type = Type::kSettled, .name = owner.name, .tag = owner.tag});
 }
 
 bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
   TierState& state = tiers[tier];
-  if (state.removing.contains(owner.name) || !state.writing.emplace(owner.name, owner.tag).second) return false;
+  const bool busy = state.removing.contains(owner.name);
+  if (busy || !state.writing.try_emplace(owner.name, owner.tag, bytes).second) return false;
   ++state.changes;
-  log_writing(tier, owner, bytes);
+  log(tier, {.type = Type::kWriting, .name = owner.name, .tag = owner.tag, .bytes = bytes});
   return true;
 }
 
-void StoreCore::end_write(std::uint32_t tier, const BlobOwner& owner, bool written) {
+void StoreCore::end_write(std::uint32_t tier, const BlobOwner& owner, bool written, std::vector<BlobId> left) {
+  if (!left.empty()) return add_job(std::make_shared<TakeBackJob>(*this, tier, owner, std::move(left)));
   TierState& state = tiers[tier];
   state.writing.erase(owner.name);
   --state.changes;
   if (!written) log_settled(tier, owner);
 }
 
-void Store::begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t bytes) {
+bool Store::begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t bytes) {
   {
     const std::lock_guard lock(core_->mutex);
+    if (!core_->has_room(tier, bytes)) return false;
     TierState& state = core_->tiers[tier];
     ++state.changes;
     state.own_objects[object] = {.bytes = bytes, .writing = true};
-    core_->log_writing(tier, {object, 0}, bytes);
+    core_->log(tier, {.type = Type::kWriting, .name = object, .bytes = bytes});
   }
   core_->flush_soon(tier);
+  return true;
 }
 
 void Store::written_own(std::uint32_t tier, const Hash128& object) {
@@ -143,12 +184,8 @@ void StoreCore::log_where(const Extent& extent, const IndexRecord& record) {
 }
 
 void StoreCore::log_lease(const Extent& extent) {
-  IndexRecord record;
-  record.type = Type::kLease;
-  record.name = extent.name;
-  record.until_s = extent.pins > 0 ? wall_s() + kLeaseS : 0;
-  record.expires_s = extent.expires_s;
-  log_where(extent, record);
+  const double until_s = extent.pins > 0 ? wall_s() + kLeaseS : 0;
+  log_where(extent, {.type = Type::kLease, .name = extent.name, .until_s = until_s, .expires_s = extent.expires_s});
 }
 
 void StoreCore::pin(ExtentId id, bool on) {

@@ -179,11 +179,11 @@ bool SaveJob::advance(Writing& writing) {
   if (!writing.writer) return writing.begun ? start_writing(writing) : begin(writing);
   if (!writing.writer->poll()) return false;
   const Status status = writing.writer->status();
-  writing.writer.reset();
+  auto left = std::exchange(writing.writer, nullptr)->left();
   writing.begun = false;
   const std::uint32_t tier = writing.tier;
   std::unique_lock lock(core_.mutex);
-  core_.end_write(tier, {writing.facts.name, writing.blobs->tag}, status.has_value());
+  core_.end_write(tier, {writing.facts.name, writing.blobs->tag}, status.has_value(), std::move(left));
   if (status) core_.tiers[tier].counts.bytes_written += writing.facts.bytes;
   if (status) {
     stored(writing, std::move(lock));

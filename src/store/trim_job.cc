@@ -20,8 +20,7 @@ class TrimJob final : public StoreJob {
   }
   std::optional<std::uint32_t> waits_on() const override {
     const auto slowest = static_cast<std::uint32_t>(std::bit_width(core_.index.at(id_).tiers)) - 1;
-    return slowest < core_.tier_count() && core_.tiers[slowest].tier().persistent() ? std::optional(slowest)
-                                                                                    : std::nullopt;
+    return slowest < core_.tier_count() ? core_.keeper_of(slowest) : std::nullopt;
   }
 
   Progress step(Executor&) override {

@@ -166,6 +166,9 @@ class Tier {
 
   // Tells the tier of bytes that others have stored here, or, negative, removed, and that it has not counted.
   virtual void count_others(std::int64_t bytes);
+  // Looks how much lies here where others write, too, and nobody tells: as long as listing all of it takes. False where
+  // that brought no news. Before a write is refused for lack of room it is called as well.
+  virtual bool count_again() { return false; }
 
   // A call that may hang where the tier does, from construction to destruction: whoever makes one that the tier does
   // not see, as into the same folder, tells of it so.
@@ -219,9 +222,6 @@ class Tier {
   virtual Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const = 0;
   virtual Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const;
   virtual std::uint64_t blob_bytes_impl(const BlobId& id) const = 0;
-  // Called before a write is refused for lack of room; true when `count_stored` brought news.
-  virtual bool count_again() { return false; }
-
   // kCancelled, for what nobody waited to see the end of, counts as nothing but for the time that its `bytes_cancelled`
   // took of the tier.
   void finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range,

@@ -20,6 +20,7 @@ class TierWrapper : public Tier {
   bool persistent() const override { return inner_->persistent(); }
   bool read_only() const override { return inner_->read_only(); }
   void count_others(std::int64_t bytes) override { inner_->count_others(bytes); }
+  bool count_again() override { return inner_->count_again(); }
   std::string describe() const override { return inner_->describe(); }
   double untouched_s(const BlobId& id) const override { return inner_->untouched_s(id); }
   AskedAtOnce asked_at_once() const override { return inner_->asked_at_once(); }

@@ -131,6 +131,25 @@ TEST_F(StoreFaultsTest, TheNextTierTakesWhatOneRefuses) {
   EXPECT_EQ(store->stats().extents_failed, 1u);
 }
 
+TEST_F(StoreFaultsTest, WhatAFailedWriteLeftIsRemovedBehindTheCalls) {
+  std::atomic<bool> open_again = false;
+  StoreTier disk = disk_tier(folder_.path(), clock_);
+  Faults faults{.fail_write = only(2), .open = &open_again};
+  disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), clock_);
+  StoreOptions options = small_options();
+  options.threads = 0;  // so that the caller's does all but what may wait for the tier
+  const auto store = Store::open(options, tiers_of(std::move(disk), memory_tier(clock_)), clock_).value();
+  const auto keys = chain_of(1, 10);
+  ASSERT_TRUE(save_all(*store, keys)) << "while nothing can be removed";
+  EXPECT_EQ(store->lookup(keys).tier, 1u);
+  EXPECT_FALSE(parts().empty());
+  open_again = true;
+  open_again.notify_all();
+  ASSERT_TRUE(store->flush());
+  EXPECT_TRUE(parts().empty());
+  EXPECT_TRUE(store->check_integrity());
+}
+
 // Its files are there still, and the next store finds them: what took their place would be too much.
 TEST_F(StoreFaultsTest, WhatCannotBeReadKeepsItsRoom) {
   constexpr std::uint64_t kRoom = 320 << 10;

@@ -117,8 +117,9 @@ inline StoreTier disk_tier(const std::filesystem::path& folder, const Clock& clo
   options.several_writers = true;
   return {.tier = make_disk_tier(options, clock).value(), .folder = folder};
 }
-inline StoreTier shared_tier(const std::filesystem::path& folder, const Clock& clock) {
-  return {.tier = make_directory_tier(folder, kUnlimited, clock).value(), .shared = true};
+inline StoreTier shared_tier(const std::filesystem::path& folder, const Clock& clock,
+                             std::uint64_t capacity = kUnlimited) {
+  return {.tier = make_directory_tier(folder, capacity, clock).value(), .shared = true};
 }
 // The files of its manifests, or of its parts.
 inline std::vector<std::filesystem::path> blob_files(const std::filesystem::path& tier_folder, bool manifests) {

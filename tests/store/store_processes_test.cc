@@ -118,7 +118,7 @@ TEST(StoreProcesses, WhatTheOwnerKeptThereGoesWhenItDies) {
     const auto store = open(disk);
     char told = 0;
     while (read(wire[0], &told, 1) != 1) continue;
-    store->begin_own(0, object, 3 << 16);
+    ASSERT_TRUE(store->begin_own(0, object, 3 << 16));
     for (std::uint32_t part = 0; part < 3; ++part) {
       (void)disk->write({object, part}, std::make_shared<AlignedBuffer>(1 << 16))->wait();
     }
@@ -150,7 +150,7 @@ TEST(StoreProcesses, WhatTheOwnerKeepsThereCountsOnceItIsThere) {
     return disk.used_bytes();
   };
   const std::uint64_t bytes = disk.stored_bytes(1 << 16);
-  store->begin_own(0, object, bytes);
+  ASSERT_TRUE(store->begin_own(0, object, bytes));
   EXPECT_EQ(used(), 0u);
   ASSERT_TRUE(disk.write({object, 0}, std::make_shared<AlignedBuffer>(1 << 16))->wait());
   EXPECT_EQ(used(), bytes);
@@ -166,9 +166,12 @@ TEST(StoreProcesses, WhatADeadStoreWasWritingKeepsItsRoom) {
   const RealClock clock;
   const auto keys = chain_of(1, 16);
   ASSERT_TRUE(save_all(*open_on(folder.path(), clock), keys));
-  IndexRecord writing;
+  IndexRecord writing{.type = IndexRecord::Type::kWriting};
   (void)IndexFolder::open(folder.path()).value()->load([&](const IndexRecord& record) {
-    if (record.type == IndexRecord::Type::kWriting) writing = record;
+    if (record.type != IndexRecord::Type::kStored) return;
+    writing.name = record.facts.name;
+    writing.tag = record.facts.tags.front();
+    writing.bytes = record.facts.bytes;
   });
   ASSERT_GT(writing.bytes, 0u);
   std::filesystem::remove_all(folder.path() / "store");

@@ -10,6 +10,7 @@
 #include "store/index_fill.h"
 #include "store/store.h"
 #include "store/store_fixture.h"
+#include "support/eventually.h"
 
 namespace shale::testing {
 namespace {
@@ -46,6 +47,51 @@ TEST_F(StoreRoomTest, NamespacesGeometriesAndTenantsAreApart) {
   EXPECT_EQ(stranger->lookup(keys, {}, "one").blocks, 0u);
   ASSERT_TRUE(save_all(*stranger, keys));
   EXPECT_EQ(load_all(*stranger, keys), 8u);
+}
+
+// Where this process dies, what it had begun to write takes its room with it.
+TEST_F(StoreRoomTest, WhatHasBegunToBeWrittenHasItsRoom) {
+  constexpr std::uint64_t kDisk = 400 << 10;
+  const VirtualClock clock;
+  StoreOptions options = small_options();
+  options.threads = 0;
+  auto tiers = tiers_of(disk_tier(folder_.path(), clock, kDisk));
+  const auto store = Store::open(options, std::move(tiers), clock).value();
+  const Hash128 object{1, 2};
+  ASSERT_TRUE(store->begin_own(0, object, kDisk - 4096));
+  EXPECT_FALSE(store->begin_own(0, {1, 3}, 8192));
+  const auto keys = chain_of(1, 64);
+  EXPECT_EQ(code_of(save_all(*store, keys)), ErrorCode::kFull);
+  store->end_own(0, object);
+  ASSERT_TRUE(store->flush());
+  EXPECT_TRUE(save_all(*store, keys));
+  EXPECT_TRUE(store->check_integrity());
+}
+
+TEST_F(StoreRoomTest, RoomThatOthersMakeOnASharedTierIsUsed) {
+  constexpr std::uint64_t kShared = 600 << 10;
+  const VirtualClock clock;
+  const auto open_shared = [&] {
+    auto tiers = tiers_of(shared_tier(folder_.path() / "shared", clock, kShared));
+    return std::move(*Store::open(small_options(), std::move(tiers), clock));
+  };
+  const auto keeps = [](Store& store, std::span<const BlockKey> keys) {
+    (void)save_all(store, keys);
+    (void)store.flush();
+    return store.lookup(keys).blocks == keys.size();
+  };
+  const auto other = open_shared();
+  std::vector<std::vector<BlockKey>> chains = {chain_of(1000, 64)};
+  while (keeps(*other, chains.back()) && chains.size() < 10)
+    chains.push_back(chain_of(1000 * static_cast<std::int32_t>(chains.size() + 1), 64));
+  ASSERT_LT(chains.size(), 10u) << "it is never full";
+  const auto store = open_shared();
+  const auto keys = chain_of(1, 64);
+  ASSERT_FALSE(keeps(*store, keys)) << "there is room from the start";
+  for (const auto& chain : chains) other->remove(chain);
+  ASSERT_TRUE(other->flush());
+  clock.sleep_until_s(clock.now_s() + 6);
+  EXPECT_TRUE(eventually([&] { return keeps(*store, keys); }));
 }
 
 TEST_F(StoreRoomTest, AFullMemoryPushesDownWhatIsWorthLeast) {

@@ -65,9 +65,9 @@ class CacheTest : public ::testing::Test {
            7;
   }
 
-  // Appends tokens [sequence.length(), end) as a model would compute them.
-  void compute(const Tokens& tokens, std::uint32_t end, Sequence& sequence) {
-    const std::uint32_t count = end - sequence.length();
+  // Appends tokens [sequence.length(), tokens_end) as a model would compute them.
+  void compute(const Tokens& tokens, std::size_t tokens_end, Sequence& sequence) {
+    const auto end = static_cast<std::uint32_t>(tokens_end), count = end - sequence.length();
     ASSERT_TRUE(sequence.append(count));
     for (std::uint32_t layer = 0; layer < kShape.layers; ++layer) {
       for (std::uint32_t head = 0; head < kShape.kv_heads; ++head) {

@@ -18,10 +18,10 @@ struct S3ClientOptions {
   std::string bucket;
   std::string endpoint;  // "https://host[:port]", addressed by path; empty: AWS, addressed by virtual host
   std::string region;
-  S3Credentials credentials;
-  std::string credentials_from;  // for messages
-  std::string ca_file;           // in place of the system's
-  double timeout_s = 10;         // of a call with all its attempts, from when the first is sent
+  S3Credentials credentials = {};
+  std::string credentials_from = {};  // for messages
+  std::string ca_file = {};           // in place of the system's
+  double timeout_s = 10;              // of a call with all its attempts, from when the first is sent
 };
 
 struct S3Call {

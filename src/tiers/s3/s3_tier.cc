@@ -377,7 +377,7 @@ Result<std::vector<std::vector<std::uint32_t>>> S3Tier::parts_of_impl(std::span<
 // What a refused write costs is bounded: a twentieth of the time may go into counting.
 bool S3Tier::count_again() {
   const double start_s = clock_.now_s();
-  if (start_s < count_again_at_s_) return false;
+  if (!open_ || start_s < count_again_at_s_) return false;  // opening counts
   const bool counted = count_stored([this] { return total_bytes(); });
   count_again_at_s_ = clock_.now_s() + 20 * (clock_.now_s() - start_s);
   return counted;
