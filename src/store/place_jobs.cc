@@ -248,6 +248,7 @@ class PlaceJob final : public StoreJob {
 
   Progress begin() {
     std::unique_lock lock(core_.mutex);
+    if (core_.tiers[to_.tier].writing.contains(blobs_->name) && in_time()) return Progress::kWaiting;
     if (!core_.has_room(to_.tier, facts_.bytes)) {
       const bool nobody_makes_it = core_.tiers[to_.tier].config.shared;
       if (std::exchange(waited_for_room_, true) && (nobody_makes_it || !in_time())) return no_room(std::move(lock));
@@ -309,8 +310,7 @@ class PlaceJob final : public StoreJob {
     core_.flush_soon(to_.tier);
     if (taken) {  // others were faster
       writer_.reset();
-      phase_ = Phase::kBegin;
-      return Progress::kWaiting;
+      return go_on(Phase::kBegin);
     }
     if (!written) return end(false);
     share_ = {};

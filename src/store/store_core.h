@@ -83,10 +83,10 @@ struct TierState {
   bool snapshot_wanted = false;  // in place of a damaged one; guarded by folder_mutex
 
   // Guarded by the core's mutex:
-
   bool open = config.folder.empty();  // its folder's index is, if it has one
   double open_again_s = 0;            // when that is tried next
-  double count_again_s = 0;           // when it is, where it is shared and has no folder
+  double count_again_s = 0;           // when it may be, where it is shared and has no folder
+  bool found_full = false;            // since it was counted
   bool leads = false;                 // of those that share the folder
   bool has_others = true;             // who may write there, and may not make room
   std::vector<IndexRecord> unlogged = {};
@@ -180,14 +180,13 @@ class StoreCore {
   void log_lease(const Extent& extent);
   // An event of its blocks, where anybody takes events.
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);
-  bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
+  bool has_room(std::uint32_t tier, std::uint64_t bytes);
   std::uint64_t promised_bytes(std::uint32_t tier) const;
   // What could not be read is found again, where its time has come by then.
   void find_unread(std::uint32_t tier, double until_s = std::numeric_limits<double>::infinity());
   void pin(ExtentId id, bool on);
 
   // Without it.
-
   // What a load found wrong: kNotFound (the extent is gone there), kCorrupt (of those chunks).
   void report(const Hash128& extent, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed);
   void flush_log(std::uint32_t tier);

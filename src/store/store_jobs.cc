@@ -13,28 +13,28 @@ using Progress = StoreJob::Progress;
 class RemoveJob final : public StoreJob {
  public:
   RemoveJob(StoreCore& core, std::uint32_t tier, const BlobOwner& owner, std::string tenant)
-      : core_(core), tier_(tier), name_(owner.name), tag_(owner.tag), tenant_(std::move(tenant)) {
+      : core_(core), tier_(tier), owner_(owner), tenant_(std::move(tenant)) {
     ++core.tiers[tier].changes;
-    core.tiers[tier].removing.insert(name_);
+    core.tiers[tier].removing.insert(owner_.name);
   }
 
   std::optional<std::uint32_t> waits_on() const override { return core_.keeper_of(tier_); }
   Progress step(Executor&) override {
     Tier& tier = core_.tiers[tier_].tier();
     if (being_written()) return Progress::kWaiting;
-    const bool is_told = tag_ != 0 && core_.options.events_max > 0;
-    if (!manifest_read_ && is_told) manifest_read_ = tier.read(manifest_blob(tag_, name_));
+    const bool is_told = owner_.tag != 0 && core_.options.events_max > 0;
+    if (!manifest_read_ && is_told) manifest_read_ = tier.read(manifest_blob(owner_.tag, owner_.name));
     if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
     tell();
     core_.flush_log(tier_);  // that it is not to be found, before it goes
-    const Status removed = remove_extent(tier, name_, tag_);
+    const Status removed = remove_extent(tier, owner_.name, owner_.tag);
     const std::lock_guard lock(core_.mutex);
-    core_.tiers[tier_].removing.erase(name_);
+    core_.tiers[tier_].removing.erase(owner_.name);
     if (removed) {  // else what is left is settled when this store has died
-      core_.log_settled(tier_, {name_, tag_});
-      core_.tiers[tier_].own_objects.erase(name_);
+      core_.log_settled(tier_, owner_);
+      core_.tiers[tier_].own_objects.erase(owner_.name);
     }
-    if (!core_.tiers[tier_].config.folder.empty()) core_.tiers[tier_].doubtful.push_back({name_, tag_});
+    if (!core_.tiers[tier_].config.folder.empty()) core_.tiers[tier_].doubtful.push_back(owner_);
     --core_.tiers[tier_].changes;
     return Progress::kDone;
   }
@@ -42,7 +42,7 @@ class RemoveJob final : public StoreJob {
  private:
   bool being_written() const {
     const std::lock_guard lock(core_.mutex);
-    return core_.tiers[tier_].writing.contains(name_);
+    return core_.tiers[tier_].writing.contains(owner_.name);
   }
 
   void tell() {
@@ -54,8 +54,7 @@ class RemoveJob final : public StoreJob {
 
   StoreCore& core_;
   const std::uint32_t tier_;
-  const Hash128 name_;
-  const std::uint64_t tag_;
+  const BlobOwner owner_;
   const std::string tenant_;
   std::shared_ptr<TierRead> manifest_read_;
 };

@@ -19,15 +19,16 @@ constexpr double kCountEveryS = 5, kCountingShare = 0.02;  // of the time, at mo
 class TakeBackJob final : public StoreJob {
  public:
   TakeBackJob(StoreCore& core, std::uint32_t tier, const BlobOwner& owner, std::vector<BlobId> made)
-      : core_(core), tier_(tier), owner_(owner), made_(std::move(made)) {
-    core.log(tier, {.type = Type::kRemoved, .name = owner.name, .tag = owner.tag});  // its room is others' from now on
-  }
+      : core_(core), tier_(tier), owner_(owner), made_(std::move(made)) {}
 
   std::optional<std::uint32_t> waits_on() const override { return core_.keeper_of(tier_); }
   Progress step(Executor&) override {
-    for (const BlobId& id : made_) (void)core_.tiers[tier_].tier().remove(id);
+    TierState& state = core_.tiers[tier_];
+    bool removed = true;
+    for (const BlobId& id : made_) removed = state.tier().remove(id) && removed;
     const std::lock_guard lock(core_.mutex);
-    core_.end_write(tier_, owner_, false, {});
+    core_.end_write(tier_, owner_, !removed, {});  // what is left is settled when this store has died
+    if (!state.config.folder.empty()) state.doubtful.push_back(owner_);
     return Progress::kDone;
   }
 
@@ -40,11 +41,13 @@ class TakeBackJob final : public StoreJob {
 
 }  // namespace
 
-bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) const {
-  const std::uint64_t capacity = tiers[tier].capacity_bytes();
+bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) {
+  TierState& state = tiers[tier];
+  const std::uint64_t capacity = state.capacity_bytes();
   if (capacity == kUnlimited || bytes > capacity) return bytes <= capacity;
-  const std::uint64_t promised = tiers[tier].config.folder.empty() ? 0 : promised_bytes(tier);
-  return std::max(tiers[tier].tier().used_bytes(), promised) <= capacity - bytes;
+  const bool full = state.tier().used_bytes() > capacity - bytes;
+  state.found_full = state.found_full || full;
+  return !full && (state.config.folder.empty() || promised_bytes(tier) <= capacity - bytes);
 }
 
 // With all that is being written, which takes its room with it where this process dies.
@@ -58,22 +61,19 @@ std::uint64_t StoreCore::promised_bytes(std::uint32_t tier) const {
   return bytes;
 }
 
-// To a bounded tier without a folder others write without a word, and make room there.
+// To a tier without a folder others write without a word, and make room there: one that was full is counted again.
 void StoreCore::follow(std::uint32_t tier) {
   if (!tiers[tier].config.folder.empty()) return maintain_folder(tier);
   const double start_s = clock.now_s();
   TierState& state = tiers[tier];
   {
     const std::lock_guard lock(mutex);
-    const bool bounded = state.config.shared && state.tier().capacity_bytes() != kUnlimited;
-    if (!bounded || start_s < state.count_again_s) return;
-    state.count_again_s = std::numeric_limits<double>::infinity();
+    if (closing_ || start_s < state.count_again_s || !std::exchange(state.found_full, false)) return;
   }
-  const std::uint64_t before = state.tier().used_bytes();
-  (void)state.tier().count_again();
+  const bool counted = state.tier().count_again();
   const std::lock_guard lock(mutex);
   state.count_again_s = clock.now_s() + std::max(kCountEveryS, (clock.now_s() - start_s) / kCountingShare);
-  if (state.tier().used_bytes() != before) placer.room_changed();
+  if (counted) placer.room_changed();
 }
 
 void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {

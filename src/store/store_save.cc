@@ -189,6 +189,7 @@ bool SaveJob::advance(Writing& writing) {
     stored(writing, std::move(lock));
   } else {
     const bool taken = status.error().code == ErrorCode::kFull && ++writing.refusals < kRefusalsMax;
+    writing.since_s = core_.clock.now_s();
     lock.unlock();
     if (writing.stored) {
       writing.over = true;  // it lies on the first tier
@@ -250,6 +251,7 @@ bool SaveJob::begin(Writing& writing) {
     }
     const TierState& tier = core_.tiers[writing.tier];
     if (tier.tier().read_only() || writing.facts.bytes > tier.capacity_bytes()) continue;
+    if (tier.writing.contains(writing.facts.name) && patient()) return false;  // what it left there goes first
     const bool room = core_.has_room(writing.tier, writing.facts.bytes);
     if (room && core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) break;
     if ((room || !tier.config.shared) && patient()) return false;  // on a shared tier nobody makes it

@@ -167,7 +167,7 @@ class Tier {
   // Tells the tier of bytes that others have stored here, or, negative, removed, and that it has not counted.
   virtual void count_others(std::int64_t bytes);
   // Looks how much lies here where others write, too, and nobody tells: as long as listing all of it takes. False where
-  // that brought no news. Before a write is refused for lack of room it is called as well.
+  // nobody does, or it could not. Before a write is refused for lack of room it is called as well.
   virtual bool count_again() { return false; }
 
   // A call that may hang where the tier does, from construction to destruction: whoever makes one that the tier does

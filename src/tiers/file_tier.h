@@ -20,9 +20,9 @@ struct FileTierOptions {
   std::string name;
   std::uint64_t capacity_bytes = kUnlimited;
   TierSpeed first_guess;
-  bool shared = false;  // other processes write too: what they occupy is counted again before refusing for lack of room
-  bool counts = true;   // what is stored; false: its owner says it by count_others()
-  bool sync = false;    // on the device before a write counts
+  bool shared = false;       // other processes write too: what they occupy is counted again where there is no room
+  bool counts = true;        // what is stored; false: its owner says it by count_others()
+  bool sync = false;         // on the device before a write counts
   bool drop_cached = false;  // leave nothing in the page cache
   unsigned threads = 8;      // for each of reads and writes; one of 256 KiB is mostly waiting
 };

@@ -131,7 +131,7 @@ Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, con
 
 // Any mounted path as the remote tier, in the same format; many processes share it without locks, for blobs are
 // immutable and named by content. Buffered I/O; a write counts once the file system has it (fsync). What other
-// processes store counts towards the capacity as of opening, and again before a write is refused.
+// processes store counts towards the capacity as of opening, and again once it is full (Tier::count_again).
 Result<std::unique_ptr<Tier>> make_directory_tier(const std::filesystem::path& folder, std::uint64_t capacity_bytes,
                                                   const Clock& clock, std::string name = "remote", bool late = false);
 

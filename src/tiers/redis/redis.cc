@@ -122,7 +122,7 @@ class RedisTier final : public Tier {
   }
   bool count_again() override {
     return count_stored([this]() -> Result<std::uint64_t> {
-      SHALE_ASSIGN(const auto ids, list());
+      SHALE_ASSIGN(const auto ids, asked([this] { return blobs_.list(); }));
       SHALE_ASSIGN(const auto sizes, asked([&] { return blobs_.sizes(ids); }));
       std::uint64_t total = 0;
       for (const auto& size : sizes) total += size ? stored_bytes(*size) : 0;
