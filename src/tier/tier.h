@@ -222,6 +222,7 @@ class Tier {
   virtual Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const = 0;
   virtual Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const;
   virtual std::uint64_t blob_bytes_impl(const BlobId& id) const = 0;
+
   // kCancelled, for what nobody waited to see the end of, counts as nothing but for the time that its `bytes_cancelled`
   // took of the tier.
   void finished_read(double start_s, double seconds, const Result<BlobBytes>& result, const BlobRange& range,
