@@ -29,8 +29,10 @@ class Bed {
     SHALE_ASSIGN(bed->pool_, PagePool::create(shape, shape.token_bytes() * (2 * tokens + 64 * shape.block_size)));
     std::vector<StoreTier> tiers;
     tiers.push_back(std::move(tier));
-    SHALE_ASSIGN(bed->cache_, Cache::open({}, {model.fingerprint(), model.info().name}, *bed->pool_, std::move(tiers),
-                                          nullptr, clock));
+    CacheOptions cache_options;
+    cache_options.load_always = true;
+    SHALE_ASSIGN(bed->cache_, Cache::open(std::move(cache_options), {model.fingerprint(), model.info().name},
+                                          *bed->pool_, std::move(tiers), nullptr, clock));
     bed->engine_ = std::make_unique<Engine>(EngineOptions{}, model, tokenizer, *bed->cache_, clock);
     return bed;
   }

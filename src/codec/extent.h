@@ -94,7 +94,10 @@ struct ExtentManifest {
   // Parts of the extent on a tier: blobs by number, then rankings, one after another. A part of no bytes is not stored.
   std::uint32_t parts() const { return static_cast<std::uint32_t>(blobs.size() + rankings.size()); }
   std::uint64_t part_bytes(std::uint32_t part) const;
-  // kCorrupt unless these are the part's bytes, by their size and the checksum of every chunk.
+  // Bit by chunk: whose checksums these bytes of the part do not have. All of them where the part is another's length,
+  // or a ranking.
+  std::uint32_t damaged_chunks(std::uint32_t part, std::span<const std::byte> bytes) const;
+  // kCorrupt unless these are the part's bytes.
   Status check_part(std::uint32_t part, std::span<const std::byte> bytes) const;
   // Blobs that hold `keep` at those bits, ascending: what must lie on a tier. All others can be deleted.
   std::vector<std::uint32_t> blobs_for(double keep, Bits bits = Bits::kAll) const;

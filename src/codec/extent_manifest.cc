@@ -72,18 +72,24 @@ std::uint64_t ExtentManifest::part_bytes(std::uint32_t part) const {
   return part < blobs.size() ? blobs[part].bytes() : rankings[part - blobs.size()].bytes;
 }
 
-Status ExtentManifest::check_part(std::uint32_t part, std::span<const std::byte> bytes) const {
-  bool sound = bytes.size() >= part_bytes(part);
-  if (sound && part >= blobs.size()) {
+std::uint32_t ExtentManifest::damaged_chunks(std::uint32_t part, std::span<const std::byte> bytes) const {
+  const std::uint32_t all = (1u << chunks()) - 1;
+  if (bytes.size() < part_bytes(part)) return all;
+  if (part >= blobs.size()) {
     const RankingInfo& ranking = rankings[part - blobs.size()];
-    sound = hash128(bytes.first(ranking.bytes)) == ranking.checksum;
-  } else if (sound) {
-    sound = std::ranges::all_of(blobs[part].chunks, [&](const BlobChunk& chunk) {
-      return hash128(bytes.subspan(chunk.offset, chunk.bytes)) == chunk.checksum;
-    });
+    return hash128(bytes.first(ranking.bytes)) == ranking.checksum ? 0 : all;
   }
-  if (!sound) return fail(ErrorCode::kCorrupt, "part {} of extent {} is damaged", part, name().hex());
-  return {};
+  std::uint32_t damaged = 0;
+  for (std::uint32_t i = 0; i < chunks(); ++i) {
+    const BlobChunk& chunk = blobs[part].chunks[i];
+    if (hash128(bytes.subspan(chunk.offset, chunk.bytes)) != chunk.checksum) damaged |= 1u << i;
+  }
+  return damaged;
+}
+
+Status ExtentManifest::check_part(std::uint32_t part, std::span<const std::byte> bytes) const {
+  if (damaged_chunks(part, bytes) == 0) return {};
+  return fail(ErrorCode::kCorrupt, "part {} of extent {} is damaged", part, name().hex());
 }
 
 std::vector<std::uint32_t> ExtentManifest::blobs_for(double keep, Bits bits) const {

@@ -116,9 +116,10 @@ std::vector<BlobId> ExtentWriter::left() const {
   return made;
 }
 
-ExtentReader::ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep)
+ExtentReader::ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep, std::uint32_t verified)
     : tier_(tier),
       keep_(keep),
+      verified_(verified),
       blobs_(std::make_shared<ExtentBlobs>()),
       manifest_read_(tier.read(manifest_blob(tag, name))) {
   blobs_->name = name;
@@ -126,29 +127,44 @@ ExtentReader::ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, d
 }
 
 bool ExtentReader::poll() {
-  if (!status_) return true;
   if (manifest_read_) {
     if (!manifest_read_->ready()) return false;
     Result<BlobBytes> bytes = std::exchange(manifest_read_, nullptr)->take();
     auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
     if (!manifest) {
+      damaged_ = ~0u;
       status_ = std::unexpected(manifest.error());
       return true;
     }
     blobs_->manifest = std::move(*bytes);
-    reads_.resize(manifest->parts());
-    for (const std::uint32_t part : stored_parts(*manifest, keep_)) reads_[part] = tier_.read({blobs_->name, part});
+    manifest_ = std::move(*manifest);
+    reads_.resize(manifest_->parts());
+    for (const std::uint32_t part : stored_parts(*manifest_, keep_)) reads_[part] = tier_.read({blobs_->name, part});
   }
-  return std::ranges::all_of(reads_, [](const auto& read) { return !read || read->ready(); });
+  return !status_ || !take_next();
+}
+
+// True while there are more. Loads read no rankings: whoever does compares them.
+bool ExtentReader::take_next() {
+  const auto part = static_cast<std::uint32_t>(blobs_->parts.size());
+  if (part == reads_.size()) return false;
+  if (reads_[part] && !reads_[part]->ready()) return true;
+  auto bytes = reads_[part] ? reads_[part]->take() : Result<BlobBytes>(nullptr);
+  if (!bytes) {
+    damaged_ = ~0u;
+    status_ = std::unexpected(std::move(bytes).error());
+    return false;
+  }
+  if (*bytes && part < manifest_->blobs.size() && verified_ != 0) {
+    damaged_ |= manifest_->damaged_chunks(part, (*bytes)->bytes()) & verified_;
+  }
+  blobs_->parts.push_back(std::move(*bytes));
+  return true;
 }
 
 Result<std::shared_ptr<const ExtentBlobs>> ExtentReader::finish() {
   SHALE_TRY(status_);
-  for (const auto& read : reads_) {
-    blobs_->parts.emplace_back();
-    if (!read) continue;
-    SHALE_ASSIGN(blobs_->parts.back(), read->take());
-  }
+  if (damaged_ != 0) return fail(ErrorCode::kCorrupt, "chunks of extent {} are damaged", blobs_->name.hex());
   return std::shared_ptr<const ExtentBlobs>(blobs_);
 }
 

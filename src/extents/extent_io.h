@@ -73,18 +73,26 @@ class ExtentWriter {
 // Reads an extent from a tier as it is. One thread at a time.
 class ExtentReader {
  public:
-  ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep);
-  // True when it is over. Never waits.
+  // `verified`: bit by chunk, those whose checksums are compared.
+  ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep, std::uint32_t verified);
+  // True when it is over. Never waits, and compares one part at a time.
   bool poll();
-  // Once over. Nothing is verified but that parts are there; they are when they are loaded.
+  // Once over. kCorrupt where one of `verified` is damaged, or the manifest; and as reading the parts fails.
   Result<std::shared_ptr<const ExtentBlobs>> finish();
+  // Of `verified`; all where the manifest or a part could not be read.
+  std::uint32_t damaged_chunks() const { return damaged_; }
 
  private:
+  bool take_next();
+
   Tier& tier_;
   const double keep_;
+  const std::uint32_t verified_;
   std::shared_ptr<ExtentBlobs> blobs_;
   std::shared_ptr<TierRead> manifest_read_;
-  std::vector<std::shared_ptr<TierRead>> reads_;
+  std::optional<ExtentManifest> manifest_;
+  std::vector<std::shared_ptr<TierRead>> reads_;  // by part
+  std::uint32_t damaged_ = 0;
   Status status_;
 };
 

@@ -123,22 +123,23 @@ class PlaceJob final : public StoreJob {
     if (!share_) return Progress::kWaiting;
     ++*(staged_ = &alike);
     take(*source);
-    const double keep = as_is_ ? to_.keep : 1;
-    reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0], keep);
+    const std::uint32_t verified = as_is_ ? ~std::uint32_t{extent.damaged} : 0;  // else as it is decoded
+    reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0],
+                                             as_is_ ? to_.keep : 1, verified);
     return go_on(Phase::kRead);
   }
 
   Progress read() {
     if (!reader_->poll()) return Progress::kWaiting;
     auto blobs = reader_->finish();
-    if (!blobs) return lose(blobs.error());
+    if (!blobs) return lose(blobs.error(), reader_->damaged_chunks());
     blobs_ = std::move(*blobs);
     return use_read();
   }
 
   Progress use_read() {
     auto manifest = ExtentManifest::parse(blobs_->manifest->bytes());
-    if (!manifest) return lose(manifest.error());
+    if (!manifest) return lose(manifest.error(), ~0u);
     manifest_ = std::move(*manifest);
     if (as_is_) {
       facts_.keep = static_cast<float>(to_.keep);
@@ -157,15 +158,15 @@ class PlaceJob final : public StoreJob {
     return go_on(Phase::kDecode);
   }
 
-  // What was read is not as it was written, or not there.
-  Progress lose(const Error& error) {
+  // What was read is not as it was written, or not there: those chunks of it.
+  Progress lose(const Error& error, std::uint32_t chunks) {
     if (in_hand()) return end(false);
     Hash128 name;
     {
       const std::lock_guard lock(core_.mutex);
       name = core_.index.at(*source_).name;
     }
-    core_.report(name, from_, error, ~0u);  // all of its chunks
+    core_.report(name, from_, error, chunks);
     return end(false);
   }
 
@@ -179,7 +180,10 @@ class PlaceJob final : public StoreJob {
       const ExtentRange& range = decoder_->ranges()[range_];
       const auto bytes = blobs_->parts[range.blob]->bytes().subspan(range.offset, range.bytes);
       const Status decoded = decoder_->decode(range_++, bytes, executor);
-      return decoded ? Progress::kWorked : lose(decoded.error());
+      if (decoded) return Progress::kWorked;
+      std::uint32_t chunks = 0;
+      for (std::uint32_t i = 0; i < manifest_.chunks(); ++i) chunks |= std::uint32_t{decoder_->failed(i)} << i;
+      return lose(decoded.error(), chunks);
     }
     decoder_.reset();
     if (method_.scorer.empty()) return start_encoder({});

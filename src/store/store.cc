@@ -54,10 +54,10 @@ bool discover_after(StoreCore& core, std::span<const BlockKey> keys, std::uint32
   const bool shares = std::ranges::any_of(core.tiers, [](const TierState& tier) { return tier.config.shared; });
   if (!shares || found >= keys.size() || tenant.number == kNoRealm) return false;
   const std::uint64_t next = chunk_tag(keys[found], tenant.realm);
-  if (!core.recently_asked(next)) {
+  if (!core.asked.lately(next, core.clock.now_s())) {
     core.add_job(make_discover_job(core, {keys.begin(), keys.end()}, found, tenant.realm, tenant.number));
   }
-  return core.asking.contains(next);
+  return core.asked.being_asked(next);
 }
 
 }  // namespace

@@ -182,14 +182,14 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
   }
   if (error.code == ErrorCode::kIo && id && index.at(*id).on(tier)) lose_sight(*id, tier);
   if (error.code != ErrorCode::kCorrupt && error.code != ErrorCode::kMismatch) return;
-  if (id) chunks_failed &= (1u << index.at(*id).chunks) - 1;
-  counts.damaged_chunks += static_cast<std::uint64_t>(std::popcount(chunks_failed));
-  if (!id || !index.at(*id).on(tier)) return;
-  // Where the extent lies somewhere else too, that copy is asked next; else its sound chunks stay.
+  if (!id || !index.at(*id).on(tier)) return;  // whoever read it at the same time has said so
   const Extent& extent = index.at(*id);
-  const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
   const std::uint32_t all = (1u << extent.chunks) - 1;
-  if (elsewhere || chunks_failed == all) return remove_from(*id, tier);
+  chunks_failed &= all & ~std::uint32_t{extent.damaged};
+  counts.damaged_chunks += static_cast<std::uint64_t>(std::popcount(chunks_failed));
+  // Where the extent lies somewhere else too, that copy is asked next; else its sound chunks stay.
+  const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
+  if (elsewhere || (chunks_failed | extent.damaged) == all) return remove_from(*id, tier);
   for (std::uint32_t chunk = 0; chunk < extent.chunks; ++chunk) {
     if ((chunks_failed >> chunk & 1) == 0) continue;
     index.hide_chunk(*id, chunk);
@@ -377,7 +377,7 @@ void StoreCore::maintain() {
   const std::lock_guard lock(mutex);
   expire();
   renew_leases();
-  forget_asked();
+  asked.forget(clock.now_s());
   placer.look_at_some();
   maintaining_ = false;
 }

@@ -19,6 +19,7 @@
 
 #include "codec/extent.h"
 #include "core/buffer_pool.h"
+#include "extents/asked_chunks.h"
 #include "extents/event_queue.h"
 #include "extents/extent_index.h"
 #include "extents/extent_io.h"
@@ -142,7 +143,6 @@ class StoreCore {
   void count_bytes(const Extent& extent, std::uint32_t tier, std::uint64_t more);  // modulo 2^64: or fewer
   // The extent is (not) on the tier any more or now, in this store's eyes; one that is nowhere and unused is forgotten.
   void set_on(ExtentId id, std::uint32_t tier);
-  bool recently_asked(std::uint64_t tag) const;  // a shared tier, or it is being asked
   void clear_on(ExtentId id, std::uint32_t tier);
   void use(ExtentId id) { ++index.at(id).uses; }
   void unuse(ExtentId id);
@@ -221,9 +221,7 @@ class StoreCore {
   std::vector<std::uint64_t> realm_bytes;  // by realm: at rest on tiers that are not shared
   // Chunks that are being saved, by SaveJob::Plan::tag: of its first block, whatever follows.
   std::unordered_map<std::uint64_t, std::vector<BlockKey>> saving;
-  // When a shared tier was last asked for a chunk, and what is being asked now.
-  std::unordered_map<std::uint64_t, double> asked;
-  std::unordered_set<std::uint64_t> asking;
+  AskedChunks asked;
   std::deque<std::shared_ptr<StoreJob>> saves, jobs;  // jobs: all others
   std::unordered_set<ExtentId> pinned;                // by this store's callers
   std::uint64_t removals = 0;                         // likewise, of extents
@@ -247,7 +245,6 @@ class StoreCore {
   // store_room.cc
   void expire();
   void renew_leases();
-  void forget_asked();
   // store_folder.cc
   Status open_folder(std::uint32_t tier);
   Status read_folder(std::uint32_t tier);

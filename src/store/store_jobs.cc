@@ -110,11 +110,12 @@ class DiscoverJob final : public StoreJob {
     block_ = block;
     tier_ = first_shared_;
     tags_.clear();
+    const double now_s = core_.clock.now_s();
     const std::uint32_t stride = keys_.size() - block <= at_once_.guesses ? 1 : core_.chunk_blocks();
     for (; block < keys_.size() && tags_.size() < at_once_.objects; block += stride) {
       const std::uint64_t tag = tag_at(block);
-      if (core_.recently_asked(tag)) continue;
-      core_.asking.insert(tag);
+      if (core_.asked.lately(tag, now_s)) continue;
+      core_.asked.begin(tag);
       tags_.push_back(tag);
     }
   }
@@ -180,17 +181,15 @@ class DiscoverJob final : public StoreJob {
 
   Progress next_chunks() {
     const std::lock_guard lock(core_.mutex);
-    for (const std::uint64_t tag : tags_) {
-      core_.asking.erase(tag);
-      core_.asked[tag] = core_.clock.now_s();
-    }
+    const double now_s = core_.clock.now_s();
+    for (const std::uint64_t tag : tags_) core_.asked.end(tag, now_s);
     SpanFilter anything;
     anything.exact = false;
     anything.wall_s = core_.wall_s();
     const auto spans = core_.index.match(keys_, realm_, anything);
     const std::uint32_t end = spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
     core_.signal();
-    if (end <= block_ || end >= keys_.size() || core_.recently_asked(tag_at(end))) return Progress::kDone;
+    if (end <= block_ || end >= keys_.size() || core_.asked.lately(tag_at(end), now_s)) return Progress::kDone;
     ask_from(end);
     return Progress::kWorked;
   }

@@ -11,8 +11,7 @@ namespace {
 using Type = IndexRecord::Type;
 
 constexpr double kExpireEveryS = 2;
-constexpr double kLeaseS = 60, kRenewEveryS = 20;  // a pin of a process that dies lapses
-constexpr double kAskAgainAfterS = 1;
+constexpr double kLeaseS = 60, kRenewEveryS = 20;          // a pin of a process that dies lapses
 constexpr double kCountEveryS = 5, kCountingShare = 0.02;  // of the time, at most
 
 // Removes what a failed write made, and ends it.
@@ -201,16 +200,6 @@ void StoreCore::renew_leases() {
   if (clock.now_s() < next_renewal_s_) return;
   next_renewal_s_ = clock.now_s() + kRenewEveryS;
   for (const ExtentId id : pinned) log_lease(index.at(id));
-}
-
-bool StoreCore::recently_asked(std::uint64_t tag) const {
-  const auto question = asked.find(tag);
-  return asking.contains(tag) || (question != asked.end() && question->second + kAskAgainAfterS > clock.now_s());
-}
-
-void StoreCore::forget_asked() {
-  const double now = clock.now_s();
-  std::erase_if(asked, [&](const auto& question) { return question.second + kAskAgainAfterS < now; });
 }
 
 }  // namespace shale

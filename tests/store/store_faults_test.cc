@@ -71,6 +71,43 @@ TEST_F(StoreFaultsTest, AFlippedBitCostsItsChunkAndIsNotServedAgain) {
   EXPECT_EQ(load_all(*store, keys), 16u);
 }
 
+TEST_F(StoreFaultsTest, DamageThatTwoFindAtOnceIsCountedOnce) {
+  const auto keys = chain_of(1, 16);
+  {
+    const auto store = open_disk();
+    ASSERT_TRUE(save_all(*store, keys));
+  }
+  flip(parts().front(), 10);
+  const auto store = open_disk();
+  Kv one(16), other(16);
+  const auto first = store->load(keys, one.view()).value(), second = store->load(keys, other.view()).value();
+  for (const auto* load : {&first, &second}) {
+    ASSERT_TRUE((*load)->wait());
+    EXPECT_EQ((*load)->failures().size(), 1u);
+  }
+  EXPECT_EQ(store->stats().damaged_chunks, 1u);
+}
+
+TEST_F(StoreFaultsTest, WhatIsDamagedIsNotCopiedToAFasterTier) {
+  const auto keys = chain_of(1, 16);
+  {
+    const auto store = open_disk();
+    ASSERT_TRUE(save_all(*store, keys));
+  }
+  flip(parts().front(), fs::file_size(parts().front()) / 3);
+  StoreTier disk = disk_tier(folder_.path(), clock_);
+  disk.tier = make_throttled_tier(std::move(disk.tier), parse_throttle("1GB/s,100ms").value(), clock_);
+  const auto store = open(tiers_of(memory_tier(clock_), std::move(disk)));
+  store->touch(keys);  // so that it is wanted in memory
+  EXPECT_TRUE(eventually([&] { return store->stats().damaged_chunks > 0; }));
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(store->stats().damaged_chunks, 1u);
+  EXPECT_EQ(store->stats().tiers[0].extents, 0u);
+  const std::uint32_t sound = store->lookup(keys).blocks;
+  EXPECT_LT(sound, 16u);
+  EXPECT_EQ(load_all(*store, keys), sound) << "what comes before the damaged chunk is served";
+}
+
 TEST_F(StoreFaultsTest, DamageIsRememberedByTheNextStore) {
   const auto keys = chain_of(1, 16);
   {
