@@ -2,6 +2,7 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -10,6 +11,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <shale/store.hpp>
@@ -121,7 +123,8 @@ struct Save {
 class Store {
  public:
   Store(const std::string& name_space, const std::string& tiers, const kv::Geometry& geometry, shale_packing packing,
-        std::uint32_t chunk_tokens, std::int32_t threads, std::uint64_t staging_bytes, bool late)
+        std::uint32_t chunk_tokens, std::int32_t threads, std::uint64_t staging_bytes, bool late,
+        std::map<std::string, double> qualities)
       : layers_(geometry.layers), values_(geometry.element != SHALE_OPAQUE || geometry.opaque_bytes[1] > 0) {
     kv::Options options = {};
     options.name_space = name_space.c_str();
@@ -132,8 +135,19 @@ class Store {
     options.threads = threads;
     options.staging_bytes = staging_bytes;
     options.late = late;
+    const auto known = std::make_shared<const std::map<std::string, double>>(std::move(qualities));
+    if (!known->empty()) {
+      options.placement.quality = [](void* context, const std::uint8_t*, const char* method, double) {
+        const auto& by_method = *static_cast<const std::map<std::string, double>*>(context);
+        const auto found = by_method.find(method);
+        return found == by_method.end() ? -1.0 : found->second;
+      };
+      options.placement.context = const_cast<std::map<std::string, double>*>(known.get());
+    }
     const nb::gil_scoped_release others_run;
-    store_ = std::make_shared<kv::Store>(checked(kv::Store::open(options)));
+    // With what it asks, until the last handle is gone.
+    store_ = std::shared_ptr<kv::Store>(new kv::Store(checked(kv::Store::open(options))),
+                                        [known](kv::Store* store) { delete store; });
   }
 
   auto lookup(const nb::bytes& keys, bool lossy, double quality_min, const std::string& tenant) const {
@@ -332,12 +346,12 @@ void bind_store(nb::module_& module) {
            [](Store* self, const std::string& name_space, const std::string& tiers, int element, std::uint32_t layers,
               std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t block_tokens,
               std::pair<std::uint32_t, std::uint32_t> opaque_bytes, int packing, std::uint32_t chunk_tokens,
-              std::int32_t threads, std::uint64_t staging_bytes, bool late) {
+              std::int32_t threads, std::uint64_t staging_bytes, bool late, std::map<std::string, double> qualities) {
              const kv::Geometry geometry = {
                  static_cast<shale_element>(element),      layers, kv_heads, head_dim, block_tokens,
                  {opaque_bytes.first, opaque_bytes.second}};
              new (self) Store(name_space, tiers, geometry, static_cast<shale_packing>(packing), chunk_tokens, threads,
-                              staging_bytes, late);
+                              staging_bytes, late, std::move(qualities));
            })
       .def("lookup", &Store::lookup)
       .def("load", &Store::load, "keys"_a, "view"_a, "lossy"_a, "quality_min"_a, "tenant"_a, "first_block"_a,

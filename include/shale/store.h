@@ -126,9 +126,10 @@ typedef struct shale_placement {
   // and values alone.
   const char* methods;
   // The quality, [0, 1], of answers over the run's tokens by that method at that keep. Negative: not known; then no
-  // extent of the run is compressed so. `run` has 16 bytes (shale_save_hints). The store's threads and its callers'
-  // call it, one at a time, while others wait for the store: it must be quick and call no function of the store.
-  // `context` must outlive the store. NULL: nothing is known.
+  // extent of the run is compressed so. Of extents that others stored on a shared tier, too: nobody there says what
+  // they are worth, and without this nothing lossy of theirs is taken. `run` has 16 bytes (shale_save_hints). The
+  // store's threads and its callers' call it, one at a time, while others wait for the store: it must be quick and call
+  // no function of the store. `context` must outlive the store. NULL: nothing is known.
   double (*quality)(void* context, const uint8_t* run, const char* method, double keep);
   void* context;
 } shale_placement;

@@ -63,32 +63,38 @@ def measured(options):
                 break
         bytes_per_token = kept / tokens
 
-        def median_s(server, words, numbers):
-            answers = [ask(server.url, server.model, document(number, words), "What is this?") for number in numbers]
-            return statistics.median(seconds for _, seconds in answers), answers[0][0]["prompt_tokens"]
+        def medians(server, words, numbers, question):
+            """Seconds, tokens of the prompt, and how many of them were computed."""
+            answers = [ask(server.url, server.model, document(number, words), question) for number in numbers]
+            usages = [usage for usage, _ in answers]
+            return (statistics.median(seconds for _, seconds in answers),
+                    statistics.median(usage["prompt_tokens"] for usage in usages),
+                    statistics.median(usage["prompt_tokens_details"]["computed_tokens"] for usage in usages))
 
         rows = []
         for nth, words in enumerate((options.words // 2, options.words)):
-            numbers = range(CALIBRATION * (nth + 2), CALIBRATION * (nth + 2) + 5)
-            computed_s, tokens = median_s(first, words, numbers)
-            found_s, _ = median_s(first, words, numbers)
+            numbers = range(CALIBRATION * (nth + 2), CALIBRATION * (nth + 2) + 11)
+            computed_s, tokens, _ = medians(first, words, numbers, "What of bed 1?")
+            found_s, _, rest = medians(first, words, numbers, "What of bed 22?")
             time.sleep(3)  # until it is stored
-            loaded_s = median_s(second, words, numbers)[0] if shared else None
-            rows.append((tokens, computed_s, found_s, loaded_s))
-    (n1, c1, f1, l1), (n2, c2, f2, l2) = rows
-    # a + b n / 2 seconds a token: what is computed takes as much longer than what is found.
-    b = max(0, ((c2 - f2) / n2 - (c1 - f1) / n1) / (n2 - n1) * 2)
-    a = (c2 - f2) / n2 - b * n2 / 2
+            loaded_s = None
+            if shared:
+                loaded_s, _, rest = medians(second, words, numbers, "What of bed 333?")
+            rows.append((tokens, computed_s, found_s, loaded_s, rest))
+    (n1, c1, f1, l1, r1), (n2, c2, f2, l2, r2) = rows
+    # a + b n / 2 seconds a token: what is computed takes as much longer than what is found but for the rest behind it.
+    b = max(0, ((c2 - f2) / (n2 - r2) - (c1 - f1) / (n1 - r1)) / (n2 - n1) * 2)
+    a = (c2 - f2) / (n2 - r2) - b * n2 / 2
     tiers = [{"name": "memory", "bytes": options.pool << 20, "latency_s": 0, "read_bytes_per_s": 1e15}]
     if options.share:
         speed = (n2 - n1) * bytes_per_token / max((l2 - f2) - (l1 - f1), 1e-4)
         tiers.append({"name": "remote", "latency_s": max(0, l2 - f2 - n2 * bytes_per_token / speed),
                       "read_bytes_per_s": speed})
-    print(f"one engine: {n1} and {n2} tokens computed in {c1 * 1e3:.0f} and {c2 * 1e3:.0f} ms, found in {f1 * 1e3:.0f} and "
-          f"{f2 * 1e3:.0f} ms" + (f", loaded in {l1 * 1e3:.0f} and {l2 * 1e3:.0f} ms" if options.share else ""),
-          flush=True)
+    print(f"one engine: {n1:.0f} and {n2:.0f} tokens computed in {c1 * 1e3:.0f} and {c2 * 1e3:.0f} ms, found in {f1 * 1e3:.0f} and "
+          f"{f2 * 1e3:.0f} ms" + (f", loaded in {l1 * 1e3:.0f} and {l2 * 1e3:.0f} ms" if options.share else "") +
+          f", the last {r1:.0f} and {r2:.0f} of them computed", flush=True)
     hardware = {"kv_bytes_per_token": bytes_per_token, "prefill_s_per_token": a, "prefill_s_per_pair": b, "tiers": tiers}
-    return hardware, (f1 + f2) / 2
+    return hardware, max(0, (f1 + f2 - a * (r1 + r2)) / 2)
 
 
 def simulated(options, hardware, trace, engines, by):
@@ -148,7 +154,7 @@ def run(options):
 
 
 def report(name, answers, computed, served, row, found_s):
-    """`found_s`: what a request takes that finds everything, which is no time to a simulated engine."""
+    """`found_s`: what a request takes beside its tokens, which is no time to a simulated engine."""
     prompts = sum(usage["prompt_tokens"] for _, usage, _ in answers)
     p50, p90 = (statistics.quantiles([seconds for _, _, seconds in answers], n=10)[n] for n in (4, 8))
     found = {}

@@ -14,6 +14,7 @@ class HostPool:
     """Pages of keys and values, as SGLang's MHATokenToKVPoolHost has them."""
 
     page_size = PAGE
+    dtype = torch.bfloat16
 
     def __init__(self, pages_first):
         self.pages_first = pages_first

@@ -22,10 +22,34 @@ PATIENCE_S = 0.2  # for shared tiers that are still being asked
 
 
 class _Batch:
-    answers = False  # it asks, so that "no" is an answer like any
+    """`answers`: it asks, so that "no" is an answer like any."""
 
-    def __init__(self, number, count):
+    def __init__(self, number, count, answers):
         self.number, self.left, self.came, self.error = number, count, [False] * count, ""
+        self.answers = answers
+
+
+class _Question:
+    """Whether a value's beginning is there, of tiers that may still be asked."""
+
+    units = 1
+
+    def __init__(self, place):
+        self.batch, self.place = None, place
+
+    def begin(self, store, keys, tenant, timeout_s):
+        self._until = time.monotonic() + PATIENCE_S
+        self._look_up = lambda: store.lookup(keys, tenant=tenant)
+        self._look_up()  # so that all of a batch are asked for together
+
+    def ended(self, _):
+        found = self._look_up()
+        if not found.blocks and found.pending and time.monotonic() < self._until:
+            return None
+        return found.blocks > 0
+
+    def stop(self):
+        self._until = 0
 
 
 class _Transfer:
@@ -50,12 +74,13 @@ class _Get(_Transfer):
             raise ValueError("a buffer to read into is read-only")
         super().__init__(place, value)
 
-    def begin(self, store, keys, tenant, deadline):
-        self._deadline, self._asked_until = deadline, time.monotonic() + PATIENCE_S
+    def begin(self, store, keys, tenant, timeout_s):
+        now = time.monotonic()
+        self._deadline, self._asked_until = now + timeout_s, now + PATIENCE_S
         self._look_up = lambda: store.lookup(keys, tenant=tenant)
         self._load = lambda: store.load(keys, self.view, tenant=tenant)
 
-    def ended(self):
+    def ended(self, _):
         """None while it is in flight, else whether all of it came."""
         if self.handle is None:
             found = self._look_up()
@@ -72,23 +97,35 @@ class _Get(_Transfer):
             self.value[:] = self.memory[:len(self.value)]
         return came
 
+    def stop(self):
+        self._deadline = self._asked_until = 0
+
 
 class _Set(_Transfer):
-    def begin(self, store, keys, tenant, deadline):
+    def begin(self, store, keys, tenant, timeout_s):
+        self._timeout_s, self._begun = timeout_s, time.monotonic()
         if self.copied:
             self.memory[:len(self.value)] = self.value
         self.handle = store.save(keys, self.view, tenant=tenant)
 
-    def ended(self):
+    def ended(self, last_s):
+        """`last_s`: when something was stored last. It is given up where nothing is."""
         if not self.handle.done:
-            return None
+            if time.monotonic() < max(self._begun, last_s) + self._timeout_s:
+                return None
+            self.handle.cancel()
+            raise StoreError(f"nothing was stored for {self._timeout_s:g} s")
         self.handle.wait()  # raises where it was not stored
         return True
+
+    def stop(self):
+        """What is being stored is waited for."""
 
 
 class ByteStore:
     """`name_space` says what values must have in common to be used again. Names are text or bytes; buffers are anything
-    contiguous that numpy can read, and stay untouched by their owner until their batch has ended."""
+    contiguous that numpy can read, and stay untouched by their owner until their batch has ended. A get ends after
+    `timeout_s`, and so does a set when nothing has been stored for as long."""
 
     def __init__(self, name_space, tiers, *, tenant="", staging="256MiB", timeout_s=30.0):
         tiers = tiers if isinstance(tiers, str) else ",".join(tiers)
@@ -113,7 +150,8 @@ class ByteStore:
         return self._submit(_Set, names, buffers)
 
     def submit_batch_exists(self, names):
-        return self._answer(self.exists(*names))
+        """For each whether its beginning is there."""
+        return self._begin([_Question(place) for place in range(len(names))], names, answers=True)
 
     def submit_batch_delete(self, names):
         """Those of this process's tiers; a value of which parts are pinned or shared stays."""
@@ -132,14 +170,7 @@ class ByteStore:
         return found.blocks == len(keys), found.pending
 
     def exists(self, *names):
-        """For each whether its beginning is there; waits a moment for tiers that are still being asked."""
-        until = time.monotonic() + PATIENCE_S
-        answers = [self.look_up(name) for name in names]  # asks for all
-        for place, name in enumerate(names):
-            while answers[place] == (False, True) and time.monotonic() < until:
-                time.sleep(0.001)
-                answers[place] = self.look_up(name)
-        return [there for there, _ in answers]
+        return self.wait(self.submit_batch_exists(names))
 
     def touch(self, name):
         self._store.touch(_keys(name, 1), self._tenant)
@@ -172,9 +203,10 @@ class ByteStore:
 
     def close(self):
         """Ends what is being read, and waits for what is being stored."""
-        if self._closing:
-            return
-        self._closing = True
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         os.close(self._wake)
@@ -184,25 +216,31 @@ class ByteStore:
     def _submit(self, kind, names, buffers):
         if len(names) != len(buffers):
             raise ValueError(f"{len(names)} names and {len(buffers)} buffers: as many are needed")
-        transfers = [kind(place, np.frombuffer(buffer, np.uint8)) for place, buffer in enumerate(buffers)]
-        batch = self._batch(len(names))
-        for name, transfer in zip(names, transfers):
-            transfer.batch = batch
-            self._added.append((transfer, _keys(name, transfer.units)))
+        return self._begin([kind(place, np.frombuffer(buffer, np.uint8)) for place, buffer in enumerate(buffers)], names)
+
+    def _begin(self, transfers, names, answers=False):
+        keys = [_keys(name, transfer.units) for name, transfer in zip(names, transfers)]
+        with self._lock:
+            batch = self._batch(len(names), answers)
+            for transfer, own in zip(transfers, keys):
+                transfer.batch = batch
+                self._added.append((transfer, own))
         if not names:
             self._publish(batch)
         os.eventfd_write(self._wake, 1)
         return batch.number
 
-    def _batch(self, count):
+    def _batch(self, count, answers):
         with self._lock:
+            if self._closing:
+                raise ValueError("the store is closed")
             self._numbers += 1
             self._under_way += 1
-            return _Batch(self._numbers, count)
+            return _Batch(self._numbers, count, answers)
 
     def _answer(self, came):
-        batch = self._batch(len(came))
-        batch.came, batch.answers = came, True
+        batch = self._batch(len(came), answers=True)
+        batch.came = came
         self._publish(batch)
         return batch.number
 
@@ -214,17 +252,23 @@ class ByteStore:
             self._lock.notify_all()
 
     def _run(self):
-        in_flight = []
-        while not self._closing or any(isinstance(transfer, _Set) for transfer in in_flight):
-            patience_s = 0.05 if in_flight else None
-            for readable in select.select([self._wake, self._store.event_fd], [], [], patience_s)[0]:
-                os.read(readable, 8)
+        in_flight, last_s = [], 0
+        while not self._closing or self._added or in_flight:
+            if not self._added:
+                patience_s = 0.05 if in_flight else None
+                for readable in select.select([self._wake, self._store.event_fd], [], [], patience_s)[0]:
+                    os.read(readable, 8)
             while self._added:
                 transfer, keys = self._added.popleft()
-                if self._follow(transfer, lambda: transfer.begin(self._store, keys, self._tenant,
-                                                                 time.monotonic() + self._timeout_s)):
+                if self._follow(transfer, lambda: transfer.begin(self._store, keys, self._tenant, self._timeout_s)):
                     in_flight.append(transfer)
-            in_flight = [transfer for transfer in in_flight if self._follow(transfer, transfer.ended)]
+            if self._closing:
+                for transfer in in_flight:
+                    transfer.stop()
+            still = [transfer for transfer in in_flight if self._follow(transfer, lambda: transfer.ended(last_s))]
+            if len(still) < len(in_flight):
+                last_s = time.monotonic()
+            in_flight = still
 
     def _follow(self, transfer, call):
         """Whether it is still in flight after this."""

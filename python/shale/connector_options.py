@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import logging
 import sqlite3
 
 from . import _shale
@@ -32,9 +33,7 @@ class Options:
         known = [field.name for field in dataclasses.fields(cls)]
         for name in given:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                raise ValueError(f"shale: unknown option '{name}'" + (f", did you mean '{near[0]}'?" if near else
-                                                                      f"; there are {', '.join(known)}"))
+                raise ValueError(_unknown(name, known))
         options = cls(**given)
         options._check()
         return options
@@ -66,6 +65,18 @@ class Options:
             self.quality = profiled_quality(self.profile, self.method)
         _refuse_unless(self.quality is not None, "method", self.method, "`quality`, or a `profile` that Shale's engine "
                        "measured, too (docs/guides/vllm.md)")
+
+
+def warn_of_unknown(names, known):
+    """Where an engine may pass options of its own along."""
+    for name in sorted(names):
+        logging.getLogger("shale").warning(_unknown(name, known))
+
+
+def _unknown(name, known):
+    near = difflib.get_close_matches(name, known, 1)
+    return f"shale: unknown option '{name}'" + (f", did you mean '{near[0]}'?" if near else
+                                                f"; there are {', '.join(known)}")
 
 
 def _refuse_unless(right, name, value, wanted):

@@ -36,7 +36,7 @@ class Progress:
                 self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first,
                                               **self._options)
             done = self._load.poll()
-        except StoreError:
+        except (StoreError, ValueError):
             self._end(range(len(self.job.blocks)))
             return True
         if not done and time.monotonic() > self._deadline:

@@ -15,21 +15,30 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
 from .byte_store import ByteStore
+from .connector_options import warn_of_unknown
 from .model_identity import weights_identity
 
-_OWN = ("backend_name", "module_path", "class_name", "interface_v1")
+_SGLANGS = ("backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold", "prefetch_timeout_base",
+            "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys")
 _OPTIONS = ("tiers", "tenant", "staging", "timeout_s")
 
 
 class ShaleStorage(HiCacheStorage):
     def __init__(self, storage_config, kwargs=None):
         given = storage_config.extra_config or {}
-        options = {name: value for name, value in given.items() if name in _OPTIONS}
-        if "tiers" not in options:
+        self._options = {name: value for name, value in given.items() if name in _OPTIONS}
+        if "tiers" not in self._options:
             raise ValueError("shale: give `tiers` in --hicache-storage-backend-extra-config, such as "
                              "file:///var/kv?size=100GiB")
+        warn_of_unknown(set(given).difference(_OPTIONS, _SGLANGS), _OPTIONS)
+        self._config = storage_config
         self._pages_first = storage_config.is_page_first_layout
-        self._bytes = ByteStore(_name_space(storage_config), **options)
+
+    def register_mem_pool_host(self, mem_pool_host):
+        """Opens the store: what the pages' bytes are is known from here on."""
+        super().register_mem_pool_host(mem_pool_host)
+        of_device = getattr(mem_pool_host, "device_pool", mem_pool_host)  # the host's is of bytes where that has 8 bits
+        self._bytes = ByteStore(_name_space(self._config, of_device.dtype), **self._options)
 
     # In place, by the indices of tokens in SGLang's host pool
 
@@ -92,7 +101,8 @@ class ShaleStorage(HiCacheStorage):
         return self._bytes.stats()
 
     def close(self):
-        self._bytes.close()
+        if hasattr(self, "_bytes"):
+            self._bytes.close()
 
 
 def _part(key, part):
@@ -105,14 +115,14 @@ def _bytes(tensor):
     return tensor.view(-1).view(torch.uint8).numpy()
 
 
-def _name_space(config):
+def _name_space(config, dtype):
     """What must agree: weights, the share of them that this rank computes, and the layout."""
     rank = [] if config.is_mla_model else [config.tp_rank, config.tp_size]
     facts = {"rank": rank + [config.pp_rank, config.pp_size, config.attn_cp_rank, config.attn_cp_size, config.dcp_rank,
                              config.dcp_size],
-             "page": config.logical_page_size, "pages_first": config.is_page_first_layout}
+             "page": config.logical_page_size, "pages_first": config.is_page_first_layout, "dtype": str(dtype)}
     try:
         facts["model"] = weights_identity(config.model_name)
     except (OSError, TypeError):
         facts["model"] = config.model_name
-    return "sglang 1; " + json.dumps(facts, sort_keys=True)
+    return "sglang 2; " + json.dumps(facts, sort_keys=True)

@@ -266,7 +266,9 @@ class Store:
     """See docs/guides/embedding.md; every argument is a field of shale_store_options (include/shale/store.h)."""
 
     def __init__(self, name_space, tiers, *, layers, kv_heads=0, head_dim=0, block_tokens=16, element="fp16",
-                 opaque_bytes=(0, 0), packing="NHD", chunk_tokens=256, threads=1, staging_bytes=0, late=False):
+                 opaque_bytes=(0, 0), packing="NHD", chunk_tokens=256, threads=1, staging_bytes=0, late=False, qualities=None):
+        """`qualities`: by method, what blocks are worth that others stored so on a shared tier, in [0, 1]; nobody there
+        says. Not named: nothing."""
         for value, known, what in ((element, _ELEMENTS, "element"), (packing, _PACKINGS, "packing")):
             if value not in known:
                 raise ValueError(f"{what} '{value}': give one of {', '.join(known)}")
@@ -274,7 +276,7 @@ class Store:
         self._block_tokens = block_tokens
         self._store = _shale._Store(name_space, tiers, _ELEMENTS[element], layers, kv_heads, head_dim, block_tokens,
                                     tuple(opaque_bytes), _PACKINGS[packing], chunk_tokens, threads, staging_bytes,
-                                    late)
+                                    late, qualities or {})
         self._waiting = []
 
     def __enter__(self):

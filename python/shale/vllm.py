@@ -73,11 +73,16 @@ class Geometry:
         self.name_space = (f"vllm 1; model {options.model or identity(vllm_config.model_config)}; "
                            f"hash {self.hash_name}, seed {seed}")
 
+    @property
+    def shape(self):
+        return len(self.layers), self.heads, self.dim, self.block_tokens, self.dtype
+
     def open(self, options, tiers):
         return Store(self.name_space, tiers, layers=len(self.layers), kv_heads=self.heads, head_dim=self.dim,
                      block_tokens=self.block_tokens, element=_ELEMENTS[self.dtype][0],
                      chunk_tokens=self.block_tokens * max(1, 256 // self.block_tokens),
-                     staging_bytes=options.staging_bytes, late=True)
+                     staging_bytes=options.staging_bytes, late=True,
+                     qualities={} if options.method == "full" else {options.method: options.quality})
 
 
 _stores, _stores_lock = weakref.WeakValueDictionary(), threading.Lock()
@@ -87,7 +92,8 @@ def _open(geometry, options, role):
     """The process's one store. A scheduler in a process of its own cannot see its worker's memory."""
     tiers = options.tiers
     with _stores_lock:
-        store = _stores.get((geometry.name_space, tiers))
+        key = (geometry.name_space, geometry.shape, tiers, options.method, options.quality)
+        store = _stores.get(key)
         if store is not None:
             return store
         if role == KVConnectorRole.SCHEDULER:
@@ -95,7 +101,7 @@ def _open(geometry, options, role):
             if not tiers:
                 raise ValueError("shale: the worker runs in a process of its own: name a tier below memory:")
         store = geometry.open(options, tiers)
-        _stores[(geometry.name_space, options.tiers)] = store
+        _stores[key] = store
         return store
 
 
@@ -152,7 +158,7 @@ class ShaleConnector(KVConnectorBase_V1):
 
     # The worker's side
 
-    def register_kv_caches(self, kv_caches):
+    def register_kv_caches(self, kv_caches, **_):
         caches = [kv_caches[name] for name in self._geometry.layers]
         attention = self._vllm_config.compilation_config.static_forward_context[self._geometry.layers[0]]
         self._layer_numbers = {name: number for number, name in enumerate(self._geometry.layers)}
@@ -163,7 +169,7 @@ class ShaleConnector(KVConnectorBase_V1):
                               quality=1.0 if options.method == "full" else options.quality, floor=options.floor,
                               tenant=options.tenant, timeout_s=options.load_timeout_s)
 
-    def bind_connector_metadata(self, connector_metadata):
+    def bind_connector_metadata(self, connector_metadata, **_):
         super().bind_connector_metadata(connector_metadata)
         self._worker.take(connector_metadata)
 
@@ -172,7 +178,7 @@ class ShaleConnector(KVConnectorBase_V1):
 
     # Layers that use another's keys and values have none of their own.
 
-    def wait_for_layer_load(self, layer_name):
+    def wait_for_layer_load(self, layer_name, **_):
         if layer_name in self._layer_numbers:
             self._worker.wait_layer(self._layer_numbers[layer_name])
 
@@ -183,7 +189,7 @@ class ShaleConnector(KVConnectorBase_V1):
     def wait_for_save(self):
         self._worker.end()
 
-    def get_finished(self, finished_req_ids):
+    def get_finished(self, finished_req_ids, **_):
         self._worker.end_loads()  # saving may end a step later, failed blocks are told of in this one
         return None, self._worker.take_arrived() or None
 
@@ -211,10 +217,10 @@ class ShaleConnector(KVConnectorBase_V1):
 
     # The scheduler's side
 
-    def bind_gpu_block_pool(self, gpu_block_pool):
+    def bind_gpu_block_pool(self, gpu_block_pool, **_):
         self._pool = gpu_block_pool
 
-    def on_new_request(self, request):
+    def on_new_request(self, request, **_):
         lossy = self._options.floor is not None and request.cache_salt == self._options.lossy_salt
         hashes = self._unsalted(request) if lossy else lambda: request.block_hashes
         self._scheduler.add(request.request_id, lambda: [key.ljust(32, b"\0") for key in hashes()], lossy)
@@ -229,15 +235,15 @@ class ShaleConnector(KVConnectorBase_V1):
             return plain.block_hashes
         return keys
 
-    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+    def get_num_new_matched_tokens(self, request, num_computed_tokens, **_):
         tokens = self._scheduler.found(request.request_id, num_computed_tokens, request.num_tokens)
         return tokens, bool(tokens) and self._options.load == "async"
 
-    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+    def update_state_after_alloc(self, request, blocks, num_external_tokens, **_):
         if num_external_tokens:
             self._scheduler.allocated(request.request_id, blocks.get_block_ids()[0], num_external_tokens)
 
-    def build_connector_meta(self, scheduler_output):
+    def build_connector_meta(self, scheduler_output, **_):
         computed = {new.req_id: new.num_computed_tokens for new in scheduler_output.scheduled_new_reqs}
         cached = scheduler_output.scheduled_cached_reqs
         computed.update(zip(cached.req_ids, cached.num_computed_tokens))
@@ -247,10 +253,10 @@ class ShaleConnector(KVConnectorBase_V1):
         plan = self._scheduler.plan(idle=scheduler_output.total_num_scheduled_tokens == 0)
         return _Plan(plan.loads, plan.saves, plan.recovered, plan.idle)
 
-    def update_connector_output(self, connector_output):
+    def update_connector_output(self, connector_output, **_):
         self._scheduler.reported(connector_output.kv_connector_worker_meta, connector_output.invalid_block_ids)
 
-    def request_finished(self, request, block_ids):
+    def request_finished(self, request, block_ids, **_):
         self._scheduler.finished(request.request_id)
         return False, None
 

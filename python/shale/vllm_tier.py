@@ -17,7 +17,6 @@ import time
 import numpy as np
 import torch
 from vllm.platforms import current_platform
-from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 from vllm.v1.kv_offload.base import LookupResult, Medium, OffloadingWorker, RequestOffloadingContext, TransferResult
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.file_mapper import FileMapper
@@ -25,6 +24,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 from .byte_store import PATIENCE_S, ByteStore
+from .connector_options import warn_of_unknown
 from .model_identity import weights_identity
 
 
@@ -32,7 +32,8 @@ class ShaleTier(SecondaryTierManager):
     medium = Medium.STORAGE
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, *, tiers, tenant="",
-                 model="", staging="256MiB", load_timeout_s=30.0, **_):
+                 model="", staging="256MiB", load_timeout_s=30.0, **unknown):
+        warn_of_unknown(unknown, ("tiers", "tenant", "model", "staging", "load_timeout_s"))
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self._chunks = np.asarray(primary_kv_view)  # [chunks][bytes]
         self._bytes = ByteStore(_name_space(offloading_spec, model), tiers, tenant=tenant, staging=staging,
@@ -103,6 +104,7 @@ def _name_space(spec, model):
     except OSError:
         fields["model"] = name
     if current_platform.is_cpu():
+        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
         dtype = getattr(torch, str(spec.config.model.dtype).removeprefix("torch."), torch.bfloat16)
         fields["packing"] = _get_attn_isa(dtype, spec.config.groups[0].tokens_per_block)
     return "vllm chunks 1; " + json.dumps(fields, sort_keys=True)

@@ -44,6 +44,22 @@ def test_the_calls_of_a_native_plugin(tmp_path):
     connector.close()
 
 
+def test_closing_stores_what_was_handed_over_and_ends_every_batch(tmp_path):
+    for attempt in range(20):
+        names, values = [f"{attempt}/{n}" for n in range(8)], values_of([70_000] * 8)
+        one = ByteStore("test", f"file://{tmp_path}?size=64MiB")
+        batches = [one.submit_batch_set(names, values), one.submit_batch_exists(names),
+                   one.submit_batch_get(names, [bytearray(70_000) for _ in names])]
+        one.close()
+        assert one.wait(batches[0]) == [True] * 8
+        assert all(len(one.wait(batch)) == 8 for batch in batches[1:])
+        other = ByteStore("test", f"file://{tmp_path}?size=64MiB")
+        assert other.exists(*names) == [True] * 8
+        other.close()
+    with pytest.raises(ValueError, match="closed"):
+        other.submit_batch_exists(names)
+
+
 def test_nothing_is_true_of_an_empty_batch():
     connector = ShaleConnector("memory:?size=1MiB")
     assert completion(connector, connector.submit_batch_get([], []))[1:] == (True, "", [])

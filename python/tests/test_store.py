@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import time
 
 import numpy as np
 import pytest
@@ -77,6 +78,21 @@ def test_tensors_are_views_too():
         store.save(keys_of(0), view_of(saved)).wait()
         store.load(keys_of(0), view_of(loaded)).wait()
         assert all(torch.equal(a, b) for a, b in zip(saved, loaded))
+
+
+def test_lossy_blocks_of_others_on_a_shared_tier_are_worth_what_their_reader_says(tmp_path):
+    saved, keys, tiers = plain(), keys_of(0), f"dir://{tmp_path}/shared"
+    with open_store(tiers) as store:
+        store.save(keys, view_of(saved), method="int8", quality=0.99).wait()
+    for qualities, blocks in ({"int8": 0.97}, 8), ({"int8": 0.5}, 0), ({"kivi4": 0.97}, 0), (None, 0):
+        with open_store(tiers, qualities=qualities) as store:
+            until = time.monotonic() + 10
+            found = store.lookup(keys, lossy=True, quality_min=0.9)
+            while found.pending and time.monotonic() < until:
+                found = store.lookup(keys, lossy=True, quality_min=0.9)
+            assert found.blocks == blocks
+            assert blocks == 0 or found.quality == pytest.approx(0.97)
+            assert store.lookup(keys).blocks == 0, "nothing exact"
 
 
 def test_lossy_blocks_come_only_where_they_are_accepted():

@@ -94,8 +94,8 @@ struct ExtentManifest {
   // Parts of the extent on a tier: blobs by number, then rankings, one after another. A part of no bytes is not stored.
   std::uint32_t parts() const { return static_cast<std::uint32_t>(blobs.size() + rankings.size()); }
   std::uint64_t part_bytes(std::uint32_t part) const;
-  // Bit by chunk: whose checksums these bytes of the part do not have. All of them where the part is another's length,
-  // or a ranking.
+  // Bit by chunk: whose checksums these bytes of the part do not have. All of them where there are too few bytes, or
+  // where the part is a ranking.
   std::uint32_t damaged_chunks(std::uint32_t part, std::span<const std::byte> bytes) const;
   // kCorrupt unless these are the part's bytes.
   Status check_part(std::uint32_t part, std::span<const std::byte> bytes) const;

@@ -1,5 +1,7 @@
 #include "extents/extent_io.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -8,6 +10,8 @@
 
 namespace shale {
 namespace {
+
+constexpr std::uint64_t kComparedAtOnce = std::uint64_t{4} << 20;  // with checksums: a millisecond or two
 
 constexpr std::uint32_t kManifestBit = 0x80000000u;
 constexpr std::size_t kReadAtOnce = 64;
@@ -131,34 +135,35 @@ bool ExtentReader::poll() {
     if (!manifest_read_->ready()) return false;
     Result<BlobBytes> bytes = std::exchange(manifest_read_, nullptr)->take();
     auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-    if (!manifest) {
-      damaged_ = ~0u;
-      status_ = std::unexpected(manifest.error());
-      return true;
+    if (!manifest) return fail_with(std::move(manifest).error());
+    if (manifest->name() != blobs_->name) {
+      return fail_with({ErrorCode::kNotFound, fmt::format("extent {}: its manifest is another's", blobs_->name.hex())});
     }
     blobs_->manifest = std::move(*bytes);
     manifest_ = std::move(*manifest);
     reads_.resize(manifest_->parts());
     for (const std::uint32_t part : stored_parts(*manifest_, keep_)) reads_[part] = tier_.read({blobs_->name, part});
   }
-  return !status_ || !take_next();
+  for (std::uint64_t compared = 0; status_ && blobs_->parts.size() < reads_.size();) {
+    const auto part = static_cast<std::uint32_t>(blobs_->parts.size());
+    if (compared > kComparedAtOnce || (reads_[part] && !reads_[part]->ready())) return false;
+    auto bytes = reads_[part] ? reads_[part]->take() : Result<BlobBytes>(nullptr);
+    if (!bytes) return fail_with(std::move(bytes).error());
+    if (*bytes && (*bytes)->size() < manifest_->part_bytes(part)) {
+      return fail_with({ErrorCode::kCorrupt, fmt::format("part {} of extent {} is short", part, blobs_->name.hex())});
+    }
+    if (*bytes && part < manifest_->blobs.size() && verified_ != 0) {  // rankings: whoever uses them compares them
+      damaged_ |= manifest_->damaged_chunks(part, (*bytes)->bytes()) & verified_;
+      compared += (*bytes)->size();
+    }
+    blobs_->parts.push_back(std::move(*bytes));
+  }
+  return true;
 }
 
-// True while there are more. Loads read no rankings: whoever does compares them.
-bool ExtentReader::take_next() {
-  const auto part = static_cast<std::uint32_t>(blobs_->parts.size());
-  if (part == reads_.size()) return false;
-  if (reads_[part] && !reads_[part]->ready()) return true;
-  auto bytes = reads_[part] ? reads_[part]->take() : Result<BlobBytes>(nullptr);
-  if (!bytes) {
-    damaged_ = ~0u;
-    status_ = std::unexpected(std::move(bytes).error());
-    return false;
-  }
-  if (*bytes && part < manifest_->blobs.size() && verified_ != 0) {
-    damaged_ |= manifest_->damaged_chunks(part, (*bytes)->bytes()) & verified_;
-  }
-  blobs_->parts.push_back(std::move(*bytes));
+bool ExtentReader::fail_with(Error error) {
+  damaged_ = ~0u;
+  status_ = std::unexpected(std::move(error));
   return true;
 }
 

@@ -75,15 +75,16 @@ class ExtentReader {
  public:
   // `verified`: bit by chunk, those whose checksums are compared.
   ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep, std::uint32_t verified);
-  // True when it is over. Never waits, and compares one part at a time.
+  // True when it is over. Never waits, and compares a few parts at a time.
   bool poll();
-  // Once over. kCorrupt where one of `verified` is damaged, or the manifest; and as reading the parts fails.
+  // Once over. kCorrupt where one of `verified` is damaged, or the manifest, or a part is too short; kNotFound where
+  // another extent's manifest lies there; else as reading failed.
   Result<std::shared_ptr<const ExtentBlobs>> finish();
   // Of `verified`; all where the manifest or a part could not be read.
   std::uint32_t damaged_chunks() const { return damaged_; }
 
  private:
-  bool take_next();
+  bool fail_with(Error error);
 
   Tier& tier_;
   const double keep_;

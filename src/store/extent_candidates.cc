@@ -118,15 +118,22 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
   const Extent& any = core_.index.at(group.members.front());
   const Extent* exact = nullptr;
   std::vector<Form> forms;
-  const auto known = [&](std::uint32_t method, double keep) {
-    return std::ranges::any_of(forms, [&](const Form& form) { return form.method == method && form.keep == keep; });
+  const auto find = [&](std::uint32_t method, double keep) {
+    return std::ranges::find_if(forms, [&](const Form& form) { return form.method == method && form.keep == keep; });
   };
   for (const ExtentId id : group.members) {
     const Extent& extent = core_.index.at(id);
-    const Form form{number_of(extent), grid_keep(extent.keep), extent.quality, extent.bytes};
-    const bool is_new = fresh && fresh->id == id, there = extent.tiers != 0;
-    if ((is_new || there) && !known(form.method, form.keep)) forms.push_back(form);
-    if (extent.exact && extent.damaged == 0 && (is_new || there)) exact = &extent;
+    const bool is_new = fresh && fresh->id == id;
+    if (!is_new && extent.tiers == 0) continue;
+    const bool whole = !extent.exact || extent.damaged == 0;
+    const Form form{number_of(extent), grid_keep(extent.keep), extent.quality, extent.bytes, whole};
+    const auto same = find(form.method, form.keep);
+    if (same == forms.end()) {
+      forms.push_back(form);
+    } else {
+      same->movable = same->movable || whole;
+    }
+    if (extent.exact && whole) exact = &extent;
   }
   // What is pinned stays what it is.
   const double wall = core_.wall_s();
@@ -136,7 +143,7 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
   for (std::uint32_t method = 1; method < methods_.size(); ++method) {
     const bool ranked = !methods_[method].scorer.empty();
     for (const double keep : kKeepGrid) {
-      if ((!ranked && keep != 1) || known(method, keep)) continue;
+      if ((!ranked && keep != 1) || find(method, keep) != forms.end()) continue;
       const auto held = std::find_if(forms.begin(), forms.begin() + static_cast<std::ptrdiff_t>(there),
                                      [&](const Form& form) { return form.method == method && form.keep > keep; });
       const bool cut = held != forms.begin() + static_cast<std::ptrdiff_t>(there);
@@ -211,7 +218,7 @@ PlacedPrefix ExtentPlacer::offer(const Group& group, const std::optional<New>& f
       const bool is_current =
           current.tier == tier && current.method == form.method && same_keep(current.keep, form.keep);
       const bool stays = current.tier == tier && current.method == form.method;
-      if (!is_current && core_.tiers[tier].tier().read_only()) continue;
+      if (!is_current && (!form.movable || core_.tiers[tier].tier().read_only())) continue;
       const bool asked_for = fresh && !fresh->may_become;
       const bool may_lie = tier < lowest || compress_lowest || form.method == kFullMethod || asked_for;
       if (!is_current && !may_lie && !stays) continue;

@@ -160,13 +160,7 @@ class PlaceJob final : public StoreJob {
 
   // What was read is not as it was written, or not there: those chunks of it.
   Progress lose(const Error& error, std::uint32_t chunks) {
-    if (in_hand()) return end(false);
-    Hash128 name;
-    {
-      const std::lock_guard lock(core_.mutex);
-      name = core_.index.at(*source_).name;
-    }
-    core_.report(name, from_, error, chunks);
+    if (!in_hand()) core_.report(facts_.name, from_, error, chunks);
     return end(false);
   }
 

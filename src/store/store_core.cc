@@ -187,14 +187,17 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
   const std::uint32_t all = (1u << extent.chunks) - 1;
   chunks_failed &= all & ~std::uint32_t{extent.damaged};
   counts.damaged_chunks += static_cast<std::uint64_t>(std::popcount(chunks_failed));
-  // Where the extent lies somewhere else too, that copy is asked next; else its sound chunks stay.
+  if (chunks_failed == 0) return;
+  // What only this store cannot read is others' to keep. Where the extent lies somewhere else too, that copy is asked
+  // next; else its sound chunks stay.
+  const bool others = error.code == ErrorCode::kMismatch && tiers[tier].config.shared;
   const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
-  if (elsewhere || (chunks_failed | extent.damaged) == all) return remove_from(*id, tier);
+  if (!others && (elsewhere || (chunks_failed | extent.damaged) == all)) return remove_from(*id, tier);
   for (std::uint32_t chunk = 0; chunk < extent.chunks; ++chunk) {
-    if ((chunks_failed >> chunk & 1) == 0) continue;
-    index.hide_chunk(*id, chunk);
-    log(tier, {.type = IndexRecord::Type::kDamaged, .name = name, .chunk = chunk});
+    if ((chunks_failed >> chunk & 1) != 0) index.hide_chunk(*id, chunk);
   }
+  for (IndexRecord& record : damage_of(extent)) log(tier, std::move(record));
+  placer.changed(*id);
 }
 
 // It may be sound: others may read it there, and so may this store, later.

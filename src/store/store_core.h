@@ -174,8 +174,8 @@ class StoreCore {
   void log(std::uint32_t tier, IndexRecord record);
   // It has other importance tiers now.
   void resize(ExtentId id, float keep, std::uint64_t bytes);
-  IndexRecord record_of(ExtentId id) const;  // that it is stored, as others may read it
-  void log_stored(ExtentId id, std::uint32_t tier);
+  IndexRecord record_of(ExtentId id) const;                         // that it is stored, as others may read it
+  void log_stored(ExtentId id, std::uint32_t tier);                 // and which of its chunks are damaged
   void log_where(const Extent& extent, const IndexRecord& record);  // on every tier where it lies
   void log_lease(const Extent& extent);
   // An event of its blocks, where anybody takes events.
@@ -187,7 +187,8 @@ class StoreCore {
   void pin(ExtentId id, bool on);
 
   // Without it.
-  // What a load found wrong: kNotFound (the extent is gone there), kCorrupt (of those chunks).
+  // What a load or a move found wrong: kNotFound (the extent is gone there), kIo (it cannot be read now), kCorrupt (of
+  // those chunks, bit by chunk), kMismatch (likewise: this store cannot decode them).
   void report(const Hash128& extent, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed);
   void flush_log(std::uint32_t tier);
   // Likewise, by the keeper where there is one; how many records there are now, which are flushed when flushed() says.

@@ -161,7 +161,6 @@ class DiscoverJob final : public StoreJob {
         return there && std::ranges::find((*there)[i], part) != (*there)[i].end();
       };
       lossy[i].facts.keep = static_cast<float>(keep_there(lossy[i].manifest, is_there).value_or(0));
-      lossy[i].facts.quality = 0;
     }
     std::erase_if(lossy, [](const Found& one) { return one.facts.keep == 0; });
   }
@@ -169,6 +168,12 @@ class DiscoverJob final : public StoreJob {
   // With the mutex held.
   void note(Found& found) {
     if (core_.tiers[tier_].removing.contains(found.facts.name)) return;
+    const auto& quality = core_.options.placement.quality;
+    const ExtentFacts& facts = found.facts;
+    if (!facts.exact) {  // what it is worth to its saver is not told
+      const auto known = quality ? quality(facts.run, found.manifest.method, facts.keep) : std::nullopt;
+      found.facts.quality = static_cast<float>(known.value_or(0));
+    }
     found.facts.bytes = bytes_at_rest(found.manifest, found.facts.keep, found.manifest_bytes);
     found.facts.accessed_s = core_.wall_s();
     const auto id = core_.index.add(found.facts, realm_number_);
