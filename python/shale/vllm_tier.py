@@ -39,6 +39,7 @@ class ShaleTier(SecondaryTierManager):
         self._bytes = ByteStore(_name_space(offloading_spec, model), tiers, tenant=tenant, staging=staging,
                                 timeout_s=load_timeout_s)
         self._jobs = {}  # by batch: vLLM's number of the job, its keys, when it began, whose it is
+        self._refused = []  # results of jobs for chunks that there are not
         self._asked = {}  # by request: until when it waits for shared tiers that are still being asked
         self._missing = collections.defaultdict(set)  # by request: keys that did not come, so that it computes them
 
@@ -68,11 +69,15 @@ class ShaleTier(SecondaryTierManager):
 
     def _submit(self, call, job):
         keys = list(job.keys)
+        if len(job.chunk_ids) and not 0 <= min(job.chunk_ids) <= max(job.chunk_ids) < len(self._chunks):
+            self._refused.append(JobResult(job.job_id, False))
+            return
         batch = call(keys, [self._chunks[number] for number in job.chunk_ids])
         self._jobs[batch] = (job.job_id, keys, time.monotonic(), job.req_context.req_id if job.is_promotion else None)
 
     def get_finished_jobs(self):
-        return [self._result(batch, came) for batch, _, _, came in self._bytes.drain_completions()]
+        refused, self._refused = self._refused, []
+        return refused + [self._result(batch, came) for batch, _, _, came in self._bytes.drain_completions()]
 
     def _result(self, batch, came):
         job, keys, begun, request = self._jobs.pop(batch)
@@ -83,7 +88,7 @@ class ShaleTier(SecondaryTierManager):
                          transfer_time=time.monotonic() - begun, transfer_bytes=len(good) * self.block_size_bytes)
 
     def has_pending_work(self):
-        return bool(self._jobs)
+        return bool(self._jobs or self._refused)
 
     def on_new_request(self, req_context):
         return RequestOffloadingContext()

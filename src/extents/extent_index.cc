@@ -21,6 +21,20 @@ std::uint32_t matching(std::span<const BlockKey> keys, const std::uint32_t* prin
 
 }  // namespace
 
+Hash128 realm_hash(std::string_view name_space, const KvGeometry& geometry, std::uint32_t chunk_tokens,
+                   std::string_view tenant) {
+  Hasher hasher;
+  hasher.add(name_space).add(tenant);
+  for (const std::uint64_t number :
+       {std::uint64_t{static_cast<std::uint8_t>(geometry.element)}, std::uint64_t{geometry.layers},
+        std::uint64_t{geometry.kv_heads}, std::uint64_t{geometry.head_dim}, std::uint64_t{geometry.block_tokens},
+        std::uint64_t{geometry.opaque_bytes[0]}, std::uint64_t{geometry.opaque_bytes[1]},
+        std::uint64_t{chunk_tokens}}) {
+    hasher.add(number);
+  }
+  return hasher.finish();
+}
+
 std::uint64_t chunk_tag(const BlockKey& first_block, const Hash128& realm) {
   return hash64(first_block, realm.high ^ realm.low);
 }

@@ -12,9 +12,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "codec/views/kv_view.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "extents/block_keys.h"
@@ -34,6 +36,10 @@ struct Realm {
   Hash128 hash;
   std::string tenant;
 };
+
+// `chunk_tokens`: of a store's chunks.
+Hash128 realm_hash(std::string_view name_space, const KvGeometry& geometry, std::uint32_t chunk_tokens,
+                   std::string_view tenant);
 
 // The name of a chunk: of its first block, in a realm.
 std::uint64_t chunk_tag(const BlockKey& first_block, const Hash128& realm);

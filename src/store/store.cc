@@ -54,8 +54,9 @@ bool discover_after(StoreCore& core, std::span<const BlockKey> keys, std::uint32
   const bool shares = std::ranges::any_of(core.tiers, [](const TierState& tier) { return tier.config.shared; });
   if (!shares || found >= keys.size() || tenant.number == kNoRealm) return false;
   const std::uint64_t next = chunk_tag(keys[found], tenant.realm);
-  if (!core.asked.lately(next, core.clock.now_s())) {
-    core.add_job(make_discover_job(core, {keys.begin(), keys.end()}, found, tenant.realm, tenant.number));
+  const bool lately = core.asked.lately(next, core.clock.now_s());
+  if (!lately && core.asked.add({{keys.begin(), keys.end()}, found, tenant.realm, tenant.number})) {
+    core.add_job(make_discover_job(core));
   }
   return core.asked.being_asked(next);
 }

@@ -15,9 +15,8 @@ constexpr double kMaintenanceEveryS = 0.2;
 constexpr double kFindAgainAfterS = 10;  // what could not be read
 constexpr double kThreadPieceS = 5e-3;
 constexpr std::size_t kSpareBytesAThread = std::size_t{48} << 20;  // of buffers, for the extent that it encodes next
-constexpr auto kBusyNap = std::chrono::microseconds(300);          // while something is in flight
-constexpr auto kIdleNap = std::chrono::milliseconds(100);
-constexpr auto kKeeperNap = std::chrono::milliseconds(20);
+constexpr std::chrono::microseconds kBusyNap{300};                 // while something is in flight
+constexpr std::chrono::microseconds kIdleNap{100'000}, kKeeperNap{20'000};
 
 StoreOptions with_clock(StoreOptions options) {
   if (!options.wall_clock) options.wall_clock = wall_clock_s;
@@ -72,20 +71,6 @@ StoreCore::~StoreCore() {
     clock.sleep_until_s(clock.now_s() + 1e-4);
   }
   for (std::uint32_t t = 0; t < tier_count(); ++t) flush_log(t);
-}
-
-Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {
-  const KvGeometry& geometry = options.geometry;
-  Hasher hasher;
-  hasher.add(std::string_view(options.name_space)).add(tenant);
-  for (const std::uint64_t number :
-       {std::uint64_t{static_cast<std::uint8_t>(geometry.element)}, std::uint64_t{geometry.layers},
-        std::uint64_t{geometry.kv_heads}, std::uint64_t{geometry.head_dim}, std::uint64_t{geometry.block_tokens},
-        std::uint64_t{geometry.opaque_bytes[0]}, std::uint64_t{geometry.opaque_bytes[1]},
-        std::uint64_t{options.chunk_tokens}}) {
-    hasher.add(number);
-  }
-  return hasher.finish();
 }
 
 TenantState& StoreCore::tenant(std::string_view name) {
@@ -175,14 +160,11 @@ void StoreCore::add_save(std::shared_ptr<StoreJob> job) {
 void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed) {
   const std::lock_guard lock(mutex);
   const auto id = index.find(name);
-  if (error.code == ErrorCode::kNotFound) {
-    ++counts.stale_extents;
-    if (id && index.at(*id).on(tier)) remove_from(*id, tier);
-    return;
-  }
-  if (error.code == ErrorCode::kIo && id && index.at(*id).on(tier)) lose_sight(*id, tier);
-  if (error.code != ErrorCode::kCorrupt && error.code != ErrorCode::kMismatch) return;
+  if (error.code == ErrorCode::kNotFound) ++counts.stale_extents;
   if (!id || !index.at(*id).on(tier)) return;  // whoever read it at the same time has said so
+  if (error.code == ErrorCode::kNotFound) return remove_from(*id, tier);
+  if (error.code == ErrorCode::kIo) return lose_sight(*id, tier);
+  if (error.code != ErrorCode::kCorrupt && error.code != ErrorCode::kMismatch) return;
   const Extent& extent = index.at(*id);
   const std::uint32_t all = (1u << extent.chunks) - 1;
   chunks_failed &= all & ~std::uint32_t{extent.damaged};
@@ -287,11 +269,8 @@ void StoreCore::run() {
     std::unique_lock lock(mutex);
     if (closing_) return;
     if (worked) continue;
-    if (saves.empty() && jobs.empty() && jobs_out_ == 0 && load_count_ == 0) {
-      wake_.wait_for(lock, kIdleNap);
-    } else {
-      wake_.wait_for(lock, kBusyNap);
-    }
+    const bool idle = saves.empty() && jobs.empty() && jobs_out_ == 0 && load_count_ == 0;
+    wake_.wait_for(lock, idle ? kIdleNap : kBusyNap);
   }
 }
 

@@ -117,7 +117,9 @@ inline constexpr double kPatienceS = 3;            // for room on a tier, and fo
 inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there was room before others took it
 
 // In which a tenant's blocks are named.
-Hash128 realm_of(const StoreOptions& options, std::string_view tenant);
+inline Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {
+  return realm_hash(options.name_space, options.geometry, options.chunk_tokens, tenant);
+}
 
 struct TenantState {
   Hash128 realm;
@@ -282,8 +284,7 @@ class StoreCore {
 // Removes blobs of an extent that the index has forgotten there, or, without a tag, an object of the owner's own.
 std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const BlobOwner& owner,
                                           std::string tenant = {});
-// Asks shared tiers what begins with keys[first_block], and goes on where that ends.
-std::shared_ptr<StoreJob> make_discover_job(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block,
-                                            const Hash128& realm, std::uint16_t realm_number);
+// Asks shared tiers the questions that wait.
+std::shared_ptr<StoreJob> make_discover_job(StoreCore& core);
 
 }  // namespace shale

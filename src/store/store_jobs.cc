@@ -59,31 +59,29 @@ class RemoveJob final : public StoreJob {
   std::shared_ptr<TierRead> manifest_read_;
 };
 
-// Finds the manifests of all extents that begin with a chunk: what is there, then the manifests, then how much of the
-// lossy ones. Where a tier answers for many chunks as soon as for one, all that are ahead are asked for together: one
-// may begin with every block, of which only those of whole chunks are asked for where that were too many guesses.
+// Finds the manifests of all extents that begin with chunks: what is there, then the manifests, then how much of the
+// lossy ones. Where a tier answers for many chunks as soon as for one, those of all questions that wait, and all that
+// are ahead, are asked for together: an extent may begin with every block, of which only those of whole chunks are
+// asked for where that were too many guesses.
 class DiscoverJob final : public StoreJob {
  public:
-  DiscoverJob(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block, const Hash128& realm,
-              std::uint16_t realm_number)
-      : core_(core), keys_(std::move(keys)), realm_(realm), realm_number_(realm_number) {
+  explicit DiscoverJob(StoreCore& core) : core_(core) {
     for (std::uint32_t t = core.tier_count(); t-- > 0;) {
       if (!core.tiers[t].config.shared) continue;
-      first_shared_ = t;
+      tier_ = first_shared_ = t;
       const AskedAtOnce at_once = core.tiers[t].tier().asked_at_once();
       at_once_ = {std::min(at_once_.objects, at_once.objects), std::min(at_once_.guesses, at_once.guesses)};
     }
-    ask_from(first_block);
   }
 
   std::optional<std::uint32_t> waits_on() const override { return first_shared_; }
   Progress step(Executor&) override {
+    if (chains_.empty() && !take()) return Progress::kDone;
     if (!reads_.empty()) {
       const bool ready = std::ranges::all_of(reads_, [](const Reading& reading) { return reading.read->ready(); });
       if (!ready) return Progress::kWaiting;
       note_all();
       ++tier_;
-      return Progress::kWorked;
     }
     while (tier_ < core_.tier_count() && !core_.tiers[tier_].config.shared) ++tier_;
     if (tier_ == core_.tier_count()) return next_chunks();
@@ -93,43 +91,61 @@ class DiscoverJob final : public StoreJob {
   }
 
  private:
-  struct Reading {
+  struct Asked {
     std::uint64_t tag = 0;
+    std::size_t chain = 0;
+  };
+  struct Reading {
+    Asked asked;
     std::shared_ptr<TierRead> read;
   };
   struct Found {
+    std::size_t chain = 0;
     ExtentFacts facts;
     ExtentManifest manifest;
     std::uint64_t manifest_bytes = 0;
   };
 
-  std::uint64_t tag_at(std::uint32_t block) const { return chunk_tag(keys_[block], realm_); }
+  // Questions, as many as are asked at once; another job takes the others. False where none waits.
+  bool take() {
+    const std::lock_guard lock(core_.mutex);
+    while (asked_.size() < at_once_.objects) {
+      auto question = core_.asked.take();
+      if (!question) break;
+      chains_.push_back(std::move(*question));
+      ask(chains_.size() - 1);
+    }
+    if (core_.asked.waiting()) core_.add_job(make_discover_job(core_));
+    return !chains_.empty();
+  }
 
   // With the mutex held.
-  void ask_from(std::uint32_t block) {
-    block_ = block;
-    tier_ = first_shared_;
-    tags_.clear();
+  void ask(std::size_t number) {
+    const ChainQuestion& chain = chains_[number];
     const double now_s = core_.clock.now_s();
-    const std::uint32_t stride = keys_.size() - block <= at_once_.guesses ? 1 : core_.chunk_blocks();
-    for (; block < keys_.size() && tags_.size() < at_once_.objects; block += stride) {
-      const std::uint64_t tag = tag_at(block);
+    const std::uint32_t stride =
+        asked_.size() + chain.keys.size() - chain.block <= at_once_.guesses ? 1 : core_.chunk_blocks();
+    asked_.push_back({chain.tag(chain.block), number});
+    core_.asked.begin(asked_.back().tag);
+    for (std::uint32_t block = chain.block + stride; block < chain.keys.size() && asked_.size() < at_once_.objects;
+         block += stride) {
+      const std::uint64_t tag = chain.tag(block);
       if (core_.asked.lately(tag, now_s)) continue;
       core_.asked.begin(tag);
-      tags_.push_back(tag);
+      asked_.push_back({tag, number});
     }
   }
 
   void look() {
     Tier& tier = core_.tiers[tier_].tier();
     std::vector<Hash128> objects;
-    for (const std::uint64_t tag : tags_) objects.push_back(manifests_object(tag));
+    for (const Asked& asked : asked_) objects.push_back(manifests_object(asked.tag));
     const auto there = tier.parts_of(objects);
     if (!there) return;
     for (std::size_t i = 0; i < objects.size(); ++i) {
       for (const std::uint32_t part : (*there)[i]) {
         const BlobId id{objects[i], part};
-        if (is_manifest(id)) reads_.push_back({tags_[i], tier.read(id)});
+        if (is_manifest(id)) reads_.push_back({asked_[i], tier.read(id)});
       }
     }
   }
@@ -139,10 +155,12 @@ class DiscoverJob final : public StoreJob {
     for (const Reading& reading : std::exchange(reads_, {})) {
       auto bytes = reading.read->take();
       auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-      if (!manifest || manifest->tenant != realm_ || manifest->name_space != core_.name_space) continue;
-      ExtentFacts facts = facts_of(*manifest, realm_, 1, 0);
-      if (facts.tags.front() != reading.tag) continue;
-      (facts.exact ? found : lossy).push_back({std::move(facts), std::move(*manifest), (*bytes)->size()});
+      const auto& [tag, chain] = reading.asked;
+      const Hash128& realm = chains_[chain].realm;
+      if (!manifest || manifest->tenant != realm || manifest->name_space != core_.name_space) continue;
+      ExtentFacts facts = facts_of(*manifest, realm, 1, 0);
+      if (facts.tags.front() != tag) continue;
+      (facts.exact ? found : lossy).push_back({chain, std::move(facts), std::move(*manifest), (*bytes)->size()});
     }
     note_keep(lossy);
     std::ranges::move(lossy, std::back_inserter(found));
@@ -176,7 +194,7 @@ class DiscoverJob final : public StoreJob {
     }
     found.facts.bytes = bytes_at_rest(found.manifest, found.facts.keep, found.manifest_bytes);
     found.facts.accessed_s = core_.wall_s();
-    const auto id = core_.index.add(found.facts, realm_number_);
+    const auto id = core_.index.add(found.facts, chains_[found.chain].realm_number);
     if (!id || core_.index.at(*id).on(tier_)) return;
     core_.set_on(*id, tier_);
     ++core_.counts.discovered_extents;
@@ -184,30 +202,32 @@ class DiscoverJob final : public StoreJob {
                         found.manifest_bytes);
   }
 
+  // Of chains that go on where what was found ends.
   Progress next_chunks() {
     const std::lock_guard lock(core_.mutex);
     const double now_s = core_.clock.now_s();
-    for (const std::uint64_t tag : tags_) core_.asked.end(tag, now_s);
+    for (const Asked& asked : std::exchange(asked_, {})) core_.asked.end(asked.tag, now_s);
     SpanFilter anything;
     anything.exact = false;
     anything.wall_s = core_.wall_s();
-    const auto spans = core_.index.match(keys_, realm_, anything);
-    const std::uint32_t end = spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
+    std::erase_if(chains_, [&](ChainQuestion& chain) {
+      const auto spans = core_.index.match(chain.keys, chain.realm, anything);
+      const std::uint32_t end = spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
+      if (end <= std::exchange(chain.block, end) || end >= chain.keys.size()) return true;
+      return core_.asked.lately(chain.tag(end), now_s);
+    });
     core_.signal();
-    if (end <= block_ || end >= keys_.size() || core_.asked.lately(tag_at(end), now_s)) return Progress::kDone;
-    ask_from(end);
-    return Progress::kWorked;
+    tier_ = first_shared_;
+    for (std::size_t i = 0; i < chains_.size(); ++i) ask(i);
+    return chains_.empty() ? Progress::kDone : Progress::kWorked;
   }
 
   StoreCore& core_;
-  const std::vector<BlockKey> keys_;
-  const Hash128 realm_;
-  const std::uint16_t realm_number_;
   std::uint32_t first_shared_ = 0;  // there is one
   AskedAtOnce at_once_ = {std::numeric_limits<std::size_t>::max(), std::numeric_limits<std::size_t>::max()};
-  std::uint32_t block_ = 0;
+  std::vector<ChainQuestion> chains_;
+  std::vector<Asked> asked_;  // chunks, for which tier_ is asked
   std::uint32_t tier_ = 0;
-  std::vector<std::uint64_t> tags_;  // of chunks that are being asked for; the first begins with block_
   std::vector<Reading> reads_;
 };
 
@@ -218,9 +238,6 @@ std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, c
   return std::make_shared<RemoveJob>(core, tier, owner, std::move(tenant));
 }
 
-std::shared_ptr<StoreJob> make_discover_job(StoreCore& core, std::vector<BlockKey> keys, std::uint32_t first_block,
-                                            const Hash128& realm, std::uint16_t realm_number) {
-  return std::make_shared<DiscoverJob>(core, std::move(keys), first_block, realm, realm_number);
-}
+std::shared_ptr<StoreJob> make_discover_job(StoreCore& core) { return std::make_shared<DiscoverJob>(core); }
 
 }  // namespace shale

@@ -20,6 +20,7 @@ class CountingTier final : public TierWrapper {
 
   AskedAtOnce asked_at_once() const override { return asked_at_once_; }
   void set_guesses(std::size_t guesses) { asked_at_once_.guesses = guesses; }
+  void hold(bool on) { held_ = on; }
   unsigned trips() const { return questions_ + bursts_; }
   unsigned objects() const { return objects_; }
 
@@ -42,6 +43,7 @@ class CountingTier final : public TierWrapper {
     return write;
   }
   Result<std::vector<std::vector<std::uint32_t>>> parts_of_impl(std::span<const Hash128> objects) const override {
+    while (held_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ++questions_;
     objects_ += static_cast<unsigned>(objects.size());
     reading_ = false;
@@ -51,6 +53,7 @@ class CountingTier final : public TierWrapper {
   AskedAtOnce asked_at_once_ = {.objects = 512, .guesses = 512};
   mutable std::atomic<unsigned> questions_ = 0, objects_ = 0, bursts_ = 0;
   mutable std::atomic<bool> reading_ = false;
+  std::atomic<bool> held_ = false;
 };
 
 class StoreDiscoverTest : public StoreTest {
@@ -94,6 +97,21 @@ TEST_F(StoreDiscoverTest, WhatAnotherSavedIsFoundInThreeRoundTrips) {
   EXPECT_EQ(settled(*store, keys).blocks, kBlocks);
   EXPECT_GT(store->stats().discovered_extents, 10u);
   EXPECT_LE(tier->trips(), 3u);
+}
+
+TEST_F(StoreDiscoverTest, ManyChainsThatWaitAreAskedForTogether) {
+  constexpr int kChains = 300;
+  const auto chain = [](int number) { return chain_of(1000 + 10 * number, 4); };
+  CountingTier *its_tier = nullptr, *tier = nullptr;
+  const auto other = open_counted(its_tier);
+  for (int c = 0; c < kChains; c += 2) ASSERT_TRUE(save_all(*other, chain(c)));
+  ASSERT_TRUE(other->flush());
+  const auto store = open_counted(tier);
+  tier->hold(true);
+  for (int c = 0; c < kChains; ++c) EXPECT_TRUE(store->lookup(chain(c)).pending);
+  tier->hold(false);
+  for (int c = 0; c < kChains; ++c) EXPECT_EQ(settled(*store, chain(c)).blocks, c % 2 == 0 ? 4u : 0u) << c;
+  EXPECT_LT(tier->trips(), 20u) << "some for those that nobody waited behind, and all others in two";
 }
 
 TEST_F(StoreDiscoverTest, ExtentsOfAShortPromptMayBeginAnywhere) {
