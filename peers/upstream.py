@@ -20,12 +20,12 @@ def source(package, project, path):
     archive = _CACHE / f"{project}-{version}.tar.gz"
     if not archive.exists():
         index = f"https://pypi.org/simple/{project}/"
-        with urllib.request.urlopen(index) as reply:
+        with urllib.request.urlopen(index, timeout=120) as reply:
             page = reply.read().decode()
         link = re.search(rf'href="([^"]*/{re.escape(archive.name)})#sha256=(\w+)"', page)
         if not link:
             raise LookupError(f"{index} has no {archive.name}")
-        with urllib.request.urlopen(urllib.parse.urljoin(index, link[1])) as reply:
+        with urllib.request.urlopen(urllib.parse.urljoin(index, link[1]), timeout=120) as reply:
             data = reply.read()
         if hashlib.sha256(data).hexdigest() != link[2]:
             raise OSError(f"{link[1]} is not what the index says it is")

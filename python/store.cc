@@ -137,10 +137,10 @@ class Store {
     options.late = late;
     const auto known = std::make_shared<const std::map<std::string, double>>(std::move(qualities));
     if (!known->empty()) {
-      options.placement.quality = [](void* context, const std::uint8_t*, const char* method, double) {
+      options.placement.quality_found = [](void* context, const char* method, double keep) {
         const auto& by_method = *static_cast<const std::map<std::string, double>*>(context);
         const auto found = by_method.find(method);
-        return found == by_method.end() ? -1.0 : found->second;
+        return found == by_method.end() || keep < 1 ? 0.0 : found->second;
       };
       options.placement.context = const_cast<std::map<std::string, double>*>(known.get());
     }

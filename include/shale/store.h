@@ -126,12 +126,14 @@ typedef struct shale_placement {
   // and values alone.
   const char* methods;
   // The quality, [0, 1], of answers over the run's tokens by that method at that keep. Negative: not known; then no
-  // extent of the run is compressed so. Of extents that others stored on a shared tier, too: nobody there says what
-  // they are worth, and without this nothing lossy of theirs is taken. `run` has 16 bytes (shale_save_hints). The
+  // extent of the run is compressed so. `run` has 16 bytes (shale_save_hints). The
   // store's threads and its callers' call it, one at a time, while others wait for the store: it must be quick and call
   // no function of the store. `context` must outlive the store. NULL: nothing is known.
   double (*quality)(void* context, const uint8_t* run, const char* method, double keep);
-  void* context;
+  // Likewise, but told without the run: what an extent is worth that another process stored so and left on a shared
+  // tier, where nobody says it. NULL: 0, and no request with a least quality takes it.
+  double (*quality_found)(void* context, const char* method, double keep);
+  void* context;  // of both
 } shale_placement;
 
 typedef struct shale_store_options {
@@ -140,7 +142,8 @@ typedef struct shale_store_options {
   const char* name_space;
   shale_geometry geometry;
   // URLs of tiers, fast to slow, comma-separated: memory:?size=4GiB, file:///folder?size=100GiB (of this machine; any
-  // number of processes), dir:///mount (shared by machines; nothing is ever removed there).
+  // number of processes), dir:///mount, redis://host, s3://bucket (shared by machines; nothing is removed there to make
+  // room).
   const char* tiers;
   shale_packing packing;
   uint32_t chunk_tokens;          // what partial hits are rounded up to, when read; 0: 256

@@ -77,14 +77,13 @@ def measured(options):
             computed_s, tokens, _ = medians(first, words, numbers, "What of bed 1?")
             found_s, _, rest = medians(first, words, numbers, "What of bed 22?")
             time.sleep(3)  # until it is stored
-            loaded_s = None
-            if shared:
-                loaded_s, _, rest = medians(second, words, numbers, "What of bed 333?")
-            rows.append((tokens, computed_s, found_s, loaded_s, rest))
-    (n1, c1, f1, l1, r1), (n2, c2, f2, l2, r2) = rows
+            loaded_s, _, behind = medians(second, words, numbers, "What of bed 333?") if shared else (None, None, rest)
+            rows.append((tokens, computed_s, found_s, loaded_s, rest, behind))
+    (n1, c1, f1, l1, r1, b1), (n2, c2, f2, l2, r2, b2) = rows
     # a + b n / 2 seconds a token: what is computed takes as much longer than what is found but for the rest behind it.
-    b = max(0, ((c2 - f2) / (n2 - r2) - (c1 - f1) / (n1 - r1)) / (n2 - n1) * 2)
-    a = (c2 - f2) / (n2 - r2) - b * n2 / 2
+    m1, m2 = n1 - r1, n2 - r2
+    b = max(0, ((c2 - f2) / m2 - (c1 - f1) / m1) / (m2 - m1) * 2)
+    a = (c2 - f2) / m2 - b * m2 / 2
     tiers = [{"name": "memory", "bytes": options.pool << 20, "latency_s": 0, "read_bytes_per_s": 1e15}]
     if options.share:
         speed = (n2 - n1) * bytes_per_token / max((l2 - f2) - (l1 - f1), 1e-4)
@@ -92,9 +91,10 @@ def measured(options):
                       "read_bytes_per_s": speed})
     print(f"one engine: {n1:.0f} and {n2:.0f} tokens computed in {c1 * 1e3:.0f} and {c2 * 1e3:.0f} ms, found in {f1 * 1e3:.0f} and "
           f"{f2 * 1e3:.0f} ms" + (f", loaded in {l1 * 1e3:.0f} and {l2 * 1e3:.0f} ms" if options.share else "") +
-          f", the last {r1:.0f} and {r2:.0f} of them computed", flush=True)
+          f", the last {b1:.0f} and {b2:.0f} of them computed", flush=True)
     hardware = {"kv_bytes_per_token": bytes_per_token, "prefill_s_per_token": a, "prefill_s_per_pair": b, "tiers": tiers}
-    return hardware, max(0, (f1 + f2 - a * (r1 + r2)) / 2)
+    # To a simulated engine what is found ends with a block, as what is loaded does.
+    return hardware, max(0, (f1 + f2 - a * (b1 + b2)) / 2)
 
 
 def simulated(options, hardware, trace, engines, by):

@@ -21,12 +21,13 @@ TESTS = ("test_lookup_empty_tier", "test_store_creates_file_and_lookup_succeeds"
 
 
 def tier_in(offloading_spec, primary_kv_view, tier_type, root_dir, **_):
-    """Called as their class. Blocks have no file of their own, so that theirs are found to be there."""
+    """Called as their class. Where they ask for a chunk's file, it is there if the tier finds the chunk."""
     group = types.SimpleNamespace(tokens_per_block=16, layer_names=["layer"])
     offloading_spec.config = dataclasses.replace(offloading_spec.config, groups=(group,))
     tier = ShaleTier(offloading_spec, primary_kv_view, tier_type, tiers=f"file://{root_dir}/store?size=256MiB",
                      model="test-model")
-    tier.file_mapper = types.SimpleNamespace(base_path=root_dir, get_file_name=lambda _: root_dir)
+    tier.file_mapper = types.SimpleNamespace(base_path=root_dir, get_file_name=lambda key: (
+        root_dir if lookup_and_wait(tier, [key]) == [LookupResult.HIT] else f"{root_dir}/nothing"))
     return tier
 
 

@@ -108,10 +108,10 @@ class _Set(_Transfer):
             self.memory[:len(self.value)] = self.value
         self.handle = store.save(keys, self.view, tenant=tenant)
 
-    def ended(self, last_s):
-        """`last_s`: when something was stored last. It is given up where nothing is."""
+    def ended(self, stored_s):
+        """`stored_s`: when something was stored last. It is given up where nothing is."""
         if not self.handle.done:
-            if time.monotonic() < max(self._begun, last_s) + self._timeout_s:
+            if time.monotonic() < max(self._begun, stored_s) + self._timeout_s:
                 return None
             self.handle.cancel()
             raise StoreError(f"nothing was stored for {self._timeout_s:g} s")
@@ -131,11 +131,11 @@ class ByteStore:
         tiers = tiers if isinstance(tiers, str) else ",".join(tiers)
         self._store = Store(f"bytes 1; {name_space}", tiers, layers=1, element="opaque", opaque_bytes=(_UNIT, 0),
                             block_tokens=_BLOCK_TOKENS, staging_bytes=parse_size(staging), late=True)
-        self._tenant, self._timeout_s = tenant, timeout_s
+        self._tenant, self._timeout_s = str(tenant), float(timeout_s)
         self._numbers = self._under_way = 0
         self._lock = threading.Condition()
         self._added, self._results = collections.deque(), {}
-        self._closing = False
+        self._closing = self._closed = False
         self._wake, self._ended = (os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2))
         self._thread = threading.Thread(target=self._run, name="shale-bytes", daemon=True)
         self._thread.start()
@@ -182,10 +182,11 @@ class ByteStore:
         """(number, whether it went well, error, for each name: it is there, came, was stored, or was removed) of
         batches that have ended. Gets and sets went well where all names did."""
         with self._lock:
-            try:
-                os.read(self._ended, 8)
-            except BlockingIOError:
-                pass
+            if not self._closed:
+                try:
+                    os.read(self._ended, 8)
+                except BlockingIOError:
+                    pass
             results, self._results = self._results, {}
         return [(batch.number, batch.answers or all(batch.came), batch.error, batch.came)
                 for batch in results.values()]
@@ -207,10 +208,12 @@ class ByteStore:
             if self._closing:
                 return
             self._closing = True
-        os.eventfd_write(self._wake, 1)
+            os.eventfd_write(self._wake, 1)
         self._thread.join()
-        os.close(self._wake)
-        os.close(self._ended)
+        with self._lock:
+            self._closed = True
+            os.close(self._wake)
+            os.close(self._ended)
         self._store.close()
 
     def _submit(self, kind, names, buffers):
@@ -225,24 +228,25 @@ class ByteStore:
             for transfer, own in zip(transfers, keys):
                 transfer.batch = batch
                 self._added.append((transfer, own))
-        if not names:
+            if not names:
+                self._publish(batch)
+            os.eventfd_write(self._wake, 1)
+        return batch.number
+
+    def _answer(self, came):
+        with self._lock:
+            batch = self._batch(len(came), answers=True)
+            batch.came = came
             self._publish(batch)
-        os.eventfd_write(self._wake, 1)
         return batch.number
 
     def _batch(self, count, answers):
-        with self._lock:
-            if self._closing:
-                raise ValueError("the store is closed")
-            self._numbers += 1
-            self._under_way += 1
-            return _Batch(self._numbers, count, answers)
-
-    def _answer(self, came):
-        batch = self._batch(len(came), answers=True)
-        batch.came = came
-        self._publish(batch)
-        return batch.number
+        """With the lock held."""
+        if self._closing:
+            raise ValueError("the store is closed")
+        self._numbers += 1
+        self._under_way += 1
+        return _Batch(self._numbers, count, answers)
 
     def _publish(self, batch):
         with self._lock:
@@ -252,11 +256,13 @@ class ByteStore:
             self._lock.notify_all()
 
     def _run(self):
-        in_flight, last_s = [], 0
+        poll = select.poll()
+        for event in (self._wake, self._store.event_fd):
+            poll.register(event, select.POLLIN)
+        in_flight, stored_s = [], 0
         while not self._closing or self._added or in_flight:
             if not self._added:
-                patience_s = 0.05 if in_flight else None
-                for readable in select.select([self._wake, self._store.event_fd], [], [], patience_s)[0]:
+                for readable, _ in poll.poll(50 if in_flight else None):
                     os.read(readable, 8)
             while self._added:
                 transfer, keys = self._added.popleft()
@@ -265,9 +271,12 @@ class ByteStore:
             if self._closing:
                 for transfer in in_flight:
                     transfer.stop()
-            still = [transfer for transfer in in_flight if self._follow(transfer, lambda: transfer.ended(last_s))]
-            if len(still) < len(in_flight):
-                last_s = time.monotonic()
+            still = []
+            for transfer in in_flight:
+                if self._follow(transfer, lambda: transfer.ended(stored_s)):
+                    still.append(transfer)
+                elif isinstance(transfer, _Set) and transfer.batch.came[transfer.place]:
+                    stored_s = time.monotonic()
             in_flight = still
 
     def _follow(self, transfer, call):
@@ -275,7 +284,7 @@ class ByteStore:
         batch = transfer.batch
         try:
             came = call()
-        except (StoreError, ValueError) as error:
+        except Exception as error:  # whatever it is, others go on, and nobody waits for this one
             came, batch.error = False, str(error)
         if came is None:
             return True

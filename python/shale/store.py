@@ -267,8 +267,8 @@ class Store:
 
     def __init__(self, name_space, tiers, *, layers, kv_heads=0, head_dim=0, block_tokens=16, element="fp16",
                  opaque_bytes=(0, 0), packing="NHD", chunk_tokens=256, threads=1, staging_bytes=0, late=False, qualities=None):
-        """`qualities`: by method, what blocks are worth that others stored so on a shared tier, in [0, 1]; nobody there
-        says. Not named: nothing."""
+        """`qualities`: by method, what blocks are worth that others stored so with every token, and left on a shared
+        tier, in [0, 1]; nobody there says. Not named: nothing."""
         for value, known, what in ((element, _ELEMENTS, "element"), (packing, _PACKINGS, "packing")):
             if value not in known:
                 raise ValueError(f"{what} '{value}': give one of {', '.join(known)}")

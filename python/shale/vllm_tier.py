@@ -45,13 +45,13 @@ class ShaleTier(SecondaryTierManager):
 
     def lookup(self, key, req_context):
         request = req_context.req_id
+        until = self._asked.setdefault(request, time.monotonic() + PATIENCE_S)
         if key in self._missing.get(request, ()):
             return LookupResult.MISS
         there, pending = self._bytes.look_up(key, self.block_size_bytes)
         if there:
             return LookupResult.HIT
-        patient = time.monotonic() < self._asked.setdefault(request, time.monotonic() + PATIENCE_S)
-        return LookupResult.RETRY if pending and patient else LookupResult.MISS
+        return LookupResult.RETRY if pending and time.monotonic() < until else LookupResult.MISS
 
     def on_request_finished(self, req_context):
         self._asked.pop(req_context.req_id, None)
@@ -71,6 +71,8 @@ class ShaleTier(SecondaryTierManager):
         keys = list(job.keys)
         if len(job.chunk_ids) and not 0 <= min(job.chunk_ids) <= max(job.chunk_ids) < len(self._chunks):
             self._refused.append(JobResult(job.job_id, False))
+            if job.is_promotion:
+                self._miss(job.req_context.req_id, keys)
             return
         batch = call(keys, [self._chunks[number] for number in job.chunk_ids])
         self._jobs[batch] = (job.job_id, keys, time.monotonic(), job.req_context.req_id if job.is_promotion else None)
@@ -83,9 +85,13 @@ class ShaleTier(SecondaryTierManager):
         job, keys, begun, request = self._jobs.pop(batch)
         good = [key for key, well in zip(keys, came) if well]
         if request is not None and not all(came):
-            self._missing[request].update(set(keys).difference(good))
+            self._miss(request, set(keys).difference(good))
         return JobResult(job, all(came), successful_keys=good if good and not all(came) else None,
                          transfer_time=time.monotonic() - begun, transfer_bytes=len(good) * self.block_size_bytes)
+
+    def _miss(self, request, keys):
+        if request in self._asked:  # else it has ended
+            self._missing[request].update(keys)
 
     def has_pending_work(self):
         return bool(self._jobs or self._refused)

@@ -185,6 +185,11 @@ Result<StorePlacement> placement_of(const shale_placement& given) {
     placement.methods.push_back(method);
     left.remove_prefix(std::min(comma + 1, left.size()));
   }
+  if (given.quality_found) {
+    placement.quality_found = [told = given.quality_found, context = given.context](const Method& method, double keep) {
+      return std::clamp(told(context, method.text().c_str(), keep), 0.0, 1.0);
+    };
+  }
   if (!given.quality) return placement;
   placement.quality = [told = given.quality, context = given.context](const Hash128& run, const Method& method,
                                                                       double keep) -> std::optional<double> {

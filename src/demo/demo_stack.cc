@@ -76,6 +76,7 @@ Result<std::unique_ptr<DemoStack>> DemoStack::open(Model& model, const Tokenizer
   const Fingerprint fingerprint{model.fingerprint(), model.info().name};
   SHALE_ASSIGN(auto metadata_store, MetadataStore::open(path / "catalogue.sqlite", fingerprint.hash));
   options.model = model.info().traits();
+  options.quick_answers = model.has_quick();
   SHALE_ASSIGN(stack->cache_, Cache::open(std::move(options), fingerprint, *stack->pool_, std::move(tiers),
                                           std::move(metadata_store), clock));
   stack->engine_ = std::make_unique<Engine>(EngineOptions{}, model, tokenizer, *stack->cache_, clock);

@@ -43,9 +43,10 @@ class AskedChunks {
   }
 
   void begin(std::uint64_t tag) { asking_.insert(tag); }
-  void end(std::uint64_t tag, double now_s) {
+  // `answered`: else it may be asked for again soon.
+  void end(std::uint64_t tag, double now_s, bool answered) {
     asking_.erase(tag);
-    asked_s_[tag] = now_s;
+    asked_s_[tag] = answered ? now_s : now_s - kAgainAfterS + kAgainAfterFailureS;
   }
   bool being_asked(std::uint64_t tag) const { return asking_.contains(tag); }
   // Too lately to be asked for again, or still.
@@ -58,7 +59,7 @@ class AskedChunks {
   }
 
  private:
-  static constexpr double kAgainAfterS = 1;
+  static constexpr double kAgainAfterS = 1, kAgainAfterFailureS = 0.1;
 
   std::deque<ChainQuestion> questions_;
   std::unordered_set<std::uint64_t> asking_;

@@ -120,10 +120,10 @@ std::vector<BlobId> ExtentWriter::left() const {
   return made;
 }
 
-ExtentReader::ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep, std::uint32_t verified)
+ExtentReader::ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep, bool verify)
     : tier_(tier),
       keep_(keep),
-      verified_(verified),
+      verify_(verify),
       blobs_(std::make_shared<ExtentBlobs>()),
       manifest_read_(tier.read(manifest_blob(tag, name))) {
   blobs_->name = name;
@@ -152,8 +152,8 @@ bool ExtentReader::poll() {
     if (*bytes && (*bytes)->size() < manifest_->part_bytes(part)) {
       return fail_with({ErrorCode::kCorrupt, fmt::format("part {} of extent {} is short", part, blobs_->name.hex())});
     }
-    if (*bytes && part < manifest_->blobs.size() && verified_ != 0) {  // rankings: whoever uses them compares them
-      damaged_ |= manifest_->damaged_chunks(part, (*bytes)->bytes()) & verified_;
+    if (*bytes && part < manifest_->blobs.size() && verify_) {  // rankings are compared where they are used
+      damaged_ |= manifest_->damaged_chunks(part, (*bytes)->bytes());
       compared += (*bytes)->size();
     }
     blobs_->parts.push_back(std::move(*bytes));

@@ -73,14 +73,14 @@ class ExtentWriter {
 // Reads an extent from a tier as it is. One thread at a time.
 class ExtentReader {
  public:
-  // `verified`: bit by chunk, those whose checksums are compared.
-  ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep, std::uint32_t verified);
+  // `verify`: whether checksums are compared.
+  ExtentReader(Tier& tier, const Hash128& name, std::uint64_t tag, double keep, bool verify);
   // True when it is over. Never waits, and compares a few parts at a time.
   bool poll();
-  // Once over. kCorrupt where one of `verified` is damaged, or the manifest, or a part is too short; kNotFound where
+  // Once over. kCorrupt where a chunk is found damaged, or the manifest, or a part is too short; kNotFound where
   // another extent's manifest lies there; else as reading failed.
   Result<std::shared_ptr<const ExtentBlobs>> finish();
-  // Of `verified`; all where the manifest or a part could not be read.
+  // Bit by chunk; all where the manifest or a part could not be read.
   std::uint32_t damaged_chunks() const { return damaged_; }
 
  private:
@@ -88,7 +88,7 @@ class ExtentReader {
 
   Tier& tier_;
   const double keep_;
-  const std::uint32_t verified_;
+  const bool verify_;
   std::shared_ptr<ExtentBlobs> blobs_;
   std::shared_ptr<TierRead> manifest_read_;
   std::optional<ExtentManifest> manifest_;

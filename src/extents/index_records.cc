@@ -186,15 +186,6 @@ bool read_fields(In& in, IndexRecord& record, std::vector<Realm>& realms) {
 
 }  // namespace
 
-std::vector<IndexRecord> damage_of(const Extent& extent) {
-  std::vector<IndexRecord> records;
-  for (std::uint32_t chunk = 0; chunk < extent.chunks; ++chunk) {
-    if ((extent.damaged >> chunk & 1) == 0) continue;
-    records.push_back({.type = IndexRecord::Type::kDamaged, .name = extent.name, .chunk = chunk});
-  }
-  return records;
-}
-
 void RecordWriter::add(const IndexRecord& record) {
   if (record.type != Type::kStored) return frame(record);
   const auto [known, is_new] = realms_.emplace(record.realm.hash, static_cast<std::uint32_t>(realms_.size()));

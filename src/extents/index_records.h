@@ -39,9 +39,6 @@ struct IndexRecord {
   std::uint64_t session = 0, offset = 0;
 };
 
-// kDamaged, for each chunk that is not found any more.
-std::vector<IndexRecord> damage_of(const Extent& extent);
-
 // Bytes of records in a row. Realms are numbered as they come.
 class RecordWriter {
  public:

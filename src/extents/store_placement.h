@@ -34,6 +34,9 @@ struct StorePlacement {
   // What that method at that keep is worth for a run of tokens, [0, 1] against the full cache; nothing where it was not
   // measured, and then no extent of the run becomes it. Empty: nothing is known, and all that is saved stays as it is.
   std::function<std::optional<double>(const Hash128& run, const Method& method, double keep)> quality = {};
+  // What an extent is worth that another store made by that method at that keep and left on a shared tier, [0, 1],
+  // until `quality` says so: nobody there does. Empty: 0.
+  std::function<double(const Method& method, double keep)> quality_found = {};
   // Of extents of which `quality` says nothing: what their saver said holds. False where `quality` is measured in
   // something else than other processes that share a tier measure in: then nothing is known of them, and others are not
   // told.

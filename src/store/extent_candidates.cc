@@ -75,7 +75,7 @@ std::optional<ExtentId> ExtentPlacer::holder(GroupId group, std::uint32_t method
   for (const ExtentId id : groups_[group].members) {
     const Extent& extent = core_.index.at(id);
     if (extent.tiers == 0 || numbers_.at(extent.method) != method || extent.keep < keep - 1e-6) continue;
-    if (extent.damaged != 0 && method == kFullMethod) continue;
+    if (extent.damaged != 0) continue;
     if (!best || extent.fastest_tier() < core_.index.at(*best).fastest_tier()) best = id;
   }
   return best;
@@ -125,7 +125,7 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
     const Extent& extent = core_.index.at(id);
     const bool is_new = fresh && fresh->id == id;
     if (!is_new && extent.tiers == 0) continue;
-    const bool whole = !extent.exact || extent.damaged == 0;
+    const bool whole = extent.damaged == 0;
     const Form form{number_of(extent), grid_keep(extent.keep), extent.quality, extent.bytes, whole};
     const auto same = find(form.method, form.keep);
     if (same == forms.end()) {

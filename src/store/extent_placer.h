@@ -119,7 +119,7 @@ class ExtentPlacer final : public PlacementBackend {
     double keep = 1;
     double quality = 1;
     std::uint64_t bytes = 0;
-    bool movable = true;  // a damaged exact one stays where it is, or goes
+    bool movable = true;  // a damaged one stays where it is, or goes
   };
 
   GroupId join(ExtentId id);

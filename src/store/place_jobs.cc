@@ -123,9 +123,8 @@ class PlaceJob final : public StoreJob {
     if (!share_) return Progress::kWaiting;
     ++*(staged_ = &alike);
     take(*source);
-    const std::uint32_t verified = as_is_ ? ~std::uint32_t{extent.damaged} : 0;  // else as it is decoded
     reader_ = std::make_unique<ExtentReader>(core_.tiers[from_].tier(), extent.name, extent.names[0],
-                                             as_is_ ? to_.keep : 1, verified);
+                                             as_is_ ? to_.keep : 1, as_is_);  // else it is verified as it is decoded
     return go_on(Phase::kRead);
   }
 

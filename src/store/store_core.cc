@@ -172,13 +172,14 @@ void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& err
   if (chunks_failed == 0) return;
   // What only this store cannot read is others' to keep. Where the extent lies somewhere else too, that copy is asked
   // next; else its sound chunks stay.
-  const bool others = error.code == ErrorCode::kMismatch && tiers[tier].config.shared;
+  const bool others = error.code == ErrorCode::kMismatch && !tiers[tier].is_private();
   const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
   if (!others && (elsewhere || (chunks_failed | extent.damaged) == all)) return remove_from(*id, tier);
   for (std::uint32_t chunk = 0; chunk < extent.chunks; ++chunk) {
-    if ((chunks_failed >> chunk & 1) != 0) index.hide_chunk(*id, chunk);
+    if ((chunks_failed >> chunk & 1) == 0) continue;
+    index.hide_chunk(*id, chunk);
+    if (!others) log(tier, {.type = IndexRecord::Type::kDamaged, .name = name, .chunk = chunk});
   }
-  for (IndexRecord& record : damage_of(extent)) log(tier, std::move(record));
   placer.changed(*id);
 }
 

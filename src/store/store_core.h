@@ -176,8 +176,8 @@ class StoreCore {
   void log(std::uint32_t tier, IndexRecord record);
   // It has other importance tiers now.
   void resize(ExtentId id, float keep, std::uint64_t bytes);
-  IndexRecord record_of(ExtentId id) const;                         // that it is stored, as others may read it
-  void log_stored(ExtentId id, std::uint32_t tier);                 // and which of its chunks are damaged
+  IndexRecord record_of(ExtentId id) const;  // that it is stored, as others may read it
+  void log_stored(ExtentId id, std::uint32_t tier);
   void log_where(const Extent& extent, const IndexRecord& record);  // on every tier where it lies
   void log_lease(const Extent& extent);
   // An event of its blocks, where anybody takes events.

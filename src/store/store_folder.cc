@@ -339,11 +339,11 @@ Status StoreCore::write_snapshot(std::uint32_t tier) {
           IndexRecord record = record_of(ids[i]);
           record.time_s = wall_s();
           records.push_back(record);
-          for (IndexRecord& damage : damage_of(extent)) {
-            damage.time_s = record.time_s;
-            records.push_back(std::move(damage));
-          }
+          record.type = Type::kDamaged;
           record.name = extent.name;
+          for (record.chunk = 0; record.chunk < extent.chunks; ++record.chunk) {
+            if ((extent.damaged >> record.chunk & 1) != 0) records.push_back(record);
+          }
           if (extent.pinned_until_s <= wall_s()) continue;
           record.type = Type::kLease;
           record.until_s = extent.pinned_until_s;

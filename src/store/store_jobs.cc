@@ -59,10 +59,9 @@ class RemoveJob final : public StoreJob {
   std::shared_ptr<TierRead> manifest_read_;
 };
 
-// Finds the manifests of all extents that begin with chunks: what is there, then the manifests, then how much of the
-// lossy ones. Where a tier answers for many chunks as soon as for one, those of all questions that wait, and all that
-// are ahead, are asked for together: an extent may begin with every block, of which only those of whole chunks are
-// asked for where that were too many guesses.
+// Finds the manifests of all extents that begin with chunks, then how much of the lossy ones is there. Where a tier
+// answers for many chunks as soon as for one, those of all questions that wait, and all that are ahead, are asked for
+// together: an extent may begin with every block, or, where that were too many guesses, with every chunk.
 class DiscoverJob final : public StoreJob {
  public:
   explicit DiscoverJob(StoreCore& core) : core_(core) {
@@ -77,12 +76,9 @@ class DiscoverJob final : public StoreJob {
   std::optional<std::uint32_t> waits_on() const override { return first_shared_; }
   Progress step(Executor&) override {
     if (chains_.empty() && !take()) return Progress::kDone;
-    if (!reads_.empty()) {
-      const bool ready = std::ranges::all_of(reads_, [](const Reading& reading) { return reading.read->ready(); });
-      if (!ready) return Progress::kWaiting;
-      note_all();
-      ++tier_;
-    }
+    const bool ready = std::ranges::all_of(reads_, [](const Reading& reading) { return reading.read->ready(); });
+    if (!ready) return Progress::kWaiting;
+    if (!reads_.empty()) note_all();
     while (tier_ < core_.tier_count() && !core_.tiers[tier_].config.shared) ++tier_;
     if (tier_ == core_.tier_count()) return next_chunks();
     look();
@@ -109,30 +105,32 @@ class DiscoverJob final : public StoreJob {
   // Questions, as many as are asked at once; another job takes the others. False where none waits.
   bool take() {
     const std::lock_guard lock(core_.mutex);
-    while (asked_.size() < at_once_.objects) {
+    if (core_.closing()) return false;
+    while (chains_.size() < at_once_.objects) {
       auto question = core_.asked.take();
       if (!question) break;
       chains_.push_back(std::move(*question));
-      ask(chains_.size() - 1);
     }
     if (core_.asked.waiting()) core_.add_job(make_discover_job(core_));
+    ask();
     return !chains_.empty();
   }
 
-  // With the mutex held.
-  void ask(std::size_t number) {
-    const ChainQuestion& chain = chains_[number];
+  // Of each chain the next chunk, which was begun; then what is ahead, within bounds. With the mutex held.
+  void ask() {
     const double now_s = core_.clock.now_s();
-    const std::uint32_t stride =
-        asked_.size() + chain.keys.size() - chain.block <= at_once_.guesses ? 1 : core_.chunk_blocks();
-    asked_.push_back({chain.tag(chain.block), number});
-    core_.asked.begin(asked_.back().tag);
-    for (std::uint32_t block = chain.block + stride; block < chain.keys.size() && asked_.size() < at_once_.objects;
-         block += stride) {
-      const std::uint64_t tag = chain.tag(block);
-      if (core_.asked.lately(tag, now_s)) continue;
-      core_.asked.begin(tag);
-      asked_.push_back({tag, number});
+    for (std::size_t i = 0; i < chains_.size(); ++i) asked_.push_back({chains_[i].tag(chains_[i].block), i});
+    for (std::size_t i = 0; i < chains_.size(); ++i) {
+      const ChainQuestion& chain = chains_[i];
+      const std::size_t ahead = chain.keys.size() - chain.block - 1;
+      const std::uint32_t stride = asked_.size() + ahead <= at_once_.guesses ? 1 : core_.chunk_blocks();
+      for (std::uint32_t block = chain.block + stride; block < chain.keys.size(); block += stride) {
+        if (asked_.size() >= at_once_.objects) return;
+        const std::uint64_t tag = chain.tag(block);
+        if (core_.asked.lately(tag, now_s)) continue;
+        core_.asked.begin(tag);
+        asked_.push_back({tag, i});
+      }
     }
   }
 
@@ -141,6 +139,7 @@ class DiscoverJob final : public StoreJob {
     std::vector<Hash128> objects;
     for (const Asked& asked : asked_) objects.push_back(manifests_object(asked.tag));
     const auto there = tier.parts_of(objects);
+    answered_ = answered_ && there.has_value();
     if (!there) return;
     for (std::size_t i = 0; i < objects.size(); ++i) {
       for (const std::uint32_t part : (*there)[i]) {
@@ -166,6 +165,7 @@ class DiscoverJob final : public StoreJob {
     std::ranges::move(lossy, std::back_inserter(found));
     const std::lock_guard lock(core_.mutex);
     for (Found& one : found) note(one);
+    ++tier_;
   }
 
   // How much of a lossy extent lies there is told by which parts do.
@@ -179,6 +179,7 @@ class DiscoverJob final : public StoreJob {
         return there && std::ranges::find((*there)[i], part) != (*there)[i].end();
       };
       lossy[i].facts.keep = static_cast<float>(keep_there(lossy[i].manifest, is_there).value_or(0));
+      lossy[i].facts.quality = 0;
     }
     std::erase_if(lossy, [](const Found& one) { return one.facts.keep == 0; });
   }
@@ -186,11 +187,8 @@ class DiscoverJob final : public StoreJob {
   // With the mutex held.
   void note(Found& found) {
     if (core_.tiers[tier_].removing.contains(found.facts.name)) return;
-    const auto& quality = core_.options.placement.quality;
-    const ExtentFacts& facts = found.facts;
-    if (!facts.exact) {  // what it is worth to its saver is not told
-      const auto known = quality ? quality(facts.run, found.manifest.method, facts.keep) : std::nullopt;
-      found.facts.quality = static_cast<float>(known.value_or(0));
+    if (const auto& quality = core_.options.placement.quality_found; quality && !found.facts.exact) {
+      found.facts.quality = static_cast<float>(quality(found.manifest.method, grid_keep(found.facts.keep)));
     }
     found.facts.bytes = bytes_at_rest(found.manifest, found.facts.keep, found.manifest_bytes);
     found.facts.accessed_s = core_.wall_s();
@@ -206,19 +204,23 @@ class DiscoverJob final : public StoreJob {
   Progress next_chunks() {
     const std::lock_guard lock(core_.mutex);
     const double now_s = core_.clock.now_s();
-    for (const Asked& asked : std::exchange(asked_, {})) core_.asked.end(asked.tag, now_s);
+    for (const Asked& asked : std::exchange(asked_, {})) core_.asked.end(asked.tag, now_s, answered_);
+    answered_ = true;
     SpanFilter anything;
     anything.exact = false;
     anything.wall_s = core_.wall_s();
-    std::erase_if(chains_, [&](ChainQuestion& chain) {
+    for (ChainQuestion& chain : std::exchange(chains_, {})) {
       const auto spans = core_.index.match(chain.keys, chain.realm, anything);
       const std::uint32_t end = spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
-      if (end <= std::exchange(chain.block, end) || end >= chain.keys.size()) return true;
-      return core_.asked.lately(chain.tag(end), now_s);
-    });
+      const bool goes_on = end > chain.block && end < chain.keys.size();
+      if (!goes_on || core_.asked.lately(chain.tag(end), now_s)) continue;
+      core_.asked.begin(chain.tag(end));
+      chain.block = end;
+      chains_.push_back(std::move(chain));
+    }
     core_.signal();
     tier_ = first_shared_;
-    for (std::size_t i = 0; i < chains_.size(); ++i) ask(i);
+    ask();
     return chains_.empty() ? Progress::kDone : Progress::kWorked;
   }
 
@@ -227,6 +229,7 @@ class DiscoverJob final : public StoreJob {
   AskedAtOnce at_once_ = {std::numeric_limits<std::size_t>::max(), std::numeric_limits<std::size_t>::max()};
   std::vector<ChainQuestion> chains_;
   std::vector<Asked> asked_;  // chunks, for which tier_ is asked
+  bool answered_ = true;      // by all tiers
   std::uint32_t tier_ = 0;
   std::vector<Reading> reads_;
 };

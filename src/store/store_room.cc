@@ -94,10 +94,7 @@ IndexRecord StoreCore::record_of(ExtentId id) const {
   return record;
 }
 
-void StoreCore::log_stored(ExtentId id, std::uint32_t tier) {
-  log(tier, record_of(id));
-  for (IndexRecord& record : damage_of(index.at(id))) log(tier, std::move(record));
-}
+void StoreCore::log_stored(ExtentId id, std::uint32_t tier) { log(tier, record_of(id)); }
 
 void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   const Extent& extent = index.at(id);
