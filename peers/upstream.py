@@ -11,7 +11,7 @@ import types
 import urllib.parse
 import urllib.request
 
-_CACHE = pathlib.Path(os.environ.get("SHALE_PEERS_DIR", pathlib.Path.home() / ".cache/shale/peers")) / "upstream"
+_CACHE = pathlib.Path(sys.prefix).parent / "upstream"  # beside the environment that this runs in
 
 
 def source(package, project, path):

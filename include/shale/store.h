@@ -126,9 +126,9 @@ typedef struct shale_placement {
   // and values alone.
   const char* methods;
   // The quality, [0, 1], of answers over the run's tokens by that method at that keep. Negative: not known; then no
-  // extent of the run is compressed so. `run` has 16 bytes (shale_save_hints). The
-  // store's threads and its callers' call it, one at a time, while others wait for the store: it must be quick and call
-  // no function of the store. `context` must outlive the store. NULL: nothing is known.
+  // extent of the run is compressed so. `run` has 16 bytes (shale_save_hints). The store's threads and its callers'
+  // call it, one at a time, while others wait for the store: it must be quick and call no function of the store.
+  // `context` must outlive the store. NULL: nothing is known.
   double (*quality)(void* context, const uint8_t* run, const char* method, double keep);
   // Likewise, but told without the run: what an extent is worth that another process stored so and left on a shared
   // tier, where nobody says it. NULL: 0, and no request with a least quality takes it.

@@ -1,7 +1,5 @@
 #include "extents/extent_io.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -135,9 +133,9 @@ bool ExtentReader::poll() {
     if (!manifest_read_->ready()) return false;
     Result<BlobBytes> bytes = std::exchange(manifest_read_, nullptr)->take();
     auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-    if (!manifest) return fail_with(std::move(manifest).error());
+    if (!manifest) return end(std::unexpected(std::move(manifest).error()));
     if (manifest->name() != blobs_->name) {
-      return fail_with({ErrorCode::kNotFound, fmt::format("extent {}: its manifest is another's", blobs_->name.hex())});
+      return end(fail(ErrorCode::kNotFound, "extent {}: its manifest is another's", blobs_->name.hex()));
     }
     blobs_->manifest = std::move(*bytes);
     manifest_ = std::move(*manifest);
@@ -148,9 +146,9 @@ bool ExtentReader::poll() {
     const auto part = static_cast<std::uint32_t>(blobs_->parts.size());
     if (compared > kComparedAtOnce || (reads_[part] && !reads_[part]->ready())) return false;
     auto bytes = reads_[part] ? reads_[part]->take() : Result<BlobBytes>(nullptr);
-    if (!bytes) return fail_with(std::move(bytes).error());
+    if (!bytes) return end(std::unexpected(std::move(bytes).error()));
     if (*bytes && (*bytes)->size() < manifest_->part_bytes(part)) {
-      return fail_with({ErrorCode::kCorrupt, fmt::format("part {} of extent {} is short", part, blobs_->name.hex())});
+      return end(fail(ErrorCode::kCorrupt, "part {} of extent {} is short", part, blobs_->name.hex()));
     }
     if (*bytes && part < manifest_->blobs.size() && verify_) {  // rankings are compared where they are used
       damaged_ |= manifest_->damaged_chunks(part, (*bytes)->bytes());
@@ -161,9 +159,9 @@ bool ExtentReader::poll() {
   return true;
 }
 
-bool ExtentReader::fail_with(Error error) {
+bool ExtentReader::end(std::unexpected<Error> error) {
   damaged_ = ~0u;
-  status_ = std::unexpected(std::move(error));
+  status_ = std::move(error);
   return true;
 }
 

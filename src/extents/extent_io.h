@@ -84,7 +84,7 @@ class ExtentReader {
   std::uint32_t damaged_chunks() const { return damaged_; }
 
  private:
-  bool fail_with(Error error);
+  bool end(std::unexpected<Error> error);
 
   Tier& tier_;
   const double keep_;

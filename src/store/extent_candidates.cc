@@ -127,12 +127,9 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
     if (!is_new && extent.tiers == 0) continue;
     const bool whole = extent.damaged == 0;
     const Form form{number_of(extent), grid_keep(extent.keep), extent.quality, extent.bytes, whole};
-    const auto same = find(form.method, form.keep);
-    if (same == forms.end()) {
-      forms.push_back(form);
-    } else {
-      same->movable = same->movable || whole;
-    }
+    auto same = find(form.method, form.keep);
+    if (same == forms.end()) same = forms.insert(same, form);
+    same->movable = same->movable || whole;
     if (extent.exact && whole) exact = &extent;
   }
   // What is pinned stays what it is.

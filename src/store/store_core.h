@@ -84,6 +84,7 @@ struct TierState {
   bool snapshot_wanted = false;  // in place of a damaged one; guarded by folder_mutex
 
   // Guarded by the core's mutex:
+
   bool open = config.folder.empty();  // its folder's index is, if it has one
   double open_again_s = 0;            // when that is tried next
   double count_again_s = 0;           // when it may be, where it is shared and has no folder
@@ -189,6 +190,7 @@ class StoreCore {
   void pin(ExtentId id, bool on);
 
   // Without it.
+
   // What a load or a move found wrong: kNotFound (the extent is gone there), kIo (it cannot be read now), kCorrupt (of
   // those chunks, bit by chunk), kMismatch (likewise: this store cannot decode them).
   void report(const Hash128& extent, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed);
