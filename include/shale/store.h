@@ -194,9 +194,9 @@ shale_code shale_store_remove(shale_store* store, const shale_key* keys, size_t 
                               uint32_t* blocks);
 
 // What a tenant's extents may take together from now on, in all forms and copies, on all tiers but shared ones; 0: no
-// bound, as for tenants that were never named. Whom it bounds is not kept: say it again after shale_store_open(). What
-// is saved beyond it has room made for it by the tenant's own extents, never by another's: those first that are used
-// least, times what computing them takes, a byte, and of what was saved together the last, so that the front can still
+// bound, as for tenants that were never named. Whom it bounds is not kept: say it again after shale_store_open().
+// For what is saved beyond it the tenant's own extents are dropped, never another's: those first that are used least,
+// times what computing them takes, a byte, and of what was saved together the last, so that the front can still
 // be used. Where it is worth less than these, or they are pinned, saving it fails with SHALE_FULL. What earlier
 // processes left counts; what is beyond a new bound goes at once. Of several processes in one folder, whichever removes
 // there keeps its own bounds.
@@ -313,13 +313,13 @@ shale_code shale_save_wait(shale_save* save);
 void shale_save_cancel(shale_save* save);
 uint32_t shale_save_shared_blocks(const shale_save* save);  // of the view, that were there already
 
-// Figures and events ----------------------------------------------------------------------------------------------
+// Metrics and events ----------------------------------------------------------------------------------------------
 
 typedef struct shale_tenant_stats {
   const char* tenant;
   uint64_t bytes;      // at rest, on all tiers but shared ones
   uint64_t bytes_max;  // of shale_store_set_quota(); 0: no bound
-  // Extents that made room for others of the tenant, and that were not stored, so as to stay within it.
+  // Extents that were dropped for others of the tenant, and that were not stored, so as to stay within it.
   uint64_t dropped_for_room, refused;
   uint64_t lookups, blocks_asked, blocks_found, blocks_loaded, blocks_saved;
 } shale_tenant_stats;

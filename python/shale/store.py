@@ -325,7 +325,7 @@ class Store:
         return self._store.remove(_pack(keys), tenant)
 
     def set_quota(self, tenant, bytes_max):
-        """What a tenant may have at rest, 0: no bound; its own least valuable extents make room (shale_store_set_quota)."""
+        """What a tenant may have at rest, 0: no bound; its own least valuable extents are dropped (shale_store_set_quota)."""
         self._store.set_quota(tenant, bytes_max)
 
     def flush(self):

@@ -122,7 +122,7 @@ def test_a_folder_is_found_again(tmp_path):
     assert stats["tenants"]["a"]["blocks_loaded"] == 8 and stats["tiers"]["disk"]["chunks"] == 4
 
 
-def test_a_tenant_at_its_quota_makes_room_itself():
+def test_a_tenant_at_its_quota_drops_its_own():
     with open_store() as store:
         for first in (0, 1000):
             store.save(keys_of(first), view_of(plain()), tenant="ann", recompute_s=1).wait()

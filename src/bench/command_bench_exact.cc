@@ -71,7 +71,7 @@ class Stack {
 
   void empty_pool() {
     cache_->drain(engine_->model().executor());
-    static_cast<void>(cache_->make_room(pool_->blocks_total()));
+    static_cast<void>(cache_->evict_until_free(pool_->blocks_total()));
   }
 
  private:

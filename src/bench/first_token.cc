@@ -38,7 +38,7 @@ class Bed {
   }
 
   Cache& cache() { return *cache_; }
-  void forget_pool() { static_cast<void>(cache_->make_room(pool_->blocks_total())); }
+  void forget_pool() { static_cast<void>(cache_->evict_until_free(pool_->blocks_total())); }
 
   Result<Response> ask(const std::vector<Token>& context, const std::vector<Token>& question, bool use_cache) {
     Request request;

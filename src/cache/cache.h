@@ -128,7 +128,7 @@ struct CacheStats {
   // Keys of three heads that IMPRESS would have read of what was loaded, before it knew what to load: counted under
   // its planner, not read, since importance is known when a run is stored.
   std::uint64_t head_bytes = 0;
-  std::uint64_t given_up = 0;     // runs that were to be stored, and made room for requests instead
+  std::uint64_t given_up = 0;     // runs that were to be stored, and were dropped for requests instead
   double background_seconds = 0;  // encoding, writing and moving, as the engine's thread took part in it
 };
 
@@ -224,9 +224,9 @@ class Cache {
   void insert_prefix(std::span<const std::int32_t> tokens, const Sequence& sequence,
                      std::uint32_t reproducible = kAllTokens, std::string_view salt = {});
   // Frees pool blocks by evicting what is kept for later requests until `blocks` are free; false when it cannot.
-  bool make_room(std::uint32_t blocks);
-  // Of the pool's blocks that are not free, those that make_room could have: kept for later requests alone. And those
-  // that giving up storing would add.
+  bool evict_until_free(std::uint32_t blocks);
+  // Of the pool's blocks that are not free, those that evict_until_free could free: kept for later requests alone. And
+  // those that giving up storing would add.
   std::uint32_t blocks_evictable() const;
   std::uint32_t blocks_waiting_to_be_stored() const;
 

@@ -91,15 +91,15 @@ std::uint32_t Cache::pool_blocks_in_use(std::span<const std::int32_t> tokens, co
 }
 
 // What was used longest ago goes first, of exact blocks by the policy.
-bool Cache::State::make_room(std::uint32_t blocks) {
+bool Cache::State::evict_until_free(std::uint32_t blocks) {
   while (const LossyPrefix* oldest = lossy.oldest()) {
-    if (tree->make_room(blocks, oldest->used_s)) return true;
+    if (tree->evict_until_free(blocks, oldest->used_s)) return true;
     lossy.drop(*oldest);
   }
-  return tree->make_room(blocks);
+  return tree->evict_until_free(blocks);
 }
 
-bool Cache::make_room(std::uint32_t blocks) { return state_->make_room(blocks); }
+bool Cache::evict_until_free(std::uint32_t blocks) { return state_->evict_until_free(blocks); }
 std::uint32_t Cache::blocks_evictable() const { return state_->tree->evictable() + state_->lossy.evictable(); }
 
 }  // namespace shale

@@ -48,7 +48,7 @@ Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::str
 // Evicts prefixes where the pool has no room.
 Status Cache::State::append(Sequence& sequence, std::uint32_t tokens) {
   Status appended = sequence.append(tokens);
-  if (appended || !make_room(pool.shape().pages_for(tokens))) return appended;
+  if (appended || !evict_until_free(pool.shape().pages_for(tokens))) return appended;
   return sequence.append(tokens);
 }
 

@@ -148,7 +148,7 @@ struct Cache::State {
   void look_at_pool();
   bool accepts(const LossyPrefix& prefix, const RequestPolicy& policy) const;
   LossyPrefix* find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);
-  bool make_room(std::uint32_t blocks);
+  bool evict_until_free(std::uint32_t blocks);
 };
 
 struct Retrieval::State {

@@ -160,7 +160,7 @@ Result<CompressedRun> Cache::compress(const NewRun& run, const Method& method, c
 Result<RunExpander> Cache::expand(const CompressedRun& run, double keep, Sequence& into) {
   auto expander = RunExpander::start(codec(), run, keep, into);
   const bool full = !expander && expander.error().code == ErrorCode::kFull;
-  if (!full || !make_room(state_->pool.shape().pages_for(run.tokens))) return expander;
+  if (!full || !evict_until_free(state_->pool.shape().pages_for(run.tokens))) return expander;
   return RunExpander::start(codec(), run, keep, into);
 }
 

@@ -82,7 +82,7 @@ void add_access_options(Command command, ServeOptions& options) {
       .capture_default_str()
       .group(group);
   add_size(command, "--tenant-bytes", options.tenant_bytes,
-           "What one tenant's contexts may take on the tiers, in all copies; beyond it its own make room", "any")
+           "What one tenant's contexts may take on the tiers, in all copies; beyond it its own are dropped", "any")
       .envname("SHALE_TENANT_BYTES")
       .group(group);
   command

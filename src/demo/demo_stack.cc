@@ -92,6 +92,6 @@ Status DemoStack::settle() {
   return {};
 }
 
-void DemoStack::empty_pool() { cache_->make_room(pool_->blocks_total()); }
+void DemoStack::empty_pool() { cache_->evict_until_free(pool_->blocks_total()); }
 
 }  // namespace shale

@@ -82,12 +82,12 @@ bool BlockManager::append_in_place(RequestState& run, std::uint32_t tokens) {
 bool BlockManager::append(RequestState& run, std::uint32_t tokens) {
   if (append_in_place(run, tokens)) return true;
   const std::uint32_t blocks = cache_.pool().shape().pages_for(tokens) + 1;
-  static_cast<void>(make_room(blocks));
+  static_cast<void>(ensure_free(blocks));
   return append_in_place(run, tokens);
 }
 
-bool BlockManager::make_room(std::uint32_t blocks) {
-  while (!cache_.make_room(blocks)) {
+bool BlockManager::ensure_free(std::uint32_t blocks) {
+  while (!cache_.evict_until_free(blocks)) {
     if (!cache_.give_up_storing()) return false;
   }
   return true;

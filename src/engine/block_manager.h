@@ -39,7 +39,7 @@ class BlockManager {
   // storing. False when that is not enough.
   bool append(RequestState& run, std::uint32_t tokens);
   // Frees blocks likewise.
-  bool make_room(std::uint32_t blocks);
+  bool ensure_free(std::uint32_t blocks);
 
  private:
   std::uint32_t blocks_held(const RequestState& run) const;

@@ -45,7 +45,7 @@ struct Request {
   bool insert_prefix = true;  // its exact pages may serve later requests
   std::string tenant = {};    // whose turn it is goes by what its tenant was served (scheduling/fair_shares.h)
   double tenant_weight = 1;   // above 0
-  int priority = 0;           // within its tenant: higher goes first, and makes room last
+  int priority = 0;           // within its tenant: higher goes first, and is preempted last
   bool ignore_end = false;    // the answer goes on past end-of-turn tokens, to max_tokens
   // Called with each piece of text as soon as no stop string can begin in it.
   std::function<void(std::string_view piece)> on_text;
@@ -113,7 +113,7 @@ struct GuestStep {
 
 struct EngineStats {
   std::uint64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, refused = 0, retried = 0;
-  std::uint64_t preempted = 0, resumed = 0, computed_again = 0;  // runs that made room for others
+  std::uint64_t preempted = 0, resumed = 0, computed_again = 0;  // times that a request was
   double load_seconds = 0;                                       // spent decoding what was loaded
   KvBudgetStats budgets;                                         // of all requests
   double budget_seconds = 0;                                     // spent evicting and compacting

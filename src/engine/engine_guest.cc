@@ -121,7 +121,7 @@ void Engine::charge_guest(double seconds) {
   state_->stats.guest_seconds += seconds;
 }
 
-// What a turn may append, twice: nobody who is running is to make room because somebody measures.
+// What a turn may append, twice: nobody who is running is preempted because somebody measures.
 bool Engine::needs_guests_pages() const {
   State& s = *state_;
   const auto& running = s.scheduler.running();

@@ -1,5 +1,5 @@
-// Who makes room for others: a run leaves the pool, its bytes wait on a tier, and it comes back. Nothing here waits for
-// a tier.
+// Preemption: a run leaves the pool for others, its bytes wait on a tier, and it comes back. Nothing here waits for a
+// tier.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ bool Engine::State::can_compute_again(const RequestState& run) const {
   return !run.budget && !run.sequence.lossy() && !run.response.lossy;
 }
 
-// The last of the runs after `needy` that can makes room; false when there is none.
+// Preempts the last of the runs after `needy` that can be; false when there is none.
 bool Engine::State::preempt_one(const RequestState& needy) {
   const auto& running = scheduler.running();
   for (std::size_t i = running.size(); i-- > 0 && running[i].get() != &needy;) {
@@ -59,7 +59,7 @@ void Engine::State::preempt(RequestState& run) {
 bool Engine::State::bring_back(RequestState& run) {
   run.spilled->recall();
   if (!run.spilled->ready()) return false;
-  static_cast<void>(blocks.make_room(blocks.blocks_to_begin(run)));
+  static_cast<void>(blocks.ensure_free(blocks.blocks_to_begin(run)));
   Status status = run.spilled->restore(run.sequence);
   if (!status && status.error().code == ErrorCode::kFull && !scheduler.running().empty()) return false;
   let_spilled_go(run);

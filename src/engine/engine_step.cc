@@ -34,7 +34,7 @@ class AsLoaded final : public StepHooks {
 
 }  // namespace
 
-// Room for `tokens` more, other runs' at last. False where the run is the one to make room.
+// Room for `tokens` more, other runs' at last. False where the run is the one to preempt.
 bool Engine::State::reserve(RequestState& run, std::uint32_t tokens) {
   while (!blocks.append(run, tokens)) {
     if (!preempt_one(run)) return false;
@@ -51,7 +51,7 @@ bool Engine::State::step() {
   std::vector<BatchPart> parts;
   for (BatchPart& part : chosen) {
     RequestState& run = *part.run;
-    if (run.over || !scheduler.is_running(&run)) continue;  // it made room for one before it
+    if (run.over || !scheduler.is_running(&run)) continue;  // it was preempted for one before it
     part.capture = storing.capture_for(run);
     if (reserve(run, static_cast<std::uint32_t>(part.chunk.tokens.size()))) {
       parts.push_back(std::move(part));

@@ -2,7 +2,7 @@
 //
 //   waiting ──> loading ──> prefill ──> decode ──> over      (loading: shared tiers are asked, bytes are on their way)
 //                  ^  \________________/   |
-//                  |        preempted <────┘        its blocks made room for others
+//                  |        preempted <────┘        others have its blocks
 //
 // A request waits or is preempted if that list of engine/request_scheduler.h holds it; its other states follow from its
 // fields.
@@ -41,8 +41,8 @@ class RequestState {
   bool fetching() const { return asking || compress_once_loaded || compression || bytes_missing(); }
   // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.
   bool loading() const { return fetching() && sequence.length() >= retrieval.compute_until(); }
-  // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer whose
-  // pages made room for others.
+  // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer that was
+  // preempted.
   bool prefilling() const { return sequence.length() < known(); }
   bool prefilling_prompt() const { return sequence.length() < prompt.size(); }
   std::size_t known() const { return prompt.size() + (drawn.empty() ? 0 : drawn.size() - 1); }

@@ -44,7 +44,7 @@ void Storing::store(RequestState& run, NewRun part) {
   const bool whole = !run.sequence.lossy() && !run.sequence.ragged() && cache_.whole_blocks(part.tokens.size()) > 0;
   if (cache_.stores_by_repetition() && part.statistics.repeat_attention.empty() && whole) {
     const std::uint32_t more = repetition_tokens_max(static_cast<std::uint32_t>(part.tokens.size()) - part.first);
-    static_cast<void>(cache_.make_room(cache_.pool().shape().pages_for(more) + 1));
+    static_cast<void>(cache_.evict_until_free(cache_.pool().shape().pages_for(more) + 1));
     static_cast<void>(repeat(run.sequence, part));  // what cannot be ranked is not stored, and counted there
   }
   cache_.store(std::move(part), run.sequence);

@@ -3,7 +3,7 @@
 // LeafQueues for most, and with several queues also which leaf goes.
 //
 // Newcomers, the blocks that a request inserted, take part from the next request on, or when nothing else is left: the
-// published algorithms make room first and insert then, where a tree inserts a whole path and is trimmed then. A policy
+// published algorithms evict first and insert then, where a tree inserts a whole path and is trimmed then. A policy
 // whose newcomers compete at once says so (`kCompete`).
 #pragma once
 
@@ -96,7 +96,7 @@ class PathPolicy : public EvictionPolicy {
 
   // Before anything else of a visit.
   virtual void begin(const PathAccess&) {}
-  // The node is new, and no room was made for it yet: the time to look up what is remembered of its key. What this
+  // The node is new, and nothing was evicted for it yet: the time to look up what is remembered of its key. What this
   // returns is handed to `arrive`. Deepest first.
   virtual std::uint8_t arriving(NodeId) { return 0; }
   // The newcomer takes its place, by `leaves().put`. Deepest first.

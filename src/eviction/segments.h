@@ -22,7 +22,7 @@ class Segments {
   void grow(std::size_t nodes) { resize_tightly(links_, nodes); }
 
   bool has_room(std::uint8_t segment) const { return leaves_.size(segment) < sizes_[segment]; }
-  // The node is the segment's most recent, out of the segment where it was; others go down to make room.
+  // The node is the segment's most recent, out of the segment where it was; what overflows moves down.
   void put(NodeId node, std::uint8_t segment);
   // The node is about to be removed from its queue.
   void unlink(NodeId node);

@@ -1,7 +1,7 @@
 // W-TinyLFU (Einziger, Friedman, Manes, 2017). Newcomers enter a window, an LRU queue of a hundredth of the room; the
-// rest is a segmented LRU, a fifth probation and four fifths protected. To make room the window's least recent block
-// meets the least recent leaf on probation, and the one seen less often lately, by a sketch over all keys, goes. A
-// block with children cannot go and needs no meeting: it was seen whenever one of them was.
+// rest is a segmented LRU, a fifth probation and four fifths protected. Where one has to go, the window's least recent
+// block meets the least recent leaf on probation, and the one seen less often lately, by a sketch over all keys, goes.
+// A block with children cannot go and needs no meeting: it was seen whenever one of them was.
 #include "eviction/frequency_sketch.h"
 #include "eviction/path_policy.h"
 #include "eviction/policies.h"

@@ -46,8 +46,8 @@ struct StoreExtent {
 struct StoreTenantStats {
   std::string tenant;
   std::uint64_t bytes = 0;  // at rest, on all tiers but shared ones
-  // Of Store::set_quota(); extents that made room for others of the tenant, and that were not stored, so as to stay
-  // within it.
+  // Of Store::set_quota(); extents that were dropped for others of the tenant, and that were not stored, so as to
+  // stay within it.
   std::uint64_t bytes_max = 0, dropped_for_room = 0, refused = 0;
   std::uint64_t lookups = 0, blocks_asked = 0, blocks_found = 0, blocks_loaded = 0, blocks_saved = 0;
 };
@@ -68,7 +68,7 @@ struct StoreStats {
   std::uint64_t extents = 0, chunks = 0, index_bytes = 0;  // index_bytes: memory that the index takes
   std::uint64_t saves = 0, blocks_shared = 0;
   std::uint64_t chunks_saving = 0;                  // that are still to be stored
-  std::uint64_t dropped_extents = 0;                // given up everywhere, to make room
+  std::uint64_t dropped_extents = 0;                // given up everywhere, for others
   std::uint64_t encoded_bytes = 0;                  // at rest
   double encode_seconds = 0, planning_seconds = 0;  // of work; ranking and compressing later count as encoding
   std::uint64_t full_copy_bytes = 0;                // on the lowest tier, of what is placed above

@@ -20,7 +20,7 @@ struct StoreTier {
   // alone (memory), or `shared`.
   std::filesystem::path folder = {};
   // Others write here and nothing tells of it (an object store, a remote folder): looked-up blocks that are unknown are
-  // asked for behind `pending`, and nothing is ever removed here to make room.
+  // asked for behind `pending`, and nothing is ever removed here for others.
   bool shared = false;
   // A folder that cannot be opened is no error of Store::open(): the tier has no room and nothing until it can be.
   bool late = false;

@@ -265,7 +265,7 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
   return {};
 }
 
-bool PrefixTree::make_room(std::uint32_t blocks, double before_s) {
+bool PrefixTree::evict_until_free(std::uint32_t blocks, double before_s) {
   State& s = *state_;
   while (s.pool.blocks_free() < blocks) {
     const NodeId leaf = s.policy->victim();

@@ -50,17 +50,17 @@ class PrefixTree {
   // kInvalidArgument, changing nothing, for a lossy sequence or one that diverges earlier.
   Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible = kAllTokens,
                 std::string_view salt = {}, std::span<const std::uint64_t> names = {});
-  // Told the name of every page with one that make_room() evicts; must not call the tree.
+  // Told the name of every page with one that evict_until_free() evicts; must not call the tree.
   void on_evicted(std::function<void(std::uint64_t name)> told);
   // Evicts leaves by the policy until the pool has `blocks` free blocks; false when it has not and no leaf is left
   // whose block only the tree holds. Blocks that sequences still hold would not become free, so their nodes are passed
   // over. Ends before a leaf that was visited at or after `before_s`.
-  bool make_room(std::uint32_t blocks, double before_s = std::numeric_limits<double>::infinity());
+  bool evict_until_free(std::uint32_t blocks, double before_s = std::numeric_limits<double>::infinity());
   // Forgets everything; blocks that sequences hold live on with them. Not counted as evictions.
   void clear();
 
   std::uint32_t nodes() const;
-  // Blocks that nothing but the tree holds: make_room could have as many. Visits every block.
+  // Blocks that nothing but the tree holds: evict_until_free could free as many. Visits every block.
   std::uint32_t evictable() const;
   std::uint64_t evictions() const;
   Status check_integrity() const;

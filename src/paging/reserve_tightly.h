@@ -7,7 +7,7 @@
 
 namespace shale {
 
-// Makes room for `size` elements.
+// Reserves memory for `size` elements.
 template <class Element>
 void reserve_tightly(std::vector<Element>& elements, std::size_t size) {
   if (size > elements.capacity()) elements.reserve(size + size / 16 + 16);

@@ -1,5 +1,5 @@
 // Knows where every cached prefix lies and decides where it goes. A change touches the cached prefix that changed and
-// those that make room for it, never all.
+// those that are demoted for it, never all.
 //
 //   owner ── add, update, remove, access, in_pool, pin, set_capacity ──> PlacementState ── start_move ──> backend
 //         ── place, settle ───────────────────────────────────────────>       │ asks
@@ -7,8 +7,8 @@
 //                                                                           do next?
 //
 // Every cached prefix that is not pinned offers a demotion on its tier and at most one promotion to each tier; each
-// tier has a heap of both. Demotions make room in the planner's order, top tier first. A promotion is tried by making
-// its room, and taken back if others would have to give up more than the planner allows for it.
+// tier has a heap of both. Demotions are made in the planner's order, top tier first. A promotion is tried by demoting
+// others for it, and taken back if others would have to give up more than the planner allows for it.
 //
 // Time. Frequencies decay together, with one half-life, so their ratios do not change and neither does any order of
 // demotions; the state keeps frequencies as they would be counted at one moment in the past, and decay costs nothing.
@@ -88,10 +88,10 @@ class PlacementState {
   // Small changes cost nothing. After one by more than a sixteenth all steps are made again, once.
   void set_capacity(std::uint32_t tier, std::uint64_t bytes);
 
-  // Puts the cached prefix where the planner would insert it, and others make room, or it does itself. Its candidate
+  // Puts the cached prefix where the planner would insert it, and demotes others, or itself. Its candidate
   // then; for this cached prefix no move is started.
   std::uint32_t place(PlacementSlot slot);
-  // One round: where a tier is over its capacity, room is made; else promotions, at most so many looked at on each
+  // One round: where a tier is over its capacity, demotions; else promotions, at most so many looked at on each
   // tier. False at rest: when nothing moved and there was nothing more to look at.
   bool settle(std::uint32_t promotions_max = kPromotionsARound);
   // The parts of a round; true when anything moved.
@@ -197,8 +197,8 @@ class PlacementState {
   void make_copies();
   void unmake();
   const DemotionStep* least_demotion(std::uint32_t tier);
-  bool make_room(std::uint32_t tier, const Limit& limit, double& dropped);
-  bool make_room(const Limit& limit);
+  bool demote_until_fits(std::uint32_t tier, const Limit& limit, double& dropped);
+  bool demote_until_fits(const Limit& limit);
   bool make_all_fit();
   bool ascend_all(std::uint32_t promotions_max);
   void begin_round(std::uint32_t tier);

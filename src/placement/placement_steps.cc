@@ -137,7 +137,7 @@ const PlacementState::DemotionStep* PlacementState::least_demotion(std::uint32_t
 }
 
 // Demotes until the tier fits or the limit forbids it.
-bool PlacementState::make_room(std::uint32_t tier, const Limit& limit, double& dropped) {
+bool PlacementState::demote_until_fits(std::uint32_t tier, const Limit& limit, double& dropped) {
   while (const std::uint64_t over = over_bytes(tier)) {
     make_demotions(tier);
     const DemotionStep* least = least_demotion(tier);
@@ -153,12 +153,12 @@ bool PlacementState::make_room(std::uint32_t tier, const Limit& limit, double& d
   return true;
 }
 
-bool PlacementState::make_room(const Limit& limit) {
+bool PlacementState::demote_until_fits(const Limit& limit) {
   double dropped = 0;
   bool fits = true;
   const bool any_drop = limit.drop_below == kAnyDrop && limit.displaces_before == kAfterAll;
   for (std::uint32_t tier = 0; tier < tiers_.size() && (fits || any_drop); ++tier) {
-    fits = make_room(tier, limit, dropped) && fits;
+    fits = demote_until_fits(tier, limit, dropped) && fits;
   }
   return fits && (any_drop || dropped < limit.drop_below);
 }
@@ -170,7 +170,7 @@ bool PlacementState::demote() {
 
 bool PlacementState::make_all_fit() {
   if (over()) {
-    make_room({});
+    demote_until_fits({});
     taken_.clear();
     offer_moved(0);
   }
@@ -182,7 +182,7 @@ std::uint32_t PlacementState::place(PlacementSlot slot) {
   assert(tracked_[slot].live);
   shift(slot, planner_.insert(terms(), tracked_[slot].prefix));
   offer_demotion(slot);
-  make_room({});
+  demote_until_fits({});
   taken_.clear();
   offer_moved(0);
   commit(slot);
@@ -272,7 +272,7 @@ void PlacementState::look_at(const PromotionStep& step, std::uint32_t tier) {
   if (terms().could_fit(to)) {
     tried_ = step.version;
     shift(slot, step.promotion.to);
-    const bool made = make_room({step.promotion.drop_below, step.promotion.displaces_before});
+    const bool made = demote_until_fits({step.promotion.drop_below, step.promotion.displaces_before});
     tried_ = 0;
     if (made) {
       taken_.clear();

@@ -39,7 +39,7 @@ Result<double> quality_beside_full(Engine& engine, const Sequence& context, cons
   const auto question = std::span(given.prompt).subspan(given.context_tokens);
   const auto answer = std::span(given.answer).first(std::min<std::size_t>(answer_tokens, given.answer.size()));
   const auto room = static_cast<std::uint32_t>(question.size() + answer_tokens);
-  static_cast<void>(engine.cache().make_room(engine.cache().pool().shape().pages_for(room) + 1));
+  static_cast<void>(engine.cache().evict_until_free(engine.cache().pool().shape().pages_for(room) + 1));
   if (AnswerMetric* metric = engine.cache().options().metric.get()) {
     return alike(engine, *metric, {&context, question}, answer, answer_tokens, stop);
   }

@@ -46,7 +46,7 @@ Result<double> compute(Engine& engine, std::span<const Token> context, Sequence&
     const auto chunk = rest.first(next_chunk(static_cast<std::uint32_t>(rest.size()), step_tokens(stop)));
     const auto count = static_cast<std::uint32_t>(chunk.size());
     if (!sequence.append(count)) {
-      static_cast<void>(engine.cache().make_room(engine.cache().pool().shape().pages_for(count) + 1));
+      static_cast<void>(engine.cache().evict_until_free(engine.cache().pool().shape().pages_for(count) + 1));
       SHALE_TRY(sequence.append(count));
     }
     const StepSequence step{.sequence = &sequence, .tokens = chunk, .logits_none = true, .capture = &capture};

@@ -17,7 +17,7 @@ namespace shale {
 inline constexpr std::uint32_t kStepTokens = 128;
 
 struct Feed {
-  Sequence* sequence = nullptr;  // makes room for the tokens itself
+  Sequence* sequence = nullptr;  // the tokens are appended to it
   std::span<const Token> tokens;
 };
 

@@ -92,7 +92,7 @@ Status MethodProfiler::add(const CompressedRun& run, ProfileRow& row, std::span<
   for (;;) {
     Sequence sequence(cache.pool());
     Status status = expand(run, row, sequence);
-    if (status && !cache.make_room(batch_.blocks_needed())) {
+    if (status && !cache.evict_until_free(batch_.blocks_needed())) {
       status =
           fail(ErrorCode::kFull, "the page pool is too small to ask questions of a compressed context of {} tokens",
                exact_.run.tokens.size());
@@ -114,7 +114,7 @@ Status MethodProfiler::compare_answers(const Sequence& compressed, ProfileRow& r
   SHALE_TRY(batch_.run());
   std::vector<Asked> asked;
   for (const auto& question : asked_.questions) asked.push_back({&compressed, question});
-  static_cast<void>(engine_.cache().make_room(blocks_to_answer(engine_, asked_, options_.answer_tokens)));
+  static_cast<void>(engine_.cache().evict_until_free(blocks_to_answer(engine_, asked_, options_.answer_tokens)));
   SHALE_ASSIGN(const auto answers, greedy_answers(engine_.model(), engine_.tokenizer(), asked,
                                                   std::max(options_.answer_tokens, 1U), stop_));
   for (std::size_t i = 0; i < counted_; ++i) {
@@ -229,7 +229,7 @@ Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext co
 Status ContextProfiling::prepare(const Stop& stop) {
   SHALE_ASSIGN(exact_, exact_context(*engine_, context_.tokens, needs_, {options_.label, options_.store}, stop));
   if (!references_.empty()) return {};
-  static_cast<void>(engine_->cache().make_room(blocks_to_answer(*engine_, context_, options_.answer_tokens)));
+  static_cast<void>(engine_->cache().evict_until_free(blocks_to_answer(*engine_, context_, options_.answer_tokens)));
   SHALE_ASSIGN(references_, answer_questions(engine_->model(), engine_->tokenizer(), exact_->sequence,
                                              context_.questions, std::max(options_.answer_tokens, 1U), stop));
   for (std::size_t i = counted_; i < references_.size(); ++i) {

@@ -138,7 +138,7 @@ Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std
       SHALE_ASSIGN(PromptParts prompt, make_prompt(engine.tokenizer(), paragraph, kRequest));
       prompt.context.insert(prompt.context.end(), prompt.question.begin(), prompt.question.end());
       blocks += shape.pages_for(static_cast<std::uint32_t>(prompt.context.size()) + kTokensMax) + 1;
-      if (!cache.make_room(blocks) && !prompts.empty()) break;
+      if (!cache.evict_until_free(blocks) && !prompts.empty()) break;
       prompts.push_back(std::move(prompt.context));
     }
     std::vector<Asked> asked;

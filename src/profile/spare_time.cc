@@ -43,7 +43,7 @@ bool SpareTime::wait_for_turn(std::uint32_t depth) {
   tokens_ = std::max(tokens_, 1U);
   // A token may begin a page, and copy one that it shares; what was free before may be others' by now, or kept for
   // later ones.
-  if (!ended_) static_cast<void>(engine_.cache().make_room(2 * tokens_));
+  if (!ended_) static_cast<void>(engine_.cache().evict_until_free(2 * tokens_));
   since_s_ = clock_.now_s();
   return !ended_;
 }

@@ -146,9 +146,9 @@ Result<CompressedCopy> Sweeper::copy(std::span<const std::vector<std::uint32_t>>
   Cache& cache = engine_.cache();
   const PageShape& shape = cache.pool().shape();
   const std::uint32_t wanted = shape.pages_for(context_.length()) + batch_.blocks_needed();
-  if (!cache.make_room(wanted) && !batch_.empty()) {
+  if (!cache.evict_until_free(wanted) && !batch_.empty()) {
     SHALE_TRY(batch_.run());
-    static_cast<void>(cache.make_room(wanted));
+    static_cast<void>(cache.evict_until_free(wanted));
   }
   return compressed_copy(cache.pool(), context_, kept, quantizer, engine_.model().executor());
 }

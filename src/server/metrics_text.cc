@@ -68,8 +68,8 @@ void write_requests(Writer& to, const ServerMetrics& metrics) {
   to.gauge("vllm:num_requests_running", metrics.running, "Requests that are computed together now.");
   to.gauge("vllm:num_requests_waiting", metrics.waiting, "Requests that wait for their turn.");
   to.gauge("shale_requests_loading", metrics.loading, "Of the running requests, those that wait for a tier.");
-  to.gauge("shale_requests_preempted", metrics.preempted, "Requests that made room for others and will go on.");
-  to.counter("vllm:num_preemptions_total", metrics.engine.preempted, "Times that a request made room for others.");
+  to.gauge("shale_requests_preempted", metrics.preempted, "Requests that were preempted for others and will go on.");
+  to.counter("vllm:num_preemptions_total", metrics.engine.preempted, "Times that a request was preempted for others.");
   to.counter("vllm:prompt_tokens_total", requests.prompt_tokens, "Tokens of the prompts of finished requests.");
   to.counter("vllm:generation_tokens_total", requests.generated_tokens, "Tokens generated for finished requests.");
   to.head("vllm:request_success_total", "counter", "Finished requests by why they ended.");
@@ -185,7 +185,7 @@ void write_cache(Writer& to, const ServerMetrics& metrics) {
              "Blocks that were to be stored and were there already.");
   to.gauge("shale_cache_full_copy_bytes", static_cast<double>(store.full_copy_bytes),
            "On the lowest tier, of exact extents beside what is placed above.");
-  to.counter("shale_cache_dropped_extents_total", store.dropped_extents, "Extents given up everywhere, to make room.");
+  to.counter("shale_cache_dropped_extents_total", store.dropped_extents, "Extents given up everywhere, for others.");
   to.counter("shale_cache_damaged_chunks_total", store.damaged_chunks, "Chunks found damaged and not served.");
   to.counter("shale_cache_stale_extents_total", store.stale_extents, "Extents that were not there any more.");
   to.counter("shale_cache_failed_extents_total", store.extents_failed, "Extents that could not be stored.");

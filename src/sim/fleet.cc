@@ -98,7 +98,7 @@ class Fleet {
   std::vector<double> ttfts_;
 };
 
-// Whoever is done by then makes room for the next.
+// Whoever is done by then frees a place for the next.
 void Fleet::end_until(double now_s) {
   while (!ends_.empty() && ends_.top().first <= now_s) {
     const auto [order, index] = ends_.top().second;

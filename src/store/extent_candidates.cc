@@ -207,7 +207,7 @@ PlacedPrefix ExtentPlacer::offer(const Group& group, const std::optional<New>& f
                                  .quality = form.quality,
                                  .ttft_s = std::min(load_s, recompute_s)});
   };
-  // The lowest tier keeps what is exact as it is where it is not bounded; where it is, compressing there makes room.
+  // The lowest tier keeps what is exact as it is where it is not bounded; where it is, compressing there frees bytes.
   const bool exact = std::ranges::any_of(forms, [](const Form& form) { return form.method == kFullMethod; });
   const bool compress_lowest = !exact || core_.tiers[lowest].tier().capacity_bytes() != kUnlimited;
   for (std::uint32_t tier = 0; tier <= lowest; ++tier) {

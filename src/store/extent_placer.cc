@@ -14,7 +14,7 @@ constexpr std::size_t kRevisedARound = 256;  // groups of which something was no
 constexpr std::size_t kLookedAtAtOnce = 8;   // others: speeds and qualities change without a note
 constexpr unsigned kMovesMax = 64;           // in flight; nothing more is decided beyond that
 constexpr double kPromotionPatienceS = 2;    // with loads, before one goes on beside them
-// A leader keeps so much of a folder's tier free, so that those who may not make room find some.
+// A leader keeps so much of a folder's tier free, so that those who may not drop anything find room.
 constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
 

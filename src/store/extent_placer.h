@@ -62,8 +62,8 @@ class ExtentPlacer final : public PlacementBackend {
   void written(ExtentId id);
   // Store::set_quota().
   void set_quota(TenantState& tenant, std::uint64_t bytes_max);
-  // Whether the tenant, whose extent it is, may have another copy of it, which is about to be written; its own make
-  // room. The bytes are promised then, until the caller takes that back.
+  // Whether the tenant, whose extent it is, may have another copy of it, which is about to be written; its own are
+  // dropped for it. The bytes are promised then, until the caller takes that back.
   bool admit(ExtentId id, TenantState& tenant);
   // What place_new() said that the extent becomes is made of its blobs, and written in its stead. Whether it was, once
   // that is known.
@@ -74,7 +74,7 @@ class ExtentPlacer final : public PlacementBackend {
   // Whether as many new extents are on their way as may be: the next had better wait.
   bool crowded() const;
 
-  // A round: looks again at what has changed, makes room and promotes a few. True where there is more to do at once.
+  // A round: looks again at what has changed, demotes and promotes a few. True where there is more to do at once.
   bool settle();
   // Looks at a few groups of which nothing was noted; now and then.
   void look_at_some();

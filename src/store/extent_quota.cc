@@ -1,4 +1,4 @@
-// What a tenant's extents may take together (Store::set_quota): its own make room for what it saves.
+// What a tenant's extents may take together (Store::set_quota): its own are dropped for what it saves.
 #include <algorithm>
 #include <bit>
 #include <limits>

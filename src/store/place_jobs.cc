@@ -279,7 +279,7 @@ class PlaceJob final : public StoreJob {
     return goes_down() && core_.tiers[from_].tier().persistent() && core_.clock.now_s() > since_s_ + kPatienceS / 3;
   }
 
-  // What nobody makes room for below stays where it is, unless others have its room there.
+  // What finds no room below stays where it is, unless others have its room there.
   Progress no_room(std::unique_lock<std::mutex> lock) {
     const ExtentId source = *source_;
     const bool goes = lent_ > 0 && goes_down();

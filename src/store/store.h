@@ -265,9 +265,9 @@ class Store {
   std::uint32_t remove_run(const Hash128& run);
 
   // What a tenant's extents may take together, from now on, in all forms and copies, on all tiers but shared ones; 0:
-  // no bound, as for tenants that were never named. What is saved beyond that has room made for it by its tenant's own
-  // extents, those first that are used least, times what computing them takes, a byte, and of a run from its end; it is
-  // not stored where it is worth less than these. No other tenant's make room for it.
+  // no bound, as for tenants that were never named. For what is saved beyond that its tenant's own extents are dropped,
+  // those first that are used least, times what computing them takes, a byte, and of a run from its end; it is
+  // not stored where it is worth less than these. No other tenant's are dropped for it.
   void set_quota(std::string_view tenant, std::uint64_t bytes_max);
 
   // More is known of what forms of a run are worth: its extents are placed anew in the next work(), not by and by.

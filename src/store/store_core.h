@@ -90,7 +90,7 @@ struct TierState {
   double count_again_s = 0;           // when it may be, where it is shared and has no folder
   bool found_full = false;            // since it was counted
   bool leads = false;                 // of those that share the folder
-  bool has_others = true;             // who may write there, and may not make room
+  bool has_others = true;             // who may write there, and may drop nothing
   std::vector<IndexRecord> unlogged = {};
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes

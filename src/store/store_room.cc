@@ -60,7 +60,7 @@ std::uint64_t StoreCore::promised_bytes(std::uint32_t tier) const {
   return bytes;
 }
 
-// To a tier without a folder others write without a word, and make room there: one that was full is counted again.
+// To a tier without a folder others write without a word, and remove there: one that was full is counted again.
 void StoreCore::follow(std::uint32_t tier) {
   if (!tiers[tier].config.folder.empty()) return maintain_folder(tier);
   const double start_s = clock.now_s();

@@ -140,7 +140,7 @@ TEST_F(LossyPrefixesTest, AreFollowedByWhatTiersHaveOfTheRest) {
   EXPECT_EQ(from(longer), "pool") << "all of it now";
 }
 
-TEST_F(LossyPrefixesTest, WhatWasUsedLongestAgoMakesRoomFirst) {
+TEST_F(LossyPrefixesTest, WhatWasUsedLongestAgoIsEvictedFirst) {
   const Tokens first = at_rest(6), second = at_rest(7);
   const Tokens third = tokens_of(8, 160);
   {
@@ -153,16 +153,16 @@ TEST_F(LossyPrefixesTest, WhatWasUsedLongestAgoMakesRoomFirst) {
   }
   from(first);
   EXPECT_EQ(cache_->blocks_evictable() + pool_->blocks_free(), pool_->blocks_total());
-  ASSERT_TRUE(cache_->make_room(pool_->blocks_free() + 1));
+  ASSERT_TRUE(cache_->evict_until_free(pool_->blocks_free() + 1));
   EXPECT_LT(cache_->pool_prefix(third), 160u) << "exact blocks, older than both";
   EXPECT_EQ(from(second), "pool");
   Sequence held(*pool_);
   EXPECT_EQ(from(second, held), "pool");
-  EXPECT_FALSE(cache_->make_room(pool_->blocks_total())) << "one of them is in use";
+  EXPECT_FALSE(cache_->evict_until_free(pool_->blocks_total())) << "one of them is in use";
   EXPECT_EQ(cache_->pool_prefix(third), 0u);
   EXPECT_EQ(from(second), "pool");
   held.clear();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   EXPECT_EQ(from(first), "memory");
   EXPECT_TRUE(cache_->check_integrity());
 }

@@ -93,7 +93,7 @@ TEST_P(PlacementReplay, ARecordedRunReplaysToTheSamePlacements) {
     } else {
       if (kind == 6) {
         const auto rooms_of = static_cast<std::uint32_t>(random() % 2);
-        ASSERT_TRUE(cache_->make_room(pool_->shape().pages_for(150) * 38 * rooms_of));
+        ASSERT_TRUE(cache_->evict_until_free(pool_->shape().pages_for(150) * 38 * rooms_of));
       }
       Sequence sequence(*pool_);
       fetch(asked(tokens), sequence);

@@ -75,7 +75,7 @@ TEST_F(AdmissionTest, WhereNoTierHasRoomAnExactRunIsComputedAgain) {
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
-TEST_F(AdmissionTest, HigherPriorityGoesFirstAndMakesRoomLast) {
+TEST_F(AdmissionTest, HigherPriorityGoesFirstAndIsPreemptedLast) {
   open(30);
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 6; ++i) {
@@ -92,7 +92,7 @@ TEST_F(AdmissionTest, HigherPriorityGoesFirstAndMakesRoomLast) {
 TEST_F(AdmissionTest, TheSchedulerChoosesAmongEquals) {
   const std::vector<std::size_t> lengths = {60, 20, 90, 40, 75};
   const auto order_of = [&](std::string scheduler) {
-    cache_->make_room(pool_->blocks_total());
+    cache_->evict_until_free(pool_->blocks_total());
     Engine engine(
         {.sequences_max = 1, .scheduler = std::move(scheduler), .scheduling = {.rescore = false}, .chunk_tokens = 128},
         *model_, tokenizer_, *cache_, clock_);
@@ -157,7 +157,7 @@ TEST_F(AdmissionTest, ManyShortRequestsLeaveNothingBehind) {
     requests.push_back(std::move(request));
   }
   for (const Response& response : run_all(requests)) EXPECT_FALSE(response.error) << response.error->message;
-  EXPECT_TRUE(cache_->make_room(24));  // only the prefix tree holds any
+  EXPECT_TRUE(cache_->evict_until_free(24));  // only the prefix tree holds any
   EXPECT_EQ(pool_->blocks_free(), 24u);
   for (const auto& tier : cache_->tiers()) EXPECT_EQ(tier->used_bytes(), 0u);
 }
@@ -176,7 +176,7 @@ TEST_F(AdmissionTest, TenThousandRequestsLeaveNoDrift) {
       for (const Response& response : run_all(std::exchange(requests, {}))) ASSERT_FALSE(response.error);
     }
   }
-  EXPECT_TRUE(cache_->make_room(12));
+  EXPECT_TRUE(cache_->evict_until_free(12));
   EXPECT_EQ(pool_->pages_free(), 12 * pool_->shape().pages_per_block());
 }
 

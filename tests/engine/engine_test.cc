@@ -129,7 +129,8 @@ TEST_F(EngineTest, ManyRequestsShareTheStepsAndGiveEverythingBack) {
     }
   }
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total())) << "only the prefix tree holds pages, and it lets them go";
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()))
+      << "only the prefix tree holds pages, and it lets them go";
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
@@ -202,7 +203,7 @@ TEST_F(EngineTest, ACancelledRequestGivesItsPagesBack) {
   ASSERT_EQ(responses.size(), 1u);
   EXPECT_EQ(responses[0].stop, StopReason::kCancelled);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
 }
 
 TEST_F(EngineTest, StreamsExactlyTheText) {

@@ -87,7 +87,7 @@ class LoadingTest : public EngineTest {
     const Response response = engine_->run(ask(document, 200, 1));
     EXPECT_FALSE(response.error);
     drain();
-    EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
     return response.tokens;
   }
 

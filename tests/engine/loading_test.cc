@@ -47,7 +47,7 @@ TEST_F(LoadingTest, OthersGoOnWhileATierIsSilent) {
   EXPECT_EQ(engine_->loading(), 1u);
   engine_->cancel(stuck);
   ASSERT_EQ(engine_->finished().size(), 1u);
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total())) << "its pages are the pool's again";
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total())) << "its pages are the pool's again";
 }
 
 TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
@@ -62,12 +62,12 @@ TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
   EXPECT_LT(time_.now_s() - begun_s, late_after_s(0.1, kPatienceAlwaysS)) << "the estimate is of a memory tier";
 
   // What is known to be silent is not asked again at once.
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   EXPECT_FALSE(engine_->run(ask(1, 200, 2)).error);
   EXPECT_EQ(cache_->stats().late_loads, 1u);
   tier_->set_silent(false);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
@@ -95,7 +95,7 @@ TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
   EXPECT_FALSE(engine_->run(ask(1, 200, 1)).error);
   tier_->set_silent(false);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   time_.advance(60);
   EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
 }
@@ -109,7 +109,7 @@ class AheadTest : public LoadingTest {
     engine_ = std::make_unique<Engine>(EngineOptions{.chunk_tokens = 128}, counting_, tokenizer_, *cache_, time_);
     computed_ = engine_->run(request_);
     drain();
-    EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
     counting_.begun = counting_.resumed = 0;
   }
 

@@ -38,7 +38,7 @@ TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
   const Response cold = engine_->run(request);
   ASSERT_FALSE(cold.error);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   const Response met = engine_->run(request);
   ASSERT_FALSE(met.error);
   EXPECT_EQ(cache_->stats().meetings, 1u);
@@ -47,7 +47,7 @@ TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
   EXPECT_LE(met.cached.from("memory"), 448u);
   EXPECT_EQ(met.tokens, cold.tokens);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
@@ -56,7 +56,7 @@ TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
   request.policy.exact = true;
   const Response cold = engine_->run(request);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   const Response met = engine_->run(request);
   EXPECT_EQ(cache_->stats().meetings, 1u);
   EXPECT_EQ(met.tokens, cold.tokens);
@@ -67,7 +67,7 @@ TEST_F(MeetingLoadTest, WhatDropsTokensComputesTheRest) {
   Request request = ask(1, 512, 1);
   ASSERT_FALSE(engine_->run(request).error);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   request.budget = KvBudgetOptions{.tokens = 64, .method = "knorm", .prefill = BudgetPrefill::kChunked, .interval = 32};
   const Response dropped = engine_->run(request);
   ASSERT_FALSE(dropped.error) << dropped.error->message;
@@ -76,14 +76,14 @@ TEST_F(MeetingLoadTest, WhatDropsTokensComputesTheRest) {
   const Status sound = pool_->check_integrity();
   EXPECT_TRUE(sound) << sound.error().message;
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
 TEST_F(MeetingLoadTest, CancellingReturnsWhatWasAsked) {
   ASSERT_FALSE(engine_->run(ask(1, 512, 1)).error);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   const RequestId id = engine_->submit(ask(1, 512, 2)).value();
   ASSERT_TRUE(engine_->run_once());
   ASSERT_TRUE(engine_->run_once());
@@ -91,7 +91,7 @@ TEST_F(MeetingLoadTest, CancellingReturnsWhatWasAsked) {
   engine_->cancel(id);
   while (engine_->run_once()) {
   }
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 

@@ -108,7 +108,7 @@ TEST_F(ReproducibleEngineTest, AnExactAnswerIsNoPromptsPrefix) {
   EXPECT_EQ(engine_->run(request).tokens, first.tokens);
 }
 
-// The tokens of an answer whose pages made room for others are computed again as an answer's.
+// The tokens of an answer that was preempted are computed again as an answer's.
 TEST_F(ReproducibleEngineTest, AnExactAnswerGoesOnAsItBegan) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 3; ++i) {

@@ -77,7 +77,7 @@ TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
           const std::size_t count = random() % 2 ? missing : random() % (missing + 1);
           if (!request.sequence.append_tokens(request.tokens, static_cast<std::uint32_t>(count))) {
             ++refused;
-            tree_.make_room(kShape.pages_for(static_cast<std::uint32_t>(count)) + 1);
+            tree_.evict_until_free(kShape.pages_for(static_cast<std::uint32_t>(count)) + 1);
           }
         }
         break;
@@ -96,7 +96,7 @@ TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
       case 7:
         if (random() % 50 == 0) tree_.clear();
         if (const std::uint32_t wanted = static_cast<std::uint32_t>(random() % (kPoolBlocks / 2));
-            tree_.make_room(wanted)) {
+            tree_.evict_until_free(wanted)) {
           ASSERT_GE(pool_->blocks_free(), wanted);
         }
         break;
@@ -108,7 +108,7 @@ TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
   EXPECT_GT(refused, 10);
   EXPECT_GT(tree_.evictions(), 100);
   requests.clear();
-  EXPECT_TRUE(tree_.make_room(kPoolBlocks));
+  EXPECT_TRUE(tree_.evict_until_free(kPoolBlocks));
   EXPECT_EQ(tree_.nodes(), 0);
 }
 
@@ -118,7 +118,7 @@ TEST_P(PrefixTreeWithPolicy, ReusesWhatStays) {
   const auto serve = [&](const std::vector<std::int32_t>& tokens) {
     Sequence sequence(*pool_);
     const std::uint32_t matched = tree_.adopt(tokens, sequence);
-    ASSERT_TRUE(tree_.make_room(4));
+    ASSERT_TRUE(tree_.evict_until_free(4));
     ASSERT_TRUE(sequence.append(static_cast<std::uint32_t>(tokens.size()) - matched));
     ASSERT_TRUE(tree_.insert(tokens, sequence));
   };

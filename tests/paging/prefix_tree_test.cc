@@ -112,13 +112,13 @@ TEST_F(PrefixTreeTest, BlocksThatSeveralSaltsHoldCanBeEvicted) {
   for (const char* salt : {"a", "b"}) ASSERT_TRUE(tree_.insert(tokens(0, 16), shared, kAllTokens, salt));
   EXPECT_EQ(tree_.evictable(), 0);
   EXPECT_EQ(tree_.in_use(tokens(0, 16), "a"), 2);
-  EXPECT_FALSE(tree_.make_room(16));
+  EXPECT_FALSE(tree_.evict_until_free(16));
   shared.clear();
   EXPECT_EQ(tree_.nodes(), 6);
   EXPECT_EQ(tree_.evictable(), 2) << "blocks, not nodes";
   EXPECT_EQ(tree_.in_use(tokens(0, 16), "a"), 0);
   check();
-  EXPECT_TRUE(tree_.make_room(16));
+  EXPECT_TRUE(tree_.evict_until_free(16));
   EXPECT_EQ(tree_.nodes(), 0);
   check();
 }
@@ -216,20 +216,20 @@ TEST_F(PrefixTreeTest, OnlyExactAgreeingTokensAreTaken) {
   check();
 }
 
-TEST_F(PrefixTreeTest, MakesRoomLeafByLeafButNotFromSequences) {
+TEST_F(PrefixTreeTest, EvictsLeafByLeafButNotFromSequences) {
   serve(tokens(0, 32));
   serve(tokens(100, 32));
   Sequence holder(*pool_);
   EXPECT_EQ(tree_.adopt(tokens(0, 16), holder), 16);
-  EXPECT_TRUE(tree_.make_room(9));
+  EXPECT_TRUE(tree_.evict_until_free(9));
   EXPECT_EQ(tree_.evictions(), 1);
   EXPECT_EQ(tree_.match(tokens(0, 32)), 24);
   check();
-  EXPECT_FALSE(tree_.make_room(15));  // the holder's two blocks stay
+  EXPECT_FALSE(tree_.evict_until_free(15));  // the holder's two blocks stay
   EXPECT_EQ(pool_->blocks_free(), 14);
   EXPECT_EQ(tree_.match(tokens(0, 32)), 16);
   holder.clear();
-  EXPECT_TRUE(tree_.make_room(16));
+  EXPECT_TRUE(tree_.evict_until_free(16));
   EXPECT_EQ(tree_.nodes(), 0);
   check();
 }
@@ -258,7 +258,7 @@ TEST_F(PrefixTreeTest, TellsTheNamesOfPagesThatItEvicts) {
   ASSERT_TRUE(tree_.insert(ids, sequence, kAllTokens, {}, names));
   serve(tokens(100, 8));  // nameless
   sequence.clear();
-  EXPECT_TRUE(tree_.make_room(pool_->blocks_total()));
+  EXPECT_TRUE(tree_.evict_until_free(pool_->blocks_total()));
   EXPECT_EQ(gone, (std::vector<std::uint64_t>{12, 11}));  // the half page after them has none
 }
 

@@ -93,7 +93,8 @@ class NaivePlacement {
   }
   void demote() {
     double dropped = 0;
-    for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) make_room(tier, std::nullopt, ~0u, dropped);
+    for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier)
+      demote_until_fits(tier, std::nullopt, ~0u, dropped);
   }
 
   // Whether any promotion of any cached prefix to any tier, in any form, would pay.
@@ -124,12 +125,13 @@ class NaivePlacement {
     trial.prefix(slot).current = step.to;
     double dropped = 0;
     for (std::uint32_t tier = 0; tier < problem_.tiers.size(); ++tier) {
-      if (!trial.make_room(tier, step, slot, dropped)) return false;
+      if (!trial.demote_until_fits(tier, step, slot, dropped)) return false;
     }
     return dropped < step.drop_below;
   }
 
-  bool make_room(std::uint32_t tier, const std::optional<Promotion>& limit, std::size_t still, double& dropped) {
+  bool demote_until_fits(std::uint32_t tier, const std::optional<Promotion>& limit, std::size_t still,
+                         double& dropped) {
     const std::uint64_t capacity = planner_.stores() ? problem_.tiers[tier].capacity_bytes : 0;
     while (used(tier) > capacity) {
       std::optional<Demotion> least;

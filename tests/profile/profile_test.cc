@@ -164,7 +164,7 @@ TEST_F(ProfileTest, PoolPagesAreGivenBack) {
   options.methods = {"knorm", "int8"};
   profile(options, {"what is it?", "who?", "how?"});
   bench_.cache->drain(bench_.model->executor());
-  EXPECT_TRUE(bench_.cache->make_room(bench_.pool->blocks_total())) << "nothing but the prefix tree held pages";
+  EXPECT_TRUE(bench_.cache->evict_until_free(bench_.pool->blocks_total())) << "nothing but the prefix tree held pages";
   EXPECT_TRUE(bench_.cache->check_integrity());
 }
 

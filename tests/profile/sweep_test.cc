@@ -126,7 +126,7 @@ TEST_F(SweepTest, LongContextsLoseTheirMiddle) {
 
 TEST_F(SweepTest, GivesAllPagesBack) {
   const auto free_after = [&] {
-    static_cast<void>(bench_.cache->make_room(bench_.pool->blocks_total()));
+    static_cast<void>(bench_.cache->evict_until_free(bench_.pool->blocks_total()));
     return bench_.pool->blocks_free();
   };
   ASSERT_TRUE(sweep({configuration("knorm", 0.5), configuration("adakv:snapkv+kivi4", 0.1, true)}));

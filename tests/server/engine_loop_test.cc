@@ -48,7 +48,7 @@ class EngineLoopTest : public EngineTest {
     loop_->stop(0ms);
     drain();
     EXPECT_EQ(pool_->blocks_free() + cache_->blocks_evictable(), pool_->blocks_total());
-    EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
     EXPECT_TRUE(pool_->check_integrity());
   }
 

@@ -224,7 +224,7 @@ TEST_F(HttpServerTest, IdleAndDribblingConnectionsHoldNobodyUp) {
   EXPECT_THAT(ask(post("/length", "x", "Connection: close\r\n")), HasSubstr(" 200 OK"));
 }
 
-TEST_F(HttpServerTest, WhoKeepsItWaitingLongestMakesRoom) {
+TEST_F(HttpServerTest, WhoKeepsItWaitingLongestIsClosedForOthers) {
   start({.limits = {.connections = 4, .connections_per_address = 3}});
   RawClient oldest = client();
   oldest.send("GET /he");
@@ -246,7 +246,7 @@ TEST_F(HttpServerTest, WhoKeepsItWaitingLongestMakesRoom) {
   EXPECT_EQ(ask(get("/health")), "");
 }
 
-TEST_F(HttpServerTest, WhoWasRefusedAndStaysMakesRoom) {
+TEST_F(HttpServerTest, WhoWasRefusedAndStaysIsClosedForOthers) {
   start({.limits = {.connections = 2, .connections_per_address = 2, .linger = 60s}});
   RawClient first = client(), second = client();
   for (RawClient* one : {&first, &second}) {

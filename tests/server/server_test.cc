@@ -250,7 +250,7 @@ TEST_F(BusyServerTest, AClientThatLeavesIsCancelledAndItsPagesComeBack) {
   }
   server_->stop(0ms);
   drain();
-  EXPECT_TRUE(cache_->make_room(pool_->blocks_total()));
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
 }
 
 TEST_F(BusyServerTest, OverloadIsToComeAgain) {

@@ -81,7 +81,7 @@ Outcome run_engine(const Trace& trace, std::string_view policy) {
       EXPECT_TRUE(sequence.append(static_cast<std::uint32_t>(tokens.size()) - reused));
       EXPECT_TRUE(tree.insert(tokens, sequence));
     }
-    EXPECT_TRUE(tree.make_room(kPoolBlocks - kCapacity));
+    EXPECT_TRUE(tree.evict_until_free(kPoolBlocks - kCapacity));
   }
   outcome.evicted = std::move(record.evicted);
   return outcome;

@@ -57,7 +57,7 @@ TEST_F(StoreBecomeTest, ManySavesBecomeSomethingElseAtOnce) {
 
 // Saves that wait for room in memory hold all that may be staged, and so do copies on a tier that takes none. Nothing
 // here waits for time to pass.
-TEST_F(StoreBecomeTest, MovesThatMakeRoomDoNotWaitForThoseWhoNeedIt) {
+TEST_F(StoreBecomeTest, DemotionsDoNotWaitForSavesThatNeedThem) {
   const VirtualClock clock;
   StoreOptions options = with_methods({"int8"});
   options.threads = 0;

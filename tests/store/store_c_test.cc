@@ -246,7 +246,7 @@ TEST(StoreInC, FiguresByTenantAndTier) {
   EXPECT_GE(tenant->bytes, 2 * 2 * 32 * 2 * 32u * 2);
 }
 
-TEST(StoreInC, ATenantAtItsQuotaMakesRoomItself) {
+TEST(StoreInC, ATenantAtItsQuotaDropsItsOwn) {
   auto store = kv::Store::open(in_memory()).value();
   const auto chain = [](int c) { return kv::block_keys(tokens_from(1 + 1000 * c, 64), kBlock).value(); };
   const auto row = [&](std::string_view tenant) {

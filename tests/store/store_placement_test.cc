@@ -109,7 +109,7 @@ TEST_F(StorePlacementTest, WhoIsAloneOnAFolderFillsIt) {
     return store->flush() && found(*store, 3) == 3 * kBlocks;
   }));
   const auto other = open(tiers_of(disk()));
-  EXPECT_TRUE(eventually([&] { return found(*store, 3) == 2 * kBlocks; })) << "one makes room";
+  EXPECT_TRUE(eventually([&] { return found(*store, 3) == 2 * kBlocks; })) << "one is dropped";
   expect_sound(*store);
 }
 
@@ -233,7 +233,7 @@ TEST_F(StorePlacementTest, VariantsAndFrequenciesOutliveTheStore) {
   expect_sound(*store);
 }
 
-TEST_F(StorePlacementTest, OnlyTheLeaderOfAFolderMakesRoom) {
+TEST_F(StorePlacementTest, OnlyTheLeaderOfAFolderCompresses) {
   const auto tiers = [&] { return tiers_of(disk_tier(folder_.path() / "disk", clock_, 4 << 20)); };
   const auto leader = open(tiers(), with_methods({"int8"})), other = open(tiers(), with_methods({"int8"}));
   save_chains(*other, 24);

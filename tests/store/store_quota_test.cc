@@ -35,7 +35,7 @@ class StoreQuotaTest : public StorePlacementTest {
   }
 };
 
-TEST_F(StoreQuotaTest, ItsOwnLeastValuableMakesRoom) {
+TEST_F(StoreQuotaTest, ItsOwnLeastValuableIsDropped) {
   const auto store = open(tiers_of(memory_tier(clock_)));
   bound(*store, {{"ann", kQuota}});
   ASSERT_TRUE(save(*store, "bob", 9));

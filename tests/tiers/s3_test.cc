@@ -126,7 +126,7 @@ TEST_F(S3Test, TwoTiersShareABucketAndStoreOnce) {
   EXPECT_EQ(code_of(other->read(id)->take()), ErrorCode::kNotFound);
 }
 
-TEST_F(S3Test, WhatOthersRemovedMakesRoom) {
+TEST_F(S3Test, WhatOthersRemovedIsFreeAgain) {
   S3Server server;
   const auto one = open(server, "&size=16KiB"), other = open(server);
   for (std::uint32_t part = 0; part < 4; ++part) {

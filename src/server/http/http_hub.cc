@@ -30,7 +30,7 @@ HttpConnection* HttpHub::longest_waiting(const std::string* address, bool with_b
   return longest;
 }
 
-bool HttpHub::make_room(const std::string& address) {
+bool HttpHub::admit(const std::string& address) {
   const auto of_address =
       std::ranges::count_if(connections_, [&](const auto& connection) { return connection->address() == address; });
   const bool crowded = static_cast<std::size_t>(of_address) >= limits.connections_per_address;

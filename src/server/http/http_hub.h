@@ -23,8 +23,9 @@ class HttpHub {
   explicit HttpHub(const HttpOptions& options);
   ~HttpHub();
 
-  // Whether one more connection from this address may be. The one that has kept the server waiting longest makes room.
-  bool make_room(const std::string& address);
+  // Whether one more connection from this address may be. The one that has kept the server waiting longest is closed
+  // for it.
+  bool admit(const std::string& address);
   void add(std::shared_ptr<HttpConnection> connection);
   void remove(const HttpConnection& connection);
   // Bodies have grown or gone. Where they are too many bytes together, the one that has been coming longest is refused.

@@ -147,7 +147,7 @@ void HttpServer::State::accepted(std::error_code error, HttpSocket socket) {
     return;
   }
   std::string address = address_of(socket);
-  if (hub.make_room(address)) {
+  if (hub.admit(address)) {
     std::error_code ignored;  // a Unix socket has no such option
     socket.set_option(asio::ip::tcp::no_delay(true), ignored);
     auto transport = tls ? make_tls_transport(std::move(socket), *tls) : make_plain_transport(std::move(socket));

@@ -158,7 +158,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
     return {};
   }
 
-  // The server made room. The field goes too, before anything else is asked, so that the blob can be written again and
+  // The server evicted it. The field goes too, before anything else is asked, so that the blob can be written again and
   // nobody counts on it.
   std::unexpected<Error> evicted() {
     const std::string key = blobs_.key(id_.object), field = redis_field(id_.part);

@@ -93,7 +93,7 @@ class S3Read : public std::enable_shared_from_this<S3Read> {
     return !failure_ && (part.next < part.end || skip + count == bytes.size());
   }
 
-  // Makes room, and asks for what the first part leaves.
+  // Allocates the buffer, and asks for what the first part leaves.
   bool place(Part& first, const Brought& brought, bool brings_all) {
     object_bytes_ = brought.object_bytes;
     if (object_bytes_ > kObjectBytesMax) return give_up("it is too long for a blob");
