@@ -17,8 +17,8 @@ class Demo {
       : documents_(std::move(documents)), workload_(workload), report_(report), output_(output) {}
 
   const std::vector<DemoDocument>& documents() const { return documents_; }
-  Status meet(DemoStack& stack, const DemoForms& forms);
-  // As a cache would that has met them.
+  Status ingest(DemoStack& stack, const DemoForms& forms);
+  // As a cache would that has ingested them.
   Status store(DemoStack& stack, const std::string& planner);
   Result<DemoPolicy> answer(DemoStack& stack, const std::string& planner);
 
@@ -27,18 +27,19 @@ class Demo {
   const DemoWorkload& workload_;
   DemoReport& report_;
   const OutputOptions& output_;
-  std::vector<MetDocument> met_;
+  std::vector<IngestedDocument> ingested_;
 };
 
-Status Demo::meet(DemoStack& stack, const DemoForms& forms) {
+Status Demo::ingest(DemoStack& stack, const DemoForms& forms) {
   for (DemoDocument& document : documents_) {
     SHALE_TRY(check_interrupt());
     Progress progress(output_, document.name);
     if (document.requests.empty()) SHALE_TRY(ask_for_questions(stack.engine(), document));
-    SHALE_ASSIGN(MetDocument one, meet_document(stack, document, forms, workload_.answer_tokens,
-                                                [&](std::size_t done, std::size_t total) { progress(done, total); }));
-    met_.push_back(std::move(one));
-    report_.met(met_.back());
+    SHALE_ASSIGN(IngestedDocument one,
+                 ingest_document(stack, document, forms, workload_.answer_tokens,
+                                 [&](std::size_t done, std::size_t total) { progress(done, total); }));
+    ingested_.push_back(std::move(one));
+    report_.ingested(ingested_.back());
   }
   return {};
 }
@@ -60,11 +61,11 @@ Result<DemoPolicy> Demo::answer(DemoStack& stack, const std::string& planner) {
   for (const DemoRequest& request : zipf_requests(documents_, workload_.requests, workload_.seed)) {
     SHALE_TRY(check_interrupt());
     const DemoDocument& document = documents_[request.document];
-    const MetDocument& met = met_[request.document];
-    SHALE_ASSIGN(AnsweredRequest one, answer_request(stack, document, met, request, workload_.answer_tokens));
+    const IngestedDocument& ingested = ingested_[request.document];
+    SHALE_ASSIGN(AnsweredRequest one, answer_request(stack, document, ingested, request, workload_.answer_tokens));
     one.at_s -= first_s;
     answered.push_back(std::move(one));
-    report_.answered(planner, answered.back(), document, met);
+    report_.answered(planner, answered.back(), document, ingested);
     progress(answered.size(), workload_.requests);
   }
   return policy_of(planner, stack, answered);
@@ -80,7 +81,7 @@ Status run_demo(const OpenDemoStack& open, std::span<const std::string> planners
   const double start_s = clock.now_s();
   Demo demo(std::move(documents), workload, report, output);
   report.begin(stack->engine().model().info(), stack->tiers(), demo.documents());
-  SHALE_TRY(demo.meet(*stack, forms));
+  SHALE_TRY(demo.ingest(*stack, forms));
 
   std::vector<std::size_t> order(planners.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

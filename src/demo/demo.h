@@ -1,5 +1,5 @@
-// The main job on real documents, measured: documents are met and profiled, and the same requests answered live from
-// caches that are too small for them, by one planner after the other.
+// The main job on real documents, measured: documents are ingested and profiled, and the same requests answered live
+// from caches that are too small for them, by one planner after the other.
 #pragma once
 
 #include <cstdint>

@@ -15,9 +15,9 @@ class DemoReport {
   virtual ~DemoReport() = default;
   virtual void begin(const ModelInfo& model, std::span<const DemoTier> tiers,
                      std::span<const DemoDocument> documents) = 0;
-  virtual void met(const MetDocument& document) = 0;
+  virtual void ingested(const IngestedDocument& document) = 0;
   virtual void answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument& document,
-                        const MetDocument& met) = 0;
+                        const IngestedDocument& ingested) = 0;
   virtual void compared(std::span<const DemoPolicy> policies, double seconds) = 0;
 };
 

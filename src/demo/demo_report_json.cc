@@ -28,7 +28,7 @@ class JsonReport final : public DemoReport {
     print_json(line);
   }
 
-  void met(const MetDocument& document) override {
+  void ingested(const IngestedDocument& document) override {
     Json rows = Json::array();
     for (const ProfileRow& row : document.profile.rows) {
       Json held_out = Json::array();
@@ -54,10 +54,10 @@ class JsonReport final : public DemoReport {
   }
 
   void answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument& document,
-                const MetDocument& met) override {
+                const IngestedDocument& ingested) override {
     print_json({{"demo", "request"},
                 {"planner", planner},
-                {"document", met.name},
+                {"document", ingested.name},
                 {"question", document.requests[request.question]},
                 {"at_seconds", request.at_s},
                 {"from", request.from},
@@ -65,7 +65,7 @@ class JsonReport final : public DemoReport {
                 {"keep", request.keep},
                 {"bytes", request.bytes},
                 {"ttft_seconds", request.ttft_s},
-                {"recompute_ttft_seconds", met.recompute_s},
+                {"recompute_ttft_seconds", ingested.recompute_s},
                 {"agreement", request.agreement}});
   }
 

@@ -35,9 +35,9 @@ std::string title(std::string name) {
 class TextReport final : public DemoReport {
  public:
   void begin(const ModelInfo& model, std::span<const DemoTier> tiers, std::span<const DemoDocument> documents) override;
-  void met(const MetDocument& document) override;
+  void ingested(const IngestedDocument& document) override;
   void answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument& document,
-                const MetDocument& met) override;
+                const IngestedDocument& ingested) override;
   void compared(std::span<const DemoPolicy> policies, double seconds) override;
 
  private:
@@ -64,7 +64,7 @@ void TextReport::begin(const ModelInfo& model, std::span<const DemoTier> tiers,
              "AGREEMENT: int8, half of the tokens kept by the best scorer");
 }
 
-void TextReport::met(const MetDocument& document) {
+void TextReport::ingested(const IngestedDocument& document) {
   double int8 = 0;
   const ProfileRow* half = nullptr;
   for (const ProfileRow& row : document.profile.rows) {
@@ -80,7 +80,7 @@ void TextReport::met(const MetDocument& document) {
 }
 
 void TextReport::answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument& document,
-                          const MetDocument& met) {
+                          const IngestedDocument& ingested) {
   if (shown_.empty()) shown_ = planner;
   if (planner != shown_) return;
   if (requests_ == 0) {
@@ -88,9 +88,9 @@ void TextReport::answered(std::string_view planner, const AnsweredRequest& reque
                "QUESTION", "FROM", "STORED AS", "TTFT", "RECOMPUTED", "AGREEMENT");
   }
   const std::string stored = request.from == kComputed ? "-" : configuration(request.method, request.keep);
-  fmt::print("{:>3} {:<14} {:<34} {:<8} {:<20} {:>8} {:>10} {:>9.2f}\n", ++requests_, shortened(met.name, 14),
+  fmt::print("{:>3} {:<14} {:<34} {:<8} {:<20} {:>8} {:>10} {:>9.2f}\n", ++requests_, shortened(ingested.name, 14),
              shortened(document.requests[request.question], 34), request.from, stored, in_ms(request.ttft_s),
-             in_ms(met.recompute_s), request.agreement);
+             in_ms(ingested.recompute_s), request.agreement);
   std::fflush(stdout);
 }
 

@@ -61,17 +61,17 @@ Result<DemoForms> forms_of(std::span<const std::string> planners) {
   return forms;
 }
 
-Result<MetDocument> meet_document(DemoStack& stack, const DemoDocument& document, const DemoForms& forms,
-                                  std::uint32_t answer_tokens,
-                                  const std::function<void(std::size_t, std::size_t)>& progress) {
-  MetDocument met;
-  met.name = document.name;
-  met.questions_by_model = document.questions_by_model;
+Result<IngestedDocument> ingest_document(DemoStack& stack, const DemoDocument& document, const DemoForms& forms,
+                                         std::uint32_t answer_tokens,
+                                         const std::function<void(std::size_t, std::size_t)>& progress) {
+  IngestedDocument ingested;
+  ingested.name = document.name;
+  ingested.questions_by_model = document.questions_by_model;
   stack.empty_pool();
   SHALE_ASSIGN(const Response cold, ask(stack, document, document.requests.front(), 1));
   SHALE_ASSIGN(const Response warm, ask(stack, document, document.requests.back(), 1));
-  met.recompute_s = cold.ttft_seconds;
-  met.pool_s = warm.ttft_seconds;
+  ingested.recompute_s = cold.ttft_seconds;
+  ingested.pool_s = warm.ttft_seconds;
   ProfileOptions options;
   for (const Method& method : stack.cache().methods()) {
     if (!method.is_full()) options.methods.push_back(method.text());
@@ -85,11 +85,11 @@ Result<MetDocument> meet_document(DemoStack& stack, const DemoDocument& document
   options.held_out = document.requests;
   options.label = document.name;
   options.stop = interrupted;
-  SHALE_ASSIGN(met.profile, profile_context(stack.engine(), document.text, document.profiling, options, progress));
-  met.tokens = met.profile.tokens;
-  met.bytes = met.profile.rows.front().bytes;
+  SHALE_ASSIGN(ingested.profile, profile_context(stack.engine(), document.text, document.profiling, options, progress));
+  ingested.tokens = ingested.profile.tokens;
+  ingested.bytes = ingested.profile.rows.front().bytes;
   SHALE_TRY(stack.settle());
-  return met;
+  return ingested;
 }
 
 Status store_document(DemoStack& stack, const DemoDocument& document) {
@@ -100,13 +100,13 @@ Status store_document(DemoStack& stack, const DemoDocument& document) {
 
 namespace {
 
-// As it was measured when the document was met, on the request's question.
-Result<double> agreement_of(const MetDocument& met, const SourceUsed& source, std::size_t question) {
-  const auto row = std::ranges::find_if(met.profile.rows, [&](const ProfileRow& one) {
+// As it was measured when the document was ingested, on the request's question.
+Result<double> agreement_of(const IngestedDocument& ingested, const SourceUsed& source, std::size_t question) {
+  const auto row = std::ranges::find_if(ingested.profile.rows, [&](const ProfileRow& one) {
     return one.method == source.method && (one.keep == source.keep || one.method.is_full());
   });
-  if (row == met.profile.rows.end()) {
-    return fail(ErrorCode::kInternal, "{} was served as {} at keep {}, which nobody measured", met.name,
+  if (row == ingested.profile.rows.end()) {
+    return fail(ErrorCode::kInternal, "{} was served as {} at keep {}, which nobody measured", ingested.name,
                 source.method.text(), source.keep);
   }
   return row->held_out[question].agreement;
@@ -114,7 +114,7 @@ Result<double> agreement_of(const MetDocument& met, const SourceUsed& source, st
 
 }  // namespace
 
-Result<AnsweredRequest> answer_request(DemoStack& stack, const DemoDocument& document, const MetDocument& met,
+Result<AnsweredRequest> answer_request(DemoStack& stack, const DemoDocument& document, const IngestedDocument& ingested,
                                        const DemoRequest& request, std::uint32_t answer_tokens) {
   stack.empty_pool();
   AnsweredRequest answered{.document = request.document, .question = request.question, .from = std::string(kComputed)};
@@ -127,7 +127,7 @@ Result<AnsweredRequest> answer_request(DemoStack& stack, const DemoDocument& doc
     if (tier > slowest) answered.from = source.where;
     slowest = std::max(slowest, tier);
     answered.bytes += source.bytes;
-    SHALE_ASSIGN(const double agreement, agreement_of(met, source, request.question));
+    SHALE_ASSIGN(const double agreement, agreement_of(ingested, source, request.question));
     if (agreement > answered.agreement) continue;
     answered.agreement = agreement;
     answered.method = source.method;

@@ -1,4 +1,4 @@
-// The demo's measured part: meets every document, profiles it, and answers requests from the cache.
+// The demo's measured part: ingests every document, profiles it, and answers requests from the cache.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace shale {
 
-struct MetDocument {
+struct IngestedDocument {
   std::string name;
   std::uint32_t tokens = 0;                         // of the cached entry: template head and text
   std::uint64_t bytes = 0;                          // uncompressed
@@ -57,15 +57,15 @@ Result<DemoForms> forms_of(std::span<const std::string> planners);
 
 // Answers a question about the document with nothing cached, again with its pages in the pool, stores it, and measures
 // every configuration. `progress(done, total)` counts configurations.
-Result<MetDocument> meet_document(DemoStack& stack, const DemoDocument& document, const DemoForms& forms,
-                                  std::uint32_t answer_tokens,
-                                  const std::function<void(std::size_t, std::size_t)>& progress);
+Result<IngestedDocument> ingest_document(DemoStack& stack, const DemoDocument& document, const DemoForms& forms,
+                                         std::uint32_t answer_tokens,
+                                         const std::function<void(std::size_t, std::size_t)>& progress);
 
 // Answers a question about the document with nothing cached, and stores what the planner makes of it.
 Status store_document(DemoStack& stack, const DemoDocument& document);
 
 // Empties the pool, answers one request, and finishes background work.
-Result<AnsweredRequest> answer_request(DemoStack& stack, const DemoDocument& document, const MetDocument& met,
+Result<AnsweredRequest> answer_request(DemoStack& stack, const DemoDocument& document, const IngestedDocument& ingested,
                                        const DemoRequest& request, std::uint32_t answer_tokens);
 
 }  // namespace shale

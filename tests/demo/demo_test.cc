@@ -23,9 +23,9 @@ class Recorder final : public DemoReport {
     tiers_ = tiers.size();
     documents_ = documents.size();
   }
-  void met(const MetDocument& document) override { met_.push_back(document); }
+  void ingested(const IngestedDocument& document) override { ingested_.push_back(document); }
   void answered(std::string_view planner, const AnsweredRequest& request, const DemoDocument&,
-                const MetDocument&) override {
+                const IngestedDocument&) override {
     requests_[std::string(planner)].push_back(request);
   }
   void compared(std::span<const DemoPolicy> policies, double) override {
@@ -33,7 +33,7 @@ class Recorder final : public DemoReport {
   }
 
   std::size_t tiers_ = 0, documents_ = 0;
-  std::vector<MetDocument> met_;
+  std::vector<IngestedDocument> ingested_;
   std::map<std::string, std::vector<AnsweredRequest>> requests_;
   std::vector<DemoPolicy> policies_;
 };
@@ -83,12 +83,12 @@ TEST(Demo, RunsSmall) {
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_EQ(recorder.tiers_, 3u);
   EXPECT_EQ(recorder.documents_, 3u);
-  ASSERT_EQ(recorder.met_.size(), 3u);
-  for (const MetDocument& met : recorder.met_) {
-    EXPECT_GT(met.recompute_s, 0);
-    EXPECT_GT(met.pool_s, 0);
-    EXPECT_EQ(met.profile.rows.size(), 1u + 4u + 1u + 4u + 4u) << "what others fix is measured, too";
-    EXPECT_EQ(met.profile.rows.front().agreement, 1);
+  ASSERT_EQ(recorder.ingested_.size(), 3u);
+  for (const IngestedDocument& ingested : recorder.ingested_) {
+    EXPECT_GT(ingested.recompute_s, 0);
+    EXPECT_GT(ingested.pool_s, 0);
+    EXPECT_EQ(ingested.profile.rows.size(), 1u + 4u + 1u + 4u + 4u) << "what others fix is measured, too";
+    EXPECT_EQ(ingested.profile.rows.front().agreement, 1);
   }
   ASSERT_EQ(recorder.policies_.size(), planners.size());
   for (std::size_t p = 0; p < planners.size(); ++p) {
