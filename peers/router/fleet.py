@@ -63,9 +63,9 @@ class Server:
         line = self.process.stdout.readline()
         if not line:
             sys.exit(f"{' '.join(command)} ended:\n{(home / 'log').read_text()}")
-        said = json.loads(line)
-        self.url, self.model = said["url"], said["model"]
-        self.events, self.replay = said["kv_events"], said["kv_events_replay"]
+        answer = json.loads(line)
+        self.url, self.model = answer["url"], answer["model"]
+        self.events, self.replay = answer["kv_events"], answer["kv_events_replay"]
 
     def metric(self, name, **labels):
         """The sum of its series that have these labels."""

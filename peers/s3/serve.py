@@ -71,12 +71,12 @@ class Server:
         while not answers(self.port):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.end()
-                sys.exit(f"serve.py: weed did not start; the end of what it said:\n{self.said()}")
+                sys.exit(f"serve.py: weed did not start; the end of its log:\n{self.last_lines()}")
             time.sleep(0.02)
         subprocess.run([weed, "shell", f"-master=127.0.0.1:{ports['master']}.{ports['master_grpc']}"], check=True,
                        input=f"s3.bucket.create -name {BUCKET}\n", text=True, capture_output=True, timeout=START_S)
 
-    def said(self):
+    def last_lines(self):
         with open(self.log) as log:
             return "".join(log.readlines()[-10:])
 

@@ -211,10 +211,10 @@ class ExactBench {
     Request first = request(prompt);
     first.policy.exact = exact;
     first.store_answer = true;
-    SHALE_ASSIGN(const Response said, run(engine, std::move(first)));
+    SHALE_ASSIGN(const Response answered, run(engine, std::move(first)));
     Prompt second = prompt;
     second.context.insert(second.context.end(), prompt.question.begin(), prompt.question.end());
-    second.context.insert(second.context.end(), said.tokens.begin(), said.tokens.end());
+    second.context.insert(second.context.end(), answered.tokens.begin(), answered.tokens.end());
     SHALE_ASSIGN(const Response cold, run(engine, cold_request(second)));
     SHALE_TRY(compare(kTurn, engine, request(second), cold));
     stacks_[0]->empty_pool();

@@ -20,12 +20,12 @@ class Conversation {
   // What the model said to the last `ask`.
   void answered(const Response& response);
   // Up to the last answer.
-  std::span<const ChatMessage> said() const { return said_; }
+  std::span<const ChatMessage> messages() const { return messages_; }
 
  private:
   const Tokenizer& tokenizer_;
-  std::vector<ChatMessage> said_;   // up to the last answer
-  std::vector<ChatMessage> asked_;  // with the message that waits for its answer
+  std::vector<ChatMessage> messages_;  // up to the last answer
+  std::vector<ChatMessage> asked_;     // with the message that waits for its answer
 };
 
 }  // namespace shale

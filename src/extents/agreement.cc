@@ -21,12 +21,12 @@ Result<std::string> agree(Tier& tier, const Hash128& matter, std::string_view mi
   auto bytes = std::make_shared<AlignedBuffer>(mine.size());
   std::memcpy(bytes->data(), mine.data(), mine.size());
   SHALE_TRY(tier.write(id, std::move(bytes))->wait());  // leaves what is there
-  SHALE_ASSIGN(const BlobBytes said, tier.read(id)->take());
-  if (said->size() > 0 && said->size() <= kAgreementBytesMax) {
-    return std::string(reinterpret_cast<const char*>(said->data()), said->size());
+  SHALE_ASSIGN(const BlobBytes answer, tier.read(id)->take());
+  if (answer->size() > 0 && answer->size() <= kAgreementBytesMax) {
+    return std::string(reinterpret_cast<const char*>(answer->data()), answer->size());
   }
   return fail(ErrorCode::kCorrupt, "{} of {} has {} bytes and is no agreement", to_string(id), tier.name(),
-              said->size());
+              answer->size());
 }
 
 }  // namespace shale

@@ -155,12 +155,12 @@ WeightAgreement agree_on(const std::vector<TierSpec>& specs, const Clock& clock)
   const auto shared = std::ranges::find_if(specs, is_shared);
   if (shared == specs.end()) return nullptr;
   return [spec = *shared, &clock](const Hash128& matter, const std::string& found) {
-    auto said = ask_tier(spec, matter, found, clock);
-    if (said) return *std::move(said);
+    auto answer = ask_tier(spec, matter, found, clock);
+    if (answer) return *std::move(answer);
     constexpr auto kAlone =
         "shale: {} does not say which types its servers run weights in ({}); they are as measured here, and may be "
         "others than theirs, who then share nothing with this one: give --weights";
-    print_note(fmt::format(kAlone, spec.name, said.error().message));
+    print_note(fmt::format(kAlone, spec.name, answer.error().message));
     return found;
   };
 }

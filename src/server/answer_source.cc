@@ -51,8 +51,8 @@ std::optional<HttpSource::Part> AnswerSource::next() {
   return std::nullopt;
 }
 
-void AnswerSource::remember(const Response& response) {
-  if (head_.endpoint == Endpoint::kChat) said_.add(spoken(response), notes_.salt);
+void AnswerSource::keep_tokens(const Response& response) {
+  if (head_.endpoint == Endpoint::kChat) answer_tokens_.add(spoken(response), notes_.salt);
 }
 
 HttpResponse AnswerSource::whole(const Response& response) {
@@ -61,7 +61,7 @@ HttpResponse AnswerSource::whole(const Response& response) {
     return json_response(*error);
   }
   log(200, to_string(response.stop), {}, &response);
-  remember(response);
+  keep_tokens(response);
   HttpResponse answer = json_response(answer_json(head_, response));
   add_warning(answer);
   return answer;
@@ -86,7 +86,7 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
     return result;
   }
   log(200, to_string(response.stop), {}, &response);
-  remember(response);
+  keep_tokens(response);
   out += event(end_chunk(head_, response));
   if (stream_.include_usage) out += event(usage_chunk(head_, response));
   out += kStreamEnd;

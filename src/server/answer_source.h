@@ -28,15 +28,19 @@ struct AnswerNotes {
   std::shared_ptr<RequestLog> log = nullptr;  // null: none
 };
 
-// Dropping it cancels the request. Answers of chats are remembered in `said`, which must outlive it.
+// Dropping it cancels the request. Tokens of chats' answers are kept in `answer_tokens`, which must outlive it.
 class AnswerSource final : public HttpSource {
  public:
   struct Stream {
     bool on = false;
     bool include_usage = false;  // in an event of its own at the end
   };
-  AnswerSource(AnswerHead head, Stream stream, Answer answer, AnswerTokenCache& said, AnswerNotes notes)
-      : head_(std::move(head)), stream_(stream), notes_(std::move(notes)), answer_(std::move(answer)), said_(said) {}
+  AnswerSource(AnswerHead head, Stream stream, Answer answer, AnswerTokenCache& answer_tokens, AnswerNotes notes)
+      : head_(std::move(head)),
+        stream_(stream),
+        notes_(std::move(notes)),
+        answer_(std::move(answer)),
+        answer_tokens_(answer_tokens) {}
   ~AnswerSource() override;
 
   std::optional<Part> next() override;
@@ -44,7 +48,7 @@ class AnswerSource final : public HttpSource {
  private:
   HttpResponse whole(const Response& response);
   Part events(const Channel::Part& part);
-  void remember(const Response& response);
+  void keep_tokens(const Response& response);
   void add_warning(HttpResponse& response) const;
   void log(int status, std::string_view outcome, std::string_view why, const Response* response);
 
@@ -54,7 +58,7 @@ class AnswerSource final : public HttpSource {
   const std::chrono::steady_clock::time_point begun_at_ = std::chrono::steady_clock::now();
   bool logged_ = false;
   Answer answer_;
-  AnswerTokenCache& said_;
+  AnswerTokenCache& answer_tokens_;
   bool begun_ = false;
 };
 

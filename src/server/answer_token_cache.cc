@@ -15,10 +15,10 @@ void AnswerTokenCache::add(ChatMessage answer, std::string_view salt) {
   std::string key = key_of(salt, answer.content);
   const std::lock_guard lock(mutex_);
   if (const auto known = by_key_.find(key); known != by_key_.end()) {
-    const auto said = known->second;
+    const auto entry = known->second;
     by_key_.erase(known);
-    text_bytes_ -= said->key.size();
-    answers_.erase(said);
+    text_bytes_ -= entry->key.size();
+    answers_.erase(entry);
   }
   text_bytes_ += key.size();
   answers_.push_back({std::move(key), std::move(answer)});

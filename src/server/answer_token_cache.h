@@ -12,9 +12,9 @@
 
 namespace shale {
 
-// A client knows only the text of what was said; tokenised anew it may come to other tokens, and the cache would not
-// know the turn again. The latest answers are remembered, as many as are together of `text_bytes_max`; older ones are
-// tokenised. What was said to requests of a salt is known to those of the same salt alone. Thread-safe.
+// A client knows only the text of an answer; tokenised anew it may come to other tokens, and the cache would not
+// know the turn again. The latest answers are kept, as many as are together of `text_bytes_max`; older ones are
+// tokenised. Answers to requests of a salt are known to those of the same salt alone. Thread-safe.
 class AnswerTokenCache {
  public:
   explicit AnswerTokenCache(std::size_t text_bytes_max) : text_bytes_max_(text_bytes_max) {}
@@ -24,7 +24,7 @@ class AnswerTokenCache {
   void recall(std::span<ChatMessage> messages, std::string_view salt = {}) const;
 
  private:
-  struct Said {
+  struct Entry {
     std::string key;  // salt and text
     ChatMessage answer;
   };
@@ -33,8 +33,8 @@ class AnswerTokenCache {
   const std::size_t text_bytes_max_;
   mutable std::mutex mutex_;
   std::size_t text_bytes_ = 0;
-  std::list<Said> answers_;  // the oldest first
-  std::unordered_map<std::string_view, std::list<Said>::iterator> by_key_;
+  std::list<Entry> answers_;  // the oldest first
+  std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
 };
 
 }  // namespace shale

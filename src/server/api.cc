@@ -166,7 +166,7 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   if (!submitted) return refused(shale::refusal(submitted.error()), notes.tenant);
   return std::make_unique<AnswerSource>(head_of(route.endpoint),
                                         AnswerSource::Stream{request->stream, request->include_usage},
-                                        std::move(*submitted), said_, std::move(notes));
+                                        std::move(*submitted), answer_tokens_, std::move(notes));
 }
 
 HttpResponse Api::refused(const ApiError& error, std::string_view tenant) const {
@@ -230,8 +230,8 @@ std::optional<ApiError> Api::check_prompt(const AnswerRequest& request) const {
 
 ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const {
   if (request.endpoint == Endpoint::kChat) {
-    // What an exact answer depends on is what was sent, not what is remembered.
-    if (!request.request.policy.exact) said_.recall(request.messages, request.request.policy.salt);
+    // What an exact answer depends on is what was sent, not what is kept.
+    if (!request.request.policy.exact) answer_tokens_.recall(request.messages, request.request.policy.salt);
     auto spans = chat_prompt(tokenizer_, request.messages);
     if (spans) return std::move(*spans);
     ApiError error = shale::refusal(spans.error());

@@ -51,7 +51,7 @@ class Api final : public HttpService {
   Tenants tenants_;
   const std::uint64_t process_;  // in the ids of answers, which tell nobody how many there were
   std::atomic<std::uint64_t> answers_ = 0;
-  AnswerTokenCache said_{std::size_t{16} << 20};
+  AnswerTokenCache answer_tokens_{std::size_t{16} << 20};
 };
 
 }  // namespace shale

@@ -87,7 +87,7 @@ class TerminalChatTest : public TinyProgram {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
   // What was said by the user, as /save has it.
-  std::vector<std::string> said() {
+  std::vector<std::string> saved_messages() {
     const fs::path path = home_.path() / ("saved" + std::to_string(saved_++) + ".json");
     type("/save " + path.string() + "\n");
     until(" messages in ", path.string().size() + std::string("\r\n> ").size());  // to the next prompt
@@ -111,7 +111,7 @@ TEST_F(TerminalChatTest, LinesAreEditedAndRememberedForLaterChats) {
   until("> ");
   type(std::string("Tell me of slatX") + kBackspace + "e\n");
   until("first token");
-  EXPECT_THAT(said(), ::testing::ElementsAre("Tell me of slate"));
+  EXPECT_THAT(saved_messages(), ::testing::ElementsAre("Tell me of slate"));
   type(kCtrlD);
   EXPECT_EQ(ended(), 0);
   ASSERT_EQ(fs::exists(history()), kEdits);
@@ -124,7 +124,7 @@ TEST_F(TerminalChatTest, LinesAreEditedAndRememberedForLaterChats) {
   until("> ");
   type(std::string(kUp) + kUp + "\n");  // past /save
   until("first token");
-  EXPECT_THAT(said(), ::testing::ElementsAre("Tell me of slate"));
+  EXPECT_THAT(saved_messages(), ::testing::ElementsAre("Tell me of slate"));
   type("/quit\n");
   EXPECT_EQ(ended(), 0);
 }
@@ -148,7 +148,7 @@ TEST_F(TerminalChatTest, CtrlCClearsTheLineAndTwiceEnds) {
   until("> ");
   type("Hello\n");
   until("first token");
-  EXPECT_THAT(said(), ::testing::ElementsAre("Hello"));
+  EXPECT_THAT(saved_messages(), ::testing::ElementsAre("Hello"));
   type(kCtrlC);
   until("Ctrl-C again, or Ctrl-D, ends the chat");
   until("> ");
@@ -168,7 +168,7 @@ TEST_F(TerminalChatTest, CtrlZSuspendsAndAfterFgTheLineIsThereAgain) {
   until("> half of a line");
   type(" and the rest\n");
   until("first token");
-  EXPECT_THAT(said(), ::testing::ElementsAre("half of a line and the rest"));
+  EXPECT_THAT(saved_messages(), ::testing::ElementsAre("half of a line and the rest"));
   type("/quit\n");
   until("ended 0, terminal as it was");
 }
@@ -199,7 +199,7 @@ TEST_F(TerminalChatTest, PlainLinesAreWhatTheTerminalHandsOver) {
   type("\n");
   type("And of clay\n");
   until("first token");
-  EXPECT_THAT(said(), ::testing::ElementsAre("Tell me of slate", "And of clay"));
+  EXPECT_THAT(saved_messages(), ::testing::ElementsAre("Tell me of slate", "And of clay"));
   type(kCtrlD);
   until("ended 0, terminal as it was");
   EXPECT_FALSE(fs::exists(history()));
@@ -213,7 +213,7 @@ TEST_F(TerminalChatTest, CtrlCStopsTheAnswerAndNotTheProgram) {
   until("Go on and on\r\n", 20);
   type(kCtrlC);
   until("first token");
-  EXPECT_THAT(said(), ::testing::ElementsAre("Go on and on"));
+  EXPECT_THAT(saved_messages(), ::testing::ElementsAre("Go on and on"));
   type("/quit\n");
   EXPECT_EQ(ended(), 0);
 }

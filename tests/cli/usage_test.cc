@@ -69,23 +69,23 @@ TEST_F(UsageTest, TheReferenceIsUpToDate) {
 
 // `shale` has bench, simulate and trace by name alone; `shale-lab` has them, and lies beside it.
 TEST_F(UsageTest, TheProgramThatServesHasTheCommandsOfTheOtherByName) {
-  const auto said = [&](const std::string& command) {
-    const auto out = home_.path() / "said";
+  const auto output_of = [&](const std::string& command) {
+    const auto out = home_.path() / "output";
     EXPECT_EQ(std::system((command + " > " + out.string() + " 2>&1").c_str()) == 0, command.ends_with("help"));
     return read(out);
   };
-  EXPECT_EQ(said(SHALE_PROGRAM " --help"), said(SHALE_PROGRAM "-lab --help"));
-  EXPECT_THAT(
-      said(SHALE_PROGRAM " --config " + file("c.toml", "[bench.serve]\nrate = \"1x\"\n").string() + " model ls --help"),
-      HasSubstr("Usage: shale model ls"));
+  EXPECT_EQ(output_of(SHALE_PROGRAM " --help"), output_of(SHALE_PROGRAM "-lab --help"));
+  EXPECT_THAT(output_of(SHALE_PROGRAM " --config " + file("c.toml", "[bench.serve]\nrate = \"1x\"\n").string() +
+                        " model ls --help"),
+              HasSubstr("Usage: shale model ls"));
 
   const auto alone = home_.path() / "shale";
   std::filesystem::create_symlink(SHALE_PROGRAM, alone);
-  EXPECT_THAT(said(alone.string() + " bench tiers --help"), HasSubstr("Usage: shale bench tiers"))
+  EXPECT_THAT(output_of(alone.string() + " bench tiers --help"), HasSubstr("Usage: shale bench tiers"))
       << "a link is followed";
   std::filesystem::remove(alone);
   std::filesystem::copy_file(SHALE_PROGRAM, alone);
-  EXPECT_THAT(said(alone.string() + " --json trace info"), HasSubstr("shale-lab is not there"));
+  EXPECT_THAT(output_of(alone.string() + " --json trace info"), HasSubstr("shale-lab is not there"));
 }
 
 TEST_F(UsageTest, SaysWhatWasMeant) {

@@ -71,11 +71,11 @@ TEST_F(ServerTest, CompletesTextWithAndWithoutAContext) {
 
 TEST_F(ServerTest, TheSameSeedSaysTheSame) {
   start();
-  const auto said = [&](int seed) {
+  const auto choices_of = [&](int seed) {
     return posted("/v1/chat/completions", chat("Say.", {{"temperature", 5}, {"seed", seed}}))["choices"];
   };
-  EXPECT_EQ(said(1), said(1));
-  EXPECT_NE(said(1), said(2));
+  EXPECT_EQ(choices_of(1), choices_of(1));
+  EXPECT_NE(choices_of(1), choices_of(2));
 }
 
 TEST_F(ServerTest, AStopStringEndsTheAnswer) {
@@ -181,7 +181,7 @@ TEST_F(ServerTest, LogsALineARequest) {
 }
 
 TEST(RequestLogTest, LeavesOutWhatConcernsFewerThanItsLevel) {
-  const auto said = [](RequestLog::Form form, LogLevel level) {
+  const auto logged = [](RequestLog::Form form, LogLevel level) {
     std::string text;
     RequestLog log(form, level, [&](std::string_view line) { text += line; });
     log.add({.id = "good", .tenant = {}, .outcome = "length"});
@@ -193,12 +193,12 @@ TEST(RequestLogTest, LeavesOutWhatConcernsFewerThanItsLevel) {
     return text;
   };
   const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
-  const std::string errors = said(RequestLog::Form::kText, LogLevel::kError);
+  const std::string errors = logged(RequestLog::Form::kText, LogLevel::kError);
   EXPECT_EQ(lines(errors), 1);
   EXPECT_THAT(errors, HasSubstr("failed"));
-  EXPECT_EQ(lines(said(RequestLog::Form::kText, LogLevel::kWarn)), 4);
-  EXPECT_THAT(said(RequestLog::Form::kText, LogLevel::kWarn), HasSubstr("warn: tier disk: gone"));
-  std::istringstream all(said(RequestLog::Form::kJson, LogLevel::kInfo));
+  EXPECT_EQ(lines(logged(RequestLog::Form::kText, LogLevel::kWarn)), 4);
+  EXPECT_THAT(logged(RequestLog::Form::kText, LogLevel::kWarn), HasSubstr("warn: tier disk: gone"));
+  std::istringstream all(logged(RequestLog::Form::kJson, LogLevel::kInfo));
   int count = 0;
   for (std::string line; std::getline(all, line); ++count) EXPECT_TRUE(Json::parse(line).contains("level")) << line;
   EXPECT_EQ(count, 6);

@@ -82,8 +82,8 @@ def test_streams_what_it_says_at_once(client, model):
     whole = client.chat.completions.create(**asked)
     parts = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
     assert parts[0].choices[0].delta.role == "assistant"
-    said = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
-    assert said == whole.choices[0].message.content
+    streamed = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
+    assert streamed == whole.choices[0].message.content
     assert parts[-1].usage.completion_tokens == whole.usage.completion_tokens
 
 
@@ -92,8 +92,8 @@ def test_the_next_turn_finds_the_last(client, model):
     first = client.chat.completions.create(model=model, messages=messages, max_tokens=16, temperature=1, seed=5)
     messages += [first.choices[0].message.to_dict(), {"role": "user", "content": "And another?"}]
     second = client.chat.completions.create(model=model, messages=messages, max_tokens=4, temperature=0)
-    said = first.usage.prompt_tokens + first.usage.completion_tokens
-    assert second.usage.prompt_tokens_details.cached_tokens >= said - 2
+    tokens = first.usage.prompt_tokens + first.usage.completion_tokens
+    assert second.usage.prompt_tokens_details.cached_tokens >= tokens - 2
     assert second.usage.prompt_tokens_details.lossy is False
     assert sum(second.usage.prompt_tokens_details.cached_from.values()) == (
         second.usage.prompt_tokens_details.cached_tokens)

@@ -49,9 +49,9 @@ TEST_F(AgreementTest, WhatIsTooLongForAWordIsNone) {
   auto bytes = std::make_shared<AlignedBuffer>(kAgreementBytesMax + 1);
   std::memset(bytes->data(), 'x', bytes->size());
   ASSERT_TRUE(tier->write(id, std::move(bytes))->wait());
-  const auto said = agree(*tier, matter("weights"), "bf16");
-  ASSERT_FALSE(said);
-  EXPECT_EQ(said.error().code, ErrorCode::kCorrupt);
+  const auto answer = agree(*tier, matter("weights"), "bf16");
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::kCorrupt);
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ class S3Server {
   bool send_answer(int connection, const S3Asked& asked, const S3Answer& answer) {
     wait(answer.delay_s);
     std::string head =
-        fmt::format("HTTP/1.1 {} Said\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\n", answer.status, fmt::gmtime(now()));
+        fmt::format("HTTP/1.1 {} Answer\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\n", answer.status, fmt::gmtime(now()));
     for (const auto& [name, value] : answer.headers) head += fmt::format("{}: {}\r\n", name, value);
     if (!answer.headers.contains("Content-Length")) head += fmt::format("Content-Length: {}\r\n", answer.body.size());
     if (!send_all(connection, head + "\r\n")) return false;

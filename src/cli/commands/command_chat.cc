@@ -96,7 +96,7 @@ Status save(const Conversation& conversation, std::string_view path) {
     return fail(ErrorCode::kInvalidArgument, "{} is there already: name another file", path);
   }
   Json messages = Json::array();
-  for (const ChatMessage& message : conversation.said()) {
+  for (const ChatMessage& message : conversation.messages()) {
     messages.push_back({{"role", message.role}, {"content", message.content}});
   }
   SHALE_TRY(write_file(std::string(path),
@@ -105,12 +105,12 @@ Status save(const Conversation& conversation, std::string_view path) {
   return {};
 }
 
-enum class Said { kToModel, kToProgram, kGoodbye };
+enum class LineKind { kMessage, kCommand, kGoodbye };
 
-Said obey(std::string_view line, const Conversation& conversation) {
-  if (!line.starts_with('/')) return Said::kToModel;
+LineKind obey(std::string_view line, const Conversation& conversation) {
+  if (!line.starts_with('/')) return LineKind::kMessage;
   const std::string_view name = line.substr(0, line.find(' '));
-  if (name == "/quit") return Said::kGoodbye;
+  if (name == "/quit") return LineKind::kGoodbye;
   if (name == "/help") {
     print_note(kHelp);
   } else if (name == "/save") {
@@ -121,7 +121,7 @@ Said obey(std::string_view line, const Conversation& conversation) {
     print_note(fmt::format(
         "shale: there is no {}; /help lists what there is, and a space before it says it to the model", name));
   }
-  return Said::kToProgram;
+  return LineKind::kCommand;
 }
 
 Result<Response> answer(Serving& serving, QualityWatch& watch, Conversation& conversation, const std::string& message,
@@ -160,9 +160,9 @@ Status run_chat(const ChatOptions& options) {
   Lines lines(options, serving->engine(), watch);
   while (const auto line = lines.next()) {
     if (line->empty()) continue;
-    const Said said = obey(*line, conversation);
-    if (said == Said::kGoodbye) break;
-    if (said == Said::kToProgram) continue;
+    const LineKind kind = obey(*line, conversation);
+    if (kind == LineKind::kGoodbye) break;
+    if (kind == LineKind::kCommand) continue;
     if (const auto response = answer(*serving, watch, conversation, *line, options)) {
       print_answer(*response, serving->model(), options.output.json);
       if (response->stop != StopReason::kCancelled) continue;

@@ -81,10 +81,10 @@ Result<ServeChild> ServeChild::start(const std::vector<std::string>& words, cons
 
 Error ServeChild::why_it_ended() const {
   constexpr std::string_view kPrefix = "shale: ", kUsage = "--help` explains)";
-  std::string said = last_line(read_file(err_file(folder_)).value_or(""));
-  if (said.starts_with(kPrefix)) said.erase(0, kPrefix.size());
-  return {said.ends_with(kUsage) ? ErrorCode::kInvalidArgument : ErrorCode::kIo,
-          "the server ended: " + (said.empty() ? "it said nothing" : said)};
+  std::string message = last_line(read_file(err_file(folder_)).value_or(""));
+  if (message.starts_with(kPrefix)) message.erase(0, kPrefix.size());
+  return {message.ends_with(kUsage) ? ErrorCode::kInvalidArgument : ErrorCode::kIo,
+          "the server ended: " + (message.empty() ? "it said nothing" : message)};
 }
 
 Status ServeChild::wait_until_it_answers() {
@@ -93,12 +93,12 @@ Status ServeChild::wait_until_it_answers() {
     SHALE_TRY(check_interrupt());
     if (!running()) return std::unexpected(why_it_ended());
     if (SteadyClock::now() - start > kStartMax) return fail(ErrorCode::kIo, "the server does not begin to answer");
-    const std::string said = read_file(out_file(folder_)).value_or("");
-    if (port_ == 0 && said.ends_with('\n')) {
-      const Json line = Json::parse(said, nullptr, false);
+    const std::string output = read_file(out_file(folder_)).value_or("");
+    if (port_ == 0 && output.ends_with('\n')) {
+      const Json line = Json::parse(output, nullptr, false);
       const std::string url = line.is_object() ? line.value("url", "") : "";
       port_ = static_cast<std::uint16_t>(std::strtoul(url.substr(url.rfind(':') + 1).c_str(), nullptr, 10));
-      if (port_ == 0) return fail(ErrorCode::kInternal, "the server does not say where it listens: {}", said);
+      if (port_ == 0) return fail(ErrorCode::kInternal, "the server does not say where it listens: {}", output);
     }
     if (port_ != 0 && loopback_request(port_, "GET", "/health", "")) return {};
   }

@@ -277,18 +277,18 @@ Result<std::string> ChaosRun::ask_cache(std::vector<std::string> words) const {
   words.insert(words.begin(), {program, "cache"});
   for (std::string& word : trial_tiers(options_, folders_, false)) words.push_back(std::move(word));
   words.push_back("--json");
-  const auto out = folders_.scratch / "said";
+  const auto out = folders_.scratch / "answer";
   SHALE_ASSIGN(const ChildProcess child, ChildProcess::start(words, out));
   while (child.running()) std::this_thread::sleep_for(kLook);
   return read_file(out);
 }
 
 Result<Json> ChaosRun::list_stored_runs() const {
-  SHALE_ASSIGN(const std::string said, ask_cache({"ls"}));
+  SHALE_ASSIGN(const std::string listed, ask_cache({"ls"}));
   Json rows = Json::array();
-  for (std::size_t begin = 0; begin < said.size();) {
-    const std::size_t end = std::min(said.find('\n', begin), said.size());
-    rows.push_back(Json::parse(said.substr(begin, end - begin)));
+  for (std::size_t begin = 0; begin < listed.size();) {
+    const std::size_t end = std::min(listed.find('\n', begin), listed.size());
+    rows.push_back(Json::parse(listed.substr(begin, end - begin)));
     begin = end + 1;
   }
   return rows;

@@ -115,11 +115,11 @@ void SharedTiers::forget(const Fault& gone) const {
   auto socket = NetSocket::connect(shared->host, shared->port, nullptr);
   std::string command = "FLUSHALL\r\n";
   const iovec bytes{command.data(), command.size()};
-  std::array<std::byte, 64> said;
+  std::array<std::byte, 64> answer;
   for (bool asked = false; socket;) {
     pollfd fd{socket->fd(), static_cast<short>(asked ? POLLIN : POLLOUT), 0};
     if (poll(&fd, 1, kAnswerMs) <= 0) return;
-    const auto moved = asked ? socket->read(said) : socket->write({&bytes, 1});
+    const auto moved = asked ? socket->read(answer) : socket->write({&bytes, 1});
     if (!moved || (asked && *moved > 0)) return;
     asked |= *moved > 0;
   }

@@ -65,9 +65,9 @@ Result<Choice> read_or_measure(const FileTensors& file, const Hash128& content, 
 // As those run who share what is stored.
 Choice agreed(Choice mine, const FileTensors& file, const Hash128& content, const ModelOptions& options) {
   if (!options.agree) return mine;
-  const std::string said = options.agree(weight_matter(content), mine.record.text());
-  const auto record = WeightRecord::parse(said, candidate_types(file));
-  return record && said != mine.record.text() ? Choice{*record, true} : mine;
+  const std::string answer = options.agree(weight_matter(content), mine.record.text());
+  const auto record = WeightRecord::parse(answer, candidate_types(file));
+  return record && answer != mine.record.text() ? Choice{*record, true} : mine;
 }
 
 // Why a set's types were chosen.

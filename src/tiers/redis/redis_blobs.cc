@@ -78,9 +78,9 @@ std::optional<Hash128> RedisBlobs::object_of(std::string_view key) const {
 Status RedisBlobs::greet() {
   const auto nodes = client_.holders();
   if (!nodes) {
-    const std::string& said = nodes.error().message;
-    const bool password = said.find("NOAUTH") != std::string::npos || said.find("WRONGPASS") != std::string::npos;
-    return std::unexpected(Error{password ? ErrorCode::kInvalidArgument : nodes.error().code, said});
+    const std::string& message = nodes.error().message;
+    const bool password = message.find("NOAUTH") != std::string::npos || message.find("WRONGPASS") != std::string::npos;
+    return std::unexpected(Error{password ? ErrorCode::kInvalidArgument : nodes.error().code, message});
   }
   const std::vector<RedisClient::Command> question{{"INFO", "memory"}};
   const auto told = std::move(client_.ask(question, nodes->front()).front());

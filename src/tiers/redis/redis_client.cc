@@ -26,9 +26,9 @@ constexpr unsigned kPausesMax = 6;
 constexpr double kPauseS = 0.05;
 constexpr double kSuccessorAfterS = 0.1;  // where a node is gone: by then others have said who holds its slots
 
-Error error_of(const RedisNode& node, const std::string& said) {
-  const bool full = said.starts_with("OOM ");
-  return {full ? ErrorCode::kFull : ErrorCode::kIo, fmt::format("{}:{} says: {}", node.host, node.port, said)};
+Error error_of(const RedisNode& node, const std::string& message) {
+  const bool full = message.starts_with("OOM ");
+  return {full ? ErrorCode::kFull : ErrorCode::kIo, fmt::format("{}:{} says: {}", node.host, node.port, message)};
 }
 
 }  // namespace
@@ -200,14 +200,15 @@ void RedisClient::replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCa
     breaker->ended(*std::exchange(call->ticket, std::nullopt), reply ? Status() : std::unexpected(reply.error()));
   }
   if (!reply) return failed(lane, node, std::move(call), reply.error());
-  if (reply->kind == RespValue::Kind::kError) return said_error(lane, node, std::move(call), reply->text);
+  if (reply->kind == RespValue::Kind::kError) return answered_error(lane, node, std::move(call), reply->text);
   call->done(std::move(reply));
 }
 
-void RedisClient::said_error(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const std::string& said) {
+void RedisClient::answered_error(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call,
+                                 const std::string& message) {
   call->tries = 0;  // it was answered: the next connection may be lost once again
   const RedisNode from = slots_.node(node);
-  const auto redirection = parse_redirection(said, from);
+  const auto redirection = parse_redirection(message, from);
   const auto to =
       redirection && call->redirections < kRedirectionsMax ? slots_.number_of(redirection->node) : std::nullopt;
   if (to) {
@@ -219,17 +220,17 @@ void RedisClient::said_error(Lane lane, std::uint32_t node, std::unique_ptr<Redi
     }
     return worker_of(lane).send(lane, *to, std::move(call));
   }
-  const bool passes = std::ranges::any_of(kPassing, [&](std::string_view word) { return said.starts_with(word); });
+  const bool passes = std::ranges::any_of(kPassing, [&](std::string_view word) { return message.starts_with(word); });
   if (passes) refresh(node);
   const double share = 0.5 + 0.5 * static_cast<double>(random_number() >> 11) * 0x1p-53;
   const double pause_s = share * std::ldexp(kPauseS, static_cast<int>(call->pauses));
   if (passes && call->pauses < kPausesMax && clock_.now_s() + pause_s < call->deadline_s) {
     ++call->pauses;
-    call->put_off = said;
+    call->put_off = message;
     const auto same = call->slot ? std::nullopt : std::optional(node);
     return worker_of(lane).send(lane, same, std::move(call), pause_s);
   }
-  call->done(std::unexpected(error_of(from, said)));
+  call->done(std::unexpected(error_of(from, message)));
 }
 
 // Of a cluster's node another one may have taken the place.

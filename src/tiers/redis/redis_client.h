@@ -64,7 +64,7 @@ class RedisClient {
   Worker& worker_of(Lane lane) const;
   // On a worker's thread, as the rest.
   void replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, Result<RespValue> reply);
-  void said_error(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const std::string& said);
+  void answered_error(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const std::string& message);
   void failed(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const Error& error);
   // Null where it is no cluster.
   Breaker* breaker_of(std::uint32_t node);
