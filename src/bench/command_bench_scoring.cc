@@ -20,7 +20,7 @@ struct BenchScoringOptions {
 };
 
 constexpr char kBenchScoringExamples[] =
-    "Prefills that are watched for one thing and prefills that are not take turns; figures are medians. A scorer's\n"
+    "Prefills that are watched for one thing and prefills that are not take turns; results are medians. A scorer's\n"
     "cost is that of gathering what it reads and of scoring all layers.\n"
     "\n"
     "Examples:\n"

@@ -141,7 +141,7 @@ void add_bench_store(Command parent, Action& chosen) {
   command.add_option("--chunks", options->chunks, "Chunks of the store that is opened and searched; 0: leave it out")
       .type_name("N")
       .capture_default_str();
-  command.add_option("--rounds", options->rounds, "Times that each figure is measured")
+  command.add_option("--rounds", options->rounds, "Times that each number is measured")
       .range(1, 100)
       .type_name("N")
       .capture_default_str();

@@ -29,7 +29,7 @@ struct Quality {
   double expected = 0;  // of the next question, for decisions: see below
   double spread = 0;    // standard deviation of what the cached prefix's quality may truly be
   QualitySource source = QualitySource::kMeasured;
-  std::uint32_t prefixes = 1;  // that the figure comes from
+  std::uint32_t prefixes = 1;  // that it was measured on
 
   bool prior() const { return source != QualitySource::kMeasured; }
 };
@@ -60,7 +60,7 @@ class QualityTable {
   std::optional<ContextKind> kind(const Hash128& prefix) const;
   // How far coding all of the cached prefix's tokens moves attention's output, relative; `method` has no scorer.
   void bound_error(const Hash128& prefix, const Method& method, double error);
-  // `questions`: that the figure is the mean of; 0 counts as one.
+  // `questions`: that `quality` is the mean of; 0 counts as one.
   void record(const Hash128& prefix, const Method& method, double keep, double quality, std::uint32_t questions);
   void forget(const Hash128& prefix);
   // What was recorded; what cached prefixes are like stays known.

@@ -1,6 +1,6 @@
 // Hybrid of recency and use as the table of "A Systematic Study of KV Cache Management for Efficient LLM Inference" has
 // it: the leaf of the smallest last access + 2.5 · visits goes, in requests, the newest of equals. The paper prints
-// another formula, which is `hybrid`; this one meets its figures.
+// another formula, which is `hybrid`; this one gives its numbers.
 #include "eviction/path_policy.h"
 #include "eviction/policies.h"
 

@@ -18,7 +18,7 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kTimelinePointsOfFigures = 60;
+constexpr std::uint32_t kTimelinePointsOfCharts = 60;
 
 struct SimulateOptions {
   std::vector<std::string> traces;
@@ -71,7 +71,7 @@ Result<std::vector<SimulationOptions>> runs_of(const SimulateOptions& options,
       run.scheduler = scheduler;
       if (options.online) run.service = options.service;
       run.timeline_points = options.timeline_points;
-      if (options.draws() && run.timeline_points == 0) run.timeline_points = kTimelinePointsOfFigures;
+      if (options.draws() && run.timeline_points == 0) run.timeline_points = kTimelinePointsOfCharts;
       for (const std::uint64_t blocks : sizes) {
         run.blocks = blocks;
         const Status sound = check_simulation(run);
@@ -203,8 +203,8 @@ void add_simulate(Command parent, Action& chosen) {
   command.add_option("--timeline", options->timeline_points, "Points of a time line in each object of --json")
       .type_name("N")
       .group("Output");
-  command.add_option("--html", options->html, "Write a page with figures").type_name("FILE").group("Output");
-  command.add_option("--svg", options->svg, "Write the figures alone").type_name("FILE").group("Output");
+  command.add_option("--html", options->html, "Write a page with charts").type_name("FILE").group("Output");
+  command.add_option("--svg", options->svg, "Write the charts alone").type_name("FILE").group("Output");
   command.footer(
       "Without --json or --csv a table of hit ratios in per cent is printed, a column for each policy.\n"
       "\n"

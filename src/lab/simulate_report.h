@@ -33,7 +33,7 @@ std::string text_tables(const std::vector<SimulatedRow>& rows);
 // reuse distances.
 std::vector<Chart> charts_of(const std::vector<SimulatedRow>& rows);
 
-// One page with the charts and all figures, self-contained.
+// One page with the charts and all numbers, self-contained.
 std::string simulate_page(const std::vector<SimulatedRow>& rows, const std::vector<Chart>& charts);
 
 }  // namespace shale

@@ -42,9 +42,9 @@ Result<FioMetrics> run_fio(const std::filesystem::path& file, const FioJob& job)
     return fail(ErrorCode::kUnsupported, "fio does not run in {}: give another folder, or install fio",
                 file.parent_path().string());
   }
-  const auto& figures = json["jobs"][0][job.mode == "write" ? "write" : "read"];
-  return FioMetrics{figures.value("bw_bytes", 0.0),
-                    figures.value("/clat_ns/percentile/50.000000"_json_pointer, 0.0) * 1e-9};
+  const auto& measured = json["jobs"][0][job.mode == "write" ? "write" : "read"];
+  return FioMetrics{measured.value("bw_bytes", 0.0),
+                    measured.value("/clat_ns/percentile/50.000000"_json_pointer, 0.0) * 1e-9};
 }
 
 FioJob like_disk_reads(std::string mode, std::uint64_t unit_bytes, std::uint64_t blobs, std::uint64_t total_bytes) {

@@ -236,10 +236,10 @@ class StoreIo {
     return {};
   }
 
-  template <class Figure>
-  static double median_of(const std::vector<Timed>& rounds, const Figure& figure) {
+  template <class Value>
+  static double median_of(const std::vector<Timed>& rounds, const Value& value) {
     std::vector<double> values;
-    for (const Timed& round : rounds) values.push_back(figure(round));
+    for (const Timed& round : rounds) values.push_back(value(round));
     return median(std::move(values));
   }
 

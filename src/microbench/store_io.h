@@ -30,7 +30,7 @@ struct StoreIoOptions {
   std::vector<unsigned> threads = {1, 2, 4};
   std::uint32_t contexts = 8;           // saved, then loaded
   std::uint32_t context_tokens = 2048;  // 16 KiB of KV each: 16 layers, 4 KV heads of 64 channels, fp16
-  int rounds = 3;                       // every figure is the median of as many; peers take turns with the store
+  int rounds = 3;                       // every number is the median of as many; peers take turns with the store
   bool fio = false;
 };
 

@@ -174,12 +174,12 @@ Result<std::vector<TierIoRow>> measure_tier_io(Tier& tier, const Clock& clock, c
     std::vector<std::vector<TierIoRow>> rounds, fio_rounds;
     for (int round = 0; round < std::max(options.rounds, 1); ++round) {
       if (!options.fio_folder.empty()) {
-        SHALE_ASSIGN(auto figures, fio_round(options.fio_folder, unit, options));
-        for (TierIoRow& row : figures) row.beside = name_of_rows(tier);
-        fio_rounds.push_back(std::move(figures));
+        SHALE_ASSIGN(auto measured, fio_round(options.fio_folder, unit, options));
+        for (TierIoRow& row : measured) row.beside = name_of_rows(tier);
+        fio_rounds.push_back(std::move(measured));
       }
-      SHALE_ASSIGN(auto figures, TierIo(tier, clock, unit, options).run());
-      rounds.push_back(std::move(figures));
+      SHALE_ASSIGN(auto measured, TierIo(tier, clock, unit, options).run());
+      rounds.push_back(std::move(measured));
     }
     std::ranges::move(medians(rounds), std::back_inserter(rows));
     if (!fio_rounds.empty()) std::ranges::move(medians(fio_rounds), std::back_inserter(fio_rows));

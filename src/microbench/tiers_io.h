@@ -26,7 +26,7 @@ struct TierIoOptions {
   std::vector<std::uint64_t> units = {256 << 10, 1 << 20, 4 << 20};
   std::uint64_t total_bytes = 256 << 20;     // moved by each operation of each unit
   std::uint64_t in_flight_bytes = 32 << 20;  // asked for before the first is waited for
-  int rounds = 3;                            // every figure is the median of as many
+  int rounds = 3;                            // every number is the median of as many
   // Where fio measures what the device can do, turn and turn about with the tier, so that whatever else the machine is
   // doing disturbs both: the same bytes, as many requests in flight of the size that the tier makes, direct I/O
   // (fio.h).

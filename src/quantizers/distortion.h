@@ -14,7 +14,7 @@ namespace shale {
 // A head's keys and values, and some of the queries that look at them, mean and spread of which stand for those to
 // come.
 //
-// Unit of all figures: the squared error of attention's output over the squared spread of values that it averages,
+// Unit of all values: the squared error of attention's output over the squared spread of values that it averages,
 // Σ a ‖v − o‖², a the attention that a token receives (mean over the queries) and o = Σ a v the mean output. Leaving
 // out everything costs 1, nothing costs 0, and what tokens cost adds up.
 class HeadDistortion {

@@ -1,4 +1,4 @@
-// Tables and figures of measured quality.
+// Tables and charts of measured quality.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // ServerMetrics as Prometheus reads them.
 //
-// A figure that vLLM also has, with the same meaning, has vLLM's name (`vllm:…`), so that its dashboards work; all
+// A metric that vLLM also has, with the same meaning, has vLLM's name (`vllm:…`), so that its dashboards work; all
 // others begin with `shale_`. Every sample carries `model_name`.
 #pragma once
 

@@ -126,7 +126,7 @@ class Tier {
   virtual std::uint64_t used_bytes() const;
   // Bytes that a blob of `bytes` occupies here.
   virtual std::uint64_t stored_bytes(std::uint64_t bytes) const { return round_up(bytes ? bytes : 1, kIoAlignment); }
-  // Empty when the figures are the machine's own; else the name of the throttle that emulates other hardware.
+  // Empty when its speeds are the machine's own; else the name of the throttle that emulates other hardware.
   virtual std::string emulated() const { return {}; }
   // Another process holds the store for writing: reads and lists work, changes are kBusy.
   virtual bool read_only() const { return false; }

@@ -162,7 +162,7 @@ Result<Throttle> parse_throttle(std::string_view text) {
     if (!(rate > 0)) return fail(ErrorCode::kInvalidArgument, "throttle '{}': nothing ever comes at that rate", text);
     return Throttle{std::string(text), latency, rate, rate};
   }
-  // Round figures of hardware that people have: sequential bandwidth, latency of one request.
+  // Round numbers of hardware that people have: sequential bandwidth, latency of one request.
   static const std::array<Throttle, 7> presets = {{
       {"hdd", 8e-3, 160e6, 150e6},
       {"sata-ssd", 150e-6, 530e6, 480e6},

@@ -1,4 +1,4 @@
-// What clients saw of a server becomes figures, tables and pages.
+// What clients saw of a server becomes metrics, tables and pages.
 #include "loadtest/serve/serve_report.h"
 
 #include <gmock/gmock.h>
@@ -49,29 +49,29 @@ TEST(ServeMetrics, AreNearestRanksOfWhatWasAnswered) {
   answers.push_back(failed());
   answers[7].lossy = true;
   answers[0].pieces_s[2] += 5;
-  const ServeMetrics figures = figures_of(row("lru", answers));
-  EXPECT_EQ(figures.requests, 101u);
-  EXPECT_EQ(figures.failed, 1u);
-  EXPECT_EQ(figures.lossy, 1u);
-  EXPECT_EQ(figures.ttft_p50, 50);
-  EXPECT_EQ(figures.ttft_p90, 90);
-  EXPECT_EQ(figures.ttft_p99, 99);
-  EXPECT_EQ(figures.itl_p50, 0.25);
-  EXPECT_EQ(figures.itl_max, 5.25);
-  EXPECT_EQ(figures.e2e_p50, 51);
-  EXPECT_EQ(figures.prompt_tokens, 10'000u);
-  EXPECT_EQ(figures.computed_tokens, 3'000u);
-  EXPECT_EQ(figures.cached_tokens.at("pool"), 6'000u);
-  EXPECT_DOUBLE_EQ(figures.tokens_per_second, 300 / (99 + 101.0)) << "the last planned at 99, done 101 later";
+  const ServeMetrics metrics = metrics_of(row("lru", answers));
+  EXPECT_EQ(metrics.requests, 101u);
+  EXPECT_EQ(metrics.failed, 1u);
+  EXPECT_EQ(metrics.lossy, 1u);
+  EXPECT_EQ(metrics.ttft_p50, 50);
+  EXPECT_EQ(metrics.ttft_p90, 90);
+  EXPECT_EQ(metrics.ttft_p99, 99);
+  EXPECT_EQ(metrics.itl_p50, 0.25);
+  EXPECT_EQ(metrics.itl_max, 5.25);
+  EXPECT_EQ(metrics.e2e_p50, 51);
+  EXPECT_EQ(metrics.prompt_tokens, 10'000u);
+  EXPECT_EQ(metrics.computed_tokens, 3'000u);
+  EXPECT_EQ(metrics.cached_tokens.at("pool"), 6'000u);
+  EXPECT_DOUBLE_EQ(metrics.tokens_per_second, 300 / (99 + 101.0)) << "the last planned at 99, done 101 later";
 }
 
 TEST(ServeMetrics, RequestsThatMissThePoolAreThoseWithLessThanHalfOfIt) {
   std::vector<ServedAnswer> answers = {answer(1, 1), answer(2, 1), answer(3, 1)};
   answers[1].cached_tokens = {{"pool", 49}, {"disk", 40}};
   answers[2].cached_tokens = {};
-  const ServeMetrics figures = figures_of(row("lru", answers));
-  EXPECT_EQ(figures.pool_missed, 2u);
-  EXPECT_EQ(figures.pool_missed_ttft_p50, 2);
+  const ServeMetrics metrics = metrics_of(row("lru", answers));
+  EXPECT_EQ(metrics.pool_missed, 2u);
+  EXPECT_EQ(metrics.pool_missed_ttft_p50, 2);
 }
 
 TEST(ServeReport, JsonHasEveryFieldAndNothingOfNothing) {

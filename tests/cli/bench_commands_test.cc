@@ -1,4 +1,4 @@
-// Benchmarks run tiny, so that they never rot; their figures mean nothing here.
+// Benchmarks run tiny, so that they never rot; their results mean nothing here.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

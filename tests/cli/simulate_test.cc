@@ -74,7 +74,7 @@ TEST_F(SimulateCommand, CsvHasALineARun) {
   EXPECT_EQ(std::ranges::count(outcome.out, '\n'), 3);
 }
 
-TEST_F(SimulateCommand, FiguresAreSelfContained) {
+TEST_F(SimulateCommand, ChartsAreSelfContained) {
   const auto html = home_.path() / "report.html", svg = home_.path() / "report.svg";
   const Outcome outcome = run({"simulate", "--trace", chats_, "--policy", "lru,optimum", "--blocks", "5,10,20",
                                "--html", html, "--svg", svg, "--json"});

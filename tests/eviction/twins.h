@@ -41,7 +41,7 @@ class Twin {
   const std::size_t capacity_;
 };
 
-// The leaf of the lowest rank by a scan; all nodes compete at once, as a tree's own figures make the rank.
+// The leaf of the lowest rank by a scan; all nodes compete at once, as a tree's own counts make the rank.
 template <class Rank>
 class RankTwin final : public Twin {
  public:

@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-// The figures that the model's own page on its public hub shows for these sentences.
+// The numbers that the model's own page on its public hub shows for these sentences.
 TEST(SentenceEncoderTest, SaysHowAlikeSentencesAre) {
   const auto path = testing::real_model("all-minilm-l6-v2");
   if (path.empty()) GTEST_SKIP() << "all-minilm-l6-v2 is not here; shale model fetch all-minilm-l6-v2";

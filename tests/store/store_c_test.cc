@@ -226,7 +226,7 @@ TEST(StoreInC, TheEventFdWakesWhoeverWaits) {
   EXPECT_EQ(std::memcmp(events->events[0].keys, keys.data(), 16 * sizeof(kv::Key)), 0);
 }
 
-TEST(StoreInC, FiguresByTenantAndTier) {
+TEST(StoreInC, MetricsByTenantAndTier) {
   auto store = kv::Store::open(in_memory()).value();
   Arrays saved(32, 1);
   const auto keys = kv::block_keys(tokens_from(1, 32), kBlock).value();

@@ -356,7 +356,7 @@ void add_quality(Command parent, Action& chosen) {
   command.add_option("--rows", options->rows, "Where rows are kept, as JSON lines; a sweep goes on from what is there")
       .type_name("FILE");
   command.add_option("--markdown", options->markdown, "Write the tables there, too").type_name("FILE");
-  command.add_option("--html", options->html, "Write tables and figures as one page").type_name("FILE");
+  command.add_option("--html", options->html, "Write tables and charts as one page").type_name("FILE");
   add_serving_options(command, options->serving);
   add_output_options(command, options->output);
 }

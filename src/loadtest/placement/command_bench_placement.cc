@@ -69,7 +69,7 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
   return policies;
 }
 
-// All that a cell's figures depend on beside policy, rate and seed.
+// All that a cell's metrics depend on beside policy, rate and seed.
 std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
   std::vector<std::string> words = {bench.serve.serving.model.model};
@@ -266,7 +266,7 @@ void add_bench_placement(Command parent, Action& chosen) {
       .required()
       .type_name("FILE")
       .group("Output");
-  command.add_option("--html", options->html, "Write a page with figures").type_name("FILE").group("Output");
+  command.add_option("--html", options->html, "Write a page with charts").type_name("FILE").group("Output");
 }
 
 }  // namespace shale

@@ -49,17 +49,17 @@ static void to_json(Json& json, const PlacementCell& cell) { write_fields(json, 
 static void from_json(const Json& json, PlacementCell& cell) { read_fields(json, cell); }
 
 PlacementCell cell_of(std::string policy, const ServeRow& row) {
-  const ServeMetrics figures = figures_of(row);
+  const ServeMetrics metrics = metrics_of(row);
   PlacementCell cell{.policy = std::move(policy),
                      .rate = row.rate,
                      .rate_to_prefill = row.rate_to_prefill,
                      .seed = row.seed,
-                     .itl_p50 = figures.itl_p50,
-                     .itl_p99 = figures.itl_p99,
-                     .itl_max = figures.itl_max,
-                     .prompt_tokens = figures.prompt_tokens,
-                     .computed_tokens = figures.computed_tokens,
-                     .cached_tokens = figures.cached_tokens,
+                     .itl_p50 = metrics.itl_p50,
+                     .itl_p99 = metrics.itl_p99,
+                     .itl_max = metrics.itl_max,
+                     .prompt_tokens = metrics.prompt_tokens,
+                     .computed_tokens = metrics.computed_tokens,
+                     .cached_tokens = metrics.cached_tokens,
                      .background_seconds = value_of(row.metrics, "shale_cache_background_seconds_total"),
                      .planning_seconds = value_of(row.metrics, "shale_cache_planning_seconds_total"),
                      .head_bytes = static_cast<std::uint64_t>(value_of(row.metrics, "shale_cache_head_bytes_total")),

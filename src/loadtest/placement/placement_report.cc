@@ -356,7 +356,7 @@ std::string placement_page(std::span<const PlacementSummary> summaries, std::spa
                            std::string_view about) {
   return html_page(
       "shale bench placement", "Placement under load",
-      preformatted(about) + figures(placement_charts(summaries)) + preformatted(placement_tables(summaries, contexts)));
+      preformatted(about) + svgs_of(placement_charts(summaries)) + preformatted(placement_tables(summaries, contexts)));
 }
 
 Json to_json(const PlacementSummary& summary) {

@@ -112,7 +112,7 @@ void add_bench_serve(Command parent, Action& chosen) {
       .range(0u, 900u)  // below the usual limit of open files
       .type_name("N")
       .capture_default_str();
-  command.add_option("--html", options->html, "Write a page with figures").type_name("FILE").group("Output");
+  command.add_option("--html", options->html, "Write a page with charts").type_name("FILE").group("Output");
   command.add_option("--requests-out", options->requests_file, "Write every request, one object a line")
       .type_name("FILE")
       .group("Output");

@@ -33,7 +33,7 @@ std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows) {
                          {row.name(), row.rate, row.rate_to_prefill, {}, {}});
     }
     at->rows.push_back(&row);
-    at->figures.push_back(figures_of(row));
+    at->metrics.push_back(metrics_of(row));
   }
   return groups;
 }

@@ -15,7 +15,7 @@ struct ServeGroup {
   std::string name;  // the planner, and what stood beside
   double rate = 0, rate_to_prefill = 0;
   std::vector<const ServeRow*> rows;
-  std::vector<ServeMetrics> figures;  // of each row
+  std::vector<ServeMetrics> metrics;  // of each row
 };
 // In order of first appearance, those of one rate together. `rows` must outlive them.
 std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows);

@@ -19,15 +19,15 @@ std::vector<double> gaps_of(const ServedAnswer& answer) {
   return gaps;
 }
 
-ServeMetrics figures_of(const ServeRow& row) {
-  ServeMetrics figures;
-  figures.requests = row.answers.size();
+ServeMetrics metrics_of(const ServeRow& row) {
+  ServeMetrics metrics;
+  metrics.requests = row.answers.size();
   std::vector<double> ttft, itl, e2e, missed;
   double last_s = 0, tokens = 0;
   for (std::size_t i = 0; i < row.answers.size(); ++i) {
     const ServedAnswer& answer = row.answers[i];
     if (!answer.error.empty()) {
-      ++figures.failed;
+      ++metrics.failed;
       continue;
     }
     ttft.push_back(answer.pieces_s.front());
@@ -35,26 +35,26 @@ ServeMetrics figures_of(const ServeRow& row) {
     std::ranges::copy(gaps_of(answer), std::back_inserter(itl));
     last_s = std::max(last_s, row.load[i].at_s + answer.end_s);
     tokens += answer.completion_tokens;
-    figures.lossy += answer.lossy;
-    figures.prompt_tokens += answer.prompt_tokens;
-    figures.computed_tokens += answer.computed_tokens;
-    for (const auto& [source, count] : answer.cached_tokens) figures.cached_tokens[source] += count;
+    metrics.lossy += answer.lossy;
+    metrics.prompt_tokens += answer.prompt_tokens;
+    metrics.computed_tokens += answer.computed_tokens;
+    for (const auto& [source, count] : answer.cached_tokens) metrics.cached_tokens[source] += count;
     const auto pool = answer.cached_tokens.find("pool");
     if (pool == answer.cached_tokens.end() || 2 * pool->second < answer.prompt_tokens) missed.push_back(ttft.back());
   }
-  figures.ttft_p50 = quantile(ttft, 0.5);
-  figures.ttft_p90 = quantile(ttft, 0.9);
-  figures.ttft_p99 = quantile(ttft, 0.99);
-  figures.itl_p50 = quantile(itl, 0.5);
-  figures.itl_p99 = quantile(itl, 0.99);
-  figures.itl_max = quantile(itl, 1);
-  figures.e2e_p50 = quantile(e2e, 0.5);
+  metrics.ttft_p50 = quantile(ttft, 0.5);
+  metrics.ttft_p90 = quantile(ttft, 0.9);
+  metrics.ttft_p99 = quantile(ttft, 0.99);
+  metrics.itl_p50 = quantile(itl, 0.5);
+  metrics.itl_p99 = quantile(itl, 0.99);
+  metrics.itl_max = quantile(itl, 1);
+  metrics.e2e_p50 = quantile(e2e, 0.5);
   if (!row.load.empty() && last_s > row.load.front().at_s) {
-    figures.tokens_per_second = tokens / (last_s - row.load.front().at_s);
+    metrics.tokens_per_second = tokens / (last_s - row.load.front().at_s);
   }
-  figures.pool_missed = missed.size();
-  figures.pool_missed_ttft_p50 = quantile(missed, 0.5);
-  return figures;
+  metrics.pool_missed = missed.size();
+  metrics.pool_missed_ttft_p50 = quantile(missed, 0.5);
+  return metrics;
 }
 
 }  // namespace shale

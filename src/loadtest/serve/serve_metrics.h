@@ -40,7 +40,7 @@ struct ServeMetrics {
   std::size_t pool_missed = 0;
   double pool_missed_ttft_p50 = 0;
 };
-ServeMetrics figures_of(const ServeRow& row);
+ServeMetrics metrics_of(const ServeRow& row);
 
 // Times between two pieces of an answer.
 std::vector<double> gaps_of(const ServedAnswer& answer);

@@ -19,10 +19,10 @@ std::string rate_text(double rate, double to_prefill) { return fmt::format("{:.3
 
 // A mean over rows of what `value` says of each.
 template <class Value>
-double mean(std::span<const ServeMetrics> figures, const Value& value) {
+double mean(std::span<const ServeMetrics> metrics, const Value& value) {
   double sum = 0;
-  for (const ServeMetrics& each : figures) sum += static_cast<double>(std::invoke(value, each));
-  return sum / static_cast<double>(figures.size());
+  for (const ServeMetrics& each : metrics) sum += static_cast<double>(std::invoke(value, each));
+  return sum / static_cast<double>(metrics.size());
 }
 
 std::map<std::string, double> bytes_read(const ServeRow& row) {
@@ -55,10 +55,10 @@ double mean_of_rows(const Rows& rows, const Of& of) {
 }
 
 // "computed 41 %, pool 52 %, memory 0 %".
-std::string sources(std::span<const ServeMetrics> figures) {
+std::string sources(std::span<const ServeMetrics> metrics) {
   std::map<std::string, double> tokens;
   double computed = 0, prompt = 0;
-  for (const ServeMetrics& each : figures) {
+  for (const ServeMetrics& each : metrics) {
     prompt += static_cast<double>(each.prompt_tokens);
     computed += static_cast<double>(each.computed_tokens);
     for (const auto& [source, count] : each.cached_tokens) tokens[source] += static_cast<double>(count);
@@ -76,7 +76,7 @@ std::string latency_table(const std::vector<ServeGroup>& groups) {
   std::string out = fmt::format("{:<15} {:<10} {:>6}  {:>23}  {:>23}  {:>10} {:>8}  {}\n", "RATE", "PLANNER", "FAILED",
                                 "TTFT p50 / p90 / p99", "ITL p50 / p99 / max", "ANSWER p50", "TOKENS/S", "TOKENS FROM");
   for (const ServeGroup& group : groups) {
-    const std::span<const ServeMetrics> f = group.figures;
+    const std::span<const ServeMetrics> f = group.metrics;
     out += fmt::format(
         "{:<15} {:<10} {:>6.4g}  {:>23}  {:>23}  {:>10.3g} {:>8.3g}  {}\n",
         rate_text(group.rate, group.rate_to_prefill), group.name, mean(f, &ServeMetrics::failed),
@@ -144,28 +144,28 @@ std::string health_table(const std::vector<ServeGroup>& groups) {
 }  // namespace
 
 Json to_json(const ServeRow& row) {
-  const ServeMetrics figures = figures_of(row);
-  const auto answered = [&](double value) { return figures.failed < figures.requests ? Json(value) : Json(); };
+  const ServeMetrics metrics = metrics_of(row);
+  const auto answered = [&](double value) { return metrics.failed < metrics.requests ? Json(value) : Json(); };
   return {{"planner", row.planner},
           {"rate", row.rate},
           {"rate_to_prefill", row.rate_to_prefill},
           {"seed", row.seed},
-          {"requests", figures.requests},
-          {"failed", figures.failed},
-          {"ttft_p50", answered(figures.ttft_p50)},
-          {"ttft_p90", answered(figures.ttft_p90)},
-          {"ttft_p99", answered(figures.ttft_p99)},
-          {"itl_p50", answered(figures.itl_p50)},
-          {"itl_p99", answered(figures.itl_p99)},
-          {"itl_max", answered(figures.itl_max)},
-          {"e2e_p50", answered(figures.e2e_p50)},
-          {"tokens_per_second", figures.tokens_per_second},
-          {"prompt_tokens", figures.prompt_tokens},
-          {"computed_tokens", figures.computed_tokens},
-          {"cached_tokens", figures.cached_tokens},
-          {"pool_missed", figures.pool_missed},
-          {"pool_missed_ttft_p50", figures.pool_missed > 0 ? Json(figures.pool_missed_ttft_p50) : Json()},
-          {"lossy_requests", figures.lossy},
+          {"requests", metrics.requests},
+          {"failed", metrics.failed},
+          {"ttft_p50", answered(metrics.ttft_p50)},
+          {"ttft_p90", answered(metrics.ttft_p90)},
+          {"ttft_p99", answered(metrics.ttft_p99)},
+          {"itl_p50", answered(metrics.itl_p50)},
+          {"itl_p99", answered(metrics.itl_p99)},
+          {"itl_max", answered(metrics.itl_max)},
+          {"e2e_p50", answered(metrics.e2e_p50)},
+          {"tokens_per_second", metrics.tokens_per_second},
+          {"prompt_tokens", metrics.prompt_tokens},
+          {"computed_tokens", metrics.computed_tokens},
+          {"cached_tokens", metrics.cached_tokens},
+          {"pool_missed", metrics.pool_missed},
+          {"pool_missed_ttft_p50", metrics.pool_missed > 0 ? Json(metrics.pool_missed_ttft_p50) : Json()},
+          {"lossy_requests", metrics.lossy},
           {"bytes_read", bytes_read(row)},
           {"bytes_written", bytes_written(row)},
           {"background_seconds", background_seconds(row)},
@@ -219,7 +219,7 @@ std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
     for (const ServeGroup& group : groups) {
       auto line = std::ranges::find(chart.lines, group.name, &ChartLine::name);
       if (line == chart.lines.end()) line = chart.lines.insert(line, {group.name, {}, false});
-      line->points.emplace_back(group.rate, mean(std::span<const ServeMetrics>(group.figures), value));
+      line->points.emplace_back(group.rate, mean(std::span<const ServeMetrics>(group.metrics), value));
     }
     for (ChartLine& line : chart.lines) std::ranges::sort(line.points);
     charts.push_back(std::move(chart));
@@ -229,7 +229,7 @@ std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
 
 std::string serve_page(std::span<const ServeRow> rows, std::string_view about) {
   return html_page("shale bench serve", "A server under load",
-                   preformatted(about) + figures(charts_of(rows)) + preformatted(text_tables(rows)));
+                   preformatted(about) + svgs_of(charts_of(rows)) + preformatted(text_tables(rows)));
 }
 
 }  // namespace shale
