@@ -79,7 +79,7 @@ struct CacheOptions {
   // Compute a prefix from its front while chunks of it are loaded from the back (meeting.h), where nobody else waits to
   // be computed and the first token comes sooner so.
   bool meet = true;
-  // Some of what is remembered and stored may not be reproducible (model/model.h): it is looked for, too.
+  // Some of what is inserted and stored may not be reproducible (model/model.h): it is looked for, too.
   bool quick_answers = false;
   std::function<double()> wall_clock = {};                              // seconds since 1970; empty: the machine's
   std::map<std::string, std::uint64_t, std::less<>> tenant_bytes = {};  // Store::set_quota()
@@ -159,7 +159,7 @@ class Cache {
   static Result<std::unique_ptr<Cache>> open(CacheOptions options, Fingerprint fingerprint, PagePool& pool,
                                              std::vector<StoreTier> tiers,
                                              std::unique_ptr<MetadataStore> metadata_store, const Clock& clock);
-  // Remembers in the metadata store how often runs were used and what things cost here. What waits to be encoded is
+  // Records in the metadata store how often runs were used and what things cost here. What waits to be encoded is
   // given up: call drain first.
   ~Cache();
 

@@ -1,4 +1,4 @@
-// What was measured and is worth remembering: quality of every configuration, use of every cached prefix, delays of
+// What was measured and is worth keeping: quality of every configuration, use of every cached prefix, delays of
 // this machine. An SQLite file in the cache folder; losing it loses no cached prefix, only the time to measure again.
 // Rows whose numbers cannot have been measured are as good as absent.
 #pragma once

@@ -137,7 +137,7 @@ class EditedLines final : public LineReader {
     }
     std::string text(line, static_cast<std::size_t>(count));
     if (text.ends_with('\n')) text.pop_back();
-    if (!text.empty()) remember(text.c_str());
+    if (!text.empty()) add_to_history(text.c_str());
     return text;
   }
 
@@ -174,7 +174,7 @@ class EditedLines final : public LineReader {
   }
 
   // Whole each time: a chat may end in any way.
-  void remember(const char* line) {
+  void add_to_history(const char* line) {
     HistEvent event;
     ::history(history_, &event, H_ENTER, line);
     if (history_file_.empty()) return;

@@ -214,7 +214,7 @@ void add_profile_options(Command command, ServeOptions& options) {
       .capture_default_str()
       .group("Profile");
   add_switch(
-      command, "--remember-questions", options.watch.remember,
+      command, "--remember-questions", options.watch.keep_questions,
       "Keep what was asked about a context in the metadata store, so that profiles are checked on it after a restart")
       .group("Profile");
   command

@@ -55,7 +55,7 @@ class ManifestWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Reads past the end yield zeros and are remembered.
+// Reads past the end yield zeros and are recorded.
 class ManifestReader {
  public:
   explicit ManifestReader(std::span<const std::byte> bytes) : bytes_(bytes) {}

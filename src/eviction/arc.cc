@@ -49,7 +49,7 @@ class Arc final : public QueuePolicy<NodeFields{.keys = true}> {
     return again == kNoNode || (once != kNoNode && too_many) ? once : again;
   }
   void leaving(NodeId id, bool) override {
-    (leaves().queue(id) == kOnce ? once_ghosts_ : again_ghosts_).remember(key(id), {});
+    (leaves().queue(id) == kOnce ? once_ghosts_ : again_ghosts_).insert(key(id), {});
   }
 
   // At most `capacity_` blocks visited once, here or gone, and twice as many of all.

@@ -1,6 +1,6 @@
-// What is remembered of evicted blocks: a value by key, the oldest forgotten first.
+// What is kept of evicted blocks: a value by key, the oldest forgotten first.
 //
-// A hash table with chains, over a list in order of age; memory grows with what is remembered: the value, 20 bytes
+// A hash table with chains, over a list in order of age; memory grows with what is kept: the value, 20 bytes
 // beside it, and 4 to 8 of the table.
 #pragma once
 
@@ -18,12 +18,12 @@ namespace shale {
 template <class Value>
 class GhostTable {
  public:
-  // Remembers at most `capacity` keys.
+  // Keeps at most `capacity` keys.
   explicit GhostTable(std::uint64_t capacity) : capacity_(capacity), chains_(8, kNone) {}
 
   std::uint64_t size() const { return size_; }
 
-  // Forgets the key; what was remembered of it.
+  // Forgets the key; what was kept of it.
   std::optional<Value> take(NodeKey key) {
     const std::uint32_t at = *find(key);
     if (at == kNone) return std::nullopt;
@@ -31,8 +31,8 @@ class GhostTable {
   }
   bool contains(NodeKey key) { return *find(key) != kNone; }
 
-  // As the youngest, in place of what was remembered of the key before.
-  void remember(NodeKey key, Value value) {
+  // As the youngest, in place of what was kept of the key before.
+  void insert(NodeKey key, Value value) {
     if (capacity_ == 0) return;
     take(key);
     if (size_ == capacity_) forget_oldest();
@@ -52,7 +52,7 @@ class GhostTable {
     ++size_;
   }
 
-  // What was remembered of the key that it forgets.
+  // What was kept of the key that it forgets.
   std::optional<Value> forget_oldest() {
     if (oldest_ == kNone) return std::nullopt;
     return erase(oldest_);
@@ -103,7 +103,7 @@ class GhostTable {
   std::uint32_t oldest_ = kNone, youngest_ = kNone, unused_ = kNone;
 };
 
-// Where that a key was there is all there is to remember.
+// Where that a key was there is all there is to keep.
 struct Nothing {};
 
 }  // namespace shale

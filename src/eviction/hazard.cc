@@ -1,12 +1,12 @@
 // Hazard: the leaf goes whose return is least likely for the room that it takes until then, by its age and by what was
 // known of it at its last visit (hazard_model.h). docs/policies/hazard.md has the idea, the ablation and the limits.
 //
-// Evicted blocks are remembered, four times as many as the tree holds and no fewer than kGhostsMin: whoever returns
+// Evicted blocks are kept as ghosts, four times as many as the tree holds and no fewer than kGhostsMin: whoever returns
 // late is still seen to return, and a conversation is known again. Nothing is set by hand for a kind of load.
 //
 // A leaf's rank changes as it ages. Ranks are made anew when the model is fitted, in turn for a few leaves a request,
 // and before a leaf goes, if it has risen since. So a request costs O(log leaves) a block; a fit, after every 1/16 of
-// the history, costs as much as what is remembered.
+// the history, costs as much as there are blocks and ghosts.
 #include "eviction/hazard.h"
 
 #include <algorithm>
@@ -144,7 +144,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>, NodeFields{.keys = true
 
   void leaving(NodeId id, bool) override {
     if (ghosts_.size() == options_.ghosts_max) model_->end(ghosts_.forget_oldest()->block.sample, now(), false);
-    ghosts_.remember(key(id), {blocks_[id], last_tick(id)});
+    ghosts_.insert(key(id), {blocks_[id], last_tick(id)});
   }
 
   Rank rank_of(NodeId id) {

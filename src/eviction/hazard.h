@@ -16,7 +16,7 @@ enum class HazardLearning {
 };
 
 struct HazardOptions {
-  std::uint64_t ghosts_max = 0;  // evicted blocks that it remembers
+  std::uint64_t ghosts_max = 0;  // evicted blocks that it keeps a record of
   std::uint64_t seed = 0;        // of which blocks become samples
   HazardLearning learning = HazardLearning::kOnline;
 };

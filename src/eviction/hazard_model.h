@@ -38,7 +38,7 @@ class HazardModel {
     bool partial = false;             // the block is not full: only the same prompt again finds it
     std::uint32_t visits = 0;         // to the block before this one
     std::uint32_t turn = 0;           // how often the path was continued where it ended
-    std::uint32_t fresh_blocks = 0;   // of the request: those that nobody remembers
+    std::uint32_t fresh_blocks = 0;   // of the request: those that are neither cached nor ghosts
     std::uint32_t answer_tokens = 0;  // 0 where they are not known
     std::uint32_t gap = 0;            // ticks since what is known of the path was visited; 0 where nothing is
     bool operator==(const Visit&) const = default;

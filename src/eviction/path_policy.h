@@ -96,7 +96,7 @@ class PathPolicy : public EvictionPolicy {
 
   // Before anything else of a visit.
   virtual void begin(const PathAccess&) {}
-  // The node is new, and nothing was evicted for it yet: the time to look up what is remembered of its key. What this
+  // The node is new, and nothing was evicted for it yet: the time to look up what was kept of its key. What this
   // returns is handed to `arrive`. Deepest first.
   virtual std::uint8_t arriving(NodeId) { return 0; }
   // The newcomer takes its place, by `leaves().put`. Deepest first.

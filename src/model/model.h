@@ -31,7 +31,7 @@ enum class WeightChoice {
 
 struct ModelOptions {
   WeightChoice weights = WeightChoice::kFast;
-  // Where the types measured as fastest are remembered, so that later loads on this machine run the same ones and
+  // Where the types measured as fastest are recorded, so that later loads on this machine run the same ones and
   // measure nothing; created where absent. Empty: every load measures.
   std::filesystem::path choices_folder = {};
   // Asked once where types are measured: takes what they depend on and what was found, and answers what all who share

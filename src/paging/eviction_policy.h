@@ -13,7 +13,7 @@ using NodeId = std::uint32_t;
 inline constexpr NodeId kNoNode = ~NodeId{0};
 
 // Names a block by its tokens and all tokens before it: the same tokens after the same prefix have the same key in
-// every life of their node, so that a policy can remember what it evicted.
+// every life of their node, so that a policy can keep a record of what it evicted.
 using NodeKey = std::uint64_t;
 
 // One request's visit, root side first.
@@ -44,7 +44,7 @@ class EvictionPolicy {
   virtual void pass_over(NodeId node) = 0;
   // Every leaf that was passed over is a candidate again, as old as it was.
   virtual void reconsider() = 0;
-  // How many evicted blocks it remembers.
+  // Of how many evicted blocks it keeps a record.
   virtual std::uint64_t ghosts() const { return 0; }
 };
 

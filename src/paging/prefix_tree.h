@@ -43,7 +43,7 @@ class PrefixTree {
   }
   // Of the nodes that `adopt` would share, those whose block somebody holds beside the tree.
   std::uint32_t in_use(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
-  // Remembers the first tokens.size() tokens of an exact sequence whose heads agree there, the first `reproducible` of
+  // Inserts the first tokens.size() tokens of an exact sequence whose heads agree there, the first `reproducible` of
   // which are so. Tokens already present keep their node; its block is replaced by one of which more is reproducible. A
   // leaf with fewer tokens that the new tokens extend takes them and their block in place of its own.
   // `names`, of the tokens' whole pages, one each or none, are what others call them (on_evicted).

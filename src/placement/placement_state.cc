@@ -68,7 +68,7 @@ double PlacementState::advance(double now_s) {
   return now_s_;
 }
 
-// As far back as accesses are remembered: a count that decays is their rate times this.
+// As far back as accesses count: a count that decays is their rate times this.
 double PlacementState::accesses_per_s(PlacementSlot slot) const {
   const double seen_s = now_s_ - began_s_, half_life_s = options_.half_life_s;
   const double window_s =

@@ -18,7 +18,7 @@
 
 namespace shale {
 
-// Remembers that a question was asked about a stored context. What cannot be remembered is forgotten; questions of more
+// Records that a question was asked about a stored context. What cannot be recorded is forgotten; questions of more
 // than kLoggedBytesMax bytes are no questions and are left out.
 inline constexpr std::size_t kLoggedBytesMax = 2000;
 void log_question(Cache& cache, std::span<const Token> context, std::string_view question);

@@ -95,7 +95,7 @@ void QualityWatch::note_request(const Request& request) {
   if (!add_question(context, question)) return;
   ++context.new_questions;
   ++stats_.questions;
-  if (!options_.remember) return;
+  if (!options_.keep_questions) return;
   context.unlogged.push_back(question);
   if (context.unlogged.size() > MetadataStore::kQuestionsMax) context.unlogged.erase(context.unlogged.begin());
 }
@@ -132,7 +132,7 @@ void QualityWatch::note_response(const Request& request, const Response& respons
 
 // False where nothing was to be noted or recalled.
 bool QualityWatch::log_questions() {
-  if (!options_.remember) return false;
+  if (!options_.keep_questions) return false;
   bool worked = false;
   for (Context& context : contexts_) {
     if (!std::exchange(context.recalled, true)) {

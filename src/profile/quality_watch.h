@@ -3,7 +3,7 @@
 // early when it is told to, or requests need its pages.
 //
 //   1. The prior of its model, once (prior.h).
-//   2. What requests ask about a context is remembered, in the metadata store, too; where enough was answered over a
+//   2. What requests ask about a context is recorded, in the metadata store, too; where enough was answered over a
 //   lossy
 //      form of it since the last look, or else asked, whether its profile still holds (drift.h). Where it does not, the
 //      context is profiled again on these questions, and placed again at once.
@@ -33,11 +33,11 @@ struct QualityWatchOptions {
   bool prior = true;                    // measure the prior
   bool profile_new = true;              // contexts that were never profiled, too
   bool beside = false;                  // work() lets requests go on: pages are kept when one comes
-  bool remember = true;                 // what was asked, in the metadata store, for the next process
+  bool keep_questions = true;           // what was asked, in the metadata store, for the next process
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
   std::uint32_t questions_between = 4;  // different ones, since the last look
   std::uint32_t context_tokens_min = 128;
-  std::uint32_t contexts_max = 64;  // remembered, those asked last
+  std::uint32_t contexts_max = 64;  // those asked last
 };
 
 struct QualityWatchStats {
@@ -57,10 +57,10 @@ class QualityWatch {
   // Does nothing where the engine's cache does not weigh quality, or has nothing but full to choose.
   QualityWatch(const QualityWatchOptions& options, Engine& engine);
 
-  // Remembers what is asked, and gives back all pages unless `beside`. To be called before the engine takes the
+  // Records what is asked, and gives back all pages unless `beside`. To be called before the engine takes the
   // request, also within work().
   void on_request(const Request& request);
-  // Remembers what it was answered, where that was over a lossy form that the planner chose.
+  // Records what it was answered, where that was over a lossy form that the planner chose.
   void on_response(const Request& request, const Response& response);
   // Gives back the pages that it holds between pieces.
   void let_go();

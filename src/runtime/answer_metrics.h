@@ -12,7 +12,7 @@
 
 namespace shale {
 
-// Remembers the embeddings of what it has seen. Not thread-safe.
+// Keeps the embeddings of what it has seen. Not thread-safe.
 class AnswerMetrics {
  public:
   AnswerMetrics() = default;  // by words alone

@@ -18,7 +18,7 @@ inline std::uint64_t draw_length(const LengthOptions& length, Random& random) {
   return random.log_normal(length.median, length.sigma, kTokensMax);
 }
 
-// The length that the `which`-th of a fixed set of texts has: always the same one, without remembering it.
+// The length that the `which`-th of a fixed set of texts has: always the same one, without keeping it.
 inline std::uint64_t fixed_length(const LengthOptions& length, std::uint64_t seed, std::uint64_t which) {
   Random random(Hasher().add(seed).add(which).finish().low);
   return draw_length(length, random);

@@ -15,7 +15,7 @@
 namespace shale {
 namespace {
 
-TEST_F(MetadataStoreTest, RemembersEntriesAcrossRestart) {
+TEST_F(MetadataStoreTest, KeepsPrefixesAcrossRestart) {
   const PrefixRecord record{.key = kFirst,
                             .tokens = 4096,
                             .frequency = 2.5,
@@ -278,7 +278,7 @@ TEST_F(MetadataStoreTest, KeepsTheNewestQuestions) {
   EXPECT_EQ(questions->back().text, "question 5");
 }
 
-TEST_F(MetadataStoreTest, RemembersDelaysAndNeverMixesEmulatedOnes) {
+TEST_F(MetadataStoreTest, KeepsDelaysAndNeverMixesEmulatedOnes) {
   const auto metadata_store = open();
   ASSERT_TRUE(metadata_store->record_delay("disk", "", {0.0001, 1.5e9, 2e9, 10}));
   ASSERT_TRUE(metadata_store->record_delay("disk", "hdd", {0.01, 1.5e8, 1e8, 3}));

@@ -34,7 +34,7 @@ TEST_F(CacheTest, ProcessesAddTheirAccessesToOneAnothers) {
   EXPECT_EQ(known->recompute_s, 5);
 }
 
-TEST_F(CacheTest, WhatThingsCostIsRememberedForTheNextProcess) {
+TEST_F(CacheTest, WhatThingsCostIsRecordedForTheNextProcess) {
   open();
   const Tokens tokens = tokens_of(6, 200);
   store(tokens);

@@ -1,4 +1,4 @@
-// `shale chat` at a terminal: what is typed, edited, interrupted and remembered.
+// `shale chat` at a terminal: what is typed, edited, interrupted and kept.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <pty.h>
@@ -106,7 +106,7 @@ class TerminalChatTest : public TinyProgram {
   std::string shown_;
 };
 
-TEST_F(TerminalChatTest, LinesAreEditedAndRememberedForLaterChats) {
+TEST_F(TerminalChatTest, LinesAreEditedAndKeptForLaterChats) {
   chat();
   until("> ");
   type(std::string("Tell me of slatX") + kBackspace + "e\n");

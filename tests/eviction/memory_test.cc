@@ -1,4 +1,5 @@
-// What policies remember with: the table of ghosts against a naive list, the sketch against true counts, lots.
+// What policies keep of evicted blocks and of visits: the table of ghosts against a naive list, the sketch against true
+// counts, lots.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -36,7 +37,7 @@ TEST(GhostTable, AgreesWithANaiveList) {
           break;
         }
         default:
-          table.remember(key, step);
+          table.insert(key, step);
           if (known != list.end()) list.erase(known);
           list.emplace_back(key, step);
           if (list.size() > capacity) list.pop_front();

@@ -32,7 +32,7 @@ class Twin {
   }
   // Takes the key out of the ghosts; whether it was there.
   static bool take(std::deque<NodeKey>& ghosts, NodeKey key) { return std::erase(ghosts, key) > 0; }
-  static void remember(std::deque<NodeKey>& ghosts, NodeKey key, std::size_t at_most) {
+  static void add_ghost(std::deque<NodeKey>& ghosts, NodeKey key, std::size_t at_most) {
     ghosts.push_back(key);
     if (ghosts.size() > at_most) ghosts.pop_front();
   }
@@ -83,7 +83,7 @@ class LruKTwin final : public Twin {
     return lowest;
   }
   void gone(NodeId id) override {
-    remember(ghosts_, tree_.node(id).key, 4 * capacity_);
+    add_ghost(ghosts_, tree_.node(id).key, 4 * capacity_);
     last_visit_[tree_.node(id).key] = visits_[id].back();
   }
 
@@ -198,7 +198,7 @@ class S3FifoTwin final : public Twin {
     }
   }
   void gone(NodeId id) override {
-    if (std::erase(small_, id)) remember(ghosts_, tree_.node(id).key, capacity_ * 9 / 10);
+    if (std::erase(small_, id)) add_ghost(ghosts_, tree_.node(id).key, capacity_ * 9 / 10);
     std::erase(main_, id);
   }
 
@@ -251,8 +251,8 @@ class ArcTwin final : public Twin {
     return t2;
   }
   void gone(NodeId id) override {
-    if (std::erase(t1_, id)) remember(b1_, tree_.node(id).key, capacity_);
-    if (std::erase(t2_, id)) remember(b2_, tree_.node(id).key, 2 * capacity_);
+    if (std::erase(t1_, id)) add_ghost(b1_, tree_.node(id).key, capacity_);
+    if (std::erase(t2_, id)) add_ghost(b2_, tree_.node(id).key, 2 * capacity_);
   }
 
  private:

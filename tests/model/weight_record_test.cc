@@ -1,4 +1,4 @@
-// The remembered choice of weight types: read by later loads, part of the fingerprint, never trusted.
+// The recorded choice of weight types: read by later loads, part of the fingerprint, never trusted.
 #include "model/weights/weight_record.h"
 
 #include <gmock/gmock.h>
@@ -52,10 +52,10 @@ TEST_F(WeightRecordTest, LaterLoadsReadWhatTheFirstMeasured) {
   EXPECT_EQ(std::filesystem::status(record()).permissions(), std::filesystem::perms(0600));
 
   replace("prefill bf16 3.50\ndecode file 1.00\nfrom 8\n");
-  const auto remembered = load();
-  EXPECT_EQ(remembered->info().prefill_weights, "bf16 (measured 3.5x f32 when first loaded)");
-  EXPECT_EQ(remembered->info().decode_weights, "f32 (as in the file, fastest measured when first loaded)");
-  EXPECT_EQ(remembered->fingerprint(), load()->fingerprint());
+  const auto recorded = load();
+  EXPECT_EQ(recorded->info().prefill_weights, "bf16 (measured 3.5x f32 when first loaded)");
+  EXPECT_EQ(recorded->info().decode_weights, "f32 (as in the file, fastest measured when first loaded)");
+  EXPECT_EQ(recorded->fingerprint(), load()->fingerprint());
   EXPECT_EQ(text(), "prefill bf16 3.50\ndecode file 1.00\nfrom 8\n");
 }
 

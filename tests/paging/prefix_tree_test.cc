@@ -53,7 +53,7 @@ class PrefixTreeTest : public testing::Test {
     std::iota(result.begin(), result.end(), first);
     return result;
   }
-  // Computes `ids` on top of what the tree has and remembers them. What it reused.
+  // Computes `ids` on top of what the tree has and inserts them. What it reused.
   std::uint32_t serve(const std::vector<std::int32_t>& ids) {
     Sequence sequence(*pool_);
     const std::uint32_t reused = tree_.adopt(ids, sequence, ++now_s_);

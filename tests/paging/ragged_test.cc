@@ -273,7 +273,7 @@ TEST(RaggedSequence, AppendsToScatteredPagesWhereNoBlockIsWhole) {
 }
 
 // What was restored with changed values stays lossy when it is laid out again elsewhere.
-TEST(RaggedSequence, AnOutlineRemembersLoss) {
+TEST(RaggedSequence, AnOutlineKeepsLoss) {
   const auto pool = make_pool(6);
   Sequence lossy(*pool);
   ASSERT_TRUE(lossy.append(20));

@@ -13,7 +13,7 @@ namespace shale::testing {
 
 inline constexpr std::uint64_t kAny = ~std::uint64_t{0};
 
-// Remembers what it was told.
+// Records what it was told.
 class Told final : public PlacementBackend {
  public:
   struct Moved {

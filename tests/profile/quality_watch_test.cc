@@ -21,7 +21,7 @@ class QualityWatchTest : public ::testing::Test {
     options_.check.answer_tokens = 8;
     options_.prior = false;
     options_.profile_new = false;
-    options_.remember = false;
+    options_.keep_questions = false;
   }
 
   Request ask(const std::string& question) {
@@ -71,7 +71,7 @@ TEST_F(QualityWatchTest, LooksOnceEnoughDifferentThingsWereAsked) {
 }
 
 TEST_F(QualityWatchTest, RecallsWhatAnEarlierProcessWasAsked) {
-  options_.remember = true;
+  options_.keep_questions = true;
   {
     QualityWatch earlier(options_, *bench_.engine);
     ask_several(earlier, "why", 3);
@@ -338,7 +338,7 @@ TEST_F(QualityWatchTest, WaitsWhereRequestsFillThePool) {
   EXPECT_EQ(watch.stats().failed, 0u);
 }
 
-TEST_F(QualityWatchTest, RemembersOnlyQuestionsAboutOneLongContext) {
+TEST_F(QualityWatchTest, KeepsOnlyQuestionsAboutOneLongContext) {
   options_.questions_between = 1;
   QualityWatch watch(options_, *bench_.engine);
   Request request = ask("why");

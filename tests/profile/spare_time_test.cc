@@ -212,7 +212,7 @@ TEST_F(SpareTimeTest, GivesUpWhereRequestsNeedItsPages) {
 
 // A whole profile, of a context whose requests go on and end meanwhile.
 TEST_F(SpareTimeTest, ProfilesWhileRequestsAreInFlight) {
-  QualityWatch watch({.prior = false, .beside = true, .remember = false}, *engine_);
+  QualityWatch watch({.prior = false, .beside = true, .keep_questions = false}, *engine_);
   const std::vector<Token> context = tokenizer_.tokenize(testing::sentences(200), false);
   const auto ask = [&](const std::string& question) {
     Request request;

@@ -107,7 +107,7 @@ TEST_F(StoreFaultsTest, WhatIsDamagedIsNotCopiedToAFasterTier) {
   EXPECT_EQ(load_all(*store, keys), 4u);
 }
 
-TEST_F(StoreFaultsTest, DamageIsRememberedByTheNextStore) {
+TEST_F(StoreFaultsTest, DamageIsKnownToTheNextStore) {
   const auto keys = chain_of(1, 16);
   {
     const auto store = open_disk();

@@ -113,7 +113,7 @@ TEST_F(StorePlacementTest, WhoIsAloneOnAFolderFillsIt) {
   expect_sound(*store);
 }
 
-// Given up each time for others that are asked for more often, it is remembered.
+// Given up each time for others that are asked for more often, its uses are kept.
 TEST_F(StorePlacementTest, WhatIsAskedForAgainAndAgainGetsIn) {
   const auto store = open(tiers_of(memory_tier(clock_, kRoomForThree)));
   save_chains(*store, 3);

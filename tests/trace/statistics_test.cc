@@ -30,7 +30,7 @@ class StatisticsTest : public TraceFiles {
     return trace_of(text);
   }
 
-  // By remembering for each block all blocks since.
+  // By keeping for each block all blocks since.
   static std::map<std::uint64_t, std::uint64_t> naive_distances(const Trace& trace) {
     std::map<std::uint64_t, std::uint64_t> counts;
     std::vector<BlockId> stack;  // the most recent last

@@ -7,7 +7,7 @@
 // quantized. Where one type wins prefill
 // and another decode, and memory allows, both copies are kept: answers that must be the same every time take the one
 // for decode, however many tokens a step has, others the one that was faster for so many, prompts the one for prefill.
-// What was measured is remembered where options name a folder for it (weight_record.h).
+// What was measured is recorded where options name a folder for it (weight_record.h).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace shale {
 
 class RunningWeights {
  public:
-  // `content`: the model file's, under which the choice is remembered.
+  // `content`: the model file's, under which the choice is recorded.
   static Result<RunningWeights> create(const FileTensors& file, const Hash128& content, const ModelOptions& options,
                                        ComputeThreads& threads);
 

@@ -1,4 +1,4 @@
-// What measuring the weight types decided, and the file that remembers it.
+// What measuring the weight types decided, and the file that keeps it.
 //
 // Two measurements may name different winners where types are about equally fast. The KV of different types differs by
 // rounding, so a winner is measured once and then read: the next process continues stored KV token for token, and loads

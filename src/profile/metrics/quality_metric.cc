@@ -43,14 +43,14 @@ class OfEmbeddings final : public AnswerMetric {
   }
 
  private:
-  static constexpr std::size_t kRemembered = 64;
+  static constexpr std::size_t kReferencesMax = 64;
 
   // Every configuration of a context is compared with the same references.
   Result<const std::vector<float>*> embedding(std::string_view reference) {
     const auto known = references_.find(reference);
     if (known != references_.end()) return &known->second;
     SHALE_ASSIGN(auto vector, encoder_->encode(reference));
-    if (references_.size() >= kRemembered) references_.clear();
+    if (references_.size() >= kReferencesMax) references_.clear();
     return &references_.emplace(reference, std::move(vector)).first->second;
   }
 
