@@ -1,5 +1,5 @@
-// 128-bit content hashes (XXH3): names of entries, fingerprints, checksums. Not cryptographic: they guard against
-// damage and accident, not against somebody who can write to the cache folder.
+// 128-bit content hashes (XXH3): names of cached prefixes, fingerprints, checksums. Not cryptographic: they guard
+// against damage and accident, not against somebody who can write to the cache folder.
 #pragma once
 
 #include <compare>

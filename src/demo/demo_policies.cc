@@ -20,8 +20,8 @@ DemoPolicy policy_of(std::string planner, DemoStack& stack, std::span<const Answ
     ++(request.from == kComputed ? policy.computed : policy.hits[static_cast<std::size_t>(tier)]);
   }
   const Problem problem = stack.cache().store().problem();
-  for (const PlacedPrefix& entry : problem.prefixes) {
-    const Candidate& placed = entry.candidates[entry.current];
+  for (const PlacedPrefix& prefix : problem.prefixes) {
+    const Candidate& placed = prefix.candidates[prefix.current];
     if (placed.tier != kDropped) policy.bytes_held[placed.tier] += placed.bytes;
   }
   return policy;

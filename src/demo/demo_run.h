@@ -17,7 +17,7 @@ namespace shale {
 
 struct IngestedDocument {
   std::string name;
-  std::uint32_t tokens = 0;                         // of the cached entry: template head and text
+  std::uint32_t tokens = 0;                         // of the cached prefix: template head and text
   std::uint64_t bytes = 0;                          // uncompressed
   double recompute_s = 0;                           // time to first token with nothing cached
   double pool_s = 0;                                // time to first token with all of it in the pool

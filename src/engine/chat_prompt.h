@@ -23,7 +23,7 @@ ChatMessage spoken(const Response& response);
 // The prompt that asks for the next answer: a stored span for the system message, one for each turn up to the end of
 // its answer, and last, not stored, what follows up to where the answer begins. Messages are rendered by the model's
 // own template, or as paragraphs where it has none; control tokens are recognised in the template's text alone. What is
-// shorter than `segment_tokens_min`, about a block, which alone is not stored, begins the next span.
+// shorter than `span_tokens_min`, about a block, which alone is not stored, begins the next span.
 // kInvalidArgument with the template's own error.
 Result<std::vector<PrefixSpan>> chat_prompt(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                             std::size_t span_tokens_min = 16);

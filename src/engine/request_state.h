@@ -31,7 +31,7 @@ class RequestState {
     std::vector<Token> tokens;
     bool draws = false;  // its last token's logits give the next token of the answer
   };
-  // A chunk never spans two parts (segment_end), so that a part's shapes depend on nothing before it
+  // A chunk never spans two parts (span_end), so that a part's shapes depend on nothing before it
   // (engine/chunk.h). Decoding runs have one token.
   Chunk next(std::uint32_t chunk_tokens) const;
 

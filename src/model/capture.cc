@@ -37,9 +37,8 @@ Capture::Capture(const ModelInfo& model, std::uint32_t first, std::uint32_t toke
 Status Capture::check(const Sequence& sequence, std::uint32_t count) const {
   const std::uint32_t position = sequence.length() - count;
   if (position < first_ || (position < last() && sequence.length() > last()) || sequence.lossy()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "tokens {} to {} of {} sequence cannot be captured for an entry at {} to {}", position,
-                sequence.length(), sequence.lossy() ? "a lossy" : "an exact", first_, last());
+    return fail(ErrorCode::kInvalidArgument, "tokens {} to {} of {} sequence cannot be captured for a span at {} to {}",
+                position, sequence.length(), sequence.lossy() ? "a lossy" : "an exact", first_, last());
   }
   return {};
 }

@@ -1,6 +1,6 @@
-// Gathers what scorers read beside keys and values, while forward steps compute the tokens of an entry.
+// Gathers what scorers read beside keys and values, while forward steps compute the tokens of a span.
 //
-// Handed to Model::step with every chunk of the entry, in order. Steps beyond its last token are taken as the model
+// Handed to Model::step with every chunk of the span, in order. Steps beyond its last token are taken as the model
 // repeating it, for the attention that its tokens receive meanwhile. Nothing that is not needed is computed.
 #pragma once
 
@@ -26,7 +26,7 @@ class Capture {
   AttentionStatistics take();
 
   // For Model::step. `sequence` holds the step's `count` tokens as its last; kInvalidArgument where they lie across the
-  // entry's first or last token, or the sequence is lossy.
+  // span's first or last token, or the sequence is lossy.
   Status check(const Sequence& sequence, std::uint32_t count) const;
   void begin(const Sequence& sequence, std::uint32_t count);
   // The step's queries of one layer, rotated, [count][query_heads][head_dim] with rows `stride` floats apart.
@@ -38,7 +38,7 @@ class Capture {
   void end();
 
  private:
-  std::uint32_t last() const { return first_ + seen_.tokens; }  // position after the entry
+  std::uint32_t last() const { return first_ + seen_.tokens; }  // position after the span
   std::vector<float> turns_of(const Rope& rope) const;
   void keep_window(std::uint32_t layer, const float* rows, std::size_t stride);
   void add_moments(std::uint32_t layer, std::uint32_t head, const float* rows, std::size_t stride);

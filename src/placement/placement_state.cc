@@ -339,7 +339,7 @@ Status PlacementState::check_integrity() const {
     if (tier == kDropped) continue;
     used[tier] += at(slot).bytes;
     if (demotions_[tier].made() && demotion_of(slot).has_value() != offered[slot]) {
-      return fail(ErrorCode::kInternal, "entry in slot {}: its demotion is {}", slot,
+      return fail(ErrorCode::kInternal, "cached prefix in slot {}: its demotion is {}", slot,
                   offered[slot] ? "void" : "missing");
     }
   }

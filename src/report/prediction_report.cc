@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kEntries = 10;
+constexpr std::size_t kContexts = 10;
 
 using Configuration = std::pair<std::string, double>;  // method, keep
 
@@ -112,13 +112,13 @@ PredictionSkill skill_of_prefixes(std::span<const PredictedContext> contexts) {
   const auto predict = [&](const PredictedContext& context, const Configuration& of) -> std::optional<double> {
     Mean others;
     for (const PredictedContext& other : contexts) {
-      if (&other == &context || other.dataset != context.dataset || others.count == kEntries) continue;
+      if (&other == &context || other.dataset != context.dataset || others.count == kContexts) continue;
       const auto found = other.agreement.find(of);
       if (found != other.agreement.end()) others.add(found->second.value());
     }
     return others.count == 0 ? std::nullopt : std::optional(others.value());
   };
-  return skill_by("ten entries", contexts, predict, 0);
+  return skill_by("ten contexts", contexts, predict, 0);
 }
 
 // What a cache would expect that had profiled some of the contexts.

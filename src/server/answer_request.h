@@ -28,7 +28,7 @@ struct AnswerRequest {
   bool stream = false;
   bool include_usage = false;         // in a chunk of its own at the end of a stream
   std::vector<ChatMessage> messages;  // of a chat
-  std::string context;                // of a completion: text before the prompt that is stored as an entry of its own
+  std::string context;                // of a completion: text before the prompt that is stored as a span of its own
   std::string prompt;                 // of a completion
   std::vector<Token> prompt_tokens;   // instead of the text
   Request request;                    // all but its spans

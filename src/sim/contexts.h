@@ -1,6 +1,6 @@
 // A trace's prompts cut into contexts: runs of blocks that no prompt enters, leaves or ends inside. They are the edges
-// of the radix tree of all prompts, and stand for the entries that a cache of whole contexts stores: a system prompt, a
-// document, a chat's next turn. The cut knows the whole trace; what is stored and found does not.
+// of the radix tree of all prompts, and stand for the prefixes that a cache of whole contexts stores: a system prompt,
+// a document, a chat's next turn. The cut knows the whole trace; what is stored and found does not.
 #pragma once
 
 #include <cstdint>

@@ -108,7 +108,7 @@ double TieredEngine::decode_s(ContextId id, const Candidate& candidate) const {
 
 // As `current`, or stored nowhere yet.
 PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& current) const {
-  const Entry& prefix = prefixes_[id];
+  const Stored& prefix = prefixes_[id];
   PlacedPrefix placed{.id = id,
                       .last_access_s = now_s_,
                       .candidates = {},
@@ -198,7 +198,7 @@ double TieredEngine::load(std::span<const ContextId> path) {
   std::uint64_t prompt_tokens = 0;
   bool missed = false;
   for (const ContextId id : path) {
-    Entry& prefix = prefixes_[id];
+    Stored& prefix = prefixes_[id];
     const std::uint64_t tokens = contexts_.all()[id].tokens;
     prompt_tokens += tokens;
     missed = missed || !prefix.slot;
@@ -296,7 +296,7 @@ void TieredEngine::catch_up() {
   while (!changed_.empty()) {
     const ContextId id = changed_.back();
     changed_.pop_back();
-    Entry& prefix = prefixes_[id];
+    Stored& prefix = prefixes_[id];
     if (!prefix.slot) continue;
     if (placed(id).tier == kDropped) {
       forget(id);

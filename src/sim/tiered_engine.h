@@ -42,7 +42,7 @@ class TieredEngine final : public PlacementBackend {
 
  private:
   // A context that is or was stored.
-  struct Entry {
+  struct Stored {
     std::optional<PlacementSlot> slot = {};  // while it is stored
     bool has_source = false;                 // its uncompressed KV lies somewhere: it can become any configuration
     std::uint32_t stored_children = 0;
@@ -87,7 +87,7 @@ class TieredEngine final : public PlacementBackend {
   const TieredOptions& options_;
   const std::vector<std::string>& methods_;
   SharedStore* const shared_;
-  std::vector<Entry> prefixes_;  // by ContextId
+  std::vector<Stored> prefixes_;  // by ContextId
   PlacementState state_;
   GivenUp given_up_;
   std::vector<ContextId> changed_;  // whose candidates are others since the state was told

@@ -116,7 +116,7 @@ struct DiskTierOptions {
   std::uint64_t capacity_bytes = kUnlimited;
   bool direct_io = true;  // falls back to buffered I/O where the file system refuses it
   bool io_uring = true;   // falls back to threads that block in pread where the kernel refuses it
-  bool sync = false;      // wait for the device before a write counts; without it, power loss may cost recent entries
+  bool sync = false;      // wait for the device before a write counts; without it, power loss may cost recent blobs
   std::uint64_t spare_buffer_bytes = std::uint64_t{128} << 20;  // kept for reuse, so that reads fault no pages
   std::string name = "disk";
   // Any number of tiers opened so may write to the folder at once, and none opened otherwise. What lies there is not

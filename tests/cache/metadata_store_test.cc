@@ -91,7 +91,7 @@ TEST_F(MetadataStoreTest, UnknownIsNotFoundByName) {
   EXPECT_TRUE(metadata_store->forget(kUnknown));
 }
 
-TEST_F(MetadataStoreTest, ListsEntriesByLastAccess) {
+TEST_F(MetadataStoreTest, ListsPrefixesByLastAccess) {
   const auto metadata_store = open();
   ASSERT_TRUE(metadata_store->record_prefix({.key = kFirst, .age_s = 100}, kHalfLifeS));
   ASSERT_TRUE(metadata_store->record_prefix({.key = kSecond, .age_s = 1}, kHalfLifeS));
@@ -101,7 +101,7 @@ TEST_F(MetadataStoreTest, ListsEntriesByLastAccess) {
   EXPECT_EQ(prefixes->at(1).key, kFirst);
 }
 
-TEST_F(MetadataStoreTest, QualityIsTheEntrysOwnElseAFlaggedMeanElseUnknown) {
+TEST_F(MetadataStoreTest, QualityIsThePrefixsOwnElseAFlaggedMeanElseUnknown) {
   const auto metadata_store = open();
   ASSERT_TRUE(metadata_store->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.8}));
   ASSERT_TRUE(metadata_store->record_quality({.key = kSecond, .method = kKeydiff, .keep = 0.5, .quality = 0.6}));
@@ -157,11 +157,11 @@ TEST_F(MetadataStoreTest, MetricsNeverMix) {
     EXPECT_TRUE(metadata_store->qualities(kFirst)->empty()) << metric;
   }
   ASSERT_TRUE(metadata_store->measure_in(kAgreement));
-  EXPECT_EQ(metadata_store->quality_for(kSecond, kKeydiff, 0.5)->quality, 0.9) << "other entries stay";
+  EXPECT_EQ(metadata_store->quality_for(kSecond, kKeydiff, 0.5)->quality, 0.9) << "other prefixes stay";
 }
 
 // Two questions of 0.9 and four of the others' mean of 0.6 make 0.7; one profile alone is all there is to go by.
-TEST_F(MetadataStoreTest, ExpectedQualityIsDrawnTowardOtherEntriesByFewQuestions) {
+TEST_F(MetadataStoreTest, ExpectedQualityIsDrawnTowardOtherPrefixesByFewQuestions) {
   auto metadata_store = open();
   ASSERT_TRUE(metadata_store->record_quality(
       {.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.9, .kl = 0, .questions = 2}));
@@ -247,7 +247,7 @@ TEST_F(MetadataStoreTest, ModelsDoNotSeeEachOther) {
   EXPECT_TRUE(metadata_store->prefix(kFirst));
 }
 
-TEST_F(MetadataStoreTest, ForgetsAllOfAnEntry) {
+TEST_F(MetadataStoreTest, ForgetsAllOfAPrefix) {
   const auto metadata_store = open();
   for (const Hash128& key : {kFirst, kSecond}) {
     ASSERT_TRUE(metadata_store->record_prefix({.key = key}, kHalfLifeS));

@@ -21,12 +21,12 @@ QualityTable two_kinds() {
   return table;
 }
 
-TEST(QualityTable, EntriesOfTheSameKindSayMost) {
+TEST(QualityTable, PrefixesOfTheSameKindSayMost) {
   QualityTable table = two_kinds();
   const double mean = 0.7;
   EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, mean) << "of no known kind";
   table.describe(prefix(99), ContextKind::kCode, 400);
-  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, (3 * 0.5 + kKindEntries * mean) / 5);
+  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, (3 * 0.5 + kKindPrefixes * mean) / 5);
   table.describe(prefix(99), ContextKind::kDialogue, 400);
   EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, mean) << "none of its kind";
 }
@@ -46,7 +46,7 @@ TEST(QualityTable, AKindThatIsSaidLaterCounts) {
   EXPECT_NEAR(table.quality_for(prefix(99), kKnorm, 0.5)->expected, 0.58, 1e-12);
 }
 
-TEST(QualityTable, FewerThanThreeEntriesSayNothingOfOthers) {
+TEST(QualityTable, FewerThanThreePrefixesSayNothingOfOthers) {
   QualityTable table;
   table.record(prefix(1), kKnorm, 0.5, 0.9, 2);
   table.record(prefix(2), kKnorm, 0.5, 0.8, 2);
@@ -70,7 +70,7 @@ TEST(QualityTable, WhatWasMeasuredLeavesLessUncertain) {
   EXPECT_LT(table.quality_for(prefix(99), kKnorm, 0.5)->spread, 0.01);
 }
 
-TEST(QualityTable, ShortEntriesDropNoTokensUnmeasured) {
+TEST(QualityTable, ShortPrefixesDropNoTokensUnmeasured) {
   QualityTable table = two_kinds();
   for (std::uint64_t i = 1; i <= 3; ++i) table.record(prefix(i), kInt8, 1, 0.99, 2);
   table.describe(prefix(99), ContextKind::kProse, kPriorTokensMin - 1);

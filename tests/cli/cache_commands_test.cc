@@ -23,18 +23,18 @@ class CacheCommandsTest : public TinyProgram {
 };
 
 TEST_F(CacheCommandsTest, LsListsWhatIsStored) {
-  const auto entries = list();
-  ASSERT_FALSE(entries.empty());
-  EXPECT_EQ(entries[0]["tier"], "disk");
-  EXPECT_EQ(entries[0]["method"], "full");
-  EXPECT_EQ(entries[0]["label"], "context.txt");
-  EXPECT_EQ(entries[0]["model"], "tiny");
-  EXPECT_TRUE(entries[0]["parent"].is_null());
-  EXPECT_EQ(entries[0]["tokens"].get<int>() % 16, 0);
-  EXPECT_GT(entries[0]["frequency"], 0);
-  EXPECT_GT(entries[0]["bytes"], 0);
+  const auto runs = list();
+  ASSERT_FALSE(runs.empty());
+  EXPECT_EQ(runs[0]["tier"], "disk");
+  EXPECT_EQ(runs[0]["method"], "full");
+  EXPECT_EQ(runs[0]["label"], "context.txt");
+  EXPECT_EQ(runs[0]["model"], "tiny");
+  EXPECT_TRUE(runs[0]["parent"].is_null());
+  EXPECT_EQ(runs[0]["tokens"].get<int>() % 16, 0);
+  EXPECT_GT(runs[0]["frequency"], 0);
+  EXPECT_GT(runs[0]["bytes"], 0);
   const std::string table = run({"cache", "ls"}).out;
-  EXPECT_THAT(table, HasSubstr(entries[0]["run"].get<std::string>().substr(0, 12)));
+  EXPECT_THAT(table, HasSubstr(runs[0]["run"].get<std::string>().substr(0, 12)));
   EXPECT_THAT(table, HasSubstr(" tiny "));
   EXPECT_THAT(table, HasSubstr("context.txt"));
 }
@@ -95,12 +95,12 @@ TEST_F(CacheCommandsTest, RmTakesWhatStandsOnARunWithIt) {
   const auto longer = file("longer.txt", read(context_) + " And there is more to be said of shale, and of slate.");
   environment_["SHALE_MODEL"] = model_;
   ASSERT_EQ(run({"generate", "--context", longer, "--prompt", "What is it?", "--json"}).status, 0);
-  const auto entries = list();
-  ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[1]["label"], "longer.txt");
-  EXPECT_EQ(entries[1]["parent"], entries[0]["run"]);
-  EXPECT_LT(entries[1]["tokens"], entries[0]["tokens"]) << "what they share is stored once";
-  ASSERT_EQ(run({"cache", "rm", entries[0]["run"].get<std::string>()}).status, 0);
+  const auto runs = list();
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[1]["label"], "longer.txt");
+  EXPECT_EQ(runs[1]["parent"], runs[0]["run"]);
+  EXPECT_LT(runs[1]["tokens"], runs[0]["tokens"]) << "what they share is stored once";
+  ASSERT_EQ(run({"cache", "rm", runs[0]["run"].get<std::string>()}).status, 0);
   EXPECT_TRUE(list().empty());
 }
 
@@ -115,7 +115,7 @@ TEST_F(CacheCommandsTest, RmRemovesOneRun) {
   const Outcome removed = run({"cache", "rm", name, "--json"});
   EXPECT_EQ(removed.status, 0) << removed.err;
   EXPECT_GT(removed.object()["removed_bytes"], 0);
-  for (const auto& entry : list()) EXPECT_NE(entry["run"], name);
+  for (const auto& row : list()) EXPECT_NE(row["run"], name);
   EXPECT_EQ(run({"cache", "rm", name}).status, 1);
 }
 

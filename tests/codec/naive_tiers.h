@@ -42,7 +42,7 @@ inline std::vector<float> naive_scores(const Context& context, const std::string
   return scores;
 }
 
-// Token indices of an entry, tier by tier, in the order in which they must lie in the table.
+// Token indices of an extent, tier by tier, in the order in which they must lie in the table.
 inline std::vector<std::vector<std::uint32_t>> naive_tiers(const Context& context, const Method& method,
                                                            std::uint32_t index, std::uint32_t first, std::uint32_t end,
                                                            std::span<const std::uint32_t> windows) {

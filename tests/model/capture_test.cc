@@ -133,8 +133,8 @@ TEST_P(CaptureTest, KeepsTheQueriesOfTheLastTokensAcrossSteps) {
   }
 }
 
-TEST_P(CaptureTest, SumsTheAttentionThatEveryTokenOfTheEntryReceives) {
-  const std::uint32_t before = 21, tokens = 75;  // an entry in the middle of a page
+TEST_P(CaptureTest, SumsTheAttentionThatEveryTokenOfTheSpanReceives) {
+  const std::uint32_t before = 21, tokens = 75;  // a span in the middle of a page
   const auto all = random_tokens(before + tokens, 320, 3);
   Sequence sequence = runner_->sequence();
   Capture prefix(info(), 0, before, {});
@@ -197,13 +197,13 @@ TEST_P(CaptureTest, GivesTheMomentsOfQueriesBeforeRotation) {
   expect_near(seen.query_covariance, covariances, 3e-3);
 }
 
-TEST_P(CaptureTest, TakesStepsBeyondTheEntryAsItsRepetition) {
+TEST_P(CaptureTest, TakesStepsBeyondTheSpanAsItsRepetition) {
   const auto [got, expected] = repetition(random_tokens(40, 320, 5), random_tokens(30, 320, 6));
   expect_near(got, expected, 2e-3);
 }
 
 // Seven query heads a KV head, and biased keys so large that the twin's rounded queries move single elements.
-TEST(CaptureOfARealModel, TakesStepsBeyondTheEntryAsItsRepetition) {
+TEST(CaptureOfARealModel, TakesStepsBeyondTheSpanAsItsRepetition) {
   const auto path = testing::real_model("qwen2.5-coder-0.5b");
   if (path.empty()) GTEST_SKIP() << "qwen2.5-coder-0.5b is not below SHALE_MODEL_DIR";
   CaptureBench bench;

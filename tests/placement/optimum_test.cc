@@ -62,7 +62,7 @@ TEST(Optimum, GreedyIsCloseOnOneTier) {
   EXPECT_GE(mean.promoted, 0.98);
 }
 
-TEST(Optimum, PinnedEntriesBindTheBoundToo) {
+TEST(Optimum, PinnedPrefixesBindTheBoundToo) {
   const Shares mean = measure({.prefixes = 6, .tiers = 2, .capacity_share = 0.4, .pinned_share = 0.2}, {}, 200);
   EXPECT_GE(mean.promoted, 0.98);
 }
@@ -86,13 +86,13 @@ TEST(Bound, IsEverythingDroppedWhereNothingFits) {
   EXPECT_NEAR(utility_bound(problem), testing::dropped_utility(problem), 1e-3);
 }
 
-TEST(Bound, NarrowsOnManyEntries) {
+TEST(Bound, NarrowsOnManyPrefixes) {
   const auto planner = make_planner("shale").value();
   const Problem problem = inserted(make_instance(5, {.prefixes = 2000}), *planner);
   const Problem demoted = after(problem, planner->demote(problem));
   const double nothing = testing::dropped_utility(problem);
   const double share = (planner->promote(demoted).utility - nothing) / (utility_bound(problem) - nothing);
-  fmt::print("share of the bound's gain at 2,000 entries: {:.4f}\n", share);
+  fmt::print("share of the bound's gain at 2,000 prefixes: {:.4f}\n", share);
   EXPECT_LE(share, 1);
   EXPECT_GE(share, 0.99);
 }

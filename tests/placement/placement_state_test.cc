@@ -162,7 +162,7 @@ TEST_P(EveryPlanner, DecidesAsIfItHadLookedAtEverything) {
 INSTANTIATE_TEST_SUITE_P(All, EveryPlanner, ::testing::ValuesIn(planner_names()),
                          [](const auto& instance) { return std::string(instance.param); });
 
-TEST_F(PlacementStateTest, OthersAreToldToMoveAndTheNewEntryIsAnswered) {
+TEST_F(PlacementStateTest, OthersAreToldToMoveAndTheNewPrefixIsAnswered) {
   PlacementState s = state({{100}, {kAny}});
   const PlacementSlot rare = s.add(whole(100, 1), 0);
   EXPECT_EQ(s.place(rare), 0u);
@@ -235,7 +235,7 @@ TEST_F(PlacementStateTest, ARoundLooksAtSoManyPromotionsOnly) {
   EXPECT_EQ(told_.moves.size(), 6u);
 }
 
-TEST_F(PlacementStateTest, APinnedEntryStaysUntilItIsFree) {
+TEST_F(PlacementStateTest, APinnedPrefixStaysUntilItIsFree) {
   PlacementState s = state({{100}, {kAny}});
   const PlacementSlot used = s.add(whole(100, 1), 0);
   s.place(used);

@@ -50,7 +50,7 @@ void expect_sound(const Problem& problem, const Plan& plan) {
   for (const Move& move : plan.moves) {
     ASSERT_LT(move.prefix, problem.prefixes.size());
     const PlacedPrefix& prefix = problem.prefixes[move.prefix];
-    EXPECT_TRUE(moved.insert(move.prefix).second) << "two moves of one entry";
+    EXPECT_TRUE(moved.insert(move.prefix).second) << "two moves of one prefix";
     EXPECT_FALSE(prefix.pinned);
     EXPECT_EQ(move.from, prefix.current);
     EXPECT_NE(move.to, move.from);
@@ -69,7 +69,7 @@ bool pinned_fit(const Problem& problem) {
 
 TEST_P(PlannerConformance, IsFoundByItsName) { EXPECT_EQ(planner_->name(), GetParam()); }
 
-TEST_P(PlannerConformance, DemotionFitsUnlessPinnedEntriesAloneDoNot) {
+TEST_P(PlannerConformance, DemotionFitsUnlessPinnedPrefixesAloneDoNot) {
   int feasible = 0, infeasible = 0;
   for_instances([&](const Problem& problem) {
     const Plan plan = planner_->demote(problem);
@@ -179,7 +179,7 @@ TEST_P(PlannerConformance, WhatMustStayIsNeverDropped) {
   });
 }
 
-TEST_P(PlannerConformance, NoEntriesAndNoTiers) {
+TEST_P(PlannerConformance, NoPrefixesAndNoTiers) {
   EXPECT_TRUE(planner_->demote({}).feasible);
   EXPECT_TRUE(planner_->promote({}).moves.empty());
   const Problem dropped_only = make_instance(1, {.prefixes = 3, .tiers = 0});

@@ -76,7 +76,7 @@ TEST(Shale, UndividedTakesTheLeastDropHoweverLittleItFrees) {
   EXPECT_EQ(demoted(problem, {.divide_by_bytes = false}), (std::vector<std::uint32_t>{1, 0}));
 }
 
-TEST(Shale, OffersAreRefreshedOnceAnEntryIsChanged) {
+TEST(Shale, OffersAreRefreshedOnceAPrefixIsChanged) {
   // a's first press is the cheapest offer, its second is dearer than b's: one step each.
   Problem problem{.tiers = {{120}},
                   .prefixes = {prefix({on(0, 100, 1), on(0, 60, 0.99), on(0, 20, 0.3), on(kDropped, 0, 0)}),
@@ -92,13 +92,13 @@ TEST(Shale, WhatMovesDownMayPushOthersOut) {
   EXPECT_EQ(demoted(problem), (std::vector<std::uint32_t>{0, 1, 2}));
 }
 
-TEST(Shale, EqualOffersGoInTheOrderOfEntries) {
+TEST(Shale, EqualOffersGoInTheOrderOfPrefixes) {
   Problem problem{.tiers = {{200}}, .prefixes = {}};
   for (int i = 0; i < 4; ++i) problem.prefixes.push_back(prefix({on(0, 100, 1), on(kDropped, 0, 0)}));
   EXPECT_EQ(demoted(problem), (std::vector<std::uint32_t>{1, 1, 0, 0}));
 }
 
-TEST(Shale, PinnedEntriesStayAndTheOthersMakeTheRoom) {
+TEST(Shale, PinnedPrefixesStayAndTheOthersAreDemoted) {
   Problem problem{
       .tiers = {{100}},
       .prefixes = {prefix({on(0, 100, 0.1), on(kDropped, 0, 0)}), prefix({on(0, 100, 1), on(kDropped, 0, 0)})}};

@@ -74,7 +74,7 @@ TEST(QualityReportTest, SaysHowWellCheapPredictionsOrderConfigurations) {
   EXPECT_EQ(skills[0], (Line{"measured", "2", "1.000", "", "8.00", "100 %"}));
   EXPECT_EQ(skills[1], (Line{"mass", "2", "1.000", "", "2.00", "25 %"}));
   EXPECT_EQ(skills[2], (Line{"error", "2", "-1.000", "", "2.00", "25 %"}));
-  EXPECT_EQ(skills[3], (Line{"ten entries", "2", "-1.000", "", "0.00", "0 %"}));
+  EXPECT_EQ(skills[3], (Line{"ten contexts", "2", "-1.000", "", "0.00", "0 %"}));
   rows.front().predicted.clear();
   const Json json = to_json(rows.back());
   EXPECT_EQ(json.at("predicted").at("error"), rows.back().predicted.at("error"));
