@@ -130,8 +130,8 @@ typedef struct shale_placement {
   // call it, one at a time, while others wait for the store: it must be quick and call no function of the store.
   // `context` must outlive the store. NULL: nothing is known.
   double (*quality)(void* context, const uint8_t* run, const char* method, double keep);
-  // Likewise, but told without the run: what an extent is worth that another process stored so and left on a shared
-  // tier, where nobody says it. NULL: 0, and no request with a least quality takes it.
+  // Likewise without the run: the quality of an extent that another process stored so and left on a shared tier, where
+  // nobody says it. NULL: 0, and no request with a least quality takes it.
   double (*quality_found)(void* context, const char* method, double keep);
   void* context;  // of both
 } shale_placement;
@@ -152,8 +152,8 @@ typedef struct shale_store_options {
   double frequency_half_life_s;   // of accesses, by which extents are kept; 0: 600
   int32_t threads;                // of the store's own; 0: one; negative: none, and the owner calls shale_store_work()
   uint32_t events_max;            // kept until taken, in 16 MiB at most; 0: 65,536
-  // Storage in trouble is no error of opening: such a tier has no room and nothing, and is opened when it can be. What
-  // no waiting would mend still is one.
+  // Storage in trouble is no error of opening: such a tier has no room and nothing, and is opened when it can be.
+  // Trouble that no waiting would mend still is one.
   bool late;
   shale_placement placement;
 } shale_store_options;
@@ -193,19 +193,18 @@ shale_code shale_store_unpin(shale_store* store, const shale_key* keys, size_t k
 shale_code shale_store_remove(shale_store* store, const shale_key* keys, size_t key_count, const char* tenant,
                               uint32_t* blocks);
 
-// What a tenant's extents may take together from now on, in all forms and copies, on all tiers but shared ones; 0: no
-// bound, as for tenants that were never named. Whom it bounds is not kept: say it again after shale_store_open().
-// For what is saved beyond it the tenant's own extents are dropped, never another's: those first that are used least,
-// times what computing them takes, a byte, and of what was saved together the last, so that the front can still
-// be used. Where it is worth less than these, or they are pinned, saving it fails with SHALE_FULL. What earlier
-// processes left counts; what is beyond a new bound goes at once. Of several processes in one folder, whichever removes
-// there keeps its own bounds.
+// Bounds the bytes of a tenant's extents from now on, in all forms and copies, on all tiers but shared ones; 0: no
+// bound, as for tenants that were never named. Bounds are not kept: say them again after shale_store_open(). The
+// tenant's own extents, never another's, are dropped for what is saved beyond the bound: first those with the least
+// uses × computing time per byte, and the last of what was saved together, so that its front can still be used. An
+// extent that is worth less than these, or finds them pinned, is not saved: SHALE_FULL. Extents that earlier processes
+// left count; those beyond a new bound go at once. Each process that removes in a shared folder goes by its own bounds.
 shale_code shale_store_set_quota(shale_store* store, const char* tenant, uint64_t bytes_max);
 
 // An eventfd. It is readable after anything has arrived or ended for any load or save, and while an event waits. Read
 // it (8 bytes; that never blocks), then poll what is in flight. It belongs to the store: do not close it. -1: none.
 int shale_store_event_fd(const shale_store* store);
-// For stores without threads: encodes, writes, moves and asks on this thread, for about `budget_s`; one caller at a
+// Encodes, writes, moves and asks on this thread for about `budget_s`, for stores without threads; one caller at a
 // time. `worked` (or NULL): false when there was nothing to do.
 shale_code shale_store_work(shale_store* store, double budget_s, bool* worked);
 // Blocks until everything that was saved lies where it belongs.
@@ -367,7 +366,7 @@ typedef struct shale_events {
   size_t count;
 } shale_events;
 
-// At most `max`, oldest first, of this store's own doing; the caller frees them.
+// Takes at most `max` events of this store's own doing, oldest first; the caller frees them.
 shale_code shale_store_take_events(shale_store* store, size_t max, shale_events** events);
 void shale_events_free(shale_events* events);
 

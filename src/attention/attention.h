@@ -24,9 +24,9 @@ struct AttentionWork {
   std::uint32_t window = 0;  // 0: none
   float* log_sums =
       nullptr;  // where to leave log Σ e^score of every query and head, [query_count][query_heads], or null
-  // Of a single query: per KV head, [pages of the table][block_size], to which the attention that each slot receives
-  // is added (mean over the KV head's query heads); empty where it is not asked for. Costs no second pass over the
-  // keys.
+  // Sums for a single query: per KV head, [pages of the table][block_size], to which the attention that each slot
+  // receives is added (mean over the KV head's query heads); empty where it is not asked for. Costs no second pass over
+  // the keys.
   std::span<float* const> received = {};
 };
 
@@ -35,13 +35,13 @@ struct AttentionShape {
   float scale;  // 1/√d unless the architecture says otherwise
 };
 
-// Runs all works over the executor. What a query comes out as depends on its own context alone, bit for bit: neither on
-// the number of threads nor on what is computed beside it, of its own sequence or of others. Of sequences that dropped
-// tokens or are int8, only not on threads.
+// Runs all works over the executor. A query's output depends on its own context alone, bit for bit: neither on the
+// number of threads nor on what is computed beside it, of its own sequence or of others. Sequences that dropped tokens
+// or are int8 are independent of threads only.
 void paged_attention(const PagePool& pool, const AttentionShape& shape, std::span<const AttentionWork> works,
                      Executor& executor);
 
-// What tokens receive of the attention of queries whose log_sums paged_attention left: the mean over each KV head's
+// The attention that tokens receive from queries whose log_sums paged_attention left: the mean over each KV head's
 // query heads, summed over the queries (kSum), or the largest over both (kLargest).
 struct ReceivedAttention {
   enum class Kind { kSum, kLargest };

@@ -215,7 +215,7 @@ HWY_INLINE void scale_weights(D d, const float* weights, const PageShape& shape,
     for (std::uint32_t group = 0; group < shape.scale_groups(); ++group) {
       const Half* scales = block.pages[p].value_scales + group * shape.block_size;
       float* to = scaled + group * kHeads * kWeightStride + at;
-      // What is stored beyond the page's count, the next page's overwrite.
+      // The next page's values overwrite those stored beyond this page's count.
       for (std::uint32_t t = 0; t < block.counts[p]; t += lanes) {
         const auto scale = load(d, scales + t);
         for (int h = 0; h < kHeads; ++h) {

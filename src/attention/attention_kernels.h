@@ -43,8 +43,8 @@ struct AttentionRows {
   float scale = 1;
   std::uint32_t visible = 0;  // slots of the table that the first query sees; each next one sees one more
   std::uint32_t window = 0;   // and of those only the last so many; 0: all
-  // Of a single query: where to leave its scores as exponents of 2, [group][score_stride], a slot of the table after
-  // the other, minus infinity for holes and behind the window; or null.
+  // Where a single query leaves its scores as exponents of 2, [group][score_stride], a slot of the table after the
+  // other, minus infinity for holes and behind the window; or null.
   float* scores = nullptr;
   std::size_t score_stride = 0;
 
@@ -83,7 +83,7 @@ struct AttentionKernels {
   const char* target;
 };
 
-// Those of the best instruction set that this machine runs.
+// The kernels of the best instruction set that this machine runs.
 AttentionKernels attention_kernels();
 
 }  // namespace shale

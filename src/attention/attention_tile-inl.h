@@ -164,8 +164,8 @@ class TileBlock {
   std::uint64_t holes_ = 0;
 };
 
-// Of the first `tokens` of a row's scores it sees those from `hidden` to `visible`: all others, and what fills the last
-// vector, become minus infinity.
+// A row sees the scores from `hidden` to `visible` of its first `tokens`: all others, and what fills the last vector,
+// become minus infinity.
 HWY_INLINE void leave_out_unseen(float* scores, std::size_t tokens, std::size_t hidden, std::size_t visible) {
   const Wide d;
   const std::size_t lanes = hn::Lanes(d);

@@ -13,8 +13,7 @@ namespace shale {
 
 void add_bench_traces(Command command, std::vector<std::string>& files);
 
-// The named files; where there are none, the Mooncake traces of the tests' data, and where those are not, or `tiny`,
-// chats that are made up.
+// The named files; without any, the Mooncake traces of the tests' data; without those, or if `tiny`, made-up chats.
 Result<std::vector<Trace>> bench_traces(std::vector<std::string> files, bool tiny, std::uint64_t seed);
 
 }  // namespace shale

@@ -1,4 +1,4 @@
-// What one who asks can tell of what another asked: an attacker guesses a victim's prompt, and looks at how soon the
+// What one client can tell of another's prompts: an attacker guesses a victim's prompt, and looks at how soon the
 // answer begins and at what `usage` counts as cached.
 #pragma once
 

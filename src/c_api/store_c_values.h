@@ -61,7 +61,7 @@ const shale_key* keys_to(const std::vector<BlockKey>& keys);
 
 std::string_view text_of(const char* text);  // NULL: empty
 KvGeometry geometry_of(const shale_geometry& geometry);
-// Of what the store's geometry says.
+// The caller's view, in the store's geometry.
 Result<KvView> view_of(const shale_store& store, const shale_view* view);
 Result<MutableKvView> mutable_view_of(const shale_store& store, const shale_view* view);
 StoreNeeds needs_of(const shale_needs* needs);

@@ -17,7 +17,7 @@ class AnswerMetric {
   virtual ~AnswerMetric() = default;
   // As users and the metadata store write it; lives as long as the program.
   virtual std::string_view name() const = 0;
-  // In [0, 1]; 1: as good as the same. Not thread-safe.
+  // A score in [0, 1]; 1: as good as the same. Not thread-safe.
   virtual Result<double> compare(std::string_view answer, std::string_view reference) = 0;
 };
 

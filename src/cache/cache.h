@@ -6,9 +6,9 @@
 //                 ──> MetadataStore      what was measured: quality of every configuration, costs of this machine
 //                 ──> CostModel      what computing and decoding take
 //
-// What is stored are whole blocks of a prompt's tokens, named by a chain of hashes over all tokens before them, so that
-// prompts that begin alike share what they share, wherever a prompt was cut and whoever stored it. The blocks of one
-// span, which are stored together, are a *run*; its name stands for its tokens and for everything before them.
+// The store holds whole blocks of a prompt's tokens, named by a chain of hashes over all tokens before them. So prompts
+// that begin alike share these blocks, wherever a prompt was cut and whoever stored it. The blocks of one span, which
+// are stored together, are a *run*; its name stands for its tokens and for everything before them.
 //
 // Not thread-safe: the engine's loop owns it. I/O completes on the tiers' own threads. The pool, the clock and every
 // Sequence handed in must outlive it; every Retrieval must be gone before it.
@@ -60,16 +60,17 @@ struct CacheOptions {
   std::string eviction = "lru";    // of the pool's prefix tree
   double alpha = 1.0;              // seconds of waiting that one unit of quality is worth
   double frequency_half_life_s = 600;
-  // What quality is measured, expected and demanded in; null: kAgreement.
+  // The metric that quality is measured, expected and demanded in; null: kAgreement.
   std::shared_ptr<AnswerMetric> metric = {};
-  // Where less is expected of answers, in that metric, the planner compresses nothing so far. A method that a request
+  // The planner compresses nothing so far that less is expected of answers, in that metric. A method that a request
   // names is not its choice.
   double quality_floor = 0;
   // What the planner may choose from, besides `full`.
   std::vector<std::string> methods = {"knorm", "keydiff", "snapkv", "int8", "kivi4", "keydiff+int8", "snapkv+int8"};
   ScorerOptions scorers;
   ModelTraits model;  // of the model that computes what is stored
-  // Of that model, for quantizers that need them; must outlive the cache. Null: methods that need them are refused.
+  // That model's tables, for quantizers that need them; must outlive the cache. Null: methods that need them are
+  // refused.
   const CachegenTables* tables = nullptr;
   // Load what is stored even where computing it again is estimated to be faster, and be patient with tiers that are
   // late: for callers that cannot compute, and for measurements.
@@ -87,8 +88,8 @@ struct CacheOptions {
   std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
 };
 
-// Whose KV it is: a tenant's, which the store counts and bounds, and within a tenant that of requests with the same
-// salt. Empty where both are: everybody's. No tenant's name has a line's end.
+// The salt that says whose KV it is: a tenant's, which the store counts and bounds, and within a tenant that of
+// requests with the same salt. Empty where both are: everybody's. No tenant's name has a line's end.
 std::string salt_of(std::string_view tenant, std::string_view salt);
 std::string_view tenant_of(std::string_view salt);  // of one that salt_of() made
 
@@ -98,8 +99,7 @@ struct RequestPolicy {
   std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it,
                                  // exact KV, of which the engine makes one
   double keep = 1.0;
-  // Of lossy forms that it does not name, only those over which answers are expected to be worth as much, in the
-  // cache's metric.
+  // Answers over lossy forms that it does not name must be expected to be worth as much, in the cache's metric.
   double quality_min = 0;
   // Only KV of the same salt is found, and only requests of the same salt find what this one leaves: what of it is
   // cached, and so how soon it is answered, tells others nothing (vLLM's cache_salt). What is published is found by
@@ -117,8 +117,8 @@ struct Backlog {
   bool meet = false;       // the caller computes up to Retrieval::compute_until() while the rest is loaded
 };
 
-// Since the cache was opened. What the store counts, such as damage, bytes by tier and what was compressed or dropped,
-// is in Store::stats().
+// Since the cache was opened. Store::stats() has what the store counts, such as damage, bytes by tier and what was
+// compressed or dropped.
 struct CacheStats {
   std::uint64_t lookups = 0, hits = 0;
   CachedTokens cached = {};
@@ -132,7 +132,7 @@ struct CacheStats {
   double background_seconds = 0;  // encoding, writing and moving, as the engine's thread took part in it
 };
 
-// Tokens that were computed together and are to be found again. Of runs without a whole block nothing is stored.
+// Tokens that were computed together and are to be found again. A run without a whole block is not stored.
 struct NewRun {
   std::vector<std::int32_t> tokens;  // of the chain: from the prompt's first to the run's last
   std::uint32_t first = 0;           // position of the run's first token; what is stored begins with the block it is in
@@ -187,7 +187,7 @@ class Cache {
   void note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds);
 
   std::uint32_t block_tokens() const;
-  // Of `tokens`, those in whole blocks: what of a prefix can be stored.
+  // How many of `tokens` are in whole blocks: the part of a prefix that can be stored.
   std::uint32_t whole_blocks(std::size_t tokens) const;
   // Names of the whole blocks of a chain that is reproducible, for calls of store().
   std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
@@ -196,28 +196,29 @@ class Cache {
   Hash128 run_of(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
 
   // Fills the empty `sequence` with the longest prefix of `tokens` that is cheaper to fetch than to compute, and starts
-  // reading. At least the last token is left to compute. Of the pool, token by token; from tiers in whole blocks. A hit
-  // that ends inside a stored run takes exact blocks of it. Counts as a use of every extent along the prefix. Finding
+  // reading. At least the last token is left to compute. The pool gives single tokens, tiers whole blocks. A hit that
+  // ends inside a stored run takes exact blocks of it. Counts as a use of every extent along the prefix. Finding
   // nothing is an empty retrieval. Never waits.
   Retrieval retrieve(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
                      const Backlog& backlog = {});
-  // For a request of whose prompt nothing was computed since `retrieval` was whole: where others left at least a block
-  // more of it in the pool meanwhile, the sequence and the retrieval are of that, and nothing else; false where not.
+  // Takes what others left in the pool of the request's prompt meanwhile, where that is at least a block more: the
+  // sequence and the retrieval are then of that, and nothing else; false where not. Nothing of the prompt may have been
+  // computed since `retrieval` was whole.
   bool rematch(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
                Retrieval& retrieval);
-  // After Retrieval::failure: counted, and not found again. What came before the first block that did not stays in the
-  // sequence where it is exact; all else is dropped. Returns the retrieval of what stays.
+  // Counts a retrieval with a failure(), which is not found again. Blocks before the first that did not come stay in
+  // the sequence where they are exact; all else is dropped. Returns the retrieval of what stays.
   Retrieval keep_what_came(Retrieval retrieval, Sequence& sequence);
   // Nobody waits for the retrieval any longer: counted, and tiers that still owe it bytes are not asked for a while.
   void give_up(Retrieval retrieval);
 
-  // Requests of every salt whose prompts begin as these tokens do find, of what they have in common, in whole blocks,
-  // what requests without a salt left. Whose beginning that is, nobody can tell.
+  // Makes these tokens a public prefix: requests of every salt whose prompts begin so find the whole blocks in common
+  // that requests without a salt left. Nobody can tell whose beginning that is.
   void publish(std::vector<std::int32_t> tokens);
 
   // How many tokens at the start of `tokens` lie in the pool, reproducible or not. Touches nothing.
   std::uint32_t pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
-  // Of the blocks that would serve them, those that are not the pool's to evict now.
+  // How many of the blocks that would serve them are not the pool's to evict now.
   std::uint32_t pool_blocks_in_use(std::span<const std::int32_t> tokens, const RequestPolicy& policy) const;
   // The pages of an exact sequence, the first `reproducible` of whose tokens are so, become available to later
   // requests.
@@ -225,8 +226,8 @@ class Cache {
                      std::uint32_t reproducible = kAllTokens, std::string_view salt = {});
   // Frees pool blocks by evicting what is kept for later requests until `blocks` are free; false when it cannot.
   bool evict_until_free(std::uint32_t blocks);
-  // Of the pool's blocks that are not free, those that evict_until_free could free: kept for later requests alone. And
-  // those that giving up storing would add.
+  // Blocks of the pool that evict_until_free could free: kept for later requests alone. And those that giving up
+  // storing would add.
   std::uint32_t blocks_evictable() const;
   std::uint32_t blocks_waiting_to_be_stored() const;
 
@@ -234,16 +235,16 @@ class Cache {
   // pages stay in the pool until they are encoded. Returns its name.
   Hash128 store(NewRun run, const Sequence& sequence);
 
-  // What the scorers of the candidate methods read, where the planner may choose them, and what one method's reads:
-  // nothing where it has no scorer.
+  // The needs of all scorers of candidate methods that the planner may choose, and of one method's: none without a
+  // scorer.
   const ScorerNeeds& needs() const;
   Result<ScorerNeeds> needs(const Method& method) const;
   // Whether everything is stored in one form that is ranked by what the model attends to while it repeats a run.
   bool stores_by_repetition() const;
-  // What those needs lack of a run, in words; empty where it can be ranked.
+  // What a run lacks of those needs, in words; empty where it can be ranked.
   std::string missing(const ScorerNeeds& needs, std::uint32_t tokens, const AttentionStatistics& statistics) const;
 
-  // What compressing in memory goes by (compressed_run.h), so that the result is what the store would keep. Refers to
+  // The codec for compressing in memory (compressed_run.h), so that the result is what the store would keep. Refers to
   // the options.
   RunCodec codec() const;
   // Compresses the run's whole blocks at once, for profiling. `from` holds the run's chain.
@@ -256,7 +257,7 @@ class Cache {
   // Does one bounded piece (about a millisecond a thread, and one for every quantizer that is looked at) of queued
   // work; false when there is nothing to do now.
   bool work(Executor& executor);
-  // Gives up looking at a run that is stored, or storing what is worth least of what waits for it, counted in
+  // Gives up looking at a run that is stored, or storing the waiting run that is worth least, counted in
   // stats().given_up: its pages are the pool's again. False where nothing waits that could be given up.
   bool give_up_storing();
   // Works until nothing is queued or being written. Blocks.

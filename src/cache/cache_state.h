@@ -14,7 +14,7 @@
 
 namespace shale {
 
-// Of what was never measured nobody knows what it does to answers: it is saved as worth nothing.
+// Nobody knows what a form that was never measured does to answers: it is saved as worth nothing.
 inline constexpr double kMeasured = 1e-6;
 inline constexpr std::size_t kUsedMax = 16384;
 
@@ -33,7 +33,7 @@ struct Cache::State {
   std::vector<Method> methods = {Method::full()};
   bool weighs_quality = false;
   ScorerNeeds scorer_needs = {};           // of the candidates' scorers
-  std::vector<std::string> rankings = {};  // of those that read what only computing shows
+  std::vector<std::string> rankings = {};  // of scorers that read what only computing shows
   std::unique_ptr<PrefixTree> tree = {};
   LossyPrefixes lossy = {};
   std::vector<Tier*> tiers = {};  // the store's
@@ -59,8 +59,7 @@ struct Cache::State {
   };
   std::list<Saving> saving = {};
 
-  // Of the runs that were used or stored here last, kUsedMax at most, what the metadata store is told of them in the
-  // end.
+  // What the metadata store is told in the end of the runs that were used or stored here last, kUsedMax at most.
   struct Used {
     Frequency accesses;
     std::uint32_t tokens = 0;
@@ -87,8 +86,8 @@ struct Cache::State {
 
   std::uint32_t block_tokens() const { return pool.shape().block_size; }
   std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const;
-  // The names under which blocks lie, whose keys these are: those that hold a token beyond the first `reproducible` are
-  // of another lineage, so that nobody who demands exact KV meets them.
+  // The names of the blocks with these keys. Blocks that hold a token beyond the first `reproducible` are of another
+  // lineage, so that nobody who demands exact KV meets them.
   std::vector<BlockKey> names_of(std::vector<BlockKey> keys, std::uint32_t reproducible) const;
 
   // cache.cc

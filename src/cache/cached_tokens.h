@@ -17,7 +17,7 @@ inline constexpr std::string_view kPoolSource = "pool";
 // A counter for each source: the pool first, then tiers, fast to slow.
 class CachedTokens {
  public:
-  // Of no source yet: they appear in the order in which they are counted.
+  // No sources yet: they appear in the order in which they are counted.
   CachedTokens() = default;
   // Zero for the pool and for each tier, so that reports name sources that gave nothing, too.
   explicit CachedTokens(std::span<Tier* const> tiers);

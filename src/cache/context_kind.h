@@ -22,7 +22,7 @@ inline constexpr std::size_t kContextKinds = 5;
 std::string_view name_of(ContextKind kind);
 std::optional<ContextKind> kind_named(std::string_view name);
 
-// UTF-8; takes about a nanosecond a byte, so hand over a sample of what is long. Of nothing, prose.
+// UTF-8; takes about a nanosecond a byte, so hand over a sample of what is long. An empty text is prose.
 ContextKind kind_of(std::string_view text);
 
 }  // namespace shale

@@ -1,4 +1,4 @@
-// What things cost on this machine, from what they cost before.
+// Estimates what things cost on this machine, from what they cost before.
 #pragma once
 
 #include <cstdint>

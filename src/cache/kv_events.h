@@ -1,9 +1,9 @@
-// What lies where, told as it changes, for routers that send a request to the engine which holds its prefix: vLLM's KV
-// events. Blocks of the pool are on the medium "GPU", of memory tiers on "CPU", of private tiers below on "STORAGE".
+// vLLM's KV events: what lies where, told as it changes, for routers that send a request to the engine with its prefix.
+// Blocks of the pool are on the medium "GPU", of memory tiers on "CPU", of private tiers below on "STORAGE".
 //
-// What is lossy is not told, nor what belongs to a tenant or a salt; and of what lies at rest only what a request that
-// demands exact KV may get. A block is named by the low 64 bits of its key (block_keys.h), which covers everything
-// before it. Events may be of larger blocks than the pool's: these are named as their last part, and lie where it does.
+// Lossy blocks are not told, nor those of a tenant or a salt. Blocks at rest are told where a request that demands
+// exact KV may get them. A block is named by the low 64 bits of its key (block_keys.h), which covers everything before
+// it. Events may be of larger blocks than the pool's: these are named as their last part, and lie where it does.
 //
 // Thread-safe. Nothing here waits: where nobody takes the events, all of them are forgotten, which `kCleared` says, and
 // what is used again is told again.
@@ -67,7 +67,7 @@ class KvEvents {
     std::span<const std::int32_t> tokens;
     std::span<const BlockKey> keys;
   };
-  // With the mutex held, all of these. `news`: whether a block is told that has this name.
+  // All of these need the mutex held. `news`: whether a block of this name is told.
   void tell_stored(KvMedium medium, const Chain& chain, const std::function<bool(std::uint64_t)>& news);
   void tell_removed(KvMedium medium, std::uint64_t name);
   void push(KvEvent event);

@@ -28,7 +28,7 @@ struct LossyPrefix {
 // Not thread-safe.
 class LossyPrefixes {
  public:
-  // In place of one with the same blocks.
+  // Replaces one with the same blocks.
   void keep(LossyPrefix prefix);
   // The longest that `keys` begin with and that is accepted; null where there is none.
   using Accepts = std::function<bool(const LossyPrefix&)>;

@@ -31,7 +31,7 @@ class Meeting {
     std::string tenant = {};  // of the store
   };
 
-  // Of what a look-up of `keys` found, the exact chunks that begin at or after block `computed`. `tokens` are the
+  // Takes the exact chunks that a look-up of `keys` found and that begin at or after block `computed`. `tokens` are the
   // chain's, to be compared with those that were saved.
   Meeting(const Context& context, std::span<const BlockKey> keys, std::span<const std::int32_t> tokens,
           const StoreLookup& found, std::uint32_t computed);
@@ -40,8 +40,8 @@ class Meeting {
   static double estimate_s(const CostModel& costs, const StoreLookup& found, std::uint32_t computed,
                            std::uint32_t block_tokens);
 
-  // Decodes what has come, for about `budget_s`, and asks for the next chunks that come sooner than computing, which
-  // has reached block `computed`, would. Never waits. True when it did anything.
+  // Decodes what has come, for about `budget_s`, and asks for the next chunks that come sooner than computing would.
+  // Computing has reached block `computed`. Never waits. True when it did anything.
   bool poll(Executor& executor, double budget_s, std::uint32_t computed);
   // The first block that is there or on its way: computing ends here. It falls as chunks are asked for, and rises where
   // one could not be read.
@@ -57,10 +57,10 @@ class Meeting {
     std::uint32_t tokens = 0;
     std::uint64_t bytes = 0;
   };
-  // Appends what came to a sequence that ends at the limit, once. Requires arrived(). By tier.
+  // Appends what came to a sequence that ends at the limit, once. Requires arrived(). Returns what came by tier.
   std::vector<Brought> join(Sequence& sequence);
 
-  // Of the pool, that it holds.
+  // Blocks of the pool that it holds.
   std::uint32_t blocks_held() const;
 
  private:

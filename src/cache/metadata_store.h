@@ -99,20 +99,20 @@ class MetadataStore {
   const std::optional<Error>& warning() const;
 
   // The metric that qualities are recorded and asked for in from now on, kAgreement until then. Rows of each metric are
-  // kept and none sees another's. In any but agreement nothing is bound_error()ed near lossless: that bounds the next
-  // token, not a whole answer.
+  // kept and none sees another's. bound_error() makes forms near lossless in agreement alone: it bounds the next token,
+  // not a whole answer.
   Status measure_in(std::string_view metric);
   const std::string& metric() const;
 
-  // What people call this model, and every model that the metadata store was opened for with its name.
+  // The name that people use for this model; and all models that the metadata store was opened for, with theirs.
   Status record_model(std::string_view name);
   Result<std::vector<ModelRecord>> models() const;
 
   // Replaces what was measured for the same (key, method, keep).
   Status record_quality(const QualityRecord& record);
-  // Of one cached prefix, by method and keep.
+  // The records of one cached prefix, by method and keep.
   Result<std::vector<QualityRecord>> qualities(const Hash128& key) const;
-  // From memory, fast enough for every candidate of every plan; thread-safe, as nothing else here. Nothing where
+  // Reads memory, fast enough for every candidate of every plan; thread-safe, as nothing else here. Nothing where
   // neither this cached prefix nor enough others of the model were measured at (method, keep), nor near lossless.
   std::optional<Quality> quality_for(const Hash128& key, const Method& method, double keep) const;
 
@@ -141,7 +141,7 @@ class MetadataStore {
   // `emulated` names the throttle, empty for the machine's own: the two are never mixed.
   Status record_delay(std::string_view tier, std::string_view emulated, const DelayRecord& record);
   Result<DelayRecord> delay(std::string_view tier, std::string_view emulated) const;  // kNotFound
-  // Of stored bytes.
+  // `bytes_per_s` is of stored bytes.
   Status record_decode(std::string_view quantizer, double bytes_per_s);
   Result<double> decode_bytes_per_s(std::string_view quantizer) const;  // kNotFound
   Status record_prefill(const PrefillRecord& record);

@@ -13,7 +13,7 @@ struct OpenedMetadataStore {
   std::optional<Error> warning;  // the file was damaged and has been moved aside
 };
 
-// With tables of kMetadataStoreVersion. See MetadataStore::open.
+// Opens it with tables of kMetadataStoreVersion. See MetadataStore::open.
 Result<OpenedMetadataStore> open_metadata_store(const std::filesystem::path& path);
 // Adds all rows to the metadata store at `path`, which exists: those of its own that say the same are given up, but for
 // cached prefixes and questions. All or nothing.

@@ -24,7 +24,7 @@ struct MetadataStore::State {
   std::mutex table_mutex;  // guards the table
   QualityTable table;
   bool in_transaction = false;
-  // Where it is kept as long as that can be done.
+  // The file that it is kept in, as long as that can be done.
   struct Home {
     std::filesystem::path file;
     std::function<bool()> reachable;
@@ -34,14 +34,14 @@ struct MetadataStore::State {
   std::optional<Home> home = {};
   std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
 
-  // In error messages, where: which metadata store.
+  // Adds to an error's message which metadata store it is of.
   template <class T>
   Result<T> named(Result<T> result) const {
     if (!result) return fail_in(path, std::move(result).error());
     return result;
   }
 
-  // Within another one: part of it.
+  // A call within another one is part of it.
   Status atomically(const std::function<Status()>& body) {
     if (std::exchange(in_transaction, true)) return body();
     Status status = named(database.atomically(body));

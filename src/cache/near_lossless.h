@@ -18,15 +18,15 @@ namespace shale {
 // newest tokens, 256 at most. Several quantizers at once, a layer at a time: about a millisecond for each of them.
 class CodingErrors {
  public:
-  // Of tokens [first, first + tokens), whole blocks whose heads agree, of a sequence in a pool of halves. Nothing where
-  // the attention statistics, which are of these tokens, have no queries. The queries that are looked at are copied.
+  // Begins with tokens [first, first + tokens), whole blocks whose heads agree, of a sequence in a pool of halves.
+  // Nothing where the attention statistics, which are of these tokens, have no queries. The queries used are copied.
   static std::optional<CodingErrors> start(const PageShape& shape, std::uint32_t first, std::uint32_t tokens,
                                            const AttentionStatistics& statistics,
                                            std::vector<std::unique_ptr<Quantizer>> quantizers);
 
   // Measures the next layer of the sequence. False when that was the last one.
   bool step(const Sequence& sequence);
-  // Of quantizer number i, once all layers are measured; infinite where it cannot code the head dimension.
+  // The error of quantizer number i, once all layers are measured; infinite where it cannot code the head dimension.
   double error(std::size_t i) const;
 
  private:

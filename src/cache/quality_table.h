@@ -43,16 +43,15 @@ inline constexpr double kPriorQuestions = 4;
 inline constexpr double kKindPrefixes = 2;
 // Fewer profiled cached prefixes say nothing about others.
 inline constexpr std::uint32_t kPriorPrefixesMin = 3;
-// Of cached prefixes that are known to be shorter, tokens are dropped only by their own measurement: contexts that
-// profiles are made of are longer, and a short one has fewer tokens to spare.
+// Cached prefixes that are known to be shorter drop tokens only by their own measurement: profiled contexts are longer,
+// and a short one has fewer tokens to spare.
 inline constexpr std::uint32_t kPriorTokensMin = 128;
 // Relative error of attention's output (near_lossless.h) up to which a quantizer counts as near lossless.
 inline constexpr double kNearLossless = 0.03;
 
 class QualityTable {
  public:
-  // Beyond these many cached prefixes, what those are like that were told of longest ago is forgotten, and their
-  // errors.
+  // Cached prefixes whose kinds and errors are kept; beyond so many, those told of longest ago are forgotten.
   static constexpr std::size_t kPrefixesMax = 65536;
 
   // What the cached prefix's text is like; `tokens` 0: not known. May be said again.
@@ -77,7 +76,7 @@ class QualityTable {
     double quality = 0;
     double questions = 0;
   };
-  // Over cached prefixes.
+  // Sums over cached prefixes.
   struct Sums {
     double count = 0, sum = 0, squares = 0;
     void add(double quality, double sign);
@@ -101,7 +100,7 @@ class QualityTable {
   std::size_t place(const Hash128& prefix) const;
   // What was recorded of the prefix counts for another kind from now on.
   void move_measured(const Hash128& prefix, std::size_t from, std::size_t to);
-  // From cached prefixes other than this one.
+  // The prior from cached prefixes other than this one.
   Prior prior_of(const Measured& measured, const Hash128& prefix) const;
   std::optional<Quality> near_lossless(const Hash128& prefix, const Method& method) const;
 

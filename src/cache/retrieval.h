@@ -31,7 +31,7 @@ struct SourceUsed {
   std::optional<double> quality = 1;
 };
 
-// What answers over them are expected to be worth: of the least. Nothing where of one nobody knows.
+// The quality expected of answers over them: the least of theirs. Nothing where one is not known.
 std::optional<double> expected_quality(std::span<const SourceUsed> sources);
 
 // How long a request waits for a tier that was asked for what should take `expected_s`, and at least.
@@ -56,15 +56,15 @@ class Retrieval {
   std::uint32_t reproducible() const;
   const std::vector<SourceUsed>& sources() const;
   // Whether bytes are still to come, long after they should have: four times the estimate of when it began, which
-  // counts the reads ahead of it, and half a second. Who waits had better compute.
+  // counts the reads ahead of it, and half a second. Whoever waits had better compute.
   bool late() const;
 
   // Decodes what has come, on the executor, until `budget_s` have passed (one read at least) or none is left. Never
   // waits. True when it decoded anything. On an error nothing may be computed on the sequence before
   // Cache::keep_what_came.
   Result<bool> poll(Executor& executor, double budget_s);
-  // Where the prefix is loaded from its back (meeting.h): positions before this may be computed meanwhile, and what is
-  // behind joins the sequence when it has been computed up to here. Falls as more is asked for. Else 0.
+  // A prefix that is loaded from its back (meeting.h) may be computed before this position meanwhile; the rest joins
+  // the sequence when it has been computed up to here. Falls as more is asked for. 0 for any other prefix.
   std::uint32_t compute_until() const;
   // Blocks of the pool that it holds beside the sequence.
   std::uint32_t blocks_held() const;
@@ -72,7 +72,7 @@ class Retrieval {
   bool layer_loaded(std::uint32_t layer) const;
   bool loaded() const;
 
-  // For callers that have nothing else to do: waits for what is missing, and decodes it. Errors as of `poll`.
+  // Waits for what is missing, and decodes it, for callers that have nothing else to do. Errors as of `poll`.
   Status ensure_all(Executor& executor);
 
   // The first block, of the prompt, that did not come, and why.

@@ -1,4 +1,4 @@
-// What every command that answers asks of an answer.
+// Options of every command that answers.
 #pragma once
 
 #include <optional>

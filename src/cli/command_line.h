@@ -40,7 +40,7 @@ class Option {
   Option& needs(const Option& other);
   Option& excludes(const Option& other);
 
-  // From `low` to `high`, both included. Value: int, unsigned or double.
+  // Allows values from `low` to `high`, both included. Value: int, unsigned or double.
   template <class Value>
   Option& range(Value low, Value high);
   Option& positive();

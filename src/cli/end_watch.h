@@ -12,7 +12,7 @@ namespace shale {
 // to go. Files are as after a kill, which all that is stored survives.
 class EndWatch {
  public:
-  // From now on it may take so long until this is destroyed; then the message is printed and the process exits with 1.
+  // Prints the message and exits the process with 1 where this is not destroyed within so long from now.
   void arm(double seconds, std::string message);
 
  private:

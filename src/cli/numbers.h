@@ -1,4 +1,4 @@
-// What no option that takes a number means, wherever it was given: on the command line, in the environment or in a
+// Values that no option with a number takes, wherever they were given: on the command line, in the environment or in a
 // configuration file.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What was meant by a word that nobody knows.
+// Guesses what was meant by an unknown word.
 #pragma once
 
 #include <span>

@@ -20,8 +20,8 @@ struct CompressedCopy {
 
 // Copies, within the pool, the tokens `kept[layer · kv_heads + head]` (positions, ascending, at least one) of a context
 // of whole blocks whose heads agree, as the quantizer gives them back; null: as computed. Groups that share a scale are
-// of tokens that follow each other among those kept. kFull when the pool has no room; kUnsupported for a head dimension
-// that the quantizer cannot take.
+// consecutive kept tokens. kFull when the pool has no room; kUnsupported for a head dimension that the quantizer cannot
+// take.
 Result<CompressedCopy> compressed_copy(PagePool& pool, const Sequence& context,
                                        std::span<const std::vector<std::uint32_t>> kept, const Quantizer* quantizer,
                                        Executor& executor);

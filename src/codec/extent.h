@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kExtentChunksMax = 16;
 
 // One a block, handed over by the caller: a chain hash over (parent, tokens, extras).
 using BlockKey = std::array<std::byte, 32>;
-// Of all that must agree before stored bytes may be read.
+// The hash of all that must agree before stored bytes may be read.
 using NamespaceHash = std::array<std::byte, 32>;
 
 // The bytes of one chunk in one blob.
@@ -101,17 +101,17 @@ struct ExtentManifest {
   Status check_part(std::uint32_t part, std::span<const std::byte> bytes) const;
   // Blobs that hold `keep` at those bits, ascending: what must lie on a tier. All others can be deleted.
   std::vector<std::uint32_t> blobs_for(double keep, Bits bits = Bits::kAll) const;
-  // Of those blobs' chunks [first_chunk, end_chunk).
+  // Bytes of those blobs' chunks [first_chunk, end_chunk).
   std::uint64_t bytes_for(double keep, Bits bits, std::uint32_t first_chunk, std::uint32_t end_chunk) const;
   std::uint64_t bytes_for(double keep, Bits bits = Bits::kAll) const { return bytes_for(keep, bits, 0, chunks()); }
   // Whether any blob refines another: then the extent can be stored and read at fewer bits.
   bool has_refinement() const;
-  // What the extent amounts to at those bits.
+  // The method that the extent amounts to at those bits.
   Method method_at(Bits bits) const { return bits == Bits::kAll ? method : method.coarsened(); }
 
-  // Of the parts on any tier: hash(namespace, tenant, parent, keys, method, checksums of all parts). Two saves that
-  // rank or round differently are two extents, whose blobs never meet; one that was cut keeps its name. Run and label
-  // are not in it: blocks saved in two runs are stored once.
+  // The name of the parts on any tier: hash(namespace, tenant, parent, keys, method, checksums of all parts). Two saves
+  // that rank or round differently are two extents, whose blobs never meet; one that was cut keeps its name. Run and
+  // label are not in it: blocks saved in two runs are stored once.
   Hash128 name() const;
 
   AlignedBuffer serialize() const;
@@ -155,7 +155,7 @@ class ExtentEncoder {
   std::unique_ptr<State> state_;
 };
 
-// What of an extent is loaded: tokens [first_chunk · chunk_tokens, + tokens), which may end inside a chunk.
+// The part of an extent that is loaded: tokens [first_chunk · chunk_tokens, + tokens), which may end inside a chunk.
 struct ExtentSpan {
   std::uint32_t first_chunk = 0;
   std::uint32_t tokens = 0;  // at least 1
@@ -172,17 +172,17 @@ struct ExtentRange {
   std::uint64_t offset = 0, bytes = 0;           // in the blob
 };
 
-// Rows that each head has of a span, [layers · kv_heads]; without a scorer span.tokens of each. What an engine must
-// have room for, known before a byte is read. Opaque: empty.
+// Rows that each head has of a span, [layers · kv_heads]; without a scorer span.tokens of each. An engine must have
+// room for them, and knows them before a byte is read. Opaque: empty.
 std::vector<std::uint32_t> extent_rows(const ExtentManifest& manifest, const ExtentSpan& span);
 
 // Decodes ranges of blobs into a view, in any order of ranges, on any thread: decode() may be called from several at a
 // time for different ranges, each with an executor of its own.
 //
-// Where things come to lie: row r of a head is token r of the view. Without a scorer every token keeps its place: row
-// = token - the span's first. With one, each head's kept tokens lie in rows 0, 1, … in order of position, and rows
-// beyond are left as they are; layers with a window keep all. What a layer's window hides from every query after the
-// hit's end is neither read nor written, chunk by chunk: first_row() says where such a layer begins.
+// Where things come to lie: row r of a head is token r of the view. Without a scorer every token keeps its place: row =
+// token - the span's first. With one, each head's kept tokens lie in rows 0, 1, … in order of position, and rows beyond
+// are left as they are; layers with a window keep all. Chunks that a layer's window hides from every query after the
+// hit's end are neither read nor written: first_row() says where such a layer begins.
 class ExtentDecoder {
  public:
   // `view` must have room for span.tokens without a scorer, and with one for the most that extent_rows() says; nothing
@@ -195,7 +195,7 @@ class ExtentDecoder {
   ExtentDecoder(ExtentDecoder&&) noexcept;
   ExtentDecoder& operator=(ExtentDecoder&&) noexcept;
 
-  // What is to be read, by layer group, so that computation can follow: group g is there when all of its ranges are
+  // The ranges to read, by layer group, so that computation can follow: group g is there when all of its ranges are
   // decoded. None is of no bytes.
   const std::vector<ExtentRange>& ranges() const;
   const std::vector<ExtentManifest::Layers>& layer_groups() const;
@@ -213,7 +213,7 @@ class ExtentDecoder {
   // Rows of head number `head` that the chunks before `end_chunk` fill.
   std::uint32_t rows(std::uint32_t head, std::uint32_t end_chunk) const;
   std::uint32_t first_row(std::uint32_t layer) const;
-  // Of each row of the head from its first: position less that of the extent's first token.
+  // Positions of the head's rows, from its first, less that of the extent's first token.
   std::vector<std::uint32_t> positions(std::uint32_t head) const;
 
  private:

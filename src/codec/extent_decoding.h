@@ -51,7 +51,7 @@ struct ExtentDecoder::State {
     const ExtentRange* range;
     std::span<const std::byte> bytes;
   };
-  // Of a base and its refinement the first to come is kept until the other is there.
+  // The first to come of a base and its refinement is kept until the other is there.
   enum class Progress { kWanted, kTaken, kWaiting, kSkipped };
   std::mutex mutex;                    // guards what follows
   std::vector<Progress> progress;      // by range
@@ -83,7 +83,7 @@ struct ExtentDecoder::State {
   Status settle(const ExtentRange& range, const Sound& sound, ErrorCode code);
   void copy_layer(const ExtentRange& range, std::uint32_t chunk, std::uint32_t layer, std::span<const std::byte> bytes);
   Status decode_exact(const ExtentRange& range, std::span<const std::byte> bytes, Executor& executor);
-  // Beside the check of what is not verified yet.
+  // Runs beside the check of what is not verified yet.
   Status decode_lossy(const Source& base, const Source* refinement, const Source* unverified, Executor& executor);
   Status decode_packed(const Source& source, Executor& executor);
   Status decode_nested(const Source& source, std::uint32_t partner, Executor& executor);

@@ -13,7 +13,7 @@
 
 namespace shale {
 
-// Of chunks, and of the sections in them.
+// The alignment of chunks, and of the sections in them.
 inline constexpr std::size_t kBlobAlignment = 64;
 
 // kInvalidArgument for what the caller of an encoder says where it contradicts itself.
@@ -25,9 +25,9 @@ Result<std::uint32_t> suitable_layers_per_group(const KvGeometry& geometry, cons
 
 class ExtentLayout {
  public:
-  // Of the manifest's geometry, method, tokens, windows, layers_per_group and, with a scorer, tiers; it need not stay.
-  // kInvalidArgument for a method that is not known, kUnsupported for one that cannot take its geometry. `tables`, for
-  // quantizers that need them, must outlive the layout; without, they are only laid out.
+  // Goes by the manifest's geometry, method, tokens, windows, layers_per_group and, with a scorer, tiers; it need not
+  // stay. kInvalidArgument for a method that is not known, kUnsupported for one that cannot take its geometry.
+  // `tables`, for quantizers that need them, must outlive the layout; without, they are only laid out.
   static Result<ExtentLayout> make(const ExtentManifest& manifest, const CachegenTables* tables = nullptr);
 
   bool exact() const { return exact_; }
@@ -43,7 +43,7 @@ class ExtentLayout {
   std::uint32_t blob(std::uint32_t tier, std::uint32_t plane, std::uint32_t group) const;
   // All blobs in order, with chunks' bytes before packing and no offsets or checksums.
   std::vector<BlobInfo> blobs() const;
-  // Of lossy methods, in a blob whose first layer is `first_layer`.
+  // A section of lossy methods, in a blob whose first layer is `first_layer`.
   CodedSection section(std::uint32_t tier, std::uint32_t plane, std::uint32_t chunk, std::uint32_t head,
                        std::uint32_t first_layer) const;
   std::vector<CodedSection> sections(const BlobInfo& blob, std::uint32_t chunk) const;
@@ -64,8 +64,8 @@ class ExtentLayout {
   std::vector<ExtentManifest::Layers> groups_;
   std::vector<std::shared_ptr<const Quantizer>> quantizers_;  // by tier
   std::vector<std::uint32_t> planes_;                         // likewise
-  // Of methods with a scorer: tokens of (tier, chunk, head), and where sections would begin and the last one end if all
-  // heads were in one blob, [tier][plane][chunk][heads + 1].
+  // Methods with a scorer alone: tokens of (tier, chunk, head), and where sections would begin and the last one end if
+  // all heads were in one blob, [tier][plane][chunk][heads + 1].
   std::vector<std::uint32_t> section_tokens_;
   std::vector<std::size_t> section_starts_;
 };

@@ -48,7 +48,7 @@ class ManifestWriter {
     number(static_cast<std::uint32_t>(items.size()));
     raw(std::as_bytes(items));
   }
-  // With size and checksum.
+  // Adds size and checksum.
   AlignedBuffer finish();
 
  private:

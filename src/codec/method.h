@@ -14,7 +14,7 @@ namespace shale {
 
 struct Method {
   std::string scorer;  // empty: no ranking, tokens are kept in order and all of them
-  // "none": as computed. With a scorer also one a tier, the most important first, the last for all others:
+  // "none": as computed. A method with a scorer may name one a tier, the most important first, the last for all others:
   // "int8/int8/kivi2" has the best quarter of the tokens (kKeepGrid) at 8 bits and the rest at 2.
   std::string quantizer;
   std::string budget = {};  // empty: uniform, the same number of tokens in every layer and head
@@ -26,7 +26,7 @@ struct Method {
   // What orders its tokens, "scorer" or "budget:scorer"; empty without a scorer.
   std::string ranking() const;
   std::string_view quantizer_of(std::uint32_t tier) const;
-  // What remains without the bits that refine others: layered2 for layered.
+  // The method without the bits that refine others: layered2 for layered.
   Method coarsened() const;
   // Whether objects can be stored by it. kInvalidArgument for a name that is no budget's, scorer's or quantizer's, with
   // the known ones.

@@ -38,7 +38,8 @@ class TierMap {
   std::uint32_t tokens() const { return tokens_; }
   std::uint32_t tier(std::uint32_t head, std::uint32_t token) const;
   void set(std::uint32_t head, std::uint32_t token, std::uint32_t tier);
-  // Of `head`, the tokens 64 · word and the 63 after it that are among [first, last) and in tiers [tier, end), as bits.
+  // The tokens of `head` from 64 · word to the 63rd after it that are among [first, last) and in tiers [tier, end), as
+  // bits.
   std::uint64_t bits(std::uint32_t head, std::uint32_t word, std::uint32_t first, std::uint32_t last,
                      std::uint32_t tier, std::uint32_t end) const;
   // How many of tokens [first, last) of `head` are in tiers [tier, end).

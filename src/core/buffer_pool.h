@@ -20,7 +20,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // Keeps at most `spare_bytes_max` of unused buffers, the most recently used.
   static std::shared_ptr<BufferPool> make(std::size_t spare_bytes_max = std::size_t{64} << 20);
 
-  // Of that size, and of a capacity of at least as much; contents are whatever was there. Throws std::bad_alloc.
+  // A buffer of that size and at least that capacity; contents are whatever was there. Throws std::bad_alloc.
   AlignedBuffer take(std::size_t size);
   // Comes to the pool when the last reference goes.
   std::shared_ptr<AlignedBuffer> share(AlignedBuffer buffer);

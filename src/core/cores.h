@@ -7,7 +7,7 @@
 
 namespace shale {
 
-// Those of its affinity, within the limits of its control groups; at least 1.
+// Cores of this process's affinity, within the limits of its control groups; at least 1.
 std::uint32_t usable_cores();
 
 // Cores' worth of time that control groups grant, each the least of itself and those above it; infinite without a

@@ -7,7 +7,7 @@
 
 namespace shale {
 
-// Of what `crc` is of, followed by `bytes`; 0 is of nothing.
+// The checksum of what `crc` is of, followed by `bytes`; 0 is of nothing.
 std::uint32_t crc32c(std::uint32_t crc, std::span<const std::byte> bytes);
 
 }  // namespace shale

@@ -8,7 +8,7 @@
 
 namespace shale {
 
-// A map that knows which of its keys was touched longest ago, for who keeps a bounded number of them.
+// A map that knows which of its keys was touched longest ago, for keeping a bounded number of them.
 template <class Key, class Value>
 class LruMap {
  public:

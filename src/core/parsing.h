@@ -18,7 +18,7 @@ std::optional<Integer> parse_integer(std::string_view text, int base = 10) {
   return value;
 }
 
-// Without what of `spaces` is at either end.
+// The text without `spaces` at either end.
 constexpr std::string_view trimmed(std::string_view text, std::string_view spaces = " \t\r\n") {
   const std::size_t first = text.find_first_not_of(spaces);
   if (first == std::string_view::npos) return {};

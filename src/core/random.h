@@ -5,7 +5,8 @@
 
 namespace shale {
 
-// From the system's source: different in every call of every process. Thread-safe. For names, not for sampling.
+// A number from the system's source: different in every call of every process. Thread-safe. For names, not for
+// sampling.
 std::uint64_t random_number();
 
 }  // namespace shale

@@ -9,8 +9,8 @@
 
 namespace shale {
 
-// One message. What the model itself said comes with the tokens that it drew, which need not be the ones that its text
-// would be tokenised to: only with them does the cache know the turn again.
+// One message. The model's own come with the tokens that it drew, which may differ from their text tokenised: only with
+// them does the cache know the turn again.
 struct ChatMessage {
   std::string role, content;
   std::vector<Token> tokens = {};  // of `content`; empty: the content is tokenised
@@ -22,9 +22,9 @@ ChatMessage spoken(const Response& response);
 
 // The prompt that asks for the next answer: a stored span for the system message, one for each turn up to the end of
 // its answer, and last, not stored, what follows up to where the answer begins. Messages are rendered by the model's
-// own template, or as paragraphs where it has none; control tokens are recognised in the template's text alone. What is
-// shorter than `span_tokens_min`, about a block, which alone is not stored, begins the next span.
-// kInvalidArgument with the template's own error.
+// own template, or as paragraphs where it has none; control tokens are recognised in the template's text alone. A span
+// shorter than `span_tokens_min`, about a block, is not stored alone and begins the next one. kInvalidArgument with the
+// template's own error.
 Result<std::vector<PrefixSpan>> chat_prompt(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                             std::size_t span_tokens_min = 16);
 

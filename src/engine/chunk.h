@@ -36,15 +36,15 @@ class ChunkControl {
     const auto [at, fresh] = decode_s_.emplace(work.decoding, seconds);
     if (!fresh) at->second += (seconds - at->second) / 8;
   }
-  // Of a step whose tokens were a guest's (Engine::invite).
+  // Notes a step whose tokens were a guest's (Engine::invite).
   void took_with_guest(const StepWork& work, double seconds) { model_.took(work, seconds); }
   // Tokens of a guest at `depth` by which a step with `work` becomes so many seconds longer.
   double guest_tokens(double seconds, const StepWork& work, std::uint32_t depth) const {
     return model_.tokens_in(model_.seconds(work) + seconds, work, depth);
   }
   double seconds(const StepWork& work) const { return model_.seconds(work); }
-  // Of a prompt that goes on at `depth`, beside `work`: 0 where there is no room, which there is for some of the first.
-  // In few sizes: the model prepares for each that it meets first.
+  // Tokens of a prompt that goes on at `depth`, beside `work`: 0 where there is no room; the first prompt always gets
+  // some. Sizes are few: the model prepares for each that it meets first.
   std::uint32_t tokens(const StepWork& work, std::uint32_t depth) const {
     // Nobody has seen how long steps with many more tokens take.
     const double most = std::max(2 * last_, kFirst);

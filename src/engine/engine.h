@@ -95,9 +95,8 @@ struct EngineOptions {
   // method in a request's policy is refused then.
   bool prefix_cache = true;
   std::uint32_t query_window = 64;  // captured for scorers that read queries
-  // Of the time of steps, as far as they may take that while others decode, for encoding, writing and placing while
-  // there is any to do; less while somebody waits for a first token and the pool can bear it. What is left of it is
-  // guests'.
+  // Encoding, writing and placing get this share of the time that steps may take while others decode, while there is
+  // any to do; less while somebody waits for a first token and the pool can bear it. Guests get what is left of it.
   double background_share = 0.1;
 };
 

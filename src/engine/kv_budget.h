@@ -75,7 +75,7 @@ class KvBudget {
   // How many of the prompt's last tokens have to be computed, not fetched, for the scorer to see their queries; all of
   // them where it sums attention.
   std::uint32_t computed_min(std::uint32_t prompt_tokens) const;
-  // For the sequence's steps; null where nothing is watched.
+  // The capture for the sequence's steps; null where nothing is watched.
   LiveCapture* capture() { return capture_.get(); }
   // Instead of watching the prompt itself: another capture that watched it for no less.
   void adopt(const LiveCapture& seen);

@@ -31,7 +31,7 @@ class RequestScheduler {
   // Drops requests that are over.
   void reap();
 
-  // In their order.
+  // Requests in their order.
   const std::vector<std::unique_ptr<RequestState>>& running() const { return running_; }
   const std::vector<std::unique_ptr<RequestState>>& preempted() const { return preempted_; }
   std::size_t waiting() const { return waiting_.size(); }

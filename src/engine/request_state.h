@@ -37,7 +37,7 @@ class RequestState {
 
   // Whether bytes that it asked a tier for are still to come.
   bool bytes_missing() const { return !retrieval.loaded(); }
-  // Until what it holds of its prompt is known, is there, and what it is for is done.
+  // Whether it still asks for, loads or compresses what is cached of its prompt.
   bool fetching() const { return asking || compress_once_loaded || compression || bytes_missing(); }
   // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.
   bool loading() const { return fetching() && sequence.length() >= retrieval.compute_until(); }
@@ -58,9 +58,9 @@ class RequestState {
   const RequestId id;
   const Request request;
   std::vector<Token> prompt;  // all spans
-  // Positions at which the parts end that are computed, stored and compressed each by itself. What is stored are whole
-  // blocks: of each span the tokens up to its last whole block, the rest of it being the next one's first. A last
-  // span that is not stored ends with the prompt.
+  // Positions at which the parts end that are computed, stored and compressed each by itself. Whole blocks are stored:
+  // a span's tokens up to its last whole block; the rest of it come first in the next. A last span that is not stored
+  // ends with the prompt.
   std::vector<std::uint32_t> span_end;
   Sequence sequence;
   bool asking = false;  // shared tiers for its prefix, before anything is retrieved

@@ -1,4 +1,4 @@
-// What a forward step takes, learned from the steps that were taken.
+// How long a forward step takes, learned from the steps that were taken.
 #pragma once
 
 #include <array>
@@ -18,14 +18,14 @@ struct StepWork {
 };
 
 // Seconds as a sum: for the step itself, for each sequence that decodes, each token and each position. Least squares
-// over the last fifty steps or so. What those leave open, because they were all alike, follows the proportions that
-// CPUs have, so that a few odd steps do not turn a token's cost into the step's. Not thread-safe.
+// over the last fifty steps or so. Terms left open by steps that were all alike follow the proportions of CPUs, so that
+// a few odd steps do not turn a token's cost into the step's. Not thread-safe.
 class StepModel {
  public:
   StepModel();
 
   void took(const StepWork& work, double seconds);
-  // Of nothing, 0.
+  // 0 for no work.
   double seconds(const StepWork& work) const;
   // Tokens of a prompt at `depth` that can be computed in so many seconds together with `work`; below 0 where none.
   double tokens_in(double seconds, const StepWork& work, std::uint32_t depth) const;

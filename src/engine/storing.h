@@ -22,13 +22,13 @@ class Storing {
   // Watches the span at the end of the run's sequence while it is computed, where it is to be stored: null where it
   // is not, or its pages are lossy, which is not stored.
   Capture* capture_for(RequestState& run) const;
-  // The span's exact pages are in place, all of them: what was seen while computing it is kept, and where the
-  // request names a method, that is applied. On an error the run cannot go on.
+  // The span's exact pages are in place, all of them: what was seen while computing it is kept, and a method that the
+  // request names is applied. On an error the run cannot go on.
   Status span_computed(RequestState& run, std::size_t span);
   // Begins to apply the method that the request names to a span that is exact so far; what follows attends to the
   // result. Where its scorer lacks what only computing it shows, the run begins again with nothing.
   Status compress(RequestState& run, std::size_t span);
-  // That is done: the result takes the place of the exact pages, and both are stored.
+  // Ends that: the result takes the place of the exact pages, and both are stored.
   void compressed(RequestState& run);
   // Called once nobody waits for a first token: shares the prompt's blocks and queues its spans for storing.
   void prompt_done(RequestState& run);

@@ -103,7 +103,7 @@ class GhostTable {
   std::uint32_t oldest_ = kNone, youngest_ = kNone, unused_ = kNone;
 };
 
-// Where that a key was there is all there is to keep.
+// The value of tables that keep only that a key was there.
 struct Nothing {};
 
 }  // namespace shale

@@ -1,7 +1,7 @@
 // How likely blocks return, learnt while serving.
 //
-// What is known of a block at a visit is a handful of properties, small numbers each. Its hazard h(a), the expected
-// number of returns per tick at age a (ticks since the visit), is modelled as a product:
+// A block at a visit is known by a handful of properties, small numbers each. Its hazard h(a), the expected number of
+// returns per tick at age a (ticks since the visit), is modelled as a product:
 //
 //   h(a) = the hazard of all blocks at a × a factor for each property's value, which may change with the band of ages
 //
@@ -110,7 +110,7 @@ class HazardModel {
     float always = 1;
     Bands in_band;  // `always` included
   };
-  // Of a cell in which samples were.
+  // The returns of a cell in which samples were.
   struct Returns {
     Values values;
     Bands seen{}, expected{};
@@ -119,7 +119,7 @@ class HazardModel {
   static std::uint32_t value(Values values, std::size_t property) { return values >> 4 * property & 15; }
   Values values_of(const Visit& visit) const;
   Cell add_cell(Values values);
-  // Of the factors of all properties.
+  // The product of the factors of all properties.
   Bands product(Values values) const;
   // The ages of samples that wait, which end now: of each cell from `from[cell]` to `from[cell + 1]`.
   struct WaitingAges {

@@ -13,9 +13,9 @@ namespace shale {
 
 inline constexpr std::uint32_t kNeverUsed = ~std::uint32_t{0};
 
-// For each of `blocks`, which are the paths of all requests in the order in which they will be served, one after
-// another: where among them the same block comes next, or kNeverUsed. A block's number is less than `block_count` and
-// stands for its whole prefix. At most 2^32 - 1 blocks.
+// Where each of `blocks` comes next among them, or kNeverUsed. They are the paths of all requests, one after another,
+// in the order in which they will be served. A block's number is less than `block_count` and stands for its whole
+// prefix. At most 2^32 - 1 blocks.
 std::vector<std::uint32_t> next_uses(std::span<const std::uint32_t> blocks, std::uint32_t block_count);
 
 // Evicts the leaf whose next use is farthest, the deepest of those that are never used again. `next_uses` is as above

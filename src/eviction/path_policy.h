@@ -18,7 +18,7 @@ namespace shale {
 
 enum class Newcomers { kWait, kCompete };
 
-// What is kept of each node for the implementation, in arrays that nobody else has.
+// Fields kept of each node for the implementation, in arrays that nobody else has.
 struct NodeFields {
   bool visits = false;  // 4 bytes a node
   bool depths = false;  // 4
@@ -94,7 +94,7 @@ class PathPolicy : public EvictionPolicy {
   explicit PathPolicy(Newcomers newcomers = Newcomers::kWait, Leaves leaves = Leaves())
       : leaves_(std::move(leaves)), newcomers_wait_(newcomers == Newcomers::kWait) {}
 
-  // Before anything else of a visit.
+  // Called before anything else of a visit.
   virtual void begin(const PathAccess&) {}
   // The node is new, and nothing was evicted for it yet: the time to look up what was kept of its key. What this
   // returns is handed to `arrive`. Deepest first.
@@ -121,7 +121,7 @@ class PathPolicy : public EvictionPolicy {
   {
     return visits_[id];
   }
-  // Of a block without parent: 1.
+  // A block without parent has 1.
   std::uint32_t depth(NodeId id) const
     requires(kFields.depths)
   {
@@ -203,7 +203,7 @@ class PathPolicy : public EvictionPolicy {
   bool newcomers_wait_;
 };
 
-// For policies whose rank is one number, and for those that need a second one among equals.
+// Policies whose rank is one number, and those that need a second one among equals.
 template <NodeFields kFields = NodeFields{}>
 using QueuePolicy = PathPolicy<LeafQueues<std::uint64_t>, kFields>;
 template <NodeFields kFields = NodeFields{}>

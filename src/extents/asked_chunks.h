@@ -1,4 +1,4 @@
-// Which chunks shared tiers are being asked for, which they were asked for lately, and which they are to be asked for.
+// The chunks that shared tiers are being asked for, were asked for lately, and are to be asked for.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace shale {
 
-// What begins with keys[block], and goes on where that ends.
+// Asks for what begins with keys[block], and goes on where that ends.
 struct ChainQuestion {
   std::vector<BlockKey> keys;
   std::uint32_t block = 0;

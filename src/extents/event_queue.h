@@ -1,4 +1,4 @@
-// What happened, for those who route requests, and a descriptor that wakes whoever waits for anything.
+// Events for routers of requests, and a descriptor that wakes whoever waits for anything.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace shale {
 
-// Thread-safe. Of what nobody takes the newest are kept, as many as were allowed and fit.
+// Thread-safe. The newest events that nobody takes are kept, as many as were allowed and fit.
 class EventQueue {
  public:
   static constexpr std::size_t kBytesMax = std::size_t{16} << 20;

@@ -31,7 +31,8 @@ inline constexpr std::uint32_t kBlocksMax = 8192;  // an extent's
 using ExtentId = std::uint32_t;
 inline constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
 
-// Whose extent it is: a namespace with its geometry, and a tenant in it. Names of equal blocks differ between realms.
+// The owner of an extent: a namespace with its geometry, and a tenant in it. Names of equal blocks differ between
+// realms.
 struct Realm {
   Hash128 hash;
   std::string tenant;
@@ -43,7 +44,7 @@ Hash128 realm_hash(std::string_view name_space, const KvGeometry& geometry, std:
 
 // The name of a chunk: of its first block, in a realm.
 std::uint64_t chunk_tag(const BlockKey& first_block, const Hash128& realm);
-// By which a block is told from others that follow the same one.
+// Tells a block from others that follow the same one.
 std::uint32_t block_print(const BlockKey& key);
 
 // What is known of an extent, as it is logged and handed around.
@@ -122,7 +123,7 @@ struct SpanFilter {
   // This variant is taken wherever it is, at that keep or a larger one.
   std::optional<std::uint16_t> method = {};
   float keep = 1;
-  // Of those that hold equally many blocks, the one worth most is taken. Empty: exact ones first, then the fastest.
+  // The one worth most is taken of those that hold equally many blocks. Empty: exact ones first, then the fastest.
   std::function<double(const Extent&)> worth = {};
   bool only_named = false;  // no other variant will do, nor exact ones
 

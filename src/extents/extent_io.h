@@ -1,8 +1,8 @@
 // Extents as they lie on a tier: the names of their blobs, and writing, reading and removing them whole.
 //
-// Parts lie under the extent's own name. The manifest lies under the name of its first chunk, so that whoever looks for
-// a chain finds by one listing what begins with its next block, on a tier that nobody keeps an index of. Written last
-// and removed first, it makes an extent either whole or absent.
+// Parts lie under the extent's own name. The manifest lies under the name of its first chunk. So one listing finds what
+// begins with a chain's next block, on a tier that nobody keeps an index of. Written last and removed first, it makes
+// an extent either whole or absent.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@
 
 namespace shale {
 
-// Where the manifests of all extents that begin with a chunk of this tag lie.
+// The object of the manifests of all extents that begin with a chunk of this tag.
 Hash128 manifests_object(std::uint64_t tag);
 BlobId manifest_blob(std::uint64_t tag, const Hash128& extent);
 bool is_manifest(const BlobId& id);
 // What a blob occupies as a file; the index counts all tiers so.
 std::uint64_t bytes_at_rest(std::uint64_t blob_bytes);
 
-// What the index is to know of an extent, but how often it is used.
+// The index's facts of an extent, but how often it is used.
 ExtentFacts facts_of(const ExtentManifest& manifest, const Hash128& realm, double keep, std::uint64_t bytes);
 // The keep of the grid that answers for `keep`, in (0, 1], which may have been rounded to a float.
 double grid_keep(double keep);
@@ -33,7 +33,7 @@ double grid_keep(double keep);
 std::vector<std::uint32_t> stored_parts(const ExtentManifest& manifest, double keep);
 // The largest keep of the grid all of whose parts are there; nothing where the extent is not whole at any.
 std::optional<double> keep_there(const ExtentManifest& manifest, const std::function<bool(std::uint32_t)>& is_there);
-// Of those parts and the serialized manifest.
+// Bytes of those parts and the serialized manifest.
 std::uint64_t bytes_at_rest(const ExtentManifest& manifest, double keep, std::uint64_t manifest_bytes);
 
 // An extent's blobs in memory.
@@ -45,8 +45,8 @@ struct ExtentBlobs {
   std::uint64_t bytes() const;   // at rest
 };
 
-// Of what an encoder made, those that hold `keep`; the manifest serialized. Parts go to `buffers` when they are let
-// go. Its tag is the caller's to say.
+// The blobs that hold `keep`, of those that an encoder made; the manifest serialized. Parts go to `buffers` when they
+// are let go. Its tag is the caller's to say.
 std::shared_ptr<ExtentBlobs> blobs_of(const ExtentManifest& manifest, std::vector<AlignedBuffer> parts, double keep,
                                       BufferPool& buffers);
 

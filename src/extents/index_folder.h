@@ -56,10 +56,10 @@ class IndexFolder {
     std::uint64_t bytes = 0;
     bool writing = false;
   };
-  // Of all other stores, living and dead.
+  // Changes of all other stores, living and dead.
   std::vector<Unfinished> unfinished() const;
-  // Of logs whose writers have died, and that nobody alive is at: told until the leader has settled them. For the
-  // leader.
+  // Changes in logs whose writers have died, and that nobody alive is at: told until the leader has settled them. For
+  // the leader.
   std::vector<Unfinished> unfinished_of_the_dead() const;
   void settled(const Hash128& name);
   // Whether nothing is left to settle.

@@ -20,7 +20,7 @@ enum class StagedFor : std::uint8_t {
 };
 
 // A part of the room is kept for moves, and one for loads: saves that wait for room on a tier would hold up the moves
-// that make it, and requests. Of each kind one always goes on. Thread-safe. Never waits.
+// that make it, and requests. One of each kind always goes on. Thread-safe. Never waits.
 class Staging {
  public:
   explicit Staging(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
@@ -39,7 +39,7 @@ class Staging {
     }
     ~Share() { turn_into(what_, 0); }
     explicit operator bool() const { return staging_ != nullptr; }
-    // From now on it is so many bytes, of that kind.
+    // Makes it so many bytes, of that kind, from now on.
     void turn_into(StagedFor what, std::uint64_t bytes) {
       if (staging_) staging_->exchange(what_, bytes_, what, bytes);
       what_ = what;

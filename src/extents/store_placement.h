@@ -1,5 +1,5 @@
-// What decides which variant of every extent lies on which tier: a planner, how much time quality is worth, and what
-// the owner knows of qualities and costs.
+// Decides which variant of every extent lies on which tier: a planner, how much time quality is worth, and what the
+// owner knows of qualities and costs.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@
 namespace shale {
 
 // All variants of the same blocks are one cached prefix of a PlacementState: what a full tier gives up, and what is
-// promoted, is a variant on a tier. What is saved as it is becomes the variant that it would be demoted to before it is
-// written. Beside what is placed above, the lowest tier keeps the exact extent while it has room, so that every loss
-// can be undone.
+// promoted, is a variant on a tier. Before it is written, an extent that is saved as it is becomes the variant that it
+// would be demoted to. Beside what is placed above, the lowest tier keeps the exact extent while it has room, so that
+// every loss can be undone.
 //
 // The functions are called with the store locked, by any of its threads: they must be quick and never call the store.
 struct StorePlacement {
   std::string planner = "shale";  // placement.h, planner_names()
   PlannerOptions options = {};    // fixed_method_index: 0 is full, i + 1 is methods[i]
   double alpha = 1;               // seconds per unit of quality
-  // Seconds that requests lose by a byte that rises to a faster tier, and by what is given up for it: what reading it,
-  // its checksum and writing it take of the cores on which they are computed. A promotion has to save more.
+  // Seconds that requests lose by a byte that rises to a faster tier, and by what is given up for it: reading it, its
+  // checksum and writing it take them of the cores that compute requests. A promotion has to save more.
   double move_s_per_byte = 1e-9;
-  // Beside full, what extents may become. One with a scorer can be made of extents that keep its ranking
+  // Methods that extents may become, beside full. One with a scorer can be made of extents that keep its ranking
   // (StoreHints::rankings), or where its scorer reads keys and values alone.
   std::vector<Method> methods = {};
-  // What that method at that keep is worth for a run of tokens, [0, 1] against the full cache; nothing where it was not
-  // measured, and then no extent of the run becomes it. Empty: nothing is known, and all that is saved stays as it is.
+  // The quality of that method at that keep for a run of tokens, [0, 1] against the full cache; nothing where it was
+  // not measured, and then no extent of the run becomes it. Empty: nothing is known, and all that is saved stays as it
+  // is.
   std::function<std::optional<double>(const Hash128& run, const Method& method, double keep)> quality = {};
-  // What an extent is worth that another store made by that method at that keep and left on a shared tier, [0, 1],
-  // until `quality` says so: nobody there does. Empty: 0.
+  // The quality, [0, 1], of an extent that another store made by that method at that keep and left on a shared tier,
+  // until `quality` says it: nobody there does. Empty: 0.
   std::function<double(const Method& method, double keep)> quality_found = {};
-  // Of extents of which `quality` says nothing: what their saver said holds. False where `quality` is measured in
-  // something else than other processes that share a tier measure in: then nothing is known of them, and others are not
-  // told.
+  // The saver's word holds for extents of which `quality` says nothing. False where other processes that share a tier
+  // measure quality in something else: then nothing is known of such extents, and others are not told.
   bool believes_others = true;
   // Seconds that computing so many tokens from that position on takes, where StoreHints::recompute_s said nothing.
   // Empty: more than any load.

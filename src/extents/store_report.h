@@ -46,8 +46,8 @@ struct StoreExtent {
 struct StoreTenantStats {
   std::string tenant;
   std::uint64_t bytes = 0;  // at rest, on all tiers but shared ones
-  // Of Store::set_quota(); extents that were dropped for others of the tenant, and that were not stored, so as to
-  // stay within it.
+  // The bound of Store::set_quota(); extents that were dropped for others of the tenant, and that were not stored, so
+  // as to stay within it.
   std::uint64_t bytes_max = 0, dropped_for_room = 0, refused = 0;
   std::uint64_t lookups = 0, blocks_asked = 0, blocks_found = 0, blocks_loaded = 0, blocks_saved = 0;
 };
@@ -56,8 +56,8 @@ struct StoreTierStats {
   std::string name;
   std::uint64_t extents = 0, chunks = 0, bytes = 0, capacity_bytes = 0;
   std::uint64_t blocks_loaded = 0, bytes_read = 0, bytes_written = 0;
-  // Moves that were made: extents that left for a lower tier, that came from one, that became another method or fewer
-  // importance tiers here, and that were given up here for good or because they lie elsewhere.
+  // Moves that were made: extents that left for a lower tier; came from one; became another method or fewer importance
+  // tiers here; were given up here, for good or because they lie elsewhere.
   std::uint64_t demoted = 0, promoted = 0, compressed = 0, removed = 0;
   std::string trouble = {};  // why its folder could not be opened yet; empty: it is open
 };

@@ -1,4 +1,4 @@
-// What a store lies on, and that from text.
+// The tiers that a store lies on, and how text names them.
 #pragma once
 
 #include <filesystem>

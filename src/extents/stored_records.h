@@ -1,4 +1,4 @@
-// What an index would tell of the extents that lie on a tier, as their blobs say.
+// An index's records of the extents that lie on a tier, as their blobs say.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace shale {
 
-// That the extent is stored; nothing where it does not lie there whole, at any keep. Nobody but its saver knows the
-// quality of a lossy one: 0. Used last at `now_s`. kIo or kBusy where the tier does not say. Blocks.
+// The record that the extent is stored; nothing where it does not lie there whole, at any keep. Nobody but its saver
+// knows the quality of a lossy one: 0. Used last at `now_s`. kIo or kBusy where the tier does not say. Blocks.
 Result<std::optional<IndexRecord>> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s);
 
 // The same of every extent that lies there whole. Blocks.

@@ -52,8 +52,8 @@ struct HttpRequest {
   std::function<void(HttpAnswer&& answer)> done = {};
 };
 
-// Of each lane so many requests are in flight at once, and the others wait in order: those whose answers somebody waits
-// for do not stand behind those that nobody does.
+// Each lane has so many requests in flight at once, and its others wait in order. So requests that somebody waits for
+// do not stand behind those that nobody waits for.
 enum class HttpLane { kQuick, kReads, kWrites };
 
 class HttpClient {
@@ -68,7 +68,7 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // From any thread; at the earliest after `delay_s`.
+  // Any thread may call it; sends at the earliest after `delay_s`.
   void send(HttpLane lane, HttpRequest request, double delay_s = 0);
   // Whether the client is ending: then what failed is not worth another attempt.
   bool closing() const;
@@ -93,7 +93,7 @@ class HttpClient {
   mutable std::mutex mutex_;  // guards what follows
   std::deque<Sent> sent_;
   bool closing_ = false;
-  // Of the thread alone:
+  // Only the thread uses:
   std::unique_ptr<Curl> curl_;
   std::multimap<double, Sent> later_;  // by when they are due
   std::unique_ptr<Lane[]> lanes_;

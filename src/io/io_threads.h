@@ -14,8 +14,8 @@
 
 namespace shale {
 
-// How far threads stand back from whoever computes on the same cores: a blob that is copied or checked takes a core
-// from a step, whose other threads spin meanwhile, and everybody who decodes waits for that.
+// How far threads stand back from whoever computes on the same cores: copying or checking a blob takes a core from a
+// step; its other threads spin meanwhile, and everybody who decodes waits.
 enum class StandBack {
   // Somebody waits for it: SCHED_BATCH, which does not interrupt others when it wakes. All threads of a tier together
   // weigh a tenth of one that computes.

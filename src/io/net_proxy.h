@@ -1,6 +1,6 @@
-// Between clients and a server, on a port of 127.0.0.1: passes on what they say, and errs on demand, for seeing what
-// becomes of a tier whose server or network is bad (`shale bench chaos --shared`). What it does not pass on waits with
-// who sent it, but for some hundred kilobytes.
+// A proxy between clients and a server, on a port of 127.0.0.1: passes on what they say, and errs on demand, for seeing
+// what becomes of a tier whose server or network is bad (`shale bench chaos --shared`). Bytes that it does not pass on
+// wait at their sender, but for some hundred kilobytes.
 #pragma once
 
 #include <atomic>
@@ -32,9 +32,9 @@ class NetProxy {
   ~NetProxy();
 
   std::uint16_t port() const { return port_; }
-  // From now on, for what is on its way and what comes.
+  // Holds from now on, for what is on its way and what comes.
   void set(ProxyFault fault);
-  // That began so far.
+  // Connections that began so far.
   std::uint64_t connections() const { return connections_; }
 
  private:

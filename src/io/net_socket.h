@@ -32,7 +32,7 @@ class TlsContext {
   std::unique_ptr<SSL_CTX, Free> context_;
 };
 
-// After a call on a socket failed: whether it is to be made again, once something can be done.
+// Whether a call on a socket that failed is to be made again, once something can be done.
 inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 // One thread at a time, in which SIGPIPE is blocked.
@@ -45,9 +45,9 @@ class NetSocket {
   NetSocket& operator=(NetSocket&&) noexcept;
   ~NetSocket();
 
-  // For poll(); another one while the host's name is looked up, and at each address.
+  // The descriptor for poll(); another one while the host's name is looked up, and at each address.
   int fd() const { return name_found_ ? name_found_.get() : fd_.get(); }
-  // Of poll(): what to wait for before going on, beside what the caller wants.
+  // Whether poll() must wait for room to write before going on, beside what the caller wants.
   bool wants_write() const { return wants_write_; }
 
   // Moves what can be moved now: 0 where that is nothing. kIo where the connection failed, or the other side closed it.

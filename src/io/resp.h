@@ -28,8 +28,8 @@ struct RespValue {
   std::vector<RespValue> items;
 };
 
-// A command of these arguments; `payload_bytes`, where given, says that one more comes after them, whose bytes are sent
-// by others, and after it `tail`.
+// A command of these arguments. With `payload_bytes` one more argument of so many bytes, which others send, comes after
+// them, and then `tail`.
 struct RespCommand {
   std::string head, tail;
 };
@@ -40,13 +40,13 @@ RespCommand resp_command(std::span<const std::string_view> arguments,
 // Replies out of a stream of bytes, in any pieces.
 class RespParser {
  public:
-  // Where the bytes of a bulk string of that length are to go, which is no part of an array: exactly as many, that stay
-  // valid until it is complete; or nowhere, and they are kept in the reply.
+  // Where the bytes of a bulk string of that length, outside arrays, are to go: exactly as many, valid until it is
+  // complete; or nowhere, and the reply keeps them.
   using Place = std::function<std::span<std::byte>(std::size_t bytes)>;
 
   // Takes bytes off the front of `in` until a reply is complete, or none are left. kCorrupt is final.
   Result<std::optional<RespValue>> take(std::span<const std::byte>& in, const Place& place);
-  // What is still to come of a string that has a place: may be received right there, and be told of.
+  // The rest of the place of a string that has one: bytes may be received right there, and be told of.
   std::span<std::byte> open_place() const { return placed_.last(value_.placed ? bulk_left_ : 0); }
   void received(std::size_t bytes) { bulk_left_ -= bytes; }
 

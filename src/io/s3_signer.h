@@ -20,7 +20,7 @@ struct S3Credentials {
   std::string session_token;  // of temporary credentials; else empty
 };
 
-// In place of a body's hash where TLS protects it.
+// Takes the place of a body's hash where TLS protects it.
 inline constexpr std::string_view kUnsignedPayload = "UNSIGNED-PAYLOAD";
 
 struct S3SignedParts {

@@ -26,7 +26,7 @@ Result<S3Listing> parse_s3_listing(std::string_view xml);
 struct S3Complaint {
   std::string code;     // "NoSuchBucket"; empty where the text is no error of S3
   std::string message;  // for people
-  std::string region;   // that the bucket lies in, where the error is about that
+  std::string region;   // where the bucket lies, if the error is about that
 };
 S3Complaint parse_s3_complaint(std::string_view xml);
 

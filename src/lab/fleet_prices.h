@@ -8,7 +8,7 @@
 
 namespace shale {
 
-// In any one currency; GB are 10^9 bytes, a month has 730 hours.
+// Prices in any one currency; GB are 10^9 bytes, a month has 730 hours.
 struct FleetPrices {
   double engine_hour = 0;
   double memory_gb_hour = 0, disk_gb_hour = 0;  // of an engine's own tiers, as large as they are
@@ -21,7 +21,7 @@ struct FleetPrices {
 // of at least 0.
 Result<FleetPrices> read_prices(const std::string& path);
 
-// Of a million requests like those of the run, by what the run took.
+// The cost of a million requests like those of the run, by what the run took.
 double cost_per_million(const FleetPrices& prices, const FleetOptions& options, const FleetResult& result);
 // kInvalidArgument where a price is given for a tier that has no size.
 Status check_prices(const FleetPrices& prices, const Hardware& hardware);

@@ -29,8 +29,8 @@ std::string csv_line(const SimulatedRow& row);
 // A table for people: a block of lines for each trace and scheduler, a line for each size, a column for each policy.
 std::string text_tables(const std::vector<SimulatedRow>& rows);
 
-// For each trace and scheduler: hit ratio against size, and over time where the rows have time lines; for each trace
-// reuse distances.
+// Charts for each trace and scheduler: hit ratio against size, and over time where the rows have time lines; for each
+// trace reuse distances.
 std::vector<Chart> charts_of(const std::vector<SimulatedRow>& rows);
 
 // One page with the charts and all numbers, self-contained.

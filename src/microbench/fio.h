@@ -24,7 +24,7 @@ struct FioMetrics {
 // Whether there is an fio to compare with.
 bool fio_installed();
 
-// By io_uring on one file, which it lays out first where it reads. kUnsupported where fio does not run there.
+// Runs by io_uring on one file, which it lays out first where it reads. kUnsupported where fio does not run there.
 Result<FioMetrics> run_fio(const std::filesystem::path& file, const FioJob& job);
 
 // The requests that the disk tier makes of the kernel for blobs of `unit_bytes` when `blobs` of them are asked for at

@@ -1,4 +1,4 @@
-// What the policy `hazard` owes to which signal, and what it could reach at most: `shale bench hazard`.
+// How much the policy `hazard` owes to each signal, and what it could reach at most: `shale bench hazard`.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@
 
 namespace shale::bench {
 
-// Over the shuffled pages of one context of SmolLM2-135M's shape that fills `pool_bytes`, so that no cache holds it,
-// with one thread and, where the executor has more, with all of them:
+// Rows over the shuffled pages of one context of SmolLM2-135M's shape that fills `pool_bytes`, so that no cache holds
+// it, with one thread and, where the executor has more, with all of them:
 //
 //   every scorer that reads keys, as a share of a plain read of the pool; bytes are the keys (and values) that its
 //   passes must read, keydiff and snapkv twice; every quantizer's extents, from the pool's blocks to bytes at rest and

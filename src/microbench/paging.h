@@ -36,7 +36,7 @@ struct PagingResult {
 // kInvalidArgument for what the engine refuses.
 Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, const PagingLoad& load);
 
-// What a long prompt does to those who are being answered: the time between two tokens of `sequences` that decode, by
+// What a long prompt does to answers that are running: the time between two tokens of `sequences` that decode, by
 // themselves and while a prompt of `joining_tokens` is computed beside them.
 struct JoiningResult {
   double itl_p50_seconds = 0, itl_p99_seconds = 0;                // alone

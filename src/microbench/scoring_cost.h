@@ -32,8 +32,8 @@ struct ScoringCosts {
   std::vector<ScoringCost> scoring;
 };
 
-// Of `tokens` random tokens. Scorers that need a calibration are left out. kInvalidArgument when the model's context is
-// too short to repeat so many.
+// Measures over `tokens` random tokens. Scorers that need a calibration are left out. kInvalidArgument when the model's
+// context is too short to repeat so many.
 Result<ScoringCosts> measure_scoring(Model& model, const Tokenizer& tokenizer, std::uint32_t tokens,
                                      std::uint32_t rounds);
 

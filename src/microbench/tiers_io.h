@@ -27,10 +27,9 @@ struct TierIoOptions {
   std::uint64_t total_bytes = 256 << 20;     // moved by each operation of each unit
   std::uint64_t in_flight_bytes = 32 << 20;  // asked for before the first is waited for
   int rounds = 3;                            // every number is the median of as many
-  // Where fio measures what the device can do, turn and turn about with the tier, so that whatever else the machine is
+  // The folder where fio measures what the device can do, in turns with the tier, so that whatever else the machine is
   // doing disturbs both: the same bytes, as many requests in flight of the size that the tier makes, direct I/O
-  // (fio.h).
-  // Empty: no fio.
+  // (fio.h). Empty: no fio.
   std::filesystem::path fio_folder;
   // What something else makes of the same blobs while they lie in the tier, in every round between the tier's reads.
   // Rows of as many as there are.

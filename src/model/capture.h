@@ -17,8 +17,8 @@ struct ModelInfo;
 
 class Capture {
  public:
-  // Of the tokens at positions [first, first + tokens) of an exact sequence. Of `needs`, keys, values, rope and
-  // calibration are not for a capture.
+  // Captures the tokens at positions [first, first + tokens) of an exact sequence. Keys, values, rope and calibration
+  // in `needs` are not for a capture.
   Capture(const ModelInfo& model, std::uint32_t first, std::uint32_t tokens, const ScorerNeeds& needs);
 
   // The parts that are complete: a step that failed, or tokens that came from elsewhere, leave out what they spoil, and

@@ -1,5 +1,5 @@
 // The threads that compute: one ggml thread pool runs graphs, attention and everything else handed to the executor, so
-// that no two sets of busy threads fight over the cores. Beside other programs that want them fewer compute
+// that no two sets of busy threads fight over the cores. Fewer compute beside other programs that want the cores
 // (thread_share.h).
 //
 // Workers spin for a few tens of milliseconds after the last piece of work (a launch costs microseconds while a step
@@ -47,7 +47,7 @@ class ComputeThreads final : public Executor {
     int thread = 0;  // by the kernel's number
     double ran_s = 0, waited_s = 0;
   };
-  // As many threads as compute together. Those of pools that are not used sleep.
+  // As many threads as compute together. Threads of pools that are not used sleep.
   struct Pool {
     std::unique_ptr<ggml_threadpool, FreePool> threads;
     std::vector<Turns> turns;  // the caller's, then the workers'

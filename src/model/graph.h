@@ -34,7 +34,7 @@ class Graphs {
  public:
   Graphs(const Hyperparameters& hyper, const Vectors& vectors, std::uint32_t tokens_max, ComputeThreads& threads);
 
-  // Before a step: what the first segment reads.
+  // What the first segment reads; written before a step.
   std::span<float> hidden(std::uint32_t tokens) { return {hidden_, std::size_t{tokens} * hyper_.embedding}; }
   std::span<std::int32_t> positions(std::uint32_t tokens) { return {positions_, tokens}; }
   // Where attention leaves its output, [tokens][query heads · head dimension].

@@ -34,7 +34,7 @@ class LiveCapture {
   std::uint32_t queries_seen() const { return std::min(seen_, window_); }
   // The last `tokens` (at most queries_seen()) of one layer, after RoPE, [query_heads][tokens][head_dim].
   std::vector<float> queries(std::uint32_t layer, std::uint32_t tokens) const;
-  // To be called once the sequence is ragged: what was received until then is added to its notes. Again: does nothing.
+  // Call it once the sequence is ragged: what was received until then is added to its notes. Again: does nothing.
   void settle(Sequence& sequence);
 
   // For Model::step, whose `count` tokens are the sequence's last.
@@ -42,7 +42,7 @@ class LiveCapture {
   // The step's queries of one layer, rotated, [count][query_heads][head_dim] with rows `stride` floats apart.
   void observe_queries(std::uint32_t layer, const float* rows, std::size_t stride);
   bool wants_attention() const { return attention_; }
-  // After attention that left log_sums and was not asked for what slots receive.
+  // Called after attention that left log_sums and was not asked for what slots receive.
   void observe_attention(std::uint32_t layer, Sequence& sequence, const AttentionShape& shape,
                          const AttentionWork& work, Executor& executor);
   void end() { seen_ += count_; }

@@ -34,8 +34,8 @@ struct ModelOptions {
   // Where the types measured as fastest are recorded, so that later loads on this machine run the same ones and
   // measure nothing; created where absent. Empty: every load measures.
   std::filesystem::path choices_folder = {};
-  // Asked once where types are measured: takes what they depend on and what was found, and answers what all who share
-  // stored KV run in place of it. An answer that is none for this file is passed over.
+  // Asked once where types are measured: takes what they depend on and what was found, and answers the types that all
+  // who share stored KV run instead. An answer that is none for this file is passed over.
   std::function<std::string(const Hash128& matter, const std::string& found)> agree = {};
   std::uint32_t threads = 0;  // 0: the machine's cores
   std::uint32_t block_size = 16;
@@ -56,17 +56,17 @@ struct ModelInfo {
   Hash128 checkpoint;       // of every byte of the file, however it is run
   bool reproducible;        // what StepSequence says of tokens holds on this machine, over pages of halves
 
-  // Without a calibration. Good for as long as the model.
+  // Traits without a calibration, good for as long as the model.
   ModelTraits traits() const { return {.ropes = ropes, .windows = windows}; }
 };
 
 // One sequence's share of a forward step: `tokens` are appended to `sequence` (room for them already made with
 // Sequence::append) and attend to everything before them.
 //
-// What a token comes out as, its keys, values and logits, depends on the tokens before it and on the role of each, bit
-// for bit: not on what is computed beside it, how all of it is cut into steps, nor on how many threads. Prompts run in
-// the weights that are fastest for many tokens, answers in those that are fastest for one; where these differ, what the
-// rest calls *reproducible* is what computing all of it as a prompt gives.
+// A token's keys, values and logits depend on the tokens before it and on the role of each, bit for bit: not on what is
+// computed beside it, how all of it is cut into steps, nor on how many threads. Prompts run in the weights that are
+// fastest for many tokens, answers in those that are fastest for one; where these differ, *reproducible* means
+// elsewhere what computing all of it as a prompt gives.
 struct StepSequence {
   enum class Role {
     kPrompt,
@@ -100,7 +100,7 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelInfo& info() const = 0;
-  // Of the pages that the options ask for.
+  // The shape of the pages that the options ask for.
   virtual PageShape page_shape() const = 0;
   // Whether answers that must be the same every time run in other weights than prompts. A step then has tokens of one
   // of these roles, and of kEither: `step` and `begin` refuse both.

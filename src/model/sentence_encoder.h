@@ -22,7 +22,7 @@ class SentenceEncoder {
   virtual Result<std::vector<float>> encode(std::string_view text) = 0;
 };
 
-// Of vectors of length 1.
+// Both vectors have length 1.
 double cosine(std::span<const float> a, std::span<const float> b);
 
 }  // namespace shale

@@ -13,16 +13,16 @@
 
 namespace shale {
 
-// Not thread-safe. What is computed does not depend on the number of threads (StepSequence).
+// Not thread-safe. Results do not depend on the number of threads (StepSequence).
 class ThreadShare {
  public:
   explicit ThreadShare(std::uint32_t threads) : threads_(threads), active_(threads) {}
 
-  // To compute with: 1 … threads.
+  // Threads to compute with: 1 … threads.
   std::uint32_t active() const { return active_; }
-  // Of the threads that computed, how long each was ready to run and had no core, during so many seconds of computing
-  // until `now_s`; those are some 50 ms. `own_s`: how long this process's other threads ran meanwhile. What a few calls
-  // say is added up.
+  // `waited_s`: how long each thread that computed was ready to run and had no core, during so many seconds of
+  // computing until `now_s`; those are some 50 ms. `own_s`: how long this process's other threads ran meanwhile. A few
+  // calls are added up.
   void observe(std::span<const double> waited_s, double own_s, double seconds, double now_s);
 
  private:

@@ -3,7 +3,7 @@
 // int8 is symmetric to nearest: of the numbers of a token's group of channels, scale = the largest magnitude / 127, in
 // fp16, and code = number / scale, rounded. So a number comes back within half a scale (and within 2^-18 where the
 // scale is subnormal). A group that holds an infinity or a NaN, or whose scale fp16 cannot hold, comes back as NaN
-// throughout. What a token becomes depends on nothing but its own numbers.
+// throughout. A token's codes depend on nothing but its own numbers.
 #pragma once
 
 #include <cstddef>

@@ -41,7 +41,7 @@ class PrefixTree {
   std::uint32_t match(std::span<const std::int32_t> tokens, std::string_view salt = {}) const {
     return prefix(tokens, salt).tokens;
   }
-  // Of the nodes that `adopt` would share, those whose block somebody holds beside the tree.
+  // How many nodes that `adopt` would share have a block that somebody holds beside the tree.
   std::uint32_t in_use(std::span<const std::int32_t> tokens, std::string_view salt = {}) const;
   // Inserts the first tokens.size() tokens of an exact sequence whose heads agree there, the first `reproducible` of
   // which are so. Tokens already present keep their node; its block is replaced by one of which more is reproducible. A

@@ -81,10 +81,10 @@ class Sequence {
   // with a full block.
   void append_blocks(std::span<const PoolBlockId> blocks);
 
-  // Of tokens [first_token, + tokens), whole blocks of this sequence alone in the last span in which heads agree,
-  // each head keeps the first `rows[layer · kv_heads + head]` slots: which of the tokens these are is the caller's to
-  // see to. Pages beyond return to the pool, the others stay where they are. The sequence is lossy from now on, and its
-  // length is as it was. For several spans: in ascending order.
+  // Each head keeps the first `rows[layer · kv_heads + head]` slots of tokens [first_token, + tokens), which are whole
+  // blocks of this sequence alone in the last span in which heads agree. The caller sees to which of the tokens these
+  // are. Pages beyond return to the pool, the others stay where they are. The sequence is lossy from now on, and its
+  // length is as it was. Several spans: in ascending order.
   void keep_rows(std::uint32_t first_token, std::uint32_t tokens, std::span<const std::uint32_t> rows);
   // All tokens are there, with changed values.
   void mark_lossy() { lossy_ = true; }
@@ -96,7 +96,7 @@ class Sequence {
 
   // The blocks of the first `tokens` tokens while all heads agree there; empty otherwise, and once ragged.
   std::vector<PoolBlockId> blocks(std::uint32_t tokens) const;
-  // Those of tokens [first, + tokens), `first` the first of a block, of the last span in which heads agree.
+  // The blocks of tokens [first, + tokens), `first` the first of a block, in the last span in which heads agree.
   std::span<const PoolBlockId> last_blocks(std::uint32_t first, std::uint32_t tokens) const;
 
   // Gives every head a page table of its own, for as long as the sequence lives. Blocks that nobody else holds become
@@ -104,12 +104,12 @@ class Sequence {
   // kept rows of its own.
   void part();
   bool ragged() const { return ragged_; }
-  // Of a ragged sequence, a number a slot, [pages of the table][block_size]; those of holes and of unused slots mean
-  // nothing. `notes` are whoever's who drops tokens: 0 when appended, moved along in compaction.
+  // A ragged sequence's numbers, one a slot, [pages of the table][block_size]; those of holes and of unused slots mean
+  // nothing. `notes` belong to whoever drops tokens: 0 when appended, moved along in compaction.
   std::span<const std::uint32_t> positions(std::uint32_t layer, std::uint32_t head) const;
   std::span<float> notes(std::uint32_t layer, std::uint32_t head);
 
-  // Of a ragged sequence: drops, per table (layer · kv_heads + head), the tokens in these slots, numbered as in
+  // Drops from a ragged sequence, per table (layer · kv_heads + head), the tokens in these slots, numbered as in
   // `positions`, none twice. Nothing is moved or written, so others that share the pages see no difference. A page
   // whose last token goes leaves the table, and returns to the pool unless others hold it. Makes the sequence lossy,
   // unless nobody would see the tokens anyway.
@@ -123,7 +123,7 @@ class Sequence {
 
   // Whether heads kept rows of their own: tokens whose positions are not known here.
   bool has_overlay() const { return diverged_; }
-  // What is left of a sequence without overlay when the bytes of its pages, in the order of its tables, were copied
+  // What is left of a sequence without overlay once the bytes of its pages, in the order of its tables, were copied
   // elsewhere: enough to lay them out again.
   class Outline;
   Outline outline() const;

@@ -1,4 +1,4 @@
-// How often cached prefixes were used that were given up, so that what comes again does not begin anew.
+// How often given-up cached prefixes were used, so that one that comes again does not begin anew.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace shale {
 
-// Of those given up last. Not thread-safe.
+// The uses of those given up last. Not thread-safe.
 class GivenUp {
  public:
   explicit GivenUp(double half_life_s) : half_life_s_(half_life_s) {}

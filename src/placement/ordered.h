@@ -12,7 +12,7 @@ namespace shale {
 
 class OrderedPlanner final : public Planner {
  public:
-  // Of a cached prefix: the least goes first.
+  // A cached prefix's place in the order: the least goes first.
   using Order = StepOrder (*)(const PlacedPrefix& prefix);
 
   // Cached prefixes are kept by (method, keep) where they have such a candidate, and dropped where not.
@@ -21,10 +21,10 @@ class OrderedPlanner final : public Planner {
 
   std::string_view name() const override { return name_; }
   std::uint32_t insert(const Terms& terms, const PlacedPrefix& prefix) const override;
-  // To the next tier that could hold it, or out.
+  // Demotes to the next tier that could hold it, or out.
   std::optional<Demotion> demotion(const Terms& terms, const PlacedPrefix& prefix) const override;
-  // The last in order first, over all that go before it: at rest, every cached prefix lies on the first tier that has
-  // room beside those that come after it in order. What is dropped stays dropped.
+  // Promotes the last in order first, over all that go before it: at rest, every cached prefix lies on the first tier
+  // that has room beside those that come after it in order. What is dropped stays dropped.
   std::optional<Promotion> promotion(const Terms& terms, const PlacedPrefix& prefix, std::uint32_t tier,
                                      std::uint64_t bytes_below) const override;
 

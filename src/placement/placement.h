@@ -71,8 +71,8 @@ struct Move {
 };
 
 struct Plan {
-  // At most one move a cached prefix, in order of application: what frees room comes before what takes it, lowest tier
-  // first, so that applying a demotion's moves in order never makes a tier fuller than it was or may be.
+  // Moves in order of application, at most one a cached prefix: those that free room come before those that take it,
+  // lowest tier first, so that applying a demotion's moves in order never makes a tier fuller than it was or may be.
   std::vector<Move> moves;
   double utility = 0;    // of the placement after all moves
   bool feasible = true;  // false when a tier stays over its capacity: what is pinned or must stay passes it alone

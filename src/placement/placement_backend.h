@@ -16,13 +16,13 @@ using PlacementSlot =
 class PlacementBackend {
  public:
   virtual ~PlacementBackend() = default;
-  // The cached prefix goes from one of its candidates to another. At most one move a cached prefix and call, in order
-  // of application: what frees room comes before what takes it. The state takes the move as made; an owner that finds
-  // it cannot be made says so by `update`.
+  // The cached prefix goes from one of its candidates to another. Moves come in order of application, at most one a
+  // cached prefix and call: those that free room before those that take it. The state takes the move as made; an owner
+  // that finds it cannot be made says so by `update`.
   virtual void start_move(PlacementSlot slot, const PlacedPrefix& prefix, const Candidate& from,
                           const Candidate& to) = 0;
   // The lowest tier is bounded, and has no room any more for the cached prefix's full copy beside what is placed there.
-  // Before the moves. What the cached prefix can then still become, its owner says by `update`.
+  // Called before the moves. The owner then says by `update` what the cached prefix can still become.
   virtual void drop_full_copy(PlacementSlot slot, const PlacedPrefix& prefix) = 0;
 };
 

@@ -79,13 +79,13 @@ class PlacementState {
   void update(PlacementSlot slot, PlacedPrefix prefix);
   void remove(PlacementSlot slot);
 
-  // Of so much of the cached prefix, (0, 1].
+  // An access to so much of the cached prefix, (0, 1].
   void access(PlacementSlot slot, double now_s, double share = 1);
   // How much of the cached prefix, [0, 1], the block pool holds.
   void in_pool(PlacementSlot slot, double share, double now_s);
-  // In use: keeps its place until it is unpinned.
+  // A pinned cached prefix is in use and keeps its place until it is unpinned.
   void pin(PlacementSlot slot, bool pinned);
-  // Small changes cost nothing. After one by more than a sixteenth all steps are made again, once.
+  // Small changes cost nothing. One by more than a sixteenth makes all steps again, once.
   void set_capacity(std::uint32_t tier, std::uint64_t bytes);
 
   // Puts the cached prefix where the planner would insert it, and demotes others, or itself. Its candidate

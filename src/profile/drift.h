@@ -1,9 +1,8 @@
 // Whether a context's profile still holds for what is asked about it now. Where answers were given over a lossy form of
 // it, their own tokens say so: each is fed to the full cache, which would have drawn it or not. (In another metric than
-// agreement, the full cache's own answers are compared with them.) Else questions, which
-// are logged with the cached prefix, the newest MetadataStore::kQuestionsMax of them, are asked of a few
-// configurations. Where quality falls too far below what was expected, the context is profiled again on these
-// questions.
+// agreement, the full cache's own answers are compared with them.) Else a few configurations are asked the questions
+// that are logged with the cached prefix, the newest MetadataStore::kQuestionsMax of them. Where quality falls too far
+// below what was expected, the context is profiled again on these questions.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,7 @@ struct DriftOptions {
   Stop stop = {};
 };
 
-// What a request was answered over a lossy form of its context that the planner chose.
+// A request's answer over a lossy form of its context that the planner chose.
 struct LossyAnswer {
   std::vector<Token> prompt;         // at least one token more than
   std::uint32_t context_tokens = 0;  // so many of which were to be stored
@@ -40,7 +39,7 @@ struct LossyAnswer {
 };
 
 struct DriftCheck {
-  // That were asked, the newest first; empty where only their tokens are known.
+  // Questions that were asked, the newest first; empty where only their tokens are known.
   std::vector<std::string> questions = {};
   std::uint32_t configurations = 0, answers = 0;  // that were looked at, the one or the other
   double profiled = 0, observed = 0;              // their mean quality: as expected, and now
@@ -53,9 +52,9 @@ struct DriftCheck {
 Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const DriftOptions& options);
 // The same of what was tokenised already, on all its questions.
 Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, const DriftOptions& options);
-// By answers as they were given, at least one: of the first tokens of each, the share that the full cache draws when
-// fed those before; in another metric, its own answer to
-// the same is compared with them. Exact blocks are fetched, or computed where there are none.
+// Checks answers as they were given, at least one: the share of the first tokens of each that the full cache draws when
+// fed those before; in another metric, its own answer to the same is compared with them. Exact blocks are fetched, or
+// computed where there are none.
 Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> answers, const DriftOptions& options);
 
 }  // namespace shale

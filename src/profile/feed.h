@@ -30,13 +30,13 @@ class Pace {
   virtual ~Pace() = default;
   // Lets requests go on until it is measuring's turn again, on top of `depth` tokens. False when measuring is to end.
   virtual bool wait_for_turn(std::uint32_t depth) = 0;
-  // Of the step that the turn is for, at least one.
+  // Tokens of the step that the turn is for, at least one.
   virtual std::uint32_t tokens() const = 0;
   // Logits as Model::step returns them, valid until the next call. kCancelled when measuring is to end.
   virtual Result<std::span<const float>> step(std::span<const StepSequence> batch) = 0;
   // Whether no request is running: what a step takes is then its own time.
   virtual bool alone() const = 0;
-  // That requests have had in these calls so far.
+  // Seconds that requests have had in these calls so far.
   virtual double seconds_of_others() const = 0;
 };
 
@@ -77,14 +77,14 @@ class OwnTime {
   double others_s_, start_s_;
 };
 
-// After check_stop.
+// Call it after check_stop.
 std::uint32_t step_tokens(const Stop& stop);
 Result<std::span<const float>> step_at_pace(Model& model, std::span<const StepSequence> batch, const Stop& stop);
-// For work that cannot be interrupted: lets all requests end first.
+// Lets all requests end first, for work that cannot be interrupted.
 Status wait_until_alone(const Stop& stop);
 
-// Appends each feed's tokens to its sequence. Without `on_logits` none are computed. Sequences must differ. On an error
-// (kFull: the pool) sequences may have grown by some of their tokens.
+// Appends each feed's tokens to its sequence. No logits are computed without `on_logits`. Sequences must differ. On an
+// error (kFull: the pool) sequences may have grown by some of their tokens.
 Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits = {}, const Stop& stop = {});
 
 }  // namespace shale

@@ -14,7 +14,7 @@
 namespace shale {
 
 struct PagedQualityOptions {
-  // Of 0 tokens: none, to see what `pool` alone does to answers.
+  // A budget of 0 tokens is none, to see what `pool` alone does to answers.
   std::vector<KvBudgetOptions> budgets;
   std::uint32_t answer_tokens = 64;
   std::uint32_t span_tokens = 256;  // of the answer, for Divergence along the way
@@ -22,7 +22,7 @@ struct PagedQualityOptions {
   bool own_answers = true;          // generate each budget's own answer, too
   ScorerOptions scorers;
   const Calibration* calibration = nullptr;
-  // Where the full cache answers instead, for budgets in a pool of another element; null: in the same.
+  // The pool where the full cache answers instead, for budgets in a pool of another element; null: the same.
   PagePool* reference = nullptr;
 };
 

@@ -17,7 +17,7 @@ struct PriorOptions {
   std::uint32_t answer_tokens = 24;       // of each reference answer
 };
 
-// In pieces, for an engine that has nothing else to do. Its cache has a metadata store, and a pool of halves.
+// Measures in pieces, for an engine that has nothing else to do. Its cache has a metadata store, and a pool of halves.
 class PriorMeasurement {
  public:
   PriorMeasurement(Engine& engine, PriorOptions options);

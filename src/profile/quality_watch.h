@@ -1,16 +1,14 @@
-// What an engine measures of answers' quality in time that nobody else needs, in pieces: while nothing else is to do,
-// and where its owner can let requests go on meanwhile, in spare places of their steps (spare_time.h). A piece ends
-// early when it is told to, or requests need its pages.
+// Measures answers' quality in time that nobody else needs, in pieces: while the engine has nothing else to do, and,
+// where its owner can let requests go on meanwhile, in spare places of their steps (spare_time.h). A piece ends early
+// when it is told to, or requests need its pages.
 //
 //   1. The prior of its model, once (prior.h).
-//   2. What requests ask about a context is recorded, in the metadata store, too; where enough was answered over a
-//   lossy
-//      form of it since the last look, or else asked, whether its profile still holds (drift.h). Where it does not, the
-//      context is profiled again on these questions, and placed again at once.
-//      This comes before the prior.
+//   2. Whether a profile still holds (drift.h), where enough was answered over a lossy form of its context since the
+//      last look, or else asked: what requests ask is recorded, in the metadata store, too. A context whose profile
+//      does not hold is profiled again on these questions, and placed again at once. This comes before the prior.
 //   3. Contexts that were never profiled, those first whose profile is worth most: how often they are asked, times how
-//      little is known of them, times how much of the tiers they take. On what was asked about them and, up to a few
-//      questions, on what the model itself asks.
+//      little is known of them, times how much of the tiers they take. Their profiles use the questions that were
+//      asked about them and, up to a few, questions of the model itself.
 //
 // A context is what a request stores in front of what it asks: a completion's context, a chat up to the turn with which
 // there is enough of it. A later turn becomes one once answers are given over a lossy form of it.
@@ -51,16 +49,16 @@ struct QualityWatchStats {
   double prior_seconds = 0, check_seconds = 0, profile_seconds = 0;
 };
 
-// For the thread that owns the engine.
+// Only the thread that owns the engine may call it.
 class QualityWatch {
  public:
   // Does nothing where the engine's cache does not weigh quality, or has nothing but full to choose.
   QualityWatch(const QualityWatchOptions& options, Engine& engine);
 
-  // Records what is asked, and gives back all pages unless `beside`. To be called before the engine takes the
-  // request, also within work().
+  // Records what is asked, and gives back all pages unless `beside`. Call it before the engine takes the request, also
+  // within work().
   void on_request(const Request& request);
-  // Records what it was answered, where that was over a lossy form that the planner chose.
+  // Records the answer, where it was over a lossy form that the planner chose.
   void on_response(const Request& request, const Response& response);
   // Gives back the pages that it holds between pieces.
   void let_go();

@@ -1,4 +1,4 @@
-// For a budget of bytes: how many tokens of one context to keep, spread over heads by which budget, at how many bits,
+// How many tokens of one context to keep within a budget of bytes, spread over heads by which budget, at how many bits,
 // jointly. Every (head, tier, quantizer) is coded once a budget and its distortion predicted (quantizers/distortion.h);
 // bytes are those of extents at rest.
 #pragma once

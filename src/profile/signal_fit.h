@@ -26,7 +26,7 @@ class SignalFit {
   // Nothing where no configuration has three samples.
   static std::optional<SignalFit> of(std::span<const SignalSample> samples);
 
-  // To be added to what is expected at the configuration; 0 where it was not among the samples.
+  // The amount to add to what is expected at the configuration; 0 where it was not among the samples.
   double shift(std::size_t configuration, const ContextSignals& signals) const;
 
  private:

@@ -32,7 +32,7 @@ class CachegenTables {
     std::array<std::uint16_t, kCachegenSymbols + 1> starts;
   };
 
-  // Of a head of any model, up to 4,096 channels: bins of half a unit, and codes the likelier the smaller.
+  // Channels of a head of any model, up to 4,096: bins of half a unit, and codes the likelier the smaller.
   static CachegenChannels generic(std::uint32_t head_dim);
 
   std::uint32_t layers() const { return layers_; }
@@ -40,7 +40,7 @@ class CachegenTables {
   std::uint32_t head_dim() const { return head_dim_; }
   // kMismatch unless it has exactly these.
   Status check_shape(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim) const;
-  // Of head number `index` = layer · kv_heads + head.
+  // Channels of head number `index` = layer · kv_heads + head.
   CachegenChannels head(std::uint32_t index) const;
   double bits() const { return bits_; }          // that an element of the text takes that was calibrated with
   const Hash128& hash() const { return hash_; }  // of the tables; what is coded by them refers to it
@@ -69,7 +69,7 @@ class CachegenTables {
   std::vector<Channel> channels_;  // [layers][kv_heads][keys, values][head_dim]
 };
 
-// Of one head: [head_dim] each.
+// Channels of one head: [head_dim] each.
 struct CachegenChannels {
   std::span<const CachegenTables::Channel> keys, values;
 };
@@ -83,7 +83,7 @@ class CachegenCalibrator {
   CachegenCalibrator(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim,
                      const CachegenWidths& widths = kCachegenWidths);
   void add_spread(std::uint32_t index, const KvRows<const Half>& rows);
-  // Between the passes.
+  // Called between the passes.
   void set_widths();
   void add_codes(std::uint32_t index, const KvRows<const Half>& rows);
   CachegenTables finish() const;

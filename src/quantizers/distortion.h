@@ -11,8 +11,7 @@
 
 namespace shale {
 
-// A head's keys and values, and some of the queries that look at them, mean and spread of which stand for those to
-// come.
+// A head's keys and values, and some of the queries that look at them; their mean and spread stand for those to come.
 //
 // Unit of all values: the squared error of attention's output over the squared spread of values that it averages,
 // Σ a ‖v − o‖², a the attention that a token receives (mean over the queries) and o = Σ a v the mean output. Leaving

@@ -54,7 +54,7 @@ HWY_INLINE void unpack_nested(const std::uint8_t* HWY_RESTRICT coarse, const std
   const hn::FixedTag<std::uint8_t, 8> half;
   const hn::FixedTag<std::uint16_t, 8> pairs;
   const auto mask = hn::Set(pairs, std::uint16_t{0x0303});
-  // Of the byte in each lane, codes 0 and 1 to its two bytes, or 2 and 3.
+  // Spreads codes 0 and 1, or 2 and 3, of the byte in each lane to its two bytes.
   const auto first_two = [&](hn::Vec<decltype(pairs)> packed)
                              HWY_ATTR { return hn::And(hn::Or(packed, hn::ShiftLeft<6>(packed)), mask); };
   const auto high = hn::PromoteTo(pairs, hn::LoadU(half, coarse)), low = hn::PromoteTo(pairs, hn::LoadU(half, fine));

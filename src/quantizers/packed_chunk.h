@@ -21,7 +21,7 @@ struct CodedSection {
   std::size_t bytes = 0;
 };
 
-// Before the first section of a packed chunk: the hash of its tables, and where each section ends, u32.
+// The header before the first section of a packed chunk: the hash of its tables, and where each section ends, u32.
 inline constexpr std::size_t packed_header_bytes(std::size_t sections) {
   return sizeof(Hash128) + sections * sizeof(std::uint32_t);
 }

@@ -54,7 +54,7 @@ class Quantizer {
   virtual double bits() const = 0;  // nominal bits per stored element
   // Whether it codes as meant only with tables of the model; without them it has generic ones.
   virtual bool needs_tables() const { return false; }
-  // For the keys and values of head number `index` = layer · kv_heads + head; good as long as this.
+  // The quantizer for the keys and values of head number `index` = layer · kv_heads + head; good as long as this.
   virtual const Quantizer& of_head(std::uint32_t /*index*/) const { return *this; }
   // head_dim must be a multiple of it.
   virtual std::uint32_t channel_multiple() const { return 32; }
@@ -64,13 +64,13 @@ class Quantizer {
   // `out` has base_bytes() and refinement_bytes(). Elements that share a scale with a NaN or an infinity decode to
   // anything.
   void encode(const KvRows<const Half>& rows, const Codes<std::byte>& out, const Ahead& ahead = {}) const;
-  // Without a refinement, at fewer bits. Any bytes of the right length decode to something finite or not, never to
-  // undefined behaviour.
+  // Decodes at fewer bits without a refinement. Any bytes of the right length decode to something finite or not, never
+  // to undefined behaviour.
   void decode(const Codes<const std::byte>& in, const KvRows<Half>& rows) const;
 
   // Quantizers whose codes are not equally likely store them packed, in as many bytes as they turn out to take.
   virtual bool packs() const { return false; }
-  // Of which tables the packing is; zero: generic ones.
+  // The hash of the tables that packing goes by; zero: generic ones.
   virtual Hash128 tables() const { return {}; }
   virtual std::size_t packed_bytes_max(std::uint32_t /*tokens*/, std::uint32_t /*head_dim*/) const { return 0; }
   // `codes`, of base_bytes(), packed: appended to `out`.

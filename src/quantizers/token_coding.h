@@ -10,7 +10,8 @@
 namespace shale {
 
 // Decodes tokens [first, end) of `codes`, which hold `tokens`, block by block into `block`, of kBlockTokens, and calls
-// visit(first token, tokens) for each; `first` is a multiple of kBlockTokens. Without a refinement, at fewer bits.
+// visit(first token, tokens) for each; `first` is a multiple of kBlockTokens. Decodes at fewer bits without a
+// refinement.
 template <class Visit>
 void decode_blocks(const Quantizer& quantizer, const Codes<const std::byte>& codes, std::uint32_t tokens,
                    std::uint32_t first, std::uint32_t end, KvRows<Half> block, const Visit& visit) {

@@ -24,7 +24,7 @@ inline void copy_tokens(const KvRows<const Half>& from, std::uint32_t first, con
       std::memcpy(to_key, key, bytes);
     }
   };
-  // Of a size known to the compiler, the usual copy is a vector's load and store.
+  // The usual copy, of a size known to the compiler, is a vector's load and store.
   if (count == 16) {
     copy_keys(16 * sizeof(Half));
   } else if (count == 1) {

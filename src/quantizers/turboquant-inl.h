@@ -159,7 +159,7 @@ HWY_INLINE void decode_coordinates(const std::uint8_t* HWY_RESTRICT codes, const
   }
 }
 
-// To what binary16 holds.
+// Saturates to what binary16 holds.
 HWY_INLINE hn::Vec<Floats> saturated(hn::Vec<Floats> x) {
   const Floats d;
   return hn::Min(hn::Max(x, hn::Set(d, -65504.0f)), hn::Set(d, 65504.0f));
@@ -189,7 +189,7 @@ void encode_turboquant(const KvRows<const Half>& rows, std::byte* out, const Ahe
   const float unrotated = 1 / static_cast<float>(n);
   const Block block(out, rows.head_dim, vectors);
   HWY_ALIGN float work[kRotationMax * kRow], squares[kRow], factors[kRow];
-  // Of a root mean square as stored: what makes coordinates of unit variance of those that the unscaled transform made.
+  // The factor, by a root mean square as stored, that gives unit variance to coordinates of the unscaled transform.
   const auto to_unit = [&](hn::Vec<Floats> norm)
                            HWY_ATTR { return hn::Mul(inverse_scale(d, norm), hn::Set(d, std::sqrt(unrotated))); };
   for (std::size_t v = 0; v < vectors; ++v) {

@@ -28,7 +28,7 @@ namespace shale {
 // One JSON object on one line of stdout. Bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& object);
 
-// To stderr. What cannot be written there is lost: a log on a full disk ends no server.
+// Prints to stderr. Text that cannot be written there is lost: a log on a full disk ends no server.
 void print_error(std::string_view text);
 // A line of it for people.
 void print_note(const std::string& text);

@@ -22,8 +22,8 @@ struct PredictionSkill {
 // The texts that ship with Shale (profile/prior_texts.h), as a data set of their own.
 inline constexpr std::string_view kPriorDataset = "shale-prior";
 
-// Of rows of one model and way of asking: "measured" itself first; "mass", "error" (negated) and "probe" where they
-// were predicted; "ten contexts", the mean of the first ten other contexts of the data set, which costs a further
+// Skills over rows of one model and way of asking: "measured" itself first; "mass", "error" (negated) and "probe" where
+// they were predicted; "ten contexts", the mean of the first ten other contexts of the data set, which costs a further
 // context nothing (AdaptCache, arXiv 2509.00105); "prior", what a cache expects that knows the shipped texts alone;
 // "other data sets", what it expects once it has profiled the contexts of all other data sets, too; and "and signals",
 // that, moved by mass and error as a regression over the same contexts says (profile/signal_fit.h). The shipped texts

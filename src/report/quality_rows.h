@@ -21,13 +21,13 @@ struct QualityRow {
   double keep = 1, bits = 16;
   std::uint64_t tokens = 0, tokens_cut = 0, bytes = 0, full_bytes = 0;
   double agreement = 0, kl = 0;  // teacher-forced, against the full cache
-  // Of answers that were generated: "f1", "rouge_l", "codebleu", "cosine" against the full cache's answer, "gold_f1",
+  // Metrics of generated answers: "f1", "rouge_l", "codebleu", "cosine" against the full cache's answer, "gold_f1",
   // "gold_exact_match" against the accepted ones. Empty where none was.
   std::map<std::string, double> answer;
   std::string text;  // the generated answer
   // Where agreement was predicted: "mass", "error" and "probe" (profile/sweep.h). Empty where not.
   std::map<std::string, double> predicted;
-  // What that and measuring took for all configurations of the context: "measured", "signals", "probe".
+  // Seconds that predicting and measuring took for all configurations of the context: "measured", "signals", "probe".
   std::map<std::string, double> seconds;
 };
 

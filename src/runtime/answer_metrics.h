@@ -16,10 +16,10 @@ namespace shale {
 class AnswerMetrics {
  public:
   AnswerMetrics() = default;  // by words alone
-  // With the encoder, where its model is here; a note says so otherwise.
+  // Opens the encoder where its model is here; a note says so otherwise.
   static Result<AnswerMetrics> open(const Executor& executor);
 
-  // By name: "f1", "rouge_l", and "cosine" with an encoder.
+  // Scores by name: "f1", "rouge_l", and "cosine" with an encoder.
   Result<std::map<std::string, double>> compare(const std::string& answer, const std::string& reference);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace shale {
 
-// Whose sentence embeddings `cosine` compares.
+// The model whose sentence embeddings `cosine` compares.
 inline constexpr char kEncoderModel[] = "all-minilm-l6-v2";
 
 struct NamedModel {
@@ -25,7 +25,7 @@ struct NamedModel {
   bool is_default = false;
 };
 
-// In the table's order, the default first.
+// Models in the table's order, the default first.
 const std::vector<NamedModel>& named_models();
 
 std::filesystem::path model_folder();

@@ -59,7 +59,7 @@ inline constexpr const char* kMetadataStoreName = "catalogue.sqlite";
 std::filesystem::path cache_folder(const TierChoice& choice);
 // The tiers chosen, fast to slow; maybe none. kInvalidArgument where URLs and short options are given together.
 Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice);
-// In the first folder of this machine; nothing where no tier lies in one.
+// The file in the first folder of this machine; nothing where no tier lies in one.
 std::optional<std::filesystem::path> metadata_store_file(const std::vector<TierSpec>& specs);
 
 // `agree`: ModelOptions::agree.

@@ -66,7 +66,8 @@ struct Removed {
   std::uint64_t bytes = 0;
 };
 
-// With what the metadata store knows of runs that are gone. Stops between extents when interrupted (kCancelled).
+// Removes variants, with what the metadata store knows of runs that are gone. Stops between extents when interrupted
+// (kCancelled).
 Result<Removed> remove_variants(const StoredListing& listing, const std::vector<const StoredVariant*>& variants,
                                 Progress& progress);
 

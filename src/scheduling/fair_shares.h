@@ -1,9 +1,9 @@
-// Whose turn it is among tenants: theirs who were served least, each by its weight.
+// Whose turn it is among tenants: the least served one's, each by its weight.
 //
 // Virtual token counters (VTC; Sheng et al., Fairness in Serving Large Language Models, OSDI 2024, algorithm 2): what a
 // tenant is served is charged to its counter, over its weight, and whoever serves takes the next request of the tenant
-// whose counter is least. A tenant of whom nothing waits is lifted, when it comes, to the least counter of those who
-// wait, or, where nobody does, to that of the last who did: nobody saves up service by asking for none, or for one long
+// whose counter is least. A tenant without waiting requests is lifted, when it comes, to the least counter of those who
+// wait or, where nobody does, to that of the last who did: nobody saves up service by asking for none, or for one long
 // answer. So nobody waits for ever behind another's requests, however many there are, and no capacity lies idle for
 // fairness' sake.
 #pragma once

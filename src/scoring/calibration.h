@@ -49,7 +49,7 @@ class Calibrator {
  public:
   // `rope` says how channels pair; its factors are not read.
   Calibrator(std::uint32_t layers, std::uint32_t query_heads, const Rope& rope);
-  // Queries before RoPE, [count][head_dim]. Those with a value that is not finite are left out.
+  // Queries before RoPE, [count][head_dim]. Queries with a value that is not finite are left out.
   void add(std::uint32_t layer, std::uint32_t query_head, std::span<const float> queries, std::uint32_t head_dim);
   // Zeros where nothing was added.
   Calibration finish() const;

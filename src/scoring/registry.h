@@ -32,7 +32,7 @@ namespace shale {
 SHALE_SCORERS(SHALE_DECLARE)
 #undef SHALE_DECLARE
 
-// For scorers with a window and a pooling kernel.
+// Checks the options of scorers with a window and a pooling kernel.
 Status check_window(std::string_view scorer, const ScorerOptions& options);
 
 struct ScorerEntry {

@@ -15,7 +15,7 @@ namespace shale {
 
 enum class Endpoint { kCompletions, kChat };
 
-// Where a body says nothing.
+// What holds where a body says nothing.
 struct AnswerDefaults {
   std::uint32_t max_tokens = 1024;  // of a chat's answer; a completion has 16, as OpenAI's
   std::uint64_t seed = 0;

@@ -20,7 +20,7 @@ namespace shale {
 HttpResponse json_response(const Json& json, int status = 200);
 HttpResponse json_response(const ApiError& error);
 
-// Of the request that is answered.
+// Notes on the request that is answered.
 struct AnswerNotes {
   std::string warning = {};                   // sent with the answer; empty: none
   std::string tenant = {};                    // for the log

@@ -12,9 +12,9 @@
 
 namespace shale {
 
-// A client knows only the text of an answer; tokenised anew it may come to other tokens, and the cache would not
-// know the turn again. The latest answers are kept, as many as are together of `text_bytes_max`; older ones are
-// tokenised. Answers to requests of a salt are known to those of the same salt alone. Thread-safe.
+// A client knows only the text of an answer; tokenised anew it may come to other tokens, and the cache would not know
+// the turn again. The latest answers are kept, up to `text_bytes_max` together; older ones are tokenised. Answers to
+// requests of a salt are known to those of the same salt alone. Thread-safe.
 class AnswerTokenCache {
  public:
   explicit AnswerTokenCache(std::size_t text_bytes_max) : text_bytes_max_(text_bytes_max) {}

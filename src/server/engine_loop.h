@@ -30,7 +30,7 @@ namespace shale {
 
 class EngineLoop;
 
-// A request running. For one thread at a time; must be gone before its loop.
+// A request running. One thread at a time may use it; must be gone before its loop.
 class Answer {
  public:
   Answer(Answer&&) noexcept = default;

@@ -42,8 +42,8 @@ class JsonFields {
   // A field that asks for what this server cannot do, unless it says `harmless`.
   void refuse(const char* name, const Json& harmless, std::string_view why);
 
-  // "unknown field 'exat' (did you mean 'exact'?)" for the first field that nothing has asked for and that one letter
-  // more, less or other, or two in the other order, makes one that was; empty where there is none.
+  // "unknown field 'exat' (did you mean 'exact'?)" for the first field that nothing has asked for and that differs from
+  // one that was by one letter more, less or other, or by two in the other order; empty where there is none.
   std::string misspelt() const;
 
   void fail(const char* name, std::string message);

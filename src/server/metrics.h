@@ -47,7 +47,8 @@ inline constexpr std::array kRequestTokens = {1.0,   2.0,    5.0,    10.0,   20.
 
 // Since the server began.
 struct RequestMetrics {
-  // By StopReason; and refused before they began: the queue was full, or the engine could never serve them.
+  // Requests by StopReason; and those refused before they began: the queue was full, or the engine could never serve
+  // them.
   std::array<std::uint64_t, 6> finished = {};
   std::uint64_t overloaded = 0, refused = 0;
   std::uint64_t lossy = 0;                                // of the finished
@@ -72,7 +73,7 @@ struct TierMetrics {
   std::optional<BreakerState> breaker = {};
 };
 
-// Of finished requests.
+// Sums of finished requests.
 struct TenantServed {
   std::uint64_t requests = 0, prompt_tokens = 0, generated_tokens = 0;
   CachedTokens cached;
@@ -97,7 +98,7 @@ struct ServerMetrics {
   double quality_floor = 0;
   CacheStats cache;
   StoreStats store;
-  // Of the pool: evictable ones are only kept for later requests.
+  // Pages of the pool: evictable ones are only kept for later requests.
   std::uint64_t pages_total = 0, pages_free = 0, pages_evictable = 0, page_bytes = 0;
   std::vector<TierMetrics> tiers = {};
   std::map<std::string, TenantServed> served = {};  // by tenant; none: requests without one

@@ -12,7 +12,7 @@
 
 namespace shale {
 
-// What a prompt of these texts (UTF-8) has too much of for a context of so many tokens ("70000 bytes"), its answer
+// What makes a prompt of these texts (UTF-8) too long for a context of so many tokens ("70000 bytes"), its answer
 // included, where that shows without tokenizing them whole; nothing otherwise. `special`: as they will be tokenized.
 // Reads no more than what fills the context, in pieces; where they meet, it looks at what the cut makes different.
 std::optional<std::string> excess_of(std::span<const std::string_view> texts, bool special, std::size_t context_tokens,

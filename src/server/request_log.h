@@ -20,7 +20,7 @@ struct RequestEnd {
   double seconds = 0;                  // since it came
 };
 
-// What whom it concerns: kError, requests that the server failed; kWarn, besides, trouble with storage, requests that
+// What each level logs: kError, requests that the server failed; kWarn, besides, trouble with storage, requests that
 // were refused or that name what nobody knows; kInfo, every request.
 enum class LogLevel { kError, kWarn, kInfo };
 LogLevel level_of(const RequestEnd& end);

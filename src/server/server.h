@@ -26,7 +26,7 @@ struct ApiOptions {
   std::string model_name = {};       // that requests ask for and answers name
   std::string api_key = {};          // that requests must bear, but for /health; empty: none
   std::vector<Tenant> tenants = {};  // each with a key of its own; `api_key` is the operator's then
-  // That one tenant may have running or waiting where its line does not say; 0: as many as the server decodes
+  // Requests that one tenant may have running or waiting where its line does not say; 0: as many as the server decodes
   // together and as may wait, which each then has for itself.
   std::uint32_t tenant_requests = 0;
   bool shared_cache = false;  // tenants find what others left

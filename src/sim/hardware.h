@@ -27,7 +27,7 @@ struct Hardware {
   std::string source = {};
   std::vector<SimulatedTier> tiers = {};  // fast to slow
 
-  // Of the tier of that name, where there is one; 0: it is left out.
+  // Sizes the tier of that name, where there is one; 0: it is left out.
   void set_capacity(std::string_view tier, std::uint64_t bytes);
 
   double prefill_s(std::uint64_t tokens, std::uint64_t depth) const {

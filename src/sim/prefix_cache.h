@@ -1,5 +1,5 @@
-// A prefix cache without bytes: the tree of a trace's blocks that a cache of so many blocks would hold. What goes is
-// the EvictionPolicy's choice, the very one that the engine's prefix tree asks.
+// A prefix cache without bytes: the tree of a trace's blocks that a cache of so many blocks would hold. The
+// EvictionPolicy chooses what goes, the very one that the engine's prefix tree asks.
 //
 // The rules (A Systematic Study of KV Cache Management for Efficient LLM Inference, with the details that its table
 // shows): a request looks up its longest resident prefix, inserts its whole path, and then leaves go one by one until
@@ -42,7 +42,7 @@ class PrefixCache final : public PrefixLookup {
   void observe(CacheObserver* observer) { observer_ = observer; }
 
   std::uint64_t resident_blocks() const { return resident_blocks_; }
-  // At once, so far: more than the capacity, as a request's whole path is resident before leaves go.
+  // The most at once, so far: more than the capacity, as a request's whole path is resident before leaves go.
   std::uint64_t resident_blocks_max() const { return nodes_.size(); }
   std::uint64_t evictions() const { return evictions_; }
 

@@ -38,7 +38,8 @@ class Serving {
   SimulationResult result_;
 };
 
-// In batches of equal timestamps, or of windows of time: the scheduler orders each, all are served before the next.
+// Serves in batches of equal timestamps, or of windows of time: the scheduler orders each, all are served before the
+// next.
 void serve_batches(Serving& serving, Scheduler& scheduler, double window_s);
 
 // The order in which serve_batches serves, for a scheduler that does not read the cache.

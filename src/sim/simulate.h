@@ -1,7 +1,7 @@
 // One run of a trace through a prefix cache: how much is found again, under which policy, scheduler and size.
 //
-// Two ways to serve. In *batches*, which is the published table's: the requests that share a timestamp, or a window of
-// time, are put in the scheduler's order, and all are served before the next batch. *Online*, with a ServiceModel: a
+// Two ways to serve. *Batches*, as the published table has them: the requests that share a timestamp, or a window of
+// time, are put in the scheduler's order, and all are served before the next batch. *Online*, by a ServiceModel: a
 // scheduler chooses among all that have arrived each time a server is free, so waiting counts, and what a scheduler
 // does to waiting times is seen, not only what it does to hits.
 #pragma once
@@ -45,7 +45,7 @@ struct Percentiles {
 };
 Percentiles percentiles_of(std::vector<double> values);
 
-// Of an online run.
+// Waiting in an online run.
 struct WaitingTimes {
   Percentiles waiting;  // from arrival to the start of service
   Percentiles ttft;     // from arrival to the first token

@@ -56,7 +56,7 @@ class ExtentPlacer final : public PlacementBackend {
   void in_pool(ExtentId id, double share);
   // A tier has more or less for this store to place.
   void room_changed() { more_ = true; }
-  // Where a new extent goes, which is about to be written, and as what: another variant than itself only where it
+  // Where a new extent that is about to be written goes, and as what: another variant than itself only where it
   // `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it ended.
   Variant place_new(ExtentId id, bool may_become);
   void written(ExtentId id);
@@ -65,8 +65,8 @@ class ExtentPlacer final : public PlacementBackend {
   // Whether the tenant, whose extent it is, may have another copy of it, which is about to be written; its own are
   // dropped for it. The bytes are promised then, until the caller takes that back.
   bool admit(ExtentId id, TenantState& tenant);
-  // What place_new() said that the extent becomes is made of its blobs, and written in its stead. Whether it was, once
-  // that is known.
+  // Makes of the extent's blobs what place_new() said that it becomes, and writes that in its stead. Whether it was
+  // written, once that is known.
   std::shared_ptr<const std::optional<bool>> become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs);
   // Whether its blocks lie anywhere, in whatever form.
   bool lies(ExtentId id) const;

@@ -68,8 +68,8 @@ struct StoreOptions {
   // which never compute, do what may block for each tier: asking, listing, removing, and all that the folders need.
   unsigned threads = 1;
   std::size_t events_max = 65536;  // kept until taken, in 16 MiB at most; older ones are dropped, and counted
-  // What lossy methods read beside keys and values, of the model that computes; what these refer to must outlive the
-  // store. Null tables: methods that need them are refused.
+  // Facts of the model that computes, which lossy methods read beside keys and values; what they refer to must outlive
+  // the store. Null tables: methods that need them are refused.
   ScorerOptions scorers = {};
   ModelTraits model = {};
   const CachegenTables* tables = nullptr;
@@ -77,8 +77,8 @@ struct StoreOptions {
   std::function<double()> wall_clock = {};
 };
 
-// What a request accepts, and from where. Exact means bit for bit as it was saved. Of several variants that are
-// accepted, the one with the most α · quality − seconds to load is taken.
+// What a request accepts, and from where. Exact means bit for bit as it was saved. The accepted variant with the most α
+// · quality − seconds to load is taken.
 struct StoreNeeds {
   bool exact = true;
   double quality_min = 0;  // of lossy blocks, in [0, 1], as their saver said
@@ -147,7 +147,7 @@ class StoreLoad {
   struct State;
   ~StoreLoad();
 
-  // What was found when it was asked for: leading blocks from `first_block`. Those that fail are in failures().
+  // Leading blocks from `first_block` that were found when it was asked for. failures() has those that fail.
   std::uint32_t blocks() const;
   // Decodes what has arrived into the view, over `executor`. True when nothing more will come.
   bool poll(Executor& executor);
@@ -160,14 +160,14 @@ class StoreLoad {
   bool layer_ready(std::uint32_t layer) const;
   // Poll until then, asleep between arrivals. kCancelled after cancel().
   Status wait_layer(std::uint32_t layer);
-  // Until nothing more will come. An error only where no block came at all, the first of failures().
+  // Waits until nothing more will come. An error only where no block came at all, the first of failures().
   Status wait();
   // The view is the caller's again at once. Reads in flight end unseen.
   void cancel();
 
   // Tiers that were asked for bytes which have not arrived, a bit each.
   std::uint32_t owing() const;
-  // At rest, that were decoded or found damaged so far.
+  // Bytes at rest that were decoded or found damaged so far.
   std::uint64_t decoded_bytes() const;
   bool done() const;
   // Valid once done.
@@ -195,7 +195,7 @@ struct StoreHints {
   // the view's first block and the last key.
   Hash128 run = {};
   // Rankings ("scorer" or "budget:scorer") kept beside exact extents, of the whole view, so that they can be compressed
-  // when attention statistics are gone. Those whose needs are not met are left out.
+  // when attention statistics are gone. Rankings whose needs are not met are left out.
   std::vector<std::string> rankings = {};
   double quality = 1;         // of that method at that keep, as measured or believed; for StoreNeeds
   double recompute_s = 0;     // what computing these blocks cost; 0: unknown. What costs little is given up first
@@ -256,7 +256,8 @@ class Store {
   // All of these are about the extents that hold the leading blocks of `keys` that are there; they return how many
   // blocks that is.
   std::uint32_t touch(std::span<const BlockKey> keys, std::string_view tenant = {});  // counts as a use
-  // Neither demoted out of the store nor expired until unpinned as often, by any process, or until this process ends.
+  // Pinned extents are neither demoted out of the store nor expired until unpinned as often, by any process, or until
+  // this process ends.
   std::uint32_t pin(std::span<const BlockKey> keys, std::string_view tenant = {});
   std::uint32_t unpin(std::span<const BlockKey> keys, std::string_view tenant = {});
   // Extents whose blocks are all among `keys` are forgotten at once and deleted behind that; pinned ones stay.
@@ -264,10 +265,10 @@ class Store {
   // Likewise all extents of a run that are not pinned; how many there were.
   std::uint32_t remove_run(const Hash128& run);
 
-  // What a tenant's extents may take together, from now on, in all forms and copies, on all tiers but shared ones; 0:
-  // no bound, as for tenants that were never named. For what is saved beyond that its tenant's own extents are dropped,
-  // those first that are used least, times what computing them takes, a byte, and of a run from its end; it is
-  // not stored where it is worth less than these. No other tenant's are dropped for it.
+  // Bounds the bytes of a tenant's extents from now on, in all forms and copies, on all tiers but shared ones; 0: no
+  // bound, as for tenants that were never named. The tenant's own extents, never another's, are dropped for what is
+  // saved beyond the bound: first those with the least uses × computing time per byte, and a run's from its end. An
+  // extent that is worth less than these is not stored.
   void set_quota(std::string_view tenant, std::uint64_t bytes_max);
 
   // More is known of what forms of a run are worth: its extents are placed anew in the next work(), not by and by.
@@ -296,14 +297,14 @@ class Store {
   Status verify(const Hash128& extent, std::uint32_t tier);
 
   StoreStats stats() const;
-  // At most `max`, oldest first. Of this store's own doing: others tell of theirs.
+  // Takes at most `max` events, oldest first. They are of this store's own doing: others tell of theirs.
   std::vector<StoreEvent> take_events(std::size_t max);
   // Readable (an eventfd, never blocking) after anything has arrived or ended for any handle, or an event waits.
   // Reading it resets it. The store's; -1 where the system refuses one.
   int event_fd() const;
 
-  // For owners without threads: encodes, writes, moves and asks, for about `budget_s`. False when there is nothing to
-  // do now. One caller at a time.
+  // Encodes, writes, moves and asks for about `budget_s`, for owners without threads. False when there is nothing to do
+  // now. One caller at a time.
   bool work(Executor& executor, double budget_s);
   // Whether anything is still to be saved, or may be.
   bool saves_any() const;

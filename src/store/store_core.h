@@ -50,7 +50,7 @@ class LoadPump {
   virtual bool pump() = 0;
 };
 
-// Whose blobs: an extent's name and the tag of its first chunk.
+// The owner of blobs: an extent's name and the tag of its first chunk.
 struct BlobOwner {
   Hash128 name;
   std::uint64_t tag = 0;
@@ -75,7 +75,7 @@ struct OwnObject {
 struct TierState {
   explicit TierState(StoreTier with) : config(std::move(with)), placed_capacity(config.tier->capacity_bytes()) {}
 
-  // Of what may be written there: nothing before its folder is open.
+  // The capacity that may be written there: nothing before its folder is open.
   std::uint64_t capacity_bytes() const { return open ? tier().capacity_bytes() : 0; }
 
   StoreTier config;
@@ -117,7 +117,7 @@ inline constexpr std::uint16_t kNoRealm = 0xffff;  // there are too many tenants
 inline constexpr double kPatienceS = 3;            // for room on a tier, and for those who read what is to go
 inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there was room before others took it
 
-// In which a tenant's blocks are named.
+// The realm in which a tenant's blocks are named.
 inline Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {
   return realm_hash(options.name_space, options.geometry, options.chunk_tokens, tenant);
 }
@@ -139,7 +139,7 @@ class StoreCore {
   std::uint32_t tier_count() const { return static_cast<std::uint32_t>(tiers.size()); }
   std::uint32_t chunk_blocks() const { return options.chunk_tokens / options.geometry.block_tokens; }
 
-  // With the mutex held, all of these.
+  // All of these need the mutex held.
 
   TenantState& tenant(std::string_view name);
   std::uint64_t bytes_of(const TenantState& tenant) const;
@@ -153,13 +153,13 @@ class StoreCore {
   SpanFilter filter(const StoreNeeds& needs);
   const Method& method_of(const Extent& extent);
   double load_s(const Method& method, std::uint64_t bytes, std::uint32_t tier) const;  // behind nothing else
-  // What a request with these needs reads of the extent.
+  // The keep that a request with these needs reads of the extent.
   float keep_read(const Extent& extent, const StoreNeeds& needs);
   std::uint64_t bytes_read(const Extent& extent, std::uint32_t blocks, float keep) const;  // about
   StoreLookup describe(const std::vector<ChainSpan>& spans, const StoreNeeds& needs);
   StoreExtent describe(const Extent& extent);
   void add_job(std::shared_ptr<StoreJob> job);
-  // Whose threads do what may wait for this tier; none where nothing does.
+  // The tier whose threads do what may wait for this one; none where nothing does.
   std::optional<std::uint32_t> keeper_of(std::uint32_t tier) const {
     return tiers[tier].tier().persistent() ? std::optional(tier) : std::nullopt;
   }
@@ -167,13 +167,13 @@ class StoreCore {
   // Has a job remove it there: it is not found any more from now on.
   void remove_from(ExtentId id, std::uint32_t tier);
   void remove_everywhere(ExtentId id);
-  // For the folder's log, where the tier has one: that what was being written or removed there is no more.
+  // Tells the folder's log, where the tier has one, that what was being written or removed there is no more.
   void log_settled(std::uint32_t tier, const BlobOwner& owner);
   // Writing an extent's blobs there may begin, and has been logged: not while they are being written or removed.
-  // Whoever began ends it, with whether all blobs are there now, and else with what is left of it, which goes first.
+  // Whoever began ends it: says whether all blobs are there now, else what is left of them, which goes first.
   bool begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
   void end_write(std::uint32_t tier, const BlobOwner& owner, bool written, std::vector<BlobId> left);
-  // For the folder's log, if the tier has one: written by flush_log, or before long.
+  // Adds to the folder's log, if the tier has one: written by flush_log, or before long.
   void log(std::uint32_t tier, IndexRecord record);
   // It has other importance tiers now.
   void resize(ExtentId id, float keep, std::uint64_t bytes);
@@ -185,14 +185,14 @@ class StoreCore {
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);
   bool has_room(std::uint32_t tier, std::uint64_t bytes);
   std::uint64_t promised_bytes(std::uint32_t tier) const;
-  // What could not be read is found again, where its time has come by then.
+  // Extents that could not be read are found again, where their time has come by then.
   void find_unread(std::uint32_t tier, double until_s = std::numeric_limits<double>::infinity());
   void pin(ExtentId id, bool on);
 
-  // Without it.
+  // These are called without it.
 
-  // What a load or a move found wrong: kNotFound (the extent is gone there), kIo (it cannot be read now), kCorrupt (of
-  // those chunks, bit by chunk), kMismatch (likewise: this store cannot decode them).
+  // Reports what a load or a move found wrong: kNotFound (the extent is gone there), kIo (it cannot be read now),
+  // kCorrupt (of those chunks, bit by chunk), kMismatch (likewise: this store cannot decode them).
   void report(const Hash128& extent, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed);
   void flush_log(std::uint32_t tier);
   // Likewise, by the keeper where there is one; how many records there are now, which are flushed when flushed() says.

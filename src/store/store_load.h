@@ -15,7 +15,7 @@ struct StoreLoad::State final : LoadPump {
   State(StoreCore& core, std::vector<BlockKey> keys, const MutableKvView& view, const StoreLoadOptions& options);
   ~State() override;
 
-  // With the core's mutex held: what to load. Uses the extents until the load ends.
+  // Plans what to load, with the core's mutex held. Uses the extents until the load ends.
   void plan(const std::vector<ChainSpan>& found, const Hash128& realm, std::string_view tenant);
 
   bool pump() override;
@@ -49,7 +49,7 @@ struct StoreLoad::State final : LoadPump {
     std::uint64_t bytes = 0;
   };
 
-  // With `mutex` held.
+  // Called with `mutex` held.
   void prepare(Part& part);
   Status check(const Part& part, const ExtentManifest& manifest) const;
   void fail_part(Part& part, Error error);

@@ -46,7 +46,7 @@ class SaveJob final : public StoreJob {
     };
     std::vector<Piece> pieces;  // extents to be
 
-    // Of a chunk that is being saved by the method.
+    // The tag of a chunk that is being saved by the method.
     std::uint64_t tag(std::uint32_t block) const;
   };
 
@@ -109,7 +109,7 @@ class SaveJob final : public StoreJob {
   Status status_;  // the first error
 };
 
-// With the core's mutex held: cuts what is not there yet into extents, and notes that it is being saved.
+// Cuts what is not there yet into extents, with the core's mutex held, and notes that it is being saved.
 void plan_pieces(StoreCore& core, SaveJob::Plan& plan);
 // Likewise: it is not being saved any more.
 void forget_saving(StoreCore& core, const SaveJob::Plan& plan, const SaveJob::Plan::Piece& piece);

@@ -38,9 +38,9 @@ class Breaker {
   // Whether an operation may start: kBusy, at once, while it is open, with what it opened for. Whoever was let in tells
   // how it ended by one call of `ended`.
   Result<Ticket> admit();
-  // Only kIo is a failure: who says that something is not there, or that there is no room, answers. kCancelled, and
-  // kBusy, with which it was refused further down, say nothing; nor do failures of what was let in before it opened
-  // last, which are why it did.
+  // Only kIo is a failure: a tier that says that something is not there, or that there is no room, answers. kCancelled
+  // says nothing, nor does kBusy, which refused the operation further down, nor a failure of what was let in before it
+  // last opened, which is why it did.
   void ended(Ticket ticket, const Status& status);
 
   BreakerState state() const;

@@ -6,8 +6,8 @@
 //   clock 3600                    the wall clock is an hour ahead; a tier cannot be called so here
 //
 // Words are fail_reads, flip_reads (one bit of every read), fail_writes, full, fail_lists, fail_removals,
-// delay=SECONDS, and hang, with which what has begun, and what begins, waits until the word is gone. A file that is not
-// there says that nothing is wrong; so that no half of one is read, it is replaced by renaming.
+// delay=SECONDS, and hang, which makes begun and new operations wait until the word is gone. A file that is not there
+// says that nothing is wrong; so that no half of one is read, it is replaced by renaming.
 #pragma once
 
 #include <filesystem>
@@ -48,7 +48,7 @@ class FaultFile {
   const std::filesystem::path path_;
 };
 
-// What the file says of a tier by that name happens to this one.
+// The tier with the faults that the file states for its name.
 std::unique_ptr<Tier> make_faulty_tier(std::unique_ptr<Tier> tier, std::shared_ptr<const FaultFile> file,
                                        const Clock& clock);
 

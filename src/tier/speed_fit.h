@@ -36,11 +36,11 @@ class SpeedFit {
   void expect(double latency_s, double bytes_per_s);
 
   void started() { ++in_flight_; }
-  // Ends one that started. Of one that failed: no bytes; it teaches nothing. `abandoned`: nobody waits for its end,
+  // Ends one that started. One that failed has no bytes and teaches nothing. `abandoned`: nobody waits for its end,
   // which is still to come, and others may begin before it.
   void finished(double start_s, double end_s, std::uint64_t bytes, bool abandoned = false);
 
-  // Sum over operations of the time in which the pipe was others', of those that are in the fit.
+  // Seconds in which the pipe was others', summed over the operations in the fit.
   double waited_s() const { return waited_s_; }
 
   struct Line {

@@ -166,8 +166,8 @@ class Tier {
 
   // Tells the tier of bytes that others have stored here, or, negative, removed, and that it has not counted.
   virtual void count_others(std::int64_t bytes);
-  // Looks how much lies here where others write, too, and nobody tells: as long as listing all of it takes. False where
-  // nobody does, or it could not. Before a write is refused for lack of room it is called as well.
+  // Looks how much lies here where others write, too, and nobody tells: takes as long as listing all of it. False where
+  // nobody does, or it could not. It is also called before a write is refused for lack of room.
   virtual bool count_again() { return false; }
 
   // A call that may hang where the tier does, from construction to destruction: whoever makes one that the tier does
@@ -185,10 +185,10 @@ class Tier {
   };
 
   TierStats stats() const;
-  // That a call has been in flight for ten seconds and four times as long as it should take; or what writing, or
-  // reading, last failed of for the device's own reasons (kIo, kFull), and has not done since.
+  // Says that a call has been in flight for ten seconds and four times as long as it should take; or why writing, or
+  // reading, last failed for the device's own reasons (kIo, kFull), if it has not worked since.
   virtual std::optional<Error> trouble() const;
-  // Of a tier behind a network.
+  // The breaker of a tier behind a network.
   virtual std::optional<BreakerState> breaker() const { return std::nullopt; }
   TierSpeed speed() const;
   virtual TierQueue reads_queued() const;

@@ -30,7 +30,7 @@ struct TierUrl {
 // option given twice or without a name. Which schemes and options there are is tiers.h's to know.
 Result<TierUrl> parse_tier_url(std::string_view text);
 
-// For messages: with *** in place of a password before the host, and of the values of options that sound like one.
+// The URL for messages: *** stands for a password before the host, and for the values of options that sound like one.
 std::string without_secrets(std::string_view url);
 
 // The URLs of a comma-separated list, white space around them cut off. A comma before a scheme ends a URL; any other is

@@ -46,9 +46,8 @@ class BlobFiles {
     bool drop_cached = false;  // leave nothing in the page cache
   };
   // False when the blob was there already, which then counts as touched. Makes the folder again where somebody removed
-  // it, but not where its file system is gone. On an error nothing is left behind, and where
-  // it was the synchronising of the folder that failed, the name is taken away again; kFull when the device or quota is
-  // full.
+  // it, but not where its file system is gone. An error leaves nothing behind; where synchronising the folder failed,
+  // the name is taken away again. kFull when the device or quota is full.
   Result<bool> write(const BlobId& id, const AlignedBuffer& bytes, const WriteMode& mode);
 
   // The bytes that it occupied; 0 when there was none.
@@ -61,7 +60,8 @@ class BlobFiles {
 
   // Removes temporary files that have not changed for that long.
   void remove_temporary(double older_than_s);
-  // Removes files whose length cannot be that of a blob: what a crash of the machine leaves. For the only writer.
+  // Removes files whose length cannot be that of a blob: what a crash of the machine leaves. Only a sole writer may
+  // call it.
   Status remove_damaged();
 
   // Whether the file system takes direct I/O; writes and removes a temporary file.

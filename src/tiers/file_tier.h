@@ -35,8 +35,8 @@ class FileTier final : public Tier {
            const Clock& clock);
   ~FileTier() override;
 
-  // By `open`: now, whose error it is then, or where `late` whenever that succeeds. What is wrong with the folder that
-  // was named, and not with its storage, is an error all the same.
+  // Opens the folder by `open`: now, whose error it returns, or where `late` whenever that succeeds. A fault of the
+  // folder that was named, and not of its storage, is an error all the same.
   static Result<std::unique_ptr<Tier>> make(FileTierOptions options, const std::filesystem::path& folder, bool late,
                                             const FolderOpening::Open& open, std::shared_ptr<BufferPool> buffers,
                                             const Clock& clock);
@@ -58,8 +58,8 @@ class FileTier final : public Tier {
   Result<std::vector<std::uint32_t>> parts_impl(const Hash128& object) const override;
   std::uint64_t blob_bytes_impl(const BlobId& id) const override;
   bool count_again() override;
-  // Around a write and its being counted, or a removal. Who counts beside one may find what it changes too, and count
-  // it twice: the last of them counts again.
+  // Called around a write and its being counted, or a removal. Whoever counts beside one may find what it changes too,
+  // and count it twice: the last of them counts again.
   void begin_change();
   void end_change();
   bool counts_others() const { return options_.shared && options_.counts; }

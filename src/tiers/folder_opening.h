@@ -34,7 +34,7 @@ class FolderOpening {
   // Does not wait for a call that is in flight; what it opens is closed.
   ~FolderOpening();
 
-  // Until the first attempt has ended, so long at most.
+  // Waits until the first attempt has ended, so long at most.
   void wait(double patience_s);
   // What was opened, once; nothing before it is.
   std::optional<OpenFolder> take();

@@ -37,23 +37,23 @@ std::unique_ptr<Tier> make_throttled_tier(std::unique_ptr<Tier> tier, const Thro
 // A preset's name, or BANDWIDTH,LATENCY: "hdd", "200MB/s,8ms". kInvalidArgument lists the presets.
 Result<Throttle> parse_throttle(std::string_view text);
 
-// What a URL says of a tier that exists, checked. Without one, as the options --memory-size, --disk-size and --remote
-// make it.
+// What a URL says of a tier that exists, checked. A tier without one is as the options --memory-size, --disk-size and
+// --remote make it.
 struct TierSpec {
   std::string scheme;
   std::string name;  // of the tier; of those of one cache no two have the same
   std::uint64_t capacity_bytes = kUnlimited;
   std::string place;  // a folder; empty where the scheme has none
-  // Of a scheme whose tiers are behind a network: where, as "host:6379", and the path there, without its first slash.
+  // Where a tier behind a network is, as "host:6379", and the path there, without its first slash.
   std::string server = {}, path = {};
   std::optional<Throttle> throttle = {};
   std::vector<std::pair<std::string, bool>> flags = {};         // as given
   std::vector<std::pair<std::string, std::string>> texts = {};  // as given
-  // Of no URL: a folder that cannot be opened, or does not answer for seconds, is opened when it can be. Until then the
-  // tier is not reachable.
+  // No URL says this: a folder that cannot be opened, or does not answer for seconds, is opened when it can be. Until
+  // then the tier is not reachable.
   bool late = false;
 
-  // Of a flag, and of a text, that the scheme has.
+  // The value of a flag, and of a text, that the scheme has.
   bool flag(std::string_view wanted) const;
   std::string text(std::string_view wanted) const;
 };
@@ -83,7 +83,7 @@ struct TierScheme {
   std::string_view server_example = {};  // of kServer: "//localhost:6379"
   std::vector<Flag> flags = {};
   std::vector<Text> texts = {};
-  // What of server, path and texts is none of the scheme's, if it has any. Opens and asks nothing.
+  // Refuses a server, path or texts that the scheme does not have, if it has any. Opens and asks nothing.
   Status (*check)(const TierSpec& spec) = nullptr;
   Result<std::unique_ptr<Tier>> (*make)(const TierSpec& spec, const Clock& clock) = nullptr;
 

@@ -30,7 +30,7 @@ class ArrivalProcess {
   // kInvalidArgument for options that make no sense.
   static Result<ArrivalProcess> create(const ArrivalOptions& options, std::uint64_t seed);
 
-  // Of the next arrival, in seconds; the first one is at 0 or later.
+  // The time of the next arrival, in seconds; the first one is at 0 or later.
   double next();
 
  private:

@@ -31,8 +31,8 @@ class LineTraceReader : public TraceReader {
   Result<bool> next(RawRequest& request) final;
 
  protected:
-  // The file's times as seconds since the first of them. Those that go back are refused, unless they are to be sorted,
-  // and those beyond 1e18 seconds. `at` points to the time in the current line.
+  // The file's times as seconds since the first of them. Times that go back are refused, unless they are to be sorted,
+  // and times beyond 1e18 seconds. `at` points to the time in the current line.
   Result<double> arrival(double time_s, const char* at);
   // Refuses a request of more blocks than the limits allow, named at `at`.
   Status check_room(std::uint64_t blocks, const char* at) const;

@@ -20,7 +20,7 @@ namespace shale {
 
 using JsonValue = simdjson::ondemand::value;
 
-// Where each field of an object stands in its line, null for those that are missing.
+// The places of an object's fields in its line, null for missing ones.
 class JsonPlaces {
  public:
   static constexpr std::size_t kMax = 24;
@@ -119,7 +119,7 @@ class JsonLine {
 
   Status skip(JsonValue value, int depth);
   const char* here();
-  // Of a line that could not be divided into tokens; there is no document then.
+  // The error of a line that could not be divided into tokens; there is no document then.
   std::unexpected<Error> line_error(simdjson::error_code error) const;
   std::unexpected<Error> syntax_error(simdjson::error_code error);
   // `expected`, or that the value is no JSON at all.

@@ -27,7 +27,7 @@ class LineSource {
   // Makes the next `next` return the current line once more.
   void unread() { again_ = true; }
 
-  // Without "\n" or "\r\n"; valid until `next`.
+  // The line without "\n" or "\r\n"; valid until `next`.
   std::string_view line() const { return {buffer_.data() + line_, line_size_}; }
   std::uint64_t number() const { return number_; }
   const std::string& file() const { return file_; }

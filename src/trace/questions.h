@@ -17,7 +17,7 @@ struct QuestionOptions {
   std::uint64_t batch = 32;   // requests that arrive at the same time
   double batch_gap_s = 1;     // between batches
   std::uint64_t repeats = 1;  // times that each question is asked
-  // Of a document, and of what is asked about it, which follows it after an empty line.
+  // Tokenizes a document, and what is asked about it, which follows it after an empty line.
   Tokenize tokenize = {};
   TraceLimits limits = {};
 };

@@ -29,7 +29,7 @@ class Random {
     if (!(mean > 0)) return 0;
     return static_cast<std::uint64_t>(std::log1p(-uniform()) / std::log(mean / (1 + mean)));
   }
-  // From 1 to `most`, and between them its logarithm normal with `sigma`, its median `median`.
+  // A number from 1 to `most`; its logarithm is normal between them with `sigma`, its median `median`.
   std::uint64_t log_normal(double median, double sigma, std::uint64_t most) {
     const double drawn = std::round(median * std::exp(sigma * normal()));
     return static_cast<std::uint64_t>(std::clamp(drawn, 1.0, static_cast<double>(most)));

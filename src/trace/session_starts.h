@@ -13,7 +13,7 @@ class SessionClock {
   // The options, the arrivals' file included, must hold.
   static Result<SessionClock> create(const TraceOptions& options);
 
-  // Of the next session, in seconds from the first one's; never goes back.
+  // The start of the next session, in seconds from the first one's; never goes back.
   Result<double> next();
 
  private:

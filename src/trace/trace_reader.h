@@ -100,7 +100,7 @@ Result<std::unique_ptr<TraceReader>> open_trace(const std::filesystem::path& pat
 // The whole trace with dense ids. While it loads, it needs up to twice the trace's own memory (vectors that grow) and
 // 12 to 17 bytes a unique block beside it.
 Result<Trace> load_trace(const std::filesystem::path& path, const TraceOptions& options = {});
-// The rest of what `reader` reads. Of `options`, `sort` and `limits` count.
+// The rest of what `reader` reads. Only `sort` and `limits` of `options` count.
 Result<Trace> load_trace(TraceReader& reader, std::string name, const TraceOptions& options = {});
 
 }  // namespace shale

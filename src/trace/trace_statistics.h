@@ -9,7 +9,8 @@
 
 namespace shale {
 
-// Of a set of numbers; all 0 of none. A quantile is the smallest number that at least that share are at or below.
+// The spread of a set of numbers; all 0 for none. A quantile is the smallest number that at least that share are at or
+// below.
 struct Spread {
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
 };
@@ -37,8 +38,8 @@ struct TraceStatistics {
   double gap_variation = 0;
   std::uint64_t busiest_second = 0;  // most arrivals in [n, n + 1) seconds
 
-  // With a cache that never forgets: blocks that were in a prompt before, requests that begin with one, and the share
-  // of blocks.
+  // Reuse with a cache that never forgets: blocks that were in a prompt before, requests that begin with one, and the
+  // share of blocks.
   std::uint64_t reused_blocks = 0;
   std::uint64_t reusing_requests = 0;
   double hit_ratio_unbounded = 0;

@@ -26,7 +26,7 @@ class Zipf {
   }
 
  private:
-  // Of x^-s, from 1 to x; and its inverse.
+  // The integral of x^-s, from 1 to x; and its inverse.
   double integral(double x) const { return s_ == 1 ? std::log(x) : std::expm1((1 - s_) * std::log(x)) / (1 - s_); }
   double inverse(double u) const { return s_ == 1 ? std::exp(u) : std::exp(std::log1p((1 - s_) * u) / (1 - s_)); }
 

@@ -14,8 +14,8 @@
 
 namespace shale {
 
-// Of keys and values. Opaque blocks are bytes that nobody but their engine understands: they are kept exactly, and no
-// lossy codec ever sees them.
+// Elements of keys and values. Opaque blocks are bytes that nobody but their engine understands: they are kept exactly,
+// and no lossy codec ever sees them.
 enum class KvElement : std::uint8_t { kF16 = 0, kBf16 = 1, kF32 = 2, kOpaque = 3 };
 std::string_view name_of(KvElement element);  // "fp16", "bf16", "fp32", "opaque"
 
@@ -26,17 +26,17 @@ struct KvGeometry {
   std::uint32_t kv_heads = 0;  // opaque: 0
   std::uint32_t head_dim = 0;  // opaque: 0
   std::uint32_t block_tokens = 16;
-  // Of opaque blocks alone: what a block has in a layer's array of keys and in its array of values. The second is 0
+  // Bytes of an opaque block, and of no other, in a layer's array of keys and in its array of values. The second is 0
   // where one array holds both; the first never is.
   std::array<std::uint32_t, 2> opaque_bytes = {};
 
   bool opaque() const { return element == KvElement::kOpaque; }
   std::size_t element_bytes() const;  // opaque: 1
-  // Of one layer's block, in the array of keys, of values, and in both.
+  // Bytes of one layer's block, in the array of keys, of values, and in both.
   std::size_t key_bytes() const;
   std::size_t value_bytes() const;
   std::size_t block_bytes() const { return key_bytes() + value_bytes(); }
-  // Of all layers' keys and values of `tokens` tokens, whole blocks.
+  // Bytes of all layers' keys and values of `tokens` tokens, whole blocks.
   std::size_t bytes(std::uint32_t tokens) const { return block_bytes() * layers * (tokens / block_tokens); }
 
   // kInvalidArgument for what no model has: a zero, more than 1,024 layers or heads, more than 4,096 channels or

@@ -28,7 +28,7 @@ class StagedTokens {
   StagedTokens(const PageShape& shape, std::uint32_t tokens);
 
   MutableKvView view();
-  // From and to the pages of tokens [first, …) of a sequence, as for view_of.
+  // Copy from and to the pages of tokens [first, …) of a sequence, as for view_of.
   void read(const Sequence& sequence, std::uint32_t first, Executor& executor);
   void write(Sequence& sequence, std::uint32_t first, Executor& executor);
 

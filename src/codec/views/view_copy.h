@@ -72,7 +72,7 @@ class HalfBlock {
   std::byte* raw() {
     return element_ == KvElement::kF16 ? reinterpret_cast<std::byte*>(halves_.rows().keys) : raw_.data();
   }
-  // After rows came from the view, and before they go to it.
+  // Called after rows came from the view, and before they go to it.
   KvRows<const Half> converted_from(std::uint32_t tokens);
   void convert_to();
 

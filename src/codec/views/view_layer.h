@@ -17,7 +17,7 @@ Result<std::unique_ptr<Scorer>> ready_scorer(std::string_view name, const Scorer
                                              const PageShape& shape, std::uint32_t tokens,
                                              const AttentionStatistics& statistics, const ModelTraits& model);
 
-// What it is made from, pages that are no copies among it, must outlive it.
+// Everything it is made from, pages that are no copies included, must outlive it.
 class ViewLayer {
  public:
   // `heads` has each KV head's pages of `shape`, of halves. The first token stands at first_position.

@@ -35,7 +35,7 @@ struct PlacementCell {
 };
 PlacementCell cell_of(std::string policy, const ServeRow& row);
 
-// Of a question about a context, over one lossy form of it: agreement with the exact answer, teacher-forced.
+// A question about a context over one lossy form of it: agreement with the exact answer, teacher-forced.
 struct FormKey {
   std::size_t context = 0, question = 0;
   std::string method;
@@ -43,7 +43,7 @@ struct FormKey {
   auto operator<=>(const FormKey&) const = default;
 };
 
-// Of one setting; what lies in the file of another is an error.
+// The file of one setting; cells of another one in it are an error.
 class PlacementFile {
  public:
   // Reads what is there. kInvalidArgument where it was measured under another `setting`, kCorrupt with the line's
@@ -51,7 +51,7 @@ class PlacementFile {
   static Result<PlacementFile> open(std::string path, std::string setting);
 
   const std::vector<PlacementCell>& cells() const { return cells_; }
-  // What was measured first, so that rates mean the same when the run goes on.
+  // The value measured first, so that rates mean the same when the run goes on.
   std::optional<double> value(const std::string& name) const;
   bool has(const std::string& policy, double rate_to_prefill, std::uint64_t seed) const;
   const std::map<FormKey, double>& agreement() const { return agreement_; }

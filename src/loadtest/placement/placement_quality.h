@@ -17,7 +17,7 @@ namespace shale {
 Status measure_quality(Engine& engine, std::span<const LoadContext> contexts, std::uint32_t answer_tokens,
                        PlacementFile& file, const std::function<void(std::size_t, std::size_t)>& progress);
 
-// Of one answer: 1 over exact keys and values, else the least of its forms'. Requires measure_quality.
+// The agreement of one answer: 1 over exact keys and values, else the least of its forms'. Requires measure_quality.
 double agreement_of(const PlacementAnswer& answer, const PlacementFile& file);
 
 }  // namespace shale

@@ -30,7 +30,7 @@ struct PlacementSummary {
   double head_bytes = 0;                // a request: what IMPRESS would have read of heads before it loads
   double busy_share = 0;                // of the run, what storing, planning and measuring took
 
-  // Of each context, for comparisons that resample contexts.
+  // Sums of each context, for comparisons that resample contexts.
   struct OfContext {
     double ttft = 0, agreement = 0;  // sums
     std::size_t answers = 0;
@@ -38,7 +38,7 @@ struct PlacementSummary {
   std::map<std::size_t, OfContext> contexts;
 };
 
-// In order of first appearance. Requires measure_quality.
+// Summaries in order of first appearance. Requires measure_quality.
 Result<std::vector<PlacementSummary>> summaries_of(const PlacementFile& file, std::span<const LoadContext> contexts,
                                                    AnswerMetrics& metrics);
 
@@ -50,7 +50,7 @@ std::optional<Interval> ratio_to_envelope(const PlacementSummary& own, std::span
 // A time on that envelope: at least quality `at`. `points`: (quality, time).
 std::optional<double> envelope(std::span<const std::pair<double, double>> points, double at);
 
-// For people, and on one self-contained page. `about`: what was measured.
+// Tables for people, and one self-contained page. `about`: what was measured.
 std::string placement_tables(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts);
 std::string placement_page(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts,
                            std::string_view about);

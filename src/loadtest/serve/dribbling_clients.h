@@ -16,8 +16,8 @@ struct HealthAnswers {
   std::size_t failed = 0;
 };
 
-// From its making to its end, two threads: one holds the connections open, sends a header line on each every second and
-// connects again where the server has closed one; the other asks for /health ten times a second.
+// Runs two threads from its making to its end: one holds the connections open, sends a header line on each every second
+// and connects again where the server has closed one; the other asks for /health ten times a second.
 class DribblingClients {
  public:
   // A server at 127.0.0.1.

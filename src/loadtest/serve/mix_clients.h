@@ -28,7 +28,7 @@ struct MixCounts {
 // Thread-safe. Nobody asks anything until `open`.
 class MixClients {
  public:
-  // `on_failure`: told what was expected and found; `on_first`: the seconds to each first text. By any thread.
+  // `on_failure`: told what was expected and found; `on_first`: the seconds to each first text. Any thread calls them.
   struct Hooks {
     std::function<void(const std::string& what)> on_failure;
     std::function<void(double first_s)> on_first = {};

@@ -18,7 +18,7 @@
 
 namespace shale {
 
-// Beside the planners: a server with --prefix-cache off.
+// A server with --prefix-cache off, beside the planners.
 inline constexpr char kNoReuse[] = "no-reuse";
 
 struct ServeBenchOptions {
@@ -74,7 +74,7 @@ class ServeBench {
 
     std::filesystem::path cache_dir() const { return folder.path() / "kv"; }
   };
-  // With these options more. `metadata store`: a copy of that file is its first; empty: none.
+  // `more`: further options. `metadata store`: a copy of that file is its first; empty: none.
   Result<Bed> start(const std::string& planner, const std::vector<std::string>& more = {},
                     const std::filesystem::path& metadata_store = {}) const;
   // A load on a server that was started so, and what its metrics grew by.

@@ -18,7 +18,7 @@ using Metrics = std::map<std::string, double>;
 Metrics parse_metrics(std::string_view text);
 // 0 where there is no such sample.
 double value_of(const Metrics& metrics, const std::string& sample);
-// Of every sample called `name`, by the value of its label: of read bytes by "tier", say.
+// The samples called `name`, by the value of their label: read bytes by "tier", say.
 std::map<std::string, double> by_label(const Metrics& metrics, std::string_view name, std::string_view label);
 
 class ServeChild {

@@ -49,7 +49,7 @@ class EventStream {
  public:
   explicit EventStream(std::function<void(std::string_view data)> on_data) : on_data_(std::move(on_data)) {}
   void push(std::string_view bytes);
-  // What came that is no event yet: the body of a reply that is no stream.
+  // Bytes that came and are no event yet: the body of a reply that is no stream.
   const std::string& rest() const { return line_; }
 
  private:

@@ -17,7 +17,7 @@ struct ServeGroup {
   std::vector<const ServeRow*> rows;
   std::vector<ServeMetrics> metrics;  // of each row
 };
-// In order of first appearance, those of one rate together. `rows` must outlive them.
+// Groups in order of first appearance, those of one rate together. `rows` must outlive them.
 std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows);
 // The first one at the same rate.
 const ServeGroup* base_of(const std::vector<ServeGroup>& groups, const ServeGroup& group);

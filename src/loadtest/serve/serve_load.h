@@ -57,8 +57,8 @@ struct ServeLoadOptions {
 };
 
 // Requests at a rate of one a second on average; other rates are the same requests at other times (`at_rate`). The seed
-// says which context is how popular, who asks which question, and without `trace` when (a Poisson process); the same
-// on every machine. With a trace its requests' times and lengths: a context is cut to the prompt's length where it is
+// says which context is how popular, who asks which question, and without `trace` when (a Poisson process); the same on
+// every machine. A trace gives times and lengths of its requests: a context is cut to the prompt's length where it is
 // longer, and answers are as long as the trace's, `answer_tokens` at most.
 Result<std::vector<LoadRequest>> make_load(std::span<const LoadContext> contexts, std::span<const TraceArrival> trace,
                                            const ServeLoadOptions& options);

@@ -27,7 +27,7 @@ struct ServeRow {
   std::string name() const;
 };
 
-// Over the requests that were answered; percentiles are nearest ranks, and 0 of nothing.
+// Metrics of the requests that were answered; percentiles are nearest ranks, and 0 of nothing.
 struct ServeMetrics {
   std::size_t requests = 0, failed = 0, lossy = 0;
   double ttft_p50 = 0, ttft_p90 = 0, ttft_p99 = 0;  // from the planned arrival to the first text

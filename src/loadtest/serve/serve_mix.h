@@ -1,4 +1,4 @@
-// What mixed clients ask of a server on trial, and whether what they get is what it must be.
+// What mixed clients ask of a server on trial, and whether they get what they must.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ Json to_json(const ServeRow& row);
 // One for each request: when it was planned, what it asked, what came.
 std::vector<Json> request_rows(const ServeRow& row);
 
-// For people: a line for each rate and planner, means over seeds; and every planner beside the first one.
+// Tables for people: a line for each rate and planner, means over seeds; and every planner beside the first one.
 std::string text_tables(std::span<const ServeRow> rows);
 // Time to first token (p50, p90, p99) against rate, a line for each planner, means over seeds.
 std::vector<Chart> charts_of(std::span<const ServeRow> rows);

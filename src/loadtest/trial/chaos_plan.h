@@ -19,7 +19,7 @@ enum class FaultKind {
   kLimit,        // no file may grow beyond some KiB, as on a full device: blobs, indexes and metadata store alike
   kSlow,         // everything that a tier does takes longer
   kHang,         // nothing of a tier comes to an end
-  kGone,         // a tier's folder is moved away; in its place there may be a file. Of a shared one, its server
+  kGone,         // a tier's folder is moved away, and a file may take its place; or a shared tier's server is
   kClock,        // the wall clock jumps, and back
   kMemory,       // all pages of the process that can be read again are taken from it
   kDescriptors,  // no more files can be opened

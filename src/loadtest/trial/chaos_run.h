@@ -23,7 +23,7 @@ struct ChaosCounts {
     std::uint64_t requests = 0;    // that were running when it began, or begun while it lasted
     std::uint64_t sent_again = 0;  // of those, as the server went away under them
   };
-  // Of all servers on trial, as their metrics say before they end.
+  // Sums over all servers on trial, as their metrics say before they end.
   struct Shared {
     std::array<std::uint64_t, kFaultKinds> faults = {};  // of its own, which the kinds' have, too
     double read_bytes = 0, written_bytes = 0, read_errors = 0, write_errors = 0, misses = 0;
@@ -44,8 +44,8 @@ class ChaosRun {
   ChaosRun(const TrialOptions& options, const TrialFolders& folders, SharedTiers& shared,
            std::span<const MixPrompt> prompts);
 
-  // To the end of the plan. Fails where the server ended by itself, or did not begin; what else was not as it must be
-  // is in `failures`.
+  // Runs to the end of the plan. Fails where the server ended by itself, or did not begin; `failures` has what else was
+  // not as it must be.
   Status run(std::span<const Fault> plan);
   ChaosCounts counts() const;
   std::vector<std::string> failures() const;

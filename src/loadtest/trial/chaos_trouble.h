@@ -20,7 +20,7 @@ class Trouble {
   // `shared` outlives this.
   Trouble(const TrialFolders& folders, SharedTiers& shared) : folders_(folders), shared_(shared) {}
 
-  // Of every kind but those that end the process, which must run. Instant, or until `end`.
+  // Begins a fault of any kind but those that end the process, which must run. It is instant, or lasts until `end`.
   void begin(const Fault& fault, std::size_t number, pid_t pid);
   // Undoes what a fault did: one that `begin` has begun and nobody has ended.
   void end(std::size_t number);

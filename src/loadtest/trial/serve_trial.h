@@ -47,7 +47,7 @@ std::vector<std::string> trial_tiers(const TrialOptions& options, const TrialFol
 // The mix of the seed, answered by a server that caches nothing.
 Result<std::vector<MixPrompt>> answered_mix(const TrialOptions& options, const TrialFolders& folders);
 
-// Of a process that runs; 0 where it is gone.
+// Bytes of a process that runs; 0 where it is gone.
 std::uint64_t resident_bytes(pid_t pid);
 std::size_t open_files(pid_t pid);
 

@@ -15,7 +15,7 @@ namespace shale {
 
 class SharedTiers {
  public:
-  // Of `redis:` and of `s3:` with an endpoint of http://, each once, without TLS, whose server is there.
+  // Takes `redis:` and `s3:` with an endpoint of http://, each once, without TLS, whose servers are there.
   // kInvalidArgument, kIo.
   static Result<SharedTiers> open(const std::vector<std::string>& urls);
 

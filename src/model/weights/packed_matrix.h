@@ -1,7 +1,6 @@
 // A matrix of weights in BF16, in the order that oneDNN multiplies fastest in on this processor. Where there are tile
 // units (AMX) it is several times faster than ggml's own products as soon as there are a few tokens. Activations are
-// rounded to BF16 as ggml does it for BF16 weights; sums are FP32. What a token's row comes out as does not depend on
-// the other rows.
+// rounded to BF16 as ggml does it for BF16 weights; sums are FP32. A token's row does not depend on the other rows.
 #pragma once
 
 #include <ggml.h>

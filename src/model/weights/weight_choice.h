@@ -4,10 +4,9 @@
 // many tokens (prefill), while with one token (decode) the narrow types win because fewer bytes are read. So the first
 // layers' matrices are converted to each candidate and timed. Candidates are the file's own types and types that keep
 // what the file had to within their rounding: BF16 (by ggml, or packed for oneDNN), and Q8_0 where the file is
-// quantized. Where one type wins prefill
-// and another decode, and memory allows, both copies are kept: answers that must be the same every time take the one
-// for decode, however many tokens a step has, others the one that was faster for so many, prompts the one for prefill.
-// What was measured is recorded where options name a folder for it (weight_record.h).
+// quantized. Where one type wins prefill and another decode, and memory allows, both copies are kept: answers that must
+// be the same every time take the one for decode, however many tokens a step has, others the one that was faster for so
+// many, prompts the one for prefill. Measurements are recorded where options name a folder for them (weight_record.h).
 #pragma once
 
 #include <algorithm>
@@ -40,8 +39,8 @@ class RunningWeights {
   std::uint64_t bytes() const;
   const std::string& prefill_name() const { return prefill_name_; }
   const std::string& decode_name() const { return decode_name_; }
-  // Names the types: models of one file agree whose prompts, and reproducible answers, are computed alike. From where
-  // on few tokens run `decode` is not in it. It decides nothing of these, and two measurements disagree about it.
+  // Names the types: models of one file that compute prompts and reproducible answers alike agree on it. The number of
+  // tokens up to which `decode` runs is not in it. It decides nothing of these, and two measurements disagree about it.
   const std::string& arithmetic() const { return arithmetic_; }
 
  private:

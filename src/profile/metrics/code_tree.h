@@ -1,4 +1,4 @@
-// Source code as a tree of its syntax, by tree-sitter. Of code that is cut off or wrong, what can be made out of it.
+// Source code as a tree of its syntax, by tree-sitter. Code that is cut off or wrong gives what can be made out of it.
 // Adding a language adds its grammar to tools/tree_sitter.requirements.txt and its row in code_tree.cc.
 #pragma once
 
@@ -45,12 +45,12 @@ struct CodeNode {
   bool leaf(std::uint32_t index) const { return end == index + 1; }
 };
 
-// Nodes in the order of the text, parents before their children, comments left out. The texts are those of what was
-// parsed, which must outlive it.
+// Nodes in the order of the text, parents before their children, comments left out. Texts point into what was parsed,
+// which must outlive it.
 class CodeTree {
  public:
   static CodeTree parse(std::string_view text, const CodeLanguage& language);
-  // Without its last line where that is cut off.
+  // Reads without its last line where that is cut off.
   static CodeTree read(std::string_view text, const CodeLanguage& language);
   // The same in the language that explains most of it; nothing where that is less than nine tenths, or where there is
   // no more to it than words and values, as in prose of a few words.

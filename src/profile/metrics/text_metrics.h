@@ -14,8 +14,8 @@ namespace shale {
 // lower case, no ASCII punctuation, no articles.
 double exact_match(std::string_view answer, std::string_view reference);
 
-// The harmonic mean of precision and recall over the bag of normalised words (the same source). Without words on both
-// sides 1, on one side 0.
+// The harmonic mean of precision and recall over the bag of normalised words (the same source). 1 without words on both
+// sides, 0 without on one.
 double f1(std::string_view answer, std::string_view reference);
 
 // ROUGE-L (Lin 2004): the F-measure over the longest common subsequence of words, lower-cased runs of letters and

@@ -20,8 +20,8 @@ struct PageBounds {
   std::uint32_t pages() const { return static_cast<std::uint32_t>(smallest.size() / std::max(head_dim, 1u)); }
 };
 
-// Of a head's pages of `layer`. Keys that are not finite are left out; a page without any other has an empty range, of
-// infinities, and the bound -infinity.
+// The bounds of a head's pages of `layer`. Keys that are not finite are left out; a page without any other has an empty
+// range, of infinities, and the bound -infinity.
 PageBounds page_bounds(const LayerKv<Half>& layer, std::uint32_t head);
 PageBounds page_bounds(const LayerKv<float>& layer, std::uint32_t head);
 

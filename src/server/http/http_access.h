@@ -1,4 +1,4 @@
-// Whom a server answers that listens on its own machine's loopback address alone.
+// Whom a server that listens on its own machine's loopback address alone answers.
 //
 // A web page that somebody opens on this machine can send requests to such a server too: from its own origin, or, where
 // its domain is made to resolve to 127.0.0.1 (DNS rebinding), as if it were this one. Its browser says so in `Origin`

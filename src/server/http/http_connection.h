@@ -17,8 +17,8 @@
 
 namespace shale {
 
-// Lives as long as the hub lists it or something is running for it. For the loop's thread. Reads ahead while it
-// answers, a little: to see the client go, which ends the answer.
+// Lives as long as the hub lists it or something is running for it. The loop's thread alone uses it. Reads ahead while
+// it answers, a little: to see the client go, which ends the answer.
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpHub& hub, std::unique_ptr<HttpTransport> transport, std::string address);
@@ -29,14 +29,14 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   // Whether its client is to send something, or to go: and since when.
   bool waits() const { return stage_ == Stage::kReading || stage_ == Stage::kLingering; }
   std::chrono::steady_clock::time_point waits_since() const { return waits_since_; }
-  // Of the body that is coming or being answered.
+  // Bytes of the body that is coming or being answered.
   std::size_t body_bytes() const { return body_bytes_; }
 
   // Answers that the request is refused, and closes.
   void refuse(const HttpFailure& failure);
   // Closes as soon as it is answered.
   void finish();
-  // At once.
+  // Closes at once.
   void close();
 
  private:

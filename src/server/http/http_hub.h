@@ -17,7 +17,7 @@ namespace shale {
 
 class HttpConnection;
 
-// For the thread that runs the loop, except posting to the loop and adding jobs.
+// Only the thread that runs the loop may use it, except for posting to the loop and adding jobs.
 class HttpHub {
  public:
   explicit HttpHub(const HttpOptions& options);
@@ -43,8 +43,8 @@ class HttpHub {
   HttpService* service = nullptr;
 
  private:
-  // Of those that wait for their clients to send or to go, the one that has waited longest, of this address if there is
-  // one; null where none waits.
+  // The connection that has waited longest for its client to send or to go, of this address if there is one; null where
+  // none waits.
   HttpConnection* longest_waiting(const std::string* address, bool with_body) const;
 
   std::list<std::shared_ptr<HttpConnection>> connections_;

@@ -13,14 +13,15 @@ namespace shale {
 
 // What one client, and all of them together, may make a server hold and wait for.
 struct HttpLimits {
-  // Of a request: longer heads are refused with 431, longer bodies with 413 before they are stored.
+  // Bounds of a request: longer heads are refused with 431, longer bodies with 413 before they are stored.
   std::size_t head_bytes = std::size_t{16} << 10;
   std::uint32_t head_lines = 64;
   std::size_t body_bytes = std::size_t{16} << 20;
-  // Of bodies that are held at once. Beyond it, the request whose body has been coming longest is refused with 503.
+  // Bytes of bodies that are held at once. Beyond it, the request whose body has been coming longest is refused with
+  // 503.
   std::size_t bodies_bytes = std::size_t{128} << 20;
-  // Connections at once. For one more, the one that has kept the server waiting longest is closed; where all are being
-  // answered, the new one is. The 64 bits that tell networks apart are an address of IPv6.
+  // Connections at once. One more closes the one that has kept the server waiting longest or, where all are being
+  // answered, itself. The 64 bits that tell networks apart are an address of IPv6.
   std::uint32_t connections = 1000, connections_per_address = 600;
   // Time to a whole head (408), from its head to a whole body (408), between two requests of a connection, for the next
   // 64 KiB of an answer to be taken, and for a client to hear why it is refused.

@@ -30,7 +30,7 @@ class HttpParser {
 
   Stage stage() const { return stage_; }
   bool begun() const { return stage_ != Stage::kHead || !line_.empty() || head_bytes_ > 0; }
-  // From kBody on without, from kWhole on with its body.
+  // The request, from kBody on without, from kWhole on with its body.
   const HttpRequest& request() const { return request_; }
   HttpRequest& request() { return request_; }
   bool has_body() const { return chunked_ || body_left_ > 0 || !request_.body.empty(); }

@@ -20,8 +20,8 @@ namespace shale {
 
 using HttpSocket = asio::generic::stream_protocol::socket;
 
-// At most one handshake, read and write each at a time; what they are given must live until `done`, which is called by
-// the thread that runs the socket's loop. Destroying it closes the socket.
+// At most one handshake, read and write each at a time; their arguments must live until `done`, which the thread that
+// runs the socket's loop calls. Destroying it closes the socket.
 class HttpTransport {
  public:
   using Done = std::function<void(std::error_code, std::size_t bytes)>;

@@ -18,7 +18,7 @@ namespace shale {
 // Values that are longer than that are cut: a little less than a power of two, for what the server adds to it.
 inline constexpr std::size_t kRedisPieceBytes = (std::size_t{4} << 20) - 64;
 inline constexpr std::uint64_t kRedisBlobBytesMax = std::uint64_t{4} << 30;
-// What is not longer lies in the field itself.
+// Bytes that are not longer lie in the field itself.
 inline constexpr std::size_t kRedisInlineBytes = 16 << 10;
 
 // A field's value: the blob's bytes, or how many its pieces have.
@@ -34,8 +34,8 @@ Result<RedisHead> parse_redis_head(std::string_view value);
 std::string redis_field(std::uint32_t part);
 std::optional<std::uint32_t> parse_redis_field(std::string_view field);
 
-// Thread-safe. What is not there is kNotFound, no room kFull, anything else that went wrong kIo, but for what is
-// damaged.
+// Thread-safe. A blob that is not there is kNotFound, no room is kFull, anything else that went wrong is kIo, but for
+// damage.
 class RedisBlobs {
  public:
   RedisBlobs(std::string prefix, RedisNode node, RedisAccess access, const Clock& clock);
@@ -48,7 +48,7 @@ class RedisBlobs {
   // Whether the server answers, and learns how much memory it may use. kInvalidArgument where it wants another
   // password.
   Status greet();
-  // `done` is called once, on another thread; destroying this cancels. Of a range, the bytes in it alone.
+  // `done` is called once, on another thread; destroying this cancels. A range gives the bytes in it alone.
   void read(const BlobId& id, const BlobRange& range, std::function<void(Result<BlobBytes>)> done);
   // Whether the blob was not there yet.
   void write(const BlobId& id, BlobBytes bytes, std::function<void(Result<bool>)> done);
@@ -58,7 +58,7 @@ class RedisBlobs {
   Result<std::vector<BlobId>> list();
   Result<std::vector<std::vector<std::uint32_t>>> parts(std::span<const Hash128> objects);
   Result<std::vector<std::optional<std::uint64_t>>> sizes(std::span<const BlobId> ids);
-  // For how long nobody has asked for the blob or anything of its object; 0 where that cannot be told.
+  // Seconds for which nobody has asked for the blob or anything of its object; 0 where that cannot be told.
   Result<double> idle_s(const BlobId& id);
 
  private:

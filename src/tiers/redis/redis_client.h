@@ -3,8 +3,8 @@
 //
 //   callers ──> RedisClient ──slot──> Lane (a thread) ──> RedisLink per node ──> server
 //
-// A cluster is found out by its redirections (MOVED, ASK). Where a node is gone, or says that it is none that could
-// answer now, the others are asked who holds what, and calls go on there.
+// A cluster is found out by its redirections (MOVED, ASK). Where a node is gone, or says that it cannot answer now, the
+// others are asked who holds what, and calls go on there.
 #pragma once
 
 #include <functional>
@@ -35,10 +35,10 @@ class RedisClient {
   // What is in flight is cancelled.
   ~RedisClient();
 
-  // By the clock: until when an operation that begins now may take.
+  // The time, by the clock, until which an operation that begins now may take.
   double deadline_s() const { return clock_.now_s() + access_.deadline_s; }
-  // Takes the calls; to the nodes that have their slots, in their order and in one go. What the server answers by an
-  // error is one: kFull where it has no room, else kIo, as is what is not answered by the call's deadline.
+  // Takes the calls; to the nodes that have their slots, in their order and in one go. A server's error reply is an
+  // error: kFull where it has no room, else kIo. A call that is not answered by its deadline is kIo, too.
   void send(Lane lane, std::span<std::unique_ptr<RedisCall>> calls);
   void send(Lane lane, std::unique_ptr<RedisCall> call) { send(lane, {&call, 1}); }
   // Blocks until all are answered, on the lane of questions; by keys as above, or all by one node. All have the same
@@ -52,9 +52,9 @@ class RedisClient {
   Result<std::vector<RedisNode>> holders();
 
   // Whether it is a cluster, as far as is known. Each of its nodes has a breaker, so that one that is gone costs what
-  // it held: what is for a node that is left alone is kBusy, at once.
+  // it held: calls for a node that is left alone are kBusy, at once.
   bool cluster() const { return slots_.cluster(); }
-  // Of a cluster: as of the node that does best, and the sums; and what ails any of them.
+  // A cluster has the state of the node that does best, and the sums; and what ails any of them.
   BreakerState breakers() const;
   std::optional<Error> trouble() const;
 
@@ -62,13 +62,13 @@ class RedisClient {
   class Worker;
   Replies ask(std::span<const Command> commands, double deadline_s, std::optional<std::uint32_t> node);
   Worker& worker_of(Lane lane) const;
-  // On a worker's thread, as the rest.
+  // Called on a worker's thread, as the rest.
   void replied(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, Result<RespValue> reply);
   void answered_error(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const std::string& message);
   void failed(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const Error& error);
   // Null where it is no cluster.
   Breaker* breaker_of(std::uint32_t node);
-  // Asks another node than that one, which failed or moved a slot away, who has which, unless somebody just did.
+  // Asks another node than that one, which failed or moved a slot away, who has which slots, unless somebody just did.
   void refresh(std::uint32_t not_from);
 
   const RedisAccess access_;

@@ -17,7 +17,7 @@
 
 namespace shale {
 
-// What all connections to a server, or to the nodes of a cluster, have in common.
+// Settings that all connections to a server, or to the nodes of a cluster, have in common.
 struct RedisAccess {
   std::string user, password;                  // empty: none
   unsigned database = 0;                       // a cluster has 0 alone
@@ -45,7 +45,7 @@ struct RedisCall {
   unsigned tries = 0, redirections = 0, pauses = 0;
   std::string put_off = {};  // what a server last said that was asked again, told with a later failure
   double deadline_s = std::numeric_limits<double>::infinity();  // by the clock: when it is given up
-  // By the number of a node: where it is not to be sent again, for what happened there.
+  // The node, by number, where it is not to be sent again, and what happened there.
   std::optional<std::pair<std::uint32_t, Error>> failed_at = {};
 };
 
@@ -61,7 +61,7 @@ class RedisLink {
   ~RedisLink() { end_all({ErrorCode::kCancelled, "closing"}); }
 
   void send(std::unique_ptr<RedisCall> call);
-  // For poll(): the descriptor, negative where there is none, and what to wait for.
+  // The descriptor for poll(), negative where there is none, and what to wait for.
   int fd() const { return socket_ ? socket_->fd() : -1; }
   bool wants_write() const { return socket_ && (socket_->wants_write() || may_send_next()); }
   // When something may have to be given up; infinity where no answer is owed.
@@ -80,8 +80,8 @@ class RedisLink {
   Status read();
   void wrote(std::size_t bytes);
   Status reply(RespValue value);
-  // What was in flight is tried once more on another connection, which an idle one that the server closed costs nobody;
-  // of what fails again, all of it does.
+  // Calls in flight are tried once more on another connection, so that an idle one that the server closed costs nobody;
+  // calls that fail again fail for good.
   void lost(const Error& error);
   // Gives up what has reached its deadline.
   void expire();

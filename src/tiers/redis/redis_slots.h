@@ -33,7 +33,7 @@ class RedisSlots {
   RedisNode node(std::uint32_t number) const;
   // Nothing where there are too many.
   std::optional<std::uint32_t> number_of(const RedisNode& node);
-  // Of a slot; of any, where none is given.
+  // The owner of a slot; of any, where none is given.
   std::uint32_t owner(std::optional<std::uint16_t> slot) const;
   // All that own slots.
   std::vector<std::uint32_t> owners() const;

@@ -32,12 +32,12 @@ struct S3Call {
   HttpHeaders headers = {};
   std::vector<std::span<const std::byte>> body = {};  // in memory until `done`
   std::string body_sha256 = {};                       // of a body, where the connection is not by TLS
-  // Before each attempt: the Range header, "bytes=0-4095"; so that one goes on where the last was cut off.
+  // Gives the Range header, "bytes=0-4095", before each attempt, so that one goes on where the last was cut off.
   std::function<std::string()> range = {};
   std::function<bool(const HttpHead& head, std::span<const std::byte> bytes)> take = {};  // as HttpRequest's
-  // On the client's thread. An answer of 2xx, 404 (no such object), 412 or 416. Else kInvalidArgument: the bucket, the
-  // credentials or the region are wrong, and what to do; kFull; kUnsupported: 501; kIo: what the last attempt met, and
-  // how many there were.
+  // Called on the client's thread with an answer of 2xx, 404 (no such object), 412 or 416. Else kInvalidArgument: the
+  // bucket, the credentials or the region are wrong, and what to do; kFull; kUnsupported: 501; kIo: what the last
+  // attempt met, and how many there were.
   std::function<void(Result<HttpAnswer> answer)> done = {};
 };
 

@@ -45,7 +45,7 @@ class S3Tier final : public Tier {
   std::optional<BreakerState> breaker() const override { return breaker_.state(); }
   AskedAtOnce asked_at_once() const override { return {.objects = 512, .guesses = 32}; }
 
-  // What another program may send for a blob's object: signed, good for some minutes. For comparisons.
+  // A request that another program may send for a blob's object: signed, good for some minutes. For comparisons.
   HttpRequest request_for(std::string method, const BlobId& id, std::string body_sha256 = {}) const;
 
  private:
