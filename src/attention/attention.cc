@@ -25,7 +25,7 @@ constexpr std::size_t kScratchFloatsMax = std::size_t{1} << 24;
 
 // A tile of queries of one KV head. Its context is attended to in spans, whose borders lie at multiples of kSpanTokens
 // of the sequence's positions, and what they leave is folded in their order, by the one task that has all of them or by
-// whichever finishes last. So what a row comes out as depends neither on threads nor on the rows beside it.
+// whichever finishes last. So a row's output depends neither on threads nor on the rows beside it.
 struct Tile {
   const AttentionWork* work;
   std::uint32_t head;

@@ -142,8 +142,8 @@ class PagingQualityBench {
   }
 
  private:
-  // By how much the agreement of a method is below that of the best one at the same budget: an interval of differences
-  // question by question.
+  // How far a method's agreement is below that of the best one at the same budget: an interval of differences question
+  // by question.
   std::string behind_best(const Key& key) const {
     const MeasuredBudget* best = nullptr;
     double most = -1;

@@ -1,4 +1,4 @@
-// What of a prompt is loaded, from where, and what is computed.
+// Decides which part of a prompt is loaded, from where, and which is computed.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-// Of planners for which requests read only a part of what is kept, those that ask for a quality read all of it.
+// Where planners let requests read only a part of what is kept, requests that ask for a quality read all of it.
 StoreNeeds store_needs(const RequestPolicy& policy, bool measured, const PlannerChoice& planner) {
   StoreNeeds needs;
   needs.exact = policy.exact || (!measured && !policy.named());
@@ -132,7 +132,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   const auto touch = [&](std::uint32_t blocks) {
     if (policy.counts) store->touch(std::span(choice.names).first(blocks), tenant);
   };
-  // Of so many tokens of the pool, and what is loaded behind them up to `end`.
+  // The reproducible tokens among so many of the pool and what is loaded behind them up to `end`.
   const auto reproducible = [&](std::uint32_t pooled_tokens, std::uint32_t end) {
     if (pooled_tokens > choice.reproducible_in_pool) return choice.reproducible_in_pool;
     return end > reproducible_at_rest ? std::max(pooled_tokens, reproducible_at_rest) : kAllTokens;
@@ -153,7 +153,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     touch(found.blocks);
     return choice;
   }
-  // From where a chunk begins: the pool's share of that one is read again.
+  // Loading begins where a chunk does: the pool's share of that one is read again.
   const StoreLookup::PrefixSpan& first = choice.spans.front();
   const std::uint32_t chunk = options.chunk_tokens / block_tokens(), pool_blocks = choice.pool_tokens / block_tokens();
   choice.first_block = std::max(first.first_block, pool_blocks);

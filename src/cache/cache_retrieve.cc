@@ -107,7 +107,7 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
 
 void Cache::publish(std::vector<std::int32_t> tokens) { state_->published.push_back(std::move(tokens)); }
 
-// That the tokens begin with, in whole blocks.
+// Published tokens that these begin with, in whole blocks.
 std::uint32_t Cache::State::published_tokens(std::span<const std::int32_t> tokens) const {
   std::size_t longest = 0;
   for (const auto& each : published) {
@@ -163,7 +163,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
   found.tokens = choice.pool_tokens;
   found.reproducible = choice.reproducible;
   found.salt = policy.salt;
-  // Of none, too: the request begins.
+  // Adopting none counts, too: the request begins.
   s.adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), choice.reproducible_in_pool, keys, found);
   if (choice.lossy) {
     choice.lossy->used_s = s.clock.now_s();

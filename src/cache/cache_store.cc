@@ -84,7 +84,7 @@ void Cache::State::take_in_published(NewRun& run, std::span<const BlockKey> name
   run.statistics = {};
 }
 
-// Of the methods that code all tokens and of whose quality on this run nothing is known yet.
+// Bounds the methods that code all tokens and whose quality on this run is not known yet.
 std::optional<Cache::State::Bounding> Cache::State::bounding(const Hash128& name, std::uint32_t first,
                                                              std::uint32_t tokens,
                                                              const AttentionStatistics& statistics) const {
@@ -212,7 +212,7 @@ bool Cache::give_up_storing() {
   return true;
 }
 
-// Of each run, blocks that nobody but the prefix tree holds beside it.
+// Blocks of each run that nobody but the prefix tree holds beside it.
 std::uint32_t Cache::blocks_waiting_to_be_stored() const {
   constexpr std::uint32_t kOwnAndTrees = 2;
   const State& s = *state_;

@@ -126,7 +126,7 @@ Result<OpenedMetadataStore> open_metadata_store(const std::filesystem::path& pat
     const auto shared = lock_folder(folder, LOCK_SH);  // where the file system has no such locks, without
     if (Result<SqlDatabase> database = try_open(path)) return OpenedMetadataStore{std::move(*database), std::nullopt};
   }
-  // Of several processes that find damage, one repairs it; the others then find what it made.
+  // One of several processes that find damage repairs it; the others then find what it made.
   SHALE_ASSIGN(const FileDescriptor alone, lock_folder(folder, LOCK_EX));
   Result<SqlDatabase> database = try_open(path);
   if (database) return OpenedMetadataStore{std::move(*database), std::nullopt};

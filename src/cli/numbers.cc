@@ -13,7 +13,7 @@
 namespace shale {
 namespace {
 
-// By what the help calls their values.
+// Numbers by what the help calls their values.
 constexpr auto kNumbers =
     std::to_array<std::string_view>({"FLOAT", "INT", "K", "N", "N,...", "N[,N]", "P", "S", "S,...", "SECONDS", "SHARE",
                                      "SHARE,...", "T", "TIMES", "TOKENS/S", "UINT", "W,W,W", "WEIGHT", "X"});

@@ -101,7 +101,7 @@ void add_access_options(Command command, ServeOptions& options) {
       .group(group);
 }
 
-// Whose pages may call it, and encryption.
+// Options for whose pages may call it, and for encryption.
 void add_connection_options(Command command, ServeOptions& options) {
   const char* group = "Server";
   HttpOptions& http = options.server.http;

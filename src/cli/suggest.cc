@@ -13,7 +13,7 @@ namespace shale {
 namespace {
 
 constexpr std::string_view kPrefix = "SHALE_";
-// That are read without an option, or by shale-lab alone.
+// Variables that are read without an option, or by shale-lab alone.
 constexpr auto kOthers =
     std::to_array<const char*>({"SHALE_API_KEY", "SHALE_CONFIG", "SHALE_DATA_DIR", "SHALE_MODEL_DIR", "SHALE_PEER"});
 

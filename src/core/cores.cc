@@ -15,14 +15,14 @@ namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-// Of version 2: "max 100000" or "150000 100000".
+// The limit of version 2: "max 100000" or "150000 100000".
 double limit_of(const std::filesystem::path& group) {
   std::ifstream stream(group / "cpu.max");
   double quota = 0, period = 0;
   return stream >> quota >> period && quota > 0 && period > 0 ? quota / period : kNoLimit;
 }
 
-// Of version 1: a quota of -1 is none.
+// The limit of version 1: a quota of -1 is none.
 double old_limit_of(const std::filesystem::path& group) {
   std::ifstream quotas(group / "cpu.cfs_quota_us"), periods(group / "cpu.cfs_period_us");
   double quota = 0, period = 0;

@@ -46,7 +46,7 @@ double BatchBuilder::turn(const RequestState& run) const {
 
 std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<RequestState>> running) const {
   std::vector<std::optional<RequestState::Chunk>> chunks(running.size());
-  // Whose turn it is first comes first: of the tenant that was served least, of its highest priority.
+  // The one whose turn it is comes first: of the tenant that was served least, of its highest priority.
   std::vector<std::tuple<double, int, double, std::size_t>> prompts;
   std::uint32_t decoding = 0;
   for (std::size_t i = 0; i < running.size(); ++i) {

@@ -26,7 +26,7 @@ std::string_view to_string(StopReason reason) {
 
 std::optional<double> Response::expected_quality() const {
   if (!lossy) return 1;
-  // Where nothing lossy was found, something else was lost: of what a KV budget drops, say, nobody knows.
+  // Where nothing lossy was found, something else was lost: nobody knows what a KV budget drops, say.
   const auto compressed = [](const SourceUsed& source) { return !source.method.is_full(); };
   return std::ranges::any_of(sources, compressed) ? shale::expected_quality(sources) : std::nullopt;
 }

@@ -96,7 +96,7 @@ void Engine::State::fetch(RequestState& run, bool pool_only) {
     policy.exact = true;
     const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
     const std::uint32_t computed = run.budget->computed_min(prompt);
-    // Of what is asked for the last token is never fetched.
+    // The last token of what is asked for is never fetched.
     wanted = wanted.first(computed < prompt ? prompt - computed + 1 : 0);
   }
   if (run.request.use_cache && !wanted.empty()) {

@@ -33,7 +33,7 @@ NewRun Storing::new_run(RequestState& run, std::size_t span) const {
   return part;
 }
 
-// Of what came from tiers, a layer with a window has only what the window shows to those who come after it.
+// A layer with a window has, of what came from tiers, only what the window shows to those who come after it.
 bool Storing::has_hidden_tokens(const RequestState& run) const { return windows_ && run.from_tiers; }
 
 void Storing::store(RequestState& run, NewRun part) {

@@ -23,7 +23,7 @@ constexpr std::uint64_t kGhostsPerBlock = 4, kGhostsMin = 1 << 15;
 constexpr std::size_t kRankedPerRequest = 4;
 constexpr std::uint64_t kFirstFit = 32, kFitsPerHistory = 16, kHistoryMax = 1 << 20;  // requests
 
-// By density, then by the last visit. Leaves of one rank lie on different paths of one tick.
+// Leaves rank by density, then by the last visit. Leaves of one rank lie on different paths of one tick.
 using Rank = std::pair<float, std::uint32_t>;
 
 class Hazard final : public PathPolicy<LeafQueues<Rank>, NodeFields{.keys = true}> {
@@ -46,7 +46,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>, NodeFields{.keys = true
     Block block;
     std::uint32_t last_tick;
   };
-  // Of a block of the path, before this visit.
+  // A block of the path before this visit.
   struct Before {
     std::uint32_t last_tick = 0;
     bool known = false, this_tick = false;
@@ -102,7 +102,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>, NodeFields{.keys = true
     return seen;
   }
 
-  // Of every run of blocks that are alike, one begins a sample.
+  // One of every run of blocks that are alike begins a sample.
   void learn(const PathAccess& visit, HazardModel::Visit seen) {
     const std::size_t length = visit.path.size();
     std::size_t run = 0;

@@ -9,7 +9,7 @@ namespace shale {
 namespace {
 
 constexpr float kPriorReturns = 2;
-// Of one block that lived through all ages before anything was seen: the older, the less likely to return, as LRU.
+// Returns of one block that lived through all ages before anything was seen: the older, the less likely, as LRU.
 constexpr float kUnseenReturns = 1e-3f;
 constexpr std::size_t kCellsMax = 8192;
 constexpr int kNameBits = 14;
@@ -22,7 +22,7 @@ std::uint32_t octave(std::uint32_t count, std::uint32_t last) {
   return std::min(static_cast<std::uint32_t>(std::bit_width(count)), last);
 }
 
-// Of each class of age, in ticks.
+// The width of each class of age, in ticks.
 constexpr auto kWidths = [] {
   std::array<float, HazardModel::kAgeClasses> widths;
   for (std::uint32_t age = 0; age < widths.size(); ++age) {

@@ -25,7 +25,7 @@ ScannedExtent unusable(const BlobId& id, Error error) {
   return extent;
 }
 
-// Of those, the manifest's own leave `parts`.
+// The manifest's own parts leave `parts`.
 std::optional<ScannedExtent> take_extent(Tier& tier, const BlobId& id, const Result<BlobBytes>& bytes, Parts& parts) {
   if (!bytes && bytes.error().code == ErrorCode::kNotFound) return std::nullopt;  // removed since it was listed
   auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());

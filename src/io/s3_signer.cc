@@ -38,7 +38,7 @@ bool is_unreserved(char c) {
          c == '_' || c == '~';
 }
 
-// Without spaces around it, and with one in place of several.
+// The value without spaces around it, and with one in place of several.
 std::string squeezed(std::string_view value) {
   std::string text;
   for (const char c : value) {
@@ -48,7 +48,7 @@ std::string squeezed(std::string_view value) {
   return text;
 }
 
-// By lower-case name; the values of one that is there several times are joined by commas.
+// Headers by lower-case name; the values of one that is there several times are joined by commas.
 std::map<std::string, std::string> canonical_headers(const HttpHeaders& headers) {
   std::map<std::string, std::string> canonical;
   for (const auto& [name, value] : headers) {

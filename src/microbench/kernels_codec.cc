@@ -155,7 +155,7 @@ class Bench {
     });
   }
 
-  // Of a quantizer whose codes are stored packed.
+  // Rows of a quantizer whose codes are stored packed.
   void packing(std::string_view name) {
     const auto quantizer = std::move(make_quantizer(name).value());
     if (!quantizer->packs()) return;

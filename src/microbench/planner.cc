@@ -22,7 +22,7 @@ struct TierKindOf {
 };
 constexpr std::array<TierKindOf, 3> kTiers = {{{1e-5, 8e9, 0.05}, {1e-4, 1.5e9, 0.20}, {5e-3, 1e8, 0.40}}};
 
-// Of the bytes it leaves at keep 1, and how much quality a context loses by it at most.
+// The share of bytes left at keep 1, and how much quality a context loses by it at most.
 struct MethodKind {
   double bytes, loss;
 };

@@ -15,7 +15,7 @@ struct Rates {
   double per_s = 0, median_ms = 0;
 };
 
-// Of a line of its table: "SET","rps","avg_latency_ms","min_latency_ms","p50_latency_ms",…
+// Reads a line of its table: "SET","rps","avg_latency_ms","min_latency_ms","p50_latency_ms",…
 bool parse(std::string_view line, std::string_view test, Rates& rates) {
   double average_ms = 0, least_ms = 0;
   const std::string form = fmt::format(R"("{}","%lf","%lf","%lf","%lf")", test);

@@ -44,7 +44,7 @@ struct Order {
 
 std::span<std::byte> bytes_of(Order& order) { return std::as_writable_bytes(std::span(&order, 1)); }
 
-// Until the client goes. Of blobs that it was sent it says so, by a byte each.
+// Serves until the client goes, and acknowledges blobs that it was sent by a byte each.
 void serve_copies(const FileDescriptor& socket) {
   Order order;
   while (receive_all(socket.get(), bytes_of(order))) {

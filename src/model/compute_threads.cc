@@ -143,7 +143,7 @@ void ComputeThreads::look_at_neighbours() {
   if (share_.active() != active) forget_waits();
 }
 
-// Of what passed before, between steps that others' requests asked for, say.
+// Forgets waits that passed before, between steps that others' requests asked for, say.
 void ComputeThreads::forget_waits() {
   computed_s_ = 0;
   others_ran_s_ = note_turns();

@@ -87,8 +87,8 @@ class LlamaTokenizer final : public Tokenizer {
     }
   }
 
-  // Those that libllama takes out of every text, and those that it takes out where control tokens are recognised. Of
-  // other kinds of vocabulary it is not known that their parts are apart.
+  // Texts that libllama takes out of every text, and those that it takes out where control tokens are recognised. Parts
+  // of other kinds of vocabulary are not known to be apart.
   void find_special_texts() {
     const auto type = llama_vocab_type(vocabulary_);
     if (type != LLAMA_VOCAB_TYPE_BPE && type != LLAMA_VOCAB_TYPE_SPM) return;

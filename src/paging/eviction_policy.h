@@ -44,7 +44,7 @@ class EvictionPolicy {
   virtual void pass_over(NodeId node) = 0;
   // Every leaf that was passed over is a candidate again, as old as it was.
   virtual void reconsider() = 0;
-  // Of how many evicted blocks it keeps a record.
+  // How many evicted blocks it keeps a record of.
   virtual std::uint64_t ghosts() const { return 0; }
 };
 

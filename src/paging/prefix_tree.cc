@@ -57,7 +57,7 @@ struct PrefixTree::State {
   std::uint32_t block_size() const { return pool.shape().block_size; }
   // Whether nobody but nodes holds the block: one, or several of different salts.
   bool alone(PoolBlockId block) const { return pool.references(block) == holders[block]; }
-  // Of a node, or where it is none the roots of a salt.
+  // The children of a node, or where it is none the roots of a salt.
   Children& children(NodeId node, Roots::iterator salt) {
     return node == kNoNode ? salt->second : nodes[node].children;
   }

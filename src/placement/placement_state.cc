@@ -94,7 +94,7 @@ void PlacementState::weigh(PlacementSlot slot) {
   tracked.prefix.frequency = tracked.weight * (1 - tracked.held);
 }
 
-// Of the cached prefix's full copy, while the lowest tier keeps one beside what is placed.
+// Bytes of the cached prefix's full copy, while the lowest tier keeps one beside what is placed.
 std::uint64_t PlacementState::copy_bytes(PlacementSlot slot) const {
   if (tiers_.empty() || !bounded(lowest())) return 0;
   return at(slot).tier < lowest() ? tracked_[slot].prefix.full_copy_bytes : 0;

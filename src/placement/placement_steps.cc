@@ -211,7 +211,7 @@ bool PlacementState::ascend_all(std::uint32_t promotions_max) {
   return commit(kNoSlot);
 }
 
-// Those passed over come up again once all have been looked at and something has changed since that began.
+// Steps passed over come up again once all have been looked at and something has changed since that began.
 void PlacementState::begin_round(std::uint32_t tier) {
   Ascent& ascent = ascents_[tier];
   if (ascent.steps.first(versions_) || ascent.round_began == changes_) return;

@@ -55,7 +55,7 @@ class ShalePlanner final : public Planner {
                     .floor_per_byte = divide_ ? per_byte : 0};
   }
 
-  // By gain, less what moving costs, per byte taken, without limit where it takes none.
+  // Orders by gain, less what moving costs, per byte taken, without limit where it takes none.
   std::optional<Promotion> promotion(const Terms& terms, const PlacedPrefix& prefix, std::uint32_t tier,
                                      std::uint64_t bytes_below) const override {
     const Candidate& current = prefix.candidates[prefix.current];

@@ -32,7 +32,8 @@ Result<double> alike(Engine& engine, AnswerMetric& metric, const Asked& asked, s
   return metric.compare(engine.tokenizer().text(answer), engine.tokenizer().text(reference));
 }
 
-// By agreement: fed one a step, as they were drawn, since in steps of other shapes other weights may run.
+// Judges by agreement: answers are fed one token a step, as they were drawn, since in steps of other shapes other
+// weights may run.
 Result<double> quality_beside_full(Engine& engine, const Sequence& context, const LossyAnswer& given,
                                    std::uint32_t answer_tokens, const Stop& stop) {
   Model& model = engine.model();

@@ -9,12 +9,12 @@
 namespace shale {
 namespace {
 
-// At which it is measured: a method that drops no token, at one.
+// The keeps at which it is measured: a method that drops no token, at one.
 std::vector<double> keeps_of(const Method& method, const ProfileOptions& options) {
   return method.scorer.empty() ? std::vector{1.0} : options.keeps;
 }
 
-// That answers to all questions of a context need beside it.
+// Blocks that answers to all questions of a context need beside it.
 std::uint32_t blocks_to_answer(Engine& engine, const AskedContext& context, std::uint32_t answer_tokens) {
   std::uint32_t blocks = 0;
   for (const auto& question : context.questions) {

@@ -100,7 +100,7 @@ class RatePlanner {
   HeadCosts costs_of(std::uint32_t head) const;
   double distortion_of(const HeadCosts& costs, const Precision& precision) const;
   std::uint64_t bytes_of(const Precision& precision) const;
-  // Of heads that have chosen these of precisions_.
+  // The choice of heads that have chosen these of precisions_.
   RateChoice choice_of(std::uint64_t bytes, std::span<const std::uint32_t> chosen) const;
   Method method_of(const Precision& precision) const;
 

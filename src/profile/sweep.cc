@@ -89,7 +89,7 @@ Result<Kept> Sweeper::marks_of(const SweepConfiguration& configuration) {
   return budget->select({shape.layers, shape.kv_heads, tokens, scores}, configuration.keep, options_.window);
 }
 
-// That every head keeps.
+// Positions that every head keeps.
 std::vector<std::vector<std::uint32_t>> Sweeper::positions_of(const Kept& marks) const {
   const std::uint32_t tokens = context_.length();
   std::vector<std::vector<std::uint32_t>> kept(marks.size() / tokens);

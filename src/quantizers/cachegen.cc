@@ -40,9 +40,9 @@ struct Packed {
 
 class Cachegen final : public Quantizer {
  public:
-  // Of one head of the tables.
+  // By one head of the tables.
   Cachegen(const CachegenTables& tables, std::uint32_t head) : tables_(&tables), head_(head) {}
-  // Of the first head, with all others beside it; null: of any, by generic tables.
+  // By the first head's tables, with all others beside it; null: for any head, by generic tables.
   explicit Cachegen(const CachegenTables* tables) : tables_(tables), head_(0) {
     if (!tables) return;
     for (std::uint32_t head = 0; head < tables->layers() * tables->kv_heads(); ++head)
@@ -77,7 +77,7 @@ class Cachegen final : public Quantizer {
     decode_cachegen_block(in, channels(rows.head_dim), rows);
   }
 
-  // Of this head.
+  // This head's channels.
   CachegenChannels channels(std::uint32_t head_dim) const {
     const CachegenChannels channels = tables_ ? tables_->head(head_) : CachegenTables::generic(head_dim);
     assert(channels.keys.size() == head_dim);

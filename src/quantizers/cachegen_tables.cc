@@ -15,7 +15,7 @@ namespace {
 constexpr ModelTableKind kKind{"SHALEG1\n", "table of cachegen"};
 constexpr std::uint32_t kMost = 1 << 12;  // layers, heads and channels of any model
 
-// Of a channel in the file.
+// A channel in the file.
 struct Row {
   float width;
   std::uint16_t frequencies[kCachegenSymbols];

@@ -25,7 +25,7 @@ std::size_t bytes_of(const Planes& planes) {
   return bytes;
 }
 
-// Of a full block's planes what a short one has of them.
+// What a short block has of a full block's planes.
 template <class Planes>
 void cut(const Planes& full, const std::byte* from, const Planes& shorter, std::byte* to) {
   for (std::size_t p = 0; p < full.size(); ++p) {

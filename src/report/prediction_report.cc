@@ -91,7 +91,7 @@ double seconds_of(const PredictedContext& context, const std::string& name) {
   return found == context.seconds.end() ? 0 : found->second;
 }
 
-// Of a context, mean.
+// The mean of a context.
 double mean_seconds(std::span<const PredictedContext> contexts, const std::string& name) {
   Mean mean;
   for (const PredictedContext& context : contexts) {
@@ -165,7 +165,7 @@ class Expectation {
   std::optional<SignalFit> fit_;
 };
 
-// By the shipped texts alone; by them and the contexts of all other data sets; and by signals, too.
+// Skills by the shipped texts alone; by them and the contexts of all other data sets; and by signals, too.
 std::vector<PredictionSkill> skills_of_expectation(std::span<const PredictedContext> contexts) {
   const Expectation prior(contexts, shipped);
   std::map<std::string, Expectation> without;

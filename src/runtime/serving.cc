@@ -130,7 +130,7 @@ std::optional<KvMedium> medium_of(const TierSpec& spec) {
   return scheme->local_folder ? std::optional(KvMedium::kStorage) : std::nullopt;
 }
 
-// Those whose storage is in trouble, too: they are opened when they can be. `faults`: may be null.
+// Tiers whose storage is in trouble are taken, too: they are opened when they can be. `faults`: may be null.
 Result<std::vector<StoreTier>> open_tiers(std::vector<TierSpec> specs, const std::shared_ptr<const FaultFile>& faults,
                                           const Clock& clock) {
   for (TierSpec& spec : specs) spec.late = true;
@@ -150,7 +150,7 @@ Result<std::string> ask_tier(const TierSpec& spec, const Hash128& matter, const 
   return agree(tier, matter, found);
 }
 
-// By the first tier that other machines use: who runs other types finds nothing of what this one stores.
+// Agrees by the first tier that other machines use: who runs other types finds nothing of what this one stores.
 WeightAgreement agree_on(const std::vector<TierSpec>& specs, const Clock& clock) {
   const auto shared = std::ranges::find_if(specs, is_shared);
   if (shared == specs.end()) return nullptr;

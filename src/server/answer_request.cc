@@ -110,7 +110,7 @@ void read_budget(JsonFields& fields, const RequestPolicy& policy, std::optional<
   budget = options.tokens ? std::optional(options) : std::nullopt;
 }
 
-// Of what OpenAI has and this server has not.
+// Refuses what OpenAI has and this server has not.
 void refuse_unsupported(JsonFields& fields) {
   fields.refuse("n", 1, "must be 1: this server gives one answer a request; send the request again for another");
   fields.refuse("best_of", 1, "must be 1: this server gives one answer a request");

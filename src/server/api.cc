@@ -230,7 +230,7 @@ std::optional<ApiError> Api::check_prompt(const AnswerRequest& request) const {
 
 ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const {
   if (request.endpoint == Endpoint::kChat) {
-    // What an exact answer depends on is what was sent, not what is kept.
+    // An exact answer depends on what was sent, not on what is kept.
     if (!request.request.policy.exact) answer_tokens_.recall(request.messages, request.request.policy.salt);
     auto spans = chat_prompt(tokenizer_, request.messages);
     if (spans) return std::move(*spans);

@@ -97,7 +97,7 @@ void EngineLoop::run() {
   }
 }
 
-// Of the engine and what belongs to it, for whoever measures meanwhile; false once the loop stops.
+// A turn of the engine and what belongs to it, for whoever measures meanwhile; false once the loop stops.
 bool EngineLoop::turn() {
   const bool going = take_inbox();
   engine_.run_once();

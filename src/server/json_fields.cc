@@ -57,7 +57,7 @@ std::optional<ApiError> check_shape(std::string_view bytes, const JsonBounds& bo
   return std::nullopt;
 }
 
-// Of words of four letters and more.
+// Compares words of four letters and more.
 bool one_slip_apart(std::string_view a, std::string_view b) {
   if (a.size() > b.size()) std::swap(a, b);
   if (a.size() < 4 || b.size() > a.size() + 1) return false;

@@ -211,7 +211,7 @@ void write_cache(Writer& to, const ServerMetrics& metrics) {
   }
 }
 
-// Of tiers behind a network, where there are any.
+// Breakers of tiers behind a network, where there are any.
 void write_breakers(Writer& to, const ServerMetrics& metrics) {
   if (std::ranges::none_of(metrics.tiers, [](const TierMetrics& tier) { return tier.breaker.has_value(); })) return;
   const auto each = [&](const char* name, const char* type, const char* help, auto value) {

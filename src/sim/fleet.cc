@@ -190,7 +190,7 @@ std::uint32_t Fleet::choose(const Waiting& request, double now_s) const {
   return best;
 }
 
-// Of those with equally many running, the one that was sent the fewest so far.
+// The one that was sent the fewest so far, of those with equally many running.
 std::uint32_t Fleet::least_loaded() const {
   const auto least =
       std::ranges::min_element(seats_, {}, [](const Seat& seat) { return std::pair(seat.load(), seat.sent); });

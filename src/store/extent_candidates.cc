@@ -1,4 +1,4 @@
-// What a group of extents can become, and what each of that costs and is worth.
+// The variants that a group of extents can become, and what each costs and is worth.
 #include <algorithm>
 #include <cmath>
 
@@ -34,8 +34,7 @@ bool ExtentPlacer::may_remove(std::uint32_t tier) const {
   return !state.tier().read_only() && !state.config.shared && (state.config.folder.empty() || state.leads);
 }
 
-// Of exact ones on the fastest tier the exact one, else of those that lie there the one of which most is known to be
-// expected.
+// The exact one on the fastest tier that has any, else the one there of which most is known to be expected.
 std::optional<Variant> ExtentPlacer::present(const Group& group) const {
   const auto place = [](const Extent& each) { return std::pair(each.fastest_tier(), !each.exact); };
   const auto worth = [this](const Extent& each) { return std::tuple(measured(each), each.quality, each.keep); };
@@ -89,7 +88,7 @@ bool ExtentPlacer::can_become(const Extent& exact, std::uint32_t method) const {
   return core_.index.texts()[exact.rankings].find(methods_[method].ranking() + ",") != std::string::npos;
 }
 
-// By the layout of one that ranks all tokens alike; what is packed and what padding adds, about.
+// Estimates by the layout of one that ranks all tokens alike; what is packed and what padding adds, about.
 std::uint64_t ExtentPlacer::estimated_bytes(std::uint32_t method, double keep, const Extent& like) {
   std::uint64_t& bytes = sizes_[{method, like.blocks, keep}];
   if (bytes != 0) return bytes;
@@ -153,7 +152,7 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
   return forms;
 }
 
-// Of accesses, decayed to now.
+// The frequency of accesses, decayed to now.
 double ExtentPlacer::frequency_of(const Extent& extent, double wall_s) const {
   const double age = std::max(0.0, wall_s - extent.accessed_s);
   return extent.frequency * std::exp2(-age / core_.options.frequency_half_life_s);

@@ -27,7 +27,7 @@ unsigned* ExtentPlacer::changes_by(const Group& group) {
 // New extents hold up no moves, which make their room.
 unsigned& ExtentPlacer::in_flight(const Group& group) { return group.from.tier == kDropped ? becoming_ : moving_; }
 
-// That makes what the group wants of what it has been. finish() ends it.
+// Begins the job that makes what the group wants of what it has been. finish() ends it.
 void ExtentPlacer::begin_job(Group& group, const Variant& from) {
   group.from = from;
   group.job = true;

@@ -27,7 +27,7 @@ void ExtentPlacer::set_quota(TenantState& tenant, std::uint64_t bytes_max) {
   }
 }
 
-// Of all its copies that count.
+// Bytes of all its copies that count.
 std::uint64_t ExtentPlacer::bytes_of(const Group& group) const {
   unsigned counted = 0;
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) counted |= unsigned{!core_.tiers[t].config.shared} << t;
@@ -70,8 +70,8 @@ void ExtentPlacer::remove_copies(GroupId number) {
   }
 }
 
-// The tenant's groups, least first. Without what comes before it an extent cannot be used: of a run one is worth as
-// much as any that follows it.
+// The tenant's groups, least first. An extent cannot be used without what comes before it: each one of a run is worth
+// as much as any that follows it.
 std::vector<ExtentPlacer::Droppable> ExtentPlacer::by_worth(const TenantState& tenant) const {
   const double wall = core_.wall_s();
   std::unordered_map<Hash128, std::vector<Droppable>> runs;

@@ -16,7 +16,7 @@ class PlaceJob final : public StoreJob {
   PlaceJob(StoreCore& core, GroupId group, const Variant& to)
       : core_(core), group_(group), to_(to), method_(core.placer.method(to.method)), since_s_(core.clock.now_s()) {}
 
-  // Of an exact extent that lies nowhere yet.
+  // For an exact extent that lies nowhere yet.
   PlaceJob(StoreCore& core, GroupId group, const Variant& to, ExtentId exact, std::shared_ptr<const ExtentBlobs> blobs,
            std::shared_ptr<std::optional<bool>> made)
       : PlaceJob(core, group, to) {

@@ -296,7 +296,7 @@ void StoreCore::keep(std::uint32_t tier, bool first) {
   }
 }
 
-// Saves first: until they have read it, they hold memory that their callers want back. Of all others, a step at least.
+// Saves first: until they have read it, they hold memory that their callers want back. All others get a step at least.
 bool StoreCore::work(Executor& executor, double budget_s) {
   const double until_s = clock.now_s() + budget_s;
   if (!has_keeper_) maintain();

@@ -116,7 +116,7 @@ class DiscoverJob final : public StoreJob {
     return !chains_.empty();
   }
 
-  // Of each chain the next chunk, which was begun; then what is ahead, within bounds. With the mutex held.
+  // Asks for each chain's next chunk, which was begun; then for what is ahead, within bounds. With the mutex held.
   void ask() {
     const double now_s = core_.clock.now_s();
     for (std::size_t i = 0; i < chains_.size(); ++i) asked_.push_back({chains_[i].tag(chains_[i].block), i});
@@ -200,7 +200,7 @@ class DiscoverJob final : public StoreJob {
                         found.manifest_bytes);
   }
 
-  // Of chains that go on where what was found ends.
+  // The next chunks of chains that go on where what was found ends.
   Progress next_chunks() {
     const std::lock_guard lock(core_.mutex);
     const double now_s = core_.clock.now_s();

@@ -145,7 +145,7 @@ void Store::set_quota(std::string_view tenant, std::uint64_t bytes_max) {
   core_->placer.set_quota(core_->tenant(tenant), bytes_max);
 }
 
-// Of several variants one is found at a time, and what follows a removed extent is not found from the chain's start.
+// One of several variants is found at a time, and what follows a removed extent is not found from the chain's start.
 std::uint32_t Store::remove(std::span<const BlockKey> keys, std::string_view tenant) {
   StoreCore& core = *core_;
   const std::lock_guard lock(core.mutex);

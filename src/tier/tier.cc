@@ -72,7 +72,7 @@ void Tier::Direction::start(double start_s, std::uint64_t bytes_expected) {
 
 void Tier::Direction::finish(double start_s, double end_s, std::uint64_t bytes, bool cancelled) {
   fit.finished(start_s, end_s, bytes, cancelled);
-  // Of several that started at one instant any may go first, but the one expected to be of this size.
+  // Any of several that started at one instant may go first, but the one expected to be of this size.
   const auto [first, last] = in_flight.equal_range(start_s);
   assert(first != last);
   const auto same = std::find_if(first, last, [bytes](const auto& one) { return one.second == bytes; });

@@ -10,7 +10,7 @@ enum LineField : std::size_t { kBlockSize, kIdScope, kLineTools, kLineSystem, kL
 constexpr std::array<std::string_view, 5> kLineNames = {"block_size", "hash_id_scope", "tool_tokens", "system_tokens",
                                                         "requests"};
 
-// Of a request, or of a subagent, which has requests of its own.
+// Fields of a request, or of a subagent, which has requests of its own.
 enum EntryField : std::size_t { kTime, kInput, kOutput, kKeep, kNew, kTools, kSystem, kRequests };
 constexpr std::array<std::string_view, 8> kEntryNames = {"t",   "in",          "out",           "keep",
                                                          "new", "tool_tokens", "system_tokens", "requests"};

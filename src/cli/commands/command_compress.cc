@@ -54,7 +54,7 @@ std::vector<std::string> quantizers_of(const Method& method) {
   return names;
 }
 
-// Those of which an object read at a keep holds what the budget keeps there, unless one is named.
+// Budgets that keep at a keep what an object read at it holds, unless one is named.
 std::vector<std::string> budgets_of(const Method& method) {
   if (!method.budget.empty()) return {method.budget};
   std::vector<std::string> names = {"uniform"};

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t kLayersMax = 1 << 10, kHeadsMax = 1 << 10, kHeadDimMax = 1 << 12, kBlockTokensMax = 1 << 12;
 constexpr std::uint32_t kOpaqueBytesMax = 1 << 30, kTokensMax = 1 << 26;
-// Of an offset within an array: far beyond any memory, and no sum of four overflows.
+// The largest offset within an array: far beyond any memory, and no sum of four overflows.
 constexpr std::uint64_t kOffsetMax = std::uint64_t{1} << 60;
 
 bool within(std::uint32_t value, std::uint32_t most) { return value >= 1 && value <= most; }

@@ -151,7 +151,7 @@ void copy_runs(const std::byte* from, const CopyDimension& rows, std::byte* to, 
   const auto copy_all = [&](auto size) {
     for (std::size_t i = 0; i < rows.extent; ++i, from += rows.from, to += rows.to) std::memcpy(to, from, size());
   };
-  // Of a size known to the compiler, the usual copies are a few instructions.
+  // The usual copies, of a size known to the compiler, are a few instructions.
   switch (bytes) {
     case 2:
       return copy_all([] { return 2; });

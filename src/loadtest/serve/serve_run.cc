@@ -24,7 +24,7 @@ class Clients {
       client.done = true;
     });
   }
-  // Of those that have ended, how many since the last call.
+  // How many have ended since the last call.
   std::size_t reap() {
     return std::erase_if(clients_, [](const Client& client) { return client.done.load(); });
   }

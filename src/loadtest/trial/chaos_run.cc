@@ -218,7 +218,7 @@ Status ChaosRun::stop_and_start() {
   return {};
 }
 
-// Of clients that are paused, and with nothing wrong.
+// Requires that clients are paused and nothing is wrong.
 Status ChaosRun::rest() {
   ++counts_.at_rest;
   if (const Status sums = check_at_rest(*server_, clients_.counts()); !sums) {
@@ -234,7 +234,7 @@ Status ChaosRun::rest() {
   return {};
 }
 
-// Of a server that is about to end.
+// Counts a server that is about to end.
 void ChaosRun::count_shared() {
   const auto names = shared_.names();
   const Result<Metrics> metrics = names.empty() ? Metrics() : server_->metrics();

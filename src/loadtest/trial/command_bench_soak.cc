@@ -78,7 +78,7 @@ class Soak {
 
   const MixCounts& counts() const { return counts_; }
   const std::vector<Window>& windows() const { return windows_; }
-  // Those that began after the server had settled.
+  // Windows that began after the server had settled.
   std::span<const Window> settled() const {
     const auto first = static_cast<std::size_t>(std::ceil(kWindows * kSettledMinutes / options_.minutes));
     return std::span(windows_).subspan(std::min(windows_.size(), first));

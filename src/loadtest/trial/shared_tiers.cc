@@ -29,7 +29,7 @@ double slow_bytes_per_s(const Fault& fault) {
   return rate;
 }
 
-// Of "host:port" or "host", where a port is known without.
+// Takes "host:port", or "host" where a port is known without.
 Result<std::uint16_t> cut_port(std::string& server, std::uint16_t otherwise) {
   const std::size_t colon = server.rfind(':');
   if (colon == std::string::npos && otherwise != 0) return otherwise;

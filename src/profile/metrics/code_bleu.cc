@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kGrams = 4;
 constexpr double kKeywordWeight = 5;
 
-// Of C, C++, Java, JavaScript, Go, Rust and Python.
+// Keywords of C, C++, Java, JavaScript, Go, Rust and Python.
 constexpr auto kKeywords = std::to_array<std::string_view>(
     {"and",    "as",       "async",   "await",   "bool",      "break",     "case",   "catch",  "char",      "class",
      "const",  "continue", "def",     "default", "delete",    "do",        "double", "elif",   "else",      "enum",

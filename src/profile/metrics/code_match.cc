@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint32_t kDepthMax = 200;  // what is nested deeper is passed over
 
-// Of what the reference has, how much the answer has, too; nothing where that is nothing.
+// The share of what the reference has that the answer has, too; nothing where the reference has nothing.
 template <class Counts>
 std::optional<double> share(const Counts& answer, const Counts& reference) {
   std::uint32_t matched = 0, all = 0;

@@ -50,7 +50,7 @@ constexpr auto kGoBindings = std::to_array<Binding>({{"assignment_statement", "l
                                                      {"range_clause", "left", "right"}});
 constexpr auto kGoLoops = std::to_array<std::string_view>({"for_statement"});
 
-// Of two that explain a text alike, the first.
+// The first of two that explain a text alike is taken.
 constexpr auto kLanguages =
     std::to_array<CodeLanguage>({{"python", tree_sitter_python, kPythonBindings, kPythonLoops},
                                  {"java", tree_sitter_java, kJavaBindings, kJavaLoops},

@@ -138,7 +138,7 @@ class RedisTier final : public Tier {
     ended(ticket, answer ? Status() : std::unexpected(answer.error()));
     return answer;
   }
-  // Of a cluster each node has its own breaker, and this one says nothing.
+  // Each node of a cluster has its own breaker, and this one says nothing.
   void ended(Breaker::Ticket ticket, const Status& status) const {
     const bool of_a_node = !status && status.error().code == ErrorCode::kIo && blobs_.cluster();
     breaker_.ended(ticket, of_a_node ? Status() : status);
@@ -206,7 +206,7 @@ Status check_prefix(const std::string& prefix) {
   return fail(ErrorCode::kInvalidArgument, "prefix '{}': write 1 to 128 letters, digits, and - _ . : /", prefix);
 }
 
-// Of the option of that name.
+// The seconds of the option of that name.
 Result<double> seconds_of(const TierSpec& spec, const std::string& option) {
   const std::string text = spec.text(option);
   const auto seconds = parse_duration(text);

@@ -19,8 +19,8 @@ namespace {
 
 constexpr unsigned kRedirectionsMax = 6;
 constexpr double kRefreshEveryS = 0.2;
-// What a server says that is not able to answer now, and may be soon, or whose place another one is taking: a call is
-// sent again after a pause, which doubles, of which a random part is waited.
+// Errors of a server that cannot answer now, and may soon, or that another one is replacing: a call is sent again after
+// a random part of a pause, which doubles.
 constexpr std::string_view kPassing[] = {"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"};
 constexpr unsigned kPausesMax = 6;
 constexpr double kPauseS = 0.05;
@@ -233,7 +233,7 @@ void RedisClient::answered_error(Lane lane, std::uint32_t node, std::unique_ptr<
   call->done(std::unexpected(error_of(from, message)));
 }
 
-// Of a cluster's node another one may have taken the place.
+// Another node of the cluster may have taken its place.
 void RedisClient::failed(Lane lane, std::uint32_t node, std::unique_ptr<RedisCall> call, const Error& error) {
   const bool again = error.code == ErrorCode::kIo && call->slot && slots_.cluster() &&
                      call->redirections < kRedirectionsMax && clock_.now_s() + kSuccessorAfterS < call->deadline_s;

@@ -177,7 +177,7 @@ Status RedisLink::reply(RespValue value) {
   const Error moved{ErrorCode::kIo, fmt::format("{}:{} says: {}", node_.host, node_.port, error ? value.text : "")};
   const bool replica = error && value.text.starts_with("READONLY");
   on_reply_(std::move(call), std::move(value));
-  // By the same name or address another server may be reached now.
+  // Another server may be reached by the same name or address now.
   if (replica && sent_.empty() && out_.empty()) return std::unexpected(moved);
   return {};
 }

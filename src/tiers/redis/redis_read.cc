@@ -61,7 +61,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
   std::uint64_t bytes_wanted() const { return range_.whole() ? (*head_)->bytes : range_.bytes; }
   std::uint64_t first_piece() const { return begin() / kRedisPieceBytes; }
   std::uint64_t end_piece() const { return bytes_wanted() == 0 ? first_piece() : pieces_of(begin() + bytes_wanted()); }
-  // Of a whole blob the first is all of most. That a long range lies in the blob the head is to say first.
+  // The first piece is all of most whole blobs. For a long range the head is to say first that it lies in the blob.
   std::uint64_t early_end() const {
     if (range_.whole()) return 1;
     return range_.bytes <= kRedisPieceBytes ? end_piece() : first_piece();
@@ -179,7 +179,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
   const double deadline_s_;
   Result<RespValue> head_reply_;
   Result<std::optional<RedisHead>> head_;  // refers to it
-  // By their numbers; also of blobs that have none, where they say nothing.
+  // Replies by number; also of blobs that have none, where they say nothing.
   std::vector<std::pair<std::uint64_t, Result<RespValue>>> before_head_;
   unsigned left_ = 0;  // replies
   std::optional<Error> failed_;

@@ -17,8 +17,8 @@ namespace {
 constexpr double kBackoffS = 0.05, kBackoffMaxS = 2;  // doubled after every attempt, of which a random share is waited
 constexpr unsigned kAttemptsMax = 8;
 constexpr std::int64_t kSkewToleratedS = 60;
-// Of what is left of a call's time, for an attempt that can go on where it was cut off, or that costs little: another
-// connection often answers at once.
+// The share of a call's remaining time for an attempt that can go on where it was cut off, or that costs little:
+// another connection often answers at once.
 constexpr double kShareOfAttempt = 0.5;
 
 double now_s() { return RealClock().now_s(); }

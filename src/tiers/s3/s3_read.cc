@@ -21,7 +21,7 @@ struct Brought {
   std::uint64_t object_bytes = 0;
 };
 
-// Of "bytes 0-4095/8192"; or, where the server knows no ranges, all of the object.
+// Reads "bytes 0-4095/8192"; or, where the server knows no ranges, all of the object.
 std::optional<Brought> brought_by(const HttpHead& head) {
   if (head.status == 200) {
     const auto length = parse_integer<std::uint64_t>(head.header("content-length"));
@@ -142,7 +142,7 @@ class S3Read : public std::enable_shared_from_this<S3Read> {
   const BlobId id_;
   const BlobRange range_;
   const std::function<void(Result<BlobBytes>)> done_;
-  // Of the client's thread:
+  // Only the client's thread uses:
   std::size_t in_flight_ = 0;
   std::uint64_t object_bytes_ = 0;
   std::shared_ptr<AlignedBuffer> buffer_;  // null until the object's length is known
