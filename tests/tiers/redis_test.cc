@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 
@@ -244,6 +245,25 @@ TEST_F(RedisTierTest, PasswordsComeFromAFileAndShowNowhere) {
   const auto in_url = make_tier("redis://kv:other-18@127.0.0.1", clock_);
   ASSERT_EQ(code_of(in_url), ErrorCode::kInvalidArgument);
   EXPECT_EQ(in_url.error().message.find("other-18"), std::string::npos) << in_url.error().message;
+}
+
+TEST_F(RedisTierTest, PasswordsComeFromTheEnvironmentUnlessAFileIsNamed) {
+  start({.more = {"--requirepass", "geheim-17"}});
+  if (!server_) return;
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "password";
+  std::ofstream(file) << "geheim-17\n";
+  setenv("SHALE_REDIS_PASSWORD", "geheim-17", 1);
+  const auto tier = open();
+  setenv("SHALE_REDIS_PASSWORD", "wrong-19", 1);
+  const auto wrong = open(), named = open("password_file=" + file.string());
+  unsetenv("SHALE_REDIS_PASSWORD");
+  ASSERT_TRUE(tier) << tier.error().message;
+  EXPECT_TRUE(put(**tier, blob_id(1, 0), 100));
+  ASSERT_EQ(code_of(wrong), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(wrong.error().message.find("wrong-19"), std::string::npos) << wrong.error().message;
+  ASSERT_TRUE(named) << named.error().message;
+  EXPECT_TRUE(holds(**named, blob_id(1, 0), 100));
 }
 
 TEST_F(RedisTierTest, TlsTrustsOnlyWhomItIsTold) {
