@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.parse
 
-from test_vllm import BLOCK, Engine, blobs, prompts_of
+from test_vllm import BLOCK, Engine, blobs, blocks_of, prompts_of
 
 FAULTS = int(os.environ.get("SHALE_VLLM_FAULTS", "40"))
 KILLS = max(1, FAULTS // 100)  # of the engine, which takes long to be back
@@ -63,14 +63,15 @@ class Proxy:
 
 
 class Redis:
-    def __init__(self):
+    def __init__(self, memory="24mb"):
+        self.memory = memory
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         self.start()
 
     def start(self):
         self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
-                                         "--maxmemory", "24mb", "--maxmemory-policy", "allkeys-lru"],
+                                         "--maxmemory", self.memory, "--maxmemory-policy", "allkeys-lru"],
                                         stdout=subprocess.DEVNULL)
         while self.ask("ping") != "PONG":
             time.sleep(0.05)
@@ -247,5 +248,33 @@ def test_faults_cost_no_answer_and_no_wrong_text(tmp_path):
           f"{LOAD_TIMEOUT_S}; {dict(sorted(metrics.items()))}")
     assert answers == 2 * FAULTS and not wrong
     assert found > 0 and metrics["blocks_loaded"] > 0
+    assert metrics["loads_overdue"] == 0, "a load is given up within a tenth of its deadline"
     if FAULTS >= 200:
         assert metrics["blocks_failed"] > 0 and metrics["saves_failed"] > 0
+
+
+def test_loads_from_a_silent_tier_are_given_up_in_time(tmp_path):
+    """The tier's own time-outs are far longer."""
+    prompts = prompts_of(3, tokens=2 * BLOCK + 44)
+    redis = Redis("200mb")
+    proxy = Proxy(redis.port)
+    tiers = f"redis://127.0.0.1:{proxy.port}?timeout=60s&deadline=60s"
+    try:
+        with Engine(tmp_path / "store", tiers=tiers, load_timeout_s=LOAD_TIMEOUT_S) as engine:
+            computed = engine.ask(prompts, max_tokens=ANSWER)
+            until = time.monotonic() + 60
+            while True:
+                *found, before = engine.ask(["reset", *prompts, "metrics"], max_tokens=ANSWER)
+                if all(answer["cached"] == blocks_of(ids) for answer, ids in zip(found, prompts)):
+                    break
+                assert time.monotonic() < until, "what was saved is found"
+            proxy.fault = "hang"
+            *late, after = engine.ask(["reset", *prompts, "metrics"], max_tokens=ANSWER)
+            proxy.fault = None
+    finally:
+        redis.process.kill()
+    seconds = (after["load_seconds"] - before["load_seconds"]) / len(prompts)
+    print(f"loads of a silent tier are given up after {seconds:.3f} s, where {LOAD_TIMEOUT_S} are allowed")
+    assert all(answer["text"] in (a["text"], b["text"]) for answer, a, b in zip(late, computed, found))
+    assert after["loads_late"] - before["loads_late"] == len(prompts)
+    assert after["loads_overdue"] == 0 and seconds <= 1.1 * LOAD_TIMEOUT_S

@@ -13,13 +13,14 @@ class Progress:
     """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come."""
 
     PATIENCE_S = 0.3  # for a store that is still to learn of what the scheduler's, in another process, has found
+    OVERDUE = 1.1  # of its time-out: a load that ends later is counted
 
     def __init__(self, store, job, run, layers, timeout_s, options):
         self.job, self._run, self._layers = job, run, layers
         self.failed, self.counted = [], collections.Counter()
         self._delivered = 0
         self._begun = time.monotonic()
-        self._deadline = self._begun + timeout_s
+        self._timeout_s, self._deadline = timeout_s, self._begun + timeout_s
         self._store, self._options = store, options
         self._load = None
         self._ended = False
@@ -31,7 +32,7 @@ class Progress:
         try:
             if self._load is None:
                 known = self._store.lookup(self.job.keys, **self._options).blocks >= len(self.job.keys)
-                if not known and time.monotonic() < self._begun + self.PATIENCE_S:
+                if not known and time.monotonic() < min(self._begun + self.PATIENCE_S, self._deadline):
                     return False
                 self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first,
                                               **self._options)
@@ -73,12 +74,18 @@ class Progress:
         self.counted["loads_failed"] += bool(self.failed)
         self.counted["blocks_failed"] += len(self.failed)
         self.counted["blocks_loaded"] += len(self.job.blocks) - len(self.failed)
-        self.counted["load_seconds"] += time.monotonic() - self._begun
+        seconds = time.monotonic() - self._begun
+        self.counted["loads_overdue"] += seconds > self.OVERDUE * self._timeout_s
+        self.counted["load_seconds"] += seconds
+
+    def wait_s(self, most_s):
+        """How long it may be left alone."""
+        return max(0.0, min(most_s, self._deadline - time.monotonic()))
 
     def _wait_until(self, come):
         while not self.poll() and not come():
             # The thread that waits here is the only one that reads the descriptor.
-            if select.select([self._store.event_fd], [], [], 0.01)[0]:
+            if select.select([self._store.event_fd], [], [], self.wait_s(0.01))[0]:
                 os.read(self._store.event_fd, 8)
 
     def wait_layer(self, layer):
@@ -128,8 +135,8 @@ class BackgroundLoader:
     def _run(self):
         loading = []
         while not self._closing:
-            ready = select.select([self._news, self._store.event_fd], [], [], 0.05 if loading else None)[0]
-            for readable in ready:
+            wait_s = min((progress.wait_s(0.05) for progress in loading), default=None)
+            for readable in select.select([self._news, self._store.event_fd], [], [], wait_s)[0]:
                 os.read(readable, 8)
             while self._added:
                 loading.append(self._added.popleft())
