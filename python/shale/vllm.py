@@ -41,7 +41,7 @@ class _Plan(Plan, KVConnectorMetadata):
 
 
 class _Report(Report, KVConnectorWorkerMetadata):
-    def aggregate(self, other):
+    def aggregate(self, other, **_):
         return _Report(self.released + other.released)
 
 
@@ -186,21 +186,21 @@ class ShaleConnector(KVConnectorBase_V1):
         if layer_name in self._layer_numbers:
             self._worker.computed_layer(self._layer_numbers[layer_name])
 
-    def wait_for_save(self):
+    def wait_for_save(self, **_):
         self._worker.end()
 
     def get_finished(self, finished_req_ids, **_):
         self._worker.end_loads()  # saving may end a step later, failed blocks are told of in this one
         return None, self._worker.take_arrived() or None
 
-    def get_block_ids_with_load_errors(self):
+    def get_block_ids_with_load_errors(self, **_):
         return self._worker.take_failed()
 
-    def build_connector_worker_meta(self):
+    def build_connector_worker_meta(self, **_):
         report = self._worker.report()
         return _Report(report.released) if report.released else None
 
-    def get_kv_connector_stats(self):
+    def get_kv_connector_stats(self, **_):
         if not self._worker or not self._worker.counted:
             return None
         counted = dict(self._worker.counted)
@@ -208,11 +208,11 @@ class ShaleConnector(KVConnectorBase_V1):
         return ShaleStats(counted)
 
     @classmethod
-    def build_kv_connector_stats(cls, data=None):
+    def build_kv_connector_stats(cls, data=None, **_):
         return ShaleStats(data or {})
 
     @classmethod
-    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues, **_):
         return ShaleMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     # The scheduler's side
@@ -260,15 +260,15 @@ class ShaleConnector(KVConnectorBase_V1):
         self._scheduler.finished(request.request_id)
         return False, None
 
-    def has_pending_push_work(self):
+    def has_pending_push_work(self, **_):
         return self._scheduler.saving
 
-    def has_pending_block_frees(self):
+    def has_pending_block_frees(self, **_):
         """Whether blocks are held that nobody else has: others become free with their requests alone."""
         return any(self._pool.blocks[block].ref_cnt == holds for block, holds in self._scheduler.holds.items())
 
     # Both
 
-    def shutdown(self):
+    def shutdown(self, **_):
         if self._worker:
             self._worker.close()

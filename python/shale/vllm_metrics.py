@@ -25,16 +25,16 @@ COUNTED = {
 class ShaleStats(KVConnectorStats):
     """Counts since the last time they were taken."""
 
-    def reset(self):
+    def reset(self, **_):
         self.data.clear()
 
-    def aggregate(self, other):
+    def aggregate(self, other, **_):
         return ShaleStats({name: self.data.get(name, 0) + other.data.get(name, 0) for name in self.data | other.data})
 
-    def reduce(self):
+    def reduce(self, **_):
         return {f"shale {name.replace('_', ' ')}": round(value, 3) for name, value in self.data.items()}
 
-    def is_empty(self):
+    def is_empty(self, **_):
         return not any(self.data.values())
 
 
@@ -47,7 +47,7 @@ class ShaleMetrics(KVConnectorPromMetrics):
             self._counters[name] = {engine: counter.labels(*labels)
                                     for engine, labels in per_engine_labelvalues.items()}
 
-    def observe(self, transfer_stats_data, engine_idx=0):
+    def observe(self, transfer_stats_data, engine_idx=0, **_):
         for name, value in transfer_stats_data.items():
             if name in self._counters and value:
                 self._counters[name][engine_idx].inc(value)

@@ -43,7 +43,7 @@ class ShaleTier(SecondaryTierManager):
         self._asked = {}  # by request: until when it waits for shared tiers that are still being asked
         self._missing = collections.defaultdict(set)  # by request: keys that did not come, so that it computes them
 
-    def lookup(self, key, req_context):
+    def lookup(self, key, req_context, **_):
         request = req_context.req_id
         until = self._asked.setdefault(request, time.monotonic() + PATIENCE_S)
         if key in self._missing.get(request, ()):
@@ -53,18 +53,18 @@ class ShaleTier(SecondaryTierManager):
             return LookupResult.HIT
         return LookupResult.RETRY if pending and time.monotonic() < until else LookupResult.MISS
 
-    def on_request_finished(self, req_context):
+    def on_request_finished(self, req_context, **_):
         self._asked.pop(req_context.req_id, None)
         self._missing.pop(req_context.req_id, None)
 
-    def touch(self, keys, req_context):
+    def touch(self, keys, req_context, **_):
         for key in keys:
             self._bytes.touch(key)
 
-    def submit_store(self, job_metadata):
+    def submit_store(self, job_metadata, **_):
         self._submit(self._bytes.submit_batch_set, job_metadata)
 
-    def submit_load(self, job_metadata):
+    def submit_load(self, job_metadata, **_):
         self._submit(self._bytes.submit_batch_get, job_metadata)
 
     def _submit(self, call, job):
@@ -77,7 +77,7 @@ class ShaleTier(SecondaryTierManager):
         batch = call(keys, [self._chunks[number] for number in job.chunk_ids])
         self._jobs[batch] = (job.job_id, keys, time.monotonic(), job.req_context.req_id if job.is_promotion else None)
 
-    def get_finished_jobs(self):
+    def get_finished_jobs(self, **_):
         refused, self._refused = self._refused, []
         return refused + [self._result(batch, came) for batch, _, _, came in self._bytes.drain_completions()]
 
@@ -93,16 +93,16 @@ class ShaleTier(SecondaryTierManager):
         if request in self._asked:  # else it has ended
             self._missing[request].update(keys)
 
-    def has_pending_work(self):
+    def has_pending_work(self, **_):
         return bool(self._jobs or self._refused)
 
-    def on_new_request(self, req_context):
+    def on_new_request(self, req_context, **_):
         return RequestOffloadingContext()
 
-    def drain_jobs(self):
+    def drain_jobs(self, **_):
         self._bytes.wait_all()
 
-    def shutdown(self):
+    def shutdown(self, **_):
         self._bytes.close()
 
 
@@ -124,9 +124,9 @@ def _name_space(spec, model):
 class ShaleOffloadingSpec(TieringOffloadingSpec):
     """vLLM's own, and on processors, whose blocks lie in memory already, with a copy."""
 
-    def get_worker(self, kv_caches):
+    def get_worker(self, kv_caches, **more):
         if not current_platform.is_cpu():
-            return super().get_worker(kv_caches)
+            return super().get_worker(kv_caches, **more)
         if self._worker is None:
             region = SharedOffloadRegion(
                 engine_id=self._engine_id, num_chunks=self.num_chunks, rank=self.config.parallel.rank,
@@ -149,10 +149,10 @@ class _CopyingWorker(OffloadingWorker):
             self._chunks.append(chunks.unflatten(1, (blocks_per_chunk, size)))
         self._finished = []
 
-    def submit_store(self, job_id, src_spec, dst_spec):
+    def submit_store(self, job_id, src_spec, dst_spec, **_):
         return self._copy(job_id, src_spec, dst_spec, True)
 
-    def submit_load(self, job_id, src_spec, dst_spec):
+    def submit_load(self, job_id, src_spec, dst_spec, **_):
         return self._copy(job_id, dst_spec, src_spec, False)
 
     def _copy(self, job_id, blocks_of, chunks_of, store):
@@ -176,13 +176,13 @@ class _CopyingWorker(OffloadingWorker):
         self._finished.append(TransferResult(job_id, True, copied, time.monotonic() - begun))
         return True
 
-    def get_finished(self):
+    def get_finished(self, **_):
         finished, self._finished = self._finished, []
         return finished
 
-    def wait(self, job_ids):
+    def wait(self, job_ids, **_):
         """All have ended when they were asked for."""
 
-    def shutdown(self):
+    def shutdown(self, **_):
         self._caches, self._chunks = [], []
         self._region.cleanup()
