@@ -138,9 +138,9 @@ def run(options):
         hardware, trace = folder / "hardware.json", folder / "trace.jsonl"
         speeds, found_s = measured(options)
         hardware.write_text(json.dumps(speeds, indent=1))
-        for name, by, command, engines in (("kv_aware", "events", by_events, COUNT),
+        for name, by, command, engines in (("kv_aware", "overlap", by_events, COUNT),
                                            ("round_robin", "round_robin", round_robin, COUNT),
-                                           ("one engine", "events", None, 1)):
+                                           ("one engine", "round_robin", None, 1)):
             with store(options) as shared, servers(arguments(options, shared, engines), engines) as fleet, \
                     contextlib.ExitStack() as routed:
                 url = routed.enter_context(router(command(fleet))) if command else fleet[0].url

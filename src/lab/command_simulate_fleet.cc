@@ -56,6 +56,7 @@ Json fleet_json(const Trace& trace, const SimulateFleetOptions& options, const F
           {"engines", fleet.engines},
           {"servers", fleet.engine.servers},
           {"scheduling", options.scheduling},
+          {"step_tokens", fleet.step_tokens},
           {"shares", fleet.shares},
           {"speed", fleet.speed},
           {"requests", result.all.requests},
@@ -152,6 +153,27 @@ Status run_simulate_fleet(const SimulateFleetOptions& options) {
   return {};
 }
 
+// Which requests an engine computes, and when it turns to others.
+void add_serving_options(Command& command, SimulateFleetOptions& options) {
+  command
+      .add_option("--servers", options.fleet.engine.servers,
+                  "Requests that an engine computes at a time; 0: nobody waits")
+      .type_name("N")
+      .capture_default_str();
+  command
+      .add_option(
+          "--scheduling", options.scheduling,
+          "Which ones: fcfs, in order of arrival; srpt, after every step those with the shortest remaining time, "
+          "as shale serve")
+      .one_of(kEngineSchedulings)
+      .type_name("NAME")
+      .capture_default_str();
+  command.add_option("--step-tokens", options.fleet.step_tokens, "Tokens of a prompt that a step computes, for srpt")
+      .range(1u, 1u << 20)
+      .type_name("N")
+      .capture_default_str();
+}
+
 }  // namespace
 
 void add_simulate_fleet(Command parent, Action& chosen) {
@@ -168,7 +190,7 @@ void add_simulate_fleet(Command parent, Action& chosen) {
       .type_name("N[,N]")
       .delimiter(',')
       .capture_default_str();
-  command.add_option("--router", options->routers, "Which engine gets a request: round_robin, prefix, events")
+  command.add_option("--router", options->routers, "Which engine gets a request: round_robin, prefix, overlap, events")
       .one_of(kFleetRouters)
       .type_name("NAME[,NAME]")
       .delimiter(',')
@@ -183,19 +205,7 @@ void add_simulate_fleet(Command parent, Action& chosen) {
            "the hardware's remote tier's");
   add_size(command, "--network", options->network_bytes_per_s,
            "Bytes a second of all transfers from and to the store together; 0: each engine's link alone limits", "0");
-  command
-      .add_option("--servers", options->fleet.engine.servers,
-                  "Requests that an engine computes at a time; 0: nobody waits")
-      .type_name("N")
-      .capture_default_str();
-  command
-      .add_option(
-          "--scheduling", options->scheduling,
-          "Which ones: fcfs, in order of arrival; srpt, at every moment those with the shortest remaining time, "
-          "as shale serve")
-      .one_of(kEngineSchedulings)
-      .type_name("NAME")
-      .capture_default_str();
+  add_serving_options(command, *options);
   command.add_option("--speed", options->fleet.speed, "Requests arrive so many times as fast as the trace says")
       .type_name("X")
       .capture_default_str();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -29,6 +30,7 @@ struct Running {
   double arrival_s = 0;
   double end_s = 0;         // while it is served
   double remaining_s = 0;   // while it is preempted
+  double step_s = 0;        // of each of its steps
   std::uint64_t order = 0;  // in which they were served, or went on
 };
 
@@ -70,8 +72,9 @@ class Fleet {
   }
 
  private:
-  using End =
-      std::pair<double, std::pair<std::uint64_t, std::uint32_t>>;  // when; in which order begun, by which engine
+  // When the last step of a request ends, or one after which it may be preempted; in which order begun, by which
+  // engine.
+  using End = std::pair<double, std::pair<std::uint64_t, std::uint32_t>>;
 
   bool full(const Seat& seat) const { return seat.served.size() == options_.engine.servers; }
   void end_until(double now_s);
@@ -79,10 +82,12 @@ class Fleet {
   void arrive(Waiting request, double now_s);
   void begin(std::uint32_t index, const Waiting& request, double now_s);
   void serve(std::uint32_t index, Running run);
+  void end_of_step(std::uint32_t index, Running& run, double now_s);
   void answered(const Running& run);
   std::uint32_t choose(const Waiting& request, double now_s) const;
   std::uint32_t least_loaded() const;
   std::uint32_t by_prefix(std::span<const ContextId> path) const;
+  std::uint32_t by_overlap(std::span<const ContextId> path) const;
   double first_token_s(const Seat& seat, std::span<const ContextId> path, double now_s) const;
   FleetResult result();
 
@@ -101,16 +106,31 @@ class Fleet {
 // Whoever is done by then frees a place for the next.
 void Fleet::end_until(double now_s) {
   while (!ends_.empty() && ends_.top().first <= now_s) {
-    const auto [order, index] = ends_.top().second;
+    const auto [end_s, place] = ends_.top();
+    const auto [order, index] = place;
     ends_.pop();
     Seat& seat = seats_[index];
     const auto run = std::ranges::find(seat.served, order, &Running::order);
     if (run == seat.served.end()) continue;  // it was preempted
+    if (end_s < run->end_s) {
+      end_of_step(index, *run, end_s);
+      continue;
+    }
     answered(*run);
-    const double end_s = run->end_s;
     seat.served.erase(run);
     go_on(index, end_s);
   }
+}
+
+// Its server turns to whoever needs less.
+void Fleet::end_of_step(std::uint32_t index, Running& run, double now_s) {
+  Seat& seat = seats_[index];
+  const auto shortest = std::ranges::min_element(seat.preempted, {}, &Running::remaining_s);
+  run.remaining_s = run.end_s - now_s;
+  if (shortest == seat.preempted.end() || shortest->remaining_s >= run.remaining_s) return;
+  seat.preempted.push_back(run);
+  seat.served.erase(seat.served.begin() + (&run - seat.served.data()));
+  go_on(index, now_s);
 }
 
 void Fleet::go_on(std::uint32_t index, double now_s) {
@@ -145,17 +165,24 @@ void Fleet::arrive(Waiting request, double now_s) {
 
 void Fleet::begin(std::uint32_t index, const Waiting& request, double now_s) {
   Seat& seat = seats_[index];
+  const std::uint64_t computed = seat.engine->counts().tokens_computed;
   const double service_s = seat.engine->serve(request.path, now_s);
   busy_s_ += service_s;
-  Running run{.arrival_s = request.arrival_s, .end_s = now_s + service_s, .remaining_s = service_s};
+  const double steps =
+      std::ceil(static_cast<double>(seat.engine->counts().tokens_computed - computed) / options_.step_tokens);
+  const Running run{.arrival_s = request.arrival_s,
+                    .end_s = now_s + service_s,
+                    .remaining_s = service_s,
+                    .step_s = service_s / std::max(steps, 1.0)};
   if (options_.engine.servers == 0) return answered(run);
   if (!full(seat)) return serve(index, run);
-  const auto longest = std::ranges::max_element(seat.served, {}, &Running::end_s);
-  if (longest->end_s <= run.end_s) return seat.preempted.push_back(run);
-  longest->remaining_s = longest->end_s - now_s;
-  seat.preempted.push_back(*longest);
-  seat.served.erase(longest);
-  serve(index, run);
+  seat.preempted.push_back(run);
+  for (const Running& other : seat.served) {
+    const double steps_left = std::floor((other.end_s - now_s) / other.step_s);
+    if (other.end_s - now_s > service_s && steps_left > 0) {
+      ends_.push({other.end_s - steps_left * other.step_s, {other.order, index}});
+    }
+  }
 }
 
 void Fleet::serve(std::uint32_t index, Running run) {
@@ -175,6 +202,8 @@ std::uint32_t Fleet::choose(const Waiting& request, double now_s) const {
       return static_cast<std::uint32_t>(arrived_ % seats_.size());
     case FleetRouter::kPrefix:
       return by_prefix(request.path);
+    case FleetRouter::kOverlap:
+      return by_overlap(request.path);
     case FleetRouter::kEvents:
       break;
   }
@@ -205,6 +234,13 @@ std::uint32_t Fleet::by_prefix(std::span<const ContextId> path) const {
   }
   const std::uint32_t least = least_loaded();
   return engine == kNoEngine || seats_[engine].load() > seats_[least].load() + kImbalanceMax ? least : engine;
+}
+
+std::uint32_t Fleet::by_overlap(std::span<const ContextId> path) const {
+  const auto best = std::ranges::max_element(seats_, {}, [&](const Seat& seat) {
+    return std::pair(seat.engine->private_tokens(path), -static_cast<double>(seat.load()));
+  });
+  return static_cast<std::uint32_t>(best - seats_.begin());
 }
 
 double Fleet::first_token_s(const Seat& seat, std::span<const ContextId> path, double now_s) const {
@@ -271,6 +307,7 @@ Status check_fleet(const FleetOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "{} engines: give 1 to {}", options.engines, kEnginesMax);
   }
   if (!(options.speed > 0)) return fail(ErrorCode::kInvalidArgument, "a speed of {}: give one above 0", options.speed);
+  if (options.step_tokens == 0) return fail(ErrorCode::kInvalidArgument, "steps of no tokens: give 1 or more");
   if (!(options.network_bytes_per_s >= 0)) return fail(ErrorCode::kInvalidArgument, "a network of negative bandwidth");
   if (!options.engine.profiles.empty()) {
     return fail(ErrorCode::kInvalidArgument, "a fleet's contexts are exact: leave the profiles out");

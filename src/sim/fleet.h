@@ -7,8 +7,9 @@
 // Every engine serves so many requests at a time, which ones by its scheduling:
 //
 //   fcfs   in order of arrival, each to its first token
-//   srpt   those of the shortest remaining time to their first token, at every moment, as `shale serve` does: what was
-//          begun goes on later where a shorter one arrives. What is found is decided at arrival
+//   srpt   those of the shortest remaining time to their first token, as `shale serve` does: what was begun goes on
+//          later where a shorter one arrives, from the end of the step that it is in. What is found is decided at
+//          arrival
 //
 // A router chooses when a request arrives:
 //
@@ -16,8 +17,9 @@
 //   prefix        the engine that was last sent the longest beginning of the prompt, as routers guess who keep a radix
 //                 tree of what they sent; where it has 4 more waiting than another, and where nobody was sent any of
 //                 it, the one with the fewest running
-//   events        the engine whose first token would come soonest, by what each holds now and what waits there, as
-//                 routers know it who follow KV events
+//   overlap       the engine whose own tiers hold the most of the prompt's beginning, by KV events alone; of equals the
+//                 one with the fewest running, and then the first
+//   events        the engine whose first token would come soonest, by what each holds now and what waits there
 #pragma once
 
 #include <array>
@@ -29,8 +31,8 @@
 
 namespace shale {
 
-enum class FleetRouter : std::uint8_t { kRoundRobin, kPrefix, kEvents };
-inline constexpr std::array<std::string_view, 3> kFleetRouters = {"round_robin", "prefix", "events"};
+enum class FleetRouter : std::uint8_t { kRoundRobin, kPrefix, kOverlap, kEvents };
+inline constexpr std::array<std::string_view, 4> kFleetRouters = {"round_robin", "prefix", "overlap", "events"};
 
 enum class EngineScheduling : std::uint8_t { kFcfs, kSrpt };
 inline constexpr std::array<std::string_view, 2> kEngineSchedulings = {"fcfs", "srpt"};
@@ -42,6 +44,8 @@ struct FleetOptions {
   std::uint32_t engines = 1;
   FleetRouter router = FleetRouter::kEvents;
   EngineScheduling scheduling = EngineScheduling::kFcfs;
+  std::uint32_t step_tokens =
+      512;                         // srpt: that a step computes; a request of n takes n / step_tokens steps, rounded up
   bool shares = true;              // the lowest tier; false: each engine has all tiers for itself
   double network_bytes_per_s = 0;  // of all transfers from and to the store together; 0: the engines' links alone limit
   double speed = 1;                // requests arrive so many times as fast as the trace says
@@ -58,8 +62,8 @@ struct FleetResult {
   double network_busy = 0;  // share of its bandwidth, over the run; 0 where it is not limited
 };
 
-// As simulate_tiers; kInvalidArgument besides: no engine or more than kEnginesMax, profiles, a shared tier that is
-// bounded. Depends on its arguments alone, but for the seconds that it took.
+// As simulate_tiers; kInvalidArgument besides: no engine or more than kEnginesMax, steps of no tokens, profiles, a
+// shared tier that is bounded. Depends on its arguments alone, but for the seconds that it took.
 Result<FleetResult> simulate_fleet(const Trace& trace, const FleetOptions& options, const KeepGoing& keep_going = {});
 
 }  // namespace shale

@@ -191,6 +191,15 @@ double TieredEngine::estimate_s(std::span<const ContextId> path, double now_s) c
   return seconds;
 }
 
+std::uint64_t TieredEngine::private_tokens(std::span<const ContextId> path) const {
+  std::uint64_t tokens = 0;
+  for (const ContextId id : path) {
+    if (!prefixes_[id].slot || is_shared(placed(id).tier)) break;
+    tokens += contexts_.all()[id].tokens;
+  }
+  return tokens;
+}
+
 // Seconds that loading takes; computes the rest and says so in the result.
 double TieredEngine::load(std::span<const ContextId> path) {
   std::uint32_t used = 0;  // tiers, a bit each

@@ -35,6 +35,8 @@ class TieredEngine final : public PlacementBackend {
   double serve(std::span<const ContextId> path, double now_s);
   // What `serve` would answer now.
   double estimate_s(std::span<const ContextId> path, double now_s) const;
+  // Tokens at the beginning that lie in tiers of its own.
+  std::uint64_t private_tokens(std::span<const ContextId> path) const;
 
   // So far: all but times, which are the caller's.
   const TieredResult& counts() const { return result_; }

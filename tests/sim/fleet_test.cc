@@ -92,12 +92,35 @@ TEST(SimulateFleet, AShortPromptNeedNotWaitForALongOne) {
   EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (3 + 3.5 + 5.4 + 6.3) / 4, 1e-9);
   options.scheduling = EngineScheduling::kSrpt;
   FleetResult result = run(trace, options);
-  // 4 until 1.5, 7 until 2.5, then what arrived at 0.6 until 4.5, and the rest of the first.
-  EXPECT_NEAR(result.all.ttft_mean_s, (1 + 1.8 + 3.9 + 7) / 4, 1e-9);
+  // The first is one step, until 3; then 4 until 4, 7 until 5, and the two of the third until 7.
+  EXPECT_NEAR(result.all.ttft_mean_s, (3 + 3.5 + 6.4 + 4.3) / 4, 1e-9);
   EXPECT_NEAR(result.all.busy, 1, 1e-9);
+  options.step_tokens = 50;
+  // 4 until 1.5, 7 until 2.5, then what arrived at 0.6 until 4.5, and the rest of the first.
+  EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (1 + 1.8 + 3.9 + 7) / 4, 1e-9);
   options.engine.servers = 2;
-  // 4 and 7 as they arrive, until 1.5 and 1.7; then the rest of what arrived at 0.6, until 3.4, and of the first.
-  EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (1 + 1 + 2.8 + 4.1) / 4, 1e-9);
+  // 4 as it arrives, until 1.5; 7 after a step of the first, from 1 until 2; what arrived at 0.6 behind 4, until 3.5;
+  // and the rest of the first behind 7.
+  EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (1 + 1.3 + 2.9 + 4) / 4, 1e-9);
+}
+
+// Both arrive at the only engine that has anything of theirs, though another is idle; where nobody has, at the first.
+TEST(SimulateFleet, OverlapSendsWhereMostLiesWhateverWaitsThere) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1}},
+                                  {.arrival_s = 0.5, .ids = {2}},
+                                  {.arrival_s = 5, .ids = {2, 3}},
+                                  {.arrival_s = 5.1, .ids = {2, 4}},
+                                  {.arrival_s = 5.2, .ids = {1}}},
+                                 100);
+  FleetOptions options = fleet(2, FleetRouter::kOverlap, 1'000'000);
+  FleetResult result = run(trace, options);
+  EXPECT_EQ(result.busiest_share, 0.6);
+  EXPECT_EQ(result.all.tokens_loaded, (std::vector<std::uint64_t>{300, 0}));
+  EXPECT_NEAR(result.all.ttft_mean_s, (1 + 1 + 1 + 1.9 + 0) / 5, 2e-3);
+  options.engine.hardware.tiers[0].capacity_bytes = 0;  // all of it is shared: nobody holds anything
+  result = run(trace, options);
+  EXPECT_EQ(result.busiest_share, 0.6);
+  EXPECT_EQ(result.all.tokens_loaded, (std::vector<std::uint64_t>{0, 300}));
 }
 
 TEST(SimulateFleet, WhateverIsServedFirstTheWorkIsTheSame) {
@@ -117,7 +140,8 @@ TEST(SimulateFleet, WhateverIsServedFirstTheWorkIsTheSame) {
 
 TEST(SimulateFleet, AccountsForEveryTokenAndIsTheSameAgain) {
   const Trace trace = random_trace(5, 300);
-  for (const FleetRouter router : {FleetRouter::kRoundRobin, FleetRouter::kPrefix, FleetRouter::kEvents}) {
+  for (const FleetRouter router :
+       {FleetRouter::kRoundRobin, FleetRouter::kPrefix, FleetRouter::kOverlap, FleetRouter::kEvents}) {
     const FleetResult first = run(trace, fleet(4, router)), again = run(trace, fleet(4, router));
     EXPECT_EQ(loaded(first) + first.all.tokens_computed, first.all.tokens);
     EXPECT_EQ(first.all.requests, trace.requests.size());
@@ -176,6 +200,7 @@ TEST(SimulateFleet, RefusesWhatMakesNoSense) {
   EXPECT_THAT(refused([](FleetOptions& options) { options.engines = 0; }), HasSubstr("give 1 to 256"));
   EXPECT_THAT(refused([](FleetOptions& options) { options.engines = 257; }), HasSubstr("give 1 to 256"));
   EXPECT_THAT(refused([](FleetOptions& options) { options.speed = 0; }), HasSubstr("above 0"));
+  EXPECT_THAT(refused([](FleetOptions& options) { options.step_tokens = 0; }), HasSubstr("1 or more"));
   EXPECT_THAT(refused([](FleetOptions& options) { options.engine.hardware.tiers[1].capacity_bytes = 5; }),
               HasSubstr("the shared tier, remote, is bounded"));
   EXPECT_THAT(refused([](FleetOptions& options) { options.engine.profiles = {{}}; }), HasSubstr("exact"));

@@ -29,6 +29,7 @@ constexpr auto kFields<PlacementCell> =
                std::pair("background_seconds", &PlacementCell::background_seconds),
                std::pair("planning_seconds", &PlacementCell::planning_seconds),
                std::pair("profile_seconds", &PlacementCell::profile_seconds),
+               std::pair("measured_beside_seconds", &PlacementCell::measured_beside_seconds),
                std::pair("head_bytes", &PlacementCell::head_bytes), std::pair("answers", &PlacementCell::answers));
 
 template <class T>
@@ -62,6 +63,7 @@ PlacementCell cell_of(std::string policy, const ServeRow& row) {
                      .cached_tokens = metrics.cached_tokens,
                      .background_seconds = value_of(row.metrics, "shale_cache_background_seconds_total"),
                      .planning_seconds = value_of(row.metrics, "shale_cache_planning_seconds_total"),
+                     .measured_beside_seconds = value_of(row.metrics, "shale_measured_beside_seconds_total"),
                      .head_bytes = static_cast<std::uint64_t>(value_of(row.metrics, "shale_cache_head_bytes_total")),
                      .answers = {}};
   for (const auto& [work, seconds] : by_label(row.metrics, "shale_profile_seconds_total", "work")) {

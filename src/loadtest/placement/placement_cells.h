@@ -29,7 +29,7 @@ struct PlacementCell {
   double itl_p50 = 0, itl_p99 = 0, itl_max = 0;
   std::uint64_t prompt_tokens = 0, computed_tokens = 0;
   std::map<std::string, std::uint64_t> cached_tokens;
-  double background_seconds = 0, planning_seconds = 0, profile_seconds = 0;
+  double background_seconds = 0, planning_seconds = 0, profile_seconds = 0, measured_beside_seconds = 0;
   std::uint64_t head_bytes = 0;  // CacheStats::head_bytes
   std::vector<PlacementAnswer> answers;
 };

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -34,7 +35,7 @@ struct Sums {
   std::vector<double> ttft;
   std::map<std::size_t, std::vector<double>> agreement;  // by context
   std::map<std::string, double> alike;
-  double gold = 0, expected = 0, itl_p99 = 0, busy_s = 0, run_s = 0, head_bytes = 0;
+  double gold = 0, expected = 0, itl_p99 = 0, busy_s = 0, taken_s = 0, run_s = 0, head_bytes = 0;
   std::size_t golds = 0, expectations = 0, cells = 0;
   std::uint64_t prompt_tokens = 0, computed_tokens = 0, lossy_tokens = 0;
   std::map<std::string, std::uint64_t> cached, forms;
@@ -49,6 +50,7 @@ class Summarising {
     ++sums.cells;
     sums.itl_p99 += cell.itl_p99;
     sums.busy_s += cell.background_seconds + cell.planning_seconds + cell.profile_seconds;
+    sums.taken_s += cell.planning_seconds + cell.measured_beside_seconds;
     sums.head_bytes += static_cast<double>(cell.head_bytes);
     sums.run_s += static_cast<double>(cell.answers.size()) / cell.rate;
     sums.prompt_tokens += cell.prompt_tokens;
@@ -86,9 +88,8 @@ class Summarising {
     for (const auto& [name, value] : alike) sums.alike[name] += value;
     const auto& golds = contexts_[answer.context].answers;
     if (answer.question >= golds.size() || golds[answer.question].empty()) return {};
-    double best = 0;
-    for (const std::string& gold : golds[answer.question]) best = std::max(best, f1(answer.text, gold));
-    sums.gold += best;
+    const auto f1_to = [&](const std::string& gold) { return f1(answer.text, gold); };
+    sums.gold += std::ranges::max(golds[answer.question] | std::views::transform(f1_to));
     ++sums.golds;
     return {};
   }
@@ -117,6 +118,7 @@ void finish(Sums& sums, PlacementSummary& summary) {
   for (const auto& [source, tokens] : sums.cached) summary.from[source] = share(tokens, sums.prompt_tokens);
   for (const auto& [form, tokens] : sums.forms) summary.forms[form] = share(tokens, sums.lossy_tokens);
   summary.busy_share = sums.busy_s / sums.run_s;
+  summary.taken_share = sums.taken_s / sums.run_s;
   summary.head_bytes = sums.head_bytes / answered;
 }
 
@@ -144,8 +146,7 @@ std::optional<double> ratio(const PlacementSummary& own, std::span<const Placeme
   for (const PlacementSummary& other : others) {
     if (const auto point = means(other, contexts)) points.push_back(*point);
   }
-  const auto theirs = envelope(points, mine->first);
-  return theirs ? std::optional(*theirs / mine->second) : std::nullopt;
+  return envelope(points, mine->first).transform([&](double theirs) { return theirs / mine->second; });
 }
 
 std::vector<PlacementSummary> at_rate_of(const PlacementSummary& own, std::span<const PlacementSummary> all,
@@ -166,22 +167,23 @@ std::string percents(const std::map<std::string, double>& shares) {
 }
 
 std::string main_table(std::span<const PlacementSummary> summaries) {
-  std::string out = fmt::format("{:<7} {:<26} {:>6} {:>28} {:>8} {:>22} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6}  {}\n",
-                                "RATE", "POLICY", "FAILED", "TTFT mean / p50 / p90 / p99", "ITL p99", "AGREEMENT", "F1",
-                                "COSINE", "GOLD", "LOSSY", "EXPECTED", "BUSY", "TOKENS FROM");
+  std::string out =
+      fmt::format("{:<7} {:<26} {:>6} {:>28} {:>8} {:>22} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6}  {}\n", "RATE",
+                  "POLICY", "FAILED", "TTFT mean / p50 / p90 / p99", "ITL p99", "AGREEMENT", "F1", "COSINE", "GOLD",
+                  "LOSSY", "EXPECTED", "BUSY", "TAKEN", "TOKENS FROM");
   for (const PlacementSummary& s : summaries) {
     const auto alike = [&](const char* name) {
       const auto found = s.alike.find(name);
       return found == s.alike.end() ? std::string("-") : fmt::format("{:.3f}", found->second);
     };
     out += fmt::format(
-        "{:<7} {:<26} {:>6} {:>28} {:>8.3f} {:>22} {:>6} {:>6} {:>6} {:>6} {:>8.3f} {:>6}  {}\n",
+        "{:<7} {:<26} {:>6} {:>28} {:>8.3f} {:>22} {:>6} {:>6} {:>6} {:>6} {:>8.3f} {:>6} {:>6}  {}\n",
         fmt::format("{:.3g}x", s.rate_to_prefill), s.policy, s.failed,
         fmt::format("{:.3g} / {:.3g} / {:.3g} / {:.3g}", s.ttft_mean, s.ttft_p50, s.ttft_p90, s.ttft_p99), s.itl_p99,
         fmt::format("{:.3f} [{:.3f}, {:.3f}]", s.agreement.mean, s.agreement.low, s.agreement.high), alike("f1"),
         alike("cosine"), s.gold_f1 ? fmt::format("{:.3f}", *s.gold_f1) : "-",
         fmt::format("{:.0f} %", 100 * share(s.lossy, s.requests)), s.expected_quality,
-        fmt::format("{:.1f} %", 100 * s.busy_share), percents(s.from));
+        fmt::format("{:.1f} %", 100 * s.busy_share), fmt::format("{:.1f} %", 100 * s.taken_share), percents(s.from));
   }
   return out;
 }
@@ -377,7 +379,8 @@ Json to_json(const PlacementSummary& summary) {
           {"tokens_from", summary.from},
           {"forms", summary.forms},
           {"head_bytes_per_request", summary.head_bytes},
-          {"busy_share", summary.busy_share}};
+          {"busy_share", summary.busy_share},
+          {"taken_share", summary.taken_share}};
 }
 
 }  // namespace shale

@@ -25,20 +25,16 @@ double mean(std::span<const ServeMetrics> metrics, const Value& value) {
   return sum / static_cast<double>(metrics.size());
 }
 
-std::map<std::string, double> bytes_read(const ServeRow& row) {
-  return by_label(row.metrics, "shale_tier_read_bytes_total", "tier");
-}
-std::map<std::string, double> bytes_written(const ServeRow& row) {
-  return by_label(row.metrics, "shale_tier_written_bytes_total", "tier");
-}
-double background_seconds(const ServeRow& row) { return value_of(row.metrics, "shale_cache_background_seconds_total"); }
-double planning_seconds(const ServeRow& row) { return value_of(row.metrics, "shale_cache_planning_seconds_total"); }
+constexpr char kBytesRead[] = "shale_tier_read_bytes_total", kBytesWritten[] = "shale_tier_written_bytes_total";
+constexpr char kBackground[] = "shale_cache_background_seconds_total",
+               kPlanning[] = "shale_cache_planning_seconds_total";
 
 // "memory 1.2 GiB, disk 0 B".
-std::string by_tier(std::span<const ServeRow* const> rows, std::map<std::string, double> (*of)(const ServeRow&)) {
+std::string by_tier(std::span<const ServeRow* const> rows, const char* name) {
   std::map<std::string, double> sums;
   for (const ServeRow* row : rows) {
-    for (const auto& [tier, bytes] : of(*row)) sums[tier] += bytes / static_cast<double>(rows.size());
+    for (const auto& [tier, bytes] : by_label(row->metrics, name, "tier"))
+      sums[tier] += bytes / static_cast<double>(rows.size());
   }
   std::vector<std::string> words;
   for (const auto& [tier, bytes] : sums) {
@@ -47,10 +43,9 @@ std::string by_tier(std::span<const ServeRow* const> rows, std::map<std::string,
   return words.empty() ? "-" : fmt::format("{}", fmt::join(words, ", "));
 }
 
-template <class Rows, class Of>
-double mean_of_rows(const Rows& rows, const Of& of) {
+double mean(std::span<const ServeRow* const> rows, const char* name) {
   double sum = 0;
-  for (const ServeRow* row : rows) sum += of(*row);
+  for (const ServeRow* row : rows) sum += value_of(row->metrics, name);
   return sum / static_cast<double>(rows.size());
 }
 
@@ -91,10 +86,10 @@ std::string work_table(const std::vector<ServeGroup>& groups) {
   std::string out = fmt::format("{:<15} {:<10} {:>10} {:>8}  {:<48}  {}\n", "RATE", "PLANNER", "BACKGROUND", "PLANNING",
                                 "READ", "WRITTEN");
   for (const ServeGroup& group : groups) {
-    out += fmt::format("{:<15} {:<10} {:>8.3g} s {:>6.2g} s  {:<48}  {}\n",
-                       rate_text(group.rate, group.rate_to_prefill), group.name,
-                       mean_of_rows(group.rows, background_seconds), mean_of_rows(group.rows, planning_seconds),
-                       by_tier(group.rows, bytes_read), by_tier(group.rows, bytes_written));
+    out +=
+        fmt::format("{:<15} {:<10} {:>8.3g} s {:>6.2g} s  {:<48}  {}\n", rate_text(group.rate, group.rate_to_prefill),
+                    group.name, mean(group.rows, kBackground), mean(group.rows, kPlanning),
+                    by_tier(group.rows, kBytesRead), by_tier(group.rows, kBytesWritten));
   }
   return out;
 }
@@ -166,10 +161,11 @@ Json to_json(const ServeRow& row) {
           {"pool_missed", metrics.pool_missed},
           {"pool_missed_ttft_p50", metrics.pool_missed > 0 ? Json(metrics.pool_missed_ttft_p50) : Json()},
           {"lossy_requests", metrics.lossy},
-          {"bytes_read", bytes_read(row)},
-          {"bytes_written", bytes_written(row)},
-          {"background_seconds", background_seconds(row)},
-          {"planning_seconds", planning_seconds(row)},
+          {"bytes_read", by_label(row.metrics, kBytesRead, "tier")},
+          {"bytes_written", by_label(row.metrics, kBytesWritten, "tier")},
+          {"background_seconds", value_of(row.metrics, kBackground)},
+          {"planning_seconds", value_of(row.metrics, kPlanning)},
+          {"measured_beside_seconds", value_of(row.metrics, "shale_measured_beside_seconds_total")},
           {"dribbling", row.dribbling},
           {"health_asked", row.health.seconds.size()},
           {"health_failed", row.health.failed},
