@@ -198,7 +198,8 @@ shale_code shale_store_remove(shale_store* store, const shale_key* keys, size_t 
 // tenant's own extents, never another's, are dropped for what is saved beyond the bound: first those with the least
 // uses × computing time per byte, and the last of what was saved together, so that its front can still be used. An
 // extent that is worth less than these, or finds them pinned, is not saved: SHALE_FULL. Extents that earlier processes
-// left count; those beyond a new bound go at once. Each process that removes in a shared folder goes by its own bounds.
+// left count; those beyond a new bound go at once. Of several processes in one folder, each goes by its own bounds for
+// what it removes there.
 shale_code shale_store_set_quota(shale_store* store, const char* tenant, uint64_t bytes_max);
 
 // An eventfd. It is readable after anything has arrived or ended for any load or save, and while an event waits. Read

@@ -8,7 +8,7 @@ COUNTED = {
     "loads": "Loads from Shale's store that have ended",
     "loads_failed": "Loads of which blocks did not come and were computed",
     "loads_late": "Loads that were given up at load_timeout_s",
-    "loads_overdue": "Loads that ended more than a tenth after load_timeout_s",
+    "loads_overdue": "Loads that ended later than 1.1 times load_timeout_s",
     "load_seconds": "Seconds from the beginning of loads to their end",
     "blocks_loaded": "Blocks that loads brought",
     "blocks_lossy": "Blocks of these that were stored in fewer bits",

@@ -14,7 +14,7 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kPrefillsKept = 32;
+constexpr std::size_t kPrefillsMax = 32;
 
 }  // namespace
 
@@ -233,7 +233,7 @@ const CacheStats& Cache::stats() const { return state_->stats; }
 
 void Cache::note_prefill(std::uint32_t tokens, std::uint32_t depth, double seconds) {
   state_->costs.prefill(tokens, depth, seconds);
-  if (state_->prefills.size() == kPrefillsKept) state_->prefills.pop_front();
+  if (state_->prefills.size() == kPrefillsMax) state_->prefills.pop_front();
   state_->prefills.push_back({tokens, depth, seconds});
 }
 

@@ -96,8 +96,9 @@ QualityTable::Prior QualityTable::prior_of(const Measured& measured, const Hash1
   if (prior.prefixes == 0) return prior;
   const std::size_t place = this->place(prefix);
   const Sums kind = place == kContextKinds ? Sums{} : by_kind[place];
-  prior.mean = (kind.sum + kKindPrefixes * all.mean()) / (kind.count + kKindPrefixes);
-  prior.variance = (kind.count * kind.variance() + kKindPrefixes * all.variance()) / (kind.count + kKindPrefixes);
+  prior.mean = (kind.sum + kPriorKindPrefixes * all.mean()) / (kind.count + kPriorKindPrefixes);
+  prior.variance =
+      (kind.count * kind.variance() + kPriorKindPrefixes * all.variance()) / (kind.count + kPriorKindPrefixes);
   return prior;
 }
 

@@ -37,10 +37,10 @@ struct Quality {
 // A profile of few questions is noisy, and whoever picks the best of many configurations by it picks the luckiest. So
 // decisions go by the measured mean drawn toward the prior, as if other cached prefixes had answered kPriorQuestions
 // more questions for this one (empirical Bayes shrinkage: Efron and Morris 1975). The prior is the mean of the cached
-// prefixes of the same kind of context, drawn toward the mean of all in the same way, as if kKindPrefixes more of that
-// kind were like them.
+// prefixes of the same kind of context, drawn toward the mean of all in the same way, as if kPriorKindPrefixes more of
+// that kind were like them.
 inline constexpr double kPriorQuestions = 4;
-inline constexpr double kKindPrefixes = 2;
+inline constexpr double kPriorKindPrefixes = 2;
 // Fewer profiled cached prefixes say nothing about others.
 inline constexpr std::uint32_t kPriorPrefixesMin = 3;
 // Cached prefixes that are known to be shorter drop tokens only by their own measurement: profiled contexts are longer,

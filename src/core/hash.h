@@ -1,4 +1,4 @@
-// 128-bit content hashes (XXH3): names of cached prefixes, fingerprints, checksums. Not cryptographic: they guard
+// 128-bit content hashes (XXH3): names of runs and extents, fingerprints, checksums. Not cryptographic: they guard
 // against damage and accident, not against somebody who can write to the cache folder.
 #pragma once
 

@@ -19,7 +19,7 @@ class Conversation {
   Result<std::vector<PrefixSpan>> ask(std::string_view message);
   // What the model said to the last `ask`.
   void answered(const Response& response);
-  // Up to the last answer.
+  // Messages up to the last answer.
   std::span<const ChatMessage> messages() const { return messages_; }
 
  private:

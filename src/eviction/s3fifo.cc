@@ -1,6 +1,6 @@
 // S3-FIFO (Yang et al., SOSP 2023). Newcomers wait in a small FIFO queue, a tenth of the room; a leaf at its end that
 // was visited twice meanwhile moves to the main queue, another one goes and its key becomes a ghost, as many keys as
-// the main queue has blocks. Whoever returns while a ghost starts in the main queue, where a leaf at the end that was
+// the main queue has blocks. A ghost that returns starts in the main queue, where a leaf at the end that was
 // visited begins again, up to three times. Until the first eviction, what the small queue has no room for starts in the
 // main queue too.
 #include "eviction/ghost_table.h"

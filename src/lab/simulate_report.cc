@@ -254,7 +254,8 @@ std::vector<Chart> charts_of(const std::vector<SimulatedRow>& rows) {
 }
 
 std::string simulate_page(const std::vector<SimulatedRow>& rows, const std::vector<Chart>& charts) {
-  return html_page("shale simulate", "Prefix cache simulation", svgs_of(charts) + preformatted(text_tables(rows)));
+  return html_page("shale simulate", "Prefix cache simulation",
+                   inline_charts(charts) + preformatted(text_tables(rows)));
 }
 
 }  // namespace shale

@@ -61,7 +61,7 @@ class Sequence {
   // Whether nobody else holds its last page, so that clearing it gives that back to the pool.
   bool held_alone() const;
 
-  // Allocates `count` more tokens at positions length() …, in whole blocks, copying a shared last block first
+  // Allocates pages for `count` more tokens at positions length() …, in whole blocks, copying a shared last block first
   // (copy on write); once ragged in single pages, a shared last page being left as it is. The slots are counted in the
   // tables at once; the caller writes them with `appended`. kFull leaves the sequence as it was.
   Status append(std::uint32_t count);

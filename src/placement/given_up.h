@@ -16,7 +16,7 @@ class GivenUp {
   // `frequency`: of accesses, decayed to now.
   void note(PrefixId id, double frequency, double now_s) {
     uses_.touch(id, half_life_s_).resume(frequency, now_s, 1);
-    if (uses_.size() > kKept) uses_.erase_oldest();
+    if (uses_.size() > kKeptMax) uses_.erase_oldest();
   }
   // Decayed to now; 0 of what is not kept.
   double frequency(PrefixId id, double now_s) const {
@@ -25,7 +25,7 @@ class GivenUp {
   }
 
  private:
-  static constexpr std::size_t kKept = 16384;
+  static constexpr std::size_t kKeptMax = 16384;
 
   double half_life_s_;
   LruMap<PrefixId, Frequency> uses_;

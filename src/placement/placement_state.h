@@ -88,8 +88,8 @@ class PlacementState {
   // Small changes cost nothing. One by more than a sixteenth makes all steps again, once.
   void set_capacity(std::uint32_t tier, std::uint64_t bytes);
 
-  // Puts the cached prefix where the planner would insert it, and demotes others, or itself. Its candidate
-  // then; for this cached prefix no move is started.
+  // Puts the cached prefix where the planner would insert it, and demotes others, or itself, where a tier is over its
+  // capacity. Returns its candidate then; for this cached prefix no move is started.
   std::uint32_t place(PlacementSlot slot);
   // One round: where a tier is over its capacity, demotions; else promotions, at most so many looked at on each
   // tier. False at rest: when nothing moved and there was nothing more to look at.

@@ -48,7 +48,7 @@ inline constexpr auto kMagnitudes<4> =
 
 class Turboquant : public Quantizer {
  private:
-  // Norms of keys and values, then their codes. The sign of 3 bits lies in a plane of its own.
+  // Norms of keys and values, then their codes. Codes of 3 bits have their sign in a plane of its own.
   Planes planes(std::uint32_t tokens, std::uint32_t head_dim) const final {
     const std::size_t vectors = head_dim / rotated_channels(head_dim);
     const std::size_t signs = bits() == 3 ? 1 : 0, code_bits = static_cast<std::size_t>(bits()) - signs;

@@ -19,7 +19,7 @@ std::string html_page(std::string_view title, std::string_view heading, std::str
       escaped(title), kStyle, escaped(heading), body);
 }
 
-std::string svgs_of(std::span<const Chart> charts) {
+std::string inline_charts(std::span<const Chart> charts) {
   std::string out;
   for (const Chart& chart : charts) out += svg_of(chart);
   return out;

@@ -13,7 +13,7 @@ namespace shale {
 std::string html_page(std::string_view title, std::string_view heading, std::string_view body);
 
 // Parts of a body: charts one below the other; text as it stands.
-std::string svgs_of(std::span<const Chart> charts);
+std::string inline_charts(std::span<const Chart> charts);
 std::string preformatted(std::string_view text);
 
 }  // namespace shale

@@ -324,7 +324,7 @@ std::string to_markdown(std::span<const ReportTable> tables) {
 }
 
 std::string to_html(std::span<const ReportTable> tables, std::span<const Chart> charts) {
-  std::string body = svgs_of(charts);
+  std::string body = inline_charts(charts);
   for (const ReportTable& table : tables) {
     body += "<h2>" + escaped(table.title) + "</h2>\n<p>" + escaped(table.note) + "</p>\n<table>\n<tr>";
     for (const std::string& column : table.columns) body += "<th>" + escaped(column) + "</th>";

@@ -45,6 +45,13 @@ struct Seat {
   std::size_t load() const { return waiting.size() + served.size() + preempted.size(); }
 };
 
+// How long a request that is served keeps its server until the step that it is in ends.
+double rest_of_step_s(const Running& run, double now_s) {
+  constexpr double kRounding = 1e-6;  // of a step
+  const double left_s = run.end_s - now_s;
+  return run.step_s > 0 ? std::max(0.0, left_s - std::floor(left_s / run.step_s + kRounding) * run.step_s) : left_s;
+}
+
 class Fleet {
  public:
   Fleet(const Trace& trace, const FleetOptions& options, const TieredSetup& setup)
@@ -82,7 +89,7 @@ class Fleet {
   void arrive(Waiting request, double now_s);
   void begin(std::uint32_t index, const Waiting& request, double now_s);
   void serve(std::uint32_t index, Running run);
-  void end_of_step(std::uint32_t index, Running& run, double now_s);
+  void end_of_step(std::uint32_t index, std::vector<Running>::iterator run, double now_s);
   void answered(const Running& run);
   std::uint32_t choose(const Waiting& request, double now_s) const;
   std::uint32_t least_loaded() const;
@@ -113,7 +120,7 @@ void Fleet::end_until(double now_s) {
     const auto run = std::ranges::find(seat.served, order, &Running::order);
     if (run == seat.served.end()) continue;  // it was preempted
     if (end_s < run->end_s) {
-      end_of_step(index, *run, end_s);
+      end_of_step(index, run, end_s);
       continue;
     }
     answered(*run);
@@ -122,14 +129,14 @@ void Fleet::end_until(double now_s) {
   }
 }
 
-// Its server turns to whoever needs less.
-void Fleet::end_of_step(std::uint32_t index, Running& run, double now_s) {
+// The server of a request turns to whoever needs less.
+void Fleet::end_of_step(std::uint32_t index, std::vector<Running>::iterator run, double now_s) {
   Seat& seat = seats_[index];
-  const auto shortest = std::ranges::min_element(seat.preempted, {}, &Running::remaining_s);
-  run.remaining_s = run.end_s - now_s;
-  if (shortest == seat.preempted.end() || shortest->remaining_s >= run.remaining_s) return;
-  seat.preempted.push_back(run);
-  seat.served.erase(seat.served.begin() + (&run - seat.served.data()));
+  const double remaining_s = run->end_s - now_s;
+  if (std::ranges::none_of(seat.preempted, [&](const Running& each) { return each.remaining_s < remaining_s; })) return;
+  seat.preempted.push_back(*run);
+  seat.preempted.back().remaining_s = remaining_s;
+  seat.served.erase(run);
   go_on(index, now_s);
 }
 
@@ -178,10 +185,8 @@ void Fleet::begin(std::uint32_t index, const Waiting& request, double now_s) {
   if (!full(seat)) return serve(index, run);
   seat.preempted.push_back(run);
   for (const Running& other : seat.served) {
-    const double steps_left = std::floor((other.end_s - now_s) / other.step_s);
-    if (other.end_s - now_s > service_s && steps_left > 0) {
-      ends_.push({other.end_s - steps_left * other.step_s, {other.order, index}});
-    }
+    const double ends_s = now_s + rest_of_step_s(other, now_s);
+    if (other.end_s - now_s > service_s && ends_s < other.end_s) ends_.push({ends_s, {other.order, index}});
   }
 }
 
@@ -250,9 +255,13 @@ double Fleet::first_token_s(const Seat& seat, std::span<const ContextId> path, d
     if (options_.scheduling == EngineScheduling::kFcfs) {
       waits_s = std::ranges::min(seat.served, {}, &Running::end_s).end_s - now_s + seat.waiting_s / servers;
     } else {
-      const auto ahead_s = [&](double remaining_s) { return remaining_s <= estimate_s ? remaining_s : 0; };
-      for (const Running& run : seat.served) waits_s += ahead_s(run.end_s - now_s) / servers;
-      for (const Running& run : seat.preempted) waits_s += ahead_s(run.remaining_s) / servers;
+      for (const Running& run : seat.served) {
+        const double left_s = run.end_s - now_s;
+        waits_s += (left_s <= estimate_s ? left_s : rest_of_step_s(run, now_s)) / servers;
+      }
+      for (const Running& run : seat.preempted) {
+        waits_s += (run.remaining_s <= estimate_s ? run.remaining_s : 0) / servers;
+      }
     }
   }
   return waits_s + estimate_s;

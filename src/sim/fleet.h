@@ -44,8 +44,9 @@ struct FleetOptions {
   std::uint32_t engines = 1;
   FleetRouter router = FleetRouter::kEvents;
   EngineScheduling scheduling = EngineScheduling::kFcfs;
-  std::uint32_t step_tokens =
-      512;                         // srpt: that a step computes; a request of n takes n / step_tokens steps, rounded up
+  // Tokens that a step computes, for srpt: a request that computes n takes n / step_tokens steps, rounded up, at
+  // least 1.
+  std::uint32_t step_tokens = 512;
   bool shares = true;              // the lowest tier; false: each engine has all tiers for itself
   double network_bytes_per_s = 0;  // of all transfers from and to the store together; 0: the engines' links alone limit
   double speed = 1;                // requests arrive so many times as fast as the trace says

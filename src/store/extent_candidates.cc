@@ -34,7 +34,7 @@ bool ExtentPlacer::may_remove(std::uint32_t tier) const {
   return !state.tier().read_only() && !state.config.shared && (state.config.folder.empty() || state.leads);
 }
 
-// The exact one on the fastest tier that has any, else the one there of which most is known to be expected.
+// On the fastest tier that has any variant: the exact one, else the one of which most is known to be expected.
 std::optional<Variant> ExtentPlacer::present(const Group& group) const {
   const auto place = [](const Extent& each) { return std::pair(each.fastest_tier(), !each.exact); };
   const auto worth = [this](const Extent& each) { return std::tuple(measured(each), each.quality, each.keep); };

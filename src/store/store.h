@@ -77,8 +77,8 @@ struct StoreOptions {
   std::function<double()> wall_clock = {};
 };
 
-// What a request accepts, and from where. Exact means bit for bit as it was saved. The accepted variant with the most α
-// · quality − seconds to load is taken.
+// What a request accepts, and from where. Exact means bit for bit as it was saved. Of the accepted variants, the one
+// with the most (α · quality − seconds to load) is taken.
 struct StoreNeeds {
   bool exact = true;
   double quality_min = 0;  // of lossy blocks, in [0, 1], as their saver said

@@ -26,7 +26,7 @@ TEST(QualityTable, PrefixesOfTheSameKindSayMost) {
   const double mean = 0.7;
   EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, mean) << "of no known kind";
   table.describe(prefix(99), ContextKind::kCode, 400);
-  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, (3 * 0.5 + kKindPrefixes * mean) / 5);
+  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, (3 * 0.5 + kPriorKindPrefixes * mean) / 5);
   table.describe(prefix(99), ContextKind::kDialogue, 400);
   EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, mean) << "none of its kind";
 }

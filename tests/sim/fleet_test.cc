@@ -48,7 +48,8 @@ TEST(SimulateFleet, OneEngineIsWhatSimulateTiersSays) {
     const Trace trace = random_trace(seed, 300);
     for (const char* planner : {"prefill", "lru", "lfu", "shale"}) {
       for (const std::uint32_t servers : {0u, 1u, 3u}) {
-        for (const FleetRouter router : {FleetRouter::kRoundRobin, FleetRouter::kPrefix, FleetRouter::kEvents}) {
+        for (const FleetRouter router :
+             {FleetRouter::kRoundRobin, FleetRouter::kPrefix, FleetRouter::kOverlap, FleetRouter::kEvents}) {
           FleetOptions options = fleet(1, router, 3'000, servers);
           options.engine.planner = planner;
           const TieredResult one = simulate_tiers(trace, options.engine).value();
@@ -104,7 +105,17 @@ TEST(SimulateFleet, AShortPromptNeedNotWaitForALongOne) {
   EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (1 + 1.3 + 2.9 + 4) / 4, 1e-9);
 }
 
-// Both arrive at the only engine that has anything of theirs, though another is idle; where nobody has, at the first.
+// They arrive together: the longer one has begun no step.
+TEST(SimulateFleet, AShorterOneThatArrivesAtTheSameTimeIsFirst) {
+  const Trace trace = make_trace({{.arrival_s = 5.1, .ids = {1, 2, 3, 4}}, {.arrival_s = 5.1, .ids = {5}}}, 100);
+  FleetOptions options = fleet(1, FleetRouter::kEvents);
+  options.scheduling = EngineScheduling::kSrpt;
+  options.step_tokens = 100;
+  EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (1 + 5) / 2.0, 1e-6);
+}
+
+// Both arrive at the only engine that has anything of theirs, though another is idle; where nobody has, at the one with
+// the fewest running.
 TEST(SimulateFleet, OverlapSendsWhereMostLiesWhateverWaitsThere) {
   const Trace trace = make_trace({{.arrival_s = 0, .ids = {1}},
                                   {.arrival_s = 0.5, .ids = {2}},

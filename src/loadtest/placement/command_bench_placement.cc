@@ -72,7 +72,7 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
 // All that a cell's metrics depend on beside policy, rate and seed.
 std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
-  std::vector<std::string> words = {bench.serve.serving.model.model};
+  std::vector<std::string> words = {"cells 2", bench.serve.serving.model.model};  // 2: what a cell holds
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
   words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}",
                               bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,

@@ -71,14 +71,12 @@ PlacementCell cell_of(std::string policy, const ServeRow& row) {
   }
   for (std::size_t i = 0; i < row.answers.size(); ++i) {
     const ServedAnswer& from = row.answers[i];
-    PlacementAnswer answer{.context = row.load[i].context,
-                           .question = row.load[i].question,
-                           .ttft_s = std::nullopt,
-                           .text = from.text,
-                           .expected_quality = from.expected_quality,
-                           .forms = from.forms};
-    if (from.error.empty()) answer.ttft_s = from.pieces_s.front();
-    cell.answers.push_back(std::move(answer));
+    cell.answers.push_back({.context = row.load[i].context,
+                            .question = row.load[i].question,
+                            .ttft_s = from.error.empty() ? std::optional(from.pieces_s.front()) : std::nullopt,
+                            .text = from.text,
+                            .expected_quality = from.expected_quality,
+                            .forms = from.forms});
   }
   return cell;
 }

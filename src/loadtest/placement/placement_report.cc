@@ -49,7 +49,7 @@ class Summarising {
   Status add(const PlacementCell& cell, PlacementSummary& summary, Sums& sums) const {
     ++sums.cells;
     sums.itl_p99 += cell.itl_p99;
-    sums.busy_s += cell.background_seconds + cell.planning_seconds + cell.profile_seconds;
+    sums.busy_s += cell.background_seconds + cell.profile_seconds;
     sums.taken_s += cell.planning_seconds + cell.measured_beside_seconds;
     sums.head_bytes += static_cast<double>(cell.head_bytes);
     sums.run_s += static_cast<double>(cell.answers.size()) / cell.rate;
@@ -356,9 +356,9 @@ std::string placement_tables(std::span<const PlacementSummary> summaries, std::s
 
 std::string placement_page(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts,
                            std::string_view about) {
-  return html_page(
-      "shale bench placement", "Placement under load",
-      preformatted(about) + svgs_of(placement_charts(summaries)) + preformatted(placement_tables(summaries, contexts)));
+  return html_page("shale bench placement", "Placement under load",
+                   preformatted(about) + inline_charts(placement_charts(summaries)) +
+                       preformatted(placement_tables(summaries, contexts)));
 }
 
 Json to_json(const PlacementSummary& summary) {

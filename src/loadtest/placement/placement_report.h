@@ -29,7 +29,7 @@ struct PlacementSummary {
   std::map<std::string, double> forms;  // share of the lossy tokens, by "tier: method@keep"
   double head_bytes = 0;                // a request: what IMPRESS would have read of heads before it loads
   double busy_share = 0;                // of the run, what storing, planning and measuring took
-  double taken_share = 0;               // of the run, what planning and measuring took from requests that ran
+  double taken_share = 0;               // of the run: all planning, and what measuring took from requests that ran
 
   // Sums of each context, for comparisons that resample contexts.
   struct OfContext {

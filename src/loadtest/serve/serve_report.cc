@@ -17,7 +17,6 @@ namespace {
 
 std::string rate_text(double rate, double to_prefill) { return fmt::format("{:.3g} ({:.2g}x)", rate, to_prefill); }
 
-// A mean over rows of what `value` says of each.
 template <class Value>
 double mean(std::span<const ServeMetrics> metrics, const Value& value) {
   double sum = 0;
@@ -29,7 +28,6 @@ constexpr char kBytesRead[] = "shale_tier_read_bytes_total", kBytesWritten[] = "
 constexpr char kBackground[] = "shale_cache_background_seconds_total",
                kPlanning[] = "shale_cache_planning_seconds_total";
 
-// "memory 1.2 GiB, disk 0 B".
 std::string by_tier(std::span<const ServeRow* const> rows, const char* name) {
   std::map<std::string, double> sums;
   for (const ServeRow* row : rows) {
@@ -166,6 +164,7 @@ Json to_json(const ServeRow& row) {
           {"background_seconds", value_of(row.metrics, kBackground)},
           {"planning_seconds", value_of(row.metrics, kPlanning)},
           {"measured_beside_seconds", value_of(row.metrics, "shale_measured_beside_seconds_total")},
+          {"threads_short_seconds", value_of(row.metrics, "shale_engine_threads_short_seconds_total")},
           {"dribbling", row.dribbling},
           {"health_asked", row.health.seconds.size()},
           {"health_failed", row.health.failed},
@@ -225,7 +224,7 @@ std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
 
 std::string serve_page(std::span<const ServeRow> rows, std::string_view about) {
   return html_page("shale bench serve", "A server under load",
-                   preformatted(about) + svgs_of(charts_of(rows)) + preformatted(text_tables(rows)));
+                   preformatted(about) + inline_charts(charts_of(rows)) + preformatted(text_tables(rows)));
 }
 
 }  // namespace shale
