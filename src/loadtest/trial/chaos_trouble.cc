@@ -40,10 +40,9 @@ void collect(const fs::path& folder, std::vector<File>& files) {
   }
 }
 
-std::vector<File> files_of(const TrialFolders& folders) {
+std::vector<File> files_of(std::initializer_list<fs::path> folders) {
   std::vector<File> files;
-  collect(folders.disk, files);
-  collect(folders.remote, files);
+  for (const fs::path& folder : folders) collect(folder, files);
   std::ranges::sort(files, {}, &File::path);
   return files;
 }
@@ -202,16 +201,17 @@ void Trouble::move_away(const Active& active) const {
   if (!error && leaves_a_file(active.fault)) std::ofstream(folder) << "a file where a folder was";
 }
 
-void Trouble::bring_back(const Active& active) const {
+void Trouble::bring_back(const Active& active) {
   const fs::path folder = folder_of(active.fault), new_one = folder.string() + ".new";
   std::error_code error;
   fs::rename(folder, new_one, error);  // at once, though a server writes into it
   fs::rename(folder.string() + ".away", folder, error);
-  fs::remove_all(new_one, error);
+  damaged_blobs_ += static_cast<std::uint64_t>(std::ranges::count_if(files_of({new_one}), is_blob, &File::path));
+  fs::remove_all(new_one, error);  // also parts of what goes on being written where it was
 }
 
 void Trouble::flip(std::uint64_t draw) {
-  const std::vector<File> files = files_of(folders_);
+  const std::vector<File> files = files_of({folders_.disk, folders_.remote});
   if (files.empty()) return;
   const fs::path& path = files[(draw >> 32) % files.size()].path;
   flip_bit(path, draw);
@@ -219,7 +219,7 @@ void Trouble::flip(std::uint64_t draw) {
 }
 
 void Trouble::tear(std::uint64_t draw) {
-  std::vector<File> files = files_of(folders_);
+  std::vector<File> files = files_of({folders_.disk, folders_.remote});
   std::ranges::stable_sort(files, std::greater(), &File::written);
   std::mt19937_64 random(draw);
   for (std::size_t left = 1 + random() % kTornMost; left > 0 && !files.empty(); --left) {

@@ -45,7 +45,7 @@ class Trouble {
   void apply(Active& active);
   void undo(const Active& active);
   void move_away(const Active& active) const;
-  void bring_back(const Active& active) const;
+  void bring_back(const Active& active);
   void flip(std::uint64_t draw);
   void write_fault_file() const;
   void tell_proxy(const std::string& tier);
