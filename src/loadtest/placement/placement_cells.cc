@@ -61,9 +61,9 @@ PlacementCell cell_of(std::string policy, const ServeRow& row) {
                      .prompt_tokens = metrics.prompt_tokens,
                      .computed_tokens = metrics.computed_tokens,
                      .cached_tokens = metrics.cached_tokens,
-                     .background_seconds = value_of(row.metrics, "shale_cache_background_seconds_total"),
-                     .planning_seconds = value_of(row.metrics, "shale_cache_planning_seconds_total"),
-                     .measured_beside_seconds = value_of(row.metrics, "shale_measured_beside_seconds_total"),
+                     .background_seconds = metrics.background_seconds,
+                     .planning_seconds = metrics.planning_seconds,
+                     .measured_beside_seconds = metrics.measured_beside_seconds,
                      .head_bytes = static_cast<std::uint64_t>(value_of(row.metrics, "shale_cache_head_bytes_total")),
                      .answers = {}};
   for (const auto& [work, seconds] : by_label(row.metrics, "shale_profile_seconds_total", "work")) {

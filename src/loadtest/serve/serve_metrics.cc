@@ -54,6 +54,10 @@ ServeMetrics metrics_of(const ServeRow& row) {
   }
   metrics.pool_missed = missed.size();
   metrics.pool_missed_ttft_p50 = quantile(missed, 0.5);
+  metrics.background_seconds = value_of(row.metrics, "shale_cache_background_seconds_total");
+  metrics.planning_seconds = value_of(row.metrics, "shale_cache_planning_seconds_total");
+  metrics.measured_beside_seconds = value_of(row.metrics, "shale_measured_beside_seconds_total");
+  metrics.threads_short_seconds = value_of(row.metrics, "shale_engine_threads_short_seconds_total");
   return metrics;
 }
 

@@ -39,6 +39,8 @@ struct ServeMetrics {
   // Requests that found less than half of their prompt in the pool.
   std::size_t pool_missed = 0;
   double pool_missed_ttft_p50 = 0;
+  // The server's, when the last answer had come.
+  double background_seconds = 0, planning_seconds = 0, measured_beside_seconds = 0, threads_short_seconds = 0;
 };
 ServeMetrics metrics_of(const ServeRow& row);
 

@@ -25,8 +25,6 @@ double mean(std::span<const ServeMetrics> metrics, const Value& value) {
 }
 
 constexpr char kBytesRead[] = "shale_tier_read_bytes_total", kBytesWritten[] = "shale_tier_written_bytes_total";
-constexpr char kBackground[] = "shale_cache_background_seconds_total",
-               kPlanning[] = "shale_cache_planning_seconds_total";
 
 std::string by_tier(std::span<const ServeRow* const> rows, const char* name) {
   std::map<std::string, double> sums;
@@ -39,12 +37,6 @@ std::string by_tier(std::span<const ServeRow* const> rows, const char* name) {
     words.push_back(fmt::format("{} {}", tier, format_bytes(static_cast<std::uint64_t>(bytes))));
   }
   return words.empty() ? "-" : fmt::format("{}", fmt::join(words, ", "));
-}
-
-double mean(std::span<const ServeRow* const> rows, const char* name) {
-  double sum = 0;
-  for (const ServeRow* row : rows) sum += value_of(row->metrics, name);
-  return sum / static_cast<double>(rows.size());
 }
 
 // "computed 41 %, pool 52 %, memory 0 %".
@@ -84,10 +76,10 @@ std::string work_table(const std::vector<ServeGroup>& groups) {
   std::string out = fmt::format("{:<15} {:<10} {:>10} {:>8}  {:<48}  {}\n", "RATE", "PLANNER", "BACKGROUND", "PLANNING",
                                 "READ", "WRITTEN");
   for (const ServeGroup& group : groups) {
-    out +=
-        fmt::format("{:<15} {:<10} {:>8.3g} s {:>6.2g} s  {:<48}  {}\n", rate_text(group.rate, group.rate_to_prefill),
-                    group.name, mean(group.rows, kBackground), mean(group.rows, kPlanning),
-                    by_tier(group.rows, kBytesRead), by_tier(group.rows, kBytesWritten));
+    out += fmt::format(
+        "{:<15} {:<10} {:>8.3g} s {:>6.2g} s  {:<48}  {}\n", rate_text(group.rate, group.rate_to_prefill), group.name,
+        mean(group.metrics, &ServeMetrics::background_seconds), mean(group.metrics, &ServeMetrics::planning_seconds),
+        by_tier(group.rows, kBytesRead), by_tier(group.rows, kBytesWritten));
   }
   return out;
 }
@@ -161,10 +153,10 @@ Json to_json(const ServeRow& row) {
           {"lossy_requests", metrics.lossy},
           {"bytes_read", by_label(row.metrics, kBytesRead, "tier")},
           {"bytes_written", by_label(row.metrics, kBytesWritten, "tier")},
-          {"background_seconds", value_of(row.metrics, kBackground)},
-          {"planning_seconds", value_of(row.metrics, kPlanning)},
-          {"measured_beside_seconds", value_of(row.metrics, "shale_measured_beside_seconds_total")},
-          {"threads_short_seconds", value_of(row.metrics, "shale_engine_threads_short_seconds_total")},
+          {"background_seconds", metrics.background_seconds},
+          {"planning_seconds", metrics.planning_seconds},
+          {"measured_beside_seconds", metrics.measured_beside_seconds},
+          {"threads_short_seconds", metrics.threads_short_seconds},
           {"dribbling", row.dribbling},
           {"health_asked", row.health.seconds.size()},
           {"health_failed", row.health.failed},
