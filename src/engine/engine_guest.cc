@@ -7,9 +7,8 @@
 namespace shale {
 namespace {
 
-// Tokens of a step while nobody is running; and in a lull, for whoever comes next waits for its end.
-constexpr std::uint32_t kAlone = 128, kInLull = 32;
-constexpr double kLullS = 2;          // since somebody was running
+// Tokens of a step while nobody is running, by what they took so far: whoever comes waits for its end.
+constexpr std::uint32_t kAloneMin = 16, kAloneFirst = 32, kAloneMax = 128;
 constexpr std::uint32_t kApart = 16;  // of one of a guest's own: it reads all weights, and few tokens more are cheap
 constexpr std::uint32_t kJoinedMax = 64;
 
@@ -86,7 +85,9 @@ bool Engine::State::step_guest() {
     guest->done = true;
     return true;
   }
-  if (!alone) guest_step_s += (seconds - guest_step_s) / (guest_step_s == 0 ? 1 : 4);
+  std::uint64_t depth = 0;  // not asked for
+  const auto smooth = [](double& mean, double value) { mean += (value - mean) / (mean == 0 ? 1 : 4); };
+  smooth(alone ? guest_token_s : guest_step_s, alone ? seconds / std::max(guest_count(depth), 1u) : seconds);
   finish_guest(*logits, seconds, !alone);
   return true;
 }
@@ -102,8 +103,10 @@ void Engine::State::earn_for_guests(double used_s) {
 std::uint32_t Engine::guest_tokens(std::uint32_t depth) {
   State& s = *state_;
   s.guest_depth = depth;
-  if (s.scheduler.running().empty() && !s.crowded())
-    return s.stepped_s > 0 && s.clock.now_s() - s.stepped_s < kLullS ? kInLull : kAlone;
+  if (s.scheduler.running().empty() && !s.crowded()) {
+    const double room = s.guest_token_s > 0 ? s.options.chunk_step_s / s.guest_token_s : kAloneFirst;
+    return std::bit_floor(static_cast<std::uint32_t>(std::clamp<double>(room, kAloneMin, kAloneMax)));
+  }
   if (s.crowded()) return 0;
   const std::uint32_t decoding = s.decoding();
   if (decoding == 0 || s.guest_s <= 0) return 0;

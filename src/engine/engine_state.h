@@ -45,7 +45,8 @@ struct Engine::State {
 
   GuestStep* guest = nullptr;
   double guest_s = 0;             // that guests may take now; below 0: that they took too much
-  double guest_step_s = 0;        // that a step of a guest's own takes; smoothed
+  double guest_step_s = 0;        // that a step of a guest's own takes beside those who decode; smoothed
+  double guest_token_s = 0;       // that each token of a guest's takes while nobody is running; smoothed
   std::uint32_t guest_depth = 0;  // that was asked for last
   bool guest_apart = false;       // the last one had a step of its own beside those who decode
 

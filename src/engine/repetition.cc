@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "model/capture.h"
-
 namespace shale {
 
 namespace {
@@ -22,44 +20,58 @@ std::vector<Token> request_for(const Tokenizer& tokenizer, std::span<const Token
   return request;
 }
 
-Status append_turn(Model& model, Sequence& sequence, std::span<const Token> tokens, std::uint32_t step_tokens,
-                   Capture& capture) {
-  while (!tokens.empty()) {
-    const auto now = tokens.first(std::min<std::size_t>(step_tokens, tokens.size()));
-    SHALE_TRY(sequence.append(static_cast<std::uint32_t>(now.size())));
-    const StepSequence step{.sequence = &sequence, .tokens = now, .logits_none = true, .capture = &capture};
-    SHALE_TRY(model.step({&step, 1}));
-    tokens = tokens.subspan(now.size());
-  }
-  return {};
-}
-
 }  // namespace
 
 std::uint32_t repetition_tokens_max(std::uint32_t tokens) {
   return std::min(tokens, kRepeatedTokens) + kRepeatRequestTokens;
 }
 
-Result<AttentionStatistics> observe_repetition(Model& model, const Tokenizer& tokenizer, const Sequence& context,
-                                               std::span<const Token> tokens, std::uint32_t step_tokens) {
-  const auto count = static_cast<std::uint32_t>(tokens.size());
+Repetition::Repetition(const Model& model, const Tokenizer& tokenizer, const Sequence& context,
+                       std::span<const Token> tokens, std::uint32_t chunk_tokens)
+    : tokenizer_(&tokenizer),
+      context_(&context),
+      tokens_(tokens),
+      chunk_tokens_(chunk_tokens),
+      capture_(model.info(), context.length() - static_cast<std::uint32_t>(tokens.size()),
+               static_cast<std::uint32_t>(tokens.size()), {.repeat_attention = true}) {}
+
+Result<Repetition> Repetition::begin(const Model& model, const Tokenizer& tokenizer, const Sequence& context,
+                                     std::span<const Token> tokens) {
   const std::uint32_t context_max = model.info().context_max;
   const std::uint32_t room = context_max - std::min(context_max, context.length() + kRepeatRequestTokens);
-  if (const std::uint32_t least = std::min(count, kChunkTokensMin); room < least) {
+  if (const std::uint32_t least = std::min(static_cast<std::uint32_t>(tokens.size()), kChunkTokensMin); room < least) {
     return fail(ErrorCode::kInvalidArgument,
                 "{} tokens leave no room in the model's context of {} to repeat them: shorten them by {}",
                 context.length(), context_max, least - room);
   }
-  const std::uint32_t chunk_tokens = std::min(room, kRepeatedTokens);
-  Capture capture(model.info(), context.length() - count, count, {.repeat_attention = true});
-  for (std::uint32_t first = 0; first < count; first += chunk_tokens) {
-    std::vector<Token> turn = request_for(tokenizer, tokens.first(first));
-    const auto chunk = tokens.subspan(first, std::min(chunk_tokens, count - first));
-    turn.insert(turn.end(), chunk.begin(), chunk.end());
-    Sequence copy = context.fork();
-    SHALE_TRY(append_turn(model, copy, turn, step_tokens, capture));
+  return Repetition(model, tokenizer, context, tokens, std::min(room, kRepeatedTokens));
+}
+
+bool Repetition::next_turn() {
+  sequence_.reset();
+  if (next_ == tokens_.size()) return false;
+  turn_ = request_for(*tokenizer_, tokens_.first(next_));
+  const auto chunk = tokens_.subspan(next_).first(std::min<std::size_t>(chunk_tokens_, tokens_.size() - next_));
+  turn_.insert(turn_.end(), chunk.begin(), chunk.end());
+  sequence_ = context_->fork();
+  next_ += static_cast<std::uint32_t>(chunk.size());
+  return true;
+}
+
+Result<AttentionStatistics> observe_repetition(Model& model, const Tokenizer& tokenizer, const Sequence& context,
+                                               std::span<const Token> tokens, std::uint32_t step_tokens) {
+  SHALE_ASSIGN(Repetition repetition, Repetition::begin(model, tokenizer, context, tokens));
+  while (repetition.next_turn()) {
+    for (auto rest = repetition.turn(); !rest.empty();) {
+      const auto now = rest.first(std::min<std::size_t>(step_tokens, rest.size()));
+      SHALE_TRY(repetition.sequence().append(static_cast<std::uint32_t>(now.size())));
+      const StepSequence step{
+          .sequence = &repetition.sequence(), .tokens = now, .logits_none = true, .capture = &repetition.capture()};
+      SHALE_TRY(model.step({&step, 1}));
+      rest = rest.subspan(now.size());
+    }
   }
-  return capture.take();
+  return repetition.take();
 }
 
 }  // namespace shale

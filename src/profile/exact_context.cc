@@ -92,10 +92,12 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   if (whole) exact.run.recompute_s = seconds;
   statistics = capture.take();
   if (needs.repeat_attention) {
-    SHALE_TRY(wait_until_alone(stop));
-    SHALE_ASSIGN(AttentionStatistics repeated,
-                 observe_repetition(model, engine.tokenizer(), exact.sequence, context, kStepTokens));
-    statistics.merge(std::move(repeated));
+    SHALE_ASSIGN(Repetition repetition, Repetition::begin(model, engine.tokenizer(), exact.sequence, context));
+    while (repetition.next_turn()) {
+      const Feed turn{&repetition.sequence(), repetition.turn(), &repetition.capture()};
+      SHALE_TRY(feed(model, {&turn, 1}, {}, stop));
+    }
+    statistics.merge(repetition.take());
   }
   if (const std::string missing = cache.missing(needs, tokens, statistics); !missing.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the context cannot be ranked without {}", missing);

@@ -23,13 +23,6 @@ Result<std::span<const float>> step_at_pace(Model& model, std::span<const StepSe
   return stop.pace() ? stop.pace()->step(batch) : model.step(batch);
 }
 
-Status wait_until_alone(const Stop& stop) {
-  do {
-    SHALE_TRY(check_stop(stop));
-  } while (stop.pace() && !stop.pace()->alone());
-  return {};
-}
-
 Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits, const Stop& stop) {
   const std::size_t vocabulary = model.info().vocabulary;
   std::size_t at = 0, offset = 0;  // the next token to take: token `offset` of feeds[at]
@@ -48,7 +41,8 @@ Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits
         batch.push_back({.sequence = feeds[at].sequence,
                          .tokens = now,
                          .logits_all = static_cast<bool>(on_logits),
-                         .logits_none = !on_logits});
+                         .logits_none = !on_logits,
+                         .capture = feeds[at].capture});
         pieces.push_back({at, offset});
       }
       room -= now.size();

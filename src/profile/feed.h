@@ -19,6 +19,7 @@ inline constexpr std::uint32_t kStepTokens = 128;
 struct Feed {
   Sequence* sequence = nullptr;  // the tokens are appended to it
   std::span<const Token> tokens;
+  Capture* capture = nullptr;  // watches them
 };
 
 // Rows of logits, [rows][vocabulary], of feed number `feed` from its token `first` on; valid during the call.
@@ -80,8 +81,6 @@ class OwnTime {
 // Call it after check_stop.
 std::uint32_t step_tokens(const Stop& stop);
 Result<std::span<const float>> step_at_pace(Model& model, std::span<const StepSequence> batch, const Stop& stop);
-// Lets all requests end first, for work that cannot be interrupted.
-Status wait_until_alone(const Stop& stop);
 
 // Appends each feed's tokens to its sequence. No logits are computed without `on_logits`. Sequences must differ. On an
 // error (kFull: the pool) sequences may have grown by some of their tokens.

@@ -27,19 +27,19 @@ bool SpareTime::let_others() {
   return !ended_;
 }
 
-// While nobody is running, a turn does a millisecond of storing: as much as a step of measuring takes, or all.
-void SpareTime::store_first() {
-  const double begun_s = clock_.now_s();
-  while (clock_.now_s() - begun_s < kStoringS && engine_.cache().work(engine_.model().executor())) continue;
+// While nobody is running: storing has a tenth of a second, about as long as a step of measuring takes, or all that it
+// wants; whoever comes meanwhile waits for a piece of it.
+bool SpareTime::stores_first(double waited_since_s) {
+  return alone() && clock_.now_s() - waited_since_s < kStoringS && engine_.cache().work(engine_.model().executor());
 }
 
 bool SpareTime::wait_for_turn(std::uint32_t depth) {
-  engine_.charge_guest(clock_.now_s() - since_s_);
+  const double begun_s = clock_.now_s();
+  engine_.charge_guest(begun_s - since_s_);
   do {
     if (!let_others()) break;
-    if (alone()) store_first();
     tokens_ = engine_.guest_tokens(depth);
-  } while (tokens_ == 0);
+  } while (tokens_ == 0 || stores_first(begun_s));
   tokens_ = std::max(tokens_, 1U);
   // A token may begin a page, and copy one that it shares; what was free before may be others' by now, or kept for
   // later ones.

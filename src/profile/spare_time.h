@@ -27,7 +27,7 @@ class SpareTime final : public Pace {
 
  private:
   bool let_others();
-  void store_first();
+  bool stores_first(double waited_since_s);
 
   Engine& engine_;
   const Clock& clock_;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
+#include "profile/exact_context.h"
 #include "profile/quality_watch.h"
 #include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
@@ -32,11 +35,12 @@ class TimedModel final : public testing::ModelWrapper {
       answer = answer || each.role == StepSequence::Role::kAnswer;
     }
     EXPECT_FALSE(apart && prompt && answer) << "as models with weights of their own for answers refuse";
-    clock_.sleep_until_s(clock_.now_s() + kStepS + static_cast<double>(tokens) * kTokenS);
+    clock_.sleep_until_s(clock_.now_s() + step_s + static_cast<double>(tokens) * token_s);
     return ModelWrapper::begin(batch, hooks);
   }
 
   bool apart = false;
+  double step_s = kStepS, token_s = kTokenS;
 
  private:
   std::unique_ptr<Model> model_;
@@ -116,11 +120,29 @@ class SpareTimeTest : public ::testing::Test {
   int turns_ = 0;
 };
 
-TEST_F(SpareTimeTest, AloneStepsAreLargeAndNothingIsCharged) {
+// Whoever comes waits for the end of a step: 64 tokens might take longer than `chunk_step_s`.
+TEST_F(SpareTimeTest, AloneStepsAreAsLargeAsTheirTimeAllowsAndNothingIsCharged) {
   ASSERT_TRUE(measure(300));
-  EXPECT_NEAR(clock_.now_s(), 3 * kStepS + 300 * kTokenS, 1e-9);
+  EXPECT_NEAR(clock_.now_s(), 10 * kStepS + 300 * kTokenS, 1e-9);
   EXPECT_EQ(engine_->stats().guest_tokens, 0u);
   EXPECT_EQ(engine_->stats().guest_seconds, 0);
+}
+
+TEST_F(SpareTimeTest, AloneStepsOfAFastModelAreLarge) {
+  model_->step_s = 0.001;
+  model_->token_s = 0.0001;
+  ASSERT_TRUE(measure(300));
+  EXPECT_NEAR(clock_.now_s(), 4 * model_->step_s + 300 * model_->token_s, 1e-9);  // of 32, 128, 128 and 12 tokens
+}
+
+TEST_F(SpareTimeTest, WhoComesWhileAContextIsRepeatedWaitsForAStep) {
+  double turned_s = clock_.now_s(), longest_s = 0;
+  each_turn_ = [&] { longest_s = std::max(longest_s, clock_.now_s() - std::exchange(turned_s, clock_.now_s())); };
+  SpareTime spare(*engine_, clock_, [this] { return turn(); });
+  const auto exact = exact_context(*engine_, random_tokens(512, 256, 3), {.repeat_attention = true}, {}, Stop(spare));
+  ASSERT_TRUE(exact) << exact.error().message;
+  EXPECT_FALSE(exact->run.statistics.repeat_attention.empty());
+  EXPECT_LE(longest_s, engine_->options().chunk_step_s);
 }
 
 TEST_F(SpareTimeTest, GoesOnBesideThoseWhoDecodeWithinItsShare) {
