@@ -68,6 +68,13 @@ class BatchBuilder {
     const StepWork work{.decoding = decoding};
     return chunks_.seconds({decoding, tokens, depth}) - chunks_.seconds(work);
   }
+  // Tokens, at `depth`, that a step of their own may have between two in which so many decode.
+  std::uint32_t tokens_between(std::uint32_t decoding, std::uint32_t depth) const {
+    return bounds_ ? chunks_.tokens_between(decoding, depth) : chunk_tokens_;
+  }
+  void took_between(std::uint32_t tokens, std::uint32_t depth, double seconds) {
+    chunks_.took({.tokens = tokens, .depth = depth}, seconds);
+  }
   // Seconds that a guest's tokens took of a step in which so many decoded.
   double took_with_guest(std::uint32_t decoding, std::uint32_t tokens, std::uint64_t depth, double seconds);
 

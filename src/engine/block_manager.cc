@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/repetition.h"
+#include "engine/spans/repetition.h"
 
 namespace shale {
 

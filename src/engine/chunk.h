@@ -46,12 +46,11 @@ class ChunkControl {
   // Tokens of a prompt that goes on at `depth`, beside `work`: 0 where there is no room; the first prompt always gets
   // some. Sizes are few: the model prepares for each that it meets first.
   std::uint32_t tokens(const StepWork& work, std::uint32_t depth) const {
-    // Nobody has seen how long steps with many more tokens take.
-    const double most = std::max(2 * last_, kFirst);
-    const double room =
-        std::clamp(model_.tokens_in(gap_s(work.decoding) - between_s_, work, depth), 0.0, std::min(most, largest_));
-    const std::uint32_t least = work.tokens == 0 ? 1 : 0;
-    return std::max(least, static_cast<std::uint32_t>(room) / kSmallest) * kSmallest;
+    return sized(model_.tokens_in(gap_s(work.decoding) - between_s_, work, depth), work.tokens > 0);
+  }
+  // Tokens at `depth` of a step of their own between two in which so many decode.
+  std::uint32_t tokens_between(std::uint32_t decoding, std::uint32_t depth) const {
+    return sized(model_.tokens_in(gap_s(decoding) - decode_s(decoding), {}, depth), false);
   }
   // How long those who decode, so many, may wait for the next token.
   double gap_s(std::uint32_t decoding) const { return std::max(slowdown_ * decode_s(decoding), step_s_); }
@@ -62,6 +61,13 @@ class ChunkControl {
   }
 
  private:
+  std::uint32_t sized(double room, bool may_be_none) const {
+    // Nobody has seen how long steps with many more tokens take.
+    const double most = std::max(2 * last_, kFirst);
+    const auto tokens = static_cast<std::uint32_t>(std::clamp(room, 0.0, std::min(most, largest_)));
+    return std::max(may_be_none ? 0u : 1u, tokens / kSmallest) * kSmallest;
+  }
+
   static constexpr std::uint32_t kSmallest = 8;
   static constexpr double kFirst = 16;  // tokens of the first chunk
   double largest_, slowdown_, step_s_;

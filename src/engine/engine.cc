@@ -192,6 +192,7 @@ void Engine::State::finish(RequestState& run, StopReason reason, std::optional<E
   response.metric = cache.metric();
   if (reason != StopReason::kError) storing.answer_done(run);
   let_spilled_go(run);
+  run.repetition.reset();
   run.compression.reset();
   run.retrieval = Retrieval();
   run.sequence.clear();

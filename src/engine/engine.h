@@ -154,12 +154,14 @@ class Engine {
   // these, else in a step of their own.
   //
   // Tokens that a guest may have computed next, on top of `depth`; 0: not now. If nothing is running, as many as make a
-  // step of about a tenth of a second; a quarter of that if something just was.
+  // step of about `chunk_step_s`.
   std::uint32_t guest_tokens(std::uint32_t depth);
   // The guest of the following turns, until it is done; it stays where it is until then. Null: none.
   void invite(GuestStep* guest);
   // Reports the seconds that measuring took between steps.
   void charge_guest(double seconds);
+  // Whether anything is still to be written to a tier, or to be repeated before.
+  bool stores_any() const;
   // Whether requests need pages that a guest may hold.
   bool needs_guests_pages() const;
 

@@ -12,7 +12,18 @@ constexpr std::uint32_t kAloneMin = 16, kAloneFirst = 32, kAloneMax = 128;
 constexpr std::uint32_t kApart = 16;  // of one of a guest's own: it reads all weights, and few tokens more are cheap
 constexpr std::uint32_t kJoinedMax = 64;
 
+void smooth(double& mean, double value) { mean += (value - mean) / (mean == 0 ? 1 : 4); }
+
 }  // namespace
+
+std::uint32_t Engine::State::alone_tokens() const {
+  const double room = alone_token_s > 0 ? options.chunk_step_s / alone_token_s : kAloneFirst;
+  return std::bit_floor(static_cast<std::uint32_t>(std::clamp<double>(room, kAloneMin, kAloneMax)));
+}
+
+void Engine::State::took_alone(std::uint32_t tokens, double seconds) {
+  smooth(alone_token_s, seconds / std::max(tokens, 1u));
+}
 
 // Whether all places are taken, or wanted.
 bool Engine::State::crowded() {
@@ -86,8 +97,11 @@ bool Engine::State::step_guest() {
     return true;
   }
   std::uint64_t depth = 0;  // not asked for
-  const auto smooth = [](double& mean, double value) { mean += (value - mean) / (mean == 0 ? 1 : 4); };
-  smooth(alone ? guest_token_s : guest_step_s, alone ? seconds / std::max(guest_count(depth), 1u) : seconds);
+  if (alone) {
+    took_alone(guest_count(depth), seconds);
+  } else {
+    smooth(guest_step_s, seconds);
+  }
   finish_guest(*logits, seconds, !alone);
   return true;
 }
@@ -103,10 +117,7 @@ void Engine::State::earn_for_guests(double used_s) {
 std::uint32_t Engine::guest_tokens(std::uint32_t depth) {
   State& s = *state_;
   s.guest_depth = depth;
-  if (s.scheduler.running().empty() && !s.crowded()) {
-    const double room = s.guest_token_s > 0 ? s.options.chunk_step_s / s.guest_token_s : kAloneFirst;
-    return std::bit_floor(static_cast<std::uint32_t>(std::clamp<double>(room, kAloneMin, kAloneMax)));
-  }
+  if (s.scheduler.running().empty() && !s.crowded()) return s.alone_tokens();
   if (s.crowded()) return 0;
   const std::uint32_t decoding = s.decoding();
   if (decoding == 0 || s.guest_s <= 0) return 0;
@@ -123,6 +134,8 @@ void Engine::charge_guest(double seconds) {
   state_->guest_s -= seconds;
   state_->stats.guest_seconds += seconds;
 }
+
+bool Engine::stores_any() const { return state_->storing.repetition() || state_->cache.stores_any(); }
 
 // What a turn may append, twice: nobody who is running is preempted because somebody measures.
 bool Engine::needs_guests_pages() const {

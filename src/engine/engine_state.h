@@ -1,6 +1,6 @@
 // An engine's parts, and what joins them: engine.cc (requests in and out), engine_turn.cc (who begins, what is loaded),
 // engine_preempt.cc (whose place is taken), engine_guest.cc (who measures in spare places), engine_step.cc (forward
-// steps).
+// steps), engine_repetition.cc (in which a span is repeated).
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ struct Engine::State {
   RequestScheduler scheduler{options.scheduler, options.scheduling, cache};
   BlockManager blocks{cache, model.info(), options.chunk_tokens};
   BatchBuilder batches{options.chunk_tokens, options.chunk_slowdown, options.chunk_step_s, cache.costs()};
-  Storing storing{model, tokenizer, cache, options.chunk_tokens};
+  Storing storing{model, tokenizer, cache};
 
   std::vector<Response> done = {};
   EngineStats stats = {};
@@ -41,12 +41,13 @@ struct Engine::State {
   double step_s = 0;                                          // that the last forward step took
   double stepped_s = 0;                                       // when it ended
   double background_s = 0;                                    // that background work may take now
+  bool repeated_last = false;                                 // the last turn had a step of a repetition
   double idle_since_s = -1;                                   // nothing came from a tier since; negative: something did
 
   GuestStep* guest = nullptr;
   double guest_s = 0;             // that guests may take now; below 0: that they took too much
   double guest_step_s = 0;        // that a step of a guest's own takes beside those who decode; smoothed
-  double guest_token_s = 0;       // that each token of a guest's takes while nobody is running; smoothed
+  double alone_token_s = 0;       // that each token of such a step takes while nobody is running; smoothed
   std::uint32_t guest_depth = 0;  // that was asked for last
   bool guest_apart = false;       // the last one had a step of its own beside those who decode
 
@@ -80,7 +81,14 @@ struct Engine::State {
   void let_spilled_go(RequestState& run);
   bool move_spilled();
 
+  // engine_repetition.cc
+  RequestState* waits_for_repetition() const;
+  bool step_repetition();
+
   // engine_guest.cc
+  // Tokens of a step that nobody waits for while nobody is running.
+  std::uint32_t alone_tokens() const;
+  void took_alone(std::uint32_t tokens, double seconds);
   bool guest_waits() const { return guest && !guest->done; }
   bool crowded();
   std::uint32_t decoding() const;

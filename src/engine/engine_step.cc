@@ -37,7 +37,7 @@ class AsLoaded final : public StepHooks {
 // Room for `tokens` more, other runs' at last. False where the run is the one to preempt.
 bool Engine::State::reserve(RequestState& run, std::uint32_t tokens) {
   while (!blocks.append(run, tokens)) {
-    if (!preempt_one(run)) return false;
+    if (!storing.give_up_repeating() && !preempt_one(run)) return false;
   }
   return true;
 }
@@ -124,12 +124,13 @@ bool Engine::State::step_ahead_of_loading() {
     hooks.emplace(parked->run->retrieval, model.executor());
     logits = model.resume(&*hooks);
   } else {
+    if (waits_for_repetition()) return false;  // it would put an end to the step
     const auto& running = scheduler.running();
     const auto first =
         std::ranges::find_if(running, [](const auto& run) { return !run->over && !run->asking && run->loading(); });
     if (first == running.end()) return false;
     RequestState& run = **first;
-    if (run.compress_once_loaded || run.compression) return false;
+    if (run.compress_once_loaded || run.repetition || run.compression) return false;
     if (!run.retrieval.layer_loaded(0) || storing.capture_for(run)) return false;
     parked = BatchPart{.run = &run, .chunk = run.next(options.chunk_tokens), .length = run.sequence.length()};
     if (!blocks.append(run, static_cast<std::uint32_t>(parked->chunk.tokens.size()))) {

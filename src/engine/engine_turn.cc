@@ -133,7 +133,6 @@ void Engine::State::note_sources(RequestState& run) {
 void Engine::State::loaded(RequestState& run) {
   const auto span = std::exchange(run.compress_once_loaded, std::nullopt);
   if (!span) return;
-  unpark();  // of whoever: scorers may need steps of their own
   if (Status status = storing.compress(run, *span); !status) {
     finish(run, StopReason::kError, std::move(status).error());
   }
@@ -207,7 +206,7 @@ bool Engine::State::load() {
   bool worked = false;
   for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
     RequestState& run = *scheduler.running()[i];
-    if (run.over || run.asking || !run.fetching()) continue;
+    if (run.over || run.asking || run.repetition || !run.fetching()) continue;
     if (run.compression) {
       left_s -= compress(run, left_s);
       worked = true;
@@ -297,6 +296,7 @@ bool Engine::run_once() {
   bool worked = s.admit();
   worked = s.hear() || worked;
   worked = s.load() || worked;
+  worked = s.step_repetition() || worked;
   worked = s.step() || worked;
   worked = s.step_guest() || worked;
   worked = s.work_behind() || worked;

@@ -41,6 +41,7 @@ void RequestState::begin_again() {
   asking = false;
   retrieval = Retrieval();
   compress_once_loaded.reset();
+  repetition.reset();
   compression.reset();
   sequence.clear();
   computed_from = 0;

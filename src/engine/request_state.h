@@ -14,7 +14,8 @@
 
 #include "cache/cache.h"
 #include "engine/engine.h"
-#include "engine/span_compression.h"
+#include "engine/spans/span_compression.h"
+#include "engine/spans/span_repetition.h"
 #include "engine/spill.h"
 #include "engine/text_stream.h"
 #include "model/capture.h"
@@ -37,8 +38,8 @@ class RequestState {
 
   // Whether bytes that it asked a tier for are still to come.
   bool bytes_missing() const { return !retrieval.loaded(); }
-  // Whether it still asks for, loads or compresses what is cached of its prompt.
-  bool fetching() const { return asking || compress_once_loaded || compression || bytes_missing(); }
+  // Whether it still asks for or loads what is cached of its prompt, or what is to be compressed of it is not yet.
+  bool fetching() const { return asking || compress_once_loaded || repetition || compression || bytes_missing(); }
   // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.
   bool loading() const { return fetching() && sequence.length() >= retrieval.compute_until(); }
   // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer that was
@@ -66,7 +67,8 @@ class RequestState {
   bool asking = false;  // shared tiers for its prefix, before anything is retrieved
   Retrieval retrieval;
   std::optional<std::size_t> compress_once_loaded;  // the span, where its exact pages are being loaded
-  std::unique_ptr<SpanCompression> compression;     // of a span, by the method that the request names
+  std::unique_ptr<SpanRepetition> repetition;       // of a span, for the method that the request names
+  std::unique_ptr<SpanCompression> compression;     // of it, by that method
   std::uint32_t retries = 0;                        // loads of which not everything came
   Sampler sampler;
   TextStream stream;

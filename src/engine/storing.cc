@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/repetition.h"
+#include "engine/spans/repetition.h"
 
 namespace shale {
 
@@ -13,11 +13,10 @@ ContextKind kind_of(const Tokenizer& tokenizer, std::span<const Token> tokens) {
   return kind_of(tokenizer.text(tokens.subspan((tokens.size() - sample) / 2, sample)));
 }
 
-Storing::Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::uint32_t chunk_tokens)
+Storing::Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache)
     : model_(model),
       tokenizer_(tokenizer),
       cache_(cache),
-      chunk_tokens_(chunk_tokens),
       windows_(std::ranges::any_of(model.info().windows, [](std::uint32_t window) { return window > 0; })) {}
 
 NewRun Storing::new_run(RequestState& run, std::size_t span) const {
@@ -43,11 +42,26 @@ void Storing::store(RequestState& run, NewRun part) {
   }
   const bool whole = !run.sequence.lossy() && !run.sequence.ragged() && cache_.whole_blocks(part.tokens.size()) > 0;
   if (cache_.stores_by_repetition() && part.statistics.repeat_attention.empty() && whole) {
-    const std::uint32_t more = repetition_tokens_max(static_cast<std::uint32_t>(part.tokens.size()) - part.first);
-    static_cast<void>(cache_.evict_until_free(cache_.pool().shape().pages_for(more) + 1));
-    static_cast<void>(repeat(run.sequence, part));  // what cannot be ranked is not stored, and counted there
+    if (auto repetition = repeat(run.sequence, part)) {
+      repetitions_.push_back(*std::move(repetition));
+      return;
+    }
   }
-  cache_.store(std::move(part), run.sequence);
+  cache_.store(std::move(part), run.sequence);  // what cannot be ranked is not stored, and counted there
+}
+
+void Storing::store_repeated() {
+  const std::unique_ptr<SpanRepetition> first = std::move(repetitions_.front());
+  repetitions_.pop_front();
+  cache_.store(first->take(), first->exact());
+}
+
+bool Storing::give_up_repeating() {
+  if (repetitions_.empty()) return false;
+  const std::unique_ptr<SpanRepetition> last = std::move(repetitions_.back());
+  repetitions_.pop_back();
+  cache_.store(last->take(), last->exact());
+  return true;
 }
 
 void Storing::insert_prefix(RequestState& run, std::span<const Token> tokens) {
@@ -76,43 +90,41 @@ Status Storing::span_computed(RequestState& run, std::size_t span) {
   return named && !run.sequence.lossy() ? compress(run, span) : Status();
 }
 
-// Gathers what the request's method reads of a span whose exact pages are in place: what was seen while computing
-// it, and what the model can be asked for now. False where the span has to be computed again for the rest.
-Result<bool> Storing::observe(RequestState& run, NewRun& part) {
-  SHALE_ASSIGN(const ScorerNeeds needs, cache_.needs(*run.request.policy.method));
-  ScorerNeeds of_computing = needs;
-  of_computing.repeat_attention = false;
-  const auto tokens = std::span<const Token>(part.tokens).subspan(part.first);
-  const auto lacks = [&](const ScorerNeeds& some) {
-    return !cache_.missing(some, static_cast<std::uint32_t>(tokens.size()), part.statistics).empty();
-  };
-  if (lacks(of_computing)) return run.computed_from <= part.first;
-  if (lacks(needs)) SHALE_TRY(repeat(run.sequence, part));
-  return true;
+bool Storing::lacks(const NewRun& part, const ScorerNeeds& needs) const {
+  return !cache_.missing(needs, static_cast<std::uint32_t>(part.tokens.size()) - part.first, part.statistics).empty();
 }
 
-// Asks the model to repeat what is stored of the part, whose exact pages `computed` holds.
-Status Storing::repeat(const Sequence& computed, NewRun& part) const {
+// What is stored of the part, whose exact pages `exact` holds.
+Result<std::unique_ptr<SpanRepetition>> Storing::repeat(const Sequence& exact, NewRun part) const {
   const std::uint32_t first = cache_.whole_blocks(part.first), end = cache_.whole_blocks(part.tokens.size());
-  const auto tokens = std::span<const Token>(part.tokens).first(end).subspan(first);
-  Sequence context = computed.fork();
-  context.truncate(end);
-  SHALE_ASSIGN(AttentionStatistics repeated, observe_repetition(model_, tokenizer_, context, tokens, chunk_tokens_));
-  part.statistics.merge(std::move(repeated));
-  return {};
+  return SpanRepetition::start(model_, tokenizer_, std::move(part), exact, first, end);
 }
 
+// What the method reads is what was seen while the span was computed, and what the model can be asked for now.
 Status Storing::compress(RequestState& run, std::size_t span) {
   NewRun part = new_run(run, span);
   if (part.first == part.tokens.size()) return {};  // it has no whole block
-  SHALE_ASSIGN(const bool observed, observe(run, part));
-  if (!observed) {
+  SHALE_ASSIGN(const ScorerNeeds needs, cache_.needs(*run.request.policy.method));
+  ScorerNeeds of_computing = needs;
+  of_computing.repeat_attention = false;
+  const bool computed = !lacks(part, of_computing);
+  if (!computed && run.computed_from > part.first) {
     run.begin_again();
     return {};
   }
   part.method = run.request.policy.method;
   part.keep = run.request.policy.keep;
   insert_prefix(run, std::span(run.prompt).first(run.sequence.length()));
+  if (!computed || !lacks(part, needs)) return begin_compression(run, std::move(part));
+  SHALE_ASSIGN(run.repetition, repeat(run.sequence, std::move(part)));
+  return {};
+}
+
+Status Storing::compress_repeated(RequestState& run) {
+  return begin_compression(run, std::exchange(run.repetition, nullptr)->take());
+}
+
+Status Storing::begin_compression(RequestState& run, NewRun part) const {
   SHALE_ASSIGN(run.compression, SpanCompression::start(cache_, std::move(part), run.sequence));
   return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 
 #include "cache/cache.h"
@@ -17,7 +18,7 @@ ContextKind kind_of(const Tokenizer& tokenizer, std::span<const Token> tokens);
 // Not thread-safe. Its constructor's arguments outlive it.
 class Storing {
  public:
-  Storing(Model& model, const Tokenizer& tokenizer, Cache& cache, std::uint32_t chunk_tokens);
+  Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache);
 
   // Watches the span at the end of the run's sequence while it is computed, where it is to be stored: null where it
   // is not, or its pages are lossy, which is not stored.
@@ -28,26 +29,36 @@ class Storing {
   // Begins to apply the method that the request names to a span that is exact so far; what follows attends to the
   // result. Where its scorer lacks what only computing it shows, the run begins again with nothing.
   Status compress(RequestState& run, std::size_t span);
-  // Ends that: the result takes the place of the exact pages, and both are stored.
+  // Goes on with that once the run's repetition is over.
+  Status compress_repeated(RequestState& run);
+  // Ends it: the result takes the place of the exact pages, and both are stored.
   void compressed(RequestState& run);
   // Called once nobody waits for a first token: shares the prompt's blocks and queues its spans for storing.
   void prompt_done(RequestState& run);
   // The whole sequence of a run that ends well.
   void answer_done(RequestState& run);
 
+  // What is repeated before it is stored, the first of them; null where there is none.
+  SpanRepetition* repetition() const { return repetitions_.empty() ? nullptr : repetitions_.front().get(); }
+  // Stores that, if it is over; what is not cannot be ranked, and is counted there.
+  void store_repeated();
+  // Gives up the last for its pages; false where there is none.
+  bool give_up_repeating();
+
  private:
   NewRun new_run(RequestState& run, std::size_t span) const;
-  Status repeat(const Sequence& computed, NewRun& part) const;
+  Result<std::unique_ptr<SpanRepetition>> repeat(const Sequence& exact, NewRun part) const;
   void store(RequestState& run, NewRun part);
   void insert_prefix(RequestState& run, std::span<const Token> tokens);
   bool has_hidden_tokens(const RequestState& run) const;
-  Result<bool> observe(RequestState& run, NewRun& part);
+  bool lacks(const NewRun& part, const ScorerNeeds& needs) const;
+  Status begin_compression(RequestState& run, NewRun part) const;
 
-  Model& model_;
+  const Model& model_;
   const Tokenizer& tokenizer_;
   Cache& cache_;
-  std::uint32_t chunk_tokens_;
   bool windows_;  // of some layer
+  std::deque<std::unique_ptr<SpanRepetition>> repetitions_;
 };
 
 }  // namespace shale

@@ -49,13 +49,7 @@ class Measurement {
     AttentionTime hooks;
     const RealClock clock;
     const double start_s = clock.now_s();
-    for (std::span<const Token> rest = tokens_; !rest.empty();) {
-      const auto chunk = rest.first(next_chunk(static_cast<std::uint32_t>(rest.size()), kStepTokens));
-      SHALE_TRY(sequence_.append(static_cast<std::uint32_t>(chunk.size())));
-      const StepSequence step{.sequence = &sequence_, .tokens = chunk, .logits_none = true, .capture = &capture};
-      SHALE_TRY(model_.step({&step, 1}, &hooks));
-      rest = rest.subspan(chunk.size());
-    }
+    SHALE_TRY(compute(sequence_, tokens_, capture, &hooks));
     seen_.merge(capture.take());
     times.prefill.push_back(clock.now_s() - start_s);
     times.attention.push_back(hooks.seconds);
@@ -65,9 +59,12 @@ class Measurement {
   Status repeat(std::vector<double>& seconds) {
     const RealClock clock;
     const double start_s = clock.now_s();
-    SHALE_ASSIGN(AttentionStatistics repeated, observe_repetition(model_, tokenizer_, sequence_, tokens_, kStepTokens));
+    SHALE_ASSIGN(Repetition repetition, Repetition::begin(model_, tokenizer_, sequence_, tokens_));
+    while (repetition.next_turn()) {
+      SHALE_TRY(compute(repetition.sequence(), repetition.turn(), repetition.capture(), nullptr));
+    }
     seconds.push_back(clock.now_s() - start_s);
-    seen_.merge(std::move(repeated));
+    seen_.merge(repetition.take());
     return {};
   }
 
@@ -100,6 +97,17 @@ class Measurement {
   }
 
  private:
+  Status compute(Sequence& sequence, std::span<const Token> tokens, Capture& capture, StepHooks* hooks) {
+    while (!tokens.empty()) {
+      const auto chunk = tokens.first(next_chunk(static_cast<std::uint32_t>(tokens.size()), kStepTokens));
+      SHALE_TRY(sequence.append(static_cast<std::uint32_t>(chunk.size())));
+      const StepSequence step{.sequence = &sequence, .tokens = chunk, .logits_none = true, .capture = &capture};
+      SHALE_TRY(model_.step({&step, 1}, hooks));
+      tokens = tokens.subspan(chunk.size());
+    }
+    return {};
+  }
+
   Model& model_;
   const Tokenizer& tokenizer_;
   PagePool& pool_;

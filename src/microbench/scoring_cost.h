@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/repetition.h"
+#include "engine/spans/repetition.h"
 #include "model/model.h"
 
 namespace shale::bench {

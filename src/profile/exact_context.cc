@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/chunk.h"
-#include "engine/repetition.h"
+#include "engine/spans/repetition.h"
 #include "engine/storing.h"
 #include "model/capture.h"
 

@@ -264,7 +264,7 @@ Serving::~Serving() = default;
 
 Status Serving::finish_storing(const OutputOptions& output) {
   Progress progress(output, "storing");
-  for (std::size_t pieces = 0; cache_->stores_any(); ++pieces) {
+  for (std::size_t pieces = 0; engine_->stores_any(); ++pieces) {
     SHALE_TRY(check_interrupt());
     if (!engine_->run_once()) clock_.sleep_until_s(clock_.now_s() + kStoringNapS);
     progress(pieces, 0);

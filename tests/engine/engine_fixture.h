@@ -108,6 +108,7 @@ class EngineTest : public ::testing::Test {
   }
 
   void drain() {
+    while (engine_->stores_any() && engine_->run_once()) continue;
     cache_->drain(model_->executor());
     const Status status = cache_->check_integrity();
     ASSERT_TRUE(status) << status.error().message;

@@ -10,48 +10,20 @@
 #include "support/engine_bench.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
-#include "support/model_wrapper.h"
+#include "support/timed_model.h"
 
 namespace shale {
 namespace {
 
 using testing::random_tokens;
 
-constexpr double kStepS = 0.01, kTokenS = 0.0005;
-
-// Whose steps take so much of a virtual clock's time.
-class TimedModel final : public testing::ModelWrapper {
- public:
-  TimedModel(std::unique_ptr<Model> model, VirtualClock& clock)
-      : ModelWrapper(*model), model_(std::move(model)), clock_(clock) {}
-
-  bool answers_apart() const override { return apart; }
-  Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override {
-    std::size_t tokens = 0;
-    bool prompt = false, answer = false;
-    for (const StepSequence& each : batch) {
-      tokens += each.tokens.size();
-      prompt = prompt || each.role == StepSequence::Role::kPrompt;
-      answer = answer || each.role == StepSequence::Role::kAnswer;
-    }
-    EXPECT_FALSE(apart && prompt && answer) << "as models with weights of their own for answers refuse";
-    clock_.sleep_until_s(clock_.now_s() + step_s + static_cast<double>(tokens) * token_s);
-    return ModelWrapper::begin(batch, hooks);
-  }
-
-  bool apart = false;
-  double step_s = kStepS, token_s = kTokenS;
-
- private:
-  std::unique_ptr<Model> model_;
-  VirtualClock& clock_;
-};
+constexpr double kStepS = testing::TimedModel::kStepS, kTokenS = testing::TimedModel::kTokenS;
 
 class SpareTimeTest : public ::testing::Test {
  protected:
   void SetUp() override {
     testing::write_tiny_model({.context = 1 << 15}, folder_.path() / "tiny.gguf");
-    model_ = std::make_unique<TimedModel>(
+    model_ = std::make_unique<testing::TimedModel>(
         Model::load(folder_.path() / "tiny.gguf", {.weights = WeightChoice::kFile, .threads = 1}).value(), clock_);
     open();
   }
@@ -112,7 +84,7 @@ class SpareTimeTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
   VirtualClock clock_;
   testing::ByteTokenizer tokenizer_;
-  std::unique_ptr<TimedModel> model_;
+  std::unique_ptr<testing::TimedModel> model_;
   std::unique_ptr<PagePool> pool_;
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<Engine> engine_;

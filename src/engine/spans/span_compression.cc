@@ -1,4 +1,4 @@
-#include "engine/span_compression.h"
+#include "engine/spans/span_compression.h"
 
 #include <utility>
 

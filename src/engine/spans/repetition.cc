@@ -1,4 +1,4 @@
-#include "engine/repetition.h"
+#include "engine/spans/repetition.h"
 
 #include <algorithm>
 
@@ -56,22 +56,6 @@ bool Repetition::next_turn() {
   sequence_ = context_->fork();
   next_ += static_cast<std::uint32_t>(chunk.size());
   return true;
-}
-
-Result<AttentionStatistics> observe_repetition(Model& model, const Tokenizer& tokenizer, const Sequence& context,
-                                               std::span<const Token> tokens, std::uint32_t step_tokens) {
-  SHALE_ASSIGN(Repetition repetition, Repetition::begin(model, tokenizer, context, tokens));
-  while (repetition.next_turn()) {
-    for (auto rest = repetition.turn(); !rest.empty();) {
-      const auto now = rest.first(std::min<std::size_t>(step_tokens, rest.size()));
-      SHALE_TRY(repetition.sequence().append(static_cast<std::uint32_t>(now.size())));
-      const StepSequence step{
-          .sequence = &repetition.sequence(), .tokens = now, .logits_none = true, .capture = &repetition.capture()};
-      SHALE_TRY(model.step({&step, 1}));
-      rest = rest.subspan(now.size());
-    }
-  }
-  return repetition.take();
 }
 
 }  // namespace shale

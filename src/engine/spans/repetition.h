@@ -51,8 +51,4 @@ class Repetition {
   Capture capture_;
 };
 
-// All of it at once, `step_tokens` a forward step. kFull where the pool has no room.
-Result<AttentionStatistics> observe_repetition(Model& model, const Tokenizer& tokenizer, const Sequence& context,
-                                               std::span<const Token> tokens, std::uint32_t step_tokens);
-
 }  // namespace shale
