@@ -88,7 +88,7 @@ bool BlockManager::append(RequestState& run, std::uint32_t tokens) {
 
 bool BlockManager::ensure_free(std::uint32_t blocks) {
   while (!cache_.evict_until_free(blocks)) {
-    if (!cache_.give_up_storing()) return false;
+    if (!storing_.give_up_repeating() && !cache_.give_up_storing()) return false;
   }
   return true;
 }

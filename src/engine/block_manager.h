@@ -1,7 +1,8 @@
 // The block pool as requests see it: which blocks each may need, which requests fit together, and how blocks are freed
 // without waiting. Blocks are freed from left to right:
 //
-//   free blocks  <  blocks of the prefix cache  <  blocks that wait to be stored  <  other requests' (Engine preempts)
+//   free blocks  <  of the prefix cache  <  of what is repeated to be stored  <  of what waits to be stored
+//                <  other requests' (Engine preempts)
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "cache/cache.h"
 #include "engine/request_state.h"
+#include "engine/storing.h"
 #include "model/model.h"
 
 namespace shale {
@@ -20,8 +22,8 @@ inline constexpr std::uint32_t kWindowInterval = 64;  // decoded tokens between 
 // Not thread-safe. Its constructor's arguments outlive it.
 class BlockManager {
  public:
-  BlockManager(Cache& cache, const ModelInfo& model, std::uint32_t chunk_tokens)
-      : cache_(cache), model_(model), chunk_tokens_(chunk_tokens) {}
+  BlockManager(Cache& cache, Storing& storing, const ModelInfo& model, std::uint32_t chunk_tokens)
+      : cache_(cache), storing_(storing), model_(model), chunk_tokens_(chunk_tokens) {}
 
   // The most blocks that the request may ever hold. If the pool has fewer, it can never be served.
   std::uint32_t blocks_max(const RequestState& run) const;
@@ -36,7 +38,7 @@ class BlockManager {
   bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
   // Appends room for `tokens` to the run's sequence. If the pool is full, evicts from the prefix cache, then gives up
-  // storing. False when that is not enough.
+  // repetitions and storing. False when that is not enough.
   bool append(RequestState& run, std::uint32_t tokens);
   // Frees blocks likewise.
   bool ensure_free(std::uint32_t blocks);
@@ -46,6 +48,7 @@ class BlockManager {
   bool append_in_place(RequestState& run, std::uint32_t tokens);
 
   Cache& cache_;
+  Storing& storing_;
   const ModelInfo& model_;
   std::uint32_t chunk_tokens_;
 };

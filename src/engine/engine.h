@@ -88,8 +88,9 @@ struct EngineOptions {
   // While others decode, a step with chunks of prompts, and what is loaded and stored before it, takes about
   // `chunk_slowdown` times as long as a step without, or `chunk_step_s`, whichever is longer: so a long prompt does not
   // hold up the answers of others for longer, and does not wait behind them for long in chunks that are too small to be
-  // computed well. A slowdown of 0: chunks are always whole. While nobody is running, `chunk_step_s` bounds what guests
-  // compute in a step, which whoever comes waits for.
+  // computed well. A slowdown of 0: chunks are always whole. `chunk_step_s` also bounds repetitions (KVzip) between
+  // their steps, and what is computed while nobody is running, for guests and to be stored, which whoever comes waits
+  // for.
   double chunk_slowdown = 1.7;
   double chunk_step_s = 0.05;
   // false: requests neither look up nor leave anything, in the pool or on tiers; for measuring what reuse is worth. A

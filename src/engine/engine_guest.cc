@@ -84,6 +84,7 @@ void Engine::State::finish_guest(std::span<const float> logits, double seconds, 
 bool Engine::State::step_guest() {
   if (!guest_waits()) return false;
   const bool alone = scheduler.running().empty();
+  if (alone && repeated) return false;  // whoever comes waits for one step
   if (!alone) {
     if (crowded() || decoding() == 0 || guest_s <= 0 || guest_s < guest_step_s) return false;
     guest_apart = true;

@@ -26,9 +26,9 @@ struct Engine::State {
   const Clock& clock;
 
   RequestScheduler scheduler{options.scheduler, options.scheduling, cache};
-  BlockManager blocks{cache, model.info(), options.chunk_tokens};
-  BatchBuilder batches{options.chunk_tokens, options.chunk_slowdown, options.chunk_step_s, cache.costs()};
   Storing storing{model, tokenizer, cache};
+  BlockManager blocks{cache, storing, model.info(), options.chunk_tokens};
+  BatchBuilder batches{options.chunk_tokens, options.chunk_slowdown, options.chunk_step_s, cache.costs()};
 
   std::vector<Response> done = {};
   EngineStats stats = {};
@@ -41,7 +41,7 @@ struct Engine::State {
   double step_s = 0;                                          // that the last forward step took
   double stepped_s = 0;                                       // when it ended
   double background_s = 0;                                    // that background work may take now
-  bool repeated_last = false;                                 // the last turn had a step of a repetition
+  bool repeated = false;                                      // this turn, or the last, had a step of a repetition
   double idle_since_s = -1;                                   // nothing came from a tier since; negative: something did
 
   GuestStep* guest = nullptr;
@@ -83,6 +83,7 @@ struct Engine::State {
 
   // engine_repetition.cc
   RequestState* waits_for_repetition() const;
+  bool ensure_free(RequestState* run, std::uint32_t blocks);
   bool step_repetition();
 
   // engine_guest.cc

@@ -37,7 +37,7 @@ class AsLoaded final : public StepHooks {
 // Room for `tokens` more, other runs' at last. False where the run is the one to preempt.
 bool Engine::State::reserve(RequestState& run, std::uint32_t tokens) {
   while (!blocks.append(run, tokens)) {
-    if (!storing.give_up_repeating() && !preempt_one(run)) return false;
+    if (!preempt_one(run)) return false;
   }
   return true;
 }

@@ -40,7 +40,8 @@ void Storing::store(RequestState& run, NewRun part) {
     part.first = run.computed_from;
     part.statistics = {};
   }
-  const bool whole = !run.sequence.lossy() && !run.sequence.ragged() && cache_.whole_blocks(part.tokens.size()) > 0;
+  const bool whole = !run.sequence.lossy() && !run.sequence.ragged() &&
+                     cache_.whole_blocks(part.tokens.size()) > cache_.whole_blocks(part.first);
   if (cache_.stores_by_repetition() && part.statistics.repeat_attention.empty() && whole) {
     if (auto repetition = repeat(run.sequence, part)) {
       repetitions_.push_back(*std::move(repetition));

@@ -20,6 +20,7 @@ Status publish(Engine& engine, const std::string& system_message) {
   request.policy.exact = engine.cache().pool().shape().element == PageElement::kHalf;
   const Response response = engine.run(std::move(request));
   if (response.error) return std::unexpected(*response.error);
+  while (engine.stores_any() && engine.run_once()) continue;
   Cache& cache = engine.cache();
   cache.drain(engine.model().executor());
   cache.store().pin(cache.keys_of(prefix));

@@ -133,5 +133,31 @@ TEST_F(RepetitionTest, RequestsComeFirstWhereThePoolIsSmall) {
   EXPECT_EQ(engine_->run(first).cached.total(), 0u) << "it was given up";
 }
 
+TEST_F(RepetitionTest, ARequestThatNamesTheMethodComesFirstToo) {
+  open("fixed:global:kvzip@0.5", 105);
+  Request first = ask(7, 700, 1);
+  first.max_tokens = 1;
+  submit(first);
+  while (engine_->running() > 0 || engine_->waiting() > 0) engine_->run_once();
+  ASSERT_TRUE(engine_->stores_any());
+  const RequestId names = submit(named(8, 700));
+  const Response answer = finish().at(names);
+  ASSERT_FALSE(answer.error) << answer.error->message;
+  EXPECT_TRUE(answer.lossy);
+  expect_all_blocks_back();
+}
+
+// What the answer adds ends in the block that the context ended in.
+TEST_F(RepetitionTest, NothingIsRepeatedWhereNoWholeBlockIsNew) {
+  open("fixed:global:kvzip@0.5");
+  Request request = ask(7, 40, 1);
+  request.spans.back().tokens.resize(3);
+  request.max_tokens = 1;
+  request.store_answer = true;
+  const RequestId asked = submit(request);
+  EXPECT_FALSE(finish().at(asked).error);
+  expect_all_blocks_back();
+}
+
 }  // namespace
 }  // namespace shale

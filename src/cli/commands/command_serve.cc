@@ -131,11 +131,10 @@ Status run_serve(const Options& all) {
   print_note("shale: answering what is running");
   server->stop(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.grace_s)));
   catch_interrupts();
-  end.arm(
-      options.flush_timeout_s,
-      fmt::format("shale: what was still to be stored after {:g} s (--flush-timeout) is left out: a tier is too slow, "
-                  "or does not answer",
-                  options.flush_timeout_s));
+  end.arm(options.flush_timeout_s,
+          fmt::format("shale: what was still to be stored after {:g} s (--flush-timeout) is left out: there was too "
+                      "much, or a tier is too slow or does not answer",
+                      options.flush_timeout_s));
   return serving->finish_storing(all.output);
 }
 

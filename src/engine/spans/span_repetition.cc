@@ -8,6 +8,7 @@ namespace shale {
 Result<std::unique_ptr<SpanRepetition>> SpanRepetition::start(const Model& model, const Tokenizer& tokenizer,
                                                               NewRun part, const Sequence& exact, std::uint32_t first,
                                                               std::uint32_t end) {
+  if (end <= first) return fail(ErrorCode::kInvalidArgument, "there is no whole block to repeat");
   Sequence whole_blocks = exact.fork();
   whole_blocks.truncate(end);
   std::unique_ptr<SpanRepetition> started(new SpanRepetition(std::move(part), std::move(whole_blocks)));

@@ -16,7 +16,8 @@ namespace shale {
 // Holds the exact pages of the span's whole blocks, and of what lies before. Stays where it is. Not thread-safe.
 class SpanRepetition {
  public:
-  // `exact` holds the part's whole blocks, [first, end). The tokenizer must outlive it. Errors as of Repetition::begin.
+  // `exact` holds the part's whole blocks, [first, end). The tokenizer must outlive it. Errors as of Repetition::begin,
+  // and kInvalidArgument where there is no whole block.
   static Result<std::unique_ptr<SpanRepetition>> start(const Model& model, const Tokenizer& tokenizer, NewRun part,
                                                        const Sequence& exact, std::uint32_t first, std::uint32_t end);
 
