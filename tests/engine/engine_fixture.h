@@ -120,6 +120,7 @@ class EngineTest : public ::testing::Test {
   std::filesystem::path path_;
   RealClock clock_;
   SlowComputer slow_;
+  VirtualClock time_;  // for those who hand it to the cache
   ByteTokenizer tokenizer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<PagePool> pool_;

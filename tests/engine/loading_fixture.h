@@ -91,7 +91,6 @@ class LoadingTest : public EngineTest {
     return response.tokens;
   }
 
-  VirtualClock time_;
   SilentTier* tier_ = nullptr;
 };
 

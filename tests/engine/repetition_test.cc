@@ -68,8 +68,6 @@ class RepetitionTest : public testing::EngineTest {
     EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
   }
   double longest_gap_s(const Response& response) { return std::ranges::max(response.gaps_seconds); }
-
-  VirtualClock time_;
 };
 
 TEST_F(RepetitionTest, ThoseWhoDecodeGoOnWhileWhatIsToBeStoredIsRepeated) {
