@@ -35,18 +35,21 @@ bool Engine::State::step_repetition() {
   };
   const bool others_prefill = count(true) > 0;
   if (had_last_turn && others_prefill) return false;  // they have a step of their own in between
-  repeated = true;
-  unpark();
   const std::uint32_t decoding = count(false), depth = next->depth();
-  const bool waited_for = run || others_prefill;  // who waits has whole chunks, as prompts do
+  const bool waited_for = run || others_prefill || scheduler.next();  // in whole chunks then, as prompts are computed
   const std::uint32_t room = decoding > 0 ? batches.tokens_between(decoding, depth)
                              : waited_for ? options.chunk_tokens
                                           : alone_tokens();
   const std::uint32_t tokens = std::min(next->left(), room);
-  if (!ensure_free(run, cache.pool().shape().pages_for(tokens) + 1) && run) {
-    preempt(*run);
-    return true;
+  if (!ensure_free(run, cache.pool().shape().pages_for(tokens) + 1)) {
+    if (run) {
+      preempt(*run);
+      return true;
+    }
+    if (!running.empty()) return false;  // they end, and give theirs back
   }
+  repeated = true;
+  unpark();
   const double begun_s = clock.now_s();
   Status status = next->step(model, tokens);
   if (status) {

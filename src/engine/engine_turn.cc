@@ -40,6 +40,7 @@ bool Engine::State::admit() {
     if (!next) break;
     const auto& running = scheduler.running();
     const bool back = next->begun;
+    if (!back && storing.repetition()) break;  // it has the pages that it needs, and ends sooner
     const std::uint32_t margin = back ? kResumeMargin : 0;
     if (!running.empty() && (!blocks.fits(*next, running, margin) || !blocks.may_load(*next, running))) break;
     if (next->spilled && !bring_back(*next)) break;

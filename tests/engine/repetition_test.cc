@@ -98,14 +98,14 @@ TEST_F(RepetitionTest, ThoseWhoDecodeGoOnWhileTheSpanOfARequestIsRepeated) {
   expect_all_blocks_back();
 }
 
-// Neither waits for all of the other.
-TEST_F(RepetitionTest, PromptsAndRepetitionsTakeTurns) {
+// In whole chunks: it is computed as soon as a prompt of that length would be.
+TEST_F(RepetitionTest, WhoBeginsWaitsForWhatIsToBeStored) {
   open("fixed:global:kvzip@0.5");
   submit(ask(7, 2000, 1));
   while (engine_->running() > 0 || engine_->waiting() > 0) engine_->run_once();
   ASSERT_TRUE(engine_->stores_any());
   const Response next = engine_->run(ask(8, 1024, 1));
-  EXPECT_LT(next.ttft_seconds, 2.5 * (2 * TimedModel::kStepS + 1024 * TimedModel::kTokenS));
+  EXPECT_LT(next.ttft_seconds, 10 * TimedModel::kStepS + (2000 + 128 + 1024 + 9) * TimedModel::kTokenS);
 }
 
 TEST_F(RepetitionTest, ARequestThatIsCancelledMeanwhileGivesItsPagesBack) {
@@ -117,18 +117,16 @@ TEST_F(RepetitionTest, ARequestThatIsCancelledMeanwhileGivesItsPagesBack) {
   expect_all_blocks_back();
 }
 
-// They have the pages of what is repeated to be stored.
-TEST_F(RepetitionTest, RequestsComeFirstWhereThePoolIsSmall) {
-  open("fixed:global:kvzip@0.5", 100);
-  Request first = ask(7, 700, 1);
-  first.max_tokens = 1;
-  submit(first);
-  while (engine_->running() > 0 || engine_->waiting() > 0) engine_->run_once();
-  ASSERT_TRUE(engine_->stores_any());
-  const RequestId large = submit(ask(8, 1300, 1));
-  EXPECT_FALSE(finish().at(large).error);
+// They take the pages of what is repeated to be stored.
+TEST_F(RepetitionTest, RequestsThatAreRunningComeFirstWhereThePoolIsSmall) {
+  open("fixed:global:kvzip@0.5", 90);
+  const RequestId grows = submit(decode(1, 900));
+  const Request asked = ask(7, 700, 1);
+  submit(asked);
+  EXPECT_EQ(finish().at(grows).tokens.size(), 900u);
   expect_all_blocks_back();
-  EXPECT_EQ(engine_->run(first).cached.total(), 0u) << "it was given up";
+  EXPECT_EQ(engine_->stats().preempted, 0u);
+  EXPECT_EQ(engine_->run(asked).cached.total(), 0u) << "it was given up";
 }
 
 TEST_F(RepetitionTest, ARequestThatNamesTheMethodComesFirstToo) {
