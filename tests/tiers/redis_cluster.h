@@ -23,13 +23,11 @@ class RedisCluster {
   // installed.
   static Result<std::unique_ptr<RedisCluster>> start(bool replicas = false) {
     auto cluster = std::make_unique<RedisCluster>();
-    std::vector<std::uint16_t> bus_ports;  // by default 10,000 above a node's own, which may be none
     for (int i = 0; i < (replicas ? 2 * kMasters : kMasters); ++i) {
-      bus_ports.push_back(free_port());
       SHALE_ASSIGN(
           auto node,
-          RedisServer::start({.more = {"--cluster-enabled", "yes", "--cluster-port", std::to_string(bus_ports[i]),
-                                       "--cluster-config-file", "nodes.conf", "--cluster-require-full-coverage", "no",
+          RedisServer::start({.cluster = true,
+                              .more = {"--cluster-config-file", "nodes.conf", "--cluster-require-full-coverage", "no",
                                        "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"}}));
       cluster->nodes_.push_back(std::move(node));
     }
@@ -38,7 +36,7 @@ class RedisCluster {
       if (i < kMasters) {
         nodes[i]->ask(fmt::format("cluster addslotsrange {} {}", i * 5461, i == 2 ? 16383 : i * 5461 + 5460));
       }
-      nodes[0]->ask(fmt::format("cluster meet 127.0.0.1 {} {}", nodes[i]->port(), bus_ports[i]));
+      nodes[0]->ask(fmt::format("cluster meet 127.0.0.1 {} {}", nodes[i]->port(), nodes[i]->bus_port()));
     }
     if (!comes_true([&] { return std::ranges::all_of(nodes, is_whole); })) {
       return fail(ErrorCode::kIo, "the cluster does not come together");

@@ -24,6 +24,7 @@ inline bool make_certificate(const std::filesystem::path& folder) {
 
 struct RedisServerOptions {
   bool tls = false;
+  bool cluster = false;                // a node of one
   std::vector<std::string> more = {};  // of its command line
 };
 
@@ -36,11 +37,17 @@ class RedisServer {
     if (server->options_.tls && !make_certificate(server->folder_.path())) {
       return fail(ErrorCode::kUnsupported, "openssl made no certificate");
     }
-    if (!server->restart()) return fail(ErrorCode::kIo, "redis-server does not start");
+    // Ports that were free may be others' by now.
+    for (int attempt = 1; !server->restart(); ++attempt) {
+      if (attempt == kAttempts) return fail(ErrorCode::kIo, "redis-server does not start");
+      server->port_ = free_port();
+      server->bus_port_ = free_port();
+    }
     return server;
   }
 
   std::uint16_t port() const { return port_; }
+  std::uint16_t bus_port() const { return bus_port_; }  // by default 10,000 above the other, which may be none
   std::string ca() const { return (folder_.path() / "cert.pem").string(); }
   void kill() { process_->kill(); }
   // Stops and goes on.
@@ -62,6 +69,8 @@ class RedisServer {
   }
 
  private:
+  static constexpr int kAttempts = 3;
+
   explicit RedisServer(RedisServerOptions options) : options_(std::move(options)), port_(free_port()) {}
   std::vector<std::string> command() const {
     const std::string port = std::to_string(port_), folder = folder_.path().string();
@@ -73,12 +82,13 @@ class RedisServer {
     } else {
       add({"--port", port});
     }
+    if (options_.cluster) add({"--cluster-enabled", "yes", "--cluster-port", std::to_string(bus_port_)});
     line.insert(line.end(), options_.more.begin(), options_.more.end());
     return line;
   }
 
   const RedisServerOptions options_;
-  const std::uint16_t port_;
+  std::uint16_t port_, bus_port_ = free_port();
   const TemporaryFolder folder_;
   std::optional<ChildProcess> process_;
 };
