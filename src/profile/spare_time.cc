@@ -27,8 +27,8 @@ bool SpareTime::let_others() {
   return !ended_;
 }
 
-// While nobody is running: storing has a tenth of a second, about as long as a step of measuring takes, or all that it
-// wants; whoever comes meanwhile waits for a piece of it.
+// While nobody is running: storing has a tenth of a second, or all that it wants; whoever comes meanwhile waits for a
+// piece of it.
 bool SpareTime::stores_first(double waited_since_s) {
   return alone() && clock_.now_s() - waited_since_s < kStoringS && engine_.cache().work(engine_.model().executor());
 }
