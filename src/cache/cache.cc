@@ -119,8 +119,9 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   };
   if ((metadata_store || planner.method) && !store_options.geometry.opaque()) {
     placement.methods.assign(methods.begin() + 1, methods.end());
-    placement.quality = [this](const Hash128& run, const Method& method, double keep) {
-      return quality(run, method, keep);
+    placement.quality = [this](const Hash128& run, const Method& method, double keep) -> std::optional<double> {
+      const auto enough = quality(run, method, keep);
+      return enough || !expected(run, method, keep) ? enough : 0;
     };
   }
   if (planner.method) {

@@ -120,6 +120,8 @@ class MetadataStore {
   void describe(const Hash128& key, ContextKind kind, std::uint32_t tokens);
   Status record_kind(const Hash128& key, ContextKind kind);
   std::optional<ContextKind> kind(const Hash128& key) const;
+  // The cached prefix is a text that ships with Shale. Known to this process alone.
+  void note_shipped(const Hash128& key);
   // How far a quantizer moves attention's output over the cached prefix (near_lossless.h). Known to this process alone.
   void bound_error(const Hash128& key, const Method& method, double error);
   // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new. Where it

@@ -102,6 +102,11 @@ std::optional<ContextKind> MetadataStore::kind(const Hash128& key) const {
   return state_->table.kind(key);
 }
 
+void MetadataStore::note_shipped(const Hash128& key) {
+  const std::lock_guard lock(state_->table_mutex);
+  state_->table.note_shipped(key);
+}
+
 void MetadataStore::bound_error(const Hash128& key, const Method& method, double error) {
   if (state_->metric != kAgreement) return;
   const std::lock_guard lock(state_->table_mutex);

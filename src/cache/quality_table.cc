@@ -25,31 +25,37 @@ QualityTable::Key QualityTable::key_of(const Method& method, double keep) {
   return {method.text(), std::llround(keep * 1e6)};
 }
 
-std::size_t QualityTable::place(const Hash128& prefix) const {
+QualityTable::Place QualityTable::place(const Hash128& prefix) const {
   const Described* known = described_.find(prefix);
-  return known ? static_cast<std::size_t>(known->kind) : kContextKinds;
+  return {shipped_.contains(prefix), known ? static_cast<std::size_t>(known->kind) : kContextKinds};
 }
 
 void QualityTable::describe(const Hash128& prefix, ContextKind kind, std::uint32_t tokens) {
-  const std::size_t before = place(prefix);
+  const Place before = place(prefix);
   Described& described = described_.touch(prefix);
   described.kind = kind;
   if (tokens > 0) described.tokens = tokens;
   move_measured(prefix, before, place(prefix));
   if (described_.size() <= kPrefixesMax) return;
   const Hash128& oldest = described_.oldest().first;
-  move_measured(oldest, place(oldest), kContextKinds);
+  move_measured(oldest, place(oldest), {.shipped = shipped_.contains(oldest)});
   described_.erase_oldest();
 }
 
-void QualityTable::move_measured(const Hash128& prefix, std::size_t from, std::size_t to) {
+void QualityTable::move_measured(const Hash128& prefix, const Place& from, const Place& to) {
   if (from == to) return;
   for (auto& [key, measured] : measured_) {
-    const auto own = measured.of_prefix.find(prefix);
-    if (own == measured.of_prefix.end()) continue;
-    measured.by_kind[from].add(own->second.quality, -1);
-    measured.by_kind[to].add(own->second.quality, 1);
+    const auto of_prefix = measured.of_prefix.find(prefix);
+    if (of_prefix == measured.of_prefix.end()) continue;
+    from.in(measured).add(of_prefix->second.quality, -1);
+    to.in(measured).add(of_prefix->second.quality, 1);
   }
+}
+
+void QualityTable::note_shipped(const Hash128& prefix) {
+  const Place before = place(prefix);
+  shipped_.insert(prefix);
+  move_measured(prefix, before, place(prefix));
 }
 
 std::optional<ContextKind> QualityTable::kind(const Hash128& prefix) const {
@@ -66,7 +72,7 @@ void QualityTable::record(const Hash128& prefix, const Method& method, double ke
                           std::uint32_t questions) {
   Measured& measured = measured_[key_of(method, keep)];
   const auto [own, is_new] = measured.of_prefix.try_emplace(prefix);
-  Sums& sums = measured.by_kind[place(prefix)];
+  Sums& sums = place(prefix).in(measured);
   if (!is_new) sums.add(own->second.quality, -1);
   own->second = {quality, std::max(1.0, static_cast<double>(questions))};
   sums.add(quality, 1);
@@ -76,7 +82,7 @@ void QualityTable::forget(const Hash128& prefix) {
   for (auto at = measured_.begin(); at != measured_.end();) {
     Measured& measured = at->second;
     if (const auto own = measured.of_prefix.find(prefix); own != measured.of_prefix.end()) {
-      measured.by_kind[place(prefix)].add(own->second.quality, -1);
+      place(prefix).in(measured).add(own->second.quality, -1);
       measured.of_prefix.erase(own);
     }
     at = measured.of_prefix.empty() ? measured_.erase(at) : std::next(at);
@@ -85,20 +91,30 @@ void QualityTable::forget(const Hash128& prefix) {
   errors_.erase(prefix);
 }
 
+QualityTable::Prior QualityTable::drawn(const Sums& sums, const Prior& toward) {
+  const double prefixes = sums.count + kPriorPrefixes;
+  return {.mean = (sums.sum + kPriorPrefixes * toward.mean) / prefixes,
+          .variance = (sums.count * sums.variance() + kPriorPrefixes * toward.variance) / prefixes,
+          .prefixes = toward.prefixes};
+}
+
 QualityTable::Prior QualityTable::prior_of(const Measured& measured, const Hash128& prefix) const {
-  auto by_kind = measured.by_kind;
-  if (const auto own = measured.of_prefix.find(prefix); own != measured.of_prefix.end()) {
-    by_kind[place(prefix)].add(own->second.quality, -1);
+  const Place place = this->place(prefix);
+  Prior prior;
+  auto sources = std::array{measured.shipped, measured.own};
+  if (const auto of_prefix = measured.of_prefix.find(prefix); of_prefix != measured.of_prefix.end()) {
+    sources[!place.shipped][place.kind].add(of_prefix->second.quality, -1);
   }
-  Sums all;
-  for (const Sums& sums : by_kind) all.add(sums);
-  Prior prior{.prefixes = static_cast<std::uint32_t>(std::llround(all.count))};
-  if (prior.prefixes == 0) return prior;
-  const std::size_t place = this->place(prefix);
-  const Sums kind = place == kContextKinds ? Sums{} : by_kind[place];
-  prior.mean = (kind.sum + kPriorKindPrefixes * all.mean()) / (kind.count + kPriorKindPrefixes);
-  prior.variance =
-      (kind.count * kind.variance() + kPriorKindPrefixes * all.variance()) / (kind.count + kPriorKindPrefixes);
+  for (const ByKind& by_kind : sources) {
+    Sums all;
+    for (const Sums& sums : by_kind) all.add(sums);
+    const auto prefixes = static_cast<std::uint32_t>(std::llround(all.count));
+    if (prefixes == 0) continue;
+    prior = prior.prefixes == 0 ? Prior{all.mean(), all.variance(), 0} : drawn(all, prior);
+    prior.prefixes += prefixes;
+  }
+  if (place.kind == kContextKinds) return prior;
+  for (const ByKind& by_kind : sources) prior = drawn(by_kind[place.kind], prior);
   return prior;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "cache/context_kind.h"
@@ -37,10 +38,11 @@ struct Quality {
 // A profile of few questions is noisy, and whoever picks the best of many configurations by it picks the luckiest. So
 // decisions go by the measured mean drawn toward the prior, as if other cached prefixes had answered kPriorQuestions
 // more questions for this one (empirical Bayes shrinkage: Efron and Morris 1975). The prior is the mean of the cached
-// prefixes of the same kind of context, drawn toward the mean of all in the same way, as if kPriorKindPrefixes more of
-// that kind were like them.
+// prefixes of the same kind of context, drawn toward the mean of all in the same way, as if kPriorPrefixes more of that
+// kind were like them. Texts that ship with Shale say what to expect of a server's contexts until some of these were
+// measured: the mean of all others is drawn toward theirs, and the mean of all others of a kind toward theirs of it.
 inline constexpr double kPriorQuestions = 4;
-inline constexpr double kPriorKindPrefixes = 2;
+inline constexpr double kPriorPrefixes = 2;
 // Fewer profiled cached prefixes say nothing about others.
 inline constexpr std::uint32_t kPriorPrefixesMin = 3;
 // Cached prefixes that are known to be shorter drop tokens only by their own measurement: profiled contexts are longer,
@@ -57,6 +59,8 @@ class QualityTable {
   // What the cached prefix's text is like; `tokens` 0: not known. May be said again.
   void describe(const Hash128& prefix, ContextKind kind, std::uint32_t tokens);
   std::optional<ContextKind> kind(const Hash128& prefix) const;
+  // The cached prefix is a text that ships with Shale.
+  void note_shipped(const Hash128& prefix);
   // How far coding all of the cached prefix's tokens moves attention's output, relative; `method` has no scorer.
   void bound_error(const Hash128& prefix, const Method& method, double error);
   // `questions`: that `quality` is the mean of; 0 counts as one.
@@ -66,8 +70,8 @@ class QualityTable {
   void forget_measured() { measured_.clear(); }
 
   // The cached prefix's own profile; else the mean of other profiled cached prefixes at this (method, keep), those of
-  // its kind first, which is AdaptCache's cheap profile (arXiv 2509.00105); else, where it is near lossless, one less
-  // its error; else nothing. `full` is 1 by definition.
+  // this server and of its kind first, which is AdaptCache's cheap profile (arXiv 2509.00105); else, where it is near
+  // lossless, one less its error; else nothing. `full` is 1 by definition.
   std::optional<Quality> quality_for(const Hash128& prefix, const Method& method, double keep) const;
 
  private:
@@ -84,9 +88,17 @@ class QualityTable {
     double mean() const { return sum / count; }
     double variance() const;
   };
+  using ByKind = std::array<Sums, kContextKinds + 1>;  // the last: of cached prefixes whose kind is not known
   struct Measured {
     std::unordered_map<Hash128, OfPrefix> of_prefix;
-    std::array<Sums, kContextKinds + 1> by_kind;  // the last: of cached prefixes whose kind is not known
+    ByKind shipped, own;
+  };
+  // Where what was measured on a cached prefix counts.
+  struct Place {
+    bool shipped = false;
+    std::size_t kind = kContextKinds;
+    bool operator==(const Place&) const = default;
+    Sums& in(Measured& measured) const { return (shipped ? measured.shipped : measured.own)[kind]; }
   };
   struct Described {
     ContextKind kind = ContextKind::kProse;
@@ -97,15 +109,18 @@ class QualityTable {
     std::uint32_t prefixes = 0;
   };
   static Key key_of(const Method& method, double keep);
-  std::size_t place(const Hash128& prefix) const;
-  // What was recorded of the prefix counts for another kind from now on.
-  void move_measured(const Hash128& prefix, std::size_t from, std::size_t to);
+  Place place(const Hash128& prefix) const;
+  // What was recorded of the prefix counts elsewhere from now on.
+  void move_measured(const Hash128& prefix, const Place& from, const Place& to);
+  // As if kPriorPrefixes more were as the other says.
+  static Prior drawn(const Sums& sums, const Prior& toward);
   // The prior from cached prefixes other than this one.
   Prior prior_of(const Measured& measured, const Hash128& prefix) const;
   std::optional<Quality> near_lossless(const Hash128& prefix, const Method& method) const;
 
   std::map<Key, Measured> measured_;
   LruMap<Hash128, Described> described_;
+  std::unordered_set<Hash128> shipped_;
   LruMap<Hash128, std::map<std::string, double>> errors_;  // by cached prefix and method
 };
 

@@ -32,8 +32,8 @@ struct StorePlacement {
   // (StoreHints::rankings), or where its scorer reads keys and values alone.
   std::vector<Method> methods = {};
   // The quality of that method at that keep for a run of tokens, [0, 1] against the full cache; nothing where it was
-  // not measured, and then no extent of the run becomes it. Empty: nothing is known, and all that is saved stays as it
-  // is.
+  // not measured, and 0 where it is not good enough: then no extent of the run becomes it. Empty: nothing is known, and
+  // all that is saved stays as it is.
   std::function<std::optional<double>(const Hash128& run, const Method& method, double keep)> quality = {};
   // The quality, [0, 1], of an extent that another store made by that method at that keep and left on a shared tier,
   // until `quality` says it: nobody there does. Empty: 0.

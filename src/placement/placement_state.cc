@@ -49,6 +49,21 @@ std::uint64_t PlacementState::free_bytes(std::uint32_t tier) const {
   return tiers_[tier].capacity_bytes - std::min(used_[tier], tiers_[tier].capacity_bytes);
 }
 
+PlacedPrefix PlacementState::that_fit(PlacedPrefix prefix) const {
+  const Candidate has = prefix.candidates[prefix.current];
+  const auto has_it = [&](const Candidate& each) {
+    return each.tier == has.tier && each.method == has.method && each.keep == has.keep;
+  };
+  std::erase_if(prefix.candidates, [&](const Candidate& each) {
+    if (each.tier == kDropped || has_it(each)) return false;
+    return each.bytes > free_bytes(each.tier) + (each.tier == has.tier ? has.bytes : 0);
+  });
+  prefix.current =
+      static_cast<std::uint32_t>(std::ranges::find_if(prefix.candidates, has_it) - prefix.candidates.begin());
+  prefix.pinned = false;
+  return prefix;
+}
+
 // What one access now counts as at epoch_s_.
 double PlacementState::scale(double now_s) const { return std::exp2((now_s - epoch_s_) / options_.half_life_s); }
 

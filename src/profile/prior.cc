@@ -13,6 +13,13 @@ Result<AskedContext> prior_text(const Tokenizer& tokenizer, std::size_t index) {
   return ask(tokenizer, text.text, questions);
 }
 
+void note_prior_texts(const Tokenizer& tokenizer, Cache& cache) {
+  for (std::size_t i = 0; cache.metadata_store() && i < prior_texts().size(); ++i) {
+    const auto text = prior_text(tokenizer, i);
+    if (text) cache.metadata_store()->note_shipped(cache.run_of(text->tokens));
+  }
+}
+
 PriorMeasurement::PriorMeasurement(Engine& engine, PriorOptions options)
     : engine_(engine), options_(std::move(options)) {
   if (!options_.methods.empty()) return;

@@ -42,5 +42,7 @@ class PriorMeasurement {
 
 // As they are asked: text number `index`, its questions behind it.
 Result<AskedContext> prior_text(const Tokenizer& tokenizer, std::size_t index);
+// Tells the cache's metadata store, if there is one, which profiles are of these texts.
+void note_prior_texts(const Tokenizer& tokenizer, Cache& cache);
 
 }  // namespace shale

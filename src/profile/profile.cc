@@ -227,7 +227,7 @@ Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext co
 
 // The context, and the full cache's answers where they are not known yet.
 Status ContextProfiling::prepare(const Stop& stop) {
-  SHALE_ASSIGN(exact_, exact_context(*engine_, context_.tokens, needs_, {options_.label, options_.store}, stop));
+  SHALE_ASSIGN(exact_, exact_context(*engine_, context_.tokens, needs_, {options_.label, false}, stop));
   if (!references_.empty()) return {};
   static_cast<void>(engine_->cache().evict_until_free(blocks_to_answer(*engine_, context_, options_.answer_tokens)));
   SHALE_ASSIGN(references_, answer_questions(engine_->model(), engine_->tokenizer(), exact_->sequence,
@@ -283,7 +283,10 @@ Result<bool> ContextProfiling::step(const Stop& stop, const std::function<void(s
     ++next_method_;
   }
   profile_.seconds += time.seconds();
-  return next_method_ < methods_.size();
+  if (next_method_ < methods_.size()) return true;
+  // Only now is it known in which form.
+  if (options_.store) engine_->cache().store(std::move(exact_->run), exact_->sequence);
+  return false;
 }
 
 Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,

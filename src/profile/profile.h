@@ -34,7 +34,7 @@ struct ProfileOptions {
   // Asked too, but kept out of the means and of the metadata store: to see how well a profile predicts.
   std::vector<std::string> held_out = {};
   std::string label = {};  // for people
-  bool store = true;       // the context is stored where it had to be computed
+  bool store = true;       // in the end, where no exact copy of the context lies: in the form that is best by then
   Stop stop = {};
 };
 
@@ -62,8 +62,8 @@ struct ContextProfile {
 
 // Measures every (method, keep) of the context on `questions`; where there are none, on those that the metadata store
 // knows were asked about it; where there are none either, on questions that the model writes about different
-// paragraphs. Records questions, rows and decode delays in the metadata store. The context is computed, and stored,
-// only where no exact copy can be fetched; each method encodes it once. `progress(done, total)` counts configurations.
+// paragraphs. Records questions, rows and decode delays in the metadata store. The context is computed only where no
+// exact copy can be fetched; each method encodes it once. `progress(done, total)` counts configurations.
 // Owns the engine meanwhile. kFull when the pool cannot hold the context beside one compressed copy and the questions.
 Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,
                                        const ProfileOptions& options,
@@ -82,7 +82,7 @@ class ContextProfiling {
 
   // The next piece: the full cache's answers, or one method at all keeps, which is then recorded. False
   // when all is done. Other errors end the profile, but kCancelled, once `stop` or the options' says so, the piece
-  // alone: it begins again with the next call.
+  // alone: it begins again with the next call. The last piece hands the context over to be stored.
   Result<bool> step(const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress = {});
   // Gives back the pages that it holds between pieces. The next piece begins with computing the context again.
   void let_go() { exact_.reset(); }

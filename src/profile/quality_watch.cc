@@ -199,8 +199,9 @@ bool QualityWatch::work_on(const Stop& stop) {
     pauses_ = 0;
     return true;
   }
-  // What requests took of the pool meanwhile, they give back.
-  const bool crowded_out = done.error().code == ErrorCode::kFull && engine_.running() > 0 && pauses_ < kPausesMax;
+  // What requests took of the pool meanwhile, they give back, and so does what is being stored.
+  const bool others = engine_.running() > 0 || engine_.cache().blocks_waiting_to_be_stored() > 0;
+  const bool crowded_out = done.error().code == ErrorCode::kFull && others && pauses_ < kPausesMax;
   if (crowded_out) goes_on_s_ = engine_.cache().clock().now_s() + kPauseS * (1u << pauses_++);
   if (done.error().code == ErrorCode::kCancelled || crowded_out) {
     ++stats_.interrupted;

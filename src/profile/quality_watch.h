@@ -1,4 +1,4 @@
-// Measures answers' quality in time that nobody else needs, in pieces: while the engine has nothing else to do, and,
+// Measures answers' quality in time that nobody else needs, in pieces: while the engine has nothing to compute, and,
 // where its owner can let requests go on meanwhile, in spare places of their steps (spare_time.h). A piece ends early
 // when it is told to, or requests need its pages.
 //

@@ -12,6 +12,7 @@
 #include "extents/agreement.h"
 #include "extents/store_tiers.h"
 #include "profile/metrics/quality_metric.h"
+#include "profile/prior.h"
 #include "runtime/model_registry.h"
 #include "server/tier_news.h"
 #include "tier/faults.h"
@@ -252,6 +253,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   }
   SHALE_ASSIGN(serving->cache_, open_cache(stored, options.faults, std::move(cache_options), fingerprint,
                                            *serving->pool_, serving->clock_));
+  note_prior_texts(*serving->tokenizer_, *serving->cache_);
   for (const TierNews::State& state : tier_states(*serving->cache_)) {
     if (state.trouble) print_note("shale: " + begin_line(state));
   }

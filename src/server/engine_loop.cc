@@ -100,6 +100,7 @@ void EngineLoop::run() {
 // A turn of the engine and what belongs to it, for whoever measures meanwhile; false once the loop stops.
 bool EngineLoop::turn() {
   const bool going = take_inbox();
+  if (engine_.needs_guests_pages()) return false;  // before others give up what they wait to store
   engine_.run_once();
   deliver();
   const std::lock_guard lock(mutex_);
@@ -182,7 +183,8 @@ void EngineLoop::deliver() {
   }
 }
 
-// A piece of work, beside requests where there are any. False where there is none, or no place for it.
+// A piece of work, beside requests where there are any; where there are none, once storing waits for tiers at most,
+// which may be slow. False where there is none, or no place for it.
 bool EngineLoop::keep_profiles(bool worked) {
   if (!watch_) return false;
   if (engine_.needs_guests_pages()) {
@@ -191,7 +193,7 @@ bool EngineLoop::keep_profiles(bool worked) {
   }
   const double now_s = clock_.now_s();
   const bool place = now_s >= nothing_to_measure_until_s_ && engine_.guest_tokens(0) > 0;
-  if (running_.empty() ? worked || !engine_.cache().idle() : !place) return false;
+  if (running_.empty() ? worked : !place) return false;
   SpareTime spare(engine_, clock_, [this] { return turn(); });
   const bool measured = watch_->work(Stop(spare));
   if (!measured) nothing_to_measure_until_s_ = now_s + kLookForWorkEveryS;

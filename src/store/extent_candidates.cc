@@ -144,7 +144,7 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
                                      [&](const Form& form) { return form.method == method && form.keep > keep; });
       const bool cut = held != forms.begin() + static_cast<std::ptrdiff_t>(there);
       if (!cut && (!exact || !can_become(*exact, method))) continue;
-      if (const auto quality = quality_of(any.run, methods_[method], keep)) {
+      if (const auto quality = quality_of(any.run, methods_[method], keep); quality > 0) {
         forms.push_back({method, keep, *quality, estimated_bytes(method, keep, any)});
       }
     }

@@ -10,10 +10,9 @@ namespace {
 
 constexpr double kQuietS = 5;  // after a move that could not be made
 
-// To a faster tier, or back from a lossy form.
-bool rises(const Variant& from, const Variant& to) {
-  return from.tier != kDropped && to.tier != kDropped &&
-         (to.tier < from.tier || (from.method != kFullMethod && to.method == kFullMethod));
+// To a faster tier, or to a better form, which is made of the exact copy.
+bool rises(const Candidate& from, const Candidate& to) {
+  return to.tier < from.tier || (to.tier == from.tier && to.quality > from.quality);
 }
 
 }  // namespace
@@ -28,11 +27,12 @@ unsigned* ExtentPlacer::changes_by(const Group& group) {
 unsigned& ExtentPlacer::in_flight(const Group& group) { return group.from.tier == kDropped ? becoming_ : moving_; }
 
 // Begins the job that makes what the group wants of what it has been. finish() ends it.
-void ExtentPlacer::begin_job(Group& group, const Variant& from) {
+void ExtentPlacer::begin_job(Group& group, const Variant& from, bool rises) {
   group.from = from;
   group.job = true;
+  group.rises = rises;
   ++in_flight(group);
-  promoting_ += rises(from, *group.wanted);
+  promoting_ += rises;
   if (unsigned* changes = changes_by(group)) ++*changes;
 }
 
@@ -41,7 +41,7 @@ void ExtentPlacer::start_move(PlacementSlot slot, const PlacedPrefix&, const Can
   Group& group = groups_[number];
   const Variant wanted{to.method, to.keep, to.tier};
   group.wanted = wanted;
-  begin_job(group, {from.method, from.keep, from.tier});
+  begin_job(group, {from.method, from.keep, from.tier}, rises(from, to));
   state_->pin(slot, true);
   const auto held = wanted.tier == kDropped ? std::nullopt : holder(number, wanted.method, wanted.keep);
   const bool there = held && core_.index.at(*held).on(wanted.tier);
@@ -116,32 +116,32 @@ bool ExtentPlacer::drop_for_room(GroupId group, const Variant& made, bool everyw
   return any;
 }
 
-void ExtentPlacer::count_move(const Variant& from, const Variant& to) {
+void ExtentPlacer::count_move(const Variant& from, const Variant& to, bool rises) {
   if (to.tier == kDropped) {
     ++core_.counts.dropped_extents;
     return;
   }
   StoreTierStats& counts = core_.tiers[to.tier].counts;
   if (from.tier != kDropped && from.tier < to.tier) ++core_.tiers[from.tier].counts.demoted;
-  if (rises(from, to)) ++counts.promoted;
+  counts.promoted += rises;
   if (to.method != kFullMethod && (from.method != to.method || from.keep > to.keep)) ++counts.compressed;
 }
 
 // Whether it is known what answers over the extent are worth: what a planner may have chosen.
 bool ExtentPlacer::measured(const Extent& extent) const {
   const auto& quality = core_.options.placement.quality;
-  return extent.exact || (quality && quality(extent.run, core_.method_of(extent), grid_keep(extent.keep)).has_value());
+  return extent.exact || (quality && quality(extent.run, core_.method_of(extent), grid_keep(extent.keep)) > 0);
 }
 
 void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
   --in_flight(group);
-  promoting_ -= rises(group.from, *group.wanted);
+  promoting_ -= group.rises;
   if (unsigned* changes = changes_by(group)) --*changes;
   group.wanted.reset();
   group.job = false;
   if (done) {
-    count_move(group.from, made);
+    count_move(group.from, made, group.rises);
     for (const auto& [id, tier] : given_up(group, made)) {
       const Extent& extent = core_.index.at(id);
       // A form that nobody measured was asked for: it lies beside what has the blocks' place, until room is short; but

@@ -260,20 +260,19 @@ Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s
 Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   const GroupId number = join(id);
   Group& group = groups_[number];
-  const Variant itself{number_of(core_.index.at(id)), grid_keep(core_.index.at(id).keep), kDropped};
   const Extent& extent = core_.index.at(id);
-  const bool beside = group.wanted || present(group);
-  for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
+  Variant itself{number_of(extent), grid_keep(extent.keep), kDropped};
+  const bool lay = group.wanted || present(group);
+  for (std::uint32_t t = 0; t < core_.tier_count() && itself.tier == kDropped; ++t) {
     if (core_.tiers[t].tier().read_only()) continue;
-    if (has_room(t, extent.bytes)) {
-      if (beside) return {itself.method, itself.keep, t};
-    } else {
-      remove_spares(t);
-    }
+    const bool room = has_room(t, extent.bytes);
+    if (!room) remove_spares(t);
+    if (room && lay) itself.tier = t;
   }
-  if (group.wanted) return itself;
+  if (group.wanted || (itself.tier != kDropped && !may_become)) return itself;
   note_capacities();
   PlacedPrefix prefix = offer(group, New{id, may_become});
+  if (lay) prefix = state_->that_fit(std::move(prefix));
   prefix.frequency += given_up_.frequency(group.hash, core_.clock.now_s());
   tell(number, std::move(prefix));
   state_->place(*group.slot);
@@ -294,7 +293,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
 std::shared_ptr<const std::optional<bool>> ExtentPlacer::become(ExtentId id, std::shared_ptr<const ExtentBlobs> blobs) {
   const GroupId number = core_.index.at(id).group;
   Group& group = groups_[number];
-  begin_job(group, Variant());
+  begin_job(group, Variant(), false);
   auto made = std::make_shared<std::optional<bool>>();
   core_.add_job(make_become_job(core_, number, *group.wanted, id, std::move(blobs), made));
   return made;

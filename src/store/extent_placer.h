@@ -57,7 +57,8 @@ class ExtentPlacer final : public PlacementBackend {
   // A tier has more or less for this store to place.
   void room_changed() { more_ = true; }
   // Where a new extent that is about to be written goes, and as what: another variant than itself only where it
-  // `may_become` one. kDropped: others are worth more. The group keeps its place until written() says how it ended.
+  // `may_become` one. For blocks that have a place nothing else is demoted; where that is as good, it goes beside it.
+  // kDropped: others are worth more. The group keeps its place until written() says how it ended.
   Variant place_new(ExtentId id, bool may_become);
   void written(ExtentId id);
   // Store::set_quota().
@@ -108,7 +109,7 @@ class ExtentPlacer final : public PlacementBackend {
     std::optional<PlacementSlot> slot;
     std::optional<Variant> wanted;  // while a save or a job makes it, and nothing else is decided
     Variant from;                   // of the job's
-    bool job = false;
+    bool job = false, rises = false;
     bool queued = false;        // to be looked at again
     bool no_full_copy = false;  // the job at hand is to give it up
     double quiet_until_s = 0;   // after a job failed
@@ -144,12 +145,12 @@ class ExtentPlacer final : public PlacementBackend {
   void keep_quotas();
 
   // extent_moves.cc
-  void begin_job(Group& group, const Variant& from);
+  void begin_job(Group& group, const Variant& from, bool rises);
   unsigned* changes_by(const Group& group);
   unsigned& in_flight(const Group& group);
   void drop_copies();
   std::vector<std::pair<ExtentId, std::uint32_t>> given_up(const Group& group, const Variant& made) const;
-  void count_move(const Variant& from, const Variant& to);
+  void count_move(const Variant& from, const Variant& to, bool rises);
   bool measured(const Extent& extent) const;
 
   // extent_candidates.cc
@@ -188,7 +189,7 @@ class ExtentPlacer final : public PlacementBackend {
   std::map<std::tuple<std::uint32_t, std::uint32_t, double>, std::uint64_t> sizes_;  // by method, blocks and keep
   std::size_t revised_ = 0;                     // the group that was looked at last though nothing was noted
   unsigned becoming_ = 0, moving_ = 0;          // groups with jobs: of new extents, and all others
-  unsigned promoting_ = 0;                      // of these, to a faster tier or a larger form
+  unsigned promoting_ = 0;                      // of these, to a faster tier or a better form
   std::set<std::string, std::less<>> bounded_;  // tenants with a quota
   double promoted_s_ = 0;                       // when promotions were looked at last
   bool more_ = false;                           // the state has more to look at

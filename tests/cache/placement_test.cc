@@ -292,6 +292,27 @@ TEST_F(UnprofiledRunsTest, AreCompressedNoFurtherThanTheFloor) {
   }
 }
 
+TEST_F(UnprofiledRunsTest, AreServedNoLongerInAFormThatIsBelowTheFloor) {
+  EXPECT_GE(near(1, 0.95), 3u);
+  const auto lossy = [&](int i) {
+    const auto extents = stored(tokens_of(300 + i, 150));
+    return std::ranges::any_of(extents, [](const StoreExtent& each) { return !each.method.is_full(); });
+  };
+  int i = 0;
+  while (i < 4 && !lossy(i)) ++i;
+  ASSERT_LT(i, 4);
+  const Tokens tokens = tokens_of(300 + i, 150);
+  const Hash128 run = cache_->run_of(tokens);
+  for (const double keep : kKeepGrid) measured(run, {.scorer = "knorm", .quantizer = "none"}, keep, 0.2);
+  EXPECT_LT(cache_->metadata_store()->quality_for(run, Method::parse("knorm").value(), 0.1)->expected, 0.95);
+  cache_->store().place_again(run);
+  drain();
+  cache_->evict_until_free(pool_->blocks_total());
+  Sequence sequence(*pool_);
+  fetch(asked(tokens), sequence);
+  EXPECT_FALSE(sequence.lossy());
+}
+
 TEST_F(PlacedRunsTest, RandomTrafficKeepsEveryBookInOrder) {
   std::mt19937 random(11);
   open(3 * kRunBytes, 9 * kRunBytes);

@@ -26,9 +26,34 @@ TEST(QualityTable, PrefixesOfTheSameKindSayMost) {
   const double mean = 0.7;
   EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, mean) << "of no known kind";
   table.describe(prefix(99), ContextKind::kCode, 400);
-  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, (3 * 0.5 + kPriorKindPrefixes * mean) / 5);
+  EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, (3 * 0.5 + kPriorPrefixes * mean) / 5);
   table.describe(prefix(99), ContextKind::kDialogue, 400);
   EXPECT_DOUBLE_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->expected, mean) << "none of its kind";
+}
+
+// Ten texts that ship are far off; two contexts of the server's own weigh as much as all of them.
+TEST(QualityTable, AServersOwnPrefixesSayMoreThanTextsThatShip) {
+  QualityTable table;
+  table.note_shipped(prefix(100));  // before it is measured, as after
+  for (std::uint64_t i = 0; i < 10; ++i) table.record(prefix(100 + i), kKnorm, 0.5, 0.9, 2);
+  for (std::uint64_t i = 1; i < 10; ++i) table.note_shipped(prefix(100 + i));
+  const auto expected = [&] { return table.quality_for(prefix(99), kKnorm, 0.5)->expected; };
+  EXPECT_NEAR(expected(), 0.9, 1e-12) << "all that there is";
+  table.record(prefix(1), kKnorm, 0.5, 0.5, 2);
+  table.record(prefix(2), kKnorm, 0.5, 0.5, 2);
+  EXPECT_NEAR(expected(), (2 * 0.5 + kPriorPrefixes * 0.9) / (2 + kPriorPrefixes), 1e-12);
+  EXPECT_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->prefixes, 12u);
+  table.forget(prefix(2));
+  table.forget(prefix(100));
+  EXPECT_NEAR(expected(), (0.5 + kPriorPrefixes * 0.9) / (1 + kPriorPrefixes), 1e-12);
+  EXPECT_EQ(table.quality_for(prefix(99), kKnorm, 0.5)->prefixes, 10u);
+  for (const std::uint64_t own : {1, 3}) {  // of a kind of their own
+    table.record(prefix(own), kKnorm, 0.5, 0.5, 2);
+    table.describe(prefix(own), ContextKind::kCode, 400);
+  }
+  table.describe(prefix(99), ContextKind::kCode, 400);
+  const double of_all = (2 * 0.5 + kPriorPrefixes * 0.9) / (2 + kPriorPrefixes);
+  EXPECT_NEAR(expected(), (2 * 0.5 + kPriorPrefixes * of_all) / (2 + kPriorPrefixes), 1e-12);
 }
 
 TEST(QualityTable, AKindThatIsSaidLaterCounts) {

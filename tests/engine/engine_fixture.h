@@ -8,6 +8,7 @@
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
 #include "support/temporary_folder.h"
+#include "tier/faults.h"
 #include "tiers/tiers.h"
 
 namespace shale::testing {
@@ -55,6 +56,7 @@ class EngineTest : public ::testing::Test {
     DiskTierOptions disk{.folder = folder_.path() / "disk", .capacity_bytes = 16 * tier_bytes_};
     disk.several_writers = true;
     tiers[1].tier = make_disk_tier(disk, clock_).value();
+    if (faults_) tiers[1].tier = make_faulty_tier(std::move(tiers[1].tier), faults_, clock_);
     tiers[1].folder = disk.folder;
     const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
     auto metadata_store = MetadataStore::open(folder_.path() / "catalogue.sqlite", fingerprint.hash).value();
@@ -120,7 +122,8 @@ class EngineTest : public ::testing::Test {
   std::filesystem::path path_;
   RealClock clock_;
   SlowComputer slow_;
-  VirtualClock time_;  // for those who hand it to the cache
+  std::shared_ptr<const FaultFile> faults_ = {};  // of the disk
+  VirtualClock time_;                             // for those who hand it to the cache
   ByteTokenizer tokenizer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<PagePool> pool_;

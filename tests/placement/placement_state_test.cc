@@ -174,6 +174,21 @@ TEST_F(PlacementStateTest, OthersAreToldToMoveAndTheNewPrefixIsAnswered) {
   EXPECT_EQ(told_.moves.size(), 1u);
 }
 
+TEST_F(PlacementStateTest, WhatFitsIntoFreeRoomAndItsOwnDemotesNothing) {
+  PlacementState s = state({{100}, {kAny}});
+  s.place(s.add(whole(30), 0));
+  PlacedPrefix half = prefix({on(0, 90, 1), on(0, 70, 0.8), on(0, 30, 0.6), on(1, 90, 0.5)}, 2);
+  for (std::uint32_t method = 0; method < 3; ++method) half.candidates[method].method = method;
+  const PlacementSlot slot = s.add(half, 0);
+  PlacedPrefix better = s.that_fit(half);
+  ASSERT_EQ(better.candidates.size(), 3u);
+  EXPECT_EQ(better.candidates[better.current].bytes, 30u);
+  s.update(slot, std::move(better));
+  s.place(slot);
+  EXPECT_EQ(s.placed(slot).bytes, 70u);
+  EXPECT_TRUE(told_.moves.empty());
+}
+
 TEST_F(PlacementStateTest, WhatIsUsedMoreComesUpAndWhatItDisplacesGoesFirst) {
   PlacementState s = state({{100}, {kAny}});
   const PlacementSlot one = s.add(whole(100), 0), other = s.add(whole(100), 0);

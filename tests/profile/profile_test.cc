@@ -147,6 +147,23 @@ TEST_F(ProfileTest, IsTheSameAgainWithNothingComputedAnew) {
   EXPECT_NEAR(one.rows[1].kl, other.rows[1].kl, 1e-4 + 0.02 * one.rows[1].kl);
 }
 
+TEST_F(ProfileTest, TheContextIsStoredOnceItsQualityIsKnown) {
+  ProfileOptions options;
+  options.methods = {"keydiff", "int8"};
+  options.keeps = {0.25};
+  const std::vector<std::string> questions = {"what is it?"};
+  AskedContext asked = ask(*bench_.tokenizer, text_, questions).value();
+  auto profiling = ContextProfiling::begin(*bench_.engine, std::move(asked), 1, options).value();
+  while (profiling.step({}).value()) EXPECT_FALSE(bench_.cache->stores_any());
+  EXPECT_TRUE(bench_.cache->stores_any());
+  const auto qualities = bench_.cache->metadata_store()->qualities(profiling.profile().run);
+  ASSERT_TRUE(qualities);
+  EXPECT_EQ(qualities->size(), 2u);
+  bench_.cache->drain(bench_.model->executor());
+  const auto& stats = bench_.cache->store().stats();
+  EXPECT_GT(stats.tiers[0].bytes, 0u);
+}
+
 TEST_F(ProfileTest, EveryScorerIsMeasuredOnOneComputation) {
   ProfileOptions options;
   for (const std::string_view name : scorer_names()) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "engine/engine_fixture.h"
@@ -174,6 +176,21 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   loop_->stop(0ms);
   const Hash128 run = cache_->run_of(ask(1, 200, 1).spans[0].tokens);
   EXPECT_FALSE(cache_->metadata_store()->qualities(run)->empty());
+  expect_pages_back();
+}
+
+TEST_F(BusyEngineLoopTest, KeepsProfilesWhileATierTakesNothing) {
+  const auto path = folder_.path() / "faults";
+  faults_ = FaultFile::open(path).value();
+  open();
+  std::ofstream(path) << "disk hang\n";
+  start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}});
+  hear(loop_->submit(ask(1, 200, 1), true).value());
+  hear(loop_->submit(ask(1, 200, 2), true).value());
+  for (int i = 0; i < 24000 && loop_->metrics().watch.profiled == 0; ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_EQ(loop_->metrics().watch.profiled, 1u);
+  EXPECT_FALSE(cache_->store().idle()) << "it is still being written there";
+  std::filesystem::remove(path);
   expect_pages_back();
 }
 

@@ -135,6 +135,34 @@ TEST_F(StoreBecomeTest, WhatSavesStageIsBounded) {
   EXPECT_EQ(found(*store, 10), 10 * kBlocks);
 }
 
+// Its exact copy is gone: only another one can become what is best by now.
+TEST_F(StoreBecomeTest, WhatIsSavedAgainBecomesWhatIsBestByThen) {
+  StoreOptions options = with_methods({"int8", "knorm"});
+  std::string best = "knorm";
+  options.placement.quality = [&](const Hash128&, const Method& method, double keep) -> std::optional<double> {
+    return method.text() == best && (keep == 0.5 || method.scorer.empty()) ? 0.99 : 0.1;
+  };
+  StoreTier slow = memory_tier(clock_, kUnlimited);  // where an exact copy could lie, too
+  slow.tier = make_throttled_tier(std::move(slow.tier), parse_throttle("1GB/s,100ms").value(), clock_);
+  const auto store = open(tiers_of(memory_tier(clock_, 150 << 10), std::move(slow)), options);
+  const auto form = [&] {
+    const auto extents = store->inspect(chain_number(0));
+    return extents.size() == 1 ? extents.front().method.text() : fmt::format("{} extents", extents.size());
+  };
+  save_chains(*store, 1);
+  EXPECT_EQ(form(), "knorm");
+  best = "int8";
+  store->place_again(store->inspect(chain_number(0)).front().run);
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(form(), "knorm");
+  save_chains(*store, 1);
+  EXPECT_EQ(form(), "int8");
+  save_chains(*store, 1);
+  EXPECT_EQ(form(), "2 extents") << "as it should already, and the exact one where there is room";
+  EXPECT_EQ(load_all(*store, chain_number(0)), kBlocks);
+  expect_sound(*store);
+}
+
 // Where what it becomes cannot be written, it lies as it is on the next tier.
 TEST_F(StoreBecomeTest, WhatCannotBeCompressedIsSavedAllTheSame) {
   StoreTier full = memory_tier(clock_, 150 << 10);

@@ -19,6 +19,7 @@
 #include "core/utf8.h"
 #include "engine/conversation.h"
 #include "profile/quality_watch.h"
+#include "profile/spare_time.h"
 #include "runtime/requests.h"
 
 namespace shale {
@@ -52,8 +53,12 @@ constexpr char kHelp[] =
 // What a server does while it is idle: the last turn is stored, and quality measured, a step at a time.
 void use_idle_time(Engine& engine, QualityWatch& watch) {
   if (engine.run_once()) return;
-  const bool worked = engine.cache().idle() && watch.work([] { return typed() || interrupted(); });
-  if (!worked) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const auto turn = [&engine] {
+    engine.run_once();
+    return !typed() && !interrupted();
+  };
+  SpareTime spare(engine, engine.cache().clock(), turn);
+  if (!watch.work(Stop(spare))) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 // Where lines come from: a terminal, whose idle time is used, or a pipe.
