@@ -121,7 +121,8 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
     placement.methods.assign(methods.begin() + 1, methods.end());
     placement.quality = [this](const Hash128& run, const Method& method, double keep) -> std::optional<double> {
       const auto enough = quality(run, method, keep);
-      return enough || !expected(run, method, keep) ? enough : 0;
+      const bool below_floor = !enough && expected(run, method, keep);
+      return below_floor ? 0 : enough;
     };
   }
   if (planner.method) {
