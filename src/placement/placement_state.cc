@@ -50,16 +50,15 @@ std::uint64_t PlacementState::free_bytes(std::uint32_t tier) const {
 }
 
 PlacedPrefix PlacementState::that_fit(PlacedPrefix prefix) const {
-  const Candidate has = prefix.candidates[prefix.current];
-  const auto has_it = [&](const Candidate& each) {
-    return each.tier == has.tier && each.method == has.method && each.keep == has.keep;
-  };
-  std::erase_if(prefix.candidates, [&](const Candidate& each) {
-    if (each.tier == kDropped || has_it(each)) return false;
+  std::vector<Candidate>& all = prefix.candidates;
+  std::rotate(all.begin(), all.begin() + prefix.current, all.begin() + prefix.current + 1);
+  prefix.current = 0;
+  const Candidate has = all.front();
+  const auto too_large = [&](const Candidate& each) {
+    if (each.tier == kDropped) return false;
     return each.bytes > free_bytes(each.tier) + (each.tier == has.tier ? has.bytes : 0);
-  });
-  prefix.current =
-      static_cast<std::uint32_t>(std::ranges::find_if(prefix.candidates, has_it) - prefix.candidates.begin());
+  };
+  all.erase(std::remove_if(all.begin() + 1, all.end(), too_large), all.end());
   prefix.pinned = false;
   return prefix;
 }

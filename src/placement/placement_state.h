@@ -106,7 +106,7 @@ class PlacementState {
   std::size_t size() const { return live_; }
   std::uint64_t used_bytes(std::uint32_t tier) const { return used_[tier]; }
   std::uint64_t free_bytes(std::uint32_t tier) const;
-  // Only those candidates, unpinned, that fit into what is free and what the cached prefix has.
+  // Unpinned, with its current candidate first and of the others those that fit into what is free and what it has.
   PlacedPrefix that_fit(PlacedPrefix prefix) const;
   std::uint64_t full_copy_bytes() const { return copied_; }  // on the lowest tier, where that is bounded
   // Everything as planners would see it at once, frequencies as of now and without accesses that the pool answers; in

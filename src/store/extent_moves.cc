@@ -116,14 +116,15 @@ bool ExtentPlacer::drop_for_room(GroupId group, const Variant& made, bool everyw
   return any;
 }
 
-void ExtentPlacer::count_move(const Variant& from, const Variant& to, bool rises) {
+void ExtentPlacer::count_move(const Group& group, const Variant& to) {
+  const Variant& from = group.from;
   if (to.tier == kDropped) {
     ++core_.counts.dropped_extents;
     return;
   }
   StoreTierStats& counts = core_.tiers[to.tier].counts;
   if (from.tier != kDropped && from.tier < to.tier) ++core_.tiers[from.tier].counts.demoted;
-  counts.promoted += rises;
+  counts.promoted += group.rises;
   if (to.method != kFullMethod && (from.method != to.method || from.keep > to.keep)) ++counts.compressed;
 }
 
@@ -141,7 +142,7 @@ void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   group.wanted.reset();
   group.job = false;
   if (done) {
-    count_move(group.from, made, group.rises);
+    count_move(group, made);
     for (const auto& [id, tier] : given_up(group, made)) {
       const Extent& extent = core_.index.at(id);
       // A form that nobody measured was asked for: it lies beside what has the blocks' place, until room is short; but

@@ -150,7 +150,7 @@ class ExtentPlacer final : public PlacementBackend {
   unsigned& in_flight(const Group& group);
   void drop_copies();
   std::vector<std::pair<ExtentId, std::uint32_t>> given_up(const Group& group, const Variant& made) const;
-  void count_move(const Variant& from, const Variant& to, bool rises);
+  void count_move(const Group& group, const Variant& to);
   bool measured(const Extent& extent) const;
 
   // extent_candidates.cc

@@ -7,6 +7,7 @@
 #include <future>
 
 #include "engine/engine_fixture.h"
+#include "support/eventually.h"
 
 namespace shale {
 namespace {
@@ -187,8 +188,7 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhileATierTakesNothing) {
   start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}});
   hear(loop_->submit(ask(1, 200, 1), true).value());
   hear(loop_->submit(ask(1, 200, 2), true).value());
-  for (int i = 0; i < 24000 && loop_->metrics().watch.profiled == 0; ++i) std::this_thread::sleep_for(5ms);
-  EXPECT_EQ(loop_->metrics().watch.profiled, 1u);
+  EXPECT_TRUE(testing::eventually([&] { return loop_->metrics().watch.profiled == 1; }, 12000));
   EXPECT_FALSE(cache_->store().idle()) << "it is still being written there";
   std::filesystem::remove(path);
   expect_pages_back();
