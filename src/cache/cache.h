@@ -230,6 +230,8 @@ class Cache {
   // storing would add.
   std::uint32_t blocks_evictable() const;
   std::uint32_t blocks_waiting_to_be_stored() const;
+  // Of the latter those that hold what is not encoded yet; the rest is merely looked at, and lost without a loss.
+  std::uint32_t blocks_waiting_to_be_encoded() const;
 
   // Stores the whole blocks of the run that are not at rest yet, of an exact `sequence` that holds its chain; their
   // pages stay in the pool until they are encoded. Returns its name.

@@ -212,20 +212,20 @@ bool Cache::give_up_storing() {
   return true;
 }
 
-// Blocks of each run that nobody but the prefix tree holds beside it.
-std::uint32_t Cache::blocks_waiting_to_be_stored() const {
+// That nobody but the prefix tree holds beside the run, of runs that are not encoded yet, or are merely looked at.
+std::uint32_t Cache::State::blocks_held(bool looked_at) const {
   constexpr std::uint32_t kOwnAndTrees = 2;
-  const State& s = *state_;
-  std::uint32_t blocks = 0;
-  for (const State::Saving& each : s.saving) {
-    if (each.released()) continue;
-    blocks +=
-        static_cast<std::uint32_t>(std::ranges::count_if(each.held.blocks(each.held.length()), [&](PoolBlockId block) {
-          return s.pool.references(block) <= kOwnAndTrees;
-        }));
+  std::ptrdiff_t blocks = 0;
+  for (const Saving& each : saving) {
+    if (each.save->released() && !(looked_at && each.bounding)) continue;
+    blocks += std::ranges::count_if(each.held.blocks(each.held.length()),
+                                    [&](PoolBlockId block) { return pool.references(block) <= kOwnAndTrees; });
   }
-  return blocks;
+  return static_cast<std::uint32_t>(blocks);
 }
+
+std::uint32_t Cache::blocks_waiting_to_be_stored() const { return state_->blocks_held(true); }
+std::uint32_t Cache::blocks_waiting_to_be_encoded() const { return state_->blocks_held(false); }
 
 void Cache::drain(Executor& executor) {
   while (!idle()) {

@@ -13,10 +13,10 @@ constexpr double kLoadShare = 0.25;
 constexpr double kLoadAloneS = 0.01;
 constexpr double kPauseMaxS = 0.001;
 constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
-// While somebody waits for a first token, work behind has so much of its share, unless what waits to be stored takes
+// While somebody waits for a first token, work behind has so much of its share, unless what waits to be encoded takes
 // more than that of the pool.
 constexpr double kShareWhileWaiting = 0.25;
-constexpr double kWaitingToBeStoredMax = 0.25;
+constexpr double kWaitingToBeEncodedMax = 0.25;
 // A request waits to hear what others have left of its prefix on a shared tier: such a share of what computing the
 // prompt takes, and no longer than that.
 constexpr double kAskedShare = 0.1, kAskedMaxS = 0.25;
@@ -261,7 +261,7 @@ double Engine::State::background_share() {
                             return !run->over && run->drawn.empty();
                           });
   if (!waited_for) return options.background_share;
-  const bool hurries = cache.blocks_waiting_to_be_stored() > kWaitingToBeStoredMax * cache.pool().blocks_total();
+  const bool hurries = cache.blocks_waiting_to_be_encoded() > kWaitingToBeEncodedMax * cache.pool().blocks_total();
   return options.background_share * (hurries ? 1 : kShareWhileWaiting);
 }
 

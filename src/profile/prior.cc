@@ -44,8 +44,12 @@ Status PriorMeasurement::begin(std::size_t index) {
   SHALE_ASSIGN(std::vector<std::string> methods, lacking(text));
   if (methods.empty()) return {};
   const std::size_t questions = text.questions.size();
-  ProfileOptions options{
-      .methods = std::move(methods), .answer_tokens = options_.answer_tokens, .label = {}, .store = false, .stop = {}};
+  ProfileOptions options{.methods = std::move(methods),
+                         .full = false,
+                         .answer_tokens = options_.answer_tokens,
+                         .label = {},
+                         .store = false,
+                         .stop = {}};
   SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(text), questions, std::move(options)));
   return {};
 }
@@ -55,11 +59,9 @@ Result<bool> PriorMeasurement::step(const Stop& stop) {
     if (next_ == prior_texts().size()) return false;
     SHALE_TRY(begin(next_++));
   }
-  auto more = profiling_->step(stop);
-  if (!more && more.error().code == ErrorCode::kCancelled) return more;
-  if (!more || !*more) profiling_.reset();
-  if (!more) return more;
-  measured_ += !*more;
+  SHALE_ASSIGN(const bool more, profiling_->step(stop));
+  if (!more) profiling_.reset();
+  measured_ += !more;
   return true;
 }
 

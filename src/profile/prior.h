@@ -23,8 +23,10 @@ class PriorMeasurement {
   PriorMeasurement(Engine& engine, PriorOptions options);
 
   // The next piece (ContextProfiling::step) of the first text that the metadata store lacks something of. False when
-  // nothing is lacking. kCancelled once `stop` says so; other errors are of one text, which is then passed over.
+  // nothing is lacking. kCancelled once `stop` says so; other errors are of the text at hand.
   Result<bool> step(const Stop& stop);
+  // Leaves the text at hand unmeasured.
+  void pass_over() { profiling_.reset(); }
   // Gives back the pages that it holds between pieces.
   void let_go();
   std::size_t measured() const { return measured_; }  // texts, by this object

@@ -156,13 +156,16 @@ Result<std::vector<ProfileRow>> MethodProfiler::run(const Method& method, const 
   return rows;
 }
 
-Result<std::vector<Method>> methods_to_measure(const Cache& cache, const std::vector<std::string>& named) {
-  std::vector<Method> methods = {Method::full()};
-  for (const std::string& text : named) {
+Result<std::vector<Method>> methods_to_measure(const Cache& cache, const ProfileOptions& options) {
+  std::vector<Method> methods;
+  if (options.methods.empty()) methods = cache.methods();
+  for (const std::string& text : options.methods) {
     SHALE_ASSIGN(Method method, Method::parse(text));
-    if (!method.is_full()) methods.push_back(std::move(method));
+    methods.push_back(std::move(method));
   }
-  if (named.empty()) methods = cache.methods();
+  std::erase_if(methods, &Method::is_full);
+  if (options.full) methods.insert(methods.begin(), Method::full());
+  if (methods.empty()) return fail(ErrorCode::kInvalidArgument, "no method to profile the context with");
   return methods;
 }
 
@@ -218,7 +221,7 @@ Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext co
   ContextProfiling profiling(engine, std::move(context), counted, std::move(options));
   AskedContext& whole = profiling.context_;
   SHALE_TRY(keep_whole_blocks(whole, cache.block_tokens()));
-  SHALE_ASSIGN(profiling.methods_, methods_to_measure(cache, profiling.options_.methods));
+  SHALE_ASSIGN(profiling.methods_, methods_to_measure(cache, profiling.options_));
   SHALE_ASSIGN(profiling.needs_, needs_of(cache, profiling.methods_));
   profiling.profile_.run = cache.run_of(whole.tokens);
   profiling.profile_.tokens = static_cast<std::uint32_t>(whole.tokens.size());

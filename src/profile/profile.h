@@ -27,7 +27,8 @@
 namespace shale {
 
 struct ProfileOptions {
-  std::vector<std::string> methods;  // `full` is always measured too. Empty: the cache's candidate methods
+  std::vector<std::string> methods;  // beside `full`. Empty: the cache's candidate methods
+  bool full = true;                  // measured too: to show that it agrees, and how long it takes to decode
   std::vector<double> keeps = {0.75, 0.5, 0.25, 0.1};  // for methods that rank tokens
   std::uint32_t answer_tokens = 24;                    // of each reference answer
   std::uint32_t questions_max = 4;                     // more are left unasked; as many are written when there are none

@@ -185,9 +185,10 @@ bool QualityWatch::work_on(const Stop& stop) {
     done = go_on(stop);
   } else if ((context = context_to_check())) {
     done = look(*context, stop);
-  } else if (Result<bool> worked = measure_prior(stop); !worked) {
-    done = std::unexpected(std::move(worked).error());
+  } else if (const Result<bool> worked = measure_prior(stop); !worked) {
+    done = std::unexpected(worked.error());
   } else if (*worked) {
+    pauses_ = 0;
     return true;
   } else if ((context = context_to_profile())) {
     const bool asked_enough = context->asked.questions.size() + context->written.size() >= options_.check.questions_max;
@@ -211,6 +212,7 @@ bool QualityWatch::work_on(const Stop& stop) {
   }
   ++stats_.failed;
   pauses_ = 0;
+  if (!context && !profiling_) prior_->pass_over();
   profiling_.reset();
   if (context) {  // would fail again, until something else was asked
     context->new_questions = context->new_answers = 0;
@@ -315,7 +317,7 @@ Status QualityWatch::begin(Context& context) {
     if (asked.questions.size() < options_.check.questions_max) asked.questions.push_back(question);
   }
   ProfileOptions options{
-      .methods = {}, .answer_tokens = options_.check.answer_tokens, .label = context.label, .stop = {}};
+      .methods = {}, .full = false, .answer_tokens = options_.check.answer_tokens, .label = context.label, .stop = {}};
   const std::size_t questions = asked.questions.size();
   SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(asked), questions, std::move(options)));
   context.profiled = true;

@@ -72,8 +72,10 @@ class ExtentPlacer final : public PlacementBackend {
   // Whether its blocks lie anywhere, in whatever form.
   bool lies(ExtentId id) const;
 
-  // Whether as many new extents are on their way as may be: the next had better wait.
+  // Whether as many new extents are on their way as may be.
   bool crowded() const;
+  // Whether it had better wait before it is placed: for those, or because its blocks are on their way elsewhere.
+  bool waits(ExtentId id) { return crowded() || groups_[join(id)].job; }
 
   // A round: looks again at what has changed, demotes and promotes a few. True where there is more to do at once.
   bool settle();

@@ -201,29 +201,29 @@ bool SaveJob::advance(Writing& writing) {
   return true;
 }
 
-// Into the index, and to where the placement wants it. True where nothing is left to write. With the mutex held, which
-// may be given up then.
+// Into the index. True where nothing is left to write. With the mutex held, which may be given up then.
 bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) {
-  const auto refuse = [&](const auto& why) {
-    lock.unlock();
-    writing.tier = core_.tier_count();
-    failed(writing, why);
-    return true;
-  };
   writing.id = core_.index.add(writing.facts, plan_.realm_number);
-  if (!writing.id) return refuse(fail(ErrorCode::kFull, "the index has no room for another extent"));
+  if (!writing.id) return refuse(writing, lock, fail(ErrorCode::kFull, "the index has no room for another extent"));
   core_.use(*writing.id);
   if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
     writing.tier = extent.fastest_tier();
     stored(writing, std::move(lock));
     return true;
   }
+  return false;
+}
+
+// To where the placement wants it; else as enter_index().
+bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
   if (!admit(writing)) {
     ++core_.tenant(plan_.hints.tenant).counts.refused;
-    return refuse(fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", writing.facts.bytes,
+    return refuse(writing, lock,
+                  fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", writing.facts.bytes,
                        plan_.hints.tenant));
   }
   const Variant placed = core_.placer.place_new(*writing.id, may_become() && !core_.placer.crowded());
+  writing.placed = true;
   writing.tier = placed.tier;
   if (writing.tier != kDropped && writing.facts.exact && placed.method != kFullMethod) {
     writing.becoming = core_.placer.become(*writing.id, writing.blobs);
@@ -232,16 +232,25 @@ bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) 
   // A form that was asked for lies beside what has the blocks' place, until room is short.
   if (writing.tier == kDropped && !writing.facts.exact) writing.tier = core_.tier_count() - 1;
   if (writing.tier != kDropped) return false;
-  return refuse(fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", writing.facts.bytes));
+  return refuse(writing, lock,
+                fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", writing.facts.bytes));
+}
+
+bool SaveJob::refuse(Writing& writing, std::unique_lock<std::mutex>& lock, Status why) {
+  lock.unlock();
+  writing.tier = core_.tier_count();
+  failed(writing, std::move(why));
+  return true;
 }
 
 // Where the placement wants it, once there is room; on the next tier where that takes too long.
 bool SaveJob::begin(Writing& writing) {
   const auto patient = [&] { return core_.clock.now_s() < writing.since_s + kPatienceS && !core_.closing(); };
   std::unique_lock lock(core_.mutex);
-  if (!writing.id) {
-    if (may_become() && core_.placer.crowded() && patient()) return false;
-    if (enter_index(writing, lock)) return true;
+  if (!writing.placed) {
+    if (!writing.id && enter_index(writing, lock)) return true;
+    if (may_become() && core_.placer.waits(*writing.id) && patient()) return false;
+    if (place(writing, lock)) return true;
     writing.since_s = core_.clock.now_s();
   }
   for (; writing.tier < core_.tier_count(); ++writing.tier, writing.since_s = core_.clock.now_s()) {

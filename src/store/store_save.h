@@ -66,7 +66,8 @@ class SaveJob final : public StoreJob {
     double since_s = 0;  // when it began to wait for room
     unsigned refusals = 0;
     std::unique_ptr<ExtentWriter> writer;
-    std::optional<ExtentId> id;                                // used until it is over
+    std::optional<ExtentId> id;  // used until it is over
+    bool placed = false;
     bool stored = false;                                       // on the first tier
     std::uint64_t removals = 0;                                // by callers until then
     std::shared_ptr<const std::optional<bool>> becoming = {};  // of what is made of it, to lie there instead
@@ -84,6 +85,8 @@ class SaveJob final : public StoreJob {
   bool may_become() const { return plan_.hints.method.is_full() && !plan_.hints.pin; }
   bool begin(Writing& writing);
   bool enter_index(Writing& writing, std::unique_lock<std::mutex>& lock);
+  bool place(Writing& writing, std::unique_lock<std::mutex>& lock);
+  bool refuse(Writing& writing, std::unique_lock<std::mutex>& lock, Status why);
   bool became(Writing& writing);
   bool start_writing(Writing& writing);
   void stored(Writing& writing, std::unique_lock<std::mutex> lock);

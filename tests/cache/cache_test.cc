@@ -337,6 +337,7 @@ TEST_F(CacheTest, StoringIsGivenUpForItsPages) {
   store(tokens_of(23, 100));
   store(tokens_of(24, 300));
   EXPECT_GT(cache_->blocks_waiting_to_be_stored(), 0u);
+  EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), cache_->blocks_waiting_to_be_stored());
   EXPECT_TRUE(cache_->give_up_storing());
   EXPECT_TRUE(cache_->give_up_storing());
   EXPECT_FALSE(cache_->give_up_storing());

@@ -338,6 +338,28 @@ TEST_F(QualityWatchTest, WaitsWhereRequestsFillThePool) {
   EXPECT_EQ(watch.stats().failed, 0u);
 }
 
+TEST_F(QualityWatchTest, ThePriorWaitsForRoomThatRequestsHave) {
+  options_.prior = options_.beside = true;
+  QualityWatch watch(options_, *bench_.engine);
+  Request request = ask("what?");
+  request.max_tokens = 100;
+  const std::uint64_t id = bench_.engine->submit(std::move(request)).value();
+  bench_.engine->run_once();
+  {
+    Sequence others(*bench_.pool);
+    while (others.append(bench_.pool->shape().block_size)) continue;
+    EXPECT_TRUE(watch.work(kNever));
+    EXPECT_EQ(watch.stats().interrupted, 1u);
+  }
+  bench_.engine->cancel(id);
+  bench_.engine->run_once();
+  EXPECT_TRUE(testing::eventually([&] {
+    watch.work(kNever);
+    return watch.stats().prior_texts == prior_texts().size();
+  }));
+  EXPECT_EQ(watch.stats().failed, 0u);
+}
+
 TEST_F(QualityWatchTest, KeepsOnlyQuestionsAboutOneLongContext) {
   options_.questions_between = 1;
   QualityWatch watch(options_, *bench_.engine);

@@ -163,6 +163,44 @@ TEST_F(StoreBecomeTest, WhatIsSavedAgainBecomesWhatIsBestByThen) {
   expect_sound(*store);
 }
 
+// Its place is decided anew once it has arrived where it is being moved to.
+TEST_F(StoreBecomeTest, WhatIsSavedAgainWaitsForAMoveOfItsBlocks) {
+  const VirtualClock clock;
+  StoreOptions options = with_methods({"int8", "knorm"});
+  options.threads = 0;
+  std::string best = "knorm";
+  options.placement.quality = [&](const Hash128&, const Method& method, double keep) -> std::optional<double> {
+    return method.text() == best && (keep == 0.5 || method.scorer.empty()) ? 0.99 : 0.1;
+  };
+  const std::uint64_t room_for_one = 150 << 10;
+  StoreTier slow = memory_tier(clock, room_for_one);
+  slow.tier = make_throttled_tier(std::move(slow.tier), parse_throttle("1MB/s,1ms").value(), clock);
+  const auto store = Store::open(options, tiers_of(memory_tier(clock, room_for_one), std::move(slow)), clock).value();
+  InlineExecutor executor;
+  const auto work = [&](const auto& until) {
+    for (int works = 0; works < 1000 && !until(); ++works) store->work(executor, 0);
+    return until();
+  };
+  const Kv first(chain_number(0)), second(chain_number(1));
+  StoreHints worthless, precious;
+  worthless.recompute_s = 10;
+  precious.recompute_s = 1000;
+  ASSERT_TRUE(store->save(chain_number(0), first.readable(), worthless).value()->wait());
+  const auto moving = store->save(chain_number(1), second.readable(), precious).value();
+  ASSERT_TRUE(work([&] { return moving->released(); }));
+  best = "int8";
+  const auto again = store->save(chain_number(0), first.readable(), worthless).value();
+  EXPECT_FALSE(work([&] { return again->done(); })) << "time stands still, and so does the move";
+  EXPECT_TRUE(again->wait());
+  EXPECT_TRUE(moving->wait());
+  ASSERT_TRUE(store->flush());
+  const auto extents = store->inspect(chain_number(0));
+  ASSERT_EQ(extents.size(), 1u);
+  EXPECT_EQ(extents.front().method.text(), "int8");
+  EXPECT_EQ(found(*store, 2), 2 * kBlocks);
+  expect_sound(*store);
+}
+
 // Where what it becomes cannot be written, it lies as it is on the next tier.
 TEST_F(StoreBecomeTest, WhatCannotBeCompressedIsSavedAllTheSame) {
   StoreTier full = memory_tier(clock_, 150 << 10);
