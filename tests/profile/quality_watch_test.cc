@@ -49,6 +49,23 @@ class QualityWatchTest : public ::testing::Test {
     while (watch.work(kNever)) ++pieces;
     return pieces;
   }
+  // While a request and others fill the pool, which they leave in the end.
+  void work_beside_full_pool(QualityWatch& watch) {
+    Request request = ask("what?");
+    request.max_tokens = 100;
+    const std::uint64_t id = bench_.engine->submit(std::move(request)).value();
+    bench_.engine->run_once();
+    ASSERT_EQ(bench_.engine->running(), 1u);
+    {
+      Sequence others(*bench_.pool);
+      while (others.append(bench_.pool->shape().block_size)) continue;
+      EXPECT_LT(work_all(watch), 5);
+      EXPECT_EQ(watch.stats().interrupted, 1u);
+    }
+    EXPECT_FALSE(watch.work(kNever)) << "not at once";
+    bench_.engine->cancel(id);
+    bench_.engine->run_once();
+  }
 
   testing::EngineBench bench_;
   std::vector<Token> context_;
@@ -317,46 +334,17 @@ TEST_F(QualityWatchTest, WaitsWhereRequestsFillThePool) {
   options_.profile_new = options_.beside = true;
   QualityWatch watch(options_, *bench_.engine);
   ask_several(watch, "why", 4);
-  Request request = ask("what?");
-  request.max_tokens = 100;
-  const std::uint64_t id = bench_.engine->submit(std::move(request)).value();
-  bench_.engine->run_once();
-  ASSERT_EQ(bench_.engine->running(), 1u);
-  {
-    Sequence others(*bench_.pool);
-    while (others.append(bench_.pool->shape().block_size)) continue;
-    EXPECT_LT(work_all(watch), 5);
-    EXPECT_EQ(watch.stats().interrupted, 1u);
-  }
-  EXPECT_FALSE(watch.work(kNever)) << "not at once";
-  bench_.engine->cancel(id);
-  bench_.engine->run_once();
-  EXPECT_TRUE(testing::eventually([&] {
-    watch.work(kNever);
-    return watch.stats().profiled == 1;
-  }));
+  work_beside_full_pool(watch);
+  EXPECT_TRUE(testing::eventually([&] { return watch.work(kNever) && watch.stats().profiled == 1; }));
   EXPECT_EQ(watch.stats().failed, 0u);
 }
 
 TEST_F(QualityWatchTest, ThePriorWaitsForRoomThatRequestsHave) {
   options_.prior = options_.beside = true;
   QualityWatch watch(options_, *bench_.engine);
-  Request request = ask("what?");
-  request.max_tokens = 100;
-  const std::uint64_t id = bench_.engine->submit(std::move(request)).value();
-  bench_.engine->run_once();
-  {
-    Sequence others(*bench_.pool);
-    while (others.append(bench_.pool->shape().block_size)) continue;
-    EXPECT_TRUE(watch.work(kNever));
-    EXPECT_EQ(watch.stats().interrupted, 1u);
-  }
-  bench_.engine->cancel(id);
-  bench_.engine->run_once();
-  EXPECT_TRUE(testing::eventually([&] {
-    watch.work(kNever);
-    return watch.stats().prior_texts == prior_texts().size();
-  }));
+  work_beside_full_pool(watch);
+  EXPECT_TRUE(
+      testing::eventually([&] { return watch.work(kNever) && watch.stats().prior_texts == prior_texts().size(); }));
   EXPECT_EQ(watch.stats().failed, 0u);
 }
 

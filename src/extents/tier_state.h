@@ -1,0 +1,86 @@
+// What a store knows of one of its tiers.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "core/hash.h"
+#include "extents/index_folder.h"
+#include "extents/index_records.h"
+#include "extents/store_report.h"
+#include "extents/store_tiers.h"
+
+namespace shale {
+
+class StoreJob;
+
+// The owner of blobs: an extent's name and the tag of its first chunk.
+struct BlobOwner {
+  Hash128 name;
+  std::uint64_t tag = 0;
+};
+
+struct BegunWrite {
+  std::uint64_t tag = 0, bytes = 0;
+};
+
+// An extent that a device failed to read and that may be sound: it takes room, and is not found until then.
+struct Unread {
+  IndexRecord stored;
+  double again_s = 0;
+};
+
+// An object of the owner's own.
+struct OwnObject {
+  std::uint64_t bytes = 0;
+  bool writing = false;  // a change in flight
+};
+
+struct TierState {
+  explicit TierState(StoreTier with) : config(std::move(with)), placed_capacity(config.tier->capacity_bytes()) {}
+
+  // The capacity that may be written there: nothing before its folder is open.
+  std::uint64_t capacity_bytes() const { return open ? tier().capacity_bytes() : 0; }
+
+  StoreTier config;
+  std::unique_ptr<IndexFolder> folder;  // null where there is none, or until it is open; guarded by folder_mutex
+  std::unique_ptr<std::mutex> folder_mutex = std::make_unique<std::mutex>();  // taken before the core's
+  bool snapshot_wanted = false;  // in place of a damaged one; guarded by folder_mutex
+
+  // Guarded by the core's mutex:
+
+  bool open = config.folder.empty();  // its folder's index is, if it has one
+  double open_again_s = 0;            // when that is tried next
+  double count_again_s = 0;           // when it may be, where it is shared and has no folder
+  bool found_full = false;            // since it was counted
+  bool leads = false;                 // of those that share the folder
+  bool has_others = true;             // who may write there, and may drop nothing
+  std::vector<IndexRecord> unlogged = {};
+  std::uint64_t logged = 0, flushed = 0;                           // records, so far
+  std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
+  std::unordered_map<Hash128, OwnObject> own_objects = {};
+  std::unordered_map<Hash128, Unread> unread = {};       // where there is a folder
+  std::unordered_set<Hash128> removing = {};             // by anybody: not to be written before that has ended
+  std::unordered_map<Hash128, BegunWrite> writing = {};  // by this store: not to be removed or begun anew meanwhile
+  std::vector<BlobOwner> doubtful = {};                  // in the folder; changed by two stores at once, perhaps
+  std::uint64_t known_bytes = 0;                         // of the extents that the index has here
+  std::uint64_t uncounted_bytes = 0;                     // that the placement does not know of, when last looked at
+  std::uint64_t placed_capacity;                         // as the placement was told
+  std::uint64_t asked_bytes = 0;                         // of reads in flight
+  unsigned changes = 0;                                  // writes and removals of this store's in flight
+  unsigned moves_staged[3] = {};  // that hold a share of what may be on its way: down to it, within it, up to it
+  StoreTierStats counts = {};
+  std::deque<std::shared_ptr<StoreJob>> errands = {};  // jobs that may wait for it, where it has a keeper
+
+  Tier& tier() const { return *config.tier; }
+  // Whether nobody else puts anything here.
+  bool is_private() const { return config.folder.empty() && !config.shared; }
+};
+
+}  // namespace shale
