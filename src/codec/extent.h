@@ -204,11 +204,13 @@ class ExtentDecoder {
   // kMismatch (packed by other tables) when a chunk of it fails: the others of the range arrive all the same, and
   // failed() says which did not. kInvalidArgument for a range that was decoded before, or other than its bytes.
   Status decode(std::uint32_t range, std::span<const std::byte> bytes, Executor& executor);
-  // Also for bytes that could not be read: the range's chunks fail.
-  void skip(std::uint32_t range);
+  // For bytes that could not be read: the range's chunks fail for that reason.
+  void skip(std::uint32_t range, const Error& why);
   // Whether a chunk of the extent failed in any layer. What the view then holds of it is undefined; all that came
   // before is as it should be.
-  bool failed(std::uint32_t chunk) const;
+  bool failed(std::uint32_t chunk) const { return failure(chunk) != nullptr; }
+  // Why it did first; null where it did not. Stays as long as the decoder.
+  const Error* failure(std::uint32_t chunk) const;
 
   // Rows of head number `head` that the chunks before `end_chunk` fill.
   std::uint32_t rows(std::uint32_t head, std::uint32_t end_chunk) const;

@@ -110,19 +110,20 @@ Status ExtentDecoder::decode(std::uint32_t range, std::span<const std::byte> byt
   return s.decode_lossy(source, nullptr, &source, executor);
 }
 
-void ExtentDecoder::skip(std::uint32_t range) {
+void ExtentDecoder::skip(std::uint32_t range, const Error& why) {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
   if (s.progress[range] != State::Progress::kWanted) return;
   s.progress[range] = State::Progress::kSkipped;
   for (std::uint32_t chunk = s.ranges[range].first_chunk; chunk < s.ranges[range].end_chunk; ++chunk) {
-    s.failed[chunk] = true;
+    if (!s.failures[chunk]) s.failures[chunk] = why;
   }
 }
 
-bool ExtentDecoder::failed(std::uint32_t chunk) const {
+const Error* ExtentDecoder::failure(std::uint32_t chunk) const {
   const std::lock_guard lock(state_->mutex);
-  return state_->failed[chunk];
+  const auto& failure = state_->failures[chunk];
+  return failure ? &*failure : nullptr;
 }
 
 std::uint32_t ExtentDecoder::rows(std::uint32_t head, std::uint32_t end_chunk) const {

@@ -34,17 +34,21 @@ std::optional<std::uint32_t> ExtentDecoder::State::partner(std::uint32_t range) 
   return std::nullopt;
 }
 
-// Notes the chunks of a range that failed.
-Status ExtentDecoder::State::settle(const ExtentRange& range, const Sound& sound, ErrorCode code) {
-  const auto bad = std::ranges::find(sound, 0);
-  if (bad == sound.end()) return {};
+// Notes the chunks of a range that failed, and why each did; the first of them.
+Status ExtentDecoder::State::settle(const ExtentRange& range, const Faults& faults) {
+  Status first;
   const std::lock_guard lock(mutex);
-  for (std::uint32_t i = 0; i < sound.size(); ++i) {
-    if (!sound[i]) failed[range.first_chunk + i] = true;
+  for (std::uint32_t i = 0; i < faults.size(); ++i) {
+    if (!faults[i]) continue;
+    auto error =
+        fail(*faults[i], "chunk {} of an extent, layers {} to {}: {}", range.first_chunk + i, blob(range).first_layer,
+             blob(range).end_layer,
+             faults[i] == ErrorCode::kMismatch ? "it was packed by other tables than are loaded" : "it is damaged");
+    if (first) first = error;
+    auto& failure = failures[range.first_chunk + i];
+    if (!failure) failure = std::move(error).error();
   }
-  return fail(code, "chunk {} of an extent, layers {} to {}: {}", range.first_chunk + (bad - sound.begin()),
-              blob(range).first_layer, blob(range).end_layer,
-              code == ErrorCode::kMismatch ? "it was packed by other tables than are loaded" : "it is damaged");
+  return first;
 }
 
 void ExtentDecoder::State::copy_layer(const ExtentRange& range, std::uint32_t chunk, std::uint32_t layer,
@@ -65,19 +69,19 @@ void ExtentDecoder::State::copy_layer(const ExtentRange& range, std::uint32_t ch
 Status ExtentDecoder::State::decode_exact(const ExtentRange& range, std::span<const std::byte> bytes,
                                           Executor& executor) {
   const std::uint32_t layers = blob(range).end_layer - blob(range).first_layer;
-  Sound sound(range.end_chunk - range.first_chunk);
-  executor.parallel_for(sound.size() * (layers + 1), [&](std::size_t i) {
+  Faults faults(range.end_chunk - range.first_chunk);
+  executor.parallel_for(faults.size() * (layers + 1), [&](std::size_t i) {
     const auto number = static_cast<std::uint32_t>(i / (layers + 1)),
                step = static_cast<std::uint32_t>(i % (layers + 1));
     const std::uint32_t chunk = range.first_chunk + number;
     const auto of_chunk = part(range, bytes, chunk);
     if (step == 0) {
-      sound[number] = is_sound({&range, bytes}, chunk);
+      faults[number] = check({&range, bytes}, chunk);
     } else {
       copy_layer(range, chunk, blob(range).first_layer + step - 1, of_chunk);
     }
   });
-  return settle(range, sound, ErrorCode::kCorrupt);
+  return settle(range, faults);
 }
 
 void ExtentDecoder::State::decode_section(const CodedSection& section, std::uint32_t tier, std::uint32_t chunk,
@@ -122,12 +126,12 @@ Status ExtentDecoder::State::decode_lossy(const Source& base, const Source* refi
   const auto codes = [&](const Source& source, const CodedSection& section, std::uint32_t chunk) {
     return part(*source.range, source.bytes, chunk).subspan(section.offset, section.bytes);
   };
-  Sound sound(base.range->end_chunk - first_chunk, 1);
-  executor.parallel_for(sound.size() * pieces, [&](std::size_t i) {
+  Faults faults(base.range->end_chunk - first_chunk);
+  executor.parallel_for(faults.size() * pieces, [&](std::size_t i) {
     const auto number = static_cast<std::uint32_t>(i / pieces), piece = static_cast<std::uint32_t>(i % pieces);
     const std::uint32_t chunk = first_chunk + number;
     if (piece == 0) {
-      if (unverified) sound[number] = is_sound(*unverified, chunk);
+      if (unverified) faults[number] = check(*unverified, chunk);
       return;
     }
     HalfBlock block(view.geometry);
@@ -143,23 +147,21 @@ Status ExtentDecoder::State::decode_lossy(const Source& base, const Source* refi
     }
     flush_stream();
   });
-  return settle(*base.range, sound, ErrorCode::kCorrupt);
+  return settle(*base.range, faults);
 }
 
 Status ExtentDecoder::State::decode_packed(const Source& source, Executor& executor) {
   const BlobInfo& info = blob(*source.range);
-  Sound sound(source.range->end_chunk - source.range->first_chunk, 1);
-  ErrorCode code = ErrorCode::kCorrupt;
-  for (std::uint32_t number = 0; number < sound.size(); ++number) {
+  Faults faults(source.range->end_chunk - source.range->first_chunk);
+  for (std::uint32_t number = 0; number < faults.size(); ++number) {
     const std::uint32_t chunk = source.range->first_chunk + number;
-    sound[number] = is_sound(source, chunk);
-    if (!sound[number]) continue;
+    faults[number] = check(source, chunk);
+    if (faults[number]) continue;
     const std::vector<CodedSection> sections = layout.sections(info, chunk);
     const auto unpacked = unpack_chunk(layout.quantizer(info.tier), manifest.geometry.head_dim, sections,
                                        part(*source.range, source.bytes, chunk), executor);
-    sound[number] = unpacked.has_value();
     if (!unpacked) {
-      code = unpacked.error().code;
+      faults[number] = unpacked.error().code;
       continue;
     }
     executor.parallel_for(sections.size(), [&](std::size_t i) {
@@ -169,7 +171,7 @@ Status ExtentDecoder::State::decode_packed(const Source& source, Executor& execu
       flush_stream();
     });
   }
-  return settle(*source.range, sound, code);
+  return settle(*source.range, faults);
 }
 
 // Nothing is decoded before a base and its refinement are both there and sound.
@@ -188,11 +190,11 @@ Status ExtentDecoder::State::decode_nested(const Source& source, std::uint32_t p
     }
   }
   if (other.empty()) {
-    Sound sound(source.range->end_chunk - source.range->first_chunk);
-    executor.parallel_for(sound.size(), [&](std::size_t i) {
-      sound[i] = is_sound(source, source.range->first_chunk + static_cast<std::uint32_t>(i));
+    Faults faults(source.range->end_chunk - source.range->first_chunk);
+    executor.parallel_for(faults.size(), [&](std::size_t i) {
+      faults[i] = check(source, source.range->first_chunk + static_cast<std::uint32_t>(i));
     });
-    return settle(*source.range, sound, ErrorCode::kCorrupt);
+    return settle(*source.range, faults);
   }
   const Source kept{&ranges[partner], other.bytes()};
   const bool is_base = blob(*source.range).plane == kBasePlane;

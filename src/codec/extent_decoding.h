@@ -53,13 +53,13 @@ struct ExtentDecoder::State {
   };
   // The first to come of a base and its refinement is kept until the other is there.
   enum class Progress { kWanted, kTaken, kWaiting, kSkipped };
-  std::mutex mutex;                    // guards what follows
-  std::vector<Progress> progress;      // by range
-  std::vector<AlignedBuffer> waiting;  // likewise
-  std::vector<bool> failed;            // by chunk of the extent
+  std::mutex mutex;                            // guards what follows
+  std::vector<Progress> progress;              // by range
+  std::vector<AlignedBuffer> waiting;          // likewise
+  std::vector<std::optional<Error>> failures;  // by chunk of the extent: the first
 
   State(const ExtentManifest& of, ExtentLayout laid_out, const Sight& seen, MutableKvView to)
-      : manifest(of), layout(std::move(laid_out)), sight(seen), view(std::move(to)), failed(of.chunks()) {}
+      : manifest(of), layout(std::move(laid_out)), sight(seen), view(std::move(to)), failures(of.chunks()) {}
 
   const BlobInfo& blob(const ExtentRange& range) const { return manifest.blobs[range.blob]; }
   std::uint32_t kv_heads() const { return manifest.geometry.kv_heads; }
@@ -69,8 +69,10 @@ struct ExtentDecoder::State {
     const BlobChunk& place = blob(range).chunks[chunk];
     return bytes.subspan(place.offset - range.offset, place.bytes);
   }
-  bool is_sound(const Source& source, std::uint32_t chunk) const {
-    return hash128(part(*source.range, source.bytes, chunk)) == blob(*source.range).chunks[chunk].checksum;
+  using Fault = std::optional<ErrorCode>;
+  Fault check(const Source& source, std::uint32_t chunk) const {
+    const bool sound = hash128(part(*source.range, source.bytes, chunk)) == blob(*source.range).chunks[chunk].checksum;
+    return sound ? Fault() : ErrorCode::kCorrupt;
   }
   // The tokens of a chunk that are wanted end here.
   std::uint32_t end_of(std::uint32_t chunk) const {
@@ -79,8 +81,8 @@ struct ExtentDecoder::State {
 
   void plan();
   std::optional<std::uint32_t> partner(std::uint32_t range) const;
-  using Sound = std::vector<char>;  // by chunk of a range, not bits: each is written by a thread of its own
-  Status settle(const ExtentRange& range, const Sound& sound, ErrorCode code);
+  using Faults = std::vector<Fault>;  // by chunk of a range: each is written by a thread of its own
+  Status settle(const ExtentRange& range, const Faults& faults);
   void copy_layer(const ExtentRange& range, std::uint32_t chunk, std::uint32_t layer, std::span<const std::byte> bytes);
   Status decode_exact(const ExtentRange& range, std::span<const std::byte> bytes, Executor& executor);
   // Runs beside the check of what is not verified yet.

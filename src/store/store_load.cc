@@ -1,6 +1,7 @@
 #include "store/store_load.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace shale {
@@ -103,20 +104,14 @@ Status StoreLoad::State::check(const Part& part, const ExtentManifest& manifest)
   return {};
 }
 
-void StoreLoad::State::fail_part(Part& part, Error error) {
-  part.failed = true;
-  if (!part.error) part.error = std::move(error);
-}
-
-void StoreLoad::State::prepare(Part& part) {
+Status StoreLoad::State::prepare(Part& part) {
   if (part.manifest_read) {
-    const auto bytes = std::exchange(part.manifest_read, nullptr)->take();
-    auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
-    if (!manifest) return fail_part(part, std::move(manifest).error());
-    part.manifest = std::make_shared<ExtentManifest>(std::move(*manifest));
-    core.manifests.put(part.name, part.manifest, 2 * (*bytes)->size());
+    SHALE_ASSIGN(const BlobBytes bytes, std::exchange(part.manifest_read, nullptr)->take());
+    SHALE_ASSIGN(ExtentManifest manifest, ExtentManifest::parse(bytes->bytes()));
+    part.manifest = std::make_shared<ExtentManifest>(std::move(manifest));
+    core.manifests.put(part.name, part.manifest, 2 * bytes->size());
   }
-  if (Status sound = check(part, *part.manifest); !sound) return fail_part(part, std::move(sound).error());
+  SHALE_TRY(check(part, *part.manifest));
   const std::uint32_t block_tokens = core.options.geometry.block_tokens;
   ExtentSpan span;
   span.first_chunk = part.where.first_chunk;
@@ -124,12 +119,12 @@ void StoreLoad::State::prepare(Part& part) {
   span.keep = grid_keep(part.keep);
   span.tokens_after = part.tokens_after;
   const std::uint32_t first = (part.where.first_block - first_block) * block_tokens;
-  auto decoder = ExtentDecoder::start(*part.manifest, span, view.part(first, span.tokens), core.options.tables);
-  if (!decoder) return fail_part(part, std::move(decoder).error());
-  part.decoder.emplace(std::move(*decoder));
+  SHALE_ASSIGN(part.decoder,
+               ExtentDecoder::start(*part.manifest, span, view.part(first, span.tokens), core.options.tables));
   part.left_of_group.assign(part.decoder->layer_groups().size(), 0);
   for (const ExtentRange& range : part.decoder->ranges()) ++part.left_of_group[range.group];
   part.ranges_left = static_cast<std::uint32_t>(part.decoder->ranges().size());
+  return {};
 }
 
 // Layers of all parts before the next layers of any.
@@ -171,14 +166,14 @@ bool StoreLoad::State::pump() {
   if (released) return false;
   bool all = true, arrived = false;
   for (Part& part : parts) {
-    if (part.decoder || part.failed) continue;
+    if (part.decoder || part.error) continue;
     if (!part.manifest && !part.manifest_read) {
       part.manifest_read = core.tiers[part.tier].tier().read(manifest_blob(part.tag, part.name));
     }
     if (part.manifest_read && !part.manifest_read->ready()) {
       all = false;
     } else {
-      prepare(part);
+      if (Status prepared = prepare(part); !prepared) part.error = std::move(prepared).error();
       arrived = true;
     }
   }
@@ -205,15 +200,9 @@ void StoreLoad::State::decode(Read& read, Executor& executor) {
   const ExtentRange& range = part.decoder->ranges()[read.range];
   const auto bytes = read.read->take();
   decoded_bytes += range.bytes;
-  Status decoded;
-  if (bytes) {
-    const auto in_range = (*bytes)->bytes().subspan(range.offset - read.read->first_byte(), range.bytes);
-    decoded = part.decoder->decode(read.range, in_range, executor);
-  } else {
-    part.decoder->skip(read.range);
-    decoded = std::unexpected(bytes.error());
-  }
-  if (!decoded && !part.error) part.error = std::move(decoded).error();
+  if (!bytes) return part.decoder->skip(read.range, bytes.error());
+  const auto in_range = (*bytes)->bytes().subspan(range.offset - read.read->first_byte(), range.bytes);
+  (void)part.decoder->decode(read.range, in_range, executor);  // the decoder knows what failed
 }
 
 bool StoreLoad::State::planned() {
@@ -248,7 +237,7 @@ bool StoreLoad::State::poll(Executor& executor, double until_s) {
     const std::lock_guard lock(mutex);
     if (queued) note_runs();
     const bool over = queued && std::ranges::all_of(parts, [](const Part& part) {
-                        return part.failed || (part.decoder && part.ranges_left == 0);
+                        return part.error || (part.decoder && part.ranges_left == 0);
                       });
     if (over) finish();
   }
@@ -272,7 +261,7 @@ StoreRun StoreLoad::State::run_of(const Part& part) const {
 void StoreLoad::State::note_runs() {
   if (std::exchange(runs_noted, true)) return;
   for (const Part& part : parts) {
-    if (!part.failed) runs.push_back(run_of(part));
+    if (!part.error) runs.push_back(run_of(part));
   }
 }
 
@@ -293,24 +282,26 @@ void StoreLoad::State::finish() {
     note_gap(part.where.first_block);
     expected = part.where.first_block + part.where.blocks;
     const std::uint32_t first = part.where.first_block - first_block;
-    std::uint32_t failed_bits = 0;
+    std::map<ErrorCode, std::uint32_t> failed;  // chunks, by bit; what is damaged before what cannot be read now
     brought += part.where.blocks;
     const std::uint32_t chunk_blocks = core.chunk_blocks();
     for (std::uint32_t b = 0; b < part.where.blocks; b += chunk_blocks) {
       const std::uint32_t chunk = part.where.first_chunk + b / chunk_blocks;
-      if (!part.failed && !part.decoder->failed(chunk)) continue;
-      failed_bits |= 1u << chunk;
+      const Error* const error = part.error ? &*part.error : part.decoder->failure(chunk);
+      if (!error) continue;
+      failed[error->code] |= 1u << chunk;
       const std::uint32_t count = std::min(chunk_blocks, part.where.blocks - b);
-      const bool goes_on = !failures.empty() && failures.back().first_block + failures.back().blocks == first + b;
+      const bool goes_on = !failures.empty() && failures.back().first_block + failures.back().blocks == first + b &&
+                           failures.back().error.code == error->code;
       if (goes_on) {
         failures.back().blocks += count;
       } else {
-        failures.push_back({first + b, count, part.error.value_or(Error())});
+        failures.push_back({first + b, count, *error});
       }
       brought -= count;
     }
-    if (part.error) core.report(part.name, part.tier, *part.error, failed_bits);
-    if (part.failed) continue;
+    for (const auto& [code, chunks] : failed) core.report(part.name, part.tier, {code, {}}, chunks);
+    if (part.error) continue;
     if (!part.manifest->method.is_full()) {
       exact = false;
       ancestors.add(part.name);
@@ -322,7 +313,7 @@ void StoreLoad::State::finish() {
   const std::lock_guard lock(core.mutex);
   core.tenant(tenant).counts.blocks_loaded += brought;
   for (const Part& part : parts) {
-    if (part.failed) continue;
+    if (part.error) continue;
     core.tiers[part.tier].counts.blocks_loaded += part.where.blocks;
     core.tiers[part.tier].counts.bytes_read += part.bytes;
   }
@@ -332,7 +323,7 @@ bool StoreLoad::State::layer_ready(std::uint32_t layer) const {
   if (done) return true;
   const std::lock_guard lock(mutex);
   return queued && std::ranges::all_of(parts, [&](const Part& part) {
-           if (part.failed) return true;
+           if (part.error) return true;
            const auto& groups = part.decoder->layer_groups();
            for (std::size_t g = 0; g < groups.size() && groups[g].first <= layer; ++g) {
              if (part.left_of_group[g] > 0) return false;

@@ -39,8 +39,7 @@ struct StoreLoad::State final : LoadPump {
     std::optional<ExtentDecoder> decoder;
     std::vector<std::uint32_t> left_of_group;
     std::uint32_t ranges_left = 0;
-    std::optional<Error> error;  // the first
-    bool failed = false;         // all of it
+    std::optional<Error> error;  // of all of it
   };
   struct Read {
     std::uint32_t part = 0, range = 0;
@@ -50,9 +49,8 @@ struct StoreLoad::State final : LoadPump {
   };
 
   // Called with `mutex` held.
-  void prepare(Part& part);
+  Status prepare(Part& part);
   Status check(const Part& part, const ExtentManifest& manifest) const;
-  void fail_part(Part& part, Error error);
   void queue_ranges();
   void issue();
   std::optional<Read> take_ready();

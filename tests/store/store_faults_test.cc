@@ -88,6 +88,32 @@ TEST_F(StoreFaultsTest, DamageThatTwoFindAtOnceIsCountedOnce) {
   EXPECT_EQ(store->stats().damaged_chunks, 1u);
 }
 
+// A flipped bit in what is most important, and the rest cannot be read now: only the chunk with the bit is damaged.
+TEST_F(StoreFaultsTest, EachChunkFailsForItsOwnReason) {
+  StoreTier disk = disk_tier(folder_.path(), clock_);
+  const Faults faults{.fail_read = only(2), .corrupt_read = only(1)};
+  disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), faults, clock_);
+  const auto store = open(tiers_of(std::move(disk)));
+  const auto keys = chain_of(1, 16);
+  StoreHints hints;
+  hints.method = Method::parse("keydiff+int8").value();
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  Kv kv(16);
+  const auto load = store->load(keys, kv.view(), {.needs = {.exact = false}}).value();
+  EXPECT_FALSE(load->wait());
+  std::uint32_t damaged = 0, unread = 0;
+  for (const StoreFailure& failure : load->failures()) {
+    const bool is_damaged = failure.error.code == ErrorCode::kCorrupt;
+    EXPECT_TRUE(is_damaged || failure.error.code == ErrorCode::kIo) << failure.error.message;
+    (is_damaged ? damaged : unread) += failure.blocks;
+  }
+  EXPECT_EQ(damaged, 4u);
+  EXPECT_EQ(unread, 12u);
+  EXPECT_EQ(store->stats().damaged_chunks, 1u);
+  ASSERT_TRUE(store->flush());
+  EXPECT_FALSE(parts().empty()) << "what cannot be read now may be sound";
+}
+
 TEST_F(StoreFaultsTest, WhatIsDamagedIsNotCopiedToAFasterTier) {
   const auto keys = chain_of(1, 16);
   {
