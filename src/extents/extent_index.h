@@ -91,6 +91,7 @@ struct Extent {
   std::uint8_t chunks = 0;    // 0: this entry is free
   std::uint8_t tiers = 0;     // bit by tier: whole there, and findable
   bool exact = true;
+  std::uint8_t version = 0;                // of what lies at rest: another since a copy left, or was cut
   std::uint32_t first_block = 0;           // of the chain
   std::uint32_t group = kNoGroup;          // of the variants of these blocks: the placement's number
   std::unique_ptr<std::uint64_t[]> names;  // tags of chunks, then prints of blocks

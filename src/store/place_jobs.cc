@@ -61,6 +61,7 @@ class PlaceJob final : public StoreJob {
     source_ = source;
     core_.use(source);
     facts_ = core_.index.facts(source);
+    version_ = core_.index.at(source).version;
     realm_ = core_.index.at(source).realm;
   }
 
@@ -159,7 +160,7 @@ class PlaceJob final : public StoreJob {
 
   // What was read is not as it was written, or not there: those chunks of it.
   Progress lose(const Error& error, std::uint32_t chunks) {
-    if (!in_hand()) core_.report(facts_.name, from_, error, chunks);
+    if (!in_hand()) core_.report(*source_, version_, from_, error.code, chunks);
     return end(false);
   }
 
@@ -351,6 +352,7 @@ class PlaceJob final : public StoreJob {
   bool as_is_ = false, waited_for_room_ = false, dropped_for_room_ = false;
   std::shared_ptr<std::optional<bool>> made_ = {};  // to be told at the end; null: nobody waits for it
   std::optional<ExtentId> source_;                  // used until it has been read and its copy written
+  std::uint8_t version_ = 0;                        // of that, when it was found
   std::uint32_t from_ = 0;
   std::uint64_t lent_ = 0;  // of the room that the source takes there
   std::uint16_t realm_ = 0;

@@ -112,6 +112,7 @@ void StoreCore::clear_on(ExtentId id, std::uint32_t tier) {
   Extent& extent = index.at(id);
   if (!extent.on(tier)) return;
   extent.tiers = static_cast<std::uint8_t>(extent.tiers & ~(1u << tier));
+  ++extent.version;
   TierState& state = tiers[tier];
   count_bytes(extent, tier, -extent.bytes);
   --state.counts.extents;
@@ -157,30 +158,30 @@ void StoreCore::add_save(std::shared_ptr<StoreJob> job) {
   wake_.notify_one();
 }
 
-void StoreCore::report(const Hash128& name, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed) {
+void StoreCore::report(ExtentId id, std::uint8_t version, std::uint32_t tier, ErrorCode code,
+                       std::uint32_t chunks_failed) {
   const std::lock_guard lock(mutex);
-  const auto id = index.find(name);
-  if (error.code == ErrorCode::kNotFound) ++counts.stale_extents;
-  if (!id || !index.at(*id).on(tier)) return;  // whoever read it at the same time has said so
-  if (error.code == ErrorCode::kNotFound) return remove_from(*id, tier);
-  if (error.code == ErrorCode::kIo) return lose_sight(*id, tier);
-  if (error.code != ErrorCode::kCorrupt && error.code != ErrorCode::kMismatch) return;
-  const Extent& extent = index.at(*id);
+  if (code == ErrorCode::kNotFound) ++counts.stale_extents;
+  const Extent& extent = index.at(id);
+  if (extent.version != version) return;  // somebody has said so, or what lies there now is not what was read
+  if (code == ErrorCode::kNotFound) return remove_from(id, tier);
+  if (code == ErrorCode::kIo) return lose_sight(id, tier);
+  if (code != ErrorCode::kCorrupt && code != ErrorCode::kMismatch) return;
   const std::uint32_t all = (1u << extent.chunks) - 1;
   chunks_failed &= all & ~std::uint32_t{extent.damaged};
   counts.damaged_chunks += static_cast<std::uint64_t>(std::popcount(chunks_failed));
   if (chunks_failed == 0) return;
   // What only this store cannot read is others' to keep. Where the extent lies somewhere else too, that copy is asked
   // next; else its sound chunks stay.
-  const bool others = error.code == ErrorCode::kMismatch && !tiers[tier].is_private();
+  const bool others = code == ErrorCode::kMismatch && !tiers[tier].is_private();
   const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
-  if (!others && (elsewhere || (chunks_failed | extent.damaged) == all)) return remove_from(*id, tier);
+  if (!others && (elsewhere || (chunks_failed | extent.damaged) == all)) return remove_from(id, tier);
   for (std::uint32_t chunk = 0; chunk < extent.chunks; ++chunk) {
     if ((chunks_failed >> chunk & 1) == 0) continue;
-    index.hide_chunk(*id, chunk);
-    if (!others) log(tier, {.type = IndexRecord::Type::kDamaged, .name = name, .chunk = chunk});
+    index.hide_chunk(id, chunk);
+    if (!others) log(tier, {.type = IndexRecord::Type::kDamaged, .name = extent.name, .chunk = chunk});
   }
-  placer.changed(*id);
+  placer.changed(id);
 }
 
 // It may be sound: others may read it there, and so may this store, later.

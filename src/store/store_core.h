@@ -129,9 +129,9 @@ class StoreCore {
 
   // These are called without it.
 
-  // Reports what a load or a move found wrong: kNotFound (the extent is gone there), kIo (it cannot be read now),
-  // kCorrupt (of those chunks, bit by chunk), kMismatch (likewise: this store cannot decode them).
-  void report(const Hash128& extent, std::uint32_t tier, const Error& error, std::uint32_t chunks_failed);
+  // Reports what a load or a move found wrong with an extent that it uses and found there in that version: kNotFound
+  // (gone), kIo (it cannot be read now), kCorrupt (of those chunks, by bit), kMismatch (likewise: undecodable here).
+  void report(ExtentId id, std::uint8_t version, std::uint32_t tier, ErrorCode code, std::uint32_t chunks_failed);
   void flush_log(std::uint32_t tier);
   // Likewise, by the keeper where there is one; how many records there are now, which are flushed when flushed() says.
   std::uint64_t flush_soon(std::uint32_t tier);

@@ -50,6 +50,7 @@ void StoreLoad::State::plan(const std::vector<ChainSpan>& found, const Hash128& 
     part.name = extent.name;
     part.tag = extent.names[0];
     part.tier = extent.fastest_tier(needs.tiers_excluded);
+    part.version = extent.version;
     part.keep = core.keep_read(extent, needs);
     part.bytes = core.bytes_read(extent, where.blocks, part.keep);
     part.manifest = core.manifests.get(extent.name);
@@ -300,7 +301,7 @@ void StoreLoad::State::finish() {
       }
       brought -= count;
     }
-    for (const auto& [code, chunks] : failed) core.report(part.name, part.tier, {code, {}}, chunks);
+    for (const auto& [code, chunks] : failed) core.report(part.where.extent, part.version, part.tier, code, chunks);
     if (part.error) continue;
     if (!part.manifest->method.is_full()) {
       exact = false;

@@ -31,6 +31,7 @@ struct StoreLoad::State final : LoadPump {
     Hash128 name;
     std::uint64_t tag = 0;
     std::uint32_t tier = 0;
+    std::uint8_t version = 0;
     std::uint64_t bytes = 0;  // about, for estimates
     float keep = 1;
     std::uint32_t tokens_after = 0;

@@ -80,6 +80,7 @@ void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
     if (extent.on(t)) count_bytes(extent, t, bytes - extent.bytes);
   }
+  ++extent.version;
   extent.keep = keep;
   extent.bytes = bytes;
   if (extent.tiers != 0) placer.changed(id);

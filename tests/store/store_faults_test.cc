@@ -88,6 +88,29 @@ TEST_F(StoreFaultsTest, DamageThatTwoFindAtOnceIsCountedOnce) {
   EXPECT_EQ(store->stats().damaged_chunks, 1u);
 }
 
+// A load that began before what it reads was removed says nothing of what was saved in its place since.
+TEST_F(StoreFaultsTest, DamageOfWhatWasReplacedMeanwhileIsNotTheNewCopys) {
+  for (const bool damaged : {true, false}) {
+    std::atomic<bool> failing = false;
+    const auto fails = [&failing](std::uint64_t) { return failing.load(); };
+    const auto store = open(tiers_of(faulty(damaged ? Faults{.corrupt_read = fails} : Faults{.fail_read = fails})));
+    const auto keys = chain_of(1, 16);
+    ASSERT_TRUE(save_all(*store, keys));
+    failing = true;
+    Kv kv(16);
+    const auto load = store->load(keys, kv.view()).value();  // reads at once, and is not polled yet
+    failing = false;
+    EXPECT_EQ(store->remove(keys), 16u);
+    ASSERT_TRUE(store->flush());
+    ASSERT_TRUE(save_all(*store, keys));
+    (void)load->wait();
+    ASSERT_FALSE(load->failures().empty());
+    EXPECT_EQ(load->failures()[0].error.code, damaged ? ErrorCode::kCorrupt : ErrorCode::kIo);
+    EXPECT_EQ(store->lookup(keys).blocks, 16u);
+    EXPECT_EQ(load_all(*store, keys), 16u);
+  }
+}
+
 // A flipped bit in what is most important, and the rest cannot be read now: only the chunk with the bit is damaged.
 TEST_F(StoreFaultsTest, EachChunkFailsForItsOwnReason) {
   StoreTier disk = disk_tier(folder_.path(), clock_);
