@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace shale {
 namespace {
@@ -128,10 +129,13 @@ std::optional<ExtentId> ExtentIndex::add(const ExtentFacts& facts, std::uint16_t
   std::ranges::copy(facts.tags, extent.names.get());
   std::memcpy(extent.names.get() + chunks, facts.prints.data(), blocks * sizeof(std::uint32_t));
   by_name_.insert(extent.name.low, id, [this](ExtentId other) { return extents_[other].name.low; });
-  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
-    by_tag_.insert(facts.tags[chunk], id * kChunksMax + chunk, [this](std::uint32_t ref) { return tag_of(ref); });
-  }
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) insert_chunk(id, chunk);
   return id;
+}
+
+void ExtentIndex::insert_chunk(ExtentId id, std::uint32_t chunk) {
+  const auto hash_of = [this](std::uint32_t ref) { return tag_of(ref); };
+  by_tag_.insert(extents_[id].names[chunk], id * kChunksMax + chunk, hash_of);
 }
 
 ExtentFacts ExtentIndex::facts(ExtentId id) const {
@@ -162,6 +166,13 @@ void ExtentIndex::hide_chunk(ExtentId id, std::uint32_t chunk) {
   if ((extent.damaged >> chunk & 1) != 0) return;
   extent.damaged = static_cast<std::uint16_t>(extent.damaged | 1u << chunk);
   by_tag_.erase(extent.names[chunk], id * kChunksMax + chunk);
+}
+
+void ExtentIndex::show_chunks(ExtentId id) {
+  const std::uint32_t hidden = std::exchange(extents_[id].damaged, std::uint16_t{0});
+  for (std::uint32_t chunk = 0; chunk < extents_[id].chunks; ++chunk) {
+    if ((hidden >> chunk & 1) != 0) insert_chunk(id, chunk);
+  }
 }
 
 void ExtentIndex::remove(ExtentId id) {

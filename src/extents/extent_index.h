@@ -151,6 +151,8 @@ class ExtentIndex {
   void remove(ExtentId id);
   // Its chunk is not found any more; the others are.
   void hide_chunk(ExtentId id, std::uint32_t chunk);
+  // All of its chunks are found again.
+  void show_chunks(ExtentId id);
 
   // The leading blocks of `keys`, a chain from its first, that are there, as few chunks as a walk along the longest
   // ones finds.
@@ -178,6 +180,7 @@ class ExtentIndex {
   std::optional<Match> longest(std::span<const BlockKey> keys, std::uint32_t first, const Hash128& realm,
                                const SpanFilter& filter) const;
   bool usable(const Extent& extent, std::uint32_t end_block, const SpanFilter& filter) const;
+  void insert_chunk(ExtentId id, std::uint32_t chunk);
   std::uint64_t tag_of(std::uint32_t ref) const { return extents_[ref / kChunksMax].names[ref % kChunksMax]; }
 
   std::vector<Realm> realms_;

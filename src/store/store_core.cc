@@ -98,6 +98,7 @@ void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
   Extent& extent = index.at(id);
   if (extent.on(tier)) return;
   extent.tiers = static_cast<std::uint8_t>(extent.tiers | 1u << tier);
+  index.show_chunks(id);  // this copy is sound; a damaged one elsewhere goes when it is read
   TierState& state = tiers[tier];
   count_bytes(extent, tier, extent.bytes);
   state.unread.erase(extent.name);
@@ -113,6 +114,7 @@ void StoreCore::clear_on(ExtentId id, std::uint32_t tier) {
   if (!extent.on(tier)) return;
   extent.tiers = static_cast<std::uint8_t>(extent.tiers & ~(1u << tier));
   ++extent.version;
+  if (extent.tiers == 0) index.show_chunks(id);  // what is saved next is sound
   TierState& state = tiers[tier];
   count_bytes(extent, tier, -extent.bytes);
   --state.counts.extents;

@@ -110,6 +110,19 @@ TEST_F(IndexTest, DamagedChunksAreNotFoundAndOthersAre) {
   EXPECT_TRUE(index_.check_integrity());
 }
 
+TEST_F(IndexTest, HiddenChunksAreFoundAgainWhenTheyAreShown) {
+  const auto keys = chain(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  const ExtentId id = add(keys, 0, 12);
+  index_.hide_chunk(id, 0);
+  index_.hide_chunk(id, 2);
+  EXPECT_EQ(found(keys), 0u);
+  index_.show_chunks(id);
+  EXPECT_EQ(found(keys), 12u);
+  EXPECT_TRUE(index_.check_integrity());
+  index_.remove(id);
+  EXPECT_EQ(index_.chunks(), 0u);
+}
+
 TEST_F(IndexTest, FactsComeBackAsTheyWere) {
   const auto keys = chain(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6});
   const ExtentId id = add(keys, 0, 6);

@@ -111,6 +111,43 @@ TEST_F(StoreFaultsTest, DamageOfWhatWasReplacedMeanwhileIsNotTheNewCopys) {
   }
 }
 
+// The store knows the extent still, because somebody reads it.
+TEST_F(StoreFaultsTest, WhatWasDamagedIsFoundWhenItIsSavedAgain) {
+  std::atomic<bool> failing = true;
+  const auto store = open(tiers_of(faulty({.corrupt_read = [&failing](std::uint64_t) { return failing.load(); }})));
+  const auto keys = chain_of(1, 16);
+  const StoreHints hints{.run = {1, 2}};
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  EXPECT_EQ(load_all(*store, keys), 8u) << "the third chunk is damaged";
+  failing = false;
+  Kv kv(16);
+  const auto reading = store->load(keys, kv.view()).value();
+  EXPECT_EQ(reading->blocks(), 8u);
+  EXPECT_EQ(store->remove_run(hints.run), 1u);
+  ASSERT_TRUE(store->flush());
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  EXPECT_EQ(load_all(*store, keys), 16u);
+  EXPECT_EQ(store->stats().extents, 1u) << "the same one";
+  EXPECT_TRUE(store->check_integrity());
+}
+
+TEST_F(StoreFaultsTest, ASoundCopyElsewhereIsFoundThoughAnotherIsDamaged) {
+  const auto keys = chain_of(1, 16);
+  const fs::path one = folder_.path() / "one", other = folder_.path() / "other";
+  for (const fs::path& folder : {one, other}) {
+    const auto store = open(tiers_of(disk_tier(folder, clock_)));
+    ASSERT_TRUE(save_all(*store, keys));
+  }
+  const fs::path part = blob_files(one, false).front();
+  flip(part, fs::file_size(part) / 3);
+  EXPECT_EQ(load_all(*open(tiers_of(disk_tier(one, clock_))), keys), 4u);
+  const auto store = open(tiers_of(disk_tier(one, clock_), disk_tier(other, clock_)));
+  EXPECT_EQ(store->lookup(keys).blocks, 16u);
+  (void)load_all(*store, keys);  // from the faster one, which is found out again, and goes
+  EXPECT_EQ(load_all(*store, keys), 16u);
+  EXPECT_EQ(store->lookup(keys).tier, 1u);
+}
+
 // A flipped bit in what is most important, and the rest cannot be read now: only the chunk with the bit is damaged.
 TEST_F(StoreFaultsTest, EachChunkFailsForItsOwnReason) {
   StoreTier disk = disk_tier(folder_.path(), clock_);
