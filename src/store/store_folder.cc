@@ -288,6 +288,7 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
     return;
   }
   auto& stored = *found;
+  if (there && !stored && !state.leads) state.doubtful.push_back(owner);  // the leader may die before it has looked
   const auto id = index.find(owner.name);
   if (id && index.at(*id).on(tier)) {
     if (stored) return;

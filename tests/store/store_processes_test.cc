@@ -196,6 +196,34 @@ TEST(StoreProcesses, WhatADeadStoreWasWritingKeepsItsRoom) {
   EXPECT_TRUE(sound) << sound.error().message;
 }
 
+// The leader died before it looked at what two had written and removed at once. Whoever leads next knows of it, though
+// the dead one's log may be gone.
+TEST(StoreProcesses, WhatADeadLeaderDidNotRemoveTheNextOneDoes) {
+  const TemporaryFolder folder;
+  const RealClock clock;
+  auto leader = IndexFolder::open(folder.path()).value();
+  ASSERT_TRUE(leader->lead());
+  const auto store = open_on(folder.path(), clock);
+  const auto keys = chain_of(1, 16);
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_TRUE(store->flush());
+  IndexRecord settled{.type = IndexRecord::Type::kSettled};
+  leader->follow([&](const IndexRecord& record) {
+    if (record.type != IndexRecord::Type::kStored) return;
+    settled.name = record.facts.name;
+    settled.tag = record.facts.tags.front();
+  });
+  for (const auto& part : blob_files(folder.path(), false)) std::filesystem::remove(part);
+  leader->append(settled);  // as who removed them while the manifest was being written
+  ASSERT_TRUE(leader->flush());
+  EXPECT_TRUE(eventually_beside_others([&] { return store->lookup(keys).blocks == 0; }));
+  EXPECT_EQ(blob_files(folder.path(), true).size(), 1u) << "it is the leader's to remove";
+  leader.reset();
+  EXPECT_TRUE(eventually_beside_others([&] { return blob_files(folder.path(), true).empty(); }));
+  const Status sound = store->check_integrity();
+  EXPECT_TRUE(sound) << sound.error().message;
+}
+
 // Saves and loads until killed.
 [[noreturn]] void churn(const std::filesystem::path& folder, unsigned seed) {
   const RealClock clock;
