@@ -6,6 +6,9 @@
 #include "core/parsing.h"
 
 namespace shale {
+
+using Kind = RespValue::Kind;
+
 namespace {
 
 constexpr std::uint32_t kSlots = 16384;
@@ -95,7 +98,6 @@ void RedisSlots::move(std::uint16_t slot, std::uint32_t to) {
 }
 
 Status RedisSlots::take(const RespValue& slots, const RedisNode& from) {
-  using Kind = RespValue::Kind;
   std::vector<std::uint32_t> owners;
   {
     const std::lock_guard lock(mutex_);

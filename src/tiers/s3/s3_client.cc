@@ -31,8 +31,8 @@ bool is_answer(const HttpHead& head, const S3Complaint& complaint) {
 }
 
 bool may_pass(const HttpHead& head, const S3Complaint& complaint) {
-  constexpr int kPassing[] = {0, 408, 409, 429, 500, 502, 503, 504};
-  return std::ranges::find(kPassing, head.status) != std::end(kPassing) || complaint.code == "RequestTimeout" ||
+  constexpr int kStatuses[] = {0, 408, 409, 429, 500, 502, 503, 504};
+  return std::ranges::find(kStatuses, head.status) != std::end(kStatuses) || complaint.code == "RequestTimeout" ||
          complaint.code == "SlowDown";
 }
 
