@@ -139,10 +139,13 @@ class StoreIo {
     SHALE_ASSIGN(const auto store, Store::open(std::move(options), std::move(tiers), clock_));
 
     Timed timed;
+    // Later ones are dearer. Else what is there is worth as much, and the store may refuse what is new.
+    double recompute_s = 1;
     const auto save_all = [&](const ContextKeys& keys) {
-      return each_context(threads, [&](std::uint32_t c) { return save_one(*store, by, keys[c], c); });
+      recompute_s *= 2;
+      return each_context(threads, [&](std::uint32_t c) { return save_one(*store, by, keys[c], c, recompute_s); });
     };
-    // Memory is full, and others have already were given up in it.
+    // Memory is full, and some have been given up in it already.
     for (const auto& keys : disk ? std::span<const ContextKeys>() : std::span(earlier_)) SHALE_TRY(save_all(keys));
     SHALE_ASSIGN(timed.save_s, seconds([&] { return save_all(keys_); }));
     SHALE_TRY(store->flush());
@@ -183,8 +186,9 @@ class StoreIo {
     return tier;
   }
 
-  Status save_one(Store& store, const Method& method, std::span<const BlockKey> keys, std::uint32_t c) const {
-    SHALE_ASSIGN(const auto save, store.save(keys, view_from(c), {.method = method, .recompute_s = 1}));
+  Status save_one(Store& store, const Method& method, std::span<const BlockKey> keys, std::uint32_t c,
+                  double recompute_s) const {
+    SHALE_ASSIGN(const auto save, store.save(keys, view_from(c), {.method = method, .recompute_s = recompute_s}));
     return save->wait();
   }
 

@@ -305,6 +305,7 @@ void ExtentPlacer::written(ExtentId id) {
   const GroupId number = join(id);
   Group& group = groups_[number];
   if (!group.job) group.wanted.reset();
+  if (!group.wanted && group.slot) state_->pin(*group.slot, false);  // at once: what comes next may take its place
   queue(number);
 }
 

@@ -76,11 +76,9 @@ bool SaveJob::advance(Writing& writing) {
     const bool taken = status.error().code == ErrorCode::kFull && ++writing.refusals < kRefusalsMax;
     writing.since_s = core_.clock.now_s();
     lock.unlock();
-    if (writing.stored) {
-      writing.over = true;  // it lies on the first tier
-    } else if (!taken) {
-      failed(writing, status);
-    }  // else others were faster: begin() waits for room again
+    writing.over = writing.stored;  // it lies on the first tier
+    if (!writing.stored && !taken) failed(writing, status);
+    // Else others were faster: begin() waits for room again.
   }
   core_.flush_soon(tier);
   return true;
@@ -114,8 +112,10 @@ bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
     writing.becoming = core_.placer.become(*writing.id, writing.blobs);
     return true;
   }
-  // A form that was asked for lies beside what has the blocks' place, until room is short.
-  if (writing.tier == kDropped && !writing.facts.exact) writing.tier = core_.tier_count() - 1;
+  // A form that was asked for lies beside what has the blocks' place, until room is short: nothing is demoted for it.
+  const std::uint32_t last = core_.tier_count() - 1;
+  const bool fits = core_.has_room(last, writing.facts.bytes) || !core_.tiers[last].removing.empty();
+  if (writing.tier == kDropped && !writing.facts.exact && fits) writing.tier = last;
   if (writing.tier != kDropped) return false;
   return refuse(writing, lock,
                 fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", writing.facts.bytes));

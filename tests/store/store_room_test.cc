@@ -151,6 +151,42 @@ TEST_F(StoreRoomTest, AFullStoreForgetsWhatIsWorthLeastAndKeepsWhatIsPinned) {
   EXPECT_EQ(store->lookup(pinned).blocks, 0u);
 }
 
+// Nothing is demoted for a form beside dearer extents: it would wait for as long as the store has patience.
+TEST_F(StoreRoomTest, AFormThatIsWorthLessThanWhatIsThereWaitsForNothing) {
+  const VirtualClock clock;
+  StoreOptions options = small_options();
+  options.threads = 0;
+  auto tiers = tiers_of(memory_tier(clock, 110 << 10));
+  const auto store = Store::open(options, std::move(tiers), clock).value();
+  StoreHints dear;
+  dear.recompute_s = 1000;
+  ASSERT_TRUE(save_all(*store, chain_of(1, 32), dear));
+  ASSERT_TRUE(store->flush());
+  const double before_s = clock.now_s();
+  StoreHints cheap;
+  cheap.method = Method::parse("int8").value();
+  cheap.quality = 0.9;
+  cheap.recompute_s = 1e-3;
+  EXPECT_EQ(code_of(save_all(*store, chain_of(1000, 32), cheap)), ErrorCode::kFull);
+  EXPECT_LT(clock.now_s() - before_s, 1);
+  EXPECT_EQ(store->lookup(chain_of(1, 32)).blocks, 32u);
+}
+
+TEST_F(StoreRoomTest, WhatWasJustStoredGivesWayToWhatIsWorthMore) {
+  const VirtualClock clock;
+  StoreOptions options = small_options();
+  options.threads = 0;
+  const auto store = Store::open(options, tiers_of(memory_tier(clock, 110 << 10)), clock).value();
+  const auto cheap = chain_of(1, 32), dear = chain_of(1000, 32);
+  const Kv cheap_kv(cheap), dear_kv(dear);
+  const auto first = store->save(cheap, cheap_kv.readable(), {.recompute_s = 1}).value();
+  const auto second = store->save(dear, dear_kv.readable(), {.recompute_s = 2}).value();
+  EXPECT_TRUE(first->wait());
+  EXPECT_TRUE(second->wait());
+  EXPECT_EQ(store->lookup(dear).blocks, 32u);
+  EXPECT_TRUE(store->check_integrity());
+}
+
 TEST_F(StoreRoomTest, WhatIsStillToBeStoredIsCounted) {
   auto options = small_options();
   options.threads = 0;
