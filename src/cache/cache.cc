@@ -169,12 +169,18 @@ Cache::Cache(std::unique_ptr<State> state) : state_(std::move(state)) {}
 // What a metadata store that cannot be written does not learn is advice: nothing else is lost.
 Cache::~Cache() {
   state_->saving.clear();
-  if (state_->metadata_store)
-    static_cast<void>(state_->metadata_store->together([&] { return state_->insert_prefix(); }));
+  record_learned();
   state_->store.reset();
 }
 
-Status Cache::State::insert_prefix() {
+void Cache::record_learned() {
+  State& s = *state_;
+  if (s.metadata_store) static_cast<void>(s.metadata_store->together([&] { return s.record_learned(); }));
+  s.prefills.clear();
+  s.used = {};
+}
+
+Status Cache::State::record_learned() {
   for (const PrefillRecord& record : prefills) SHALE_TRY(metadata_store->record_prefill(record));
   for (const auto& [quantizer, bytes_per_s] : costs.decode_rates()) {
     SHALE_TRY(metadata_store->record_decode(quantizer, bytes_per_s));

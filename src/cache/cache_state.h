@@ -98,7 +98,7 @@ struct Cache::State {
   Result<ScorerNeeds> needs_of(const Method& method) const;
   Status open_store(std::vector<StoreTier> tiers);
   void recall_costs();
-  Status insert_prefix();
+  Status record_learned();
   Used& use(const Hash128& run);
 
   // cache_choice.cc

@@ -195,7 +195,7 @@ void add_answer_limits(Command command, ServeOptions& options) {
       .group(group);
   command
       .add_option("--flush-timeout", options.flush_timeout_s,
-                  "Longest wait, when told to end, for what is still to be stored; then the rest is left out")
+                  "Longest wait after that, when told to end, for what is still to be stored; the rest is left out")
       .envname("SHALE_FLUSH_TIMEOUT")
       .range(0.0, 86400.0)
       .type_name("SECONDS")

@@ -264,14 +264,19 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
 
 Serving::~Serving() = default;
 
-Status Serving::finish_storing(const OutputOptions& output) {
+std::optional<Unstored> Serving::finish_storing(const OutputOptions& output, double seconds) {
   Progress progress(output, "storing");
+  cache_->record_learned();  // which nothing that is left to store should cost
+  const double until_s = clock_.now_s() + seconds;
   for (std::size_t pieces = 0; engine_->stores_any(); ++pieces) {
-    SHALE_TRY(check_interrupt());
+    if (interrupted() || clock_.now_s() >= until_s) {
+      const StoreStats stats = cache_->store().stats();
+      return Unstored{std::max<std::uint64_t>(stats.saves_left, 1), stats.bytes_left};
+    }
     if (!engine_->run_once()) clock_.sleep_until_s(clock_.now_s() + kStoringNapS);
     progress(pieces, 0);
   }
-  return {};
+  return std::nullopt;
 }
 
 Status Serving::finish_background(const OutputOptions& output) {

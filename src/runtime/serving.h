@@ -66,6 +66,12 @@ std::optional<std::filesystem::path> metadata_store_file(const std::vector<TierS
 using WeightAgreement = decltype(ModelOptions::agree);
 Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice, WeightAgreement agree = {});
 
+// What was to be stored, and is not everywhere where it was to lie.
+struct Unstored {
+  std::uint64_t contexts = 0;
+  std::uint64_t bytes = 0;  // at most (StoreStats::bytes_left)
+};
+
 class Serving {
  public:
   static Result<std::unique_ptr<Serving>> open(const ServingOptions& options, const OutputOptions& output);
@@ -80,8 +86,9 @@ class Serving {
 
   // Finishes what was queued: encoding, writing, placing. Stops early when interrupted, which leaves the folder whole.
   Status finish_background(const OutputOptions& output);
-  // Finishes storing alone: moves that wait for room, or are tried again and again, end with the process.
-  Status finish_storing(const OutputOptions& output);
+  // Finishes storing alone, for so long at most and until interrupted: moves that wait for room, or are tried again and
+  // again, end with the process. What is left: nothing where all is stored.
+  std::optional<Unstored> finish_storing(const OutputOptions& output, double seconds);
 
  private:
   Serving() = default;

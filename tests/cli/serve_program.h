@@ -11,6 +11,9 @@ namespace shale::testing {
 
 class ServeProgram : public TinyProgram {
  protected:
+  // A machine may be slow, and its tiers are as slow as it is.
+  ServeProgram() { environment_["SHALE_FLUSH_TIMEOUT"] = "60"; }
+
   // Starts it on a free port; its first line.
   nlohmann::json serve(Words more = {}) {
     Words words = {"serve", "--port", "0", "--json"};

@@ -8,6 +8,7 @@
 namespace shale::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ServeTest = ServeProgram;
 
@@ -37,6 +38,44 @@ TEST_F(ServeTest, EndsThoughATierHangs) {
   const Outcome outcome = end(SIGTERM);
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.err, HasSubstr("(--flush-timeout) is left out"));
+}
+
+// A remote tier that takes a context in hours.
+class ServeSlowTest : public ServeTest {
+ protected:
+  std::string remote() const { return (home_.path() / "remote").string(); }
+  nlohmann::json answer_over_slow_tier(const std::string& flush_timeout) {
+    const auto line = serve({"--remote", remote(), "--throttle-remote", "100B/s,1ms", "--profile", "never",
+                             "--flush-timeout", flush_timeout});
+    return chat(port_of(line));
+  }
+  // Nothing damaged is left, and the next server answers the same.
+  void expect_sound(const nlohmann::json& answer) {
+    const Outcome verified = run({"cache", "verify", "--remote", remote()});
+    EXPECT_EQ(verified.status, 0) << verified.out << verified.err;
+    EXPECT_EQ(chat(port_of(serve({"--remote", remote(), "--load-always"})))["choices"], answer["choices"]);
+    EXPECT_EQ(end(SIGTERM).status, 0);
+  }
+};
+
+TEST_F(ServeSlowTest, SaysHowMuchItGivesUpOfWhatASlowTierHasNotTaken) {
+  const auto answer = answer_over_slow_tier("0.5");
+  const Outcome outcome = end(SIGTERM);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, ContainsRegex("after 0.5 s \\(--flush-timeout\\) is left out: 1 context, .*B at most"));
+  expect_sound(answer);
+}
+
+TEST_F(ServeSlowTest, EndsAtOnceWhenToldAgain) {
+  const auto answer = answer_over_slow_tier("86400");
+  kill(server_, SIGTERM);
+  while (!read(home_.path() / "stderr").contains("again ends at once")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const Outcome outcome = end(SIGTERM);
+  EXPECT_EQ(outcome.status, 130);
+  EXPECT_THAT(outcome.err, ContainsRegex("still to be stored is left out: 1 context, .*B at most"));
+  expect_sound(answer);
 }
 
 TEST_F(ServeTest, ATakenPortIsAnError) {

@@ -195,8 +195,11 @@ TEST_F(StoreRoomTest, WhatIsStillToBeStoredIsCounted) {
   const Kv kv(keys);
   const auto save = store->save(keys, kv.readable()).value();
   EXPECT_EQ(store->stats().chunks_saving, 16u);
+  EXPECT_EQ(store->stats().saves_left, 1u);
+  EXPECT_EQ(store->stats().bytes_left, kv.readable().geometry.bytes(64 * kBlockTokens));
   ASSERT_TRUE(save->wait());
   EXPECT_EQ(store->stats().chunks_saving, 0u);
+  EXPECT_EQ(store->stats().bytes_left, 0u);
   EXPECT_EQ(store->stats().saves, 1u);
 }
 

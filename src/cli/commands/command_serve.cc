@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <malloc.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -12,6 +14,7 @@
 #include "cli/serve_options.h"
 #include "core/interrupt.h"
 #include "core/text_file.h"
+#include "core/units.h"
 #include "report/output.h"
 
 namespace shale {
@@ -22,12 +25,14 @@ struct Options {
   OutputOptions output;
 };
 
+constexpr int kToldAgain = 130;             // exit status
+constexpr double kHangingS = 2;             // for what cannot be told to end, after all else is given up
 constexpr int kOwnMappingBytes = 64 << 10;  // and more: memory that goes back to the system when it is freed
 
 constexpr char kServeExamples[] =
     "Speaks OpenAI's API: /v1/chat/completions, /v1/completions, /v1/models; and /health, /metrics. Ctrl-C or SIGTERM\n"
-    "answers what is running and stores what is worth storing; again ends the storing, and a third time the "
-    "process.\n"
+    "answers what is running and stores what is worth storing, each for a bounded time; again ends the process at "
+    "once.\n"
     "\n"
     "Examples:\n"
     "  shale serve\n"
@@ -84,6 +89,26 @@ std::shared_ptr<RequestLog> make_log(const ServeOptions& options) {
   return std::make_shared<RequestLog>(form, level, print_error);
 }
 
+// For so long at most; then ends the process without waiting for writes in flight. Stored bytes survive that as they
+// survive a kill: what is not whole is a miss, and is removed when its folder is opened next.
+Status store_the_rest(Serving& serving, double seconds, const OutputOptions& output, EndWatch& end) {
+  constexpr auto kUntil = "shale: what was still to be stored after {:g} s (--flush-timeout) is left out: {}";
+  catch_interrupts();
+  if (serving.engine().stores_any()) print_note("shale: storing what is left; again ends at once");
+  end.arm(seconds + kHangingS, fmt::format(kUntil, seconds, "a tier is too slow or does not answer"));
+  const auto left = serving.finish_storing(output, seconds);
+  if (!left) {
+    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);  // what is left to do may be broken off
+    return {};
+  }
+  const std::string what = fmt::format("{} context{}, {} at most", left->contexts, left->contexts == 1 ? "" : "s",
+                                       format_bytes(left->bytes));
+  const bool told_again = interrupted();
+  print_note(told_again ? fmt::format("shale: what was still to be stored is left out: {}", what)
+                        : fmt::format(kUntil, seconds, what));
+  _exit(told_again ? kToldAgain : 1);
+}
+
 Status run_serve(const Options& all) {
   ServeOptions options = all.serve;
   SHALE_TRY(check_key(options.api_key));
@@ -130,12 +155,7 @@ Status run_serve(const Options& all) {
   while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   print_note("shale: answering what is running");
   server->stop(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.grace_s)));
-  catch_interrupts();
-  end.arm(options.flush_timeout_s,
-          fmt::format("shale: what was still to be stored after {:g} s (--flush-timeout) is left out: there was too "
-                      "much, or a tier is too slow or does not answer",
-                      options.flush_timeout_s));
-  return serving->finish_storing(all.output);
+  return store_the_rest(*serving, options.flush_timeout_s, all.output, end);
 }
 
 }  // namespace
