@@ -175,6 +175,19 @@ void ExtentIndex::show_chunks(ExtentId id) {
   }
 }
 
+bool ExtentIndex::has_ranking(const Extent& extent, const std::string& name) const {
+  return ("," + texts_[extent.rankings]).find("," + name + ",") != std::string::npos;
+}
+
+bool ExtentIndex::lose_ranking(ExtentId id, const std::string& name) {
+  Extent& extent = extents_[id];
+  if (!has_ranking(extent, name)) return false;
+  std::string left = "," + texts_[extent.rankings];
+  left.erase(left.find("," + name + ","), name.size() + 1);
+  extent.rankings = text(left.substr(1)).value_or(extent.rankings);
+  return true;
+}
+
 void ExtentIndex::remove(ExtentId id) {
   Extent& extent = extents_[id];
   for (std::uint32_t chunk = 0; chunk < extent.chunks; ++chunk) hide_chunk(id, chunk);

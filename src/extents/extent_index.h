@@ -154,6 +154,10 @@ class ExtentIndex {
   // All of its chunks are found again.
   void show_chunks(ExtentId id);
 
+  // Whether a ranking of that name is kept beside it; and forgets that it is, if so.
+  bool has_ranking(const Extent& extent, const std::string& name) const;
+  bool lose_ranking(ExtentId id, const std::string& name);
+
   // The leading blocks of `keys`, a chain from its first, that are there, as few chunks as a walk along the longest
   // ones finds.
   std::vector<ChainSpan> match(std::span<const BlockKey> keys, const Hash128& realm, const SpanFilter& filter) const;

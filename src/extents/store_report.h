@@ -76,7 +76,7 @@ struct StoreStats {
   double encode_seconds = 0, planning_seconds = 0;  // of work; ranking and compressing later count as encoding
   std::uint64_t full_copy_bytes = 0;                // on the lowest tier, of what is placed above
   std::uint64_t extents_failed = 0;                 // to be stored
-  std::uint64_t damaged_chunks = 0, stale_extents = 0;
+  std::uint64_t damaged_chunks = 0, damaged_rankings = 0, stale_extents = 0;
   std::uint64_t expired_extents = 0, discovered_extents = 0, events_lost = 0;
   std::uint64_t staged_bytes = 0;
 };

@@ -187,6 +187,8 @@ void write_cache(Writer& to, const ServerMetrics& metrics) {
            "On the lowest tier, of exact extents beside what is placed above.");
   to.counter("shale_cache_dropped_extents_total", store.dropped_extents, "Extents given up everywhere, for others.");
   to.counter("shale_cache_damaged_chunks_total", store.damaged_chunks, "Chunks found damaged and not served.");
+  to.counter("shale_cache_damaged_rankings_total", store.damaged_rankings,
+             "Importance rankings found damaged: what kept them is compressed by these no more.");
   to.counter("shale_cache_stale_extents_total", store.stale_extents, "Extents that were not there any more.");
   to.counter("shale_cache_failed_extents_total", store.extents_failed, "Extents that could not be stored.");
   to.counter("shale_cache_failed_loads_total", cache.failed_loads, "Loads of which not every block came.");

@@ -85,7 +85,7 @@ bool ExtentPlacer::can_become(const Extent& exact, std::uint32_t method) const {
   const Realm& realm = core_.index.realms()[exact.realm];
   if (geometry.opaque() || realm.hash != realm_of(core_.options, realm.tenant)) return false;
   if (needs_no_ranking_[method]) return true;
-  return core_.index.texts()[exact.rankings].find(methods_[method].ranking() + ",") != std::string::npos;
+  return core_.index.has_ranking(exact, methods_[method].ranking());
 }
 
 // Estimates by the layout of one that ranks all tokens alike; what is packed and what padding adds, about.

@@ -182,6 +182,10 @@ class PlaceJob final : public StoreJob {
     decoder_.reset();
     if (method_.scorer.empty()) return start_encoder({});
     if (auto kept = kept_ranking()) return start_encoder({std::move(*kept)});
+    {
+      const std::lock_guard lock(core_.mutex);  // what it keeps is damaged, and not tried again
+      core_.counts.damaged_rankings += core_.index.lose_ranking(*source_, method_.ranking());
+    }
     auto ranker = RunRanker::start(view(), method_.ranking(), manifest_.first_position, core_.options.scorers,
                                    nothing_observed_, core_.options.model);
     if (!ranker) return end(false);

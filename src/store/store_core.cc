@@ -245,8 +245,6 @@ bool StoreCore::flushed(std::uint32_t tier, std::uint64_t records) const {
   return !has_keeper_ || tiers[tier].config.folder.empty() || tiers[tier].flushed >= records;
 }
 
-void StoreCore::signal() { events.signal(); }
-
 void StoreCore::add_load(LoadPump& load) {
   const std::lock_guard lock(loads_mutex_);
   loads_.push_back(&load);

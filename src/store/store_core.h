@@ -136,8 +136,8 @@ class StoreCore {
   // Likewise, by the keeper where there is one; how many records there are now, which are flushed when flushed() says.
   std::uint64_t flush_soon(std::uint32_t tier);
   bool flushed(std::uint32_t tier, std::uint64_t records) const;
-  void follow(std::uint32_t tier);  // what others did there
-  void signal();                    // events or arrivals
+  void follow(std::uint32_t tier);    // what others did there
+  void signal() { events.signal(); }  // events or arrivals
   void add_load(LoadPump& load);
   void remove_load(LoadPump& load);
   std::size_t loads_in_flight() const { return load_count_; }

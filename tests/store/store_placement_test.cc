@@ -1,8 +1,12 @@
 // Which variant lies where: what is given up when a tier is full, what comes back, what outlives the store.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <thread>
 
 #include "store/placed_store.h"
@@ -284,21 +288,26 @@ TEST_F(StorePlacementTest, WhatTheOwnersMemoryHoldsGivesWayFirst) {
   expect_sound(*store);
 }
 
+StoreHints with_attention() {
+  StoreHints hints;
+  const KvGeometry geometry = small_geometry();
+  hints.statistics.layers = geometry.layers;
+  hints.statistics.query_heads = hints.statistics.kv_heads = geometry.kv_heads;
+  hints.statistics.head_dim = geometry.head_dim;
+  hints.statistics.tokens = kBlocks * kBlockTokens;
+  for (std::uint32_t i = 0; i < geometry.layers * geometry.kv_heads * hints.statistics.tokens; ++i) {
+    hints.statistics.attention_sums.push_back(static_cast<float>(i % 97));
+  }
+  return hints;
+}
+
 // Of a scorer that reads attention, an extent that keeps its ranking can be compressed when attention is gone.
 TEST_F(StorePlacementTest, RankingsKeptWithAnExtentLetItBeCompressedLater) {
   for (const bool kept : {false, true}) {
     const auto store = open(tiers_of(memory_tier(clock_, kRoomForThree)), with_methods({"h2o+int8"}));
     for (int c = 0; c < 5; ++c) {
-      StoreHints hints;
+      StoreHints hints = with_attention();
       if (kept) hints.rankings = {"h2o", "snapkv"};  // what snapkv reads is not given
-      const KvGeometry geometry = small_geometry();
-      hints.statistics.layers = geometry.layers;
-      hints.statistics.query_heads = hints.statistics.kv_heads = geometry.kv_heads;
-      hints.statistics.head_dim = geometry.head_dim;
-      hints.statistics.tokens = kBlocks * kBlockTokens;
-      for (std::uint32_t i = 0; i < geometry.layers * geometry.kv_heads * hints.statistics.tokens; ++i) {
-        hints.statistics.attention_sums.push_back(static_cast<float>(i % 97));
-      }
       const Status saved = save_all(*store, chain_number(c), hints);
       ASSERT_TRUE(saved) << saved.error().message;
       ASSERT_TRUE(store->flush());
@@ -307,6 +316,35 @@ TEST_F(StorePlacementTest, RankingsKeptWithAnExtentLetItBeCompressedLater) {
     EXPECT_EQ(found(*store, 5) == 5 * kBlocks, kept);
     expect_sound(*store);
   }
+}
+
+// It is tried once, and then the extent is as one that never had it.
+TEST_F(StorePlacementTest, ARankingThatIsDamagedIsGivenUp) {
+  const auto store = open(tiers_of(disk_tier(folder_.path(), clock_, kRoomForThree)), with_methods({"h2o+int8"}));
+  StoreHints hints = with_attention();
+  hints.rankings = {"h2o"};
+  save_chains(*store, 2, hints);
+  std::map<std::filesystem::path, std::filesystem::path> rankings;  // the last part of each
+  for (const auto& part : blob_files(folder_.path(), false)) rankings[part.parent_path()] = part;
+  ASSERT_EQ(rankings.size(), 2u);
+  for (const auto& [object, ranking] : rankings) std::fstream(ranking, std::ios::in | std::ios::out) << "damaged";
+  for (int c = 2; c < 6; ++c) (void)save_all(*store, chain_number(c), hints);
+  ASSERT_TRUE(store->flush());
+  const std::uint64_t damaged = store->stats().damaged_rankings;
+  EXPECT_GT(damaged, 0u);
+  EXPECT_LE(damaged, 2u);
+  EXPECT_EQ(store->stats().damaged_chunks, 0u);
+  std::uint64_t exact = 0;
+  for (const PlacedPrefix& prefix : store->problem().prefixes) {
+    if (prefix.candidates[prefix.current].method != 0) continue;
+    ++exact;
+    EXPECT_TRUE(std::ranges::all_of(prefix.candidates, [](const Candidate& to) { return to.method == 0; }));
+  }
+  EXPECT_EQ(exact, damaged) << "all others are compressed";
+  for (int c = 0; c < 2; ++c) {
+    EXPECT_EQ(load_all(*store, chain_number(c)), store->lookup(chain_number(c)).blocks) << "what is kept is sound";
+  }
+  expect_sound(*store);
 }
 
 TEST_F(StorePlacementTest, WhatIsPinnedStaysExact) {
