@@ -46,15 +46,8 @@ std::string numbered_text(int seed) {
   return text;
 }
 
-TEST(Demo, RunsSmall) {
-  testing::TemporaryFolder folder;
-  const fs::path path = folder.path() / "tiny.gguf";
-  testing::write_tiny_model({}, path);
-  const auto model = Model::load(path, {.weights = WeightChoice::kFile, .threads = 1}).value();
-  const ByteTokenizer tokenizer;
-
+std::vector<DemoDocument> three_documents() {
   std::vector<DemoDocument> documents;
-  std::uint64_t tokens = 0;
   for (int seed = 1; seed <= 3; ++seed) {
     DemoDocument document;
     document.name = "document " + std::to_string(seed);
@@ -62,9 +55,21 @@ TEST(Demo, RunsSmall) {
     document.tokens = static_cast<std::uint32_t>(document.text.size());
     document.profiling = {"what is it about?"};
     document.requests = {"who wrote it?", "how short is it?"};
-    tokens += document.tokens;
     documents.push_back(std::move(document));
   }
+  return documents;
+}
+
+TEST(Demo, RunsSmall) {
+  testing::TemporaryFolder folder;
+  const fs::path path = folder.path() / "tiny.gguf";
+  testing::write_tiny_model({}, path);
+  const auto model = Model::load(path, {.weights = WeightChoice::kFile, .threads = 1}).value();
+  const ByteTokenizer tokenizer;
+
+  const std::vector<DemoDocument> documents = three_documents();
+  std::uint64_t tokens = 0;
+  for (const DemoDocument& document : documents) tokens += document.tokens;
   CacheOptions options;
   options.methods = {"keydiff", "int8"};
   DemoHardware hardware;

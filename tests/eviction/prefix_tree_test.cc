@@ -42,6 +42,20 @@ class PrefixTreeWithPolicy : public testing::TestWithParam<std::string_view> {
     ASSERT_EQ(references, held);
   }
 
+  // A new request: its tokens' values derive from the tokens, so any holder of a prefix holds the same. How many tokens
+  // it found.
+  std::uint32_t begin_request(std::vector<Request>& requests, std::mt19937& random) {
+    Request request{{}, NaiveSequence(*pool_)};
+    for (std::size_t i = 0, length = 1 + random() % 50; i < length; ++i) {
+      request.tokens.push_back(static_cast<std::int32_t>(random() % 100 < 97 ? i % 7 : random() % 3));
+    }
+    const std::uint32_t matched = tree_.match(request.tokens);
+    EXPECT_EQ(request.sequence.adopt(tree_, request.tokens), matched);
+    if (requests.size() == 4) requests.erase(requests.begin() + random() % 4);
+    requests.push_back(std::move(request));
+    return matched;
+  }
+
   std::unique_ptr<PagePool> pool_ = std::move(PagePool::create(kShape, kPoolBlocks* kShape.block_bytes()).value());
   PrefixTree tree_{*pool_, std::move(make_eviction_policy(GetParam(), {.capacity_blocks = kPoolBlocks}).value())};
 };
@@ -57,18 +71,9 @@ TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
     switch (random() % 8) {
       case 0:
       case 1:
-      case 2: {  // a new request: its tokens' values derive from the tokens, so any holder of a prefix holds the same
-        Request request{{}, NaiveSequence(*pool_)};
-        for (std::size_t i = 0, length = 1 + random() % 50; i < length; ++i) {
-          request.tokens.push_back(static_cast<std::int32_t>(random() % 100 < 97 ? i % 7 : random() % 3));
-        }
-        const std::uint32_t matched = tree_.match(request.tokens);
-        EXPECT_EQ(request.sequence.adopt(tree_, request.tokens), matched);
-        reused += matched;
-        if (requests.size() == 4) requests.erase(requests.begin() + random() % 4);
-        requests.push_back(std::move(request));
+      case 2:
+        reused += begin_request(requests, random);
         break;
-      }
       case 3:
       case 4:  // compute what is missing, some or all
         if (!requests.empty()) {

@@ -74,6 +74,16 @@ std::size_t arg_max(std::span<const float> logits) {
   return static_cast<std::size_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
+// Of all tokens of an answer.
+struct Choices {
+  std::size_t libllamas = 0, exact = 0;  // how often the choice was theirs
+  float furthest = 0;                    // the largest margin, in exact logits, by which it was not the best
+
+  std::string told(const char* name) const {
+    return fmt::format("{}: {} as libllama, {} as F32, margin {:.2f}; ", name, libllamas, exact, furthest);
+  }
+};
+
 // Teacher-forced: libllama continues real prompts greedily, and at every position of its continuations our choice is
 // compared with its own. Both sides round, each in its own way and differently on each processor, so neither is the
 // truth: that is the file's weights in F32. Our fast types must choose as it does, up to near-ties in its logits; the
@@ -89,10 +99,6 @@ TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
   ASSERT_TRUE(fast.model().info().prefill_weights.starts_with("bf16 ")) << fast.model().info().prefill_weights;
   const std::size_t vocabulary = fast.model().info().vocabulary;
 
-  struct Choices {
-    std::size_t libllamas = 0, exact = 0;  // how often the choice was theirs
-    float furthest = 0;                    // the largest margin, in exact logits, by which it was not the best
-  };
   Choices theirs, in_file, in_one_step, by_token;
   std::size_t all = 0;
   Sequence in_files = file.sequence(), in_fast = fast.sequence(), in_exact = exact.sequence();  // the prompt so far
@@ -121,12 +127,8 @@ TEST_P(RealModelTest, GreedyChoicesAreLibllamas) {
     count_rows(in_one_step, rows(fast, in_fast, 512));
     count_rows(by_token, rows(fast, in_fast, 1));
   }
-  const auto told = [&](const char* name, const Choices& choices) {
-    return fmt::format("{}: {} as libllama, {} as F32, margin {:.2f}; ", name, choices.libllamas, choices.exact,
-                       choices.furthest);
-  };
-  const std::string summary = told("libllama", theirs) + told("file", in_file) + told("fast", in_one_step) +
-                              told("fast by token", by_token) + fmt::format("of {}", all);
+  const std::string summary = theirs.told("libllama") + in_file.told("file") + in_one_step.told("fast") +
+                              by_token.told("fast by token") + fmt::format("of {}", all);
   RecordProperty("choices", summary);
   SCOPED_TRACE(summary);
   const auto share = [&](std::size_t count) { return static_cast<double>(count) / static_cast<double>(all); };

@@ -102,78 +102,82 @@ TEST(PagePool, CopiesBytes) {
   EXPECT_EQ(pool->host_view().page(pool->page_of(to, 2)).values[5].bits, 101);
 }
 
-// Random allocations, retains and releases against plain maps of counts.
-TEST(PagePool, CountsAgreeWithANaiveModel) {
-  std::mt19937 random(1);
-  const auto pool = make_pool(6);
-  std::vector<PoolBlockId> blocks;  // one entry a reference
-  std::vector<PageId> pages;
-  const auto pick = [&](auto& references) -> auto& { return references[random() % references.size()]; };
-  const auto drop = [](auto& references, auto& reference) {
-    reference = references.back();
-    references.pop_back();
-  };
-  for (int step = 0; step < 20000; ++step) {
-    switch (random() % 7) {
+// A pool, and all references to what is allocated of it as plain lists, one entry a reference.
+class NaiveReferences {
+ public:
+  explicit NaiveReferences(std::uint32_t seed) : random_(seed) {}
+
+  void step() {
+    switch (random_() % 7) {
       case 0:
-        if (const auto block = pool->allocate_block()) {
-          EXPECT_THAT(blocks, testing::Not(testing::Contains(*block)));
-          blocks.push_back(*block);
-        } else {
-          EXPECT_EQ(pool->blocks_free(), 0);
-        }
-        break;
+        return allocate(pool_->allocate_block(), blocks_, pool_->blocks_free());
       case 1:
-        if (const auto page = pool->allocate_page()) {
-          EXPECT_THAT(pages, testing::Not(testing::Contains(*page)));
-          pages.push_back(*page);
-        } else {
-          EXPECT_EQ(pool->pages_free(), 0);
-        }
-        break;
+        return allocate(pool_->allocate_page(), pages_, pool_->pages_free());
       case 2:
-        if (!blocks.empty()) {
-          blocks.push_back(pick(blocks));
-          pool->retain_block(blocks.back());
-        }
-        break;
+        if (!blocks_.empty()) pool_->retain_block(blocks_.emplace_back(pick(blocks_)));
+        return;
       case 3:
-        if (!pages.empty()) {
-          pages.push_back(pick(pages));
-          pool->retain_page(pages.back());
-        }
-        break;
+        if (!pages_.empty()) pool_->retain_page(pages_.emplace_back(pick(pages_)));
+        return;
       case 4:
-        if (!blocks.empty()) {
-          PoolBlockId& block = pick(blocks);
-          pool->release_block(block);
-          drop(blocks, block);
-        }
-        break;
+        if (!blocks_.empty()) pool_->release_block(take(blocks_));
+        return;
       case 5:
-        if (!pages.empty()) {
-          PageId& page = pick(pages);
-          pool->release_page(page);
-          drop(pages, page);
-        }
-        break;
-      case 6:
-        if (!blocks.empty() && random() % 8 == 0) {
-          PoolBlockId& block = pick(blocks);
-          const PoolBlockId id = block;
-          if (pool->references(id) != 1) break;
-          pool->split_block(id);
-          drop(blocks, block);
-          for (std::uint32_t i = 0; i < kShape.pages_per_block(); ++i) pages.push_back(pool->page_of(id, i));
-        }
-        break;
+        if (!pages_.empty()) pool_->release_page(take(pages_));
+        return;
+      default:
+        if (!blocks_.empty() && random_() % 8 == 0) split();
     }
-    const auto sound = pool->check_integrity();
+  }
+
+  void check() const {
+    const auto sound = pool_->check_integrity();
     ASSERT_TRUE(sound) << sound.error().message;
-    for (const PoolBlockId block : blocks)
-      ASSERT_EQ(pool->references(block), std::count(blocks.begin(), blocks.end(), block));
-    for (const PageId page : pages)
-      ASSERT_EQ(pool->page_references(page), std::count(pages.begin(), pages.end(), page));
+    for (const PoolBlockId block : blocks_) ASSERT_EQ(pool_->references(block), std::ranges::count(blocks_, block));
+    for (const PageId page : pages_) ASSERT_EQ(pool_->page_references(page), std::ranges::count(pages_, page));
+  }
+
+ private:
+  template <class Id>
+  static void allocate(const Result<Id>& allocated, std::vector<Id>& references, std::uint32_t free) {
+    if (!allocated) {
+      EXPECT_EQ(free, 0);
+      return;
+    }
+    EXPECT_THAT(references, testing::Not(testing::Contains(*allocated)));
+    references.push_back(*allocated);
+  }
+  template <class Id>
+  Id pick(const std::vector<Id>& references) {
+    return references[random_() % references.size()];
+  }
+  template <class Id>
+  Id take(std::vector<Id>& references) {
+    Id& place = references[random_() % references.size()];
+    const Id taken = std::exchange(place, references.back());
+    references.pop_back();
+    return taken;
+  }
+  void split() {
+    const PoolBlockId id = take(blocks_);
+    if (pool_->references(id) != 1) return blocks_.push_back(id);
+    pool_->split_block(id);
+    for (std::uint32_t i = 0; i < kShape.pages_per_block(); ++i) pages_.push_back(pool_->page_of(id, i));
+  }
+
+  std::mt19937 random_;
+  const std::unique_ptr<PagePool> pool_ = make_pool(6);
+  std::vector<PoolBlockId> blocks_;
+  std::vector<PageId> pages_;
+};
+
+// Random allocations, retains and releases against plain lists of references.
+TEST(PagePool, CountsAgreeWithANaiveModel) {
+  NaiveReferences references(1);
+  for (int step = 0; step < 20000; ++step) {
+    references.step();
+    references.check();
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 

@@ -142,7 +142,7 @@ Hammered hammer(kv::Store& store, unsigned seed, unsigned calls) {
   std::mt19937 random(seed);
   Hammered hammered;
   for (unsigned call = 0; call < calls; ++call) {
-    const auto keys = chain(random() % 10);
+    const auto keys = chain(static_cast<unsigned>(random() % 10));
     switch (const auto what = static_cast<unsigned>(random() % 16); what) {
       case 0:
         hammered.wrong += !store.remove(keys);
