@@ -304,9 +304,9 @@ bool ExtentPlacer::lies(ExtentId id) const { return present(groups_[core_.index.
 void ExtentPlacer::written(ExtentId id) {
   const GroupId number = join(id);
   Group& group = groups_[number];
-  if (!group.job) group.wanted.reset();
-  if (!group.wanted && group.slot) state_->pin(*group.slot, false);  // at once: what comes next may take its place
-  queue(number);
+  if (group.job) return queue(number);
+  group.wanted.reset();
+  revise(number);  // at once: what comes next may take its place
 }
 
 Status ExtentPlacer::check_integrity() const {
