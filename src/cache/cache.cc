@@ -175,7 +175,7 @@ Cache::~Cache() {
 
 void Cache::record_learned() {
   State& s = *state_;
-  if (s.metadata_store) static_cast<void>(s.metadata_store->together([&] { return s.record_learned(); }));
+  if (s.metadata_store && !s.metadata_store->together([&] { return s.record_learned(); })) return;
   s.prefills.clear();
   s.used = {};
 }

@@ -262,7 +262,8 @@ class Cache {
   // Gives up looking at a run that is stored, or storing the waiting run that is worth least, counted in
   // stats().given_up: its pages are the pool's again. False where nothing waits that could be given up.
   bool give_up_storing();
-  // Tells the metadata store now what it is told in the end otherwise: costs, and what was used.
+  // Tells the metadata store now what it is told in the end otherwise: costs, and what was used. What cannot be
+  // recorded now is in the end.
   void record_learned();
   // Works until nothing is queued or being written. Blocks.
   void drain(Executor& executor);

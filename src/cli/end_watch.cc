@@ -9,13 +9,13 @@
 
 namespace shale {
 
-void EndWatch::arm(double seconds, std::string message) {
-  thread_ = std::jthread([this, seconds, message = std::move(message)](const std::stop_token& ended) {
+void EndWatch::arm(double seconds, std::string message, int status) {
+  thread_ = std::jthread([this, seconds, status, message = std::move(message)](const std::stop_token& ended) {
     std::unique_lock lock(mutex_);
     never_.wait_for(lock, ended, std::chrono::duration<double>(seconds), [] { return false; });
     if (ended.stop_requested()) return;
     print_note(message);
-    _exit(1);
+    _exit(status);
   });
 }
 

@@ -12,8 +12,9 @@ namespace shale {
 // to go. Files are as after a kill, which all that is stored survives.
 class EndWatch {
  public:
-  // Prints the message and exits the process with 1 where this is not destroyed within so long from now.
-  void arm(double seconds, std::string message);
+  // Prints the message and exits the process where this is not destroyed within so long from now. Called again, it
+  // forgets what came before.
+  void arm(double seconds, std::string message, int status = 1);
 
  private:
   std::mutex mutex_;

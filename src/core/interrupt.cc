@@ -7,7 +7,14 @@ namespace {
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
-void on_signal(int signal) { g_interrupted = signal; }
+// The second may be of the other kind.
+void on_signal(int signal) {
+  if (g_interrupted != 0) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+  g_interrupted = signal;
+}
 
 }  // namespace
 

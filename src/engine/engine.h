@@ -163,6 +163,8 @@ class Engine {
   void charge_guest(double seconds);
   // Whether anything is still to be written to a tier, or to be repeated before.
   bool stores_any() const;
+  // Tokens of each span that is repeated before it can be stored.
+  std::vector<std::uint32_t> spans_to_repeat() const;
   // Whether requests need pages that a guest may hold.
   bool needs_guests_pages() const;
 

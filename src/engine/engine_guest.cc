@@ -138,6 +138,12 @@ void Engine::charge_guest(double seconds) {
 
 bool Engine::stores_any() const { return state_->storing.repetition() || state_->cache.stores_any(); }
 
+std::vector<std::uint32_t> Engine::spans_to_repeat() const {
+  std::vector<std::uint32_t> tokens;
+  for (const auto& repetition : state_->storing.repetitions()) tokens.push_back(repetition->exact().length());
+  return tokens;
+}
+
 // What a turn may append, twice: nobody who is running is preempted because somebody measures.
 bool Engine::needs_guests_pages() const {
   State& s = *state_;

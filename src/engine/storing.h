@@ -38,7 +38,8 @@ class Storing {
   // The whole sequence of a run that ends well.
   void answer_done(RequestState& run);
 
-  // What is repeated before it is stored, the first of them; null where there is none.
+  // What is repeated before it is stored, and the first of that; null where there is none.
+  const std::deque<std::unique_ptr<SpanRepetition>>& repetitions() const { return repetitions_; }
   SpanRepetition* repetition() const { return repetitions_.empty() ? nullptr : repetitions_.front().get(); }
   // Stores that, if it is over; what is not cannot be ranked, and is counted there.
   void store_repeated();

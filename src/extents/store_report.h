@@ -68,7 +68,7 @@ struct StoreStats {
   std::uint64_t extents = 0, chunks = 0, index_bytes = 0;  // index_bytes: memory that the index takes
   std::uint64_t saves = 0, blocks_shared = 0;
   std::uint64_t chunks_saving = 0;  // that are still to be stored
-  // Saves of which something is still to be written, second copies too, and what that takes at most: what lies nowhere
+  // Saves of which something is still to be written, second copies too, and what that takes, about: what lies nowhere
   // yet counts as if nothing were compressed.
   std::uint64_t saves_left = 0, bytes_left = 0;
   std::uint64_t dropped_extents = 0;                // given up everywhere, for others

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -17,8 +16,6 @@
 #include "extents/store_tiers.h"
 
 namespace shale {
-
-class StoreJob;
 
 // The owner of blobs: an extent's name and the tag of its first chunk.
 struct BlobOwner {
@@ -76,7 +73,6 @@ struct TierState {
   unsigned changes = 0;                                  // writes and removals of this store's in flight
   unsigned moves_staged[3] = {};  // that hold a share of what may be on its way: down to it, within it, up to it
   StoreTierStats counts = {};
-  std::deque<std::shared_ptr<StoreJob>> errands = {};  // jobs that may wait for it, where it has a keeper
 
   Tier& tier() const { return *config.tier; }
   // Whether nobody else puts anything here.

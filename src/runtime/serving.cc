@@ -264,14 +264,24 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
 
 Serving::~Serving() = default;
 
+// What is merely looked at was stored.
+std::optional<Unstored> Serving::unstored() const {
+  const StoreStats stats = cache_->store().stats();
+  Unstored left{stats.saves_left, stats.bytes_left};
+  for (const std::uint32_t tokens : engine_->spans_to_repeat()) {
+    ++left.saves;
+    left.bytes += tokens * model_->page_shape().token_bytes();
+  }
+  return left.saves > 0 ? std::optional(left) : std::nullopt;
+}
+
 std::optional<Unstored> Serving::finish_storing(const OutputOptions& output, double seconds) {
   Progress progress(output, "storing");
   cache_->record_learned();  // which nothing that is left to store should cost
   const double until_s = clock_.now_s() + seconds;
   for (std::size_t pieces = 0; engine_->stores_any(); ++pieces) {
     if (interrupted() || clock_.now_s() >= until_s) {
-      const StoreStats stats = cache_->store().stats();
-      return Unstored{std::max<std::uint64_t>(stats.saves_left, 1), stats.bytes_left};
+      return unstored();
     }
     if (!engine_->run_once()) clock_.sleep_until_s(clock_.now_s() + kStoringNapS);
     progress(pieces, 0);

@@ -68,8 +68,8 @@ Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice, WeightAgree
 
 // What was to be stored, and is not everywhere where it was to lie.
 struct Unstored {
-  std::uint64_t contexts = 0;
-  std::uint64_t bytes = 0;  // at most (StoreStats::bytes_left)
+  std::uint64_t saves = 0;  // of a context, or of one in the form that a request names
+  std::uint64_t bytes = 0;  // about (StoreStats::bytes_left)
 };
 
 class Serving {
@@ -91,6 +91,7 @@ class Serving {
   std::optional<Unstored> finish_storing(const OutputOptions& output, double seconds);
 
  private:
+  std::optional<Unstored> unstored() const;
   Serving() = default;
 
   RealClock clock_;

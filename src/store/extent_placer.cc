@@ -286,6 +286,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
     return itself;
   }
   group.wanted = Variant{placed.method, placed.keep, placed.tier};
+  group.saved = id;
   state_->pin(*group.slot, true);
   return *group.wanted;
 }
@@ -304,7 +305,7 @@ bool ExtentPlacer::lies(ExtentId id) const { return present(groups_[core_.index.
 void ExtentPlacer::written(ExtentId id) {
   const GroupId number = join(id);
   Group& group = groups_[number];
-  if (group.job) return queue(number);
+  if (group.job || (group.wanted && group.saved != id)) return queue(number);
   group.wanted.reset();
   revise(number);  // at once: what comes next may take its place
 }

@@ -110,6 +110,7 @@ class ExtentPlacer final : public PlacementBackend {
     std::vector<ExtentId> members;
     std::optional<PlacementSlot> slot;
     std::optional<Variant> wanted;  // while a save or a job makes it, and nothing else is decided
+    ExtentId saved = 0;             // whose save that is, where there is no job
     Variant from;                   // of the job's
     bool job = false, rises = false;
     bool queued = false;        // to be looked at again

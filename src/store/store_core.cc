@@ -37,6 +37,7 @@ StoreCore::StoreCore(StoreOptions asked_for, std::vector<StoreTier> with_tiers, 
     tiers.emplace_back(std::move(tier));
     tiers.back().counts.name = tiers.back().tier().name();
   }
+  errands_.resize(tiers.size());
 }
 
 Status StoreCore::open() {
@@ -64,7 +65,7 @@ StoreCore::~StoreCore() {
   keeper_wake_.notify_all();
   threads_.clear();
   has_keeper_ = false;
-  for (TierState& tier : tiers) std::ranges::move(std::exchange(tier.errands, {}), std::back_inserter(jobs));
+  for (auto& errands : errands_) std::ranges::move(std::exchange(errands, {}), std::back_inserter(jobs));
   std::ranges::move(std::exchange(saves, {}), std::back_inserter(jobs));
   InlineExecutor executor;
   while (step_jobs(jobs, executor, clock.now_s() + kThreadPieceS) || !jobs.empty()) {
@@ -147,7 +148,7 @@ void StoreCore::access(ExtentId id, double share) {
 
 void StoreCore::add_job(std::shared_ptr<StoreJob> job) {
   if (const auto tier = job->waits_on(); has_keeper_ && tier) {
-    tiers[*tier].errands.push_back(std::move(job));
+    errands_[*tier].push_back(std::move(job));
     keeper_wake_.notify_all();
     return;
   }
@@ -157,6 +158,7 @@ void StoreCore::add_job(std::shared_ptr<StoreJob> job) {
 
 void StoreCore::add_save(std::shared_ptr<StoreJob> job) {
   saves.push_back(std::move(job));
+  ++counts.saves_left;
   wake_.notify_one();
 }
 
@@ -260,8 +262,8 @@ void StoreCore::remove_load(LoadPump& load) {
 
 bool StoreCore::idle() const {
   const std::lock_guard lock(mutex);
-  const bool errands = std::ranges::any_of(tiers, [](const TierState& tier) { return !tier.errands.empty(); });
-  return saves.empty() && jobs.empty() && !errands && jobs_out_ == 0 && !placer.due();
+  const bool no_errands = std::ranges::all_of(errands_, [](const auto& of_tier) { return of_tier.empty(); });
+  return saves.empty() && jobs.empty() && no_errands && jobs_out_ == 0 && !placer.due();
 }
 
 void StoreCore::run() {
@@ -289,11 +291,11 @@ void StoreCore::keep(std::uint32_t tier, bool first) {
       follow(tier);
     }
     flush_log(tier);
-    const bool worked = step_jobs(state.errands, executor, clock.now_s());
+    const bool worked = step_jobs(errands_[tier], executor, clock.now_s());
     std::unique_lock lock(mutex);
     if (closing_) return;
     if (worked || !state.unlogged.empty()) continue;
-    keeper_wake_.wait_for(lock, state.errands.empty() ? kKeeperNap : kBusyNap);
+    keeper_wake_.wait_for(lock, errands_[tier].empty() ? kKeeperNap : kBusyNap);
   }
 }
 
@@ -333,6 +335,7 @@ bool StoreCore::step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor
       --jobs_out_;
       if (progress == StoreJob::Progress::kWorked) queue.push_front(std::move(job));
       if (progress == StoreJob::Progress::kWaiting) queue.push_back(std::move(job));
+      if (progress == StoreJob::Progress::kDone && &queue == &saves) --counts.saves_left;
     }
     waiting = progress == StoreJob::Progress::kWaiting ? waiting + 1 : 0;
     worked = worked || progress != StoreJob::Progress::kWaiting;

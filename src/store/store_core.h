@@ -207,7 +207,8 @@ class StoreCore {
 
   std::deque<Method> methods_;  // by number
   std::condition_variable wake_;
-  unsigned jobs_out_ = 0;  // being stepped
+  unsigned jobs_out_ = 0;                                       // being stepped
+  std::vector<std::deque<std::shared_ptr<StoreJob>>> errands_;  // by tier: jobs that may wait for it, for its keeper
   double next_maintenance_s_ = 0, next_expiry_s_ = 0, next_renewal_s_ = 0;
   std::mutex loads_mutex_;  // taken before the core's; guards loads_
   std::vector<LoadPump*> loads_;

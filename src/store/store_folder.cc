@@ -276,13 +276,16 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
   const bool there = state.tier().contains(manifest_blob(owner.tag, owner.name));
   Result<std::optional<IndexRecord>> found = std::nullopt;
   if (there) found = find_stored(state.tier(), owner.name, owner.tag, wall_s());
+  const auto doubt = [&] {
+    const auto known = std::ranges::find(state.doubtful, owner.name, &BlobOwner::name);
+    if (known == state.doubtful.end()) state.doubtful.push_back(owner);
+  };
   std::unique_lock lock(mutex);
   if (!found || state.writing.contains(owner.name) || state.removing.contains(owner.name)) {
-    state.doubtful.push_back(owner);  // until the tier says, and that has ended
-    return;
+    return doubt();  // until the tier says, and that has ended
   }
   auto& stored = *found;
-  if (there && !stored && !state.leads) state.doubtful.push_back(owner);  // the leader may die before it has looked
+  if (there && !stored && !state.leads) doubt();  // the leader may die before it has looked
   const auto id = index.find(owner.name);
   if (id && index.at(*id).on(tier)) {
     if (stored) return;

@@ -185,7 +185,6 @@ StoreStats Store::stats() const {
   stats.extents = core.index.extents();
   stats.chunks = core.index.chunks();
   stats.chunks_saving = core.saving.size();
-  stats.saves_left = core.saves.size();
   stats.bytes_left = stats.chunks_saving * core.options.geometry.bytes(core.options.chunk_tokens) +
                      core.staging.used(StagedFor::kCopies);
   stats.index_bytes = core.index.bytes();

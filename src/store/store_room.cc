@@ -77,6 +77,7 @@ void StoreCore::follow(std::uint32_t tier) {
 
 void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {
   Extent& extent = index.at(id);
+  if (extent.keep == keep && extent.bytes == bytes) return;
   for (std::uint32_t t = 0; t < tier_count(); ++t) {
     if (extent.on(t)) count_bytes(extent, t, bytes - extent.bytes);
   }

@@ -84,21 +84,14 @@ bool SaveJob::advance(Writing& writing) {
   return true;
 }
 
-// Into the index. True where nothing is left to write. With the mutex held, which may be given up then.
-bool SaveJob::enter_index(Writing& writing, std::unique_lock<std::mutex>& lock) {
-  writing.id = core_.index.add(writing.facts, plan_.realm_number);
-  if (!writing.id) return refuse(writing, lock, fail(ErrorCode::kFull, "the index has no room for another extent"));
-  core_.use(*writing.id);
+// To where the placement wants it. True where nothing is left to write. With the mutex held, which may be given up
+// then.
+bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
   if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
     writing.tier = extent.fastest_tier();
     stored(writing, std::move(lock));
     return true;
   }
-  return false;
-}
-
-// To where the placement wants it; else as enter_index().
-bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
   if (!admit(writing)) {
     ++core_.tenant(plan_.hints.tenant).counts.refused;
     return refuse(writing, lock,
@@ -112,9 +105,11 @@ bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
     writing.becoming = core_.placer.become(*writing.id, writing.blobs);
     return true;
   }
-  // A form that was asked for lies beside what has the blocks' place, until room is short: nothing is demoted for it.
+  // A form that was asked for lies beside what has the blocks' place, until room is short: nothing is demoted for it,
+  // but what is on its way from there may leave room.
   const std::uint32_t last = core_.tier_count() - 1;
-  const bool fits = core_.has_room(last, writing.facts.bytes) || !core_.tiers[last].removing.empty();
+  const bool leaving = !core_.tiers[last].removing.empty() || core_.tiers[last].changes > 0;
+  const bool fits = leaving || core_.has_room(last, writing.facts.bytes);
   if (writing.tier == kDropped && !writing.facts.exact && fits) writing.tier = last;
   if (writing.tier != kDropped) return false;
   return refuse(writing, lock,
@@ -133,7 +128,11 @@ bool SaveJob::begin(Writing& writing) {
   const auto patient = [&] { return core_.clock.now_s() < writing.since_s + kPatienceS && !core_.closing(); };
   std::unique_lock lock(core_.mutex);
   if (!writing.placed) {
-    if (!writing.id && enter_index(writing, lock)) return true;
+    if (!writing.id) {
+      writing.id = core_.index.add(writing.facts, plan_.realm_number);
+      if (!writing.id) return refuse(writing, lock, fail(ErrorCode::kFull, "the index has no room for another extent"));
+      core_.use(*writing.id);
+    }
     if (may_become() && core_.placer.waits(*writing.id) && patient()) return false;
     if (place(writing, lock)) return true;
     writing.since_s = core_.clock.now_s();
@@ -192,8 +191,8 @@ void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   const bool fresh = !core_.index.at(id).on(writing.tier);
   core_.set_on(id, writing.tier);
   core_.log_stored(id, writing.tier);
-  core_.placer.written(id);
   if (first && plan_.hints.pin) core_.pin(id, true);
+  core_.placer.written(id);
   if (fresh) tell(writing);
   note_stored(writing);
   if (removed) core_.remove_from(id, writing.tier);

@@ -84,7 +84,6 @@ class SaveJob final : public StoreJob {
   bool advance(Writing& writing);
   bool may_become() const { return plan_.hints.method.is_full() && !plan_.hints.pin; }
   bool begin(Writing& writing);
-  bool enter_index(Writing& writing, std::unique_lock<std::mutex>& lock);
   bool place(Writing& writing, std::unique_lock<std::mutex>& lock);
   bool refuse(Writing& writing, std::unique_lock<std::mutex>& lock, Status why);
   bool became(Writing& writing);

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "cli/serve_program.h"
+#include "support/eventually.h"
 
 namespace shale::testing {
 namespace {
@@ -62,19 +63,17 @@ TEST_F(ServeSlowTest, SaysHowMuchItGivesUpOfWhatASlowTierHasNotTaken) {
   const auto answer = answer_over_slow_tier("0.5");
   const Outcome outcome = end(SIGTERM);
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.err, ContainsRegex("after 0.5 s \\(--flush-timeout\\) is left out: 1 context, .*B at most"));
+  EXPECT_THAT(outcome.err, ContainsRegex("after 0.5 s \\(--flush-timeout\\) is left out: 1 save, about .*B"));
   expect_sound(answer);
 }
 
 TEST_F(ServeSlowTest, EndsAtOnceWhenToldAgain) {
   const auto answer = answer_over_slow_tier("86400");
   kill(server_, SIGTERM);
-  while (!read(home_.path() / "stderr").contains("again ends at once")) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  ASSERT_TRUE(eventually([&] { return read(home_.path() / "stderr").contains("again ends at once"); }));
   const Outcome outcome = end(SIGTERM);
   EXPECT_EQ(outcome.status, 130);
-  EXPECT_THAT(outcome.err, ContainsRegex("still to be stored is left out: 1 context, .*B at most"));
+  EXPECT_THAT(outcome.err, ContainsRegex("still to be stored is left out: 1 save, about .*B"));
   expect_sound(answer);
 }
 

@@ -201,6 +201,28 @@ TEST_F(StoreBecomeTest, WhatIsSavedAgainWaitsForAMoveOfItsBlocks) {
   expect_sound(*store);
 }
 
+// Not even for what is dearer and comes before anything else is decided.
+TEST_F(StoreBecomeTest, WhatIsPinnedKeepsItsPlaceFromTheStart) {
+  const VirtualClock clock;
+  StoreOptions options = with_methods({});
+  options.threads = 0;
+  const auto store = Store::open(options, tiers_of(memory_tier(clock, 250 << 10)), clock).value();
+  const Kv first(chain_number(0)), second(chain_number(1));
+  StoreHints pinned, dearer;
+  pinned.recompute_s = 1;
+  pinned.pin = true;
+  dearer.recompute_s = 1000;
+  const auto kept = store->save(chain_number(0), first.readable(), pinned).value();
+  const auto refused = store->save(chain_number(1), second.readable(), dearer).value();
+  InlineExecutor executor;
+  for (int works = 0; works < 1000; ++works) store->work(executor, 1);
+  ASSERT_TRUE(kept->done() && refused->done()) << "no time passed";
+  EXPECT_TRUE(kept->wait());
+  EXPECT_FALSE(refused->wait());
+  EXPECT_EQ(store->stats().dropped_extents, 0u);
+  EXPECT_EQ(found(*store, 2), kBlocks);
+}
+
 // Where what it becomes cannot be written, it lies as it is on the next tier.
 TEST_F(StoreBecomeTest, WhatCannotBeCompressedIsSavedAllTheSame) {
   StoreTier full = memory_tier(clock_, 150 << 10);

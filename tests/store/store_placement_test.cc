@@ -91,15 +91,18 @@ TEST_F(StorePlacementTest, WhatWasCompressedComesBackInFullFromTheLowestTier) {
     EXPECT_EQ(store->lookup(chain_number(c), kAny).tier, 0u) << "compressed, but in memory";
     EXPECT_EQ(load_all(*store, chain_number(c)), kBlocks) << "in full below";
   }
-  EXPECT_GT(store->stats().full_copy_bytes + 1, 0u);
   ASSERT_TRUE(store->flush());
-  EXPECT_GE(store->remove(chain_number(0)), kBlocks) << "in one form or two";
-  while (store->remove(chain_number(0)) + store->remove(chain_number(1)) > 0) continue;
+  const int kept = exact_above(0) ? (exact_above(1) ? 2 : 1) : 0;  // a compressed one
+  for (int c = 0; c < 3; ++c) {
+    if (c == kept) continue;
+    EXPECT_GE(store->remove(chain_number(c)), kBlocks) << "in one form or two";
+    while (store->remove(chain_number(c)) > 0) continue;
+  }
   ASSERT_TRUE(store->flush());
-  EXPECT_TRUE(exact_above(2));
-  EXPECT_EQ(store->inspect(chain_number(2)).size(), 1u) << "the compressed one is gone";
+  EXPECT_TRUE(exact_above(kept));
+  EXPECT_EQ(store->inspect(chain_number(kept)).size(), 1u) << "the compressed one is gone";
   EXPECT_GT(store->stats().tiers[0].promoted, 0u);
-  EXPECT_EQ(load_all(*store, chain_number(2)), kBlocks);
+  EXPECT_EQ(load_all(*store, chain_number(kept)), kBlocks);
   expect_sound(*store);
 }
 

@@ -99,10 +99,11 @@ Status store_the_rest(Serving& serving, double seconds, const OutputOptions& out
   const auto left = serving.finish_storing(output, seconds);
   if (!left) {
     for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);  // what is left to do may be broken off
+    end.arm(kHangingS, "shale: a move between tiers was broken off; what is stored lies where it lay", 0);
     return {};
   }
-  const std::string what = fmt::format("{} context{}, {} at most", left->contexts, left->contexts == 1 ? "" : "s",
-                                       format_bytes(left->bytes));
+  const std::string what =
+      fmt::format("{} save{}, about {}", left->saves, left->saves == 1 ? "" : "s", format_bytes(left->bytes));
   const bool told_again = interrupted();
   print_note(told_again ? fmt::format("shale: what was still to be stored is left out: {}", what)
                         : fmt::format(kUntil, seconds, what));

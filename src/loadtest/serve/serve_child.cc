@@ -18,7 +18,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr auto kPoll = 20ms;
 constexpr auto kStartMax = 5min;  // a model whose weights are timed first takes its time
-constexpr auto kAnswerMax = 3s;   // between being asked to end and leaving what is queued
 constexpr auto kEndMax = 20s;     // until it is killed
 
 std::filesystem::path out_file(const std::filesystem::path& folder) { return folder / "stdout"; }
@@ -112,15 +111,11 @@ Result<Metrics> ServeChild::metrics() const {
 
 void ServeChild::kill() const { process_.send(SIGKILL); }
 
-// The server catches the second signal only after it has answered everybody.
 void ServeChild::stop() const {
   const auto start = SteadyClock::now();
-  bool hurried = false;
   process_.send(SIGTERM);
   while (running()) {
-    const auto waited = SteadyClock::now() - start;
-    if (waited > kAnswerMax && !std::exchange(hurried, true)) process_.send(SIGTERM);
-    if (waited > kEndMax) kill();
+    if (SteadyClock::now() - start > kEndMax) kill();
     std::this_thread::sleep_for(kPoll);
   }
 }
