@@ -99,7 +99,6 @@ bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
                        plan_.hints.tenant));
   }
   const Variant placed = core_.placer.place_new(*writing.id, may_become() && !core_.placer.crowded());
-  writing.placed = true;
   writing.tier = placed.tier;
   if (writing.tier != kDropped && writing.facts.exact && placed.method != kFullMethod) {
     writing.becoming = core_.placer.become(*writing.id, writing.blobs);
@@ -134,6 +133,7 @@ bool SaveJob::begin(Writing& writing) {
       core_.use(*writing.id);
     }
     if (may_become() && core_.placer.waits(*writing.id) && patient()) return false;
+    writing.placed = true;
     if (place(writing, lock)) return true;
     writing.since_s = core_.clock.now_s();
   }
