@@ -20,6 +20,14 @@ std::uint32_t matching(std::span<const BlockKey> keys, const std::uint32_t* prin
   return count;
 }
 
+// Where the whole name begins among names that end in commas.
+std::size_t ranking_at(const std::string& names, const std::string& name) {
+  const std::string wanted = name + ",";
+  std::size_t at = names.find(wanted);
+  while (at != std::string::npos && at > 0 && names[at - 1] != ',') at = names.find(wanted, at + 1);
+  return at;
+}
+
 }  // namespace
 
 Hash128 realm_hash(std::string_view name_space, const KvGeometry& geometry, std::uint32_t chunk_tokens,
@@ -176,15 +184,16 @@ void ExtentIndex::show_chunks(ExtentId id) {
 }
 
 bool ExtentIndex::has_ranking(const Extent& extent, const std::string& name) const {
-  return ("," + texts_[extent.rankings]).find("," + name + ",") != std::string::npos;
+  return ranking_at(texts_[extent.rankings], name) != std::string::npos;
 }
 
 bool ExtentIndex::lose_ranking(ExtentId id, const std::string& name) {
   Extent& extent = extents_[id];
-  if (!has_ranking(extent, name)) return false;
-  std::string left = "," + texts_[extent.rankings];
-  left.erase(left.find("," + name + ","), name.size() + 1);
-  extent.rankings = text(left.substr(1)).value_or(extent.rankings);
+  std::string left = texts_[extent.rankings];
+  const std::size_t at = ranking_at(left, name);
+  if (at == std::string::npos) return false;
+  left.erase(at, name.size() + 1);
+  extent.rankings = text(left).value_or(extent.rankings);
   return true;
 }
 

@@ -280,9 +280,7 @@ std::optional<Unstored> Serving::finish_storing(const OutputOptions& output, dou
   cache_->record_learned();  // which nothing that is left to store should cost
   const double until_s = clock_.now_s() + seconds;
   for (std::size_t pieces = 0; engine_->stores_any(); ++pieces) {
-    if (interrupted() || clock_.now_s() >= until_s) {
-      return unstored();
-    }
+    if (interrupted() || clock_.now_s() >= until_s) return unstored();
     if (!engine_->run_once()) clock_.sleep_until_s(clock_.now_s() + kStoringNapS);
     progress(pieces, 0);
   }

@@ -191,6 +191,7 @@ class StoreCore {
   // store_folder.cc
   Status open_folder(std::uint32_t tier);
   Status read_folder(std::uint32_t tier);
+  void open_late(std::uint32_t tier);
   void tell_again(std::uint32_t tier);
   Status rebuild(std::uint32_t tier);
   void apply(std::uint32_t tier, const IndexRecord& record, bool opening);

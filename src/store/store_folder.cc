@@ -150,12 +150,18 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
   }
 }
 
+// Where its folder is not open yet: tries, and not again at once.
+void StoreCore::open_late(std::uint32_t tier) {
+  {
+    const std::lock_guard lock(mutex);
+    if (tiers[tier].open || clock.now_s() < tiers[tier].open_again_s) return;
+  }
+  (void)open_folder(tier);
+}
+
 void StoreCore::maintain_folder(std::uint32_t tier) {
   TierState& state = tiers[tier];
-  std::unique_lock looking(mutex);
-  const bool opens = !state.open && clock.now_s() >= state.open_again_s;
-  looking.unlock();
-  if (opens) (void)open_folder(tier);
+  open_late(tier);
   flush_log(tier);
   const std::lock_guard folder_lock(*state.folder_mutex);
   if (!state.folder) return;
