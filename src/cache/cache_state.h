@@ -58,7 +58,6 @@ struct Cache::State {
     bool released() const { return save->released() && !bounding; }
   };
   std::list<Saving> saving = {};
-  std::uint32_t blocks_held(bool looked_at) const;
 
   // What the metadata store is told in the end of the runs that were used or stored here last, kUsedMax at most.
   struct Used {

@@ -212,20 +212,25 @@ bool Cache::give_up_storing() {
   return true;
 }
 
-// That nobody but the prefix tree holds beside the run, of runs that are not encoded yet, or are merely looked at.
-std::uint32_t Cache::State::blocks_held(bool looked_at) const {
+// That nobody but the prefix tree holds beside the run.
+std::uint32_t Cache::blocks_waiting_to_be_stored() const {
   constexpr std::uint32_t kOwnAndTrees = 2;
   std::ptrdiff_t blocks = 0;
-  for (const Saving& each : saving) {
-    if (each.save->released() && !(looked_at && each.bounding)) continue;
+  for (const State::Saving& each : state_->saving) {
+    if (each.released()) continue;
     blocks += std::ranges::count_if(each.held.blocks(each.held.length()),
-                                    [&](PoolBlockId block) { return pool.references(block) <= kOwnAndTrees; });
+                                    [&](PoolBlockId block) { return state_->pool.references(block) <= kOwnAndTrees; });
   }
   return static_cast<std::uint32_t>(blocks);
 }
 
-std::uint32_t Cache::blocks_waiting_to_be_stored() const { return state_->blocks_held(true); }
-std::uint32_t Cache::blocks_waiting_to_be_encoded() const { return state_->blocks_held(false); }
+std::uint32_t Cache::blocks_waiting_to_be_encoded() const {
+  std::size_t blocks = 0;
+  for (const State::Saving& each : state_->saving) {
+    if (!each.save->released()) blocks += each.held.blocks(each.held.length()).size();
+  }
+  return static_cast<std::uint32_t>(blocks);
+}
 
 void Cache::drain(Executor& executor) {
   while (!idle()) {

@@ -98,7 +98,8 @@ struct EngineOptions {
   bool prefix_cache = true;
   std::uint32_t query_window = 64;  // captured for scorers that read queries
   // Encoding, writing and placing get this share of the time that steps may take while others decode, while there is
-  // any to do; less while somebody waits for a first token and the pool can bear it. Guests get what is left of it.
+  // any to do; less while somebody waits for a first token, more where what waits for it holds much of the pool
+  // (background_share.h). Guests get what is left of it.
   double background_share = 0.1;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/background_share.h"
 #include "engine/engine_state.h"
 
 namespace shale {
@@ -13,10 +14,6 @@ constexpr double kLoadShare = 0.25;
 constexpr double kLoadAloneS = 0.01;
 constexpr double kPauseMaxS = 0.001;
 constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
-// While somebody waits for a first token, work behind has so much of its share, unless what waits to be encoded takes
-// more than that of the pool.
-constexpr double kShareWhileWaiting = 0.25;
-constexpr double kWaitingToBeEncodedMax = 0.25;
 // A request waits to hear what others have left of its prefix on a shared tier: such a share of what computing the
 // prompt takes, and no longer than that.
 constexpr double kAskedShare = 0.1, kAskedMaxS = 0.25;
@@ -260,9 +257,8 @@ double Engine::State::background_share() {
   const bool waited_for = scheduler.next() || std::ranges::any_of(scheduler.running(), [](const auto& run) {
                             return !run->over && run->drawn.empty();
                           });
-  if (!waited_for) return options.background_share;
-  const bool hurries = cache.blocks_waiting_to_be_encoded() > kWaitingToBeEncodedMax * cache.pool().blocks_total();
-  return options.background_share * (hurries ? 1 : kShareWhileWaiting);
+  const double held = static_cast<double>(cache.blocks_waiting_to_be_encoded()) / cache.pool().blocks_total();
+  return background_share_of(options.background_share, held, waited_for);
 }
 
 // Its share of the last step, less what it took too much before: what it did not need is not saved up, or others would

@@ -79,7 +79,8 @@ TEST(ServeReport, JsonHasEveryFieldAndNothingOfNothing) {
   lru.metrics = {{"shale_tier_read_bytes_total{tier=\"disk\"}", 4096},
                  {"shale_tier_written_bytes_total{tier=\"disk\"}", 8192},
                  {"shale_cache_background_seconds_total", 0.5},
-                 {"shale_cache_planning_seconds_total", 0.25}};
+                 {"shale_cache_planning_seconds_total", 0.25},
+                 {"shale_cache_given_up_total", 3}};
   const Json json = to_json(lru);
   EXPECT_EQ(json["failed"], 1);
   EXPECT_EQ(json["ttft_p50"], 1);
@@ -88,6 +89,7 @@ TEST(ServeReport, JsonHasEveryFieldAndNothingOfNothing) {
   EXPECT_EQ(json["bytes_written"], (Json{{"disk", 8192}}));
   EXPECT_EQ(json["background_seconds"], 0.5);
   EXPECT_EQ(json["planning_seconds"], 0.25);
+  EXPECT_EQ(json["given_up"], 3);
   const Json none = to_json(row("lru", {failed()}));
   for (const char* field : {"ttft_p50", "itl_max", "e2e_p50"}) EXPECT_TRUE(none[field].is_null()) << field;
   const auto requests = request_rows(lru);

@@ -58,6 +58,7 @@ ServeMetrics metrics_of(const ServeRow& row) {
   metrics.planning_seconds = value_of(row.metrics, "shale_cache_planning_seconds_total");
   metrics.measured_beside_seconds = value_of(row.metrics, "shale_measured_beside_seconds_total");
   metrics.threads_short_seconds = value_of(row.metrics, "shale_engine_threads_short_seconds_total");
+  metrics.given_up = static_cast<std::uint64_t>(value_of(row.metrics, "shale_cache_given_up_total"));
   return metrics;
 }
 

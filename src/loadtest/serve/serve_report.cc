@@ -157,6 +157,7 @@ Json to_json(const ServeRow& row) {
           {"planning_seconds", metrics.planning_seconds},
           {"measured_beside_seconds", metrics.measured_beside_seconds},
           {"threads_short_seconds", metrics.threads_short_seconds},
+          {"given_up", metrics.given_up},
           {"dribbling", row.dribbling},
           {"health_asked", row.health.seconds.size()},
           {"health_failed", row.health.failed},
