@@ -23,6 +23,7 @@ struct SimulateTiersOptions {
   std::vector<std::string> planners = {"prefill", "lru", "shale"};
   std::optional<std::uint64_t> memory_bytes, disk_bytes, remote_bytes;
   TieredOptions tiered;
+  BatchingOptions batching{.sequences_max = 0};
   OutputOptions output;
 };
 
@@ -30,7 +31,8 @@ constexpr char kSimulateTiersFooter[] =
     "Contexts are the runs of a trace's blocks that are always asked for together. --profiles takes what\n"
     "`shale profile --json` prints, one context a line; each context of the trace takes one of them, so that their\n"
     "spread is the workload's. Without it nothing is compressed and only tiers are chosen. With --servers requests\n"
-    "queue, and the time to the first token includes waiting.\n"
+    "queue, and the time to the first token includes waiting. With --max-num-seqs one engine computes them together,\n"
+    "step by step, as `shale serve` does, answers included; the hardware's file says how long its steps take.\n"
     "\n"
     "Examples:\n"
     "  shale simulate tiers --trace conversation_trace.jsonl\n"
@@ -98,6 +100,7 @@ Json tiers_json(const Trace& trace, const std::string& planner, const TieredOpti
           {"quality", result.quality},
           {"tokens", result.tokens},
           {"tokens_computed", result.tokens_computed},
+          {"tokens_pooled", result.tokens_pooled},
           {"tiers", std::move(tiers)},
           {"seconds", result.seconds}};
 }
@@ -137,6 +140,7 @@ void print_tiers_row(const std::string& planner, std::size_t width, const Tiered
 
 Status run_simulate_tiers(const SimulateTiersOptions& options) {
   TieredOptions tiered = options.tiered;
+  if (options.batching.sequences_max > 0) tiered.batching = options.batching;
   SHALE_ASSIGN(tiered.hardware, emulated_hardware(options.hardware));
   if (options.memory_bytes) tiered.hardware.set_capacity("memory", *options.memory_bytes);
   if (options.disk_bytes) tiered.hardware.set_capacity("disk", *options.disk_bytes);
@@ -199,6 +203,20 @@ void add_simulate_tiers(Command parent, Action& chosen) {
   add_switch(command, "--divide-by-bytes", options->tiered.divide_by_bytes,
              "Planner shale: what loses least utility per byte that it frees is given up; off: what loses least");
   command.add_option("--servers", options->tiered.servers, "That serve one request each at a time; 0: nobody waits")
+      .type_name("N")
+      .capture_default_str();
+  Option together = command
+                        .add_option("--max-num-seqs", options->batching.sequences_max,
+                                    "Requests that one engine computes together, step by step; 0: as --servers says")
+                        .type_name("N")
+                        .capture_default_str();
+  together.excludes(command.option("--servers"));
+  add_size(command, "--pool", options->batching.pool_bytes,
+           "What those hold, and what lies there for later requests; 0: room for all, and nothing is found there", "0")
+      .needs(together);
+  command
+      .add_option("--warm", options->tiered.warm_requests,
+                  "The first requests fill the tiers, so many, and are not counted")
       .type_name("N")
       .capture_default_str();
   command.add_option("--seed", options->tiered.seed, "Seed of the profiles' assignment to contexts")

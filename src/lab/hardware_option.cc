@@ -63,12 +63,18 @@ Result<SimulatedTier> HardwareFile::tier(const Json& object) const {
 
 Result<Hardware> HardwareFile::hardware(const Json& object) const {
   if (!object.is_object()) return fail(ErrorCode::kInvalidArgument, "{}: hardware must be a JSON object", path_);
-  SHALE_TRY(check_names(object, {"kv_bytes_per_token", "prefill_s_per_token", "prefill_s_per_pair", "tiers"}));
+  SHALE_TRY(check_names(object, {"kv_bytes_per_token", "prefill_s_per_token", "prefill_s_per_pair", "step_s",
+                                 "decode_s_per_sequence", "tiers"}));
   Hardware hardware{.name = std::filesystem::path(path_).stem().string(), .source = path_};
   SHALE_ASSIGN(const double bytes, number(object, "kv_bytes_per_token", true, kBytesMax));
   hardware.kv_bytes_per_token = static_cast<std::uint64_t>(std::ceil(bytes));
   SHALE_ASSIGN(hardware.prefill_s_per_token, number(object, "prefill_s_per_token", true, kSecondsMax));
   SHALE_ASSIGN(hardware.prefill_s_per_pair, number(object, "prefill_s_per_pair", false, kSecondsMax));
+  for (const auto& [name, field] :
+       {std::pair("step_s", &Hardware::step_s), std::pair("decode_s_per_sequence", &Hardware::decode_s_per_sequence)}) {
+    if (!object.contains(name)) continue;
+    SHALE_ASSIGN(hardware.*field, number(object, name, false, kSecondsMax));
+  }
   const auto tiers = object.find("tiers");
   if (tiers == object.end() || !tiers->is_array() || tiers->empty()) {
     return fail(ErrorCode::kInvalidArgument, "{}: tiers must be a list, fast to slow, with at least one", path_);

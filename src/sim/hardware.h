@@ -26,6 +26,8 @@ struct Hardware {
   double prefill_s_per_pair = 0;   // b
   std::string source = {};
   std::vector<SimulatedTier> tiers = {};  // fast to slow
+  // Of a forward step, beside what it computes of prompts: the step itself, and each sequence that decodes in it.
+  double step_s = 0, decode_s_per_sequence = 0;
 
   // Sizes the tier of that name, where there is one; 0: it is left out.
   void set_capacity(std::string_view tier, std::uint64_t bytes);

@@ -6,14 +6,19 @@
 //
 //   ttft = Σ over tiers used (latency + bytes / bandwidth) + Σ decode + prefill of what is computed
 //
-// Loading does not overlap with computing. With `servers` a request first waits until one of them is free, which is
-// busy for its ttft, decoding running beside; without, requests do not wait for one another, so that the times compare
-// planners and are not a server's under load. Contexts that were computed become cached prefixes, placed by the
-// PlacementState that the cache itself has, with one round of it after each request.
+// Requests do not wait for one another, so that the times compare planners and are not a server's under load; unless
+//
+//   servers    a request first waits until one of them is free, which is busy for its ttft, decoding running beside;
+//   batching   one engine computes them together, step by step, as `shale serve` does, decoding included. A tier reads
+//              for one request after another, while others are computed.
+//
+// Contexts that were computed become cached prefixes, placed by the PlacementState that the cache itself has, with one
+// round of it after each request.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +39,13 @@ struct CompressedForm {
 // A context's; `full` is not among them, it needs no measurement.
 using ContextProfile = std::vector<CompressedForm>;
 
+// EngineOptions has what the fields mean.
+struct BatchingOptions {
+  std::uint32_t sequences_max = 16, chunk_tokens = 512;
+  double chunk_slowdown = 1.7, chunk_step_s = 0.05;
+  std::uint64_t pool_bytes = 0;  // 0: room for all that runs, and nothing is found there
+};
+
 struct TieredOptions {
   Hardware hardware;
   // Each context takes one of them, by its number and the seed. Empty: `full` is all there is.
@@ -46,18 +58,21 @@ struct TieredOptions {
   bool divide_by_bytes = true;  // PlannerOptions
   std::uint64_t seed = 0;
   std::uint32_t servers = 0;  // that serve one request each at a time, in order of arrival; 0: nobody waits
+  std::optional<BatchingOptions> batching = {};
+  std::uint64_t warm_requests = 0;  // the first so many are served, and not counted
 };
 
 struct TieredResult {
   std::uint64_t requests = 0;  // served; fewer than the trace's where a run was stopped
   std::uint64_t tokens = 0;    // of prompts
   std::uint64_t tokens_computed = 0;
+  std::uint64_t tokens_pooled = 0;           // found in the engine's own pool
   std::vector<std::uint64_t> tokens_loaded;  // by tier
   std::vector<std::uint64_t> bytes_read;     // by tier: by requests, and by moves to other tiers
   std::vector<std::uint64_t> bytes_written;
   Percentiles ttft;  // from arrival, waiting included
   double ttft_mean_s = 0;
-  double busy = 0;     // share of the servers' time, until the last is done
+  double busy = 0;     // share of the servers' time, until the last is done; of the steps', with batching
   double quality = 1;  // mean over requests of the mean over a prompt's tokens
   double seconds = 0;  // that the run took
 };

@@ -38,6 +38,11 @@ Status check(const TieredOptions& options) {
       }
     }
   }
+  if (!(hardware.step_s >= 0) || !(hardware.decode_s_per_sequence >= 0)) return wrong("a step of negative time");
+  if (options.batching && options.servers > 0) return wrong("servers that serve one request each do not batch");
+  if (options.batching && (options.batching->sequences_max == 0 || options.batching->chunk_tokens == 0)) {
+    return wrong("batches of nothing");
+  }
   if (options.servers > kServersMax)
     return wrong(fmt::format("more servers than can be simulated: at most {}", kServersMax));
   if (!(options.alpha >= 0) || !(options.half_life_s > 0))
@@ -78,6 +83,12 @@ TieredEngine::TieredEngine(const Contexts& contexts, const TieredOptions& option
       state_(*setup.planner, {.alpha = options.alpha, .half_life_s = options.half_life_s}, rooms(options.hardware),
              *this),
       given_up_(options.half_life_s) {
+  count_from_here();
+}
+
+void TieredEngine::count_from_here() {
+  result_ = {};
+  quality_ = 0;
   result_.tokens_loaded.resize(tiers().size());
   result_.bytes_read.resize(tiers().size());
   result_.bytes_written.resize(tiers().size());
@@ -200,26 +211,35 @@ std::uint64_t TieredEngine::private_tokens(std::span<const ContextId> path) cons
   return tokens;
 }
 
-// Seconds that loading takes; computes the rest and says so in the result.
-double TieredEngine::load(std::span<const ContextId> path) {
+// Loads what is sooner loaded, computes the rest, and says so in the result.
+Served TieredEngine::load(std::span<const ContextId> path, std::size_t pooled) {
+  Served served{.load_s = std::vector<double>(tiers().size())};
   std::uint32_t used = 0;  // tiers, a bit each
   double seconds = 0, weighted = 0;
   std::uint64_t prompt_tokens = 0;
   bool missed = false;
-  for (const ContextId id : path) {
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const ContextId id = path[i];
     Stored& prefix = prefixes_[id];
     const std::uint64_t tokens = contexts_.all()[id].tokens;
     prompt_tokens += tokens;
+    if (i < pooled) {
+      weighted += static_cast<double>(tokens) * (prefix.slot ? placed(id).quality : 1);
+      result_.tokens_pooled += tokens;
+      continue;
+    }
     missed = missed || !prefix.slot;
     const Source source =
         missed ? Source{{}, recompute_s(id)} : source_of(id, placed(id), used >> placed(id).tier & 1, now_s_ + seconds);
     if (!source.tier) {
       weighted += static_cast<double>(tokens);
-      result_.tokens_computed += tokens;
+      served.compute_s += source.seconds;
+      served.computed_tokens += tokens;
       if (!std::exchange(prefix.has_source, true) && prefix.slot) changed_.push_back(id);
     } else {
       used |= 1u << *source.tier;
       weighted += static_cast<double>(tokens) * placed(id).quality;
+      served.load_s[*source.tier] += source.seconds;
       result_.tokens_loaded[*source.tier] += tokens;
       read(*source.tier, placed(id).bytes, now_s_ + seconds);
     }
@@ -227,25 +247,26 @@ double TieredEngine::load(std::span<const ContextId> path) {
   }
   quality_ += prompt_tokens > 0 ? weighted / static_cast<double>(prompt_tokens) : 1;
   result_.tokens += prompt_tokens;
+  result_.tokens_computed += served.computed_tokens;
   ++result_.requests;
-  return seconds;
+  return served;
 }
 
-double TieredEngine::serve(std::span<const ContextId> path, double now_s) {
+Served TieredEngine::serve(std::span<const ContextId> path, double now_s, std::size_t pooled) {
   now_s_ = now_s;
   discover(path);
-  const double seconds = load(path);
+  Served served = load(path, pooled);
   for (const ContextId id : path) {
     if (prefixes_[id].slot) state_.access(*prefixes_[id].slot, now_s_);
   }
   for (const ContextId id : path) {
-    if (!prefixes_[id].slot) store(id, now_s_ + seconds);
+    if (!prefixes_[id].slot) store(id, now_s_ + served.seconds());
     if (!prefixes_[id].slot) break;  // what follows could not be found again
   }
   catch_up();
   if (!shared_ || !shared_->behind(now_s_)) state_.settle();
   catch_up();
-  return seconds;
+  return served;
 }
 
 void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {

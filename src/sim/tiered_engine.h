@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,14 +26,24 @@ struct TieredSetup {
   static Result<TieredSetup> make(const TieredOptions& options);
 };
 
+// What a request took.
+struct Served {
+  std::vector<double> load_s;  // by tier
+  double compute_s = 0;
+  std::uint64_t computed_tokens = 0;
+
+  double seconds() const { return std::reduce(load_s.begin(), load_s.end(), compute_s); }
+};
+
 class TieredEngine final : public PlacementBackend {
  public:
   // All outlive it. `shared`: others put into the lowest tier as well, which is unlimited; null: it is this engine's.
   TieredEngine(const Contexts& contexts, const TieredOptions& options, const TieredSetup& setup,
                SharedStore* shared = nullptr);
 
-  // A request with these contexts begins, at a time that never goes back. Seconds to its first token.
-  double serve(std::span<const ContextId> path, double now_s);
+  // A request with these contexts begins, at a time that never goes back. The first `pooled` of them lie in the
+  // engine's own pool.
+  Served serve(std::span<const ContextId> path, double now_s, std::size_t pooled = 0);
   // What `serve` would answer now.
   double estimate_s(std::span<const ContextId> path, double now_s) const;
   // Tokens at the beginning that lie in tiers of its own.
@@ -40,6 +51,8 @@ class TieredEngine final : public PlacementBackend {
 
   // So far: all but times, which are the caller's.
   const TieredResult& counts() const { return result_; }
+  // Forgets what it counted.
+  void count_from_here();
   double quality_sum() const { return quality_; }
 
  private:
@@ -73,7 +86,7 @@ class TieredEngine final : public PlacementBackend {
   Candidate full_at_lowest(ContextId id) const;
 
   void discover(std::span<const ContextId> path);
-  double load(std::span<const ContextId> path);
+  Served load(std::span<const ContextId> path, std::size_t pooled);
   Source source_of(ContextId id, const Candidate& from, bool tier_used, double at_s) const;
   void store(ContextId id, double from_s);
   void add(ContextId id, const std::optional<Candidate>& current);

@@ -19,10 +19,11 @@ ServeRow row_of(std::string planner, std::initializer_list<double> ttfts, std::v
   row.rate = 2;
   row.rate_to_prefill = 0.5;
   for (const double ttft : ttfts) {
-    row.load.push_back({.context = row.load.size() % 2, .question = 0});
+    row.load.push_back({.at_s = 10.0 * static_cast<double>(row.load.size()), .context = row.load.size() % 2});
     ServedAnswer answer;
     answer.pieces_s = {ttft};
     answer.prompt_tokens = 100;
+    answer.completion_tokens = 7;
     answer.computed_tokens = 40;
     answer.cached_tokens = {{"disk", 60}};
     answer.forms = forms;
@@ -60,6 +61,9 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
     EXPECT_FALSE(file.has("shale, alpha 2", 0.5, 1));
     const PlacementCell& cell = file.cells().front();
     ASSERT_EQ(cell.answers.size(), 3u);
+    EXPECT_EQ(cell.answers[1].arrival_s, 10);
+    EXPECT_EQ(cell.answers[1].prompt_tokens, 100u);
+    EXPECT_EQ(cell.answers[1].completion_tokens, 7u);
     EXPECT_EQ(cell.answers[1].ttft_s, 2);
     EXPECT_EQ(cell.answers[1].forms.front(), (ServedForm{"knorm+int8", 0.5, 60, "disk"}));
     EXPECT_EQ(cell.cached_tokens.at("disk"), 180u);

@@ -72,7 +72,7 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
 // All that a cell's metrics depend on beside policy, rate and seed.
 std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
-  std::vector<std::string> words = {"cells 2", bench.serve.serving.model.model};  // 2: what a cell holds
+  std::vector<std::string> words = {"cells 3", bench.serve.serving.model.model};  // 3: what a cell holds
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
   words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}",
                               bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
@@ -95,6 +95,11 @@ class PlacementBench {
     std::uint64_t tokens = 0;
     for (const LoadContext& context : bench_.contexts()) tokens += context.tokens.size();
     const auto bytes = static_cast<double>(tokens * token_bytes);
+    for (const auto& [name, value] : {std::pair("token_bytes", static_cast<double>(token_bytes)),
+                                      std::pair("memory_bytes", options_.memory_share * bytes),
+                                      std::pair("disk_bytes", options_.disk_share * bytes)}) {
+      if (!file_.value(name)) SHALE_TRY(file_.add(name, value));
+    }
     const auto kib = [](double of) { return fmt::format("{:.0f}KiB", of / 1024); };
     words_ = {"--memory-size=" + kib(options_.memory_share * bytes), "--disk-size=" + kib(options_.disk_share * bytes)};
     if (!options_.paper_tiers) return {};

@@ -16,8 +16,10 @@ constexpr auto kFields = std::tuple();
 template <>
 constexpr auto kFields<PlacementAnswer> = std::tuple(
     std::pair("context", &PlacementAnswer::context), std::pair("question", &PlacementAnswer::question),
-    std::pair("ttft", &PlacementAnswer::ttft_s), std::pair("text", &PlacementAnswer::text),
-    std::pair("expected_quality", &PlacementAnswer::expected_quality), std::pair("forms", &PlacementAnswer::forms));
+    std::pair("arrival", &PlacementAnswer::arrival_s), std::pair("prompt_tokens", &PlacementAnswer::prompt_tokens),
+    std::pair("completion_tokens", &PlacementAnswer::completion_tokens), std::pair("ttft", &PlacementAnswer::ttft_s),
+    std::pair("text", &PlacementAnswer::text), std::pair("expected_quality", &PlacementAnswer::expected_quality),
+    std::pair("forms", &PlacementAnswer::forms));
 template <>
 constexpr auto kFields<PlacementCell> =
     std::tuple(std::pair("policy", &PlacementCell::policy), std::pair("rate", &PlacementCell::rate),
@@ -73,6 +75,9 @@ PlacementCell cell_of(std::string policy, const ServeRow& row) {
     const ServedAnswer& from = row.answers[i];
     cell.answers.push_back({.context = row.load[i].context,
                             .question = row.load[i].question,
+                            .arrival_s = row.load[i].at_s,
+                            .prompt_tokens = from.prompt_tokens,
+                            .completion_tokens = from.completion_tokens,
                             .ttft_s = from.error.empty() ? std::optional(from.pieces_s.front()) : std::nullopt,
                             .text = from.text,
                             .expected_quality = from.expected_quality,

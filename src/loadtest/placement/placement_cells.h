@@ -16,6 +16,8 @@ namespace shale {
 
 struct PlacementAnswer {
   std::size_t context = 0, question = 0;
+  double arrival_s = 0;  // planned, from the start of the load
+  std::uint32_t prompt_tokens = 0, completion_tokens = 0;
   std::optional<double> ttft_s;  // nothing where it failed
   std::string text;
   std::optional<double> expected_quality;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -73,8 +74,11 @@ Status run_bench_serve(const BenchServeOptions& options) {
 
   std::vector<ServeRow> rows;
   for (std::uint64_t seed = with.seed; seed < with.seed + with.seeds; ++seed) {
+    // Back and forth, so that a machine whose speed drifts favours nobody.
+    std::vector<std::string> planners = options.planners;
+    if ((seed - with.seed) % 2 == 1) std::ranges::reverse(planners);
     for (const double rate : bench.rates()) {
-      for (const std::string& planner : options.planners) {
+      for (const std::string& planner : planners) {
         for (const std::size_t dribbling : std::set<std::size_t>{0, options.dribbling}) {
           SHALE_ASSIGN(ServeRow row, run_one(bench, planner, rate, seed, dribbling));
           if (with.output.json) print_json(to_json(row));

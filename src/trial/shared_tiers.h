@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "io/net_proxy.h"
-#include "loadtest/trial/chaos_plan.h"
+#include "trial/chaos_plan.h"
 
 namespace shale {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "loadtest/trial/chaos_plan.h"
-#include "loadtest/trial/serve_trial.h"
-#include "loadtest/trial/shared_tiers.h"
+#include "trial/chaos_plan.h"
+#include "trial/serve_trial.h"
+#include "trial/shared_tiers.h"
 
 namespace shale {
 

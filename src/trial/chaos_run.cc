@@ -1,4 +1,4 @@
-#include "loadtest/trial/chaos_run.h"
+#include "trial/chaos_run.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "loadtest/trial/chaos_plan.h"
+#include "trial/chaos_plan.h"
 
 #include <algorithm>
 #include <array>

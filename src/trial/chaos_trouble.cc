@@ -1,4 +1,4 @@
-#include "loadtest/trial/chaos_trouble.h"
+#include "trial/chaos_trouble.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

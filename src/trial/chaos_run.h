@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "loadtest/trial/chaos_plan.h"
-#include "loadtest/trial/chaos_trouble.h"
-#include "loadtest/trial/serve_trial.h"
+#include "trial/chaos_plan.h"
+#include "trial/chaos_trouble.h"
+#include "trial/serve_trial.h"
 
 namespace shale {
 

@@ -8,8 +8,8 @@
 #include "cli/option_types.h"
 #include "core/interrupt.h"
 #include "core/units.h"
-#include "loadtest/trial/serve_trial.h"
 #include "report/quantile.h"
+#include "trial/serve_trial.h"
 
 namespace shale {
 namespace {

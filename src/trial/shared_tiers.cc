@@ -1,4 +1,4 @@
-#include "loadtest/trial/shared_tiers.h"
+#include "trial/shared_tiers.h"
 
 #include <fmt/format.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "loadtest/trial/serve_trial.h"
+#include "trial/serve_trial.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

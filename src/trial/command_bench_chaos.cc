@@ -4,7 +4,7 @@
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
 #include "core/units.h"
-#include "loadtest/trial/chaos_run.h"
+#include "trial/chaos_run.h"
 
 namespace shale {
 namespace {

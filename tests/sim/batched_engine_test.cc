@@ -1,0 +1,166 @@
+#include "sim/batched_engine.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/made_trace.h"
+
+namespace shale::testing {
+namespace {
+
+constexpr std::uint64_t kRoomForAll = ~std::uint64_t{0};
+
+// A byte and a second a token; a step costs nothing of its own, nor does decoding, and the tier reads two tokens a
+// second.
+Hardware plain_engine() {
+  return {.name = "made",
+          .kv_bytes_per_token = 1,
+          .prefill_s_per_token = 1,
+          .prefill_s_per_pair = 0,
+          .source = "",
+          .tiers = {{"memory", kRoomForAll, 0, 2, ""}}};
+}
+
+TieredOptions with_batching(Hardware hardware, BatchingOptions batching) {
+  return {.hardware = std::move(hardware), .planner = "lru", .batching = batching};
+}
+
+TieredResult batched(const Trace& trace, const TieredOptions& options) {
+  const auto result = simulate_tiers(trace, options);
+  EXPECT_TRUE(result) << result.error().message;
+  return result.value_or(TieredResult{});
+}
+
+TEST(BatchedEngine, AStepTakesWhatItComputes) {
+  Hardware hardware = plain_engine();
+  hardware.step_s = 10;
+  const Trace trace = make_trace({{.ids = {1, 2, 3}}});
+  EXPECT_DOUBLE_EQ(batched(trace, with_batching(hardware, {})).ttft_mean_s, 10 + 12);
+  EXPECT_DOUBLE_EQ(batched(trace, with_batching(hardware, {.chunk_tokens = 5})).ttft_mean_s, 3 * 10 + 12)
+      << "5, 5 and 2 tokens";
+}
+
+TEST(BatchedEngine, WhoHasTheLeastToComputeGoesFirst) {
+  const Trace trace = make_trace({{.ids = std::vector<int>(25, 1)}, {.arrival_s = 1, .ids = {2}}});
+  const TieredResult result = batched(trace, with_batching(plain_engine(), {.chunk_tokens = 10}));
+  EXPECT_DOUBLE_EQ(result.ttft.p50, 10 + 4 - 1) << "after the first chunk of the other";
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (104 + 13) / 2.0);
+}
+
+TEST(BatchedEngine, AnswersTakeTimeFromPrompts) {
+  Hardware hardware = plain_engine();
+  hardware.decode_s_per_sequence = 8;
+  const Trace trace = make_trace({{.ids = {1}, .output_tokens = 100}, {.arrival_s = 4, .ids = {2, 3, 4, 5, 6, 7}}});
+  const BatchingOptions batching{.chunk_slowdown = 2, .chunk_step_s = 0};
+  EXPECT_DOUBLE_EQ(batched(trace, with_batching(hardware, batching)).ttft.p99, 3 * (8 + 8))
+      << "eight tokens beside every token of the answer";
+}
+
+TEST(BatchedEngine, OthersAreComputedWhileATierReads) {
+  const std::vector<int> document(50, 1);
+  std::vector<int> asked = document;
+  asked.push_back(2);
+  const Trace trace =
+      make_trace({{.ids = document}, {.arrival_s = 1000, .ids = asked}, {.arrival_s = 1000, .ids = {3, 4, 5}}});
+  const TieredResult result = batched(trace, with_batching(plain_engine(), {}));
+  EXPECT_EQ(result.tokens_loaded[0], 200u);
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (200 + (100 + 4) + 12) / 3.0) << "reading takes 100 s of nobody's time";
+}
+
+TEST(BatchedEngine, ATierReadsForOneAfterAnother) {
+  const std::vector<int> document(50, 1);
+  std::vector<int> first = document, second = document;
+  first.push_back(2);
+  second.push_back(3);
+  const Trace trace =
+      make_trace({{.ids = document}, {.arrival_s = 1000, .ids = first}, {.arrival_s = 1000, .ids = second}});
+  EXPECT_DOUBLE_EQ(batched(trace, with_batching(plain_engine(), {})).ttft_mean_s, (200 + 104 + 204) / 3.0);
+}
+
+TEST(BatchedEngine, WhatThePoolHoldsIsFoundThere) {
+  const Trace trace =
+      make_trace({{.ids = {1, 2}}, {.arrival_s = 100, .ids = {1, 2, 3}}, {.arrival_s = 200, .ids = {4}}});
+  const TieredResult result = batched(trace, with_batching(plain_engine(), {.pool_bytes = 100}));
+  EXPECT_EQ(result.tokens_pooled, 8u);
+  EXPECT_EQ(result.tokens_computed, 8u + 4 + 4);
+  EXPECT_EQ(result.tokens_loaded[0], 0u);
+}
+
+TEST(BatchedEngine, ThePoolDropsWhatWasUsedLongestAgo) {
+  const auto ask = [](double arrival_s, int document) {
+    return MadeRequest{.arrival_s = arrival_s, .ids = {document}};
+  };
+  const Trace trace = make_trace({ask(0, 1), ask(100, 2), ask(200, 1), ask(300, 3), ask(400, 1), ask(500, 2)});
+  const TieredResult result = batched(trace, with_batching(plain_engine(), {.pool_bytes = 9}));
+  EXPECT_EQ(result.tokens_pooled, 8u) << "the first document's, twice";
+  EXPECT_EQ(result.tokens_loaded[0], 4u) << "the second's";
+}
+
+TEST(BatchedEngine, WhoDoesNotFitThePoolWaits) {
+  const Trace trace = make_trace({{.ids = {1, 2}, .output_tokens = 1}, {.ids = {3, 4}, .output_tokens = 1}});
+  EXPECT_DOUBLE_EQ(batched(trace, with_batching(plain_engine(), {.chunk_tokens = 4, .pool_bytes = 100})).ttft_mean_s,
+                   (8 + 16) / 2.0);
+  Hardware slow = plain_engine();
+  slow.decode_s_per_sequence = 1;
+  Trace answers = trace;
+  answers.requests[0].output_tokens = 11;
+  EXPECT_DOUBLE_EQ(batched(answers, with_batching(slow, {.pool_bytes = 20})).ttft.p99, 8 + 10 + 8)
+      << "until the answer's end";
+}
+
+TEST(BatchedEngine, WhatIsInNoBlockIsComputed) {
+  Trace trace = make_trace({{.ids = {1, 2}}, {.arrival_s = 100, .ids = {1, 2}}});
+  trace.requests[1].input_tokens = 11;
+  const TieredResult result = batched(trace, with_batching(plain_engine(), {}));
+  EXPECT_EQ(result.tokens, 8u + 11);
+  EXPECT_EQ(result.tokens_computed, 8u + 3);
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (8 + 4 + 3) / 2.0);
+}
+
+TEST(BatchedEngine, OnlySoManyRunTogether) {
+  Hardware hardware = plain_engine();
+  hardware.decode_s_per_sequence = 1;
+  const Trace trace = make_trace({{.ids = {1}, .output_tokens = 6}, {.arrival_s = 1, .ids = {2}}});
+  EXPECT_DOUBLE_EQ(batched(trace, with_batching(hardware, {.sequences_max = 1})).ttft.p99, 4 + 5 + 4 - 1);
+}
+
+TEST(BatchedEngine, TheFirstRequestsAreNotCounted) {
+  const Trace trace = make_trace({{.ids = {1, 2}}, {.arrival_s = 100, .ids = {1, 2, 3}}});
+  TieredOptions with = with_batching(plain_engine(), {});
+  with.warm_requests = 1;
+  const TieredResult result = batched(trace, with);
+  EXPECT_EQ(result.requests, 1u);
+  EXPECT_EQ(result.tokens, 12u);
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, 4 + 4);
+  with.batching.reset();
+  EXPECT_DOUBLE_EQ(batched(trace, with).ttft_mean_s, 4 + 4);
+  with.warm_requests = 2;
+  EXPECT_EQ(simulate_tiers(trace, with).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(BatchedEngine, EveryRequestIsAnsweredOnce) {
+  const Trace trace = random_trace(3, 300);
+  for (const std::uint64_t pool_bytes : {0, 40, 400}) {
+    const TieredResult result =
+        batched(trace, with_batching(plain_engine(), {.sequences_max = 3, .pool_bytes = pool_bytes}));
+    EXPECT_EQ(result.requests, 300u);
+    std::uint64_t found = result.tokens_computed + result.tokens_pooled;
+    for (const std::uint64_t tokens : result.tokens_loaded) found += tokens;
+    EXPECT_EQ(found, result.tokens);
+    EXPECT_GT(result.busy, 0);
+    EXPECT_LE(result.busy, 1);
+  }
+}
+
+TEST(BatchedEngine, SettingsThatMakeNoSenseAreRefused) {
+  const Trace trace = make_trace({{.ids = {1}}});
+  TieredOptions both = with_batching(plain_engine(), {});
+  both.servers = 1;
+  EXPECT_FALSE(simulate_tiers(trace, both));
+  EXPECT_FALSE(simulate_tiers(trace, with_batching(plain_engine(), {.sequences_max = 0})));
+  Hardware negative = plain_engine();
+  negative.step_s = -1;
+  EXPECT_FALSE(simulate_tiers(trace, with_batching(negative, {})));
+}
+
+}  // namespace
+}  // namespace shale::testing
