@@ -230,8 +230,8 @@ class Cache {
   // storing would add.
   std::uint32_t blocks_evictable() const;
   std::uint32_t blocks_waiting_to_be_stored() const;
-  // Blocks of what is not encoded yet, those that requests still use included: when these end, whoever comes next has
-  // them, or what they hold is given up. What is merely looked at is lost without a loss, and not among them.
+  // Blocks that are to be encoded, those that requests still use included: when these end, the next that needs blocks
+  // has them, and what is not encoded by then is given up. What is merely looked at is not among them.
   std::uint32_t blocks_waiting_to_be_encoded() const;
 
   // Stores the whole blocks of the run that are not at rest yet, of an exact `sequence` that holds its chain; their

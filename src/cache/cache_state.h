@@ -50,6 +50,7 @@ struct Cache::State {
   struct Saving {
     std::unique_ptr<StoreSave> save;
     Sequence held;
+    std::uint32_t first = 0;  // token of `held` that is to be encoded
     Hash128 run;
     double recompute_s;
     std::optional<Bounding> bounding;

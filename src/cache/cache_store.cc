@@ -51,7 +51,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
     auto saving = s.store->save(names, view, std::move(with));
     // What has no place in the store is computed again; what is there already may yet be looked at.
     if (!saving || ((*saving)->released() && !looked_at)) return;
-    s.saving.push_back({std::move(*saving), std::move(pages), name, recompute_s, std::move(looked_at)});
+    s.saving.push_back({std::move(*saving), std::move(pages), first, name, recompute_s, std::move(looked_at)});
   };
   const auto in_form = [&](const Method& method, double keep, std::optional<double> quality) {
     StoreHints with = hints;
@@ -225,11 +225,14 @@ std::uint32_t Cache::blocks_waiting_to_be_stored() const {
 }
 
 std::uint32_t Cache::blocks_waiting_to_be_encoded() const {
-  std::size_t blocks = 0;
+  std::vector<PoolBlockId> waiting;  // several may wait with a block
   for (const State::Saving& each : state_->saving) {
-    if (!each.save->released()) blocks += each.held.blocks(each.held.length()).size();
+    if (each.save->released()) continue;
+    const std::vector<PoolBlockId> held = each.held.blocks(each.held.length());
+    waiting.insert(waiting.end(), held.begin() + each.first / state_->pool.shape().block_size, held.end());
   }
-  return static_cast<std::uint32_t>(blocks);
+  std::ranges::sort(waiting);
+  return static_cast<std::uint32_t>(std::ranges::unique(waiting).begin() - waiting.begin());
 }
 
 void Cache::drain(Executor& executor) {

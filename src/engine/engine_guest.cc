@@ -109,9 +109,9 @@ bool Engine::State::step_guest() {
 
 // Their share of the last step, less what background work took of it; none of what that may have on top while it holds
 // much of the pool. Saved up is as much as the smallest step takes.
-void Engine::State::earn_for_guests(double used_s) {
+void Engine::State::earn_for_guests(double share, double used_s) {
   if (crowded()) return;
-  const double share_s = std::min(background_share(), options.background_share) * shared_step_s();
+  const double share_s = std::min(share, options.background_share) * shared_step_s();
   const double smallest_s = guest_apart ? guest_step_s : batches.guest_seconds(decoding(), 1, guest_depth);
   guest_s = std::min(guest_s + std::max(0.0, share_s - used_s), std::max(share_s, smallest_s));
 }

@@ -97,7 +97,7 @@ struct Engine::State {
   std::uint32_t guest_count(std::uint64_t& depth) const;
   void finish_guest(std::span<const float> logits, double seconds, bool charged);
   bool step_guest();
-  void earn_for_guests(double used_s);
+  void earn_for_guests(double share, double used_s);
 
   // engine_step.cc
   bool step();

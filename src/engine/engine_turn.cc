@@ -266,7 +266,8 @@ double Engine::State::background_share() {
 bool Engine::State::work_behind() {
   const bool others_compute = BatchBuilder::any(scheduler.running());
   if (!others_compute) return cache.work(model.executor());
-  background_s = std::min(background_s, 0.0) + background_share() * shared_step_s();
+  const double share = background_share();
+  background_s = std::min(background_s, 0.0) + share * shared_step_s();
   double used_s = 0;
   bool worked = false;
   while (background_s > 0) {
@@ -276,7 +277,7 @@ bool Engine::State::work_behind() {
     background_s -= clock.now_s() - begun_s;
     worked = true;
   }
-  earn_for_guests(used_s);
+  earn_for_guests(share, used_s);
   return worked;
 }
 

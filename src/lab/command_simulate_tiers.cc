@@ -32,7 +32,7 @@ constexpr char kSimulateTiersFooter[] =
     "`shale profile --json` prints, one context a line; each context of the trace takes one of them, so that their\n"
     "spread is the workload's. Without it nothing is compressed and only tiers are chosen. With --servers requests\n"
     "queue, and the time to the first token includes waiting. With --max-num-seqs one engine computes them together,\n"
-    "step by step, as `shale serve` does, answers included; the hardware's file says how long its steps take.\n"
+    "step by step, in the order of `shale serve`, answers included; a file for --emulate says what steps take.\n"
     "\n"
     "Examples:\n"
     "  shale simulate tiers --trace conversation_trace.jsonl\n"
@@ -96,6 +96,9 @@ Json tiers_json(const Trace& trace, const std::string& planner, const TieredOpti
           {"ttft_p99_seconds", result.ttft.p99},
           {"ttft_mean_seconds", result.ttft_mean_s},
           {"servers", options.servers},
+          {"max_num_seqs", options.batching ? options.batching->sequences_max : 0},
+          {"pool_bytes", options.batching ? options.batching->pool_bytes : 0},
+          {"warm", options.warm_requests},
           {"busy", result.busy},
           {"quality", result.quality},
           {"tokens", result.tokens},
@@ -116,20 +119,22 @@ void print_hardware(const Hardware& hardware) {
 }
 
 // Planners stand in columns of `width`.
-void print_tiers_header(const Hardware& hardware, std::size_t width) {
+void print_tiers_header(const Hardware& hardware, std::size_t width, bool pool) {
   fmt::print("\n{:<{}}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}", "PLANNER", width, "TTFT P50", "P90", "P99", "QUALITY",
              "COMPUTED");
+  if (pool) fmt::print("  {:>8}", "pool");
   for (const SimulatedTier& tier : hardware.tiers) fmt::print("  {:>8}", tier.name);
   fmt::print("   BYTES MOVED\n");
 }
 
-void print_tiers_row(const std::string& planner, std::size_t width, const TieredResult& result) {
+void print_tiers_row(const std::string& planner, std::size_t width, bool pool, const TieredResult& result) {
   const auto share = [&](std::uint64_t tokens) {
     return 100 * static_cast<double>(tokens) / static_cast<double>(std::max<std::uint64_t>(1, result.tokens));
   };
   fmt::print("{:<{}}  {:>9}  {:>9}  {:>9}  {:>7.3f}  {:>7.1f} %", planner, width, format_duration(result.ttft.p50),
              format_duration(result.ttft.p90), format_duration(result.ttft.p99), result.quality,
              share(result.tokens_computed));
+  if (pool) fmt::print("  {:>6.1f} %", share(result.tokens_pooled));
   std::uint64_t moved = 0;
   for (std::size_t tier = 0; tier < result.tokens_loaded.size(); ++tier) {
     fmt::print("  {:>6.1f} %", share(result.tokens_loaded[tier]));
@@ -142,6 +147,12 @@ Status run_simulate_tiers(const SimulateTiersOptions& options) {
   TieredOptions tiered = options.tiered;
   if (options.batching.sequences_max > 0) tiered.batching = options.batching;
   SHALE_ASSIGN(tiered.hardware, emulated_hardware(options.hardware));
+  if (tiered.batching && tiered.hardware.step_s == 0 && tiered.hardware.decode_s_per_sequence == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--max-num-seqs: of {} it is not known what steps take; --emulate a file with step_s and "
+                "decode_s_per_sequence",
+                tiered.hardware.name);
+  }
   if (options.memory_bytes) tiered.hardware.set_capacity("memory", *options.memory_bytes);
   if (options.disk_bytes) tiered.hardware.set_capacity("disk", *options.disk_bytes);
   if (options.remote_bytes) tiered.hardware.set_capacity("remote", *options.remote_bytes);
@@ -152,7 +163,7 @@ Status run_simulate_tiers(const SimulateTiersOptions& options) {
   for (const std::string& planner : options.planners) width = std::max(width, planner.size());
   if (!options.output.json) {
     print_hardware(tiered.hardware);
-    print_tiers_header(tiered.hardware, width);
+    print_tiers_header(tiered.hardware, width, tiered.batching.has_value());
   }
   for (const std::string& planner : options.planners) {
     SHALE_ASSIGN(const PlannerChoice choice, parse_planner(planner));
@@ -165,7 +176,7 @@ Status run_simulate_tiers(const SimulateTiersOptions& options) {
                    return !interrupted();
                  }));
     options.output.json ? print_json(tiers_json(named.trace, planner, tiered, result))
-                        : print_tiers_row(planner, width, result);
+                        : print_tiers_row(planner, width, tiered.batching.has_value(), result);
     if (interrupted()) {
       print_note(fmt::format("interrupted after {} of {} requests", result.requests, named.trace.requests.size()));
       break;
@@ -211,8 +222,10 @@ void add_simulate_tiers(Command parent, Action& chosen) {
                         .type_name("N")
                         .capture_default_str();
   together.excludes(command.option("--servers"));
-  add_size(command, "--pool", options->batching.pool_bytes,
-           "What those hold, and what lies there for later requests; 0: room for all, and nothing is found there", "0")
+  add_size(
+      command, "--pool", options->batching.pool_bytes,
+      "The engine's own pool, of KV in use and of prefixes for later requests; 0: room for all that runs, no prefixes",
+      "0")
       .needs(together);
   command
       .add_option("--warm", options->tiered.warm_requests,

@@ -1,9 +1,16 @@
-// Requests on one engine that computes them together, step by step, as `shale serve` does: every forward step computes
-// a token of each request that decodes, and chunks of prompts (engine/batch.h). Private to the room.
+// Requests on one engine that computes them together, step by step, in the order of `shale serve` (engine/batch.h):
+// every forward step computes a token of each request that decodes, and chunks of prompts.
+//
+// Requests begin in order of arrival while what they hold fits the pool, their answers included; so nobody is
+// preempted. A tier reads for one request after another, and the engine decodes what came between two steps. Whoever
+// has computed nothing yet looks again when another has its first token. What storing takes of the engine is left out,
+// and loading does not meet computing within a prefix. Private to the room.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/lru_map.h"
@@ -11,32 +18,44 @@
 
 namespace shale {
 
+// As the engine's batch builder has it: prompts that came within 1 / kWaitWorth of a prompt's own computing time after
+// it may overtake it.
+inline constexpr double kSimulatedWaitWorth = 0.25;
+
 // The engine's own pool: contexts that requests use, and those that are kept for later ones, evicted by LRU.
 class SimulatedPool {
  public:
-  // A capacity of 0: it holds all that runs, and keeps nothing.
-  SimulatedPool(const Contexts& contexts, std::uint64_t token_bytes, std::uint64_t capacity_bytes);
+  // A capacity of 0: it holds all that runs, and keeps nothing. `on_change` hears what is cached, and what no longer.
+  SimulatedPool(const Contexts& contexts, std::uint64_t token_bytes, std::uint64_t capacity_bytes,
+                std::function<void(ContextId, bool cached)> on_change);
 
-  // How many of these contexts, from the front, lie there.
-  std::size_t find(std::span<const ContextId> path) const;
-  // A request uses those that lie there, and `own_bytes` beside; false where these do not fit what others use.
-  bool begin(std::span<const ContextId> there, std::uint64_t own_bytes);
-  // Of its own bytes, the contexts behind the first `there` become the pool's, as far as others have not left them
-  // meanwhile. How many lie there now, which it uses.
-  std::size_t leave(std::span<const ContextId> path, std::size_t there, std::uint64_t& own_bytes);
-  void end(std::span<const ContextId> there, std::uint64_t own_bytes);
+  // The quality of those of these contexts that are cached there, from the front.
+  std::vector<double> find(std::span<const ContextId> path) const;
+  // A request uses cached contexts, and reserves bytes for what it computes or loads. False where that does not fit
+  // beside what others use; one alone always fits.
+  bool begin(std::span<const ContextId> cached, std::uint64_t reserved_bytes);
+  // It uses cached contexts instead of what it reserved for them.
+  void share(std::span<const ContextId> cached, std::uint64_t& reserved_bytes);
+  // Contexts behind the first `cached` are cached as well, unless others were sooner, and are no longer of what it
+  // reserved. How many of the path are cached now, all of which it uses.
+  std::size_t insert(std::span<const ContextId> path, std::size_t cached, const Served& served,
+                     std::uint64_t& reserved_bytes);
+  void end(std::span<const ContextId> cached, std::uint64_t reserved_bytes);
+
+  std::uint64_t bytes(ContextId id) const { return contexts_.all()[id].tokens * token_bytes_; }
 
  private:
   struct Held {
-    bool there = false;
+    bool cached = false;
     std::uint32_t users = 0;
+    double quality = 1;
   };
-  std::uint64_t bytes(ContextId id) const { return contexts_.all()[id].tokens * token_bytes_; }
 
   const Contexts& contexts_;
   const std::uint64_t token_bytes_, capacity_bytes_;
+  const std::function<void(ContextId, bool)> on_change_;
   std::vector<Held> held_;          // by ContextId
-  LruMap<ContextId, bool> unused_;  // of those that lie there
+  LruMap<ContextId, bool> unused_;  // of those that are cached
   std::uint64_t used_bytes_ = 0, unused_bytes_ = 0;
 };
 
@@ -45,32 +64,36 @@ class BatchedEngine {
   // All outlive it; `options.batching` is there.
   BatchedEngine(const Trace& trace, const Contexts& contexts, const TieredOptions& options, TieredEngine& engine);
 
-  // Requests of the trace begin in order of arrival; those from `options.warm_requests` on are counted, by the engine
-  // too.
+  // Those from `options.warm_requests` on are counted, by the engine too.
   void run(const KeepGoing& keep_going);
 
+  // Of the counted requests, as they were answered.
   std::vector<double> take_ttfts() { return std::move(ttfts_); }
-  // Tokens of the counted prompts that are in no block that the trace names.
+  // Tokens of their prompts that are in no block that the trace names.
   std::uint64_t unnamed_tokens() const { return unnamed_tokens_; }
-  // Share of the time, from the first counted arrival to the last answer's end, that steps took.
+  // Share of the time, from when the first of them began to the last answer's end, that the engine worked.
   double busy() const { return now_s_ > counted_from_s_ ? busy_s_ / (now_s_ - counted_from_s_) : 0; }
 
  private:
   struct Run {
     std::uint32_t request = 0;
     std::vector<ContextId> path;
-    std::size_t pooled = 0;  // contexts of the path, from its front, that it has in common with the pool
-    std::uint64_t own_bytes = 0;
-    double loaded_at_s = 0;
-    std::uint64_t left = 0, at = 0;  // tokens of the prompt to compute, and before them
-    bool answered = false;           // it has its first token
+    std::size_t cached = 0;  // contexts of the path, from its front, that it uses of the pool
+    std::uint64_t reserved_bytes = 0;
+    Served served;
+    double loaded_at_s = 0, decode_s = 0;            // when the tiers have read; what is to be decoded then
+    std::uint64_t to_compute = 0, known_tokens = 0;  // of the prompt; and before them
     std::uint32_t answer_left = 0;
+    bool begun = false, answered = false;  // something of it was computed; it has its first token
   };
 
   const TraceRequest& request_of(const Run& run) const { return trace_.requests[run.request]; }
+  std::uint64_t unnamed_tokens_of(const Run& run) const;
   bool admit();
-  double load(const Served& served);
+  void look_up(Run& run, std::span<const double> cached);
+  void look_again(Run& run);
   bool step();
+  double decode_loaded();
   double compute_chunks(std::uint32_t decoding, double decode_s);
   void first_token(Run& run);
   double next_event_s() const;

@@ -318,6 +318,9 @@ Status check_fleet(const FleetOptions& options) {
   if (!(options.speed > 0)) return fail(ErrorCode::kInvalidArgument, "a speed of {}: give one above 0", options.speed);
   if (options.step_tokens == 0) return fail(ErrorCode::kInvalidArgument, "steps of no tokens: give 1 or more");
   if (!(options.network_bytes_per_s >= 0)) return fail(ErrorCode::kInvalidArgument, "a network of negative bandwidth");
+  if (options.engine.batching || options.engine.warm_requests > 0) {
+    return fail(ErrorCode::kInvalidArgument, "a fleet's engines serve whole requests, and all are counted");
+  }
   if (!options.engine.profiles.empty()) {
     return fail(ErrorCode::kInvalidArgument, "a fleet's contexts are exact: leave the profiles out");
   }

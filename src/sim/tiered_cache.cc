@@ -32,21 +32,23 @@ Times serve_alone(const Trace& trace, const Contexts& contexts, const TieredOpti
     const TraceRequest& request = trace.requests[i];
     if (keep_going && i % kRequestsBetweenLooks == 0 && !keep_going(i)) break;
     if (i > 0 && i == options.warm_requests) {
-      engine.count_from_here();
-      times.ttfts.clear();
-      from_s = request.arrival_s;
-      busy_s = 0;
+      from_s = std::max(request.arrival_s, free_s.empty() ? 0 : free_s.top());
     }
     const double now_s = free_s.empty() ? request.arrival_s : std::max(request.arrival_s, free_s.top());
     const double service_s = engine.serve(contexts.path(trace, request), now_s).seconds();
+    if (!free_s.empty()) {
+      free_s.pop();
+      free_s.push(now_s + service_s);
+    }
+    if (i < options.warm_requests) {
+      engine.count_from_here();
+      continue;
+    }
     times.ttfts.push_back(now_s - request.arrival_s + service_s);
-    if (free_s.empty()) continue;
-    free_s.pop();
-    free_s.push(now_s + service_s);
     busy_s += service_s;
     done_s = std::max(done_s, now_s + service_s);
   }
-  if (done_s > from_s) times.busy = busy_s / ((done_s - from_s) * options.servers);
+  if (options.servers > 0 && done_s > from_s) times.busy = busy_s / ((done_s - from_s) * options.servers);
   return times;
 }
 

@@ -9,8 +9,8 @@
 // Requests do not wait for one another, so that the times compare planners and are not a server's under load; unless
 //
 //   servers    a request first waits until one of them is free, which is busy for its ttft, decoding running beside;
-//   batching   one engine computes them together, step by step, as `shale serve` does, decoding included. A tier reads
-//              for one request after another, while others are computed.
+//   batching   one engine computes them together, step by step, in the order of `shale serve`, answers included, while
+//              tiers read for others (batched_engine.h says what is left out).
 //
 // Contexts that were computed become cached prefixes, placed by the PlacementState that the cache itself has, with one
 // round of it after each request.

@@ -39,6 +39,9 @@ Status check(const TieredOptions& options) {
     }
   }
   if (!(hardware.step_s >= 0) || !(hardware.decode_s_per_sequence >= 0)) return wrong("a step of negative time");
+  if (options.batching && (!(options.batching->chunk_slowdown >= 0) || !(options.batching->chunk_step_s >= 0))) {
+    return wrong("chunks of negative time");
+  }
   if (options.batching && options.servers > 0) return wrong("servers that serve one request each do not batch");
   if (options.batching && (options.batching->sequences_max == 0 || options.batching->chunk_tokens == 0)) {
     return wrong("batches of nothing");
@@ -173,13 +176,14 @@ void TieredEngine::discover(std::span<const ContextId> path) {
   }
 }
 
-TieredEngine::Source TieredEngine::source_of(ContextId id, const Candidate& from, bool tier_used, double at_s) const {
+TieredEngine::Source TieredEngine::source_of(ContextId id, const Candidate& from, bool tier_used, double at_s,
+                                             double queued_s) const {
   const SimulatedTier& tier = tiers()[from.tier];
   double transfer_s = static_cast<double>(from.bytes) / tier.read_bytes_per_s;
   if (is_shared(from.tier)) transfer_s = std::max(transfer_s, shared_->transfer_s(from.bytes, at_s));
-  const double loading = (tier_used ? 0 : tier.latency_s) + transfer_s + decode_s(id, from);
+  const double decode = decode_s(id, from), loading = (tier_used ? 0 : tier.latency_s) + transfer_s + decode;
   const double recompute = recompute_s(id);
-  return recompute <= loading ? Source{{}, recompute} : Source{from.tier, loading};
+  return recompute <= queued_s + loading ? Source{{}, recompute} : Source{from.tier, loading, decode};
 }
 
 double TieredEngine::estimate_s(std::span<const ContextId> path, double now_s) const {
@@ -211,62 +215,95 @@ std::uint64_t TieredEngine::private_tokens(std::span<const ContextId> path) cons
   return tokens;
 }
 
-// Loads what is sooner loaded, computes the rest, and says so in the result.
-Served TieredEngine::load(std::span<const ContextId> path, std::size_t pooled) {
-  Served served{.load_s = std::vector<double>(tiers().size())};
+// What is sooner loaded is, the rest is computed.
+Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std::span<const double> pooled,
+                             std::span<const double> queued_s) {
+  now_s_ = now_s;
+  discover(path);
+  Served served{.parts = {}, .pooled = pooled.size(), .transfer_s = std::vector<double>(tiers().size())};
+  for (const double quality : pooled) served.parts.push_back({.quality = quality});
   std::uint32_t used = 0;  // tiers, a bit each
-  double seconds = 0, weighted = 0;
-  std::uint64_t prompt_tokens = 0;
+  double seconds = 0;
   bool missed = false;
-  for (std::size_t i = 0; i < path.size(); ++i) {
-    const ContextId id = path[i];
-    Stored& prefix = prefixes_[id];
-    const std::uint64_t tokens = contexts_.all()[id].tokens;
-    prompt_tokens += tokens;
-    if (i < pooled) {
-      weighted += static_cast<double>(tokens) * (prefix.slot ? placed(id).quality : 1);
-      result_.tokens_pooled += tokens;
-      continue;
+  for (const ContextId id : path.subspan(pooled.size())) {
+    missed = missed || !prefixes_[id].slot;
+    Source source{{}, recompute_s(id)};
+    if (!missed) {
+      const Candidate& from = placed(id);
+      const bool is_used = used >> from.tier & 1;
+      const double queued = is_used || queued_s.empty() ? 0 : queued_s[from.tier];
+      source = source_of(id, from, is_used, now_s_ + seconds, queued);
     }
-    missed = missed || !prefix.slot;
-    const Source source =
-        missed ? Source{{}, recompute_s(id)} : source_of(id, placed(id), used >> placed(id).tier & 1, now_s_ + seconds);
-    if (!source.tier) {
-      weighted += static_cast<double>(tokens);
-      served.compute_s += source.seconds;
-      served.computed_tokens += tokens;
-      if (!std::exchange(prefix.has_source, true) && prefix.slot) changed_.push_back(id);
-    } else {
+    if (source.tier) {
       used |= 1u << *source.tier;
-      weighted += static_cast<double>(tokens) * placed(id).quality;
-      served.load_s[*source.tier] += source.seconds;
-      result_.tokens_loaded[*source.tier] += tokens;
-      read(*source.tier, placed(id).bytes, now_s_ + seconds);
+      if (is_shared(*source.tier)) shared_->transfer(placed(id).bytes, now_s_ + seconds);
+      served.parts.push_back({source.tier, placed(id).bytes, placed(id).quality});
+      served.transfer_s[*source.tier] += source.seconds - source.decode_s;
+      served.decode_s += source.decode_s;
+    } else {
+      served.parts.push_back({});
+      served.compute_s += source.seconds;
+      served.computed_tokens += contexts_.all()[id].tokens;
     }
     seconds += source.seconds;
+  }
+  return served;
+}
+
+Served TieredEngine::serve(std::span<const ContextId> path, double now_s) {
+  Served served = look_up(path, now_s);
+  count(path, served);
+  keep(path, served, now_s + served.seconds());
+  return served;
+}
+
+void TieredEngine::count(std::span<const ContextId> path, const Served& served) {
+  double weighted = 0;
+  std::uint64_t prompt_tokens = 0;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const Served::Part& part = served.parts[i];
+    const std::uint64_t tokens = contexts_.all()[path[i]].tokens;
+    prompt_tokens += tokens;
+    weighted += static_cast<double>(tokens) * part.quality;
+    if (part.tier) {
+      result_.tokens_loaded[*part.tier] += tokens;
+      result_.bytes_read[*part.tier] += part.bytes;
+    } else if (i < served.pooled) {
+      result_.tokens_pooled += tokens;
+    }
   }
   quality_ += prompt_tokens > 0 ? weighted / static_cast<double>(prompt_tokens) : 1;
   result_.tokens += prompt_tokens;
   result_.tokens_computed += served.computed_tokens;
   ++result_.requests;
-  return served;
 }
 
-Served TieredEngine::serve(std::span<const ContextId> path, double now_s, std::size_t pooled) {
+void TieredEngine::finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted) {
   now_s_ = now_s;
-  discover(path);
-  Served served = load(path, pooled);
+  if (counted) count(path, served);
+  keep(path, served, now_s);
+}
+
+void TieredEngine::in_pool(ContextId id, bool cached, double now_s) {
+  if (prefixes_[id].slot) state_.in_pool(*prefixes_[id].slot, cached ? 1 : 0, now_s);
+}
+
+// What was computed can be stored; others of a fleet find it from `stored_at_s` on.
+void TieredEngine::keep(std::span<const ContextId> path, const Served& served, double stored_at_s) {
+  for (std::size_t i = served.pooled; i < path.size(); ++i) {
+    Stored& prefix = prefixes_[path[i]];
+    if (!served.parts[i].tier && !std::exchange(prefix.has_source, true) && prefix.slot) changed_.push_back(path[i]);
+  }
   for (const ContextId id : path) {
     if (prefixes_[id].slot) state_.access(*prefixes_[id].slot, now_s_);
   }
   for (const ContextId id : path) {
-    if (!prefixes_[id].slot) store(id, now_s_ + served.seconds());
+    if (!prefixes_[id].slot) store(id, stored_at_s);
     if (!prefixes_[id].slot) break;  // what follows could not be found again
   }
   catch_up();
   if (!shared_ || !shared_->behind(now_s_)) state_.settle();
   catch_up();
-  return served;
 }
 
 void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {

@@ -26,13 +26,20 @@ struct TieredSetup {
   static Result<TieredSetup> make(const TieredOptions& options);
 };
 
-// What a request took.
+// Where a request has its contexts from, and what that takes.
 struct Served {
-  std::vector<double> load_s;  // by tier
-  double compute_s = 0;
+  struct Part {
+    std::optional<std::uint32_t> tier = {};  // nothing: it is computed, or lies in the pool
+    std::uint64_t bytes = 0;                 // read
+    double quality = 1;
+  };
+  std::vector<Part> parts;         // of its contexts
+  std::size_t pooled = 0;          // of them, from the front, lie in the engine's own pool
+  std::vector<double> transfer_s;  // by tier
+  double decode_s = 0, compute_s = 0;
   std::uint64_t computed_tokens = 0;
 
-  double seconds() const { return std::reduce(load_s.begin(), load_s.end(), compute_s); }
+  double seconds() const { return std::reduce(transfer_s.begin(), transfer_s.end(), decode_s + compute_s); }
 };
 
 class TieredEngine final : public PlacementBackend {
@@ -41,9 +48,16 @@ class TieredEngine final : public PlacementBackend {
   TieredEngine(const Contexts& contexts, const TieredOptions& options, const TieredSetup& setup,
                SharedStore* shared = nullptr);
 
-  // A request with these contexts begins, at a time that never goes back. The first `pooled` of them lie in the
-  // engine's own pool.
-  Served serve(std::span<const ContextId> path, double now_s, std::size_t pooled = 0);
+  // A request with these contexts begins, at a time that never goes back, and is served.
+  Served serve(std::span<const ContextId> path, double now_s);
+  // The same in two: what a request would be served from. The first of its contexts lie in the engine's own pool, in
+  // these qualities; tiers have reads waiting that take so many seconds (none: nothing waits).
+  Served look_up(std::span<const ContextId> path, double now_s, std::span<const double> pooled = {},
+                 std::span<const double> queued_s = {});
+  // It was served so: what was computed is stored.
+  void finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted);
+  // Whether a context lies in the engine's own pool from now on.
+  void in_pool(ContextId id, bool cached, double now_s);
   // What `serve` would answer now.
   double estimate_s(std::span<const ContextId> path, double now_s) const;
   // Tokens at the beginning that lie in tiers of its own.
@@ -65,7 +79,7 @@ class TieredEngine final : public PlacementBackend {
   // Where a request would have a context from.
   struct Source {
     std::optional<std::uint32_t> tier = {};  // nothing: it is computed
-    double seconds = 0;
+    double seconds = 0, decode_s = 0;        // in all, and of that
   };
 
   const std::vector<SimulatedTier>& tiers() const { return options_.hardware.tiers; }
@@ -86,8 +100,10 @@ class TieredEngine final : public PlacementBackend {
   Candidate full_at_lowest(ContextId id) const;
 
   void discover(std::span<const ContextId> path);
-  Served load(std::span<const ContextId> path, std::size_t pooled);
-  Source source_of(ContextId id, const Candidate& from, bool tier_used, double at_s) const;
+  void count(std::span<const ContextId> path, const Served& served);
+  void keep(std::span<const ContextId> path, const Served& served, double stored_at_s);
+  // `queued_s`: that others' reads of the tier take before.
+  Source source_of(ContextId id, const Candidate& from, bool tier_used, double at_s, double queued_s = 0) const;
   void store(ContextId id, double from_s);
   void add(ContextId id, const std::optional<Candidate>& current);
   void forget(ContextId id);

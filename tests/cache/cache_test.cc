@@ -331,22 +331,6 @@ TEST_F(CacheTest, APartialHitReadsTheChunksThatItUsesOnly) {
   EXPECT_LT(some_read, all / 3);
 }
 
-TEST_F(CacheTest, StoringIsGivenUpForItsPages) {
-  open();
-  const std::uint32_t free = pool_->blocks_free();
-  store(tokens_of(23, 100));
-  store(tokens_of(24, 300));
-  EXPECT_GT(cache_->blocks_waiting_to_be_stored(), 0u);
-  EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), cache_->blocks_waiting_to_be_stored());
-  EXPECT_TRUE(cache_->give_up_storing());
-  EXPECT_TRUE(cache_->give_up_storing());
-  EXPECT_FALSE(cache_->give_up_storing());
-  EXPECT_EQ(pool_->blocks_free(), free);
-  EXPECT_EQ(cache_->stats().given_up, 2u);
-  drain();
-  EXPECT_TRUE(stored(tokens_of(24, 300)).empty());
-}
-
 TEST_F(CacheTest, MoreRunsThanMemoryHoldsSpreadOverTheTiers) {
   const std::uint64_t run_bytes = 160 * kShape.token_bytes();
   open(3 * run_bytes, kUnlimited);

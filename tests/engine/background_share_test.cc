@@ -20,6 +20,11 @@ TEST(BackgroundShare, GrowsWithWhatHoldsThePool) {
   }
 }
 
+TEST(BackgroundShare, GrowsToHalfOfAStepUnlessItIsMore) {
+  EXPECT_DOUBLE_EQ(background_share_of(0.3, 1, true), 0.5);
+  EXPECT_DOUBLE_EQ(background_share_of(2, 1, true), 2);
+}
+
 TEST(BackgroundShare, OfNothingIsNothing) { EXPECT_EQ(background_share_of(0, 1, false), 0); }
 
 }  // namespace

@@ -55,6 +55,46 @@ TEST(BatchedEngine, AnswersTakeTimeFromPrompts) {
       << "eight tokens beside every token of the answer";
 }
 
+TEST(BatchedEngine, WhoWaitsFindsWhatAnotherComputedMeanwhile) {
+  const std::vector<int> document(25, 1);
+  const Trace trace = make_trace({{.ids = document}, {.ids = document}});
+  for (const std::uint64_t pool_bytes : {0, 300}) {
+    const TieredResult result = batched(trace, with_batching(plain_engine(), {.pool_bytes = pool_bytes}));
+    EXPECT_EQ(result.tokens_computed, 100u) << "by the first";
+    EXPECT_EQ(result.tokens_pooled, pool_bytes > 0 ? 100u : 0u);
+    EXPECT_DOUBLE_EQ(result.ttft.p99, 100 + (pool_bytes > 0 ? 0 : 50) + 1) << "never before the first has";
+  }
+}
+
+TEST(BatchedEngine, DecodingWhatWasReadIsTheEnginesWork) {
+  TieredOptions with = with_batching(plain_engine(), {});
+  with.profiles = {{{"half", 1, 0.5, 0.9, 0.25}}};
+  with.planner = "fixed";
+  with.fixed_method = "half";
+  const std::vector<int> document(10, 1);
+  const Trace trace = make_trace({{.ids = document}, {.arrival_s = 100, .ids = document}});
+  const TieredResult result = batched(trace, with);
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (40 + (10 + 10 + 1)) / 2.0) << "20 bytes are read, 40 of KV decoded";
+  EXPECT_DOUBLE_EQ(result.busy, (40 + 11) / 121.0);
+  EXPECT_DOUBLE_EQ(result.quality, 0.95);
+}
+
+TEST(BatchedEngine, WhatThePoolHoldsIsAsGoodAsItWas) {
+  TieredOptions with = with_batching(plain_engine(), {.pool_bytes = 100});
+  with.profiles = {{{"half", 1, 0.5, 0.9, 0}}};
+  with.planner = "fixed";
+  with.fixed_method = "half";
+  const Trace trace = make_trace({{.ids = {1}}, {.arrival_s = 100, .ids = {1}}});
+  const TieredResult result = batched(trace, with);
+  EXPECT_EQ(result.tokens_pooled, 4u);
+  EXPECT_DOUBLE_EQ(result.quality, 1) << "computed, though what lies below is lossy";
+}
+
+TEST(BatchedEngine, OneThatIsLargerThanThePoolRunsAlone) {
+  const Trace trace = make_trace({{.ids = {1, 2, 3}, .output_tokens = 2}, {.ids = {4}, .output_tokens = 2}});
+  EXPECT_EQ(batched(trace, with_batching(plain_engine(), {.pool_bytes = 8})).requests, 2u);
+}
+
 TEST(BatchedEngine, OthersAreComputedWhileATierReads) {
   const std::vector<int> document(50, 1);
   std::vector<int> asked = document;
@@ -73,7 +113,18 @@ TEST(BatchedEngine, ATierReadsForOneAfterAnother) {
   second.push_back(3);
   const Trace trace =
       make_trace({{.ids = document}, {.arrival_s = 1000, .ids = first}, {.arrival_s = 1000, .ids = second}});
-  EXPECT_DOUBLE_EQ(batched(trace, with_batching(plain_engine(), {})).ttft_mean_s, (200 + 104 + 204) / 3.0);
+  Hardware hardware = plain_engine();
+  hardware.tiers[0].read_bytes_per_s = 10;
+  EXPECT_DOUBLE_EQ(batched(trace, with_batching(hardware, {})).ttft_mean_s, (200 + 24 + 44) / 3.0);
+}
+
+TEST(BatchedEngine, WhereATierHasAQueueComputingCanBeSooner) {
+  const std::vector<int> document(50, 1);
+  const Trace trace =
+      make_trace({{.ids = document}, {.arrival_s = 1000, .ids = document}, {.arrival_s = 1000, .ids = document}});
+  const TieredResult result = batched(trace, with_batching(plain_engine(), {}));
+  EXPECT_EQ(result.tokens_loaded[0], 200u) << "100 s of reading, but 200 behind another";
+  EXPECT_EQ(result.tokens_computed, 400u);
 }
 
 TEST(BatchedEngine, WhatThePoolHoldsIsFoundThere) {
@@ -133,16 +184,20 @@ TEST(BatchedEngine, TheFirstRequestsAreNotCounted) {
   EXPECT_DOUBLE_EQ(result.ttft_mean_s, 4 + 4);
   with.batching.reset();
   EXPECT_DOUBLE_EQ(batched(trace, with).ttft_mean_s, 4 + 4);
+  const auto stopped = simulate_tiers(trace, with, [](std::uint64_t) { return false; });
+  EXPECT_EQ(stopped->requests, 0u);
   with.warm_requests = 2;
   EXPECT_EQ(simulate_tiers(trace, with).error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST(BatchedEngine, EveryRequestIsAnsweredOnce) {
-  const Trace trace = random_trace(3, 300);
+  Trace trace = random_trace(3, 300);
+  for (std::size_t i = 0; i < trace.requests.size(); ++i) trace.requests[i].output_tokens = i * 7 % 13;
+  Hardware hardware = plain_engine();
+  hardware.decode_s_per_sequence = 0.1;
   for (const std::uint64_t pool_bytes : {0, 40, 400}) {
-    const TieredResult result =
-        batched(trace, with_batching(plain_engine(), {.sequences_max = 3, .pool_bytes = pool_bytes}));
-    EXPECT_EQ(result.requests, 300u);
+    const TieredResult result = batched(trace, with_batching(hardware, {.sequences_max = 3, .pool_bytes = pool_bytes}));
+    EXPECT_EQ(result.requests, 300u) << "counted when they have their first token";
     std::uint64_t found = result.tokens_computed + result.tokens_pooled;
     for (const std::uint64_t tokens : result.tokens_loaded) found += tokens;
     EXPECT_EQ(found, result.tokens);
@@ -157,6 +212,7 @@ TEST(BatchedEngine, SettingsThatMakeNoSenseAreRefused) {
   both.servers = 1;
   EXPECT_FALSE(simulate_tiers(trace, both));
   EXPECT_FALSE(simulate_tiers(trace, with_batching(plain_engine(), {.sequences_max = 0})));
+  EXPECT_FALSE(simulate_tiers(trace, with_batching(plain_engine(), {.chunk_slowdown = -1})));
   Hardware negative = plain_engine();
   negative.step_s = -1;
   EXPECT_FALSE(simulate_tiers(trace, with_batching(negative, {})));

@@ -41,7 +41,7 @@ struct ServeMetrics {
   double pool_missed_ttft_p50 = 0;
   // The server's, when the last answer had come.
   double background_seconds = 0, planning_seconds = 0, measured_beside_seconds = 0, threads_short_seconds = 0;
-  std::uint64_t given_up = 0;  // runs that were to be stored
+  std::uint64_t given_up = 0;  // runs that were to be stored, and were not for their pages
 };
 ServeMetrics metrics_of(const ServeRow& row);
 

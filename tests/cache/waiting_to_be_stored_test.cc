@@ -1,0 +1,45 @@
+// What waits to be stored holds pages of the pool, and gives them back.
+#include "support/cache_fixture.h"
+
+namespace shale {
+namespace {
+
+TEST_F(CacheTest, WhatIsInUseWaitsToBeEncodedAsWellAndOnce) {
+  open();
+  const Tokens tokens = tokens_of(23, 160);
+  Sequence computed(*pool_);
+  compute(tokens, 160, computed);
+  cache_->store({.tokens = tokens, .recompute_s = 5, .label = ""}, computed);
+  EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 10u);
+  EXPECT_EQ(cache_->blocks_waiting_to_be_stored(), 10u);
+  const Sequence used = computed.fork();
+  EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 10u);
+  EXPECT_EQ(cache_->blocks_waiting_to_be_stored(), 0u) << "its pages would not come back";
+
+  NewRun half{.tokens = tokens, .recompute_s = 5, .label = ""};
+  half.first = 80;
+  half.method = Method::parse("kivi4").value();
+  cache_->store(std::move(half), computed);
+  EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 10u) << "counted once";
+  drain();
+  EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 0u);
+}
+
+TEST_F(CacheTest, StoringIsGivenUpForItsPages) {
+  open();
+  const std::uint32_t free = pool_->blocks_free();
+  store(tokens_of(23, 100));
+  store(tokens_of(24, 300));
+  EXPECT_GT(cache_->blocks_waiting_to_be_stored(), 0u);
+  EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), cache_->blocks_waiting_to_be_stored());
+  EXPECT_TRUE(cache_->give_up_storing());
+  EXPECT_TRUE(cache_->give_up_storing());
+  EXPECT_FALSE(cache_->give_up_storing());
+  EXPECT_EQ(pool_->blocks_free(), free);
+  EXPECT_EQ(cache_->stats().given_up, 2u);
+  drain();
+  EXPECT_TRUE(stored(tokens_of(24, 300)).empty());
+}
+
+}  // namespace
+}  // namespace shale
