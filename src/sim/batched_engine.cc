@@ -235,7 +235,11 @@ void BatchedEngine::first_token(Run& run) {
   run.answered = true;
   --run.answer_left;
   const bool counted = run.request >= options_.warm_requests;
-  engine_.finish(run.path, run.served, now_s_, counted);
+  const std::vector<std::uint64_t> moved = engine_.finish(run.path, run.served, now_s_, counted);
+  for (std::size_t tier = 0; tier < moved.size(); ++tier) {
+    const double seconds = static_cast<double>(moved[tier]) / options_.hardware.tiers[tier].read_bytes_per_s;
+    if (seconds > 0) tier_free_s_[tier] = std::max(tier_free_s_[tier], now_s_) + seconds;
+  }
   run.cached = pool_.insert(run.path, run.cached, run.served, run.reserved_bytes);
   if (counted) {
     ttfts_.push_back(now_s_ - request_of(run).arrival_s);

@@ -2,9 +2,10 @@
 // every forward step computes a token of each request that decodes, and chunks of prompts.
 //
 // Requests begin in order of arrival while what they hold fits the pool, their answers included; so nobody is
-// preempted. A tier reads for one request after another, and the engine decodes what came between two steps. Whoever
-// has computed nothing yet looks again when another has its first token. What storing takes of the engine is left out,
-// and loading does not meet computing within a prefix. Private to the room.
+// preempted. A tier reads for one request or move after another, and the engine decodes what came between two steps.
+// Whoever has computed nothing yet looks again when another has its first token. Left out are what storing takes of the
+// engine and of tiers' writing, that a small chunk costs more a token than a large one, and that loading meets computing
+// within a prefix. Private to the room.
 #pragma once
 
 #include <cstdint>

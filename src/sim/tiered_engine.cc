@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 namespace shale {
@@ -278,10 +279,15 @@ void TieredEngine::count(std::span<const ContextId> path, const Served& served) 
   ++result_.requests;
 }
 
-void TieredEngine::finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted) {
+std::vector<std::uint64_t> TieredEngine::finish(std::span<const ContextId> path, const Served& served, double now_s,
+                                                bool counted) {
   now_s_ = now_s;
   if (counted) count(path, served);
+  const std::vector<std::uint64_t> before = result_.bytes_read;
   keep(path, served, now_s);
+  std::vector<std::uint64_t> moved = result_.bytes_read;
+  std::ranges::transform(moved, before, moved.begin(), std::minus<>());
+  return moved;
 }
 
 void TieredEngine::in_pool(ContextId id, bool cached, double now_s) {

@@ -54,8 +54,8 @@ class TieredEngine final : public PlacementBackend {
   // these qualities; tiers have reads waiting that take so many seconds (none: nothing waits).
   Served look_up(std::span<const ContextId> path, double now_s, std::span<const double> pooled = {},
                  std::span<const double> queued_s = {});
-  // It was served so: what was computed is stored.
-  void finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted);
+  // It was served so: what was computed is stored. Bytes by tier that moves read for that.
+  std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted);
   // Whether a context lies in the engine's own pool from now on.
   void in_pool(ContextId id, bool cached, double now_s);
   // What `serve` would answer now.
