@@ -13,11 +13,11 @@ constexpr std::uint64_t kTogetherMax = 64, kSmallestChunk = 8;
 }  // namespace
 
 SimulatedPool::SimulatedPool(const Contexts& contexts, std::uint64_t token_bytes, std::uint64_t capacity_bytes,
-                             std::function<void(ContextId, bool cached)> on_change)
+                             std::function<void(ContextId)> on_evict)
     : contexts_(contexts),
       token_bytes_(token_bytes),
       capacity_bytes_(capacity_bytes),
-      on_change_(std::move(on_change)),
+      on_evict_(std::move(on_evict)),
       held_(contexts.all().size()) {}
 
 std::vector<double> SimulatedPool::find(std::span<const ContextId> path) const {
@@ -40,14 +40,18 @@ bool SimulatedPool::begin(std::span<const ContextId> cached, std::uint64_t reser
     unused_.erase(id);
     unused_bytes_ -= bytes(id);
   }
+  evict();
+  return true;
+}
+
+void SimulatedPool::evict() {
   while (unused_.size() > 0 && used_bytes_ + unused_bytes_ > capacity_bytes_) {
     const ContextId oldest = unused_.oldest().first;
     held_[oldest].cached = false;
-    on_change_(oldest, false);
     unused_bytes_ -= bytes(oldest);
     unused_.erase_oldest();
+    on_evict_(oldest);
   }
-  return true;
 }
 
 void SimulatedPool::share(std::span<const ContextId> cached, std::uint64_t& reserved_bytes) {
@@ -65,10 +69,14 @@ void SimulatedPool::share(std::span<const ContextId> cached, std::uint64_t& rese
 std::size_t SimulatedPool::insert(std::span<const ContextId> path, std::size_t cached, const Served& served,
                                   std::uint64_t& reserved_bytes) {
   if (capacity_bytes_ == 0) return cached;
-  for (; cached < path.size() && !held_[path[cached]].cached; ++cached) {
-    held_[path[cached]] = {.cached = true, .users = 1, .quality = served.parts[cached].quality};
-    reserved_bytes -= bytes(path[cached]);
-    on_change_(path[cached], true);
+  for (; cached < path.size(); ++cached) {
+    Held& held = held_[path[cached]];
+    if (held.cached) {
+      share(path.subspan(cached, 1), reserved_bytes);
+    } else {
+      held = {.cached = true, .users = 1, .quality = served.parts[cached].quality};
+      reserved_bytes -= bytes(path[cached]);
+    }
   }
   return cached;
 }
@@ -82,6 +90,7 @@ void SimulatedPool::end(std::span<const ContextId> cached, std::uint64_t reserve
     unused_bytes_ += bytes(*id);
     unused_.touch(*id);
   }
+  evict();  // one that is larger than the pool
 }
 
 BatchedEngine::BatchedEngine(const Trace& trace, const Contexts& contexts, const TieredOptions& options,
@@ -92,7 +101,7 @@ BatchedEngine::BatchedEngine(const Trace& trace, const Contexts& contexts, const
       batching_(*options.batching),
       engine_(engine),
       pool_(contexts, options.hardware.kv_bytes_per_token, batching_.pool_bytes,
-            [this](ContextId id, bool cached) { engine_.in_pool(id, cached, now_s_); }),
+            [this](ContextId id) { engine_.in_pool(id, false, now_s_); }),
       tier_free_s_(options.hardware.tiers.size()) {}
 
 void BatchedEngine::run(const KeepGoing& keep_going) {
@@ -170,7 +179,7 @@ bool BatchedEngine::step() {
   const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(running_, &Run::answered));
   const double loading_s = decode_loaded();
   const double decode_s = hardware.step_s + decoding * hardware.decode_s_per_sequence;
-  const double prompts_s = compute_chunks(decoding, decode_s);
+  const double prompts_s = compute_chunks(decoding, decode_s, loading_s);
   if (decoding == 0 && prompts_s < 0) return false;
   for (Run& run : running_) run.answer_left -= run.answered ? 1 : 0;
   const double seconds = loading_s + decode_s + std::max(prompts_s, 0.0);
@@ -196,9 +205,9 @@ double BatchedEngine::decode_loaded() {
   return seconds;
 }
 
-// Of the prompts whose turn it is, as much as fits a step in which so many decode. What it takes; below 0: there is
-// none.
-double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s) {
+// Of the prompts whose turn it is, as much as fits a step in which so many decode, and before which what was read is
+// decoded. What it takes; below 0: there is none.
+double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s, double loading_s) {
   const Hardware& hardware = options_.hardware;
   std::vector<std::pair<double, Run*>> prompts;
   for (Run& run : running_) {
@@ -208,7 +217,7 @@ double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s) {
   }
   std::ranges::sort(prompts);
   const bool bounds = decoding > 0 && batching_.chunk_slowdown > 0;
-  const double room_s = std::max(batching_.chunk_slowdown * decode_s, batching_.chunk_step_s) - decode_s;
+  const double room_s = std::max(batching_.chunk_slowdown * decode_s, batching_.chunk_step_s) - decode_s - loading_s;
   double seconds = prompts.empty() ? -1 : 0;
   std::uint64_t tokens = 0;
   for (const auto& [turn, run] : prompts) {
@@ -241,6 +250,7 @@ void BatchedEngine::first_token(Run& run) {
     if (seconds > 0) tier_free_s_[tier] = std::max(tier_free_s_[tier], now_s_) + seconds;
   }
   run.cached = pool_.insert(run.path, run.cached, run.served, run.reserved_bytes);
+  for (const ContextId id : std::span(run.path).first(run.cached)) engine_.in_pool(id, true, now_s_);
   if (counted) {
     ttfts_.push_back(now_s_ - request_of(run).arrival_s);
     unnamed_tokens_ += unnamed_tokens_of(run);

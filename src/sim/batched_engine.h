@@ -4,8 +4,8 @@
 // Requests begin in order of arrival while what they hold fits the pool, their answers included; so nobody is
 // preempted. A tier reads for one request or move after another, and the engine decodes what came between two steps.
 // Whoever has computed nothing yet looks again when another has its first token. Left out are what storing takes of the
-// engine and of tiers' writing, that a small chunk costs more a token than a large one, and that loading meets computing
-// within a prefix. Private to the room.
+// engine and of tiers' writing, that a small chunk costs more a token than a large one, and that loading meets
+// computing within a prefix. Private to the room.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ inline constexpr double kSimulatedWaitWorth = 0.25;
 // The engine's own pool: contexts that requests use, and those that are kept for later ones, evicted by LRU.
 class SimulatedPool {
  public:
-  // A capacity of 0: it holds all that runs, and keeps nothing. `on_change` hears what is cached, and what no longer.
+  // A capacity of 0: it holds all that runs, and keeps nothing. `on_evict` hears what is no longer cached.
   SimulatedPool(const Contexts& contexts, std::uint64_t token_bytes, std::uint64_t capacity_bytes,
-                std::function<void(ContextId, bool cached)> on_change);
+                std::function<void(ContextId)> on_evict);
 
   // The quality of those of these contexts that are cached there, from the front.
   std::vector<double> find(std::span<const ContextId> path) const;
@@ -38,7 +38,7 @@ class SimulatedPool {
   // It uses cached contexts instead of what it reserved for them.
   void share(std::span<const ContextId> cached, std::uint64_t& reserved_bytes);
   // Contexts behind the first `cached` are cached as well, unless others were sooner, and are no longer of what it
-  // reserved. How many of the path are cached now, all of which it uses.
+  // reserved; it uses all. How many of the path are cached now.
   std::size_t insert(std::span<const ContextId> path, std::size_t cached, const Served& served,
                      std::uint64_t& reserved_bytes);
   void end(std::span<const ContextId> cached, std::uint64_t reserved_bytes);
@@ -46,6 +46,7 @@ class SimulatedPool {
   std::uint64_t bytes(ContextId id) const { return contexts_.all()[id].tokens * token_bytes_; }
 
  private:
+  void evict();
   struct Held {
     bool cached = false;
     std::uint32_t users = 0;
@@ -54,7 +55,7 @@ class SimulatedPool {
 
   const Contexts& contexts_;
   const std::uint64_t token_bytes_, capacity_bytes_;
-  const std::function<void(ContextId, bool)> on_change_;
+  const std::function<void(ContextId)> on_evict_;
   std::vector<Held> held_;          // by ContextId
   LruMap<ContextId, bool> unused_;  // of those that are cached
   std::uint64_t used_bytes_ = 0, unused_bytes_ = 0;
@@ -95,7 +96,7 @@ class BatchedEngine {
   void look_again(Run& run);
   bool step();
   double decode_loaded();
-  double compute_chunks(std::uint32_t decoding, double decode_s);
+  double compute_chunks(std::uint32_t decoding, double decode_s, double loading_s);
   void first_token(Run& run);
   double next_event_s() const;
 

@@ -173,7 +173,7 @@ void Fleet::arrive(Waiting request, double now_s) {
 void Fleet::begin(std::uint32_t index, const Waiting& request, double now_s) {
   Seat& seat = seats_[index];
   const std::uint64_t computed = seat.engine->counts().tokens_computed;
-  const double service_s = seat.engine->serve(request.path, now_s).seconds();
+  const double service_s = seat.engine->serve(request.path, now_s).seconds;
   busy_s_ += service_s;
   const double steps =
       std::ceil(static_cast<double>(seat.engine->counts().tokens_computed - computed) / options_.step_tokens);

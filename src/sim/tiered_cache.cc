@@ -35,7 +35,7 @@ Times serve_alone(const Trace& trace, const Contexts& contexts, const TieredOpti
       from_s = std::max(request.arrival_s, free_s.empty() ? 0 : free_s.top());
     }
     const double now_s = free_s.empty() ? request.arrival_s : std::max(request.arrival_s, free_s.top());
-    const double service_s = engine.serve(contexts.path(trace, request), now_s).seconds();
+    const double service_s = engine.serve(contexts.path(trace, request), now_s).seconds;
     if (!free_s.empty()) {
       free_s.pop();
       free_s.push(now_s + service_s);

@@ -224,7 +224,6 @@ Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std:
   Served served{.parts = {}, .pooled = pooled.size(), .transfer_s = std::vector<double>(tiers().size())};
   for (const double quality : pooled) served.parts.push_back({.quality = quality});
   std::uint32_t used = 0;  // tiers, a bit each
-  double seconds = 0;
   bool missed = false;
   for (const ContextId id : path.subspan(pooled.size())) {
     missed = missed || !prefixes_[id].slot;
@@ -233,20 +232,19 @@ Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std:
       const Candidate& from = placed(id);
       const bool is_used = used >> from.tier & 1;
       const double queued = is_used || queued_s.empty() ? 0 : queued_s[from.tier];
-      source = source_of(id, from, is_used, now_s_ + seconds, queued);
+      source = source_of(id, from, is_used, now_s_ + served.seconds, queued);
     }
     if (source.tier) {
       used |= 1u << *source.tier;
-      if (is_shared(*source.tier)) shared_->transfer(placed(id).bytes, now_s_ + seconds);
+      if (is_shared(*source.tier)) shared_->transfer(placed(id).bytes, now_s_ + served.seconds);
       served.parts.push_back({source.tier, placed(id).bytes, placed(id).quality});
       served.transfer_s[*source.tier] += source.seconds - source.decode_s;
       served.decode_s += source.decode_s;
     } else {
       served.parts.push_back({});
-      served.compute_s += source.seconds;
       served.computed_tokens += contexts_.all()[id].tokens;
     }
-    seconds += source.seconds;
+    served.seconds += source.seconds;
   }
   return served;
 }
@@ -254,7 +252,7 @@ Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std:
 Served TieredEngine::serve(std::span<const ContextId> path, double now_s) {
   Served served = look_up(path, now_s);
   count(path, served);
-  keep(path, served, now_s + served.seconds());
+  keep(path, served, now_s + served.seconds);
   return served;
 }
 
@@ -303,9 +301,13 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, d
   for (const ContextId id : path) {
     if (prefixes_[id].slot) state_.access(*prefixes_[id].slot, now_s_);
   }
-  for (const ContextId id : path) {
-    if (!prefixes_[id].slot) store(id, stored_at_s);
-    if (!prefixes_[id].slot) break;  // what follows could not be found again
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    Stored& prefix = prefixes_[path[i]];
+    if (prefix.slot) continue;
+    if (served.parts[i].quality < 1) break;  // it was dropped meanwhile: what is left is lossy, and not stored
+    prefix.has_source = true;
+    store(path[i], stored_at_s);
+    if (!prefix.slot) break;  // what follows could not be found again
   }
   catch_up();
   if (!shared_ || !shared_->behind(now_s_)) state_.settle();

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,10 +35,9 @@ struct Served {
   std::vector<Part> parts;         // of its contexts
   std::size_t pooled = 0;          // of them, from the front, lie in the engine's own pool
   std::vector<double> transfer_s;  // by tier
-  double decode_s = 0, compute_s = 0;
+  double decode_s = 0;
   std::uint64_t computed_tokens = 0;
-
-  double seconds() const { return std::reduce(transfer_s.begin(), transfer_s.end(), decode_s + compute_s); }
+  double seconds = 0;  // one after another: transfers, decoding, computing
 };
 
 class TieredEngine final : public PlacementBackend {

@@ -146,6 +146,19 @@ TEST(BatchedEngine, ThePoolDropsWhatWasUsedLongestAgo) {
   EXPECT_EQ(result.tokens_loaded[0], 4u) << "the second's";
 }
 
+TEST(BatchedEngine, WhatFollowsAContextThatAnotherCachedIsCachedToo) {
+  const Trace trace = make_trace({{.ids = {1, 2}}, {.ids = {1, 3}}, {.arrival_s = 100, .ids = {1, 3}}});
+  const TieredResult result = batched(trace, with_batching(plain_engine(), {.pool_bytes = 100}));
+  EXPECT_EQ(result.tokens_pooled, 8u) << "both were computed together; the third finds all";
+}
+
+TEST(BatchedEngine, NothingOfWhatIsLargerThanThePoolStaysThere) {
+  const Trace trace = make_trace({{.ids = {1, 2, 3}}, {.arrival_s = 100, .ids = {1, 2, 3}}});
+  const TieredResult result = batched(trace, with_batching(plain_engine(), {.pool_bytes = 8}));
+  EXPECT_EQ(result.tokens_pooled, 0u);
+  EXPECT_EQ(result.tokens_loaded[0], 12u);
+}
+
 TEST(BatchedEngine, WhoDoesNotFitThePoolWaits) {
   const Trace trace = make_trace({{.ids = {1, 2}, .output_tokens = 1}, {.ids = {3, 4}, .output_tokens = 1}});
   EXPECT_DOUBLE_EQ(batched(trace, with_batching(plain_engine(), {.chunk_tokens = 4, .pool_bytes = 100})).ttft_mean_s,
