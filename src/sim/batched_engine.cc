@@ -35,12 +35,16 @@ bool SimulatedPool::begin(std::span<const ContextId> cached, std::uint64_t reser
   for (const ContextId id : cached) more += held_[id].users == 0 ? bytes(id) : 0;
   if (used_bytes_ > 0 && used_bytes_ + more > capacity_bytes_) return false;
   used_bytes_ += more;
-  for (const ContextId id : cached) {
-    if (held_[id].users++ > 0) continue;
-    unused_.erase(id);
-    unused_bytes_ -= bytes(id);
-  }
+  for (const ContextId id : cached) use(id);
   evict();
+  return true;
+}
+
+// Whether nobody used it before.
+bool SimulatedPool::use(ContextId id) {
+  if (held_[id].users++ > 0) return false;
+  unused_.erase(id);
+  unused_bytes_ -= bytes(id);
   return true;
 }
 
@@ -57,12 +61,7 @@ void SimulatedPool::evict() {
 void SimulatedPool::share(std::span<const ContextId> cached, std::uint64_t& reserved_bytes) {
   for (const ContextId id : cached) {
     reserved_bytes -= bytes(id);
-    if (held_[id].users++ > 0) {
-      used_bytes_ -= bytes(id);
-    } else {
-      unused_.erase(id);
-      unused_bytes_ -= bytes(id);
-    }
+    if (!use(id)) used_bytes_ -= bytes(id);
   }
 }
 
@@ -144,7 +143,7 @@ bool BatchedEngine::admit() {
   return true;
 }
 
-// Tiers begin to read for it behind what they read for others.
+// Tiers begin to read for it.
 void BatchedEngine::look_up(Run& run, std::span<const double> cached) {
   std::vector<double> queued_s;
   for (const double free_s : tier_free_s_) queued_s.push_back(std::max(0.0, free_s - now_s_));
@@ -157,9 +156,14 @@ void BatchedEngine::look_up(Run& run, std::span<const double> cached) {
   run.loaded_at_s = now_s_;
   for (std::size_t tier = 0; tier < tier_free_s_.size(); ++tier) {
     if (run.served.transfer_s[tier] == 0) continue;
-    tier_free_s_[tier] = std::max(tier_free_s_[tier], now_s_) + run.served.transfer_s[tier];
+    read(tier, run.served.transfer_s[tier]);
     run.loaded_at_s = std::max(run.loaded_at_s, tier_free_s_[tier]);
   }
+}
+
+// Behind what the tier reads already.
+void BatchedEngine::read(std::size_t tier, double seconds) {
+  tier_free_s_[tier] = std::max(tier_free_s_[tier], now_s_) + seconds;
 }
 
 // Others may have left more of its prompt since it was looked up.
@@ -246,8 +250,7 @@ void BatchedEngine::first_token(Run& run) {
   const bool counted = run.request >= options_.warm_requests;
   const std::vector<std::uint64_t> moved = engine_.finish(run.path, run.served, now_s_, counted);
   for (std::size_t tier = 0; tier < moved.size(); ++tier) {
-    const double seconds = static_cast<double>(moved[tier]) / options_.hardware.tiers[tier].read_bytes_per_s;
-    if (seconds > 0) tier_free_s_[tier] = std::max(tier_free_s_[tier], now_s_) + seconds;
+    read(tier, static_cast<double>(moved[tier]) / options_.hardware.tiers[tier].read_bytes_per_s);
   }
   run.cached = pool_.insert(run.path, run.cached, run.served, run.reserved_bytes);
   for (const ContextId id : std::span(run.path).first(run.cached)) engine_.in_pool(id, true, now_s_);

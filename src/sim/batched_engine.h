@@ -46,12 +46,13 @@ class SimulatedPool {
   std::uint64_t bytes(ContextId id) const { return contexts_.all()[id].tokens * token_bytes_; }
 
  private:
-  void evict();
   struct Held {
     bool cached = false;
     std::uint32_t users = 0;
     double quality = 1;
   };
+  bool use(ContextId id);
+  void evict();
 
   const Contexts& contexts_;
   const std::uint64_t token_bytes_, capacity_bytes_;
@@ -94,6 +95,7 @@ class BatchedEngine {
   bool admit();
   void look_up(Run& run, std::span<const double> cached);
   void look_again(Run& run);
+  void read(std::size_t tier, double seconds);
   bool step();
   double decode_loaded();
   double compute_chunks(std::uint32_t decoding, double decode_s, double loading_s);

@@ -11,7 +11,6 @@
 #include "sim/tiered_engine.h"
 
 namespace shale {
-
 namespace {
 
 // What a run came to beside what the engine counted.
@@ -31,10 +30,8 @@ Times serve_alone(const Trace& trace, const Contexts& contexts, const TieredOpti
   for (std::uint64_t i = 0; i < trace.requests.size(); ++i) {
     const TraceRequest& request = trace.requests[i];
     if (keep_going && i % kRequestsBetweenLooks == 0 && !keep_going(i)) break;
-    if (i > 0 && i == options.warm_requests) {
-      from_s = std::max(request.arrival_s, free_s.empty() ? 0 : free_s.top());
-    }
     const double now_s = free_s.empty() ? request.arrival_s : std::max(request.arrival_s, free_s.top());
+    if (i > 0 && i == options.warm_requests) from_s = now_s;
     const double service_s = engine.serve(contexts.path(trace, request), now_s).seconds;
     if (!free_s.empty()) {
       free_s.pop();
