@@ -201,6 +201,8 @@ class Cache {
   // nothing is an empty retrieval. Never waits.
   Retrieval retrieve(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
                      const Backlog& backlog = {});
+  // Whether `retrieve` would ask a tier for any of it now. Counts as no use.
+  bool would_load(std::span<const std::int32_t> tokens, const RequestPolicy& policy, const Backlog& backlog);
   // Takes what others left in the pool of the request's prompt meanwhile, where that is at least a block more: the
   // sequence and the retrieval are then of that, and nothing else; false where not. Nothing of the prompt may have been
   // computed since `retrieval` was whole.

@@ -191,6 +191,18 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
   return retrieval;
 }
 
+bool Cache::would_load(std::span<const std::int32_t> tokens, const RequestPolicy& policy, const Backlog& backlog) {
+  const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
+  RequestPolicy unnoticed = policy;
+  unnoticed.counts = false;
+  if (const std::uint32_t published = state_->published_for(wanted, policy); published > 0) {
+    unnoticed.salt.clear();
+    return would_load(tokens.first(published + 1), unnoticed, backlog);
+  }
+  const State::Choice choice = state_->choose(wanted, state_->keys_of(wanted, policy.salt), unnoticed, backlog);
+  return !choice.spans.empty() || choice.meets;
+}
+
 bool Cache::rematch(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
                     Retrieval& retrieval) {
   State& s = *state_;

@@ -5,6 +5,11 @@
 #include "engine/spans/repetition.h"
 
 namespace shale {
+namespace {
+
+constexpr std::uint64_t kLoadsAtOnce = 2;
+
+}  // namespace
 
 // All its tokens, one block more for a shared last block that is copied, and while a method that the request names is
 // applied a second copy of the prompt, or before that its repetition.
@@ -35,17 +40,21 @@ std::uint32_t BlockManager::blocks_to_begin(const RequestState& run) const {
   return cache_.pool().shape().pages_for(static_cast<std::uint32_t>(run.known())) + 1;
 }
 
-std::uint32_t BlockManager::blocks_held(const RequestState& run) const {
-  return cache_.pool().shape().blocks_for_pages(run.sequence.pages()) + run.retrieval.blocks_held();
+// That it is sure of while its prompt is computed, and does not hold yet. What is lossy never holds as many as it has
+// tokens.
+std::uint32_t BlockManager::blocks_missing(const RequestState& run) const {
+  const PageShape& shape = cache_.pool().shape();
+  const std::uint32_t held = shape.blocks_for_pages(run.sequence.pages()) + run.retrieval.blocks_held();
+  const std::uint32_t all = blocks_to_begin(run), missing = all - std::min(all, held);
+  if (run.spilled || run.budget || run.request.policy.named()) return missing;
+  return std::min(missing, shape.pages_for(static_cast<std::uint32_t>(run.known()) - run.sequence.length()) + 1);
 }
 
 bool BlockManager::fits(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running,
                         std::uint32_t margin) const {
   std::uint64_t needed = blocks_to_begin(run) + margin;
   for (const auto& each : running) {
-    if (!each->over && each->prefilling()) {
-      needed += blocks_to_begin(*each) - std::min(blocks_to_begin(*each), blocks_held(*each));
-    }
+    if (!each->over && each->prefilling()) needed += blocks_missing(*each);
   }
   // Decoding runs have the rest of their last block, and what is free when it is full.
   const PagePool& pool = cache_.pool();
@@ -57,11 +66,13 @@ bool BlockManager::fits(const RequestState& run, std::span<const std::unique_ptr
 }
 
 bool BlockManager::may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const {
-  std::uint64_t loading = 0;
+  std::uint64_t loads = 0, loading = 0;
   for (const auto& each : running) {
-    if (!each->over && each->fetching()) loading += blocks_to_begin(*each);
+    if (each->over || !each->fetching()) continue;
+    ++loads;
+    loading += blocks_to_begin(*each);
   }
-  if (loading == 0) return true;
+  if (loads < kLoadsAtOnce) return true;
   const std::uint32_t block = cache_.pool().shape().block_size;
   const bool uses_pool = run.request.use_cache && !run.request.policy.named();
   const std::uint32_t pooled = uses_pool ? cache_.pool_prefix(run.prompt, run.request.policy.salt) / block : 0;

@@ -33,8 +33,8 @@ class BlockManager {
   // Blocks that it would share with them count once. `margin`: blocks more.
   bool fits(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running,
             std::uint32_t margin) const;
-  // Whether all loads together, with this one, stay within half of the pool, so that there is room to compute; or the
-  // pool has three quarters of its prompt.
+  // Whether there is room for one more load: all together stay within half of the pool, so that there is room to
+  // compute, or it is the second, so that a tier always has one to read; or the pool has three quarters of its prompt.
   bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
   // Appends room for `tokens` to the run's sequence. If the pool is full, evicts from the prefix cache, then gives up
@@ -44,7 +44,7 @@ class BlockManager {
   bool ensure_free(std::uint32_t blocks);
 
  private:
-  std::uint32_t blocks_held(const RequestState& run) const;
+  std::uint32_t blocks_missing(const RequestState& run) const;
   bool append_in_place(RequestState& run, std::uint32_t tokens);
 
   Cache& cache_;

@@ -54,9 +54,19 @@ struct Engine::State {
   // Whether what is computed is as with halves; of a pool of int8 no answer is.
   bool exact_pages() const { return cache.pool().shape().element == PageElement::kHalf; }
 
+  // What is looked up of a run's prompt, and by what policy.
+  struct Wanted {
+    std::span<const Token> tokens;
+    RequestPolicy policy;
+    std::optional<std::size_t> compressed;  // the span that the request's method is to be applied to
+  };
+
   // engine_turn.cc
   bool admit();
+  bool may_load(RequestState& run);
   bool hear();
+  Wanted wanted(const RequestState& run) const;
+  Backlog backlog(const RequestState& run, bool pool_only) const;
   void fetch(RequestState& run, bool pool_only);
   void found(RequestState& run);
   void charge_less(const RequestState& run, std::uint32_t found_before);

@@ -13,6 +13,7 @@ constexpr std::uint32_t kResumeMargin = 8;  // blocks to grow into, so that a ru
 constexpr double kLoadShare = 0.25;
 constexpr double kLoadAloneS = 0.01;
 constexpr double kPauseMaxS = 0.001;
+constexpr double kLookAgainS = 0.02;      // at who waits for the loads of others
 constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
 // A request waits to hear what others have left of its prefix on a shared tier: such a share of what computing the
 // prompt takes, and no longer than that.
@@ -39,7 +40,7 @@ bool Engine::State::admit() {
     const bool back = next->begun;
     if (!back && storing.repetition()) break;  // it has the pages that it needs, and ends sooner
     const std::uint32_t margin = back ? kResumeMargin : 0;
-    if (!running.empty() && (!blocks.fits(*next, running, margin) || !blocks.may_load(*next, running))) break;
+    if (!running.empty() && (!blocks.fits(*next, running, margin) || !may_load(*next))) break;
     if (next->spilled && !bring_back(*next)) break;
     scheduler.start(*next);
     stats.resumed += back;
@@ -56,6 +57,18 @@ bool Engine::State::admit() {
     if (!back) charge_less(*next, 0);
   }
   return admitted;
+}
+
+// Whether there is room for its load, or it would load nothing. A preempted run's bytes have come before it begins.
+bool Engine::State::may_load(RequestState& run) {
+  if (run.spilled || blocks.may_load(run, scheduler.running())) return true;
+  const double now_s = clock.now_s();
+  if (run.request.policy.named() || now_s < run.loads_until_s) return false;
+  const Wanted looked_up = wanted(run);
+  if (looked_up.tokens.empty()) return true;
+  if (!cache.would_load(looked_up.tokens, looked_up.policy, backlog(run, false))) return true;
+  run.loads_until_s = now_s + kLookAgainS;
+  return false;
 }
 
 // For those that begin, once shared tiers have said what they have of the prefix, or took too long; whether any went
@@ -78,37 +91,46 @@ void Engine::State::charge_less(const RequestState& run, std::uint32_t found_bef
   run.share->charge(static_cast<double>(found_before) - run.computed_from);
 }
 
-// Looks up the run's prefix; what lies on a tier is on its way then.
-void Engine::State::fetch(RequestState& run, bool pool_only) {
-  const bool named = run.request.policy.named();
+Engine::State::Wanted Engine::State::wanted(const RequestState& run) const {
+  if (!run.request.use_cache) return {};
+  Wanted wanted{.tokens = run.prompt, .policy = run.request.policy, .compressed = {}};
   const auto stored =
       static_cast<std::size_t>(std::ranges::find_if(run.request.spans, &PrefixSpan::store) - run.request.spans.begin());
   // Exact KV past the span that a method is applied to would be of no use.
-  const bool apply = named && stored + 1 < run.request.spans.size();
-  std::span<const Token> wanted = run.prompt;
-  if (apply) wanted = wanted.first(std::min<std::size_t>(run.span_end[stored] + 1, wanted.size()));
-  RequestPolicy policy = run.request.policy;
-  policy.exact = policy.exact || !run.drawn.empty();  // its answer goes on
+  if (run.request.policy.named() && stored + 1 < run.request.spans.size()) {
+    wanted.compressed = stored;
+    wanted.tokens = wanted.tokens.first(std::min<std::size_t>(run.span_end[stored] + 1, wanted.tokens.size()));
+  }
+  wanted.policy.exact = wanted.policy.exact || !run.drawn.empty();  // its answer goes on
   if (run.budget) {
     // Positions are known of exact pages alone, and a scorer's queries of computed tokens.
-    policy.exact = true;
+    wanted.policy.exact = true;
     const auto prompt = static_cast<std::uint32_t>(run.prompt.size());
     const std::uint32_t computed = run.budget->computed_min(prompt);
     // The last token of what is asked for is never fetched.
-    wanted = wanted.first(computed < prompt ? prompt - computed + 1 : 0);
+    wanted.tokens = wanted.tokens.first(computed < prompt ? prompt - computed + 1 : 0);
   }
-  if (run.request.use_cache && !wanted.empty()) {
-    Backlog backlog{.pool_only = pool_only, .meet = true};
-    for (const auto& each : scheduler.running()) {
-      if (each.get() == &run || each->over || each->loading() || !each->prefilling()) continue;
-      const std::uint32_t begin = each->sequence.length();
-      backlog.compute_s += cache.costs().prefill_s(static_cast<std::uint32_t>(each->known()) - begin, begin);
-    }
-    run.retrieval = cache.retrieve(wanted, policy, run.sequence, backlog);
+  return wanted;
+}
+
+// What the engine would compute before the run's prompt.
+Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
+  Backlog backlog{.pool_only = pool_only, .meet = true};
+  for (const auto& each : scheduler.running()) {
+    if (each.get() == &run || each->over || each->loading() || !each->prefilling()) continue;
+    const std::uint32_t begin = each->sequence.length();
+    backlog.compute_s += cache.costs().prefill_s(static_cast<std::uint32_t>(each->known()) - begin, begin);
   }
+  return backlog;
+}
+
+// Looks up the run's prefix; what lies on a tier is on its way then.
+void Engine::State::fetch(RequestState& run, bool pool_only) {
+  const auto [tokens, policy, compressed] = wanted(run);
+  if (!tokens.empty()) run.retrieval = cache.retrieve(tokens, policy, run.sequence, backlog(run, pool_only));
   found(run);
-  const bool whole = apply && run.computed_from == run.span_end[stored] && !run.retrieval.lossy();
-  run.compress_once_loaded = whole ? std::optional(stored) : std::nullopt;
+  const bool whole = compressed && run.computed_from == run.span_end[*compressed] && !run.retrieval.lossy();
+  run.compress_once_loaded = whole ? compressed : std::nullopt;
   if (!run.bytes_missing()) loaded(run);
 }
 

@@ -176,6 +176,34 @@ TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {
   EXPECT_EQ(engine_->waiting(), 2u);
 }
 
+TEST_F(LoadingTest, ATierHasTheNextToReadWhereHalfOfThePoolIsLessThanTwo) {
+  open_over_tier(48);
+  for (std::uint32_t document = 1; document <= 3; ++document) static_cast<void>(stored_answer(document));
+  tier_->set_silent(true);
+  for (std::uint32_t document = 1; document <= 3; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+  for (int i = 0; i < 3; ++i) engine_->run_once();
+  EXPECT_EQ(engine_->loading(), 2u);
+  EXPECT_EQ(engine_->waiting(), 1u);
+}
+
+TEST_F(LoadingTest, WhoFindsNothingGoesPastLoads) {
+  open_over_tier(60);
+  for (std::uint32_t document = 1; document <= 3; ++document) static_cast<void>(stored_answer(document));
+  tier_->set_silent(true);
+  for (std::uint32_t document = 1; document <= 2; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+  const RequestId computed = engine_->submit(ask(4, 200, 2)).value();
+  ASSERT_TRUE(engine_->submit(ask(3, 200, 2)));
+  std::vector<Response> finished;
+  for (int turn = 0; turn < 100 && finished.empty(); ++turn) {
+    engine_->run_once();
+    finished = engine_->finished();
+  }
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].id, computed);
+  EXPECT_EQ(engine_->loading(), 2u);
+  EXPECT_EQ(engine_->waiting(), 1u) << "who would load waits for half of the pool";
+}
+
 TEST_F(LoadingTest, WhoFindsItsPrefixInThePoolGoesPastLoads) {
   open_over_tier(60);
   for (std::uint32_t document = 1; document <= 2; ++document) static_cast<void>(stored_answer(document));
