@@ -145,9 +145,13 @@ bool BatchedEngine::admit() {
 
 // Tiers begin to read for it.
 void BatchedEngine::look_up(Run& run, std::span<const double> cached) {
-  std::vector<double> queued_s;
-  for (const double free_s : tier_free_s_) queued_s.push_back(std::max(0.0, free_s - now_s_));
-  run.served = engine_.look_up(run.path, now_s_, cached, queued_s);
+  Waits waits;
+  for (const double free_s : tier_free_s_) waits.tiers_s.push_back(std::max(0.0, free_s - now_s_));
+  for (const Run& other : running_) {
+    if (other.request == run.request || other.loaded_at_s > now_s_) continue;
+    waits.compute_s += options_.hardware.prefill_s(other.to_compute, other.known_tokens);
+  }
+  run.served = engine_.look_up(run.path, now_s_, cached, waits);
   const std::uint64_t input = request_of(run).input_tokens;
   // A step gives the first token, whatever was found.
   run.to_compute = std::max<std::uint64_t>(run.served.computed_tokens + unnamed_tokens_of(run), 1);

@@ -2,7 +2,7 @@
 // the trace's clock. No bytes are moved; what moving them would take is added up.
 //
 // A request loads the longest prefix of its contexts that is stored, where loading is sooner than computing, and
-// computes the rest:
+// computes the rest (where the planner weighs quality, a lossy form counts as α · (1 − quality) seconds later):
 //
 //   ttft = Σ over tiers used (latency + bytes / bandwidth) + Σ decode + prefill of what is computed
 //

@@ -82,6 +82,7 @@ TieredEngine::TieredEngine(const Contexts& contexts, const TieredOptions& option
     : contexts_(contexts),
       options_(options),
       methods_(setup.methods),
+      weighs_quality_(setup.planner->weighs_quality()),
       shared_(shared),
       prefixes_(contexts_.all().size()),
       state_(*setup.planner, {.alpha = options.alpha, .half_life_s = options.half_life_s}, rooms(options.hardware),
@@ -178,13 +179,14 @@ void TieredEngine::discover(std::span<const ContextId> path) {
 }
 
 TieredEngine::Source TieredEngine::source_of(ContextId id, const Candidate& from, bool tier_used, double at_s,
-                                             double queued_s) const {
+                                             double load_after_s, double compute_after_s) const {
   const SimulatedTier& tier = tiers()[from.tier];
   double transfer_s = static_cast<double>(from.bytes) / tier.read_bytes_per_s;
   if (is_shared(from.tier)) transfer_s = std::max(transfer_s, shared_->transfer_s(from.bytes, at_s));
   const double decode = decode_s(id, from), loading = (tier_used ? 0 : tier.latency_s) + transfer_s + decode;
-  const double recompute = recompute_s(id);
-  return recompute <= queued_s + loading ? Source{{}, recompute} : Source{from.tier, loading, decode};
+  const double recompute = recompute_s(id), lost_s = weighs_quality_ ? options_.alpha * (1 - from.quality) : 0;
+  if (compute_after_s + recompute <= load_after_s + loading + lost_s) return {{}, recompute};
+  return {from.tier, loading, decode};
 }
 
 double TieredEngine::estimate_s(std::span<const ContextId> path, double now_s) const {
@@ -218,7 +220,7 @@ std::uint64_t TieredEngine::private_tokens(std::span<const ContextId> path) cons
 
 // What is sooner loaded is, the rest is computed.
 Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std::span<const double> pooled,
-                             std::span<const double> queued_s) {
+                             const Waits& waits) {
   now_s_ = now_s;
   discover(path);
   Served served{.parts = {}, .pooled = pooled.size(), .transfer_s = std::vector<double>(tiers().size())};
@@ -231,8 +233,9 @@ Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std:
     if (!missed) {
       const Candidate& from = placed(id);
       const bool is_used = used >> from.tier & 1;
-      const double queued = is_used || queued_s.empty() ? 0 : queued_s[from.tier];
-      source = source_of(id, from, is_used, now_s_ + served.seconds, queued);
+      const double load_after_s = is_used || waits.tiers_s.empty() ? 0 : waits.tiers_s[from.tier];
+      const double compute_after_s = std::max(0.0, waits.compute_s - served.seconds);
+      source = source_of(id, from, is_used, now_s_ + served.seconds, load_after_s, compute_after_s);
     }
     if (source.tier) {
       used |= 1u << *source.tier;

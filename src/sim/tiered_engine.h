@@ -40,6 +40,12 @@ struct Served {
   double seconds = 0;  // one after another: transfers, decoding, computing
 };
 
+// What a request finds before it when it begins, in seconds.
+struct Waits {
+  std::vector<double> tiers_s;  // of reads, by tier; none: nothing waits
+  double compute_s = 0;         // until its prompt could be computed
+};
+
 class TieredEngine final : public PlacementBackend {
  public:
   // All outlive it. `shared`: others put into the lowest tier as well, which is unlimited; null: it is this engine's.
@@ -49,9 +55,9 @@ class TieredEngine final : public PlacementBackend {
   // A request with these contexts begins, at a time that never goes back, and is served.
   Served serve(std::span<const ContextId> path, double now_s);
   // The same in two: what a request would be served from. The first of its contexts lie in the engine's own pool, in
-  // these qualities; tiers have reads waiting that take so many seconds (none: nothing waits).
+  // these qualities.
   Served look_up(std::span<const ContextId> path, double now_s, std::span<const double> pooled = {},
-                 std::span<const double> queued_s = {});
+                 const Waits& waits = {});
   // It was served so: what was computed is stored. Bytes by tier that moves read for that.
   std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted);
   // Whether a context lies in the engine's own pool from now on.
@@ -100,8 +106,10 @@ class TieredEngine final : public PlacementBackend {
   void discover(std::span<const ContextId> path);
   void count(std::span<const ContextId> path, const Served& served);
   void keep(std::span<const ContextId> path, const Served& served, double stored_at_s);
-  // `queued_s`: that others' reads of the tier take before.
-  Source source_of(ContextId id, const Candidate& from, bool tier_used, double at_s, double queued_s = 0) const;
+  // Where it is there sooner: a lossy form as much later as its loss is worth. Loading begins in `load_after_s`, and
+  // computing in `compute_after_s`.
+  Source source_of(ContextId id, const Candidate& from, bool tier_used, double at_s, double load_after_s = 0,
+                   double compute_after_s = 0) const;
   void store(ContextId id, double from_s);
   void add(ContextId id, const std::optional<Candidate>& current);
   void forget(ContextId id);
@@ -115,6 +123,7 @@ class TieredEngine final : public PlacementBackend {
   const Contexts& contexts_;
   const TieredOptions& options_;
   const std::vector<std::string>& methods_;
+  const bool weighs_quality_;
   SharedStore* const shared_;
   std::vector<Stored> prefixes_;  // by ContextId
   PlacementState state_;

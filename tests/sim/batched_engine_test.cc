@@ -106,6 +106,22 @@ TEST(BatchedEngine, OthersAreComputedWhileATierReads) {
   EXPECT_DOUBLE_EQ(result.ttft_mean_s, (200 + (100 + 4) + 12) / 3.0) << "reading takes 100 s of nobody's time";
 }
 
+TEST(BatchedEngine, WhoWouldWaitToBeComputedLoads) {
+  Hardware hardware = plain_engine();
+  hardware.tiers[0].read_bytes_per_s = 0.5;
+  const std::vector<int> document(10, 1), other(10, 2);
+  const Trace alone = make_trace({{.ids = document}, {.arrival_s = 100, .ids = document}});
+  EXPECT_EQ(batched(alone, with_batching(hardware, {})).tokens_loaded[0], 0u) << "reading takes twice as long";
+  const Trace behind =
+      make_trace({{.ids = document}, {.arrival_s = 100, .ids = other}, {.arrival_s = 100, .ids = document}});
+  EXPECT_EQ(batched(behind, with_batching(hardware, {.chunk_tokens = 1000})).tokens_loaded[0], 0u)
+      << "no later than the other and itself";
+  hardware.tiers[0].read_bytes_per_s = 0.6;
+  const TieredResult result = batched(behind, with_batching(hardware, {.chunk_tokens = 1000}));
+  EXPECT_EQ(result.tokens_loaded[0], 40u);
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (40 + 40 + (40 / 0.6 + 1)) / 3);
+}
+
 TEST(BatchedEngine, ATierReadsForOneAfterAnother) {
   const std::vector<int> document(50, 1);
   std::vector<int> first = document, second = document;
@@ -205,7 +221,8 @@ TEST(BatchedEngine, TheFirstRequestsAreNotCounted) {
 
 TEST(BatchedEngine, EveryRequestIsAnsweredOnce) {
   Trace trace = random_trace(3, 300);
-  for (std::size_t i = 0; i < trace.requests.size(); ++i) trace.requests[i].output_tokens = i * 7 % 13;
+  for (std::size_t i = 0; i < trace.requests.size(); ++i)
+    trace.requests[i].output_tokens = static_cast<std::uint32_t>(i * 7 % 13);
   Hardware hardware = plain_engine();
   hardware.decode_s_per_sequence = 0.1;
   for (const std::uint64_t pool_bytes : {0, 40, 400}) {
