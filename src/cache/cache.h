@@ -113,6 +113,7 @@ struct RequestPolicy {
 // What a request has before it when it begins.
 struct Backlog {
   double compute_s = 0;    // until the engine could begin to compute its prompt
+  double slowdown = 1;     // by which computing takes longer beside those who decode
   bool pool_only = false;  // no tier is asked
   bool meet = false;       // the caller computes up to Retrieval::compute_until() while the rest is loaded
 };
@@ -201,7 +202,7 @@ class Cache {
   // nothing is an empty retrieval. Never waits.
   Retrieval retrieve(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
                      const Backlog& backlog = {});
-  // Whether `retrieve` would ask a tier for any of it now. Counts as no use.
+  // Whether `retrieve` would load the beginning of it now, and computing would wait for that. Counts as no use.
   bool would_load(std::span<const std::int32_t> tokens, const RequestPolicy& policy, const Backlog& backlog);
   // Takes what others left in the pool of the request's prompt meanwhile, where that is at least a block more: the
   // sequence and the retrieval are then of that, and nothing else; false where not. Nothing of the prompt may have been

@@ -11,6 +11,7 @@ namespace {
 // Where planners let requests read only a part of what is kept, requests that ask for a quality read all of it.
 StoreNeeds store_needs(const RequestPolicy& policy, bool measured, const PlannerChoice& planner) {
   StoreNeeds needs;
+  needs.counts = policy.counts;
   needs.exact = policy.exact || (!measured && !policy.named());
   needs.quality_min = measured ? std::max(kMeasured, policy.quality_min) : std::numeric_limits<double>::infinity();
   if (policy.named()) {
@@ -51,20 +52,21 @@ double Cache::State::loss_s(std::optional<double> quality) const {
 }
 
 // How many of the spans to load: those after which all that they reach is there soonest, the rest of it computed, by
-// its turn behind what is being read and what is being computed; a lossy one as much later as its loss is worth. A
-// short one that is dear pays where it leads to a long one. The first begin where `covered` tokens are there.
+// its turn behind what is being read and what is being computed, and beside those who decode; a lossy one as much later
+// as its loss is worth. A short one that is dear pays where it leads to a long one. The first begin where `covered`
+// tokens are there.
 std::size_t Cache::State::spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
-                                         double backlog_s) const {
+                                         const Backlog& backlog) const {
   if (spans.empty()) return 0;
   const std::uint32_t end = end_of(spans.back()) * block_tokens();
-  double soonest_s = backlog_s + costs.prefill_s(end - covered, covered), lost_s = 0;
+  const auto computed_s = [&](std::uint32_t from) { return backlog.slowdown * costs.prefill_s(end - from, from); };
+  double soonest_s = backlog.compute_s + computed_s(covered), lost_s = 0;
   std::size_t best = 0;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const std::uint32_t reached = end_of(spans[i]) * block_tokens();
     if (!spans[i].exact) lost_s = std::max(lost_s, loss_s(spans[i].quality));
     double there_s = spans[i].ready_s + lost_s;
-    if (reached < end)
-      there_s = std::max(spans[i].ready_s, backlog_s) + lost_s + costs.prefill_s(end - reached, reached);
+    if (reached < end) there_s = std::max(spans[i].ready_s, backlog.compute_s) + lost_s + computed_s(reached);
     if (there_s >= soonest_s) continue;
     soonest_s = there_s;
     best = i + 1;
@@ -104,7 +106,8 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.lossy = find_lossy(choice.names, policy);
   if (choice.lossy) {
     const std::uint32_t length = choice.lossy->pages.length();
-    const double computed_s = backlog.compute_s + costs.prefill_s(length - std::min(length, in_pool), in_pool);
+    const double prefill_s = costs.prefill_s(length - std::min(length, in_pool), in_pool);
+    const double computed_s = backlog.compute_s + backlog.slowdown * prefill_s;
     const double lost_s = policy.named() ? 0 : loss_s(expected_quality(choice.lossy->sources));
     if (length <= in_pool || lost_s >= computed_s) choice.lossy = nullptr;
   }
@@ -117,7 +120,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     choice.spans.push_back(span);
   }
   if (!named && !options.load_always) {
-    choice.spans.resize(spans_that_pay(choice.spans, choice.pool_tokens, backlog.compute_s));
+    choice.spans.resize(spans_that_pay(choice.spans, choice.pool_tokens, backlog));
   }
   std::uint32_t covered = choice.pool_tokens;
   if (!choice.spans.empty()) {

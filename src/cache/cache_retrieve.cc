@@ -122,7 +122,7 @@ std::uint32_t Cache::State::published_for(std::span<const std::int32_t> wanted, 
   if (published.empty() || policy.salt.empty() || policy.named()) return 0;
   const std::uint32_t tokens = published_tokens(wanted);
   if (tokens == 0 || tree->match(wanted, policy.salt) >= tokens) return 0;
-  const StoreNeeds needs{.exact = policy.exact, .quality_min = policy.quality_min};
+  const StoreNeeds needs{.exact = policy.exact, .quality_min = policy.quality_min, .counts = policy.counts};
   const StoreLookup own = store->lookup(keys_of(wanted, policy.salt), needs, tenant_of(policy.salt));
   return own.blocks * block_tokens() > tokens ? 0 : tokens;
 }
@@ -193,14 +193,14 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
 
 bool Cache::would_load(std::span<const std::int32_t> tokens, const RequestPolicy& policy, const Backlog& backlog) {
   const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
+  if (wanted.empty()) return false;
   RequestPolicy unnoticed = policy;
   unnoticed.counts = false;
-  if (const std::uint32_t published = state_->published_for(wanted, policy); published > 0) {
+  if (const std::uint32_t published = state_->published_for(wanted, unnoticed); published > 0) {
     unnoticed.salt.clear();
     return would_load(tokens.first(published + 1), unnoticed, backlog);
   }
-  const State::Choice choice = state_->choose(wanted, state_->keys_of(wanted, policy.salt), unnoticed, backlog);
-  return !choice.spans.empty() || choice.meets;
+  return !state_->choose(wanted, state_->keys_of(wanted, policy.salt), unnoticed, backlog).spans.empty();
 }
 
 bool Cache::rematch(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,

@@ -121,7 +121,7 @@ struct Cache::State {
                       std::string_view tenant);
   double loss_s(std::optional<double> quality) const;
   std::size_t spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
-                             double backlog_s) const;
+                             const Backlog& backlog) const;
   bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
 
   // cache_retrieve.cc

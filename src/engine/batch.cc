@@ -86,6 +86,11 @@ std::uint32_t BatchBuilder::room_for(const StepWork& work, std::uint32_t depth) 
   return bounds_ && work.decoding > 0 ? std::min(chunks_.tokens(work, depth), room) : room;
 }
 
+double BatchBuilder::slowdown(std::uint32_t decoding, std::uint32_t depth) const {
+  if (!bounds_ || decoding == 0) return 1;
+  return std::max(1.0, chunks_.token_s(decoding, depth) * chunk_tokens_ / costs_.prefill_s(chunk_tokens_, depth));
+}
+
 double BatchBuilder::took(std::span<const BatchPart> parts, double seconds) {
   StepWork work;
   for (const BatchPart& part : parts) {

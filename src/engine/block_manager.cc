@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-constexpr std::uint64_t kLoadsAtOnce = 2;
+constexpr std::uint64_t kLoadsAlways = 2;  // whatever share of the pool they need
 
 }  // namespace
 
@@ -40,13 +40,13 @@ std::uint32_t BlockManager::blocks_to_begin(const RequestState& run) const {
   return cache_.pool().shape().pages_for(static_cast<std::uint32_t>(run.known())) + 1;
 }
 
-// That it is sure of while its prompt is computed, and does not hold yet. What is lossy never holds as many as it has
-// tokens.
+// That it is sure of while its prompt is computed, and does not hold yet. Where what was loaded has dropped tokens,
+// that is what is left to compute; as long as loading may fail, all of it.
 std::uint32_t BlockManager::blocks_missing(const RequestState& run) const {
   const PageShape& shape = cache_.pool().shape();
   const std::uint32_t held = shape.blocks_for_pages(run.sequence.pages()) + run.retrieval.blocks_held();
   const std::uint32_t all = blocks_to_begin(run), missing = all - std::min(all, held);
-  if (run.spilled || run.budget || run.request.policy.named()) return missing;
+  if (run.budget || run.request.policy.named() || run.bytes_missing()) return missing;
   return std::min(missing, shape.pages_for(static_cast<std::uint32_t>(run.known()) - run.sequence.length()) + 1);
 }
 
@@ -69,10 +69,10 @@ bool BlockManager::may_load(const RequestState& run, std::span<const std::unique
   std::uint64_t loads = 0, loading = 0;
   for (const auto& each : running) {
     if (each->over || !each->fetching()) continue;
-    ++loads;
+    loads += each->asking || each->bytes_missing() ? 1 : 0;
     loading += blocks_to_begin(*each);
   }
-  if (loads < kLoadsAtOnce) return true;
+  if (loads < kLoadsAlways) return true;
   const std::uint32_t block = cache_.pool().shape().block_size;
   const bool uses_pool = run.request.use_cache && !run.request.policy.named();
   const std::uint32_t pooled = uses_pool ? cache_.pool_prefix(run.prompt, run.request.policy.salt) / block : 0;

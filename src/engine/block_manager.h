@@ -34,7 +34,7 @@ class BlockManager {
   bool fits(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running,
             std::uint32_t margin) const;
   // Whether there is room for one more load: all together stay within half of the pool, so that there is room to
-  // compute, or it is the second, so that a tier always has one to read; or the pool has three quarters of its prompt.
+  // compute; or it is the second, so that a tier has the next to read; or the pool has three quarters of its prompt.
   bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
   // Appends room for `tokens` to the run's sequence. If the pool is full, evicts from the prefix cache, then gives up

@@ -48,6 +48,11 @@ class ChunkControl {
   std::uint32_t tokens(const StepWork& work, std::uint32_t depth) const {
     return sized(model_.tokens_in(gap_s(work.decoding) - between_s_, work, depth), work.tokens > 0);
   }
+  // Seconds that each token of a prompt at `depth` takes in steps in which so many decode.
+  double token_s(std::uint32_t decoding, std::uint32_t depth) const {
+    const double room = model_.tokens_in(gap_s(decoding), {.decoding = decoding}, depth);
+    return gap_s(decoding) / std::clamp<double>(room, kSmallest, largest_);
+  }
   // Tokens at `depth` of a step of their own between two in which so many decode.
   std::uint32_t tokens_between(std::uint32_t decoding, std::uint32_t depth) const {
     return sized(model_.tokens_in(gap_s(decoding) - decode_s(decoding), {}, depth), false);

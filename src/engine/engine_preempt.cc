@@ -37,7 +37,8 @@ void Engine::State::preempt(RequestState& run) {
     return each.get() == &run || each->over || each->sequence.pages() == 0;
   });
   // What has drawn nothing yet can be looked up again.
-  const bool only_found = run.fetching() || (run.sequence.has_overlay() && run.drawn.empty());
+  const bool only_found =
+      run.fetching() || run.sequence.pages() == 0 || (run.sequence.has_overlay() && run.drawn.empty());
   if (alone || (!only_found && run.sequence.has_overlay())) {
     return finish(
         run, StopReason::kError,

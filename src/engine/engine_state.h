@@ -63,7 +63,7 @@ struct Engine::State {
 
   // engine_turn.cc
   bool admit();
-  bool may_load(RequestState& run);
+  bool may_begin_beside_loads(RequestState& run);
   bool hear();
   Wanted wanted(const RequestState& run) const;
   Backlog backlog(const RequestState& run, bool pool_only) const;
@@ -79,6 +79,7 @@ struct Engine::State {
   void unpark();
   void unpark(const RequestState& run);
   double background_share();
+  std::uint32_t answering() const;
   double shared_step_s() const;
   bool work_behind();
   void pause();

@@ -13,7 +13,8 @@ constexpr std::uint32_t kResumeMargin = 8;  // blocks to grow into, so that a ru
 constexpr double kLoadShare = 0.25;
 constexpr double kLoadAloneS = 0.01;
 constexpr double kPauseMaxS = 0.001;
-constexpr double kLookAgainS = 0.02;      // at who waits for the loads of others
+// Who waits for the loads of others is looked at again after so long, and so many times what looking takes.
+constexpr double kLookAgainS = 0.02, kLookShare = 20;
 constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
 // A request waits to hear what others have left of its prefix on a shared tier: such a share of what computing the
 // prompt takes, and no longer than that.
@@ -40,8 +41,11 @@ bool Engine::State::admit() {
     const bool back = next->begun;
     if (!back && storing.repetition()) break;  // it has the pages that it needs, and ends sooner
     const std::uint32_t margin = back ? kResumeMargin : 0;
-    if (!running.empty() && (!blocks.fits(*next, running, margin) || !may_load(*next))) break;
-    if (next->spilled && !bring_back(*next)) break;
+    if (!running.empty() && (!blocks.fits(*next, running, margin) || !may_begin_beside_loads(*next))) break;
+    if (next->spilled) {
+      if (!bring_back(*next)) break;
+      if (!next->over && next->sequence.length() == 0) continue;  // its bytes are lost
+    }
     scheduler.start(*next);
     stats.resumed += back;
     admitted = true;
@@ -59,16 +63,18 @@ bool Engine::State::admit() {
   return admitted;
 }
 
-// Whether there is room for its load, or it would load nothing. A preempted run's bytes have come before it begins.
-bool Engine::State::may_load(RequestState& run) {
+// Whether there is room for its load, or it would load nothing. A preempted run's bytes come before it begins.
+bool Engine::State::may_begin_beside_loads(RequestState& run) {
   if (run.spilled || blocks.may_load(run, scheduler.running())) return true;
-  const double now_s = clock.now_s();
-  if (run.request.policy.named() || now_s < run.loads_until_s) return false;
+  const double begun_s = clock.now_s();
+  if (run.request.policy.named() || begun_s < run.look_again_at_s) return false;
   const Wanted looked_up = wanted(run);
-  if (looked_up.tokens.empty()) return true;
-  if (!cache.would_load(looked_up.tokens, looked_up.policy, backlog(run, false))) return true;
-  run.loads_until_s = now_s + kLookAgainS;
-  return false;
+  const bool loads =
+      !looked_up.tokens.empty() &&
+      (being_asked(cache, run, begun_s) || cache.would_load(looked_up.tokens, looked_up.policy, backlog(run, false)));
+  const double took_s = clock.now_s() - begun_s;
+  run.look_again_at_s = begun_s + std::max(kLookAgainS, kLookShare * took_s);
+  return !loads;
 }
 
 // For those that begin, once shared tiers have said what they have of the prefix, or took too long; whether any went
@@ -113,7 +119,7 @@ Engine::State::Wanted Engine::State::wanted(const RequestState& run) const {
   return wanted;
 }
 
-// What the engine would compute before the run's prompt.
+// What the engine would compute before the run's prompt, and how fast.
 Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
   Backlog backlog{.pool_only = pool_only, .meet = true};
   for (const auto& each : scheduler.running()) {
@@ -121,6 +127,8 @@ Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
     const std::uint32_t begin = each->sequence.length();
     backlog.compute_s += cache.costs().prefill_s(static_cast<std::uint32_t>(each->known()) - begin, begin);
   }
+  backlog.slowdown = batches.slowdown(answering(), static_cast<std::uint32_t>(run.prompt.size()) / 2);
+  backlog.compute_s *= backlog.slowdown;
   return backlog;
 }
 
@@ -211,12 +219,17 @@ double Engine::State::compress(RequestState& run, double budget_s) {
   return seconds;
 }
 
+// Those who wait for a next token.
+std::uint32_t Engine::State::answering() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      scheduler.running(), [](const auto& run) { return !run->over && !run->drawn.empty() && !run->fetching(); }));
+}
+
 // What loads, work behind and guests have shares of: the last step, but where others wait for a next token no more than
 // they may wait.
 double Engine::State::shared_step_s() const {
-  const auto decoding = std::ranges::count_if(
-      scheduler.running(), [](const auto& run) { return !run->over && !run->drawn.empty() && !run->fetching(); });
-  return decoding > 0 ? std::min(step_s, batches.gap_s(static_cast<std::uint32_t>(decoding))) : step_s;
+  const std::uint32_t others = answering();
+  return others > 0 ? std::min(step_s, batches.gap_s(others)) : step_s;
 }
 
 // Takes in what has come, for those who began first before others. Who has waited too long computes instead.

@@ -64,8 +64,8 @@ class RequestState {
   // ends with the prompt.
   std::vector<std::uint32_t> span_end;
   Sequence sequence;
-  bool asking = false;       // shared tiers for its prefix, before anything is retrieved
-  double loads_until_s = 0;  // while it waits: it would load, and is looked at again then
+  bool asking = false;         // shared tiers for its prefix, before anything is retrieved
+  double look_again_at_s = 0;  // while it waits for the loads of others: whether it would load, too
   Retrieval retrieval;
   std::optional<std::size_t> compress_once_loaded;  // the span, where its exact pages are being loaded
   std::unique_ptr<SpanRepetition> repetition;       // of a span, for the method that the request names

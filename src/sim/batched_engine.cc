@@ -145,12 +145,19 @@ bool BatchedEngine::admit() {
 
 // Tiers begin to read for it.
 void BatchedEngine::look_up(Run& run, std::span<const double> cached) {
+  const Hardware& hardware = options_.hardware;
   Waits waits;
   for (const double free_s : tier_free_s_) waits.tiers_s.push_back(std::max(0.0, free_s - now_s_));
   for (const Run& other : running_) {
     if (other.request == run.request || other.loaded_at_s > now_s_) continue;
-    waits.compute_s += options_.hardware.prefill_s(other.to_compute, other.known_tokens);
+    waits.compute_s += hardware.prefill_s(other.to_compute, other.known_tokens);
   }
+  const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(running_, &Run::answered));
+  if (decoding > 0 && batching_.chunk_slowdown > 0) {
+    const double decode_s = hardware.step_s + decoding * hardware.decode_s_per_sequence, gap = gap_s(decode_s);
+    if (gap > decode_s) waits.slowdown = gap / (gap - decode_s);
+  }
+  waits.compute_s *= waits.slowdown;
   run.served = engine_.look_up(run.path, now_s_, cached, waits);
   const std::uint64_t input = request_of(run).input_tokens;
   // A step gives the first token, whatever was found.
@@ -225,7 +232,7 @@ double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s, do
   }
   std::ranges::sort(prompts);
   const bool bounds = decoding > 0 && batching_.chunk_slowdown > 0;
-  const double room_s = std::max(batching_.chunk_slowdown * decode_s, batching_.chunk_step_s) - decode_s - loading_s;
+  const double room_s = gap_s(decode_s) - decode_s - loading_s;
   double seconds = prompts.empty() ? -1 : 0;
   std::uint64_t tokens = 0;
   for (const auto& [turn, run] : prompts) {

@@ -1,8 +1,8 @@
 // A trace against a cache of contexts on several tiers, compressed or not: the planners that the cache itself runs, on
 // the trace's clock. No bytes are moved; what moving them would take is added up.
 //
-// A request loads the longest prefix of its contexts that is stored, where loading is sooner than computing, and
-// computes the rest (where the planner weighs quality, a lossy form counts as α · (1 − quality) seconds later):
+// A request loads as many of its contexts from the first as are there soonest, with the rest of what is stored
+// computed, and computes what follows. Where the planner weighs quality, a lossy form counts as α · (1 − quality) later.
 //
 //   ttft = Σ over tiers used (latency + bytes / bandwidth) + Σ decode + prefill of what is computed
 //

@@ -178,34 +178,52 @@ void TieredEngine::discover(std::span<const ContextId> path) {
   }
 }
 
-TieredEngine::Source TieredEngine::source_of(ContextId id, const Candidate& from, bool tier_used, double at_s,
-                                             double load_after_s, double compute_after_s) const {
-  const SimulatedTier& tier = tiers()[from.tier];
-  double transfer_s = static_cast<double>(from.bytes) / tier.read_bytes_per_s;
-  if (is_shared(from.tier)) transfer_s = std::max(transfer_s, shared_->transfer_s(from.bytes, at_s));
-  const double decode = decode_s(id, from), loading = (tier_used ? 0 : tier.latency_s) + transfer_s + decode;
-  const double recompute = recompute_s(id), lost_s = weighs_quality_ ? options_.alpha * (1 - from.quality) : 0;
-  if (compute_after_s + recompute <= load_after_s + loading + lost_s) return {{}, recompute};
-  return {from.tier, loading, decode};
+// As Cache::State::spans_that_pay: those after which all that is stored is there soonest, the rest of it computed, by
+// its turn behind what is being read and what is being computed; a lossy one as much later as its loss is worth.
+std::vector<TieredEngine::Read> TieredEngine::reads_that_pay(std::span<const ContextId> path, double at_s,
+                                                             const Waits& waits) const {
+  std::vector<Read> reads;
+  std::vector<bool> used(tiers().size());
+  double queued_s = 0, read_s = 0, compute_s = 0;
+  std::vector<double> ready_s;
+  for (const ContextId id : path) {
+    const bool others = !prefixes_[id].slot;
+    if (others && !(shared_ && shared_->has(id, at_s))) break;
+    const Candidate from = others ? full_at_lowest(id) : placed(id);
+    const SimulatedTier& tier = tiers()[from.tier];
+    double transfer_s = static_cast<double>(from.bytes) / tier.read_bytes_per_s;
+    if (is_shared(from.tier)) transfer_s = std::max(transfer_s, shared_->transfer_s(from.bytes, at_s + read_s));
+    if (!used[from.tier]) {
+      transfer_s += tier.latency_s;
+      if (!waits.tiers_s.empty()) queued_s = std::max(queued_s, waits.tiers_s[from.tier]);
+    }
+    used[from.tier] = true;
+    const double decode = decode_s(id, from);
+    reads.push_back({from, transfer_s + decode, decode});
+    read_s += transfer_s + decode;
+    ready_s.push_back(queued_s + read_s);
+    compute_s += waits.slowdown * recompute_s(id);
+  }
+  double soonest_s = waits.compute_s + compute_s, lost_s = 0;
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    compute_s -= waits.slowdown * recompute_s(path[i]);
+    if (weighs_quality_) lost_s = std::max(lost_s, options_.alpha * (1 - reads[i].from.quality));
+    const bool all = i + 1 == reads.size();
+    const double there_s = lost_s + (all ? ready_s[i] : std::max(ready_s[i], waits.compute_s) + compute_s);
+    if (there_s >= soonest_s) continue;
+    soonest_s = there_s;
+    best = i + 1;
+  }
+  reads.resize(best);
+  return reads;
 }
 
 double TieredEngine::estimate_s(std::span<const ContextId> path, double now_s) const {
-  std::uint32_t used = 0;  // tiers, a bit each
+  const std::vector<Read> reads = reads_that_pay(path, now_s, {});
   double seconds = 0;
-  bool missed = false;
-  for (const ContextId id : path) {
-    std::optional<Candidate> from;
-    if (prefixes_[id].slot) {
-      from = placed(id);
-    } else if (shared_ && shared_->has(id, now_s)) {
-      from = full_at_lowest(id);
-    }
-    missed = missed || !from;
-    const Source source =
-        missed ? Source{{}, recompute_s(id)} : source_of(id, *from, used >> from->tier & 1, now_s + seconds);
-    if (source.tier) used |= 1u << *source.tier;
-    seconds += source.seconds;
-  }
+  for (const Read& read : reads) seconds += read.seconds;
+  for (const ContextId id : path.subspan(reads.size())) seconds += recompute_s(id);
   return seconds;
 }
 
@@ -218,36 +236,25 @@ std::uint64_t TieredEngine::private_tokens(std::span<const ContextId> path) cons
   return tokens;
 }
 
-// What is sooner loaded is, the rest is computed.
 Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std::span<const double> pooled,
                              const Waits& waits) {
   now_s_ = now_s;
   discover(path);
   Served served{.parts = {}, .pooled = pooled.size(), .transfer_s = std::vector<double>(tiers().size())};
   for (const double quality : pooled) served.parts.push_back({.quality = quality});
-  std::uint32_t used = 0;  // tiers, a bit each
-  bool missed = false;
-  for (const ContextId id : path.subspan(pooled.size())) {
-    missed = missed || !prefixes_[id].slot;
-    Source source{{}, recompute_s(id)};
-    if (!missed) {
-      const Candidate& from = placed(id);
-      const bool is_used = used >> from.tier & 1;
-      const double load_after_s = is_used || waits.tiers_s.empty() ? 0 : waits.tiers_s[from.tier];
-      const double compute_after_s = std::max(0.0, waits.compute_s - served.seconds);
-      source = source_of(id, from, is_used, now_s_ + served.seconds, load_after_s, compute_after_s);
-    }
-    if (source.tier) {
-      used |= 1u << *source.tier;
-      if (is_shared(*source.tier)) shared_->transfer(placed(id).bytes, now_s_ + served.seconds);
-      served.parts.push_back({source.tier, placed(id).bytes, placed(id).quality});
-      served.transfer_s[*source.tier] += source.seconds - source.decode_s;
-      served.decode_s += source.decode_s;
-    } else {
-      served.parts.push_back({});
-      served.computed_tokens += contexts_.all()[id].tokens;
-    }
-    served.seconds += source.seconds;
+  const auto rest = path.subspan(pooled.size());
+  const std::vector<Read> reads = reads_that_pay(rest, now_s_, waits);
+  for (const auto& [from, seconds, decode] : reads) {
+    if (is_shared(from.tier)) shared_->transfer(from.bytes, now_s_ + served.seconds);
+    served.parts.push_back({from.tier, from.bytes, from.quality});
+    served.transfer_s[from.tier] += seconds - decode;
+    served.decode_s += decode;
+    served.seconds += seconds;
+  }
+  for (const ContextId id : rest.subspan(reads.size())) {
+    served.parts.push_back({});
+    served.computed_tokens += contexts_.all()[id].tokens;
+    served.seconds += recompute_s(id);
   }
   return served;
 }

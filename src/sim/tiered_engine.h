@@ -44,6 +44,7 @@ struct Served {
 struct Waits {
   std::vector<double> tiers_s;  // of reads, by tier; none: nothing waits
   double compute_s = 0;         // until its prompt could be computed
+  double slowdown = 1;          // by which computing takes longer beside those who decode
 };
 
 class TieredEngine final : public PlacementBackend {
@@ -80,10 +81,10 @@ class TieredEngine final : public PlacementBackend {
     bool has_source = false;                 // its uncompressed KV lies somewhere: it can become any configuration
     std::uint32_t stored_children = 0;
   };
-  // Where a request would have a context from.
-  struct Source {
-    std::optional<std::uint32_t> tier = {};  // nothing: it is computed
-    double seconds = 0, decode_s = 0;        // in all, and of that
+  // A context that could be loaded.
+  struct Read {
+    Candidate from;
+    double seconds = 0, decode_s = 0;  // in all, and of that
   };
 
   const std::vector<SimulatedTier>& tiers() const { return options_.hardware.tiers; }
@@ -106,10 +107,8 @@ class TieredEngine final : public PlacementBackend {
   void discover(std::span<const ContextId> path);
   void count(std::span<const ContextId> path, const Served& served);
   void keep(std::span<const ContextId> path, const Served& served, double stored_at_s);
-  // Where it is there sooner: a lossy form as much later as its loss is worth. Loading begins in `load_after_s`, and
-  // computing in `compute_after_s`.
-  Source source_of(ContextId id, const Candidate& from, bool tier_used, double at_s, double load_after_s = 0,
-                   double compute_after_s = 0) const;
+  // Those from the first that are loaded rather than computed, one after another.
+  std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   void store(ContextId id, double from_s);
   void add(ContextId id, const std::optional<Candidate>& current);
   void forget(ContextId id);

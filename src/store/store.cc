@@ -78,9 +78,11 @@ StoreLookup Store::lookup(std::span<const BlockKey> keys, const StoreNeeds& need
   const std::lock_guard lock(core.mutex);
   TenantState& tenant = core.tenant(tenant_name);
   StoreLookup found = core.describe(core.index.match(keys, tenant.realm, core.filter(needs)), needs);
-  ++tenant.counts.lookups;
-  tenant.counts.blocks_asked += keys.size();
-  tenant.counts.blocks_found += found.blocks;
+  if (needs.counts) {
+    ++tenant.counts.lookups;
+    tenant.counts.blocks_asked += keys.size();
+    tenant.counts.blocks_found += found.blocks;
+  }
   found.pending = discover_after(core, keys, found.blocks, tenant);
   return found;
 }

@@ -88,6 +88,7 @@ struct StoreNeeds {
   double keep = 1;
   std::uint32_t exact_after = ~std::uint32_t{0};  // chunks that reach beyond so many blocks of the chain must be exact
   std::uint8_t tiers_excluded = 0;                // bit by tier: not asked
+  bool counts = true;                             // as a look-up, in the tenant's counts
 };
 
 struct StoreLookup {

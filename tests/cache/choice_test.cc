@@ -11,15 +11,22 @@ namespace {
 using testing::CacheTest;
 using testing::Tokens;
 
+// Over a tier that takes a tenth of a second to answer, as computing a hundred tokens does.
+class ChoiceTest : public CacheTest {
+ protected:
+  ChoiceTest() {
+    std::vector<StoreTier> tiers;
+    tiers.push_back(disk_tier());
+    tiers[0].tier = make_throttled_tier(std::move(tiers[0].tier), parse_throttle("1GB/s,100ms").value(), clock_);
+    cache_ = Cache::open({}, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers),
+                         MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value(), clock_)
+                 .value();
+    for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 0.1);
+  }
+};
+
 // Two documents that begin alike: what they share takes longer to load than to compute, and the rest does not.
-TEST_F(CacheTest, AShortRunThatIsDearIsLoadedWhereALongOneFollows) {
-  std::vector<StoreTier> tiers;
-  tiers.push_back(disk_tier());
-  tiers[0].tier = make_throttled_tier(std::move(tiers[0].tier), parse_throttle("1GB/s,100ms").value(), clock_);
-  cache_ = Cache::open({}, {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers),
-                       MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value(), clock_)
-               .value();
-  for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 0.1);
+TEST_F(ChoiceTest, AShortRunThatIsDearIsLoadedWhereALongOneFollows) {
   const Tokens first = tokens_of(1, 160);
   Tokens second = tokens_of(2, 1600);
   std::copy_n(first.begin(), 32, second.begin());
@@ -36,6 +43,21 @@ TEST_F(CacheTest, AShortRunThatIsDearIsLoadedWhereALongOneFollows) {
   std::copy_n(first.begin(), 32, other.begin());
   Sequence alone(*pool_);
   EXPECT_EQ(fetch(asked(other), alone), 0u) << "it is computed sooner";
+}
+
+TEST_F(ChoiceTest, WhoWouldWaitToBeComputedLoads) {
+  const Tokens tokens = tokens_of(1, 48);
+  store(tokens);
+  drain();
+  const std::uint64_t lookups = cache_->store().stats().tenants[0].lookups;
+  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {})) << "it is computed sooner";
+  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.compute_s = 1})) << "others are computed first";
+  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.slowdown = 10})) << "others decode beside";
+  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.compute_s = 1, .pool_only = true}));
+  EXPECT_EQ(cache_->store().stats().tenants[0].lookups, lookups) << "nobody looked it up";
+  Sequence sequence(*pool_);
+  auto retrieval = cache_->retrieve(asked(tokens), {}, sequence, {.slowdown = 10});
+  EXPECT_EQ(retrieval.tokens_loaded(), 48u);
 }
 
 TEST_F(CacheTest, WhatDoesNotCountAsAUseLeavesItsFrequency) {

@@ -176,6 +176,16 @@ TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {
   EXPECT_EQ(engine_->waiting(), 2u);
 }
 
+TEST_F(LoadingTest, ManyLoadInALargePool) {
+  open_over_tier(96);
+  for (std::uint32_t document = 1; document <= 4; ++document) static_cast<void>(stored_answer(document));
+  tier_->set_silent(true);
+  for (std::uint32_t document = 1; document <= 4; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+  for (int i = 0; i < 3; ++i) engine_->run_once();
+  EXPECT_EQ(engine_->loading(), 3u) << "half of the pool";
+  EXPECT_EQ(engine_->waiting(), 1u);
+}
+
 TEST_F(LoadingTest, ATierHasTheNextToReadWhereHalfOfThePoolIsLessThanTwo) {
   open_over_tier(48);
   for (std::uint32_t document = 1; document <= 3; ++document) static_cast<void>(stored_answer(document));

@@ -115,11 +115,29 @@ TEST(BatchedEngine, WhoWouldWaitToBeComputedLoads) {
   const Trace behind =
       make_trace({{.ids = document}, {.arrival_s = 100, .ids = other}, {.arrival_s = 100, .ids = document}});
   EXPECT_EQ(batched(behind, with_batching(hardware, {.chunk_tokens = 1000})).tokens_loaded[0], 0u)
-      << "no later than the other and itself";
+      << "80 s either way: what is as soon is computed";
   hardware.tiers[0].read_bytes_per_s = 0.6;
   const TieredResult result = batched(behind, with_batching(hardware, {.chunk_tokens = 1000}));
   EXPECT_EQ(result.tokens_loaded[0], 40u);
   EXPECT_DOUBLE_EQ(result.ttft_mean_s, (40 + 40 + (40 / 0.6 + 1)) / 3);
+}
+
+TEST(BatchedEngine, WhatIsLostCountsAsLater) {
+  Hardware hardware = plain_engine();
+  hardware.tiers[0].capacity_bytes = 40;
+  TieredOptions with = with_batching(hardware, {.chunk_tokens = 1000});
+  with.planner = "shale";
+  with.profiles = {{{"half", 1, 0.5, 0.5, 0}}};
+  with.alpha = 50;
+  with.warm_requests = 2;
+  const std::vector<int> one(10, 1), other(10, 2);
+  const Trace trace = make_trace({{.ids = one},
+                                  {.arrival_s = 100, .ids = other},
+                                  {.arrival_s = 200, .ids = one},
+                                  {.arrival_s = 200, .ids = other}});
+  const TieredResult result = batched(trace, with);
+  EXPECT_EQ(result.tokens_loaded[0], 40u) << "10 s and a loss of 25 are less than 40 s of computing";
+  EXPECT_EQ(result.tokens_computed, 40u) << "behind that, 20 s and 25 are more";
 }
 
 TEST(BatchedEngine, ATierReadsForOneAfterAnother) {

@@ -65,6 +65,16 @@ TEST(SimulateTiers, LoadsWhatItStoredAndComputesTheRest) {
   EXPECT_DOUBLE_EQ(result.quality, 1);
 }
 
+TEST(SimulateTiers, LoadsWhatIsDearWhereMoreFollows) {
+  Hardware slow = machine(kUnlimited);
+  for (SimulatedTier& tier : slow.tiers) tier.latency_s = 5;
+  const Trace trace = make_trace(
+      {{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 3}}, {.arrival_s = 2, .ids = {1, 2}}}, 4);
+  const TieredResult result = run(trace, {.hardware = slow, .planner = "lru"});
+  EXPECT_EQ(result.tokens_loaded, (std::vector<std::uint64_t>{8, 0}))
+      << "five seconds are more than the first four tokens take, and less than all eight";
+}
+
 TEST(SimulateTiers, PrefillStoresNothing) {
   const Trace trace = random_trace(1, 200);
   const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "prefill"});
