@@ -105,7 +105,8 @@ struct RequestPolicy {
   // cached, and so how soon it is answered, tells others nothing (vLLM's cache_salt). What is published is found by
   // all.
   std::string salt = {};
-  bool counts = true;  // as a use of what it finds; false: nothing is placed otherwise because of it
+  // As a look-up, and a use of what it finds; false: nothing is placed otherwise because of it.
+  bool counts = true;
   // A lossy method is asked for by name. `exact` is stronger.
   bool named() const { return !exact && method && !method->is_full(); }
 };
@@ -113,7 +114,8 @@ struct RequestPolicy {
 // What a request has before it when it begins.
 struct Backlog {
   double compute_s = 0;    // until the engine could begin to compute its prompt
-  double slowdown = 1;     // by which computing takes longer beside those who decode
+  double slowdown = 1;     // so many times as long as alone computing takes beside those who decode; compute_s has it
+  bool others = false;     // requests are running or waiting, and a step that computes is longer for them
   bool pool_only = false;  // no tier is asked
   bool meet = false;       // the caller computes up to Retrieval::compute_until() while the rest is loaded
 };

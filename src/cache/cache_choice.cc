@@ -11,7 +11,6 @@ namespace {
 // Where planners let requests read only a part of what is kept, requests that ask for a quality read all of it.
 StoreNeeds store_needs(const RequestPolicy& policy, bool measured, const PlannerChoice& planner) {
   StoreNeeds needs;
-  needs.counts = policy.counts;
   needs.exact = policy.exact || (!measured && !policy.named());
   needs.quality_min = measured ? std::max(kMeasured, policy.quality_min) : std::numeric_limits<double>::infinity();
   if (policy.named()) {
@@ -26,6 +25,9 @@ StoreNeeds store_needs(const RequestPolicy& policy, bool measured, const Planner
 
 // A meeting is worth its trouble where it takes so much of the time that is taken without.
 constexpr double kMeetingGain = 0.8;
+// Computing takes the engine from others, who hold the pool's blocks meanwhile, and loading does not. Beside others it
+// is worth that where it takes so much of the time that loading takes.
+constexpr double kComputingGain = 0.6;
 
 }  // namespace
 
@@ -33,8 +35,8 @@ constexpr double kMeetingGain = 0.8;
 // lossy too, and be kept from being stored. What lies before a lossy run that ends in the prompt may be another run's,
 // which begins alike. `keys`: of the blocks that lie under `names`.
 StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
-                                  std::string_view tenant) {
-  StoreLookup found = store->lookup(names, needs, tenant);
+                                  std::string_view tenant, bool counts) {
+  StoreLookup found = store->lookup(names, needs, tenant, counts);
   const auto ends_lossy = [&](const StoreLookup::PrefixSpan& span) {
     return !span.exact && std::ranges::any_of(keys.subspan(end_of(span) - 1),
                                               [&](const BlockKey& key) { return run_name(key) == span.run; });
@@ -43,7 +45,7 @@ StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<cons
   const auto cut = std::find_if(behind, found.spans.end(), [](const auto& span) { return !span.exact; });
   if (cut == found.spans.end()) return found;
   needs.exact_after = cut->first_block;
-  return store->lookup(names, needs, tenant);
+  return store->lookup(names, needs, tenant, counts);
 }
 
 // Seconds that a request would wait rather than be answered over a form of which so much is expected.
@@ -59,7 +61,8 @@ std::size_t Cache::State::spans_that_pay(std::span<const StoreLookup::PrefixSpan
                                          const Backlog& backlog) const {
   if (spans.empty()) return 0;
   const std::uint32_t end = end_of(spans.back()) * block_tokens();
-  const auto computed_s = [&](std::uint32_t from) { return backlog.slowdown * costs.prefill_s(end - from, from); };
+  const double dearer = backlog.slowdown / (backlog.others ? kComputingGain : 1);
+  const auto computed_s = [&](std::uint32_t from) { return dearer * costs.prefill_s(end - from, from); };
   double soonest_s = backlog.compute_s + computed_s(covered), lost_s = 0;
   std::size_t best = 0;
   for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -84,12 +87,12 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.names.assign(keys.begin(), keys.end());
   StoreNeeds needs = choice.needs;
   const std::string_view tenant = tenant_of(policy.salt);
-  StoreLookup found = look_up(keys, choice.names, choice.needs, tenant);
+  StoreLookup found = look_up(keys, choice.names, choice.needs, tenant, policy.counts);
   std::uint32_t reproducible_at_rest = kAllTokens;
   if (options.quick_answers && !policy.exact && found.blocks < keys.size()) {
     // Behind what a prompt's computing left, what answers left.
     std::vector<BlockKey> names = names_of(choice.names, found.blocks * block_tokens());
-    StoreLookup further = look_up(keys, names, needs, tenant);
+    StoreLookup further = look_up(keys, names, needs, tenant, policy.counts);
     if (further.blocks > found.blocks) {
       reproducible_at_rest = found.blocks * block_tokens();
       choice.names = std::move(names);
@@ -143,8 +146,8 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   const bool may_meet = options.meet && backlog.meet && !options.load_always && !policy.named() && !backlog.pool_only &&
                         backlog.compute_s == 0 && !choice.lossy;
   const std::uint32_t exact = found.exact_blocks * block_tokens();
-  const double rest_s = exact > covered ? costs.prefill_s(exact - covered, covered) : 0;
-  if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s)) {
+  const double rest_s = exact > covered ? backlog.slowdown * costs.prefill_s(exact - covered, covered) : 0;
+  if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s, backlog.slowdown)) {
     touch(found.exact_blocks);
     choice.spans.clear();
     choice.meets = found;
@@ -168,12 +171,13 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
 }
 
 // Not of models with sliding windows, whose layers are loaded only in part.
-bool Cache::State::meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const {
+bool Cache::State::meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s,
+                                double slowdown) const {
   const std::uint32_t computed = (covered + block_tokens() - 1) / block_tokens();
   const std::uint32_t two_chunks = 2 * options.chunk_tokens / block_tokens();
   if (found.exact_blocks < computed + two_chunks) return false;
   if (std::ranges::any_of(options.model.windows, [](std::uint32_t window) { return window > 0; })) return false;
-  return Meeting::estimate_s(costs, found, computed, block_tokens()) < kMeetingGain * otherwise_s;
+  return Meeting::estimate_s(costs, found, computed, block_tokens(), slowdown) < kMeetingGain * otherwise_s;
 }
 
 }  // namespace shale

@@ -34,7 +34,7 @@ void Cache::State::leave_alone(std::uint32_t tier_bits) {
   }
 }
 
-Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::string_view salt) {
+Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::string_view salt, double slowdown) {
   return {.store = *store,
           .pool = pool,
           .tiers = tiers,
@@ -42,7 +42,8 @@ Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::str
           .clock = clock,
           .needs = {.exact = true, .tiers_excluded = needs.tiers_excluded},
           .chunk_blocks = options.chunk_tokens / block_tokens(),
-          .tenant = std::string(tenant_of(salt))};
+          .tenant = std::string(tenant_of(salt)),
+          .slowdown = slowdown};
 }
 
 // Evicts prefixes where the pool has no room.
@@ -122,8 +123,8 @@ std::uint32_t Cache::State::published_for(std::span<const std::int32_t> wanted, 
   if (published.empty() || policy.salt.empty() || policy.named()) return 0;
   const std::uint32_t tokens = published_tokens(wanted);
   if (tokens == 0 || tree->match(wanted, policy.salt) >= tokens) return 0;
-  const StoreNeeds needs{.exact = policy.exact, .quality_min = policy.quality_min, .counts = policy.counts};
-  const StoreLookup own = store->lookup(keys_of(wanted, policy.salt), needs, tenant_of(policy.salt));
+  const StoreNeeds needs{.exact = policy.exact, .quality_min = policy.quality_min};
+  const StoreLookup own = store->lookup(keys_of(wanted, policy.salt), needs, tenant_of(policy.salt), policy.counts);
   return own.blocks * block_tokens() > tokens ? 0 : tokens;
 }
 
@@ -182,8 +183,8 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
   if (!choice.spans.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
-    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, policy.salt), choice.names, wanted,
-                                              *choice.meets, computed);
+    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, policy.salt, backlog.slowdown),
+                                              choice.names, wanted, *choice.meets, computed);
     ++s.stats.meetings;
   }
   for (const SourceUsed& source : found.sources) s.stats.cached.add(source.where, source.tokens);

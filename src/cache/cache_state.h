@@ -118,18 +118,18 @@ struct Cache::State {
   Choice choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys, const RequestPolicy& policy,
                 const Backlog& backlog);
   StoreLookup look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
-                      std::string_view tenant);
+                      std::string_view tenant, bool counts);
   double loss_s(std::optional<double> quality) const;
   std::size_t spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
                              const Backlog& backlog) const;
-  bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s) const;
+  bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s, double slowdown) const;
 
   // cache_retrieve.cc
   std::uint32_t published_tokens(std::span<const std::int32_t> tokens) const;
   // What follows a published prefix is stored with it: nothing lies before it under its salt's own names.
   void take_in_published(NewRun& run, std::span<const BlockKey> names) const;
   std::uint32_t published_for(std::span<const std::int32_t> wanted, const RequestPolicy& policy);
-  Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt);
+  Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt, double slowdown);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
   Status append(Sequence& sequence, std::uint32_t tokens);

@@ -33,8 +33,9 @@ Meeting::Meeting(const Context& context, std::span<const BlockKey> keys, std::sp
 
 // Both go on at their own speed, so together they take 1 / (1/a + 1/b).
 double Meeting::estimate_s(const CostModel& costs, const StoreLookup& found, std::uint32_t computed,
-                           std::uint32_t block_tokens) {
-  const double compute_s = costs.prefill_s((found.exact_blocks - computed) * block_tokens, computed * block_tokens);
+                           std::uint32_t block_tokens, double slowdown) {
+  const double compute_s =
+      slowdown * costs.prefill_s((found.exact_blocks - computed) * block_tokens, computed * block_tokens);
   double load_s = 0;
   for (const StoreLookup::PrefixSpan& span : found.spans) {
     if (!span.exact) break;
@@ -82,7 +83,7 @@ bool Meeting::pays(const Piece& piece, std::uint32_t computed) const {
   const std::uint32_t block = context_.pool.shape().block_size;
   const double comes_s = context_.tiers[piece.tier]->read_eta_s(piece.bytes);
   const std::uint32_t tokens = (piece.first_block + piece.blocks - computed) * block;
-  return comes_s < context_.costs.prefill_s(tokens, computed * block);
+  return comes_s < context_.slowdown * context_.costs.prefill_s(tokens, computed * block);
 }
 
 bool Meeting::ask(Piece& piece) {

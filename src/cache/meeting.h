@@ -29,6 +29,7 @@ class Meeting {
     StoreNeeds needs = {};  // exact
     std::uint32_t chunk_blocks = 16;
     std::string tenant = {};  // of the store
+    double slowdown = 1;      // of computing (Backlog)
   };
 
   // Takes the exact chunks that a look-up of `keys` found and that begin at or after block `computed`. `tokens` are the
@@ -36,9 +37,9 @@ class Meeting {
   Meeting(const Context& context, std::span<const BlockKey> keys, std::span<const std::int32_t> tokens,
           const StoreLookup& found, std::uint32_t computed);
 
-  // How long until all exact blocks from `computed` on are there, were both to begin now.
+  // How long until all exact blocks from `computed` on are there, were both to begin now. `slowdown`: of computing.
   static double estimate_s(const CostModel& costs, const StoreLookup& found, std::uint32_t computed,
-                           std::uint32_t block_tokens);
+                           std::uint32_t block_tokens, double slowdown = 1);
 
   // Decodes what has come, for about `budget_s`, and asks for the next chunks that come sooner than computing would.
   // Computing has reached block `computed`. Never waits. True when it did anything.

@@ -51,12 +51,11 @@ std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Requ
   std::uint32_t decoding = 0;
   for (std::size_t i = 0; i < running.size(); ++i) {
     const RequestState& run = *running[i];
-    if (run.over || run.loading()) continue;
-    if (run.prefilling()) {
-      prompts.emplace_back(run.share ? run.share->service : 0, -run.request.priority, turn(run), i);
-    } else {
+    if (run.decoding()) {
       chunks[i] = run.next(1);
       ++decoding;
+    } else if (!run.over && !run.loading()) {
+      prompts.emplace_back(run.share ? run.share->service : 0, -run.request.priority, turn(run), i);
     }
   }
   std::ranges::sort(prompts);
@@ -86,7 +85,7 @@ std::uint32_t BatchBuilder::room_for(const StepWork& work, std::uint32_t depth) 
   return bounds_ && work.decoding > 0 ? std::min(chunks_.tokens(work, depth), room) : room;
 }
 
-double BatchBuilder::slowdown(std::uint32_t decoding, std::uint32_t depth) const {
+double BatchBuilder::prompt_slowdown(std::uint32_t decoding, std::uint32_t depth) const {
   if (!bounds_ || decoding == 0) return 1;
   return std::max(1.0, chunks_.token_s(decoding, depth) * chunk_tokens_ / costs_.prefill_s(chunk_tokens_, depth));
 }

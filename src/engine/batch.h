@@ -54,8 +54,8 @@ class BatchBuilder {
   double gap_s(std::uint32_t decoding) const {
     return bounds_ ? chunks_.gap_s(decoding) : std::numeric_limits<double>::infinity();
   }
-  // By what a prompt takes longer at this depth beside so many who decode.
-  double slowdown(std::uint32_t decoding, std::uint32_t depth) const;
+  // So many times as long as alone a prompt at this depth takes beside so many who decode.
+  double prompt_slowdown(std::uint32_t decoding, std::uint32_t depth) const;
   // Work done since the last step takes this from the next step's time.
   void between(double seconds) { chunks_.between(seconds); }
   // Learns from a step what the next may hold. Seconds that computing prompts took of it, as far as can be told.

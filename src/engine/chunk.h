@@ -48,10 +48,13 @@ class ChunkControl {
   std::uint32_t tokens(const StepWork& work, std::uint32_t depth) const {
     return sized(model_.tokens_in(gap_s(work.decoding) - between_s_, work, depth), work.tokens > 0);
   }
-  // Seconds that each token of a prompt at `depth` takes in steps in which so many decode.
+  // Seconds that each token of a prompt at `depth` takes in steps in which so many decode, without what is done between
+  // steps; 0 while no such step was seen.
   double token_s(std::uint32_t decoding, std::uint32_t depth) const {
+    if (last_ == 0) return 0;
     const double room = model_.tokens_in(gap_s(decoding), {.decoding = decoding}, depth);
-    return gap_s(decoding) / std::clamp<double>(room, kSmallest, largest_);
+    const auto tokens = static_cast<std::uint32_t>(std::clamp<double>(room, kSmallest, largest_));
+    return model_.seconds({decoding, tokens, depth}) / tokens;
   }
   // Tokens at `depth` of a step of their own between two in which so many decode.
   std::uint32_t tokens_between(std::uint32_t decoding, std::uint32_t depth) const {

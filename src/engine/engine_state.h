@@ -79,7 +79,6 @@ struct Engine::State {
   void unpark();
   void unpark(const RequestState& run);
   double background_share();
-  std::uint32_t answering() const;
   double shared_step_s() const;
   bool work_behind();
   void pause();

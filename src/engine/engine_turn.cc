@@ -13,8 +13,8 @@ constexpr std::uint32_t kResumeMargin = 8;  // blocks to grow into, so that a ru
 constexpr double kLoadShare = 0.25;
 constexpr double kLoadAloneS = 0.01;
 constexpr double kPauseMaxS = 0.001;
-// Who waits for the loads of others is looked at again after so long, and so many times what looking takes.
-constexpr double kLookAgainS = 0.02, kLookShare = 20;
+// Who waits for the loads of others is looked at again after so many times what looking takes, within these bounds.
+constexpr double kLookTimes = 20, kLookAgainS = 0.02, kLookAgainMaxS = 1;
 constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
 // A request waits to hear what others have left of its prefix on a shared tier: such a share of what computing the
 // prompt takes, and no longer than that.
@@ -70,10 +70,10 @@ bool Engine::State::may_begin_beside_loads(RequestState& run) {
   if (run.request.policy.named() || begun_s < run.look_again_at_s) return false;
   const Wanted looked_up = wanted(run);
   const bool loads =
-      !looked_up.tokens.empty() &&
-      (being_asked(cache, run, begun_s) || cache.would_load(looked_up.tokens, looked_up.policy, backlog(run, false)));
+      !looked_up.tokens.empty() && ((!run.begun && being_asked(cache, run, begun_s)) ||
+                                    cache.would_load(looked_up.tokens, looked_up.policy, backlog(run, false)));
   const double took_s = clock.now_s() - begun_s;
-  run.look_again_at_s = begun_s + std::max(kLookAgainS, kLookShare * took_s);
+  run.look_again_at_s = begun_s + std::clamp(kLookTimes * took_s, kLookAgainS, kLookAgainMaxS);
   return !loads;
 }
 
@@ -121,13 +121,21 @@ Engine::State::Wanted Engine::State::wanted(const RequestState& run) const {
 
 // What the engine would compute before the run's prompt, and how fast.
 Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
-  Backlog backlog{.pool_only = pool_only, .meet = true};
+  const std::uint32_t itself = run.begun ? 0 : 1;
+  Backlog backlog{.others = scheduler.waiting() > itself, .pool_only = pool_only, .meet = true};
+  std::uint32_t decoding = 0;
   for (const auto& each : scheduler.running()) {
-    if (each.get() == &run || each->over || each->loading() || !each->prefilling()) continue;
+    if (each.get() == &run || each->over) continue;
+    backlog.others = true;
+    if (each->loading()) continue;
+    if (each->decoding()) {
+      ++decoding;
+      continue;
+    }
     const std::uint32_t begin = each->sequence.length();
     backlog.compute_s += cache.costs().prefill_s(static_cast<std::uint32_t>(each->known()) - begin, begin);
   }
-  backlog.slowdown = batches.slowdown(answering(), static_cast<std::uint32_t>(run.prompt.size()) / 2);
+  backlog.slowdown = batches.prompt_slowdown(decoding, static_cast<std::uint32_t>(run.prompt.size()) / 2);
   backlog.compute_s *= backlog.slowdown;
   return backlog;
 }
@@ -219,17 +227,12 @@ double Engine::State::compress(RequestState& run, double budget_s) {
   return seconds;
 }
 
-// Those who wait for a next token.
-std::uint32_t Engine::State::answering() const {
-  return static_cast<std::uint32_t>(std::ranges::count_if(
-      scheduler.running(), [](const auto& run) { return !run->over && !run->drawn.empty() && !run->fetching(); }));
-}
-
 // What loads, work behind and guests have shares of: the last step, but where others wait for a next token no more than
 // they may wait.
 double Engine::State::shared_step_s() const {
-  const std::uint32_t others = answering();
-  return others > 0 ? std::min(step_s, batches.gap_s(others)) : step_s;
+  const auto decoding = std::ranges::count_if(
+      scheduler.running(), [](const auto& run) { return !run->over && !run->drawn.empty() && !run->fetching(); });
+  return decoding > 0 ? std::min(step_s, batches.gap_s(static_cast<std::uint32_t>(decoding))) : step_s;
 }
 
 // Takes in what has come, for those who began first before others. Who has waited too long computes instead.

@@ -46,6 +46,8 @@ class RequestState {
   // preempted.
   bool prefilling() const { return sequence.length() < known(); }
   bool prefilling_prompt() const { return sequence.length() < prompt.size(); }
+  // Whether the next step computes its last token drawn, for the next.
+  bool decoding() const { return !over && !loading() && !prefilling(); }
   std::size_t known() const { return prompt.size() + (drawn.empty() ? 0 : drawn.size() - 1); }
   // Gives up all that it holds, and is computed from its first token.
   void begin_again();

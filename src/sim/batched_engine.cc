@@ -143,20 +143,31 @@ bool BatchedEngine::admit() {
   return true;
 }
 
+// So many times as long as alone a prompt takes beside those who decode.
+double BatchedEngine::slowdown() const {
+  const auto decoding =
+      std::ranges::count_if(running_, [](const Run& run) { return run.answered && run.answer_left > 0; });
+  if (decoding == 0 || batching_.chunk_slowdown == 0) return 1;
+  const Hardware& hardware = options_.hardware;
+  const double decode_s = hardware.step_s + static_cast<double>(decoding) * hardware.decode_s_per_sequence;
+  const double token_s = hardware.prefill_s(1, 0), room = (gap_s(decode_s) - decode_s) / token_s;
+  const double tokens =
+      std::clamp<double>(room, kSmallestChunk, std::max<double>(batching_.chunk_tokens, kSmallestChunk));
+  return 1 + decode_s / (tokens * token_s);
+}
+
 // Tiers begin to read for it.
 void BatchedEngine::look_up(Run& run, std::span<const double> cached) {
   const Hardware& hardware = options_.hardware;
   Waits waits;
   for (const double free_s : tier_free_s_) waits.tiers_s.push_back(std::max(0.0, free_s - now_s_));
+  waits.others = next_ < trace_.requests.size() && trace_.requests[next_].arrival_s <= now_s_;
   for (const Run& other : running_) {
-    if (other.request == run.request || other.loaded_at_s > now_s_) continue;
-    waits.compute_s += hardware.prefill_s(other.to_compute, other.known_tokens);
+    if (other.request == run.request || other.answer_left == 0) continue;
+    waits.others = true;
+    if (other.loaded_at_s <= now_s_) waits.compute_s += hardware.prefill_s(other.to_compute, other.known_tokens);
   }
-  const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(running_, &Run::answered));
-  if (decoding > 0 && batching_.chunk_slowdown > 0) {
-    const double decode_s = hardware.step_s + decoding * hardware.decode_s_per_sequence, gap = gap_s(decode_s);
-    if (gap > decode_s) waits.slowdown = gap / (gap - decode_s);
-  }
+  waits.slowdown = slowdown();
   waits.compute_s *= waits.slowdown;
   run.served = engine_.look_up(run.path, now_s_, cached, waits);
   const std::uint64_t input = request_of(run).input_tokens;

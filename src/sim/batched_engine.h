@@ -5,8 +5,8 @@
 // preempted. A tier reads for one request or move after another, and the engine decodes what came between two steps.
 // Whoever has computed nothing yet looks again when another has its first token. Left out are what storing takes of the
 // engine and of tiers' writing, that a small chunk costs more a token than a large one, that loading meets computing
-// within a prefix, that few load at once where the pool is small, and that what is lossy takes less of the pool and is
-// not always taken from it. Private to the room.
+// within a prefix, that few load at once where the pool is small, and that what is lossy takes less of the pool, and is
+// computed anew where its loss is worth more. Private to the room.
 #pragma once
 
 #include <algorithm>
@@ -101,6 +101,7 @@ class BatchedEngine {
   bool step();
   double decode_loaded();
   // How long those who decode may wait for the next token, where decoding alone takes so long.
+  double slowdown() const;
   double gap_s(double decode_s) const { return std::max(batching_.chunk_slowdown * decode_s, batching_.chunk_step_s); }
   double compute_chunks(std::uint32_t decoding, double decode_s, double loading_s);
   void first_token(Run& run);

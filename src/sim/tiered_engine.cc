@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <utility>
 
 namespace shale {
 namespace {
 
 constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+// As Cache::State::spans_that_pay has it.
+constexpr double kComputingGain = 0.6;
 
 std::vector<TierRoom> rooms(const Hardware& hardware) {
   std::vector<TierRoom> rooms;
@@ -178,44 +181,50 @@ void TieredEngine::discover(std::span<const ContextId> path) {
   }
 }
 
-// As Cache::State::spans_that_pay: those after which all that is stored is there soonest, the rest of it computed, by
-// its turn behind what is being read and what is being computed; a lossy one as much later as its loss is worth.
+// Those after which all that is stored is there soonest, the rest of it computed, by its turn behind what is being read
+// and what is being computed; a lossy one as much later as its loss is worth. As Cache::State::spans_that_pay, but that
+// decoding counts, too.
 std::vector<TieredEngine::Read> TieredEngine::reads_that_pay(std::span<const ContextId> path, double at_s,
                                                              const Waits& waits) const {
   std::vector<Read> reads;
-  std::vector<bool> used(tiers().size());
-  double queued_s = 0, read_s = 0, compute_s = 0;
-  std::vector<double> ready_s;
+  std::vector<double> free_s = waits.tiers_s;  // by tier
+  std::uint64_t used = 0;                      // tiers, a bit each
+  double read_s = 0, transferred_s = 0, decoded_s = 0, lost_s = 0;
   for (const ContextId id : path) {
     const bool others = !prefixes_[id].slot;
     if (others && !(shared_ && shared_->has(id, at_s))) break;
+    if (reads.empty()) reads.reserve(path.size());
     const Candidate from = others ? full_at_lowest(id) : placed(id);
     const SimulatedTier& tier = tiers()[from.tier];
     double transfer_s = static_cast<double>(from.bytes) / tier.read_bytes_per_s;
     if (is_shared(from.tier)) transfer_s = std::max(transfer_s, shared_->transfer_s(from.bytes, at_s + read_s));
-    if (!used[from.tier]) {
-      transfer_s += tier.latency_s;
-      if (!waits.tiers_s.empty()) queued_s = std::max(queued_s, waits.tiers_s[from.tier]);
-    }
-    used[from.tier] = true;
+    if (!(used >> from.tier & 1)) transfer_s += tier.latency_s;
+    used |= std::uint64_t{1} << from.tier;
     const double decode = decode_s(id, from);
-    reads.push_back({from, transfer_s + decode, decode});
     read_s += transfer_s + decode;
-    ready_s.push_back(queued_s + read_s);
-    compute_s += waits.slowdown * recompute_s(id);
+    decoded_s += decode;
+    if (free_s.empty()) {
+      transferred_s += transfer_s;
+    } else {
+      free_s[from.tier] += transfer_s;
+      transferred_s = std::max(transferred_s, free_s[from.tier]);
+    }
+    if (weighs_quality_) lost_s = std::max(lost_s, options_.alpha * (1 - from.quality));
+    reads.push_back({from, transfer_s + decode, decode, transferred_s + decoded_s, lost_s});
   }
-  double soonest_s = waits.compute_s + compute_s, lost_s = 0;
+  const double dearer = waits.slowdown / (waits.others ? kComputingGain : 1);
+  double computed_s = 0, soonest_s = std::numeric_limits<double>::infinity();
   std::size_t best = 0;
-  for (std::size_t i = 0; i < reads.size(); ++i) {
-    compute_s -= waits.slowdown * recompute_s(path[i]);
-    if (weighs_quality_) lost_s = std::max(lost_s, options_.alpha * (1 - reads[i].from.quality));
-    const bool all = i + 1 == reads.size();
-    const double there_s = lost_s + (all ? ready_s[i] : std::max(ready_s[i], waits.compute_s) + compute_s);
-    if (there_s >= soonest_s) continue;
-    soonest_s = there_s;
-    best = i + 1;
+  for (std::size_t i = reads.size(); i > 0; --i) {
+    const Read& last = reads[i - 1];
+    const double there_s = computed_s > 0 ? std::max(last.ready_s, waits.compute_s) + computed_s : last.ready_s;
+    if (there_s + last.lost_s <= soonest_s) {
+      soonest_s = there_s + last.lost_s;
+      best = i;
+    }
+    computed_s += dearer * recompute_s(path[i - 1]);
   }
-  reads.resize(best);
+  reads.resize(waits.compute_s + computed_s <= soonest_s ? 0 : best);
   return reads;
 }
 
@@ -244,12 +253,13 @@ Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std:
   for (const double quality : pooled) served.parts.push_back({.quality = quality});
   const auto rest = path.subspan(pooled.size());
   const std::vector<Read> reads = reads_that_pay(rest, now_s_, waits);
-  for (const auto& [from, seconds, decode] : reads) {
+  for (const Read& read : reads) {
+    const Candidate& from = read.from;
     if (is_shared(from.tier)) shared_->transfer(from.bytes, now_s_ + served.seconds);
     served.parts.push_back({from.tier, from.bytes, from.quality});
-    served.transfer_s[from.tier] += seconds - decode;
-    served.decode_s += decode;
-    served.seconds += seconds;
+    served.transfer_s[from.tier] += read.seconds - read.decode_s;
+    served.decode_s += read.decode_s;
+    served.seconds += read.seconds;
   }
   for (const ContextId id : rest.subspan(reads.size())) {
     served.parts.push_back({});

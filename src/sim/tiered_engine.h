@@ -40,11 +40,12 @@ struct Served {
   double seconds = 0;  // one after another: transfers, decoding, computing
 };
 
-// What a request finds before it when it begins, in seconds.
+// What a request finds before it when it begins.
 struct Waits {
-  std::vector<double> tiers_s;  // of reads, by tier; none: nothing waits
+  std::vector<double> tiers_s;  // of reads, by tier, which read beside one another; none: one after another, at once
   double compute_s = 0;         // until its prompt could be computed
-  double slowdown = 1;          // by which computing takes longer beside those who decode
+  double slowdown = 1;          // so many times as long as alone computing takes beside those who decode
+  bool others = false;          // requests are running or waiting
 };
 
 class TieredEngine final : public PlacementBackend {
@@ -85,6 +86,7 @@ class TieredEngine final : public PlacementBackend {
   struct Read {
     Candidate from;
     double seconds = 0, decode_s = 0;  // in all, and of that
+    double ready_s = 0, lost_s = 0;    // until it and all before it are there, and what the worst of them loses
   };
 
   const std::vector<SimulatedTier>& tiers() const { return options_.hardware.tiers; }

@@ -73,12 +73,13 @@ Result<std::unique_ptr<Store>> Store::open(StoreOptions options, std::vector<Sto
   return std::unique_ptr<Store>(new Store(std::move(core)));
 }
 
-StoreLookup Store::lookup(std::span<const BlockKey> keys, const StoreNeeds& needs, std::string_view tenant_name) {
+StoreLookup Store::lookup(std::span<const BlockKey> keys, const StoreNeeds& needs, std::string_view tenant_name,
+                          bool counts) {
   StoreCore& core = *core_;
   const std::lock_guard lock(core.mutex);
   TenantState& tenant = core.tenant(tenant_name);
   StoreLookup found = core.describe(core.index.match(keys, tenant.realm, core.filter(needs)), needs);
-  if (needs.counts) {
+  if (counts) {
     ++tenant.counts.lookups;
     tenant.counts.blocks_asked += keys.size();
     tenant.counts.blocks_found += found.blocks;

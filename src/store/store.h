@@ -88,7 +88,6 @@ struct StoreNeeds {
   double keep = 1;
   std::uint32_t exact_after = ~std::uint32_t{0};  // chunks that reach beyond so many blocks of the chain must be exact
   std::uint8_t tiers_excluded = 0;                // bit by tier: not asked
-  bool counts = true;                             // as a look-up, in the tenant's counts
 };
 
 struct StoreLookup {
@@ -242,8 +241,9 @@ class Store {
   // Ends the threads, drops what is not yet encoded, finishes writes in flight and writes snapshots.
   ~Store();
 
-  // Counts towards the tenant's look-ups, and starts asking shared tiers for what is unknown.
-  StoreLookup lookup(std::span<const BlockKey> keys, const StoreNeeds& needs = {}, std::string_view tenant = {});
+  // Starts asking shared tiers for what is unknown. `counts`: towards the tenant's look-ups.
+  StoreLookup lookup(std::span<const BlockKey> keys, const StoreNeeds& needs = {}, std::string_view tenant = {},
+                     bool counts = true);
   // Starts asking shared tiers for what is unknown, as lookup() does, and counts nothing. Whether they are being asked.
   bool discover(std::span<const BlockKey> keys, std::string_view tenant = {});
   // The view must stay until the load is done or cancelled, and holds at least the blocks that it may bring:

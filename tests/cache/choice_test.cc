@@ -54,6 +54,10 @@ TEST_F(ChoiceTest, WhoWouldWaitToBeComputedLoads) {
   EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.compute_s = 1})) << "others are computed first";
   EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.slowdown = 10})) << "others decode beside";
   EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.compute_s = 1, .pool_only = true}));
+  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.slowdown = 2, .others = true}));
+  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.slowdown = 3})) << "so much takes loading";
+  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.slowdown = 3, .others = true}))
+      << "beside others computing must be a good deal sooner";
   EXPECT_EQ(cache_->store().stats().tenants[0].lookups, lookups) << "nobody looked it up";
   Sequence sequence(*pool_);
   auto retrieval = cache_->retrieve(asked(tokens), {}, sequence, {.slowdown = 10});

@@ -92,15 +92,17 @@ TEST_F(BatchTest, TellsWhatPromptsTook) {
 TEST_F(BatchTest, PromptsTakeLongerBesideThoseWhoDecode) {
   BatchBuilder builder(512, 2, 0.05, costs_);
   add_decoding();
+  EXPECT_EQ(builder.prompt_slowdown(1, 0), 1) << "nothing was seen yet";
   for (int i = 0; i < 100; ++i) static_cast<void>(builder.took(builder.choose(runs_), 0.02));
   add(20000, 0);
   for (int i = 0; i < 200; ++i) {
     const std::vector<BatchPart> parts = builder.choose(runs_);
     static_cast<void>(builder.took(parts, 0.02 + 0.001 * static_cast<double>(parts[1].chunk.tokens.size())));
   }
-  EXPECT_EQ(builder.slowdown(0, 0), 1);
-  EXPECT_NEAR(builder.slowdown(1, 0), 5.0 / 3, 0.2) << "30 ms of every 50 are the prompt's, which takes 1 ms a token";
-  EXPECT_EQ(BatchBuilder(512, 0, 0, costs_).slowdown(1, 0), 1) << "nobody bounds its steps";
+  EXPECT_EQ(builder.prompt_slowdown(0, 0), 1);
+  EXPECT_NEAR(builder.prompt_slowdown(1, 0), 5.0 / 3, 0.2)
+      << "30 ms of every 50 are the prompt's, which takes 1 ms a token";
+  EXPECT_EQ(BatchBuilder(512, 0, 0, costs_).prompt_slowdown(1, 0), 1) << "nobody bounds its steps";
 }
 
 }  // namespace

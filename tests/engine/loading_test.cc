@@ -234,9 +234,13 @@ TEST_F(LoadingTest, WhoFindsItsPrefixInThePoolGoesPastLoads) {
 // Beside the tier lies one that other processes share. It hangs.
 class AskingTest : public LoadingTest {
  protected:
-  AskingTest() {
-    engine_.reset();
-    cache_.reset();
+  AskingTest() { open_beside_shared(256); }
+  ~AskingTest() override { close(); }
+
+  void open_beside_shared(std::uint32_t pool_blocks) {
+    close();
+    answers_ = false;
+    pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
     std::vector<StoreTier> tiers(2);
     tiers[0].tier = make_memory_tier(tier_bytes_, time_);
     tiers[1] = {.tier = std::make_unique<testing::FaultyTier>(
@@ -250,7 +254,7 @@ class AskingTest : public LoadingTest {
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
                                        *cache_, time_);
   }
-  ~AskingTest() override {
+  void close() {
     answers_ = true;
     answers_.notify_all();
     engine_.reset();
@@ -284,6 +288,20 @@ TEST_F(AskingTest, OthersBeginAndEndWhileASharedTierIsAsked) {
   EXPECT_EQ(finished[0].cached.total(), 0u);
   EXPECT_LE(time_.now_s() - begun_s, 0.3) << "whoever does not answer is waited for a little";
   EXPECT_EQ(cache_->store().stats().tenants[0].lookups, 1u) << "asking is no look-up";
+}
+
+TEST_F(AskingTest, WhoIsStillAskedForCountsAsALoad) {
+  open_beside_shared(60);  // a document and its question take 15
+  for (std::uint32_t document = 1; document <= 3; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+  for (int i = 0; i < 3; ++i) engine_->run_once();
+  EXPECT_EQ(engine_->loading(), 2u);
+  EXPECT_EQ(engine_->waiting(), 1u) << "nobody knows yet whether it would load";
+  std::size_t finished = 0;
+  for (int turn = 0; turn < 100000 && finished < 3; ++turn) {
+    engine_->run_once();
+    finished += engine_->finished().size();
+  }
+  EXPECT_EQ(finished, 3u);
 }
 
 TEST_F(AskingTest, WhoAsksCanBeCancelled) {

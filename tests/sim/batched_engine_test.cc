@@ -114,21 +114,54 @@ TEST(BatchedEngine, WhoWouldWaitToBeComputedLoads) {
   EXPECT_EQ(batched(alone, with_batching(hardware, {})).tokens_loaded[0], 0u) << "reading takes twice as long";
   const Trace behind =
       make_trace({{.ids = document}, {.arrival_s = 100, .ids = other}, {.arrival_s = 100, .ids = document}});
+  hardware.tiers[0].read_bytes_per_s = 0.37;
   EXPECT_EQ(batched(behind, with_batching(hardware, {.chunk_tokens = 1000})).tokens_loaded[0], 0u)
-      << "80 s either way: what is as soon is computed";
-  hardware.tiers[0].read_bytes_per_s = 0.6;
+      << "after the other's 40 s it takes 40, which are worth 40 / 0.6 of loading: less than 108";
+  hardware.tiers[0].read_bytes_per_s = 0.38;
   const TieredResult result = batched(behind, with_batching(hardware, {.chunk_tokens = 1000}));
   EXPECT_EQ(result.tokens_loaded[0], 40u);
-  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (40 + 40 + (40 / 0.6 + 1)) / 3);
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (40 + 40 + (40 / 0.38 + 1)) / 3);
+}
+
+TEST(BatchedEngine, WhoWouldBeComputedBesideAnswersLoads) {
+  Hardware hardware = plain_engine();
+  hardware.tiers[0].read_bytes_per_s = 0.4;
+  hardware.decode_s_per_sequence = 8;
+  TieredOptions with = with_batching(hardware, {.chunk_slowdown = 2, .chunk_step_s = 0});
+  with.warm_requests = 1;
+  const std::vector<int> document(10, 1);
+  const auto loaded = [&](std::uint32_t output_tokens) {
+    const Trace trace = make_trace({{.ids = document, .output_tokens = 1},
+                                    {.arrival_s = 100, .ids = {2}, .output_tokens = output_tokens},
+                                    {.arrival_s = 105, .ids = document, .output_tokens = 1}});
+    return batched(trace, with).tokens_loaded[0];
+  };
+  EXPECT_EQ(loaded(1), 0u) << "computing takes 40 s, reading 100";
+  EXPECT_EQ(loaded(100), 40u) << "beside an answer computing takes 80 s, which are worth 133 of loading";
+}
+
+TEST(BatchedEngine, TiersReadBesideOneAnother) {
+  Hardware hardware = plain_engine();
+  hardware.tiers = {{"memory", 40, 0, 1.25, ""}, {"disk", kRoomForAll, 0, 0.8, ""}};
+  TieredOptions with = with_batching(hardware, {.chunk_tokens = 1000});
+  with.warm_requests = 2;
+  std::vector<int> first(10, 1), both = first;
+  both.insert(both.end(), 10, 2);
+  const Trace trace = make_trace({{.ids = first}, {.arrival_s = 200, .ids = both}, {.arrival_s = 500, .ids = both}});
+  const TieredResult result = batched(trace, with);
+  EXPECT_EQ(result.tokens_loaded, (std::vector<std::uint64_t>{40, 40}))
+      << "32 s and 50 beside one another; one after another, the front and computing the rest would be sooner, 72 s";
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, 50 + 1);
 }
 
 TEST(BatchedEngine, WhatIsLostCountsAsLater) {
   Hardware hardware = plain_engine();
   hardware.tiers[0].capacity_bytes = 40;
+  hardware.tiers[0].read_bytes_per_s = 20 / 32.0;
   TieredOptions with = with_batching(hardware, {.chunk_tokens = 1000});
   with.planner = "shale";
   with.profiles = {{{"half", 1, 0.5, 0.5, 0}}};
-  with.alpha = 50;
+  with.alpha = 12;
   with.warm_requests = 2;
   const std::vector<int> one(10, 1), other(10, 2);
   const Trace trace = make_trace({{.ids = one},
@@ -136,8 +169,8 @@ TEST(BatchedEngine, WhatIsLostCountsAsLater) {
                                   {.arrival_s = 200, .ids = one},
                                   {.arrival_s = 200, .ids = other}});
   const TieredResult result = batched(trace, with);
-  EXPECT_EQ(result.tokens_loaded[0], 40u) << "10 s and a loss of 25 are less than 40 s of computing";
-  EXPECT_EQ(result.tokens_computed, 40u) << "behind that, 20 s and 25 are more";
+  EXPECT_EQ(result.tokens_loaded[0], 40u) << "32 s and a loss of 6 are less than 40 s of computing";
+  EXPECT_EQ(result.tokens_computed, 40u) << "behind that, 64 s and 6 are more than what these are worth beside others";
 }
 
 TEST(BatchedEngine, ATierReadsForOneAfterAnother) {
@@ -154,11 +187,11 @@ TEST(BatchedEngine, ATierReadsForOneAfterAnother) {
 
 TEST(BatchedEngine, WhereATierHasAQueueComputingCanBeSooner) {
   const std::vector<int> document(50, 1);
-  const Trace trace =
-      make_trace({{.ids = document}, {.arrival_s = 1000, .ids = document}, {.arrival_s = 1000, .ids = document}});
+  const MadeRequest again{.arrival_s = 1000, .ids = document};
+  const Trace trace = make_trace({{.ids = document}, again, again, again, again});
   const TieredResult result = batched(trace, with_batching(plain_engine(), {}));
-  EXPECT_EQ(result.tokens_loaded[0], 200u) << "100 s of reading, but 200 behind another";
-  EXPECT_EQ(result.tokens_computed, 400u);
+  EXPECT_EQ(result.tokens_loaded[0], 600u) << "100 s of reading, but 400 behind three others";
+  EXPECT_EQ(result.tokens_computed, 200u + 200);
 }
 
 TEST(BatchedEngine, WhatThePoolHoldsIsFoundThere) {
