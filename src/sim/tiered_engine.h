@@ -3,7 +3,6 @@
 // each request. Private to the room.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,16 +13,9 @@
 #include "sim/contexts.h"
 #include "sim/shared_store.h"
 #include "sim/tiered_cache.h"
+#include "sim/tiered_setup.h"
 
 namespace shale {
-
-// What the options name, checked and made.
-struct TieredSetup {
-  std::vector<std::string> methods = {"full"};  // by Candidate::method
-  std::unique_ptr<Planner> planner;
-
-  static Result<TieredSetup> make(const TieredOptions& options);
-};
 
 // Where a request has its contexts from, and what that takes.
 struct Served {
