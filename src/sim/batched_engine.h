@@ -100,8 +100,8 @@ class BatchedEngine {
   void read(std::size_t tier, double seconds);
   bool step();
   double decode_loaded();
-  // How long those who decode may wait for the next token, where decoding alone takes so long.
   double slowdown() const;
+  // How long those who decode may wait for the next token, where decoding alone takes so long.
   double gap_s(double decode_s) const { return std::max(batching_.chunk_slowdown * decode_s, batching_.chunk_step_s); }
   double compute_chunks(std::uint32_t decoding, double decode_s, double loading_s);
   void first_token(Run& run);

@@ -2,8 +2,8 @@
 // the trace's clock. No bytes are moved; what moving them would take is added up.
 //
 // A request loads as many of its contexts from the first as are there soonest, with the rest of what is stored
-// computed, and computes what follows. Where the planner weighs quality, a lossy form counts as α · (1 − quality)
-// later.
+// computed, and computes what follows (beside others, with batching, computing counts as 1 / 0.6). Where the planner
+// weighs quality, a lossy form counts as α · (1 − quality) later.
 //
 //   ttft = Σ over tiers used (latency + bytes / bandwidth) + Σ decode + prefill of what is computed
 //

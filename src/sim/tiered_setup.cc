@@ -10,6 +10,7 @@ Status check(const TieredOptions& options) {
   const auto wrong = [](std::string_view what) { return fail(ErrorCode::kInvalidArgument, "{}", what); };
   const Hardware& hardware = options.hardware;
   if (hardware.tiers.empty()) return wrong("no tier to simulate: give at least one");
+  if (hardware.tiers.size() > 64) return wrong("more tiers than can be simulated: at most 64");
   if (hardware.kv_bytes_per_token == 0) return wrong("KV of 0 bytes a token");
   if (!(hardware.prefill_s_per_token > 0) || !(hardware.prefill_s_per_pair >= 0)) {
     return wrong("the rate of prefill must be above 0");
