@@ -34,6 +34,7 @@
 #include "core/clock.h"
 #include "core/executor.h"
 #include "paging/prefix_tree.h"
+#include "placement/load_or_compute.h"
 #include "placement/placement.h"
 #include "placement/placement_state.h"
 #include "scoring/attention_statistics.h"
@@ -113,9 +114,7 @@ struct RequestPolicy {
 
 // What a request has before it when it begins.
 struct Backlog {
-  double compute_s = 0;    // until the engine could begin to compute its prompt
-  double slowdown = 1;     // so many times as long as alone computing takes beside those who decode; compute_s has it
-  bool others = false;     // requests are running or waiting, and a step that computes is longer for them
+  ComputeBacklog engine;
   bool pool_only = false;  // no tier is asked
   bool meet = false;       // the caller computes up to Retrieval::compute_until() while the rest is loaded
 };

@@ -25,9 +25,6 @@ StoreNeeds store_needs(const RequestPolicy& policy, bool measured, const Planner
 
 // A meeting is worth its trouble where it takes so much of the time that is taken without.
 constexpr double kMeetingGain = 0.8;
-// Computing takes the engine from others, who hold the pool's blocks meanwhile, and loading does not. Beside others it
-// is worth that where it takes so much of the time that loading takes.
-constexpr double kComputingGain = 0.6;
 
 }  // namespace
 
@@ -53,28 +50,20 @@ double Cache::State::loss_s(std::optional<double> quality) const {
   return weighs_quality ? options.alpha * (1 - quality.value_or(0)) : 0;
 }
 
-// How many of the spans to load: those after which all that they reach is there soonest, the rest of it computed, by
-// its turn behind what is being read and what is being computed, and beside those who decode; a lossy one as much later
-// as its loss is worth. A short one that is dear pays where it leads to a long one. The first begin where `covered`
-// tokens are there.
+// How many of the spans to load, by their turn behind what is being read. A short one that is dear pays where it leads
+// to a long one. The first begin where `covered` tokens are there.
 std::size_t Cache::State::spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
                                          const Backlog& backlog) const {
   if (spans.empty()) return 0;
   const std::uint32_t end = end_of(spans.back()) * block_tokens();
-  const double dearer = backlog.slowdown / (backlog.others ? kComputingGain : 1);
-  const auto computed_s = [&](std::uint32_t from) { return dearer * costs.prefill_s(end - from, from); };
-  double soonest_s = backlog.compute_s + computed_s(covered), lost_s = 0;
-  std::size_t best = 0;
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    const std::uint32_t reached = end_of(spans[i]) * block_tokens();
-    if (!spans[i].exact) lost_s = std::max(lost_s, loss_s(spans[i].quality));
-    double there_s = spans[i].ready_s + lost_s;
-    if (reached < end) there_s = std::max(spans[i].ready_s, backlog.compute_s) + lost_s + computed_s(reached);
-    if (there_s >= soonest_s) continue;
-    soonest_s = there_s;
-    best = i + 1;
+  std::vector<LoadedUpTo> loads;
+  double lost_s = 0;
+  for (const StoreLookup::PrefixSpan& span : spans) {
+    const std::uint32_t reached = end_of(span) * block_tokens();
+    if (!span.exact) lost_s = std::max(lost_s, loss_s(span.quality));
+    loads.push_back({span.ready_s, lost_s, reached < end ? costs.prefill_s(end - reached, reached) : 0});
   }
-  return best;
+  return loads_that_pay(loads, costs.prefill_s(end - covered, covered), backlog.engine);
 }
 
 // Extents from the first that the pool does not cover, as many as pay.
@@ -110,7 +99,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   if (choice.lossy) {
     const std::uint32_t length = choice.lossy->pages.length();
     const double prefill_s = costs.prefill_s(length - std::min(length, in_pool), in_pool);
-    const double computed_s = backlog.compute_s + backlog.slowdown * prefill_s;
+    const double computed_s = backlog.engine.compute_s + backlog.engine.slowdown * prefill_s;
     const double lost_s = policy.named() ? 0 : loss_s(expected_quality(choice.lossy->sources));
     if (length <= in_pool || lost_s >= computed_s) choice.lossy = nullptr;
   }
@@ -144,10 +133,10 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     return end > reproducible_at_rest ? std::max(pooled_tokens, reproducible_at_rest) : kAllTokens;
   };
   const bool may_meet = options.meet && backlog.meet && !options.load_always && !policy.named() && !backlog.pool_only &&
-                        backlog.compute_s == 0 && !choice.lossy;
+                        backlog.engine.compute_s == 0 && !choice.lossy;
   const std::uint32_t exact = found.exact_blocks * block_tokens();
-  const double rest_s = exact > covered ? backlog.slowdown * costs.prefill_s(exact - covered, covered) : 0;
-  if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s, backlog.slowdown)) {
+  const double rest_s = exact > covered ? backlog.engine.slowdown * costs.prefill_s(exact - covered, covered) : 0;
+  if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s, backlog.engine.slowdown)) {
     touch(found.exact_blocks);
     choice.spans.clear();
     choice.meets = found;

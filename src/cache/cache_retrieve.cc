@@ -140,16 +140,20 @@ void Cache::State::adopt(std::span<const std::int32_t> tokens, std::uint32_t rep
   note_in_pool(tokens, found.salt, names_of({whole.begin(), whole.end()}, reproducible_in_pool));
 }
 
-Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
+// All but the last token, or what is published of them, by everybody's policy.
+Cache::State::Wanted Cache::State::wanted(std::span<const std::int32_t> tokens, RequestPolicy policy) {
+  const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
+  const std::uint32_t public_tokens = published_for(wanted, policy);
+  if (public_tokens == 0) return {wanted, std::move(policy)};
+  policy.salt.clear();
+  return {wanted.first(public_tokens), std::move(policy)};
+}
+
+Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPolicy& asked_for, Sequence& sequence,
                           const Backlog& backlog) {
   assert(sequence.length() == 0);
   State& s = *state_;
-  const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
-  if (const std::uint32_t published = s.published_for(wanted, policy); published > 0) {
-    RequestPolicy everybodys = policy;
-    everybodys.salt.clear();
-    return retrieve(tokens.first(published + 1), everybodys, sequence, backlog);
-  }
+  const auto [wanted, policy] = s.wanted(tokens, asked_for);
   ++s.stats.lookups;
   if (wanted.empty()) return {};
   const std::vector<BlockKey> keys = s.keys_of(wanted, policy.salt);
@@ -183,7 +187,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
   if (!choice.spans.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
-    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, policy.salt, backlog.slowdown),
+    found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, policy.salt, backlog.engine.slowdown),
                                               choice.names, wanted, *choice.meets, computed);
     ++s.stats.meetings;
   }
@@ -192,16 +196,12 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
   return retrieval;
 }
 
-bool Cache::would_load(std::span<const std::int32_t> tokens, const RequestPolicy& policy, const Backlog& backlog) {
-  const auto wanted = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
-  if (wanted.empty()) return false;
-  RequestPolicy unnoticed = policy;
+bool Cache::would_load(std::span<const std::int32_t> tokens, const RequestPolicy& asked_for, const Backlog& backlog) {
+  RequestPolicy unnoticed = asked_for;
   unnoticed.counts = false;
-  if (const std::uint32_t published = state_->published_for(wanted, unnoticed); published > 0) {
-    unnoticed.salt.clear();
-    return would_load(tokens.first(published + 1), unnoticed, backlog);
-  }
-  return !state_->choose(wanted, state_->keys_of(wanted, policy.salt), unnoticed, backlog).spans.empty();
+  const auto [wanted, policy] = state_->wanted(tokens, std::move(unnoticed));
+  if (wanted.empty()) return false;
+  return !state_->choose(wanted, state_->keys_of(wanted, policy.salt), policy, backlog).spans.empty();
 }
 
 bool Cache::rematch(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,

@@ -129,6 +129,12 @@ struct Cache::State {
   // What follows a published prefix is stored with it: nothing lies before it under its salt's own names.
   void take_in_published(NewRun& run, std::span<const BlockKey> names) const;
   std::uint32_t published_for(std::span<const std::int32_t> wanted, const RequestPolicy& policy);
+  // What of a request's tokens is looked up, and by what policy.
+  struct Wanted {
+    std::span<const std::int32_t> tokens;
+    RequestPolicy policy;
+  };
+  Wanted wanted(std::span<const std::int32_t> tokens, RequestPolicy policy);
   Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt, double slowdown);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them

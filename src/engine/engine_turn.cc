@@ -122,22 +122,22 @@ Engine::State::Wanted Engine::State::wanted(const RequestState& run) const {
 // What the engine would compute before the run's prompt, and how fast.
 Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
   const std::uint32_t itself = run.begun ? 0 : 1;
-  Backlog backlog{.others = scheduler.waiting() > itself, .pool_only = pool_only, .meet = true};
+  ComputeBacklog engine{.others = scheduler.waiting() > itself};
   std::uint32_t decoding = 0;
   for (const auto& each : scheduler.running()) {
     if (each.get() == &run || each->over) continue;
-    backlog.others = true;
+    engine.others = true;
     if (each->loading()) continue;
     if (each->decoding()) {
       ++decoding;
       continue;
     }
     const std::uint32_t begin = each->sequence.length();
-    backlog.compute_s += cache.costs().prefill_s(static_cast<std::uint32_t>(each->known()) - begin, begin);
+    engine.compute_s += cache.costs().prefill_s(static_cast<std::uint32_t>(each->known()) - begin, begin);
   }
-  backlog.slowdown = batches.prompt_slowdown(decoding, static_cast<std::uint32_t>(run.prompt.size()) / 2);
-  backlog.compute_s *= backlog.slowdown;
-  return backlog;
+  engine.slowdown = batches.prompt_slowdown(decoding, static_cast<std::uint32_t>(run.prompt.size()) / 2);
+  engine.compute_s *= engine.slowdown;
+  return {.engine = engine, .pool_only = pool_only, .meet = true};
 }
 
 // Looks up the run's prefix; what lies on a tier is on its way then.

@@ -119,9 +119,8 @@ std::uint64_t BatchedEngine::unnamed_tokens_of(const Run& run) const {
 
 // The next that came, if it fits beside those that run.
 bool BatchedEngine::admit() {
-  if (next_ == trace_.requests.size() || running_.size() >= batching_.sequences_max) return false;
+  if (!one_waits() || running_.size() >= batching_.sequences_max) return false;
   const TraceRequest& request = trace_.requests[next_];
-  if (request.arrival_s > now_s_) return false;
   Run run{.request = next_,
           .path = contexts_.path(trace_, request),
           .served = {},
@@ -143,32 +142,39 @@ bool BatchedEngine::admit() {
   return true;
 }
 
+std::uint32_t BatchedEngine::decoding() const {
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(running_, [](const Run& run) { return run.answered && run.answer_left > 0; }));
+}
+
+// What a step takes by itself and for those who decode in it.
+double BatchedEngine::decode_s() const {
+  return options_.hardware.step_s + decoding() * options_.hardware.decode_s_per_sequence;
+}
+
 // So many times as long as alone a prompt takes beside those who decode.
 double BatchedEngine::slowdown() const {
-  const auto decoding =
-      std::ranges::count_if(running_, [](const Run& run) { return run.answered && run.answer_left > 0; });
-  if (decoding == 0 || batching_.chunk_slowdown == 0) return 1;
-  const Hardware& hardware = options_.hardware;
-  const double decode_s = hardware.step_s + static_cast<double>(decoding) * hardware.decode_s_per_sequence;
-  const double token_s = hardware.prefill_s(1, 0), room = (gap_s(decode_s) - decode_s) / token_s;
+  if (decoding() == 0 || batching_.chunk_slowdown == 0) return 1;
+  const double token_s = options_.hardware.prefill_s(1, 0), room = (gap_s(decode_s()) - decode_s()) / token_s;
   const double tokens =
       std::clamp<double>(room, kSmallestChunk, std::max<double>(batching_.chunk_tokens, kSmallestChunk));
-  return 1 + decode_s / (tokens * token_s);
+  return 1 + decode_s() / (tokens * token_s);
 }
 
 // Tiers begin to read for it.
 void BatchedEngine::look_up(Run& run, std::span<const double> cached) {
-  const Hardware& hardware = options_.hardware;
   Waits waits;
   for (const double free_s : tier_free_s_) waits.tiers_s.push_back(std::max(0.0, free_s - now_s_));
-  waits.others = next_ < trace_.requests.size() && trace_.requests[next_].arrival_s <= now_s_;
+  ComputeBacklog& backlog = waits.engine;
+  backlog.others = one_waits();
   for (const Run& other : running_) {
     if (other.request == run.request || other.answer_left == 0) continue;
-    waits.others = true;
-    if (other.loaded_at_s <= now_s_) waits.compute_s += hardware.prefill_s(other.to_compute, other.known_tokens);
+    backlog.others = true;
+    if (other.loaded_at_s <= now_s_)
+      backlog.compute_s += options_.hardware.prefill_s(other.to_compute, other.known_tokens);
   }
-  waits.slowdown = slowdown();
-  waits.compute_s *= waits.slowdown;
+  backlog.slowdown = slowdown();
+  backlog.compute_s *= backlog.slowdown;
   run.served = engine_.look_up(run.path, now_s_, cached, waits);
   const std::uint64_t input = request_of(run).input_tokens;
   // A step gives the first token, whatever was found.
@@ -201,14 +207,11 @@ void BatchedEngine::look_again(Run& run) {
 
 // False where nobody can be computed now.
 bool BatchedEngine::step() {
-  const Hardware& hardware = options_.hardware;
-  const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(running_, &Run::answered));
-  const double loading_s = decode_loaded();
-  const double decode_s = hardware.step_s + decoding * hardware.decode_s_per_sequence;
-  const double prompts_s = compute_chunks(decoding, decode_s, loading_s);
-  if (decoding == 0 && prompts_s < 0) return false;
+  const double loading_s = decode_loaded(), decoding_s = decode_s();
+  const double prompts_s = compute_chunks(decoding(), decoding_s, loading_s);
+  if (decoding() == 0 && prompts_s < 0) return false;
   for (Run& run : running_) run.answer_left -= run.answered ? 1 : 0;
-  const double seconds = loading_s + decode_s + std::max(prompts_s, 0.0);
+  const double seconds = loading_s + decoding_s + std::max(prompts_s, 0.0);
   now_s_ += seconds;
   busy_s_ += seconds;
   for (Run& run : running_) {

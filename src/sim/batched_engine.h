@@ -100,6 +100,9 @@ class BatchedEngine {
   void read(std::size_t tier, double seconds);
   bool step();
   double decode_loaded();
+  bool one_waits() const { return next_ < trace_.requests.size() && trace_.requests[next_].arrival_s <= now_s_; }
+  std::uint32_t decoding() const;
+  double decode_s() const;
   double slowdown() const;
   // How long those who decode may wait for the next token, where decoding alone takes so long.
   double gap_s(double decode_s) const { return std::max(batching_.chunk_slowdown * decode_s, batching_.chunk_step_s); }

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <utility>
 
 namespace shale {
 namespace {
 
 constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
-// As Cache::State::spans_that_pay has it.
-constexpr double kComputingGain = 0.6;
 
 std::vector<TierRoom> rooms(const Hardware& hardware) {
   std::vector<TierRoom> rooms;
@@ -122,19 +119,21 @@ void TieredEngine::discover(std::span<const ContextId> path) {
   }
 }
 
-// Those after which all that is stored is there soonest, the rest of it computed, by its turn behind what is being read
-// and what is being computed; a lossy one as much later as its loss is worth. As Cache::State::spans_that_pay, but that
-// decoding counts, too.
+// As Cache::State::spans_that_pay, but that decoding counts, too.
 std::vector<TieredEngine::Read> TieredEngine::reads_that_pay(std::span<const ContextId> path, double at_s,
                                                              const Waits& waits) const {
   std::vector<Read> reads;
+  std::vector<LoadedUpTo> loads;
   std::vector<double> free_s = waits.tiers_s;  // by tier
   std::uint64_t used = 0;                      // tiers, a bit each
   double read_s = 0, transferred_s = 0, decoded_s = 0, lost_s = 0;
   for (const ContextId id : path) {
     const bool others = !prefixes_[id].slot;
     if (others && !(shared_ && shared_->has(id, at_s))) break;
-    if (reads.empty()) reads.reserve(path.size());
+    if (reads.empty()) {
+      reads.reserve(path.size());
+      loads.reserve(path.size());
+    }
     const Candidate from = others ? full_at_lowest(id) : placed(id);
     const SimulatedTier& tier = tiers()[from.tier];
     double transfer_s = static_cast<double>(from.bytes) / tier.read_bytes_per_s;
@@ -151,21 +150,15 @@ std::vector<TieredEngine::Read> TieredEngine::reads_that_pay(std::span<const Con
       transferred_s = std::max(transferred_s, free_s[from.tier]);
     }
     if (weighs_quality_) lost_s = std::max(lost_s, options_.alpha * (1 - from.quality));
-    reads.push_back({from, transfer_s + decode, decode, transferred_s + decoded_s, lost_s});
+    reads.push_back({from, transfer_s + decode, decode});
+    loads.push_back({.ready_s = transferred_s + decoded_s, .lost_s = lost_s});
   }
-  const double dearer = waits.slowdown / (waits.others ? kComputingGain : 1);
-  double computed_s = 0, soonest_s = std::numeric_limits<double>::infinity();
-  std::size_t best = 0;
-  for (std::size_t i = reads.size(); i > 0; --i) {
-    const Read& last = reads[i - 1];
-    const double there_s = computed_s > 0 ? std::max(last.ready_s, waits.compute_s) + computed_s : last.ready_s;
-    if (there_s + last.lost_s <= soonest_s) {
-      soonest_s = there_s + last.lost_s;
-      best = i;
-    }
-    computed_s += dearer * recompute_s(path[i - 1]);
+  double rest_s = 0;
+  for (std::size_t i = loads.size(); i-- > 0;) {
+    loads[i].rest_s = rest_s;
+    rest_s += recompute_s(path[i]);
   }
-  reads.resize(waits.compute_s + computed_s <= soonest_s ? 0 : best);
+  reads.resize(loads_that_pay(loads, rest_s, waits.engine));
   return reads;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "placement/given_up.h"
+#include "placement/load_or_compute.h"
 #include "placement/placement_state.h"
 #include "sim/contexts.h"
 #include "sim/shared_store.h"
@@ -35,9 +36,7 @@ struct Served {
 // What a request finds before it when it begins.
 struct Waits {
   std::vector<double> tiers_s;  // of reads, by tier, which read beside one another; none: one after another, at once
-  double compute_s = 0;         // until its prompt could be computed
-  double slowdown = 1;          // so many times as long as alone computing takes beside those who decode
-  bool others = false;          // requests are running or waiting
+  ComputeBacklog engine;
 };
 
 class TieredEngine final : public PlacementBackend {
@@ -78,7 +77,6 @@ class TieredEngine final : public PlacementBackend {
   struct Read {
     Candidate from;
     double seconds = 0, decode_s = 0;  // in all, and of that
-    double ready_s = 0, lost_s = 0;    // until it and all before it are there, and what the worst of them loses
   };
 
   const std::vector<SimulatedTier>& tiers() const { return options_.hardware.tiers; }

@@ -51,16 +51,16 @@ TEST_F(ChoiceTest, WhoWouldWaitToBeComputedLoads) {
   drain();
   const std::uint64_t lookups = cache_->store().stats().tenants[0].lookups;
   EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {})) << "it is computed sooner";
-  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.compute_s = 1})) << "others are computed first";
-  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.slowdown = 10})) << "others decode beside";
-  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.compute_s = 1, .pool_only = true}));
-  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.slowdown = 2, .others = true}));
-  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.slowdown = 3})) << "so much takes loading";
-  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.slowdown = 3, .others = true}))
+  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.engine = {.compute_s = 1}})) << "others are computed first";
+  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.engine = {.slowdown = 10}})) << "others decode beside";
+  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.engine = {.compute_s = 1}, .pool_only = true}));
+  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.engine = {.slowdown = 2, .others = true}}));
+  EXPECT_FALSE(cache_->would_load(asked(tokens), {}, {.engine = {.slowdown = 3}})) << "so much takes loading";
+  EXPECT_TRUE(cache_->would_load(asked(tokens), {}, {.engine = {.slowdown = 3, .others = true}}))
       << "beside others computing must be a good deal sooner";
   EXPECT_EQ(cache_->store().stats().tenants[0].lookups, lookups) << "nobody looked it up";
   Sequence sequence(*pool_);
-  auto retrieval = cache_->retrieve(asked(tokens), {}, sequence, {.slowdown = 10});
+  auto retrieval = cache_->retrieve(asked(tokens), {}, sequence, {.engine = {.slowdown = 10}});
   EXPECT_EQ(retrieval.tokens_loaded(), 48u);
 }
 

@@ -166,66 +166,75 @@ TEST_F(LoadingTest, APreemptedRunThatCannotBeComputedAgainDoesNotWaitForEver) {
   EXPECT_THAT(errors, ::testing::ElementsAre(ErrorCode::kIo));
 }
 
-TEST_F(LoadingTest, LoadsLeaveHalfOfThePoolToCompute) {
-  open_over_tier(60);  // a document and its question take 15
-  for (std::uint32_t document = 1; document <= 4; ++document) static_cast<void>(stored_answer(document));
-  tier_->set_silent(true);
-  for (std::uint32_t document = 1; document <= 4; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
-  for (int i = 0; i < 3; ++i) engine_->run_once();
+// In pools of some requests; a document and its question take 15 blocks.
+class SmallPoolTest : public LoadingTest {
+ protected:
+  // So many documents lie on a tier that is silent from now on.
+  void open_over_silent_tier(std::uint32_t pool_blocks, std::uint32_t documents) {
+    open_over_tier(pool_blocks);
+    for (std::uint32_t document = 1; document <= documents; ++document) static_cast<void>(stored_answer(document));
+    tier_->set_silent(true);
+  }
+  void submit(std::uint32_t documents) {
+    for (std::uint32_t document = 1; document <= documents; ++document) {
+      ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+    }
+  }
+  void run_some_turns() {
+    for (int i = 0; i < 3; ++i) engine_->run_once();
+  }
+  std::vector<Response> first_finished() {
+    std::vector<Response> finished;
+    for (int turn = 0; turn < 100 && finished.empty(); ++turn) {
+      engine_->run_once();
+      finished = engine_->finished();
+    }
+    return finished;
+  }
+};
+
+TEST_F(SmallPoolTest, LoadsLeaveHalfOfThePoolToCompute) {
+  open_over_silent_tier(60, 4);
+  submit(4);
+  run_some_turns();
   EXPECT_EQ(engine_->loading(), 2u);
   EXPECT_EQ(engine_->waiting(), 2u);
 }
 
-TEST_F(LoadingTest, ManyLoadInALargePool) {
-  open_over_tier(96);
-  for (std::uint32_t document = 1; document <= 4; ++document) static_cast<void>(stored_answer(document));
-  tier_->set_silent(true);
-  for (std::uint32_t document = 1; document <= 4; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
-  for (int i = 0; i < 3; ++i) engine_->run_once();
+TEST_F(SmallPoolTest, ManyLoadInALargerOne) {
+  open_over_silent_tier(96, 4);
+  submit(4);
+  run_some_turns();
   EXPECT_EQ(engine_->loading(), 3u) << "half of the pool";
   EXPECT_EQ(engine_->waiting(), 1u);
 }
 
-TEST_F(LoadingTest, ATierHasTheNextToReadWhereHalfOfThePoolIsLessThanTwo) {
-  open_over_tier(48);
-  for (std::uint32_t document = 1; document <= 3; ++document) static_cast<void>(stored_answer(document));
-  tier_->set_silent(true);
-  for (std::uint32_t document = 1; document <= 3; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
-  for (int i = 0; i < 3; ++i) engine_->run_once();
+TEST_F(SmallPoolTest, ATierHasTheNextToReadWhereHalfOfThePoolIsLessThanTwo) {
+  open_over_silent_tier(48, 3);
+  submit(3);
+  run_some_turns();
   EXPECT_EQ(engine_->loading(), 2u);
   EXPECT_EQ(engine_->waiting(), 1u);
 }
 
-TEST_F(LoadingTest, WhoFindsNothingGoesPastLoads) {
-  open_over_tier(60);
-  for (std::uint32_t document = 1; document <= 3; ++document) static_cast<void>(stored_answer(document));
-  tier_->set_silent(true);
-  for (std::uint32_t document = 1; document <= 2; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+TEST_F(SmallPoolTest, WhoFindsNothingGoesPastLoads) {
+  open_over_silent_tier(60, 3);
+  submit(2);
   const RequestId computed = engine_->submit(ask(4, 200, 2)).value();
   ASSERT_TRUE(engine_->submit(ask(3, 200, 2)));
-  std::vector<Response> finished;
-  for (int turn = 0; turn < 100 && finished.empty(); ++turn) {
-    engine_->run_once();
-    finished = engine_->finished();
-  }
+  const std::vector<Response> finished = first_finished();
   ASSERT_EQ(finished.size(), 1u);
   EXPECT_EQ(finished[0].id, computed);
   EXPECT_EQ(engine_->loading(), 2u);
   EXPECT_EQ(engine_->waiting(), 1u) << "who would load waits for half of the pool";
 }
 
-TEST_F(LoadingTest, WhoFindsItsPrefixInThePoolGoesPastLoads) {
-  open_over_tier(60);
-  for (std::uint32_t document = 1; document <= 2; ++document) static_cast<void>(stored_answer(document));
+TEST_F(SmallPoolTest, WhoFindsItsPrefixInThePoolGoesPastLoads) {
+  open_over_silent_tier(60, 2);
   ASSERT_FALSE(engine_->run(ask(3, 200, 1)).error);
-  tier_->set_silent(true);
-  for (std::uint32_t document = 1; document <= 2; ++document) ASSERT_TRUE(engine_->submit(ask(document, 200, 2)));
+  submit(2);
   const RequestId pooled = engine_->submit(ask(3, 200, 2)).value();
-  std::vector<Response> finished;
-  for (int turn = 0; turn < 100 && finished.empty(); ++turn) {
-    engine_->run_once();
-    finished = engine_->finished();
-  }
+  const std::vector<Response> finished = first_finished();
   ASSERT_EQ(finished.size(), 1u);
   EXPECT_EQ(finished[0].id, pooled);
   EXPECT_EQ(engine_->loading(), 2u);
