@@ -250,14 +250,13 @@ bool StoreCore::flushed(std::uint32_t tier, std::uint64_t records) const {
 void StoreCore::add_load(LoadPump& load) {
   const std::lock_guard lock(loads_mutex_);
   loads_.push_back(&load);
-  load_count_ = loads_.size();
   wake_.notify_one();
 }
 
 void StoreCore::remove_load(LoadPump& load) {
   const std::lock_guard lock(loads_mutex_);
   std::erase(loads_, &load);
-  load_count_ = loads_.size();
+  --load_count_;
 }
 
 bool StoreCore::idle() const {

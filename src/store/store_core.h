@@ -138,6 +138,9 @@ class StoreCore {
   bool flushed(std::uint32_t tier, std::uint64_t records) const;
   void follow(std::uint32_t tier);    // what others did there
   void signal() { events.signal(); }  // events or arrivals
+  // A load counts as in flight from before its extents are chosen, so that none of them rises meanwhile, and is pumped
+  // from when it is added.
+  void begin_load() { ++load_count_; }
   void add_load(LoadPump& load);
   void remove_load(LoadPump& load);
   std::size_t loads_in_flight() const { return load_count_; }
