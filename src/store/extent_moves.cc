@@ -66,10 +66,7 @@ void ExtentPlacer::drop_copies() {
     const std::vector<ExtentId> members = group.members;
     for (const ExtentId id : members) {
       const Extent& extent = core_.index.at(id);
-      const bool others = std::ranges::any_of(members, [&](ExtentId other) {
-        return (core_.index.at(other).tiers & ~(other == id ? 1u << lowest : 0u)) != 0;
-      });
-      if (extent.exact && extent.on(lowest) && others) core_.remove_from(id, lowest);
+      if (extent.exact && extent.on(lowest) && !only_here(number, id, lowest)) core_.remove_from(id, lowest);
     }
     queue(number);
   }
@@ -103,6 +100,12 @@ bool ExtentPlacer::being_read(GroupId group, const Variant& made) const {
   return std::ranges::any_of(given_up(groups_[group], made), [&](const auto& copy) {
     const Extent& extent = core_.index.at(copy.first);
     return extent.uses > (writing.contains(extent.name) ? 1U : 0U);
+  });
+}
+
+bool ExtentPlacer::only_here(GroupId group, ExtentId id, std::uint32_t tier) const {
+  return std::ranges::all_of(groups_[group].members, [&](ExtentId other) {
+    return (core_.index.at(other).tiers & ~(other == id ? 1u << tier : 0u)) == 0;
   });
 }
 

@@ -97,6 +97,8 @@ class ExtentPlacer final : public PlacementBackend {
   void finish(GroupId group, const Variant& made, bool done);
   // Whether what the group would give up is being read.
   bool being_read(GroupId group, const Variant& made) const;
+  // Whether nothing of the group lies anywhere else.
+  bool only_here(GroupId group, ExtentId id, std::uint32_t tier) const;
   // Removes what the group gives up on the variant's own tier, or everywhere, whose bytes a job has in hand. True where
   // there was any.
   bool drop_for_room(GroupId group, const Variant& made, bool everywhere);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "extents/extent_io.h"
+#include "extents/extent_transcoder.h"
 #include "store/store_core.h"
 
 namespace shale {
@@ -34,12 +34,8 @@ class PlaceJob final : public StoreJob {
         return start();
       case Phase::kRead:
         return read();
-      case Phase::kDecode:
-        return timed([&] { return decode(executor); });
-      case Phase::kRank:
-        return timed([&] { return rank(executor); });
-      case Phase::kEncode:
-        return timed([&] { return encode(executor); });
+      case Phase::kTranscode:
+        return transcode(executor);
       case Phase::kBegin:
         return begin();
       case Phase::kWrite:
@@ -51,7 +47,7 @@ class PlaceJob final : public StoreJob {
   }
 
  private:
-  enum class Phase { kStart, kRead, kDecode, kRank, kEncode, kBegin, kWrite, kCut };
+  enum class Phase { kStart, kRead, kTranscode, kBegin, kWrite, kCut };
 
   // Whether the source lies nowhere yet.
   bool in_hand() const { return made_ != nullptr; }
@@ -71,14 +67,6 @@ class PlaceJob final : public StoreJob {
     return Progress::kWorked;
   }
   bool in_time() const { return core_.clock.now_s() < since_s_ + kPatienceS; }
-  template <class Work>
-  Progress timed(const Work& work) {
-    const double began_s = core_.clock.now_s();
-    const Progress progress = work();
-    core_.encode_seconds += core_.clock.now_s() - began_s;
-    return progress;
-  }
-
   Progress end(bool made) {
     const std::lock_guard lock(core_.mutex);
     let_go();
@@ -147,15 +135,14 @@ class PlaceJob final : public StoreJob {
       return go_on(Phase::kBegin);
     }
     if (manifest_.name_space != core_.name_space || manifest_.geometry != core_.options.geometry) return end(false);
-    // Whoever loads less of the extent needs what a window hides from what follows all of it.
-    ExtentManifest unhidden = manifest_;
-    for (std::uint32_t& window : unhidden.windows) window = window == 0 ? 0 : kNoWindow;
-    decoded_ = AlignedBuffer(manifest_.geometry.bytes(manifest_.tokens));
-    auto view = packed_view(manifest_.geometry, KvPacking::kTokensHeads, decoded_.data(), manifest_.tokens);
-    auto decoder = ExtentDecoder::start(unhidden, {.tokens = manifest_.tokens}, view, core_.options.tables);
-    if (!decoder) return end(false);
-    decoder_.emplace(std::move(*decoder));
-    return go_on(Phase::kDecode);
+    auto transcoder = ExtentTranscoder::start(manifest_, blobs_, method_,
+                                              {.scorers = core_.options.scorers,
+                                               .model = core_.options.model,
+                                               .tables = core_.options.tables,
+                                               .buffers = core_.buffers.get()});
+    if (!transcoder) return end(false);
+    transcoder_.emplace(std::move(*transcoder));
+    return go_on(Phase::kTranscode);
   }
 
   // What was read is not as it was written, or not there: those chunks of it.
@@ -164,74 +151,19 @@ class PlaceJob final : public StoreJob {
     return end(false);
   }
 
-  KvView view() {
-    const std::byte* bytes = decoded_.data();
-    return packed_view(manifest_.geometry, KvPacking::kTokensHeads, bytes, manifest_.tokens);
-  }
-
-  Progress decode(Executor& executor) {
-    if (range_ < decoder_->ranges().size()) {
-      const ExtentRange& range = decoder_->ranges()[range_];
-      const auto bytes = blobs_->parts[range.blob]->bytes().subspan(range.offset, range.bytes);
-      const Status decoded = decoder_->decode(range_++, bytes, executor);
-      if (decoded) return Progress::kWorked;
-      std::uint32_t chunks = 0;
-      for (std::uint32_t i = 0; i < manifest_.chunks(); ++i) chunks |= std::uint32_t{decoder_->failed(i)} << i;
-      return lose(decoded.error(), chunks);
-    }
-    decoder_.reset();
-    if (method_.scorer.empty()) return start_encoder({});
-    if (auto kept = kept_ranking()) return start_encoder({std::move(*kept)});
-    {
-      const std::lock_guard lock(core_.mutex);  // what it keeps is damaged, and not tried again
+  Progress transcode(Executor& executor) {
+    const double began_s = core_.clock.now_s();
+    const Result<bool> more = transcoder_->step(executor);
+    core_.encode_seconds += core_.clock.now_s() - began_s;
+    if (transcoder_->ranking_damaged()) {
+      const std::lock_guard lock(core_.mutex);  // it is not tried again
       core_.counts.damaged_rankings += core_.index.lose_ranking(*source_, method_.ranking());
     }
-    auto ranker = RunRanker::start(view(), method_.ranking(), manifest_.first_position, core_.options.scorers,
-                                   nothing_observed_, core_.options.model);
-    if (!ranker) return end(false);
-    ranker_.emplace(std::move(*ranker));
-    return go_on(Phase::kRank);
-  }
-
-  std::optional<Ranking> kept_ranking() const {
-    const auto kept = std::ranges::find(manifest_.rankings, method_.ranking(), &RankingInfo::name);
-    if (kept == manifest_.rankings.end()) return std::nullopt;
-    const auto part = manifest_.blobs.size() + static_cast<std::size_t>(kept - manifest_.rankings.begin());
-    const BlobBytes& bytes = blobs_->parts[part];
-    if (!bytes || !manifest_.check_part(static_cast<std::uint32_t>(part), bytes->bytes())) return std::nullopt;
-    const KvGeometry& geometry = manifest_.geometry;
-    auto tiers =
-        TierMap::parse(geometry.layers * geometry.kv_heads, manifest_.tokens, bytes->bytes().first(kept->bytes));
-    if (!tiers) return std::nullopt;
-    return Ranking{kept->name, std::move(*tiers)};
-  }
-
-  Progress rank(Executor& executor) {
-    if (ranker_->step(executor)) return Progress::kWorked;
-    Ranking ranking = ranker_->finish();
-    ranker_.reset();
-    return start_encoder({std::move(ranking)});
-  }
-
-  Progress start_encoder(std::vector<Ranking> rankings) {
-    ExtentManifest identity = manifest_;
-    identity.packing = KvPacking::kHeadPages;
-    identity.method = method_;
-    identity.tiers = {};
-    identity.rankings = {};
-    identity.blobs = {};
-    auto encoder = ExtentEncoder::start(view(), std::move(identity), std::move(rankings), core_.options.tables,
-                                        core_.buffers.get());
-    if (!encoder) return end(false);
-    encoder_.emplace(std::move(*encoder));
-    return go_on(Phase::kEncode);
-  }
-
-  Progress encode(Executor& executor) {
-    if (encoder_->step(executor)) return Progress::kWorked;
-    ExtentEncoder::Encoded encoded = encoder_->finish();
-    encoder_.reset();
-    decoded_ = AlignedBuffer();
+    const std::uint32_t failed = transcoder_->failed_chunks();
+    if (!more) return failed != 0 ? lose(more.error(), failed) : end(false);
+    if (*more) return Progress::kWorked;
+    ExtentEncoder::Encoded encoded = transcoder_->finish();
+    transcoder_.reset();
     manifest_ = std::move(encoded.manifest);
     auto blobs = blobs_of(manifest_, std::move(encoded.parts), to_.keep, *core_.buffers);
     const ExtentFacts source = std::move(facts_);
@@ -253,7 +185,8 @@ class PlaceJob final : public StoreJob {
     if (core_.tiers[to_.tier].writing.contains(blobs_->name) && in_time()) return Progress::kWaiting;
     if (!core_.has_room(to_.tier, facts_.bytes)) {
       const bool nobody_makes_it = core_.tiers[to_.tier].config.shared;
-      if (std::exchange(waited_for_room_, true) && (nobody_makes_it || !in_time())) return no_room(std::move(lock));
+      if (std::exchange(waited_for_room_, true) && (nobody_makes_it || !room_may_come()))
+        return no_room(std::move(lock));
       lend_place();
       const bool goes = nobody_makes_it ? goes_down() : gives_up_its_place();
       dropped_for_room_ = core_.placer.drop_for_room(group_, to_, goes) || dropped_for_room_;
@@ -284,10 +217,32 @@ class PlaceJob final : public StoreJob {
     return goes_down() && core_.tiers[from_].tier().persistent() && core_.clock.now_s() > since_s_ + kPatienceS / 3;
   }
 
-  // What finds no room below stays where it is, unless others have its room there.
+  // What has lent or given up its place has nowhere to stay, and waits as long as anything changes where it goes to.
+  bool room_may_come() const {
+    const unsigned own = to_.tier == from_ ? 1 : 0;
+    const bool homeless = lent_ > 0 || dropped_for_room_;
+    const bool patient = core_.clock.now_s() < since_s_ + kHomelessPatienceS && !core_.closing();
+    return in_time() || (homeless && patient && core_.tiers[to_.tier].changes > own);
+  }
+
+  // For what would be lost.
+  std::optional<std::uint32_t> room_further_down() const {
+    if (!core_.placer.only_here(group_, *source_, from_)) return std::nullopt;
+    for (std::uint32_t t = to_.tier + 1; t < core_.tier_count(); ++t) {
+      if (!core_.tiers[t].tier().read_only() && core_.has_room(t, facts_.bytes)) return t;
+    }
+    return std::nullopt;
+  }
+
+  // What finds no room below goes further down or stays where it is, unless others have its room there.
   Progress no_room(std::unique_lock<std::mutex> lock) {
     const ExtentId source = *source_;
     const bool goes = lent_ > 0 && goes_down();
+    if (const auto tier = goes || dropped_for_room_ ? room_further_down() : std::nullopt) {
+      to_.tier = *tier;
+      waited_for_room_ = false;
+      return go_on(Phase::kBegin);
+    }
     core_.use(source);
     let_go();
     if (goes && core_.index.at(source).on(from_) && !core_.has_room(from_, 0)) core_.remove_from(source, from_);
@@ -345,11 +300,9 @@ class PlaceJob final : public StoreJob {
     return conclude(true);
   }
 
-  static constexpr std::uint32_t kNoWindow = 1u << 30;
-
   StoreCore& core_;
   const GroupId group_;
-  const Variant to_;
+  Variant to_;
   const Method method_;
   Phase phase_ = Phase::kStart;
   double since_s_;  // when the phase began
@@ -366,12 +319,7 @@ class PlaceJob final : public StoreJob {
   std::unique_ptr<ExtentReader> reader_;
   std::shared_ptr<const ExtentBlobs> blobs_;
   ExtentManifest manifest_;
-  AlignedBuffer decoded_;
-  std::optional<ExtentDecoder> decoder_;
-  std::uint32_t range_ = 0;
-  const AttentionStatistics nothing_observed_ = {};  // of what was stored long ago
-  std::optional<RunRanker> ranker_;
-  std::optional<ExtentEncoder> encoder_;
+  std::optional<ExtentTranscoder> transcoder_;
   std::uint64_t logged_ = 0;  // in the tier's log when the writing was
   std::unique_ptr<ExtentWriter> writer_;
   unsigned refusals_ = 0;  // of writes for which there had been room

@@ -53,6 +53,7 @@ class LoadPump {
 
 inline constexpr std::uint16_t kNoRealm = 0xffff;  // there are too many tenants
 inline constexpr double kPatienceS = 3;            // for room on a tier, and for those who read what is to go
+inline constexpr double kHomelessPatienceS = 60;   // for room, of what has lent its own to others
 inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there was room before others took it
 
 // The realm in which a tenant's blocks are named.

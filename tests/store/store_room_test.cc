@@ -187,6 +187,63 @@ TEST_F(StoreRoomTest, WhatWasJustStoredGivesWayToWhatIsWorthMore) {
   EXPECT_TRUE(store->check_integrity());
 }
 
+// A memory of one chain above a disk on which `taken` is promised to somebody, which the placement does not see.
+class DemotionTest : public StoreRoomTest {
+ protected:
+  static constexpr std::uint64_t kMemory = 110 << 10, kDisk = 800 << 10;
+
+  void open_over(std::vector<StoreTier> below) {
+    StoreOptions options = small_options();
+    options.threads = 0;
+    auto tiers =
+        tiers_of(memory_tier(virtual_clock_, kMemory), disk_tier(folder_.path() / "disk", virtual_clock_, kDisk));
+    std::ranges::move(below, std::back_inserter(tiers));
+    store_ = Store::open(options, std::move(tiers), virtual_clock_).value();
+    ASSERT_TRUE(store_->begin_own(1, taken_, kDisk - 4096));
+    ASSERT_TRUE(save_all(*store_, cheap_, {.recompute_s = 1}));
+    ASSERT_TRUE(store_->flush());
+    ASSERT_EQ(store_->lookup(cheap_).tier, 0u);
+  }
+  // In whose place `cheap_` goes down, which it holds before that lies anywhere else.
+  void save_dearer() { ASSERT_TRUE(save_all(*store_, dear_, {.recompute_s = 1000})); }
+
+  const VirtualClock virtual_clock_;
+  const Hash128 taken_{1, 2};
+  const std::vector<BlockKey> cheap_ = chain_of(1, 32), dear_ = chain_of(1000, 32);
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(DemotionTest, WaitsForRoomAsLongAsItMayCome) {
+  open_over({});
+  save_dearer();
+  InlineExecutor executor;
+  while (virtual_clock_.now_s() < 20) {
+    store_->work(executor, 1e-3);
+    virtual_clock_.sleep_until_s(virtual_clock_.now_s() + 1e-2);
+  }
+  EXPECT_EQ(store_->lookup(cheap_).blocks, 32u) << "the room is still being written to";
+  store_->end_own(1, taken_);
+  ASSERT_TRUE(store_->flush());
+  EXPECT_EQ(store_->lookup(cheap_).tier, 1u);
+  EXPECT_EQ(load_all(*store_, cheap_), 32u);
+  EXPECT_EQ(load_all(*store_, dear_), 32u);
+  EXPECT_EQ(store_->stats().dropped_extents, 0u);
+  expect_sound(*store_);
+}
+
+TEST_F(DemotionTest, GoesFurtherDownWhereNoRoomComes) {
+  open_over(tiers_of(memory_tier(virtual_clock_, kDisk)));
+  store_->written_own(1, taken_);
+  save_dearer();
+  ASSERT_TRUE(store_->flush());
+  EXPECT_EQ(store_->lookup(cheap_).tier, 2u);
+  store_->end_own(1, taken_);
+  EXPECT_EQ(load_all(*store_, cheap_), 32u);
+  EXPECT_EQ(load_all(*store_, dear_), 32u);
+  EXPECT_EQ(store_->stats().dropped_extents, 0u);
+  expect_sound(*store_);
+}
+
 TEST_F(StoreRoomTest, WhatIsStillToBeStoredIsCounted) {
   auto options = small_options();
   options.threads = 0;
