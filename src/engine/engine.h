@@ -89,10 +89,10 @@ struct EngineOptions {
   // `chunk_slowdown` times as long as a step without, or `chunk_step_s`, whichever is longer: so a long prompt does not
   // hold up the answers of others for longer, and does not wait behind them for long in chunks that are too small to be
   // computed well. A slowdown of 0: chunks are always whole. `chunk_step_s` also bounds repetitions (KVzip) between
-  // their steps, and what is computed while nobody is running, for guests and to be stored, which whoever comes waits
-  // for.
+  // their steps.
   double chunk_slowdown = 1.7;
   double chunk_step_s = 0.05;
+  double idle_step_s = 0.02;  // a step while nobody is running, for guests or to store; whoever comes waits for its end
   // false: requests neither look up nor leave anything, in the pool or on tiers; for measuring what reuse is worth. A
   // method in a request's policy is refused then.
   bool prefix_cache = true;
@@ -156,7 +156,7 @@ class Engine {
   // these, else in a step of their own.
   //
   // Tokens that a guest may have computed next, on top of `depth`; 0: not now. If nothing is running, as many as make a
-  // step of about `chunk_step_s`.
+  // step of about `idle_step_s`.
   std::uint32_t guest_tokens(std::uint32_t depth);
   // The guest of the following turns, until it is done; it stays where it is until then. Null: none.
   void invite(GuestStep* guest);

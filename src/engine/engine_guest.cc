@@ -8,7 +8,7 @@ namespace shale {
 namespace {
 
 // Tokens of a step while nobody is running, by what they took so far: whoever comes waits for its end.
-constexpr std::uint32_t kAloneMin = 16, kAloneFirst = 32, kAloneMax = 128;
+constexpr std::uint32_t kAloneMin = 8, kAloneFirst = 16, kAloneMax = 128;
 constexpr std::uint32_t kApart = 16;  // of one of a guest's own: it reads all weights, and few tokens more are cheap
 constexpr std::uint32_t kJoinedMax = 64;
 
@@ -17,7 +17,7 @@ void smooth(double& mean, double value) { mean += (value - mean) / (mean == 0 ? 
 }  // namespace
 
 std::uint32_t Engine::State::alone_tokens() const {
-  const double room = alone_token_s > 0 ? options.chunk_step_s / alone_token_s : kAloneFirst;
+  const double room = alone_token_s > 0 ? options.idle_step_s / alone_token_s : kAloneFirst;
   return std::bit_floor(static_cast<std::uint32_t>(std::clamp<double>(room, kAloneMin, kAloneMax)));
 }
 

@@ -92,10 +92,10 @@ class SpareTimeTest : public ::testing::Test {
   int turns_ = 0;
 };
 
-// Whoever comes waits for the end of a step: 64 tokens might take longer than `chunk_step_s`.
+// Whoever comes waits for the end of a step: 64 tokens might take longer than `idle_step_s`.
 TEST_F(SpareTimeTest, AloneStepsAreAsLargeAsTheirTimeAllowsAndNothingIsCharged) {
   ASSERT_TRUE(measure(300));
-  EXPECT_NEAR(clock_.now_s(), 10 * kStepS + 300 * kTokenS, 1e-9);
+  EXPECT_NEAR(clock_.now_s(), 19 * kStepS + 300 * kTokenS, 1e-9);
   EXPECT_EQ(engine_->stats().guest_tokens, 0u);
   EXPECT_EQ(engine_->stats().guest_seconds, 0);
 }
@@ -104,7 +104,7 @@ TEST_F(SpareTimeTest, AloneStepsOfAFastModelAreLarge) {
   model_->step_s = 0.001;
   model_->token_s = 0.0001;
   ASSERT_TRUE(measure(300));
-  EXPECT_NEAR(clock_.now_s(), 4 * model_->step_s + 300 * model_->token_s, 1e-9);  // of 32, 128, 128 and 12 tokens
+  EXPECT_NEAR(clock_.now_s(), 4 * model_->step_s + 300 * model_->token_s, 1e-9);  // of 16, 128, 128 and 28 tokens
 }
 
 TEST_F(SpareTimeTest, WhoComesWhileAContextIsRepeatedWaitsForAStep) {
@@ -114,7 +114,7 @@ TEST_F(SpareTimeTest, WhoComesWhileAContextIsRepeatedWaitsForAStep) {
   const auto exact = exact_context(*engine_, random_tokens(512, 256, 3), {.repeat_attention = true}, {}, Stop(spare));
   ASSERT_TRUE(exact) << exact.error().message;
   EXPECT_FALSE(exact->run.statistics.repeat_attention.empty());
-  EXPECT_LE(longest_s, engine_->options().chunk_step_s);
+  EXPECT_LE(longest_s, engine_->options().idle_step_s);
 }
 
 TEST_F(SpareTimeTest, GoesOnBesideThoseWhoDecodeWithinItsShare) {
