@@ -21,7 +21,7 @@ struct ServeOptions {
   KvBudgetChoice budget;
   std::string profile = "all";  // or "never", "drifted"
   QualityWatchOptions watch;
-  double grace_s = 30, flush_timeout_s = 10;
+  double grace_s = 15, flush_timeout_s = 10;
   KvPublisherOptions kv_events;      // no endpoint: none are sent
   std::string kv_encoding = "maps";  // or "arrays"
   std::uint32_t kv_event_block = 0;  // tokens; 0: the pool's

@@ -92,7 +92,9 @@ struct EngineOptions {
   // their steps.
   double chunk_slowdown = 1.7;
   double chunk_step_s = 0.05;
-  double idle_step_s = 0.02;  // a step while nobody is running, for guests or to store; whoever comes waits for its end
+  // Steps while nobody is running, for guests or to store, take about as long at most, or are of 8 tokens: whoever
+  // comes waits for the end of one.
+  double idle_step_s = 0.02;
   // false: requests neither look up nor leave anything, in the pool or on tiers; for measuring what reuse is worth. A
   // method in a request's policy is refused then.
   bool prefix_cache = true;
@@ -156,7 +158,7 @@ class Engine {
   // these, else in a step of their own.
   //
   // Tokens that a guest may have computed next, on top of `depth`; 0: not now. If nothing is running, as many as make a
-  // step of about `idle_step_s`.
+  // step of `idle_step_s` (engine/idle_step.h).
   std::uint32_t guest_tokens(std::uint32_t depth);
   // The guest of the following turns, until it is done; it stays where it is until then. Null: none.
   void invite(GuestStep* guest);

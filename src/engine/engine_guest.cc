@@ -7,23 +7,12 @@
 namespace shale {
 namespace {
 
-// Tokens of a step while nobody is running, by what they took so far: whoever comes waits for its end.
-constexpr std::uint32_t kAloneMin = 8, kAloneFirst = 16, kAloneMax = 128;
 constexpr std::uint32_t kApart = 16;  // of one of a guest's own: it reads all weights, and few tokens more are cheap
 constexpr std::uint32_t kJoinedMax = 64;
 
 void smooth(double& mean, double value) { mean += (value - mean) / (mean == 0 ? 1 : 4); }
 
 }  // namespace
-
-std::uint32_t Engine::State::alone_tokens() const {
-  const double room = alone_token_s > 0 ? options.idle_step_s / alone_token_s : kAloneFirst;
-  return std::bit_floor(static_cast<std::uint32_t>(std::clamp<double>(room, kAloneMin, kAloneMax)));
-}
-
-void Engine::State::took_alone(std::uint32_t tokens, double seconds) {
-  smooth(alone_token_s, seconds / std::max(tokens, 1u));
-}
 
 // Whether all places are taken, or wanted.
 bool Engine::State::crowded() {
@@ -99,7 +88,7 @@ bool Engine::State::step_guest() {
   }
   std::uint64_t depth = 0;  // not asked for
   if (alone) {
-    took_alone(guest_count(depth), seconds);
+    idle_step.took(guest_count(depth), seconds);
   } else {
     smooth(guest_step_s, seconds);
   }
@@ -119,7 +108,7 @@ void Engine::State::earn_for_guests(double share, double used_s) {
 std::uint32_t Engine::guest_tokens(std::uint32_t depth) {
   State& s = *state_;
   s.guest_depth = depth;
-  if (s.scheduler.running().empty() && !s.crowded()) return s.alone_tokens();
+  if (s.scheduler.running().empty() && !s.crowded()) return s.idle_step.tokens();
   if (s.crowded()) return 0;
   const std::uint32_t decoding = s.decoding();
   if (decoding == 0 || s.guest_s <= 0) return 0;

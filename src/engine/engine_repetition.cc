@@ -39,7 +39,7 @@ bool Engine::State::step_repetition() {
   const bool waited_for = run || others_prefill || scheduler.next();  // in whole chunks then, as prompts are computed
   const std::uint32_t room = decoding > 0 ? batches.tokens_between(decoding, depth)
                              : waited_for ? options.chunk_tokens
-                                          : alone_tokens();
+                                          : idle_step.tokens();
   const std::uint32_t tokens = std::min(next->left(), room);
   if (!ensure_free(run, cache.pool().shape().pages_for(tokens) + 1)) {
     if (run) {
@@ -56,7 +56,7 @@ bool Engine::State::step_repetition() {
     const double seconds = clock.now_s() - begun_s;
     ++stats.steps;
     if (decoding > 0) batches.took_between(tokens, depth, seconds);
-    if (decoding == 0 && !waited_for) took_alone(tokens, seconds);
+    if (decoding == 0 && !waited_for) idle_step.took(tokens, seconds);
     if (!next->over()) return true;
   }
   if (!run) {

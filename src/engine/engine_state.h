@@ -12,6 +12,7 @@
 #include "engine/batch.h"
 #include "engine/block_manager.h"
 #include "engine/engine.h"
+#include "engine/idle_step.h"
 #include "engine/request_scheduler.h"
 #include "engine/request_state.h"
 #include "engine/storing.h"
@@ -45,9 +46,9 @@ struct Engine::State {
   double idle_since_s = -1;                                   // nothing came from a tier since; negative: something did
 
   GuestStep* guest = nullptr;
-  double guest_s = 0;             // that guests may take now; below 0: that they took too much
-  double guest_step_s = 0;        // that a step of a guest's own takes beside those who decode; smoothed
-  double alone_token_s = 0;       // that each token of such a step takes while nobody is running; smoothed
+  double guest_s = 0;       // that guests may take now; below 0: that they took too much
+  double guest_step_s = 0;  // that a step of a guest's own takes beside those who decode; smoothed
+  IdleStep idle_step{options.idle_step_s};
   std::uint32_t guest_depth = 0;  // that was asked for last
   bool guest_apart = false;       // the last one had a step of its own beside those who decode
 
@@ -98,8 +99,6 @@ struct Engine::State {
 
   // engine_guest.cc
   // Tokens of a step that nobody waits for while nobody is running.
-  std::uint32_t alone_tokens() const;
-  void took_alone(std::uint32_t tokens, double seconds);
   bool guest_waits() const { return guest && !guest->done; }
   bool crowded();
   std::uint32_t decoding() const;

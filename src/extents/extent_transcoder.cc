@@ -7,6 +7,7 @@ namespace shale {
 namespace {
 
 constexpr std::uint32_t kNoWindow = 1u << 30;
+const AttentionStatistics kNothingObserved = {};  // of what was stored long ago
 
 }  // namespace
 
@@ -16,8 +17,7 @@ ExtentTranscoder::ExtentTranscoder(ExtentManifest manifest, std::shared_ptr<cons
       blobs_(std::move(blobs)),
       method_(method),
       options_(options),
-      bytes_(manifest_.geometry.bytes(manifest_.tokens)),
-      nothing_observed_(std::make_unique<const AttentionStatistics>()) {}
+      bytes_(manifest_.geometry.bytes(manifest_.tokens)) {}
 
 Result<ExtentTranscoder> ExtentTranscoder::start(ExtentManifest manifest, std::shared_ptr<const ExtentBlobs> blobs,
                                                  const Method& method, const TranscodeOptions& options) {
@@ -64,7 +64,7 @@ Status ExtentTranscoder::rank() {
   if (auto stored = stored_ranking()) return encode({std::move(*stored)});
   ranking_damaged_ = true;
   SHALE_ASSIGN(auto ranker, RunRanker::start(decoded(), method_.ranking(), manifest_.first_position, options_.scorers,
-                                             *nothing_observed_, options_.model));
+                                             kNothingObserved, options_.model));
   ranker_.emplace(std::move(ranker));
   return {};
 }

@@ -32,7 +32,7 @@ class ExtentTranscoder {
   Result<bool> step(Executor& executor);
   // Bit by chunk: those that could not be decoded.
   std::uint32_t failed_chunks() const { return failed_chunks_; }
-  // Whether the ranking that was stored with it is damaged; a new one was made.
+  // Whether the ranking that should be stored with it is damaged or missing, so that its tokens are ranked anew.
   bool ranking_damaged() const { return ranking_damaged_; }
   // Once, after step() returned false.
   ExtentEncoder::Encoded finish() { return encoder_->finish(); }
@@ -54,7 +54,6 @@ class ExtentTranscoder {
   AlignedBuffer bytes_;
   std::optional<ExtentDecoder> decoder_;
   std::uint32_t range_ = 0;
-  std::unique_ptr<const AttentionStatistics> nothing_observed_;  // of what was stored long ago
   std::optional<RunRanker> ranker_;
   std::optional<ExtentEncoder> encoder_;
   std::uint32_t failed_chunks_ = 0;

@@ -202,7 +202,6 @@ void ExtentPlacer::note_capacities() {
   }
 }
 
-// For something that the state does not count, or not yet, without anything that it counts giving way.
 bool ExtentPlacer::has_room(std::uint32_t tier, std::uint64_t bytes) const {
   return core_.has_room(tier, bytes) && bytes <= state_->free_bytes(tier);
 }

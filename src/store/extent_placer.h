@@ -84,6 +84,8 @@ class ExtentPlacer final : public PlacementBackend {
   bool due() const;  // whether a round would do anything
   Problem problem() const;
   Status check_integrity() const;
+  // For something that the state does not count, or not yet, without anything that it counts giving way.
+  bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
   // Whether this store may delete there.
   bool may_remove(std::uint32_t tier) const;
   std::uint64_t full_copy_bytes() const { return state_->full_copy_bytes(); }
@@ -97,7 +99,7 @@ class ExtentPlacer final : public PlacementBackend {
   void finish(GroupId group, const Variant& made, bool done);
   // Whether what the group would give up is being read.
   bool being_read(GroupId group, const Variant& made) const;
-  // Whether nothing of the group lies anywhere else.
+  // Whether nothing of the group lies anywhere else than this extent on this tier.
   bool only_here(GroupId group, ExtentId id, std::uint32_t tier) const;
   // Removes what the group gives up on the variant's own tier, or everywhere, whose bytes a job has in hand. True where
   // there was any.
@@ -136,7 +138,6 @@ class ExtentPlacer final : public PlacementBackend {
   void revise_some();
   void note_capacities();
   void remove_spares(std::uint32_t tier);
-  bool has_room(std::uint32_t tier, std::uint64_t bytes) const;
   std::uint32_t promotions_now() const;
 
   // extent_quota.cc

@@ -10,6 +10,8 @@ namespace {
 
 using Progress = StoreJob::Progress;
 
+constexpr double kLentPatienceS = 15;  // for room, of what has lent its own to others
+
 // Reads what the variant can be made of, makes it, writes it, and then lets go of what the group gives up.
 class PlaceJob final : public StoreJob {
  public:
@@ -67,6 +69,7 @@ class PlaceJob final : public StoreJob {
     return Progress::kWorked;
   }
   bool in_time() const { return core_.clock.now_s() < since_s_ + kPatienceS; }
+
   Progress end(bool made) {
     const std::lock_guard lock(core_.mutex);
     let_go();
@@ -135,7 +138,7 @@ class PlaceJob final : public StoreJob {
       return go_on(Phase::kBegin);
     }
     if (manifest_.name_space != core_.name_space || manifest_.geometry != core_.options.geometry) return end(false);
-    auto transcoder = ExtentTranscoder::start(manifest_, blobs_, method_,
+    auto transcoder = ExtentTranscoder::start(std::move(manifest_), blobs_, method_,
                                               {.scorers = core_.options.scorers,
                                                .model = core_.options.model,
                                                .tables = core_.options.tables,
@@ -154,16 +157,21 @@ class PlaceJob final : public StoreJob {
   Progress transcode(Executor& executor) {
     const double began_s = core_.clock.now_s();
     const Result<bool> more = transcoder_->step(executor);
+    if (more && !*more) take_made(transcoder_->finish());
     core_.encode_seconds += core_.clock.now_s() - began_s;
-    if (transcoder_->ranking_damaged()) {
+    if (transcoder_->ranking_damaged() && !std::exchange(ranking_lost_, true)) {
       const std::lock_guard lock(core_.mutex);  // it is not tried again
       core_.counts.damaged_rankings += core_.index.lose_ranking(*source_, method_.ranking());
     }
+    if (more && *more) return Progress::kWorked;
     const std::uint32_t failed = transcoder_->failed_chunks();
-    if (!more) return failed != 0 ? lose(more.error(), failed) : end(false);
-    if (*more) return Progress::kWorked;
-    ExtentEncoder::Encoded encoded = transcoder_->finish();
     transcoder_.reset();
+    if (!more) return failed != 0 ? lose(more.error(), failed) : end(false);
+    share_.turn_into(in_hand() ? StagedFor::kSaves : StagedFor::kMoves, facts_.bytes);
+    return go_on(Phase::kBegin);
+  }
+
+  void take_made(ExtentEncoder::Encoded encoded) {
     manifest_ = std::move(encoded.manifest);
     auto blobs = blobs_of(manifest_, std::move(encoded.parts), to_.keep, *core_.buffers);
     const ExtentFacts source = std::move(facts_);
@@ -176,8 +184,6 @@ class PlaceJob final : public StoreJob {
     blobs->tag = source.tags.front();
     core_.encoded_bytes += facts_.bytes;
     blobs_ = std::move(blobs);
-    share_.turn_into(in_hand() ? StagedFor::kSaves : StagedFor::kMoves, facts_.bytes);
-    return go_on(Phase::kBegin);
   }
 
   Progress begin() {
@@ -217,39 +223,43 @@ class PlaceJob final : public StoreJob {
     return goes_down() && core_.tiers[from_].tier().persistent() && core_.clock.now_s() > since_s_ + kPatienceS / 3;
   }
 
-  // What has lent or given up its place has nowhere to stay, and waits as long as anything changes where it goes to.
+  // What has lent its place may have nowhere to stay, and waits longer while anything changes where it goes to.
   bool room_may_come() const {
-    const unsigned own = to_.tier == from_ ? 1 : 0;
-    const bool homeless = lent_ > 0 || dropped_for_room_;
-    const bool patient = core_.clock.now_s() < since_s_ + kHomelessPatienceS && !core_.closing();
-    return in_time() || (homeless && patient && core_.tiers[to_.tier].changes > own);
+    const bool patient = core_.clock.now_s() < since_s_ + kLentPatienceS && !core_.closing();
+    const bool lent = lent_ > 0 && core_.index.at(*source_).on(from_);
+    return in_time() || (lent && patient && core_.tiers[to_.tier].changes > 0);
   }
 
-  // For what would be lost.
-  std::optional<std::uint32_t> room_further_down() const {
-    if (!core_.placer.only_here(group_, *source_, from_)) return std::nullopt;
-    for (std::uint32_t t = to_.tier + 1; t < core_.tier_count(); ++t) {
-      if (!core_.tiers[t].tier().read_only() && core_.has_room(t, facts_.bytes)) return t;
-    }
-    return std::nullopt;
-  }
-
-  // What finds no room below goes further down or stays where it is, unless others have its room there.
+  // What finds no room below stays where it is. Where others have its room there, it goes further down or is lost.
   Progress no_room(std::unique_lock<std::mutex> lock) {
     const ExtentId source = *source_;
-    const bool goes = lent_ > 0 && goes_down();
-    if (const auto tier = goes || dropped_for_room_ ? room_further_down() : std::nullopt) {
-      to_.tier = *tier;
-      waited_for_room_ = false;
-      return go_on(Phase::kBegin);
-    }
+    const bool crowded = lent_ > 0 && goes_down() && !core_.has_room(from_, lent_);
+    if (crowded && core_.index.at(source).on(from_) && goes_further_down()) return Progress::kWorked;
     core_.use(source);
     let_go();
-    if (goes && core_.index.at(source).on(from_) && !core_.has_room(from_, 0)) core_.remove_from(source, from_);
+    if (crowded && core_.index.at(source).on(from_)) core_.remove_from(source, from_);
     if (core_.index.at(source).tiers == 0 && !in_hand()) ++core_.counts.dropped_extents;
     core_.unuse(source);
     lock.unlock();
     return end(false);
+  }
+
+  // As it is, where nothing else is left of the group: begins anew with a tier that has room.
+  bool goes_further_down() {
+    if (!core_.placer.only_here(group_, *source_, from_)) return false;
+    const std::uint64_t bytes = core_.index.at(*source_).bytes;
+    for (std::uint32_t t = to_.tier + 1; t < core_.tier_count(); ++t) {
+      if (core_.tiers[t].tier().read_only() || !core_.placer.has_room(t, bytes)) continue;
+      to_ = as_is_ ? Variant{to_.method, to_.keep, t} : Variant{kFullMethod, 1, t};
+      rescued_ = true;
+      waited_for_room_ = false;
+      let_go();
+      share_ = {};
+      blobs_.reset();
+      go_on(Phase::kStart);
+      return true;
+    }
+    return false;
   }
 
   Progress write() {
@@ -295,6 +305,11 @@ class PlaceJob final : public StoreJob {
 
   Progress cut() {
     const std::lock_guard lock(core_.mutex);
+    if (rescued_) {  // to where the placement did not want it: nothing is decided about it for a while
+      if (source_ && core_.index.at(*source_).on(from_)) core_.remove_from(*source_, from_);
+      let_go();
+      return conclude(false);
+    }
     let_go();
     if (core_.placer.being_read(group_, to_) && in_time() && !core_.closing()) return Progress::kWaiting;
     return conclude(true);
@@ -306,7 +321,7 @@ class PlaceJob final : public StoreJob {
   const Method method_;
   Phase phase_ = Phase::kStart;
   double since_s_;  // when the phase began
-  bool as_is_ = false, waited_for_room_ = false, dropped_for_room_ = false;
+  bool as_is_ = false, waited_for_room_ = false, dropped_for_room_ = false, rescued_ = false;
   std::shared_ptr<std::optional<bool>> made_ = {};  // to be told at the end; null: nobody waits for it
   std::optional<ExtentId> source_;                  // used until it has been read and its copy written
   std::uint8_t version_ = 0;                        // of that, when it was found
@@ -320,6 +335,7 @@ class PlaceJob final : public StoreJob {
   std::shared_ptr<const ExtentBlobs> blobs_;
   ExtentManifest manifest_;
   std::optional<ExtentTranscoder> transcoder_;
+  bool ranking_lost_ = false;
   std::uint64_t logged_ = 0;  // in the tier's log when the writing was
   std::unique_ptr<ExtentWriter> writer_;
   unsigned refusals_ = 0;  // of writes for which there had been room

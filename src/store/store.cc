@@ -105,7 +105,6 @@ Result<std::unique_ptr<StoreLoad>> Store::load(std::span<const BlockKey> keys, c
   }
   SHALE_TRY(check_view(core.options, readable(view), keys.size() - options.first_block));
   auto state = std::make_shared<StoreLoad::State>(core, std::vector(keys.begin(), keys.end()), view, options);
-  core.begin_load();
   {
     const std::lock_guard lock(core.mutex);
     const TenantState& tenant = core.tenant(options.tenant);

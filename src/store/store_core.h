@@ -53,7 +53,6 @@ class LoadPump {
 
 inline constexpr std::uint16_t kNoRealm = 0xffff;  // there are too many tenants
 inline constexpr double kPatienceS = 3;            // for room on a tier, and for those who read what is to go
-inline constexpr double kHomelessPatienceS = 60;   // for room, of what has lent its own to others
 inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there was room before others took it
 
 // The realm in which a tenant's blocks are named.
@@ -139,7 +138,7 @@ class StoreCore {
   bool flushed(std::uint32_t tier, std::uint64_t records) const;
   void follow(std::uint32_t tier);    // what others did there
   void signal() { events.signal(); }  // events or arrivals
-  // A load counts as in flight from before its extents are chosen, so that none of them rises meanwhile, and is pumped
+  // A load counts as in flight from before its extents are chosen: what it touches does not rise at once. It is pumped
   // from when it is added.
   void begin_load() { ++load_count_; }
   void add_load(LoadPump& load);

@@ -25,7 +25,9 @@ StoreLoad::State::State(StoreCore& core_, std::vector<BlockKey> keys_, const Mut
       view(view_),
       first_block(options.first_block),
       counts(options.counts),
-      needs(options.needs) {}
+      needs(options.needs) {
+  core.begin_load();
+}
 
 StoreLoad::State::~State() { release(); }
 

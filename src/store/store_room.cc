@@ -38,6 +38,11 @@ class TakeBackJob final : public StoreJob {
   const std::vector<BlobId> made_;
 };
 
+void note_written(TierState& state, const Hash128& object) {
+  const auto own = state.own_objects.find(object);
+  if (own != state.own_objects.end() && std::exchange(own->second.writing, false)) --state.changes;
+}
+
 }  // namespace
 
 bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) {
@@ -143,15 +148,15 @@ bool Store::begin_own(std::uint32_t tier, const Hash128& object, std::uint64_t b
 
 void Store::written_own(std::uint32_t tier, const Hash128& object) {
   const std::lock_guard lock(core_->mutex);
-  TierState& state = core_->tiers[tier];
-  const auto own = state.own_objects.find(object);
-  if (own != state.own_objects.end() && std::exchange(own->second.writing, false)) --state.changes;
+  note_written(core_->tiers[tier], object);
 }
 
+// It is being removed before it is no longer being written: what waits for room there sees one or the other.
 void Store::end_own(std::uint32_t tier, const Hash128& object) {
-  written_own(tier, object);
   const std::lock_guard lock(core_->mutex);
-  if (core_->tiers[tier].own_objects.contains(object)) core_->add_job(make_remove_job(*core_, tier, {object, 0}));
+  TierState& state = core_->tiers[tier];
+  if (state.own_objects.contains(object)) core_->add_job(make_remove_job(*core_, tier, {object, 0}));
+  note_written(state, object);
 }
 
 void StoreCore::expire() {

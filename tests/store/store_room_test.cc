@@ -217,7 +217,7 @@ TEST_F(DemotionTest, WaitsForRoomAsLongAsItMayCome) {
   open_over({});
   save_dearer();
   InlineExecutor executor;
-  while (virtual_clock_.now_s() < 20) {
+  while (virtual_clock_.now_s() < 10) {
     store_->work(executor, 1e-3);
     virtual_clock_.sleep_until_s(virtual_clock_.now_s() + 1e-2);
   }
