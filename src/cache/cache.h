@@ -228,8 +228,9 @@ class Cache {
   // requests.
   void insert_prefix(std::span<const std::int32_t> tokens, const Sequence& sequence,
                      std::uint32_t reproducible = kAllTokens, std::string_view salt = {});
-  // Frees pool blocks by evicting what is kept for later requests until `blocks` are free; false when it cannot.
-  bool evict_until_free(std::uint32_t blocks);
+  // Frees pool blocks by evicting what is kept for later requests until `blocks` are free; false when it cannot, or not
+  // without keeping fewer than `left` of them.
+  bool evict_until_free(std::uint32_t blocks, std::uint32_t left = 0);
   // Blocks of the pool that evict_until_free could free: kept for later requests alone. And those that giving up
   // storing would add.
   std::uint32_t blocks_evictable() const;
@@ -257,8 +258,8 @@ class Cache {
   // Compresses the run's whole blocks at once, for profiling. `from` holds the run's chain.
   Result<CompressedRun> compress(const NewRun& run, const Method& method, const Sequence& from, Executor& executor);
   // Appends the run's tokens at `keep` to `into` (RunExpander), evicting from the prefix tree where the pool has no
-  // room: begins to, and at once.
-  Result<RunExpander> expand(const CompressedRun& run, double keep, Sequence& into);
+  // room, as evict_until_free: begins to, and at once.
+  Result<RunExpander> expand(const CompressedRun& run, double keep, Sequence& into, std::uint32_t left = 0);
   Status decompress(const CompressedRun& run, double keep, Sequence& into, Executor& executor);
 
   // Does one bounded piece (about a millisecond a thread, and one for every quantizer that is looked at) of queued

@@ -99,7 +99,11 @@ bool Cache::State::evict_until_free(std::uint32_t blocks) {
   return tree->evict_until_free(blocks);
 }
 
-bool Cache::evict_until_free(std::uint32_t blocks) { return state_->evict_until_free(blocks); }
+bool Cache::evict_until_free(std::uint32_t blocks, std::uint32_t left) {
+  const std::uint32_t free = pool().blocks_free();
+  if (left > 0 && free + blocks_evictable() < blocks + left) return free >= blocks;
+  return state_->evict_until_free(blocks);
+}
 std::uint32_t Cache::blocks_evictable() const { return state_->tree->evictable() + state_->lossy.evictable(); }
 
 }  // namespace shale

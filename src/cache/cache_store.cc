@@ -157,10 +157,10 @@ Result<CompressedRun> Cache::compress(const NewRun& run, const Method& method, c
   return compressor.finish();
 }
 
-Result<RunExpander> Cache::expand(const CompressedRun& run, double keep, Sequence& into) {
+Result<RunExpander> Cache::expand(const CompressedRun& run, double keep, Sequence& into, std::uint32_t left) {
   auto expander = RunExpander::start(codec(), run, keep, into);
   const bool full = !expander && expander.error().code == ErrorCode::kFull;
-  if (!full || !evict_until_free(state_->pool.shape().pages_for(run.tokens))) return expander;
+  if (!full || !evict_until_free(state_->pool.shape().pages_for(run.tokens), left)) return expander;
   return RunExpander::start(codec(), run, keep, into);
 }
 

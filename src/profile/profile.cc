@@ -46,6 +46,8 @@ class MethodProfiler {
   Status add(const CompressedRun& run, ProfileRow& row, std::span<Divergence> results);
   Status compare_answers(const Sequence& compressed, ProfileRow& row);
   void average(ProfileRow& row, std::span<const Divergence> results) const;
+  // Blocks that stay for later requests: half of the pool, unless a single configuration needs more.
+  std::uint32_t left_to_requests() const { return batch_.empty() ? 0 : engine_.cache().pool().blocks_total() / 2; }
 
   Engine& engine_;
   const ProfileOptions& options_;
@@ -75,7 +77,7 @@ Status MethodProfiler::expand(const CompressedRun& run, ProfileRow& row, Sequenc
   const RealClock clock;
   double start_s = clock.now_s();
   row.decode_s = 0;
-  SHALE_ASSIGN(RunExpander expander, engine_.cache().expand(run, row.keep, into));
+  SHALE_ASSIGN(RunExpander expander, engine_.cache().expand(run, row.keep, into, left_to_requests()));
   for (bool more = true; more;) {
     SHALE_ASSIGN(more, expander.step(engine_.model().executor()));
     row.decode_s += clock.now_s() - start_s;
@@ -85,14 +87,13 @@ Status MethodProfiler::expand(const CompressedRun& run, ProfileRow& row, Sequenc
   return {};
 }
 
-// Decodes one configuration and has it asked with the batch; where the pool is too small for more, the batch runs
-// first.
+// Decodes one configuration and has it asked with the batch; where the pool has no room for more, the batch runs first.
 Status MethodProfiler::add(const CompressedRun& run, ProfileRow& row, std::span<Divergence> results) {
   Cache& cache = engine_.cache();
   for (;;) {
     Sequence sequence(cache.pool());
     Status status = expand(run, row, sequence);
-    if (status && !cache.evict_until_free(batch_.blocks_needed())) {
+    if (status && !cache.evict_until_free(batch_.blocks_needed(), left_to_requests())) {
       status =
           fail(ErrorCode::kFull, "the page pool is too small to ask questions of a compressed context of {} tokens",
                exact_.run.tokens.size());

@@ -203,6 +203,29 @@ TEST_F(ProfileTest, ASmallPoolGivesTheSameAnswers) {
   }
 }
 
+// All configurations at once would need its pages.
+TEST_F(ProfileTest, WhatRequestsLeftInThePoolStays) {
+  ProfileOptions options;
+  options.methods = {"knorm"};
+  options.keeps = {0.75, 0.6, 0.5, 0.4};
+  const PageShape shape = bench_.model->page_shape();
+  testing::EngineBench small;
+  small.open(bench_.folder.path() / "tiny.gguf", std::make_unique<ByteTokenizer>(), 1,
+             6 * shape.pages_for(600) * shape.block_bytes());
+  const std::vector<Token> left = testing::random_tokens(1400, 256, 1);
+  {
+    Sequence sequence(*small.pool);
+    ASSERT_TRUE(sequence.append(1400));
+    small.cache->insert_prefix(left, sequence);
+  }
+  const std::uint32_t kept = small.cache->pool_prefix(left);
+  ASSERT_GT(kept, 1300u);
+  const auto profile = profile_context(*small.engine, text_, {"what is it?", "who?", "how?", "why?"}, options);
+  ASSERT_TRUE(profile) << profile.error().message;
+  EXPECT_EQ(profile->rows.size(), 5u);
+  EXPECT_EQ(small.cache->pool_prefix(left), kept);
+}
+
 TEST_F(ProfileTest, HeldOutQuestionsAreMeasuredButNotRecorded) {
   ProfileOptions options;
   options.methods = {"int8"};
