@@ -211,7 +211,7 @@ TEST_F(ProfileTest, WhatRequestsLeftInThePoolStays) {
   const PageShape shape = bench_.model->page_shape();
   testing::EngineBench small;
   small.open(bench_.folder.path() / "tiny.gguf", std::make_unique<ByteTokenizer>(), 1,
-             6 * shape.pages_for(600) * shape.block_bytes());
+             5 * shape.pages_for(600) * shape.block_bytes());
   const std::vector<Token> left = testing::random_tokens(1400, 256, 1);
   {
     Sequence sequence(*small.pool);
