@@ -98,7 +98,6 @@ struct Engine::State {
   bool step_repetition();
 
   // engine_guest.cc
-  // Tokens of a step that nobody waits for while nobody is running.
   bool guest_waits() const { return guest && !guest->done; }
   bool crowded();
   std::uint32_t decoding() const;
