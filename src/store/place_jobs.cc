@@ -159,11 +159,11 @@ class PlaceJob final : public StoreJob {
     const Result<bool> more = transcoder_->step(executor);
     if (more && !*more) take_made(transcoder_->finish());
     core_.encode_seconds += core_.clock.now_s() - began_s;
-    if (transcoder_->ranking_damaged() && !std::exchange(ranking_lost_, true)) {
+    if (more && *more) return Progress::kWorked;
+    if (transcoder_->ranking_damaged()) {
       const std::lock_guard lock(core_.mutex);  // it is not tried again
       core_.counts.damaged_rankings += core_.index.lose_ranking(*source_, method_.ranking());
     }
-    if (more && *more) return Progress::kWorked;
     const std::uint32_t failed = transcoder_->failed_chunks();
     transcoder_.reset();
     if (!more) return failed != 0 ? lose(more.error(), failed) : end(false);
@@ -335,7 +335,6 @@ class PlaceJob final : public StoreJob {
   std::shared_ptr<const ExtentBlobs> blobs_;
   ExtentManifest manifest_;
   std::optional<ExtentTranscoder> transcoder_;
-  bool ranking_lost_ = false;
   std::uint64_t logged_ = 0;  // in the tier's log when the writing was
   std::unique_ptr<ExtentWriter> writer_;
   unsigned refusals_ = 0;  // of writes for which there had been room
