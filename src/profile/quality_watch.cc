@@ -1,6 +1,7 @@
 #include "profile/quality_watch.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "profile/questions.h"
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::size_t kQuestionTokensMax = 512;  // longer ones are no questions
 constexpr double kNothingKnown = 0.5;            // spread of a quality of which nothing is known
+constexpr std::size_t kLookedAtClosely = 64;     // contexts: what is known of each takes some time to find
 // After a piece of work for which the pool had no room, twice as long after the next, and how many give it up.
 constexpr double kPauseS = 2;
 constexpr unsigned kPausesMax = 5;
@@ -32,11 +34,15 @@ QualityWatch::Context& QualityWatch::context_of(std::span<const Token> tokens, c
   if (known != contexts_.end()) {
     contexts_.splice(contexts_.begin(), contexts_, known);
   } else {
+    tokens_ += tokens.size();
     contexts_.push_front({.run = run,
                           .asked = {.tokens = {tokens.begin(), tokens.end()}},
                           .label = label,
                           .accesses = Frequency(engine_.cache().options().frequency_half_life_s)});
-    if (contexts_.size() > options_.contexts_max) contexts_.pop_back();
+    while (contexts_.size() > 1 && (contexts_.size() > options_.contexts_max || tokens_ > options_.tokens_max)) {
+      tokens_ -= contexts_.back().asked.tokens.size();
+      contexts_.pop_back();
+    }
   }
   return contexts_.front();
 }
@@ -243,17 +249,19 @@ QualityWatch::Context* QualityWatch::context_to_check() {
   return nullptr;
 }
 
+// The one of most worth, of those that are used most.
 QualityWatch::Context* QualityWatch::context_to_profile() {
-  Context* best = nullptr;
-  double best_worth = 0;
+  if (!options_.profile_new) return nullptr;
+  std::vector<std::pair<double, Context*>> by_use;
   for (Context& context : contexts_) {
-    if (!options_.profile_new || is_profiled(context)) continue;
-    const double worth = this->worth(context);
-    if (best && worth <= best_worth) continue;
-    best = &context;
-    best_worth = worth;
+    if (!is_profiled(context)) by_use.emplace_back(use(context), &context);
   }
-  return best;
+  const auto most = by_use.begin() + static_cast<std::ptrdiff_t>(std::min(by_use.size(), kLookedAtClosely));
+  std::ranges::partial_sort(by_use, most, std::greater(), &std::pair<double, Context*>::first);
+  by_use.erase(most, by_use.end());
+  for (auto& [worth, context] : by_use) worth *= spread(*context);
+  const auto best = std::ranges::max_element(by_use, {}, &std::pair<double, Context*>::first);
+  return best == by_use.end() ? nullptr : best->second;
 }
 
 bool QualityWatch::is_profiled(Context& context) const {
@@ -264,21 +272,25 @@ bool QualityWatch::is_profiled(Context& context) const {
   return *context.profiled;
 }
 
-double QualityWatch::worth(const Context& context) const {
-  const Cache& cache = engine_.cache();
+// How often it is asked, times how much it takes of the tiers.
+double QualityWatch::use(const Context& context) const {
+  return context.accesses.value(engine_.cache().clock().now_s()) * static_cast<double>(context.asked.tokens.size());
+}
+
+// Of the qualities of all that the context may become, on average.
+double QualityWatch::spread(const Context& context) const {
+  Cache& cache = engine_.cache();
   double spread = 0;
   std::size_t configurations = 0;
   for (const Method& method : cache.methods()) {
     for (const double keep : kKeepGrid) {
       if (method.is_full() || (method.scorer.empty() && keep != 1)) continue;
-      const auto known = engine_.cache().metadata_store()->quality_for(context.run, method, keep);
+      const auto known = cache.metadata_store()->quality_for(context.run, method, keep);
       spread += known ? known->spread : kNothingKnown;
       ++configurations;
     }
   }
-  if (configurations == 0) return 0;
-  return context.accesses.value(cache.clock().now_s()) * static_cast<double>(context.asked.tokens.size()) * spread /
-         static_cast<double>(configurations);
+  return configurations == 0 ? 0 : spread / static_cast<double>(configurations);
 }
 
 Status QualityWatch::look(Context& context, const Stop& stop) {

@@ -35,7 +35,8 @@ struct QualityWatchOptions {
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
   std::uint32_t questions_between = 4;  // different ones, since the last look
   std::uint32_t context_tokens_min = 128;
-  std::uint32_t contexts_max = 64;  // those asked last
+  // Those asked last are known, so many of them, of so many tokens together.
+  std::size_t contexts_max = 1024, tokens_max = std::size_t{4} << 20;
 };
 
 struct QualityWatchStats {
@@ -94,7 +95,8 @@ class QualityWatch {
   Context* context_to_check();
   Context* context_to_profile();
   bool is_profiled(Context& context) const;
-  double worth(const Context& context) const;
+  double use(const Context& context) const;
+  double spread(const Context& context) const;
 
   Result<bool> measure_prior(const Stop& stop);
   Status go_on(const Stop& stop);
@@ -106,6 +108,7 @@ class QualityWatch {
   Engine& engine_;
   const bool able_;
   std::list<Context> contexts_;  // asked last first
+  std::size_t tokens_ = 0;       // of all contexts
   // What came while a piece of work looks at them.
   struct Came {
     Request request;

@@ -1,76 +1,14 @@
-#include "profile/quality_watch.h"
-
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "profile/prior_texts.h"
-#include "profile/profile.h"
-#include "support/engine_bench.h"
+#include "profile/quality_watch_fixture.h"
 #include "support/eventually.h"
 
 namespace shale {
 namespace {
 
-const Stop kNever = [] { return false; };
-
-class QualityWatchTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    bench_.open_tiny();
-    context_ = bench_.tokenizer->tokenize(testing::sentences(200), false);
-    options_.check.answer_tokens = 8;
-    options_.prior = false;
-    options_.profile_new = false;
-    options_.keep_questions = false;
-  }
-
-  Request ask(const std::string& question) {
-    Request request;
-    request.spans = {{context_, true, "doc"}, {bench_.tokenizer->tokenize(question, false), false, {}}};
-    return request;
-  }
-  void ask_several(QualityWatch& watch, const std::string& what, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) watch.on_request(ask(what + std::to_string(i)));
-  }
-  MetadataStore& metadata_store() { return *bench_.cache->metadata_store(); }
-  std::vector<QualityRecord> profiled() { return metadata_store().qualities(bench_.cache->run_of(context_)).value(); }
-  // Says of the context that every configuration agreed so far.
-  void profile(double agreement) {
-    const AskedContext asked{{}, context_, {bench_.tokenizer->tokenize("what?", false)}};
-    ASSERT_TRUE(profile_context(*bench_.engine, asked, {.methods = {"knorm", "int8"}, .answer_tokens = 8}));
-    for (QualityRecord row : profiled()) {
-      row.quality = agreement;
-      ASSERT_TRUE(metadata_store().record_quality(row));
-    }
-  }
-  // As an idle engine would.
-  static int work_all(QualityWatch& watch) {
-    int pieces = 0;
-    while (watch.work(kNever)) ++pieces;
-    return pieces;
-  }
-  // While a request and others fill the pool, which they leave in the end.
-  void work_beside_full_pool(QualityWatch& watch) {
-    Request request = ask("what?");
-    request.max_tokens = 100;
-    const std::uint64_t id = bench_.engine->submit(std::move(request)).value();
-    bench_.engine->run_once();
-    ASSERT_EQ(bench_.engine->running(), 1u);
-    {
-      Sequence others(*bench_.pool);
-      while (others.append(bench_.pool->shape().block_size)) continue;
-      EXPECT_LT(work_all(watch), 5);
-      EXPECT_EQ(watch.stats().interrupted, 1u);
-    }
-    EXPECT_FALSE(watch.work(kNever)) << "not at once";
-    bench_.engine->cancel(id);
-    bench_.engine->run_once();
-  }
-
-  testing::EngineBench bench_;
-  std::vector<Token> context_;
-  QualityWatchOptions options_;
-};
+using testing::kNever;
+using testing::QualityWatchTest;
 
 TEST_F(QualityWatchTest, LooksOnceEnoughDifferentThingsWereAsked) {
   profile(0);
@@ -132,94 +70,6 @@ TEST_F(QualityWatchTest, ProfilesAgainWhatNoLongerHolds) {
   work_all(later);
   EXPECT_EQ(later.stats().checks, 1u);
   EXPECT_EQ(later.stats().drifted, 0u) << "it holds again";
-}
-
-// Answers over int8 of the context, of which so much was expected.
-class ServedAnswersTest : public QualityWatchTest {
- protected:
-  Response answered(const std::vector<Token>& context, std::vector<Token> tokens) {
-    Response response;
-    response.lossy = true;
-    response.tokens = std::move(tokens);
-    response.sources = {{.where = "memory", .method = Method::parse("int8").value()}};
-    response.sources[0].run = bench_.cache->run_of(context);
-    response.sources[0].quality = 0.9;
-    return response;
-  }
-  // The model of this test says again what it said.
-  const std::vector<Token> kSaidByNone = {1, 2, 3, 4, 5, 6, 7, 8};
-  // What the full cache says.
-  std::vector<Token> exactly(Request request) {
-    request.policy.exact = true;
-    request.max_tokens = 8;
-    return bench_.engine->run(std::move(request)).tokens;
-  }
-  // A context of 128 tokens or more, a turn behind it, and a question.
-  Request chat(const std::string& question) {
-    Request request = ask(question);
-    request.spans.insert(request.spans.begin() + 1,
-                         {bench_.tokenizer->tokenize(testing::sentences(300), false), true, "turn"});
-    return request;
-  }
-};
-
-TEST_F(ServedAnswersTest, ThatTheFullCacheWouldHaveGivenConfirmTheProfile) {
-  QualityWatch watch(options_, *bench_.engine);
-  for (std::uint32_t i = 0; i < options_.questions_between; ++i) {
-    const Request request = ask("why" + std::to_string(i));
-    watch.on_response(request, answered(context_, exactly(request)));
-  }
-  work_all(watch);
-  EXPECT_EQ(watch.stats().checks, 1u);
-  EXPECT_EQ(watch.stats().answers, options_.questions_between);
-  EXPECT_EQ(watch.stats().drifted, 0u);
-  EXPECT_EQ(watch.stats().profiled, 0u);
-}
-
-TEST_F(ServedAnswersTest, ThatItWouldNotHaveGivenHaveTheContextProfiledAgain) {
-  QualityWatch watch(options_, *bench_.engine);
-  for (std::uint32_t i = 0; i < options_.questions_between; ++i) {
-    const Request request = ask("why" + std::to_string(i));
-    watch.on_response(request, answered(context_, kSaidByNone));
-  }
-  work_all(watch);
-  EXPECT_EQ(watch.stats().drifted, 1u);
-  EXPECT_EQ(watch.stats().profiled, 1u);
-  EXPECT_FALSE(profiled().empty());
-}
-
-TEST_F(ServedAnswersTest, OfALaterTurnOfAChatAreOfThatTurn) {
-  QualityWatch watch(options_, *bench_.engine);
-  std::vector<Token> turn;
-  for (std::uint32_t i = 0; i < options_.questions_between; ++i) {
-    const Request request = chat("why" + std::to_string(i));
-    turn = request.spans[0].tokens;
-    turn.insert(turn.end(), request.spans[1].tokens.begin(), request.spans[1].tokens.end());
-    watch.on_request(request);
-    watch.on_response(request, answered(turn, kSaidByNone));
-  }
-  work_all(watch);
-  EXPECT_EQ(watch.stats().questions, options_.questions_between) << "about what the chat begins with";
-  EXPECT_EQ(watch.stats().drifted, 1u);
-  EXPECT_FALSE(metadata_store().qualities(bench_.cache->run_of(turn))->empty());
-  EXPECT_TRUE(profiled().empty()) << "it served exact";
-}
-
-TEST_F(ServedAnswersTest, ThatCannotBeComparedAreNot) {
-  QualityWatch watch(options_, *bench_.engine);
-  for (int i = 0; i < 6; ++i) {
-    Request sampled = ask("why" + std::to_string(i)), salted = sampled, named = sampled;
-    sampled.sampling.temperature = 1;
-    salted.policy.salt = "mine";
-    named.policy.method = Method::parse("int8").value();
-    for (const Request& request : {sampled, salted, named}) {
-      watch.on_response(request, answered(context_, kSaidByNone));
-    }
-    Response unknown = answered(context_, kSaidByNone);
-    unknown.sources[0].quality.reset();
-    watch.on_response(ask("how"), unknown);
-  }
-  EXPECT_EQ(work_all(watch), 0);
 }
 
 TEST_F(QualityWatchTest, ProfilesNewContextsWhereToldTo) {
@@ -367,16 +217,26 @@ TEST_F(QualityWatchTest, KeepsOnlyQuestionsAboutOneLongContext) {
   request.spans.insert(request.spans.begin(), {bench_.tokenizer->tokenize("be brief", false), true, "system"});
   watch.on_request(request);
   EXPECT_EQ(watch.stats().questions, 1u);
+}
 
-  options_.contexts_max = 2;
+TEST_F(QualityWatchTest, ProfilesTheContextsAskedLast) {
   options_.profile_new = true;
-  QualityWatch two(options_, *bench_.engine);
-  for (Token first = 0; first < 5; ++first) {
-    context_.front() = first;
-    two.on_request(ask("why"));
-  }
-  work_all(two);
-  EXPECT_EQ(two.stats().profiled, 2u);
+  context_.resize(options_.context_tokens_min);
+  const auto profiled_of = [&](Token first, Token end) {
+    QualityWatch watch(options_, *bench_.engine);
+    for (; first < end; ++first) {
+      context_.front() = first;
+      watch.on_request(ask("why"));
+    }
+    work_all(watch);
+    return watch.stats().profiled;
+  };
+  EXPECT_EQ(profiled_of(0, 70), 70u);
+  options_.contexts_max = 2;
+  EXPECT_EQ(profiled_of(70, 75), 2u);
+  options_.contexts_max = 100;
+  options_.tokens_max = 3 * context_.size();
+  EXPECT_EQ(profiled_of(75, 80), 3u);
 }
 
 TEST_F(QualityWatchTest, GivesUpWhatFails) {
