@@ -110,6 +110,19 @@ TEST_F(TraceLoad, ATraceThatIsTooShortSaysSo) {
   EXPECT_EQ(read_arrivals("/nowhere.csv", 2).error().code, ErrorCode::kNotFound);
 }
 
+TEST(LoadContexts, AreOpenedByAQuestionThatTheLoadDoesNotAsk) {
+  LoadContext several{.id = "a", .questions = {"Who?", "What?"}, .answers = {{"I"}, {"that"}}};
+  hold_back_opening(several);
+  EXPECT_EQ(several.opening, "Who?");
+  EXPECT_EQ(several.questions, std::vector<std::string>{"What?"});
+  EXPECT_EQ(several.answers, std::vector<std::vector<std::string>>{{"that"}});
+  LoadContext one{.id = "b", .questions = {"Who?"}};
+  hold_back_opening(one);
+  EXPECT_EQ(one.questions, std::vector<std::string>{"Who?"});
+  EXPECT_FALSE(one.opening.empty());
+  EXPECT_NE(one.opening, "Who?");
+}
+
 TEST(LoadContexts, AreCutToTokensAndWholeCharacters) {
   const testing::TemporaryFolder folder;
   const std::string file = folder.path() / "contexts.jsonl";

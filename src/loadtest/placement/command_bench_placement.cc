@@ -72,7 +72,7 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
 // All that a cell's metrics depend on beside policy, rate and seed.
 std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
-  std::vector<std::string> words = {"cells 3", bench.serve.serving.model.model};  // 3: what a cell holds
+  std::vector<std::string> words = {"cells 4", bench.serve.serving.model.model};  // 4: what a cell holds
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
   words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}",
                               bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
@@ -179,7 +179,9 @@ class PlacementBench {
     SHALE_ASSIGN(const ServeBench::Bed bed, bench_.start(policy.planner, words_of(policy), known));
     std::vector<LoadRequest> once(bench_.contexts().size());
     for (std::size_t i = 0; i < once.size(); ++i) {
-      once[i] = {.context = i, .context_tokens = static_cast<std::uint32_t>(bench_.contexts()[i].tokens.size())};
+      once[i] = {.context = i,
+                 .question = LoadRequest::kOpening,
+                 .context_tokens = static_cast<std::uint32_t>(bench_.contexts()[i].tokens.size())};
     }
     SHALE_TRY(bench_.ask(bed, std::move(once), "asking about each context once"));
     SHALE_TRY(wait_until(bed, kStoredWithinS, "storing",
@@ -241,6 +243,7 @@ void add_bench_placement(Command parent, Action& chosen) {
                   run_bench_placement);
   command.footer(kBenchPlacementExamples);
   options->bench.to_the_end = false;
+  options->bench.openings = true;
   options->bench.zipf = 0;
   add_serve_bench_options(command, options->bench, {"--alpha", "--memory-size", "--disk-size", "--tiers"});
   command.add_option("--policy", options->policies, "Policies, as --planner of `shale bench serve`")

@@ -52,6 +52,7 @@ void add_passed_on(Command command, ServeBenchOptions& options, const std::vecto
 Status ServeBench::prepare() {
   SHALE_ASSIGN(contexts_,
                read_load_contexts(options_.files, options_.contexts_max, options_.context_tokens, tokenizer_));
+  if (options_.openings) std::ranges::for_each(contexts_, hold_back_opening);
   if (options_.arrivals != kPoisson) {
     SHALE_ASSIGN(trace_, read_arrivals(options_.arrivals, options_.requests));
   }
@@ -151,8 +152,10 @@ std::uint32_t ServeBench::answer_tokens_max() const {
 
 std::string ServeBench::body_of(const LoadRequest& request) const {
   const LoadContext& context = contexts_[request.context];
-  return chat_body(text_of(context, request.context_tokens, tokenizer_), context.questions[request.question],
-                   request.answer_tokens, options_.exact, options_.to_the_end);
+  const bool opening = request.question == LoadRequest::kOpening;
+  return chat_body(text_of(context, request.context_tokens, tokenizer_),
+                   opening ? context.opening : context.questions[request.question], request.answer_tokens,
+                   options_.exact, options_.to_the_end);
 }
 
 Result<ServeBench::Bed> ServeBench::start(const std::string& planner, const std::vector<std::string>& more,

@@ -34,6 +34,16 @@ Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string>
   return contexts;
 }
 
+void hold_back_opening(LoadContext& context) {
+  if (context.questions.size() < 2) {
+    context.opening = "Summarize this text in one sentence.";
+    return;
+  }
+  context.opening = std::move(context.questions.front());
+  context.questions.erase(context.questions.begin());
+  if (!context.answers.empty()) context.answers.erase(context.answers.begin());
+}
+
 std::string text_of(const LoadContext& context, std::uint32_t tokens, const Tokenizer& tokenizer) {
   const std::span all(context.tokens);
   std::string text = tokenizer.text(all.first(std::min<std::size_t>(tokens, all.size())));

@@ -17,6 +17,7 @@ struct LoadContext {
   std::string id;
   std::vector<Token> tokens = {};  // of its text
   std::vector<std::string> questions = {};
+  std::string opening = {};  // a question that is asked before the load, and not in it; empty: none
   std::string dataset = {};
   std::vector<std::vector<std::string>> answers = {};  // accepted ones of each question; may be empty
 };
@@ -25,6 +26,10 @@ struct LoadContext {
 // its first `context_tokens` (0: whole). kInvalidArgument where there are none.
 Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string> files, std::size_t contexts_max,
                                                     std::uint32_t context_tokens, const Tokenizer& tokenizer);
+
+// Has the context's first question asked before the load, where it has others, else one that fits any text: what is
+// learned from it may be tried on questions that nobody has seen.
+void hold_back_opening(LoadContext& context);
 
 // The text of the first `tokens`, without half a character at its end.
 std::string text_of(const LoadContext& context, std::uint32_t tokens, const Tokenizer& tokenizer);
@@ -41,6 +46,8 @@ Result<std::vector<TraceArrival>> read_arrivals(const std::filesystem::path& tra
 double rate_of(std::span<const TraceArrival> arrivals);
 
 struct LoadRequest {
+  static constexpr std::size_t kOpening = ~std::size_t{0};  // as `question`: the context's opening
+
   double at_s = 0;  // planned, from the start of the load
   std::size_t context = 0, question = 0;
   std::uint32_t context_tokens = 0;  // of its beginning
