@@ -4,8 +4,6 @@
 #include <functional>
 #include <utility>
 
-#include "profile/questions.h"
-
 namespace shale {
 namespace {
 
@@ -197,8 +195,7 @@ bool QualityWatch::work_on(const Stop& stop) {
     pauses_ = 0;
     return true;
   } else if ((context = context_to_profile())) {
-    const bool asked_enough = context->asked.questions.size() + context->written.size() >= options_.check.questions_max;
-    done = asked_enough ? begin(*context) : write(*context, stop);
+    done = begin(*context);
   } else {
     return false;
   }
@@ -222,7 +219,7 @@ bool QualityWatch::work_on(const Stop& stop) {
   profiling_.reset();
   if (context) {  // would fail again, until something else was asked
     context->new_questions = context->new_answers = 0;
-    context->profiled = true;
+    context->profiled_on = options_.check.questions_max;
   }
   return true;
 }
@@ -243,7 +240,7 @@ QualityWatch::Context* QualityWatch::context_to_check() {
   for (Context& context : contexts_) {
     if (context.new_answers >= options_.questions_between) return &context;
     if (context.new_questions < options_.questions_between) continue;
-    if (is_profiled(context)) return &context;
+    if (profiled_on(context) > 0) return &context;
     if (!options_.profile_new) context.new_questions = 0;
   }
   return nullptr;
@@ -254,7 +251,7 @@ QualityWatch::Context* QualityWatch::context_to_profile() {
   if (!options_.profile_new) return nullptr;
   std::vector<std::pair<double, Context*>> by_use;
   for (Context& context : contexts_) {
-    if (!is_profiled(context)) by_use.emplace_back(use(context), &context);
+    if (has_outgrown_profile(context)) by_use.emplace_back(use(context), &context);
   }
   const auto most = by_use.begin() + static_cast<std::ptrdiff_t>(std::min(by_use.size(), kLookedAtClosely));
   std::ranges::partial_sort(by_use, most, std::greater(), &std::pair<double, Context*>::first);
@@ -264,12 +261,23 @@ QualityWatch::Context* QualityWatch::context_to_profile() {
   return best == by_use.end() ? nullptr : best->second;
 }
 
-bool QualityWatch::is_profiled(Context& context) const {
-  if (!context.profiled) {
+// 0: never.
+std::uint32_t QualityWatch::profiled_on(Context& context) const {
+  if (!context.profiled_on) {
+    context.profiled_on = 0;
     const auto rows = engine_.cache().metadata_store()->qualities(context.run);
-    context.profiled = rows && !rows->empty();
+    for (const QualityRecord& row : rows.value_or(std::vector<QualityRecord>())) {
+      context.profiled_on = std::max(*context.profiled_on, std::max(row.questions, 1U));
+    }
   }
-  return *context.profiled;
+  return *context.profiled_on;
+}
+
+// Twice as many questions were asked as it stands on, or it was never made.
+bool QualityWatch::has_outgrown_profile(Context& context) const {
+  const std::uint32_t on = profiled_on(context);
+  return on < options_.check.questions_max &&
+         context.asked.questions.size() >= std::max(2 * std::size_t{on}, std::size_t{1});
 }
 
 // How often it is asked, times how much it takes of the tiers.
@@ -308,31 +316,12 @@ Status QualityWatch::look(Context& context, const Stop& stop) {
   return begin(context);
 }
 
-// Questions beside those that were asked, so that a profile does not stand on one.
-Status QualityWatch::write(Context& context, const Stop& stop) {
-  const OwnTime time(stop);
-  const auto asked = static_cast<std::uint32_t>(context.asked.questions.size());
-  const std::string text = engine_.tokenizer().text(context.asked.tokens);
-  const auto written = write_questions(engine_, text, options_.check.questions_max - asked, stop);
-  stats_.profile_seconds += time.seconds();
-  if (!written) return std::unexpected(written.error());
-  for (const std::string& question : written->questions) {
-    context.written.push_back(phrase_like(engine_.tokenizer(), context.asked.questions.back(), question));
-  }
-  stats_.written += written->by_model;
-  return begin(context);
-}
-
 Status QualityWatch::begin(Context& context) {
-  AskedContext asked = context.asked;
-  for (const auto& question : context.written) {
-    if (asked.questions.size() < options_.check.questions_max) asked.questions.push_back(question);
-  }
   ProfileOptions options{
       .methods = {}, .full = false, .answer_tokens = options_.check.answer_tokens, .label = context.label, .stop = {}};
-  const std::size_t questions = asked.questions.size();
-  SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(asked), questions, std::move(options)));
-  context.profiled = true;
+  const std::size_t questions = context.asked.questions.size();
+  SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, context.asked, questions, std::move(options)));
+  context.profiled_on = static_cast<std::uint32_t>(questions);
   context.new_questions = context.new_answers = 0;
   context.answers.clear();  // something else is expected from now on
   return {};

@@ -6,9 +6,11 @@
 //   2. Whether a profile still holds (drift.h), where enough was answered over a lossy form of its context since the
 //      last look, or else asked: what requests ask is recorded, in the metadata store, too. A context whose profile
 //      does not hold is profiled again on these questions, and placed again at once. This comes before the prior.
-//   3. Contexts that were never profiled, those first whose profile is worth most: how often they are asked, times how
-//      little is known of them, times how much of the tiers they take. Their profiles use the questions that were
-//      asked about them and, up to a few, questions of the model itself.
+//   3. Contexts that were never profiled, or of fewer than half of the questions that were asked since, up to a few;
+//      those first whose profile is worth most: how often they are asked, times how little is known of them, times how
+//      much of the tiers they take.
+//
+// Profiles use what was asked, even where that is one question: what a model writes to ask tells little about it.
 //
 // A context is what a request stores in front of what it asks: a completion's context, a chat up to the turn with which
 // there is enough of it. A later turn becomes one once answers are given over a lossy form of it.
@@ -40,7 +42,7 @@ struct QualityWatchOptions {
 };
 
 struct QualityWatchStats {
-  std::uint64_t questions = 0, written = 0;   // asked; written by the model where too few were
+  std::uint64_t questions = 0;                // asked
   std::uint64_t recalled = 0;                 // of those that an earlier process was asked
   std::uint64_t prior_texts = 0;              // measured for the prior
   std::uint64_t checks = 0, drifted = 0;      // looked at; of these, where the profile no longer held
@@ -80,8 +82,7 @@ class QualityWatch {
     std::vector<LossyAnswer> answers = {};          // the newest
     std::vector<std::vector<Token>> unlogged = {};  // that the metadata store does not have yet
     bool recalled = false;                          // what was asked before this process
-    std::optional<bool> profiled = {};              // nothing: not looked at
-    std::vector<std::vector<Token>> written = {};   // by the model
+    std::optional<std::uint32_t> profiled_on = {};  // so many questions; nothing: not looked at
   };
 
   bool may_look_at(const Request& request) const;
@@ -94,14 +95,14 @@ class QualityWatch {
   void recall_questions(Context& context);
   Context* context_to_check();
   Context* context_to_profile();
-  bool is_profiled(Context& context) const;
+  std::uint32_t profiled_on(Context& context) const;
+  bool has_outgrown_profile(Context& context) const;
   double use(const Context& context) const;
   double spread(const Context& context) const;
 
   Result<bool> measure_prior(const Stop& stop);
   Status go_on(const Stop& stop);
   Status look(Context& context, const Stop& stop);
-  Status write(Context& context, const Stop& stop);
   Status begin(Context& context);
 
   const QualityWatchOptions options_;

@@ -126,7 +126,6 @@ void write_quality(Writer& to, const ServerMetrics& metrics) {
 
 void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_profile_questions_total", watch.questions, "Questions recorded about contexts.");
-  to.counter("shale_profile_questions_written_total", watch.written, "Questions that the model wrote for profiles.");
   to.counter("shale_profile_questions_recalled_total", watch.recalled,
              "Questions recalled that were asked before this process.");
   to.counter("shale_prior_texts_total", watch.prior_texts, "Texts measured for the prior of the model.");

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "profile/prior_texts.h"
 #include "profile/quality_watch_fixture.h"
 #include "support/eventually.h"
@@ -40,7 +42,6 @@ TEST_F(QualityWatchTest, RecallsWhatAnEarlierProcessWasAsked) {
   EXPECT_EQ(watch.stats().questions, 1u);
   work_all(watch);
   EXPECT_EQ(watch.stats().profiled, 1u);
-  EXPECT_EQ(watch.stats().written, 0u) << "enough was asked";
 }
 
 TEST_F(QualityWatchTest, ForgetsWhereToldTo) {
@@ -86,7 +87,7 @@ TEST_F(QualityWatchTest, ProfilesNewContextsWhereToldTo) {
   EXPECT_EQ(all.stats().profiled, 1u) << "one question is enough";
   EXPECT_EQ(all.stats().failed, 0u);
   EXPECT_THAT(profiled(), ::testing::SizeIs(::testing::Ge(bench_.cache->methods().size() - 1)));
-  for (const QualityRecord& row : profiled()) EXPECT_EQ(row.questions, options_.check.questions_max);
+  for (const QualityRecord& row : profiled()) EXPECT_EQ(row.questions, 1u);
   EXPECT_FALSE(all.work(kNever));
 }
 
@@ -100,6 +101,26 @@ TEST_F(QualityWatchTest, MeasuresNothingWhereThereIsNothingToChoose) {
   QualityWatch watch(options_, *bench.engine);
   ask_several(watch, "why", 4);
   EXPECT_FALSE(watch.work(kNever));
+}
+
+TEST_F(QualityWatchTest, ProfilesAgainOnTwiceAsManyQuestions) {
+  options_.profile_new = true;
+  options_.questions_between = 100;
+  QualityWatch watch(options_, *bench_.engine);
+  const auto profiled_on = [&](const std::string& question) {
+    watch.on_request(ask(question));
+    work_all(watch);
+    std::set<std::uint32_t> questions;
+    for (const QualityRecord& row : profiled()) questions.insert(row.questions);
+    return questions;
+  };
+  EXPECT_THAT(profiled_on("who"), ::testing::ElementsAre(1u)) << "on what was asked, and that alone";
+  EXPECT_THAT(profiled_on("who"), ::testing::ElementsAre(1u)) << "nothing new";
+  EXPECT_THAT(profiled_on("what"), ::testing::ElementsAre(2u));
+  EXPECT_THAT(profiled_on("when"), ::testing::ElementsAre(2u));
+  EXPECT_THAT(profiled_on("where"), ::testing::ElementsAre(4u));
+  for (const char* more : {"why", "how", "whom", "which", "whose"}) profiled_on(more);
+  EXPECT_EQ(watch.stats().profiled, 3u) << "enough was asked";
 }
 
 // Two contexts alike but for how often they are asked: the one asked more is profiled first.
