@@ -115,6 +115,8 @@ class MetadataStore {
   // Reads memory, fast enough for every candidate of every plan; thread-safe, as nothing else here. Nothing where
   // neither this cached prefix nor enough others of the model were measured at (method, keep), nor near lossless.
   std::optional<Quality> quality_for(const Hash128& key, const Method& method, double keep) const;
+  // Questions that the method was measured on over the cached prefix, at the keep of fewest; 0: never. Reads memory.
+  std::uint32_t questions_measured(const Hash128& key, const Method& method) const;
 
   // What the cached prefix's text is like, for quality_for. Known to this process alone until it is recorded.
   void describe(const Hash128& key, ContextKind kind, std::uint32_t tokens);

@@ -87,6 +87,11 @@ std::optional<Quality> MetadataStore::quality_for(const Hash128& key, const Meth
   return state_->table.quality_for(key, method, keep);
 }
 
+std::uint32_t MetadataStore::questions_measured(const Hash128& key, const Method& method) const {
+  const std::lock_guard lock(state_->table_mutex);
+  return state_->table.questions(key, method);
+}
+
 void MetadataStore::describe(const Hash128& key, ContextKind kind, std::uint32_t tokens) {
   const std::lock_guard lock(state_->table_mutex);
   state_->table.describe(key, kind, tokens);

@@ -127,6 +127,17 @@ std::optional<Quality> QualityTable::near_lossless(const Hash128& prefix, const 
   return Quality{quality, quality, error->second, QualitySource::kBound, 0};
 }
 
+std::uint32_t QualityTable::questions(const Hash128& prefix, const Method& method) const {
+  const std::string text = method.text();
+  std::optional<double> least;
+  for (auto at = measured_.lower_bound({text, 0}); at != measured_.end() && at->first.first == text; ++at) {
+    const auto own = at->second.of_prefix.find(prefix);
+    if (own != at->second.of_prefix.end())
+      least = std::min(own->second.questions, least.value_or(own->second.questions));
+  }
+  return static_cast<std::uint32_t>(least.value_or(0));
+}
+
 std::optional<Quality> QualityTable::quality_for(const Hash128& prefix, const Method& method, double keep) const {
   if (method.is_full()) return Quality{.quality = 1, .expected = 1};
   const auto at = measured_.find(key_of(method, keep));

@@ -38,9 +38,10 @@ struct Quality {
 // A profile of few questions is noisy, and whoever picks the best of many configurations by it picks the luckiest. So
 // decisions go by the measured mean drawn toward the prior, as if other cached prefixes had answered kPriorQuestions
 // more questions for this one (empirical Bayes shrinkage: Efron and Morris 1975). The prior is the mean of the cached
-// prefixes of the same kind of context, drawn toward the mean of all in the same way, as if kPriorPrefixes more of that
-// kind were like them. Texts that ship with Shale say what to expect of a server's contexts until some of these were
-// measured: the mean of all others is drawn toward theirs, and the mean of all others of a kind toward theirs of it.
+// prefixes of the same kind of context, each by one weight however many questions it answered, drawn toward the mean of
+// all in the same way, as if kPriorPrefixes more of that kind were like them. Texts that ship with Shale say what to
+// expect of a server's contexts until some of these were measured: the mean of all others is drawn toward theirs, and
+// the mean of all others of a kind toward theirs of it.
 inline constexpr double kPriorQuestions = 4;
 inline constexpr double kPriorPrefixes = 2;
 // Fewer profiled cached prefixes say nothing about others.
@@ -73,6 +74,8 @@ class QualityTable {
   // this server and of its kind first, which is AdaptCache's cheap profile (arXiv 2509.00105); else, where it is near
   // lossless, one less its error; else nothing. `full` is 1 by definition.
   std::optional<Quality> quality_for(const Hash128& prefix, const Method& method, double keep) const;
+  // Those that the method was measured on over the cached prefix, at the keep of fewest; 0: never.
+  std::uint32_t questions(const Hash128& prefix, const Method& method) const;
 
  private:
   using Key = std::pair<std::string, std::int64_t>;  // method's text, keep in millionths

@@ -207,7 +207,7 @@ void add_profile_options(Command command, ServeOptions& options) {
   command
       .add_option("--profile", options.profile,
                   "Measure while the batch has a place: drifted, the model's prior, and contexts whose questions moved "
-                  "away; all, new contexts, too")
+                  "away; all, contexts that are new or of which twice as much was asked, too")
       .envname("SHALE_PROFILE")
       .one_of({"never", "drifted", "all"})
       .type_name("never|drifted|all")

@@ -1,7 +1,6 @@
 #include "profile/drift.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "profile/divergence.h"
@@ -37,7 +36,7 @@ Result<double> alike(Engine& engine, AnswerMetric& metric, const Asked& asked, s
 Result<double> quality_beside_full(Engine& engine, const Sequence& context, const LossyAnswer& given,
                                    std::uint32_t answer_tokens, const Stop& stop) {
   Model& model = engine.model();
-  const auto question = std::span(given.prompt).subspan(given.context_tokens);
+  const std::span question = given.question;
   const auto answer = std::span(given.answer).first(std::min<std::size_t>(answer_tokens, given.answer.size()));
   const auto room = static_cast<std::uint32_t>(question.size() + answer_tokens);
   static_cast<void>(engine.cache().evict_until_free(engine.cache().pool().shape().pages_for(room) + 1));
@@ -110,18 +109,14 @@ Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, cons
   return check;
 }
 
-Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> answers, const DriftOptions& options) {
+Result<DriftCheck> check_answers(Engine& engine, std::span<const Token> context, std::span<const LossyAnswer> answers,
+                                 const DriftOptions& options) {
   const OwnTime time(options.stop);
   DriftCheck check{.answers = static_cast<std::uint32_t>(answers.size())};
-  std::optional<ExactContext> exact;
+  SHALE_ASSIGN(const ExactContext exact, exact_context(engine, context, {}, {.store = false}, options.stop));
   for (const LossyAnswer& given : answers) {
-    const auto context = std::span(given.prompt).first(given.context_tokens);
-    if (!exact || !std::ranges::equal(exact->run.tokens, context)) {
-      exact.reset();
-      SHALE_ASSIGN(exact, exact_context(engine, context, {}, {.store = false}, options.stop));
-    }
     SHALE_ASSIGN(const double quality,
-                 quality_beside_full(engine, exact->sequence, given, options.answer_tokens, options.stop));
+                 quality_beside_full(engine, exact.sequence, given, options.answer_tokens, options.stop));
     check.observed += quality / static_cast<double>(answers.size());
     check.profiled += given.expected / static_cast<double>(answers.size());
   }

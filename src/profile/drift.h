@@ -32,10 +32,9 @@ struct DriftOptions {
 
 // A request's answer over a lossy form of its context that the planner chose.
 struct LossyAnswer {
-  std::vector<Token> prompt;         // at least one token more than
-  std::uint32_t context_tokens = 0;  // so many of which were to be stored
-  std::vector<Token> answer;         // greedy, at least one token
-  double expected = 1;               // quality, when it was given
+  std::vector<Token> question;  // the prompt behind the context, at least one token
+  std::vector<Token> answer;    // greedy, at least one token
+  double expected = 1;          // quality, when it was given
 };
 
 struct DriftCheck {
@@ -52,9 +51,10 @@ struct DriftCheck {
 Result<DriftCheck> check_drift(Engine& engine, std::string_view context, const DriftOptions& options);
 // The same of what was tokenised already, on all its questions.
 Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, const DriftOptions& options);
-// Checks answers as they were given, at least one: the share of the first tokens of each that the full cache draws when
-// fed those before; in another metric, its own answer to the same is compared with them. Exact blocks are fetched, or
-// computed where there are none.
-Result<DriftCheck> check_answers(Engine& engine, std::span<const LossyAnswer> answers, const DriftOptions& options);
+// Checks answers about the context as they were given, at least one: the share of the first tokens of each that the
+// full cache draws when fed those before; in another metric, its own answer to the same is compared with them. Exact
+// blocks are fetched, or computed where there are none.
+Result<DriftCheck> check_answers(Engine& engine, std::span<const Token> context, std::span<const LossyAnswer> answers,
+                                 const DriftOptions& options);
 
 }  // namespace shale

@@ -1,6 +1,7 @@
 #include "profile/quality_watch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -112,29 +113,29 @@ void QualityWatch::note_response(const Request& request, const Response& respons
   const bool comparable = !response.error && !response.tokens.empty() && request.sampling.temperature == 0 &&
                           !request.policy.named() && !request.budget && expected;
   if (!may_look_at(request) || lossy == response.sources.end() || !comparable) return;
-  LossyAnswer given{.prompt = {}, .answer = response.tokens, .expected = *expected};
+  std::vector<Token> prompt;
   std::vector<std::size_t> ends;
   for (const PrefixSpan& span : request.spans) {
-    given.prompt.insert(given.prompt.end(), span.tokens.begin(), span.tokens.end());
-    ends.push_back(given.prompt.size());
+    prompt.insert(prompt.end(), span.tokens.begin(), span.tokens.end());
+    ends.push_back(prompt.size());
   }
   ends.pop_back();
-  given.context_tokens = static_cast<std::uint32_t>(ends.back());
   const Cache& cache = engine_.cache();
-  const std::vector<BlockKey> keys = cache.keys_of(given.prompt);
+  const std::vector<BlockKey> keys = cache.keys_of(prompt);
   const auto end = std::ranges::find_if(ends, [&](std::size_t tokens) {
     const std::size_t blocks = tokens / cache.block_tokens();
     return blocks > 0 && run_name(keys[blocks - 1]) == lossy->run;
   });
   if (end == ends.end()) return;
-  Context& context = context_of(std::span(given.prompt).first(*end), request.spans.front().label);
-  if (context.asked.questions.empty()) add_question(context, request.spans.back().tokens);
-  context.answers.push_back(std::move(given));
+  const auto question = prompt.begin() + static_cast<std::ptrdiff_t>(*end);
+  Context& context = context_of({prompt.begin(), question}, request.spans.front().label);
+  add_question(context, request.spans.back().tokens);
+  context.answers.push_back({.question = {question, prompt.end()}, .answer = response.tokens, .expected = *expected});
   if (context.answers.size() > options_.check.questions_max) context.answers.erase(context.answers.begin());
   ++context.new_answers;
 }
 
-// False where nothing was to be noted or recalled.
+// Of one context. False where nothing was to be noted or recalled.
 bool QualityWatch::log_questions() {
   if (!options_.keep_questions) return false;
   bool worked = false;
@@ -143,12 +144,16 @@ bool QualityWatch::log_questions() {
       recall_questions(context);
       worked = true;
     }
-    for (const auto& question : std::exchange(context.unlogged, {})) {
-      log_question(engine_.cache(), context.asked.tokens, words_of(engine_.tokenizer(), question));
-      worked = true;
-    }
+    const auto unlogged = std::exchange(context.unlogged, {});
+    static_cast<void>(engine_.cache().metadata_store()->together([&]() -> Status {
+      for (const auto& question : unlogged) {
+        log_question(engine_.cache(), context.asked.tokens, words_of(engine_.tokenizer(), question));
+      }
+      return {};
+    }));
+    if (worked || !unlogged.empty()) return true;
   }
-  return worked;
+  return false;
 }
 
 // Before those that were asked here, phrased as they are.
@@ -156,11 +161,13 @@ void QualityWatch::recall_questions(Context& context) {
   const auto known = engine_.cache().metadata_store()->questions(context.run);
   if (!known) return;
   auto& questions = context.asked.questions;
+  const auto was_asked = [&](const std::string& text) {
+    return std::ranges::any_of(questions,
+                               [&](const auto& each) { return words_of(engine_.tokenizer(), each) == text; });
+  };
   for (const QuestionRecord& record : *known) {
-    if (record.by_model || questions.size() >= options_.check.questions_max) continue;
-    std::vector<Token> question = phrase_like(engine_.tokenizer(), questions.back(), record.text);
-    if (std::ranges::find(questions, question) != questions.end()) continue;
-    questions.insert(questions.begin(), std::move(question));
+    if (record.by_model || questions.size() >= options_.check.questions_max || was_asked(record.text)) continue;
+    questions.insert(questions.begin(), phrase_like(engine_.tokenizer(), questions.back(), record.text));
     ++stats_.recalled;
   }
 }
@@ -217,10 +224,7 @@ bool QualityWatch::work_on(const Stop& stop) {
   pauses_ = 0;
   if (!context && !profiling_) prior_->pass_over();
   profiling_.reset();
-  if (context) {  // would fail again, until something else was asked
-    context->new_questions = context->new_answers = 0;
-    context->profiled_on = options_.check.questions_max;
-  }
+  if (context) context->new_questions = context->new_answers = 0;  // would fail again, until more was asked
   return true;
 }
 
@@ -234,50 +238,62 @@ Result<bool> QualityWatch::measure_prior(const Stop& stop) {
   return more;
 }
 
-// Profiles of a few questions are checked once enough was asked or answered; of those that were never profiled only
-// what was expected of answers can be.
+// Profiles are checked once enough was asked or answered; of those that were never made only what was expected of
+// answers can be. One that is to be made anew in any case is not asked again before.
 QualityWatch::Context* QualityWatch::context_to_check() {
   for (Context& context : contexts_) {
     if (context.new_answers >= options_.questions_between) return &context;
     if (context.new_questions < options_.questions_between) continue;
-    if (profiled_on(context) > 0) return &context;
-    if (!options_.profile_new) context.new_questions = 0;
+    if (options_.profile_new && has_outgrown_profile(context)) continue;
+    if (is_profiled(context)) return &context;
+    context.new_questions = 0;
   }
   return nullptr;
 }
 
-// The one of most worth, of those that are used most.
 QualityWatch::Context* QualityWatch::context_to_profile() {
   if (!options_.profile_new) return nullptr;
-  std::vector<std::pair<double, Context*>> by_use;
+  struct Choice {
+    double worth;
+    Context* context;
+  };
+  std::vector<Choice> choices;
   for (Context& context : contexts_) {
-    if (has_outgrown_profile(context)) by_use.emplace_back(use(context), &context);
+    if (has_outgrown_profile(context)) choices.push_back({use(context), &context});
   }
-  const auto most = by_use.begin() + static_cast<std::ptrdiff_t>(std::min(by_use.size(), kLookedAtClosely));
-  std::ranges::partial_sort(by_use, most, std::greater(), &std::pair<double, Context*>::first);
-  by_use.erase(most, by_use.end());
-  for (auto& [worth, context] : by_use) worth *= spread(*context);
-  const auto best = std::ranges::max_element(by_use, {}, &std::pair<double, Context*>::first);
-  return best == by_use.end() ? nullptr : best->second;
+  const auto most = choices.begin() + static_cast<std::ptrdiff_t>(std::min(choices.size(), kLookedAtClosely));
+  std::ranges::partial_sort(choices, most, std::greater(), &Choice::worth);
+  choices.erase(most, choices.end());
+  for (auto& [worth, context] : choices) worth *= gain(*context);
+  const auto best = std::ranges::max_element(choices, {}, &Choice::worth);
+  return best == choices.end() ? nullptr : best->context;
 }
 
-// 0: never.
-std::uint32_t QualityWatch::profiled_on(Context& context) const {
-  if (!context.profiled_on) {
-    context.profiled_on = 0;
-    const auto rows = engine_.cache().metadata_store()->qualities(context.run);
-    for (const QualityRecord& row : rows.value_or(std::vector<QualityRecord>())) {
-      context.profiled_on = std::max(*context.profiled_on, std::max(row.questions, 1U));
-    }
-  }
-  return *context.profiled_on;
+// By some method at least.
+bool QualityWatch::is_profiled(const Context& context) const {
+  const auto rows = engine_.cache().metadata_store()->qualities(context.run);
+  return rows && !rows->empty();
 }
 
-// Twice as many questions were asked as it stands on, or it was never made.
+// By every method; 0: by not all of them.
+std::uint32_t QualityWatch::questions_of_profile(const Context& context) const {
+  Cache& cache = engine_.cache();
+  std::uint32_t least = options_.check.questions_max;
+  for (const Method& method : cache.methods()) {
+    if (!method.is_full()) least = std::min(least, cache.metadata_store()->questions_measured(context.run, method));
+  }
+  return least;
+}
+
+// Twice as many questions are known as there were for its profile, or for the last try to make one.
 bool QualityWatch::has_outgrown_profile(Context& context) const {
-  const std::uint32_t on = profiled_on(context);
-  return on < options_.check.questions_max &&
-         context.asked.questions.size() >= std::max(2 * std::size_t{on}, std::size_t{1});
+  const auto outgrown = [&] {
+    const std::size_t asked = context.asked.questions.size();
+    return context.tried_on < options_.check.questions_max && asked > 0 && asked >= 2 * std::size_t{context.tried_on};
+  };
+  if (!outgrown()) return false;
+  context.tried_on = std::max(context.tried_on, questions_of_profile(context));  // by an earlier process
+  return outgrown();
 }
 
 // How often it is asked, times how much it takes of the tiers.
@@ -285,8 +301,8 @@ double QualityWatch::use(const Context& context) const {
   return context.accesses.value(engine_.cache().clock().now_s()) * static_cast<double>(context.asked.tokens.size());
 }
 
-// Of the qualities of all that the context may become, on average.
-double QualityWatch::spread(const Context& context) const {
+// How much less the qualities of all that the context may become would spread, on average (quality_table.h).
+double QualityWatch::gain(const Context& context) const {
   Cache& cache = engine_.cache();
   double spread = 0;
   std::size_t configurations = 0;
@@ -298,15 +314,19 @@ double QualityWatch::spread(const Context& context) const {
       ++configurations;
     }
   }
-  return configurations == 0 ? 0 : spread / static_cast<double>(configurations);
+  const auto now = static_cast<double>(questions_of_profile(context));
+  const auto then = static_cast<double>(context.asked.questions.size());
+  return spread / static_cast<double>(configurations) *
+         (1 - std::sqrt((now + kPriorQuestions) / (then + kPriorQuestions)));
 }
 
 Status QualityWatch::look(Context& context, const Stop& stop) {
   DriftOptions options = options_.check;
   options.stop = stop;
   const bool answered = context.new_answers >= options_.questions_between;
-  SHALE_ASSIGN(const DriftCheck check, answered ? check_answers(engine_, context.answers, options)
-                                                : check_drift(engine_, context.asked, options));
+  const AskedContext& asked = context.asked;
+  SHALE_ASSIGN(const DriftCheck check, answered ? check_answers(engine_, asked.tokens, context.answers, options)
+                                                : check_drift(engine_, asked, options));
   context.new_questions = context.new_answers = 0;
   ++stats_.checks;
   stats_.answers += check.answers;
@@ -320,8 +340,8 @@ Status QualityWatch::begin(Context& context) {
   ProfileOptions options{
       .methods = {}, .full = false, .answer_tokens = options_.check.answer_tokens, .label = context.label, .stop = {}};
   const std::size_t questions = context.asked.questions.size();
+  context.tried_on = static_cast<std::uint32_t>(questions);
   SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, context.asked, questions, std::move(options)));
-  context.profiled_on = static_cast<std::uint32_t>(questions);
   context.new_questions = context.new_answers = 0;
   context.answers.clear();  // something else is expected from now on
   return {};

@@ -6,11 +6,11 @@
 //   2. Whether a profile still holds (drift.h), where enough was answered over a lossy form of its context since the
 //      last look, or else asked: what requests ask is recorded, in the metadata store, too. A context whose profile
 //      does not hold is profiled again on these questions, and placed again at once. This comes before the prior.
-//   3. Contexts that were never profiled, or of fewer than half of the questions that were asked since, up to a few;
-//      those first whose profile is worth most: how often they are asked, times how little is known of them, times how
-//      much of the tiers they take.
+//   3. Contexts that were never profiled, or by half as many questions as are known by now; of those that are used
+//      most, the one first whose profile is worth most: how often it is asked, times how much of the tiers it takes,
+//      times how much surer its qualities would be.
 //
-// Profiles use what was asked, even where that is one question: what a model writes to ask tells little about it.
+// Profiles use what was asked, even where that is one question.
 //
 // A context is what a request stores in front of what it asks: a completion's context, a chat up to the turn with which
 // there is enough of it. A later turn becomes one once answers are given over a lossy form of it.
@@ -31,13 +31,13 @@ namespace shale {
 
 struct QualityWatchOptions {
   bool prior = true;                    // measure the prior
-  bool profile_new = true;              // contexts that were never profiled, too
+  bool profile_new = true;              // 3., too
   bool beside = false;                  // work() lets requests go on: pages are kept when one comes
   bool keep_questions = true;           // what was asked, in the metadata store, for the next process
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
   std::uint32_t questions_between = 4;  // different ones, since the last look
   std::uint32_t context_tokens_min = 128;
-  // Those asked last are known, so many of them, of so many tokens together.
+  // Those asked last are known: so many of them, that have so many tokens together.
   std::size_t contexts_max = 1024, tokens_max = std::size_t{4} << 20;
 };
 
@@ -47,7 +47,7 @@ struct QualityWatchStats {
   std::uint64_t prior_texts = 0;              // measured for the prior
   std::uint64_t checks = 0, drifted = 0;      // looked at; of these, where the profile no longer held
   std::uint64_t answers = 0;                  // given over lossy forms, that were compared with the full cache's
-  std::uint64_t profiled = 0;                 // contexts profiled, drifted or new
+  std::uint64_t profiled = 0;                 // profiles made
   std::uint64_t interrupted = 0, failed = 0;  // pieces of work that a request ended, or an error
   double prior_seconds = 0, check_seconds = 0, profile_seconds = 0;
 };
@@ -82,7 +82,7 @@ class QualityWatch {
     std::vector<LossyAnswer> answers = {};          // the newest
     std::vector<std::vector<Token>> unlogged = {};  // that the metadata store does not have yet
     bool recalled = false;                          // what was asked before this process
-    std::optional<std::uint32_t> profiled_on = {};  // so many questions; nothing: not looked at
+    std::uint32_t tried_on = 0;                     // questions of its profile, or of the last try to make one
   };
 
   bool may_look_at(const Request& request) const;
@@ -95,10 +95,11 @@ class QualityWatch {
   void recall_questions(Context& context);
   Context* context_to_check();
   Context* context_to_profile();
-  std::uint32_t profiled_on(Context& context) const;
+  bool is_profiled(const Context& context) const;
+  std::uint32_t questions_of_profile(const Context& context) const;
   bool has_outgrown_profile(Context& context) const;
   double use(const Context& context) const;
-  double spread(const Context& context) const;
+  double gain(const Context& context) const;
 
   Result<bool> measure_prior(const Stop& stop);
   Status go_on(const Stop& stop);

@@ -124,8 +124,7 @@ std::vector<std::string_view> pick_paragraphs(std::string_view text, std::size_t
 namespace {
 
 // What the model writes about each paragraph, as many together as the pool has room for.
-Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std::string_view> paragraphs,
-                                             const Stop& stop) {
+Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std::string_view> paragraphs) {
   Cache& cache = engine.cache();
   const PageShape shape = cache.pool().shape();
   const Sequence nothing(cache.pool());
@@ -143,7 +142,7 @@ Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std
     }
     std::vector<Asked> asked;
     for (const auto& prompt : prompts) asked.push_back({&nothing, prompt});
-    SHALE_ASSIGN(auto answers, greedy_answers(engine.model(), engine.tokenizer(), asked, kTokensMax, stop));
+    SHALE_ASSIGN(auto answers, greedy_answers(engine.model(), engine.tokenizer(), asked, kTokensMax));
     for (auto& answer : answers) {
       if (engine.tokenizer().ends_turn(answer.back())) answer.pop_back();
       written.push_back(engine.tokenizer().text(answer));
@@ -155,10 +154,9 @@ Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std
 
 }  // namespace
 
-Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count,
-                                         const Stop& stop) {
+Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count) {
   const std::vector<std::string_view> paragraphs = pick_paragraphs(context, count);
-  SHALE_ASSIGN(const std::vector<std::string> texts, write_about(engine, paragraphs, stop));
+  SHALE_ASSIGN(const std::vector<std::string> texts, write_about(engine, paragraphs));
   WrittenQuestions written;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     std::string question = first_question(texts[i]);

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "profile/feed.h"
 
 namespace shale {
 
@@ -19,8 +18,7 @@ struct WrittenQuestions {
 // Asks the model for one question about each of `count` different paragraphs, spread over the context. Where it writes
 // nothing usable, or nothing that has a word in common with the paragraph, one of six generic questions stands in.
 // Deterministic. Owns the engine meanwhile. kFull where the pool has no room for a paragraph.
-Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count,
-                                         const Stop& stop = {});
+Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count);
 
 // What a model wrote, cut to its first question: quotes, list marks, labels and line breaks removed, ending in a
 // question mark. Empty when there is none of three to forty words.

@@ -133,7 +133,7 @@ void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_drift_answers_total", watch.answers,
              "Answers over lossy forms that were compared with what the full cache says.");
   to.counter("shale_drift_found_total", watch.drifted, "Profiles that no longer held.");
-  to.counter("shale_contexts_profiled_total", watch.profiled, "Contexts that were profiled.");
+  to.counter("shale_contexts_profiled_total", watch.profiled, "Profiles that were made of contexts.");
   to.counter("shale_profile_interrupted_total", watch.interrupted, "Checks and profiles that a request interrupted.");
   to.counter("shale_profile_failed_total", watch.failed, "Checks and profiles that failed.");
   to.head("shale_profile_seconds_total", "counter",

@@ -121,6 +121,11 @@ TEST(LoadContexts, AreOpenedByAQuestionThatTheLoadDoesNotAsk) {
   EXPECT_EQ(one.questions, std::vector<std::string>{"Who?"});
   EXPECT_FALSE(one.opening.empty());
   EXPECT_NE(one.opening, "Who?");
+  const std::vector<LoadContext> both = {several, one};
+  const auto load = opening_load(both);
+  ASSERT_EQ(load.size(), 2u);
+  EXPECT_EQ(load[1].context, 1u);
+  EXPECT_EQ(load[1].question, LoadRequest::kOpening);
 }
 
 TEST(LoadContexts, AreCutToTokensAndWholeCharacters) {

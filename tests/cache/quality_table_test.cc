@@ -56,6 +56,19 @@ TEST(QualityTable, AServersOwnPrefixesSayMoreThanTextsThatShip) {
   EXPECT_NEAR(expected(), (2 * 0.5 + kPriorPrefixes * of_all) / (2 + kPriorPrefixes), 1e-12);
 }
 
+TEST(QualityTable, KnowsOfHowManyQuestions) {
+  QualityTable table;
+  EXPECT_EQ(table.questions(prefix(1), kKnorm), 0u);
+  table.record(prefix(1), kKnorm, 0.5, 0.9, 4);
+  table.record(prefix(1), kInt8, 1, 0.9, 3);
+  table.record(prefix(2), kKnorm, 0.25, 0.9, 1);
+  EXPECT_EQ(table.questions(prefix(1), kKnorm), 4u);
+  table.record(prefix(1), kKnorm, 0.75, 0.9, 2);
+  EXPECT_EQ(table.questions(prefix(1), kKnorm), 2u) << "at the keep of fewest";
+  EXPECT_EQ(table.questions(prefix(1), kInt8), 3u);
+  EXPECT_EQ(table.questions(prefix(2), kInt8), 0u);
+}
+
 TEST(QualityTable, AKindThatIsSaidLaterCounts) {
   QualityTable table;
   for (std::uint64_t i = 1; i <= 3; ++i) {

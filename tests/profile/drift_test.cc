@@ -94,16 +94,13 @@ TEST_F(DriftTest, ComparesAnswersInTheCachesMetric) {
   request.spans = {{tokens(), true, "doc"}, {bench.tokenizer->tokenize("what is it?", false), false, {}}};
   request.policy.exact = true;
   request.max_tokens = 8;
-  LossyAnswer given{.prompt = tokens(), .context_tokens = static_cast<std::uint32_t>(tokens().size()), .answer = {}};
-  const auto& question = request.spans.back().tokens;
-  given.prompt.insert(given.prompt.end(), question.begin(), question.end());
-  given.answer = bench.engine->run(request).tokens;
-  given.expected = 0.9;
-  const DriftCheck whole = check_answers(*bench.engine, {&given, 1}, all).value();
+  LossyAnswer given{
+      .question = request.spans.back().tokens, .answer = bench.engine->run(request).tokens, .expected = 0.9};
+  const DriftCheck whole = check_answers(*bench.engine, tokens(), {&given, 1}, all).value();
   EXPECT_EQ(whole.observed, 1);
   EXPECT_FALSE(whole.drifted);
   given.answer.assign(8, bench.tokenizer->tokenize("!", false).front());
-  const DriftCheck other = check_answers(*bench.engine, {&given, 1}, all).value();
+  const DriftCheck other = check_answers(*bench.engine, tokens(), {&given, 1}, all).value();
   EXPECT_LT(other.observed, 0.5);
   EXPECT_TRUE(other.drifted);
 }

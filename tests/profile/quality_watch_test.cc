@@ -42,6 +42,13 @@ TEST_F(QualityWatchTest, RecallsWhatAnEarlierProcessWasAsked) {
   EXPECT_EQ(watch.stats().questions, 1u);
   work_all(watch);
   EXPECT_EQ(watch.stats().profiled, 1u);
+  for (const QualityRecord& row : profiled()) EXPECT_EQ(row.questions, 4u) << "what was recalled and what is new";
+
+  QualityWatch again(options_, *bench_.engine);
+  again.on_request(ask(" how0"));
+  EXPECT_TRUE(again.work(kNever));
+  EXPECT_EQ(again.stats().recalled, 3u) << "not what was asked here, too, however it is framed";
+  EXPECT_FALSE(again.work(kNever)) << "the profile stands on as many";
 }
 
 TEST_F(QualityWatchTest, ForgetsWhereToldTo) {
@@ -105,7 +112,7 @@ TEST_F(QualityWatchTest, MeasuresNothingWhereThereIsNothingToChoose) {
 
 TEST_F(QualityWatchTest, ProfilesAgainOnTwiceAsManyQuestions) {
   options_.profile_new = true;
-  options_.questions_between = 100;
+  options_.check.threshold = 1;  // whatever they answer
   QualityWatch watch(options_, *bench_.engine);
   const auto profiled_on = [&](const std::string& question) {
     watch.on_request(ask(question));
@@ -119,8 +126,25 @@ TEST_F(QualityWatchTest, ProfilesAgainOnTwiceAsManyQuestions) {
   EXPECT_THAT(profiled_on("what"), ::testing::ElementsAre(2u));
   EXPECT_THAT(profiled_on("when"), ::testing::ElementsAre(2u));
   EXPECT_THAT(profiled_on("where"), ::testing::ElementsAre(4u));
-  for (const char* more : {"why", "how", "whom", "which", "whose"}) profiled_on(more);
+  EXPECT_EQ(watch.stats().checks, 0u);
+  for (const char* more : {"why", "how", "whom", "which"}) profiled_on(more);
   EXPECT_EQ(watch.stats().profiled, 3u) << "enough was asked";
+  EXPECT_EQ(watch.stats().checks, 1u) << "from now on it is checked";
+}
+
+// What is to be profiled anew in any case is not checked before; what is profiled by some methods is not profiled.
+TEST_F(QualityWatchTest, ProfilesWholeInsteadOfChecking) {
+  options_.profile_new = true;
+  profile(1);
+  QualityWatch watch(options_, *bench_.engine);
+  ask_several(watch, "why", 4);
+  work_all(watch);
+  EXPECT_EQ(watch.stats().checks, 0u);
+  EXPECT_EQ(watch.stats().profiled, 1u);
+  for (const Method& method : bench_.cache->methods()) {
+    if (method.is_full()) continue;
+    EXPECT_EQ(metadata_store().questions_measured(bench_.cache->run_of(context_), method), 4u) << method.text();
+  }
 }
 
 // Two contexts alike but for how often they are asked: the one asked more is profiled first.
@@ -143,6 +167,37 @@ TEST_F(QualityWatchTest, BeginsWhereAProfileIsWorthMost) {
   EXPECT_TRUE(profiled().empty());
   work_all(watch);
   EXPECT_EQ(watch.stats().profiled, 2u);
+}
+
+TEST_F(QualityWatchTest, BeginsWithWhatIsUsedMostOfMany) {
+  options_.profile_new = true;
+  QualityWatch watch(options_, *bench_.engine);
+  for (int i = 0; i < 3; ++i) watch.on_request(ask("who"));
+  const Token oldest = context_.front();
+  for (Token first = 0; first < 70; ++first) {
+    context_.front() = first;
+    watch.on_request(ask("who"));
+  }
+  context_.front() = oldest;
+  while (watch.stats().profiled == 0) ASSERT_TRUE(watch.work(kNever));
+  EXPECT_FALSE(profiled().empty());
+}
+
+// Used alike, the one of which less is known.
+TEST_F(QualityWatchTest, BeginsWithWhatWasNeverProfiled) {
+  options_.profile_new = true;
+  QualityWatch watch(options_, *bench_.engine);
+  watch.on_request(ask("who"));
+  work_all(watch);
+  const Token first = std::exchange(context_.front(), 7);
+  for (int i = 0; i < 2; ++i) watch.on_request(ask("who"));
+  const Hash128 never = bench_.cache->run_of(context_);
+  context_.front() = first;
+  watch.on_request(ask("what"));  // the last one asked
+  while (watch.stats().profiled == 1) ASSERT_TRUE(watch.work(kNever));
+  EXPECT_FALSE(metadata_store().qualities(never)->empty());
+  work_all(watch);
+  EXPECT_EQ(watch.stats().profiled, 3u);
 }
 
 TEST_F(QualityWatchTest, MeasuresThePriorFirstAndOnce) {

@@ -72,7 +72,9 @@ TEST_F(ServedAnswersTest, OfALaterTurnOfAChatAreOfThatTurn) {
   work_all(watch);
   EXPECT_EQ(watch.stats().questions, options_.questions_between) << "about what the chat begins with";
   EXPECT_EQ(watch.stats().drifted, 1u);
-  EXPECT_FALSE(metadata_store().qualities(bench_.cache->run_of(turn))->empty());
+  const auto rows = metadata_store().qualities(bench_.cache->run_of(turn)).value();
+  EXPECT_FALSE(rows.empty());
+  for (const QualityRecord& row : rows) EXPECT_EQ(row.questions, options_.questions_between) << "all that was asked";
   EXPECT_TRUE(profiled().empty()) << "it served exact";
 }
 

@@ -32,8 +32,9 @@ struct BenchPlacementOptions {
 };
 
 constexpr char kBenchPlacementExamples[] =
-    "Every policy, rate and seed is one cell: a server of its own, which is asked about every context once, stores\n"
-    "what it makes of that, and then gets the same timed requests as all others. Afterwards each answer is rated: "
+    "Every policy, rate and seed is one cell: a server of its own, which is asked about every context once, by a\n"
+    "question that is not asked again, stores what it makes of that, and then gets the same timed requests as all "
+    "others. Afterwards each answer is rated: "
     "over\n"
     "the very form of the context that served it, how much of the exact answer is still given (AGREEMENT, "
     "teacher-forced,\n"
@@ -72,7 +73,7 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
 // All that a cell's metrics depend on beside policy, rate and seed.
 std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
-  std::vector<std::string> words = {"cells 4", bench.serve.serving.model.model};  // 4: what a cell holds
+  std::vector<std::string> words = {"cells 4", bench.serve.serving.model.model};  // 4: what a cell holds, and of what
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
   words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}",
                               bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
@@ -177,13 +178,7 @@ class PlacementBench {
   Status run_cell(const Policy& policy, double rate, std::uint64_t seed) {
     SHALE_ASSIGN(const std::filesystem::path known, policy.alpha ? metadata_store() : Result<std::filesystem::path>());
     SHALE_ASSIGN(const ServeBench::Bed bed, bench_.start(policy.planner, words_of(policy), known));
-    std::vector<LoadRequest> once(bench_.contexts().size());
-    for (std::size_t i = 0; i < once.size(); ++i) {
-      once[i] = {.context = i,
-                 .question = LoadRequest::kOpening,
-                 .context_tokens = static_cast<std::uint32_t>(bench_.contexts()[i].tokens.size())};
-    }
-    SHALE_TRY(bench_.ask(bed, std::move(once), "asking about each context once"));
+    SHALE_TRY(bench_.ask(bed, opening_load(bench_.contexts()), "asking about each context once"));
     SHALE_TRY(wait_until(bed, kStoredWithinS, "storing",
                          [](const Metrics& metrics) { return value_of(metrics, "shale_cache_saving_chunks") == 0; }));
     SHALE_TRY(wait_until(bed, options_.settle_s, "settling", [](const Metrics&) { return false; }));

@@ -39,7 +39,7 @@ struct ServeBenchOptions {
   double zipf = 1;
   std::string arrivals = "poisson", folder, remote;
   bool exact = false;
-  bool openings = false;   // a question of each context is held back (hold_back_opening), for `ask`
+  bool openings = false;   // of contexts are held back (serve_load.h)
   bool to_the_end = true;  // answers are as long as they may be, so that every server does the same work
   OutputOptions output;
 };

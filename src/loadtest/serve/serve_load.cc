@@ -36,12 +36,22 @@ Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string>
 
 void hold_back_opening(LoadContext& context) {
   if (context.questions.size() < 2) {
-    context.opening = "Summarize this text in one sentence.";
+    context.opening = "What is this text about?";
     return;
   }
   context.opening = std::move(context.questions.front());
   context.questions.erase(context.questions.begin());
   if (!context.answers.empty()) context.answers.erase(context.answers.begin());
+}
+
+std::vector<LoadRequest> opening_load(std::span<const LoadContext> contexts) {
+  std::vector<LoadRequest> load(contexts.size());
+  for (std::size_t i = 0; i < load.size(); ++i) {
+    load[i].context = i;
+    load[i].question = LoadRequest::kOpening;
+    load[i].context_tokens = static_cast<std::uint32_t>(contexts[i].tokens.size());
+  }
+  return load;
 }
 
 std::string text_of(const LoadContext& context, std::uint32_t tokens, const Tokenizer& tokenizer) {

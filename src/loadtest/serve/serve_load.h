@@ -27,10 +27,6 @@ struct LoadContext {
 Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string> files, std::size_t contexts_max,
                                                     std::uint32_t context_tokens, const Tokenizer& tokenizer);
 
-// Has the context's first question asked before the load, where it has others, else one that fits any text: what is
-// learned from it may be tried on questions that nobody has seen.
-void hold_back_opening(LoadContext& context);
-
 // The text of the first `tokens`, without half a character at its end.
 std::string text_of(const LoadContext& context, std::uint32_t tokens, const Tokenizer& tokenizer);
 
@@ -55,6 +51,12 @@ struct LoadRequest {
 
   bool operator==(const LoadRequest&) const = default;
 };
+
+// Moves the first question, and what is accepted as its answer, to `opening` where there are others; else `opening` is
+// one that fits any text. So what is learned before the load is tried on questions that were not asked then.
+void hold_back_opening(LoadContext& context);
+// Asks each context's opening once.
+std::vector<LoadRequest> opening_load(std::span<const LoadContext> contexts);
 
 struct ServeLoadOptions {
   std::size_t requests = 100;
