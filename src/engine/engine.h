@@ -92,9 +92,10 @@ struct EngineOptions {
   // their steps.
   double chunk_slowdown = 1.7;
   double chunk_step_s = 0.05;
-  // Steps while nobody is running, for guests or to store, take about as long at most, or are of 8 tokens: whoever
-  // comes waits for the end of one.
-  double idle_step_s = 0.02;
+  // Steps while nobody is running, for guests or to store, take about as long at most, or are of 8 tokens. Whoever
+  // comes waits for the end of one; if it is a guest's that nothing watches, for the layer at which it is so long under
+  // way.
+  double idle_step_s = 0.02, idle_slice_s = 0.002;
   // false: requests neither look up nor leave anything, in the pool or on tiers; for measuring what reuse is worth. A
   // method in a request's policy is refused then.
   bool prefix_cache = true;

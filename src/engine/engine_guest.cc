@@ -1,6 +1,7 @@
 // Guests: tokens of whoever measures, in spare places of steps and in time of background work.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "engine/engine_state.h"
 
@@ -11,6 +12,18 @@ constexpr std::uint32_t kApart = 16;  // of one of a guest's own: it reads all w
 constexpr std::uint32_t kJoinedMax = 64;
 
 void smooth(double& mean, double value) { mean += (value - mean) / (mean == 0 ? 1 : 4); }
+
+// Parks a step at the first layer, but the next, that begins after the time is up.
+class UntilDue final : public StepHooks {
+ public:
+  UntilDue(const Clock& clock, double due_s) : clock_(clock), due_s_(due_s) {}
+  bool ready(std::uint32_t) override { return std::exchange(next_, false) || clock_.now_s() < due_s_; }
+
+ private:
+  const Clock& clock_;
+  const double due_s_;
+  bool next_ = true;
+};
 
 }  // namespace
 
@@ -68,6 +81,20 @@ void Engine::State::finish_guest(std::span<const float> logits, double seconds, 
   guest_s -= seconds;
 }
 
+// A part of its step. Nothing where that is not over: whoever comes then need not wait for the rest, which is given up
+// and computed anew. What is watched for scorers would not bear that.
+Result<std::optional<std::span<const float>>> Engine::State::compute_guest_alone() {
+  const auto watched = [](const StepSequence& each) { return each.capture || each.live; };
+  const double begun_s = clock.now_s();
+  UntilDue until_due(clock, begun_s + options.idle_slice_s);
+  StepHooks* const hooks = std::ranges::any_of(guest->sequences, watched) ? nullptr : &until_due;
+  if (!guest_parked) guest_computed_s = 0;
+  auto logits = guest_parked ? model.resume(hooks) : model.begin(guest->sequences, hooks);
+  guest_parked = logits && !*logits;
+  guest_computed_s += clock.now_s() - begun_s;
+  return logits;
+}
+
 // A step of its own: while nobody is running, and beside those who decode where it could not join theirs. Who is
 // loading takes in each layer as it comes.
 bool Engine::State::step_guest() {
@@ -78,9 +105,11 @@ bool Engine::State::step_guest() {
     if (crowded() || decoding() == 0 || guest_s <= 0 || guest_s < guest_step_s) return false;
     guest_apart = true;
   }
+  if (!alone) guest_parked = false;
   const double begun_s = clock.now_s();
-  const auto logits = model.step(guest->sequences);
-  const double seconds = clock.now_s() - begun_s;
+  const auto logits = alone ? compute_guest_alone() : model.begin(guest->sequences);
+  if (guest_parked) return true;
+  const double seconds = alone ? guest_computed_s : clock.now_s() - begun_s;
   if (!logits) {
     guest->error = logits.error();
     guest->done = true;
@@ -92,7 +121,7 @@ bool Engine::State::step_guest() {
   } else {
     smooth(guest_step_s, seconds);
   }
-  finish_guest(*logits, seconds, !alone);
+  finish_guest(**logits, seconds, !alone);
   return true;
 }
 
@@ -118,7 +147,10 @@ std::uint32_t Engine::guest_tokens(std::uint32_t depth) {
   return std::bit_floor(static_cast<std::uint32_t>(room));
 }
 
-void Engine::invite(GuestStep* guest) { state_->guest = guest; }
+void Engine::invite(GuestStep* guest) {
+  state_->guest = guest;
+  state_->guest_parked = false;
+}
 
 void Engine::charge_guest(double seconds) {
   if (state_->scheduler.running().empty()) return;

@@ -36,6 +36,7 @@ struct Engine::State {
   RequestId next_id = 1;
   Hash128 nonce = {};  // of this engine: names of what it spills
   // A step of a run alone whose prefix is still being loaded, parked in front of a layer that has not come (model.h).
+  // No more than one step is parked, this or a guest's.
   std::optional<BatchPart> parked = {};
   std::vector<std::unique_ptr<SpilledSequence>> let_go = {};  // of cancelled runs, until they are written
   std::vector<float> both = {};                               // logits of a step of two parts (compute_apart)
@@ -49,6 +50,8 @@ struct Engine::State {
   double guest_s = 0;       // that guests may take now; below 0: that they took too much
   double guest_step_s = 0;  // that a step of a guest's own takes beside those who decode; smoothed
   IdleStep idle_step{options.idle_step_s};
+  bool guest_parked = false;      // its step is, in front of a layer
+  double guest_computed_s = 0;    // of that step until then
   std::uint32_t guest_depth = 0;  // that was asked for last
   bool guest_apart = false;       // the last one had a step of its own beside those who decode
 
@@ -103,6 +106,7 @@ struct Engine::State {
   std::uint32_t decoding() const;
   bool guest_joins(std::span<const BatchPart> parts);
   std::uint32_t guest_count(std::uint64_t& depth) const;
+  Result<std::optional<std::span<const float>>> compute_guest_alone();
   void finish_guest(std::span<const float> logits, double seconds, bool charged);
   bool step_guest();
   void earn_for_guests(double share, double used_s);

@@ -280,6 +280,7 @@ bool Engine::State::load() {
 
 // Gives up the step that is parked, if any: the model forgets it when it begins another.
 void Engine::State::unpark() {
+  guest_parked = false;
   if (!parked) return;
   RequestState& run = *parked->run;
   if (!run.over && run.sequence.length() > parked->length) run.sequence.truncate(parked->length);

@@ -107,6 +107,20 @@ TEST_F(SpareTimeTest, AloneStepsOfAFastModelAreLarge) {
   EXPECT_NEAR(clock_.now_s(), 5 * model_->step_s + 300 * model_->token_s, 1e-9);  // of 16, 32, 64, 128 and 60 tokens
 }
 
+TEST_F(SpareTimeTest, WhoComesWhileItMeasuresWaitsForALayer) {
+  double turned_s = clock_.now_s(), longest_s = 0;
+  each_turn_ = [&] { longest_s = std::max(longest_s, clock_.now_s() - std::exchange(turned_s, clock_.now_s())); };
+  const std::vector<float> alone = measure(60).value();
+  const double layer_s = (kStepS + 16 * kTokenS) / model_->info().layers;
+  EXPECT_LE(longest_s, layer_s + engine_->options().idle_slice_s);
+  turns_ = 0;
+  each_turn_ = [&] {  // in steps of three layers
+    if (turns_ % 4 == 0 && turns_ <= 12) submit(static_cast<std::uint32_t>(turns_), 1);
+  };
+  EXPECT_EQ(measure(60).value(), alone) << "what was given up is computed anew";
+  EXPECT_GT(turns_, 12);
+}
+
 TEST_F(SpareTimeTest, WhoComesWhileAContextIsRepeatedWaitsForAStep) {
   double turned_s = clock_.now_s(), longest_s = 0;
   each_turn_ = [&] { longest_s = std::max(longest_s, clock_.now_s() - std::exchange(turned_s, clock_.now_s())); };
