@@ -92,9 +92,9 @@ struct EngineOptions {
   // their steps.
   double chunk_slowdown = 1.7;
   double chunk_step_s = 0.05;
-  // Steps while nobody is running, for guests or to store, take about as long at most, or are of 8 tokens. Whoever
-  // comes waits for the end of one; if it is a guest's that nothing watches, for the layer at which it is so long under
-  // way.
+  // Steps while nobody is running, for guests or to store, take about `idle_step_s` at most, or are of 8 tokens.
+  // Whoever comes waits for the end of one; of a guest's that nothing watches, for that of a layer or the head, or for
+  // `idle_slice_s` where that is longer.
   double idle_step_s = 0.02, idle_slice_s = 0.002;
   // false: requests neither look up nor leave anything, in the pool or on tiers; for measuring what reuse is worth. A
   // method in a request's policy is refused then.
@@ -111,7 +111,8 @@ struct EngineOptions {
 struct GuestStep {
   std::span<const StepSequence> sequences;
   bool done = false;
-  double seconds = 0;              // that it took of a step, or its own step
+  bool given_up = false;           // for requests that came: it is to be cut anew, by guest_tokens()
+  double seconds = 0;              // that it took of a step, or its own step, as far as that came
   std::vector<float> logits = {};  // as Model::step returns them
   std::optional<Error> error = {};
 };
@@ -161,7 +162,7 @@ class Engine {
   // Tokens that a guest may have computed next, on top of `depth`; 0: not now. If nothing is running, as many as make a
   // step of `idle_step_s` (engine/idle_step.h).
   std::uint32_t guest_tokens(std::uint32_t depth);
-  // The guest of the following turns, until it is done; it stays where it is until then. Null: none.
+  // The guest of the following turns, until it is done or given up; it stays where it is until then. Null: none.
   void invite(GuestStep* guest);
   // Reports the seconds that measuring took between steps.
   void charge_guest(double seconds);

@@ -81,8 +81,8 @@ void Engine::State::finish_guest(std::span<const float> logits, double seconds, 
   guest_s -= seconds;
 }
 
-// A part of its step. Nothing where that is not over: whoever comes then need not wait for the rest, which is given up
-// and computed anew. What is watched for scorers would not bear that.
+// A part of its step. Nothing where that is not over: whoever comes then need not wait for the rest. What is watched
+// for scorers would not bear to be computed again.
 Result<std::optional<std::span<const float>>> Engine::State::compute_guest_alone() {
   const auto watched = [](const StepSequence& each) { return each.capture || each.live; };
   const double begun_s = clock.now_s();
@@ -95,6 +95,13 @@ Result<std::optional<std::span<const float>>> Engine::State::compute_guest_alone
   return logits;
 }
 
+// What was computed of its step is lost: the model is about to begin another, beside which it may be too large.
+void Engine::State::give_up_guest() {
+  if (!std::exchange(guest_parked, false)) return;
+  guest->given_up = true;
+  guest->seconds = guest_computed_s;
+}
+
 // A step of its own: while nobody is running, and beside those who decode where it could not join theirs. Who is
 // loading takes in each layer as it comes.
 bool Engine::State::step_guest() {
@@ -105,7 +112,6 @@ bool Engine::State::step_guest() {
     if (crowded() || decoding() == 0 || guest_s <= 0 || guest_s < guest_step_s) return false;
     guest_apart = true;
   }
-  if (!alone) guest_parked = false;
   const double begun_s = clock.now_s();
   const auto logits = alone ? compute_guest_alone() : model.begin(guest->sequences);
   if (guest_parked) return true;

@@ -101,12 +101,13 @@ struct Engine::State {
   bool step_repetition();
 
   // engine_guest.cc
-  bool guest_waits() const { return guest && !guest->done; }
+  bool guest_waits() const { return guest && !guest->done && !guest->given_up; }
   bool crowded();
   std::uint32_t decoding() const;
   bool guest_joins(std::span<const BatchPart> parts);
   std::uint32_t guest_count(std::uint64_t& depth) const;
   Result<std::optional<std::span<const float>>> compute_guest_alone();
+  void give_up_guest();
   void finish_guest(std::span<const float> logits, double seconds, bool charged);
   bool step_guest();
   void earn_for_guests(double share, double used_s);

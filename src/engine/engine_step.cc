@@ -137,7 +137,7 @@ bool Engine::State::step_ahead_of_loading() {
       parked.reset();
       return false;
     }
-    guest_parked = false;
+    give_up_guest();
     hooks.emplace(run.retrieval, model.executor());
     logits = model.begin(step_sequences({&*parked, 1}), &*hooks);
   }

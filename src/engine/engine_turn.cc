@@ -280,7 +280,7 @@ bool Engine::State::load() {
 
 // Gives up the step that is parked, if any: the model forgets it when it begins another.
 void Engine::State::unpark() {
-  guest_parked = false;
+  give_up_guest();
   if (!parked) return;
   RequestState& run = *parked->run;
   if (!run.over && run.sequence.length() > parked->length) run.sequence.truncate(parked->length);
@@ -304,7 +304,7 @@ double Engine::State::background_share() {
 // wait for all of it at once. While nobody computes, piece after piece.
 bool Engine::State::work_behind() {
   const bool others_compute = BatchBuilder::any(scheduler.running());
-  if (!others_compute) return cache.work(model.executor());
+  if (!others_compute) return !guest_parked && cache.work(model.executor());
   const double share = background_share();
   background_s = std::min(background_s, 0.0) + share * shared_step_s();
   double used_s = 0;

@@ -32,7 +32,7 @@ struct DriftOptions {
 
 // A request's answer over a lossy form of its context that the planner chose.
 struct LossyAnswer {
-  std::vector<Token> question;  // the prompt behind the context, at least one token
+  std::vector<Token> question;  // the prompt behind the context's whole blocks, at least one token
   std::vector<Token> answer;    // greedy, at least one token
   double expected = 1;          // quality, when it was given
 };

@@ -25,14 +25,15 @@ Result<std::span<const float>> step_at_pace(Model& model, std::span<const StepSe
 
 Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits, const Stop& stop) {
   const std::size_t vocabulary = model.info().vocabulary;
+  struct Piece {
+    std::size_t feed, first;
+  };
   std::size_t at = 0, offset = 0;  // the next token to take: token `offset` of feeds[at]
   while (at < feeds.size()) {
-    struct Piece {
-      std::size_t feed, first;
-    };
     std::vector<StepSequence> batch;
     std::vector<Piece> pieces;
     SHALE_TRY(check_stop(stop, feeds[at].sequence->length()));
+    const Piece begin{at, offset};
     for (std::size_t room = step_tokens(stop); room > 0 && at < feeds.size();) {
       const auto rest = feeds[at].tokens.subspan(offset);
       const auto now = rest.first(std::min(rest.size(), room));
@@ -53,7 +54,17 @@ Status feed(Model& model, std::span<const Feed> feeds, const OnLogits& on_logits
       }
     }
     if (batch.empty()) continue;
-    SHALE_ASSIGN(std::span<const float> logits, step_at_pace(model, batch, stop));
+    auto stepped = step_at_pace(model, batch, stop);
+    if (!stepped && stepped.error().code == ErrorCode::kBusy) {
+      for (const StepSequence& each : batch) {
+        each.sequence->truncate(each.sequence->length() - static_cast<std::uint32_t>(each.tokens.size()));
+      }
+      at = begin.feed;
+      offset = begin.first;
+      continue;
+    }
+    if (!stepped) return std::unexpected(std::move(stepped).error());
+    std::span<const float> logits = *stepped;
     for (std::size_t i = 0; on_logits && i < batch.size(); ++i) {
       const std::size_t count = batch[i].tokens.size() * vocabulary;
       on_logits(pieces[i].feed, pieces[i].first, logits.first(count));

@@ -127,8 +127,10 @@ void QualityWatch::note_response(const Request& request, const Response& respons
     return blocks > 0 && run_name(keys[blocks - 1]) == lossy->run;
   });
   if (end == ends.end()) return;
-  const auto question = prompt.begin() + static_cast<std::ptrdiff_t>(*end);
-  Context& context = context_of({prompt.begin(), question}, request.spans.front().label);
+  Context& context = context_of(std::span(prompt).first(*end), request.spans.front().label);
+  const auto first = std::ranges::find_if(ends, [&](std::size_t n) { return n >= options_.context_tokens_min; });
+  if (end > first) context.accesses.access(cache.clock().now_s());  // else it was counted when it was asked
+  const auto question = prompt.begin() + cache.whole_blocks(*end);
   add_question(context, request.spans.back().tokens);
   context.answers.push_back({.question = {question, prompt.end()}, .answer = response.tokens, .expected = *expected});
   if (context.answers.size() > options_.check.questions_max) context.answers.erase(context.answers.begin());
@@ -144,6 +146,7 @@ bool QualityWatch::log_questions() {
       recall_questions(context);
       worked = true;
     }
+    if (!worked && context.unlogged.empty()) continue;
     const auto unlogged = std::exchange(context.unlogged, {});
     static_cast<void>(engine_.cache().metadata_store()->together([&]() -> Status {
       for (const auto& question : unlogged) {
@@ -151,7 +154,7 @@ bool QualityWatch::log_questions() {
       }
       return {};
     }));
-    if (worked || !unlogged.empty()) return true;
+    return true;
   }
   return false;
 }
@@ -224,7 +227,7 @@ bool QualityWatch::work_on(const Stop& stop) {
   pauses_ = 0;
   if (!context && !profiling_) prior_->pass_over();
   profiling_.reset();
-  if (context) context->new_questions = context->new_answers = 0;  // would fail again, until more was asked
+  if (context) context->new_questions = context->new_answers = 0;  // would fail again
   return true;
 }
 
@@ -239,14 +242,13 @@ Result<bool> QualityWatch::measure_prior(const Stop& stop) {
 }
 
 // Profiles are checked once enough was asked or answered; of those that were never made only what was expected of
-// answers can be. One that is to be made anew in any case is not asked again before.
+// answers can be.
 QualityWatch::Context* QualityWatch::context_to_check() {
   for (Context& context : contexts_) {
     if (context.new_answers >= options_.questions_between) return &context;
     if (context.new_questions < options_.questions_between) continue;
-    if (options_.profile_new && has_outgrown_profile(context)) continue;
     if (is_profiled(context)) return &context;
-    context.new_questions = 0;
+    if (!options_.profile_new) context.new_questions = 0;
   }
   return nullptr;
 }
@@ -285,11 +287,12 @@ std::uint32_t QualityWatch::questions_of_profile(const Context& context) const {
   return least;
 }
 
-// Twice as many questions are known as there were for its profile, or for the last try to make one.
-bool QualityWatch::has_outgrown_profile(Context& context) const {
+// Twice as many questions are known as there were for its profile, or for the last try to make one; or all that are
+// kept.
+bool QualityWatch::has_outgrown_profile(Context& context) {
   const auto outgrown = [&] {
     const std::size_t asked = context.asked.questions.size();
-    return context.tried_on < options_.check.questions_max && asked > 0 && asked >= 2 * std::size_t{context.tried_on};
+    return asked > context.tried_on && asked >= std::min(2 * context.tried_on, options_.check.questions_max);
   };
   if (!outgrown()) return false;
   context.tried_on = std::max(context.tried_on, questions_of_profile(context));  // by an earlier process
@@ -320,12 +323,15 @@ double QualityWatch::gain(const Context& context) const {
          (1 - std::sqrt((now + kPriorQuestions) / (then + kPriorQuestions)));
 }
 
+// What is to be profiled anew in any case is not checked before.
 Status QualityWatch::look(Context& context, const Stop& stop) {
+  if (options_.profile_new && has_outgrown_profile(context)) return begin(context);
   DriftOptions options = options_.check;
   options.stop = stop;
   const bool answered = context.new_answers >= options_.questions_between;
   const AskedContext& asked = context.asked;
-  SHALE_ASSIGN(const DriftCheck check, answered ? check_answers(engine_, asked.tokens, context.answers, options)
+  const auto whole = std::span(asked.tokens).first(engine_.cache().whole_blocks(asked.tokens.size()));
+  SHALE_ASSIGN(const DriftCheck check, answered ? check_answers(engine_, whole, context.answers, options)
                                                 : check_drift(engine_, asked, options));
   context.new_questions = context.new_answers = 0;
   ++stats_.checks;

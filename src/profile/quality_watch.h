@@ -6,7 +6,7 @@
 //   2. Whether a profile still holds (drift.h), where enough was answered over a lossy form of its context since the
 //      last look, or else asked: what requests ask is recorded, in the metadata store, too. A context whose profile
 //      does not hold is profiled again on these questions, and placed again at once. This comes before the prior.
-//   3. Contexts that were never profiled, or by half as many questions as are known by now; of those that are used
+//   3. Contexts that were never profiled, or on half as many questions as are known by now; of those that are used
 //      most, the one first whose profile is worth most: how often it is asked, times how much of the tiers it takes,
 //      times how much surer its qualities would be.
 //
@@ -97,7 +97,7 @@ class QualityWatch {
   Context* context_to_profile();
   bool is_profiled(const Context& context) const;
   std::uint32_t questions_of_profile(const Context& context) const;
-  bool has_outgrown_profile(Context& context) const;
+  bool has_outgrown_profile(Context& context);
   double use(const Context& context) const;
   double gain(const Context& context) const;
 

@@ -20,10 +20,10 @@ bool SpareTime::alone() const { return engine_.running() + engine_.waiting() + e
 bool SpareTime::let_others() {
   const RealClock clock;
   const double begun_s = clock.now_s();
-  const bool had = guest_.done;
+  const bool had = guest_.done || guest_.given_up;
   ended_ = ended_ || !others_() || engine_.needs_guests_pages();
   others_s_ += clock.now_s() - begun_s;
-  if (guest_.done && !had) others_s_ -= guest_.seconds;
+  if ((guest_.done || guest_.given_up) && !had) others_s_ -= guest_.seconds;
   return !ended_;
 }
 
@@ -52,10 +52,11 @@ Result<std::span<const float>> SpareTime::step(std::span<const StepSequence> bat
   engine_.charge_guest(clock_.now_s() - since_s_);
   guest_ = {.sequences = batch};
   engine_.invite(&guest_);
-  while (!guest_.done && let_others()) {
+  while (!guest_.done && !guest_.given_up && let_others()) {
   }
   engine_.invite(nullptr);
   since_s_ = clock_.now_s();
+  if (guest_.given_up) return fail(ErrorCode::kBusy, "requests came");
   if (!guest_.done) return fail(ErrorCode::kCancelled, "measuring was stopped");
   if (guest_.error) return std::unexpected(*guest_.error);
   return guest_.logits;

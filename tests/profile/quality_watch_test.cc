@@ -137,10 +137,13 @@ TEST_F(QualityWatchTest, ProfilesWholeInsteadOfChecking) {
   options_.profile_new = true;
   profile(1);
   QualityWatch watch(options_, *bench_.engine);
+  ask_several(watch, "who", 1);
+  work_all(watch);
+  EXPECT_EQ(watch.stats().profiled, 1u);
   ask_several(watch, "why", 4);
   work_all(watch);
   EXPECT_EQ(watch.stats().checks, 0u);
-  EXPECT_EQ(watch.stats().profiled, 1u);
+  EXPECT_EQ(watch.stats().profiled, 2u);
   for (const Method& method : bench_.cache->methods()) {
     if (method.is_full()) continue;
     EXPECT_EQ(metadata_store().questions_measured(bench_.cache->run_of(context_), method), 4u) << method.text();
@@ -187,17 +190,23 @@ TEST_F(QualityWatchTest, BeginsWithWhatIsUsedMostOfMany) {
 TEST_F(QualityWatchTest, BeginsWithWhatWasNeverProfiled) {
   options_.profile_new = true;
   QualityWatch watch(options_, *bench_.engine);
+  for (const Token others : {8, 9}) {  // by whom it is known how much is known
+    const Token mine = std::exchange(context_.front(), others);
+    watch.on_request(ask("who"));
+    context_.front() = mine;
+  }
   watch.on_request(ask("who"));
   work_all(watch);
+  ASSERT_EQ(watch.stats().profiled, 3u);
   const Token first = std::exchange(context_.front(), 7);
   for (int i = 0; i < 2; ++i) watch.on_request(ask("who"));
   const Hash128 never = bench_.cache->run_of(context_);
   context_.front() = first;
   watch.on_request(ask("what"));  // the last one asked
-  while (watch.stats().profiled == 1) ASSERT_TRUE(watch.work(kNever));
+  while (watch.stats().profiled == 3) ASSERT_TRUE(watch.work(kNever));
   EXPECT_FALSE(metadata_store().qualities(never)->empty());
   work_all(watch);
-  EXPECT_EQ(watch.stats().profiled, 3u);
+  EXPECT_EQ(watch.stats().profiled, 5u);
 }
 
 TEST_F(QualityWatchTest, MeasuresThePriorFirstAndOnce) {

@@ -92,7 +92,7 @@ class SpareTimeTest : public ::testing::Test {
   int turns_ = 0;
 };
 
-// Whoever comes waits for the end of a step: 32 tokens take longer than `idle_step_s`.
+// 32 tokens take longer than `idle_step_s`.
 TEST_F(SpareTimeTest, AloneStepsAreAsLargeAsTheirTimeAllowsAndNothingIsCharged) {
   ASSERT_TRUE(measure(300));
   EXPECT_NEAR(clock_.now_s(), 19 * kStepS + 300 * kTokenS, 1e-9);
@@ -113,12 +113,34 @@ TEST_F(SpareTimeTest, WhoComesWhileItMeasuresWaitsForALayer) {
   const std::vector<float> alone = measure(60).value();
   const double layer_s = (kStepS + 16 * kTokenS) / model_->info().layers;
   EXPECT_LE(longest_s, layer_s + engine_->options().idle_slice_s);
+  const int steps = std::exchange(model_->begun, 0);
+  int submitted = 0;
   turns_ = 0;
-  each_turn_ = [&] {  // in steps of three layers
-    if (turns_ % 4 == 0 && turns_ <= 12) submit(static_cast<std::uint32_t>(turns_), 1);
+  each_turn_ = [&] {  // in the midst of steps of three layers; then it has a step of its own
+    if (turns_ % 4 == 2 && submitted < 3) submit(static_cast<std::uint32_t>(submitted++), 1);
   };
   EXPECT_EQ(measure(60).value(), alone) << "what was given up is computed anew";
-  EXPECT_GT(turns_, 12);
+  EXPECT_EQ(submitted, 3);
+  EXPECT_GT(model_->begun, steps + 3) << "something was given up";
+}
+
+// Those who decode by then do not wait for so large a step.
+TEST_F(SpareTimeTest, WhatIsGivenUpIsCutAnew) {
+  double last_s = 0, longest_s = 0;
+  std::uint64_t decoded = 0;
+  each_turn_ = [&] {
+    if (turns_ == 2) {
+      submit(1, 400);
+      submit(2, 400);
+    }
+    if (engine_->stats().decode_tokens == decoded) return;
+    decoded = engine_->stats().decode_tokens;
+    if (last_s > 0) longest_s = std::max(longest_s, clock_.now_s() - last_s);
+    last_s = clock_.now_s();
+  };
+  ASSERT_TRUE(measure(100));
+  EXPECT_GT(decoded, 50u);
+  EXPECT_LE(longest_s, 1.25 * (kStepS + 2 * kTokenS));
 }
 
 TEST_F(SpareTimeTest, WhoComesWhileAContextIsRepeatedWaitsForAStep) {

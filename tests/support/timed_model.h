@@ -28,6 +28,7 @@ class TimedModel final : public ModelWrapper {
       answer = answer || each.role == StepSequence::Role::kAnswer;
     }
     EXPECT_FALSE(apart && prompt && answer) << "as models with weights of their own for answers refuse";
+    ++begun;
     layer_s_ = (step_s + static_cast<double>(tokens) * token_s) / info().layers;
     EachLayer each(*this, hooks);
     return ModelWrapper::begin(batch, &each);
@@ -39,6 +40,7 @@ class TimedModel final : public ModelWrapper {
 
   bool apart = false;
   double step_s = kStepS, token_s = kTokenS;
+  int begun = 0;  // steps
 
  private:
   class EachLayer final : public StepHooks {

@@ -33,10 +33,9 @@ struct BenchPlacementOptions {
 
 constexpr char kBenchPlacementExamples[] =
     "Every policy, rate and seed is one cell: a server of its own, which is asked about every context once, by a\n"
-    "question that is not asked again, stores what it makes of that, and then gets the same timed requests as all "
-    "others. Afterwards each answer is rated: "
-    "over\n"
-    "the very form of the context that served it, how much of the exact answer is still given (AGREEMENT, "
+    "question that is not asked again, stores what it makes of that, and then gets the same timed requests as all\n"
+    "others. Afterwards each answer is rated: over the very form of the context that served it, how much of the exact "
+    "answer is still given (AGREEMENT, "
     "teacher-forced,\n"
     "1 for exact copies); and how alike the texts are (F1, COSINE), which also differ where nothing was lost, because\n"
     "batches have other shapes: the row of `prefill` says by how much. GOLD is F1 with the accepted answers.\n"
@@ -73,7 +72,7 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
 // All that a cell's metrics depend on beside policy, rate and seed.
 std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
-  std::vector<std::string> words = {"cells 4", bench.serve.serving.model.model};  // 4: what a cell holds, and of what
+  std::vector<std::string> words = {"cells 5", bench.serve.serving.model.model};  // 5: what a cell holds, and of what
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
   words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}",
                               bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
