@@ -1,4 +1,4 @@
-// Steps while nobody is running, for guests or to store: whoever comes waits for the end of one.
+// Steps while nobody is running, for guests or to store: whoever comes waits for a part of one, or the end.
 #pragma once
 
 #include <array>
