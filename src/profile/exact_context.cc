@@ -34,9 +34,8 @@ Status fetch(Engine& engine, std::span<const Token> context, Sequence& sequence,
 
 // Computes what the sequence does not hold of the context. Returns how long that took; 0 where others were computed
 // meanwhile.
-Result<double> compute(Engine& engine, std::span<const Token> context, Sequence& sequence, Capture& capture,
+Result<double> compute(Engine& engine, std::span<const Token> context, Sequence& sequence, Capture* capture,
                        const Stop& stop) {
-  const RealClock clock;
   double seconds = 0;
   bool all_alone = true;
   for (auto rest = context.subspan(sequence.length()); !rest.empty();) {
@@ -49,10 +48,15 @@ Result<double> compute(Engine& engine, std::span<const Token> context, Sequence&
       static_cast<void>(engine.cache().evict_until_free(engine.cache().pool().shape().pages_for(count) + 1));
       SHALE_TRY(sequence.append(count));
     }
-    const StepSequence step{.sequence = &sequence, .tokens = chunk, .logits_none = true, .capture = &capture};
-    const double start_s = clock.now_s();
-    SHALE_TRY(step_at_pace(engine.model(), {&step, 1}, stop));
-    const double step_s = clock.now_s() - start_s;
+    const StepSequence step{.sequence = &sequence, .tokens = chunk, .logits_none = true, .capture = capture};
+    const OwnTime time(stop);
+    const auto stepped = step_at_pace(engine.model(), {&step, 1}, stop);
+    if (!stepped && stepped.error().code == ErrorCode::kBusy) {  // for requests: again, cut anew
+      sequence.truncate(depth);
+      continue;
+    }
+    if (!stepped) return std::unexpected(stepped.error());
+    const double step_s = time.seconds();
     if (alone) engine.cache().note_prefill(count, depth, step_s);
     all_alone = all_alone && alone;
     seconds += step_s;
@@ -88,7 +92,7 @@ Result<ExactContext> exact_context(Engine& engine, std::span<const Token> contex
   if (!watch) SHALE_TRY(fetch(engine, context, exact.sequence, stop));
   const bool whole = exact.sequence.length() == 0;
   Capture capture(model.info(), 0, tokens, watch ? of_computing : ScorerNeeds{});
-  SHALE_ASSIGN(const double seconds, compute(engine, context, exact.sequence, capture, stop));
+  SHALE_ASSIGN(const double seconds, compute(engine, context, exact.sequence, watch ? &capture : nullptr, stop));
   if (whole) exact.run.recompute_s = seconds;
   statistics = capture.take();
   if (needs.repeat_attention) {

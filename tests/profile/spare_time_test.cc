@@ -124,6 +124,23 @@ TEST_F(SpareTimeTest, WhoComesWhileItMeasuresWaitsForALayer) {
   EXPECT_GT(model_->begun, steps + 3) << "something was given up";
 }
 
+TEST_F(SpareTimeTest, WhoComesWhileAContextIsComputedWaitsForALayer) {
+  double turned_s = clock_.now_s(), longest_s = 0;
+  each_turn_ = [&] {
+    longest_s = std::max(longest_s, clock_.now_s() - std::exchange(turned_s, clock_.now_s()));
+    if (turns_ < 30) return;
+    submit(1, 1);
+    each_turn_ = nullptr;
+  };
+  SpareTime spare(*engine_, clock_, [this] { return turn(); });
+  const std::vector<Token> context = random_tokens(512, 256, 3);
+  const auto exact = exact_context(*engine_, context, {}, {.store = false}, Stop(spare));
+  ASSERT_TRUE(exact) << exact.error().message;
+  EXPECT_EQ(exact->sequence.length(), 512u);
+  EXPECT_LE(longest_s, (kStepS + 16 * kTokenS) / model_->info().layers + engine_->options().idle_slice_s);
+  EXPECT_FALSE(each_turn_);
+}
+
 // Those who decode by then do not wait for so large a step.
 TEST_F(SpareTimeTest, WhatIsGivenUpIsCutAnew) {
   double last_s = 0, longest_s = 0;
