@@ -13,7 +13,7 @@
 
 namespace shale {
 
-// Tokens of one forward step: a request that comes meanwhile waits for it, a tenth of a second or so.
+// Tokens of one forward step, at most.
 inline constexpr std::uint32_t kStepTokens = 128;
 
 struct Feed {

@@ -140,13 +140,9 @@ void QualityWatch::note_response(const Request& request, const Response& respons
 // Of one context. False where nothing was to be noted or recalled.
 bool QualityWatch::log_questions() {
   if (!options_.keep_questions) return false;
-  bool worked = false;
   for (Context& context : contexts_) {
-    if (!std::exchange(context.recalled, true)) {
-      recall_questions(context);
-      worked = true;
-    }
-    if (!worked && context.unlogged.empty()) continue;
+    if (context.recalled && context.unlogged.empty()) continue;
+    if (!std::exchange(context.recalled, true)) recall_questions(context);
     const auto unlogged = std::exchange(context.unlogged, {});
     static_cast<void>(engine_.cache().metadata_store()->together([&]() -> Status {
       for (const auto& question : unlogged) {
@@ -164,12 +160,11 @@ void QualityWatch::recall_questions(Context& context) {
   const auto known = engine_.cache().metadata_store()->questions(context.run);
   if (!known) return;
   auto& questions = context.asked.questions;
-  const auto was_asked = [&](const std::string& text) {
-    return std::ranges::any_of(questions,
-                               [&](const auto& each) { return words_of(engine_.tokenizer(), each) == text; });
-  };
+  std::vector<std::string> asked;
+  for (const auto& question : questions) asked.push_back(words_of(engine_.tokenizer(), question));
   for (const QuestionRecord& record : *known) {
-    if (record.by_model || questions.size() >= options_.check.questions_max || was_asked(record.text)) continue;
+    if (record.by_model || questions.size() >= options_.check.questions_max) continue;
+    if (std::ranges::find(asked, record.text) != asked.end()) continue;
     questions.insert(questions.begin(), phrase_like(engine_.tokenizer(), questions.back(), record.text));
     ++stats_.recalled;
   }
@@ -273,8 +268,10 @@ QualityWatch::Context* QualityWatch::context_to_profile() {
 
 // By some method at least.
 bool QualityWatch::is_profiled(const Context& context) const {
-  const auto rows = engine_.cache().metadata_store()->qualities(context.run);
-  return rows && !rows->empty();
+  Cache& cache = engine_.cache();
+  return std::ranges::any_of(cache.methods(), [&](const Method& method) {
+    return cache.metadata_store()->questions_measured(context.run, method) > 0;
+  });
 }
 
 // By every method; 0: by not all of them.
