@@ -31,8 +31,10 @@ struct SimulateFleetOptions {
 constexpr char kSimulateFleetFooter[] =
     "Every engine has memory and disk of its own, and computes so many requests at a time (--servers); the remote "
     "tier\n"
-    "is one store that all share, which holds everything (--share off: there is none). --speed lets the same requests\n"
-    "come faster, as more engines serve more users. --prices takes a file of prices (docs/formats/prices.md).\n"
+    "is one store that all share (--share off: there is none). With --store-size it evicts what was least recently "
+    "put\n"
+    "or read. --speed lets the same requests come faster, as more engines serve more users. --prices takes a file of\n"
+    "prices (docs/formats/prices.md).\n"
     "\n"
     "Examples:\n"
     "  shale simulate fleet --trace conversation_trace.jsonl --engines 1,4,16 --speed 8\n"
@@ -70,7 +72,9 @@ Json fleet_json(const Trace& trace, const SimulateFleetOptions& options, const F
           {"busy", result.all.busy},
           {"busiest_share", result.busiest_share},
           {"duration_seconds", result.duration_s},
+          {"store_size", fleet.store_bytes_max > 0 ? Json(fleet.store_bytes_max) : Json()},
           {"store_bytes", result.store_bytes},
+          {"store_evicted_bytes", result.evicted_bytes},
           {"network_bytes", result.network_bytes},
           {"network_transfers", result.transfers},
           {"network_bytes_per_second", result.network_mean_bytes_per_s},
@@ -201,6 +205,8 @@ void add_simulate_fleet(Command parent, Action& chosen) {
   add_size(command, "--disk-size", options->disk_bytes, "Capacity of an engine's disk tier; 0: none", "the hardware's");
   add_switch(command, "--share", options->fleet.shares,
              "The remote tier is one store that all engines share; off: none");
+  add_size(command, "--store-size", options->fleet.store_bytes_max,
+           "Capacity of the store, which evicts what was least recently put or read; 0: without bound", "0");
   add_size(command, "--link", options->link_bytes_per_s, "Bytes a second between an engine and the store",
            "the hardware's remote tier's");
   add_size(command, "--network", options->network_bytes_per_s,

@@ -58,7 +58,7 @@ class Fleet {
       : trace_(trace),
         options_(options),
         contexts_(trace),
-        store_(contexts_.all().size(), options.network_bytes_per_s),
+        store_(contexts_.all().size(), options.network_bytes_per_s, options.store_bytes_max),
         seats_(options.engines),
         sent_to_(contexts_.all().size(), kNoEngine) {
     for (Seat& seat : seats_) {
@@ -299,6 +299,7 @@ FleetResult Fleet::result() {
     all.busy = busy_s_ / (done_s_ * options_.engine.servers * static_cast<double>(seats_.size()));
   }
   result.store_bytes = store_.bytes_stored();
+  result.evicted_bytes = store_.bytes_evicted();
   result.network_bytes = store_.bytes_moved();
   result.transfers = store_.transfers();
   result.network_peak_bytes_per_s = store_.peak_bytes_per_s();
@@ -326,7 +327,8 @@ Status check_fleet(const FleetOptions& options) {
   }
   const auto& tiers = options.engine.hardware.tiers;
   if (options.shares && !tiers.empty() && tiers.back().capacity_bytes != ~std::uint64_t{0}) {
-    return fail(ErrorCode::kInvalidArgument, "the shared tier, {}, is bounded: a simulated store holds everything",
+    return fail(ErrorCode::kInvalidArgument,
+                "the shared tier, {}, is bounded for every engine: bound the store that they share instead",
                 tiers.back().name);
   }
   return {};

@@ -1,7 +1,8 @@
 // A trace against several engines behind a router, each with tiers of its own, over one store that all of them share:
 // the planners and the state of every engine are those of tiered_cache.h.
 //
-// The lowest tier is shared, and holds all that any engine computed and stored; an engine learns of it when it asks.
+// The lowest tier is shared, and holds all that any engine computed and stored, or what of it was put or read last; an
+// engine learns of it, and of what has left, when it asks.
 // While more than a second's transfers wait for the network, nothing is copied there that an engine has, and nothing is
 // moved.
 // Every engine serves so many requests at a time, which ones by its scheduling:
@@ -47,7 +48,8 @@ struct FleetOptions {
   // Tokens that a step computes, for srpt: a request that computes n takes n / step_tokens steps, rounded up, at
   // least 1.
   std::uint32_t step_tokens = 512;
-  bool shares = true;              // the lowest tier; false: each engine has all tiers for itself
+  bool shares = true;                 // the lowest tier; false: each engine has all tiers for itself
+  std::uint64_t store_bytes_max = 0;  // that it holds; 0: without bound
   double network_bytes_per_s = 0;  // of all transfers from and to the store together; 0: the engines' links alone limit
   double speed = 1;                // requests arrive so many times as fast as the trace says
 };
@@ -57,6 +59,7 @@ struct FleetResult {
   double duration_s = 0;            // from the first arrival to the last first token
   double busiest_share = 0;         // of the requests, that one engine got
   std::uint64_t store_bytes = 0;    // that lie in the store at the end
+  std::uint64_t evicted_bytes = 0;  // from it
   std::uint64_t network_bytes = 0;  // from and to it
   std::uint64_t transfers = 0;      // likewise
   double network_mean_bytes_per_s = 0, network_peak_bytes_per_s = 0;  // the peak over ten seconds
@@ -64,7 +67,7 @@ struct FleetResult {
 };
 
 // As simulate_tiers; kInvalidArgument besides: no engine or more than kEnginesMax, steps of no tokens, profiles, a
-// shared tier that is bounded. Depends on its arguments alone, but for the seconds that it took.
+// shared tier that is bounded in `engine`. Depends on its arguments alone, but for the seconds that it took.
 Result<FleetResult> simulate_fleet(const Trace& trace, const FleetOptions& options, const KeepGoing& keep_going = {});
 
 }  // namespace shale

@@ -5,28 +5,44 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <list>
 #include <vector>
 
 #include "sim/contexts.h"
 
 namespace shale {
 
-// Holds everything that was ever put there. Transfers of all engines share its bandwidth, in the order in which they
-// begin; times never go back by more than one request takes.
+// Where it is full, the contexts leave that were least recently put or used, as from a Redis with allkeys-lru; no
+// engine is told. Transfers of all engines share its bandwidth, in the order in which they begin; times never go back
+// by more than one request takes.
 class SharedStore {
  public:
-  // 0 bytes a second: the engines' own links are the only limit.
-  SharedStore(std::size_t contexts, double bytes_per_s)
-      : bytes_per_s_(bytes_per_s), there_from_s_(contexts, std::numeric_limits<double>::infinity()) {}
+  // 0 bytes a second: the engines' own links are the only limit. 0 bytes of capacity: it holds everything.
+  SharedStore(std::size_t contexts, double bytes_per_s, std::uint64_t capacity_bytes)
+      : bytes_per_s_(bytes_per_s), capacity_bytes_(capacity_bytes), kept_(contexts) {}
 
-  bool has(ContextId id, double now_s) const { return there_from_s_[id] <= now_s; }
-  // Whether it was not there or on its way already; it is found from `from_s` on.
+  // It is there, or on its way.
+  bool expects(ContextId id) const { return kept_[id].from_s < std::numeric_limits<double>::infinity(); }
+  bool has(ContextId id, double now_s) const { return kept_[id].from_s <= now_s; }
+  // Whether it has to be written: it was not expected, and there can be room. It is found from `from_s` on.
   bool put(ContextId id, double from_s, std::uint64_t bytes) {
-    const bool fresh = there_from_s_[id] == std::numeric_limits<double>::infinity();
-    there_from_s_[id] = std::min(there_from_s_[id], from_s);
-    if (fresh) bytes_stored_ += bytes;
-    return fresh;
+    Kept& kept = kept_[id];
+    if (expects(id)) {
+      kept.from_s = std::min(kept.from_s, from_s);
+      use(id);
+      return false;
+    }
+    if (capacity_bytes_ > 0) {
+      if (bytes > capacity_bytes_) return false;
+      while (bytes_stored_ + bytes > capacity_bytes_) evict(recent_.back());
+    }
+    recent_.push_front(id);
+    kept = {.from_s = from_s, .bytes = bytes, .place = recent_.begin()};
+    bytes_stored_ += bytes;
+    return true;
   }
+  // It is read; it must be expected.
+  void use(ContextId id) { recent_.splice(recent_.begin(), recent_, kept_[id].place); }
 
   // So much waits to pass that nobody should add what can be left: a copy of what was computed, or a move.
   bool behind(double now_s) const { return busy_until_s_ > now_s + kBehindMaxS; }
@@ -44,6 +60,7 @@ class SharedStore {
   }
 
   std::uint64_t bytes_stored() const { return bytes_stored_; }
+  std::uint64_t bytes_evicted() const { return bytes_evicted_; }
   std::uint64_t bytes_moved() const { return bytes_moved_; }
   std::uint64_t transfers() const { return transfers_; }
   // Bytes a second over the busiest ten seconds.
@@ -54,11 +71,27 @@ class SharedStore {
  private:
   static constexpr double kWindowS = 10, kBehindMaxS = 1;
 
+  struct Kept {
+    double from_s = std::numeric_limits<double>::infinity();
+    std::uint64_t bytes = 0;
+    std::list<ContextId>::iterator place = {};  // while it is expected
+  };
+
+  void evict(ContextId id) {
+    Kept& kept = kept_[id];
+    bytes_stored_ -= kept.bytes;
+    bytes_evicted_ += kept.bytes;
+    recent_.erase(kept.place);
+    kept = {};
+  }
+
   const double bytes_per_s_;
-  std::vector<double> there_from_s_;  // by ContextId
+  const std::uint64_t capacity_bytes_;
+  std::vector<Kept> kept_;       // by ContextId
+  std::list<ContextId> recent_;  // those expected, most recently put or used first
   double busy_until_s_ = 0;
   std::vector<std::uint64_t> windows_;  // bytes
-  std::uint64_t bytes_stored_ = 0, bytes_moved_ = 0, transfers_ = 0;
+  std::uint64_t bytes_stored_ = 0, bytes_evicted_ = 0, bytes_moved_ = 0, transfers_ = 0;
 };
 
 }  // namespace shale

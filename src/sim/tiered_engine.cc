@@ -98,6 +98,7 @@ PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& c
 
 // Its parent may be dropped once nothing that continues it is stored.
 void TieredEngine::forget(ContextId id) {
+  prefixes_[id].missed = false;
   given_up_.note(id, state_.frequency(*prefixes_[id].slot, now_s_), now_s_);
   state_.remove(*std::exchange(prefixes_[id].slot, std::nullopt));
   const ContextId parent = contexts_.all()[id].parent;
@@ -108,9 +109,14 @@ Candidate TieredEngine::full_at_lowest(ContextId id) const {
   return {.method = kFullMethod, .keep = 1, .tier = lowest(), .bytes = full_bytes(id), .quality = 1};
 }
 
-// Cached prefixes for what others left in the shared store, where this engine knows everything before it.
+// Cached prefixes for what others left in the shared store, where this engine knows everything before it, and none for
+// what vanished from there.
 void TieredEngine::discover(std::span<const ContextId> path) {
   if (!shared_) return;
+  for (const ContextId id : path) {
+    if (prefixes_[id].slot && vanished(id)) forget(id);
+  }
+  catch_up();
   for (const ContextId id : path) {
     if (prefixes_[id].slot) continue;
     if (!shared_->has(id, now_s_)) return;
@@ -129,7 +135,7 @@ std::vector<TieredEngine::Read> TieredEngine::reads_that_pay(std::span<const Con
   double read_s = 0, transferred_s = 0, decoded_s = 0, lost_s = 0;
   for (const ContextId id : path) {
     const bool others = !prefixes_[id].slot;
-    if (others && !(shared_ && shared_->has(id, at_s))) break;
+    if (others ? !(shared_ && shared_->has(id, at_s)) : vanished(id)) break;
     if (reads.empty()) {
       reads.reserve(path.size());
       loads.reserve(path.size());
@@ -187,9 +193,13 @@ Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std:
   for (const double quality : pooled) served.parts.push_back({.quality = quality});
   const auto rest = path.subspan(pooled.size());
   const std::vector<Read> reads = reads_that_pay(rest, now_s_, waits);
-  for (const Read& read : reads) {
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const Read& read = reads[i];
     const Candidate& from = read.from;
-    if (is_shared(from.tier)) shared_->transfer(from.bytes, now_s_ + served.seconds);
+    if (is_shared(from.tier)) {
+      shared_->use(rest[i]);
+      shared_->transfer(from.bytes, now_s_ + served.seconds);
+    }
     served.parts.push_back({from.tier, from.bytes, from.quality});
     served.transfer_s[from.tier] += read.seconds - read.decode_s;
     served.decode_s += read.decode_s;
@@ -309,6 +319,11 @@ void TieredEngine::start_move(PlacementSlot, const PlacedPrefix& prefix, const C
   const auto id = static_cast<ContextId>(prefix.id);
   if (to.tier == kDropped || !prefixes_[id].has_source) changed_.push_back(id);
   if (to.tier == kDropped || (to.tier == from.tier && to.bytes <= from.bytes)) return;
+  if (is_shared(from.tier) && !shared_->expects(id)) {
+    prefixes_[id].missed = true;
+    changed_.push_back(id);
+    return;
+  }
   if (is_shared(to.tier) && !shared_->put(id, now_s_, full_bytes(id))) return;  // it lies there
   const bool from_source = to.bytes > from.bytes || to.method != from.method;
   const std::uint32_t origin = from_source && from.method != kFullMethod ? lowest() : from.tier;
@@ -327,7 +342,7 @@ void TieredEngine::catch_up() {
     changed_.pop_back();
     Stored& prefix = prefixes_[id];
     if (!prefix.slot) continue;
-    if (placed(id).tier == kDropped) {
+    if (placed(id).tier == kDropped || prefix.missed) {
       forget(id);
       continue;
     }

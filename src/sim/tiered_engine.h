@@ -41,7 +41,8 @@ struct Waits {
 
 class TieredEngine final : public PlacementBackend {
  public:
-  // All outlive it. `shared`: others put into the lowest tier as well, which is unlimited; null: it is this engine's.
+  // All outlive it. `shared`: others put into the lowest tier as well, and what lies there may vanish; it is unlimited
+  // for the engine. Null: it is this engine's.
   TieredEngine(const Contexts& contexts, const TieredOptions& options, const TieredSetup& setup,
                SharedStore* shared = nullptr);
 
@@ -71,6 +72,7 @@ class TieredEngine final : public PlacementBackend {
   struct Stored {
     std::optional<PlacementSlot> slot = {};  // while it is stored
     bool has_source = false;                 // its uncompressed KV lies somewhere: it can become any configuration
+    bool missed = false;                     // a move did not find it where it was placed
     std::uint32_t stored_children = 0;
   };
   // A context that could be loaded.
@@ -83,6 +85,8 @@ class TieredEngine final : public PlacementBackend {
   std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers().size() - 1); }
   bool keeps_everything() const;
   bool is_shared(std::uint32_t tier) const { return shared_ && tier == lowest(); }
+  // The shared store evicted it, though it is placed there.
+  bool vanished(ContextId id) const { return is_shared(placed(id).tier) && !shared_->expects(id); }
   std::uint64_t full_bytes(ContextId id) const {
     return contexts_.all()[id].tokens * options_.hardware.kv_bytes_per_token;
   }

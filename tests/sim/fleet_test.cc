@@ -162,6 +162,62 @@ TEST(SimulateFleet, AccountsForEveryTokenAndIsTheSameAgain) {
   }
 }
 
+// There is room for two of them, and no engine's memory has any: 2 leaves for 3 as 1 was read since, then 3 for 2.
+TEST(SimulateFleet, AFullStoreEvictsWhatWasLeastRecentlyUsed) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1}},
+                                  {.arrival_s = 10, .ids = {2}},
+                                  {.arrival_s = 20, .ids = {1}},
+                                  {.arrival_s = 30, .ids = {3}},
+                                  {.arrival_s = 40, .ids = {1}},
+                                  {.arrival_s = 50, .ids = {2}}},
+                                 100);
+  for (const std::uint32_t engines : {1u, 2u}) {
+    FleetOptions options = fleet(engines, FleetRouter::kRoundRobin);
+    options.store_bytes_max = 2 * 100 * 100;
+    const FleetResult result = run(trace, options);
+    EXPECT_EQ(result.all.tokens_loaded, (std::vector<std::uint64_t>{0, 200}));
+    EXPECT_EQ(result.all.tokens_computed, 400u);
+    EXPECT_EQ(result.evicted_bytes, 2u * 100 * 100);
+    EXPECT_EQ(result.store_bytes, options.store_bytes_max);
+  }
+}
+
+// 1 is too large for it; what lies in memory needs no store.
+TEST(SimulateFleet, WhatTheStoreCannotHoldIsComputedUnlessMemoryHasIt) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1}}, {.arrival_s = 10, .ids = {1}}}, 100);
+  FleetOptions options = fleet(1, FleetRouter::kEvents);
+  options.store_bytes_max = 9'999;
+  EXPECT_EQ(run(trace, options).all.tokens_computed, 200u);
+  EXPECT_EQ(run(trace, options).network_bytes, 0u);
+  options = fleet(1, FleetRouter::kEvents, 10'000);
+  options.store_bytes_max = 9'999;
+  EXPECT_EQ(run(trace, options).all.tokens_loaded, (std::vector<std::uint64_t>{100, 0}));
+}
+
+TEST(SimulateFleet, AStoreWithRoomForAllIsOneWithoutBound) {
+  for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+    const Trace trace = random_trace(seed, 400);
+    for (const char* planner : {"lru", "lfu", "shale"}) {
+      FleetOptions options = fleet(4, FleetRouter::kEvents);
+      options.engine.planner = planner;
+      const FleetResult unbounded = run(trace, options);
+      options.store_bytes_max = unbounded.store_bytes;
+      const FleetResult enough = run(trace, options);
+      EXPECT_EQ(enough.all.tokens_loaded, unbounded.all.tokens_loaded);
+      EXPECT_EQ(enough.all.ttft_mean_s, unbounded.all.ttft_mean_s);
+      EXPECT_EQ(enough.evicted_bytes, 0u);
+      options.store_bytes_max = unbounded.store_bytes / 8;
+      const FleetResult small = run(trace, options);
+      EXPECT_LE(small.store_bytes, options.store_bytes_max);
+      EXPECT_GT(small.evicted_bytes, 0u);
+      EXPECT_GT(small.all.tokens_computed, unbounded.all.tokens_computed);
+      EXPECT_EQ(loaded(small) + small.all.tokens_computed, small.all.tokens);
+      EXPECT_EQ(small.network_bytes, small.all.bytes_read[1] + small.all.bytes_written[1]);
+      EXPECT_EQ(small.store_bytes + small.evicted_bytes, small.all.bytes_written[1]);
+    }
+  }
+}
+
 TEST(SimulateFleet, WhoSendsByPrefixFindsMoreNearby) {
   for (std::uint32_t seed = 1; seed <= 6; ++seed) {
     const Trace trace = random_trace(seed, 400);
