@@ -241,17 +241,22 @@ std::optional<ExtentIndex::Match> ExtentIndex::longest(std::span<const BlockKey>
   return best;
 }
 
-std::vector<ExtentId> ExtentIndex::beginning(std::span<const BlockKey> keys, const Hash128& realm) const {
+std::vector<ExtentId> ExtentIndex::within(std::span<const BlockKey> keys, const Hash128& realm) const {
   std::vector<ExtentId> found;
-  const std::uint64_t tag = chunk_tag(keys.front(), realm);
-  by_tag_.find(tag, [&](std::uint32_t ref) {
-    const Extent& extent = extents_[ref / kChunksMax];
-    if (ref % kChunksMax == 0 && extent.names[0] == tag && extent.tiers != 0 &&
-        matching(keys, extent.prints(), extent.blocks) == extent.blocks) {
-      found.push_back(ref / kChunksMax);
-    }
-    return false;
-  });
+  for (std::size_t at = 0; at < keys.size(); ++at) {
+    const std::uint64_t tag = chunk_tag(keys[at], realm);
+    by_tag_.find(tag, [&](std::uint32_t ref) {
+      const Extent& extent = extents_[ref / kChunksMax];
+      const std::uint32_t chunk = ref % kChunksMax, before = (1u << chunk) - 1;
+      const std::size_t first = std::size_t{chunk} * extent.chunk_blocks;
+      if (extent.names[chunk] != tag || extent.tiers == 0 || first > at) return false;
+      if ((extent.damaged & before) != before) return false;  // an earlier chunk tells of it
+      if (matching(keys.subspan(at - first), extent.prints(), extent.blocks) == extent.blocks) {
+        found.push_back(ref / kChunksMax);
+      }
+      return false;
+    });
+  }
   return found;
 }
 

@@ -161,8 +161,9 @@ class ExtentIndex {
   // The leading blocks of `keys`, a chain from its first, that are there, as few chunks as a walk along the longest
   // ones finds.
   std::vector<ChainSpan> match(std::span<const BlockKey> keys, const Hash128& realm, const SpanFilter& filter) const;
-  // Extents that hold keys[0], keys[1], … from their first block to their last, and keys.size() blocks or fewer.
-  std::vector<ExtentId> beginning(std::span<const BlockKey> keys, const Hash128& realm) const;
+  // Extents whose blocks are all among the keys, one after another, in whatever form and whatever their needs; also
+  // those of which chunks are hidden, but not all.
+  std::vector<ExtentId> within(std::span<const BlockKey> keys, const Hash128& realm) const;
 
   // Calls visit(id, extent) for every extent.
   template <class Visit>

@@ -25,7 +25,6 @@ using Type = IndexRecord::Type;
 constexpr std::string_view kSnapshotMagic = "SHALEIX1";
 constexpr std::string_view kLogMagic = "SHALELG1";
 constexpr std::size_t kLogHeaderBytes = 16;  // magic, session
-constexpr std::uint64_t kLogBytesMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kDeadLogsMax = 8;
 constexpr std::uint64_t kDeadBytesMax = std::uint64_t{4} << 20;
 constexpr double kLeftOverAfterSeconds = 600;  // files without a name that nobody will give one
@@ -39,33 +38,6 @@ bool begins(const IndexRecord& record) { return record.type == Type::kWriting ||
 const Hash128* ended(const IndexRecord& record) {
   if (record.type == Type::kStored) return &record.facts.name;
   return record.type == Type::kSettled ? &record.name : nullptr;
-}
-
-Result<std::vector<std::byte>> read_from(int fd, std::uint64_t offset, const fs::path& path) {
-  struct stat status;
-  if (fstat(fd, &status) != 0) return system_failure(errno, "read", path);
-  std::vector<std::byte> bytes(
-      static_cast<std::uint64_t>(status.st_size) > offset ? static_cast<std::size_t>(status.st_size) - offset : 0);
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t count = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_failure(errno, "read", path);
-    if (count == 0) break;
-    done += static_cast<std::size_t>(count);
-  }
-  bytes.resize(done);
-  return bytes;
-}
-
-Status append_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t count = write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_failure(errno, "write", path);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
-  return {};
 }
 
 FileDescriptor open_file(const fs::path& path, int flags) {
@@ -109,15 +81,18 @@ Status write_snapshot_to(const fs::path& folder, const std::function<void(const 
 
 }  // namespace
 
-Result<std::unique_ptr<IndexFolder>> IndexFolder::open(const fs::path& tier_folder) {
+Result<std::unique_ptr<IndexFolder>> IndexFolder::open(const fs::path& tier_folder, std::uint64_t log_bytes_max) {
   const fs::path folder = tier_folder / "store";
-  std::unique_ptr<IndexFolder> index(new IndexFolder(folder));
+  std::unique_ptr<IndexFolder> index(new IndexFolder(folder, log_bytes_max));
   if (const int error = make_private_folder(folder); error != 0) return system_failure(error, "create", folder);
+  index->device_ = device_of(folder);
   SHALE_TRY(index->start_log());
   return index;
 }
 
-// A new log is locked before it has a name that others look at, so that nobody ever takes it for a dead one's.
+// A new log is locked, and tells what this store is at, before it has a name that others look at: nobody ever takes it,
+// or what it is at, for a dead one's. The one before it, if any, is a dead one's from then on, of which nothing is
+// news.
 Status IndexFolder::start_log() {
   const std::uint64_t session = random_number();
   const fs::path temporary = folder_ / fmt::format("new-{:016x}", session);
@@ -126,10 +101,14 @@ Status IndexFolder::start_log() {
   std::array<std::byte, kLogHeaderBytes> header;
   std::memcpy(header.data(), kLogMagic.data(), kLogMagic.size());
   std::memcpy(header.data() + kLogMagic.size(), &session, sizeof session);
-  const fs::path path = folder_ / fmt::format("log-{:016x}", session);
+  RecordWriter unfinished;
+  for (const auto& [name, record] : own_unfinished_) unfinished.add(record);
+  const std::vector<std::byte> records = unfinished.take();
+  const fs::path path = log_path(session);
   const auto named = [&]() -> Status {
     if (!try_lock(file)) return system_failure(errno, "lock", temporary);
     SHALE_TRY(append_all(file.get(), header, temporary));
+    SHALE_TRY(append_all(file.get(), records, temporary));
     if (rename(temporary.c_str(), path.c_str()) != 0) return system_failure(errno, "name", path);
     return {};
   }();
@@ -137,13 +116,20 @@ Status IndexFolder::start_log() {
     unlink(temporary.c_str());
     return named;
   }
-  writer_ = {};
-  for (const auto& [name, record] : own_unfinished_) writer_.add(record);
+  if (own_) {
+    flock(own_.get(), LOCK_UN);
+    const fs::path left = log_path(own_session_);
+    logs_[left.filename()] = {
+        .path = left, .file = std::move(own_), .session = own_session_, .offset = own_bytes_, .dead = true};
+  }
+  writer_ = std::move(unfinished);  // knows the names that its records are told by
   own_ = std::move(file);
   own_session_ = session;
-  own_bytes_ = kLogHeaderBytes;
+  own_bytes_ = kLogHeaderBytes + records.size();
   return {};
 }
+
+fs::path IndexFolder::log_path(std::uint64_t session) const { return folder_ / fmt::format("log-{:016x}", session); }
 
 void IndexFolder::append(IndexRecord record) {
   record.time_s = std::max(record.time_s, std::nextafter(latest_s_, std::numeric_limits<double>::max()));
@@ -154,13 +140,19 @@ void IndexFolder::append(IndexRecord record) {
     settled(*name);
   }
   writer_.add(record);
-  if (writer_.size() >= kFlushBytes) (void)flush();
+  if (writer_.size() >= kFlushBytes && !lost_) (void)flush();
 }
 
-// What is written to the log so far, or was to be, nobody can read any more.
+// What is written to the log so far, or was to be, nobody can read any more. Where another file system lies there, this
+// store's is gone, and is waited for.
 Status IndexFolder::begin_again() {
   lost_ = true;
   unwritten_.clear();
+  writer_ = {};
+  if (device_of(folder_) != device_) return system_failure(ENOENT, "write", folder_);
+  std::error_code error;
+  fs::create_directories(folder_.parent_path(), error);
+  if (const int failed = make_private_folder(folder_); failed != 0) return system_failure(failed, "create", folder_);
   SHALE_TRY(start_log());
   lost_ = false;
   begun_anew_ = true;
@@ -175,13 +167,7 @@ Status IndexFolder::flush() {
   struct stat status;
   if (fstat(own_.get(), &status) != 0) return system_failure(errno, "look at", folder_);
   if (status.st_nlink == 0) {  // somebody removed the folder, or its file system is gone
-    lost_ = true;
-    unwritten_.clear();
-    if (device_of(folder_) != status.st_dev) return system_failure(ENOENT, "write", folder_);
     leader_ = {};
-    std::error_code error;
-    fs::create_directories(folder_.parent_path(), error);
-    if (const int failed = make_private_folder(folder_); failed != 0) return system_failure(failed, "create", folder_);
     return begin_again();
   }
   if (Status written = append_all(own_.get(), unwritten_, folder_); !written) {
@@ -191,32 +177,38 @@ Status IndexFolder::flush() {
     return written;
   }
   own_bytes_ += std::exchange(unwritten_, {}).size();
-  return own_bytes_ > kLogBytesMax ? start_log() : Status();
+  return own_bytes_ > log_bytes_max_ ? start_log() : Status();
 }
 
-void IndexFolder::find_logs() {
+// Those of others. False where some may be missing: what cannot be opened now is tried again the next time.
+bool IndexFolder::find_logs() {
   for (auto& [name, log] : logs_) log.seen = false;
-  (void)for_each_entry(folder_, [&](const fs::directory_entry& entry) -> Status {
+  bool all = true;
+  const Status listed = for_each_entry(folder_, [&](const fs::directory_entry& entry) -> Status {
     const std::string name = entry.path().filename();
-    if (!name.starts_with("log-") || name == fmt::format("log-{:016x}", own_session_)) return {};
-    const auto [known, is_new] = logs_.try_emplace(name);
-    Log& log = known->second;
-    log.seen = true;
-    if (!is_new) return {};
-    log.path = entry.path();
-    log.file = open_file(log.path, O_RDWR);
-    std::array<std::byte, kLogHeaderBytes> header = {};
-    if (!log.file || pread(log.file.get(), header.data(), header.size(), 0) != std::ssize(header) ||
-        std::memcmp(header.data(), kLogMagic.data(), kLogMagic.size()) != 0) {
-      log.damaged = true;
+    if (!name.starts_with("log-") || entry.path() == log_path(own_session_)) return {};
+    if (const auto known = logs_.find(name); known != logs_.end()) {
+      known->second.seen = true;
       return {};
     }
+    FileDescriptor file = open_file(entry.path(), O_RDWR);
+    if (!file) {
+      all = false;
+      return {};
+    }
+    Log& log = logs_[name];
+    log.seen = true;
+    log.path = entry.path();
+    log.file = std::move(file);
+    std::array<std::byte, kLogHeaderBytes> header = {};
+    log.damaged = pread(log.file.get(), header.data(), header.size(), 0) != std::ssize(header) ||
+                  std::memcmp(header.data(), kLogMagic.data(), kLogMagic.size()) != 0;
     std::memcpy(&log.session, header.data() + kLogMagic.size(), sizeof log.session);
     log.offset = kLogHeaderBytes;
     return {};
   });
-  std::erase_if(logs_, [](const auto& known) { return !known.second.seen; });
   for (auto& [name, log] : logs_) log.dead = is_dead(log);
+  return listed && all;
 }
 
 void IndexFolder::note(Log& log, const IndexRecord& record) {
@@ -258,11 +250,12 @@ void IndexFolder::read_log(Log& log, std::vector<Logged>& found) {
   log.offset += bytes->size() - rest.size();
 }
 
-// Logs tell of the same extents: what was stored here may have been removed there, later. False where one is damaged.
+// Logs tell of the same extents: what was stored here may have been removed there, later. False where one is damaged or
+// missing. Those that the leader has folded since are read to their ends.
 bool IndexFolder::read_logs(const Visit& visit) {
   std::vector<Logged> found;
-  bool whole = true;
-  find_logs();
+  const bool all = find_logs();
+  bool whole = all;
   for (auto& [name, log] : logs_) {
     read_log(log, found);
     whole = whole && !log.damaged;
@@ -272,13 +265,16 @@ bool IndexFolder::read_logs(const Visit& visit) {
     note(*logged.log, logged.record);
     if (!logged.folded) visit(logged.record);
   }
+  if (all) std::erase_if(logs_, [](const auto& known) { return !known.second.seen; });
   return whole;
 }
 
+// A leader that replaces the snapshot meanwhile has removed the logs that are in the new one.
 bool IndexFolder::load(const Visit& visit) {
   const fs::path path = folder_ / "snapshot";
   bool whole = false;
-  if (const FileDescriptor file = open_file(path, O_RDONLY)) {
+  const FileDescriptor file = open_file(path, O_RDONLY);
+  if (file) {
     const auto bytes = read_from(file.get(), 0, path);
     if (bytes && bytes->size() >= kSnapshotMagic.size() &&
         std::memcmp(bytes->data(), kSnapshotMagic.data(), kSnapshotMagic.size()) == 0) {
@@ -293,7 +289,9 @@ bool IndexFolder::load(const Visit& visit) {
       }
     }
   }
-  return read_logs(visit) && whole;
+  whole = read_logs(visit) && whole;
+  struct stat status;
+  return whole && fstat(file.get(), &status) == 0 && status.st_nlink > 0;
 }
 
 void IndexFolder::follow(const Visit& visit) { (void)read_logs(visit); }

@@ -24,11 +24,15 @@ class IndexFolder {
  public:
   using Visit = std::function<void(const IndexRecord&)>;
 
-  // Makes `tier_folder`/store and a log of this store's own, locked as long as it lives. kIo.
-  static Result<std::unique_ptr<IndexFolder>> open(const std::filesystem::path& tier_folder);
+  static constexpr std::uint64_t kLogBytesMax = std::uint64_t{64} << 20;
 
-  // Everything that snapshot and logs tell, logs merged by time. False where they are missing, damaged or of another
-  // version: then what was visited is no whole index. Once, first.
+  // Makes `tier_folder`/store and a log of this store's own, locked as long as it lives; a longer one is followed by
+  // another. kIo.
+  static Result<std::unique_ptr<IndexFolder>> open(const std::filesystem::path& tier_folder,
+                                                   std::uint64_t log_bytes_max = kLogBytesMax);
+
+  // Everything that snapshot and logs tell, logs merged by time. False where they are missing, damaged, of another
+  // version or replaced meanwhile: then what was visited is no whole index. Once, first.
   bool load(const Visit& visit);
   // Records that others have appended since, by time. Logs that turn out damaged are not followed any further.
   void follow(const Visit& visit);
@@ -92,16 +96,20 @@ class IndexFolder {
     IndexRecord record;
   };
 
-  IndexFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  IndexFolder(std::filesystem::path folder, std::uint64_t log_bytes_max)
+      : folder_(std::move(folder)), log_bytes_max_(log_bytes_max) {}
+  std::filesystem::path log_path(std::uint64_t session) const;
   Status start_log();
   Status begin_again();
-  void find_logs();
+  bool find_logs();
   bool read_logs(const Visit& visit);
   void read_log(Log& log, std::vector<Logged>& found);
   void note(Log& log, const IndexRecord& record);
   static bool is_dead(const Log& log);
 
   const std::filesystem::path folder_;
+  const std::uint64_t log_bytes_max_;
+  std::uint64_t device_ = 0;  // that the folder was on
   FileDescriptor own_;
   std::uint64_t own_session_ = 0;
   std::uint64_t own_bytes_ = 0;
@@ -111,7 +119,7 @@ class IndexFolder {
   bool begun_anew_ = false;
   bool lost_ = false;  // records that what follows needs: only a new log can be read
   std::unordered_map<Hash128, IndexRecord> own_unfinished_;
-  std::map<std::string, Log> logs_;                            // of others, by file name
+  std::map<std::string, Log> logs_;                            // of others, and this store's earlier ones, by file name
   std::unordered_map<std::uint64_t, std::uint64_t> consumed_;  // of sessions, by the snapshot
   FileDescriptor leader_;
 };

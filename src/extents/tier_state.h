@@ -66,6 +66,7 @@ struct TierState {
   std::unordered_set<Hash128> removing = {};             // by anybody: not to be written before that has ended
   std::unordered_map<Hash128, BegunWrite> writing = {};  // by this store: not to be removed or begun anew meanwhile
   std::vector<BlobOwner> doubtful = {};                  // in the folder; changed by two stores at once, perhaps
+  std::unordered_set<Hash128> found_broken = {};         // of these, of which the leader was told
   std::uint64_t known_bytes = 0;                         // of the extents that the index has here
   std::uint64_t uncounted_bytes = 0;                     // that the placement does not know of, when last looked at
   std::uint64_t placed_capacity;                         // as the placement was told

@@ -52,6 +52,33 @@ Status write_all(int fd, std::span<const std::byte> body, std::span<const std::b
   return {};
 }
 
+Result<std::vector<std::byte>> read_from(int fd, std::uint64_t offset, const fs::path& path) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) return system_failure(errno, "read", path);
+  std::vector<std::byte> bytes(
+      static_cast<std::uint64_t>(status.st_size) > offset ? static_cast<std::size_t>(status.st_size) - offset : 0);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(errno, "read", path);
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+Status append_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(errno, "write", path);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
 int rename_new(const fs::path& from, const fs::path& to) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
   if (errno != EINVAL && errno != ENOSYS) return errno;

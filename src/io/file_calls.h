@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 
@@ -54,6 +55,11 @@ int make_private_folder(const std::filesystem::path& folder);
 // Writes `body`, then `tail`, from the file's start; for direct I/O both must be aligned whole blocks.
 Status write_all(int fd, std::span<const std::byte> body, std::span<const std::byte> tail,
                  const std::filesystem::path& path);
+
+// All from `offset` to the file's end.
+Result<std::vector<std::byte>> read_from(int fd, std::uint64_t offset, const std::filesystem::path& path);
+// Writes all of it where the file stands, or to its end where it was opened so.
+Status append_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 
 // Renames without replacing: EEXIST where `to` is there. Returns errno, 0 on success. File systems that cannot do so at
 // once may, in a race of two writers, replace a file by its equal.

@@ -180,7 +180,7 @@ bool ExtentPlacer::note_accesses(const Group& group, const Variant& current, Pla
     must_stay = must_stay || extent.pinned(wall);
     for (std::uint32_t tier = 0; tier <= lowest; ++tier)
       must_stay = must_stay || (extent.on(tier) && !may_remove(tier));
-    const bool is_copy = extent.exact && extent.on(lowest) && !group.no_full_copy;
+    const bool is_copy = extent.exact && extent.on(lowest) && !extent.pinned(wall) && !group.no_full_copy;
     if (is_copy && current.tier < lowest) placed.full_copy_bytes = extent.bytes;
   }
   return must_stay;

@@ -66,6 +66,7 @@ void ExtentPlacer::drop_copies() {
     const std::vector<ExtentId> members = group.members;
     for (const ExtentId id : members) {
       const Extent& extent = core_.index.at(id);
+      if (extent.uses > 0 || extent.pinned(core_.wall_s())) continue;
       if (extent.exact && extent.on(lowest) && !only_here(number, id, lowest)) core_.remove_from(id, lowest);
     }
     queue(number);

@@ -128,6 +128,7 @@ void StoreCore::forget_unused(ExtentId id) {
   const Extent& extent = index.at(id);
   if (extent.uses > 0 || extent.tiers != 0) return;
   placer.forget(id);
+  pinned.erase(id);  // another one may have the number next
   index.remove(id);
 }
 

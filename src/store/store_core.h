@@ -115,6 +115,10 @@ class StoreCore {
   void log(std::uint32_t tier, IndexRecord record);
   // It has other importance tiers now.
   void resize(ExtentId id, float keep, std::uint64_t bytes);
+  // Before a copy with these facts counts as one of the extent's.
+  void hold_no_more(ExtentId id, const ExtentFacts& facts);
+  // It is saved again, with this time to live.
+  void live_on(ExtentId id, double expires_s);
   IndexRecord record_of(ExtentId id) const;  // that it is stored, as others may read it
   void log_stored(ExtentId id, std::uint32_t tier);
   void log_where(const Extent& extent, const IndexRecord& record);  // on every tier where it lies

@@ -54,7 +54,11 @@ Status StoreCore::read_folder(std::uint32_t tier) {
     const std::lock_guard lock(mutex);
     state.leads = leads;
     for (const auto& unfinished : state.folder->unfinished()) {
-      if (unfinished.writing) note_writing(tier, unfinished.name, unfinished.bytes);
+      if (unfinished.writing) {
+        note_writing(tier, unfinished.name, unfinished.bytes);
+      } else {
+        state.removing.insert(unfinished.name);
+      }
     }
     count_what_is_there(tier);
   }
@@ -89,6 +93,7 @@ void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool
     if (!opening) tiers[tier].tier().count_others(static_cast<std::int64_t>(record.facts.bytes - extent.bytes));
     return resize(*id, record.facts.keep, record.facts.bytes);
   }
+  hold_no_more(*id, record.facts);
   if (!opening) tiers[tier].tier().count_others(static_cast<std::int64_t>(extent.bytes));
   set_on(*id, tier);
 }
@@ -291,7 +296,10 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
     return doubt();  // until the tier says, and that has ended
   }
   auto& stored = *found;
-  if (there && !stored && !state.leads) doubt();  // the leader may die before it has looked
+  if (there && !stored && !state.leads) {
+    doubt();  // the leader may die before it has looked
+    if (state.found_broken.insert(owner.name).second) log_settled(tier, owner);  // so that it looks
+  }
   const auto id = index.find(owner.name);
   if (id && index.at(*id).on(tier)) {
     if (stored) return;

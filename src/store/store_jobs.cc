@@ -156,7 +156,10 @@ class DiscoverJob final : public StoreJob {
       auto manifest = bytes ? ExtentManifest::parse((*bytes)->bytes()) : std::unexpected(bytes.error());
       const auto& [tag, chain] = reading.asked;
       const Hash128& realm = chains_[chain].realm;
-      if (!manifest || manifest->tenant != realm || manifest->name_space != core_.name_space) continue;
+      if (!manifest || manifest->tenant != realm || manifest->name_space != core_.name_space ||
+          manifest->chunk_tokens != core_.options.chunk_tokens) {
+        continue;
+      }
       ExtentFacts facts = facts_of(*manifest, realm, 1, 0);
       if (facts.tags.front() != tag) continue;
       (facts.exact ? found : lossy).push_back({chain, std::move(facts), std::move(*manifest), (*bytes)->size()});
@@ -194,6 +197,7 @@ class DiscoverJob final : public StoreJob {
     found.facts.accessed_s = core_.wall_s();
     const auto id = core_.index.add(found.facts, chains_[found.chain].realm_number);
     if (!id || core_.index.at(*id).on(tier_)) return;
+    core_.hold_no_more(*id, found.facts);
     core_.set_on(*id, tier_);
     ++core_.counts.discovered_extents;
     core_.manifests.put(found.facts.name, std::make_shared<ExtentManifest>(std::move(found.manifest)),

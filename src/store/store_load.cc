@@ -87,7 +87,8 @@ Status StoreLoad::State::check(const Part& part, const ExtentManifest& manifest)
   const std::size_t first = std::size_t{part.where.first_chunk} * (manifest.chunk_tokens / block_tokens);
   const auto wanted = std::span(keys).subspan(part.where.first_block, part.where.blocks);
   if (manifest.name_space != core.name_space || manifest.tenant != realm ||
-      manifest.geometry != core.options.geometry || manifest.name() != part.name) {
+      manifest.geometry != core.options.geometry || manifest.chunk_tokens != core.options.chunk_tokens ||
+      manifest.name() != part.name) {
     return fail(ErrorCode::kNotFound, "extent {}: its manifest is another one's", part.name.hex());
   }
   if (first + wanted.size() > manifest.keys.size() ||

@@ -145,26 +145,17 @@ void Store::set_quota(std::string_view tenant, std::uint64_t bytes_max) {
   core_->placer.set_quota(core_->tenant(tenant), bytes_max);
 }
 
-// One of several variants is found at a time, and what follows a removed extent is not found from the chain's start.
 std::uint32_t Store::remove(std::span<const BlockKey> keys, std::string_view tenant) {
   StoreCore& core = *core_;
   const std::lock_guard lock(core.mutex);
   const double wall = core.wall_s();
-  const Hash128 realm = core.tenant(tenant).realm;
   std::uint32_t blocks = 0;
   for (std::uint32_t t = 0; t < core.tier_count(); ++t) core.find_unread(t);
-  for (std::uint32_t first = 0; first < keys.size();) {
-    const auto spans = core.index.match(keys.subspan(first), realm, core.filter({.exact = false}));
-    const auto whole = std::ranges::find_if(spans, [&](const ChainSpan& span) {
-      const Extent& extent = core.index.at(span.extent);
-      return span.first_chunk == 0 && span.blocks == extent.blocks && !extent.pinned(wall);
-    });
-    if (whole == spans.end()) {
-      first += std::max(1u, end_of(spans));
-      continue;
-    }
-    blocks += whole->blocks;
-    core.remove_everywhere(whole->extent);
+  for (const ExtentId id : core.index.within(keys, core.tenant(tenant).realm)) {
+    const Extent& extent = core.index.at(id);
+    if (extent.pinned(wall)) continue;
+    blocks += extent.blocks;
+    core.remove_everywhere(id);
   }
   return blocks;
 }
@@ -232,12 +223,9 @@ Problem Store::problem() const {
 std::vector<StoreExtent> Store::inspect(std::span<const BlockKey> keys, std::string_view tenant) const {
   StoreCore& core = *core_;
   const std::lock_guard lock(core.mutex);
-  const Hash128 realm = core.tenant(tenant).realm;
   std::vector<StoreExtent> extents;
-  for (std::uint32_t first = 0; first < keys.size(); ++first) {
-    for (const ExtentId id : core.index.beginning(keys.subspan(first), realm)) {
-      extents.push_back(core.describe(core.index.at(id)));
-    }
+  for (const ExtentId id : core.index.within(keys, core.tenant(tenant).realm)) {
+    extents.push_back(core.describe(core.index.at(id)));
   }
   return extents;
 }

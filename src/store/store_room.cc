@@ -92,6 +92,22 @@ void StoreCore::resize(ExtentId id, float keep, std::uint64_t bytes) {
   if (extent.tiers != 0) placer.changed(id);
 }
 
+// Of copies that keep more it is as if they did not. What lies nowhere is as it is found.
+void StoreCore::hold_no_more(ExtentId id, const ExtentFacts& facts) {
+  const Extent& extent = index.at(id);
+  if (facts.keep < extent.keep || extent.tiers == 0) resize(id, facts.keep, facts.bytes);
+}
+
+// Where the time to live that it has is over, or was of copies that are gone.
+void StoreCore::live_on(ExtentId id, double expires_s) {
+  Extent& extent = index.at(id);
+  const bool over = extent.expires_s != 0 && extent.expires_s <= wall_s();
+  if (extent.expires_s == expires_s || (!over && extent.tiers != 0)) return;
+  extent.expires_s = expires_s;
+  if (expires_s != 0) expiries.emplace(expires_s, extent.name);
+  log_lease(extent);
+}
+
 IndexRecord StoreCore::record_of(ExtentId id) const {
   IndexRecord record;
   record.type = Type::kStored;

@@ -131,6 +131,7 @@ bool SaveJob::begin(Writing& writing) {
       writing.id = core_.index.add(writing.facts, plan_.realm_number);
       if (!writing.id) return refuse(writing, lock, fail(ErrorCode::kFull, "the index has no room for another extent"));
       core_.use(*writing.id);
+      core_.live_on(*writing.id, writing.facts.expires_s);
     }
     if (may_become() && core_.placer.waits(*writing.id) && patient()) return false;
     writing.placed = true;

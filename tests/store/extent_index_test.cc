@@ -12,6 +12,9 @@
 namespace shale::testing {
 namespace {
 
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
 constexpr std::uint32_t kChunkBlocks = 4;
 const Hash128 kRealm = {1, 2};
 
@@ -121,6 +124,24 @@ TEST_F(IndexTest, HiddenChunksAreFoundAgainWhenTheyAreShown) {
   EXPECT_TRUE(index_.check_integrity());
   index_.remove(id);
   EXPECT_EQ(index_.chunks(), 0u);
+}
+
+TEST_F(IndexTest, AnExtentIsWithinItsKeysHoweverManyOfItsChunksAreHidden) {
+  const auto keys = chain(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  const ExtentId whole = add(keys, 0, 12), end = add(keys, 4, 12), lossy = add(keys, 0, 4, 0, false, 0.5f);
+  const auto within = [&](std::size_t first, std::size_t count) {
+    return index_.within(std::span(keys).subspan(first, count), kRealm);
+  };
+  EXPECT_THAT(within(0, 12), UnorderedElementsAre(whole, end, lossy));
+  EXPECT_THAT(within(0, 11), UnorderedElementsAre(lossy));
+  EXPECT_THAT(within(1, 11), UnorderedElementsAre(end));
+  index_.hide_chunk(whole, 0);
+  index_.hide_chunk(whole, 2);
+  EXPECT_THAT(within(0, 12), UnorderedElementsAre(whole, end, lossy));
+  EXPECT_THAT(within(1, 11), UnorderedElementsAre(end));
+  index_.hide_chunk(whole, 1);
+  EXPECT_THAT(within(0, 12), UnorderedElementsAre(end, lossy));
+  EXPECT_THAT(within(0, 0), IsEmpty());
 }
 
 TEST_F(IndexTest, FactsComeBackAsTheyWere) {

@@ -71,6 +71,27 @@ TEST_F(StoreFaultsTest, AFlippedBitCostsItsChunkAndIsNotServedAgain) {
   EXPECT_EQ(load_all(*store, keys), 16u);
 }
 
+// Nothing of it is found from the chain's start any more, and yet it is there.
+TEST_F(StoreFaultsTest, WhoseFirstChunkIsDamagedIsRemovedAllTheSame) {
+  const auto keys = chain_of(1, 16);
+  const auto store = open_disk();
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_TRUE(store->flush());
+  flip(parts().front(), 10);
+  Kv kv(16);
+  const auto load = store->load(keys, kv.view()).value();
+  ASSERT_TRUE(load->wait());
+  ASSERT_EQ(load->failures().size(), 1u);
+  ASSERT_EQ(load->failures()[0].first_block, 0u);
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  EXPECT_EQ(store->inspect(keys).size(), 1u);
+  EXPECT_EQ(store->remove(std::span(keys).first(15)), 0u);
+  EXPECT_EQ(store->remove(keys), 16u);
+  EXPECT_TRUE(store->inspect(keys).empty());
+  ASSERT_TRUE(store->flush());
+  EXPECT_TRUE(parts().empty());
+}
+
 TEST_F(StoreFaultsTest, DamageThatTwoFindAtOnceIsCountedOnce) {
   const auto keys = chain_of(1, 16);
   {

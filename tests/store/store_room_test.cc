@@ -287,6 +287,33 @@ TEST_F(StoreRoomTest, TimesToLiveEndAlsoInAnotherStore) {
   EXPECT_EQ(store->stats().tiers[0].bytes, 0u);
 }
 
+// Nobody has removed it yet when it is saved again.
+TEST_F(StoreRoomTest, WhatIsSavedAgainAfterItsTimeToLiveLivesOn) {
+  std::atomic<double> wall = 1e9;
+  auto options = small_options();
+  options.wall_clock = [&wall] { return wall.load(); };
+  options.threads = 0;
+  const auto keys = chain_of(1, 8);
+  const auto tiers = [&] { return tiers_of(disk_tier(folder_.path() / "disk", clock_)); };
+  auto store = open(tiers(), options);
+  StoreHints hints;
+  hints.time_to_live_s = 60;
+  ASSERT_TRUE(save_all(*store, keys, hints));
+  for (const bool forever : {false, true}) {
+    wall += 61;
+    EXPECT_EQ(store->lookup(keys).blocks, 0u);
+    if (forever) hints.time_to_live_s = 0;
+    ASSERT_TRUE(save_all(*store, keys, hints));
+    EXPECT_EQ(store->lookup(keys).blocks, 8u);
+    wall += 59;
+    EXPECT_EQ(store->lookup(keys).blocks, 8u);
+  }
+  wall += 1e6;
+  ASSERT_TRUE(store->flush());
+  store = open(tiers(), options);
+  EXPECT_EQ(load_all(*store, keys), 8u) << "and so others hear";
+}
+
 TEST_F(StoreRoomTest, RemovedIsGoneAtOnceAndFromDisk) {
   const auto store = open_both();
   const auto keys = chain_of(1, 100);
