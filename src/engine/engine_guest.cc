@@ -53,14 +53,23 @@ std::uint32_t Engine::State::guest_count(std::uint64_t& depth) const {
   return tokens;
 }
 
-// Where it changes how those who decode are computed, it has a step of its own.
+// In few sizes: the model prepares for each that it meets first.
+std::uint32_t Engine::State::guest_tokens_joined() const {
+  const double room = batches.guest_tokens(decoding(), guest_s, guest_depth) + 1e-9;
+  return std::bit_floor(static_cast<std::uint32_t>(std::clamp(room, 0.0, double{kJoinedMax})));
+}
+
+// Where it changes how those who decode are computed, it has a step of its own. One that is much too large, since it
+// was cut while nobody was running, is cut anew.
 bool Engine::State::guest_joins(std::span<const BatchPart> parts) {
   if (!guest_waits() || crowded() || guest_s <= 0) return false;
   const auto decodes = [&](const BatchPart& part) {
     return !part.prefills() && !(model.answers_apart() && part.role() == StepSequence::Role::kAnswer);
   };
-  if (!std::ranges::all_of(parts, decodes)) return false;
-  return !model.quick(step_sequences(parts));
+  if (!std::ranges::all_of(parts, decodes) || model.quick(step_sequences(parts))) return false;
+  std::uint64_t depth = 0;  // not asked for
+  guest->given_up = guest_count(depth) > 2 * std::max(1U, guest_tokens_joined());
+  return !guest->given_up;
 }
 
 Result<std::span<const float>> Engine::State::compute_with_guest(std::span<const BatchPart> parts) {
@@ -68,6 +77,11 @@ Result<std::span<const float>> Engine::State::compute_with_guest(std::span<const
   sequences.insert(sequences.end(), guest->sequences.begin(), guest->sequences.end());
   guest_apart = false;
   return model.step(sequences);
+}
+
+void Engine::State::fail_guest(const Error& error) {
+  guest->error = error;
+  guest->done = true;
 }
 
 void Engine::State::finish_guest(std::span<const float> logits, double seconds, bool charged) {
@@ -117,8 +131,7 @@ bool Engine::State::step_guest() {
   if (guest_parked) return true;
   const double seconds = alone ? guest_computed_s : clock.now_s() - begun_s;
   if (!logits) {
-    guest->error = logits.error();
-    guest->done = true;
+    fail_guest(logits.error());
     return true;
   }
   std::uint64_t depth = 0;  // not asked for
@@ -145,12 +158,9 @@ std::uint32_t Engine::guest_tokens(std::uint32_t depth) {
   s.guest_depth = depth;
   if (s.scheduler.running().empty() && !s.crowded()) return s.idle_step.tokens();
   if (s.crowded()) return 0;
-  const std::uint32_t decoding = s.decoding();
-  if (decoding == 0 || s.guest_s <= 0) return 0;
+  if (s.decoding() == 0 || s.guest_s <= 0) return 0;
   if (s.guest_apart) return s.guest_s >= s.guest_step_s ? kApart : 0;
-  // In few sizes: the model prepares for each that it meets first.
-  const double room = std::clamp(s.batches.guest_tokens(decoding, s.guest_s, depth) + 1e-9, 0.0, double{kJoinedMax});
-  return std::bit_floor(static_cast<std::uint32_t>(room));
+  return s.guest_tokens_joined();
 }
 
 void Engine::invite(GuestStep* guest) {
@@ -181,7 +191,7 @@ bool Engine::needs_guests_pages() const {
   const std::uint32_t margin = 2 * pool.shape().pages_for(s.options.chunk_tokens) + 4 * s.options.sequences_max;
   if (pool.blocks_free() + s.cache.blocks_evictable() < margin || !s.scheduler.preempted().empty()) return true;
   const RequestState* next = s.scheduler.next();
-  return next && running.size() < s.options.sequences_max && !running.empty() && !s.blocks.fits(*next, running, 0);
+  return next && running.size() < s.options.sequences_max && !s.blocks.fits(*next, running, 0);
 }
 
 }  // namespace shale

@@ -104,10 +104,12 @@ struct Engine::State {
   bool guest_waits() const { return guest && !guest->done && !guest->given_up; }
   bool crowded();
   std::uint32_t decoding() const;
+  std::uint32_t guest_tokens_joined() const;
   bool guest_joins(std::span<const BatchPart> parts);
   std::uint32_t guest_count(std::uint64_t& depth) const;
   Result<std::optional<std::span<const float>>> compute_guest_alone();
   void give_up_guest();
+  void fail_guest(const Error& error);
   void finish_guest(std::span<const float> logits, double seconds, bool charged);
   bool step_guest();
   void earn_for_guests(double share, double used_s);

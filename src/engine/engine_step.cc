@@ -87,17 +87,18 @@ Result<std::span<const float>> Engine::State::compute_apart(std::span<BatchPart>
 
 bool Engine::State::run_batch(std::vector<BatchPart> parts) {
   const double start_s = clock.now_s();
-  const bool with_guest = guest_joins(parts);
-  const auto rows = with_guest ? compute_with_guest(parts) : compute_apart(parts);
+  bool with_guest = guest_joins(parts);
+  auto rows = with_guest ? compute_with_guest(parts) : compute_apart(parts);
+  if (!rows && with_guest) {  // that may be the guest's fault
+    fail_guest(rows.error());
+    with_guest = false;
+    rows = compute_apart(parts);
+  }
   stepped_s = clock.now_s();
   step_s = stepped_s - start_s;
   ++stats.steps;
   if (!rows) {
     for (const BatchPart& part : parts) finish(*part.run, StopReason::kError, rows.error());
-    if (with_guest) {
-      guest->error = rows.error();
-      guest->done = true;
-    }
     return true;
   }
   if (!with_guest) {

@@ -211,6 +211,10 @@ double Engine::State::compress(RequestState& run, double budget_s) {
   const double begun_s = clock.now_s();
   double seconds = 0;
   do {
+    if (const std::uint32_t blocks = run.compression->blocks_needed(); blocks > 0 && !ensure_free(&run, blocks)) {
+      preempt(run);
+      return clock.now_s() - begun_s;
+    }
     const auto more = run.compression->step(model.executor());
     seconds = clock.now_s() - begun_s;
     if (!more) {

@@ -21,11 +21,10 @@ std::vector<QualityRecord> sample(std::vector<QualityRecord> rows, std::uint32_t
   return chosen;
 }
 
-// What the full cache says to the same, beside an answer of so many tokens at most.
+// What the full cache says to the same, in so many tokens at most.
 Result<double> alike(Engine& engine, AnswerMetric& metric, const Asked& asked, std::span<const Token> answer,
-                     std::uint32_t answer_tokens, const Stop& stop) {
-  SHALE_ASSIGN(const auto answers,
-               greedy_answers(engine.model(), engine.tokenizer(), {&asked, 1}, answer_tokens, stop));
+                     std::uint32_t tokens_max, const Stop& stop) {
+  SHALE_ASSIGN(const auto answers, greedy_answers(engine.model(), engine.tokenizer(), {&asked, 1}, tokens_max, stop));
   std::span<const Token> reference = answers.front();
   if (engine.tokenizer().ends_turn(reference.back())) reference = reference.first(reference.size() - 1);
   return metric.compare(engine.tokenizer().text(answer), engine.tokenizer().text(reference));
@@ -41,7 +40,9 @@ Result<double> quality_beside_full(Engine& engine, const Sequence& context, cons
   const auto room = static_cast<std::uint32_t>(question.size() + answer_tokens);
   static_cast<void>(engine.cache().evict_until_free(engine.cache().pool().shape().pages_for(room) + 1));
   if (AnswerMetric* metric = engine.cache().options().metric.get()) {
-    return alike(engine, *metric, {&context, question}, answer, answer_tokens, stop);
+    // What was cut is compared with as much.
+    const std::uint32_t tokens_max = given.ended ? answer_tokens : static_cast<std::uint32_t>(answer.size());
+    return alike(engine, *metric, {&context, question}, answer, tokens_max, stop);
   }
   Sequence sequence = context.fork();
   const Feed before{&sequence, question.first(question.size() - 1)};

@@ -34,6 +34,7 @@ struct DriftOptions {
 struct LossyAnswer {
   std::vector<Token> question;  // the prompt behind the context's whole blocks, at least one token
   std::vector<Token> answer;    // greedy, at least one token
+  bool ended = false;           // by the end of its turn; else it would have gone on
   double expected = 1;          // quality, when it was given
 };
 

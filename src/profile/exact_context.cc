@@ -32,16 +32,14 @@ Status fetch(Engine& engine, std::span<const Token> context, Sequence& sequence,
   return {};
 }
 
-// Computes what the sequence does not hold of the context. Returns how long that took; 0 where others were computed
-// meanwhile.
+// Computes what the sequence does not hold of the context. Returns how long that took; 0 at somebody's pace, whose
+// steps are smaller than a request's and take longer by the token.
 Result<double> compute(Engine& engine, std::span<const Token> context, Sequence& sequence, Capture* capture,
                        const Stop& stop) {
   double seconds = 0;
-  bool all_alone = true;
   for (auto rest = context.subspan(sequence.length()); !rest.empty();) {
     const std::uint32_t depth = sequence.length();
     SHALE_TRY(check_stop(stop, depth));
-    const bool alone = !stop.pace() || stop.pace()->alone();
     const auto chunk = rest.first(next_chunk(static_cast<std::uint32_t>(rest.size()), step_tokens(stop)));
     const auto count = static_cast<std::uint32_t>(chunk.size());
     if (!sequence.append(count)) {
@@ -57,12 +55,11 @@ Result<double> compute(Engine& engine, std::span<const Token> context, Sequence&
     }
     if (!stepped) return std::unexpected(stepped.error());
     const double step_s = time.seconds();
-    if (alone) engine.cache().note_prefill(count, depth, step_s);
-    all_alone = all_alone && alone;
+    if (!stop.pace()) engine.cache().note_prefill(count, depth, step_s);
     seconds += step_s;
     rest = rest.subspan(count);
   }
-  return all_alone ? seconds : 0;
+  return stop.pace() ? 0 : seconds;
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ class Pace {
   // Tokens of the step that the turn is for, at least one.
   virtual std::uint32_t tokens() const = 0;
   // Logits as Model::step returns them, valid until the next call. kCancelled when measuring is to end; kBusy where the
-  // step was given up for requests, unless something captures it: the same tokens wait for another turn.
+  // step was given up for requests, which no part of it is that something captures: the same tokens wait for another
+  // turn.
   virtual Result<std::span<const float>> step(std::span<const StepSequence> batch) = 0;
   // Whether no request is running: what a step takes is then its own time.
   virtual bool alone() const = 0;

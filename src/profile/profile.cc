@@ -170,6 +170,19 @@ Result<std::vector<Method>> methods_to_measure(const Cache& cache, const Profile
   return methods;
 }
 
+// Answers end where the model's context does.
+Status leave_room_for_answers(std::uint32_t context_max, const AskedContext& asked, ProfileOptions& options) {
+  std::size_t tokens = 0;
+  for (const auto& question : asked.questions) tokens = std::max(tokens, asked.tokens.size() + question.size());
+  if (tokens >= context_max) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a context of {} tokens with its questions leaves no room in the model's {}", asked.tokens.size(),
+                context_max);
+  }
+  options.answer_tokens = std::min(options.answer_tokens, static_cast<std::uint32_t>(context_max - tokens));
+  return {};
+}
+
 // The context's own questions, or new ones by the model, of which there are `by_model`, the first.
 struct Chosen {
   std::vector<std::string> questions;
@@ -222,6 +235,7 @@ Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext co
   ContextProfiling profiling(engine, std::move(context), counted, std::move(options));
   AskedContext& whole = profiling.context_;
   SHALE_TRY(keep_whole_blocks(whole, cache.block_tokens()));
+  SHALE_TRY(leave_room_for_answers(engine.model().info().context_max, whole, profiling.options_));
   SHALE_ASSIGN(profiling.methods_, methods_to_measure(cache, profiling.options_));
   SHALE_ASSIGN(profiling.needs_, needs_of(cache, profiling.methods_));
   profiling.profile_.run = cache.run_of(whole.tokens);

@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kQuestionTokensMax = 512;  // longer ones are no questions
 constexpr double kNothingKnown = 0.5;            // spread of a quality of which nothing is known
 constexpr std::size_t kLookedAtClosely = 64;     // contexts: what is known of each takes some time to find
+constexpr std::size_t kCameMax = 128;            // what is noted after a piece of work; earlier ones are not
 // After a piece of work for which the pool had no room, twice as long after the next, and how many give it up.
 constexpr double kPauseS = 2;
 constexpr unsigned kPausesMax = 5;
@@ -70,21 +71,21 @@ void QualityWatch::let_go() {
   if (profiling_) profiling_->let_go();
 }
 
+// Requests may come for a long time before it is measuring's turn again.
+void QualityWatch::note_later(const Request& request, std::optional<Response> response) {
+  if (!may_look_at(request)) return;
+  came_.push_back({request, std::move(response)});
+  came_.back().request.on_text = nullptr;  // it holds whatever sends the answer
+  if (came_.size() > kCameMax) came_.pop_front();
+}
+
 void QualityWatch::on_request(const Request& request) {
   if (!options_.beside) let_go();
-  if (working_ && may_look_at(request)) {
-    came_.push_back({request, {}});
-  } else {
-    note_request(request);
-  }
+  working_ ? note_later(request, {}) : note_request(request);
 }
 
 void QualityWatch::on_response(const Request& request, const Response& response) {
-  if (working_ && may_look_at(request)) {
-    came_.push_back({request, response});
-  } else {
-    note_response(request, response);
-  }
+  working_ ? note_later(request, response) : note_response(request, response);
 }
 
 void QualityWatch::note_request(const Request& request) {
@@ -105,14 +106,16 @@ void QualityWatch::note_request(const Request& request) {
   if (context.unlogged.size() > MetadataStore::kQuestionsMax) context.unlogged.erase(context.unlogged.begin());
 }
 
-// Answers to compare are greedy ones over a form that nobody named, whose worth was expected.
+// Answers to compare are greedy ones over a form that nobody named, whose worth was expected; over several, they are of
+// the one that is worth least.
 void QualityWatch::note_response(const Request& request, const Response& response) {
   const auto lossy =
-      std::ranges::find_if(response.sources, [](const SourceUsed& each) { return !each.method.is_full(); });
+      std::ranges::min_element(response.sources, {}, [](const SourceUsed& each) { return each.quality.value_or(1); });
   const std::optional<double> expected = response.expected_quality();
   const bool comparable = !response.error && !response.tokens.empty() && request.sampling.temperature == 0 &&
                           !request.policy.named() && !request.budget && expected;
-  if (!may_look_at(request) || lossy == response.sources.end() || !comparable) return;
+  if (!may_look_at(request) || !comparable) return;
+  if (lossy == response.sources.end() || lossy->method.is_full()) return;
   std::vector<Token> prompt;
   std::vector<std::size_t> ends;
   for (const PrefixSpan& span : request.spans) {
@@ -132,7 +135,10 @@ void QualityWatch::note_response(const Request& request, const Response& respons
   if (end > first) context.accesses.access(cache.clock().now_s());  // else it was counted when it was asked
   const auto question = prompt.begin() + cache.whole_blocks(*end);
   add_question(context, request.spans.back().tokens);
-  context.answers.push_back({.question = {question, prompt.end()}, .answer = response.tokens, .expected = *expected});
+  context.answers.push_back({.question = {question, prompt.end()},
+                             .answer = response.tokens,
+                             .ended = response.stop == StopReason::kEndOfTurn,
+                             .expected = *expected});
   if (context.answers.size() > options_.check.questions_max) context.answers.erase(context.answers.begin());
   ++context.new_answers;
 }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <optional>
 #include <span>
@@ -58,8 +59,8 @@ class QualityWatch {
   // Does nothing where the engine's cache does not weigh quality, or has nothing but full to choose.
   QualityWatch(const QualityWatchOptions& options, Engine& engine);
 
-  // Records what is asked, and gives back all pages unless `beside`. Call it before the engine takes the request, also
-  // within work().
+  // Records what is asked, and gives back all pages unless `beside`. Call it before the engine computes the request,
+  // which may be within work(), and where the engine may refuse it, once it has not.
   void on_request(const Request& request);
   // Records the answer, where it was over a lossy form that the planner chose.
   void on_response(const Request& request, const Response& response);
@@ -86,6 +87,7 @@ class QualityWatch {
   };
 
   bool may_look_at(const Request& request) const;
+  void note_later(const Request& request, std::optional<Response> response);
   void note_request(const Request& request);
   void note_response(const Request& request, const Response& response);
   bool work_on(const Stop& stop);
@@ -117,7 +119,7 @@ class QualityWatch {
     std::optional<Response> response;
   };
   bool working_ = false;
-  std::vector<Came> came_;
+  std::deque<Came> came_;
   std::optional<PriorMeasurement> prior_;
   std::optional<ContextProfiling> profiling_;
   unsigned pauses_ = 0;  // since the last piece of work that was done

@@ -165,7 +165,9 @@ Status Sweeper::generate(const Sequence& compressed, Measured& measured) {
 Status Sweeper::measure(const SweepConfiguration& configuration, Measured& measured) {
   SHALE_ASSIGN(const auto quantizer, quantizer_of(configuration.method));
   SHALE_ASSIGN(const Kept marks, marks_of(configuration));
+  SHALE_TRY(check_stop(options_.stop));
   SHALE_ASSIGN(const CompressedCopy compressed, copy(positions_of(marks), quantizer.get()));
+  SHALE_TRY(check_stop(options_.stop));
   measured = {std::vector<Divergence>(references_.size()), std::vector<std::optional<std::string>>(references_.size()),
               compressed.bytes};
   batch_.add(compressed.sequence, measured.forced);

@@ -168,17 +168,24 @@ WeightAgreement agree_on(const std::vector<TierSpec>& specs, const Clock& clock)
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice, WeightAgreement agree) {
+Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice, WeightAgreement agree,
+                                          std::uint32_t batch_tokens_max) {
   SHALE_ASSIGN(const auto path, resolve_model(choice.model));
   return Model::load(path, {.weights = choice.weights == "file" ? WeightChoice::kFile : WeightChoice::kFast,
                             .choices_folder = user_folder("XDG_CACHE_HOME", ".cache") / "weights",
                             .agree = std::move(agree),
                             .threads = choice.threads,
                             .block_size = choice.block_size,
-                            .page_element = choice.kv_cache_dtype == "int8" ? PageElement::kInt8 : PageElement::kHalf});
+                            .page_element = choice.kv_cache_dtype == "int8" ? PageElement::kInt8 : PageElement::kHalf,
+                            .batch_tokens_max = batch_tokens_max});
 }
 
 namespace {
+
+// A token of every request that decodes, beside those of a prompt or a guest.
+std::uint32_t batch_tokens_for(const EngineOptions& options) {
+  return std::max({ModelOptions().batch_tokens_max, options.chunk_tokens, options.sequences_max + kStepTokens});
+}
 
 Result<std::shared_ptr<AnswerMetric>> open_metric(const std::string& name, const Executor& executor) {
   std::unique_ptr<SentenceEncoder> encoder;
@@ -220,7 +227,8 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   SHALE_ASSIGN(serving->tokenizer_, Tokenizer::load(path));
   std::optional<std::vector<TierSpec>> stored;
   if (options.store && options.engine.prefix_cache) stored = specs;
-  SHALE_ASSIGN(serving->model_, open_model(options.model, stored ? agree_on(*stored, serving->clock_) : nullptr));
+  SHALE_ASSIGN(serving->model_, open_model(options.model, stored ? agree_on(*stored, serving->clock_) : nullptr,
+                                           batch_tokens_for(options.engine)));
   SHALE_TRY(check_interrupt());
 
   if (!serving->model_->info().reproducible && options.model.kv_cache_dtype == "fp16") {

@@ -64,7 +64,8 @@ std::optional<std::filesystem::path> metadata_store_file(const std::vector<TierS
 
 // `agree`: ModelOptions::agree.
 using WeightAgreement = decltype(ModelOptions::agree);
-Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice, WeightAgreement agree = {});
+Result<std::unique_ptr<Model>> open_model(const ModelChoice& choice, WeightAgreement agree = {},
+                                          std::uint32_t batch_tokens_max = ModelOptions().batch_tokens_max);
 
 // What was to be stored, and is not everywhere where it was to lie.
 struct Unstored {

@@ -138,12 +138,10 @@ void EngineLoop::take(Submission submission) {
     };
   }
   Running running{submission.channel, clock_.now_s(), submission.request.tenant, submission.place};
-  if (watch_) {
-    watch_->on_request(submission.request);
-    running.asked = submission.request;
-  }
+  if (watch_) running.asked = submission.request;
   const auto id = engine_.submit(std::move(submission.request));
   if (id) {
+    if (watch_) watch_->on_request(running.asked);
     running_.emplace(*id, std::move(running));
     submission.channel->begin({});
   } else {

@@ -99,6 +99,11 @@ TEST_F(DriftTest, ComparesAnswersInTheCachesMetric) {
   const DriftCheck whole = check_answers(*bench.engine, tokens(), {&given, 1}, all).value();
   EXPECT_EQ(whole.observed, 1);
   EXPECT_FALSE(whole.drifted);
+  given.answer.resize(4);
+  EXPECT_EQ(check_answers(*bench.engine, tokens(), {&given, 1}, all).value().observed, 1) << "it was cut there";
+  given.ended = true;
+  EXPECT_LT(check_answers(*bench.engine, tokens(), {&given, 1}, all).value().observed, 1);
+  given.ended = false;
   given.answer.assign(8, bench.tokenizer->tokenize("!", false).front());
   const DriftCheck other = check_answers(*bench.engine, tokens(), {&given, 1}, all).value();
   EXPECT_LT(other.observed, 0.5);

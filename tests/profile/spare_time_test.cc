@@ -245,6 +245,53 @@ TEST_F(SpareTimeTest, HasStepsOfItsOwnBesideExactAnswersInOtherWeights) {
   EXPECT_GT(guests_s, 0);
 }
 
+TEST_F(SpareTimeTest, WhatIsWrongWithItEndsNobodysAnswer) {
+  submit(1, 3000);
+  submit(2, 3000);
+  decode();
+  SpareTime spare(*engine_, clock_, [this] { return turn(); });
+  Sequence sequence(*pool_);
+  const std::vector<Token> unknown(4, 99'999);
+  const Feed one{&sequence, unknown};
+  const Status status = feed(*model_, {&one, 1}, {}, Stop(spare));
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine_->running(), 2u);
+  const std::uint64_t decoded = engine_->stats().decode_tokens;
+  for (int i = 0; i < 10; ++i) turn();
+  EXPECT_EQ(engine_->stats().decode_tokens, decoded + 20);
+}
+
+// They came between its look at the engine and its step.
+TEST_F(SpareTimeTest, AStepThatNobodyHasBegunIsCutAnewForThoseWhoDecode) {
+  SpareTime spare(*engine_, clock_, [this] { return turn(); });
+  ASSERT_TRUE(spare.wait_for_turn(0));
+  ASSERT_GE(spare.tokens(), 16u) << "nobody is running";
+  submit(1, 3000);
+  submit(2, 3000);
+  decode();
+  Sequence sequence(*pool_);
+  ASSERT_TRUE(sequence.append(spare.tokens()));
+  const std::vector<Token> tokens = random_tokens(spare.tokens(), 256, 99);
+  const StepSequence step{.sequence = &sequence, .tokens = tokens, .logits_none = true};
+  const auto stepped = spare.step({&step, 1});
+  ASSERT_FALSE(stepped);
+  EXPECT_EQ(stepped.error().code, ErrorCode::kBusy);
+}
+
+TEST_F(SpareTimeTest, TheFirstWhoComesHasItsPages) {
+  open(200);
+  Sequence held(*pool_);
+  ASSERT_TRUE(held.append(150 * 16));
+  EXPECT_FALSE(engine_->needs_guests_pages());
+  Request request;
+  request.spans.push_back({.tokens = random_tokens(1000, 256, 1), .label = {}});
+  ASSERT_TRUE(engine_->submit(std::move(request)));
+  EXPECT_TRUE(engine_->needs_guests_pages());
+  held.clear();
+  EXPECT_FALSE(engine_->needs_guests_pages());
+}
+
 TEST_F(SpareTimeTest, GivesUpWhereRequestsNeedItsPages) {
   open(2 * model_->page_shape().pages_for(128) + 4 * 4);  // what turns may need, twice, before there is a request
   submit(1, 200);

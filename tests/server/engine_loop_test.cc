@@ -145,6 +145,16 @@ TEST_F(EngineLoopTest, RefusesWhatTheEngineRefusesAndGoesOn) {
   EXPECT_EQ(hear(loop_->submit(ask(1, 40, 1), true).value()).response->error, std::nullopt);
 }
 
+TEST_F(EngineLoopTest, WhatIsRefusedIsNoQuestionToMeasureBy) {
+  start({.watch = QualityWatchOptions{.prior = false, .profile_new = false}});
+  Request request = ask(1, 200, 1);
+  request.spans.back().tokens.back() = 1'000'000;
+  EXPECT_TRUE(hear(loop_->submit(std::move(request), false).value()).refused);
+  EXPECT_TRUE(hear(loop_->submit(ask(1, 200, 2), false).value()).response);
+  loop_->stop(1000ms);
+  EXPECT_EQ(loop_->metrics().watch.questions, 1u);
+}
+
 TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
   start({.queue_max = 1});
   std::vector<Answer> answers;

@@ -14,12 +14,18 @@ Result<std::unique_ptr<SpanCompression>> SpanCompression::start(Cache& cache, Ne
   return std::unique_ptr<SpanCompression>(new SpanCompression(cache, std::move(run), exact, std::move(compressor)));
 }
 
+std::uint32_t SpanCompression::blocks_needed() const {
+  return compressor_ || expander_ ? 0 : cache_.pool().shape().pages_for(exact_.length() - run_.first) + 1;
+}
+
 Result<bool> SpanCompression::step(Executor& executor) {
   if (compressor_) {
     SHALE_ASSIGN(const bool more, compressor_->step(executor));
-    if (more) return true;
-    compressed_ = compressor_->finish();
-    compressor_.reset();
+    if (!more) {
+      compressed_ = compressor_->finish();
+      compressor_.reset();
+    }
+    return true;
   }
   if (!expander_) {
     if (run_.first > 0) result_.adopt_prefix(exact_.blocks(run_.first), run_.first);

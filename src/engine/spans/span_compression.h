@@ -19,6 +19,8 @@ class SpanCompression {
   // The next piece, about a millisecond a thread. False when all is done; an error as of RunExpander, kFull where the
   // pool has no room for the result beside the exact pages.
   Result<bool> step(Executor& executor);
+  // Blocks that the next piece takes: those of the result, before its first.
+  std::uint32_t blocks_needed() const;
   // What was compressed, and the result: what lies before the span is shared. Once, after step() returned false.
   NewRun& run() { return run_; }
   Sequence& result() { return result_; }
