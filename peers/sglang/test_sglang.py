@@ -46,7 +46,7 @@ def backend(folder, pages_first=False, **more):
               "is_mla_model": False, "enable_storage_metrics": False, "is_page_first_layout": pages_first,
               "model_name": "org/model", **more,
               "extra_config": {"backend_name": "shale", "module_path": "shale.sglang", "class_name": "ShaleStorage",
-                               "interface_v1": 1, "tiers": f"file://{folder}?size=256MiB"}}
+                               "interface_v1": 1, "tiers": f"file://{folder}?size=256MiB", "model": "made"}}
     pool = HostPool(pages_first)
     made = StorageBackendFactory.create_backend("dynamic", HiCacheStorageConfig(**config), pool)
     assert isinstance(made, HiCacheStorage)
@@ -91,4 +91,7 @@ def test_what_is_missing_is_named(tmp_path):
     config = HiCacheStorageConfig(0, 1, 0, 1, 0, 1, False, False, False, "org/model", extra_config={})
     from shale.sglang import ShaleStorage
     with pytest.raises(ValueError, match="tiers"):
+        ShaleStorage(config, {})
+    config.extra_config = {"tiers": "memory:?size=1MiB"}
+    with pytest.raises(ValueError, match="say in `model`"):
         ShaleStorage(config, {})

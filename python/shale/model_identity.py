@@ -11,20 +11,33 @@ _HEADER_BYTES_MAX = 100 << 20  # as safetensors has it
 
 def identity(model_config):
     """Of vLLM's ModelConfig: weights, and what of its configuration and of vLLM's changes keys and values."""
-    facts = [weights_identity(folder) if (folder := _folder(model_config)) else
-             f"{model_config.model}@{model_config.revision}",
+    folder = _folder(model_config.model, model_config.revision)
+    facts = [weights_identity(folder) if folder else f"{model_config.model}@{model_config.revision}",
              model_config.hf_text_config.to_json_string(use_diff=False), str(model_config.dtype),
              str(model_config.quantization)]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 
-def _folder(model_config):
+def named_weights(model, revision=None):
+    """weights_identity of a path, or of what the Hugging Face cache has under a name. ValueError where neither has
+    weights: a name alone may come to mean others."""
+    folder = _folder(model, revision) if model else None
+    if folder is None:
+        raise ValueError(f"shale: '{model}' is neither a path nor a model of the Hugging Face cache, so that its weights "
+                         "cannot be told from others: say in `model` what names them, and give another name with others")
+    return weights_identity(folder)
+
+
+def _folder(model, revision=None):
     """Where its files lie; None where that cannot be told."""
-    path = pathlib.Path(model_config.model)
+    path = pathlib.Path(model)
     if path.exists():
         return path
-    from huggingface_hub import try_to_load_from_cache
-    found = try_to_load_from_cache(model_config.model, "config.json", revision=model_config.revision)
+    try:
+        from huggingface_hub import try_to_load_from_cache
+        found = try_to_load_from_cache(model, "config.json", revision=revision)
+    except (ImportError, ValueError):  # it is no name of a model there
+        return None
     return pathlib.Path(found).parent if isinstance(found, str) else None
 
 

@@ -6,6 +6,9 @@
 
 Pages are kept exactly, as bytes, by the keys that SGLang gives them; with a layout of pages first (--hicache-mem-layout
 page_first) they are read and written where they lie.
+
+SGLang tells the name that it serves the model under. Where that is neither its path nor its name on Hugging Face, the
+option `model` says which weights they are; others need another one.
 """
 
 import ctypes
@@ -16,11 +19,11 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
 from .byte_store import ByteStore
 from .connector_options import warn_of_unknown
-from .model_identity import weights_identity
+from .model_identity import named_weights
 
 _SGLANGS = ("backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold", "prefetch_timeout_base",
             "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys")
-_OPTIONS = ("tiers", "tenant", "staging", "timeout_s")
+_OPTIONS = ("tiers", "tenant", "staging", "timeout_s", "model")
 
 
 class ShaleStorage(HiCacheStorage):
@@ -31,6 +34,7 @@ class ShaleStorage(HiCacheStorage):
             raise ValueError("shale: give `tiers` in --hicache-storage-backend-extra-config, such as "
                              "file:///var/kv?size=100GiB")
         warn_of_unknown(set(given).difference(_OPTIONS, _SGLANGS), _OPTIONS)
+        self._model = self._options.pop("model", "") or named_weights(storage_config.model_name)
         self._config = storage_config
         self._pages_first = storage_config.is_page_first_layout
 
@@ -38,7 +42,7 @@ class ShaleStorage(HiCacheStorage):
         """Opens the store: what the pages' bytes are is known from here on."""
         super().register_mem_pool_host(mem_pool_host)
         of_device = getattr(mem_pool_host, "device_pool", mem_pool_host)  # the host's is of bytes where that has 8 bits
-        self._bytes = ByteStore(_name_space(self._config, of_device.dtype), **self._options)
+        self._bytes = ByteStore(_name_space(self._config, self._model, of_device.dtype), **self._options)
 
     # In place, by the indices of tokens in SGLang's host pool
 
@@ -115,14 +119,11 @@ def _bytes(tensor):
     return tensor.view(-1).view(torch.uint8).numpy()
 
 
-def _name_space(config, dtype):
+def _name_space(config, model, dtype):
     """What must agree: weights, the share of them that this rank computes, and the layout."""
     rank = [] if config.is_mla_model else [config.tp_rank, config.tp_size]
     facts = {"rank": rank + [config.pp_rank, config.pp_size, config.attn_cp_rank, config.attn_cp_size, config.dcp_rank,
                              config.dcp_size],
-             "page": config.logical_page_size, "pages_first": config.is_page_first_layout, "dtype": str(dtype)}
-    try:
-        facts["model"] = weights_identity(config.model_name)
-    except (OSError, TypeError):
-        facts["model"] = config.model_name
+             "page": config.logical_page_size, "pages_first": config.is_page_first_layout, "dtype": str(dtype),
+             "model": model}
     return "sglang 2; " + json.dumps(facts, sort_keys=True)

@@ -79,4 +79,9 @@ Result<std::vector<std::string>> fetch_command(std::string_view name) {
   return std::vector<std::string>{"python3", fetch_tool().string(), model->name, "--to", model_folder().string()};
 }
 
+std::string served_name(std::string_view name_or_path) {
+  const auto file = std::filesystem::path(name_or_path).filename();
+  return file.extension() == ".gguf" ? file.stem() : file;
+}
+
 }  // namespace shale

@@ -34,6 +34,9 @@ std::filesystem::path model_folder();
 // what the names are. Does not look inside the file.
 Result<std::filesystem::path> resolve_model(std::string_view name_or_path);
 
+// What clients call it: the registered name, or the file's without its `.gguf`.
+std::string served_name(std::string_view name_or_path);
+
 // The command that fetches a named model into model_folder(): complete and with the right checksum, or not at all. It
 // explains failures on its stderr, shows its progress there on a terminal, and prints the file's path. kNotFound for
 // an unknown name.

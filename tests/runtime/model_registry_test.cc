@@ -54,6 +54,12 @@ TEST_F(ModelRegistryTest, ResolvesAPath) {
   EXPECT_EQ(resolve_model((folder_ / "absent").string()).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(ModelRegistryTest, AModelIsServedUnderItsWholeName) {
+  for (const NamedModel& model : named_models()) EXPECT_EQ(served_name(model.name), model.name);
+  EXPECT_EQ(served_name("/models/mine-0.5b-q8_0.gguf"), "mine-0.5b-q8_0");
+  EXPECT_EQ(served_name("mine-0.5b"), "mine-0.5b");
+}
+
 TEST_F(ModelRegistryTest, AnUnknownNameListsTheKnownOnes) {
   const auto unknown = resolve_model("gpt-17");
   ASSERT_FALSE(unknown);

@@ -346,7 +346,7 @@ TEST_F(HttpServerTest, SaysWhatIsWrongWithItsAddressOrCertificate) {
 }
 
 TEST_F(HttpServerTest, StopsWhateverItsClientsDo) {
-  start({.limits = {.write = 200ms, .linger = 200ms}});
+  start({.limits = {.write = 1h, .linger = 1h, .finish = 200ms}});
   RawClient idle = client(), dribbling = client(), busy = client(), deaf = client();
   dribbling.send("GET");
   busy.send(post("/never", ""));

@@ -4,7 +4,6 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <thread>
 
@@ -16,6 +15,7 @@
 #include "core/text_file.h"
 #include "core/units.h"
 #include "report/output.h"
+#include "runtime/model_registry.h"
 
 namespace shale {
 namespace {
@@ -121,7 +121,7 @@ Status run_serve(const Options& all) {
   EndWatch end;  // outlives what may hang
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
   ServerOptions server_options = options.server;
-  server_options.api.model_name = std::filesystem::path(options.serving.model.model).stem();
+  server_options.api.model_name = served_name(options.serving.model.model);
   server_options.api.api_key = options.api_key.value_or("");
   if (options.serving.kv_event_block) {
     server_options.kv_events = options.kv_events;

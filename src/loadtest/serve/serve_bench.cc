@@ -10,6 +10,7 @@
 #include "core/interrupt.h"
 #include "core/units.h"
 #include "loadtest/serve/serve_run.h"
+#include "runtime/model_registry.h"
 
 namespace shale {
 namespace {
@@ -102,9 +103,8 @@ std::string ServeBench::about() const {
   return fmt::format(
       "{}: {} contexts of {} tokens on average, Zipf {:g}, {} requests a run, {} arrivals\n"
       "capacity with nothing reused: {:.3g} requests a second, {:.0f} tokens a second\n",
-      std::filesystem::path(options_.serve.serving.model.model).stem().string(), contexts_.size(),
-      tokens / contexts_.size(), options_.zipf, options_.requests,
-      trace_.empty() ? "Poisson" : std::filesystem::path(options_.arrivals).filename().string(),
+      served_name(options_.serve.serving.model.model), contexts_.size(), tokens / contexts_.size(), options_.zipf,
+      options_.requests, trace_.empty() ? "Poisson" : std::filesystem::path(options_.arrivals).filename().string(),
       capacity_.requests_per_s, capacity_.tokens_per_s);
 }
 

@@ -73,7 +73,7 @@ void HttpConnection::finish() {
 // ---- Time
 
 void HttpConnection::wait_at_most(std::chrono::milliseconds time) {
-  deadline_ = std::chrono::steady_clock::now() + time;
+  deadline_ = std::min(std::chrono::steady_clock::now() + time, hub_.finish_by);
   timer_.expires_at(deadline_);
   timer_.async_wait([self = shared_from_this()](std::error_code error) {
     if (!error && std::chrono::steady_clock::now() >= self->deadline_) self->out_of_time();
@@ -205,7 +205,7 @@ void HttpConnection::refuse(const HttpFailure& failure) {
 void HttpConnection::work() {
   stage_ = Stage::kAnswering;
   working_ = true;
-  wait_on();
+  writing_ ? wait_at_most(hub_.limits.write) : wait_on();
   HttpWake wake = [&loop = hub_.loop, weak = weak_from_this()] {
     if (auto self = weak.lock()) asio::post(loop, [self = std::move(self)] { self->pump(); });
   };
@@ -277,7 +277,8 @@ std::string HttpConnection::head_of(const HttpResponse& response, std::optional<
 
 void HttpConnection::send(std::string bytes) {
   next_out_ += bytes;
-  if (!writing_) write();
+  if (!writing_) return write();
+  if (stage_ == Stage::kAnswering) wait_at_most(hub_.limits.write);  // also for what was begun before
 }
 
 void HttpConnection::write() {

@@ -71,6 +71,7 @@ void HttpHub::trim_soon() {
 
 void HttpHub::finish() {
   finishing = true;
+  finish_by = std::chrono::steady_clock::now() + limits.finish;
   trim_timer_.cancel();
   const auto connections = connections_;  // those that close leave the list
   for (const auto& connection : connections) connection->finish();

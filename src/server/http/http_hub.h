@@ -3,6 +3,7 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -32,7 +33,7 @@ class HttpHub {
   void hold_bodies(std::ptrdiff_t bytes);
   // Much was freed: it is returned to the system, soon and once for all that is freed until then.
   void trim_soon();
-  // Connections close as soon as they are answered.
+  // Connections close as soon as they are answered, and at the latest after HttpLimits::finish.
   void finish();
 
   asio::io_context loop{1};
@@ -40,6 +41,7 @@ class HttpHub {
   const std::vector<std::string> allowed_hosts;
   bool refuses_foreign = false;  // requests must say that they mean this machine (http_access.h)
   bool finishing = false;
+  std::chrono::steady_clock::time_point finish_by = std::chrono::steady_clock::time_point::max();
   HttpService* service = nullptr;
 
  private:

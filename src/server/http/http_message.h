@@ -24,8 +24,9 @@ struct HttpLimits {
   // answered, itself. The 64 bits that tell networks apart are an address of IPv6.
   std::uint32_t connections = 1000, connections_per_address = 600;
   // Time to a whole head (408), from its head to a whole body (408), between two requests of a connection, for the next
-  // 64 KiB of an answer to be taken, and for a client to hear why it is refused.
-  std::chrono::milliseconds head{10'000}, body{60'000}, idle{60'000}, write{20'000}, linger{2'000};
+  // 64 KiB of an answer to be taken, and for a client to hear why it is refused. `finish`: for all that is left when
+  // the server ends.
+  std::chrono::milliseconds head{10'000}, body{60'000}, idle{60'000}, write{20'000}, linger{2'000}, finish{2'000};
 };
 
 using HttpFields = std::vector<std::pair<std::string, std::string>>;
