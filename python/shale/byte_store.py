@@ -103,14 +103,9 @@ class _Get(_Transfer):
 
 class _Set(_Transfer):
     def begin(self, store, keys, tenant, timeout_s):
-        """Of a value that is longer or shorter, what is there goes first: units would be those of two values."""
         self._timeout_s, self._begun = timeout_s, time.monotonic()
         if self.copied:
             self.memory[:len(self.value)] = self.value
-        beyond = _keys(self.name, self.units + 1)
-        there = store.lookup(beyond, tenant=tenant).blocks
-        if there not in (0, self.units):
-            store.remove(_keys(self.name, _units_there(store, self.name, tenant)), tenant)
         self.handle = store.save(keys, self.view, tenant=tenant)
 
     def ended(self, stored_s):
@@ -162,7 +157,9 @@ class ByteStore:
         """Those of this process's tiers; a value of which parts are pinned or shared stays."""
         removed = []
         for name in names:
-            units = _units_there(self._store, name, self._tenant)
+            units = 0
+            while self._store.lookup(_keys(name, units + 256), tenant=self._tenant).blocks > units:
+                units += 256
             removed.append(units > 0 and self._store.remove(_keys(name, units), self._tenant) > 0)
         return self._answer(removed)
 
@@ -228,8 +225,8 @@ class ByteStore:
         keys = [_keys(name, transfer.units) for name, transfer in zip(names, transfers)]
         with self._lock:
             batch = self._batch(len(names), answers)
-            for name, transfer, own in zip(names, transfers, keys):
-                transfer.batch, transfer.name = batch, name
+            for transfer, own in zip(transfers, keys):
+                transfer.batch = batch
                 self._added.append((transfer, own))
             if not names:
                 self._publish(batch)
@@ -297,14 +294,6 @@ class ByteStore:
         if not batch.left:
             self._publish(batch)
         return False
-
-
-def _units_there(store, name, tenant):
-    """Of a value of unknown length, up to 255 too many."""
-    units = 0
-    while store.lookup(_keys(name, units + 256), tenant=tenant).blocks > units:
-        units += 256
-    return units
 
 
 def _keys(name, units):

@@ -11,33 +11,41 @@ _HEADER_BYTES_MAX = 100 << 20  # as safetensors has it
 
 def identity(model_config):
     """Of vLLM's ModelConfig: weights, and what of its configuration and of vLLM's changes keys and values."""
-    folder = _folder(model_config.model, model_config.revision)
-    facts = [weights_identity(folder) if folder else f"{model_config.model}@{model_config.revision}",
+    facts = [weights_identity(folder) if (folder := _folder(model_config)) else
+             f"{model_config.model}@{model_config.revision}",
              model_config.hf_text_config.to_json_string(use_diff=False), str(model_config.dtype),
              str(model_config.quantization)]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 
-def named_weights(model, revision=None):
-    """weights_identity of a path, or of what the Hugging Face cache has under a name. ValueError where neither has
-    weights: a name alone may come to mean others."""
-    folder = _folder(model, revision) if model else None
-    if folder is None:
-        raise ValueError(f"shale: '{model}' is neither a path nor a model of the Hugging Face cache, so that its weights "
-                         "cannot be told from others: say in `model` what names them, and give another name with others")
-    return weights_identity(folder)
-
-
-def _folder(model, revision=None):
-    """Where its files lie; None where that cannot be told."""
+def named_weights(model):
+    """weights_identity of a path, or of the one revision that the Hugging Face cache has under a name. ValueError where
+    that cannot be told: a name alone may come to mean other weights."""
     path = pathlib.Path(model)
+    folders = [path] if path.exists() else _revisions(model)
+    if len(folders) != 1:
+        found = f"has {len(folders)} revisions in" if folders else "is neither a path nor in"
+        raise ValueError(f"shale: '{model}' {found} the Hugging Face cache, so that its weights cannot be told from "
+                         "others: say in `model` what names them, and give another name with others")
+    return weights_identity(folders[0])
+
+
+def _revisions(model):
+    try:
+        from huggingface_hub import constants, file_download
+        folder = pathlib.Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=model, repo_type="model"))
+        return [path for path in (folder / "snapshots").iterdir() if any(file.suffix in _WEIGHTS for file in path.iterdir())]
+    except (ImportError, OSError):
+        return []
+
+
+def _folder(model_config):
+    """Where its files lie; None where that cannot be told."""
+    path = pathlib.Path(model_config.model)
     if path.exists():
         return path
-    try:
-        from huggingface_hub import try_to_load_from_cache
-        found = try_to_load_from_cache(model, "config.json", revision=revision)
-    except (ImportError, ValueError):  # it is no name of a model there
-        return None
+    from huggingface_hub import try_to_load_from_cache
+    found = try_to_load_from_cache(model_config.model, "config.json", revision=model_config.revision)
     return pathlib.Path(found).parent if isinstance(found, str) else None
 
 

@@ -112,16 +112,6 @@ def test_damage_is_a_miss(tmp_path):
     store.close()
 
 
-def test_a_value_of_another_length_takes_the_place():
-    store = ByteStore("test", "memory:?size=256MiB")
-    values = values_of([200_000, 40_000_000, 70_000, 400_000])
-    for value in values:
-        assert store.wait(store.submit_batch_set(["name"], [value])) == [True]
-        read = np.zeros_like(value)
-        assert store.wait(store.submit_batch_get(["name"], [read])) == [True] and np.array_equal(read, value)
-    store.close()
-
-
 def test_another_size_or_name_space_is_a_miss():
     store = ByteStore("one", "memory:?size=64MiB")
     (value,) = values_of([200_000])

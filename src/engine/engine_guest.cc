@@ -68,8 +68,10 @@ bool Engine::State::guest_joins(std::span<const BatchPart> parts) {
   };
   if (!std::ranges::all_of(parts, decodes) || model.quick(step_sequences(parts))) return false;
   std::uint64_t depth = 0;  // not asked for
-  guest->given_up = guest_count(depth) > 2 * std::max(1U, guest_tokens_joined());
-  return !guest->given_up;
+  if (guest_count(depth) <= 2 * std::max(1U, guest_tokens_joined())) return true;
+  guest->given_up = true;
+  guest_apart = false;  // the next is cut to join
+  return false;
 }
 
 Result<std::span<const float>> Engine::State::compute_with_guest(std::span<const BatchPart> parts) {
@@ -124,6 +126,11 @@ bool Engine::State::step_guest() {
   if (alone && repeated) return false;  // whoever comes waits for one step
   if (!alone) {
     if (crowded() || decoding() == 0 || guest_s <= 0 || guest_s < guest_step_s) return false;
+    std::uint64_t depth = 0;                // not asked for
+    if (guest_count(depth) > 2 * kApart) {  // it was cut while nobody was running
+      guest->given_up = true;
+      return false;
+    }
     guest_apart = true;
   }
   const double begun_s = clock.now_s();

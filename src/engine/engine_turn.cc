@@ -211,7 +211,7 @@ double Engine::State::compress(RequestState& run, double budget_s) {
   const double begun_s = clock.now_s();
   double seconds = 0;
   do {
-    if (const std::uint32_t blocks = run.compression->blocks_needed(); blocks > 0 && !ensure_free(&run, blocks)) {
+    if (const std::uint32_t needed = run.compression->blocks_needed(); needed > 0 && !ensure_free(&run, needed)) {
       preempt(run);
       return clock.now_s() - begun_s;
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <unordered_set>
 #include <utility>
 
 namespace shale {
@@ -243,6 +244,7 @@ std::optional<ExtentIndex::Match> ExtentIndex::longest(std::span<const BlockKey>
 
 std::vector<ExtentId> ExtentIndex::within(std::span<const BlockKey> keys, const Hash128& realm) const {
   std::vector<ExtentId> found;
+  std::unordered_set<ExtentId> known;  // keys may come twice
   for (std::size_t at = 0; at < keys.size(); ++at) {
     const std::uint64_t tag = chunk_tag(keys[at], realm);
     by_tag_.find(tag, [&](std::uint32_t ref) {
@@ -251,8 +253,10 @@ std::vector<ExtentId> ExtentIndex::within(std::span<const BlockKey> keys, const 
       const std::size_t first = std::size_t{chunk} * extent.chunk_blocks;
       if (extent.names[chunk] != tag || extent.tiers == 0 || first > at) return false;
       if ((extent.damaged & before) != before) return false;  // an earlier chunk tells of it
-      if (matching(keys.subspan(at - first), extent.prints(), extent.blocks) == extent.blocks) {
-        found.push_back(ref / kChunksMax);
+      const ExtentId id = ref / kChunksMax;
+      if (matching(keys.subspan(at - first), extent.prints(), extent.blocks) == extent.blocks &&
+          known.insert(id).second) {
+        found.push_back(id);
       }
       return false;
     });

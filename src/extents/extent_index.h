@@ -161,8 +161,8 @@ class ExtentIndex {
   // The leading blocks of `keys`, a chain from its first, that are there, as few chunks as a walk along the longest
   // ones finds.
   std::vector<ChainSpan> match(std::span<const BlockKey> keys, const Hash128& realm, const SpanFilter& filter) const;
-  // Extents whose blocks are all among the keys, one after another, in whatever form and whatever their needs; also
-  // those of which chunks are hidden, but not all.
+  // Extents whose blocks are all among the keys, one after another, in whatever form; also those that have expired, and
+  // those of which chunks are hidden, but not all. Each once, by the first of its chunks that is not hidden.
   std::vector<ExtentId> within(std::span<const BlockKey> keys, const Hash128& realm) const;
 
   // Calls visit(id, extent) for every extent.

@@ -44,6 +44,12 @@ FileDescriptor open_file(const fs::path& path, int flags) {
   return FileDescriptor(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
+// Or replaced, or cannot be looked at.
+bool is_removed(const FileDescriptor& file) {
+  struct stat status;
+  return fstat(file.get(), &status) != 0 || status.st_nlink == 0;
+}
+
 bool try_lock(const FileDescriptor& file) { return file && flock(file.get(), LOCK_EX | LOCK_NB) == 0; }
 
 void remove_left_over(const fs::path& folder) {
@@ -180,24 +186,28 @@ Status IndexFolder::flush() {
   return own_bytes_ > log_bytes_max_ ? start_log() : Status();
 }
 
-// Those of others. False where some may be missing: what cannot be opened now is tried again the next time.
+// Those of others. False where some may be missing: what cannot be opened now is tried again the next time. Whoever
+// goes on in another log has named it before the first is a dead one's: so that is looked for once more.
 bool IndexFolder::find_logs() {
-  for (auto& [name, log] : logs_) log.seen = false;
+  bool all = list_logs();
+  bool died = false;
+  for (auto& [name, log] : logs_) died = (!std::exchange(log.dead, is_dead(log)) && log.dead) || died;
+  if (died) all = list_logs() && all;
+  return all;
+}
+
+bool IndexFolder::list_logs() {
   bool all = true;
   const Status listed = for_each_entry(folder_, [&](const fs::directory_entry& entry) -> Status {
     const std::string name = entry.path().filename();
     if (!name.starts_with("log-") || entry.path() == log_path(own_session_)) return {};
-    if (const auto known = logs_.find(name); known != logs_.end()) {
-      known->second.seen = true;
-      return {};
-    }
+    if (logs_.contains(name)) return {};
     FileDescriptor file = open_file(entry.path(), O_RDWR);
     if (!file) {
       all = false;
       return {};
     }
     Log& log = logs_[name];
-    log.seen = true;
     log.path = entry.path();
     log.file = std::move(file);
     std::array<std::byte, kLogHeaderBytes> header = {};
@@ -207,7 +217,6 @@ bool IndexFolder::find_logs() {
     log.offset = kLogHeaderBytes;
     return {};
   });
-  for (auto& [name, log] : logs_) log.dead = is_dead(log);
   return listed && all;
 }
 
@@ -227,9 +236,7 @@ void IndexFolder::settled(const Hash128& name) {
   }
 }
 
-bool IndexFolder::all_settled() const {
-  return std::ranges::none_of(logs_, [](const auto& log) { return log.second.dead && !log.second.unfinished.empty(); });
-}
+bool IndexFolder::all_settled() const { return unfinished_of_the_dead().empty(); }
 
 // What ends in the middle of a record is being written, or was when its writer died.
 void IndexFolder::read_log(Log& log, std::vector<Logged>& found) {
@@ -254,8 +261,7 @@ void IndexFolder::read_log(Log& log, std::vector<Logged>& found) {
 // missing. Those that the leader has folded since are read to their ends.
 bool IndexFolder::read_logs(const Visit& visit) {
   std::vector<Logged> found;
-  const bool all = find_logs();
-  bool whole = all;
+  bool whole = find_logs();
   for (auto& [name, log] : logs_) {
     read_log(log, found);
     whole = whole && !log.damaged;
@@ -265,7 +271,7 @@ bool IndexFolder::read_logs(const Visit& visit) {
     note(*logged.log, logged.record);
     if (!logged.folded) visit(logged.record);
   }
-  if (all) std::erase_if(logs_, [](const auto& known) { return !known.second.seen; });
+  std::erase_if(logs_, [](const auto& known) { return is_removed(known.second.file); });
   return whole;
 }
 
@@ -290,8 +296,7 @@ bool IndexFolder::load(const Visit& visit) {
     }
   }
   whole = read_logs(visit) && whole;
-  struct stat status;
-  return whole && fstat(file.get(), &status) == 0 && status.st_nlink > 0;
+  return whole && !is_removed(file);
 }
 
 void IndexFolder::follow(const Visit& visit) { (void)read_logs(visit); }

@@ -85,7 +85,6 @@ class IndexFolder {
     std::uint64_t session = 0;
     std::uint64_t offset = 0;  // read up to here
     bool damaged = false;
-    bool seen = false;  // in the listing just made
     bool dead = false;  // was so before it was last read: so all of it has been read
     RecordReader reader = {};
     std::unordered_map<Hash128, Unfinished> unfinished = {};
@@ -102,6 +101,7 @@ class IndexFolder {
   Status start_log();
   Status begin_again();
   bool find_logs();
+  bool list_logs();
   bool read_logs(const Visit& visit);
   void read_log(Log& log, std::vector<Logged>& found);
   void note(Log& log, const IndexRecord& record);

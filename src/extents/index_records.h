@@ -18,7 +18,7 @@ struct IndexRecord {
     kStored = 2,    // facts: the extent is whole
     kWriting = 3,   // name, tag, bytes: its blobs are being written
     kRemoved = 4,   // name, tag: it is not to be found any more, its blobs are being removed
-    kSettled = 5,   // name, tag: writing was given up, or removing has ended
+    kSettled = 5,   // name, tag: writing was given up, removing has ended, or what lies there is found not to be whole
     kLease = 6,     // name, until_s, expires_s
     kUsed = 7,      // name, frequency, at time_s
     kDamaged = 8,   // name, chunk

@@ -41,7 +41,10 @@ Result<double> quality_beside_full(Engine& engine, const Sequence& context, cons
   static_cast<void>(engine.cache().evict_until_free(engine.cache().pool().shape().pages_for(room) + 1));
   if (AnswerMetric* metric = engine.cache().options().metric.get()) {
     // What was cut is compared with as much.
-    const std::uint32_t tokens_max = given.ended ? answer_tokens : static_cast<std::uint32_t>(answer.size());
+    const std::uint32_t left =
+        model.info().context_max - context.length() - static_cast<std::uint32_t>(question.size());
+    const auto said = static_cast<std::uint32_t>(answer.size());
+    const std::uint32_t tokens_max = given.ended ? std::min(answer_tokens, left) : said;
     return alike(engine, *metric, {&context, question}, answer, tokens_max, stop);
   }
   Sequence sequence = context.fork();

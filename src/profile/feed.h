@@ -37,8 +37,6 @@ class Pace {
   // step was given up for requests, which no part of it is that something captures: the same tokens wait for another
   // turn.
   virtual Result<std::span<const float>> step(std::span<const StepSequence> batch) = 0;
-  // Whether no request is running: what a step takes is then its own time.
-  virtual bool alone() const = 0;
   // Seconds that requests have had in these calls so far.
   virtual double seconds_of_others() const = 0;
 };

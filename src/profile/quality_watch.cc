@@ -109,8 +109,9 @@ void QualityWatch::note_request(const Request& request) {
 // Answers to compare are greedy ones over a form that nobody named, whose worth was expected; over several, they are of
 // the one that is worth least.
 void QualityWatch::note_response(const Request& request, const Response& response) {
-  const auto lossy =
-      std::ranges::min_element(response.sources, {}, [](const SourceUsed& each) { return each.quality.value_or(1); });
+  const auto lossy = std::ranges::min_element(response.sources, {}, [](const SourceUsed& each) {
+    return std::pair(each.quality.value_or(1), each.method.is_full());
+  });
   const std::optional<double> expected = response.expected_quality();
   const bool comparable = !response.error && !response.tokens.empty() && request.sampling.temperature == 0 &&
                           !request.policy.named() && !request.budget && expected;

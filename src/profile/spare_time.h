@@ -22,10 +22,10 @@ class SpareTime final : public Pace {
   bool wait_for_turn(std::uint32_t depth) override;
   std::uint32_t tokens() const override { return tokens_; }
   Result<std::span<const float>> step(std::span<const StepSequence> batch) override;
-  bool alone() const override;
   double seconds_of_others() const override { return others_s_; }
 
  private:
+  bool alone() const;
   bool let_others();
   bool stores_first(double waited_since_s);
 

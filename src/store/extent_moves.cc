@@ -66,8 +66,8 @@ void ExtentPlacer::drop_copies() {
     const std::vector<ExtentId> members = group.members;
     for (const ExtentId id : members) {
       const Extent& extent = core_.index.at(id);
-      if (extent.uses > 0 || extent.pinned(core_.wall_s())) continue;
-      if (extent.exact && extent.on(lowest) && !only_here(number, id, lowest)) core_.remove_from(id, lowest);
+      const bool is_copy = extent.exact && extent.on(lowest) && !extent.pinned(core_.wall_s());
+      if (is_copy && !only_here(number, id, lowest)) core_.remove_from(id, lowest);
     }
     queue(number);
   }

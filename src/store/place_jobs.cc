@@ -295,6 +295,7 @@ class PlaceJob final : public StoreJob {
     const auto id = core_.index.add(facts_, realm_);
     if (!id) return;
     core_.use(*id);
+    core_.live_on(*id, facts_.expires_s);
     core_.resize(*id, facts_.keep, facts_.bytes);
     core_.set_on(*id, to_.tier);
     core_.log_stored(*id, to_.tier);

@@ -287,8 +287,8 @@ class Store {
   void written_own(std::uint32_t tier, const Hash128& object);
   void end_own(std::uint32_t tier, const Hash128& object);
 
-  // What lies in the store along a chain: every variant of every extent whose first block is among the keys, in order
-  // of blocks.
+  // What lies in the store along a chain: every variant of every extent whose blocks are all among the keys, those that
+  // begin first before others, but for those whose first chunk is damaged.
   std::vector<StoreExtent> inspect(std::span<const BlockKey> keys, std::string_view tenant = {}) const;
   // Everything that the store knows of, of all tenants and namespaces, as it was when this was called. `visit` may call
   // the store.

@@ -89,7 +89,8 @@ void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool
   if (!id) return;
   const Extent& extent = index.at(*id);
   if (extent.on(tier)) {
-    if (extent.bytes == record.facts.bytes) return;
+    const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
+    if (extent.bytes == record.facts.bytes || (elsewhere && record.facts.keep > extent.keep)) return;
     if (!opening) tiers[tier].tier().count_others(static_cast<std::int64_t>(record.facts.bytes - extent.bytes));
     return resize(*id, record.facts.keep, record.facts.bytes);
   }
@@ -267,7 +268,11 @@ bool StoreCore::settle(std::uint32_t tier, const IndexFolder::Unfinished& unfini
     if (state.writing.contains(owner.name)) return false;
     const auto id = index.find(unfinished.name);
     if (id && index.at(*id).on(tier)) {
-      if (is_whole) return true;
+      if (is_whole) {
+        if (!unfinished.writing) log_settled(tier, owner);
+        state.removing.erase(unfinished.name);
+        return true;
+      }
       state.tier().count_others(-static_cast<std::int64_t>(index.at(*id).bytes));
       clear_on(*id, tier);
     }
@@ -296,6 +301,7 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
     return doubt();  // until the tier says, and that has ended
   }
   auto& stored = *found;
+  if (!there || stored) state.found_broken.erase(owner.name);
   if (there && !stored && !state.leads) {
     doubt();  // the leader may die before it has looked
     if (state.found_broken.insert(owner.name).second) log_settled(tier, owner);  // so that it looks

@@ -135,6 +135,9 @@ TEST_F(IndexTest, AnExtentIsWithinItsKeysHoweverManyOfItsChunksAreHidden) {
   EXPECT_THAT(within(0, 12), UnorderedElementsAre(whole, end, lossy));
   EXPECT_THAT(within(0, 11), UnorderedElementsAre(lossy));
   EXPECT_THAT(within(1, 11), UnorderedElementsAre(end));
+  std::vector<BlockKey> twice(keys.begin(), keys.end());
+  twice.insert(twice.end(), keys.begin(), keys.end());
+  EXPECT_THAT(index_.within(twice, kRealm), UnorderedElementsAre(whole, end, lossy));
   index_.hide_chunk(whole, 0);
   index_.hide_chunk(whole, 2);
   EXPECT_THAT(within(0, 12), UnorderedElementsAre(whole, end, lossy));

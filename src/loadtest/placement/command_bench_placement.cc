@@ -175,7 +175,8 @@ class PlacementBench {
   }
 
   Status run_cell(const Policy& policy, double rate, std::uint64_t seed) {
-    SHALE_ASSIGN(const std::filesystem::path known, policy.alpha ? metadata_store() : Result<std::filesystem::path>());
+    const bool weighs = policy.alpha && options_.bench.serve.profile != "never";
+    SHALE_ASSIGN(const std::filesystem::path known, weighs ? metadata_store() : Result<std::filesystem::path>());
     SHALE_ASSIGN(const ServeBench::Bed bed, bench_.start(policy.planner, words_of(policy), known));
     SHALE_TRY(bench_.ask(bed, opening_load(bench_.contexts()), "asking about each context once"));
     SHALE_TRY(wait_until(bed, kStoredWithinS, "storing",

@@ -67,7 +67,7 @@ void HttpConnection::close() {
 void HttpConnection::finish() {
   close_after_ = true;
   if (stage_ == Stage::kReading) return close();
-  if (stage_ == Stage::kAnswering) wait_at_most(hub_.limits.write);
+  if (stage_ != Stage::kClosed) wait_at_most(hub_.limits.finish);
 }
 
 // ---- Time
