@@ -106,8 +106,8 @@ struct EngineOptions {
   double background_share = 0.1;
 };
 
-// Sequences of somebody who measures (profile/watch/spare_time.h), whose tokens are computed in spare places of steps.
-// All are of prompts' role.
+// Sequences of somebody who measures (profile/spare_time.h), whose tokens are computed in spare places of steps. All
+// are of prompts' role.
 struct GuestStep {
   std::span<const StepSequence> sequences;
   bool done = false;

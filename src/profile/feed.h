@@ -25,7 +25,7 @@ struct Feed {
 // Rows of logits, [rows][vocabulary], of feed number `feed` from its token `first` on; valid during the call.
 using OnLogits = std::function<void(std::size_t feed, std::size_t first, std::span<const float> rows)>;
 
-// How measuring shares the model with requests (watch/spare_time.h).
+// How measuring shares the model with requests (spare_time.h).
 class Pace {
  public:
   virtual ~Pace() = default;

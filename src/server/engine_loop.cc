@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "profile/watch/spare_time.h"
+#include "profile/spare_time.h"
 
 namespace shale {
 

@@ -21,7 +21,7 @@
 
 #include "core/clock.h"
 #include "engine/engine.h"
-#include "profile/watch/quality_watch.h"
+#include "profile/quality_watch.h"
 #include "server/channel.h"
 #include "server/metrics.h"
 #include "server/tier_news.h"

@@ -11,7 +11,7 @@
 
 #include "cache/cache.h"
 #include "engine/engine.h"
-#include "profile/watch/quality_watch.h"
+#include "profile/quality_watch.h"
 
 namespace shale {
 

@@ -134,8 +134,6 @@ void write_watch(Writer& to, const QualityWatchStats& watch) {
              "Answers over lossy forms that were compared with what the full cache says.");
   to.counter("shale_drift_found_total", watch.drifted, "Profiles that no longer held.");
   to.counter("shale_contexts_profiled_total", watch.profiled, "Profiles that were made of contexts.");
-  to.counter("shale_profile_not_worth_total", watch.not_worth,
-             "Looks at a context of which a profile could change little; it is looked at again after ten seconds.");
   to.counter("shale_profile_interrupted_total", watch.interrupted, "Checks and profiles that a request interrupted.");
   to.counter("shale_profile_failed_total", watch.failed, "Checks and profiles that failed.");
   to.head("shale_profile_seconds_total", "counter",

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "profile/profile.h"
-#include "profile/watch/quality_watch.h"
+#include "profile/quality_watch.h"
 #include "support/engine_bench.h"
 
 namespace shale::testing {
@@ -20,7 +20,6 @@ class QualityWatchTest : public ::testing::Test {
     options_.prior = false;
     options_.profile_new = false;
     options_.keep_questions = false;
-    options_.worth_s_min = 0;
   }
 
   Request ask(const std::string& question) {

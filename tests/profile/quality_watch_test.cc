@@ -186,29 +186,6 @@ TEST_F(QualityWatchTest, BeginsWithWhatIsUsedMostOfMany) {
   EXPECT_FALSE(profiled().empty());
 }
 
-// All of one kind. Of these, some are profiled whatever that is worth.
-TEST_F(QualityWatchTest, PassesOverWhatAProfileCouldNotChange) {
-  options_.profile_new = true;
-  options_.of_a_kind_min = 2;
-  options_.worth_s_min = 1e9;
-  const auto ask_about_five = [&](QualityWatch& watch) {
-    for (Token first = 1; first <= 5; ++first) {
-      context_.front() = first;
-      watch.on_request(ask("who"));
-    }
-    work_all(watch);
-  };
-  QualityWatch watch(options_, *bench_.engine);
-  ask_about_five(watch);
-  EXPECT_EQ(watch.stats().profiled, 2u);
-  EXPECT_EQ(watch.stats().not_worth, 3u) << "once, for a while";
-  options_.worth_s_min = 0;
-  QualityWatch eager(options_, *bench_.engine);
-  ask_about_five(eager);
-  EXPECT_EQ(eager.stats().profiled, 3u) << "the others";
-  EXPECT_EQ(eager.stats().not_worth, 0u);
-}
-
 // Used alike, the one of which less is known.
 TEST_F(QualityWatchTest, BeginsWithWhatWasNeverProfiled) {
   options_.profile_new = true;

@@ -1,11 +1,11 @@
-#include "profile/watch/spare_time.h"
+#include "profile/spare_time.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 
 #include "profile/exact_context.h"
-#include "profile/watch/quality_watch.h"
+#include "profile/quality_watch.h"
 #include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
 #include "support/gguf_writer.h"

@@ -18,8 +18,8 @@
 #include "core/user_folder.h"
 #include "core/utf8.h"
 #include "engine/conversation.h"
-#include "profile/watch/quality_watch.h"
-#include "profile/watch/spare_time.h"
+#include "profile/quality_watch.h"
+#include "profile/spare_time.h"
 #include "runtime/requests.h"
 
 namespace shale {

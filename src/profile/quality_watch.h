@@ -6,10 +6,9 @@
 //   2. Whether a profile still holds (drift.h), where enough was answered over a lossy form of its context since the
 //      last look, or else asked: what requests ask is recorded, in the metadata store, too. A context whose profile
 //      does not hold is profiled again on these questions, and placed again at once. This comes before the prior.
-//   3. Contexts that were never profiled, or on half as many questions as are known by now, where that may change what
-//      they should become (value_of_knowing.h), or few of their kind have been profiled; of those that are used most,
-//      the one first whose profile is worth most: how often it is asked, times how much of the tiers it takes, times
-//      how much surer its qualities would be.
+//   3. Contexts that were never profiled, or on half as many questions as are known by now; of those that are used
+//      most, the one first whose profile is worth most: how often it is asked, times how much of the tiers it takes,
+//      times how much surer its qualities would be.
 //
 // Profiles use what was asked, even where that is one question.
 //
@@ -17,7 +16,6 @@
 // there is enough of it. A later turn becomes one once answers are given over a lossy form of it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -26,7 +24,6 @@
 #include <string>
 #include <vector>
 
-#include "cache/context_kind.h"
 #include "placement/placement.h"
 #include "profile/drift.h"
 #include "profile/prior.h"
@@ -41,10 +38,6 @@ struct QualityWatchOptions {
   DriftOptions check = {};              // of its questions_max newest questions; `stop` is not used
   std::uint32_t questions_between = 4;  // different ones, since the last look
   std::uint32_t context_tokens_min = 128;
-  // A context is profiled where that is worth so many seconds to a request about it, or while fewer of its kind have
-  // been by this watch: what texts that ship with Shale say of a kind is held against what is really asked about.
-  double worth_s_min = 0.001;
-  std::uint32_t of_a_kind_min = 4;
   // Those asked last are known: so many of them, that have so many tokens together.
   std::size_t contexts_max = 1024, tokens_max = std::size_t{4} << 20;
 };
@@ -56,7 +49,6 @@ struct QualityWatchStats {
   std::uint64_t checks = 0, drifted = 0;      // looked at; of these, where the profile no longer held
   std::uint64_t answers = 0;                  // given over lossy forms, that were compared with the full cache's
   std::uint64_t profiled = 0;                 // profiles made
-  std::uint64_t not_worth = 0;                // times that a context was passed over, whose profile could change little
   std::uint64_t interrupted = 0, failed = 0;  // pieces of work that a request ended, or an error
   double prior_seconds = 0, check_seconds = 0, profile_seconds = 0;
 };
@@ -92,7 +84,6 @@ class QualityWatch {
     std::vector<std::vector<Token>> unlogged = {};  // that the metadata store does not have yet
     bool recalled = false;                          // what was asked before this process
     std::uint32_t tried_on = 0;                     // questions of its profile, or of the last try to make one
-    double not_worth_until_s = 0;                   // to be profiled, as far as was known when it was last looked at
   };
 
   bool may_look_at(const Request& request) const;
@@ -111,7 +102,6 @@ class QualityWatch {
   bool has_outgrown_profile(Context& context);
   double use(const Context& context) const;
   double gain(const Context& context) const;
-  bool is_worth_profiling(Context& context);
 
   Result<bool> measure_prior(const Stop& stop);
   Status go_on(const Stop& stop);
@@ -132,7 +122,6 @@ class QualityWatch {
   std::deque<Came> came_;
   std::optional<PriorMeasurement> prior_;
   std::optional<ContextProfiling> profiling_;
-  std::array<std::uint32_t, kContextKinds> profiled_of_kind_ = {};
   unsigned pauses_ = 0;  // since the last piece of work that was done
   double goes_on_s_ = 0;
   QualityWatchStats stats_;

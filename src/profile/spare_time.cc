@@ -1,4 +1,4 @@
-#include "profile/watch/spare_time.h"
+#include "profile/spare_time.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,12 +1,16 @@
-#include "profile/watch/quality_watch.h"
+#include "profile/quality_watch.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <utility>
 
 namespace shale {
 namespace {
 
 constexpr std::size_t kQuestionTokensMax = 512;  // longer ones are no questions
+constexpr double kNothingKnown = 0.5;            // spread of a quality of which nothing is known
+constexpr std::size_t kLookedAtClosely = 64;     // contexts: what is known of each takes some time to find
 constexpr std::size_t kCameMax = 128;            // what is noted after a piece of work; earlier ones are not
 // After a piece of work for which the pool had no room, twice as long after the next, and how many give it up.
 constexpr double kPauseS = 2;
@@ -239,9 +243,93 @@ Result<bool> QualityWatch::measure_prior(const Stop& stop) {
   return more;
 }
 
+// Profiles are checked once enough was asked or answered; of those that were never made only what was expected of
+// answers can be.
+QualityWatch::Context* QualityWatch::context_to_check() {
+  for (Context& context : contexts_) {
+    if (context.new_answers >= options_.questions_between) return &context;
+    if (context.new_questions < options_.questions_between) continue;
+    if (is_profiled(context)) return &context;
+    if (!options_.profile_new) context.new_questions = 0;
+  }
+  return nullptr;
+}
+
+QualityWatch::Context* QualityWatch::context_to_profile() {
+  if (!options_.profile_new) return nullptr;
+  struct Choice {
+    double worth;
+    Context* context;
+  };
+  std::vector<Choice> choices;
+  for (Context& context : contexts_) {
+    if (has_outgrown_profile(context)) choices.push_back({use(context), &context});
+  }
+  const auto most = choices.begin() + static_cast<std::ptrdiff_t>(std::min(choices.size(), kLookedAtClosely));
+  std::ranges::partial_sort(choices, most, std::greater(), &Choice::worth);
+  choices.erase(most, choices.end());
+  for (auto& [worth, context] : choices) worth *= gain(*context);
+  const auto best = std::ranges::max_element(choices, {}, &Choice::worth);
+  return best == choices.end() ? nullptr : best->context;
+}
+
+// By some method at least.
+bool QualityWatch::is_profiled(const Context& context) const {
+  Cache& cache = engine_.cache();
+  return std::ranges::any_of(cache.methods(), [&](const Method& method) {
+    return cache.metadata_store()->questions_measured(context.run, method) > 0;
+  });
+}
+
+// By every method; 0: by not all of them.
+std::uint32_t QualityWatch::questions_of_profile(const Context& context) const {
+  Cache& cache = engine_.cache();
+  std::uint32_t least = options_.check.questions_max;
+  for (const Method& method : cache.methods()) {
+    if (!method.is_full()) least = std::min(least, cache.metadata_store()->questions_measured(context.run, method));
+  }
+  return least;
+}
+
+// Twice as many questions are known as there were for its profile, or for the last try to make one; or all that are
+// kept.
+bool QualityWatch::has_outgrown_profile(Context& context) {
+  const auto outgrown = [&] {
+    const std::size_t asked = context.asked.questions.size();
+    return asked > context.tried_on && asked >= std::min(2 * context.tried_on, options_.check.questions_max);
+  };
+  if (!outgrown()) return false;
+  context.tried_on = std::max(context.tried_on, questions_of_profile(context));  // by an earlier process
+  return outgrown();
+}
+
+// How often it is asked, times how much it takes of the tiers.
+double QualityWatch::use(const Context& context) const {
+  return context.accesses.value(engine_.cache().clock().now_s()) * static_cast<double>(context.asked.tokens.size());
+}
+
+// How much less the qualities of all that the context may become would spread, on average (quality_table.h).
+double QualityWatch::gain(const Context& context) const {
+  Cache& cache = engine_.cache();
+  double spread = 0;
+  std::size_t configurations = 0;
+  for (const Method& method : cache.methods()) {
+    for (const double keep : kKeepGrid) {
+      if (method.is_full() || (method.scorer.empty() && keep != 1)) continue;
+      const auto known = cache.metadata_store()->quality_for(context.run, method, keep);
+      spread += known ? known->spread : kNothingKnown;
+      ++configurations;
+    }
+  }
+  const auto now = static_cast<double>(questions_of_profile(context));
+  const auto then = static_cast<double>(context.asked.questions.size());
+  return spread / static_cast<double>(configurations) *
+         (1 - std::sqrt((now + kPriorQuestions) / (then + kPriorQuestions)));
+}
+
 // What is to be profiled anew in any case is not checked before.
 Status QualityWatch::look(Context& context, const Stop& stop) {
-  if (options_.profile_new && has_outgrown_profile(context) && is_worth_profiling(context)) return begin(context);
+  if (options_.profile_new && has_outgrown_profile(context)) return begin(context);
   DriftOptions options = options_.check;
   options.stop = stop;
   const bool answered = context.new_answers >= options_.questions_between;
@@ -276,8 +364,6 @@ Status QualityWatch::go_on(const Stop& stop) {
   if (!more) return std::unexpected(more.error());
   if (!*more) {
     ++stats_.profiled;
-    const auto kind = engine_.cache().metadata_store()->kind(profiling_->profile().run);
-    if (kind) ++profiled_of_kind_[static_cast<std::size_t>(*kind)];
     engine_.cache().store().place_again(profiling_->profile().run);
     profiling_.reset();
   }
