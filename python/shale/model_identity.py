@@ -21,6 +21,7 @@ def identity(model_config):
 def named_weights(model):
     """weights_identity of a path, or of the one revision that the Hugging Face cache has under a name. ValueError where
     that cannot be told: a name alone may come to mean other weights."""
+    model = model or "(without a name)"
     path = pathlib.Path(model)
     folders = [path] if path.exists() else _revisions(model)
     if len(folders) != 1:

@@ -126,12 +126,12 @@ bool Engine::State::step_guest() {
   if (alone && repeated) return false;  // whoever comes waits for one step
   if (!alone) {
     if (crowded() || decoding() == 0 || guest_s <= 0 || guest_s < guest_step_s) return false;
+    guest_apart = true;
     std::uint64_t depth = 0;                // not asked for
-    if (guest_count(depth) > 2 * kApart) {  // it was cut while nobody was running
+    if (guest_count(depth) > 2 * kApart) {  // it was not cut for this
       guest->given_up = true;
       return false;
     }
-    guest_apart = true;
   }
   const double begun_s = clock.now_s();
   const auto logits = alone ? compute_guest_alone() : model.begin(guest->sequences);

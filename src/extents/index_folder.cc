@@ -263,6 +263,7 @@ bool IndexFolder::read_logs(const Visit& visit) {
   std::vector<Logged> found;
   bool whole = find_logs();
   for (auto& [name, log] : logs_) {
+    log.removed = is_removed(log.file);
     read_log(log, found);
     whole = whole && !log.damaged;
   }
@@ -271,7 +272,7 @@ bool IndexFolder::read_logs(const Visit& visit) {
     note(*logged.log, logged.record);
     if (!logged.folded) visit(logged.record);
   }
-  std::erase_if(logs_, [](const auto& known) { return is_removed(known.second.file); });
+  std::erase_if(logs_, [](const auto& known) { return known.second.removed; });
   return whole;
 }
 

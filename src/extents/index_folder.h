@@ -85,7 +85,8 @@ class IndexFolder {
     std::uint64_t session = 0;
     std::uint64_t offset = 0;  // read up to here
     bool damaged = false;
-    bool dead = false;  // was so before it was last read: so all of it has been read
+    bool dead = false;     // was so before it was last read: so all of it has been read
+    bool removed = false;  // likewise: by the leader that has folded it, or whoever removed the folder
     RecordReader reader = {};
     std::unordered_map<Hash128, Unfinished> unfinished = {};
   };
