@@ -4,6 +4,9 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+# All that is installed; a first answer needs less.
+add_custom_target(installable DEPENDS shale shale-lab shale_c_api)
+
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)
 install(TARGETS shale shale-lab)
 install(PROGRAMS tools/fetch_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
