@@ -34,8 +34,8 @@ class Pace {
   // Tokens of the step that the turn is for, at least one.
   virtual std::uint32_t tokens() const = 0;
   // Logits as Model::step returns them, valid until the next call. kCancelled when measuring is to end; kBusy where the
-  // step was given up for requests, which no part of it is that something captures: the same tokens wait for another
-  // turn.
+  // step was given up for requests: the same tokens wait for another turn. What something captures is given up only
+  // before it has begun.
   virtual Result<std::span<const float>> step(std::span<const StepSequence> batch) = 0;
   // Seconds that requests have had in these calls so far.
   virtual double seconds_of_others() const = 0;
