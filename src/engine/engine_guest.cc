@@ -43,14 +43,26 @@ std::uint32_t Engine::State::decoding() const {
   return count;
 }
 
-std::uint32_t Engine::State::guest_count(std::uint64_t& depth) const {
+std::uint32_t Engine::State::guest_count() const {
   std::uint32_t tokens = 0;
-  depth = 0;
+  for (const StepSequence& each : guest->sequences) tokens += static_cast<std::uint32_t>(each.tokens.size());
+  return tokens;
+}
+
+// Tokens of its sequences before those of its step.
+std::uint64_t Engine::State::guest_behind() const {
+  std::uint64_t tokens = 0;
   for (const StepSequence& each : guest->sequences) {
-    tokens += static_cast<std::uint32_t>(each.tokens.size());
-    depth += each.sequence->length() - std::min<std::size_t>(each.sequence->length(), each.tokens.size());
+    tokens += each.sequence->length() - std::min<std::size_t>(each.sequence->length(), each.tokens.size());
   }
   return tokens;
+}
+
+// A step that was cut for another time, such as while nobody was running, is cut anew where it is much larger than one
+// cut now.
+bool Engine::State::give_up_guest_beyond(std::uint32_t tokens) {
+  guest->given_up = guest_count() > 2 * tokens;
+  return guest->given_up;
 }
 
 // In few sizes: the model prepares for each that it meets first.
@@ -59,17 +71,14 @@ std::uint32_t Engine::State::guest_tokens_joined() const {
   return std::bit_floor(static_cast<std::uint32_t>(std::clamp(room, 0.0, double{kJoinedMax})));
 }
 
-// Where it changes how those who decode are computed, it has a step of its own. One that is much too large, since it
-// was cut while nobody was running, is cut anew.
+// Where it changes how those who decode are computed, it has a step of its own.
 bool Engine::State::guest_joins(std::span<const BatchPart> parts) {
   if (!guest_waits() || crowded() || guest_s <= 0) return false;
   const auto decodes = [&](const BatchPart& part) {
     return !part.prefills() && !(model.answers_apart() && part.role() == StepSequence::Role::kAnswer);
   };
   if (!std::ranges::all_of(parts, decodes) || model.quick(step_sequences(parts))) return false;
-  std::uint64_t depth = 0;  // not asked for
-  if (guest_count(depth) <= 2 * std::max(1U, guest_tokens_joined())) return true;
-  guest->given_up = true;
+  if (!give_up_guest_beyond(std::max(1U, guest_tokens_joined()))) return true;
   guest_apart = false;  // the next is cut to join
   return false;
 }
@@ -90,9 +99,8 @@ void Engine::State::finish_guest(std::span<const float> logits, double seconds, 
   guest->seconds = seconds;
   guest->logits.assign(logits.begin(), logits.end());
   guest->done = true;
-  std::uint64_t depth = 0;
   if (!charged) return;
-  stats.guest_tokens += guest_count(depth);
+  stats.guest_tokens += guest_count();
   stats.guest_seconds += seconds;
   guest_s -= seconds;
 }
@@ -127,11 +135,7 @@ bool Engine::State::step_guest() {
   if (!alone) {
     if (crowded() || decoding() == 0 || guest_s <= 0 || guest_s < guest_step_s) return false;
     guest_apart = true;
-    std::uint64_t depth = 0;                // not asked for
-    if (guest_count(depth) > 2 * kApart) {  // it was not cut for this
-      guest->given_up = true;
-      return false;
-    }
+    if (give_up_guest_beyond(kApart)) return false;
   }
   const double begun_s = clock.now_s();
   const auto logits = alone ? compute_guest_alone() : model.begin(guest->sequences);
@@ -141,9 +145,8 @@ bool Engine::State::step_guest() {
     fail_guest(logits.error());
     return true;
   }
-  std::uint64_t depth = 0;  // not asked for
   if (alone) {
-    idle_step.took(guest_count(depth), seconds);
+    idle_step.took(guest_count(), seconds);
   } else {
     smooth(guest_step_s, seconds);
   }

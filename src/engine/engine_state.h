@@ -106,7 +106,9 @@ struct Engine::State {
   std::uint32_t decoding() const;
   std::uint32_t guest_tokens_joined() const;
   bool guest_joins(std::span<const BatchPart> parts);
-  std::uint32_t guest_count(std::uint64_t& depth) const;
+  std::uint32_t guest_count() const;
+  std::uint64_t guest_behind() const;
+  bool give_up_guest_beyond(std::uint32_t tokens);
   Result<std::optional<std::span<const float>>> compute_guest_alone();
   void give_up_guest();
   void fail_guest(const Error& error);

@@ -107,9 +107,8 @@ bool Engine::State::run_batch(std::vector<BatchPart> parts) {
   }
   std::size_t drawn = 0;
   for (const BatchPart& part : parts) drawn += part.chunk.draws;
-  std::uint64_t depth = 0;
-  const std::uint32_t tokens = guest_count(depth);
-  const double guests_s = batches.took_with_guest(static_cast<std::uint32_t>(parts.size()), tokens, depth, step_s);
+  const double guests_s =
+      batches.took_with_guest(static_cast<std::uint32_t>(parts.size()), guest_count(), guest_behind(), step_s);
   step_s -= guests_s;
   finish_guest(rows->subspan(drawn * model.info().vocabulary), guests_s, true);
   finish_step(parts, *rows, 0);
