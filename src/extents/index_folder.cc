@@ -44,10 +44,10 @@ FileDescriptor open_file(const fs::path& path, int flags) {
   return FileDescriptor(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
-// Or replaced, or cannot be looked at.
+// Or replaced.
 bool is_removed(const FileDescriptor& file) {
   struct stat status;
-  return fstat(file.get(), &status) != 0 || status.st_nlink == 0;
+  return fstat(file.get(), &status) == 0 && status.st_nlink == 0;
 }
 
 bool try_lock(const FileDescriptor& file) { return file && flock(file.get(), LOCK_EX | LOCK_NB) == 0; }
@@ -170,9 +170,7 @@ Status IndexFolder::flush() {
   if (writer_.size() == 0 && unwritten_.empty()) return {};
   const std::vector<std::byte> bytes = writer_.take();
   unwritten_.insert(unwritten_.end(), bytes.begin(), bytes.end());
-  struct stat status;
-  if (fstat(own_.get(), &status) != 0) return system_failure(errno, "look at", folder_);
-  if (status.st_nlink == 0) {  // somebody removed the folder, or its file system is gone
+  if (is_removed(own_)) {  // with its folder, by somebody, or its file system is gone
     leader_ = {};
     return begin_again();
   }

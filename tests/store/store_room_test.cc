@@ -260,11 +260,17 @@ TEST_F(StoreRoomTest, WhatIsStillToBeStoredIsCounted) {
   EXPECT_EQ(store->stats().saves, 1u);
 }
 
-TEST_F(StoreRoomTest, TimesToLiveEndAlsoInAnotherStore) {
-  std::atomic<double> wall = 1e9;
-  auto options = small_options();
+// Of a store that does nothing by itself, at that time.
+StoreOptions options_at(const std::atomic<double>& wall) {
+  StoreOptions options = small_options();
   options.wall_clock = [&wall] { return wall.load(); };
   options.threads = 0;
+  return options;
+}
+
+TEST_F(StoreRoomTest, TimesToLiveEndAlsoInAnotherStore) {
+  std::atomic<double> wall = 1e9;
+  const auto options = options_at(wall);
   const auto keys = chain_of(1, 8);
   {
     const auto store = open(tiers_of(disk_tier(folder_.path() / "disk", clock_)), options);
@@ -290,9 +296,7 @@ TEST_F(StoreRoomTest, TimesToLiveEndAlsoInAnotherStore) {
 // Nobody has removed it yet when it is saved again.
 TEST_F(StoreRoomTest, WhatIsSavedAgainAfterItsTimeToLiveLivesOn) {
   std::atomic<double> wall = 1e9;
-  auto options = small_options();
-  options.wall_clock = [&wall] { return wall.load(); };
-  options.threads = 0;
+  const auto options = options_at(wall);
   const auto keys = chain_of(1, 8);
   const auto tiers = [&] { return tiers_of(disk_tier(folder_.path() / "disk", clock_)); };
   auto store = open(tiers(), options);
