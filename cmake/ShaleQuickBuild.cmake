@@ -20,7 +20,7 @@ endfunction()
 
 shale_precompile(shale_precompiled)
 
-# shale_unite(TARGET): its sources eight at a time. Names in anonymous namespaces are to be unique in a room for it, or a
+# shale_unite(TARGET): its sources sixteen at a time. Names in anonymous namespaces are to be unique in a room for it, or a
 # call could find another file's function (tools/check_style.py looks for these in src/); a source whose names are not goes
 # alone (SKIP_UNITY_BUILD_INCLUSION). So does what Highway compiles once for each instruction set: it includes itself.
 function(shale_unite target)
@@ -31,7 +31,7 @@ function(shale_unite target)
       set_property(SOURCE ${source} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHALE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHALE_UNITY} UNITY_BUILD_BATCH_SIZE 16)
   if(SHALE_UNITY) # what a source keeps to itself is taken for a header's
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()

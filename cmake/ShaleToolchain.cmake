@@ -12,6 +12,9 @@ if(SHALE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# g++ would collect its garbage from 128 MiB on, which takes a tenth of its time.
+add_compile_options("$<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=524288>")
+
 # Over the build type's: optimised enough to run the tests in minutes, with lines for stack traces, quick to compile.
 if(SHALE_SANITIZE)
   add_compile_options(-fsanitize=${SHALE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g1)

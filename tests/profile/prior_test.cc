@@ -5,13 +5,14 @@
 #include <set>
 
 #include "profile/prior_texts.h"
+#include "profile/quality_watch_fixture.h"
 #include "support/engine_bench.h"
 #include "support/model_runner.h"
 
 namespace shale {
 namespace {
 
-const Stop kNever = [] { return false; };
+using testing::kNever;
 
 TEST(PriorTexts, AreOfTheKindsThatTheySay) {
   std::set<std::string_view> names;

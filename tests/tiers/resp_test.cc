@@ -13,7 +13,7 @@
 namespace shale::testing {
 namespace {
 
-using Kind = RespValue::Kind;
+using ReplyKind = RespValue::Kind;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -40,14 +40,14 @@ TEST(RespTest, RepliesComeOutOfAnyPieces) {
     ASSERT_TRUE(values) << values.error().message;
     ASSERT_EQ(values->size(), 9u) << piece;
     EXPECT_EQ((*values)[0].text, "OK");
-    EXPECT_EQ((*values)[1].kind, Kind::kError);
+    EXPECT_EQ((*values)[1].kind, ReplyKind::kError);
     EXPECT_EQ((*values)[1].text, "ERR no such thing");
     EXPECT_EQ((*values)[2].integer, -42);
-    EXPECT_EQ((*values)[3].kind, Kind::kNull);
-    EXPECT_EQ((*values)[4].kind, Kind::kBulk);
+    EXPECT_EQ((*values)[3].kind, ReplyKind::kNull);
+    EXPECT_EQ((*values)[4].kind, ReplyKind::kBulk);
     EXPECT_EQ((*values)[5].text, "a\r\nbc");
-    EXPECT_EQ((*values)[6].kind, Kind::kArray);
-    EXPECT_EQ((*values)[7].kind, Kind::kNull);
+    EXPECT_EQ((*values)[6].kind, ReplyKind::kArray);
+    EXPECT_EQ((*values)[7].kind, ReplyKind::kNull);
     ASSERT_EQ((*values)[8].items.size(), 3u);
     EXPECT_EQ((*values)[8].items[1].items[1].integer, 2);
   }

@@ -24,7 +24,7 @@ namespace shale {
 namespace {
 
 using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
-using Endpoint = asio::generic::stream_protocol::endpoint;
+using SocketEndpoint = asio::generic::stream_protocol::endpoint;
 
 constexpr int kBacklog = 1024;
 constexpr std::chrono::milliseconds kPause(50);  // before trying again to accept when it failed
@@ -47,7 +47,7 @@ std::uint32_t affordable(std::uint32_t connections) {
 // Whom connections are counted for: an address, of IPv6 its network's; all of a Unix socket's are alike.
 std::string address_of(const HttpSocket& socket) {
   std::error_code error;
-  const Endpoint remote = socket.remote_endpoint(error);
+  const SocketEndpoint remote = socket.remote_endpoint(error);
   if (error || remote.protocol().family() == AF_UNIX) return {};
   if (remote.protocol().family() == AF_INET) {
     const auto* four = reinterpret_cast<const sockaddr_in*>(remote.data());
@@ -84,7 +84,7 @@ struct HttpServer::State {
   explicit State(const HttpOptions& options) : hub(options), acceptor(hub.loop), pause(hub.loop) {}
 
   Status bind(const HttpOptions& options);
-  Status bind(const Endpoint& endpoint, const std::string& where, const std::string& file);
+  Status bind(const SocketEndpoint& endpoint, const std::string& where, const std::string& file);
   void accept();
   void accepted(std::error_code error, HttpSocket socket);
 
@@ -112,13 +112,13 @@ Status HttpServer::State::bind(const HttpOptions& options) {
   local = hub.refuses_foreign = endpoint.address().is_loopback();
   SHALE_TRY(bind(endpoint, fmt::format("{} port {}", options.host, options.port), {}));
   std::error_code error;
-  const Endpoint bound = acceptor.local_endpoint(error);
+  const SocketEndpoint bound = acceptor.local_endpoint(error);
   port = ntohs(endpoint.address().is_v4() ? reinterpret_cast<const sockaddr_in*>(bound.data())->sin_port
                                           : reinterpret_cast<const sockaddr_in6*>(bound.data())->sin6_port);
   return {};
 }
 
-Status HttpServer::State::bind(const Endpoint& endpoint, const std::string& where, const std::string& file) {
+Status HttpServer::State::bind(const SocketEndpoint& endpoint, const std::string& where, const std::string& file) {
   std::error_code error;
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
