@@ -104,13 +104,17 @@ void encode_block(const KvRows<const Half>& rows, std::byte* out, const Ahead& a
   }
 }
 
+// What follows in memory is most often the next block, and is fetched meanwhile.
 void decode_block(const std::byte* in, const KvRows<Half>& rows) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const Block block(const_cast<std::byte*>(in), rows.head_dim);
+  const std::size_t codes = std::size_t{rows.head_dim} * kBlockTokens;
+  const std::int8_t* const next = block.values + codes;
   for (std::size_t i = 0; i < kBlockTokens; i += lanes) {
     const auto scale = load(d, block.key_scales + i);
     for (std::uint32_t c = 0; c < rows.head_dim; ++c) {
+      if (i == 0) prefetch(next + c * kBlockTokens);
       decode_lanes(block.keys + c * kBlockTokens + i, scale, rows.keys + c * rows.key_stride + i);
     }
   }
@@ -118,6 +122,7 @@ void decode_block(const std::byte* in, const KvRows<Half>& rows) {
   for (std::size_t i = 0; i < kBlockTokens; i += lanes) hn::Store(load(d, block.value_scales + i), d, scales + i);
   for (std::size_t token = 0; token < kBlockTokens; ++token) {
     const auto scale = hn::Set(d, scales[token]);
+    prefetch(next + codes + token * rows.head_dim);
     for (std::size_t i = token * rows.head_dim; i < (token + 1) * rows.head_dim; i += lanes) {
       decode_lanes(block.values + i, scale, rows.values + i);
     }
