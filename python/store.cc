@@ -11,6 +11,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -151,7 +152,7 @@ class Store {
   }
 
   auto lookup(const nb::bytes& keys, bool lossy, double quality_min, const std::string& tenant) const {
-    const kv::Lookup found = checked(open().lookup(keys_of(keys), {lossy, quality_min}, tenant.c_str()));
+    const kv::Lookup found = checked(open()->lookup(keys_of(keys), {lossy, quality_min}, tenant.c_str()));
     return std::tuple(found.blocks, found.exact_blocks, found.quality, found.tier, found.ready_s, found.pending);
   }
 
@@ -164,7 +165,7 @@ class Store {
     options.first_block = first_block;
     if (tokens) options.tokens = tokens->data();
     if (tokens) options.token_count = tokens->size();
-    kv::Load load = checked(open().load(keys_of(keys), view.of(layers_, values_), options));
+    kv::Load load = checked(open()->load(keys_of(keys), view.of(layers_, values_), options));
     return std::make_unique<Load>(Load{store_, std::move(load)});
   }
 
@@ -179,37 +180,39 @@ class Store {
     hints.boundary_count = boundaries.size();
     hints.method = method.c_str();
     hints.keep = keep;
-    hints.quality = quality;
+    hints.quality = quality == 0 ? std::numeric_limits<float>::min() : quality;  // 0 would say 1
     hints.recompute_s = recompute_s;
     hints.label = label.c_str();
     hints.pin = pin;
     hints.time_to_live_s = time_to_live_s;
     if (tokens) hints.tokens = tokens->data();
     if (tokens) hints.token_count = tokens->size();
-    kv::Save save = checked(open().save(keys_of(keys), view.of(layers_, values_), hints));
+    kv::Save save = checked(open()->save(keys_of(keys), view.of(layers_, values_), hints));
     return std::make_unique<Save>(Save{store_, std::move(save)});
   }
 
   template <kv::Result<std::uint32_t> (kv::Store::*call)(std::span<const kv::Key>, const char*)>
   std::uint32_t for_prefix(const nb::bytes& keys, const std::string& tenant) const {
-    return checked((open().*call)(keys_of(keys), tenant.c_str()));
+    return checked(((*open()).*call)(keys_of(keys), tenant.c_str()));
   }
 
   void set_quota(const std::string& tenant, std::uint64_t bytes_max) const {
-    checked(open().set_quota(tenant.c_str(), bytes_max));
+    checked(open()->set_quota(tenant.c_str(), bytes_max));
   }
-  int event_fd() const { return open().event_fd(); }
+  int event_fd() const { return open()->event_fd(); }
   void flush() const {
+    const std::shared_ptr<kv::Store> store = open();
     const nb::gil_scoped_release others_run;
-    checked(open().flush());
+    checked(store->flush());
   }
   void close() {
+    std::shared_ptr<kv::Store> store = std::move(store_);
     const nb::gil_scoped_release others_run;
-    store_.reset();
+    store.reset();
   }
 
   nb::dict stats() const {
-    const auto stats = checked(open().stats());
+    const auto stats = checked(open()->stats());
     nb::dict result, tenants, tiers;
     for (std::size_t i = 0; i < stats->tenant_count; ++i) {
       const shale_tenant_stats& row = stats->tenants[i];
@@ -259,7 +262,7 @@ class Store {
   // (kind, tier, tenant, parent, keys, block_tokens) each.
   nb::list take_events(std::size_t max) const {
     constexpr const char* kKinds[] = {"stored", "removed", "lost"};
-    const auto taken = checked(open().take_events(max));
+    const auto taken = checked(open()->take_events(max));
     nb::list events;
     for (std::size_t i = 0; i < taken->count; ++i) {
       const shale_event& event = taken->events[i];
@@ -270,9 +273,10 @@ class Store {
   }
 
  private:
-  kv::Store& open() const {
+  // Held during a call: another thread may close the store meanwhile.
+  std::shared_ptr<kv::Store> open() const {
     if (!store_) throw std::invalid_argument("the store has been closed");
-    return *store_;
+    return store_;
   }
 
   std::shared_ptr<kv::Store> store_;

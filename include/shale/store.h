@@ -23,6 +23,9 @@
 //
 // Threads. Several threads may call any functions of one store at the same time. A load or a save belongs to one thread
 // at a time. Arguments are copied or not needed after the call, except the memory that a view points to.
+//
+// Processes. Open a store after fork(): a child of a process that has one open must not touch it, and holds its locks on
+// folders for as long as it runs without exec().
 #pragma once
 
 #include <stdbool.h>
@@ -291,7 +294,7 @@ typedef struct shale_save_hints {
   double quality;         // of that method at that keep, as measured or believed, for shale_needs; 0: 1
   double recompute_s;     // seconds that these blocks took to compute; cheap ones are given up first; 0: not known
   const char* label;      // for people
-  bool pin;               // as by shale_store_pin()
+  bool pin;               // as by shale_store_pin() with these keys, once they are stored
   double time_to_live_s;  // from now; 0: none
   const int32_t* tokens;  // the chain's, from its first, or NULL; compared when loading
   size_t token_count;

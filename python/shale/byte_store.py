@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from .connector_options import parse_size
-from .store import Store, StoreError, View
+from .store import Store, StoreError, View, drain
 
 _UNIT = 1 << 16  # bytes of a store's block; what engines hand over mostly has a multiple of it
 _BLOCK_TOKENS = 16  # that a block counts as
@@ -59,6 +59,8 @@ class _Transfer:
         self.batch, self.place, self.value = None, place, value
         self.units = max(1, -(-len(value) // _UNIT))
         self.memory = value if len(value) == self.units * _UNIT else np.zeros(self.units * _UNIT, np.uint8)
+        # How long the value is: one of another length does not come, and makes room for what is stored next.
+        self.tokens = np.full(self.units * _BLOCK_TOKENS, len(value) & 0x7fffffff, np.int32)
         self.view = View.from_addresses([self.memory.ctypes.data], [], strides=(_UNIT, 0, 0, 0),
                                         tokens=self.units * _BLOCK_TOKENS, block_tokens=_BLOCK_TOKENS)
         self.handle = None
@@ -78,7 +80,7 @@ class _Get(_Transfer):
         now = time.monotonic()
         self._deadline, self._asked_until = now + timeout_s, now + PATIENCE_S
         self._look_up = lambda: store.lookup(keys, tenant=tenant)
-        self._load = lambda: store.load(keys, self.view, tenant=tenant)
+        self._load = lambda: store.load(keys, self.view, tenant=tenant, tokens=self.tokens)
 
     def ended(self, _):
         """None while it is in flight, else whether all of it came."""
@@ -106,7 +108,7 @@ class _Set(_Transfer):
         self._timeout_s, self._begun = timeout_s, time.monotonic()
         if self.copied:
             self.memory[:len(self.value)] = self.value
-        self.handle = store.save(keys, self.view, tenant=tenant)
+        self.handle = store.save(keys, self.view, tenant=tenant, tokens=self.tokens)
 
     def ended(self, stored_s):
         """`stored_s`: when something was stored last. It is given up where nothing is."""
@@ -183,10 +185,7 @@ class ByteStore:
         batches that have ended. Gets and sets went well where all names did."""
         with self._lock:
             if not self._closed:
-                try:
-                    os.read(self._ended, 8)
-                except BlockingIOError:
-                    pass
+                drain([self._ended])
             results, self._results = self._results, {}
         return [(batch.number, batch.answers or all(batch.came), batch.error, batch.came)
                 for batch in results.values()]
@@ -262,8 +261,7 @@ class ByteStore:
         in_flight, stored_s = [], 0
         while not self._closing or self._added or in_flight:
             if not self._added:
-                for readable, _ in poll.poll(50 if in_flight else None):
-                    os.read(readable, 8)
+                drain(readable for readable, _ in poll.poll(50 if in_flight else None))
             while self._added:
                 transfer, keys = self._added.popleft()
                 if self._follow(transfer, lambda: transfer.begin(self._store, keys, self._tenant, self._timeout_s)):

@@ -80,16 +80,21 @@ class Scheduler:
 
     def add(self, request, keys, lossy=False):
         """`keys()` gives those of the request's whole blocks, more as it grows. `lossy`: it accepts the floor's
-        quality, of which there has to be one, and nothing of it is ever saved."""
+        quality, of which there has to be one, and nothing of it is ever saved. Of requests that are not added nothing is
+        looked up or saved."""
         self._requests[request] = _Request(keys, lossy)
+
+    def forget(self):
+        """Nothing more is looked up or saved of the requests so far."""
+        self._requests.clear()
 
     def found(self, request, computed, tokens):
         """How many of its `tokens` beyond the `computed` ones a load would bring; None: ask again soon."""
         limit = tokens if self._asynchronous else tokens - 1  # a step that waits for a load has to compute something
         first, last = computed // self._block_tokens, limit // self._block_tokens
-        if computed % self._block_tokens or last <= first or request in self._given_up:
+        known = self._requests.get(request)
+        if not known or computed % self._block_tokens or last <= first or request in self._given_up:
             return 0
-        known = self._requests[request]
         needs = {"lossy": True, "quality_min": self._floor} if known.lossy else {}
         found = self._store.lookup(known.keys()[:last], tenant=self._tenant, **needs)
         if found.pending and found.blocks < last:

@@ -4,7 +4,8 @@ its serde `shale`.
     {"type": "native_plugin", "module_path": "shale.lmcache", "class_name": "ShaleConnector",
      "adapter_params": {"tiers": "file:///var/kv?size=1TiB"}}
 
-Keys name the model, the rank, the group and a hash of the tokens; LMCache says itself what must agree.
+Keys name the model, the rank, the group and a hash of the tokens. What else must agree, such as the weights and the
+type of keys and values, is in `name_space`.
 """
 
 import struct

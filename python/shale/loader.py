@@ -6,7 +6,7 @@ import select
 import threading
 import time
 
-from .store import StoreError
+from .store import StoreError, drain
 
 
 class Progress:
@@ -84,9 +84,7 @@ class Progress:
 
     def _wait_until(self, come):
         while not self.poll() and not come():
-            # The thread that waits here is the only one that reads the descriptor.
-            if select.select([self._store.event_fd], [], [], self.wait_s(0.01))[0]:
-                os.read(self._store.event_fd, 8)
+            drain(select.select([self._store.event_fd], [], [], self.wait_s(0.01))[0])
 
     def wait_layer(self, layer):
         self._wait_until(lambda: self._delivered > layer)
@@ -136,8 +134,7 @@ class BackgroundLoader:
         loading = []
         while not self._closing:
             wait_s = min((progress.wait_s(0.05) for progress in loading), default=None)
-            for readable in select.select([self._news, self._store.event_fd], [], [], wait_s)[0]:
-                os.read(readable, 8)
+            drain(select.select([self._news, self._store.event_fd], [], [], wait_s)[0])
             while self._added:
                 loading.append(self._added.popleft())
             still = [progress for progress in loading if not progress.poll()]

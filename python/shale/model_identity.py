@@ -13,14 +13,22 @@ def identity(model_config):
     """Of vLLM's ModelConfig: weights, and what of its configuration and of vLLM's changes keys and values."""
     facts = [weights_identity(folder) if (folder := _folder(model_config)) else
              f"{model_config.model}@{model_config.revision}",
-             model_config.hf_text_config.to_json_string(use_diff=False), str(model_config.dtype),
+             _configuration(model_config.hf_text_config), str(model_config.dtype),
              str(model_config.quantization)]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 
+def _configuration(config):
+    """All that it says of the model; neither where that lies nor who reads it."""
+    facts = json.loads(config.to_json_string(use_diff=False))
+    return json.dumps({name: fact for name, fact in facts.items() if name not in ("_name_or_path", "transformers_version")},
+                      sort_keys=True)
+
+
 def named_weights(model):
-    """weights_identity of a path, or of the one revision that the Hugging Face cache has under a name. ValueError where
-    that cannot be told: a name alone may come to mean other weights."""
+    """Of a model or an adapter at a path, or of the one revision that the Hugging Face cache has under a name: its weights,
+    and what its folder says of how they are used. ValueError where that cannot be told: a name alone may come to mean
+    other weights."""
     model = model or "(without a name)"
     path = pathlib.Path(model)
     folders = [path] if path.exists() else _revisions(model)
@@ -28,7 +36,11 @@ def named_weights(model):
         found = f"has {len(folders)} revisions in" if folders else "is neither a path nor in"
         raise ValueError(f"shale: '{model}' {found} the Hugging Face cache, so that its weights cannot be told from "
                          "others: say in `model` what names them, and give another name with others")
-    return weights_identity(folders[0])
+    digest = hashlib.sha256(weights_identity(folders[0]).encode())
+    for name in ("config.json", "adapter_config.json"):
+        if (folders[0] / name).is_file():
+            digest.update((folders[0] / name).read_bytes())
+    return digest.hexdigest()
 
 
 def _revisions(model):

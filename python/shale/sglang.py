@@ -42,7 +42,8 @@ class ShaleStorage(HiCacheStorage):
         """Opens the store: what the pages' bytes are is known from here on."""
         super().register_mem_pool_host(mem_pool_host)
         of_device = getattr(mem_pool_host, "device_pool", mem_pool_host)  # the host's is of bytes where that has 8 bits
-        self._bytes = ByteStore(_name_space(self._config, self._model, of_device.dtype), **self._options)
+        layout = getattr(mem_pool_host, "layout", "page_first" if self._pages_first else "")
+        self._bytes = ByteStore(_name_space(self._config, self._model, of_device.dtype, layout), **self._options)
 
     # In place, by the indices of tokens in SGLang's host pool
 
@@ -119,11 +120,11 @@ def _bytes(tensor):
     return tensor.view(-1).view(torch.uint8).numpy()
 
 
-def _name_space(config, model, dtype):
-    """What must agree: weights, the share of them that this rank computes, and the layout."""
+def _name_space(config, model, dtype, layout):
+    """What must agree: weights, the share of them that this rank computes, and the layout of the host's pages."""
     rank = [] if config.is_mla_model else [config.tp_rank, config.tp_size]
     facts = {"rank": rank + [config.pp_rank, config.pp_size, config.attn_cp_rank, config.attn_cp_size, config.dcp_rank,
                              config.dcp_size],
-             "page": config.logical_page_size, "pages_first": config.is_page_first_layout, "dtype": str(dtype),
+             "page": config.logical_page_size, "layout": layout, "dtype": str(dtype),
              "model": model}
-    return "sglang 2; " + json.dumps(facts, sort_keys=True)
+    return "sglang 3; " + json.dumps(facts, sort_keys=True)

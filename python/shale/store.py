@@ -12,6 +12,7 @@ Nothing waits unless its name says so. Loads and saves hold on to their arrays.
 """
 
 import asyncio
+import contextlib
 import os
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from ._shale import StoreError
 
 _ELEMENTS = {"fp16": 0, "bf16": 1, "fp32": 2, "opaque": 3}
 _PACKINGS = {"NHD": 0, "HND": 1, "pages": 2}
+_DTYPES = {"fp16": ("float16", "uint16", "int16"), "bf16": ("bfloat16", "uint16", "int16"),
+           "fp32": ("float32", "uint32", "int32")}
 
 
 class Lookup(NamedTuple):
@@ -87,6 +90,13 @@ def _int32(tokens):
     return None if tokens is None else _np.ascontiguousarray(tokens, dtype=_np.int32)
 
 
+def drain(readable):
+    """Reads event descriptors, of which another thread may have read any first."""
+    for descriptor in readable:
+        with contextlib.suppress(BlockingIOError):
+            os.read(descriptor, 8)
+
+
 def _memory(array):
     """Address, strides in bytes, shape and whether it may be written, of a numpy array or a torch tensor on the CPU."""
     if hasattr(array, "data_ptr"):
@@ -109,13 +119,16 @@ class View:
     def __init__(self, keys, values, dims="LHTD", *, block_tokens=16, block_table=None, tokens=None):
         if sorted(dims.replace("L", "").replace("B", "")) != sorted("THD") or len(set(dims)) != len(dims):
             raise ValueError(f"dims '{dims}': write L, B, T, H and D in the arrays' order; L and B may be left out")
-        self._arrays = (keys, values)
+        self._arrays = tuple(side if "L" in dims else tuple(side) for side in (keys, values))
         self.writable = True
+        self.dtypes = set()
         sides = [self._side(side, dims, block_tokens) for side in (keys, values)]
         (keys_of, keys_shape), (values_of, values_shape) = sides
         if keys_shape != values_shape:
             raise ValueError(f"keys are {keys_shape}, values {values_shape} (layers, KV heads, channels, blocks)")
         layers, heads, channels, blocks = keys_shape
+        if not blocks:
+            raise ValueError(f"the arrays do not hold a block of {block_tokens} tokens")
         self.shape = (layers, heads, channels)
         self.block_tokens = block_tokens
         if tokens is None:
@@ -130,7 +143,7 @@ class View:
         view = cls.__new__(cls)
         view._arrays = None
         view.writable = True
-        view.shape = None
+        view.shape = view.dtypes = None
         view.block_tokens = block_tokens
         pair = strides if isinstance(strides[0], (tuple, list)) else (strides, strides)
         table = None if block_table is None else _np.ascontiguousarray(block_table, dtype=_np.uint32)
@@ -149,6 +162,7 @@ class View:
             if len(shape) != len(inner):
                 raise ValueError(f"an array of {len(shape)} dimensions is not '{dims}'")
             self.writable = self.writable and writable
+            self.dtypes.add(str(layer.dtype).removeprefix("torch."))
             addresses.append(address)
             if first is not None and first != (strides, shape):
                 raise ValueError("layers differ in shape or strides")
@@ -274,6 +288,7 @@ class Store:
                 raise ValueError(f"{what} '{value}': give one of {', '.join(known)}")
         self._shape = (layers, kv_heads, head_dim)
         self._block_tokens = block_tokens
+        self._element = element
         self._store = _shale._Store(name_space, tiers, _ELEMENTS[element], layers, kv_heads, head_dim, block_tokens,
                                     tuple(opaque_bytes), _PACKINGS[packing], chunk_tokens, threads, staging_bytes,
                                     late, qualities or {})
@@ -293,6 +308,9 @@ class Store:
         if view.shape not in (None, self._shape) or view.block_tokens != self._block_tokens:
             raise ValueError(f"the view is {view.shape} with blocks of {view.block_tokens} tokens, the store {self._shape} "
                              f"with blocks of {self._block_tokens} (layers, KV heads, channels)")
+        if view.dtypes and self._element in _DTYPES and not view.dtypes.issubset(_DTYPES[self._element]):
+            raise ValueError(f"the view has {', '.join(sorted(view.dtypes))}, the store {self._element}: give arrays of "
+                             f"{' or '.join(_DTYPES[self._element])}")
         return view._view
 
     def lookup(self, keys, *, lossy=False, quality_min=0.0, tenant=""):
@@ -345,22 +363,26 @@ class Store:
         return self._store.event_fd()
 
     def future(self, handle):
-        """An asyncio future of the running loop: the load or save, once done. The loop then reads event_fd."""
+        """An asyncio future of the running loop: the load or save, once done. The loop then reads event_fd. One loop at
+        a time."""
         loop = asyncio.get_running_loop()
+        self._waiting = [(waits, future) for waits, future in self._waiting
+                         if not future.done() and not future.get_loop().is_closed()]
+        if any(future.get_loop() is not loop for _, future in self._waiting):
+            raise RuntimeError("loads or saves of this store are awaited in another loop")
         future = loop.create_future()
         if handle.poll():
             future.set_result(handle)
             return future
-        if not self._waiting:
-            loop.add_reader(self.event_fd, self._arrived, loop)
+        loop.add_reader(self.event_fd, self._arrived, loop)
         self._waiting.append((handle, future))
         return future
 
     def _arrived(self, loop):
-        os.read(self.event_fd, 8)
+        drain([self.event_fd])
         waiting, self._waiting = self._waiting, []
         for handle, future in waiting:
-            if future.cancelled():
+            if future.done():
                 continue
             try:
                 if handle.poll():

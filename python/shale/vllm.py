@@ -9,6 +9,7 @@ on, and what must agree before KV may be used again is named.
 """
 
 import copy
+import hashlib
 import os
 import threading
 import weakref
@@ -24,7 +25,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from .connector import Plan, Report, Scheduler, Worker
 from .connector_options import Options
-from .model_identity import identity
+from .model_identity import identity, named_weights
 from .paged import PagedKv, learn_offsets
 from .store import Store
 from .vllm_metrics import ShaleMetrics, ShaleStats
@@ -105,6 +106,10 @@ def _open(geometry, options, role):
         return store
 
 
+def _key(block, of):
+    return hashlib.sha256(block + of).digest() if of else block.ljust(32, b"\0")
+
+
 def _block_elements(cache):
     """From a block's first element to its last, in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(cache.shape[1:], cache.stride()[1:]))
@@ -142,6 +147,8 @@ class ShaleConnector(KVConnectorBase_V1):
             logger.warning("shale: requests whose blocks cannot be read will fail: set "
                            '"kv_load_failure_policy": "recompute"')
         self._worker = self._scheduler = None
+        self._adapters = {}  # by path: what names its weights
+        self._since = b""
         self._pool = None
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = Scheduler(
@@ -163,6 +170,8 @@ class ShaleConnector(KVConnectorBase_V1):
         attention = self._vllm_config.compilation_config.static_forward_context[self._geometry.layers[0]]
         self._layer_numbers = {name: number for number, name in enumerate(self._geometry.layers)}
         options = self._options
+        if self._worker:  # of caches that are gone
+            self._worker.close()
         kv = PagedKv([_bits(cache) for cache in caches], _offsets(caches[0], attention, self._geometry))
         logger.info("shale: vLLM's blocks are %s", "read and written in place" if kv.in_place else "repacked")
         self._worker = Worker(self._store, kv, asynchronous=options.load == "async", method=options.method,
@@ -223,7 +232,23 @@ class ShaleConnector(KVConnectorBase_V1):
     def on_new_request(self, request, **_):
         lossy = self._options.floor is not None and request.cache_salt == self._options.lossy_salt
         hashes = self._unsalted(request) if lossy else lambda: request.block_hashes
-        self._scheduler.add(request.request_id, lambda: [key.ljust(32, b"\0") for key in hashes()], lossy)
+        adapter = self._adapter(request.lora_request)
+        if adapter is not None:
+            of = adapter + self._since
+            self._scheduler.add(request.request_id, lambda: [_key(block, of) for block in hashes()], lossy)
+
+    def _adapter(self, lora):
+        """Names an adapter by its weights: vLLM's hashes know its name alone. Empty without one; None where its weights
+        are not to be found, so that nothing is stored of it or looked up."""
+        if lora is None:
+            return b""
+        if lora.lora_path not in self._adapters:
+            try:
+                self._adapters[lora.lora_path] = bytes.fromhex(named_weights(lora.lora_path))
+            except (ValueError, OSError) as error:
+                self._adapters[lora.lora_path] = None
+                logger.warning("KV of the adapter '%s' is neither stored nor looked up: %s", lora.lora_name, error)
+        return self._adapters[lora.lora_path]
 
     def _unsalted(self, request):
         """Its keys as if it had no salt, which are those that exact blocks were saved under."""
@@ -236,6 +261,8 @@ class ShaleConnector(KVConnectorBase_V1):
         return keys
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens, **_):
+        if getattr(request, "skip_reading_prefix_cache", False):  # all of its logits are asked for
+            return 0, False
         tokens = self._scheduler.found(request.request_id, num_computed_tokens, request.num_tokens)
         return tokens, bool(tokens) and self._options.load == "async"
 
@@ -259,6 +286,14 @@ class ShaleConnector(KVConnectorBase_V1):
     def request_finished(self, request, block_ids, **_):
         self._scheduler.finished(request.request_id)
         return False, None
+
+    def reset_cache(self, **_):
+        """Weights may have changed in place, which nothing here could name: what was stored so far is not found any
+        more, and what is stored from now on is this process's alone."""
+        if self._scheduler:
+            self._scheduler.forget()
+            self._since = os.urandom(16)
+        return True
 
     def has_pending_push_work(self, **_):
         return self._scheduler.saving

@@ -115,8 +115,14 @@ def test_damage_is_a_miss(tmp_path):
 def test_another_size_or_name_space_is_a_miss():
     store = ByteStore("one", "memory:?size=64MiB")
     (value,) = values_of([200_000])
-    assert store.wait(store.submit_batch_set(["name"], [value])) == [True]
-    assert store.wait(store.submit_batch_get(["name"], [np.zeros(400_000, np.uint8)])) == [False]
+    for size in (400_000, 199_999, 100_000, 1):  # what is there has as many units, or more, or less
+        assert store.wait(store.submit_batch_set(["name"], [value])) == [True]
+        assert store.wait(store.submit_batch_get(["name"], [np.zeros_like(value)])) == [True]
+        assert store.wait(store.submit_batch_get(["name"], [np.zeros(size, np.uint8)])) == [False]
+    (other,) = values_of([100_000])
+    read = np.zeros_like(other)
+    assert store.wait(store.submit_batch_set(["name"], [other])) == [True]
+    assert store.wait(store.submit_batch_get(["name"], [read])) == [True] and (read == other).all(), "it took its place"
     store.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from shale import Load, Save, Store
 from shale.connector import Scheduler, Worker
 from shale.connector_options import Options
-from shale.model_identity import weights_identity
+from shale.model_identity import named_weights, weights_identity
 from shale.paged import PagedKv, learn_offsets
 
 LAYERS, HEADS, DIM, BLOCK, BLOCKS = 3, 2, 32, 32, 24
@@ -419,3 +419,22 @@ def test_a_model_is_named_by_every_tensor(tmp_path):
     (tmp_path / "cut.safetensors").write_bytes(b"\xff" * 8)
     with pytest.raises(ValueError, match="no safetensors"):
         weights_identity(tmp_path / "cut.safetensors")
+
+    configuration = tmp_path / "plain" / "config.json"
+    names = {named_weights(tmp_path / "plain")}
+    for theta in (10_000, 500_000):
+        configuration.write_text(f'{{"rope_theta": {theta}}}')
+        names.add(named_weights(tmp_path / "plain"))
+    assert len(names) == 3, "the same weights, rotated in another way"
+
+
+def test_what_was_not_added_or_is_forgotten_is_neither_looked_up_nor_saved():
+    with open_store() as store:
+        engine = Engine(store)
+        keys = keys_of("a", 4)
+        engine.scheduler.add("a", lambda: keys)
+        for request in ("another", "a"):
+            engine.scheduler.forget()
+            assert engine.scheduler.found(request, 0, 4 * BLOCK) == 0
+            engine.scheduler.computing(request, [0, 1, 2, 3], 4 * BLOCK)
+            assert not engine.scheduler.saving and not engine.scheduler.plan().saves

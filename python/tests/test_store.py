@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import threading
 import time
 
 import numpy as np
@@ -155,6 +156,44 @@ def test_futures_wake_by_the_event_fd():
         assert event.kind == "stored" and np.array_equal(event.keys, keys)
 
 
+def test_a_loop_that_ended_leaves_nothing_that_the_next_one_waits_for(tmp_path):
+    saved, keys = plain(), keys_of(0)
+
+    async def give_up(store, arrays):
+        assert not store.future(store.load(keys, view_of(arrays))).done()  # and nobody awaits it
+
+    async def come(store, arrays):
+        await asyncio.wait_for(store.future(store.load(keys, view_of(arrays))), 60)
+
+    with open_store(f"file://{tmp_path}?size=64MiB&throttle=hdd") as store:
+        store.save(keys, view_of(saved)).wait()
+        for _ in range(3):
+            asyncio.run(give_up(store, plain()))
+        arrays = plain()
+        asyncio.run(come(store, arrays))
+        assert same_bytes(saved, arrays)
+
+
+def test_another_thread_may_close_the_store_meanwhile():
+    keys = keys_of(0)
+    for _ in range(20):
+        store = open_store()
+        asked = threading.Event()
+
+        def ask():
+            with pytest.raises(ValueError, match="closed"):
+                while True:
+                    store.lookup(keys)
+                    store.flush()
+                    asked.set()
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        asked.wait()
+        store.close()
+        thread.join()
+
+
 def test_the_event_fd_is_for_any_loop():
     with open_store() as store:
         save = store.save(keys_of(0), view_of(plain()))
@@ -174,6 +213,17 @@ def test_pins_and_removals():
         assert store.pin(keys) == 8 and store.remove(keys) == 0
         assert store.unpin(keys) == 8 and store.touch(keys) == 8 and store.remove(keys) == 8
         assert store.lookup(keys).blocks == 0
+
+
+def test_what_is_saved_with_a_pin_is_pinned_whoever_stored_it():
+    keys = keys_of(0)
+    with open_store() as store:
+        store.save(keys[:4], shale.View(*[array[:, :, :4 * BLOCK] for array in plain()], block_tokens=BLOCK),
+                   pin=True).wait()
+        store.save(keys, view_of(plain()), pin=True).wait()
+        assert store.unpin(keys) == 8, "of the one who saved all"
+        assert store.remove(keys) == 4, "the other's stay pinned"
+        assert store.unpin(keys) == 4 and store.remove(keys) == 4
 
 
 def test_a_load_outlives_its_store_and_a_closed_one_says_so():
@@ -200,9 +250,14 @@ def read_only(array):
     (lambda store: store.lookup([b"short"]), "32"),
     (lambda store: store.load(keys_of(0), view_of([read_only(array) for array in plain()])), "read-only"),
     (lambda store: store.load(keys_of(0), view_of([array[:2] for array in plain()])), "layers"),
+    (lambda store: store.save(keys_of(0), view_of([array.astype(np.float32) for array in plain()])), "float32"),
+    (lambda store: store.load(keys_of(0), view_of([array.astype(">f2") for array in plain()])), ">f2"),
+    (lambda store: store.save(keys_of(0), view_of(plain()), time_to_live_s=float("inf")), "time_to_live_s"),
+    (lambda store: store.save(keys_of(0), view_of(plain()), method="int8", quality=95.0), "quality"),
     (lambda store: store.save(keys_of(0), view_of(plain()), method="nothing"), "nothing"),
     (lambda store: store.save(keys_of(0), view_of([array[:, :, ::-1] for array in plain()])), "stride"),
     (lambda store: shale.View(*plain(), "LTD"), "dims"),
+    (lambda store: shale.View(*[array[:, :, :7] for array in plain()], block_tokens=8, tokens=8), "hold a block"),
     (lambda store: shale.View(*plain(), "LBTHD"), "dimensions"),
 ])
 def test_bad_input_is_named(call, part):

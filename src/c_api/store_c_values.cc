@@ -187,7 +187,8 @@ Result<StorePlacement> placement_of(const shale_placement& given) {
   }
   if (given.quality_found) {
     placement.quality_found = [told = given.quality_found, context = given.context](const Method& method, double keep) {
-      return std::clamp(told(context, method.text().c_str(), keep), 0.0, 1.0);
+      const double quality = told(context, method.text().c_str(), keep);
+      return quality >= 0 ? std::min(quality, 1.0) : 0.0;
     };
   }
   if (!given.quality) return placement;

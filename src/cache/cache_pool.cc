@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kPooledMax = 256;  // chains; of older ones the store believes what it was told last
+constexpr std::size_t kPooledMax = 256;  // chains; of older ones nobody knows when they are evicted
 constexpr std::size_t kPooledLookedAtARound = 8;
 
 }  // namespace
@@ -18,14 +18,19 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
   if (keys.empty()) return;
   const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.keys.back() == keys.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
-  if (same != pooled.end() && same->blocks == blocks) return;
-  store->in_pool(keys, blocks, tenant_of(salt));
+  if (same != pooled.end() && same->blocks == blocks && same->known == blocks) return;
+  const std::uint32_t known = std::min(store->in_pool(keys, blocks, PoolNews::kHeld, tenant_of(salt)), blocks);
   if (same != pooled.end()) {
     same->blocks = blocks;
+    same->known = known;
     return;
   }
-  if (pooled.size() == kPooledMax) pooled.pop_front();
-  pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks});
+  if (pooled.size() == kPooledMax) {
+    const Pooled& oldest = pooled.front();
+    store->in_pool(oldest.keys, 0, PoolNews::kForgotten, tenant_of(oldest.salt));
+    pooled.pop_front();
+  }
+  pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks, known});
 }
 
 // What the pool has evicted since, it holds no more; a few chains a round.
@@ -39,7 +44,7 @@ void Cache::State::look_at_pool() {
     const LossyPrefix* prefix = lossy.find(chain.keys, [](const LossyPrefix&) { return true; });
     const std::uint32_t blocks =
         std::max(tree->match(chain.tokens, chain.salt) / block_tokens(), prefix ? prefix->blocks() : 0);
-    if (blocks != chain.blocks) store->in_pool(chain.keys, blocks, tenant_of(chain.salt));
+    if (blocks != chain.blocks) store->in_pool(chain.keys, blocks, PoolNews::kEvicted, tenant_of(chain.salt));
     chain.blocks = blocks;
     if (blocks > 0) pooled.push_back(std::move(chain));
   }

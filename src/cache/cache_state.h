@@ -79,6 +79,7 @@ struct Cache::State {
     std::vector<std::int32_t> tokens;
     std::vector<BlockKey> keys;
     std::uint32_t blocks = 0;
+    std::uint32_t known = 0;  // of these, to the store
   };
   std::deque<Pooled> pooled = {};
   std::uint64_t evictions_looked_at = 0;  // of the pool, when last looked

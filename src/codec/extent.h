@@ -120,8 +120,11 @@ struct ExtentManifest {
   static Result<ExtentManifest> parse(std::span<const std::byte> bytes);
 };
 
+// kUnsupported for a lossy method that such keys and values cannot be encoded by.
+Status check_encodable(const KvGeometry& geometry, const Method& method);
+
 // Bytes that an extent of so many tokens takes at `keep`, for planning: exact but for packed quantizers, for which it
-// is about that. kInvalidArgument for a method or geometry that cannot be encoded.
+// is about that. kInvalidArgument or kUnsupported for a method or geometry that cannot be encoded.
 Result<std::uint64_t> extent_bytes(const KvGeometry& geometry, const Method& method, std::uint32_t tokens,
                                    double keep = 1, Bits bits = Bits::kAll);
 

@@ -41,17 +41,9 @@ Result<ExtentLayout> ExtentLayout::make(const ExtentManifest& manifest, const Ca
   layout.exact_ = method.is_full();
   layout.ranked_ = !method.scorer.empty();
   layout.groups_ = manifest.layer_groups();
-  if (geometry.opaque() && !layout.exact_) {
-    return fail(ErrorCode::kUnsupported, "opaque blocks are kept exactly; {} cannot be applied to them", method.text());
-  }
+  SHALE_TRY(check_encodable(geometry, method));
   for (std::uint32_t tier = 0; tier < (layout.ranked_ ? kImportanceTiers : 1); ++tier) {
     SHALE_ASSIGN(const std::shared_ptr<const Quantizer> quantizer, make_quantizer(method.quantizer_of(tier), tables));
-    // SIMD kernels work on eight channels at a time.
-    const std::uint32_t multiple = layout.exact_ ? 1 : std::max(8u, quantizer->channel_multiple());
-    if (geometry.head_dim % multiple != 0) {
-      return fail(ErrorCode::kUnsupported, "{} needs a head dimension that is a multiple of {}; this model has {}",
-                  method.text(), multiple, geometry.head_dim);
-    }
     const bool nests = !layout.exact_ && quantizer->refinement_bytes(kBlockTokens, geometry.head_dim) > 0;
     layout.planes_.push_back(nests ? 2 : 1);
     layout.quantizers_.push_back(quantizer);
@@ -159,10 +151,28 @@ bool ExtentLayout::may_have(const BlobInfo& blob, std::uint32_t chunk, std::uint
   return bytes >= least && bytes <= most;
 }
 
+Status check_encodable(const KvGeometry& geometry, const Method& method) {
+  if (method.is_full()) return {};
+  if (geometry.opaque()) {
+    return fail(ErrorCode::kUnsupported, "opaque blocks are kept exactly; {} cannot be applied to them", method.text());
+  }
+  for (std::uint32_t tier = 0; tier < (method.scorer.empty() ? 1 : kImportanceTiers); ++tier) {
+    SHALE_ASSIGN(const std::unique_ptr<Quantizer> quantizer, make_quantizer(method.quantizer_of(tier)));
+    // SIMD kernels work on eight channels at a time.
+    const std::uint32_t multiple = std::max(8u, quantizer->channel_multiple());
+    if (geometry.head_dim % multiple != 0) {
+      return fail(ErrorCode::kUnsupported, "{} needs a head dimension that is a multiple of {}; this model has {}",
+                  method.text(), multiple, geometry.head_dim);
+    }
+  }
+  return {};
+}
+
 Result<std::uint64_t> extent_bytes(const KvGeometry& geometry, const Method& method, std::uint32_t tokens, double keep,
                                    Bits bits) {
   SHALE_TRY(geometry.check());
   SHALE_TRY(method.check());
+  SHALE_TRY(check_encodable(geometry, method));
   if (method.is_full()) return geometry.bytes(tokens);
   const double heads = double{1} * geometry.layers * geometry.kv_heads;
   double bytes = 0, kept_before = 0;

@@ -15,6 +15,10 @@
 
 namespace shale {
 
+// What the owner tells of blocks in its own memory: it holds so many at least; it has evicted the others; it no longer
+// knows.
+enum class PoolNews : std::uint8_t { kHeld, kEvicted, kForgotten };
+
 // All variants of the same blocks are one cached prefix of a PlacementState: what a full tier gives up, and what is
 // promoted, is a variant on a tier. Before it is written, an extent that is saved as it is becomes the variant that it
 // would be demoted to. Beside what is placed above, the lowest tier keeps the exact extent while it has room, so that

@@ -25,6 +25,7 @@ struct BlobOwner {
 
 struct BegunWrite {
   std::uint64_t tag = 0, bytes = 0;
+  bool reserved = false;  // the tier counts its bytes
 };
 
 // An extent that a device failed to read and that may be sound: it takes room, and is not found until then.

@@ -62,7 +62,7 @@ struct PlacementEvent {
   PlacementSlot slot = 0;    // or the tier, of a capacity
   double value = 0;          // the time, or 1 for pinned
   double share = 0;          // in the pool; of an access: used
-  std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at
+  std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at; 1 for evicted from the pool
   PlacedPrefix prefix = {};  // of kAdd and kUpdate
 };
 
@@ -81,8 +81,9 @@ class PlacementState {
 
   // An access to so much of the cached prefix, (0, 1].
   void access(PlacementSlot slot, double now_s, double share = 1);
-  // How much of the cached prefix, [0, 1], the block pool holds.
-  void in_pool(PlacementSlot slot, double share, double now_s);
+  // How much of the cached prefix, [0, 1], the block pool holds. Where that is less than before, the rest was
+  // `evicted`, or the owner does not know it any more.
+  void in_pool(PlacementSlot slot, double share, double now_s, bool evicted = true);
   // A pinned cached prefix is in use and keeps its place until it is unpinned.
   void pin(PlacementSlot slot, bool pinned);
   // Small changes cost nothing. One by more than a sixteenth makes all steps again, once.
@@ -101,6 +102,7 @@ class PlacementState {
   // Its `frequency` is on the state's own scale.
   const PlacedPrefix& prefix(PlacementSlot slot) const { return tracked_[slot].prefix; }
   const Candidate& placed(PlacementSlot slot) const { return at(slot); }
+  double pool_share(PlacementSlot slot) const { return tracked_[slot].pool_share; }
   // Its accesses, decayed to now; those that the pool answers, too.
   double frequency(PlacementSlot slot, double now_s) const;
   std::size_t size() const { return live_; }

@@ -1,6 +1,7 @@
 // The variants that a group of extents can become, and what each costs and is worth.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "codec/extent_layout.h"
 #include "store/extent_placer.h"
@@ -140,8 +141,9 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
     const bool ranked = !methods_[method].scorer.empty();
     for (const double keep : kKeepGrid) {
       if ((!ranked && keep != 1) || find(method, keep) != forms.end()) continue;
-      const auto held = std::find_if(forms.begin(), forms.begin() + static_cast<std::ptrdiff_t>(there),
-                                     [&](const Form& form) { return form.method == method && form.keep > keep; });
+      const auto held =
+          std::find_if(forms.begin(), forms.begin() + static_cast<std::ptrdiff_t>(there),
+                       [&](const Form& form) { return form.method == method && form.keep > keep && form.movable; });
       const bool cut = held != forms.begin() + static_cast<std::ptrdiff_t>(there);
       if (!cut && (!exact || !can_become(*exact, method))) continue;
       if (const auto quality = quality_of(any.run, methods_[method], keep); quality > 0) {
@@ -173,10 +175,11 @@ bool ExtentPlacer::note_accesses(const Group& group, const Variant& current, Pla
   const double wall = core_.wall_s(), now = core_.clock.now_s();
   bool must_stay = false;
   const auto lowest = core_.tier_count() - 1;
+  placed.last_access_s = -std::numeric_limits<double>::infinity();
   for (const ExtentId id : group.members) {
     const Extent& extent = core_.index.at(id);
     placed.frequency = std::max(placed.frequency, frequency_of(extent, wall));
-    placed.last_access_s = now - std::max(0.0, wall - extent.accessed_s);
+    placed.last_access_s = std::max(placed.last_access_s, now - std::max(0.0, wall - extent.accessed_s));
     must_stay = must_stay || extent.pinned(wall);
     for (std::uint32_t tier = 0; tier <= lowest; ++tier)
       must_stay = must_stay || (extent.on(tier) && !may_remove(tier));

@@ -40,6 +40,9 @@ Status ExtentPlacer::open() {
   for (const Method& method : options.methods) {
     SHALE_TRY(method.check());
     if (method.is_full()) return fail(ErrorCode::kInvalidArgument, "extents are kept as full anyway");
+    if (!core_.options.geometry.opaque()) {
+      SHALE_TRY(check_encodable(core_.options.geometry, method));
+    }
     methods_.push_back(method);
   }
   for (const Method& method : methods_) {
@@ -110,10 +113,12 @@ void ExtentPlacer::access(ExtentId id, double share) {
   more_ = true;
 }
 
-void ExtentPlacer::in_pool(ExtentId id, double share) {
+void ExtentPlacer::in_pool(ExtentId id, double share, PoolNews news) {
   const GroupId group = core_.index.at(id).group;
   if (group == kNoGroup || !groups_[group].slot) return;
-  state_->in_pool(*groups_[group].slot, share, core_.clock.now_s());
+  const PlacementSlot slot = *groups_[group].slot;
+  if (news == PoolNews::kHeld) share = std::max(share, state_->pool_share(slot));
+  state_->in_pool(slot, share, core_.clock.now_s(), news == PoolNews::kEvicted);
   more_ = true;
 }
 

@@ -126,10 +126,7 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
                 hints.first_block, end);
   }
   SHALE_TRY(check_view(core.options, view, end - hints.first_block));
-  SHALE_TRY(hints.method.check());
-  if (!(hints.keep > 0 && hints.keep <= 1)) {
-    return fail(ErrorCode::kInvalidArgument, "keep {}: give more than 0 and at most 1", hints.keep);
-  }
+  SHALE_TRY(hints.check(core.options.geometry));
   auto state = std::make_shared<StoreSave::State>(core);
   SaveJob::Plan plan;
   plan.keys.assign(keys.begin(), keys.end());
@@ -149,6 +146,11 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
     plan.realm = tenant.realm;
     plan.realm_number = tenant.number;
     plan_pieces(core, plan);
+    if (plan.hints.pin) {  // what of it is there; the rest once it is stored
+      for (const ChainSpan& span : core.index.match(keys, plan.realm, core.filter({.exact = false}))) {
+        core.pin(span.extent, true);
+      }
+    }
     std::uint32_t fresh = 0;
     for (const auto& piece : plan.pieces) fresh += piece.blocks;
     state->shared_blocks = end - plan.view_block - fresh;

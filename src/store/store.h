@@ -38,6 +38,7 @@
 #include "core/executor.h"
 #include "core/hash.h"
 #include "extents/block_keys.h"
+#include "extents/store_hints.h"
 #include "extents/store_placement.h"
 #include "extents/store_report.h"
 #include "extents/store_tiers.h"
@@ -183,29 +184,6 @@ class StoreLoad {
   std::shared_ptr<State> state_;
 };
 
-struct StoreHints {
-  std::string tenant = {};
-  // The view's first block is keys[first_block]; blocks before it are named only, and must be there to be of use.
-  std::uint32_t first_block = 0;
-  // Blocks after which an extent ends: of a system prompt, a document, a turn. Ascending, within keys.
-  std::vector<std::uint32_t> boundaries = {};
-  Method method = Method::full();
-  double keep = 1;
-  // The tokens that are saved together and that qualities are known of (StorePlacement). Zero: made from the parent of
-  // the view's first block and the last key.
-  Hash128 run = {};
-  // Rankings ("scorer" or "budget:scorer") kept beside exact extents, of the whole view, so that they can be compressed
-  // when attention statistics are gone. Rankings whose needs are not met are left out.
-  std::vector<std::string> rankings = {};
-  double quality = 1;         // of that method at that keep, as measured or believed; for StoreNeeds
-  double recompute_s = 0;     // what computing these blocks cost; 0: unknown. What costs little is given up first
-  std::string label = {};     // for people
-  bool pin = false;           // as by pin()
-  double time_to_live_s = 0;  // since now; 0: none
-  std::span<const std::int32_t> tokens = {};  // the chain's, from its first; copied. Compared when loading
-  AttentionStatistics statistics = {};        // of the view's tokens, for scorers that read more than keys and values
-};
-
 // Blocks on their way into tiers. One thread may use it at a time. Dropping it cancels what has not been encoded.
 class StoreSave {
  public:
@@ -276,8 +254,9 @@ class Store {
   void place_again(const Hash128& run);
 
   // The owner's own memory holds the leading `blocks` of the chain, and answers for them before the store does: they
-  // are worth less on a tier. Said anew when that changes.
-  void in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, std::string_view tenant = {});
+  // are worth less on a tier. Said anew when that changes; how many blocks of the chain the store knows.
+  std::uint32_t in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, PoolNews news,
+                        std::string_view tenant = {});
 
   // The owner is about to write blobs of its own, which take `bytes` there (Tier::stored_bytes), under a name that
   // nobody else has, on one of the store's tiers; has written them, or could not; and needs them no more: they are

@@ -49,7 +49,9 @@ bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) {
   TierState& state = tiers[tier];
   const std::uint64_t capacity = state.capacity_bytes();
   if (capacity == kUnlimited || bytes > capacity) return bytes <= capacity;
-  const bool full = state.tier().used_bytes() > capacity - bytes;
+  std::uint64_t used = state.tier().used_bytes();
+  for (const auto& [name, begun] : state.writing) used += begun.reserved ? 0 : begun.bytes;
+  const bool full = used > capacity - bytes;
   state.found_full = state.found_full || full;
   return !full && (state.config.folder.empty() || promised_bytes(tier) <= capacity - bytes);
 }
@@ -135,10 +137,17 @@ void StoreCore::log_settled(std::uint32_t tier, const BlobOwner& owner) {
 bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
   TierState& state = tiers[tier];
   const bool busy = state.removing.contains(owner.name);
-  if (busy || !state.writing.try_emplace(owner.name, owner.tag, bytes).second) return false;
+  if (busy || !state.writing.try_emplace(owner.name, BegunWrite{owner.tag, bytes}).second) return false;
   ++state.changes;
   log(tier, {.type = Type::kWriting, .name = owner.name, .tag = owner.tag, .bytes = bytes});
   return true;
+}
+
+std::unique_ptr<ExtentWriter> StoreCore::go_on_writing(std::uint32_t tier, std::shared_ptr<const ExtentBlobs> blobs) {
+  auto writer = std::make_unique<ExtentWriter>(tiers[tier].tier(), blobs);
+  const std::lock_guard lock(mutex);
+  tiers[tier].writing.at(blobs->name).reserved = true;
+  return writer;
 }
 
 void StoreCore::end_write(std::uint32_t tier, const BlobOwner& owner, bool written, std::vector<BlobId> left) {

@@ -178,7 +178,7 @@ bool SaveJob::became(Writing& writing) {
 
 bool SaveJob::start_writing(Writing& writing) {
   if (!core_.flushed(writing.tier, writing.logged)) return false;
-  writing.writer = std::make_unique<ExtentWriter>(core_.tiers[writing.tier].tier(), writing.blobs);
+  writing.writer = core_.go_on_writing(writing.tier, writing.blobs);
   return true;
 }
 

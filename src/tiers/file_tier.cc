@@ -172,7 +172,7 @@ double FileTier::untouched_s(const BlobId& id) const {
 bool FileTier::count_again() {
   const OpenFolder* open = folder();
   if (!open || !counts_others()) return false;
-  for (;;) {
+  for (int tries = 0; tries < 2; ++tries) {
     const std::uint64_t begun = changes_begun_;
     const bool alone = changes_in_flight_ == 0;
     const bool counted = count_stored([open] { return open->files->total_bytes(); });
@@ -181,6 +181,8 @@ bool FileTier::count_again() {
     if (!counted || changes_in_flight_ > 0) return counted;     // the last of them counts again
     if (!counted_beside_changes_.exchange(false)) return true;  // it has
   }
+  counted_beside_changes_ = true;  // where changes never cease, the next of them counts again
+  return true;
 }
 
 void FileTier::begin_change() {

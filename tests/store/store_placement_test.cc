@@ -284,7 +284,7 @@ TEST_F(StorePlacementTest, WhatTheOwnersMemoryHoldsGivesWayFirst) {
   const auto store = open_both(kRoomForThree);
   save_chains(*store, 3);
   for (int use = 0; use < 4; ++use) store->touch(chain_number(0));
-  store->in_pool(chain_number(0), kBlocks);
+  EXPECT_EQ(store->in_pool(chain_number(0), kBlocks, PoolNews::kHeld), kBlocks);
   ASSERT_TRUE(save_all(*store, chain_number(3)));
   ASSERT_TRUE(store->flush());
   EXPECT_EQ(store->lookup(chain_number(0)).tier, 1u) << "the most used, but answered by others";

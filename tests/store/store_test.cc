@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "store/store_fixture.h"
@@ -327,6 +329,27 @@ TEST_F(StoreTest, RefusesWhatCannotBe) {
   auto view = kv.view();
   view.geometry.block_tokens = 2;
   EXPECT_FALSE(store->load(std::span(keys).first(1), view).has_value());
+}
+
+// A record with such numbers would be damaged to whoever reads the log.
+TEST_F(StoreTest, RefusesHintsThatNoOtherProcessCouldRead) {
+  const auto store = open_both();
+  const auto keys = chain_of(1, 8);
+  const Kv kv(keys);
+  const auto refused = [&](auto change) {
+    StoreHints hints;
+    change(hints);
+    return code_of(store->save(keys, kv.readable(), hints)) == ErrorCode::kInvalidArgument;
+  };
+  for (const double bad : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    EXPECT_TRUE(refused([bad](StoreHints& hints) { hints.time_to_live_s = bad; })) << bad;
+    EXPECT_TRUE(refused([bad](StoreHints& hints) { hints.recompute_s = bad; })) << bad;
+    EXPECT_TRUE(refused([bad](StoreHints& hints) { hints.quality = bad; })) << bad;
+    EXPECT_TRUE(refused([bad](StoreHints& hints) { hints.keep = bad; })) << bad;
+  }
+  EXPECT_TRUE(refused([](StoreHints& hints) { hints.quality = 95; })) << "a percentage";
+  EXPECT_TRUE(refused([](StoreHints& hints) { hints.recompute_s = 1e39; })) << "no float";
+  EXPECT_TRUE(save_all(*store, keys));
 }
 
 }  // namespace
