@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "codec/extent_fixture.h"
 #include "codec/naive_tiers.h"
+#include "scoring/calibration.h"
 
 namespace shale {
 namespace {
@@ -257,6 +260,49 @@ TEST(ExactExtent, IsCompressedLaterAsItWouldHaveBeenAtOnce) {
   const auto at_once = encode_lossy(source, "adakv:snapkv+int8", context, threads);
   ASSERT_TRUE(compressed && at_once);
   EXPECT_EQ(compressed->manifest.name(), at_once->manifest.name());
+}
+
+// What a calibration knows of queries, none need be seen for.
+TEST(LossyExtent, ACalibrationRanksTheSameWithAndWithoutQueries) {
+  const Context context = random_context(kShape, kTokens, 8);
+  const std::vector<Rope> ropes(kShape.layers, Rope{.dimensions = kShape.head_dim});
+  const std::uint32_t query_heads = observed(context, 0, kTokens).query_heads;
+  Calibrator calibrator(kShape.layers, query_heads, ropes[0]);
+  std::mt19937 random(9);
+  std::normal_distribution<float> normal;
+  for (std::uint32_t head = 0; head < kShape.layers * query_heads; ++head) {
+    std::vector<float> queries(20 * kShape.head_dim);
+    for (float& value : queries) value = normal(random) + 1;
+    calibrator.add(head / query_heads, head % query_heads, queries, kShape.head_dim);
+  }
+  const Calibration calibration = calibrator.finish();
+  const ModelTraits model = {.ropes = ropes, .calibration = &calibration};
+  const OwnedView source = make_view(kGeometry, Layout::kVllm, kTokens, 1);
+  write_context(source.view, context);
+  InlineExecutor alone;
+  const AttentionStatistics nothing;
+  auto unseen = RunRanker::start(source.readable(), "triattention", 0, kOptions, nothing, model);
+  ASSERT_TRUE(unseen) << unseen.error().message;
+  while (unseen->step(alone)) {
+  }
+  const auto beside = rank(source.readable(), "triattention", context, alone, model);
+  ASSERT_TRUE(beside) << beside.error().message;
+  EXPECT_TRUE(unseen->finish().tiers == beside->tiers);
+
+  Calibrator others(kShape.layers, query_heads + 1, ropes[0]);
+  const Calibration of_another = others.finish();
+  const auto refused = RunRanker::start(source.readable(), "triattention", 0, kOptions, nothing,
+                                        {.ropes = ropes, .calibration = &of_another});
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(LossyExtent, SaysBeforehandWhatCannotBeEncoded) {
+  KvGeometry geometry = kGeometry;
+  EXPECT_TRUE(check_encodable(geometry, Method::parse("keydiff+kivi4").value()));
+  geometry.head_dim = 80;
+  EXPECT_TRUE(check_encodable(geometry, Method::full()));
+  EXPECT_EQ(check_encodable(geometry, Method::parse("kivi4").value()).error().code, ErrorCode::kUnsupported);
+  EXPECT_FALSE(extent_bytes(geometry, Method::parse("kivi4").value(), kTokens));
 }
 
 // Importance tiers are cuts of the run: a head may have none of a tier in one of its extents.

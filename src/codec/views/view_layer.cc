@@ -1,5 +1,7 @@
 #include "codec/views/view_layer.h"
 
+#include "scoring/calibration.h"
+
 namespace shale {
 
 Result<std::unique_ptr<Scorer>> ready_scorer(std::string_view name, const ScorerOptions& options,
@@ -9,6 +11,13 @@ Result<std::unique_ptr<Scorer>> ready_scorer(std::string_view name, const Scorer
   const std::string missing = missing_needs(scorer->needs(), tokens, statistics, model);
   if (!missing.empty()) {
     return fail(ErrorCode::kInvalidArgument, "{} needs {}; this was not gathered", name, missing);
+  }
+  if (scorer->needs().calibration &&
+      (model.calibration->layers() < shape.layers || model.calibration->query_heads() % shape.kv_heads != 0 ||
+       (!statistics.empty() && model.calibration->query_heads() != statistics.query_heads))) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the calibration of {} layers and {} query heads is not of {} and {} KV heads",
+                model.calibration->layers(), model.calibration->query_heads(), shape.layers, shape.kv_heads);
   }
   if (!statistics.empty() &&
       (!statistics.consistent() || statistics.layers != shape.layers || statistics.tokens != tokens ||
@@ -37,6 +46,8 @@ ViewLayer::ViewLayer(std::vector<HeadPages> heads, const PageShape& shape, std::
   if (!model.ropes.empty()) kv_.rope = model.ropes[layer];
   kv_.calibration = model.calibration;
   statistics.hand_over(layer, kv_);
+  // A calibration says for each query head what it is like, without one having been seen.
+  if (kv_.query_heads == 0 && model.calibration) kv_.query_heads = model.calibration->query_heads();
 }
 
 }  // namespace shale
