@@ -229,7 +229,9 @@ Retrieval Cache::keep_what_came(Retrieval retrieval, Sequence& sequence) {
   if (!retrieval.failure()) return retrieval;
   ++state_->stats.failed_loads;
   Retrieval::State& came = *retrieval.state_;
-  const std::uint32_t tokens = came.failure->block * state_->block_tokens();
+  // Layers with a sliding window were loaded for the end of the hit alone: from an earlier end on they lack tokens.
+  const bool windowed = std::ranges::any_of(state_->options.model.windows, [](auto window) { return window > 0; });
+  const std::uint32_t tokens = windowed ? came.first_token : came.failure->block * state_->block_tokens();
   if (came.lossy || tokens == 0) {
     sequence.clear();
     return {};

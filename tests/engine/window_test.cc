@@ -1,4 +1,7 @@
 // Models with sliding windows beside full layers.
+#include <filesystem>
+#include <fstream>
+
 #include "engine/engine_fixture.h"
 
 namespace shale {
@@ -75,6 +78,32 @@ TEST_F(WindowTest, WhatCameFromATierAnswersAsIfComputed) {
   EXPECT_GT(answer.cached.total(), 0u);
   shorter.use_cache = false;
   EXPECT_EQ(answer.tokens, engine_->run(shorter).tokens);
+  drain();
+}
+
+// Where the end of a hit is damaged, what its window did not need is not there either.
+TEST_F(WindowTest, AHitWhoseEndIsDamagedLeavesNothingUnwrittenBehind) {
+  cache_options_.chunk_tokens = 32;
+  cache_options_.load_always = true;
+  open();
+  const Response cold = engine_->run(ask(5, 200, 1));
+  drain();
+  engine_.reset();
+  cache_.reset();
+  for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path() / "disk")) {
+    if (!file.is_regular_file() || file.file_size() < 4096) continue;
+    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto at = static_cast<std::streamoff>(file.file_size() - 200);  // of the last chunk
+    bytes.seekg(at);
+    const char byte = static_cast<char>(bytes.get() ^ 4);
+    bytes.seekp(at);
+    bytes.put(byte);
+  }
+  open();
+  const Response answer = engine_->run(ask(5, 200, 1));
+  ASSERT_FALSE(answer.error);
+  EXPECT_GE(cache_->store().stats().damaged_chunks, 1u);
+  EXPECT_EQ(answer.tokens, cold.tokens);
   drain();
 }
 
