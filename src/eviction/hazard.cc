@@ -144,6 +144,7 @@ class Hazard final : public PathPolicy<LeafQueues<Rank>, NodeFields{.keys = true
 
   void leaving(NodeId id, bool) override {
     if (ghosts_.size() == options_.ghosts_max) model_->end(ghosts_.forget_oldest()->block.sample, now(), false);
+    if (const auto old = ghosts_.take(key(id))) model_->end(old->block.sample, now(), false);
     ghosts_.insert(key(id), {blocks_[id], last_tick(id)});
   }
 

@@ -36,7 +36,10 @@ class PathPolicy : public EvictionPolicy {
     begin(visit);
     if (visit.path.empty()) return;
     if (visit.inserted_from < visit.path.size()) add(visit);
-    if constexpr (kFields.keys) keys_[visit.path.back()] = visit.keys.back();
+    if constexpr (kFields.keys) {  // a short leaf that was hit may have grown, and have children since
+      keys_[visit.path.back()] = visit.keys.back();
+      if (const std::size_t hit = visit.inserted_from; hit > 0) keys_[visit.path[hit - 1]] = visit.keys[hit - 1];
+    }
     for (std::size_t i = visit.inserted_from; i-- > 0;) {
       const NodeId found = visit.path[i];
       if (std::exchange(last_ticks_[found], stamp()) == stamp()) continue;

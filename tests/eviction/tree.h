@@ -20,7 +20,9 @@ class Tree {
     std::map<int, NodeId> children = {};
     std::uint64_t last_access = 0, visits = 0, inserted = 0;  // `inserted`: a serial number
     std::uint64_t depth = 0;
+    bool partial = false;
   };
+  static constexpr NodeKey kPartial = NodeKey{1} << 63;
   struct Visit {
     std::vector<NodeId> path;
     std::size_t inserted_from = 0;
@@ -33,7 +35,8 @@ class Tree {
   std::size_t size() const { return nodes_.size(); }
   std::uint64_t tick() const { return tick_; }
 
-  // A request: visits the path of these labels as far as it is there and inserts the rest.
+  // A request: visits the path of these labels as far as it is there and inserts the rest. A new last block that is
+  // partial has another key until a request reaches its end.
   Visit serve(const std::vector<int>& labels, bool last_is_partial = false) {
     ++tick_;
     Visit visit;
@@ -54,6 +57,11 @@ class Tree {
         ++visit.inserted_from;
       }
       Node& reached = nodes_.at(child->second);
+      const bool partial = last_is_partial && visit.path.size() + 1 == labels.size();
+      if (partial ? fresh : reached.partial) {
+        reached.partial = partial;
+        reached.key ^= kPartial;
+      }
       reached.last_access = tick_;
       ++reached.visits;
       visit.path.push_back(child->second);

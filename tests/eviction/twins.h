@@ -33,6 +33,7 @@ class Twin {
   // Takes the key out of the ghosts; whether it was there.
   static bool take(std::deque<NodeKey>& ghosts, NodeKey key) { return std::erase(ghosts, key) > 0; }
   static void add_ghost(std::deque<NodeKey>& ghosts, NodeKey key, std::size_t at_most) {
+    take(ghosts, key);
     ghosts.push_back(key);
     if (ghosts.size() > at_most) ghosts.pop_front();
   }

@@ -55,7 +55,7 @@ class TwinsTest : public testing::TestWithParam<std::string_view> {
     };
     for (int request = 0; request < requests; ++request) {
       settle();
-      const Tree::Visit visit = tree.serve(random_path(random, path_max));
+      const Tree::Visit visit = tree.serve(random_path(random, path_max), random() % 3 == 0);
       for (std::size_t i = visit.path.size(); i-- > 0;) {
         if (i < visit.inserted_from) {
           twin->hit(visit.path[i]);
