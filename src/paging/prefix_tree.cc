@@ -299,10 +299,19 @@ void PrefixTree::clear() {
 std::uint32_t PrefixTree::nodes() const {
   return static_cast<std::uint32_t>(state_->nodes.size() - state_->unused.size());
 }
+// A node leaves after those behind it alone, so one in use keeps all before it.
 std::uint32_t PrefixTree::evictable() const {
+  const State& s = *state_;
+  std::vector<bool> kept(s.nodes.size());
+  for (NodeId id = 0; id < s.nodes.size(); ++id) {
+    if (!s.nodes[id].tokens || s.alone(s.nodes[id].block)) continue;
+    for (NodeId node = id; node != kNoNode && !kept[node]; node = s.nodes[node].parent) kept[node] = true;
+  }
+  std::vector<std::uint32_t> leaving(s.holders.size());  // by block: nodes
+  for (NodeId id = 0; id < s.nodes.size(); ++id) leaving[s.nodes[id].block] += s.nodes[id].tokens && !kept[id];
   std::uint32_t blocks = 0;
-  for (PoolBlockId block = 0; block < state_->holders.size(); ++block) {
-    blocks += state_->holders[block] > 0 && state_->alone(block);
+  for (PoolBlockId block = 0; block < s.holders.size(); ++block) {
+    blocks += s.holders[block] > 0 && leaving[block] == s.holders[block] && s.alone(block);
   }
   return blocks;
 }

@@ -123,14 +123,17 @@ std::span<float> Sequence::notes(std::uint32_t layer, std::uint32_t head) {
   return tables_[pool_->shape().page_index(layer, head)].notes;
 }
 
+// Where nothing is lost, a last page that others hold, too, is copied first: attention adds up by pages, and what is
+// exact has its tokens at the same places of them however it came about.
 Status Sequence::append_pages(std::uint32_t count) {
   const PageShape& shape = pool_->shape();
   const auto room = [&](const Table& table) {
-    if (table.pages.empty() || !owns(table.pages.back().page)) return 0u;
+    if (table.pages.empty() || (lossy_ && !owns(table.pages.back().page))) return 0u;
     return std::min(count, shape.block_size - table.pages.back().count);
   };
+  const auto copies = [&](const Table& table) { return room(table) > 0 && !owns(table.pages.back().page); };
   std::size_t needed = 0;
-  for (const Table& table : tables_) needed += shape.pages_for(count - room(table));
+  for (const Table& table : tables_) needed += shape.pages_for(count - room(table)) + copies(table);
   if (pool_->pages_free() < needed) {
     return fail(ErrorCode::kFull, "{} more tokens need {} pages of the pool, {} are free", count, needed,
                 pool_->pages_free());
@@ -147,6 +150,11 @@ Status Sequence::append_pages(std::uint32_t count) {
       position += tokens;
     };
     const std::uint32_t fits = room(table);
+    if (copies(table)) {
+      const PageId shared = std::exchange(table.pages.back().page, *pool_->allocate_page());
+      pool_->copy_page(shared, table.pages.back().page);
+      release(shared);
+    }
     if (fits > 0) add(fits);
     for (std::uint32_t left = count - fits; left > 0;) {
       const std::uint32_t tokens = std::min(left, shape.block_size);

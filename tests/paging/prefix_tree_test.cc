@@ -123,6 +123,21 @@ TEST_F(PrefixTreeTest, BlocksThatSeveralSaltsHoldCanBeEvicted) {
   check();
 }
 
+TEST_F(PrefixTreeTest, ABlockBeforeOnesInUseCannotBeEvicted) {
+  serve(tokens(0, 24));
+  Sequence holder(*pool_);
+  tree_.adopt(tokens(0, 24), holder);
+  holder.part();
+  std::vector<std::uint32_t> first_block(pool_->shape().block_size);
+  std::iota(first_block.begin(), first_block.end(), 0u);
+  holder.drop(std::vector(pool_->shape().pages_per_block(), first_block));
+  EXPECT_EQ(tree_.evictable(), 0);
+  EXPECT_FALSE(tree_.evict_until_free(pool_->blocks_free() + 1));
+  holder.clear();
+  EXPECT_EQ(tree_.evictable(), 3);
+  check();
+}
+
 TEST_F(PrefixTreeTest, KnowsWhatIsReproducible) {
   Sequence quick(*pool_), exact(*pool_);
   tree_.adopt(tokens(0, 24), quick);

@@ -248,6 +248,31 @@ TEST(RaggedSequence, SharedPagesStayAsTheyAre) {
   EXPECT_EQ(pool->blocks_free(), 6u);
 }
 
+// Attention adds up by pages: what is exact has its tokens at the same places of them, whoever held its last page.
+TEST(RaggedSequence, AppendsIntoACopyOfALastPageThatOthersHold) {
+  const auto pool = make_pool(6);
+  Ragged first(*pool);
+  ASSERT_TRUE(first.append(20, 1));
+  Ragged second = first.fork();
+  first.sequence.part();
+  ASSERT_TRUE(first.append(2, 3));
+  for (std::uint32_t layer = 0; layer < pool->shape().layers; ++layer) {
+    for (std::uint32_t head = 0; head < pool->shape().kv_heads; ++head) {
+      std::vector<std::uint32_t> counts;
+      for (const PageSlot& slot : first.sequence.table(layer, head).pages) counts.push_back(slot.count);
+      EXPECT_THAT(counts, testing::ElementsAre(8, 8, 6));
+    }
+  }
+  first.check();
+  second.check();
+  ASSERT_TRUE(second.append(1, 4));
+  first.check();
+  second.check();
+  first.sequence.clear();
+  second.sequence.clear();
+  EXPECT_EQ(pool->blocks_free(), 6u);
+}
+
 TEST(RaggedSequence, AppendsToScatteredPagesWhereNoBlockIsWhole) {
   const auto pool = make_pool(3);
   Ragged ragged(*pool);
