@@ -8,6 +8,11 @@
 #include <exception>
 
 namespace shale {
+namespace {
+
+constexpr std::size_t kTemplateBytesMax = std::size_t{256} << 10;  // the longest known ones have 20 KiB
+
+}  // namespace
 
 struct ChatTemplate::Parsed {
   std::string source, bos, eos;
@@ -21,6 +26,10 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string_view bos, std::string_view eos) try {
+  if (source.size() > kTemplateBytesMax) {
+    return fail(ErrorCode::kCorrupt, "the model's chat template has {} bytes; {} are allowed", source.size(),
+                kTemplateBytesMax);
+  }
   auto parsed = std::make_unique<Parsed>();
   jinja::lexer lexer;
   const jinja::lexer_result tokens = lexer.tokenize(std::string(source));

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "model/chat_template.h"
+#include "model/deep_stack.h"
 #include "model/library_log.h"
 #include "model/model.h"
 #include "model/special_texts.h"
@@ -74,8 +75,19 @@ class LlamaTokenizer final : public Tokenizer {
 
  private:
   static constexpr std::size_t kPartBytes = 1024;
+  static constexpr std::size_t kShallowBytes = 4096, kShallowStackBytes = 8 << 20, kStackBytesAByte = 1024;
 
+  // libllama splits texts by regular expressions, which for most BPE vocabularies recurse for every character.
   std::vector<Token> tokenize_part(std::string_view text, bool special) const {
+    if (text.size() <= kShallowBytes || llama_vocab_type(vocabulary_) != LLAMA_VOCAB_TYPE_BPE) {
+      return tokenize_here(text, special);
+    }
+    std::vector<Token> tokens;
+    run_on_stack(kShallowStackBytes + kStackBytesAByte * text.size(), [&] { tokens = tokenize_here(text, special); });
+    return tokens;
+  }
+
+  std::vector<Token> tokenize_here(std::string_view text, bool special) const {
     // No token is shorter than a byte, but a prefix space may be added.
     std::vector<Token> tokens(text.size() + 2);
     for (;;) {

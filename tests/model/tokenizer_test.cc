@@ -84,6 +84,15 @@ TEST_F(TokenizerTest, TokenizesLongTextsInPartsAsAWhole) {
   }
 }
 
+// libllama's regular expressions recurse for every character of one kind.
+TEST_F(TokenizerTest, LongTextsOfOneKindOfCharacterAreTokenized) {
+  const auto tokenizer = load().value();
+  for (const char kind : {'a', '=', ' ', '1'}) {
+    const std::string text(200'000, kind);
+    EXPECT_EQ(tokenizer->text(tokenizer->tokenize(text, true), true), text) << kind;
+  }
+}
+
 TEST(SpecialTexts, CutsWhereNothingOverlaps) {
   SpecialTexts texts;
   texts.add("<a>", true);

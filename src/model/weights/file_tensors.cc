@@ -100,7 +100,10 @@ Result<FileTensors> FileTensors::find(const GgufFile& file, const Hyperparameter
     if (biases != 3 && (biases != 0 || hyper.architecture->query_biases)) {
       return fail(ErrorCode::kCorrupt, "layer {} has {} of the 3 biases attn_q, attn_k and attn_v", l, biases);
     }
-    for (const std::string_view part : {"attn_output.bias", "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"}) {
+    // A scale multiplies a whole matrix.
+    for (const std::string_view part :
+         {"attn_output.bias", "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias", "attn_q.scale", "attn_k.scale",
+          "attn_v.scale", "attn_output.scale", "ffn_gate.scale", "ffn_up.scale", "ffn_down.scale"}) {
       if (finder.has(name(part))) return fail(ErrorCode::kUnsupported, "tensor {} is not supported", name(part));
     }
     tensors.layers.push_back(layer);

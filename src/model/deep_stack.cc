@@ -1,0 +1,45 @@
+#include "model/deep_stack.h"
+
+#include <pthread.h>
+
+#include <exception>
+#include <system_error>
+
+namespace shale {
+namespace {
+
+struct Run {
+  const std::function<void()>& work;
+  std::exception_ptr failure = {};
+};
+
+void* run(void* of) {
+  Run& self = *static_cast<Run*>(of);
+  try {
+    self.work();
+  } catch (...) {
+    self.failure = std::current_exception();
+  }
+  return nullptr;
+}
+
+void throw_if(int code) {
+  if (code != 0) throw std::system_error(code, std::generic_category(), "a deeper stack");
+}
+
+}  // namespace
+
+void run_on_stack(std::size_t bytes, const std::function<void()>& work) {
+  pthread_attr_t attributes;
+  throw_if(pthread_attr_init(&attributes));
+  Run self{work};
+  pthread_t thread;
+  int code = pthread_attr_setstacksize(&attributes, bytes);
+  if (code == 0) code = pthread_create(&thread, &attributes, run, &self);
+  pthread_attr_destroy(&attributes);
+  throw_if(code);
+  pthread_join(thread, nullptr);
+  if (self.failure) std::rethrow_exception(self.failure);
+}
+
+}  // namespace shale
