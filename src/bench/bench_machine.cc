@@ -1,7 +1,6 @@
 #include "bench/bench_machine.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +11,7 @@
 #include <vector>
 
 #include "attention/attention.h"
-#include "core/cores.h"
+#include "core/resources.h"
 #include "core/units.h"
 #include "microbench/memory_bandwidth.h"
 
@@ -54,8 +53,7 @@ Machine measure_machine() {
   machine.cpu = cpu_name();
   machine.instructions = attention_target();
   machine.cores = usable_cores();
-  machine.memory_bytes =
-      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  machine.memory_bytes = usable_memory();
   const std::vector<std::byte> buffer(kReadBytes, std::byte{1});
   machine.read_bytes_per_s_one = read_bandwidth(buffer, 1);
   machine.read_bytes_per_s_all = read_bandwidth(buffer, machine.cores);

@@ -48,7 +48,7 @@ class Neighbours {
 };
 
 constexpr char kBenchEngineExamples[] =
-    "`exact` decodes as for requests that demand `exact`: reproducibly, in the weights of prompts.\n"
+    "`exact` decodes as for requests that demand `exact`: reproducibly, in the weights of a single token.\n"
     "The peer is the better of its flash attention on and off, in each test. Its runs and ours take turns; the\n"
     "result is the median over rounds. A setting of the peer that was a tenth slower in the first round is not\n"
     "run again.\n"

@@ -10,8 +10,8 @@
 #include "bench/peers/libcachesim_peer.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
-#include "core/cores.h"
 #include "core/interrupt.h"
+#include "core/resources.h"
 #include "core/units.h"
 #include "microbench/simulate.h"
 

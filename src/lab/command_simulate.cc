@@ -7,8 +7,8 @@
 
 #include "cli/option_types.h"
 #include "core/clock.h"
-#include "core/cores.h"
 #include "core/interrupt.h"
+#include "core/resources.h"
 #include "core/text_file.h"
 #include "core/units.h"
 #include "lab/simulate_report.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cli/option_types.h"
-#include "core/cores.h"
 #include "core/interrupt.h"
+#include "core/resources.h"
 #include "lab/command_simulate.h"
 #include "report/output.h"
 #include "sim/published.h"

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/cores.h"
+#include "core/resources.h"
 
 namespace shale {
 namespace {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/interrupt.h"
+#include "core/resources.h"
 #include "core/text_file.h"
 #include "core/units.h"
 #include "core/user_folder.h"
@@ -24,9 +25,7 @@ constexpr double kStoringNapS = 1e-3;  // while only I/O is left
 constexpr double kReachableWithinS = 3, kReachableNapS = 0.01;
 
 std::uint64_t memory_share(std::uint64_t parts, std::uint64_t bytes_max) {
-  const auto bytes =
-      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  return std::min(bytes / parts, bytes_max);
+  return std::min(usable_memory() / parts, bytes_max);
 }
 
 // The name of an option that was given in short; empty where none was.
@@ -244,7 +243,7 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   cache_options.quick_answers = serving->model_->has_quick();
   cache_options.model = serving->model_->info().traits();
   // What a burst of saves cannot stage waits in the pool, where running requests want its room.
-  cache_options.staging_bytes = std::max(cache_options.staging_bytes, memory_share(16, kUnlimited));
+  cache_options.staging_bytes = std::max(cache_options.staging_bytes, memory_share(16, std::uint64_t{4} << 30));
   if (!options.calibration.empty()) {
     SHALE_ASSIGN(serving->calibration_, read_calibration(options.calibration, serving->model_->info()));
     cache_options.model.calibration = &*serving->calibration_;

@@ -1,9 +1,8 @@
 #include "model/weights/weight_choice.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "core/resources.h"
 #include "model/weights/row_unit.h"
 #include "model/weights/weight_record.h"
 #include "model/weights/weight_timing.h"
@@ -15,12 +14,9 @@ namespace {
 // activations where narrow types round them to 8 bits. A later one must be faster than the one preferred to it by this
 // much, which also keeps the choice the same from run to run.
 constexpr double kWorthwhile = 1.15;
-// A second copy may take this share of the memory that is free.
-constexpr double kMemoryShare = 0.5;
-
-std::uint64_t memory_free() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
+// There is a second copy where one takes no more than this share of the memory that this process may use: not of what
+// is free just now, for what is stored under the one choice is not found under the other.
+constexpr double kMemoryShare = 0.25;
 
 const WeightTiming& fastest(const std::vector<WeightTiming>& timings, std::size_t tokens) {
   const WeightTiming* best = &timings[0];
@@ -117,7 +113,7 @@ Result<RunningWeights> RunningWeights::choose(const FileTensors& file, const Has
     weights.decode_name_ = describe(*weights.prefill_, record.decode, own, read);
     return weights;
   }
-  if (static_cast<double>(weights.prefill_->bytes()) > kMemoryShare * static_cast<double>(memory_free())) {
+  if (static_cast<double>(weights.prefill_->bytes()) > kMemoryShare * static_cast<double>(usable_memory())) {
     weights.decode_name_ = weights.prefill_->type_name() + " (as for prefill, no memory for a second copy)";
     return weights;
   }

@@ -1,4 +1,4 @@
-#include "core/cores.h"
+#include "core/resources.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -12,18 +12,19 @@
 namespace shale {
 namespace {
 
-class CoresTest : public ::testing::Test {
+class ResourcesTest : public ::testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories((folder_.path() / path).parent_path());
     std::ofstream(folder_.path() / path) << text;
   }
   double cores(std::string_view membership) { return cgroup_cores(membership, folder_.path()); }
+  double memory(std::string_view membership) { return cgroup_memory(membership, folder_.path()); }
 
   testing::TemporaryFolder folder_;
 };
 
-TEST_F(CoresTest, TheNewerControlGroupsLimitByThemselvesAndByThoseAbove) {
+TEST_F(ResourcesTest, TheNewerControlGroupsLimitByThemselvesAndByThoseAbove) {
   EXPECT_TRUE(std::isinf(cores("0::/a/b\n")));
   write("a/b/cpu.max", "max 100000\n");
   EXPECT_TRUE(std::isinf(cores("0::/a/b\n")));
@@ -35,7 +36,7 @@ TEST_F(CoresTest, TheNewerControlGroupsLimitByThemselvesAndByThoseAbove) {
   EXPECT_TRUE(std::isinf(cores("0::/\n")));
 }
 
-TEST_F(CoresTest, TheOlderOnesToo) {
+TEST_F(ResourcesTest, TheOlderOnesToo) {
   write("cpu/docker/x/cpu.cfs_quota_us", "-1\n");
   write("cpu/docker/x/cpu.cfs_period_us", "100000\n");
   const std::string membership = "5:cpuset:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n";
@@ -45,14 +46,28 @@ TEST_F(CoresTest, TheOlderOnesToo) {
   EXPECT_TRUE(std::isinf(cores("4:cpuset:/docker/x\n"))) << "another controller";
 }
 
-TEST_F(CoresTest, WhatCannotBeReadIsNoLimit) {
+TEST_F(ResourcesTest, WhatCannotBeReadIsNoLimit) {
   write("a/cpu.max", "rubbish");
   EXPECT_TRUE(std::isinf(cores("0::/a\n")));
   EXPECT_TRUE(std::isinf(cores("no colon at all\n:\n")));
   EXPECT_TRUE(std::isinf(cores("")));
 }
 
-TEST_F(CoresTest, AffinityLimits) {
+TEST_F(ResourcesTest, MemoryIsLimitedByControlGroupsOfBothKinds) {
+  EXPECT_TRUE(std::isinf(memory("0::/a/b\n")));
+  write("a/b/memory.max", "max\n");
+  EXPECT_TRUE(std::isinf(memory("0::/a/b\n")));
+  write("a/memory.max", "2147483648\n");
+  EXPECT_DOUBLE_EQ(memory("0::/a/b\n"), 2147483648.0);
+  const std::string membership = "4:memory:/docker/x\n0::/\n";
+  write("memory/docker/x/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_GT(memory(membership), 1e18) << "which is none";
+  write("memory/docker/x/memory.limit_in_bytes", "1073741824\n");
+  EXPECT_DOUBLE_EQ(memory(membership), 1073741824.0);
+  EXPECT_GT(usable_memory(), std::uint64_t{1} << 28);
+}
+
+TEST_F(ResourcesTest, AffinityLimits) {
   EXPECT_GE(usable_cores(), 1u);
   std::uint32_t bound = 0;
   std::jthread([&] {

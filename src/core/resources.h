@@ -1,0 +1,21 @@
+// What of the machine this process may use.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+namespace shale {
+
+// Cores of this process's affinity, within the limits of its control groups; at least 1.
+std::uint32_t usable_cores();
+// Bytes of memory that the machine has, within the limits of this process's control groups.
+std::uint64_t usable_memory();
+
+// What control groups grant, each the least of itself and those above it: cores' worth of time, and bytes of memory;
+// infinite without a limit. `membership` is what /proc/self/cgroup says, `mounts` the folder below which the groups lie
+// (version 2 itself there, of version 1 the controllers `cpu` and `memory`).
+double cgroup_cores(std::string_view membership, const std::filesystem::path& mounts);
+double cgroup_memory(std::string_view membership, const std::filesystem::path& mounts);
+
+}  // namespace shale
