@@ -73,11 +73,13 @@ class SharedConfiguration final : public CLI::ConfigTOML {
 
 void add_configuration(CLI::App& app) {
   const char* named = std::getenv("SHALE_CONFIG");  // CLI11 reads the file before the environment
-  const bool required = named && *named;
-  const auto file = required ? std::filesystem::path(named) : user_folder("XDG_CONFIG_HOME", ".config") / "config.toml";
+  const bool is_named = named && *named;
+  const auto file = is_named ? std::filesystem::path(named) : user_folder("XDG_CONFIG_HOME", ".config") / "config.toml";
+  // CLI11 passes over a file that it cannot read unless the option is required, which one that was read satisfies.
+  std::error_code ignored;
+  const bool required = is_named || std::filesystem::exists(file, ignored);
   app.set_config("--config", file.string(), "TOML file with options; read where it exists", required)
-      ->type_name("FILE")
-      ->required(false);
+      ->type_name("FILE");
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.config_formatter(std::make_shared<SharedConfiguration>(app));
 }

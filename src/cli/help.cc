@@ -28,10 +28,13 @@ std::string default_of(const CLI::Option& option) {
   return text.starts_with('[') && text.ends_with(']') ? text.substr(1, text.size() - 2) : text;
 }
 
+// A configuration file that is there has to be read, and yet nobody has to name it.
+bool has_to_be_given(const CLI::Option& option) { return option.get_required() && option.get_default_str().empty(); }
+
 std::string option_row(const CLI::Option& option) {
   const std::string value = value_name(option);
   const std::string name = option.get_name(option.get_positional()) + (value.empty() ? "" : " " + value);
-  const std::string fallback = option.get_required()       ? "required"
+  const std::string fallback = has_to_be_given(option)     ? "required"
                                : option.get_configurable() ? code(default_of(option))
                                                            : "";
   return fmt::format("| {} | {} | {} | {} |\n", code(name), cell(option.get_description()), fallback,
@@ -67,7 +70,7 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
 
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
   std::vector<std::string> notes;
-  if (option->get_required()) notes.emplace_back("required");
+  if (has_to_be_given(*option)) notes.emplace_back("required");
   if (const std::string fallback = default_of(*option); !fallback.empty()) notes.push_back(fallback);
   if (!option->get_envname().empty()) notes.push_back("$" + option->get_envname());
   return option->get_description() + (notes.empty() ? "" : fmt::format(" [{}]", fmt::join(notes, "; ")));

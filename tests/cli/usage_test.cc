@@ -238,6 +238,26 @@ TEST_F(UsageTest, ABadValueInTheConfigurationIsAnError) {
   EXPECT_THAT(outcome.err, HasSubstr("--disk-size"));
 }
 
+TEST_F(UsageTest, AConfigurationThatCannotBeReadIsAnError) {
+  const Outcome empty = run({"model", "ls", "--config", file("empty.toml", "")});
+  EXPECT_EQ(empty.status, 0) << empty.err;
+  std::filesystem::create_directories(home_.path() / ".config/shale/config.toml");
+  EXPECT_EQ(run({"model", "ls"}).status, 2) << "a folder lies where it is looked for";
+  for (const std::string& named : {std::string("/nowhere/config.toml"), home_.path().string()}) {
+    environment_["SHALE_CONFIG"] = named;
+    const Outcome outcome = run({"model", "ls"});
+    EXPECT_EQ(outcome.status, 2) << named;
+    EXPECT_THAT(outcome.err, HasSubstr(named));
+    EXPECT_EQ(outcome.out, "");
+  }
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_THAT(help.out, Not(HasSubstr("required")));
+  environment_["SHALE_CONFIG"] = home_.path() / "empty.toml";
+  EXPECT_EQ(run({"model", "ls"}).status, 0);
+  EXPECT_EQ(run({"model", "ls", "--config", "/dev/null"}).status, 0);
+}
+
 // How many tokens were generated tells which source won.
 TEST_F(OptionSourcesTest, CommandLineBeatsEnvironmentBeatsConfiguration) {
   const auto tokens = [&](const Words& more) {
