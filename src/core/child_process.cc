@@ -5,10 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "core/interrupt.h"
@@ -17,6 +20,22 @@ namespace shale {
 namespace {
 
 constexpr const char* kNowhere = "/dev/null";
+constexpr auto kKept =
+    std::to_array<std::string_view>({"SHALE_DATA_DIR=", "SHALE_MODEL_DIR=", "SHALE_REDIS_PASSWORD="});
+
+// Without the user's options: a program of Shale's is told all that it is to have.
+std::vector<char*> environment_without_options() {
+  static char no_configuration[] = "SHALE_CONFIG=/dev/null";
+  std::vector<char*> kept;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view text = *variable;
+    const auto begins = [text](std::string_view name) { return text.starts_with(name); };
+    if (!begins("SHALE_") || std::ranges::any_of(kKept, begins)) kept.push_back(*variable);
+  }
+  kept.push_back(no_configuration);
+  kept.push_back(nullptr);
+  return kept;
+}
 
 // Starts `command` with stdout and stderr going to files that are open here.
 Result<pid_t> spawn(const std::vector<std::string>& command, int out, int err) {
@@ -24,13 +43,14 @@ Result<pid_t> spawn(const std::vector<std::string>& command, int out, int err) {
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
 
+  std::vector<char*> environment = environment_without_options();
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, kNowhere, O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
   pid_t pid = 0;
-  const int error = posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
+  const int error = posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   if (error) return fail(ErrorCode::kIo, "cannot start {}: {}", command[0], std::strerror(error));
   return pid;

@@ -1,4 +1,5 @@
-// Other programs: those that `shale bench` compares with, and servers of its own.
+// Other programs: those that `shale bench` compares with, and servers of its own. Of the user's SHALE_ variables they
+// have those that say where models and data lie and what Redis asks for, and they read no configuration file.
 #pragma once
 
 #include <sys/types.h>
