@@ -97,6 +97,28 @@ TEST_F(BenchServeTest, EveryPlannerGetsTheSameRequests) {
   EXPECT_TRUE(std::filesystem::is_empty(folder())) << "servers leave nothing";
 }
 
+TEST_F(BenchServeTest, ServersHaveNoneOfTheUsersOptions) {
+  const auto shared = home_.path() / "shared";
+  std::filesystem::create_directories(shared);
+  environment_["SHALE_REMOTE"] = shared;
+  environment_["SHALE_API_KEY"] = "secret";
+  file(".config/shale/config.toml", "[serve]\napi-key = \"another\"\nremote = \"" + shared.string() + "\"\n");
+  const Outcome outcome = bench({"--rate", "40", "--requests", "4", "--max-tokens", "2", "--planner", "lru"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.object()["failed"], 0);
+  EXPECT_TRUE(std::filesystem::is_empty(shared));
+}
+
+TEST_F(BenchServeTest, TiersMayBeNamedByUrl) {
+  const Outcome outcome = bench({"--rate", "40", "--requests", "4", "--max-tokens", "2", "--planner", "lru", "--tiers",
+                                 "memory:?size=8MB,file:{folder}/near?size=8MB,file:{folder}/far?name=far&size=32MB"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto row = outcome.object();
+  EXPECT_EQ(row["failed"], 0);
+  for (const char* tier : {"memory", "disk", "far"}) EXPECT_TRUE(row["bytes_written"].contains(tier)) << tier;
+  EXPECT_TRUE(std::filesystem::is_empty(folder())) << "servers leave nothing";
+}
+
 TEST_F(BenchServeTest, CountsRequestsThatFail) {
   const Outcome outcome = bench({"--rate", "2000", "--requests", "8", "--planner", "prefill", "--max-num-seqs", "1",
                                  "--max-queue", "0", "--max-tokens", "20"});
@@ -146,6 +168,9 @@ TEST_F(BenchServeTest, OptionsAreCheckedFirst) {
       {{"--rate", "1", "--max-num-seqs", "0"}, "--max-num-seqs"},
       {{"--rate", "1", "--prefix-eviction", "belady"}, "hazard"},
       {{"--rate", "1", "--arrivals", "/nowhere.csv"}, "/nowhere.csv"},
+      {{"--rate", "1", "--tiers", "memory:?size=8MB", "--remote", folder()}, "--remote"},
+      {{"--rate", "1", "--tls-cert", contexts_}, "--tls-cert"},
+      {{"--rate", "1", "--tenants", contexts_}, "--tenants"},
   };
   for (const auto& [words, expected] : cases) {
     const Outcome outcome = bench(words);

@@ -32,13 +32,15 @@ constexpr char kBenchServeExamples[] =
     "the engine computes with nothing reused, which is measured first. The planner `no-reuse` is a server that reuses\n"
     "nothing (--prefix-cache off); `prefill` reuses the pool alone. Other options are the server's (`shale serve "
     "--help`);\n"
-    "in them {folder} is a folder that is new for every server and removed after it.\n"
+    "in them {folder} is a folder that is new for every server and removed after it. Neither SHALE_ variables nor the\n"
+    "configuration file reach the servers, but for what this command reads of them.\n"
     "\n"
     "Examples:\n"
     "  shale bench serve --contexts nq.jsonl --contexts-max 48 --context-tokens 2000 --rate 0.5x,1x,2x --requests 200\n"
     "    --planner prefill,lru,shale --seeds 3 --memory-size 200MB --disk-size 600MB --throttle-disk hdd --html "
     "load.html\n"
-    "  shale bench serve --contexts nq.jsonl --arrivals azure_llm_2023_conv.csv --rate 0.7 --planner no-reuse,shale";
+    "  shale bench serve --contexts nq.jsonl --arrivals azure_llm_2023_conv.csv --rate 0.7 --planner no-reuse,shale\n"
+    "  shale bench serve --contexts nq.jsonl --rate 1x --tiers 'memory:?size=200MB,file:{folder}/kv?size=600MB'";
 
 Status write_requests(const std::string& path, const ServeRow& row, bool first) {
   std::ofstream out(path, first ? std::ios::trunc : std::ios::app);
@@ -101,6 +103,7 @@ void add_bench_serve(Command parent, Action& chosen) {
       add_command(parent, chosen, "serve", "The real server under load, planner by planner", run_bench_serve);
   command.footer(kBenchServeExamples);
   add_serve_bench_options(command, options->bench, {});
+  command.option("--remote").excludes(command.option("--tiers"));
   command
       .add_option("--planner", options->planners,
                   "The planners to compare, as --planner of `shale serve`; no-reuse: every prompt is computed")

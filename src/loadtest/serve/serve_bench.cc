@@ -16,7 +16,7 @@ namespace shale {
 namespace {
 
 constexpr char kPoisson[] = "poisson";
-constexpr char kFolder[] = "{folder}";  // in an option of serve: the server's own
+constexpr std::string_view kFolder = "{folder}";  // in an option of serve: the server's own
 constexpr std::size_t kCapacityRequests = 8;
 constexpr double kAskedWaitS = 600;
 
@@ -31,9 +31,11 @@ Result<ServeBenchOptions::Rate> parse_rate(const std::string& text) {
   return rate;
 }
 
-// What serve has and every benchmark of it decides by itself, or has by the same name for several servers.
-constexpr auto kOwn =
-    std::to_array<const char*>({"--host", "--port", "--api-key", "--cache-dir", "--remote", "--planner"});
+// What serve has and every benchmark of it decides by itself, has by the same name for several servers, or cannot use:
+// its client has no key and speaks plain HTTP.
+constexpr auto kOwn = std::to_array<const char*>({"--host", "--port", "--api-key", "--tenants", "--tenant-requests",
+                                                  "--tenant-bytes", "--public-prefix", "--shared-cache", "--tls-cert",
+                                                  "--tls-key", "--cache-dir", "--remote", "--planner"});
 
 void add_passed_on(Command command, ServeBenchOptions& options, const std::vector<const char*>& own) {
   options.serve.server.api.max_tokens = 16;
@@ -166,8 +168,9 @@ Result<ServeBench::Bed> ServeBench::start(const std::string& planner, const std:
   std::vector<std::string> words;
   for (const Option& option : options_.passed_on) {
     for (std::string value : option.values()) {
-      if (const std::size_t at = value.find(kFolder); at != std::string::npos) {
-        value.replace(at, std::size(kFolder) - 1, folder.path().string());
+      const std::string& own = folder.path().native();
+      for (std::size_t at = 0; (at = value.find(kFolder, at)) != std::string::npos; at += own.size()) {
+        value.replace(at, kFolder.size(), own);
       }
       words.push_back(fmt::format("{}={}", option.name(), value));
     }
@@ -175,7 +178,7 @@ Result<ServeBench::Bed> ServeBench::start(const std::string& planner, const std:
   words.insert(words.end(), more.begin(), more.end());
   words.push_back(planner == kNoReuse ? std::string("--prefix-cache=off") : "--planner=" + planner);
   const std::filesystem::path cache_dir = folder.path() / "kv";
-  words.push_back("--cache-dir=" + cache_dir.string());
+  if (options_.serve.serving.tiers.urls.empty()) words.push_back("--cache-dir=" + cache_dir.string());
   if (!metadata_store.empty()) {
     std::error_code error;
     std::filesystem::create_directory(cache_dir, error);
