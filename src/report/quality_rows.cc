@@ -1,6 +1,7 @@
 #include "report/quality_rows.h"
 
 #include <cmath>
+#include <fstream>
 
 #include "core/text_file.h"
 
@@ -70,7 +71,7 @@ Result<std::vector<QualityRow>> read_quality_rows(const std::filesystem::path& f
   std::vector<QualityRow> rows;
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return rows;
-  SHALE_ASSIGN(const std::string text, read_text(file));
+  SHALE_ASSIGN(const std::string text, read_file(file));
   std::size_t line = 1;
   for (std::size_t start = 0; start < text.size(); ++line) {
     const std::size_t end = text.find('\n', start);
@@ -84,6 +85,17 @@ Result<std::vector<QualityRow>> read_quality_rows(const std::filesystem::path& f
     start = end + 1;
   }
   return rows;
+}
+
+Status drop_cut_row(const std::filesystem::path& file) {
+  if (!std::ofstream(file, std::ios::app)) return fail(ErrorCode::kIo, "cannot write to {}", file.string());
+  SHALE_ASSIGN(const std::string text, read_file(file));
+  const std::size_t whole = text.rfind('\n') + 1;
+  if (whole == text.size()) return {};
+  std::error_code error;
+  std::filesystem::resize_file(file, whole, error);
+  if (error) return fail(ErrorCode::kIo, "cannot write to {}: {}", file.string(), error.message());
+  return {};
 }
 
 }  // namespace shale

@@ -37,5 +37,7 @@ std::string line_of(const QualityRow& row);
 // The rows of a file; none where there is no file. kCorrupt with file and line for anything else than rows. A last line
 // without its end, as a killed process leaves it, is left out.
 Result<std::vector<QualityRow>> read_quality_rows(const std::filesystem::path& file);
+// Cuts such a line off, so that further rows can stand behind the others; makes the file where there is none.
+Status drop_cut_row(const std::filesystem::path& file);
 
 }  // namespace shale

@@ -51,6 +51,13 @@ TEST_F(QualityTest, MeasuresReportsAndGoesOn) {
   ASSERT_EQ(report.status, 0) << report.err;
   EXPECT_THAT(report.out, HasSubstr("| random |"));
   EXPECT_TRUE(std::filesystem::exists(home_.path() / "page.html"));
+
+  std::ofstream(rows(), std::ios::app) << "{\"text\":\"\xc3";  // stopped while it wrote
+  const std::string cut = read(rows());
+  ASSERT_EQ(run({"quality", "--rows", rows()}).status, 0);
+  EXPECT_EQ(read(rows()), cut) << "a report changes nothing";
+  ASSERT_EQ(run(quality({"--compare", "knorm,int8,random"})).status, 0);
+  EXPECT_EQ(lines(), 6u);
 }
 
 TEST_F(QualityTest, ProfilesAgainWhereQuestionsMovedAway) {
@@ -100,7 +107,9 @@ TEST_F(QualityTest, WhatIsWrongIsNamed) {
   refuses(quality({"--compare", "nothing"}), "nothing");
   refuses(quality({"--compare", "knorm", "--bits", "5"}), "--bits 5");
   refuses(quality({"--generate", "knorm@2"}), "knorm@2");
-  refuses({"quality", "--contexts", home_.path() / "none.jsonl"}, "none.jsonl");
+  const Words none = {"quality", "--contexts", home_.path() / "none.jsonl", "--rows", rows()};
+  refuses(none, "none.jsonl");
+  refuses(none, "none.jsonl");  // and not that the rows are empty
   std::ofstream(rows()) << "no rows\n";
   refuses(quality({"--compare", "knorm"}), "rows.jsonl:1");
 }

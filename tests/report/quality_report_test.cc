@@ -161,6 +161,22 @@ TEST(QualityRowsTest, AreReadAsWritten) {
   EXPECT_EQ(to_json(rows[0]), to_json(written));
 }
 
+TEST(QualityRowsTest, ALastRowThatWasCutIsLeftOutAndDropped) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "rows.jsonl";
+  ASSERT_TRUE(drop_cut_row(path));
+  EXPECT_TRUE(read_quality_rows(path).value().empty()) << "an empty file";
+  const std::string whole = line_of(row("1", "a", 1, 1));
+  for (const std::string cut : {"", "{\"answer\"", "{\"text\":\"\xc3"}) {
+    std::ofstream(path, std::ios::trunc) << whole << cut;
+    EXPECT_EQ(read_quality_rows(path).value().size(), 1u) << cut;
+    EXPECT_EQ(std::filesystem::file_size(path), whole.size() + cut.size()) << "reading changes nothing";
+    ASSERT_TRUE(drop_cut_row(path));
+    EXPECT_EQ(std::filesystem::file_size(path), whole.size()) << cut;
+  }
+  EXPECT_FALSE(drop_cut_row(folder.path() / "nowhere/rows.jsonl"));
+}
+
 TEST(QualityRowsTest, WhatIsNoRowIsSaidWithItsLine) {
   const testing::TemporaryFolder folder;
   const auto path = folder.path() / "rows.jsonl";

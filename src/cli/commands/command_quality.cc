@@ -136,10 +136,6 @@ class RowFile {
     if (path.empty()) return file;
     SHALE_ASSIGN(const auto rows, read_quality_rows(path));
     for (const QualityRow& row : rows) file.rows_[key(row)] = row;
-    // Written anew: a last row that was cut short must not stand before others.
-    std::string text;
-    for (const QualityRow& row : rows) text += line_of(row);
-    SHALE_TRY(write_file(path, text));
     return file;
   }
 
@@ -291,6 +287,7 @@ Status run_quality(const QualityOptions& options) {
     SHALE_ASSIGN(auto some, read_quality_contexts(path, options.contexts_max, options.questions_max));
     std::ranges::move(some, std::back_inserter(contexts));
   }
+  if (!options.rows.empty()) SHALE_TRY(drop_cut_row(options.rows));
   if (options.sweep.predict) std::ranges::move(shipped_texts(options.questions_max), std::back_inserter(contexts));
   ServingOptions serving_options = options.serving;
   serving_options.store = false;
