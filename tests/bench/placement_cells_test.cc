@@ -45,6 +45,7 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
   const FormKey key{.context = 1, .question = 0, .method = "knorm+int8", .keep = 0.5};
   {
     PlacementFile file = open();
+    EXPECT_TRUE(file.is_new());
     ASSERT_TRUE(file.add("tokens_per_s", 900));
     ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row_of("shale", {1, 2, 3}, {{"knorm+int8", 0.5, 60, "disk"}}))));
     ASSERT_TRUE(file.add(key, 0.75));
@@ -53,6 +54,7 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
   std::ofstream(path_, std::ios::app) << R"({"cell": "cut sho)";
   for (int i = 0; i < 2; ++i) {
     const PlacementFile file = open();
+    EXPECT_FALSE(file.is_new());
     EXPECT_EQ(file.value("tokens_per_s"), 900);
     EXPECT_FALSE(file.value("requests_per_s"));
     ASSERT_EQ(file.cells().size(), 1u);
@@ -74,6 +76,12 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
   }
 }
 
+TEST_F(PlacementFileTest, BeginsAnewWhereItsFirstLineWasCutShort) {
+  std::ofstream(path_) << R"({"setting": "he)";
+  EXPECT_TRUE(open().is_new());
+  EXPECT_FALSE(open().is_new());
+}
+
 TEST_F(PlacementFileTest, RefusesWhatWasMeasuredOtherwise) {
   open();
   const auto other = PlacementFile::open(path_, "elsewhere");
@@ -89,7 +97,8 @@ TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
   PlacementFile file = open();
   ASSERT_TRUE(file.add(cell_of("lru", row_of("lru", {4, 4}))));
   ASSERT_TRUE(file.add(cell_of("fixed:int8", row_of("fixed:int8", {3, 3}, {{"int8", 1, 60, "disk"}}))));
-  ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row_of("shale", {1, 2}, {{"int8", 1, 60, "disk"}}))));
+  ServeRow row = row_of("shale", {1, 2}, {{"int8", 1, 60, "disk"}});
+  ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row)));
   for (const std::size_t context : {0u, 1u}) {
     ASSERT_TRUE(file.add({.context = context, .method = "int8"}, context == 0 ? 0.9 : 1.0));
     ASSERT_TRUE(file.add_reference(context, 0, "a rock"));

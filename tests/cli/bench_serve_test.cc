@@ -159,6 +159,23 @@ TEST_F(BenchServeTest, ServersThatDoNotStartSayWhy) {
   EXPECT_TRUE(std::filesystem::is_empty(folder()));
 }
 
+// Each run ends for want of a rate, once it has looked at what an earlier one left.
+TEST_F(BenchServeTest, PlacementGoesOnUnderTheSameOptionsAlone) {
+  const auto prior = file("cells.jsonl.metadata_store", "of other cells, which are gone");
+  const auto placement = [&](Words more) {
+    Words words = {"bench", "placement", "--contexts", contexts_, "--out", home_.path() / "cells.jsonl"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words).err;
+  };
+  EXPECT_THAT(placement({}), HasSubstr("--rate is missing"));
+  EXPECT_FALSE(std::filesystem::exists(prior));
+  file("cells.jsonl.metadata_store", "a prior that was put there");
+  EXPECT_THAT(placement({}), HasSubstr("--rate is missing"));
+  EXPECT_TRUE(std::filesystem::exists(prior));
+  EXPECT_THAT(placement({"--exact"}), HasSubstr("other options"));
+  EXPECT_THAT(placement({"--settle", "9"}), HasSubstr("other options"));
+}
+
 TEST_F(BenchServeTest, OptionsAreCheckedFirst) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--rate", "fast"}, "'fast'"},

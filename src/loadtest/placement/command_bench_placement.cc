@@ -72,16 +72,21 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
 // All that a cell's metrics depend on beside policy, rate and seed.
 std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
-  std::vector<std::string> words = {"cells 5", bench.serve.serving.model.model};  // 5: what a cell holds, and of what
+  std::vector<std::string> words = {"cells 6", bench.serve.serving.model.model};  // 6: what a cell holds, and of what
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
-  words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}",
-                              bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
-                              options.memory_share, options.disk_share, options.paper_tiers ? ", paper's tiers" : "",
-                              bench.remote.empty() ? "" : ", remote"));
+  words.push_back(fmt::format(
+      "{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}, {:g} s of rest{}{}{}",
+      bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals, options.memory_share,
+      options.disk_share, options.settle_s, options.paper_tiers ? ", paper's tiers" : "",
+      bench.remote.empty() ? "" : ", remote", bench.exact ? ", exact" : ""));
   for (const Option& option : bench.passed_on) {
     if (option.given()) words.push_back(fmt::format("{}={}", option.name(), fmt::join(option.values(), ",")));
   }
   return fmt::format("{}", fmt::join(words, "; "));
+}
+
+std::filesystem::path metadata_store_of(const BenchPlacementOptions& options) {
+  return options.out + ".metadata_store";
 }
 
 class PlacementBench {
@@ -158,7 +163,7 @@ class PlacementBench {
 
   // What is known of the model, measured once for all cells: every server begins with a copy.
   Result<std::filesystem::path> metadata_store() {
-    const std::filesystem::path path = options_.out + ".metadata_store";
+    const std::filesystem::path path = metadata_store_of(options_);
     if (std::filesystem::exists(path)) return path;
     SHALE_ASSIGN(const ServeBench::Bed bed, bench_.start(kShale, words_));
     double seconds = 0;
@@ -198,6 +203,9 @@ Status run_bench_placement(const BenchPlacementOptions& options) {
   SHALE_ASSIGN(const auto model_file, resolve_model(with.serve.serving.model.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(model_file));
   SHALE_ASSIGN(PlacementFile file, PlacementFile::open(options.out, setting_of(options)));
+  std::error_code error;
+  if (file.is_new()) std::filesystem::remove(metadata_store_of(options), error);
+  if (error) return fail(ErrorCode::kIo, "cannot remove {}: {}", metadata_store_of(options).string(), error.message());
   ServeBench bench(with, *tokenizer);
   std::uint64_t token_bytes = 0;
   {

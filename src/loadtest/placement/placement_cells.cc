@@ -112,13 +112,13 @@ Result<PlacementFile> PlacementFile::open(std::string path, std::string setting)
     whole += line.size() + 1;
   }
   in.close();
-  if (number == 0) {
-    SHALE_TRY(file.append({{"setting", setting}}));
-    return file;
-  }
   std::error_code error;
-  std::filesystem::resize_file(file.path_, std::min(whole, std::filesystem::file_size(file.path_, error)), error);
+  if (number > 0) {
+    std::filesystem::resize_file(file.path_, std::min(whole, std::filesystem::file_size(file.path_, error)), error);
+  }
   if (error) return fail(ErrorCode::kIo, "cannot write to {}: {}", file.path_, error.message());
+  file.is_new_ = whole == 0;
+  if (file.is_new_) SHALE_TRY(file.append({{"setting", setting}}));
   return file;
 }
 

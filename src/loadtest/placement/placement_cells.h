@@ -52,6 +52,8 @@ class PlacementFile {
   // number for what is no row of this file.
   static Result<PlacementFile> open(std::string path, std::string setting);
 
+  // Whether there was nothing, so that what lies beside it is of another run.
+  bool is_new() const { return is_new_; }
   const std::vector<PlacementCell>& cells() const { return cells_; }
   // The value measured first, so that rates mean the same when the run goes on.
   std::optional<double> value(const std::string& name) const;
@@ -70,6 +72,7 @@ class PlacementFile {
   void take(const Json& row);
 
   std::string path_;
+  bool is_new_ = false;
   std::map<std::string, double> values_;
   std::vector<PlacementCell> cells_;
   std::map<FormKey, double> agreement_;
