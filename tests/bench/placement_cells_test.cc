@@ -98,6 +98,8 @@ TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
   ASSERT_TRUE(file.add(cell_of("lru", row_of("lru", {4, 4}))));
   ASSERT_TRUE(file.add(cell_of("fixed:int8", row_of("fixed:int8", {3, 3}, {{"int8", 1, 60, "disk"}}))));
   ServeRow row = row_of("shale", {1, 2}, {{"int8", 1, 60, "disk"}});
+  row.metrics = {{"shale_cache_background_seconds_total", 5}, {"shale_cache_planning_seconds_total", 1}};
+  row.answers.back().end_s = 40;
   ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row)));
   for (const std::size_t context : {0u, 1u}) {
     ASSERT_TRUE(file.add({.context = context, .method = "int8"}, context == 0 ? 0.9 : 1.0));
@@ -117,6 +119,8 @@ TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
   EXPECT_DOUBLE_EQ(shale.from.at("disk"), 0.6);
   EXPECT_DOUBLE_EQ(shale.forms.at("disk: int8@1"), 1);
   EXPECT_EQ(shale.lossy, 2u);
+  EXPECT_DOUBLE_EQ(shale.busy_share, 0.1) << "the last was planned at 10, and done 40 later";
+  EXPECT_DOUBLE_EQ(shale.taken_share, 0.02);
   const auto ratio = ratio_to_envelope(shale, std::span(summaries).subspan(1, 1));
   ASSERT_TRUE(ratio);
   EXPECT_DOUBLE_EQ(ratio->mean, 2);

@@ -32,6 +32,7 @@ constexpr auto kFields<PlacementCell> =
                std::pair("planning_seconds", &PlacementCell::planning_seconds),
                std::pair("profile_seconds", &PlacementCell::profile_seconds),
                std::pair("measured_beside_seconds", &PlacementCell::measured_beside_seconds),
+               std::pair("run_seconds", &PlacementCell::run_seconds),
                std::pair("head_bytes", &PlacementCell::head_bytes), std::pair("answers", &PlacementCell::answers));
 
 template <class T>
@@ -66,6 +67,7 @@ PlacementCell cell_of(std::string policy, const ServeRow& row) {
                      .background_seconds = metrics.background_seconds,
                      .planning_seconds = metrics.planning_seconds,
                      .measured_beside_seconds = metrics.measured_beside_seconds,
+                     .run_seconds = metrics.run_seconds,
                      .head_bytes = static_cast<std::uint64_t>(value_of(row.metrics, "shale_cache_head_bytes_total")),
                      .answers = {}};
   for (const auto& [work, seconds] : by_label(row.metrics, "shale_profile_seconds_total", "work")) {

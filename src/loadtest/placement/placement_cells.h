@@ -32,6 +32,7 @@ struct PlacementCell {
   std::uint64_t prompt_tokens = 0, computed_tokens = 0;
   std::map<std::string, std::uint64_t> cached_tokens;
   double background_seconds = 0, planning_seconds = 0, profile_seconds = 0, measured_beside_seconds = 0;
+  double run_seconds = 0;        // from the first planned arrival to the last end
   std::uint64_t head_bytes = 0;  // CacheStats::head_bytes
   std::vector<PlacementAnswer> answers;
 };

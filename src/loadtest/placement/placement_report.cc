@@ -52,7 +52,7 @@ class Summarising {
     sums.busy_s += cell.background_seconds + cell.profile_seconds;
     sums.taken_s += cell.planning_seconds + cell.measured_beside_seconds;
     sums.head_bytes += static_cast<double>(cell.head_bytes);
-    sums.run_s += static_cast<double>(cell.answers.size()) / cell.rate;
+    sums.run_s += cell.run_seconds;
     sums.prompt_tokens += cell.prompt_tokens;
     sums.computed_tokens += cell.computed_tokens;
     for (const auto& [source, tokens] : cell.cached_tokens) sums.cached[source] += tokens;

@@ -50,7 +50,8 @@ ServeMetrics metrics_of(const ServeRow& row) {
   metrics.itl_max = quantile(itl, 1);
   metrics.e2e_p50 = quantile(e2e, 0.5);
   if (!row.load.empty() && last_s > row.load.front().at_s) {
-    metrics.tokens_per_second = tokens / (last_s - row.load.front().at_s);
+    metrics.run_seconds = last_s - row.load.front().at_s;
+    metrics.tokens_per_second = tokens / metrics.run_seconds;
   }
   metrics.pool_missed = missed.size();
   metrics.pool_missed_ttft_p50 = quantile(missed, 0.5);

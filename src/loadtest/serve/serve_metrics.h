@@ -33,7 +33,8 @@ struct ServeMetrics {
   double ttft_p50 = 0, ttft_p90 = 0, ttft_p99 = 0;  // from the planned arrival to the first text
   double itl_p50 = 0, itl_p99 = 0, itl_max = 0;     // over all gaps between pieces of text
   double e2e_p50 = 0;                               // from the planned arrival to the answer's end
-  double tokens_per_second = 0;                     // of answers, from the first planned arrival to the last end
+  double run_seconds = 0;                           // from the first planned arrival to the last end
+  double tokens_per_second = 0;                     // of answers, in these
   std::uint64_t prompt_tokens = 0, computed_tokens = 0;
   std::map<std::string, std::uint64_t> cached_tokens;  // prompt_tokens = computed_tokens + these
   // Requests that found less than half of their prompt in the pool.
