@@ -13,9 +13,11 @@ namespace shale {
 namespace {
 
 constexpr std::string_view kPrefix = "SHALE_";
-// Variables that are read without an option, or by shale-lab alone.
+// Variables that are read without an option, by shale-lab alone, or by what the program is built and started with.
 constexpr auto kOthers =
-    std::to_array<const char*>({"SHALE_API_KEY", "SHALE_CONFIG", "SHALE_DATA_DIR", "SHALE_MODEL_DIR", "SHALE_PEER"});
+    std::to_array<const char*>({"SHALE_API_KEY", "SHALE_CONFIG", "SHALE_DATA_DIR", "SHALE_DEPS_DIR", "SHALE_LLAMA_DIR",
+                                "SHALE_LLAMA_OPTIONS", "SHALE_MODEL_DIR", "SHALE_PEER", "SHALE_PEERS_DIR",
+                                "SHALE_REDIS_PASSWORD", "SHALE_S3_URL", "SHALE_TREE_SITTER_DIR"});
 
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);

@@ -94,6 +94,8 @@ TEST_F(UsageTest, SaysWhatWasMeant) {
   EXPECT_THAT(run({"cache", "lss"}).err, HasSubstr("(did you mean 'ls'?)"));
   EXPECT_THAT(run({"model", "ls", "--jsn"}).err, HasSubstr("(did you mean '--json'?)"));
   EXPECT_THAT(run({"xylophone"}).err, Not(HasSubstr("did you mean")));
+  environment_["SHALE_REDIS_PASSWORD"] = environment_["SHALE_DEPS_DIR"] = "read elsewhere";
+  EXPECT_EQ(run({"model", "ls"}).err, "");
   environment_["SHALE_MODLE"] = "x";
   const Outcome models = run({"model", "ls"});
   EXPECT_EQ(models.status, 0);
