@@ -15,7 +15,7 @@ QualityContext from_json(const Json& json, const std::string& dataset, std::size
   json.at("context").get_to(context.text);
   json.at("questions").get_to(context.questions);
   if (json.contains("answers")) json.at("answers").get_to(context.answers);
-  context.questions.resize(std::min(context.questions.size(), questions_max));
+  if (questions_max > 0) context.questions.resize(std::min(context.questions.size(), questions_max));
   context.answers.resize(context.questions.size());
   return context;
 }

@@ -17,7 +17,7 @@ struct QualityContext {
 
 // JSON lines of {"id", "dataset", "context", "questions": [...], "answers": [[...], ...]}; other fields are passed
 // over, "dataset" defaults to the file's name and "answers" to none. The first `contexts_max` (0: all), with their
-// first `questions_max` questions. Errors name file and line.
+// first `questions_max` questions (0: all). Errors name file and line.
 Result<std::vector<QualityContext>> read_quality_contexts(const std::filesystem::path& file, std::size_t contexts_max,
                                                           std::size_t questions_max);
 

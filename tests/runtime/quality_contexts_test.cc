@@ -25,6 +25,7 @@ TEST(QualityContextsTest, AreReadAndCut) {
   EXPECT_EQ(all[1].dataset, "own");
   EXPECT_TRUE(all[1].answers[0].empty());
   EXPECT_EQ(read_quality_contexts(path, 1, 9).value().size(), 1u);
+  EXPECT_EQ(read_quality_contexts(path, 0, 0).value()[0].questions.size(), 2u);
 }
 
 TEST(QualityContextsTest, WhatIsNoneIsSaidWithItsLine) {

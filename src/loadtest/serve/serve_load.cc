@@ -14,10 +14,9 @@ namespace shale {
 
 Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string> files, std::size_t contexts_max,
                                                     std::uint32_t context_tokens, const Tokenizer& tokenizer) {
-  constexpr std::size_t kAllQuestions = ~std::size_t{0};
   std::vector<LoadContext> contexts;
   for (const std::string& file : files) {
-    SHALE_ASSIGN(auto found, read_quality_contexts(file, contexts_max, kAllQuestions));
+    SHALE_ASSIGN(auto found, read_quality_contexts(file, contexts_max, 0));
     for (QualityContext& context : found) {
       LoadContext& added = contexts.emplace_back();
       added.id = std::move(context.id);
