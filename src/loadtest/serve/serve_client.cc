@@ -116,8 +116,10 @@ ServedAnswer ask_server(std::uint16_t port, const std::string& body, const Clock
     answer.error = fmt::format("no answer: {}", httplib::to_string(reply.error()));
   } else if (reply->status != 200) {
     answer.error = refusal(reply->status, events.rest());
-  } else if (!done || answer.pieces_s.empty()) {
-    answer.error = done ? "an answer without text" : "the answer breaks off";
+  } else if (!done || answer.prompt_tokens == 0) {
+    answer.error = done ? "an answer without usage" : "the answer breaks off";
+  } else if (answer.pieces_s.empty()) {
+    answer.pieces_s.push_back(answer.end_s);  // of tokens without text, the end is all that a client sees
   }
   return answer;
 }
