@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tier/throttle.h"
 #include "tier/tier.h"
 
 // Alphabetical, by scheme.
@@ -24,18 +25,6 @@
   X(s3)
 
 namespace shale {
-
-// Emulates other hardware: each operation takes at least latency + bytes / bandwidth. Latencies of operations in flight
-// together overlap; transfers of one direction share its bandwidth, in the order in which they started.
-struct Throttle {
-  std::string name;  // shown in every report: "hdd", "nfs-1g"
-  double latency_s = 0;
-  double read_bytes_per_s = 0;  // 0: as fast as the tier underneath
-  double write_bytes_per_s = 0;
-};
-std::unique_ptr<Tier> make_throttled_tier(std::unique_ptr<Tier> tier, const Throttle& throttle, const Clock& clock);
-// A preset's name, or BANDWIDTH,LATENCY: "hdd", "200MB/s,8ms". kInvalidArgument lists the presets.
-Result<Throttle> parse_throttle(std::string_view text);
 
 // What a URL says of a tier that exists, checked. A tier without one is as the options --memory-size, --disk-size and
 // --remote make it.

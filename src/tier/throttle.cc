@@ -1,3 +1,5 @@
+#include "tier/throttle.h"
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -6,7 +8,6 @@
 
 #include "core/units.h"
 #include "tier/tier_wrapper.h"
-#include "tiers/tiers.h"
 
 namespace shale {
 namespace {
