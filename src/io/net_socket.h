@@ -51,6 +51,7 @@ class NetSocket {
   bool wants_write() const { return wants_write_; }
 
   // Moves what can be moved now: 0 where that is nothing. kIo where the connection failed, or the other side closed it.
+  // What TLS did not write it may have taken all the same: the next call of `write` begins with the same bytes.
   Result<std::size_t> read(std::span<std::byte> into);
   Result<std::size_t> write(std::span<const iovec> pieces);
 

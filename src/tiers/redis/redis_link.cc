@@ -193,12 +193,14 @@ void RedisLink::lost(const Error& error) {
   if (!out_.empty() && !socket_) connect();
 }
 
-// A reply that nobody waits for any more stands in the way of those behind it, which go by another connection.
+// A reply that nobody waits for any more stands in the way of those behind it, which go by another connection. So does
+// a command that has begun to go out; TLS may hold its first record, and would send it in place of another's.
 void RedisLink::expire() {
   const double now_s = clock_.now_s();
   const auto in_time = [now_s](const auto& call) { return call->deadline_s > now_s; };
+  const bool may_have_begun = out_offset_ > 0 || access_.tls;
   const bool in_the_way =
-      !std::ranges::all_of(sent_, in_time) || (out_offset_ > 0 && !out_.empty() && !in_time(out_.front()));
+      !std::ranges::all_of(sent_, in_time) || (may_have_begun && !out_.empty() && !in_time(out_.front()));
   std::vector<std::unique_ptr<RedisCall>> late;
   earliest_s_ = std::numeric_limits<double>::infinity();
   for (auto* calls : {&sent_, &out_}) {

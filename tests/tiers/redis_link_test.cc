@@ -1,0 +1,70 @@
+// One connection to a Redis server, step by step.
+#include "tiers/redis/redis_link.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <map>
+
+#include "support/eventually.h"
+#include "tiers/blobs.h"
+#include "tiers/redis/redis_client.h"
+#include "tiers/redis_server.h"
+
+namespace shale::testing {
+namespace {
+
+class RedisLinkTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<RedisLink> link_to(std::uint16_t port) {
+    const auto on_reply = [this](std::unique_ptr<RedisCall> call, Result<RespValue> reply) {
+      ++replies_;
+      call->done(std::move(reply));
+    };
+    return std::make_unique<RedisLink>(RedisNode{"127.0.0.1", port}, access_, clock_, on_reply, [this] { ++lost_; });
+  }
+  static std::unique_ptr<RedisCall> command(std::initializer_list<std::string_view> arguments, double deadline_s) {
+    auto call = redis_call(std::span(arguments.begin(), arguments.size()), [](const auto&) {});
+    call->deadline_s = deadline_s;
+    return call;
+  }
+  static void step(RedisLink& link) {
+    pollfd fd{link.fd(), static_cast<short>(link.wants_write() ? POLLIN | POLLOUT : POLLIN), 0};
+    (void)poll(&fd, 1, 5);
+    link.step();
+  }
+
+  VirtualClock clock_;
+  RedisAccess access_{.user = {}, .password = {}, .timeout_s = 1e9, .deadline_s = 1e9};
+  unsigned replies_ = 0, lost_ = 0;
+};
+
+// TLS has made a record of its beginning, which would go out in place of what comes next.
+TEST_F(RedisLinkTest, OverTlsACommandThatIsGivenUpBeforeAByteOfItWentOutEndsTheConnection) {
+  auto server = RedisServer::start({.tls = true});
+  if (code_of(server) == ErrorCode::kUnsupported) GTEST_SKIP() << server.error().message;
+  ASSERT_TRUE(server) << server.error().message;
+  access_.tls = TlsContext::make((*server)->ca()).value();
+  const auto link = link_to((*server)->port());
+  link->send(command({"PING"}, 1e9));
+  ASSERT_TRUE(eventually([&] { return step(*link), replies_ == 1; }));
+  (*server)->signal(SIGSTOP);
+  // What is behind has less time, so that of all commands only the one that does not go out is late.
+  const std::string value(4000, 'x');
+  int last = 0;
+  for (; last < 20'000 && !link->wants_write(); ++last) {
+    link->send(command({"SET", "first" + std::to_string(last), value}, 100'000 - last));
+    link->step();
+  }
+  ASSERT_TRUE(link->wants_write()) << "the network takes what no server reads";
+  link->send(command({"SET", "next", std::string(4000, 'y')}, 1e9));
+  clock_.sleep_until_s(100'000 - (last - 1));
+  link->step();
+  EXPECT_EQ(lost_, 1u);
+  (*server)->signal(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return step(*link), replies_ == static_cast<unsigned>(last) + 2; }));
+  EXPECT_NE((*server)->ask("get next").find("yyyy"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shale::testing
