@@ -184,6 +184,25 @@ TEST_F(S3Test, BurstsOf503AreSatOut) {
   EXPECT_EQ(tier->breaker()->failures, 0u);
 }
 
+TEST_F(S3Test, A404OfSomethingBetweenIsNoMiss) {
+  S3Server server;
+  const auto tier = open(server, "&timeout=700ms");
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(tier->write(id, blob_bytes(id, 5000))->wait());
+  const auto no_route = [](const S3Answer&) { return S3Answer{404, "<html><body>no route</body></html>"}; };
+  const auto always = [](const S3Asked&) { return true; };
+  server.set_fault(errs(2, always, no_route));
+  EXPECT_TRUE(same_bytes(**tier->read(id)->take(), *blob_bytes(id, 5000))) << "asked again";
+  server.set_fault(errs(1'000'000, always, no_route));
+  const auto read = tier->read(id)->take();
+  EXPECT_EQ(code_of(read), ErrorCode::kIo);
+  EXPECT_THAT(read.error().message, HasSubstr("not in the words of S3"));
+  EXPECT_EQ(code_of(tier->parts(id.object)), ErrorCode::kIo);
+  EXPECT_EQ(code_of(try_open(server, "&timeout=200ms")), ErrorCode::kIo) << "not for ever";
+  server.set_fault({});
+  EXPECT_EQ(code_of(tier->read(blob_id(2, 0))->take()), ErrorCode::kNotFound);
+}
+
 TEST_F(S3Test, WhatIsCutOffGoesOnWhereItWas) {
   S3Server server;
   const auto tier = open(server);

@@ -25,15 +25,21 @@ double now_s() { return RealClock().now_s(); }
 
 double random_share() { return static_cast<double>(random_number() >> 11) * 0x1p-53; }
 
-bool is_answer(const HttpHead& head, const S3Complaint& complaint) {
-  if (head.status == 404) return complaint.code != "NoSuchBucket";
-  return (head.status >= 200 && head.status < 300) || head.status == 412 || head.status == 416;
+// Proxies say 404, too, where they know of no server to ask; what they say beside it is no error of S3.
+bool is_of_a_proxy(const HttpAnswer& answer, const S3Complaint& complaint) {
+  return answer.head.status == 404 && complaint.code.empty() && !answer.body.empty();
 }
 
-bool may_pass(const HttpHead& head, const S3Complaint& complaint) {
+bool is_answer(const HttpAnswer& answer, const S3Complaint& complaint) {
+  const int status = answer.head.status;
+  if (status == 404) return complaint.code != "NoSuchBucket" && !is_of_a_proxy(answer, complaint);
+  return (status >= 200 && status < 300) || status == 412 || status == 416;
+}
+
+bool may_pass(const HttpAnswer& answer, const S3Complaint& complaint) {
   constexpr int kStatuses[] = {0, 408, 409, 429, 500, 502, 503, 504};
-  return std::ranges::find(kStatuses, head.status) != std::end(kStatuses) || complaint.code == "RequestTimeout" ||
-         complaint.code == "SlowDown";
+  return std::ranges::find(kStatuses, answer.head.status) != std::end(kStatuses) || is_of_a_proxy(answer, complaint) ||
+         complaint.code == "RequestTimeout" || complaint.code == "SlowDown";
 }
 
 bool is_about_credentials(std::string_view code) {
@@ -121,7 +127,7 @@ void S3Client::address(const S3Call& call, HttpRequest& request) const {
 void S3Client::finish(const std::shared_ptr<Attempts>& attempts, HttpAnswer answer) {
   const S3Complaint complaint = parse_s3_complaint(answer.body);
   const bool whole = answer.trouble.empty() || answer.refused;
-  if (whole && is_answer(answer.head, complaint)) return attempts->call.done(std::move(answer));
+  if (whole && is_answer(answer, complaint)) return attempts->call.done(std::move(answer));
   const double left_s = attempts->deadline_s - now_s();
   const double backoff_s =
       random_share() * std::min(kBackoffMaxS, std::ldexp(kBackoffS, static_cast<int>(attempts->count)));
@@ -129,8 +135,8 @@ void S3Client::finish(const std::shared_ptr<Attempts>& attempts, HttpAnswer answ
     attempts->clock_corrected = true;
     return attempt(attempts, 0);
   }
-  const bool again = (!whole || may_pass(answer.head, complaint)) && attempts->count < kAttemptsMax &&
-                     backoff_s < left_s && !http_.closing();
+  const bool again = (!whole || may_pass(answer, complaint)) && attempts->count < kAttemptsMax && backoff_s < left_s &&
+                     !http_.closing();
   if (again) return attempt(attempts, backoff_s);
   attempts->call.done(std::unexpected(error_of(*attempts, answer)));
 }
@@ -152,7 +158,8 @@ Error S3Client::error_of(const Attempts& attempts, const HttpAnswer& answer) con
   };
   const HttpHead& head = answer.head;
   const S3Complaint complaint = parse_s3_complaint(answer.body);
-  if (complaint.code == "NoSuchBucket" || (head.status == 404 && attempts.call.key.empty())) {
+  const bool of_a_proxy = is_of_a_proxy(answer, complaint);
+  if (complaint.code == "NoSuchBucket" || (head.status == 404 && attempts.call.key.empty() && !of_a_proxy)) {
     return error(ErrorCode::kInvalidArgument,
                  fmt::format("there is no such bucket: create it (aws s3 mb s3://{}), or correct the tier's URL",
                              options_.bucket));
@@ -170,6 +177,7 @@ Error S3Client::error_of(const Attempts& attempts, const HttpAnswer& answer) con
                              options_.credentials_from, complaint.code.empty() ? "403" : complaint.code));
   }
   std::string what = answer.trouble;
+  if (what.empty() && of_a_proxy) what = "status 404, and not in the words of S3: something between answers for it";
   if (what.empty()) what = fmt::format("status {} {} {}", head.status, complaint.code, complaint.message);
   if (attempts.count > 1) what += fmt::format(" ({} attempts)", attempts.count);
   const bool full = head.status == 507 || complaint.code == "QuotaExceeded";

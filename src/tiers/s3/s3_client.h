@@ -35,9 +35,9 @@ struct S3Call {
   // Gives the Range header, "bytes=0-4095", before each attempt, so that one goes on where the last was cut off.
   std::function<std::string()> range = {};
   std::function<bool(const HttpHead& head, std::span<const std::byte> bytes)> take = {};  // as HttpRequest's
-  // Called on the client's thread with an answer of 2xx, 404 (no such object), 412 or 416. Else kInvalidArgument: the
-  // bucket, the credentials or the region are wrong, and what to do; kFull; kUnsupported: 501; kIo: what the last
-  // attempt met, and how many there were.
+  // Called on the client's thread with an answer of 2xx, 404 (no such object: said by S3, or without a body), 412 or
+  // 416. Else kInvalidArgument: the bucket, the credentials or the region are wrong, and what to do; kFull;
+  // kUnsupported: 501; kIo: what the last attempt met, and how many there were.
   std::function<void(Result<HttpAnswer> answer)> done = {};
 };
 
