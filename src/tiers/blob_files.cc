@@ -111,6 +111,12 @@ Status BlobFiles::make_folders() const {
   return {};
 }
 
+// Somebody may mount it again, which may give it another number: then its folders are there.
+Status BlobFiles::check_there() const {
+  if (file_at(folder_ / "objects") || device_of(folder_) == device_) return {};
+  return fail(ErrorCode::kIo, "{} is gone: its file system is not mounted", folder_.string());
+}
+
 fs::path BlobFiles::object_folder(const Hash128& object) const {
   const std::string name = object.hex();
   return folder_ / "objects" / name.substr(0, 2) / name;
@@ -126,7 +132,10 @@ fs::path BlobFiles::temporary_path() const {
 Result<BlobFiles::OpenBlob> BlobFiles::open_blob(const BlobId& id, bool direct) const {
   const fs::path file = path(id);
   OpenBlob blob{open_file(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, direct), 0};
-  if (!blob.file && errno == ENOENT) return fail(ErrorCode::kNotFound, "{} is not there", file.string());
+  if (!blob.file && errno == ENOENT) {
+    SHALE_TRY(check_there());
+    return fail(ErrorCode::kNotFound, "{} is not there", file.string());
+  }
   struct stat status;
   if (!blob.file || fstat(blob.file.get(), &status) != 0) return system_failure(errno, "open", file);
   blob.file_bytes = static_cast<std::uint64_t>(status.st_size);
@@ -219,8 +228,10 @@ Result<std::uint64_t> BlobFiles::remove(const BlobId& id) {
   // Taken away first and measured then, so that of several who remove and write at once each counts what it removed.
   const fs::path taken = temporary_path();
   if (rename(path(id).c_str(), taken.c_str()) != 0) {
-    if (errno == ENOENT) return 0;
-    return system_failure(errno, "remove", path(id));
+    const int error = errno;
+    if (error != ENOENT) return system_failure(error, "remove", path(id));
+    SHALE_TRY(check_there());
+    return 0;
   }
   const std::uint64_t bytes = occupied_bytes(length(taken));
   if (unlink(taken.c_str()) != 0) {
@@ -245,6 +256,7 @@ Result<std::vector<BlobId>> BlobFiles::list() const {
       return {};
     });
   }));
+  if (ids.empty()) SHALE_TRY(check_there());
   std::sort(ids.begin(), ids.end());
   return ids;
 }
@@ -255,6 +267,7 @@ Result<std::vector<std::uint32_t>> BlobFiles::parts(const Hash128& object) const
     if (const auto part = parse_part(file.path().filename().string())) parts.push_back(*part);
     return {};
   }));
+  if (parts.empty()) SHALE_TRY(check_there());
   return parts;
 }
 

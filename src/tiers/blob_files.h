@@ -34,8 +34,9 @@ class BlobFiles {
     FileDescriptor file;
     std::uint64_t file_bytes = 0;
   };
-  // kNotFound, kIo; kCorrupt where its length cannot be that of a blob or, being large, is not what its footer says: a
-  // forged length must not decide how much memory a read takes.
+  // kNotFound; kIo, also where the folder's file system is not mounted any more, as for all that follows; kCorrupt
+  // where its length cannot be that of a blob or, being large, is not what its footer says: a forged length must not
+  // decide how much memory a read takes.
   Result<OpenBlob> open_blob(const BlobId& id, bool direct) const;
   // The blob, or the whole blocks that hold the range.
   Result<BlobBytes> read(const BlobId& id, const BlobRange& range, bool direct, BufferPool& buffers) const;
@@ -70,6 +71,8 @@ class BlobFiles {
  private:
   explicit BlobFiles(std::filesystem::path folder);
   Status make_folders() const;
+  // What is not found is missing; kIo where everything is, for its file system is gone.
+  Status check_there() const;
 
   std::filesystem::path object_folder(const Hash128& object) const;
   std::filesystem::path path(const BlobId& id) const;
