@@ -279,6 +279,15 @@ TEST_F(RedisTierTest, TlsTrustsOnlyWhomItIsTold) {
   EXPECT_EQ(code_of(open("ca=/nowhere.pem", "rediss")), ErrorCode::kInvalidArgument);
 }
 
+TEST_F(RedisTierTest, AServerThatKnowsOfNoClustersStandsAlone) {
+  start({.more = {"--rename-command", "CLUSTER", ""}});
+  if (!server_) return;
+  const auto tier = open();
+  ASSERT_TRUE(tier) << tier.error().message;
+  EXPECT_TRUE(put(**tier, blob_id(1, 0), kLarge));
+  EXPECT_EQ((*tier)->list()->size(), 1u);
+}
+
 TEST_F(RedisTierTest, AServerThatDiesIsLeftAloneAndComesBackByItself) {
   start();
   if (!server_) return;

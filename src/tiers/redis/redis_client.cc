@@ -33,6 +33,11 @@ Error error_of(const RedisNode& node, const std::string& message) {
 
 }  // namespace
 
+bool refuses_command(const Error& error) {
+  constexpr std::string_view kRefusals[] = {"NOPERM", "cluster support disabled", "unknown command"};
+  return std::ranges::any_of(kRefusals, [&](auto words) { return error.message.find(words) != std::string::npos; });
+}
+
 std::unique_ptr<RedisCall> redis_call(std::span<const std::string_view> arguments,
                                       std::function<void(Result<RespValue>)> done, RespParser::Place place) {
   auto call = std::make_unique<RedisCall>();
@@ -310,10 +315,7 @@ Result<std::vector<RedisNode>> RedisClient::holders() {
   }
   const bool cluster = slots && slots->kind == RespValue::Kind::kArray && !slots->items.empty();
   if (cluster) SHALE_TRY(slots_.take(*slots, from));
-  if (!slots && slots.error().message.find("cluster support disabled") == std::string::npos &&
-      slots.error().message.find("NOPERM") == std::string::npos) {
-    return std::unexpected(slots.error());
-  }
+  if (!slots && !refuses_command(slots.error())) return std::unexpected(slots.error());
   if (!cluster) return std::vector{slots_.node(0)};
   std::vector<RedisNode> nodes;
   for (const std::uint32_t number : slots_.owners()) nodes.push_back(slots_.node(number));

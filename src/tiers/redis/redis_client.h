@@ -24,6 +24,9 @@ namespace shale {
 std::unique_ptr<RedisCall> redis_call(std::span<const std::string_view> arguments,
                                       std::function<void(Result<RespValue>)> done, RespParser::Place place = {});
 
+// Whether the server says that it does not have the command, or not for this user.
+bool refuses_command(const Error& error);
+
 // Thread-safe.
 class RedisClient {
  public:
@@ -48,7 +51,7 @@ class RedisClient {
   Replies ask(std::span<const Command> commands) { return ask(commands, deadline_s()); }
   Replies ask(std::span<const Command> commands, double deadline_s) { return ask(commands, deadline_s, std::nullopt); }
   Replies ask(std::span<const Command> commands, const RedisNode& node);
-  // The nodes that hold keys, as they say themselves. Blocks.
+  // The nodes that hold keys, as they say themselves; the seed where it knows of no cluster. Blocks.
   Result<std::vector<RedisNode>> holders();
 
   // Whether it is a cluster, as far as is known. Each of its nodes has a breaker, so that one that is gone costs what
