@@ -338,17 +338,26 @@ TEST_F(RedisTierTest, AServerThatHangsFailsInTimeAndThenAtOnce) {
   EXPECT_TRUE(eventually([&] { return holds(*tier, blob_id(1, 0), kLarge); }));
 }
 
-TEST_F(RedisTierTest, OneThatIsNotThereYetIsReachedLater) {
-  start();
+TEST_F(RedisTierTest, OneThatIsNotThereYetIsOpenedWhenItComes) {
+  start({.more = {"--maxmemory", "32mb"}});
   if (!server_) return;
-  server_->kill();
-  EXPECT_EQ(code_of(open()), ErrorCode::kIo);
-  auto specs = parse_tiers({fmt::format("redis://127.0.0.1:{}", server_->port())}).value();
+  ASSERT_TRUE(put(*open().value(), blob_id(1, 0), 100));
+  server_->signal(SIGSTOP);
+  EXPECT_EQ(code_of(open("timeout=300ms")), ErrorCode::kIo);
+  auto specs = parse_tiers({fmt::format("redis://127.0.0.1:{}?size=64MiB&timeout=300ms", server_->port())}).value();
   specs.front().late = true;
   const auto tier = make_tier(specs.front(), clock_).value();
-  EXPECT_FALSE(put(*tier, blob_id(1, 0), 100));
-  ASSERT_TRUE(server_->restart());
-  EXPECT_TRUE(eventually([&] { return put(*tier, blob_id(1, 0), 100).has_value(); }));
+  EXPECT_FALSE(tier->reachable());
+  EXPECT_TRUE(tier->trouble());
+  EXPECT_EQ(tier->capacity_bytes(), 0u);
+  EXPECT_EQ(code_of(put(*tier, blob_id(1, 1), 100)), ErrorCode::kBusy);
+  EXPECT_EQ(code_of(tier->list()), ErrorCode::kBusy);
+  server_->signal(SIGCONT);
+  ASSERT_TRUE(eventually([&] { return tier->reachable().has_value(); }));
+  EXPECT_EQ(tier->capacity_bytes(), 64u << 20);
+  EXPECT_EQ(tier->used_bytes(), tier->stored_bytes(100)) << "what it holds was counted";
+  EXPECT_EQ(code_of(put(*tier, blob_id(1, 1), kLarge)), ErrorCode::kFull) << "and its memory is known";
+  EXPECT_TRUE(put(*tier, blob_id(1, 2), 100));
 }
 
 TEST_F(RedisTierTest, UrlsAreCheckedBeforeAnybodyIsAsked) {

@@ -1,11 +1,14 @@
 // The tier in a Redis server or cluster, which many processes share. How blobs lie there: docs/formats/redis.md.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "core/parsing.h"
@@ -20,6 +23,7 @@ namespace {
 
 constexpr std::uint16_t kPort = 6379;
 constexpr double kTimeoutMax = 3600;
+constexpr double kBeginAgainAfterS = 2;
 constexpr char kPasswordVariable[] = "SHALE_REDIS_PASSWORD";
 
 class RedisTier final : public Tier {
@@ -35,18 +39,30 @@ class RedisTier final : public Tier {
     none_in_flight_.wait(lock, [this] { return in_flight_ == 0; });
   }
 
-  // Says whether it can be reached, and counts what is there.
-  Status begin() {
-    SHALE_TRY(asked([this] { return blobs_.greet(); }));
-    (void)count_again();
-    return {};
+  // Asks the server how much memory it has, and what is there. Where it does not answer: an error or, if `late`, a tier
+  // that is not reachable until it does.
+  static Result<std::unique_ptr<Tier>> open(std::unique_ptr<RedisTier> tier, bool late) {
+    const Status begun = tier->begin();
+    if (begun) return tier;
+    if (!late || begun.error().code == ErrorCode::kInvalidArgument) return std::unexpected(begun.error());
+    tier->not_open_ = begun.error();
+    tier->opening_ =
+        std::jthread([self = tier.get()](const std::stop_token& stop) { self->begin_until_it_succeeds(stop); });
+    return tier;
   }
 
+  Status reachable() const override {
+    if (open_) return {};
+    const std::lock_guard lock(mutex_);
+    return std::unexpected(not_open_);
+  }
+  std::uint64_t capacity_bytes() const override { return open_ ? Tier::capacity_bytes() : 0; }
   bool persistent() const override { return true; }
   std::string describe() const override {
     return fmt::format("{}: Redis {}{}", name(), where_, secure_ ? " over TLS" : "");
   }
   std::optional<Error> trouble() const override {
+    if (const Status reached = reachable(); !reached) return reached.error();
     const auto trouble = blobs_.cluster() ? blobs_.trouble() : breaker_.trouble();
     return trouble ? trouble : Tier::trouble();
   }
@@ -59,6 +75,31 @@ class RedisTier final : public Tier {
   }
 
  private:
+  Status begin() {
+    SHALE_TRY(blobs_.greet());
+    Status counted;
+    count_stored([&] {
+      auto bytes = total_bytes();
+      if (!bytes) counted = std::unexpected(bytes.error());
+      return bytes;
+    });
+    if (!counted && Tier::capacity_bytes() != kUnlimited) return counted;  // without a bound nothing depends on it
+    open_ = true;
+    return {};
+  }
+  void begin_until_it_succeeds(const std::stop_token& stop) {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      stop_opening_.wait_for(lock, stop, std::chrono::duration<double>(kBeginAgainAfterS), [] { return false; });
+      lock.unlock();
+      if (stop.stop_requested()) return;
+      const Status begun = begin();
+      if (begun) return;
+      lock.lock();
+      not_open_ = begun.error();
+    }
+  }
+
   std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
     auto read = std::make_shared<PendingRead>(range.offset);
     const auto finish = [this, read, range, start_s](Result<BlobBytes> result) {
@@ -66,7 +107,7 @@ class RedisTier final : public Tier {
       finished_read(start_s, seconds, result, range);
       read->complete(std::move(result), seconds);
     };
-    const auto ticket = breaker_.admit();
+    const auto ticket = admit();
     if (!ticket) {
       finish(std::unexpected(ticket.error()));
       return read;
@@ -88,7 +129,7 @@ class RedisTier final : public Tier {
       finished_write(start_s, seconds, size, created.value_or(false), status);
       write->complete(std::move(created), seconds);
     };
-    const auto ticket = breaker_.admit();
+    const auto ticket = admit();
     if (!ticket) {
       finish(std::unexpected(ticket.error()));
       return write;
@@ -121,19 +162,25 @@ class RedisTier final : public Tier {
     return sizes && sizes->front() ? stored_bytes(*sizes->front()) : 0;
   }
   bool count_again() override {
-    return count_stored([this]() -> Result<std::uint64_t> {
-      SHALE_ASSIGN(const auto ids, asked([this] { return blobs_.list(); }));
-      SHALE_ASSIGN(const auto sizes, asked([&] { return blobs_.sizes(ids); }));
-      std::uint64_t total = 0;
-      for (const auto& size : sizes) total += size ? stored_bytes(*size) : 0;
-      return total;
-    });
+    return count_stored([this] { return asked([this] { return total_bytes(); }); });
+  }
+  Result<std::uint64_t> total_bytes() const {
+    SHALE_ASSIGN(const auto ids, blobs_.list());
+    SHALE_ASSIGN(const auto sizes, blobs_.sizes(ids));
+    std::uint64_t total = 0;
+    for (const auto& size : sizes) total += size ? stored_bytes(*size) : 0;
+    return total;
+  }
+
+  Result<Breaker::Ticket> admit() const {
+    if (!open_) return fail(ErrorCode::kBusy, "{} is not reachable yet", name());
+    return breaker_.admit();
   }
 
   // What a question that blocks gives, unless the breaker is open.
   template <class Question>
   std::invoke_result_t<Question> asked(const Question& question) const {
-    SHALE_ASSIGN(const auto ticket, breaker_.admit());
+    SHALE_ASSIGN(const auto ticket, admit());
     auto answer = question();
     ended(ticket, answer ? Status() : std::unexpected(answer.error()));
     return answer;
@@ -155,10 +202,14 @@ class RedisTier final : public Tier {
   const std::string where_;
   const bool secure_;
   mutable Breaker breaker_;
-  std::mutex mutex_;  // guards in_flight_
+  std::atomic<bool> open_ = false;
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable none_in_flight_;
   unsigned in_flight_ = 0;  // reads and writes
+  Error not_open_;          // why, while it is not
   mutable RedisBlobs blobs_;
+  std::condition_variable_any stop_opening_;
+  std::jthread opening_;
 };
 
 // "user@host:port", "host", "[::1]:port".
@@ -250,12 +301,8 @@ Result<std::unique_ptr<Tier>> make_redis_tier(const TierSpec& spec, bool secure,
   if (secure) {
     SHALE_ASSIGN(access.tls, TlsContext::make(spec.text("ca")));
   }
-  auto tier = std::make_unique<RedisTier>(spec, std::move(server.node), std::move(access), clock);
-  const Status begun = tier->begin();
-  if (!begun && (!spec.late || begun.error().code == ErrorCode::kInvalidArgument)) {
-    return std::unexpected(begun.error());
-  }
-  return tier;
+  return RedisTier::open(std::make_unique<RedisTier>(spec, std::move(server.node), std::move(access), clock),
+                         spec.late);
 }
 
 TierScheme scheme(bool secure) {

@@ -84,6 +84,7 @@ Status RedisBlobs::greet() {
   }
   const std::vector<RedisClient::Command> question{{"INFO", "memory"}};
   const auto told = std::move(client_.ask(question, nodes->front()).front());
+  if (!told && !refuses_command(told.error())) return std::unexpected(told.error());
   constexpr std::string_view kName = "\nmaxmemory:";
   const std::size_t at = told ? told->text.find(kName) : std::string::npos;
   if (at == std::string::npos) return {};
