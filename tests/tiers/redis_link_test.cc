@@ -1,15 +1,15 @@
 // One connection to a Redis server, step by step.
 #include "tiers/redis/redis_link.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-
-#include <map>
 
 #include "support/eventually.h"
 #include "tiers/blobs.h"
 #include "tiers/redis/redis_client.h"
 #include "tiers/redis_server.h"
+#include "tiers/scripted_redis.h"
 
 namespace shale::testing {
 namespace {
@@ -21,7 +21,8 @@ class RedisLinkTest : public ::testing::Test {
       ++replies_;
       call->done(std::move(reply));
     };
-    return std::make_unique<RedisLink>(RedisNode{"127.0.0.1", port}, access_, clock_, on_reply, [this] { ++lost_; });
+    return std::make_unique<RedisLink>(RedisNode{"127.0.0.1", port}, access_, RedisLink::Touch::kLooks, clock_,
+                                       on_reply, [this] { ++lost_; });
   }
   static std::unique_ptr<RedisCall> command(std::initializer_list<std::string_view> arguments, double deadline_s) {
     auto call = redis_call(std::span(arguments.begin(), arguments.size()), [](const auto&) {});
@@ -64,6 +65,21 @@ TEST_F(RedisLinkTest, OverTlsACommandThatIsGivenUpBeforeAByteOfItWentOutEndsTheC
   (*server)->signal(SIGCONT);
   EXPECT_TRUE(eventually([&] { return step(*link), replies_ == static_cast<unsigned>(last) + 2; }));
   EXPECT_NE((*server)->ask("get next").find("yyyy"), std::string::npos);
+}
+
+// Else what a killed writer left would be as young as the last look at it.
+TEST_F(RedisLinkTest, WhoOnlyLooksAsksTheServerNotToCountItAndGoesOnWhereItCannot) {
+  access_.password = "secret";
+  for (const bool refused : {false, true}) {
+    const ScriptedRedis server([refused](const std::string& command) {
+      return refused && command.starts_with("CLIENT") ? "-ERR unknown subcommand 'NO-TOUCH'\r\n" : "+OK\r\n";
+    });
+    const auto link = link_to(server.port());
+    replies_ = 0;
+    link->send(command({"HKEYS", "key"}, 1e9));
+    EXPECT_TRUE(eventually([&] { return step(*link), replies_ == 1; }));
+    EXPECT_THAT(server.commands(), ::testing::ElementsAre("AUTH secret", "CLIENT NO-TOUCH ON", "HKEYS key"));
+  }
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ class RedisBlobs {
   Result<std::vector<BlobId>> list();
   Result<std::vector<std::vector<std::uint32_t>>> parts(std::span<const Hash128> objects);
   Result<std::vector<std::optional<std::uint64_t>>> sizes(std::span<const BlobId> ids);
-  // Seconds for which nobody has asked for the blob or anything of its object; 0 where that cannot be told.
+  // Seconds for which nobody has read or written the blob or anything of its object; 0 where that cannot be told. On
+  // servers older than Redis 7.2, who lists or looks counts, too.
   Result<double> idle_s(const BlobId& id);
 
  private:

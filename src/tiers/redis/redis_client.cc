@@ -148,7 +148,8 @@ class RedisClient::Worker {
     auto& link = links_[{lane, node}];
     if (!link) {
       link = std::make_unique<RedisLink>(
-          client_.slots_.node(node), client_.access_, client_.clock_,
+          client_.slots_.node(node), client_.access_,
+          lane == Lane::kQuestions ? RedisLink::Touch::kLooks : RedisLink::Touch::kUses, client_.clock_,
           [this, lane, node](std::unique_ptr<RedisCall> call, Result<RespValue> reply) {
             client_.replied(lane, node, std::move(call), std::move(reply));
           },

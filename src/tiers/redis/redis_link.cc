@@ -35,10 +35,11 @@ std::size_t bytes_of(const RedisCall& call) {
 
 }  // namespace
 
-RedisLink::RedisLink(RedisNode node, const RedisAccess& access, const Clock& clock, OnReply on_reply,
+RedisLink::RedisLink(RedisNode node, const RedisAccess& access, Touch touch, const Clock& clock, OnReply on_reply,
                      std::function<void()> on_lost)
     : node_(std::move(node)),
       access_(access),
+      touch_(touch),
       clock_(clock),
       on_reply_(std::move(on_reply)),
       on_lost_(std::move(on_lost)),
@@ -67,7 +68,9 @@ void RedisLink::connect() {
   greet();
 }
 
+// The last comes first.
 void RedisLink::greet() {
+  if (touch_ == Touch::kLooks) greet({"CLIENT", "NO-TOUCH", "ON"}, true);  // of Redis 7.2
   if (access_.database != 0) greet({"SELECT", std::to_string(access_.database)});
   if (access_.password.empty()) return;
   if (access_.user.empty()) {
@@ -78,10 +81,11 @@ void RedisLink::greet() {
 }
 
 // Ahead of everything else.
-void RedisLink::greet(std::initializer_list<std::string_view> arguments) {
+void RedisLink::greet(std::initializer_list<std::string_view> arguments, bool may_be_refused) {
   auto call = std::make_unique<RedisCall>();
   call->command = resp_command(arguments);
   call->tries = 1;
+  call->may_be_refused = may_be_refused;
   call->done = [](const auto&) {};
   out_.push_front(std::move(call));
   ++greetings_;
@@ -169,7 +173,7 @@ Status RedisLink::reply(RespValue value) {
   }
   if (greetings_ > 0) {
     --greetings_;
-    if (error && value.text.find(kNoPasswordNeeded) == std::string::npos) {
+    if (error && !call->may_be_refused && value.text.find(kNoPasswordNeeded) == std::string::npos) {
       fail_all({ErrorCode::kIo, fmt::format("{}:{} refuses: {}", node_.host, node_.port, value.text)});
     }
     return {};

@@ -41,6 +41,7 @@ struct RedisCall {
   RespParser::Place place = {};                 // of its reply, where that is a string; may be asked again
   std::function<void(Result<RespValue>)> done;  // once, on the thread of the connection
   bool asking = false;                          // sent behind ASKING
+  bool may_be_refused = false;                  // of what is said when a connection begins: it goes on without
   std::optional<Breaker::Ticket> ticket = {};   // of its node's breaker, where there is one
   unsigned tries = 0, redirections = 0, pauses = 0;
   std::string put_off = {};  // what a server last said that was asked again, told with a later failure
@@ -55,8 +56,11 @@ class RedisLink {
   // Takes what became of calls: replies, errors that the server says among them, or why there is none.
   using OnReply = std::function<void(std::unique_ptr<RedisCall>, Result<RespValue>)>;
 
+  // What it asks for counts as used by somebody; or as looked at only, where the server can tell that apart.
+  enum class Touch : std::uint8_t { kUses, kLooks };
+
   // `on_lost`: the connection was, or none came about.
-  RedisLink(RedisNode node, const RedisAccess& access, const Clock& clock, OnReply on_reply,
+  RedisLink(RedisNode node, const RedisAccess& access, Touch touch, const Clock& clock, OnReply on_reply,
             std::function<void()> on_lost);
   ~RedisLink() { end_all({ErrorCode::kCancelled, "closing"}); }
 
@@ -72,7 +76,7 @@ class RedisLink {
  private:
   void connect();
   void greet();
-  void greet(std::initializer_list<std::string_view> arguments);
+  void greet(std::initializer_list<std::string_view> arguments, bool may_be_refused = false);
   bool may_send_next() const { return !out_.empty() && (out_offset_ > 0 || may_send(*out_.front(), blobs_owed())); }
   bool may_send(const RedisCall& call, std::size_t blobs_ahead) const;
   std::size_t blobs_owed() const;
@@ -90,6 +94,7 @@ class RedisLink {
 
   const RedisNode node_;
   const RedisAccess& access_;
+  const Touch touch_;
   const Clock& clock_;
   const OnReply on_reply_;
   const std::function<void()> on_lost_;
