@@ -1,6 +1,7 @@
 #include "tier/tier_url.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace shale {
@@ -54,7 +55,7 @@ Result<std::string> decoded(std::string_view text) {
       const int low = i + 2 < text.size() ? hex_value(text[i + 2]) : -1;
       if (high < 0 || low < 0) {
         return fail(ErrorCode::kInvalidArgument,
-                    "'{}' has a % without two hexadecimal digits behind it: write %25 for a percent sign", text);
+                    "it has a % without two hexadecimal digits behind it: write %25 for a percent sign");
       }
       c = static_cast<char>(high * 16 + low);
       i += 2;
@@ -71,7 +72,7 @@ Result<TierUrl::Option> parse_option(std::string_view text) {
   SHALE_ASSIGN(option.name, decoded(name));
   SHALE_ASSIGN(option.value, decoded(value));
   if (option.name.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "'{}' is not an option: write name=value, with & between two", text);
+    return fail(ErrorCode::kInvalidArgument, "it has an option without a name: write name=value, with & between two");
   }
   if (text.find('=') == std::string_view::npos) option.value = "on";
   return option;
@@ -107,6 +108,30 @@ Result<TierUrl> parse(std::string_view text) {
   return url;
 }
 
+// Where a password begins and ends; nothing where there is none. Whoever writes one there may not know that its / and ?
+// are to be encoded, so that it ends at the last @, unless a port and an option's name are before that.
+std::optional<std::pair<std::size_t, std::size_t>> find_password(std::string_view url) {
+  const std::size_t scheme = scheme_length(url);
+  const std::size_t at = url.rfind('@');
+  if (!url.substr(scheme).starts_with("://") || at == std::string_view::npos) return std::nullopt;
+  const std::size_t user = scheme + 3;
+  const std::size_t host_end = url.substr(user).starts_with('[') ? std::min(url.find(']', user), at) : user;
+  const std::size_t colon = url.find_first_of(":/?", host_end);
+  const std::size_t encoded = std::min(url.find("%3a", user), url.find("%3A", user));
+  if (encoded < std::min(colon, at)) return std::pair(encoded + 3, at);
+  if (colon >= at || url[colon] != ':') return std::nullopt;
+  const std::size_t behind_digits = url.find_first_not_of("0123456789", colon + 1);
+  const bool port = behind_digits > colon + 1 && (url[behind_digits] == '/' || url[behind_digits] == '?');
+  const std::string_view query = split(url.substr(0, at), '?').second;
+  if (port && query.find('=') != std::string_view::npos) return std::nullopt;
+  return std::pair(colon + 1, at);
+}
+
+void hide_password(std::string& url) {
+  const auto password = find_password(url);
+  if (password) url.replace(password->first, password->second - password->first, kHidden);
+}
+
 }  // namespace
 
 Result<TierUrl> parse_tier_url(std::string_view text) {
@@ -117,22 +142,22 @@ Result<TierUrl> parse_tier_url(std::string_view text) {
 
 std::string without_secrets(std::string_view url) {
   std::string shown(url);
-  const std::size_t query = std::min(shown.find('?'), shown.size());
-  for (std::size_t begin = query; begin < shown.size();) {
+  hide_password(shown);
+  for (std::size_t begin = std::min(shown.find('?'), shown.size()); begin < shown.size();) {
     const std::size_t end = std::min(shown.find('&', begin + 1), shown.size());
     const std::string_view option = std::string_view(shown).substr(begin + 1, end - begin - 1);
-    const auto [name, value] = split(option, '=');
+    const auto [name, given] = split(option, '=');
     const bool secret = std::ranges::any_of(kSecrets, [&](std::string_view word) { return name.ends_with(word); });
-    if (secret && !value.empty()) shown.replace(end - value.size(), value.size(), kHidden);
+    std::string value(given);
+    if (secret && !value.empty()) value = kHidden;
+    hide_password(value);
+    shown.replace(end - given.size(), given.size(), value);
     begin = std::min(shown.find('&', begin + 1), shown.size());
   }
-  const std::size_t authority = shown.find("://");
-  const std::size_t at = shown.substr(0, query).rfind('@');
-  if (authority == std::string::npos || at == std::string::npos || at < authority) return shown;
-  const std::size_t colon = shown.find(':', authority + 3);
-  if (colon < at) shown.replace(colon + 1, at - colon - 1, kHidden);
   return shown;
 }
+
+bool has_password(std::string_view url) { return find_password(url).has_value(); }
 
 std::vector<std::string_view> split_tier_urls(std::string_view list) {
   std::vector<std::string_view> urls;

@@ -30,6 +30,9 @@ struct TierUrl {
 // option given twice or without a name. Which schemes and options there are is tiers.h's to know.
 Result<TierUrl> parse_tier_url(std::string_view text);
 
+// Whether a password stands before its host, encoded as it is to be or not.
+bool has_password(std::string_view url);
+
 // The URL for messages: *** stands for a password before the host, and for the values of options that sound like one.
 std::string without_secrets(std::string_view url);
 

@@ -86,12 +86,6 @@ Status take_server(const TierScheme& scheme, const TierUrl& url, TierSpec& spec)
   if (url.authority.empty()) {
     return fail(ErrorCode::kInvalidArgument, "it names no server: write {}", scheme.example());
   }
-  const std::size_t at = url.authority.rfind('@');
-  if (at != std::string::npos && url.authority.substr(0, at).find(':') != std::string::npos) {
-    return fail(ErrorCode::kInvalidArgument,
-                "it holds a password, which all on this machine can see: name a file that holds it, or set it in the "
-                "environment");
-  }
   spec.server = url.authority;
   spec.path = url.path.substr(std::min<std::size_t>(1, url.path.size()));
   while (spec.path.ends_with('/')) spec.path.pop_back();
@@ -105,8 +99,10 @@ Status take_place(const TierScheme& scheme, const TierUrl& url, TierSpec& spec) 
   }
   if (scheme.place == TierScheme::Place::kServer) return take_server(scheme, url, spec);
   if (!url.authority.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "'{}' stands where a host does: write {} with three slashes, or {}:{}{}",
-                url.authority, scheme.example(), scheme.scheme, url.authority, url.path);
+    return fail(ErrorCode::kInvalidArgument,
+                "its path begins where a host does: write {} with three slashes, or {}:folder for one of the working "
+                "directory",
+                scheme.example(), scheme.scheme);
   }
   if (url.path.empty()) return fail(ErrorCode::kInvalidArgument, "it names no folder: write {}", scheme.example());
   spec.place = url.path;
@@ -116,8 +112,13 @@ Status take_place(const TierScheme& scheme, const TierUrl& url, TierSpec& spec) 
 // Without a name where the URL gives none.
 Result<TierSpec> parse_spec(std::string_view text) {
   SHALE_ASSIGN(const TierUrl url, parse_tier_url(text));
-  const auto parse = [&url]() -> Result<TierSpec> {
+  const auto parse = [&]() -> Result<TierSpec> {
     SHALE_ASSIGN(const TierScheme scheme, find_scheme(url.scheme));
+    if (has_password(text)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "it holds a password, which all on this machine can see: name a file that holds it, or set it in the "
+                  "environment");
+    }
     TierSpec spec{.scheme = url.scheme, .name = {}, .place = {}};
     SHALE_TRY(take_place(scheme, url, spec));
     bool sized = false;

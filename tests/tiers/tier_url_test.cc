@@ -79,6 +79,25 @@ TEST(TierUrlTest, MessagesShowNoSecrets) {
   const auto refused = parse_tier_url("redis://me:secret@host/%zz");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message.find("secret"), std::string::npos) << refused.error().message;
+  const auto percent = parse_tier_url("redis://me:50%off@host");
+  ASSERT_FALSE(percent);
+  EXPECT_EQ(percent.error().message.find("off"), std::string::npos) << percent.error().message;
+}
+
+TEST(TierUrlTest, PasswordsAreFoundWhateverIsInThem) {
+  for (const auto* url :
+       {"redis://me:secret@host", "redis://:pa?ss@host", "redis://:pa/ss@host/2", "redis://:p@ss@host",
+        "redis://me:12?34@host", "redis://me:pa?x=y@host", "file://me:pw@host/x"}) {
+    EXPECT_TRUE(has_password(url)) << url;
+    EXPECT_THAT(without_secrets(url), HasSubstr(":***@host")) << url;
+  }
+  for (const auto* url :
+       {"redis://me@host:1/2", "redis://host:1?password_file=/a@b", "file:///a:b@c",
+        "redis://host?password_file=/a:b@c", "redis://[::1]:7?ca=/a@b", "memory:?size=1GB&name=a@b"}) {
+    EXPECT_FALSE(has_password(url)) << url;
+    EXPECT_EQ(without_secrets(url), url);
+  }
+  EXPECT_EQ(without_secrets("s3://b?endpoint=http://me:pw@h&ca=x"), "s3://b?endpoint=http://me:***@h&ca=x");
 }
 
 }  // namespace

@@ -70,6 +70,14 @@ TEST(TiersTest, RefusalsSayWhatThereIs) {
   EXPECT_THAT(refusal({"file:/a?size=1GB&size=2GB"}), HasSubstr("twice"));
 }
 
+TEST(TiersTest, RefusalsShowNoPasswords) {
+  for (const char* url : {"redis://:top?word@h", "redis://u:top?word@h", "rediss://u:1%top?word@h", "s3://u:topword@h",
+                          "s3://bucket?endpoint=http://u:topword@h", "redis://u%3atopword@h",
+                          "file://u:topword@h/x?size=1GB", "ftp://u:topword@h"}) {
+    EXPECT_THAT(refusal({url}), ::testing::Not(::testing::ContainsRegex("top|word@"))) << url;
+  }
+}
+
 TEST(TiersTest, OpensWhatItSays) {
   const TemporaryFolder folder;
   const RealClock clock;

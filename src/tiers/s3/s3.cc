@@ -3,6 +3,7 @@
 
 #include "core/units.h"
 #include "io/s3_credentials.h"
+#include "tier/tier_url.h"
 #include "tiers/s3/s3_tier.h"
 #include "tiers/tiers.h"
 
@@ -25,7 +26,7 @@ Status check_endpoint(std::string_view endpoint) {
   if (plain && endpoint.size() > host + 3 && endpoint.substr(host + 3).find_first_of("/?#@ ") == endpoint.npos)
     return {};
   return fail(ErrorCode::kInvalidArgument, "'{}' is no endpoint: write http://host:port or https://host[:port]",
-              endpoint);
+              without_secrets(endpoint));
 }
 
 Result<double> timeout_of(const TierSpec& spec) {
