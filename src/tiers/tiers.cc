@@ -158,6 +158,15 @@ std::optional<Value> given(const std::vector<std::pair<std::string, Value>>& opt
   return found == options.end() ? std::nullopt : std::optional(found->second);
 }
 
+// What two URLs of one place have in common, however they write it; empty where the scheme has none.
+std::string place_of(const TierSpec& spec) {
+  if (!spec.place.empty()) return (std::filesystem::path(spec.place) / "").lexically_normal().string();
+  if (spec.server.empty()) return {};
+  const Result<TierScheme> scheme = find_scheme(spec.scheme);
+  assert(scheme);
+  return scheme->place_of ? scheme->place_of(spec) : fmt::format("{}/{}", spec.server, spec.path);
+}
+
 // Two tiers in one folder would count and remove each other's blobs.
 Status check_distinct(const std::vector<TierSpec>& specs) {
   for (auto spec = specs.begin(); spec != specs.end(); ++spec) {
@@ -165,15 +174,13 @@ Status check_distinct(const std::vector<TierSpec>& specs) {
       if (!spec->name.empty() && other->name == spec->name) {
         return fail(ErrorCode::kInvalidArgument, "two tiers are called '{}': give one another name", spec->name);
       }
-      if (!spec->place.empty() && std::filesystem::path(other->place).lexically_normal() ==
-                                      std::filesystem::path(spec->place).lexically_normal()) {
+      const std::string place = place_of(*spec);
+      if (place.empty() || place != place_of(*other)) continue;
+      if (spec->server.empty()) {
         return fail(ErrorCode::kInvalidArgument, "two tiers lie in '{}': give one another folder", spec->place);
       }
-      if (!spec->server.empty() && other->server == spec->server && other->path == spec->path &&
-          given(other->texts, "prefix") == given(spec->texts, "prefix")) {
-        return fail(ErrorCode::kInvalidArgument, "two tiers lie in '{}/{}': give one another path or prefix",
-                    spec->server, spec->path);
-      }
+      return fail(ErrorCode::kInvalidArgument, "two tiers lie in '{}/{}': give one another path or prefix",
+                  spec->server, spec->path);
     }
   }
   return {};

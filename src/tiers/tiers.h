@@ -74,6 +74,8 @@ struct TierScheme {
   std::vector<Text> texts = {};
   // Refuses a server, path or texts that the scheme does not have, if it has any. Opens and asks nothing.
   Status (*check)(const TierSpec& spec) = nullptr;
+  // Of a server: what is the same for two URLs of one place. Null: server and path as given.
+  std::string (*place_of)(const TierSpec& spec) = nullptr;
   Result<std::unique_ptr<Tier>> (*make)(const TierSpec& spec, const Clock& clock) = nullptr;
 
   std::string example() const;  // "file:///folder?size=8GiB"

@@ -70,6 +70,16 @@ TEST(TiersTest, RefusalsSayWhatThereIs) {
   EXPECT_THAT(refusal({"file:/a?size=1GB&size=2GB"}), HasSubstr("twice"));
 }
 
+TEST(TiersTest, APlaceIsTheSameHoweverItIsWritten) {
+  EXPECT_THAT(refusal({"dir:/a/b", "dir:/a/b/"}), HasSubstr("two tiers lie in"));
+  for (const char* other : {"redis://h:6379", "redis://h/0", "redis://u@h", "rediss://h/", "redis://h?prefix=shale"}) {
+    EXPECT_THAT(refusal({"redis://h", other}), HasSubstr("two tiers lie in")) << other;
+  }
+  for (const char* other : {"redis://h:6380", "redis://h/1", "redis://g", "redis://h?prefix=b", "s3://bucket"}) {
+    EXPECT_TRUE(parse_tiers({"redis://h", other})) << other;
+  }
+}
+
 TEST(TiersTest, RefusalsShowNoPasswords) {
   for (const char* url : {"redis://:top?word@h", "redis://u:top?word@h", "rediss://u:1%top?word@h", "s3://u:topword@h",
                           "s3://bucket?endpoint=http://u:topword@h", "redis://u%3atopword@h",

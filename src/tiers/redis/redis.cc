@@ -276,6 +276,12 @@ Status check_redis(const TierSpec& spec) {
   return {};
 }
 
+// Whoever reads and writes there, and over TLS or not.
+std::string redis_place(const TierSpec& spec) {
+  const RedisNode node = parse_server(spec.server)->node;
+  return fmt::format("redis {}:{}/{} {}", node.host, node.port, *parse_database(spec.path), spec.text("prefix"));
+}
+
 // The first line of the file, or the environment's.
 Result<std::string> password(const std::string& file) {
   if (file.empty()) {
@@ -315,7 +321,8 @@ TierScheme scheme(bool secure) {
                 {"timeout", "SECONDS", "2s", "for how long nothing may come of an answer"},
                 {"deadline", "SECONDS", "10s", "in which an operation is done, with all its attempts"},
                 {"password_file", "FILE", "", "whose first line is the password (default: $SHALE_REDIS_PASSWORD)"}},
-      .check = check_redis};
+      .check = check_redis,
+      .place_of = redis_place};
   if (secure) {
     scheme.texts.push_back({"ca", "FILE", "", "certificates to trust, in PEM, in place of the system's"});
     scheme.make = [](const TierSpec& spec, const Clock& clock) { return make_redis_tier(spec, true, clock); };
