@@ -28,11 +28,23 @@ fs::path temporary_folder(const fs::path& folder, std::uint64_t shard) {
   return folder / "temporary" / fmt::format("{:x}", shard);
 }
 
+// Linux makes the file before it finds that it cannot be written directly. By O_EXCL it is known to be this call's own.
+FileDescriptor open_direct(const fs::path& file, int flags) {
+  FileDescriptor opened(::open(file.c_str(), flags | O_DIRECT, 0600));
+  if (!opened && errno == EINVAL && (flags & O_EXCL)) {
+    unlink(file.c_str());
+    errno = EINVAL;
+  }
+  return opened;
+}
+
 // Another file system may have been mounted there since it was found that one can be read directly.
 FileDescriptor open_file(const fs::path& file, int flags, bool direct) {
-  FileDescriptor opened(::open(file.c_str(), flags | (direct ? O_DIRECT : 0), 0600));
-  if (!opened && direct && errno == EINVAL) return open_file(file, flags, false);
-  return opened;
+  if (direct) {
+    FileDescriptor opened = open_direct(file, flags);
+    if (opened || errno != EINVAL) return opened;
+  }
+  return FileDescriptor(::open(file.c_str(), flags, 0600));
 }
 
 bool is_blob_length(std::uint64_t bytes) { return bytes > 0 && bytes % kIoAlignment == 0; }
@@ -227,15 +239,20 @@ Result<bool> BlobFiles::publish(const fs::path& temporary, const BlobId& id, boo
 Result<std::uint64_t> BlobFiles::remove(const BlobId& id) {
   // Taken away first and measured then, so that of several who remove and write at once each counts what it removed.
   const fs::path taken = temporary_path();
-  if (rename(path(id).c_str(), taken.c_str()) != 0) {
-    const int error = errno;
-    if (error != ENOENT) return system_failure(error, "remove", path(id));
+  const auto take = [&] { return rename(path(id).c_str(), taken.c_str()) == 0 ? 0 : errno; };
+  int error = take();
+  if (error == ENOENT && file_bytes(id) != 0) {  // somebody removed the folder that it is to go to
+    SHALE_TRY(make_folders());
+    error = take();
+  }
+  if (error == ENOENT) {
     SHALE_TRY(check_there());
     return 0;
   }
+  if (error != 0) return system_failure(error, "remove", path(id));
   const std::uint64_t bytes = occupied_bytes(length(taken));
   if (unlink(taken.c_str()) != 0) {
-    const int error = errno;
+    error = errno;
     rename(taken.c_str(), path(id).c_str());
     return system_failure(error, "remove", path(id));
   }
@@ -301,7 +318,7 @@ Status BlobFiles::remove_damaged() {
 
 bool BlobFiles::supports_direct() const {
   const fs::path probe = temporary_path();
-  const FileDescriptor file(::open(probe.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_DIRECT, 0600));
+  const FileDescriptor file = open_direct(probe, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC);
   if (!file) return false;
   AlignedBuffer block(kIoAlignment);
   std::memset(block.data(), 0, block.size());

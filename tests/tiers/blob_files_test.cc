@@ -2,6 +2,9 @@
 #include "tiers/blob_files.h"
 
 #include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <algorithm>
 
 #include "support/temporary_folder.h"
 #include "tiers/blobs.h"
@@ -48,6 +51,34 @@ TEST_F(BlobFilesTest, WhereTheFileSystemIsGoneNothingIsMissing) {
   EXPECT_TRUE(reads(*files, id_)) << "mounted again, as another device";
   EXPECT_EQ(open_code(blob_id(2, 0)), ErrorCode::kNotFound);
   EXPECT_TRUE(files->parts(blob_id(2, 0).object));
+}
+
+TEST_F(BlobFilesTest, WhatLiesThereIsRemovedWithoutAFolderForTemporaryFiles) {
+  const auto files = BlobFiles::open(folder_.path()).value();
+  ASSERT_TRUE(files->write(id_, *blob_bytes(id_, 4096), {}));
+  std::filesystem::remove_all(folder_.path() / "temporary");
+  EXPECT_GT(files->remove(id_).value(), 0u);
+  EXPECT_EQ(code_of(files->open_blob(id_, false)), ErrorCode::kNotFound);
+}
+
+TEST_F(BlobFilesTest, WhereOnlyOthersCanBeWrittenDirectlyItIsWrittenAllTheSame) {
+  const auto ram = folder_.path() / "ram";
+  std::filesystem::create_directory(ram);
+  if (mount("ramfs", ram.c_str(), "ramfs", 0, "") != 0) GTEST_SKIP() << "mounting is not permitted";
+  {
+    const auto files = BlobFiles::open(ram).value();
+    const auto left = [&] {
+      const std::filesystem::recursive_directory_iterator all(ram / "temporary");
+      return std::count_if(begin(all), end(all), [](const auto& entry) { return entry.is_regular_file(); });
+    };
+    EXPECT_FALSE(files->supports_direct());
+    EXPECT_EQ(left(), 0);
+    const auto written = files->write(id_, *blob_bytes(id_, 5000), {.direct = true});
+    EXPECT_TRUE(written) << written.error().message;
+    EXPECT_EQ(left(), 0);
+    EXPECT_TRUE(reads(*files, id_));
+  }
+  umount(ram.c_str());
 }
 
 }  // namespace
