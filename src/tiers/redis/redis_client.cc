@@ -33,6 +33,8 @@ Error error_of(const RedisNode& node, const std::string& message) {
 
 }  // namespace
 
+double random_pause_share() { return 0.5 + 0.5 * static_cast<double>(random_number() >> 11) * 0x1p-53; }
+
 bool refuses_command(const Error& error) {
   constexpr std::string_view kRefusals[] = {"NOPERM", "cluster support disabled", "unknown command"};
   return std::ranges::any_of(kRefusals, [&](auto words) { return error.message.find(words) != std::string::npos; });
@@ -228,8 +230,7 @@ void RedisClient::answered_error(Lane lane, std::uint32_t node, std::unique_ptr<
   }
   const bool passes = std::ranges::any_of(kPassing, [&](std::string_view word) { return message.starts_with(word); });
   if (passes) refresh(node);
-  const double share = 0.5 + 0.5 * static_cast<double>(random_number() >> 11) * 0x1p-53;
-  const double pause_s = share * std::ldexp(kPauseS, static_cast<int>(call->pauses));
+  const double pause_s = call->pause_share * std::ldexp(kPauseS, static_cast<int>(call->pauses));
   if (passes && call->pauses < kPausesMax && clock_.now_s() + pause_s < call->deadline_s) {
     ++call->pauses;
     call->put_off = message;
@@ -335,6 +336,7 @@ RedisClient::Replies RedisClient::ask(std::span<const Command> commands, double 
   Replies replies(commands.size());
   const auto left = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(commands.size()));
   std::vector<std::unique_ptr<RedisCall>> calls;
+  const double pause_share = random_pause_share();
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const std::vector<std::string_view> arguments(commands[i].begin(), commands[i].end());
     auto call = redis_call(arguments, [&replies, left, i](Result<RespValue> reply) {
@@ -343,6 +345,7 @@ RedisClient::Replies RedisClient::ask(std::span<const Command> commands, double 
     });
     if (node) call->slot.reset();
     call->deadline_s = deadline_s;
+    call->pause_share = pause_share;
     calls.push_back(std::move(call));
   }
   worker_of(Lane::kQuestions).send(Lane::kQuestions, node, calls);

@@ -24,6 +24,9 @@ namespace shale {
 std::unique_ptr<RedisCall> redis_call(std::span<const std::string_view> arguments,
                                       std::function<void(Result<RespValue>)> done, RespParser::Place place = {});
 
+// What RedisCall::pause_share is for an operation: 0.5 to 1.
+double random_pause_share();
+
 // Whether the server says that it does not have the command, or not for this user.
 bool refuses_command(const Error& error);
 

@@ -44,6 +44,7 @@ struct RedisCall {
   bool may_be_refused = false;                  // of what is said when a connection begins: it goes on without
   std::optional<Breaker::Ticket> ticket = {};   // of its node's breaker, where there is one
   unsigned tries = 0, redirections = 0, pauses = 0;
+  double pause_share = 1;  // of each pause, at random; calls of an operation have the same, and so stay in their order
   std::string put_off = {};  // what a server last said that was asked again, told with a later failure
   double deadline_s = std::numeric_limits<double>::infinity();  // by the clock: when it is given up
   // The node, by number, where it is not to be sent again, and what happened there.

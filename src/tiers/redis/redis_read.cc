@@ -41,6 +41,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
         },
         std::move(place));
     call->deadline_s = deadline_s_;
+    call->pause_share = pause_share_;
     return call;
   }
   std::unique_ptr<RedisCall> piece_call(std::uint64_t piece) {
@@ -177,6 +178,7 @@ class RedisBlobs::ReadJob : public std::enable_shared_from_this<ReadJob> {
   const BlobRange range_;
   const std::function<void(Result<BlobBytes>)> done_;
   const double deadline_s_;
+  const double pause_share_ = random_pause_share();
   Result<RespValue> head_reply_;
   Result<std::optional<RedisHead>> head_;  // refers to it
   // Replies by number; also of blobs that have none, where they say nothing.

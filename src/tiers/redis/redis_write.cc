@@ -54,6 +54,7 @@ class RedisBlobs::WriteJob : public std::enable_shared_from_this<WriteJob> {
       if (--self->left_ == 0) self->settle();
     };
     call->deadline_s = deadline_s_;
+    call->pause_share = pause_share_;
     blobs_.client_.send(Lane::kWrites, std::move(call));
   }
 
@@ -124,6 +125,7 @@ class RedisBlobs::WriteJob : public std::enable_shared_from_this<WriteJob> {
   const BlobBytes bytes_;
   const std::function<void(Result<bool>)> done_;
   const double deadline_s_;
+  const double pause_share_ = random_pause_share();
   std::int64_t found_ = 0;  // keys and fields
   unsigned left_ = 0;       // replies
   bool writing_ = false, created_ = false, forgotten_ = false;
