@@ -164,6 +164,10 @@ Result<bool> NetSocket::connected() {
   return connected_;
 }
 
+bool NetSocket::waits_to_read() const {
+  return ssl_ && connected_ && !wants_write_ && !SSL_is_init_finished(ssl_.get());
+}
+
 // SSL_read wants to write, and SSL_write to read, while hands are shaken.
 Result<std::size_t> NetSocket::tls_result(int returned) {
   wants_write_ = false;

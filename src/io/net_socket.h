@@ -49,6 +49,8 @@ class NetSocket {
   int fd() const { return name_found_ ? name_found_.get() : fd_.get(); }
   // Whether poll() must wait for room to write before going on, beside what the caller wants.
   bool wants_write() const { return wants_write_; }
+  // Whether there is room, and nothing can be written all the same before something is read: TLS shakes hands.
+  bool waits_to_read() const;
 
   // Moves what can be moved now: 0 where that is nothing. kIo where the connection failed, or the other side closed it.
   // What TLS did not write it may have taken all the same: the next call of `write` begins with the same bytes.

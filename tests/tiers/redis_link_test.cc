@@ -67,6 +67,15 @@ TEST_F(RedisLinkTest, OverTlsACommandThatIsGivenUpBeforeAByteOfItWentOutEndsTheC
   EXPECT_NE((*server)->ask("get next").find("yyyy"), std::string::npos);
 }
 
+TEST_F(RedisLinkTest, WhileTlsWaitsForTheServerThereIsNothingToWrite) {
+  const ScriptedRedis silent([](const std::string&) { return ""; });
+  access_.tls = TlsContext::make("").value();
+  const auto link = link_to(silent.port());
+  link->send(command({"PING"}, 1e9));
+  EXPECT_TRUE(link->wants_write());
+  EXPECT_TRUE(eventually([&] { return step(*link), !link->wants_write(); })) << "or it would be asked without end";
+}
+
 // Else what a killed writer left would be as young as the last look at it.
 TEST_F(RedisLinkTest, WhoOnlyLooksAsksTheServerNotToCountItAndGoesOnWhereItCannot) {
   access_.password = "secret";

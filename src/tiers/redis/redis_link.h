@@ -68,7 +68,9 @@ class RedisLink {
   void send(std::unique_ptr<RedisCall> call);
   // The descriptor for poll(), negative where there is none, and what to wait for.
   int fd() const { return socket_ ? socket_->fd() : -1; }
-  bool wants_write() const { return socket_ && (socket_->wants_write() || may_send_next()); }
+  bool wants_write() const {
+    return socket_ && (socket_->wants_write() || (may_send_next() && !socket_->waits_to_read()));
+  }
   // When something may have to be given up; infinity where no answer is owed.
   double overdue_s() const;
   // Moves what can be moved; gives up what is overdue.
