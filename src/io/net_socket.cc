@@ -17,8 +17,13 @@
 #include <thread>
 #include <utility>
 
+#include "core/clock.h"
+
 namespace shale {
 namespace {
+
+// For so long an address that says nothing is waited for, where there are others.
+constexpr double kPatienceWithAddressS = 0.3;
 
 std::string tls_reason() {
   const unsigned long error = ERR_get_error();
@@ -113,22 +118,25 @@ Status NetSocket::look_up_beside() {
   return {};
 }
 
-Status NetSocket::connect_to_next() {
+Status NetSocket::connect_to_next(bool or_keep) {
   int error = EHOSTUNREACH;
-  fd_ = FileDescriptor();
-  while (!untried_.empty() && !fd_) {
+  FileDescriptor next;
+  while (!untried_.empty() && !next) {
     const Address to = untried_.back();
     untried_.pop_back();
     FileDescriptor fd(socket(to.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
     const bool begun = fd && (::connect(fd.get(), address, to.length) == 0 || errno == EINPROGRESS);
-    if (begun) fd_ = std::move(fd);
+    if (begun) next = std::move(fd);
     if (!begun) error = errno;
   }
-  if (!fd_) return fail(ErrorCode::kIo, "cannot connect to {}: {}", where_, std::strerror(error));
+  if (!next && or_keep) return {};
+  if (!next) return fail(ErrorCode::kIo, "cannot connect to {}: {}", where_, std::strerror(error));
+  fd_ = std::move(next);
   const int on = 1;
   (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   wants_write_ = true;
+  began_s_ = RealClock().now_s();
   return tls_ ? begin_tls() : Status();
 }
 
@@ -152,16 +160,17 @@ Result<bool> NetSocket::connected() {
   int error = 0;
   socklen_t length = sizeof error;
   if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-  if (error != 0 && !untried_.empty()) {
-    SHALE_TRY(connect_to_next());
-    return false;
+  if (error != 0 && untried_.empty()) {
+    return fail(ErrorCode::kIo, "cannot connect to {}: {}", where_, std::strerror(error));
   }
-  if (error != 0) return fail(ErrorCode::kIo, "cannot connect to {}: {}", where_, std::strerror(error));
   sockaddr_storage peer;
   length = sizeof peer;
-  connected_ = getpeername(fd(), reinterpret_cast<sockaddr*>(&peer), &length) == 0;
+  connected_ = error == 0 && getpeername(fd(), reinterpret_cast<sockaddr*>(&peer), &length) == 0;
   wants_write_ = !connected_;
-  return connected_;
+  if (connected_ || untried_.empty()) return connected_;
+  const bool silent = RealClock().now_s() >= began_s_ + kPatienceWithAddressS;
+  if (error != 0 || silent) SHALE_TRY(connect_to_next(error == 0));
+  return false;
 }
 
 bool NetSocket::waits_to_read() const {

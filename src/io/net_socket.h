@@ -51,6 +51,9 @@ class NetSocket {
   bool wants_write() const { return wants_write_; }
   // Whether there is room, and nothing can be written all the same before something is read: TLS shakes hands.
   bool waits_to_read() const;
+  // Whether another address is tried if this one says nothing for a while: then `read` or `write` is to be called again
+  // soon, though poll() sees nothing.
+  bool has_other_addresses() const { return !connected_ && !untried_.empty(); }
 
   // Moves what can be moved now: 0 where that is nothing. kIo where the connection failed, or the other side closed it.
   // What TLS did not write it may have taken all the same: the next call of `write` begins with the same bytes.
@@ -71,7 +74,8 @@ class NetSocket {
   static Addresses look_up(const std::string& host, std::uint16_t port, int flags);
   Status look_up_beside();
   Result<bool> connected();
-  Status connect_to_next();
+  // Where it cannot be begun with any: an error or, if `or_keep`, goes on with the one that is tried.
+  Status connect_to_next(bool or_keep = false);
   Status begin_tls();
   Result<std::size_t> tls_result(int returned);
   Result<std::size_t> tls_write(std::span<const iovec> pieces);
@@ -84,6 +88,7 @@ class NetSocket {
   std::future<Addresses> addresses_;  // while they are looked up
   FileDescriptor name_found_;         // likewise: a pipe whose other end is closed when they are known
   std::vector<Address> untried_;      // the next one last
+  double began_s_ = 0;                // with the address that is tried
   bool connected_ = false;
   bool wants_write_ = false;
 };

@@ -1,6 +1,7 @@
 // The tier in Redis within its deadline, whatever the server, the network or a cluster does meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 
 #include <functional>
 #include <sstream>
@@ -19,6 +20,33 @@ using ::testing::HasSubstr;
 constexpr std::size_t kBlobBytes = 9 << 20;  // three pieces
 constexpr double kDeadlineS = 0.6;
 constexpr double kLate = 0.1 * kDeadlineS + 0.3;  // a tenth of it, and a scheduler that is late
+
+// Somebody who listens, with whom nobody can connect any more.
+template <class Address>
+class SilentAddress {
+ public:
+  explicit SilentAddress(const Address& address) : address_(address) {
+    const int family = reinterpret_cast<const sockaddr&>(address).sa_family;
+    const auto add = [&] { sockets_.emplace_back(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); };
+    add();
+    const int on = 1;
+    if (family == AF_INET6) setsockopt(sockets_[0].get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    socklen_t length = sizeof address_;
+    auto* any = reinterpret_cast<sockaddr*>(&address_);
+    EXPECT_EQ(bind(sockets_[0].get(), any, length), 0);
+    EXPECT_EQ(listen(sockets_[0].get(), 0), 0);
+    EXPECT_EQ(getsockname(sockets_[0].get(), any, &length), 0);
+    for (int i = 0; i < 4; ++i) {  // whom it never accepts
+      add();
+      (void)connect(sockets_.back().get(), any, length);
+    }
+  }
+  const Address& address() const { return address_; }
+
+ private:
+  Address address_;
+  std::vector<FileDescriptor> sockets_;
+};
 
 // A server behind a proxy that errs.
 class RedisDeadlineTest : public ::testing::Test {
@@ -128,22 +156,30 @@ TEST_F(RedisDeadlineTest, WhatWasGivenUpStandsInNobodysWay) {
 }
 
 TEST_F(RedisDeadlineTest, OneThatCannotBeConnectedToIsGivenUp) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(listener, 0), 0);
-  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  std::vector<int> waiting;  // whom it never accepts
-  for (int i = 0; i < 4; ++i) {
-    waiting.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    (void)connect(waiting.back(), reinterpret_cast<sockaddr*>(&address), length);
-  }
-  expect_in_time([&] { return code_of(make_tier(url(ntohs(address.sin_port)), clock_)); });
-  for (const int socket : waiting) close(socket);
-  close(listener);
+  const SilentAddress silent(address);
+  expect_in_time([&] { return code_of(make_tier(url(ntohs(silent.address().sin_port)), clock_)); });
+}
+
+TEST_F(RedisDeadlineTest, AnAddressThatSaysNothingIsLeftForTheNext) {
+  addrinfo* first = nullptr;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_ADDRCONFIG;
+  if (getaddrinfo("localhost", nullptr, &hints, &first) != 0) GTEST_SKIP() << "there is no localhost";
+  const bool several = first->ai_family == AF_INET6 && first->ai_next;
+  freeaddrinfo(first);
+  if (!several) GTEST_SKIP() << "localhost has no address before 127.0.0.1";
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  address.sin6_port = htons(server_->port());
+  const SilentAddress silent(address);
+  const auto tier = make_tier(fmt::format("redis://localhost:{}?deadline=60s", server_->port()), clock_);
+  ASSERT_TRUE(tier) << tier.error().message;
+  EXPECT_TRUE(holds(**tier, blob_id(1, 0), kBlobBytes));
 }
 
 TEST_F(RedisDeadlineTest, AServerThatIsLoadingIsAskedAgain) {

@@ -13,6 +13,7 @@ constexpr std::size_t kPiecesAtOnce = 48;  // of one write: three a command
 // A server makes replies as soon as it has read what asks for them. More of them than its caches hold would lie in
 // fresh memory, which it counts against its limit, too.
 constexpr std::uint64_t kOwedBytesMax = 8 << 20;
+constexpr double kLookAgainS = 0.05;  // whether another address of the host is to be tried
 constexpr std::string_view kNoPasswordNeeded = "without any password configured";
 
 // The pieces of a call, without its first `skip` bytes.
@@ -54,7 +55,8 @@ void RedisLink::send(std::unique_ptr<RedisCall> call) {
 
 double RedisLink::overdue_s() const {
   if (out_.empty() && sent_.empty()) return std::numeric_limits<double>::infinity();
-  return std::min(owed_since_s_ + access_.timeout_s, earliest_s_);
+  const double overdue_s = std::min(owed_since_s_ + access_.timeout_s, earliest_s_);
+  return socket_ && socket_->has_other_addresses() ? std::min(overdue_s, clock_.now_s() + kLookAgainS) : overdue_s;
 }
 
 void RedisLink::connect() {
