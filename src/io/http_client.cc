@@ -158,6 +158,7 @@ void HttpClient::run() {
     int running = 0;
     curl_multi_perform(curl_->multi, &running);
     finish_ended();
+    if (ending) give_up_slow();
     const bool waits =
         std::ranges::any_of(std::span(lanes_.get(), kLanes), [](const Lane& l) { return !l.waiting.empty(); });
     if (ending && !waits && curl_->in_flight.empty() && later_.empty()) {
@@ -215,6 +216,10 @@ void HttpClient::start(Lane& lane, std::unique_ptr<Exchange> exchange) {
   set(CURLOPT_BUFFERSIZE, kBufferBytes);
   set(CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
   set(CURLOPT_TIMEOUT_MS, milliseconds(request.timeout_s));
+  if (request.stall_s > 0) {
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);  // byte a second
+    set(CURLOPT_LOW_SPEED_TIME, std::lround(std::ceil(request.stall_s)));
+  }
   set(CURLOPT_CONNECTTIMEOUT_MS, milliseconds(std::min(request.connect_timeout_s, request.timeout_s)));
   if (!request.ca_file.empty()) set(CURLOPT_CAINFO, request.ca_file.c_str());
   set(CURLOPT_HTTPHEADER, self.headers);
@@ -243,19 +248,33 @@ void HttpClient::start(Lane& lane, std::unique_ptr<Exchange> exchange) {
 void HttpClient::finish_ended() {
   int left = 0;
   while (const CURLMsg* message = curl_multi_info_read(curl_->multi, &left)) {
-    if (message->msg != CURLMSG_DONE) continue;
-    CURL* easy = message->easy_handle;
-    const CURLcode code = message->data.result;
-    curl_multi_remove_handle(curl_->multi, easy);
-    curl_easy_reset(easy);
-    curl_->spare.push_back(easy);
-    const auto exchange = std::move(curl_->in_flight.extract(easy).mapped());
-    --exchange->lane->in_flight;
-    if (code != CURLE_OK) {
-      exchange->answer.trouble = exchange->trouble[0] ? exchange->trouble : curl_easy_strerror(code);
-    }
-    exchange->request.done(std::move(exchange->answer));
+    if (message->msg == CURLMSG_DONE) finish(message->easy_handle, message->data.result);
   }
+}
+
+// What moves may take long, and nobody is to wait for it at the end.
+void HttpClient::give_up_slow() {
+  const double now = now_s();
+  if (ending_s_ == 0) ending_s_ = now;
+  std::vector<CURL*> slow;
+  for (const auto& [easy, exchange] : curl_->in_flight) {
+    const double stall_s = exchange->request.stall_s;
+    if (stall_s > 0 && now >= ending_s_ + stall_s) slow.push_back(easy);
+  }
+  for (CURL* easy : slow) finish(easy, CURLE_OPERATION_TIMEDOUT);
+}
+
+void HttpClient::finish(void* easy, int code) {
+  curl_multi_remove_handle(curl_->multi, easy);
+  curl_easy_reset(easy);
+  curl_->spare.push_back(easy);
+  const auto exchange = std::move(curl_->in_flight.extract(easy).mapped());
+  --exchange->lane->in_flight;
+  if (code != CURLE_OK) {
+    exchange->answer.trouble =
+        exchange->trouble[0] ? exchange->trouble : curl_easy_strerror(static_cast<CURLcode>(code));
+  }
+  exchange->request.done(std::move(exchange->answer));
 }
 
 int HttpClient::milliseconds_until_next() const {

@@ -44,6 +44,9 @@ struct HttpRequest {
   std::string ca_file = {};                           // of who signs the server's certificate, in place of the system's
   double timeout_s = 10;                              // from when it is sent
   double connect_timeout_s = 3;
+  // For so long, rounded up to seconds, nothing of it may move; the client does not end later than that for it, either.
+  // 0: only the time-out bounds it.
+  double stall_s = 0;
   // The bytes of an answer with a status of 2xx, as they come; false ends the request. Empty: they become `body`.
   std::function<bool(const HttpHead& head, std::span<const std::byte> bytes)> take = {};
   // Once, when its turn has come: the last chance to say what it is, as what waited is signed and timed anew.
@@ -83,6 +86,8 @@ class HttpClient {
   void start_waiting();
   void start(Lane& lane, std::unique_ptr<Exchange> exchange);
   void finish_ended();
+  void give_up_slow();
+  void finish(void* easy, int code);
   int milliseconds_until_next() const;
 
   struct Sent {
@@ -94,6 +99,7 @@ class HttpClient {
   std::deque<Sent> sent_;
   bool closing_ = false;
   // Only the thread uses:
+  double ending_s_ = 0;  // since when; 0: it is not
   std::unique_ptr<Curl> curl_;
   std::multimap<double, Sent> later_;  // by when they are due
   std::unique_ptr<Lane[]> lanes_;

@@ -1,11 +1,15 @@
 // Requests by HTTP, whoever answers them or does not.
 #include "io/http_client.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
+#include <memory>
 
 #include "support/child_process.h"
+#include "tiers/scripted_redis.h"
 
 namespace shale::testing {
 namespace {
@@ -24,6 +28,22 @@ TEST(HttpClientTest, WhatWaitsWhenItEndsIsAskedForAndTold) {
     }
   }
   EXPECT_EQ(told, 50);
+}
+
+// Whoever listens takes what comes, and says nothing.
+TEST(HttpClientTest, AnUploadThatStandsStillIsGivenUpLongBeforeItsTimeOut) {
+  const ScriptedRedis silent([](const std::string&) { return ""; });
+  for (const bool ending : {false, true}) {
+    std::promise<std::string> trouble;
+    auto client = std::make_unique<HttpClient>(HttpClient::Options());
+    HttpRequest request{.method = "PUT", .url = fmt::format("http://127.0.0.1:{}/x", silent.port())};
+    request.timeout_s = 3600;
+    request.stall_s = 0.5;
+    request.done = [&trouble](HttpAnswer&& answer) { trouble.set_value(answer.trouble); };
+    client->send(HttpLane::kWrites, std::move(request));
+    if (ending) client.reset();
+    EXPECT_NE(trouble.get_future().get(), "");
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "io/net_proxy.h"
 #include "support/s3_server.h"
 #include "tiers/blobs.h"
 #include "tiers/s3/s3_client.h"
@@ -243,6 +244,19 @@ TEST_F(S3Test, AServerThatHangsCostsTheDeadlineOnceAndThenNothing) {
   }
   EXPECT_TRUE(read) << read.error().message;
   EXPECT_FALSE(tier->trouble());
+}
+
+TEST_F(S3Test, AnUploadThatMovesHasTheTimeThatItTakes) {
+  S3Server server;
+  const std::string endpoint = server.endpoint();
+  const auto port = static_cast<std::uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1)));
+  const auto proxy = NetProxy::start("127.0.0.1", port).value();
+  const auto tier =
+      make_tier(fmt::format("s3://shale/x?endpoint=http://127.0.0.1:{}&timeout=1s", proxy->port()), clock_).value();
+  proxy->set({.bytes_per_s = 400'000});
+  const BlobId id = blob_id(1, 0);
+  const Status written = tier->write(id, blob_bytes(id, 1 << 20))->wait();
+  EXPECT_TRUE(written) << written.error().message;
 }
 
 TEST_F(S3Test, EndingWaitsForOneDeadlineHoweverMuchIsQueued) {

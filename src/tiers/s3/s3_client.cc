@@ -20,6 +20,8 @@ constexpr std::int64_t kSkewToleratedS = 60;
 // The share of a call's remaining time for an attempt that can go on where it was cut off, or that costs little:
 // another connection often answers at once.
 constexpr double kShareOfAttempt = 0.5;
+// So slow each of the uploads may be that go at once, and share a network.
+constexpr double kUploadBytesPerS = 16 << 10;
 
 double now_s() { return RealClock().now_s(); }
 
@@ -92,9 +94,13 @@ void S3Client::attempt(const std::shared_ptr<Attempts>& attempts, double delay_s
   request.ca_file = options_.ca_file;
   request.prepare = [this, attempts](HttpRequest& prepared) {
     const double now = now_s();
-    if (attempts->count++ == 0) attempts->deadline_s = now + options_.timeout_s;
+    const bool put = attempts->call.method == "PUT";
+    double body_bytes = 0;
+    for (const auto& piece : attempts->call.body) body_bytes += static_cast<double>(piece.size());
+    if (attempts->count++ == 0) attempts->deadline_s = now + options_.timeout_s + body_bytes / kUploadBytesPerS;
     const double left_s = std::max(0.0, std::min(attempts->deadline_s, end_s()) - now);
-    prepared.timeout_s = attempts->call.method == "PUT" ? left_s : left_s * kShareOfAttempt;
+    prepared.timeout_s = put ? left_s : left_s * kShareOfAttempt;
+    prepared.stall_s = put ? options_.timeout_s : 0;
     address(attempts->call, prepared);
   };
   request.done = [this, attempts](HttpAnswer&& answer) { finish(attempts, std::move(answer)); };

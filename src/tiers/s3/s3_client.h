@@ -21,7 +21,8 @@ struct S3ClientOptions {
   S3Credentials credentials = {};
   std::string credentials_from = {};  // for messages
   std::string ca_file = {};           // in place of the system's
-  double timeout_s = 10;              // of a call with all its attempts, from when the first is sent
+  // Of a call with all its attempts, from when the first is sent; of an upload, for which nothing of it may move.
+  double timeout_s = 10;
 };
 
 struct S3Call {
