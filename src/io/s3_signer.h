@@ -18,6 +18,7 @@ struct S3Credentials {
   std::string access_key;
   std::string secret_key;
   std::string session_token;  // of temporary credentials; else empty
+  bool operator==(const S3Credentials&) const = default;
 };
 
 // Takes the place of a body's hash where TLS protects it.

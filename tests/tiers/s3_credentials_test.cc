@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 
+#include "support/s3_server.h"
 #include "support/temporary_folder.h"
 #include "tiers/blobs.h"
+#include "tiers/tiers.h"
 
 namespace shale::testing {
 namespace {
@@ -67,6 +71,36 @@ TEST_F(S3CredentialsTest, WhatIsMissingIsSaidAndNoSecretIs) {
   const std::string message = find().error().message;
   EXPECT_NE(message.find("AWS_ACCESS_KEY_ID is not"), std::string::npos) << message;
   EXPECT_EQ(message.find("hush"), std::string::npos);
+}
+
+// The server takes another token from some time on; the test's bucket knows no tokens, so that it is told what is
+// right.
+TEST_F(S3CredentialsTest, ATierTakesThoseThatReplaceWhatExpired) {
+  S3Server server;
+  const auto file = folder_.path() / ".aws" / "credentials";
+  const std::string keys = "[temporary]\naws_access_key_id=shale\naws_secret_access_key=shale-secret\n";
+  write("credentials", keys);
+  setenv("AWS_SHARED_CREDENTIALS_FILE", file.c_str(), 1);
+  const RealClock clock;
+  std::atomic<unsigned> refused = 0;
+  const auto tier = make_tier(server.url("x", "&profile=temporary"), clock).value();
+  server.set_fault([&](const S3Asked& asked, const S3Answer&) {
+    const auto token = asked.headers.find("x-amz-security-token");
+    if (token != asked.headers.end() && token->second == "new") return S3Answer{.status = 200};
+    ++refused;
+    return S3Answer{400, "<Error><Code>ExpiredToken</Code><Message>It has expired.</Message></Error>"};
+  });
+  write("credentials", keys + "aws_session_token=new\n");
+  std::vector<std::shared_ptr<TierWrite>> writes;
+  for (std::uint32_t part = 0; part < 8; ++part) {
+    writes.push_back(tier->write(blob_id(1, part), blob_bytes(blob_id(1, part), 10)));
+  }
+  for (const auto& put : writes) {
+    const Status stored = put->wait();
+    EXPECT_TRUE(stored) << stored.error().message;
+  }
+  unsetenv("AWS_SHARED_CREDENTIALS_FILE");
+  EXPECT_LE(refused, 8u) << "each once at most";
 }
 
 }  // namespace

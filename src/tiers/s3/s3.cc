@@ -56,6 +56,11 @@ Result<std::unique_ptr<Tier>> make(const TierSpec& spec, const Clock& clock) {
   options.client.region = or_else(spec.text("region"), or_else(setup.region, std::string(kRegionUnset)));
   options.client.credentials = std::move(setup.credentials);
   options.client.credentials_from = std::move(setup.found);
+  options.client.credentials_now = [profile = spec.text("profile")]() -> std::optional<S3Credentials> {
+    auto now = find_s3_setup(profile);
+    if (!now) return std::nullopt;
+    return std::move(now->credentials);
+  };
   options.client.ca_file = spec.text("ca");
   SHALE_ASSIGN(options.client.timeout_s, timeout_of(spec));
   return S3Tier::make(std::move(options), spec.late, clock);

@@ -17,6 +17,7 @@ namespace {
 constexpr double kBackoffS = 0.05, kBackoffMaxS = 2;  // doubled after every attempt, of which a random share is waited
 constexpr unsigned kAttemptsMax = 8;
 constexpr std::int64_t kSkewToleratedS = 60;
+constexpr double kLookForCredentialsEveryS = 5;
 // The share of a call's remaining time for an attempt that can go on where it was cut off, or that costs little:
 // another connection often answers at once.
 constexpr double kShareOfAttempt = 0.5;
@@ -56,10 +57,12 @@ struct S3Client::Attempts {
   S3Call call;
   unsigned count = 0;
   double deadline_s = 0;  // 0: the first has not been sent
-  bool clock_corrected = false;
+  bool clock_corrected = false, credentials_renewed = false;
+  std::uint64_t renewals = 0;  // that there had been when the last was signed
 };
 
-S3Client::S3Client(S3ClientOptions options) : options_(std::move(options)), http_({}) {
+S3Client::S3Client(S3ClientOptions options)
+    : options_(std::move(options)), credentials_(options_.credentials), http_({}) {
   const bool dotted = options_.bucket.find('.') != std::string::npos;  // one that no certificate's wildcard covers
   const bool by_path = !options_.endpoint.empty() || dotted;
   endpoint_ = options_.endpoint;
@@ -101,6 +104,7 @@ void S3Client::attempt(const std::shared_ptr<Attempts>& attempts, double delay_s
     const double left_s = std::max(0.0, std::min(attempts->deadline_s, end_s()) - now);
     prepared.timeout_s = put ? left_s : left_s * kShareOfAttempt;
     prepared.stall_s = put ? options_.timeout_s : 0;
+    attempts->renewals = renewals_;
     address(attempts->call, prepared);
   };
   request.done = [this, attempts](HttpAnswer&& answer) { finish(attempts, std::move(answer)); };
@@ -126,8 +130,9 @@ void S3Client::address(const S3Call& call, HttpRequest& request) const {
                             : call.body.empty()       ? sha256_hex("")
                                                       : std::string(kUnsignedPayload));
   request.headers.emplace_back("x-amz-content-sha256", payload);
-  sign({call.method, path, query, payload}, {options_.region}, options_.credentials,
-       std::time(nullptr) + clock_behind_s_, request.headers);
+  const std::lock_guard lock(credentials_mutex_);
+  sign({call.method, path, query, payload}, {options_.region}, credentials_, std::time(nullptr) + clock_behind_s_,
+       request.headers);
 }
 
 void S3Client::finish(const std::shared_ptr<Attempts>& attempts, HttpAnswer answer) {
@@ -139,6 +144,10 @@ void S3Client::finish(const std::shared_ptr<Attempts>& attempts, HttpAnswer answ
       random_share() * std::min(kBackoffMaxS, std::ldexp(kBackoffS, static_cast<int>(attempts->count)));
   if (!attempts->clock_corrected && corrects_clock(answer)) {
     attempts->clock_corrected = true;
+    return attempt(attempts, 0);
+  }
+  if (!attempts->credentials_renewed && !http_.closing() && renews_credentials(*attempts, answer)) {
+    attempts->credentials_renewed = true;
     return attempt(attempts, 0);
   }
   const bool again = (!whole || may_pass(answer, complaint)) && attempts->count < kAttemptsMax && backoff_s < left_s &&
@@ -155,6 +164,23 @@ bool S3Client::corrects_clock(const HttpAnswer& answer) {
   const std::int64_t behind_s = theirs - std::time(nullptr);
   if (std::abs(behind_s - clock_behind_s_) <= kSkewToleratedS) return false;
   clock_behind_s_ = behind_s;
+  return true;
+}
+
+// Those that are good for hours alone are replaced where they were found. Answers to HEAD do not say what is wrong.
+bool S3Client::renews_credentials(const Attempts& attempts, const HttpAnswer& answer) {
+  const int status = answer.head.status;
+  const bool refused = status == 401 || status == 403 || (status == 400 && answer.body.empty()) ||
+                       is_about_credentials(parse_s3_complaint(answer.body).code);
+  if (!refused) return false;
+  if (attempts.renewals != renewals_) return true;
+  if (!options_.credentials_now || now_s() < look_for_others_at_s_) return false;
+  look_for_others_at_s_ = now_s() + kLookForCredentialsEveryS;
+  auto found = options_.credentials_now();
+  if (!found || *found == credentials_) return false;
+  const std::lock_guard lock(credentials_mutex_);
+  credentials_ = std::move(*found);
+  ++renewals_;
   return true;
 }
 

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +22,9 @@ struct S3ClientOptions {
   std::string region;
   S3Credentials credentials = {};
   std::string credentials_from = {};  // for messages
-  std::string ca_file = {};           // in place of the system's
+  // What they are by now, once they are refused; nothing where there are none. May read files.
+  std::function<std::optional<S3Credentials>()> credentials_now = {};
+  std::string ca_file = {};  // in place of the system's
   // Of a call with all its attempts, from when the first is sent; of an upload, for which nothing of it may move.
   double timeout_s = 10;
 };
@@ -61,6 +65,8 @@ class S3Client {
   void finish(const std::shared_ptr<Attempts>& attempts, HttpAnswer answer);
   Error error_of(const Attempts& attempts, const HttpAnswer& answer) const;
   bool corrects_clock(const HttpAnswer& answer);
+  // Whether others are to be tried.
+  bool renews_credentials(const Attempts& attempts, const HttpAnswer& answer);
   double end_s();
 
   const S3ClientOptions options_;
@@ -68,8 +74,12 @@ class S3Client {
   std::string host_;                              // as the Host header has it
   std::string path_prefix_;                       // of every path: "/" or "/bucket/"
   std::atomic<std::int64_t> clock_behind_s_ = 0;  // this machine's, of the server's
-  double closing_end_s_ = 0;                      // of the client's thread; 0: it is not ending
-  HttpClient http_;                               // last: its thread uses all of the above
+  mutable std::mutex credentials_mutex_;          // guards the next, which the client's thread alone changes
+  S3Credentials credentials_;
+  std::uint64_t renewals_ = 0;       // of them; of the client's thread, as what follows
+  double look_for_others_at_s_ = 0;  // again, at the earliest
+  double closing_end_s_ = 0;         // 0: it is not ending
+  HttpClient http_;                  // last: its thread uses all of the above
 };
 
 }  // namespace shale
