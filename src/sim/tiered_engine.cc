@@ -71,12 +71,16 @@ PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& c
                       .candidates = {},
                       .full_copy_bytes = prefix.has_source && !keeps_everything() ? full_bytes(id) : 0};
   const double recompute = recompute_s(id);
+  // As ExtentPlacer::offer: what is exact the lowest tier keeps as it is where it is not bounded. `fixed` and `impress`
+  // store nothing exact.
+  const bool compress_lowest = !weighs_quality_ || !keeps_everything();
   const auto add = [&](std::uint32_t method, double keep, double share, double quality, double decode) {
     const bool is_current = current && current->method == method && current->keep == keep;
     const bool lower_keep = current && current->method == method && keep < current->keep;
     if (current && !prefix.has_source && !is_current && !lower_keep) return;
     const auto bytes = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(full_bytes(id))));
     for (std::uint32_t tier = 0; tier < tiers().size(); ++tier) {
+      if (tier == lowest() && method != kFullMethod && !compress_lowest) continue;
       const double load =
           tiers()[tier].latency_s + static_cast<double>(bytes) / tiers()[tier].read_bytes_per_s + decode;
       if (is_current && current->tier == tier) placed.current = static_cast<std::uint32_t>(placed.candidates.size());

@@ -120,6 +120,21 @@ TEST(SimulateTiers, AQualityWorthMoreThanAnyTimeIsKept) {
   EXPECT_LT(run(trace, options).quality, 1);
 }
 
+// As on the server: where the lowest tier is not bounded, compressing there would free nothing.
+TEST(SimulateTiers, OnlyABoundedLowestTierHoldsLossyForms) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2}}}, 4);
+  TieredOptions options{.hardware = machine(0), .profiles = {{{"tough", 1, 0.25, 0.99, 0}}}, .planner = "shale"};
+  EXPECT_EQ(run(trace, options).bytes_read[1], 800u);
+  EXPECT_DOUBLE_EQ(run(trace, options).quality, 1);
+  options.hardware = machine(0, 10'000);
+  EXPECT_EQ(run(trace, options).bytes_read[1], 200u);
+  EXPECT_DOUBLE_EQ(run(trace, options).quality, 0.995);
+  options.hardware = machine(0);
+  options.planner = "fixed";
+  options.fixed_method = "tough";
+  EXPECT_DOUBLE_EQ(run(trace, options).quality, 0.995) << "it stores nothing exact";
+}
+
 TEST(SimulateTiers, MemoryThatHoldsMoreIsFaster) {
   const Trace trace = random_trace(9, 400);
   double before = 1e9;
