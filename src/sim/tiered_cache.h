@@ -14,7 +14,8 @@
 //              tiers read for others (batched_engine.h says what is left out).
 //
 // Contexts that were computed become cached prefixes, placed by the PlacementState that the cache itself has, with one
-// round of it after each request.
+// round of it after each request. Its moves read and write; what is cut where it lies moves no bytes, nor does what
+// goes exact to an unbounded lowest tier, which has a copy of it.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +70,7 @@ struct TieredResult {
   std::uint64_t tokens_computed = 0;
   std::uint64_t tokens_pooled = 0;           // found in the engine's own pool
   std::vector<std::uint64_t> tokens_loaded;  // by tier
-  std::vector<std::uint64_t> bytes_read;     // by tier: by requests, and by moves to other tiers
+  std::vector<std::uint64_t> bytes_read;     // by tier: by requests, and by moves
   std::vector<std::uint64_t> bytes_written;
   Percentiles ttft;  // from arrival, waiting included
   double ttft_mean_s = 0;

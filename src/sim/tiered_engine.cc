@@ -322,13 +322,17 @@ void TieredEngine::write(std::uint32_t tier, std::uint64_t bytes) {
 void TieredEngine::start_move(PlacementSlot, const PlacedPrefix& prefix, const Candidate& from, const Candidate& to) {
   const auto id = static_cast<ContextId>(prefix.id);
   if (to.tier == kDropped || !prefixes_[id].has_source) changed_.push_back(id);
-  if (to.tier == kDropped || (to.tier == from.tier && to.bytes <= from.bytes)) return;
+  const bool cut_in_place = to.tier == from.tier && to.method == from.method && to.bytes <= from.bytes;
+  if (to.tier == kDropped || cut_in_place) return;
   if (is_shared(from.tier) && !shared_->expects(id)) {
     prefixes_[id].missed = true;
     changed_.push_back(id);
     return;
   }
-  if (is_shared(to.tier) && !shared_->put(id, now_s_, full_bytes(id))) return;  // it lies there
+  if (to.tier == lowest() && to.method == kFullMethod && keeps_everything()) {
+    const bool lies_there = !shared_ || !shared_->put(id, now_s_, full_bytes(id));
+    if (lies_there) return;
+  }
   const bool from_source = to.bytes > from.bytes || to.method != from.method;
   const std::uint32_t origin = from_source && from.method != kFullMethod ? lowest() : from.tier;
   read(origin, origin == from.tier ? from.bytes : full_bytes(id), now_s_);

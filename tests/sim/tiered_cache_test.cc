@@ -135,6 +135,25 @@ TEST(SimulateTiers, OnlyABoundedLowestTierHoldsLossyForms) {
   EXPECT_DOUBLE_EQ(run(trace, options).quality, 0.995) << "it stores nothing exact";
 }
 
+using Bytes = std::vector<std::uint64_t>;
+
+// There is room for one of them in memory.
+Trace two_documents() { return make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {3, 4}}}, 4); }
+
+TEST(SimulateTiers, WhatHasACopyBelowGoesThereForNothing) {
+  const TieredResult result = run(two_documents(), {.hardware = machine(800), .planner = "lru"});
+  EXPECT_EQ(result.bytes_read, (Bytes{0, 0}));
+  EXPECT_EQ(result.bytes_written, (Bytes{1'600, 1'600}));
+}
+
+TEST(SimulateTiers, AnotherMethodIsReadAndWrittenWhereItLies) {
+  const TieredResult result =
+      run(two_documents(),
+          {.hardware = machine(800), .profiles = {{{"half", 1, 0.5, 0.99, 0}}}, .planner = "shale", .alpha = 10});
+  EXPECT_EQ(result.bytes_read, (Bytes{800, 0})) << "the first is compressed where it lies";
+  EXPECT_EQ(result.bytes_written, (Bytes{800 + 400 + 400, 1'600}));
+}
+
 TEST(SimulateTiers, MemoryThatHoldsMoreIsFaster) {
   const Trace trace = random_trace(9, 400);
   double before = 1e9;
