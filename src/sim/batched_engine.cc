@@ -20,13 +20,13 @@ SimulatedPool::SimulatedPool(const Contexts& contexts, std::uint64_t token_bytes
       on_evict_(std::move(on_evict)),
       held_(contexts.all().size()) {}
 
-std::vector<double> SimulatedPool::find(std::span<const ContextId> path) const {
-  std::vector<double> qualities;
+std::vector<Served::Part> SimulatedPool::find(std::span<const ContextId> path) const {
+  std::vector<Served::Part> parts;
   for (const ContextId id : path) {
     if (!held_[id].cached) break;
-    qualities.push_back(held_[id].quality);
+    parts.push_back(held_[id].part);
   }
-  return qualities;
+  return parts;
 }
 
 bool SimulatedPool::begin(std::span<const ContextId> cached, std::uint64_t reserved_bytes) {
@@ -73,7 +73,8 @@ std::size_t SimulatedPool::insert(std::span<const ContextId> path, std::size_t c
     if (held.cached) {
       share(path.subspan(cached, 1), reserved_bytes);
     } else {
-      held = {.cached = true, .users = 1, .quality = served.parts[cached].quality};
+      const Served::Part& part = served.parts[cached];
+      held = {.cached = true, .users = 1, .part = {.quality = part.quality, .exact = part.exact}};
       reserved_bytes -= bytes(path[cached]);
     }
   }
@@ -125,7 +126,7 @@ bool BatchedEngine::admit() {
           .path = contexts_.path(trace_, request),
           .served = {},
           .answer_left = std::max(request.output_tokens, 1u)};
-  const std::vector<double> cached = pool_.find(run.path);
+  const std::vector<Served::Part> cached = pool_.find(run.path);
   run.cached = cached.size();
   const auto cached_path = std::span(run.path).first(run.cached);
   run.reserved_bytes =
@@ -162,7 +163,7 @@ double BatchedEngine::slowdown() const {
 }
 
 // Tiers begin to read for it.
-void BatchedEngine::look_up(Run& run, std::span<const double> cached) {
+void BatchedEngine::look_up(Run& run, std::span<const Served::Part> cached) {
   Waits waits;
   for (const double free_s : tier_free_s_) waits.tiers_s.push_back(std::max(0.0, free_s - now_s_));
   ComputeBacklog& backlog = waits.engine;
@@ -198,7 +199,7 @@ void BatchedEngine::read(std::size_t tier, double seconds) {
 void BatchedEngine::look_again(Run& run) {
   if (run.begun || std::ranges::any_of(run.served.parts, [](const auto& part) { return part.tier.has_value(); }))
     return;
-  const std::vector<double> cached = pool_.find(run.path);
+  const std::vector<Served::Part> cached = pool_.find(run.path);
   const auto more = std::span(run.path).subspan(run.cached, cached.size() - run.cached);
   pool_.share(more, run.reserved_bytes);
   run.cached = cached.size();

@@ -32,8 +32,8 @@ class SimulatedPool {
   SimulatedPool(const Contexts& contexts, std::uint64_t token_bytes, std::uint64_t capacity_bytes,
                 std::function<void(ContextId)> on_evict);
 
-  // The quality of those of these contexts that are cached there, from the front.
-  std::vector<double> find(std::span<const ContextId> path) const;
+  // Those of these contexts that are cached there, from the front.
+  std::vector<Served::Part> find(std::span<const ContextId> path) const;
   // A request uses cached contexts, and reserves bytes for what it computes or loads. False where that does not fit
   // beside what others use; one alone always fits.
   bool begin(std::span<const ContextId> cached, std::uint64_t reserved_bytes);
@@ -51,7 +51,7 @@ class SimulatedPool {
   struct Held {
     bool cached = false;
     std::uint32_t users = 0;
-    double quality = 1;
+    Served::Part part = {};
   };
   bool use(ContextId id);
   void evict();
@@ -95,7 +95,7 @@ class BatchedEngine {
   const TraceRequest& request_of(const Run& run) const { return trace_.requests[run.request]; }
   std::uint64_t unnamed_tokens_of(const Run& run) const;
   bool admit();
-  void look_up(Run& run, std::span<const double> cached);
+  void look_up(Run& run, std::span<const Served::Part> cached);
   void look_again(Run& run);
   void read(std::size_t tier, double seconds);
   bool step();

@@ -189,12 +189,13 @@ std::uint64_t TieredEngine::private_tokens(std::span<const ContextId> path) cons
   return tokens;
 }
 
-Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std::span<const double> pooled,
+Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std::span<const Served::Part> pooled,
                              const Waits& waits) {
   now_s_ = now_s;
   discover(path);
-  Served served{.parts = {}, .pooled = pooled.size(), .transfer_s = std::vector<double>(tiers().size())};
-  for (const double quality : pooled) served.parts.push_back({.quality = quality});
+  Served served{.parts = {pooled.begin(), pooled.end()},
+                .pooled = pooled.size(),
+                .transfer_s = std::vector<double>(tiers().size())};
   const auto rest = path.subspan(pooled.size());
   const std::vector<Read> reads = reads_that_pay(rest, now_s_, waits);
   for (std::size_t i = 0; i < reads.size(); ++i) {
@@ -204,7 +205,7 @@ Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std:
       shared_->use(rest[i]);
       shared_->transfer(from.bytes, now_s_ + served.seconds);
     }
-    served.parts.push_back({from.tier, from.bytes, from.quality});
+    served.parts.push_back({from.tier, from.bytes, from.quality, from.method == kFullMethod});
     served.transfer_s[from.tier] += read.seconds - read.decode_s;
     served.decode_s += read.decode_s;
     served.seconds += read.seconds;
@@ -260,19 +261,20 @@ void TieredEngine::in_pool(ContextId id, bool cached, double now_s) {
   if (prefixes_[id].slot) state_.in_pool(*prefixes_[id].slot, cached ? 1 : 0, now_s);
 }
 
-// What was computed can be stored; others of a fleet find it from `stored_at_s` on.
+// What was computed can be stored, unless anything before it is lossy, as in Cache::store; others of a fleet find it
+// from `stored_at_s` on.
 void TieredEngine::keep(std::span<const ContextId> path, const Served& served, double stored_at_s) {
-  for (std::size_t i = served.pooled; i < path.size(); ++i) {
+  const bool exact = std::ranges::all_of(served.parts, &Served::Part::exact);
+  for (std::size_t i = served.pooled; exact && i < path.size(); ++i) {
     Stored& prefix = prefixes_[path[i]];
     if (!served.parts[i].tier && !std::exchange(prefix.has_source, true) && prefix.slot) changed_.push_back(path[i]);
   }
   for (const ContextId id : path) {
     if (prefixes_[id].slot) state_.access(*prefixes_[id].slot, now_s_);
   }
-  for (std::size_t i = 0; i < path.size(); ++i) {
+  for (std::size_t i = 0; exact && i < path.size(); ++i) {
     Stored& prefix = prefixes_[path[i]];
     if (prefix.slot) continue;
-    if (served.parts[i].quality < 1) break;  // it was dropped meanwhile: what is left is lossy, and not stored
     prefix.has_source = true;
     store(path[i], stored_at_s);
     if (!prefix.slot) break;  // what follows could not be found again

@@ -24,6 +24,7 @@ struct Served {
     std::optional<std::uint32_t> tier = {};  // nothing: it is computed, or lies in the pool
     std::uint64_t bytes = 0;                 // read
     double quality = 1;
+    bool exact = true;  // what is lossy may be worth as much
   };
   std::vector<Part> parts;         // of its contexts
   std::size_t pooled = 0;          // of them, from the front, lie in the engine's own pool
@@ -48,9 +49,9 @@ class TieredEngine final : public PlacementBackend {
 
   // A request with these contexts begins, at a time that never goes back, and is served.
   Served serve(std::span<const ContextId> path, double now_s);
-  // The same in two: what a request would be served from. The first of its contexts lie in the engine's own pool, in
-  // these qualities.
-  Served look_up(std::span<const ContextId> path, double now_s, std::span<const double> pooled = {},
+  // The same in two: what a request would be served from. The first of its contexts lie in the engine's own pool, as
+  // these say.
+  Served look_up(std::span<const ContextId> path, double now_s, std::span<const Served::Part> pooled = {},
                  const Waits& waits = {});
   // It was served so: what was computed is stored. Bytes by tier that moves read for that.
   std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted);

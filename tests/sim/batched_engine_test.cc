@@ -90,6 +90,23 @@ TEST(BatchedEngine, WhatThePoolHoldsIsAsGoodAsItWas) {
   EXPECT_DOUBLE_EQ(result.quality, 1) << "computed, though what lies below is lossy";
 }
 
+TEST(BatchedEngine, WhatFollowsALossyContextOfThePoolIsNotStored) {
+  TieredOptions with = with_batching(plain_engine(), {.pool_bytes = 20});
+  with.profiles = {{{"half", 1, 0.5, 1, 0}}};
+  with.planner = "fixed";
+  with.fixed_method = "half";
+  with.warm_requests = 5;
+  const Trace trace = make_trace({{.ids = {1, 2}},
+                                  {.arrival_s = 100, .ids = {8, 8, 8, 8}},
+                                  {.arrival_s = 200, .ids = {1, 2, 3}},
+                                  {.arrival_s = 300, .ids = {1, 2, 3, 4}},
+                                  {.arrival_s = 400, .ids = {9, 9, 9, 9}},
+                                  {.arrival_s = 500, .ids = {1, 2, 3, 4}}});
+  const TieredResult result = batched(trace, with);
+  EXPECT_EQ(result.tokens_loaded[0], 8u);
+  EXPECT_EQ(result.tokens_computed, 8u) << "3 was computed on what had been loaded, and 4 on that in the pool";
+}
+
 TEST(BatchedEngine, OneThatIsLargerThanThePoolRunsAlone) {
   const Trace trace = make_trace({{.ids = {1, 2, 3}, .output_tokens = 2}, {.ids = {4}, .output_tokens = 2}});
   EXPECT_EQ(batched(trace, with_batching(plain_engine(), {.pool_bytes = 8})).requests, 2u);

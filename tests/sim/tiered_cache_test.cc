@@ -110,8 +110,18 @@ TEST(SimulateTiers, AccountsForEveryToken) {
   }
 }
 
+// Documents that are asked for whole: nothing is computed on what was loaded.
+Trace whole_documents(unsigned requests) {
+  std::vector<MadeRequest> made;
+  for (unsigned i = 0; i < requests; ++i) {
+    const int document = static_cast<int>(std::min(i * 7 % 12, i * 5 % 11));
+    made.push_back({.arrival_s = i / 3.0, .ids = std::vector<int>(1 + document % 9, document)});
+  }
+  return make_trace(made);
+}
+
 TEST(SimulateTiers, AQualityWorthMoreThanAnyTimeIsKept) {
-  const Trace trace = random_trace(7, 300);
+  const Trace trace = whole_documents(300);
   TieredOptions options{.hardware = machine(3'000), .profiles = two_kinds(), .planner = "shale", .alpha = 1e6};
   EXPECT_DOUBLE_EQ(run(trace, options).quality, 1);
   const double careful = run(trace, options).ttft_mean_s;
@@ -152,6 +162,19 @@ TEST(SimulateTiers, AnotherMethodIsReadAndWrittenWhereItLies) {
           {.hardware = machine(800), .profiles = {{{"half", 1, 0.5, 0.99, 0}}}, .planner = "shale", .alpha = 10});
   EXPECT_EQ(result.bytes_read, (Bytes{800, 0})) << "the first is compressed where it lies";
   EXPECT_EQ(result.bytes_written, (Bytes{800 + 400 + 400, 1'600}));
+}
+
+// Lossy is what was encoded, also where answers over it were as good.
+TEST(SimulateTiers, WhatIsComputedOnALossyBeginningIsNotStored) {
+  const Trace trace = make_trace(
+      {{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2, 3}}, {.arrival_s = 2, .ids = {1, 2, 3}}}, 4);
+  TieredOptions options{.hardware = machine(kUnlimited),
+                        .profiles = {{{"coded", 1, 0.5, 1, 0}}},
+                        .planner = "fixed",
+                        .fixed_method = "coded"};
+  EXPECT_EQ(run(trace, options).tokens_computed, 8u + 4 + 4);
+  options.planner = "lru";
+  EXPECT_EQ(run(trace, options).tokens_computed, 8u + 4);
 }
 
 TEST(SimulateTiers, MemoryThatHoldsMoreIsFaster) {
