@@ -2,7 +2,39 @@
 
 #include <algorithm>
 
+#include "trace/trace_reader.h"
+
 namespace shale {
+namespace {
+
+// Of the answer, where the trace does not tell its blocks.
+std::uint64_t nameless_blocks(const Trace& trace, const TraceRequest& request) {
+  if (request.output_blocks > 0) return 0;
+  const std::uint64_t tokens = std::uint64_t{request.input_tokens} + request.output_tokens;
+  const std::uint64_t blocks = (tokens + trace.block_tokens - 1) / trace.block_tokens;
+  return blocks - std::min<std::uint64_t>(blocks, request.prompt_blocks);
+}
+
+}  // namespace
+
+Status check_answers(const Trace& trace) {
+  const TraceLimits limits;
+  std::uint64_t blocks = trace.blocks.size();
+  for (std::size_t i = 0; i < trace.requests.size(); ++i) {
+    const std::uint64_t nameless = nameless_blocks(trace, trace.requests[i]);
+    if (nameless == 0) continue;
+    if (trace.requests[i].prompt_blocks + nameless > limits.request_blocks_max) {
+      return fail(ErrorCode::kFull, "{}: request {} has more than {} blocks with its answer", trace.name, i + 1,
+                  limits.request_blocks_max);
+    }
+    blocks += nameless;
+    if (blocks > limits.blocks_max) {
+      return fail(ErrorCode::kFull, "{}: request {} exceeds {} blocks in all, with answers; cut the trace", trace.name,
+                  i + 1, limits.blocks_max);
+    }
+  }
+  return {};
+}
 
 PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& request, bool decode, double time_s) {
   PrefixCache::Request wanted{.path = trace.prompt(request),
@@ -12,12 +44,8 @@ PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& reque
                               .time_s = time_s};
   if (!decode) return wanted;
   const std::uint64_t tokens = std::uint64_t{request.input_tokens} + request.output_tokens;
-  const std::uint64_t blocks = (tokens + trace.block_tokens - 1) / trace.block_tokens;
-  if (request.output_blocks > 0) {
-    wanted.path = trace.conversation(request);
-  } else if (blocks > request.prompt_blocks) {
-    wanted.nameless_blocks = static_cast<std::uint32_t>(blocks - request.prompt_blocks);
-  }
+  if (request.output_blocks > 0) wanted.path = trace.conversation(request);
+  wanted.nameless_blocks = static_cast<std::uint32_t>(nameless_blocks(trace, request));
   wanted.last_is_partial = (wanted.path.size() + wanted.nameless_blocks) * trace.block_tokens > tokens;
   return wanted;
 }

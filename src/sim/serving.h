@@ -8,7 +8,12 @@
 
 namespace shale {
 
-// What the cache is asked for a request: the prompt's blocks and, with `decode`, the answer's.
+// kFull: with answers whose blocks the trace does not tell, but only how many tokens they have, a request or all
+// together have more blocks than any trace may (TraceLimits).
+Status check_answers(const Trace& trace);
+
+// What the cache is asked for a request: the prompt's blocks and, with `decode`, the answer's; check_answers must hold
+// then.
 PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& request, bool decode, double time_s);
 
 // A request as schedulers see it; its id is its index in the trace.

@@ -76,6 +76,7 @@ Status check_simulation(const SimulationOptions& options) {
 
 Result<SimulationResult> simulate(const Trace& trace, const SimulationOptions& options, std::stop_token stop) {
   SHALE_TRY(check_simulation(options));
+  if (options.decode) SHALE_TRY(check_answers(trace));
   const RealClock clock;
   const double start_s = clock.now_s();
   std::vector<std::uint32_t> future;

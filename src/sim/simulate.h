@@ -77,8 +77,9 @@ bool order_is_fixed(const SimulationOptions& options);
 // order is not fixed.
 Status check_simulation(const SimulationOptions& options);
 
-// kInvalidArgument as check_simulation. A run that is stopped returns what it has so far. Depends on its
-// arguments alone, but for `seconds`; runs over one trace may go on in several threads.
+// kInvalidArgument as check_simulation; kFull where `decode` asks for more blocks than a trace may have. A run that is
+// stopped returns what it has so far. Depends on its arguments alone, but for `seconds`; runs over one trace may go on
+// in several threads.
 Result<SimulationResult> simulate(const Trace& trace, const SimulationOptions& options, std::stop_token stop = {});
 
 }  // namespace shale

@@ -118,6 +118,22 @@ TEST(Simulate, OtherAnswersTakeRoom) {
   EXPECT_LT(decoded->blocks_reused, 2u);
 }
 
+// A line of a trace says how long an answer is, and nothing stands behind it.
+TEST(Simulate, AnswersOfMoreBlocksThanATraceMayHaveAreRefused) {
+  const auto code = [](const Trace& trace, const char* policy) {
+    const auto result = simulate(trace, {.policy = policy, .blocks = 4, .decode = true});
+    return result ? ErrorCode::kInternal : result.error().code;
+  };
+  const MadeRequest long_answer{.ids = {1}, .output_tokens = ~0u};
+  const Trace one = make_trace({long_answer}, 4);
+  const Trace many = make_trace(std::vector<MadeRequest>(256, long_answer), 512);  // 8 Mi blocks each
+  for (const char* policy : {"lru", "optimum"}) {
+    EXPECT_EQ(code(one, policy), ErrorCode::kFull);
+    EXPECT_EQ(code(many, policy), ErrorCode::kFull);
+  }
+  EXPECT_TRUE(simulate(many, {.blocks = 4, .decode = false}));
+}
+
 TEST(Simulate, TheTimelineEndsWithTheTotals) {
   const Trace trace = random_trace(9, 200);
   const auto result = simulate(trace, {.blocks = 20, .timeline_points = 10});
