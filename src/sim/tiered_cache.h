@@ -14,8 +14,9 @@
 //              tiers read for others (batched_engine.h says what is left out).
 //
 // Contexts that were computed become cached prefixes, placed by the PlacementState that the cache itself has, with one
-// round of it after each request. Its moves read and write; what is cut where it lies moves no bytes, nor does what
-// goes exact to an unbounded lowest tier, which has a copy of it.
+// round of it after each request. While the lowest tier has room, it gets an exact copy of what is stored above it, to
+// make other forms of. Moves read and write; what is cut where it lies moves no bytes, nor does what goes exact to
+// where its copy lies.
 #pragma once
 
 #include <cstdint>

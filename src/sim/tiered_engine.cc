@@ -69,7 +69,7 @@ PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& c
   PlacedPrefix placed{.id = id,
                       .last_access_s = now_s_,
                       .candidates = {},
-                      .full_copy_bytes = prefix.has_source && !keeps_everything() ? full_bytes(id) : 0};
+                      .full_copy_bytes = prefix.has_copy && !keeps_everything() ? full_bytes(id) : 0};
   const double recompute = recompute_s(id);
   // As ExtentPlacer::offer: what is exact the lowest tier keeps as it is where it is not bounded. `fixed` and `impress`
   // store nothing exact.
@@ -77,7 +77,7 @@ PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& c
   const auto add = [&](std::uint32_t method, double keep, double share, double quality, double decode) {
     const bool is_current = current && current->method == method && current->keep == keep;
     const bool lower_keep = current && current->method == method && keep < current->keep;
-    if (current && !prefix.has_source && !is_current && !lower_keep) return;
+    if (current && !has_source(id, *current) && !is_current && !lower_keep) return;
     const auto bytes = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(full_bytes(id))));
     for (std::uint32_t tier = 0; tier < tiers().size(); ++tier) {
       if (tier == lowest() && method != kFullMethod && !compress_lowest) continue;
@@ -102,7 +102,7 @@ PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& c
 
 // Its parent may be dropped once nothing that continues it is stored.
 void TieredEngine::forget(ContextId id) {
-  prefixes_[id].missed = false;
+  prefixes_[id].has_copy = prefixes_[id].missed = false;
   given_up_.note(id, state_.frequency(*prefixes_[id].slot, now_s_), now_s_);
   state_.remove(*std::exchange(prefixes_[id].slot, std::nullopt));
   const ContextId parent = contexts_.all()[id].parent;
@@ -124,7 +124,6 @@ void TieredEngine::discover(std::span<const ContextId> path) {
   for (const ContextId id : path) {
     if (prefixes_[id].slot) continue;
     if (!shared_->has(id, now_s_)) return;
-    prefixes_[id].has_source = true;
     add(id, full_at_lowest(id));
   }
 }
@@ -265,19 +264,17 @@ void TieredEngine::in_pool(ContextId id, bool cached, double now_s) {
 // from `stored_at_s` on.
 void TieredEngine::keep(std::span<const ContextId> path, const Served& served, double stored_at_s) {
   const bool exact = std::ranges::all_of(served.parts, &Served::Part::exact);
-  for (std::size_t i = served.pooled; exact && i < path.size(); ++i) {
-    Stored& prefix = prefixes_[path[i]];
-    if (!served.parts[i].tier && !std::exchange(prefix.has_source, true) && prefix.slot) changed_.push_back(path[i]);
-  }
   for (const ContextId id : path) {
     if (prefixes_[id].slot) state_.access(*prefixes_[id].slot, now_s_);
   }
   for (std::size_t i = 0; exact && i < path.size(); ++i) {
-    Stored& prefix = prefixes_[path[i]];
-    if (prefix.slot) continue;
-    prefix.has_source = true;
+    if (prefixes_[path[i]].slot) {
+      const bool computed = i >= served.pooled && !served.parts[i].tier;
+      if (computed && !keeps_everything()) copy(path[i]);
+      continue;
+    }
     store(path[i], stored_at_s);
-    if (!prefix.slot) break;  // what follows could not be found again
+    if (!prefixes_[path[i]].slot) break;  // what follows could not be found again
   }
   catch_up();
   if (!shared_ || !shared_->behind(now_s_)) state_.settle();
@@ -304,11 +301,29 @@ void TieredEngine::store(ContextId id, double from_s) {
     forget(id);
   } else {
     const bool there = left_out || (shared_ && !shared_->put(id, from_s, full_bytes(id)));
-    if (chosen.tier != lowest()) write(chosen.tier, chosen.bytes);
-    if (chosen.tier == lowest() && !there) write(lowest(), chosen.bytes);
-    if (chosen.tier != lowest() && keeps_everything() && !there) write(lowest(), full_bytes(id));
+    if (chosen.tier != lowest() || !there) write(chosen.tier, chosen.bytes);
+    if (chosen.tier == lowest()) {
+      set_copy(id, chosen.method == kFullMethod);
+    } else if (!there) {
+      copy(id);
+    }
   }
   catch_up();
+}
+
+// Exact KV of what lies on a faster tier is at hand: a copy goes to the lowest tier while that has room, as in
+// SaveJob::begin_replica. Where the lowest tier is bounded, what `fixed` and `impress` encode has none.
+void TieredEngine::copy(ContextId id) {
+  const Candidate& at = placed(id);
+  const bool wanted = keeps_everything() || weighs_quality_ || at.method == kFullMethod;
+  if (prefixes_[id].has_copy || at.tier >= lowest() || !wanted) return;
+  if (state_.full_copy_bytes() + full_bytes(id) > state_.free_bytes(lowest())) return;
+  write(lowest(), full_bytes(id));
+  set_copy(id, true);
+}
+
+void TieredEngine::set_copy(ContextId id, bool has_copy) {
+  if (std::exchange(prefixes_[id].has_copy, has_copy) != has_copy && !keeps_everything()) changed_.push_back(id);
 }
 
 void TieredEngine::read(std::uint32_t tier, std::uint64_t bytes, double at_s) {
@@ -323,7 +338,7 @@ void TieredEngine::write(std::uint32_t tier, std::uint64_t bytes) {
 
 void TieredEngine::start_move(PlacementSlot, const PlacedPrefix& prefix, const Candidate& from, const Candidate& to) {
   const auto id = static_cast<ContextId>(prefix.id);
-  if (to.tier == kDropped || !prefixes_[id].has_source) changed_.push_back(id);
+  if (to.tier == kDropped || !has_source(id, to)) changed_.push_back(id);
   const bool cut_in_place = to.tier == from.tier && to.method == from.method && to.bytes <= from.bytes;
   if (to.tier == kDropped || cut_in_place) return;
   if (is_shared(from.tier) && !shared_->expects(id)) {
@@ -331,8 +346,9 @@ void TieredEngine::start_move(PlacementSlot, const PlacedPrefix& prefix, const C
     changed_.push_back(id);
     return;
   }
-  if (to.tier == lowest() && to.method == kFullMethod && keeps_everything()) {
-    const bool lies_there = !shared_ || !shared_->put(id, now_s_, full_bytes(id));
+  if (to.tier == lowest() && to.method == kFullMethod) {
+    const bool lies_there = shared_ ? !shared_->put(id, now_s_, full_bytes(id)) : prefixes_[id].has_copy;
+    set_copy(id, true);
     if (lies_there) return;
   }
   const bool from_source = to.bytes > from.bytes || to.method != from.method;
@@ -342,7 +358,7 @@ void TieredEngine::start_move(PlacementSlot, const PlacedPrefix& prefix, const C
 }
 
 void TieredEngine::drop_full_copy(PlacementSlot, const PlacedPrefix& prefix) {
-  changed_.push_back(static_cast<ContextId>(prefix.id));
+  set_copy(static_cast<ContextId>(prefix.id), false);
 }
 
 // Tells the state what each changed context can become now; what it dropped is forgotten.
@@ -356,8 +372,6 @@ void TieredEngine::catch_up() {
       forget(id);
       continue;
     }
-    const bool whole = placed(id).method == kFullMethod;
-    if (!keeps_everything() && !whole && state_.prefix(*prefix.slot).full_copy_bytes == 0) prefix.has_source = false;
     state_.update(*prefix.slot, offer(id, placed(id)));
   }
 }

@@ -72,7 +72,7 @@ class TieredEngine final : public PlacementBackend {
   // A context that is or was stored.
   struct Stored {
     std::optional<PlacementSlot> slot = {};  // while it is stored
-    bool has_source = false;                 // its uncompressed KV lies somewhere: it can become any configuration
+    bool has_copy = false;                   // its uncompressed KV lies on the lowest tier
     bool missed = false;                     // a move did not find it where it was placed
     std::uint32_t stored_children = 0;
   };
@@ -96,6 +96,10 @@ class TieredEngine final : public PlacementBackend {
     return options_.hardware.prefill_s(context.tokens, context.first_token);
   }
   const Candidate& placed(ContextId id) const { return state_.placed(*prefixes_[id].slot); }
+  // Its uncompressed KV lies somewhere, where it is placed so: it can become any configuration.
+  bool has_source(ContextId id, const Candidate& at) const {
+    return at.method == kFullMethod || prefixes_[id].has_copy || keeps_everything();
+  }
   const CompressedForm* form_of(ContextId id, const Candidate& candidate) const;
   double decode_s(ContextId id, const Candidate& candidate) const;
   const ContextProfile& profile_of(ContextId id) const;
@@ -107,6 +111,8 @@ class TieredEngine final : public PlacementBackend {
   // Those from the first that are loaded rather than computed, one after another.
   std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   void store(ContextId id, double from_s);
+  void copy(ContextId id);
+  void set_copy(ContextId id, bool has_copy);
   void add(ContextId id, const std::optional<Candidate>& current);
   void forget(ContextId id);
   PlacedPrefix offer(ContextId id, const std::optional<Candidate>& current) const;

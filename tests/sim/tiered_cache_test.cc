@@ -164,6 +164,26 @@ TEST(SimulateTiers, AnotherMethodIsReadAndWrittenWhereItLies) {
   EXPECT_EQ(result.bytes_written, (Bytes{800 + 400 + 400, 1'600}));
 }
 
+TEST(SimulateTiers, CopiesAreWrittenWhereABoundedLowestTierHasRoom) {
+  const Trace one = make_trace({{.ids = {1, 2}}}, 4);
+  EXPECT_EQ(run(one, {.hardware = machine(800, 800), .planner = "lru"}).bytes_written, (Bytes{800, 800}));
+  EXPECT_EQ(run(one, {.hardware = machine(800, 799), .planner = "lru"}).bytes_written, (Bytes{800, 0}));
+}
+
+// The second goes down in place of the first's copy, and the first then has to be written again.
+TEST(SimulateTiers, ACopyThatWasDroppedDoesNotComeBack) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}},
+                                  {.arrival_s = 1, .ids = {3, 4}},
+                                  {.arrival_s = 2, .ids = {1, 2}},
+                                  {.arrival_s = 3, .ids = {5, 6}},
+                                  {.arrival_s = 4, .ids = {7, 8}}},
+                                 4);
+  const TieredResult result = run(trace, {.hardware = machine(1'600, 800), .planner = "lru"});
+  EXPECT_EQ(result.tokens_loaded, (Bytes{8, 0}));
+  EXPECT_EQ(result.bytes_read, (Bytes{3 * 800, 0})) << "by the third request, and by both moves";
+  EXPECT_EQ(result.bytes_written, (Bytes{4 * 800, 3 * 800}));
+}
+
 // Lossy is what was encoded, also where answers over it were as good.
 TEST(SimulateTiers, WhatIsComputedOnALossyBeginningIsNotStored) {
   const Trace trace = make_trace(
